@@ -1,0 +1,344 @@
+//! One call: what environment and stdin say, checked in the original's order (contract section 1).
+
+use super::netconf::SaidConf;
+use super::{CniVersion, Environment, NetConf};
+use crate::ipam::Attachment;
+
+/// CNI_COMMAND.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verb {
+    /// ADD
+    Add,
+    /// DEL
+    Del,
+    /// CHECK
+    Check,
+    /// GC
+    Gc,
+    /// STATUS
+    Status,
+    /// VERSION
+    Version,
+}
+
+/// A call that may be carried out.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Call {
+    /// What to do.
+    pub verb: Verb,
+    /// For whom.
+    pub attachment: Attachment,
+    /// CNI_NETNS; empty when not given.
+    pub netns: String,
+    /// `namespace/name` of the pod, for people.
+    pub pod: Option<String>,
+    /// The network configuration.
+    pub conf: NetConf,
+}
+
+/// What is wrong with a call. The texts begin with the original's (contract section 14).
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CallError {
+    /// Variables that the verb needs.
+    #[error("required env variables [{}] missing", .0.join(","))]
+    MissingVariables(Vec<&'static str>),
+    /// stdin is no network configuration.
+    #[error("error unmarshall network config: {0}")]
+    NotJson(String),
+    /// stdin is larger than [`crate::plugin::STDIN_LIMIT`].
+    #[error("error unmarshall network config: more than {0} bytes on stdin")]
+    TooLong(usize),
+    /// stdin cannot be read.
+    #[error("cannot read stdin: {0}")]
+    Unreadable(String),
+    /// The network has no name.
+    #[error("missing network name")]
+    NoName,
+    /// The network's name has characters that are not allowed.
+    #[error("invalid characters found in network name")]
+    BadName(String),
+    /// CNI_CONTAINERID is empty.
+    #[error("missing containerID")]
+    NoContainerId,
+    /// CNI_CONTAINERID has characters that are not allowed.
+    #[error("invalid characters in containerID")]
+    BadContainerId(String),
+    /// CNI_IFNAME is empty.
+    #[error("interface name is empty")]
+    NoIfName,
+    /// CNI_IFNAME is longer than the kernel allows.
+    #[error("interface name is too long")]
+    IfNameTooLong,
+    /// CNI_IFNAME is a folder.
+    #[error("interface name is . or ..")]
+    IfNameDots,
+    /// CNI_IFNAME has characters that are not allowed.
+    #[error("interface name contains / or : or whitespace characters")]
+    BadIfName,
+    /// No such verb.
+    #[error("unknown CNI_COMMAND: {0}")]
+    UnknownCommand(String),
+    /// A verb that is to come.
+    #[error("unknown CNI_COMMAND: {0}: this version of the plugin does not have it yet")]
+    NotYet(&'static str),
+    /// `cniVersion` is no string.
+    #[error("decoding version from network config: cniVersion must be a string")]
+    VersionType,
+    /// `cniVersion` is none that we speak.
+    #[error("incompatible CNI versions")]
+    Incompatible(String),
+    /// `cniVersion` is older than CHECK.
+    #[error("config version does not allow CHECK")]
+    TooOldForCheck,
+    /// `cniVersion` is no version.
+    #[error("failed to convert major version part {0:?}: it is not a number")]
+    NoVersion(String),
+    /// A member that this plugin uses has the wrong type.
+    #[error("Failed to parse network configuration: {key} must be {must_be}: {found}")]
+    WrongType {
+        /// Path of the member.
+        key: &'static str,
+        /// What it must be.
+        must_be: &'static str,
+        /// The decoder's words.
+        found: String,
+    },
+    /// `ipam.environment` is none that we know.
+    #[error("Failed to parse network configuration: Invalid configuration")]
+    UnknownEnvironment(String),
+    /// A URL that cannot be asked.
+    #[error("invalid query URL {0:?}")]
+    QueryUrl(String),
+}
+
+impl Verb {
+    fn named(command: &str) -> Option<Verb> {
+        Some(match command {
+            "ADD" => Verb::Add,
+            "DEL" => Verb::Del,
+            "CHECK" => Verb::Check,
+            "GC" => Verb::Gc,
+            "STATUS" => Verb::Status,
+            "VERSION" => Verb::Version,
+            _ => return None,
+        })
+    }
+
+    /// Its text.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Verb::Add => "ADD",
+            Verb::Del => "DEL",
+            Verb::Check => "CHECK",
+            Verb::Gc => "GC",
+            Verb::Status => "STATUS",
+            Verb::Version => "VERSION",
+        }
+    }
+}
+
+impl Environment {
+    /// The verb, if it is one.
+    pub fn verb(&self) -> Option<Verb> {
+        Verb::named(&self.command)
+    }
+
+    /// The first check: the variables that the verb needs. CNI_PATH is not among them, as nothing is looked for there
+    /// (difference D17).
+    ///
+    /// # Errors
+    /// All that are missing, in the original's order.
+    pub fn check_required(&self) -> Result<(), CallError> {
+        let container_id = ("CNI_CONTAINERID", &self.container_id);
+        let netns = ("CNI_NETNS", &self.netns);
+        let if_name = ("CNI_IFNAME", &self.if_name);
+        let required = match self.verb() {
+            Some(Verb::Add | Verb::Check) => vec![container_id, netns, if_name],
+            Some(Verb::Del) => vec![container_id, if_name],
+            Some(Verb::Gc | Verb::Status | Verb::Version) | None => vec![],
+        };
+        let missing: Vec<_> =
+            required.into_iter().filter(|(_, value)| value.is_empty()).map(|(name, _)| name).collect();
+        if missing.is_empty() { Ok(()) } else { Err(CallError::MissingVariables(missing)) }
+    }
+}
+
+impl Call {
+    /// The version that the input of a VERSION call names, if it is one.
+    pub fn version_asked(stdin: &[u8]) -> Option<String> {
+        SaidConf::read(stdin).ok()?.cni_version().ok()?
+    }
+
+    /// Checks the rest, once stdin is read, in the original's order.
+    ///
+    /// # Errors
+    /// The first that is wrong.
+    pub fn parse(environment: &Environment, stdin: &[u8]) -> Result<Call, CallError> {
+        let said = SaidConf::read(stdin)?;
+        let name = said.name()?;
+        match name.as_str() {
+            "" => return Err(CallError::NoName),
+            bad if !is_identifier(bad) => return Err(CallError::BadName(name)),
+            _ => {}
+        }
+        let verb = environment.verb();
+        if matches!(verb, Some(Verb::Gc | Verb::Status)) {
+            return Err(CallError::NotYet(if verb == Some(Verb::Gc) { "GC" } else { "STATUS" }));
+        }
+        match environment.container_id.as_str() {
+            "" => return Err(CallError::NoContainerId),
+            bad if !is_identifier(bad) => return Err(CallError::BadContainerId(bad.to_owned())),
+            _ => {}
+        }
+        check_if_name(&environment.if_name)?;
+        let verb = verb.ok_or_else(|| CallError::UnknownCommand(environment.command.clone()))?;
+        let version = version(said.cni_version()?, verb)?;
+        if verb == Verb::Check {
+            return Err(CallError::NotYet("CHECK"));
+        }
+        Ok(Call {
+            verb,
+            attachment: Attachment {
+                network: name.clone(),
+                container_id: environment.container_id.clone(),
+                if_name: environment.if_name.clone(),
+            },
+            netns: environment.netns.clone(),
+            pod: environment.pod(),
+            conf: said.meant(name, version, verb)?,
+        })
+    }
+}
+
+/// The version to speak. Without one the original checks for 0.1.0 and answers in the form of 0.2.0.
+fn version(said: Option<String>, verb: Verb) -> Result<CniVersion, CallError> {
+    let Some(said) = said else {
+        return if verb == Verb::Check { Err(CallError::TooOldForCheck) } else { Ok(CniVersion::V020) };
+    };
+    match CniVersion::of(&said) {
+        Some(version) if verb == Verb::Check && version < CniVersion::V040 => Err(CallError::TooOldForCheck),
+        Some(version) => Ok(version),
+        None if verb == Verb::Check && !is_number(said.split('.').next()) => Err(CallError::NoVersion(said)),
+        None => Err(CallError::Incompatible(said)),
+    }
+}
+
+fn is_number(text: Option<&str>) -> bool {
+    text.is_some_and(|t| !t.is_empty() && t.bytes().all(|b| b.is_ascii_digit()))
+}
+
+/// What the specification allows in network names and container IDs.
+fn is_identifier(text: &str) -> bool {
+    let mut bytes = text.bytes();
+    bytes.next().is_some_and(|b| b.is_ascii_alphanumeric())
+        && bytes.all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-'))
+}
+
+/// What the kernel allows as the name of an interface.
+fn check_if_name(name: &str) -> Result<(), CallError> {
+    const LONGEST: usize = 15;
+    match name {
+        "" => Err(CallError::NoIfName),
+        long if long.len() > LONGEST => Err(CallError::IfNameTooLong),
+        "." | ".." => Err(CallError::IfNameDots),
+        bad if bad.contains(|c: char| c == '/' || c == ':' || c.is_whitespace()) => Err(CallError::BadIfName),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn environment(command: &str) -> Environment {
+        Environment {
+            command: command.into(),
+            container_id: "c1".into(),
+            netns: "/run/netns/x".into(),
+            if_name: "eth0".into(),
+            args: String::new(),
+        }
+    }
+
+    fn parse(environment: &Environment, stdin: &str) -> Result<Call, CallError> {
+        environment.check_required()?;
+        Call::parse(environment, stdin.as_bytes())
+    }
+
+    const CONF: &str = r#"{"cniVersion":"0.4.0","name":"azure"}"#;
+
+    #[test]
+    fn missing_variables_are_listed_in_order() {
+        let bare = |command: &str| Environment { command: command.into(), ..Environment::default() };
+        for (command, missing) in [
+            ("ADD", "required env variables [CNI_CONTAINERID,CNI_NETNS,CNI_IFNAME] missing"),
+            ("DEL", "required env variables [CNI_CONTAINERID,CNI_IFNAME] missing"),
+        ] {
+            assert_eq!(bare(command).check_required().unwrap_err().to_string(), missing);
+        }
+        assert_eq!(bare("VERSION").check_required(), Ok(()));
+        assert_eq!(bare("NONE").check_required(), Ok(()));
+    }
+
+    #[test]
+    fn the_first_thing_wrong_is_told() {
+        let bad = Environment { container_id: "a/b".into(), if_name: "a/b".into(), ..environment("NONE") };
+        let steps: [(&str, &Environment, CallError); 5] = [
+            (r#"{"cniVersion":3}"#, &bad, CallError::NoName),
+            (r#"{"cniVersion":3,"name":"-"}"#, &bad, CallError::BadName("-".into())),
+            (r#"{"cniVersion":3,"name":"a"}"#, &bad, CallError::BadContainerId("a/b".into())),
+            (r#"{"cniVersion":3,"name":"a"}"#, &environment("NONE"), CallError::UnknownCommand("NONE".into())),
+            (r#"{"cniVersion":3,"name":"a"}"#, &environment("ADD"), CallError::VersionType),
+        ];
+        for (stdin, environment, error) in steps {
+            assert_eq!(parse(environment, stdin), Err(error));
+        }
+    }
+
+    #[test]
+    fn commands_are_in_capitals() {
+        for command in ["add", " ADD", "GET", "UPDATE"] {
+            assert_eq!(parse(&environment(command), CONF), Err(CallError::UnknownCommand(command.into())));
+        }
+    }
+
+    #[test]
+    fn versions_are_exact() {
+        let with = |version: &str| format!(r#"{{"cniVersion":"{version}","name":"azure"}}"#);
+        for version in CniVersion::ALL {
+            assert_eq!(parse(&environment("ADD"), &with(version.as_str())).unwrap().conf.version, version);
+        }
+        for bad in ["0.3", "9", "abc", "1.2.0"] {
+            assert_eq!(parse(&environment("DEL"), &with(bad)), Err(CallError::Incompatible(bad.into())));
+        }
+        for none in [r#"{"name":"a"}"#, r#"{"name":"a","cniVersion":null}"#, r#"{"name":"a","cniVersion":""}"#] {
+            assert_eq!(parse(&environment("ADD"), none).unwrap().conf.version, CniVersion::V020);
+        }
+    }
+
+    #[test]
+    fn interface_names_are_what_the_kernel_allows() {
+        for (name, error) in [
+            ("a/b", CallError::BadIfName),
+            ("a:b", CallError::BadIfName),
+            ("a\u{a0}b", CallError::BadIfName),
+            ("..", CallError::IfNameDots),
+            ("abcdefghijklmnop", CallError::IfNameTooLong),
+            ("äääääääää", CallError::IfNameTooLong),
+            ("", CallError::NoIfName),
+        ] {
+            assert_eq!(check_if_name(name), Err(error), "{name}");
+        }
+        assert_eq!(check_if_name("abcdefghijklmno"), Ok(()));
+    }
+
+    #[test]
+    fn identifiers_are_what_the_specification_allows() {
+        for good in ["a", "0", "a_b.c-d", "Z9"] {
+            assert!(is_identifier(good), "{good}");
+        }
+        for bad in ["", "-a", ".a", "_a", "a b", "a\n", "ä", "a:b"] {
+            assert!(!is_identifier(bad), "{bad}");
+        }
+    }
+}

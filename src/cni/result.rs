@@ -1,0 +1,226 @@
+//! The result of ADD in the form of each version (SPEC.md, "Success", abbreviated as IPAM plugins give it; contract
+//! section 13) and the answer to VERSION.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use serde::Serialize;
+
+use super::CniVersion;
+use crate::ipam::Grant;
+
+/// Azure's name server, which the original gives to every pod.
+const NAME_SERVER: &str = "168.63.129.16";
+
+/// What a successful ADD prints.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AddResult {
+    addresses: Vec<Address>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Address {
+    address: IpNet,
+    gateway: Option<IpAddr>,
+}
+
+#[derive(Serialize)]
+struct Ips {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<&'static str>,
+    address: IpNet,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gateway: Option<IpAddr>,
+}
+
+/// The form of 0.1.0 and 0.2.0: one address a family.
+#[derive(Serialize)]
+struct OldIp {
+    ip: IpNet,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gateway: Option<IpAddr>,
+    routes: Vec<Route>,
+}
+
+#[derive(Serialize)]
+struct Route {
+    dst: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gw: Option<IpAddr>,
+}
+
+#[derive(Serialize)]
+struct Dns {
+    nameservers: [&'static str; 1],
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Document {
+    cni_version: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ip4: Option<OldIp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ip6: Option<OldIp>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    ips: Vec<Ips>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    routes: Vec<Route>,
+    dns: Dns,
+}
+
+impl AddResult {
+    /// The result that hands over these grants.
+    pub fn of<'a>(grants: impl IntoIterator<Item = &'a Grant>) -> Self {
+        let addresses = grants.into_iter().map(|g| Address { address: g.address, gateway: g.gateway });
+        AddResult { addresses: addresses.collect() }
+    }
+
+    /// The document as it goes to stdout: indented by four spaces, without trailing newline, as the original's.
+    pub fn print(&self, version: CniVersion) -> String {
+        let old = version <= CniVersion::V020;
+        let first = |v6: bool| {
+            let address = self.addresses.iter().find(|a| old && a.address.addr().is_ipv6() == v6)?;
+            Some(OldIp { ip: address.address, gateway: address.gateway, routes: vec![address.route()] })
+        };
+        let new = if old { &[][..] } else { &self.addresses };
+        pretty(&Document {
+            cni_version: version.as_str(),
+            ip4: first(false),
+            ip6: first(true),
+            ips: new.iter().map(|a| a.listed(version)).collect(),
+            routes: new.iter().map(Address::route).collect(),
+            dns: Dns { nameservers: [NAME_SERVER] },
+        })
+    }
+}
+
+impl Address {
+    fn listed(&self, version: CniVersion) -> Ips {
+        let family = if self.address.addr().is_ipv6() { "6" } else { "4" };
+        Ips {
+            version: (version < CniVersion::V100).then_some(family),
+            address: self.address,
+            gateway: self.gateway,
+        }
+    }
+
+    /// The default route of its family (difference D16: the original routes 0.0.0.0/0 for IPv6 too).
+    fn route(&self) -> Route {
+        let dst = if self.address.addr().is_ipv6() { "::/0" } else { "0.0.0.0/0" };
+        Route { dst, gw: self.gateway }
+    }
+}
+
+/// The answer to VERSION: one line, with its newline, as the original prints it.
+pub fn versions(cni_version: &str) -> String {
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Versions<'a> {
+        cni_version: &'a str,
+        supported_versions: [&'static str; 7],
+    }
+    let answer = Versions { cni_version, supported_versions: CniVersion::texts() };
+    serde_json::to_string(&answer).map(|line| line + "\n").unwrap_or_default()
+}
+
+/// JSON with an indentation of four spaces.
+pub(super) fn pretty(value: &impl Serialize) -> String {
+    let mut out = Vec::with_capacity(512);
+    let formatter = serde_json::ser::PrettyFormatter::with_indent(b"    ");
+    let mut serializer = serde_json::Serializer::with_formatter(&mut out, formatter);
+    // Neither the values, which have string keys only, nor a Vec can fail.
+    let _ = value.serialize(&mut serializer);
+    String::from_utf8(out).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn result(addresses: &[(&str, Option<&str>)]) -> AddResult {
+        let addresses = addresses.iter().map(|(address, gateway)| Address {
+            address: address.parse().unwrap(),
+            gateway: gateway.map(|g| g.parse().unwrap()),
+        });
+        AddResult { addresses: addresses.collect() }
+    }
+
+    fn printed(result: &AddResult, version: CniVersion) -> Value {
+        serde_json::from_str(&result.print(version)).unwrap()
+    }
+
+    #[test]
+    fn each_version_has_its_form() {
+        let v4 = result(&[("10.224.0.5/16", Some("10.224.0.1"))]);
+        let dns = json!({ "nameservers": ["168.63.129.16"] });
+        let routes = json!([{ "dst": "0.0.0.0/0", "gw": "10.224.0.1" }]);
+        for version in CniVersion::ALL {
+            let ip = json!({ "address": "10.224.0.5/16", "gateway": "10.224.0.1" });
+            let expected = match version {
+                CniVersion::V010 | CniVersion::V020 => json!({
+                    "cniVersion": version.as_str(),
+                    "ip4": { "ip": "10.224.0.5/16", "gateway": "10.224.0.1", "routes": routes },
+                    "dns": dns,
+                }),
+                CniVersion::V030 | CniVersion::V031 | CniVersion::V040 => {
+                    let mut ip = ip;
+                    ip["version"] = json!("4");
+                    json!({ "cniVersion": version.as_str(), "ips": [ip], "routes": routes, "dns": dns })
+                }
+                CniVersion::V100 | CniVersion::V110 => {
+                    json!({ "cniVersion": version.as_str(), "ips": [ip], "routes": routes, "dns": dns })
+                }
+            };
+            assert_eq!(printed(&v4, version), expected, "{version}");
+        }
+    }
+
+    #[test]
+    fn ipv6_has_its_own_default_route_and_a_missing_gateway_is_left_out() {
+        let v6 = result(&[("fd00:1:2::a/120", Some("fd00:1:2::1"))]);
+        assert_eq!(printed(&v6, CniVersion::V020)["ip6"]["routes"], json!([{ "dst": "::/0", "gw": "fd00:1:2::1" }]));
+        assert_eq!(printed(&v6, CniVersion::V040)["ips"][0]["version"], "6");
+        let bare = result(&[("10.224.0.5/16", None)]);
+        assert_eq!(printed(&bare, CniVersion::V030)["routes"], json!([{ "dst": "0.0.0.0/0" }]));
+        assert!(printed(&bare, CniVersion::V030)["ips"][0].get("gateway").is_none());
+    }
+
+    #[test]
+    fn the_text_is_that_of_the_original_to_the_byte() {
+        let text = result(&[("10.224.0.5/16", Some("10.224.0.1"))]).print(CniVersion::V030);
+        let lines = [
+            "{",
+            "    \"cniVersion\": \"0.3.0\",",
+            "    \"ips\": [",
+            "        {",
+            "            \"version\": \"4\",",
+            "            \"address\": \"10.224.0.5/16\",",
+            "            \"gateway\": \"10.224.0.1\"",
+            "        }",
+            "    ],",
+            "    \"routes\": [",
+            "        {",
+            "            \"dst\": \"0.0.0.0/0\",",
+            "            \"gw\": \"10.224.0.1\"",
+            "        }",
+            "    ],",
+            "    \"dns\": {",
+            "        \"nameservers\": [",
+            "            \"168.63.129.16\"",
+            "        ]",
+            "    }",
+            "}",
+        ];
+        assert_eq!(text, lines.join("\n"));
+    }
+
+    #[test]
+    fn version_lists_all_seven_on_one_line() {
+        assert_eq!(
+            versions("0.4.0"),
+            "{\"cniVersion\":\"0.4.0\",\"supportedVersions\":[\"0.1.0\",\"0.2.0\",\"0.3.0\",\"0.3.1\",\"0.4.0\",\"1.0.0\",\"1.1.0\"]}\n"
+        );
+    }
+}

@@ -1,0 +1,60 @@
+//! The versions of the CNI specification.
+
+use std::fmt;
+
+/// A version this plugin speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum CniVersion {
+    /// 0.1.0
+    V010,
+    /// 0.2.0
+    V020,
+    /// 0.3.0
+    V030,
+    /// 0.3.1
+    V031,
+    /// 0.4.0
+    V040,
+    /// 1.0.0
+    V100,
+    /// 1.1.0
+    V110,
+}
+
+impl CniVersion {
+    /// All of them, oldest first.
+    pub const ALL: [CniVersion; 7] =
+        [Self::V010, Self::V020, Self::V030, Self::V031, Self::V040, Self::V100, Self::V110];
+
+    /// The newest.
+    pub const NEWEST: CniVersion = Self::V110;
+
+    /// The version of this exact text.
+    pub fn of(text: &str) -> Option<CniVersion> {
+        Self::ALL.into_iter().find(|v| v.as_str() == text)
+    }
+
+    /// Its text.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::V010 => "0.1.0",
+            Self::V020 => "0.2.0",
+            Self::V030 => "0.3.0",
+            Self::V031 => "0.3.1",
+            Self::V040 => "0.4.0",
+            Self::V100 => "1.0.0",
+            Self::V110 => "1.1.0",
+        }
+    }
+
+    /// The texts of all, in the form the answer to VERSION lists them.
+    pub fn texts() -> [&'static str; 7] {
+        Self::ALL.map(Self::as_str)
+    }
+}
+
+impl fmt::Display for CniVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}

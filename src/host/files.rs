@@ -1,0 +1,58 @@
+//! Reading files with a bound on their size (promise P9).
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+/// What became of reading a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Bounded {
+    /// It is not there.
+    Missing,
+    /// Its bytes.
+    Read(Vec<u8>),
+    /// It is larger than the bound.
+    TooLarge,
+}
+
+/// Reads at most `limit` bytes of a file.
+///
+/// # Errors
+/// It is there but cannot be read.
+pub fn read_bounded(path: &Path, limit: usize) -> io::Result<Bounded> {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Bounded::Missing),
+        Err(e) => return Err(e),
+    };
+    let expected = usize::try_from(file.metadata()?.len()).unwrap_or(limit).min(limit);
+    let mut bytes = Vec::with_capacity(expected + 1);
+    let most = u64::try_from(limit).unwrap_or(u64::MAX).saturating_add(1);
+    file.take(most).read_to_end(&mut bytes)?;
+    Ok(if bytes.len() > limit { Bounded::TooLarge } else { Bounded::Read(bytes) })
+}
+
+/// What the system says of an error, without the number that Rust appends.
+pub fn words(error: &io::Error) -> String {
+    let text = error.to_string();
+    match text.split_once(" (os error") {
+        Some((words, _)) => words.to_lowercase(),
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bound_is_kept() {
+        let path = std::env::temp_dir().join(format!("bounded-{}", std::process::id()));
+        assert_eq!(read_bounded(&path, 4).unwrap(), Bounded::Missing);
+        std::fs::write(&path, "four").unwrap();
+        assert_eq!(read_bounded(&path, 4).unwrap(), Bounded::Read(b"four".into()));
+        assert_eq!(read_bounded(&path, 3).unwrap(), Bounded::TooLarge);
+        std::fs::remove_file(&path).unwrap();
+        assert!(read_bounded(&std::env::temp_dir(), 4).is_err(), "a folder cannot be read");
+    }
+}

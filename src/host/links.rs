@@ -1,0 +1,135 @@
+//! The network interfaces of the host.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use super::Paths;
+use super::netlink::{Kind, Netlink, attribute, attributes, u16_at, u32_at};
+
+/// A network interface.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Link {
+    /// The kernel's number for it.
+    pub index: u32,
+    /// Its name.
+    pub name: String,
+    /// Its hardware address in lower-case hex without separators; empty when it has none.
+    pub mac: String,
+    /// Whether it is the loopback interface.
+    pub loopback: bool,
+    /// Whether it only serves another interface, as the virtual function of accelerated networking does (IFF_SLAVE). The
+    /// port of a bridge does not count.
+    pub enslaved: bool,
+}
+
+const IFF_LOOPBACK: u32 = 0x8;
+const IFF_SLAVE: u32 = 0x800;
+
+/// All interfaces in the order of their index: those of the caller's own network namespace, or those that the folder
+/// `sys/class/net` below the root lists.
+///
+/// # Errors
+/// The kernel does not answer; the folder cannot be read.
+pub fn links(paths: &Paths) -> io::Result<Vec<Link>> {
+    let mut links = match paths.links() {
+        Some(folder) => from_folder(&folder)?,
+        None => from_kernel()?,
+    };
+    links.sort_by_key(|link| link.index);
+    Ok(links)
+}
+
+fn from_kernel() -> io::Result<Vec<Link>> {
+    const INTERFACE_MESSAGE: usize = 16;
+    const IFLA_ADDRESS: u16 = 1;
+    const IFLA_IFNAME: u16 = 3;
+    const IFLA_EXT_MASK: u16 = 29;
+    /// Leave the counters out: they are most of the answer.
+    const RTEXT_FILTER_SKIP_STATS: u32 = 1 << 3;
+    let mut request = vec![0u8; INTERFACE_MESSAGE];
+    request.extend(attribute(IFLA_EXT_MASK, &RTEXT_FILTER_SKIP_STATS.to_ne_bytes()));
+    Netlink::open()?.dump(Kind::GET_LINK, &request, |links: &mut Vec<Link>, message| {
+        const ARPHRD_LOOPBACK: u16 = 772;
+        let (Some(kind), Some(index), Some(flags)) =
+            (u16_at(message, 2), u32_at(message, 4), u32_at(message, 8))
+        else {
+            return;
+        };
+        let loopback = kind == ARPHRD_LOOPBACK || flags & IFF_LOOPBACK != 0;
+        let mut link = Link { index, loopback, enslaved: flags & IFF_SLAVE != 0, ..Link::default() };
+        for (kind, value) in attributes(message.get(INTERFACE_MESSAGE..).unwrap_or_default()) {
+            match kind {
+                // The original sees no address on the loopback interface; the kernel tells six zeros.
+                IFLA_ADDRESS if !loopback => link.mac = value.iter().map(|b| format!("{b:02x}")).collect(),
+                IFLA_IFNAME => {
+                    let name = value.strip_suffix(&[0]).unwrap_or(value);
+                    link.name = String::from_utf8_lossy(name).into_owned();
+                }
+                _ => {}
+            }
+        }
+        links.push(link);
+    })
+}
+
+fn from_folder(folder: &Path) -> io::Result<Vec<Link>> {
+    let mut links = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let fact = |name: &str| {
+            let text = fs::read_to_string(entry.path().join(name)).unwrap_or_default();
+            text.trim().to_owned()
+        };
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let flags = u32::from_str_radix(fact("flags").trim_start_matches("0x"), 16).unwrap_or(0);
+        let loopback = flags & IFF_LOOPBACK != 0 || name == "lo";
+        links.push(Link {
+            index: fact("ifindex").parse().unwrap_or(u32::MAX),
+            mac: if loopback { String::new() } else { fact("address").replace(':', "").to_lowercase() },
+            loopback,
+            enslaved: flags & IFF_SLAVE != 0,
+            name,
+        });
+    }
+    links.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(links)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_lists_the_loopback_interface_first() {
+        let links = from_kernel().unwrap();
+        let lo = links.iter().find(|l| l.name == "lo").unwrap();
+        assert!(lo.loopback && lo.mac.is_empty() && lo.index == 1);
+        for other in links.iter().filter(|l| !l.loopback) {
+            assert!(other.mac.len().is_multiple_of(2) && other.mac.chars().all(|c| c.is_ascii_hexdigit()), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn a_folder_below_the_root_stands_in_for_the_kernel() {
+        let root = std::env::temp_dir().join(format!("links-{}", std::process::id()));
+        for (name, index, flags, address) in [
+            ("eth1", "3", "0x1803", "7C:1E:52:F9:F3:C5"),
+            ("lo", "1", "0x9", "00:00:00:00:00:00"),
+            ("eth0", "2", "0x1003", "7c:1e:52:f9:f3:c4"),
+        ] {
+            let folder = root.join("sys/class/net").join(name);
+            fs::create_dir_all(&folder).unwrap();
+            fs::write(folder.join("ifindex"), format!("{index}\n")).unwrap();
+            fs::write(folder.join("flags"), format!("{flags}\n")).unwrap();
+            fs::write(folder.join("address"), format!("{address}\n")).unwrap();
+        }
+        let found = links(&Paths::new(Some(root.clone()), "azure-vnet-ipam")).unwrap();
+        fs::remove_dir_all(root).unwrap();
+        let facts: Vec<_> = found.iter().map(|l| (l.name.as_str(), l.mac.as_str(), l.loopback, l.enslaved)).collect();
+        assert_eq!(
+            facts,
+            [("lo", "", true, false), ("eth0", "7c1e52f9f3c4", false, false), ("eth1", "7c1e52f9f3c5", false, true)]
+        );
+    }
+}

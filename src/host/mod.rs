@@ -1,0 +1,16 @@
+//! The few facts asked of the kernel, and where things are looked up. Every path of the program is built in [`Paths`].
+
+mod clock;
+mod files;
+mod flock;
+mod links;
+mod netlink;
+mod netns;
+mod paths;
+
+pub use clock::{boot_id, boot_now, wall_now};
+pub use files::{Bounded, read_bounded, words};
+pub use flock::{Waited, lock};
+pub use links::{Link, links};
+pub use netns::netns;
+pub use paths::Paths;

@@ -1,0 +1,120 @@
+//! Every path the program reads or writes.
+
+use std::path::{Path, PathBuf};
+
+/// The paths of one call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Paths {
+    root: Option<PathBuf>,
+    name: &'static str,
+}
+
+impl Paths {
+    /// The paths of the plugin `name`; with a `root`, every one of them lies below that folder.
+    pub fn new(root: Option<PathBuf>, name: &'static str) -> Self {
+        Paths { root, name }
+    }
+
+    /// The name the plugin goes by, which its files carry.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// The state, `/var/run/azure-vnet-ipam.json`.
+    pub fn state(&self) -> PathBuf {
+        self.under_root(&format!("/var/run/{}.json", self.name))
+    }
+
+    /// The folder of locks and marks, shared with the original.
+    pub fn lock_folder(&self) -> PathBuf {
+        self.under_root("/var/run/azure-vnet")
+    }
+
+    /// The lock that the original takes too.
+    pub fn lock(&self) -> PathBuf {
+        self.lock_folder().join(format!("{}.lock", self.name))
+    }
+
+    /// The lock under which a source is asked; holds the stamps of attempts.
+    pub fn fetch_lock(&self) -> PathBuf {
+        self.lock_folder().join(format!("{}.fetch", self.name))
+    }
+
+    /// There while a rebuild of a lost state is owed.
+    pub fn rebuild_owed(&self) -> PathBuf {
+        self.lock_folder().join(format!("{}.rebuild", self.name))
+    }
+
+    /// The log, shared with the original.
+    pub fn log(&self) -> PathBuf {
+        self.under_root(&format!("/var/log/{}.log", self.name))
+    }
+
+    /// The pools of Azure Stack.
+    pub fn interfaces_file(&self) -> PathBuf {
+        self.under_root("/etc/kubernetes/interfaces.json")
+    }
+
+    /// The kernel's boot ID.
+    pub fn boot_id(&self) -> PathBuf {
+        self.under_root("/proc/sys/kernel/random/boot_id")
+    }
+
+    /// A list of interfaces to go by instead of the kernel's, below a root only.
+    pub fn links(&self) -> Option<PathBuf> {
+        let folder = self.root.as_ref()?.join("sys/class/net");
+        folder.is_dir().then_some(folder)
+    }
+
+    /// The locks of the whole node.
+    pub fn locks(&self) -> PathBuf {
+        self.under_root("/proc/locks")
+    }
+
+    /// What the kernel shows of a process.
+    pub fn process(&self, pid: u32) -> PathBuf {
+        self.under_root(&format!("/proc/{pid}"))
+    }
+
+    /// `path` as a caller spells it, below the root where there is one.
+    pub fn under_root(&self, path: &str) -> PathBuf {
+        match &self.root {
+            Some(root) => root.join(path.trim_start_matches('/')),
+            None => Path::new(path).to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn built_in_paths_are_the_originals() {
+        let paths = Paths::new(None, "azure-vnet-ipam");
+        assert_eq!(paths.state(), Path::new("/var/run/azure-vnet-ipam.json"));
+        assert_eq!(paths.lock(), Path::new("/var/run/azure-vnet/azure-vnet-ipam.lock"));
+        assert_eq!(paths.log(), Path::new("/var/log/azure-vnet-ipam.log"));
+        assert_eq!(paths.links(), None);
+    }
+
+    #[test]
+    fn a_root_goes_in_front_of_every_path() {
+        let paths = Paths::new(Some("/tmp/r".into()), "azure-vnet-ipam");
+        let all = [
+            paths.state(),
+            paths.lock_folder(),
+            paths.lock(),
+            paths.fetch_lock(),
+            paths.rebuild_owed(),
+            paths.log(),
+            paths.interfaces_file(),
+            paths.boot_id(),
+            paths.locks(),
+            paths.process(1),
+        ];
+        for path in all {
+            assert!(path.starts_with("/tmp/r"), "{path:?}");
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! The invariants of the whole state, in one place.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use super::{Ipam, by_text};
+
+/// A broken invariant.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Violation {
+    /// Two records in use name one address.
+    #[error("{address} is held twice: in pool {first} and in pool {second}")]
+    HeldTwice {
+        /// The address.
+        address: IpAddr,
+        /// Subnet text of one pool.
+        first: String,
+        /// Subnet text of the other, or the same.
+        second: String,
+    },
+    /// Records are out of order, or a key is there twice.
+    #[error("the records of pool {pool} are not in order at {address}")]
+    Order {
+        /// Subnet text of the pool.
+        pool: String,
+        /// The later of the two.
+        address: IpAddr,
+    },
+    /// A claim without an owner.
+    #[error("{address} in pool {pool} is claimed, but by no container")]
+    ClaimWithoutOwner {
+        /// Subnet text of the pool.
+        pool: String,
+        /// The address.
+        address: IpAddr,
+    },
+    /// A claim from the future.
+    #[error("{address} in pool {pool} was claimed in generation {claimed}, past the present one")]
+    Generation {
+        /// Subnet text of the pool.
+        pool: String,
+        /// The address.
+        address: IpAddr,
+        /// The claim's generation.
+        claimed: u64,
+    },
+}
+
+impl Ipam {
+    /// Every broken invariant. What [`Ipam::merge`], [`Ipam::take`] and [`Ipam::release`] make of a state without any has
+    /// none; a state from outside may come with some.
+    pub fn check(&self) -> Vec<Violation> {
+        let mut found = Vec::new();
+        let mut holders: BTreeMap<IpAddr, &str> = BTreeMap::new();
+        for (_, name, pool) in self.pools() {
+            for pair in pool.records.windows(2) {
+                if let [a, b] = pair
+                    && by_text(&a.key, &b.key).is_ge()
+                {
+                    found.push(Violation::Order { pool: name.to_owned(), address: b.key });
+                }
+            }
+            for record in &pool.records {
+                let Some(held) = record.held() else { continue };
+                let address = record.address();
+                if let Some(first) = holders.insert(address, name) {
+                    let (first, second) = (first.to_owned(), name.to_owned());
+                    found.push(Violation::HeldTwice { address, first, second });
+                }
+                let Some(claim) = &held.claim else { continue };
+                if held.container_id.is_empty() {
+                    found.push(Violation::ClaimWithoutOwner { pool: name.to_owned(), address });
+                }
+                if claim.generation > self.generation {
+                    let (pool, claimed) = (name.to_owned(), claim.generation);
+                    found.push(Violation::Generation { pool, address, claimed });
+                }
+            }
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ipam::{Claim, Held, Moment, Pool, Record, Space, Usage};
+
+    fn held(key: &str, addr: &str, id: &str, generation: Option<u64>) -> Record {
+        let claim = generation.map(|generation| {
+            Box::new(Claim {
+                network: "azure".into(),
+                if_name: "eth0".into(),
+                pod: None,
+                netns: None,
+                since: Moment(0),
+                generation,
+            })
+        });
+        Record {
+            key: key.parse().unwrap(),
+            addr: addr.parse().ok(),
+            usage: Usage::Held(Held { container_id: id.into(), claim, unlisted: false }),
+        }
+    }
+
+    fn violations(pools: Vec<Vec<Record>>) -> Vec<String> {
+        let mut space = Space::default();
+        for (n, records) in pools.into_iter().enumerate() {
+            space.pools.insert(format!("p{n}"), Pool { records, ..Pool::default() });
+        }
+        let ipam = Ipam { spaces: [("local".to_owned(), space)].into(), generation: 7 };
+        ipam.check().iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn each_invariant_is_told_when_broken() {
+        assert_eq!(violations(vec![vec![held("10.0.0.1", "", "a", Some(7)), held("10.0.0.2", "", "", None)]]), [""; 0]);
+        assert_eq!(
+            violations(vec![vec![held("10.0.0.1", "", "a", None)], vec![held("10.0.0.2", "10.0.0.1", "b", None)]]),
+            ["10.0.0.1 is held twice: in pool p0 and in pool p1"]
+        );
+        assert_eq!(
+            violations(vec![vec![held("10.0.0.9", "", "a", None), held("10.0.0.10", "", "b", None)]]),
+            ["the records of pool p0 are not in order at 10.0.0.10"]
+        );
+        assert_eq!(
+            violations(vec![vec![held("10.0.0.1", "", "", Some(1))]]),
+            ["10.0.0.1 in pool p0 is claimed, but by no container"]
+        );
+        assert_eq!(
+            violations(vec![vec![held("10.0.0.1", "", "a", Some(8))]]),
+            ["10.0.0.1 in pool p0 was claimed in generation 8, past the present one"]
+        );
+    }
+}

@@ -1,0 +1,241 @@
+//! Merging what a source lists into the address space `local` (contract section 9, differences D6 and D9).
+
+use std::cmp::Ordering;
+use std::net::IpAddr;
+
+use super::{Family, Free, Inventory, Ipam, ListedPool, Pool, Record, Space, Subnet, Usage, by_text};
+
+/// The space that sources fill, whatever space a call asks for.
+const LOCAL: &str = "local";
+
+/// What a merge did, in numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Merged {
+    /// Pools that are new.
+    pub pools_added: usize,
+    /// Idle pools that went, their subnet being listed no more.
+    pub pools_removed: usize,
+    /// Addresses that are new.
+    pub added: usize,
+    /// Free addresses that went, being listed no more.
+    pub removed: usize,
+    /// Addresses that are in use but listed no more; they stay until their release.
+    pub unlisted: usize,
+    /// Whether anything in the state differs from before.
+    pub changed: bool,
+}
+
+impl Ipam {
+    /// Brings the space `local` in line with `inventory`. An address in use is never touched, whatever the source says
+    /// (promise P6).
+    pub fn merge(&mut self, inventory: &Inventory) -> Merged {
+        let mut report = Merged::default();
+        let local = self.spaces.entry(LOCAL.to_owned()).or_insert_with(|| {
+            report.changed = true;
+            Space { id: LOCAL.to_owned(), ..Space::default() }
+        });
+        let mut listed: Vec<Option<&ListedPool>> = inventory.pools.iter().map(Some).collect();
+        local.pools.retain(|key, pool| {
+            let net = key.parse().ok().or_else(|| pool.subnet.net());
+            let now = listed.iter_mut().find(|l| l.is_some_and(|l| Some(l.subnet.trunc()) == net));
+            let now = now.and_then(Option::take);
+            if let Some(now) = now {
+                report.changed |= pool.follow(now);
+            }
+            pool.update(now.map_or(&[], |l| &l.addresses), &mut report);
+            let stays = !pool.records.is_empty() || pool.ref_count > 0;
+            report.pools_removed += usize::from(!stays);
+            stays
+        });
+        for new in listed.into_iter().flatten() {
+            let mut pool = Pool::listed(new);
+            pool.update(&new.addresses, &mut report);
+            local.pools.insert(pool.id.clone(), pool);
+            report.pools_added += 1;
+        }
+        report.changed |= report.pools_added + report.pools_removed + report.added + report.removed > 0;
+        report
+    }
+}
+
+impl Pool {
+    fn listed(new: &ListedPool) -> Pool {
+        let net = new.subnet.trunc();
+        Pool {
+            id: net.to_string(),
+            if_name: new.if_name.clone(),
+            subnet: Subnet::of(net),
+            gateway: Some(new.gateway),
+            records: Vec::new(),
+            is_ipv6: net.addr().is_ipv6(),
+            priority: new.priority,
+            ref_count: 0,
+        }
+    }
+
+    /// Interface, priority and gateway follow the source; a subnet that the state lacks is filled in. Tells whether
+    /// anything changed.
+    fn follow(&mut self, now: &ListedPool) -> bool {
+        let mut changed = false;
+        let mut set = |differs: bool| {
+            changed |= differs;
+            differs
+        };
+        if set(self.if_name != now.if_name) {
+            self.if_name.clone_from(&now.if_name);
+        }
+        if set(self.priority != now.priority) {
+            self.priority = now.priority;
+        }
+        if set(self.gateway != Some(now.gateway)) {
+            self.gateway = Some(now.gateway);
+        }
+        if set(self.subnet.net().is_none()) {
+            self.subnet = Subnet::of(now.subnet.trunc());
+            self.is_ipv6 = now.subnet.addr().is_ipv6();
+        }
+        changed
+    }
+
+    /// Brings the records in line with `listed`: new ones come free, free ones that are not listed go, and one in use stays
+    /// and is marked.
+    fn update(&mut self, listed: &[IpAddr], report: &mut Merged) {
+        let mut listed = listed.to_vec();
+        if !listed.is_sorted_by(|a, b| by_text(a, b).is_lt()) {
+            sort_by_text(&mut listed, self.family());
+            listed.dedup();
+        }
+        let mut listed = listed.into_iter().peekable();
+        let old = std::mem::take(&mut self.records);
+        self.records.reserve_exact(old.len().max(listed.len()));
+        for mut record in old {
+            while let Some(new) = listed.next_if(|l| by_text(l, &record.key).is_lt()) {
+                self.records.push(Record::new(new));
+                report.added += 1;
+            }
+            let is_listed = listed.next_if(|l| by_text(l, &record.key) == Ordering::Equal).is_some();
+            match &mut record.usage {
+                Usage::Free(Free { .. }) if !is_listed => {
+                    report.removed += 1;
+                    continue;
+                }
+                Usage::Free(_) => {}
+                Usage::Held(held) => {
+                    report.unlisted += usize::from(!is_listed);
+                    report.changed |= held.unlisted == is_listed;
+                    held.unlisted = !is_listed;
+                }
+            }
+            self.records.push(record);
+        }
+        report.added += listed.len();
+        self.records.extend(listed.map(Record::new));
+    }
+}
+
+/// Sorts addresses by their text. IPv6 texts are made once each, not at every comparison.
+fn sort_by_text(addresses: &mut [IpAddr], family: Family) {
+    match family {
+        Family::V4 => addresses.sort_unstable_by(by_text),
+        Family::V6 => addresses.sort_by_cached_key(ToString::to_string),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ipam::Held;
+
+    fn listed(subnet: &str, addresses: &[&str]) -> ListedPool {
+        let addresses = addresses.iter().map(|a| a.parse().unwrap()).collect();
+        ListedPool::new(subnet.parse().unwrap(), "eth0".into(), 0, addresses)
+    }
+
+    fn inventory(pools: Vec<ListedPool>) -> Inventory {
+        Inventory { pools }
+    }
+
+    fn hold(ipam: &mut Ipam, pool: &str, address: &str) {
+        let pool = ipam.spaces.get_mut("local").unwrap().pools.get_mut(pool).unwrap();
+        pool.record_mut(&address.parse().unwrap()).unwrap().usage =
+            Usage::Held(Held { container_id: "c1".into(), ..Held::default() });
+    }
+
+    fn addresses(ipam: &Ipam, pool: &str) -> Vec<String> {
+        ipam.spaces["local"].pools[pool].records.iter().map(|r| r.key.to_string()).collect()
+    }
+
+    #[test]
+    fn the_first_answer_becomes_the_space() {
+        let mut ipam = Ipam::default();
+        let merged = ipam.merge(&inventory(vec![
+            listed("10.224.0.0/16", &["10.224.0.9", "10.224.0.10", "10.224.0.9"]),
+            listed("fd00::/120", &["fd00::a", "fd00::2"]),
+        ]));
+        assert_eq!((merged.pools_added, merged.added, merged.changed), (2, 4, true));
+        assert_eq!(addresses(&ipam, "10.224.0.0/16"), ["10.224.0.10", "10.224.0.9"]);
+        assert_eq!(addresses(&ipam, "fd00::/120"), ["fd00::2", "fd00::a"]);
+        assert!(ipam.spaces["local"].pools["fd00::/120"].is_ipv6);
+        let again = ipam.clone();
+        assert_eq!(ipam.merge(&inventory(vec![
+            listed("10.224.0.0/16", &["10.224.0.9", "10.224.0.10"]),
+            listed("fd00::/120", &["fd00::a", "fd00::2"]),
+        ])), Merged::default());
+        assert_eq!(ipam, again);
+    }
+
+    #[test]
+    fn an_empty_answer_makes_an_empty_space() {
+        let mut ipam = Ipam::default();
+        assert!(ipam.merge(&Inventory::default()).changed);
+        assert!(ipam.spaces["local"].pools.is_empty());
+    }
+
+    #[test]
+    fn free_addresses_follow_the_source_and_used_ones_stay_marked() {
+        let mut ipam = Ipam::default();
+        ipam.merge(&inventory(vec![listed("10.224.0.0/16", &["10.224.0.5", "10.224.0.6"])]));
+        hold(&mut ipam, "10.224.0.0/16", "10.224.0.5");
+        let merged = ipam.merge(&inventory(vec![listed("10.224.0.0/16", &["10.224.0.7"])]));
+        assert_eq!((merged.added, merged.removed, merged.unlisted), (1, 1, 1));
+        assert_eq!(addresses(&ipam, "10.224.0.0/16"), ["10.224.0.5", "10.224.0.7"]);
+        let record = |ipam: &Ipam| {
+            ipam.spaces["local"].pools["10.224.0.0/16"].record(&"10.224.0.5".parse().unwrap()).unwrap().clone()
+        };
+        assert!(record(&ipam).held().unwrap().unlisted);
+        let back = ipam.merge(&inventory(vec![listed("10.224.0.0/16", &["10.224.0.7", "10.224.0.5"])]));
+        assert!(back.changed && !record(&ipam).held().unwrap().unlisted);
+    }
+
+    #[test]
+    fn a_pool_goes_when_it_is_empty_and_was_not_handed_out_whole() {
+        let mut ipam = Ipam::default();
+        let two = || vec![listed("10.1.0.0/16", &["10.1.0.5"]), listed("10.2.0.0/16", &["10.2.0.5"])];
+        ipam.merge(&inventory(two()));
+        ipam.spaces.get_mut("local").unwrap().pools.get_mut("10.2.0.0/16").unwrap().ref_count = 1;
+        let merged = ipam.merge(&inventory(vec![listed("10.3.0.0/16", &["10.3.0.5"])]));
+        assert_eq!((merged.pools_removed, merged.pools_added), (1, 1));
+        let keys: Vec<_> = ipam.spaces["local"].pools.keys().cloned().collect();
+        assert_eq!(keys, ["10.2.0.0/16", "10.3.0.0/16"]);
+    }
+
+    #[test]
+    fn interface_priority_and_gateway_follow_the_source() {
+        let mut ipam = Ipam::default();
+        ipam.merge(&inventory(vec![listed("10.1.0.0/16", &["10.1.0.5"])]));
+        let moved = ListedPool { if_name: "eth1".into(), priority: 1, ..listed("10.1.0.0/16", &["10.1.0.5"]) };
+        assert!(ipam.merge(&inventory(vec![moved])).changed);
+        let pool = &ipam.spaces["local"].pools["10.1.0.0/16"];
+        assert_eq!((pool.if_name.as_str(), pool.priority), ("eth1", 1));
+    }
+
+    #[test]
+    fn a_pool_is_found_by_value_and_a_missing_subnet_is_filled_in() {
+        let mut ipam = Ipam::default();
+        let local = ipam.spaces.entry("local".into()).or_default();
+        local.pools.insert("10.1.0.0/16".into(), Pool::default());
+        let merged = ipam.merge(&inventory(vec![listed("10.1.0.9/16", &["10.1.0.5"])]));
+        assert_eq!((merged.pools_added, merged.added), (0, 1));
+        assert_eq!(ipam.spaces["local"].pools["10.1.0.0/16"].subnet.net(), "10.1.0.0/16".parse().ok());
+    }
+}

@@ -1,0 +1,322 @@
+//! What the state holds: address spaces, their pools, the pools' records, and who holds what.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use ipnet::IpNet;
+
+use super::by_text;
+
+/// A point on the boot clock (CLOCK_BOOTTIME): nanoseconds since the machine started, sleep included. It means nothing
+/// under another boot ID.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Moment(pub u64);
+
+impl Moment {
+    /// How long ago `earlier` was; nothing when it lies ahead.
+    pub fn since(self, earlier: Moment) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+/// Everything the state says about addresses.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Ipam {
+    /// Address spaces by name; the sources fill `local` only.
+    pub spaces: BTreeMap<String, Space>,
+    /// Counts the changes of ownership; a claim carries the count of when it was made, so that "the same holder as
+    /// before" can be told from "the same holder again".
+    pub generation: u64,
+}
+
+/// An address space.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Space {
+    /// The name again; kept as found.
+    pub id: String,
+    /// 0 local, 1 global; kept as found.
+    pub scope: i64,
+    /// Pools by subnet text, as the state spells it.
+    pub pools: BTreeMap<String, Pool>,
+}
+
+/// The addresses of one subnet on one interface.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Pool {
+    /// The subnet text again; kept as found.
+    pub id: String,
+    /// The interface of the host that carries the subnet; empty when unknown.
+    pub if_name: String,
+    /// The subnet, as the state has it.
+    pub subnet: Subnet,
+    /// The gateway that results name.
+    pub gateway: Option<IpAddr>,
+    /// The addresses, sorted by [`by_text`] of their keys, each key once.
+    pub records: Vec<Record>,
+    /// Whether this is an IPv6 pool.
+    pub is_ipv6: bool,
+    /// 0 for the primary interface, 1 for others; the higher one is preferred.
+    pub priority: i64,
+    /// Above 0 once the pool was handed out whole: the original's flag, which gates nothing here (difference D4) but is
+    /// kept as the original would (contract section 10).
+    pub ref_count: i64,
+}
+
+/// A subnet as the original stores it: any part may be missing, and the mask may be anything.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Subnet {
+    /// The network address.
+    pub ip: Option<IpAddr>,
+    /// The bytes of the mask, 4 or 16 of them.
+    pub mask: Option<Box<[u8]>>,
+}
+
+/// One address of a pool.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Record {
+    /// The key the record is stored under; what callers name.
+    pub key: IpAddr,
+    /// The address that is handed out; `None` when the state leaves it out, then the key is.
+    pub addr: Option<IpAddr>,
+    /// Who has it.
+    pub usage: Usage,
+}
+
+/// Who has an address.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Usage {
+    /// Nobody.
+    Free(Free),
+    /// An attachment, or somebody unknown.
+    Held(Held),
+}
+
+/// What is known of a free address.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Free {
+    /// A container ID that old versions of the original left behind; reserves nothing (difference D11).
+    pub left_over_id: Option<Box<str>>,
+    /// When it was last released, if that was since this boot.
+    pub released: Option<Moment>,
+}
+
+/// What is known of an address in use.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Held {
+    /// The holder's container ID; empty when the owner is unknown.
+    pub container_id: Box<str>,
+    /// The rest of the holder's identity; `None` when the original wrote the record.
+    pub claim: Option<Box<Claim>>,
+    /// The source no longer lists the address: it goes with its release.
+    pub unlisted: bool,
+}
+
+/// What the original has no place for: the attachment beyond its container ID, and when it came.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Claim {
+    /// The network's name.
+    pub network: Box<str>,
+    /// The interface within the container.
+    pub if_name: Box<str>,
+    /// `namespace/name` of the pod, for people only.
+    pub pod: Option<Box<str>>,
+    /// The network namespace that the ADD was made for.
+    pub netns: Option<NetNs>,
+    /// When the attachment last asked for it.
+    pub since: Moment,
+    /// [`Ipam::generation`] of that ADD.
+    pub generation: u64,
+}
+
+/// A network namespace: where it was, and which one it was.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NetNs {
+    /// CNI_NETNS.
+    pub path: Box<str>,
+    /// Device and inode numbers, the namespace's identity; `None` when the path could not be looked at.
+    pub id: Option<(u64, u64)>,
+}
+
+/// An attachment of a container to a network: what the CNI specification identifies by network name, CNI_CONTAINERID and
+/// CNI_IFNAME (difference D8).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Attachment {
+    /// The network's name.
+    pub network: String,
+    /// CNI_CONTAINERID.
+    pub container_id: String,
+    /// CNI_IFNAME.
+    pub if_name: String,
+}
+
+/// An address family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+impl Ipam {
+    /// The pools of all spaces with the names of both.
+    pub fn pools(&self) -> impl Iterator<Item = (&str, &str, &Pool)> {
+        self.spaces.iter().flat_map(|(space, s)| {
+            s.pools.iter().map(move |(pool, p)| (space.as_str(), pool.as_str(), p))
+        })
+    }
+}
+
+impl Space {
+    /// The key of the pool that `subnet` names: as it is spelled, or else by value (difference D9).
+    pub fn pool_named(&self, subnet: &str) -> Option<&str> {
+        let by_value = |text: &str| text.trim().parse::<IpNet>().map(|net| net.trunc()).ok();
+        let spelled = self.pools.get_key_value(subnet).map(|(key, _)| key);
+        let valued = || by_value(subnet).and_then(|net| self.pools.keys().find(|key| by_value(key) == Some(net)));
+        spelled.or_else(valued).map(String::as_str)
+    }
+}
+
+impl Pool {
+    /// The family of its addresses.
+    pub fn family(&self) -> Family {
+        if self.is_ipv6 { Family::V6 } else { Family::V4 }
+    }
+
+    /// The subnet by value: the stored one, or where that is incomplete the one that the pool's key spells.
+    pub fn net(&self, key: &str) -> Option<IpNet> {
+        self.subnet.net().or_else(|| key.parse().ok())
+    }
+
+    /// The record stored under `key`.
+    pub fn record(&self, key: &IpAddr) -> Option<&Record> {
+        let place = self.records.binary_search_by(|r| by_text(&r.key, key)).ok()?;
+        self.records.get(place)
+    }
+
+    /// The record stored under `key`, to be changed.
+    pub fn record_mut(&mut self, key: &IpAddr) -> Option<&mut Record> {
+        let place = self.records.binary_search_by(|r| by_text(&r.key, key)).ok()?;
+        self.records.get_mut(place)
+    }
+
+    /// Whether any of its addresses is in use.
+    pub fn in_use(&self) -> bool {
+        self.records.iter().any(|r| r.held().is_some())
+    }
+}
+
+impl Subnet {
+    /// The subnet as the state stores a well-formed one.
+    pub fn of(net: IpNet) -> Self {
+        let mask: Box<[u8]> = match net.netmask() {
+            IpAddr::V4(mask) => mask.octets().into(),
+            IpAddr::V6(mask) => mask.octets().into(),
+        };
+        Subnet { ip: Some(net.network()), mask: Some(mask) }
+    }
+
+    /// The subnet by value; `None` when a part is missing or the mask is no prefix. An IPv4 network with a 16-byte mask
+    /// counts with the mask's last four bytes, as in the original.
+    pub fn net(&self) -> Option<IpNet> {
+        let (ip, mask) = (self.ip?, self.mask.as_deref()?);
+        let bytes = match (ip, mask.len()) {
+            (IpAddr::V4(_), 4) | (IpAddr::V6(_), 16) => mask,
+            (IpAddr::V4(_), 16) => mask.get(12..)?,
+            _ => return None,
+        };
+        let ones = bytes.iter().take_while(|b| **b == 0xff).count();
+        let edge = bytes.get(ones).copied().unwrap_or(0);
+        let rest = bytes.get(ones + 1..).unwrap_or(&[]);
+        if edge.leading_ones() + edge.trailing_zeros().min(8) != 8 || rest.iter().any(|b| *b != 0) {
+            return None;
+        }
+        let prefix = u8::try_from(ones * 8 + usize::try_from(edge.leading_ones()).ok()?).ok()?;
+        IpNet::new(ip, prefix).ok()
+    }
+}
+
+impl Record {
+    /// A free record under its own address.
+    pub fn new(address: IpAddr) -> Self {
+        Record { key: address, addr: Some(address), usage: Usage::Free(Free::default()) }
+    }
+
+    /// The address that a holder has.
+    pub fn address(&self) -> IpAddr {
+        self.addr.unwrap_or(self.key)
+    }
+
+    /// What is known of the holder, when there is one.
+    pub fn held(&self) -> Option<&Held> {
+        match &self.usage {
+            Usage::Held(held) => Some(held),
+            Usage::Free(_) => None,
+        }
+    }
+
+    /// What is known of the free address, when it is free.
+    pub fn free(&self) -> Option<&Free> {
+        match &self.usage {
+            Usage::Free(free) => Some(free),
+            Usage::Held(_) => None,
+        }
+    }
+}
+
+impl Held {
+    /// Whether `attachment` is the holder. A record without a claim belongs to the container, whatever its interface.
+    pub fn is_by(&self, attachment: &Attachment) -> bool {
+        *self.container_id == *attachment.container_id
+            && self.claim.as_ref().is_none_or(|c| {
+                *c.network == *attachment.network && *c.if_name == *attachment.if_name
+            })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn subnets_survive_the_way_through_ip_and_mask() {
+        for text in ["10.224.0.0/16", "0.0.0.0/0", "10.1.1.128/25", "10.1.2.3/32", "fd00::/120", "::/0"] {
+            let net: IpNet = text.parse().unwrap();
+            assert_eq!(Subnet::of(net).net(), Some(net), "{text}");
+        }
+    }
+
+    #[test]
+    fn masks_that_are_no_prefix_are_no_subnet() {
+        let with = |ip: &str, mask: &[u8]| Subnet { ip: Some(ip.parse().unwrap()), mask: Some(mask.into()) }.net();
+        assert_eq!(with("10.0.0.0", &[255, 0, 255, 0]), None);
+        assert_eq!(with("10.0.0.0", &[0xfd, 0, 0, 0]), None);
+        assert_eq!(with("10.0.0.0", &[255, 255]), None);
+        assert_eq!(with("fd00::", &[255, 255, 255, 0]), None);
+        assert_eq!(with("10.0.0.0", &[0xff; 16]), "10.0.0.0/32".parse().ok());
+        assert_eq!(Subnet::default().net(), None);
+    }
+
+    #[test]
+    fn a_record_without_claim_is_held_by_every_attachment_of_its_container() {
+        let attachment = |if_name: &str| Attachment {
+            network: "azure".into(),
+            container_id: "c1".into(),
+            if_name: if_name.into(),
+        };
+        let mut held = Held { container_id: "c1".into(), ..Held::default() };
+        assert!(held.is_by(&attachment("eth0")) && held.is_by(&attachment("net1")));
+        held.claim = Some(Box::new(Claim {
+            network: "azure".into(),
+            if_name: "eth0".into(),
+            pod: None,
+            netns: None,
+            since: Moment(1),
+            generation: 1,
+        }));
+        assert!(held.is_by(&attachment("eth0")) && !held.is_by(&attachment("net1")));
+        held.container_id = "c2".into();
+        assert!(!held.is_by(&attachment("eth0")));
+    }
+}

@@ -1,0 +1,91 @@
+//! `azure-vnet-ipam`: the CNI IPAM plugin that gives every pod on an Azure node its address, in the place of the original of
+//! the same name.
+//!
+//! One call is one short process. The rooms, each of which may use only those above it:
+//!
+//! - [`anycase`]: JSON objects as the original reads them;
+//! - [`ipam`]: the domain, pure: pools, records, merging, taking, releasing;
+//! - [`cni`]: the protocol: environment, network configuration, results, errors;
+//! - `host`: the few facts asked of the kernel, and every path;
+//! - [`source`]: where pools come from, and when they are asked for;
+//! - [`state`]: the lock, the state file, its replacement;
+//! - `log`, `stdio`: the log, and the standard streams;
+//! - `failure`: everything that can go wrong, and the error that callers get;
+//! - `plugin`: one call as one transaction.
+//!
+//! What is public is so for the tests; the program's interface is the CNI specification.
+
+#[doc(hidden)]
+pub mod anycase;
+#[doc(hidden)]
+pub mod ipam;
+#[doc(hidden)]
+pub mod cni;
+mod host;
+#[doc(hidden)]
+pub mod source;
+#[doc(hidden)]
+pub mod state;
+mod log;
+mod stdio;
+mod failure;
+mod plugin;
+
+use std::env;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use cni::{CniVersion, Environment, Said};
+
+/// The name that state, lock and log carry.
+const NAME: &str = "azure-vnet-ipam";
+
+/// The whole program.
+pub fn main() -> ExitCode {
+    let started = host::boot_now();
+    let root = env::var_os("AZURE_VNET_IPAM_ROOT").filter(|root| !root.is_empty()).map(PathBuf::from);
+    match Environment::said(|name| env::var_os(name)) {
+        Said::Call(environment) => plugin::main(&environment, host::Paths::new(root, NAME), started),
+        Said::NoCall => by_hand(env::args_os().skip(1)),
+    }
+}
+
+/// Without CNI_COMMAND it was a person who started it.
+fn by_hand(mut args: impl Iterator<Item = OsString>) -> ExitCode {
+    let about = || {
+        let versions = CniVersion::texts().join(", ");
+        format!("{NAME} v{}\nCNI protocol versions supported: {versions}\n", env!("CARGO_PKG_VERSION"))
+    };
+    match args.next().as_ref().map(|arg| arg.to_string_lossy()).as_deref() {
+        None => stdio::tell(&about()),
+        Some("--version" | "-V") => return print(&format!("{NAME} {}\n", env!("CARGO_PKG_VERSION"))),
+        Some("--help" | "-h") => return print(HELP),
+        Some(other) => {
+            stdio::tell(&format!("{NAME}: unknown argument {other:?}; see --help\n"));
+            return ExitCode::from(2);
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+fn print(text: &str) -> ExitCode {
+    match stdio::print(text) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+const HELP: &str = "\
+azure-vnet-ipam gives pods on an Azure node their addresses. It is a CNI IPAM plugin: a container runtime starts it, with
+CNI_COMMAND (ADD, DEL or VERSION) and the other CNI variables in the environment and the network configuration on stdin.
+
+  CNI_COMMAND=VERSION azure-vnet-ipam </dev/null    the versions of CNI it speaks
+  azure-vnet-ipam --version                         its own version
+  azure-vnet-ipam --help                            this text
+
+  AZURE_VNET_IPAM_ROOT=DIR        look up every file below DIR
+  AZURE_VNET_IPAM_QUERY_URL=URL   ask URL (http: or file:) instead of the wire server
+
+State: /var/run/azure-vnet-ipam.json    Log: /var/log/azure-vnet-ipam.log
+";

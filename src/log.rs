@@ -1,0 +1,200 @@
+//! The log, shared with the original and in its form: `2026/11/20 21:09:39 [28145] [ipam] text` (contract section 15).
+//!
+//! Lines are gathered in memory and written at once when the call is over, as writing each would cost more than the rest of
+//! a DEL. Nothing that goes wrong here ever reaches the call (difference D18).
+
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use fs2::FileExt;
+use tracing::level_filters::LevelFilter;
+use tracing::{Event, Subscriber};
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter};
+use tracing_subscriber::registry::LookupSpan;
+
+use crate::host::wall_now;
+
+/// A log of this size is put away before the next line.
+const ROTATE_AT: u64 = 5 << 20;
+
+/// `.log` and `.log.1` to `.log.7`.
+const FILES: u32 = 8;
+
+/// Lines not yet written.
+static LINES: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+
+/// Begins to gather lines of `level` (`ipam.logLevel`) and above; unknown levels mean the default.
+pub fn start(level: Option<&str>) {
+    let level = match level.map(str::to_ascii_lowercase).as_deref() {
+        Some("trace") => LevelFilter::TRACE,
+        Some("debug") => LevelFilter::DEBUG,
+        Some("warn" | "warning") => LevelFilter::WARN,
+        Some("error" | "fatal" | "panic") => LevelFilter::ERROR,
+        Some("off" | "none") => LevelFilter::OFF,
+        _ => LevelFilter::INFO,
+    };
+    let subscriber =
+        tracing_subscriber::fmt().event_format(OriginalForm).with_writer(Lines).with_max_level(level).finish();
+    // Fails when there is one already, which will do as well.
+    let _ = tracing::subscriber::set_global_default(subscriber);
+}
+
+/// Writes the lines gathered so far.
+pub fn flush(path: &Path) {
+    let lines = std::mem::take(&mut *LINES.lock().unwrap_or_else(PoisonError::into_inner));
+    if !lines.is_empty() {
+        // There is nobody to tell.
+        let _ = append(path, &lines);
+    }
+}
+
+fn append(path: &Path, lines: &[u8]) -> io::Result<()> {
+    let mut file = open(path)?;
+    if file.metadata()?.len() >= ROTATE_AT {
+        rotate(path, &file)?;
+        file = open(path)?;
+    }
+    file.write_all(lines)
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.append(true).create(true).mode(0o640);
+    match options.open(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            if let Some(folder) = path.parent() {
+                fs::DirBuilder::new().recursive(true).mode(0o755).create(folder)?;
+            }
+            options.open(path)
+        }
+        other => other,
+    }
+}
+
+/// Moves every file one place on; the oldest is overwritten. Many calls may come here at once: the one that locks the full
+/// file first does it, and the others find that the path no longer leads to the file they opened.
+fn rotate(path: &Path, full: &File) -> io::Result<()> {
+    FileExt::lock_exclusive(full)?;
+    let (ours, there) = (full.metadata()?, fs::metadata(path)?);
+    if (ours.dev(), ours.ino()) != (there.dev(), there.ino()) {
+        return Ok(());
+    }
+    let numbered = |n: u32| -> PathBuf {
+        let mut name = path.as_os_str().to_owned();
+        if n > 0 {
+            name.push(format!(".{n}"));
+        }
+        name.into()
+    };
+    for n in (0..FILES - 1).rev() {
+        match fs::rename(numbered(n), numbered(n + 1)) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// A line of the original.
+struct OriginalForm;
+
+impl<S, N> FormatEvent<S, N> for OriginalForm
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let (time, pid, target) = (wall_now().log_form(), std::process::id(), event.metadata().target());
+        write!(writer, "{time} [{pid}] [{target}] ")?;
+        context.format_fields(writer.by_ref(), event)?;
+        writeln!(writer)
+    }
+}
+
+/// Takes one whole line at a time.
+struct Lines;
+
+impl<'a> MakeWriter<'a> for Lines {
+    type Writer = Lines;
+
+    fn make_writer(&'a self) -> Lines {
+        Lines
+    }
+}
+
+impl Write for Lines {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let mut lines = LINES.lock().unwrap_or_else(PoisonError::into_inner);
+        let text = line.strip_suffix(b"\n").unwrap_or(line);
+        // What callers and servers say may hold anything; it must not look like further lines.
+        lines.extend(text.iter().map(|byte| if byte.is_ascii_control() { b' ' } else { *byte }));
+        lines.push(b'\n');
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder(name: &str) -> PathBuf {
+        let folder = std::env::temp_dir().join(format!("log-{name}-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        folder
+    }
+
+    #[test]
+    fn a_full_log_is_put_away_and_the_oldest_goes() {
+        let folder = folder("rotate");
+        let path = folder.join("x.log");
+        let numbered = |n: u32| folder.join(format!("x.log.{n}"));
+        File::create(&path).unwrap().set_len(ROTATE_AT).unwrap();
+        fs::write(numbered(1), "one").unwrap();
+        fs::write(numbered(7), "seven").unwrap();
+        append(&path, b"new\n").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "new\n");
+        assert_eq!(fs::metadata(numbered(1)).unwrap().len(), ROTATE_AT);
+        assert_eq!(fs::read_to_string(numbered(2)).unwrap(), "one");
+        assert!(!numbered(8).exists(), "there are eight files at most");
+        File::create(&path).unwrap().set_len(ROTATE_AT - 1).unwrap();
+        append(&path, b"more\n").unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().len(), ROTATE_AT + 4);
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn of_many_that_find_the_log_full_one_puts_it_away() {
+        let folder = folder("crowd");
+        let path = folder.join("x.log");
+        File::create(&path).unwrap().set_len(ROTATE_AT).unwrap();
+        let late = open(&path).unwrap();
+        append(&path, b"first\n").unwrap();
+        rotate(&path, &late).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "first\n");
+        assert!(!folder.join("x.log.2").exists());
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_line_stays_one_line() {
+        let mut lines = Lines;
+        let written = b"2026/11/20 21:09:39 [1] [ipam] a\nb\x1b[31m\n";
+        assert_eq!(lines.write(written).unwrap(), written.len());
+        let gathered = LINES.lock().unwrap().clone();
+        assert_eq!(gathered, b"2026/11/20 21:09:39 [1] [ipam] a b [31m\n");
+    }
+}

@@ -1,0 +1,147 @@
+//! One CNI call as one transaction: what was said -> is it right -> (ADD) are the pools fresh -> lock -> load -> decide on
+//! values -> save -> unlock -> print.
+
+mod add;
+mod del;
+
+use std::io::{IsTerminal, Read};
+use std::panic::{self, AssertUnwindSafe};
+use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
+
+use tracing::{error, info};
+
+use crate::cni::{Call, CallError, CniVersion, Environment, QueryUrl, Verb, versions};
+use crate::failure::Failure;
+use crate::host::{Paths, boot_id, boot_now, wall_now, words};
+use crate::ipam::Moment;
+use crate::stdio;
+use crate::{log, state};
+
+/// Larger network configurations are refused (promise P9).
+pub const STDIN_LIMIT: usize = 1 << 20;
+
+/// The version that a new state names, in the original's form.
+const VERSION: &str = concat!("v", env!("CARGO_PKG_VERSION"));
+
+/// What every step of a call needs to know.
+#[derive(Debug)]
+pub struct Context {
+    /// Where things are.
+    pub paths: Paths,
+    /// When the process started.
+    pub started: Moment,
+    /// The boot that moments belong to.
+    pub boot_id: Option<String>,
+    /// AZURE_VNET_IPAM_QUERY_URL.
+    pub query_url: Option<String>,
+}
+
+impl Context {
+    /// Replaces the state under its lock.
+    fn save(&self, locked: &mut state::Locked<'_>, document: &mut state::Document) -> Result<(), state::StoreError> {
+        let time = wall_now().to_string();
+        let stamp = state::Stamp { version: VERSION, time: &time, boot_id: self.boot_id.as_deref() };
+        locked.save(document, stamp)
+    }
+}
+
+/// Carries out a call, whatever happens: the runtime gets a result, or an error object and a non-zero exit status.
+pub fn main(environment: &Environment, paths: Paths, started: Moment) -> ExitCode {
+    if environment.verb() == Some(Verb::Version) {
+        return match stdio::print(&versions(&version_asked())) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(_) => ExitCode::FAILURE,
+        };
+    }
+    let mut cni_version = CniVersion::NEWEST;
+    panic::set_hook(Box::new(|info| {
+        *PANIC.lock().unwrap_or_else(PoisonError::into_inner) = Some(info.to_string());
+    }));
+    let outcome = panic::catch_unwind(AssertUnwindSafe(|| run(environment, &paths, started, &mut cni_version)));
+    let outcome = outcome.unwrap_or_else(|_| {
+        let what = PANIC.lock().unwrap_or_else(PoisonError::into_inner).take();
+        Err(Failure::Panic(what.unwrap_or_default()))
+    });
+    let milliseconds = boot_now().since(started).as_secs_f64() * 1e3;
+    let command = &environment.command;
+    let exit = match outcome {
+        Ok(()) => {
+            info!(target: "cni-ipam", "{command} done in {milliseconds:.1} ms.");
+            ExitCode::SUCCESS
+        }
+        Err(failure) => {
+            log::start(None);
+            let error = failure.to_cni();
+            let (code, msg, details) = (error.code as u8, &error.msg, &error.details);
+            error!(target: "cni-ipam", "{command} failed in {milliseconds:.1} ms with code {code}: {msg} ({details})");
+            // If not even that can be printed, the exit status must do.
+            let _ = stdio::print(&error.print(cni_version.as_str()));
+            ExitCode::FAILURE
+        }
+    };
+    log::flush(&paths.log());
+    exit
+}
+
+/// What a panic said, until somebody can be told.
+static PANIC: Mutex<Option<String>> = Mutex::new(None);
+
+fn run(
+    environment: &Environment,
+    paths: &Paths,
+    started: Moment,
+    cni_version: &mut CniVersion,
+) -> Result<(), Failure> {
+    environment.check_required()?;
+    let stdin = read_stdin()?;
+    if let Some(version) = Call::version_asked(&stdin).and_then(|text| CniVersion::of(&text)) {
+        *cni_version = version;
+    }
+    let call = Call::parse(environment, &stdin)?;
+    log::start(call.conf.log_level.as_deref());
+    announce(&call);
+    let query_url = std::env::var("AZURE_VNET_IPAM_QUERY_URL").ok().filter(|url| !url.is_empty());
+    let context = Context { paths: paths.clone(), started, boot_id: boot_id(paths), query_url };
+    match call.verb {
+        Verb::Add => add::add(&call, &context),
+        Verb::Del => del::del(&call, &context),
+        Verb::Check | Verb::Gc | Verb::Status | Verb::Version => Err(CallError::NotYet(call.verb.as_str()).into()),
+    }
+}
+
+fn announce(call: &Call) {
+    let (verb, attachment, conf) = (call.verb.as_str(), &call.attachment, &call.conf);
+    let (container, if_name, network) = (&attachment.container_id, &attachment.if_name, &attachment.network);
+    let (netns, pod) = (&call.netns, call.pod.as_deref().unwrap_or("-"));
+    let subnet = conf.ipam.subnet.as_deref().unwrap_or("-");
+    let address = conf.ipam.ip_address.as_deref().unwrap_or("-");
+    info!(
+        target: "cni-ipam",
+        "{verb} container {container} interface {if_name} network {network} pod {pod} netns {netns} subnet {subnet} address {address}."
+    );
+}
+
+fn read_stdin() -> Result<Vec<u8>, CallError> {
+    let mut bytes = Vec::new();
+    let most = u64::try_from(STDIN_LIMIT).unwrap_or(u64::MAX).saturating_add(1);
+    let read = std::io::stdin().lock().take(most).read_to_end(&mut bytes);
+    read.map_err(|e| CallError::Unreadable(words(&e)))?;
+    if bytes.len() > STDIN_LIMIT { Err(CallError::TooLong(STDIN_LIMIT)) } else { Ok(bytes) }
+}
+
+/// The version that the caller of VERSION speaks, to be echoed. Whatever is wrong with stdin, the answer is the same; nobody
+/// is kept waiting at a terminal.
+fn version_asked() -> String {
+    let newest = || CniVersion::NEWEST.to_string();
+    if std::io::stdin().is_terminal() {
+        return newest();
+    }
+    let Ok(stdin) = read_stdin() else { return newest() };
+    Call::version_asked(&stdin).unwrap_or_else(newest)
+}
+
+/// The URL from the environment, which goes before the configuration's.
+fn query_url(context: &Context) -> Result<Option<QueryUrl>, CallError> {
+    context.query_url.as_deref().map(QueryUrl::parse).transpose()
+}

@@ -1,0 +1,296 @@
+//! When a source is asked (design: an answer that arrived after this process started is fresh enough, whoever asked).
+//!
+//! One process at a time asks, under a lock of its own, so that nobody who holds the state waits for a server. Whoever finds
+//! the lock taken waits until the asking is over, looks at the stamps that it left in the lock file, and mostly has no need to
+//! ask again. Stamps are of the boot clock, and mean nothing after a reboot or to a call with another source.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use super::{Matched, Source, SourceError};
+use crate::host::{Paths, Waited, boot_now, lock};
+use crate::ipam::Moment;
+
+/// All the time a source has when the state has pools to go on with.
+const LIMIT_WITH_POOLS: Duration = Duration::from_secs(3);
+/// All the time a source has when nothing can be given without it.
+const LIMIT_WITHOUT: Duration = Duration::from_secs(10);
+/// After a failed attempt none is made for so long, while the pools can serve.
+const PAUSE: Duration = Duration::from_secs(10);
+/// An answer that would take everything away must stay the same for so long before it is believed.
+const DOUBT: Duration = Duration::from_secs(60);
+/// The stamps take no more than this.
+const STAMPS_LIMIT: u64 = 4096;
+
+/// Why a source is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// The state has pools; they may be out of date.
+    Ordinary,
+    /// The state had no pools when it was looked at.
+    First,
+    /// The pools cannot serve: an older answer is no reason to say so.
+    Newer,
+    /// The state has no pools, though a source answered: what it said is lost.
+    Lost,
+}
+
+/// What became of asking.
+#[derive(Debug)]
+pub enum Asked {
+    /// An answer, to be merged.
+    News(Box<News>),
+    /// Somebody else's answer of after the start of this process is in the state.
+    Answered,
+    /// No answer of after the start of this process is to be had.
+    Failed(SourceError),
+    /// Nobody was asked; a [`Need::Newer`] may still be.
+    Skipped(&'static str),
+}
+
+/// What is known of the last attempts.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Stamps {
+    boot_id: Option<String>,
+    source: String,
+    /// When the last usable answer had arrived and was merged; nanoseconds of the boot clock, as the others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    answered: Option<u64>,
+    /// When the last attempt failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failed: Option<u64>,
+    /// Since when all answers would take everything away.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    doubtful_since: Option<u64>,
+}
+
+/// Asks one source on behalf of one process.
+#[derive(Debug)]
+pub struct Asker<'a> {
+    /// Where the lock is.
+    pub paths: &'a Paths,
+    /// Whom to ask.
+    pub source: &'a Source,
+    /// When this process started.
+    pub started: Moment,
+    /// The boot that moments belong to.
+    pub boot_id: Option<&'a str>,
+    /// How old an answer may be, when the configuration sets it.
+    pub interval: Option<Duration>,
+}
+
+/// An answer, with the right to stamp it. While it lives nobody else asks.
+#[derive(Debug)]
+pub struct News {
+    /// The answer in terms of this host.
+    pub matched: Matched,
+    /// How long it took.
+    pub took: Duration,
+    arrived: Moment,
+    stamps: Stamps,
+    lock: File,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Due {
+    Ask,
+    Answered,
+    Failed,
+    Skip(&'static str),
+}
+
+impl Stamps {
+    /// Whether the source is to be asked now. Pure.
+    fn due(&self, need: Need, started: Moment, now: Moment, interval: Option<Duration>) -> Due {
+        let after_start = |at: Option<u64>| at.is_some_and(|at| at > started.0);
+        let age = |at: Option<u64>| at.map(|at| now.since(Moment(at)));
+        if after_start(self.answered) && need != Need::Lost {
+            return Due::Answered;
+        }
+        if after_start(self.failed) {
+            return Due::Failed;
+        }
+        if need != Need::Ordinary {
+            return Due::Ask;
+        }
+        if age(self.answered).is_some_and(|age| interval.is_some_and(|most| age <= most)) {
+            return Due::Skip("the last answer is younger than queryInterval");
+        }
+        if self.failed > self.answered && age(self.failed).is_some_and(|age| age < PAUSE) {
+            return Due::Skip("the last attempt failed a moment ago");
+        }
+        Due::Ask
+    }
+
+    fn read(file: &File) -> Stamps {
+        let mut text = String::new();
+        let mut from_start = file;
+        let read = from_start.seek(SeekFrom::Start(0)).and_then(|_| from_start.take(STAMPS_LIMIT).read_to_string(&mut text));
+        // What cannot be read says nothing about past attempts.
+        read.ok().and_then(|_| serde_json::from_str(&text).ok()).unwrap_or_default()
+    }
+
+    /// Writes them; a failure costs the next process an attempt and nothing else.
+    fn write(&self, mut file: &File) {
+        let Ok(text) = serde_json::to_string(self) else { return };
+        let _ = file
+            .set_len(0)
+            .and_then(|()| file.seek(SeekFrom::Start(0)))
+            .and_then(|_| file.write_all(text.as_bytes()));
+    }
+}
+
+impl Asker<'_> {
+    /// Asks the source unless there is no need to.
+    pub fn ask(&self, need: Need) -> Asked {
+        let limit = match need {
+            Need::Ordinary | Need::Newer => LIMIT_WITH_POOLS,
+            Need::First | Need::Lost => LIMIT_WITHOUT,
+        };
+        let path = self.paths.fetch_lock();
+        // The kernel serves those who wait in the order they came, and all but the first find fresh stamps.
+        let file = match lock(&path, limit) {
+            Ok(Waited::Held(file)) => file,
+            Ok(Waited::TimedOut) => return Asked::Skipped("another call has been asking all the time"),
+            Err(source) => return Asked::Failed(SourceError::Lock { path, source }),
+        };
+        let stamps = self.stamps(&file);
+        match self.due(&stamps, need) {
+            Due::Ask => self.fetch(stamps, file, limit),
+            Due::Answered => Asked::Answered,
+            Due::Failed => Asked::Failed(SourceError::OthersFailed),
+            Due::Skip(why) => Asked::Skipped(why),
+        }
+    }
+
+    fn due(&self, stamps: &Stamps, need: Need) -> Due {
+        stamps.due(need, self.started, boot_now(), self.interval)
+    }
+
+    /// The stamps in the lock file, if they are of this boot and source.
+    fn stamps(&self, file: &File) -> Stamps {
+        let source = self.source.name();
+        let found = Stamps::read(file);
+        if found.boot_id.as_deref() == self.boot_id && found.source == source {
+            return found;
+        }
+        Stamps { boot_id: self.boot_id.map(str::to_owned), source, ..Stamps::default() }
+    }
+
+    fn fetch(&self, mut stamps: Stamps, lock: File, limit: Duration) -> Asked {
+        let start = Instant::now();
+        let answer = self.source.ask(limit, self.paths);
+        let arrived = boot_now();
+        match answer {
+            Ok(matched) => Asked::News(Box::new(News { matched, took: start.elapsed(), arrived, stamps, lock })),
+            Err(error) => {
+                stamps.failed = Some(arrived.0);
+                stamps.write(&lock);
+                Asked::Failed(error)
+            }
+        }
+    }
+}
+
+impl News {
+    /// Whether the answer would take everything away: no interface fits, or no address is there for pods.
+    pub fn is_doubtful(&self) -> bool {
+        self.matched.inventory.addresses() == 0
+    }
+
+    /// Whether doubtful answers have come for long enough to be believed.
+    pub fn is_persistent(&self) -> bool {
+        self.stamps.doubtful_since.is_some_and(|since| self.arrived.since(Moment(since)) >= DOUBT)
+    }
+
+    /// The answer is in the state, and saved.
+    pub fn merged(mut self) {
+        self.stamps.answered = Some(self.arrived.0);
+        if !self.is_doubtful() {
+            self.stamps.doubtful_since = None;
+        }
+        self.stamps.write(&self.lock);
+    }
+
+    /// The answer is not believed yet; it counts as a failed attempt.
+    pub fn doubted(mut self) {
+        self.stamps.failed = Some(self.arrived.0);
+        self.stamps.doubtful_since.get_or_insert(self.arrived.0);
+        self.stamps.write(&self.lock);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+    const STARTED: Moment = Moment(1000 * SECOND);
+    const NOW: Moment = Moment(1001 * SECOND);
+
+    fn stamps(answered: Option<u64>, failed: Option<u64>) -> Stamps {
+        let at = |s: Option<u64>| s.map(|s| s * SECOND);
+        Stamps { answered: at(answered), failed: at(failed), ..Stamps::default() }
+    }
+
+    fn due(stamps: &Stamps, need: Need) -> Due {
+        stamps.due(need, STARTED, NOW, None)
+    }
+
+    #[test]
+    fn an_answer_of_after_the_start_is_fresh_enough() {
+        let fresh = Stamps { answered: Some(STARTED.0 + 1), ..Stamps::default() };
+        for need in [Need::Ordinary, Need::First, Need::Newer] {
+            assert_eq!(due(&fresh, need), Due::Answered);
+        }
+        assert_eq!(due(&fresh, Need::Lost), Due::Ask, "what it said is gone");
+        assert_eq!(due(&stamps(Some(1000), None), Need::Ordinary), Due::Ask);
+    }
+
+    #[test]
+    fn a_failure_of_after_the_start_counts_for_everybody() {
+        let failed = Stamps { failed: Some(STARTED.0 + 1), ..Stamps::default() };
+        for need in [Need::Ordinary, Need::First, Need::Newer, Need::Lost] {
+            assert_eq!(due(&failed, need), Due::Failed);
+        }
+    }
+
+    #[test]
+    fn after_a_failure_there_is_a_pause_while_the_pools_can_serve() {
+        assert!(matches!(due(&stamps(Some(900), Some(992)), Need::Ordinary), Due::Skip(_)));
+        assert_eq!(due(&stamps(Some(900), Some(991)), Need::Ordinary), Due::Ask, "ten seconds are over");
+        assert_eq!(due(&stamps(Some(993), Some(992)), Need::Ordinary), Due::Ask, "an answer came since");
+        for need in [Need::First, Need::Newer, Need::Lost] {
+            assert_eq!(due(&stamps(Some(900), Some(992)), need), Due::Ask);
+        }
+    }
+
+    #[test]
+    fn an_interval_lets_answers_grow_old() {
+        let with = |answered, seconds| {
+            let interval = Some(Duration::from_secs(seconds));
+            stamps(Some(answered), None).due(Need::Ordinary, STARTED, NOW, interval)
+        };
+        assert!(matches!(with(991, 10), Due::Skip(_)));
+        assert_eq!(with(990, 10), Due::Ask);
+        let interval = Some(Duration::from_secs(100));
+        assert_eq!(stamps(Some(991), None).due(Need::Newer, STARTED, NOW, interval), Due::Ask);
+        assert_eq!(stamps(None, None).due(Need::Ordinary, STARTED, NOW, interval), Due::Ask);
+    }
+
+    #[test]
+    fn stamps_survive_the_file_and_junk_says_nothing() {
+        let path = std::env::temp_dir().join(format!("stamps-{}", std::process::id()));
+        std::fs::write(&path, "x".repeat(9000)).unwrap();
+        let file = File::options().read(true).write(true).open(&path).unwrap();
+        assert_eq!(Stamps::read(&file), Stamps::default());
+        let written = Stamps { boot_id: Some("b".into()), source: "s".into(), ..stamps(Some(1), Some(2)) };
+        written.write(&file);
+        assert_eq!(Stamps::read(&file), written);
+        std::fs::remove_file(path).unwrap();
+    }
+}

@@ -1,0 +1,98 @@
+//! What a source's document says, before anything is matched to this host.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+/// The interfaces that a document lists.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Listing {
+    /// In the order of the document.
+    pub interfaces: Vec<ListedInterface>,
+}
+
+/// One interface of the document.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ListedInterface {
+    /// The hardware address as it is spelled.
+    pub mac: String,
+    /// Whether it is the node's primary interface.
+    pub primary: bool,
+    /// Its subnets in the order of the document.
+    pub subnets: Vec<ListedSubnet>,
+}
+
+/// One subnet of an interface.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ListedSubnet {
+    /// The subnet without host bits; `None` when its text is no prefix.
+    pub prefix: Option<IpNet>,
+    /// The secondary addresses whose text is an address, inside the subnet or not.
+    pub addresses: Vec<IpAddr>,
+    /// How many addresses belong to the host.
+    pub primary: usize,
+    /// How many are no addresses.
+    pub malformed: usize,
+}
+
+impl ListedSubnet {
+    /// Takes note of an address of the document.
+    pub fn add(&mut self, address: &str, is_primary: bool) {
+        match parse_address(address) {
+            _ if is_primary => self.primary += 1,
+            Some(address) => self.addresses.push(address),
+            None => self.malformed += 1,
+        }
+    }
+}
+
+/// An address; IPv4 in IPv6 spelling counts as IPv4, leading zeros and zones are refused.
+pub fn parse_address(text: &str) -> Option<IpAddr> {
+    text.parse::<IpAddr>().map(|address| address.to_canonical()).ok()
+}
+
+/// A prefix, its host bits cleared. Leading zeros are allowed in its length, as the original's parser does.
+pub fn parse_prefix(text: &str) -> Option<IpNet> {
+    let (address, length) = text.split_once('/')?;
+    if length.is_empty() || !length.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    let length: u32 = length.parse().ok()?;
+    let address: IpAddr = address.parse().ok()?;
+    let mapped = address.is_ipv6() && address.to_canonical().is_ipv4();
+    let length = if mapped { length.checked_sub(96)? } else { length };
+    IpNet::new(address.to_canonical(), u8::try_from(length).ok()?).ok().map(|net| net.trunc())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prefixes_are_read_as_the_original_reads_them() {
+        for (text, net) in [
+            ("10.224.0.4/16", "10.224.0.0/16"),
+            ("10.1.0.0/024", "10.1.0.0/24"),
+            ("0.0.0.0/0", "0.0.0.0/0"),
+            ("FD00:1:2:0::5/120", "fd00:1:2::/120"),
+            ("::ffff:10.0.0.1/112", "10.0.0.0/16"),
+        ] {
+            assert_eq!(parse_prefix(text), net.parse().ok(), "{text}");
+        }
+        for bad in ["", "10.0.0.0", "10.0.0.0/", "10.0.0.0/33", "010.0.0.0/8", "10.0.0.0/+8", "10.0/8", "x/8", "fe80::%a/64", " 10.0.0.0/8"] {
+            assert_eq!(parse_prefix(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn addresses_are_sorted_into_what_they_are() {
+        let mut subnet = ListedSubnet::default();
+        for (text, primary) in
+            [("10.0.0.4", true), ("banana", true), ("10.0.0.5", false), ("::ffff:10.0.0.6", false), ("10.0.0.07", false)]
+        {
+            subnet.add(text, primary);
+        }
+        assert_eq!((subnet.primary, subnet.malformed), (2, 1));
+        assert_eq!(subnet.addresses, ["10.0.0.5", "10.0.0.6"].map(|a| a.parse::<IpAddr>().unwrap()));
+    }
+}

@@ -1,0 +1,142 @@
+//! Which interface of the host each listed interface is (contract sections 7 and 8, difference D13).
+
+use std::net::IpAddr;
+
+use super::listing::{ListedInterface, Listing};
+use crate::host::Link;
+use crate::ipam::{Inventory, ListedPool};
+
+/// How hardware addresses are matched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Style {
+    /// The wire server's: `*` takes the first interface that is not loopback.
+    Wire,
+    /// The file's: `*` means nothing.
+    File,
+}
+
+/// A listing in terms of this host.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Matched {
+    /// The pools.
+    pub inventory: Inventory,
+    /// Hardware addresses that no interface of the host has.
+    pub unmatched: Vec<String>,
+    /// Addresses of the host itself, which are nobody's to give.
+    pub primary: usize,
+    /// Addresses and prefixes that cannot be used: malformed, outside their subnet, or in a subnet listed before.
+    pub skipped: usize,
+}
+
+/// Matches a listing to the interfaces of the host. Of a subnet that is listed twice the first counts.
+pub fn match_links(listing: Listing, links: &[Link], style: Style) -> Matched {
+    let mut matched = Matched::default();
+    for interface in listing.interfaces {
+        let Some(link) = link_of(&interface, links, style) else {
+            matched.unmatched.push(interface.mac);
+            continue;
+        };
+        let priority = if interface.primary { 0 } else { 1 };
+        for subnet in interface.subnets {
+            matched.primary += subnet.primary;
+            matched.skipped += subnet.malformed;
+            let known = |prefix| matched.inventory.pools.iter().any(|pool| pool.subnet == prefix);
+            let Some(prefix) = subnet.prefix.filter(|prefix| !known(*prefix)) else {
+                matched.skipped += 1 + subnet.addresses.len();
+                continue;
+            };
+            let listed = subnet.addresses.len();
+            let inside: Vec<IpAddr> = subnet.addresses.into_iter().filter(|a| prefix.contains(a)).collect();
+            matched.skipped += listed - inside.len();
+            matched.inventory.pools.push(ListedPool::new(prefix, link.name.clone(), priority, inside));
+        }
+    }
+    matched
+}
+
+/// The first interface, by the kernel's numbers, with the listed address; of two with one address (accelerated networking)
+/// the one that does not merely serve the other.
+fn link_of<'a>(interface: &ListedInterface, links: &'a [Link], style: Style) -> Option<&'a Link> {
+    if interface.mac == "*" && style == Style::Wire {
+        return links.iter().find(|link| !link.loopback);
+    }
+    let mac = normal(&interface.mac);
+    let mut twins = links.iter().filter(|link| !mac.is_empty() && link.mac == mac);
+    let first = twins.next()?;
+    Some(if first.enslaved { twins.find(|link| !link.enslaved).unwrap_or(first) } else { first })
+}
+
+/// A hardware address as [`Link::mac`] has it.
+fn normal(mac: &str) -> String {
+    mac.chars().filter(|c| !matches!(c, ':' | '-' | '.')).map(|c| c.to_ascii_lowercase()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::listing::ListedSubnet;
+
+    fn link(index: u32, name: &str, mac: &str) -> Link {
+        Link { index, name: name.into(), mac: mac.into(), loopback: name == "lo", enslaved: false }
+    }
+
+    fn host() -> Vec<Link> {
+        vec![link(1, "lo", ""), link(2, "eth0", "7c1e52f9f3c4"), link(3, "eth1", "7c1e52f9f3c5")]
+    }
+
+    fn interface(mac: &str, prefixes: &[&str]) -> ListedInterface {
+        let subnets = prefixes.iter().map(|prefix| ListedSubnet {
+            prefix: prefix.parse().ok(),
+            addresses: vec!["10.0.0.5".parse().unwrap()],
+            primary: 1,
+            malformed: 0,
+        });
+        ListedInterface { mac: mac.into(), primary: true, subnets: subnets.collect() }
+    }
+
+    fn name_for(mac: &str, links: &[Link], style: Style) -> Option<String> {
+        link_of(&interface(mac, &[]), links, style).map(|l| l.name.clone())
+    }
+
+    #[test]
+    fn macs_match_without_case_and_separators() {
+        for mac in ["7C1E52F9F3C4", "7c1e52f9f3c4", "7C:1e:52:F9:F3:C4", "7c-1e-52-f9-f3-c4", "7c1e.52f9.f3c4"] {
+            assert_eq!(name_for(mac, &host(), Style::Wire).as_deref(), Some("eth0"), "{mac}");
+        }
+        for mac in ["", " 7C1E52F9F3C4 ", "001122334455", ":", "**"] {
+            assert_eq!(name_for(mac, &host(), Style::Wire), None, "{mac}");
+        }
+    }
+
+    #[test]
+    fn a_star_is_the_first_interface_that_is_not_loopback() {
+        assert_eq!(name_for("*", &host(), Style::Wire).as_deref(), Some("eth0"));
+        assert_eq!(name_for("*", &host()[..1], Style::Wire), None);
+        assert_eq!(name_for("*", &host(), Style::File), None);
+    }
+
+    #[test]
+    fn of_twins_the_one_that_is_not_enslaved_wins() {
+        let mut links = vec![link(2, "vf0", "7c1e52f9f3c4"), link(3, "eth0", "7c1e52f9f3c4")];
+        assert_eq!(name_for("7C1E52F9F3C4", &links, Style::Wire).as_deref(), Some("vf0"));
+        links[0].enslaved = true;
+        assert_eq!(name_for("7C1E52F9F3C4", &links, Style::Wire).as_deref(), Some("eth0"));
+        links[1].enslaved = true;
+        assert_eq!(name_for("7C1E52F9F3C4", &links, Style::Wire).as_deref(), Some("vf0"));
+    }
+
+    #[test]
+    fn a_subnet_listed_twice_counts_once_and_strangers_are_left_out() {
+        let listing = Listing {
+            interfaces: vec![
+                interface("001122334455", &["10.9.0.0/16"]),
+                interface("7C1E52F9F3C4", &["10.0.0.0/16", "10.0.0.0/16", "nonsense", "10.1.0.0/16"]),
+            ],
+        };
+        let matched = match_links(listing, &host(), Style::Wire);
+        assert_eq!(matched.unmatched, ["001122334455"]);
+        let pools: Vec<_> = matched.inventory.pools.iter().map(|p| (p.subnet.to_string(), p.addresses.len())).collect();
+        assert_eq!(pools, [("10.0.0.0/16".to_owned(), 1), ("10.1.0.0/16".to_owned(), 0)]);
+        assert_eq!((matched.primary, matched.skipped), (4, 2 + 2 + 1));
+    }
+}

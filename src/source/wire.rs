@@ -1,0 +1,265 @@
+//! The wire server's answer to `getinterfaceinfov1`, read as it arrives (contract section 7).
+//!
+//! The document is accepted or refused as a whole, and what follows the root element is not read.
+
+use std::io::BufRead;
+
+use quick_xml::events::{BytesStart, Event};
+use quick_xml::{Reader, XmlVersion};
+
+use super::listing::{ListedInterface, ListedSubnet, Listing, parse_prefix};
+
+/// Why an answer is not one.
+#[derive(Debug, thiserror::Error)]
+pub enum WireError {
+    /// The bytes are no XML, or stop in its middle.
+    #[error("the answer is no complete XML document: {0}")]
+    Xml(#[from] quick_xml::Error),
+    /// An XML version or encoding that is not read.
+    #[error("the answer declares {0}; XML 1.0 in UTF-8 is what the wire server speaks")]
+    Declaration(String),
+    /// The root element has another name.
+    #[error("the answer's root element is {0:?}, not Interfaces")]
+    Root(String),
+    /// A flag is neither true nor false.
+    #[error("the answer says IsPrimary={0:?}, which is neither true nor false")]
+    Flag(String),
+    /// The document lists no interface.
+    #[error("the answer lists no interface")]
+    Empty,
+}
+
+/// Where in the document an element stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Interfaces,
+    Interface,
+    Subnet,
+    Address,
+    /// Below something unknown, which is passed over with all that is in it.
+    Unknown,
+}
+
+/// Reads an answer.
+///
+/// # Errors
+/// See [`WireError`].
+pub fn parse(answer: impl BufRead) -> Result<Listing, WireError> {
+    let mut reader = Reader::from_reader(answer);
+    let mut listing = Listing::default();
+    let mut path: Vec<Place> = Vec::with_capacity(8);
+    let mut buffer = Vec::new();
+    loop {
+        buffer.clear();
+        match reader.read_event_into(&mut buffer)? {
+            Event::Decl(declaration) => {
+                let version = declaration.version()?.into_owned();
+                let encoding = declaration.encoding().transpose().map_err(quick_xml::Error::from)?;
+                if version != "1.0" {
+                    return Err(WireError::Declaration(format!("version {version}")));
+                }
+                if let Some(other) = encoding.filter(|e| !e.eq_ignore_ascii_case("utf-8")) {
+                    return Err(WireError::Declaration(format!("encoding {other}")));
+                }
+            }
+            Event::Start(element) => {
+                let place = enter(&mut listing, path.last().copied(), &element)?;
+                path.push(place);
+            }
+            Event::Empty(element) => {
+                if enter(&mut listing, path.last().copied(), &element)? == Place::Interfaces {
+                    break;
+                }
+            }
+            Event::End(_) => {
+                path.pop();
+                if path.is_empty() {
+                    break;
+                }
+            }
+            Event::GeneralRef(entity) => {
+                let known = ["lt", "gt", "amp", "apos", "quot"].contains(&&*entity);
+                if !known && entity.resolve_char_ref()?.is_none() {
+                    return Err(WireError::Declaration(format!("an unknown entity &{};", &*entity)));
+                }
+            }
+            Event::Eof => return Err(WireError::Xml(unexpected_end())),
+            Event::Text(_) | Event::CData(_) | Event::Comment(_) | Event::PI(_) | Event::DocType(_) => {}
+        }
+    }
+    if listing.interfaces.is_empty() { Err(WireError::Empty) } else { Ok(listing) }
+}
+
+/// Takes an element in, and tells where it leads.
+fn enter(listing: &mut Listing, parent: Option<Place>, element: &BytesStart<'_>) -> Result<Place, WireError> {
+    let name = element.local_name();
+    let place = match (parent, name.as_ref()) {
+        (None, "Interfaces") => Place::Interfaces,
+        (None, other) => return Err(WireError::Root(other.to_owned())),
+        (Some(Place::Interfaces), "Interface") => Place::Interface,
+        (Some(Place::Interface), "IPSubnet") => Place::Subnet,
+        (Some(Place::Subnet), "IPAddress") => Place::Address,
+        _ => Place::Unknown,
+    };
+    let mut mac = String::new();
+    let mut primary = false;
+    let mut prefix = None;
+    let mut address = String::new();
+    // The names that follow are checked without their prefix, and of a repeated attribute the last counts.
+    for attribute in element.attributes().with_checks(false) {
+        let attribute = attribute.map_err(quick_xml::Error::from)?;
+        let value = attribute.normalized_value(XmlVersion::Implicit1_0)?;
+        match (place, attribute.key.local_name().as_ref()) {
+            (Place::Interface, "MacAddress") => mac = value.into_owned(),
+            (Place::Interface | Place::Address, "IsPrimary") => primary = flag(&value)?,
+            (Place::Subnet, "Prefix") => prefix = parse_prefix(&value),
+            (Place::Address, "Address") => address = value.into_owned(),
+            _ => {}
+        }
+    }
+    let interfaces = &mut listing.interfaces;
+    match place {
+        Place::Interface => interfaces.push(ListedInterface { mac, primary, subnets: Vec::new() }),
+        Place::Subnet => {
+            if let Some(interface) = interfaces.last_mut() {
+                interface.subnets.push(ListedSubnet { prefix, ..ListedSubnet::default() });
+            }
+        }
+        Place::Address => {
+            if let Some(subnet) = interfaces.last_mut().and_then(|i| i.subnets.last_mut()) {
+                subnet.add(&address, primary);
+            }
+        }
+        Place::Interfaces | Place::Unknown => {}
+    }
+    Ok(place)
+}
+
+/// The spellings that the original takes; nothing at all means no.
+fn flag(text: &str) -> Result<bool, WireError> {
+    if text.is_empty() {
+        return Ok(false);
+    }
+    match text.trim() {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
+        _ => Err(WireError::Flag(text.to_owned())),
+    }
+}
+
+fn unexpected_end() -> quick_xml::Error {
+    quick_xml::Error::Io(std::sync::Arc::new(std::io::ErrorKind::UnexpectedEof.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ADDRESS: &str = r#"<IPAddress Address="10.224.0.5" IsPrimary="false"/>"#;
+
+    fn read(xml: &str) -> Result<Listing, String> {
+        parse(xml.as_bytes()).map_err(|e| e.to_string())
+    }
+
+    /// An answer with one subnet that holds `inside`.
+    fn answer(inside: &str) -> String {
+        format!(
+            r#"<Interfaces><Interface MacAddress="7C1E52F9F3C4" IsPrimary="true"><IPSubnet Prefix="10.224.0.0/16">{inside}</IPSubnet></Interface></Interfaces>"#
+        )
+    }
+
+    fn addresses(xml: &str) -> Result<Vec<String>, String> {
+        let subnets = read(xml)?.interfaces.into_iter().flat_map(|i| i.subnets);
+        Ok(subnets.flat_map(|s| s.addresses).map(|a| a.to_string()).collect())
+    }
+
+    #[test]
+    fn an_answer_is_read() {
+        let primary = r#"<IPAddress Address="10.224.0.4" IsPrimary="true"/>"#;
+        let listing = read(&answer(&format!("{primary}{ADDRESS}"))).unwrap();
+        let [interface] = &listing.interfaces[..] else { panic!("{listing:?}") };
+        assert_eq!((interface.mac.as_str(), interface.primary), ("7C1E52F9F3C4", true));
+        let [subnet] = &interface.subnets[..] else { panic!("{listing:?}") };
+        assert_eq!(subnet.prefix, "10.224.0.0/16".parse().ok());
+        assert_eq!((subnet.primary, subnet.malformed), (1, 0));
+        assert_eq!(subnet.addresses, ["10.224.0.5".parse::<std::net::IpAddr>().unwrap()]);
+    }
+
+    #[test]
+    fn flags_have_the_spellings_of_the_original() {
+        for (text, value) in [
+            ("1", true), ("t", true), ("T", true), ("true", true), ("TRUE", true), ("True", true), (" true ", true),
+            ("0", false), ("f", false), ("F", false), ("false", false), ("FALSE", false), ("False", false), ("", false),
+        ] {
+            assert_eq!(flag(text).unwrap(), value, "{text}");
+        }
+        for bad in ["yes", "tRUE", "2", " "] {
+            assert!(read(&answer(&format!(r#"<IPAddress Address="10.224.0.5" IsPrimary="{bad}"/>"#))).is_err(), "{bad}");
+        }
+        let missing = read(&answer(r#"<IPAddress Address="10.224.0.5"/>"#)).unwrap();
+        assert_eq!(missing.interfaces[0].subnets[0].addresses.len(), 1);
+    }
+
+    #[test]
+    fn what_stands_around_the_document_is_passed_over() {
+        let answer = answer(ADDRESS);
+        for xml in [
+            format!("\u{feff}{answer}"),
+            format!("\u{feff}<?xml version=\"1.0\" encoding=\"UTF-8\"?>{answer}"),
+            format!("<?xml version='1.0' encoding='utf-8'?>\n<!-- c --><?pi x?><!DOCTYPE Interfaces>{answer}"),
+            format!("junk {answer}"),
+            format!("{answer}<unclosed &&& junk"),
+            answer.replace('"', "'"),
+            answer.replace("<IPAddress", "text<![CDATA[<x>]]>&amp;&#65;<IPAddress"),
+        ] {
+            assert_eq!(addresses(&xml).unwrap(), ["10.224.0.5"], "{xml}");
+        }
+    }
+
+    #[test]
+    fn names_count_without_their_namespace_and_of_repeated_attributes_the_last() {
+        let xml = r#"<a:Interfaces xmlns:a="u" xmlns="v"><a:Interface a:MacAddress="x" MacAddress="y"><IPSubnet Prefix="10.0.0.0/8" a:Prefix="10.1.0.0/16"/></a:Interface></a:Interfaces>"#;
+        let listing = read(xml).unwrap();
+        assert_eq!(listing.interfaces[0].mac, "y");
+        assert_eq!(listing.interfaces[0].subnets[0].prefix, "10.1.0.0/16".parse().ok());
+    }
+
+    #[test]
+    fn only_children_in_their_place_count() {
+        let xml = r#"<Interfaces><x><Interface MacAddress="no"/></x><IPSubnet Prefix="10.0.0.0/8"/><Interface MacAddress="a"><IPAddress Address="10.0.0.1"/><IPSubnet Prefix="10.0.0.0/8"><x><IPAddress Address="10.0.0.2"/></x><IpAddress Address="10.0.0.3"/><IPAddress Address="10.0.0.4"><IPAddress Address="10.0.0.5"/></IPAddress></IPSubnet></Interface></Interfaces>"#;
+        assert_eq!(read(xml).unwrap().interfaces.len(), 1);
+        assert_eq!(addresses(xml).unwrap(), ["10.0.0.4"]);
+    }
+
+    #[test]
+    fn entities_are_resolved() {
+        let xml = answer(r#"<IPAddress Address="10.224.0.&#53;" IsPrimary="&#x66;alse"/>"#);
+        assert_eq!(addresses(&xml).unwrap(), ["10.224.0.5"]);
+    }
+
+    #[test]
+    fn anything_else_is_refused_as_a_whole() {
+        let good = answer(ADDRESS);
+        let truncated = &good[..good.len() - 20];
+        let utf16: Vec<u8> = good.encode_utf16().flat_map(u16::to_le_bytes).collect();
+        assert!(parse(&utf16[..]).is_err());
+        assert!(parse(&b"<Interfaces>\xff</Interfaces>"[..]).is_err());
+        for bad in [
+            "",
+            "{}",
+            "<html><body/></html>",
+            "<interfaces/>",
+            "<Interfaces/>",
+            "<Interfaces></Interfaces>",
+            truncated,
+            &good.replace("</IPSubnet>", "</Subnet>"),
+            &good.replace("\"10.224.0.5\"", "10.224.0.5"),
+            &good.replace("<IPAddress", "&unknown;<IPAddress"),
+            &good.replace("10.224.0.5", "&unknown;"),
+            &format!("<?xml version=\"1.1\"?>{good}"),
+            &format!("<?xml version=\"1.0\" encoding=\"ISO-8859-1\"?>{good}"),
+        ] {
+            assert!(read(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,339 @@
+//! The whole state file: `IPAM`, our own key, and the keys of others, which are kept as they are.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+use super::original::Original;
+use super::ours::{FORMAT, KEY, Ours, Trust};
+use super::{go_json, ours};
+use crate::anycase::{Object, Text};
+use crate::ipam::{Ipam, Moment};
+
+/// The original's key.
+const IPAM: &str = "IPAM";
+
+/// A state, as it is worked on between reading and writing.
+#[derive(Debug, Default)]
+pub struct Document {
+    original: Original,
+    /// What our own key was like.
+    pub own: Own,
+    others: BTreeMap<String, Box<RawValue>>,
+}
+
+/// What our own key was like when the state was read.
+#[derive(Debug, Default)]
+pub enum Own {
+    /// Not there: the original alone has written this state.
+    #[default]
+    Absent,
+    /// Of our format, and the last to write was one of us.
+    Ours {
+        /// The boot it was written in.
+        boot_id: Option<String>,
+    },
+    /// Of our format, but the original has written since.
+    Overtaken,
+    /// There, but not to be understood; its facts are lost, the records are not.
+    Unreadable(String),
+    /// Of a newer format: kept as it is, and nothing but releases done.
+    Newer {
+        /// Its format version.
+        format: u64,
+        /// Its text.
+        raw: Box<RawValue>,
+    },
+}
+
+/// What a written state carries beside its contents.
+#[derive(Clone, Copy, Debug)]
+pub struct Stamp<'a> {
+    /// The version of this program, for a state that has none yet.
+    pub version: &'a str,
+    /// The present time, in the original's form.
+    pub time: &'a str,
+    /// The present boot.
+    pub boot_id: Option<&'a str>,
+}
+
+impl Document {
+    /// Reads a state. `null`s, missing keys and missing fields read as empty (difference D10).
+    ///
+    /// # Errors
+    /// It is no JSON object, or something under `IPAM` is not what it must be (contract section 5).
+    pub fn parse(json: &[u8], boot_id: Option<&str>, now: Moment) -> Result<Document, serde_json::Error> {
+        let mut said = Said::default();
+        let mut de = serde_json::Deserializer::from_slice(json);
+        Top(&mut said).deserialize(&mut de)?;
+        de.end()?;
+        let mut document = Document { original: said.original, own: Own::Absent, others: said.others };
+        if let Some(raw) = said.ours {
+            document.join(raw, boot_id, now);
+        }
+        Ok(document)
+    }
+
+    fn join(&mut self, raw: Box<RawValue>, boot_id: Option<&str>, now: Moment) {
+        let mut found = Ours::default();
+        let read = crate::anycase::read(raw.get().as_bytes(), &mut found);
+        if found.format > FORMAT {
+            self.own = Own::Newer { format: found.format, raw };
+            return;
+        }
+        if let Err(error) = read {
+            self.own = Own::Unreadable(error.to_string());
+            return;
+        }
+        if found.format != FORMAT {
+            self.own = Own::Unreadable(format!("format {} never was", found.format));
+            return;
+        }
+        let same_boot = found.boot_id.as_deref() == boot_id;
+        let overtaken = found.time_stamp != self.original.time_stamp;
+        self.own = if overtaken { Own::Overtaken } else { Own::Ours { boot_id: found.boot_id.clone() } };
+        found.join(&mut self.original, Trust { same_boot, now });
+    }
+
+    /// What it says about addresses.
+    pub fn ipam(&self) -> &Ipam {
+        &self.original.ipam
+    }
+
+    /// The same, to be changed.
+    pub fn ipam_mut(&mut self) -> &mut Ipam {
+        &mut self.original.ipam
+    }
+
+    /// The text to write: the original's layout to the byte under `IPAM`, top-level keys sorted by their bytes.
+    pub fn print(&mut self, stamp: Stamp<'_>) -> Vec<u8> {
+        if self.original.version.is_empty() {
+            stamp.version.clone_into(&mut self.original.version);
+        }
+        stamp.time.clone_into(&mut self.original.time_stamp);
+        let records: usize = self.original.ipam.pools().map(|(_, _, pool)| pool.records.len()).sum();
+        // A record takes about 100 bytes, and one in use as many again in our key.
+        let mut out = Vec::with_capacity(4096 + records * 160);
+        let mut names: Vec<&str> = self.others.keys().map(String::as_str).collect();
+        names.extend([IPAM, KEY]);
+        names.sort_unstable();
+        out.push(b'{');
+        for (n, name) in names.into_iter().enumerate() {
+            if n > 0 {
+                out.push(b',');
+            }
+            go_json::line(&mut out, 1);
+            go_json::string(&mut out, name);
+            out.extend(b": ");
+            match (name, &self.own, self.others.get(name)) {
+                (IPAM, _, _) => self.original.print(&mut out),
+                (KEY, Own::Newer { raw, .. }, _) => go_json::reindented(&mut out, raw.get(), 1),
+                (KEY, _, _) => ours::print(&mut out, &self.original, stamp.boot_id),
+                (_, _, Some(raw)) => go_json::reindented(&mut out, raw.get(), 1),
+                (_, _, None) => out.extend(b"null"),
+            }
+        }
+        out.extend(b"\n}");
+        out
+    }
+}
+
+/// The top level of the file; its keys count as they are spelled.
+#[derive(Default)]
+struct Said {
+    original: Original,
+    ours: Option<Box<RawValue>>,
+    others: BTreeMap<String, Box<RawValue>>,
+}
+
+struct Top<'a>(&'a mut Said);
+
+impl<'de> DeserializeSeed<'de> for Top<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, de: D) -> Result<(), D::Error> {
+        de.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Top<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_unit<E: de::Error>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(Text(key)) = map.next_key()? {
+            match &*key {
+                IPAM => {
+                    self.0.original = Original::default();
+                    map.next_value_seed(Object(&mut self.0.original))?;
+                }
+                KEY => self.0.ours = Some(map.next_value()?),
+                _ => {
+                    self.0.others.insert(key.into_owned(), map.next_value()?);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ipam::{Attachment, Family, Hint, Inventory, ListedPool, NetNs, PoolWish, Request, Usage};
+    use serde_json::Value;
+    use std::time::Duration;
+
+    const NOW: Moment = Moment(5_000);
+    const BOOT: Option<&str> = Some("boot-1");
+
+    fn parse(json: &[u8], boot: Option<&str>) -> Document {
+        Document::parse(json, boot, NOW).unwrap()
+    }
+
+    fn print(document: &mut Document, time: &str) -> Vec<u8> {
+        document.print(Stamp { version: "v0", time, boot_id: BOOT })
+    }
+
+    /// A state of ours: `c1` holds 10.1.0.5, and 10.1.0.6 was released.
+    fn used() -> Document {
+        let addresses = ["10.1.0.5", "10.1.0.6", "10.1.0.7"].map(|a| a.parse().unwrap());
+        let pool = ListedPool::new("10.1.0.0/16".parse().unwrap(), "eth0".into(), 0, addresses.into());
+        let mut document = Document::default();
+        document.ipam_mut().merge(&Inventory { pools: vec![pool] });
+        for container_id in ["c1", "c2"] {
+            let attachment = attachment(container_id);
+            let netns = NetNs { path: "/run/netns/a\"b".into(), id: Some((4, 4_026_532_198)) };
+            let request = Request {
+                attachment: &attachment,
+                space: "local",
+                pool: PoolWish::Any { family: Family::V4, if_name: None },
+                address: None,
+                pod: Some("default/p1"),
+                netns: Some(&netns),
+                rest: Duration::ZERO,
+            };
+            document.ipam_mut().take(&request, Moment(1_000)).unwrap();
+        }
+        document.ipam_mut().release(&attachment("c2"), Hint::default(), Moment(2_000));
+        document
+    }
+
+    fn attachment(container_id: &str) -> Attachment {
+        Attachment { network: "azure".into(), container_id: container_id.into(), if_name: "eth0".into() }
+    }
+
+    fn usage<'a>(document: &'a Document, address: &str) -> &'a Usage {
+        let pool = &document.ipam().spaces["local"].pools["10.1.0.0/16"];
+        &pool.record(&address.parse().unwrap()).unwrap().usage
+    }
+
+    #[test]
+    fn what_was_written_reads_back() {
+        let mut document = used();
+        let text = print(&mut document, "2026-11-20T21:09:39Z");
+        let again = parse(&text, BOOT);
+        assert_eq!(again.ipam(), document.ipam());
+        assert!(matches!(&again.own, Own::Ours { boot_id } if boot_id.as_deref() == BOOT));
+        let mut again = again;
+        assert_eq!(print(&mut again, "2026-11-20T21:09:39Z"), text, "and is written the same");
+    }
+
+    #[test]
+    fn under_another_boot_no_moment_is_trusted() {
+        let text = print(&mut used(), "t");
+        let again = parse(&text, Some("boot-2"));
+        let Usage::Held(held) = usage(&again, "10.1.0.5") else { panic!("held") };
+        assert_eq!(held.claim.as_ref().unwrap().since, NOW);
+        let Usage::Free(free) = usage(&again, "10.1.0.6") else { panic!("free") };
+        assert_eq!(free.released, None);
+    }
+
+    #[test]
+    fn the_records_of_the_original_are_believed_over_ours() {
+        let mut value: Value = serde_json::from_slice(&print(&mut used(), "t")).unwrap();
+        value["IPAM"]["TimeStamp"] = "later".into();
+        let pools = &mut value["IPAM"]["AddressSpaces"]["local"]["Pools"]["10.1.0.0/16"]["Addresses"];
+        pools["10.1.0.5"] = serde_json::json!({"ID": "", "Addr": "10.1.0.5", "InUse": false});
+        pools["10.1.0.6"] = serde_json::json!({"ID": "c9", "Addr": "10.1.0.6", "InUse": true});
+        let again = parse(value.to_string().as_bytes(), BOOT);
+        assert!(matches!(again.own, Own::Overtaken));
+        let Usage::Free(free) = usage(&again, "10.1.0.5") else { panic!("released by the original") };
+        assert_eq!(free.released, Some(NOW), "we cannot know when");
+        let Usage::Held(held) = usage(&again, "10.1.0.6") else { panic!("taken by the original") };
+        assert_eq!((&*held.container_id, &held.claim), ("c9", &None));
+    }
+
+    #[test]
+    fn an_entry_for_another_container_is_void() {
+        let mut value: Value = serde_json::from_slice(&print(&mut used(), "t")).unwrap();
+        value["IPAM"]["AddressSpaces"]["local"]["Pools"]["10.1.0.0/16"]["Addresses"]["10.1.0.5"]["ID"] = "c9".into();
+        let again = parse(value.to_string().as_bytes(), BOOT);
+        let Usage::Held(held) = usage(&again, "10.1.0.5") else { panic!("held") };
+        assert_eq!((&*held.container_id, &held.claim), ("c9", &None));
+    }
+
+    #[test]
+    fn a_newer_format_is_kept_as_it_is() {
+        let mut value: Value = serde_json::from_slice(&print(&mut used(), "t")).unwrap();
+        value[KEY] = serde_json::json!({"format": FORMAT + 1, "records": [1, {"a": "<"}], "generation": {"x": 1}});
+        let mut again = parse(value.to_string().as_bytes(), BOOT);
+        assert!(matches!(again.own, Own::Newer { format, .. } if format == FORMAT + 1));
+        let rewritten: Value = serde_json::from_slice(&print(&mut again, "u")).unwrap();
+        assert_eq!(rewritten[KEY], value[KEY]);
+        assert_eq!(rewritten["IPAM"]["TimeStamp"], "u");
+    }
+
+    #[test]
+    fn damage_to_our_key_costs_our_facts_only() {
+        for bad in ["7", "null", "[]", r#"{"format":0}"#, r#"{"format":1,"records":{"local":{"10.1.0.0/16":{"x":{}}}}}"#] {
+            let mut value: Value = serde_json::from_slice(&print(&mut used(), "t")).unwrap();
+            value[KEY] = serde_json::from_str(bad).unwrap();
+            let again = parse(value.to_string().as_bytes(), BOOT);
+            assert!(matches!(again.own, Own::Unreadable(_)), "{bad}");
+            let Usage::Held(held) = usage(&again, "10.1.0.5") else { panic!("held") };
+            assert_eq!(&*held.container_id, "c1");
+        }
+    }
+
+    #[test]
+    fn nulls_and_missing_fields_read_as_empty() {
+        for json in [
+            "null", "{}", r#"{"IPAM":null}"#, r#"{"IPAM":{}}"#, r#"{"IPAM":{"AddressSpaces":null}}"#,
+            r#"{"IPAM":{"AddressSpaces":{"local":null}}}"#,
+            r#"{"IPAM":{"AddressSpaces":{"local":{"Pools":null}}}}"#,
+            r#"{"IPAM":{"AddressSpaces":{"local":{"Pools":{"10.1.0.0/16":null}}}}}"#,
+            r#"{"IPAM":{"AddressSpaces":{"local":{"Pools":{"10.1.0.0/16":{"Addresses":null,"Subnet":null}}}}}}"#,
+            r#"{"IPAM":{"AddressSpaces":{"local":{"Pools":{"10.1.0.0/16":{"Addresses":{"10.1.0.5":null}}}}}}}"#,
+        ] {
+            let mut document = parse(json.as_bytes(), BOOT);
+            assert!(matches!(document.own, Own::Absent), "{json}");
+            assert!(serde_json::from_slice::<Value>(&print(&mut document, "t")).is_ok(), "{json}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_state_is_told() {
+        let with = |record: &str| {
+            format!(r#"{{"IPAM":{{"AddressSpaces":{{"local":{{"Pools":{{"p":{{"Addresses":{{{record}}}}}}}}}}}}}}}"#)
+        };
+        for bad in [
+            "\n".to_owned(), "\0\0".to_owned(), "[]".to_owned(), "{} x".to_owned(), "{".to_owned(), "7".to_owned(),
+            r#"{"IPAM":[]}"#.to_owned(),
+            r#"{"IPAM":{"AddressSpaces":{"local":{"Pools":{"p":{"RefCount":1.5}}}}}}"#.to_owned(),
+            r#"{"IPAM":{"AddressSpaces":{"local":{"Pools":{"p":{"Subnet":{"Mask":"?"}}}}}}}"#.to_owned(),
+            with(r#""10.1.0.5":{"Addr":"banana"}"#), with(r#""10.1.0.5":{"InUse":"yes"}"#), with(r#""banana":{}"#), with(r#""":{}"#),
+        ] {
+            assert!(Document::parse(bad.as_bytes(), BOOT, NOW).is_err(), "{bad:?}");
+        }
+    }
+}

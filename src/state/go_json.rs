@@ -1,0 +1,138 @@
+//! JSON text as Go's encoder writes it, for the parts of the state file that must be the original's to the byte
+//! (contract section 5).
+
+/// Appends a string with its quotes; `<`, `>`, `&` and the two line separators of JavaScript are escaped as in HTML.
+pub(super) fn string(out: &mut Vec<u8>, text: &str) {
+    out.push(b'"');
+    escaped(out, text, true);
+    out.push(b'"');
+}
+
+/// Appends `count` tabs on a new line.
+pub(super) fn line(out: &mut Vec<u8>, count: usize) {
+    out.push(b'\n');
+    out.extend(std::iter::repeat_n(b'\t', count));
+}
+
+/// Appends a document, whatever its spacing, indented by tabs below `depth`; the escapes within its strings stay as they
+/// are, but for the characters that Go never leaves plain.
+pub(super) fn reindented(out: &mut Vec<u8>, json: &str, mut depth: usize) {
+    let mut rest = json;
+    while let Some(c) = rest.chars().next() {
+        let (token, after) = match c {
+            '"' => rest.split_at(string_length(rest)),
+            _ => rest.split_at(c.len_utf8()),
+        };
+        rest = after;
+        match c {
+            '"' => {
+                let inside = token.get(1..token.len() - 1).unwrap_or_default();
+                out.push(b'"');
+                escaped(out, inside, false);
+                out.push(b'"');
+            }
+            '{' | '[' => {
+                out.extend(token.as_bytes());
+                let inside = rest.trim_start();
+                if inside.starts_with(['}', ']']) {
+                    out.extend(inside.bytes().take(1));
+                    rest = inside.get(1..).unwrap_or_default();
+                } else {
+                    depth += 1;
+                    line(out, depth);
+                }
+            }
+            '}' | ']' => {
+                depth = depth.saturating_sub(1);
+                line(out, depth);
+                out.extend(token.as_bytes());
+            }
+            ',' => {
+                out.push(b',');
+                line(out, depth);
+            }
+            ':' => out.extend(b": "),
+            space if space.is_ascii_whitespace() => {}
+            _ => out.extend(token.as_bytes()),
+        }
+    }
+}
+
+/// How many bytes the string at the start of `json` takes, quotes included.
+fn string_length(json: &str) -> usize {
+    let mut escape = false;
+    for (at, byte) in json.bytes().enumerate().skip(1) {
+        match byte {
+            _ if escape => escape = false,
+            b'\\' => escape = true,
+            b'"' => return at + 1,
+            _ => {}
+        }
+    }
+    json.len()
+}
+
+/// Appends text with the escapes of Go's encoder; with `all`, quotes, backslashes and control characters too, which a text
+/// that is JSON already has escaped.
+fn escaped(out: &mut Vec<u8>, text: &str, all: bool) {
+    let mut plain = 0;
+    for (at, c) in text.char_indices() {
+        let escape = match c {
+            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => format!("\\u{:04x}", u32::from(c)),
+            '"' | '\\' if all => format!("\\{c}"),
+            '\n' if all => "\\n".to_owned(),
+            '\r' if all => "\\r".to_owned(),
+            '\t' if all => "\\t".to_owned(),
+            c if all && c < ' ' => format!("\\u{:04x}", u32::from(c)),
+            _ => continue,
+        };
+        out.extend(text.get(plain..at).unwrap_or_default().as_bytes());
+        out.extend(escape.as_bytes());
+        plain = at + c.len_utf8();
+    }
+    out.extend(text.get(plain..).unwrap_or_default().as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn again(json: &str, depth: usize) -> String {
+        let mut out = Vec::new();
+        reindented(&mut out, json, depth);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn strings_are_escaped_as_go_escapes_them() {
+        let mut out = Vec::new();
+        string(&mut out, "a\"b\\c\n\t\r\u{8}\u{1f}\u{7f}<&>\u{2028}ä");
+        let expected = r#""a\"b\\c\n\t\r\u0008\u001f"#.to_owned() + "\u{7f}" + r#"\u003c\u0026\u003e\u2028ä""#;
+        assert_eq!(String::from_utf8(out).unwrap(), expected);
+    }
+
+    #[test]
+    fn documents_are_indented_anew() {
+        let json = r#" { "b":1,"a" : [ 1, 2.50 ,1e3,"\u00e9<&>\"}" ], "e":{ } ,"f":[
+]}"#;
+        let expected = "{\n\t\t\"b\": 1,\n\t\t\"a\": [\n\t\t\t1,\n\t\t\t2.50,\n\t\t\t1e3,\n\t\t\t\"\\u00e9\\u003c\\u0026\\u003e\\\"}\"\n\t\t],\n\t\t\"e\": {},\n\t\t\"f\": []\n\t}";
+        assert_eq!(again(json, 1), expected);
+        assert_eq!(again(expected, 1), expected);
+        assert_eq!(again("null", 1), "null");
+    }
+
+    proptest! {
+        #[test]
+        fn any_string_reads_back(text: String) {
+            let mut out = Vec::new();
+            string(&mut out, &text);
+            prop_assert_eq!(serde_json::from_slice::<String>(&out).unwrap(), text);
+        }
+
+        #[test]
+        fn any_text_is_survived(json: String) {
+            again(&json, 1);
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! The lock on the state, which the original takes too (contract section 4). Only its holder can write.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::{major, minor};
+
+use crate::host::{self, Paths, Waited, words};
+
+/// How long a call waits for the others; well past what a crowd of them takes, and within kubelet's patience.
+pub const WAIT: Duration = Duration::from_secs(30);
+
+/// The state, locked: the right to write it. Given back when dropped.
+#[derive(Debug)]
+pub struct Locked<'p> {
+    pub(super) paths: &'p Paths,
+    _lock: File,
+}
+
+/// Why the lock is not held.
+#[derive(Debug, thiserror::Error)]
+pub enum LockError {
+    /// Others hold it.
+    #[error("timed out after {} s waiting for the lock on the state", waited.as_secs())]
+    Busy {
+        /// The lock file.
+        path: PathBuf,
+        /// Who holds it, as far as can be told.
+        holder: String,
+        /// How long was waited.
+        waited: Duration,
+    },
+    /// The lock file or its folder cannot be made, opened or locked.
+    #[error("cannot lock the state: {}: {}", path.display(), words(source))]
+    Io {
+        /// The lock file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+impl<'p> Locked<'p> {
+    /// Waits for the lock.
+    ///
+    /// # Errors
+    /// See [`LockError`].
+    pub fn acquire(paths: &'p Paths, wait: Duration) -> Result<Self, LockError> {
+        let path = paths.lock();
+        match host::lock(&path, wait) {
+            Ok(Waited::Held(lock)) => {
+                // For people and for the error of those who wait in vain. A full disk must not keep anybody from the state.
+                let _ = lock.set_len(0).and_then(|()| (&lock).write_all(std::process::id().to_string().as_bytes()));
+                Ok(Locked { paths, _lock: lock })
+            }
+            Ok(Waited::TimedOut) => {
+                let holder = holder(paths, &path);
+                Err(LockError::Busy { path, holder, waited: wait })
+            }
+            Err(source) => Err(LockError::Io { path, source }),
+        }
+    }
+}
+
+/// Who holds the lock: the kernel's list knows it for certain; the process ID in the file is what its last holder wrote.
+fn holder(paths: &Paths, path: &Path) -> String {
+    let listed = || {
+        let file = fs::metadata(path).ok()?;
+        let (dev, ino) = (file.dev(), file.ino());
+        let locks = fs::read_to_string(paths.locks()).ok()?;
+        let id = format!("{:02x}:{:02x}:{ino}", major(dev), minor(dev));
+        locks.lines().find_map(|line| {
+            let mut fields = line.split_ascii_whitespace().skip(1);
+            let (kind, _, _) = (fields.next()?, fields.next()?, fields.next()?);
+            let (pid, file) = (fields.next()?, fields.next()?);
+            (kind == "FLOCK" && file == id).then(|| pid.parse::<u32>().ok()).flatten()
+        })
+    };
+    let written = || fs::read_to_string(path).ok()?.trim().parse::<u32>().ok();
+    let Some(pid) = listed().or_else(written) else { return "an unknown process".to_owned() };
+    match fs::read_to_string(paths.process(pid).join("comm")) {
+        Ok(name) => format!("process {pid} ({})", name.trim()),
+        Err(_) => format!("process {pid}"),
+    }
+}

@@ -1,0 +1,13 @@
+//! The state file: its lock, its text in the original's form with our own facts beside, and its replacement in one step.
+
+mod document;
+mod go_json;
+mod lock;
+mod original;
+mod ours;
+mod store;
+
+pub use document::{Document, Own, Stamp};
+pub use lock::{LockError, Locked, WAIT};
+pub use ours::FORMAT;
+pub use store::{Loaded, StoreError, is_rebuild_owed, load};

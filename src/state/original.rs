@@ -1,0 +1,268 @@
+//! The key `IPAM`: how the original's state is read and written (contract section 5).
+
+use std::io::Write;
+use std::net::IpAddr;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use serde::de::{Error, MapAccess};
+
+use super::go_json;
+use crate::anycase::{self, Members, is};
+use crate::ipam::{Free, Held, Ipam, Pool, Record, Space, Subnet, Usage, by_text};
+
+/// What stands under `IPAM`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Original {
+    /// The version of the program that made the state; kept for ever.
+    pub version: String,
+    /// When it was last written, as spelled.
+    pub time_stamp: String,
+    /// The rest.
+    pub ipam: Ipam,
+}
+
+impl Members for Original {
+    fn member<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<(), A::Error> {
+        match key {
+            k if is(k, "Version") => anycase::value(map, &mut self.version),
+            k if is(k, "TimeStamp") => anycase::value(map, &mut self.time_stamp),
+            k if is(k, "AddressSpaces") => anycase::entries(map, &mut self.ipam.spaces),
+            _ => anycase::skip(map),
+        }
+    }
+}
+
+impl Members for Space {
+    fn member<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<(), A::Error> {
+        match key {
+            k if is(k, "Id") => anycase::value(map, &mut self.id),
+            k if is(k, "Scope") => anycase::value(map, &mut self.scope),
+            k if is(k, "Pools") => anycase::entries(map, &mut self.pools),
+            _ => anycase::skip(map),
+        }
+    }
+}
+
+impl Members for Pool {
+    fn member<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<(), A::Error> {
+        match key {
+            k if is(k, "Id") => anycase::value(map, &mut self.id),
+            k if is(k, "IfName") => anycase::value(map, &mut self.if_name),
+            k if is(k, "Subnet") => anycase::object(map, &mut self.subnet),
+            k if is(k, "Gateway") => anycase::text(map, &mut self.gateway, address),
+            k if is(k, "Addresses") => {
+                anycase::object(map, &mut Records(&mut self.records))?;
+                sort(&mut self.records);
+                Ok(())
+            }
+            k if is(k, "IsIPv6") => anycase::value(map, &mut self.is_ipv6),
+            k if is(k, "Priority") => anycase::value(map, &mut self.priority),
+            k if is(k, "RefCount") => anycase::value(map, &mut self.ref_count),
+            _ => anycase::skip(map),
+        }
+    }
+}
+
+impl Members for Subnet {
+    fn member<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<(), A::Error> {
+        match key {
+            k if is(k, "IP") => anycase::text(map, &mut self.ip, address),
+            k if is(k, "Mask") => anycase::text(map, &mut self.mask, |text| {
+                BASE64.decode(text).map(|mask| Some(mask.into())).map_err(|e| format!("mask {text:?}: {e}"))
+            }),
+            _ => anycase::skip(map),
+        }
+    }
+}
+
+/// The map of addresses, each under its key.
+struct Records<'a>(&'a mut Vec<Record>);
+
+impl Members for Records<'_> {
+    fn member<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<(), A::Error> {
+        let key = address(key).map_err(A::Error::custom)?;
+        let key = key.ok_or_else(|| A::Error::custom("a record without an address as its key"))?;
+        let mut said = SaidRecord::default();
+        anycase::object(map, &mut said)?;
+        let usage = if said.in_use {
+            Usage::Held(Held { container_id: said.id, ..Held::default() })
+        } else {
+            Usage::Free(Free { left_over_id: Some(said.id).filter(|id| !id.is_empty()), released: None })
+        };
+        self.0.push(Record { key, addr: said.addr, usage });
+        Ok(())
+    }
+}
+
+#[derive(Default)]
+struct SaidRecord {
+    id: Box<str>,
+    addr: Option<IpAddr>,
+    in_use: bool,
+}
+
+impl Members for SaidRecord {
+    fn member<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<(), A::Error> {
+        match key {
+            k if is(k, "ID") => anycase::text(map, &mut self.id, |text| Ok(text.into())),
+            k if is(k, "Addr") => anycase::text(map, &mut self.addr, address),
+            k if is(k, "InUse") => anycase::value(map, &mut self.in_use),
+            _ => anycase::skip(map),
+        }
+    }
+}
+
+/// An address; empty text means none.
+fn address(text: &str) -> Result<Option<IpAddr>, String> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let parsed = text.parse::<IpAddr>().map_err(|_| format!("{text:?} is no address"))?;
+    Ok(Some(parsed.to_canonical()))
+}
+
+/// Brings records into order; they mostly are. Of a key that is there twice the last counts.
+fn sort(records: &mut Vec<Record>) {
+    if records.is_sorted_by(|a, b| by_text(&a.key, &b.key).is_lt()) {
+        return;
+    }
+    records.reverse();
+    records.sort_by(|a, b| by_text(&a.key, &b.key));
+    records.dedup_by(|later, earlier| later.key == earlier.key);
+}
+
+impl Original {
+    /// Appends the object, two tabs deep.
+    pub fn print(&self, out: &mut Vec<u8>) {
+        const DEPTH: usize = 2;
+        out.push(b'{');
+        text(out, DEPTH, "Version", &self.version);
+        out.push(b',');
+        text(out, DEPTH, "TimeStamp", &self.time_stamp);
+        out.push(b',');
+        name(out, DEPTH, "AddressSpaces");
+        map(out, DEPTH, &self.ipam.spaces, |out, key, space| {
+            key_string(out, key);
+            print_space(out, DEPTH + 2, space);
+        });
+        go_json::line(out, DEPTH - 1);
+        out.push(b'}');
+    }
+}
+
+fn print_space(out: &mut Vec<u8>, depth: usize, space: &Space) {
+    out.push(b'{');
+    text(out, depth, "Id", &space.id);
+    out.push(b',');
+    number(out, depth, "Scope", space.scope);
+    out.push(b',');
+    name(out, depth, "Pools");
+    map(out, depth, &space.pools, |out, key, pool| {
+        key_string(out, key);
+        print_pool(out, depth + 2, pool);
+    });
+    go_json::line(out, depth - 1);
+    out.push(b'}');
+}
+
+fn print_pool(out: &mut Vec<u8>, depth: usize, pool: &Pool) {
+    out.push(b'{');
+    text(out, depth, "Id", &pool.id);
+    out.push(b',');
+    text(out, depth, "IfName", &pool.if_name);
+    out.push(b',');
+    name(out, depth, "Subnet");
+    out.push(b'{');
+    ip(out, depth + 1, "IP", pool.subnet.ip);
+    out.push(b',');
+    name(out, depth + 1, "Mask");
+    match &pool.subnet.mask {
+        Some(mask) => go_json::string(out, &BASE64.encode(mask)),
+        None => out.extend(b"null"),
+    }
+    go_json::line(out, depth);
+    out.extend(b"},");
+    ip(out, depth, "Gateway", pool.gateway);
+    out.push(b',');
+    name(out, depth, "Addresses");
+    map(out, depth, pool.records.iter().map(|r| (r, r)), |out, record, _| {
+        print_record(out, record, depth + 2);
+    });
+    out.push(b',');
+    name(out, depth, "IsIPv6");
+    out.extend(if pool.is_ipv6 { &b"true,"[..] } else { b"false," });
+    number(out, depth, "Priority", pool.priority);
+    out.push(b',');
+    number(out, depth, "RefCount", pool.ref_count);
+    go_json::line(out, depth - 1);
+    out.push(b'}');
+}
+
+fn print_record(out: &mut Vec<u8>, record: &Record, depth: usize) {
+    let (id, in_use) = match &record.usage {
+        Usage::Held(held) => (&*held.container_id, true),
+        Usage::Free(free) => (free.left_over_id.as_deref().unwrap_or_default(), false),
+    };
+    // A Vec takes whatever is written to it.
+    let _ = write!(out, "\"{}\": {{", record.key);
+    text(out, depth, "ID", id);
+    out.push(b',');
+    ip(out, depth, "Addr", record.addr);
+    out.push(b',');
+    name(out, depth, "InUse");
+    out.extend(if in_use { &b"true"[..] } else { b"false" });
+    go_json::line(out, depth - 1);
+    out.push(b'}');
+}
+
+/// Appends an object with one member a line, `depth` being that of the object's own name.
+fn map<K, V>(
+    out: &mut Vec<u8>,
+    depth: usize,
+    entries: impl IntoIterator<Item = (K, V)>,
+    mut print: impl FnMut(&mut Vec<u8>, K, V),
+) {
+    out.push(b'{');
+    let mut first = true;
+    for (key, value) in entries {
+        if !first {
+            out.push(b',');
+        }
+        first = false;
+        go_json::line(out, depth + 1);
+        print(out, key, value);
+    }
+    if !first {
+        go_json::line(out, depth);
+    }
+    out.push(b'}');
+}
+
+fn key_string(out: &mut Vec<u8>, key: &str) {
+    go_json::string(out, key);
+    out.extend(b": ");
+}
+
+fn name(out: &mut Vec<u8>, depth: usize, name: &str) {
+    go_json::line(out, depth);
+    key_string(out, name);
+}
+
+fn text(out: &mut Vec<u8>, depth: usize, key: &str, value: &str) {
+    name(out, depth, key);
+    go_json::string(out, value);
+}
+
+fn number(out: &mut Vec<u8>, depth: usize, key: &str, value: i64) {
+    name(out, depth, key);
+    let _ = write!(out, "{value}");
+}
+
+fn ip(out: &mut Vec<u8>, depth: usize, key: &str, value: Option<IpAddr>) {
+    name(out, depth, key);
+    let _ = match value {
+        Some(address) => write!(out, "\"{address}\""),
+        None => write!(out, "\"\""),
+    };
+}

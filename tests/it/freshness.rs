@@ -1,0 +1,195 @@
+//! When the source is asked: how many fetches a burst makes, what failures and absurd answers do.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::harness::{Node, Reply, SUBNET, conf, outcome, xml};
+
+#[test]
+fn a_burst_makes_few_fetches() {
+    let (node, wire) = Node::with_wire("burst", Reply::After(Duration::from_millis(300), Box::new(Reply::Xml(xml(5..45)))));
+    let start = Instant::now();
+    let calls: Vec<_> = (0..40).map(|n| node.call("ADD", &format!("c{n}")).spawn()).collect();
+    let mut addresses: Vec<_> = calls.into_iter().map(|c| outcome(c, start).address()).collect();
+    addresses.sort();
+    addresses.dedup();
+    assert_eq!(addresses.len(), 40);
+    let fetches = wire.count();
+    println!("a burst of 40 ADDs made {fetches} fetches");
+    // One that served those who had started when its answer came, and now and then one more for the late.
+    assert!((1..=3).contains(&fetches), "{fetches} fetches");
+}
+
+#[test]
+fn every_lone_add_asks_and_a_del_never_does() {
+    let (node, wire) = Node::with_wire("lone", Reply::Xml(xml([5, 6, 7])));
+    for (n, id) in ["c1", "c2", "c1"].into_iter().enumerate() {
+        node.add(id).success();
+        assert_eq!(wire.count(), n + 1);
+    }
+    node.del("c1").silent();
+    node.del("unknown").silent();
+    assert_eq!(wire.count(), 3);
+}
+
+#[test]
+fn an_interval_lets_data_grow_old_but_not_before_saying_no() {
+    let (node, wire) = Node::with_wire("interval", Reply::Xml(xml([5, 6])));
+    let add = |id: &str| node.call("ADD", id).stdin(conf("0.3.0", json!({ "subnet": SUBNET, "queryInterval": "3600" }))).run();
+    add("c1").success();
+    add("c2").success();
+    assert_eq!(wire.count(), 1);
+    wire.set(Reply::Xml(xml([5, 6, 7])));
+    assert_eq!(add("c3").address(), "10.224.0.7", "asked when nothing was left");
+    assert_eq!(wire.count(), 2);
+    add("c4").error();
+    assert_eq!(wire.count(), 3);
+}
+
+#[test]
+fn after_a_failure_there_is_a_pause_while_the_pools_can_serve() {
+    let (node, wire) = Node::with_wire("pause", Reply::Xml(xml([5, 6, 7])));
+    node.add("c1").success();
+    wire.set(Reply::Status(500, "oops".into()));
+    node.add("c2").success();
+    assert_eq!(wire.count(), 2);
+    node.add("c3").success();
+    assert_eq!(wire.count(), 2, "not asked again within ten seconds");
+    wire.set(Reply::Xml(xml([5, 6, 7, 8])));
+    assert_eq!(node.add("c4").address(), "10.224.0.8", "but when nothing was left");
+    assert_eq!(wire.count(), 3);
+}
+
+#[test]
+fn without_pools_every_call_tries() {
+    let (node, mut wire) = Node::with_wire("nopools", Reply::Xml(xml([5])));
+    wire.stop();
+    let (code, msg) = node.add("c1").error();
+    assert_eq!((code, msg.as_str()), (100, "Failed to allocate address: Invalid address space"));
+    assert!(node.add("c1").json()["details"].as_str().unwrap().contains("connection refused"));
+    assert!(!node.state_path().exists());
+    wire.start();
+    node.add("c1").success();
+}
+
+#[test]
+fn garbage_never_harms() {
+    let good = xml([5, 6, 7, 8]);
+    let garbage = [
+        Reply::Xml(String::new()),
+        Reply::Xml("<html><body>welcome</body></html>".into()),
+        Reply::Xml(good[..good.len() / 2].to_owned()),
+        Reply::Xml("<Interfaces/>".into()),
+        Reply::Status(404, good.clone()),
+        Reply::Status(302, good.clone()),
+        Reply::Raw(b"SSH-2.0-OpenSSH\r\n".to_vec()),
+        Reply::Raw(Vec::new()),
+        Reply::Raw(b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n<Interfaces>".to_vec()),
+        Reply::Xml(format!("<Interfaces>{}", " ".repeat(5 << 20))),
+        // Absurd rather than garbage: nothing of this node, and nothing for pods.
+        Reply::Xml(good.replace("7C1E52F9F3C4", "001122334455")),
+        Reply::Xml(xml([])),
+    ];
+    for (n, reply) in garbage.into_iter().enumerate() {
+        let (node, wire) = Node::with_wire("garbage", Reply::Xml(good.clone()));
+        node.add("c1").success();
+        node.add("c2").success();
+        node.del("c2").silent();
+        wire.set(reply);
+        assert_eq!(node.add("c3").address(), "10.224.0.7", "reply {n}");
+        assert_eq!(wire.count(), 3, "reply {n} was seen");
+        let pool = &node.state()["IPAM"]["AddressSpaces"]["local"]["Pools"][SUBNET]["Addresses"];
+        assert_eq!(pool.as_object().unwrap().len(), 4, "reply {n} took nothing away");
+        assert!(node.log().contains("Source refresh failed"), "reply {n} was logged");
+        assert_eq!(node.held().len(), 2);
+    }
+}
+
+#[test]
+fn a_drastic_answer_is_believed_after_a_minute() {
+    let (node, wire) = Node::with_wire("drastic", Reply::Xml(xml([5, 6])));
+    node.add("c1").success();
+    wire.set(Reply::Xml(xml([])));
+    node.add("c2").success();
+    let stamps_path = node.path("/var/run/azure-vnet/azure-vnet-ipam.fetch");
+    // Time is let pass by moving the stamps into the past.
+    let age = |seconds: u64| {
+        let mut stamps: serde_json::Value = serde_json::from_slice(&std::fs::read(&stamps_path).unwrap()).unwrap();
+        for key in ["answered", "failed", "doubtfulSince"] {
+            if let Some(at) = stamps[key].as_u64() {
+                stamps[key] = at.saturating_sub(seconds * 1_000_000_000).into();
+            }
+        }
+        std::fs::write(&stamps_path, stamps.to_string()).unwrap();
+    };
+    age(45);
+    node.add("c1").success();
+    let state = |node: &Node| node.state()["IPAM"]["AddressSpaces"]["local"]["Pools"][SUBNET]["Addresses"].as_object().unwrap().len();
+    node.del("c2").silent();
+    assert_eq!((wire.count(), state(&node)), (3, 2), "seen again, and still doubted");
+    age(45);
+    node.add("c1").success();
+    assert_eq!((wire.count(), state(&node)), (4, 1), "only what is held is left");
+    assert_eq!(node.add("c2").error().1, "Failed to allocate address: No available addresses in 10.224.0.0/16: 1 held, 0 free");
+}
+
+#[test]
+fn other_answers_are_applied_at_once() {
+    let (node, wire) = Node::with_wire("applied", Reply::Xml(xml([5, 6])));
+    assert_eq!(node.add("c1").address(), "10.224.0.5");
+    wire.set(Reply::Xml(xml([9])));
+    assert_eq!(node.add("c2").address(), "10.224.0.9");
+    let addresses = |node: &Node| {
+        let pool = &node.state()["IPAM"]["AddressSpaces"]["local"]["Pools"][SUBNET]["Addresses"];
+        pool.as_object().unwrap().keys().cloned().collect::<Vec<_>>()
+    };
+    assert_eq!(addresses(&node), ["10.224.0.5", "10.224.0.9"]);
+    node.del("c1").silent();
+    assert_eq!(addresses(&node), ["10.224.0.9"], "an address that left the source goes with its release");
+}
+
+#[test]
+fn a_slow_source_holds_nobody_up_who_does_not_need_it() {
+    let (node, wire) = Node::with_wire("slow", Reply::Xml(xml([5, 6, 7])));
+    node.add("c1").success();
+    wire.set(Reply::Silent);
+    let start = Instant::now();
+    let waiting = node.call("ADD", "c2").spawn();
+    while wire.count() < 2 {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let del = node.del("c1");
+    del.silent();
+    assert!(start.elapsed() < Duration::from_millis(2_500), "a DEL does not wait: {:?}", start.elapsed());
+    let second = node.call("ADD", "c3").spawn();
+    let add = outcome(waiting, start);
+    assert!(add.took >= Duration::from_secs(3) && add.took < Duration::from_secs(6), "{:?}", add.took);
+    assert_ne!(add.address(), outcome(second, start).address());
+    assert_eq!(wire.count(), 2, "one attempt for all who were there");
+}
+
+#[test]
+fn a_source_that_drips_is_cut_off() {
+    let half = xml([5]);
+    let (first, second) = half.split_at(half.len() / 2);
+    let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{first}", half.len());
+    let (node, wire) = Node::with_wire("drip", Reply::Xml(xml([5, 6])));
+    node.add("c1").success();
+    wire.set(Reply::InTwo(head.into_bytes(), Duration::from_secs(20), second.as_bytes().to_vec()));
+    let add = node.add("c2");
+    assert_eq!(add.address(), "10.224.0.6");
+    assert!(add.took < Duration::from_secs(6), "{:?}", add.took);
+}
+
+#[test]
+fn a_source_of_another_name_has_stamps_of_its_own() {
+    let (node, wire) = Node::with_wire("names", Reply::Xml(xml([5, 6])));
+    node.add("c1").success();
+    wire.set(Reply::Status(500, String::new()));
+    node.add("c2").success();
+    let file = r#"{"Interfaces":[{"MacAddress":"7C:1E:52:F9:F3:C4","IsPrimary":true,"IPSubnets":[{"Prefix":"10.224.0.0/16","IPAddresses":[{"Address":"10.224.0.9"}]}]}]}"#;
+    node.put("/etc/kubernetes/interfaces.json", file);
+    let mas = conf("0.3.0", json!({ "environment": "mas", "subnet": SUBNET }));
+    assert_eq!(node.call("ADD", "c3").stdin(mas).run().address(), "10.224.0.9");
+}

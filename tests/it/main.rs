@@ -1,0 +1,19 @@
+//! Tests of the program as a program: the built binary is started as a runtime starts it, in a folder of its own or in
+//! namespaces of its own, with wire servers that really listen.
+//!
+//! Tests that need root, or programs beside Rust, are ignored with the reason; `.ci/run` runs them too.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, missing_docs)]
+
+mod callers;
+mod contention;
+mod documents;
+mod errors;
+mod freshness;
+mod harness;
+mod kill;
+mod layering;
+mod privileged;
+mod properties;
+mod protocol;
+mod recorded;
+mod trouble;
