@@ -7,7 +7,10 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{
+    self, Deserialize, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess,
+    Visitor,
+};
 use serde_json::value::RawValue;
 
 /// A value that takes the members of a JSON object one by one.
@@ -214,7 +217,11 @@ mod tests {
     }
 
     impl Members for Outer {
-        fn member<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<(), A::Error> {
+        fn member<'de, A: MapAccess<'de>>(
+            &mut self,
+            key: &str,
+            map: &mut A,
+        ) -> Result<(), A::Error> {
             match key {
                 k if is(k, "Name") => text(map, &mut self.name, |t| Ok(t.to_owned())),
                 k if is(k, "Count") => value(map, &mut self.count),
@@ -225,7 +232,11 @@ mod tests {
     }
 
     impl Members for Inner {
-        fn member<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<(), A::Error> {
+        fn member<'de, A: MapAccess<'de>>(
+            &mut self,
+            key: &str,
+            map: &mut A,
+        ) -> Result<(), A::Error> {
             match key {
                 k if is(k, "Flag") => value(map, &mut self.flag),
                 _ => skip(map),
@@ -241,14 +252,17 @@ mod tests {
 
     #[test]
     fn keys_match_in_any_case_and_unknown_ones_are_passed_over() {
-        let got = outer(r#"{"NAME":"x","cOunt":3,"else":[{"a":1}],"inner":{"K":{"FLAG":true}}}"#).unwrap();
+        let got = outer(r#"{"NAME":"x","cOunt":3,"else":[{"a":1}],"inner":{"K":{"FLAG":true}}}"#)
+            .unwrap();
         assert_eq!((got.name.as_str(), got.count), ("x", 3));
         assert!(got.inner["K"].flag, "the keys of entries keep their case");
     }
 
     #[test]
     fn null_leaves_what_is_there_and_a_repeated_object_is_merged() {
-        let got = outer(r#"{"name":"x","name":null,"inner":{"a":{}},"inner":null,"inner":{"b":null}}"#).unwrap();
+        let got =
+            outer(r#"{"name":"x","name":null,"inner":{"a":{}},"inner":null,"inner":{"b":null}}"#)
+                .unwrap();
         assert_eq!(got.name, "x");
         assert_eq!(got.inner.keys().collect::<Vec<_>>(), ["a", "b"]);
         assert_eq!(outer("null").unwrap(), Outer::default());
@@ -256,7 +270,15 @@ mod tests {
 
     #[test]
     fn wrong_types_and_trailing_text_are_errors() {
-        for bad in [r#"{"count":1.5}"#, r#"{"count":1e30}"#, r#"{"name":3}"#, "[]", "", "{} x", r#"{"inner":[]}"#] {
+        for bad in [
+            r#"{"count":1.5}"#,
+            r#"{"count":1e30}"#,
+            r#"{"name":3}"#,
+            "[]",
+            "",
+            "{} x",
+            r#"{"inner":[]}"#,
+        ] {
             assert!(outer(bad).is_err(), "{bad}");
         }
     }

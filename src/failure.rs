@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use crate::cni::{CallError, CniError, Code, CniVersion};
+use crate::cni::{CallError, CniError, CniVersion, Code};
 use crate::host::words;
 use crate::ipam::{Refusal, Violation};
 use crate::state::{FORMAT, LockError, StoreError};
@@ -74,8 +74,15 @@ impl Failure {
         let (code, msg, details) = match self {
             Failure::Call(error) => (code_of(error), error.to_string(), call_details(error)),
             Failure::Lock(error @ LockError::Busy { path, holder, .. }) => {
-                let details = format!("{holder} holds {}; the call may be repeated", path.display());
-                (Code::TryAgain, format!("{error}: {holder} holds it"), details)
+                let details = format!(
+                    "{holder} holds {}; the call may be repeated",
+                    path.display()
+                );
+                (
+                    Code::TryAgain,
+                    format!("{error}: {holder} holds it"),
+                    details,
+                )
             }
             Failure::Lock(error @ LockError::Io { path, .. }) => {
                 let details = format!(
@@ -95,36 +102,62 @@ impl Failure {
                 let mut details = refusal_details(refusal);
                 if let Some(source) = source {
                     let stop = if details.is_empty() { "" } else { ". " };
-                    details = format!("{details}{stop}The list of addresses is not fresh: {source}");
+                    details =
+                        format!("{details}{stop}The list of addresses is not fresh: {source}");
                 }
                 (Code::Plugin, refusal.to_string(), details)
             }
             Failure::Lost { why, aside, mark } => {
-                let aside = aside.as_ref().map_or_else(String::new, |p| format!(" It was set aside as {}.", p.display()));
-                let why = if why.is_empty() { String::new() } else { format!(" ({why})") };
+                let aside = aside.as_ref().map_or_else(String::new, |p| {
+                    format!(" It was set aside as {}.", p.display())
+                });
+                let why = if why.is_empty() {
+                    String::new()
+                } else {
+                    format!(" ({why})")
+                };
                 let details = format!(
                     "Addresses of running pods would be given out twice.{aside} Once no pod of this network runs on the node any more (drain it), remove {}",
                     mark.display()
                 );
-                let msg = format!("Failed to allocate address: the state could not be read{why}, and may have held running pods");
+                let msg = format!(
+                    "Failed to allocate address: the state could not be read{why}, and may have held running pods"
+                );
                 (Code::Plugin, msg, details)
             }
             Failure::NewerFormat { found } => {
-                let msg = format!("the state is of format {found}, and this version of the plugin knows up to {FORMAT}");
+                let msg = format!(
+                    "the state is of format {found}, and this version of the plugin knows up to {FORMAT}"
+                );
                 let details = "A newer version of the plugin wrote it; install that version again. Releases still work".to_owned();
                 (Code::Plugin, msg, details)
             }
             Failure::Broken(violations) => {
                 let all: Vec<String> = violations.iter().take(4).map(ToString::to_string).collect();
                 let msg = "Failed to allocate address: the state contradicts itself".to_owned();
-                (Code::Plugin, msg, format!("{}; nothing was changed", all.join("; ")))
+                (
+                    Code::Plugin,
+                    msg,
+                    format!("{}; nothing was changed", all.join("; ")),
+                )
             }
             Failure::Output { error, given_back } => {
-                let fate = if *given_back { "the address was given back" } else { "nothing was taken" };
-                (Code::Io, format!("cannot write the result to stdout: {}", words(error)), fate.to_owned())
+                let fate = if *given_back {
+                    "the address was given back"
+                } else {
+                    "nothing was taken"
+                };
+                (
+                    Code::Io,
+                    format!("cannot write the result to stdout: {}", words(error)),
+                    fate.to_owned(),
+                )
             }
             Failure::Panic(what) => {
-                let details = format!("{what}; this is a defect of azure-vnet-ipam {}", env!("CARGO_PKG_VERSION"));
+                let details = format!(
+                    "{what}; this is a defect of azure-vnet-ipam {}",
+                    env!("CARGO_PKG_VERSION")
+                );
                 (Code::Plugin, "internal error".to_owned(), details)
             }
         };
@@ -144,10 +177,13 @@ fn code_of(error: &CallError) -> Code {
         | CallError::NotYet(_) => Code::InvalidEnvironment,
         CallError::NoContainerId => Code::UnknownContainer,
         CallError::Unreadable(_) => Code::Io,
-        CallError::NotJson(_) | CallError::TooLong(_) | CallError::VersionType | CallError::NoVersion(_) => {
-            Code::Decoding
+        CallError::NotJson(_)
+        | CallError::TooLong(_)
+        | CallError::VersionType
+        | CallError::NoVersion(_) => Code::Decoding,
+        CallError::NoName | CallError::BadName(_) | CallError::QueryUrl(_) => {
+            Code::InvalidNetworkConfig
         }
-        CallError::NoName | CallError::BadName(_) | CallError::QueryUrl(_) => Code::InvalidNetworkConfig,
         CallError::Incompatible(_) | CallError::TooOldForCheck => Code::IncompatibleVersion,
         CallError::WrongType { .. } | CallError::UnknownEnvironment(_) => Code::Plugin,
     }
@@ -167,12 +203,24 @@ fn call_details(error: &CallError) -> String {
         CallError::NoContainerId => "CNI_CONTAINERID is empty".to_owned(),
         CallError::NoIfName => "CNI_IFNAME is empty".to_owned(),
         CallError::IfNameTooLong => "interface name should be less than 16 characters".to_owned(),
-        CallError::IfNameDots | CallError::BadIfName => "CNI_IFNAME must be a name that the kernel allows".to_owned(),
-        CallError::UnknownCommand(_) | CallError::NotYet(_) => "CNI_COMMAND may be ADD, DEL or VERSION".to_owned(),
-        CallError::VersionType | CallError::NoVersion(_) => format!("cniVersion may be one of {}", supported()),
-        CallError::Incompatible(said) => format!("config is {said:?}, plugin supports [{}]", supported()),
-        CallError::TooOldForCheck => "CHECK came with version 0.4.0 of the specification".to_owned(),
-        CallError::WrongType { key, must_be, .. } => format!("in the network configuration, {key} must be {must_be}"),
+        CallError::IfNameDots | CallError::BadIfName => {
+            "CNI_IFNAME must be a name that the kernel allows".to_owned()
+        }
+        CallError::UnknownCommand(_) | CallError::NotYet(_) => {
+            "CNI_COMMAND may be ADD, DEL or VERSION".to_owned()
+        }
+        CallError::VersionType | CallError::NoVersion(_) => {
+            format!("cniVersion may be one of {}", supported())
+        }
+        CallError::Incompatible(said) => {
+            format!("config is {said:?}, plugin supports [{}]", supported())
+        }
+        CallError::TooOldForCheck => {
+            "CHECK came with version 0.4.0 of the specification".to_owned()
+        }
+        CallError::WrongType { key, must_be, .. } => {
+            format!("in the network configuration, {key} must be {must_be}")
+        }
         CallError::UnknownEnvironment(said) => {
             format!("ipam.environment is {said:?}; it may be azure, mas, fileIpam or null")
         }
@@ -209,7 +257,12 @@ fn refusal_details(refusal: &Refusal) -> String {
 /// The first few of a list.
 fn some(all: &[String]) -> String {
     const MOST: usize = 8;
-    let shown = all.iter().take(MOST).cloned().collect::<Vec<_>>().join(", ");
+    let shown = all
+        .iter()
+        .take(MOST)
+        .cloned()
+        .collect::<Vec<_>>()
+        .join(", ");
     match all.len().saturating_sub(MOST) {
         0 => shown,
         more => format!("{shown} and {more} more"),

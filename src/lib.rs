@@ -15,21 +15,31 @@
 //!
 //! What is public is so for the tests; the program's interface is the CNI specification.
 
+#![cfg_attr(
+    test,
+    allow(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        reason = "a test that panics has failed, as it should"
+    )
+)]
+
 #[doc(hidden)]
 pub mod anycase;
 #[doc(hidden)]
-pub mod ipam;
-#[doc(hidden)]
 pub mod cni;
+mod failure;
 mod host;
+#[doc(hidden)]
+pub mod ipam;
+mod log;
+mod plugin;
 #[doc(hidden)]
 pub mod source;
 #[doc(hidden)]
 pub mod state;
-mod log;
 mod stdio;
-mod failure;
-mod plugin;
 
 use std::env;
 use std::ffi::OsString;
@@ -44,9 +54,13 @@ const NAME: &str = "azure-vnet-ipam";
 /// The whole program.
 pub fn main() -> ExitCode {
     let started = host::boot_now();
-    let root = env::var_os("AZURE_VNET_IPAM_ROOT").filter(|root| !root.is_empty()).map(PathBuf::from);
+    let root = env::var_os("AZURE_VNET_IPAM_ROOT")
+        .filter(|root| !root.is_empty())
+        .map(PathBuf::from);
     match Environment::said(|name| env::var_os(name)) {
-        Said::Call(environment) => plugin::main(&environment, host::Paths::new(root, NAME), started),
+        Said::Call(environment) => {
+            plugin::main(&environment, host::Paths::new(root, NAME), started)
+        }
         Said::NoCall => by_hand(env::args_os().skip(1)),
     }
 }
@@ -55,11 +69,21 @@ pub fn main() -> ExitCode {
 fn by_hand(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     let about = || {
         let versions = CniVersion::texts().join(", ");
-        format!("{NAME} v{}\nCNI protocol versions supported: {versions}\n", env!("CARGO_PKG_VERSION"))
+        format!(
+            "{NAME} v{}\nCNI protocol versions supported: {versions}\n",
+            env!("CARGO_PKG_VERSION")
+        )
     };
-    match args.next().as_ref().map(|arg| arg.to_string_lossy()).as_deref() {
+    match args
+        .next()
+        .as_ref()
+        .map(|arg| arg.to_string_lossy())
+        .as_deref()
+    {
         None => stdio::tell(&about()),
-        Some("--version" | "-V") => return print(&format!("{NAME} {}\n", env!("CARGO_PKG_VERSION"))),
+        Some("--version" | "-V") => {
+            return print(&format!("{NAME} {}\n", env!("CARGO_PKG_VERSION")));
+        }
         Some("--help" | "-h") => return print(HELP),
         Some(other) => {
             stdio::tell(&format!("{NAME}: unknown argument {other:?}; see --help\n"));

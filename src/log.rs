@@ -38,8 +38,11 @@ pub fn start(level: Option<&str>) {
         Some("off" | "none") => LevelFilter::OFF,
         _ => LevelFilter::INFO,
     };
-    let subscriber =
-        tracing_subscriber::fmt().event_format(OriginalForm).with_writer(Lines).with_max_level(level).finish();
+    let subscriber = tracing_subscriber::fmt()
+        .event_format(OriginalForm)
+        .with_writer(Lines)
+        .with_max_level(level)
+        .finish();
     // Fails when there is one already, which will do as well.
     let _ = tracing::subscriber::set_global_default(subscriber);
 }
@@ -68,7 +71,10 @@ fn open(path: &Path) -> io::Result<File> {
     match options.open(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
             if let Some(folder) = path.parent() {
-                fs::DirBuilder::new().recursive(true).mode(0o755).create(folder)?;
+                fs::DirBuilder::new()
+                    .recursive(true)
+                    .mode(0o755)
+                    .create(folder)?;
             }
             options.open(path)
         }
@@ -114,7 +120,11 @@ where
         mut writer: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
-        let (time, pid, target) = (wall_now().log_form(), std::process::id(), event.metadata().target());
+        let (time, pid, target) = (
+            wall_now().log_form(),
+            std::process::id(),
+            event.metadata().target(),
+        );
         write!(writer, "{time} [{pid}] [{target}] ")?;
         context.format_fields(writer.by_ref(), event)?;
         writeln!(writer)
@@ -137,7 +147,10 @@ impl Write for Lines {
         let mut lines = LINES.lock().unwrap_or_else(PoisonError::into_inner);
         let text = line.strip_suffix(b"\n").unwrap_or(line);
         // What callers and servers say may hold anything; it must not look like further lines.
-        lines.extend(text.iter().map(|byte| if byte.is_ascii_control() { b' ' } else { *byte }));
+        lines.extend(
+            text.iter()
+                .map(|byte| if byte.is_ascii_control() { b' ' } else { *byte }),
+        );
         lines.push(b'\n');
         Ok(line.len())
     }

@@ -10,7 +10,10 @@ static STDOUT_WAS_CLOSED: AtomicBool = AtomicBool::new(false);
 
 /// Looks before `main` begins: Rust's start-up opens /dev/null in place of a closed stream, and everything printed there
 /// would seem to have reached the caller.
-#[expect(unsafe_code, reason = "nothing else runs before the standard library's start-up; the function only asks for a flag")]
+#[expect(
+    unsafe_code,
+    reason = "nothing else runs before the standard library's start-up; the function only asks for a flag"
+)]
 #[used]
 #[unsafe(link_section = ".init_array")]
 static LOOK: extern "C" fn() = {

@@ -45,7 +45,7 @@ pub enum CallError {
     /// stdin is no network configuration.
     #[error("error unmarshall network config: {0}")]
     NotJson(String),
-    /// stdin is larger than [`crate::plugin::STDIN_LIMIT`].
+    /// stdin is larger than its bound.
     #[error("error unmarshall network config: more than {0} bytes on stdin")]
     TooLong(usize),
     /// stdin cannot be read.
@@ -157,9 +157,16 @@ impl Environment {
             Some(Verb::Del) => vec![container_id, if_name],
             Some(Verb::Gc | Verb::Status | Verb::Version) | None => vec![],
         };
-        let missing: Vec<_> =
-            required.into_iter().filter(|(_, value)| value.is_empty()).map(|(name, _)| name).collect();
-        if missing.is_empty() { Ok(()) } else { Err(CallError::MissingVariables(missing)) }
+        let missing: Vec<_> = required
+            .into_iter()
+            .filter(|(_, value)| value.is_empty())
+            .map(|(name, _)| name)
+            .collect();
+        if missing.is_empty() {
+            Ok(())
+        } else {
+            Err(CallError::MissingVariables(missing))
+        }
     }
 }
 
@@ -183,7 +190,11 @@ impl Call {
         }
         let verb = environment.verb();
         if matches!(verb, Some(Verb::Gc | Verb::Status)) {
-            return Err(CallError::NotYet(if verb == Some(Verb::Gc) { "GC" } else { "STATUS" }));
+            return Err(CallError::NotYet(if verb == Some(Verb::Gc) {
+                "GC"
+            } else {
+                "STATUS"
+            }));
         }
         match environment.container_id.as_str() {
             "" => return Err(CallError::NoContainerId),
@@ -213,12 +224,20 @@ impl Call {
 /// The version to speak. Without one the original checks for 0.1.0 and answers in the form of 0.2.0.
 fn version(said: Option<String>, verb: Verb) -> Result<CniVersion, CallError> {
     let Some(said) = said else {
-        return if verb == Verb::Check { Err(CallError::TooOldForCheck) } else { Ok(CniVersion::V020) };
+        return if verb == Verb::Check {
+            Err(CallError::TooOldForCheck)
+        } else {
+            Ok(CniVersion::V020)
+        };
     };
     match CniVersion::of(&said) {
-        Some(version) if verb == Verb::Check && version < CniVersion::V040 => Err(CallError::TooOldForCheck),
+        Some(version) if verb == Verb::Check && version < CniVersion::V040 => {
+            Err(CallError::TooOldForCheck)
+        }
         Some(version) => Ok(version),
-        None if verb == Verb::Check && !is_number(said.split('.').next()) => Err(CallError::NoVersion(said)),
+        None if verb == Verb::Check && !is_number(said.split('.').next()) => {
+            Err(CallError::NoVersion(said))
+        }
         None => Err(CallError::Incompatible(said)),
     }
 }
@@ -241,7 +260,9 @@ fn check_if_name(name: &str) -> Result<(), CallError> {
         "" => Err(CallError::NoIfName),
         long if long.len() > LONGEST => Err(CallError::IfNameTooLong),
         "." | ".." => Err(CallError::IfNameDots),
-        bad if bad.contains(|c: char| c == '/' || c == ':' || c.is_whitespace()) => Err(CallError::BadIfName),
+        bad if bad.contains(|c: char| c == '/' || c == ':' || c.is_whitespace()) => {
+            Err(CallError::BadIfName)
+        }
         _ => Ok(()),
     }
 }
@@ -269,12 +290,24 @@ mod tests {
 
     #[test]
     fn missing_variables_are_listed_in_order() {
-        let bare = |command: &str| Environment { command: command.into(), ..Environment::default() };
+        let bare = |command: &str| Environment {
+            command: command.into(),
+            ..Environment::default()
+        };
         for (command, missing) in [
-            ("ADD", "required env variables [CNI_CONTAINERID,CNI_NETNS,CNI_IFNAME] missing"),
-            ("DEL", "required env variables [CNI_CONTAINERID,CNI_IFNAME] missing"),
+            (
+                "ADD",
+                "required env variables [CNI_CONTAINERID,CNI_NETNS,CNI_IFNAME] missing",
+            ),
+            (
+                "DEL",
+                "required env variables [CNI_CONTAINERID,CNI_IFNAME] missing",
+            ),
         ] {
-            assert_eq!(bare(command).check_required().unwrap_err().to_string(), missing);
+            assert_eq!(
+                bare(command).check_required().unwrap_err().to_string(),
+                missing
+            );
         }
         assert_eq!(bare("VERSION").check_required(), Ok(()));
         assert_eq!(bare("NONE").check_required(), Ok(()));
@@ -282,13 +315,33 @@ mod tests {
 
     #[test]
     fn the_first_thing_wrong_is_told() {
-        let bad = Environment { container_id: "a/b".into(), if_name: "a/b".into(), ..environment("NONE") };
+        let bad = Environment {
+            container_id: "a/b".into(),
+            if_name: "a/b".into(),
+            ..environment("NONE")
+        };
         let steps: [(&str, &Environment, CallError); 5] = [
             (r#"{"cniVersion":3}"#, &bad, CallError::NoName),
-            (r#"{"cniVersion":3,"name":"-"}"#, &bad, CallError::BadName("-".into())),
-            (r#"{"cniVersion":3,"name":"a"}"#, &bad, CallError::BadContainerId("a/b".into())),
-            (r#"{"cniVersion":3,"name":"a"}"#, &environment("NONE"), CallError::UnknownCommand("NONE".into())),
-            (r#"{"cniVersion":3,"name":"a"}"#, &environment("ADD"), CallError::VersionType),
+            (
+                r#"{"cniVersion":3,"name":"-"}"#,
+                &bad,
+                CallError::BadName("-".into()),
+            ),
+            (
+                r#"{"cniVersion":3,"name":"a"}"#,
+                &bad,
+                CallError::BadContainerId("a/b".into()),
+            ),
+            (
+                r#"{"cniVersion":3,"name":"a"}"#,
+                &environment("NONE"),
+                CallError::UnknownCommand("NONE".into()),
+            ),
+            (
+                r#"{"cniVersion":3,"name":"a"}"#,
+                &environment("ADD"),
+                CallError::VersionType,
+            ),
         ];
         for (stdin, environment, error) in steps {
             assert_eq!(parse(environment, stdin), Err(error));
@@ -298,7 +351,10 @@ mod tests {
     #[test]
     fn commands_are_in_capitals() {
         for command in ["add", " ADD", "GET", "UPDATE"] {
-            assert_eq!(parse(&environment(command), CONF), Err(CallError::UnknownCommand(command.into())));
+            assert_eq!(
+                parse(&environment(command), CONF),
+                Err(CallError::UnknownCommand(command.into()))
+            );
         }
     }
 
@@ -306,13 +362,29 @@ mod tests {
     fn versions_are_exact() {
         let with = |version: &str| format!(r#"{{"cniVersion":"{version}","name":"azure"}}"#);
         for version in CniVersion::ALL {
-            assert_eq!(parse(&environment("ADD"), &with(version.as_str())).unwrap().conf.version, version);
+            assert_eq!(
+                parse(&environment("ADD"), &with(version.as_str()))
+                    .unwrap()
+                    .conf
+                    .version,
+                version
+            );
         }
         for bad in ["0.3", "9", "abc", "1.2.0"] {
-            assert_eq!(parse(&environment("DEL"), &with(bad)), Err(CallError::Incompatible(bad.into())));
+            assert_eq!(
+                parse(&environment("DEL"), &with(bad)),
+                Err(CallError::Incompatible(bad.into()))
+            );
         }
-        for none in [r#"{"name":"a"}"#, r#"{"name":"a","cniVersion":null}"#, r#"{"name":"a","cniVersion":""}"#] {
-            assert_eq!(parse(&environment("ADD"), none).unwrap().conf.version, CniVersion::V020);
+        for none in [
+            r#"{"name":"a"}"#,
+            r#"{"name":"a","cniVersion":null}"#,
+            r#"{"name":"a","cniVersion":""}"#,
+        ] {
+            assert_eq!(
+                parse(&environment("ADD"), none).unwrap().conf.version,
+                CniVersion::V020
+            );
         }
     }
 

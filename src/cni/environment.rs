@@ -30,7 +30,11 @@ impl Environment {
     /// Reads the variables through `get`. What is not UTF-8 is kept with replacement characters, which no check lets through
     /// where the text matters.
     pub fn said(get: impl Fn(&str) -> Option<OsString>) -> Said {
-        let text = |name| get(name).map(|v| v.to_string_lossy().into_owned()).unwrap_or_default();
+        let text = |name| {
+            get(name)
+                .map(|v| v.to_string_lossy().into_owned())
+                .unwrap_or_default()
+        };
         let environment = Environment {
             command: text("CNI_COMMAND"),
             container_id: text("CNI_CONTAINERID"),
@@ -38,14 +42,21 @@ impl Environment {
             if_name: text("CNI_IFNAME"),
             args: text("CNI_ARGS"),
         };
-        if environment.command.is_empty() { Said::NoCall } else { Said::Call(environment) }
+        if environment.command.is_empty() {
+            Said::NoCall
+        } else {
+            Said::Call(environment)
+        }
     }
 
     /// `namespace/name` of the pod, when CNI_ARGS tells it: for people, never identity.
     pub fn pod(&self) -> Option<String> {
         let arg = |name: &str| {
             let mut pairs = self.args.split(';').filter_map(|pair| pair.split_once('='));
-            pairs.find(|(key, _)| *key == name).map(|(_, value)| value).filter(|v| !v.is_empty())
+            pairs
+                .find(|(key, _)| *key == name)
+                .map(|(_, value)| value)
+                .filter(|v| !v.is_empty())
         };
         let name = arg("K8S_POD_NAME")?;
         Some(match arg("K8S_POD_NAMESPACE") {
@@ -60,12 +71,19 @@ mod tests {
     use super::*;
 
     fn with_args(args: &str) -> Option<String> {
-        Environment { args: args.into(), ..Environment::default() }.pod()
+        Environment {
+            args: args.into(),
+            ..Environment::default()
+        }
+        .pod()
     }
 
     #[test]
     fn the_pod_is_read_from_cni_args() {
-        assert_eq!(with_args("IgnoreUnknown=1;K8S_POD_NAMESPACE=a;K8S_POD_NAME=b"), Some("a/b".into()));
+        assert_eq!(
+            with_args("IgnoreUnknown=1;K8S_POD_NAMESPACE=a;K8S_POD_NAME=b"),
+            Some("a/b".into())
+        );
         assert_eq!(with_args("K8S_POD_NAME=b"), Some("b".into()));
         for none in ["", "garbage", ";;=;=x", "K8S_POD_NAME=;K8S_POD_NAMESPACE=a"] {
             assert_eq!(with_args(none), None, "{none}");
@@ -75,8 +93,16 @@ mod tests {
     #[test]
     fn without_a_command_it_is_no_call() {
         assert_eq!(Environment::said(|_| None), Said::NoCall);
-        assert_eq!(Environment::said(|name| (name == "CNI_COMMAND").then(OsString::new)), Said::NoCall);
-        let Said::Call(call) = Environment::said(|name| Some(name.into())) else { panic!("is a call") };
-        assert_eq!((call.command.as_str(), call.if_name.as_str()), ("CNI_COMMAND", "CNI_IFNAME"));
+        assert_eq!(
+            Environment::said(|name| (name == "CNI_COMMAND").then(OsString::new)),
+            Said::NoCall
+        );
+        let Said::Call(call) = Environment::said(|name| Some(name.into())) else {
+            panic!("is a call")
+        };
+        assert_eq!(
+            (call.command.as_str(), call.if_name.as_str()),
+            ("CNI_COMMAND", "CNI_IFNAME")
+        );
     }
 }

@@ -48,8 +48,12 @@ impl CniError {
             #[serde(skip_serializing_if = "str::is_empty")]
             details: &'a str,
         }
-        let object =
-            Object { cni_version, code: self.code as u8, msg: &self.msg, details: &self.details };
+        let object = Object {
+            cni_version,
+            code: self.code as u8,
+            msg: &self.msg,
+            details: &self.details,
+        };
         super::result::pretty(&object)
     }
 }
@@ -60,10 +64,19 @@ mod tests {
 
     #[test]
     fn an_error_is_one_object_and_leaves_empty_details_out() {
-        let mut error = CniError { code: Code::TryAgain, msg: "a \"b\"".into(), details: String::new() };
-        let bare = "{\n    \"cniVersion\": \"0.4.0\",\n    \"code\": 11,\n    \"msg\": \"a \\\"b\\\"\"\n}";
+        let mut error = CniError {
+            code: Code::TryAgain,
+            msg: "a \"b\"".into(),
+            details: String::new(),
+        };
+        let bare =
+            "{\n    \"cniVersion\": \"0.4.0\",\n    \"code\": 11,\n    \"msg\": \"a \\\"b\\\"\"\n}";
         assert_eq!(error.print("0.4.0"), bare);
         error.details = "c".into();
-        assert!(error.print("1.1.0").ends_with(",\n    \"details\": \"c\"\n}"));
+        assert!(
+            error
+                .print("1.1.0")
+                .ends_with(",\n    \"details\": \"c\"\n}")
+        );
     }
 }

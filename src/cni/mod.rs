@@ -10,7 +10,7 @@ mod version;
 
 pub use call::{Call, CallError, Verb};
 pub use environment::{Environment, Said};
-pub use error::{Code, CniError};
+pub use error::{CniError, Code};
 pub use netconf::{Backend, IpamConf, NetConf, QueryUrl};
 pub use result::{AddResult, versions};
 pub use version::CniVersion;

@@ -124,7 +124,9 @@ impl SaidConf {
         let mut said = SaidConf::default();
         anycase::read(stdin, &mut said).map_err(|e| {
             // The one message of the original's decoder that callers meet daily: nothing came on stdin.
-            let end = e.is_eof().then(|| "unexpected end of JSON input".to_owned());
+            let end = e
+                .is_eof()
+                .then(|| "unexpected end of JSON input".to_owned());
             CallError::NotJson(end.unwrap_or_else(|| e.to_string()))
         })?;
         Ok(said)
@@ -133,27 +135,49 @@ impl SaidConf {
     /// The network's name, or nothing.
     pub fn name(&self) -> Result<String, CallError> {
         let wrong = |_| CallError::NotJson("name must be a string".to_owned());
-        Ok(string(&self.name, "name").map_err(wrong)?.unwrap_or_default())
+        Ok(string(&self.name, "name")
+            .map_err(wrong)?
+            .unwrap_or_default())
     }
 
     /// The version text; absent, `null` and empty are the same.
     pub fn cni_version(&self) -> Result<Option<String>, CallError> {
         let wrong = |_| CallError::VersionType;
-        Ok(string(&self.cni_version, "cniVersion").map_err(wrong)?.filter(|v| !v.is_empty()))
+        Ok(string(&self.cni_version, "cniVersion")
+            .map_err(wrong)?
+            .filter(|v| !v.is_empty()))
     }
 
     /// What it means for a call of `verb`. For a DEL, members that have the wrong type count as not said: releasing depends
     /// on none of them (promise P4).
-    pub fn meant(&self, name: String, version: CniVersion, verb: Verb) -> Result<NetConf, CallError> {
-        let forgive = |error: CallError| if verb == Verb::Del { Ok(None) } else { Err(error) };
-        let text = |raw: &Option<Box<RawValue>>, key: &'static str| -> Result<Option<String>, CallError> {
-            Ok(string(raw, key).or_else(forgive)?.filter(|text| !text.is_empty()))
+    pub fn meant(
+        &self,
+        name: String,
+        version: CniVersion,
+        verb: Verb,
+    ) -> Result<NetConf, CallError> {
+        let forgive = |error: CallError| {
+            if verb == Verb::Del {
+                Ok(None)
+            } else {
+                Err(error)
+            }
         };
+        let text =
+            |raw: &Option<Box<RawValue>>, key: &'static str| -> Result<Option<String>, CallError> {
+                Ok(string(raw, key)
+                    .or_else(forgive)?
+                    .filter(|text| !text.is_empty()))
+            };
         let mut ipam = SaidIpam::default();
         if let Some(raw) = &self.ipam
             && let Err(e) = anycase::read(raw.get().as_bytes(), &mut ipam)
         {
-            forgive(CallError::WrongType { key: "ipam", must_be: "an object", found: e.to_string() })?;
+            forgive(CallError::WrongType {
+                key: "ipam",
+                must_be: "an object",
+                found: e.to_string(),
+            })?;
             ipam = SaidIpam::default();
         }
         let backend = text(&ipam.environment, "ipam.environment")?;
@@ -165,7 +189,11 @@ impl SaidConf {
             log_level: string(&self.log_level, "logLevel").unwrap_or_default(),
             ipam: IpamConf {
                 backend: Backend::named(backend.as_deref()).or_else(|e| {
-                    if verb == Verb::Del { Ok(Backend::Azure) } else { Err(e) }
+                    if verb == Verb::Del {
+                        Ok(Backend::Azure)
+                    } else {
+                        Err(e)
+                    }
                 })?,
                 ipv6: text(&ipam.kind, "ipam.type")?.is_some_and(|t| t == "azure-vnet-ipamv6"),
                 address_space: text(&ipam.address_space, "ipam.addressSpace")?
@@ -212,12 +240,17 @@ impl QueryUrl {
     /// Another scheme: the wire server speaks plain HTTP, so there is no TLS here.
     pub fn parse(url: &str) -> Result<QueryUrl, CallError> {
         let scheme = |name: &str| {
-            url.get(..name.len()).filter(|s| s.eq_ignore_ascii_case(name)).and(url.get(name.len()..))
+            url.get(..name.len())
+                .filter(|s| s.eq_ignore_ascii_case(name))
+                .and(url.get(name.len()..))
         };
         if scheme("http://").is_some_and(|rest| !rest.is_empty()) {
             return Ok(QueryUrl::Http(url.to_owned()));
         }
-        match scheme("file://localhost").or(scheme("file://")).or(scheme("file:")) {
+        match scheme("file://localhost")
+            .or(scheme("file://"))
+            .or(scheme("file:"))
+        {
             Some(path) if !path.is_empty() => Ok(QueryUrl::File(path.into())),
             _ => Err(CallError::QueryUrl(url.to_owned())),
         }
@@ -227,13 +260,20 @@ impl QueryUrl {
 /// The string that was said, if anything was.
 fn string(raw: &Option<Box<RawValue>>, key: &'static str) -> Result<Option<String>, CallError> {
     let Some(raw) = raw else { return Ok(None) };
-    let wrong = |e: serde_json::Error| CallError::WrongType { key, must_be: "a string", found: e.to_string() };
+    let wrong = |e: serde_json::Error| CallError::WrongType {
+        key,
+        must_be: "a string",
+        found: e.to_string(),
+    };
     serde_json::from_str(raw.get()).map(Some).map_err(wrong)
 }
 
 /// Decimal seconds; nothing where the original falls back to its default too (contract section 6).
 fn interval(text: &str) -> Option<Duration> {
-    text.parse::<u64>().ok().filter(|seconds| *seconds > 0).map(Duration::from_secs)
+    text.parse::<u64>()
+        .ok()
+        .filter(|seconds| *seconds > 0)
+        .map(Duration::from_secs)
 }
 
 #[cfg(test)]
@@ -250,7 +290,10 @@ mod tests {
         let conf = meant(r#"{"name":"azure"}"#, Verb::Add).unwrap();
         assert_eq!(conf.ipam.backend, Backend::Azure);
         assert_eq!(conf.ipam.address_space, "local");
-        assert_eq!((conf.ipam.subnet, conf.ipam.ip_address, conf.master), (None, None, None));
+        assert_eq!(
+            (conf.ipam.subnet, conf.ipam.ip_address, conf.master),
+            (None, None, None)
+        );
     }
 
     #[test]
@@ -271,7 +314,10 @@ mod tests {
             r#"{"name":"a","ipam":{"queryInterval":10}}"#,
             r#"{"name":"a","master":{}}"#,
         ] {
-            assert!(matches!(meant(json, Verb::Add), Err(CallError::WrongType { .. })), "{json}");
+            assert!(
+                matches!(meant(json, Verb::Add), Err(CallError::WrongType { .. })),
+                "{json}"
+            );
             assert!(meant(json, Verb::Del).is_ok(), "{json}");
         }
         let unused = r#"{"name":"a","dns":"x","multiTenancy":"y","AdditionalArgs":{},"logLevel":7,"ipam":{"mode":3}}"#;
@@ -281,7 +327,10 @@ mod tests {
     #[test]
     fn an_unknown_environment_fails_an_add_only() {
         let json = r#"{"name":"a","ipam":{"environment":"Azure"}}"#;
-        assert_eq!(meant(json, Verb::Add), Err(CallError::UnknownEnvironment("Azure".into())));
+        assert_eq!(
+            meant(json, Verb::Add),
+            Err(CallError::UnknownEnvironment("Azure".into()))
+        );
         assert!(meant(json, Verb::Del).is_ok());
     }
 
@@ -295,11 +344,21 @@ mod tests {
 
     #[test]
     fn urls_are_http_or_file() {
-        assert_eq!(QueryUrl::parse("http://h/x").unwrap(), QueryUrl::Http("http://h/x".into()));
+        assert_eq!(
+            QueryUrl::parse("http://h/x").unwrap(),
+            QueryUrl::Http("http://h/x".into())
+        );
         for path in ["file:/a/b", "file:///a/b", "FILE://localhost/a/b"] {
-            assert_eq!(QueryUrl::parse(path).unwrap(), QueryUrl::File("/a/b".into()), "{path}");
+            assert_eq!(
+                QueryUrl::parse(path).unwrap(),
+                QueryUrl::File("/a/b".into()),
+                "{path}"
+            );
         }
-        assert_eq!(QueryUrl::parse("file:a").unwrap(), QueryUrl::File("a".into()));
+        assert_eq!(
+            QueryUrl::parse("file:a").unwrap(),
+            QueryUrl::File("a".into())
+        );
         for bad in ["", "https://h/", "ftp://h", "http://", "file:", "/a/b"] {
             assert!(QueryUrl::parse(bad).is_err(), "{bad}");
         }

@@ -72,16 +72,28 @@ struct Document {
 impl AddResult {
     /// The result that hands over these grants.
     pub fn of<'a>(grants: impl IntoIterator<Item = &'a Grant>) -> Self {
-        let addresses = grants.into_iter().map(|g| Address { address: g.address, gateway: g.gateway });
-        AddResult { addresses: addresses.collect() }
+        let addresses = grants.into_iter().map(|g| Address {
+            address: g.address,
+            gateway: g.gateway,
+        });
+        AddResult {
+            addresses: addresses.collect(),
+        }
     }
 
     /// The document as it goes to stdout: indented by four spaces, without trailing newline, as the original's.
     pub fn print(&self, version: CniVersion) -> String {
         let old = version <= CniVersion::V020;
         let first = |v6: bool| {
-            let address = self.addresses.iter().find(|a| old && a.address.addr().is_ipv6() == v6)?;
-            Some(OldIp { ip: address.address, gateway: address.gateway, routes: vec![address.route()] })
+            let address = self
+                .addresses
+                .iter()
+                .find(|a| old && a.address.addr().is_ipv6() == v6)?;
+            Some(OldIp {
+                ip: address.address,
+                gateway: address.gateway,
+                routes: vec![address.route()],
+            })
         };
         let new = if old { &[][..] } else { &self.addresses };
         pretty(&Document {
@@ -90,14 +102,20 @@ impl AddResult {
             ip6: first(true),
             ips: new.iter().map(|a| a.listed(version)).collect(),
             routes: new.iter().map(Address::route).collect(),
-            dns: Dns { nameservers: [NAME_SERVER] },
+            dns: Dns {
+                nameservers: [NAME_SERVER],
+            },
         })
     }
 }
 
 impl Address {
     fn listed(&self, version: CniVersion) -> Ips {
-        let family = if self.address.addr().is_ipv6() { "6" } else { "4" };
+        let family = if self.address.addr().is_ipv6() {
+            "6"
+        } else {
+            "4"
+        };
         Ips {
             version: (version < CniVersion::V100).then_some(family),
             address: self.address,
@@ -107,8 +125,15 @@ impl Address {
 
     /// The default route of its family (difference D16: the original routes 0.0.0.0/0 for IPv6 too).
     fn route(&self) -> Route {
-        let dst = if self.address.addr().is_ipv6() { "::/0" } else { "0.0.0.0/0" };
-        Route { dst, gw: self.gateway }
+        let dst = if self.address.addr().is_ipv6() {
+            "::/0"
+        } else {
+            "0.0.0.0/0"
+        };
+        Route {
+            dst,
+            gw: self.gateway,
+        }
     }
 }
 
@@ -120,8 +145,13 @@ pub fn versions(cni_version: &str) -> String {
         cni_version: &'a str,
         supported_versions: [&'static str; 7],
     }
-    let answer = Versions { cni_version, supported_versions: CniVersion::texts() };
-    serde_json::to_string(&answer).map(|line| line + "\n").unwrap_or_default()
+    let answer = Versions {
+        cni_version,
+        supported_versions: CniVersion::texts(),
+    };
+    serde_json::to_string(&answer)
+        .map(|line| line + "\n")
+        .unwrap_or_default()
 }
 
 /// JSON with an indentation of four spaces.
@@ -144,7 +174,9 @@ mod tests {
             address: address.parse().unwrap(),
             gateway: gateway.map(|g| g.parse().unwrap()),
         });
-        AddResult { addresses: addresses.collect() }
+        AddResult {
+            addresses: addresses.collect(),
+        }
     }
 
     fn printed(result: &AddResult, version: CniVersion) -> Value {
@@ -180,11 +212,21 @@ mod tests {
     #[test]
     fn ipv6_has_its_own_default_route_and_a_missing_gateway_is_left_out() {
         let v6 = result(&[("fd00:1:2::a/120", Some("fd00:1:2::1"))]);
-        assert_eq!(printed(&v6, CniVersion::V020)["ip6"]["routes"], json!([{ "dst": "::/0", "gw": "fd00:1:2::1" }]));
+        assert_eq!(
+            printed(&v6, CniVersion::V020)["ip6"]["routes"],
+            json!([{ "dst": "::/0", "gw": "fd00:1:2::1" }])
+        );
         assert_eq!(printed(&v6, CniVersion::V040)["ips"][0]["version"], "6");
         let bare = result(&[("10.224.0.5/16", None)]);
-        assert_eq!(printed(&bare, CniVersion::V030)["routes"], json!([{ "dst": "0.0.0.0/0" }]));
-        assert!(printed(&bare, CniVersion::V030)["ips"][0].get("gateway").is_none());
+        assert_eq!(
+            printed(&bare, CniVersion::V030)["routes"],
+            json!([{ "dst": "0.0.0.0/0" }])
+        );
+        assert!(
+            printed(&bare, CniVersion::V030)["ips"][0]
+                .get("gateway")
+                .is_none()
+        );
     }
 
     #[test]

@@ -23,8 +23,15 @@ pub enum CniVersion {
 
 impl CniVersion {
     /// All of them, oldest first.
-    pub const ALL: [CniVersion; 7] =
-        [Self::V010, Self::V020, Self::V030, Self::V031, Self::V040, Self::V100, Self::V110];
+    pub const ALL: [CniVersion; 7] = [
+        Self::V010,
+        Self::V020,
+        Self::V030,
+        Self::V031,
+        Self::V040,
+        Self::V100,
+        Self::V110,
+    ];
 
     /// The newest.
     pub const NEWEST: CniVersion = Self::V110;

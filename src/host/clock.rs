@@ -14,13 +14,19 @@ use crate::ipam::Moment;
 pub fn boot_now() -> Moment {
     let Timespec { tv_sec, tv_nsec } = clock_gettime(ClockId::Boottime);
     let part = |n: i64| u64::try_from(n).unwrap_or(0);
-    Moment(part(tv_sec).saturating_mul(1_000_000_000).saturating_add(part(tv_nsec)))
+    Moment(
+        part(tv_sec)
+            .saturating_mul(1_000_000_000)
+            .saturating_add(part(tv_nsec)),
+    )
 }
 
 /// The ID of this boot of the machine; `None` where /proc does not tell.
 pub fn boot_id(paths: &Paths) -> Option<String> {
     const LONGEST: usize = 64;
-    let Ok(Bounded::Read(bytes)) = read_bounded(&paths.boot_id(), LONGEST) else { return None };
+    let Ok(Bounded::Read(bytes)) = read_bounded(&paths.boot_id(), LONGEST) else {
+        return None;
+    };
     let text = String::from_utf8(bytes).ok()?;
     Some(text.trim().to_owned()).filter(|id| !id.is_empty())
 }
@@ -35,7 +41,11 @@ pub struct Wall {
 /// Now, on the wall clock.
 pub fn wall_now() -> Wall {
     let Timespec { tv_sec, tv_nsec } = clock_gettime(ClockId::Realtime);
-    Wall::at(tv_sec, u32::try_from(tv_nsec).unwrap_or(0), local_offset(tv_sec))
+    Wall::at(
+        tv_sec,
+        u32::try_from(tv_nsec).unwrap_or(0),
+        local_offset(tv_sec),
+    )
 }
 
 /// Seconds east of UTC at a time, as `TZ` or /etc/localtime say; 0 when they say nothing that can be read.
@@ -47,13 +57,17 @@ fn local_offset(unix_seconds: i64) -> i32 {
         Err(_) if local_time_is_utc(Path::new("/etc/localtime")) => None,
         Err(_) => TimeZone::local().ok(),
     });
-    let found = zone.as_ref().and_then(|zone| zone.find_local_time_type(unix_seconds).ok());
+    let found = zone
+        .as_ref()
+        .and_then(|zone| zone.find_local_time_type(unix_seconds).ok());
     found.map_or(0, LocalTimeType::ut_offset)
 }
 
 fn local_time_is_utc(file: &Path) -> bool {
     match std::fs::read_link(file) {
-        Ok(target) => target.ends_with("UTC") || target.ends_with("UCT") || target.ends_with("Universal"),
+        Ok(target) => {
+            target.ends_with("UTC") || target.ends_with("UCT") || target.ends_with("Universal")
+        }
         Err(e) => e.kind() == std::io::ErrorKind::NotFound,
     }
 }
@@ -62,15 +76,24 @@ impl Wall {
     fn at(unix_seconds: i64, nanoseconds: u32, offset_seconds: i32) -> Wall {
         let seconds = unix_seconds.saturating_add(i64::from(offset_seconds));
         // Fails only for years that do not fit into 32 bits.
-        let local = UtcDateTime::from_timespec(seconds, nanoseconds).unwrap_or(UtcDateTime::UNIX_EPOCH);
-        Wall { local, offset_seconds }
+        let local =
+            UtcDateTime::from_timespec(seconds, nanoseconds).unwrap_or(UtcDateTime::UNIX_EPOCH);
+        Wall {
+            local,
+            offset_seconds,
+        }
     }
 
     /// `2026/11/20 21:09:39`, as the log has it.
     pub fn log_form(&self) -> String {
         let t = &self.local;
         let (year, month, day) = (t.year(), t.month(), t.month_day());
-        format!("{year:04}/{month:02}/{day:02} {:02}:{:02}:{:02}", t.hour(), t.minute(), t.second())
+        format!(
+            "{year:04}/{month:02}/{day:02} {:02}:{:02}:{:02}",
+            t.hour(),
+            t.minute(),
+            t.second()
+        )
     }
 }
 
@@ -79,9 +102,19 @@ impl fmt::Display for Wall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let t = &self.local;
         let (year, month, day) = (t.year(), t.month(), t.month_day());
-        write!(f, "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}", t.hour(), t.minute(), t.second())?;
+        write!(
+            f,
+            "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}",
+            t.hour(),
+            t.minute(),
+            t.second()
+        )?;
         if t.nanoseconds() != 0 {
-            write!(f, ".{}", format!("{:09}", t.nanoseconds()).trim_end_matches('0'))?;
+            write!(
+                f,
+                ".{}",
+                format!("{:09}", t.nanoseconds()).trim_end_matches('0')
+            )?;
         }
         match self.offset_seconds {
             0 => f.write_str("Z"),
@@ -107,9 +140,15 @@ mod tests {
             (0, 3600, "2026-11-20T22:09:39+01:00"),
             (500_000_000, -12_600, "2026-11-20T17:39:39.5-03:30"),
         ] {
-            assert_eq!(Wall::at(1_795_208_979, nanoseconds, offset).to_string(), text);
+            assert_eq!(
+                Wall::at(1_795_208_979, nanoseconds, offset).to_string(),
+                text
+            );
         }
-        assert_eq!(Wall::at(1_795_208_979, 5, 0).log_form(), "2026/11/20 21:09:39");
+        assert_eq!(
+            Wall::at(1_795_208_979, 5, 0).log_form(),
+            "2026/11/20 21:09:39"
+        );
     }
 
     #[test]

@@ -25,11 +25,17 @@ pub fn read_bounded(path: &Path, limit: usize) -> io::Result<Bounded> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Bounded::Missing),
         Err(e) => return Err(e),
     };
-    let expected = usize::try_from(file.metadata()?.len()).unwrap_or(limit).min(limit);
+    let expected = usize::try_from(file.metadata()?.len())
+        .unwrap_or(limit)
+        .min(limit);
     let mut bytes = Vec::with_capacity(expected + 1);
     let most = u64::try_from(limit).unwrap_or(u64::MAX).saturating_add(1);
     file.take(most).read_to_end(&mut bytes)?;
-    Ok(if bytes.len() > limit { Bounded::TooLarge } else { Bounded::Read(bytes) })
+    Ok(if bytes.len() > limit {
+        Bounded::TooLarge
+    } else {
+        Bounded::Read(bytes)
+    })
 }
 
 /// What the system says of an error, without the number that Rust appends.
@@ -50,9 +56,15 @@ mod tests {
         let path = std::env::temp_dir().join(format!("bounded-{}", std::process::id()));
         assert_eq!(read_bounded(&path, 4).unwrap(), Bounded::Missing);
         std::fs::write(&path, "four").unwrap();
-        assert_eq!(read_bounded(&path, 4).unwrap(), Bounded::Read(b"four".into()));
+        assert_eq!(
+            read_bounded(&path, 4).unwrap(),
+            Bounded::Read(b"four".into())
+        );
         assert_eq!(read_bounded(&path, 3).unwrap(), Bounded::TooLarge);
         std::fs::remove_file(&path).unwrap();
-        assert!(read_bounded(&std::env::temp_dir(), 4).is_err(), "a folder cannot be read");
+        assert!(
+            read_bounded(&std::env::temp_dir(), 4).is_err(),
+            "a folder cannot be read"
+        );
     }
 }

@@ -28,7 +28,9 @@ pub fn lock(path: &Path, wait: Duration) -> io::Result<Waited> {
     let start = Instant::now();
     loop {
         let left = wait.saturating_sub(start.elapsed());
-        let Waited::Held(file) = wait_for(open(path)?, left)? else { return Ok(Waited::TimedOut) };
+        let Waited::Held(file) = wait_for(open(path)?, left)? else {
+            return Ok(Waited::TimedOut);
+        };
         let (held, there) = (file.metadata()?, fs::metadata(path));
         if there.is_ok_and(|there| (there.dev(), there.ino()) == (held.dev(), held.ino())) {
             return Ok(Waited::Held(file));
@@ -38,11 +40,19 @@ pub fn lock(path: &Path, wait: Duration) -> io::Result<Waited> {
 
 fn open(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    options
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600);
     match options.open(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
             if let Some(folder) = path.parent() {
-                fs::DirBuilder::new().recursive(true).mode(0o755).create(folder)?;
+                fs::DirBuilder::new()
+                    .recursive(true)
+                    .mode(0o755)
+                    .create(folder)?;
             }
             options.open(path)
         }
@@ -60,10 +70,12 @@ fn wait_for(file: File, wait: Duration) -> io::Result<Waited> {
         Err(_) => {}
     }
     let (sender, receiver) = mpsc::channel();
-    thread::Builder::new().stack_size(64 * 1024).spawn(move || {
-        // Fails when nobody waits any more; the file is closed then, and the lock with it.
-        let _ = sender.send(FileExt::lock_exclusive(&file).map(|()| file));
-    })?;
+    thread::Builder::new()
+        .stack_size(64 * 1024)
+        .spawn(move || {
+            // Fails when nobody waits any more; the file is closed then, and the lock with it.
+            let _ = sender.send(FileExt::lock_exclusive(&file).map(|()| file));
+        })?;
     match receiver.recv_timeout(wait) {
         Ok(locked) => locked.map(Waited::Held),
         Err(_) => Ok(Waited::TimedOut),
@@ -96,7 +108,10 @@ mod tests {
         assert!(held(&path, SHORT).is_none());
         assert!(held(&path, Duration::ZERO).is_none());
         drop(first);
-        assert!(held(&path, LONG).is_some(), "the threads that timed out gave it back");
+        assert!(
+            held(&path, LONG).is_some(),
+            "the threads that timed out gave it back"
+        );
         fs::remove_dir_all(folder).unwrap();
     }
 
@@ -126,7 +141,10 @@ mod tests {
         fs::remove_file(&path).unwrap();
         fs::write(&path, "new").unwrap();
         drop(first);
-        assert_eq!(waiter.join().unwrap(), Some(fs::metadata(&path).unwrap().ino()));
+        assert_eq!(
+            waiter.join().unwrap(),
+            Some(fs::metadata(&path).unwrap().ino())
+        );
         fs::remove_file(path).unwrap();
     }
 }

@@ -48,29 +48,43 @@ fn from_kernel() -> io::Result<Vec<Link>> {
     /// Leave the counters out: they are most of the answer.
     const RTEXT_FILTER_SKIP_STATS: u32 = 1 << 3;
     let mut request = vec![0u8; INTERFACE_MESSAGE];
-    request.extend(attribute(IFLA_EXT_MASK, &RTEXT_FILTER_SKIP_STATS.to_ne_bytes()));
-    Netlink::open()?.dump(Kind::GET_LINK, &request, |links: &mut Vec<Link>, message| {
-        const ARPHRD_LOOPBACK: u16 = 772;
-        let (Some(kind), Some(index), Some(flags)) =
-            (u16_at(message, 2), u32_at(message, 4), u32_at(message, 8))
-        else {
-            return;
-        };
-        let loopback = kind == ARPHRD_LOOPBACK || flags & IFF_LOOPBACK != 0;
-        let mut link = Link { index, loopback, enslaved: flags & IFF_SLAVE != 0, ..Link::default() };
-        for (kind, value) in attributes(message.get(INTERFACE_MESSAGE..).unwrap_or_default()) {
-            match kind {
-                // The original sees no address on the loopback interface; the kernel tells six zeros.
-                IFLA_ADDRESS if !loopback => link.mac = value.iter().map(|b| format!("{b:02x}")).collect(),
-                IFLA_IFNAME => {
-                    let name = value.strip_suffix(&[0]).unwrap_or(value);
-                    link.name = String::from_utf8_lossy(name).into_owned();
+    request.extend(attribute(
+        IFLA_EXT_MASK,
+        &RTEXT_FILTER_SKIP_STATS.to_ne_bytes(),
+    ));
+    Netlink::open()?.dump(
+        Kind::GET_LINK,
+        &request,
+        |links: &mut Vec<Link>, message| {
+            const ARPHRD_LOOPBACK: u16 = 772;
+            let (Some(kind), Some(index), Some(flags)) =
+                (u16_at(message, 2), u32_at(message, 4), u32_at(message, 8))
+            else {
+                return;
+            };
+            let loopback = kind == ARPHRD_LOOPBACK || flags & IFF_LOOPBACK != 0;
+            let mut link = Link {
+                index,
+                loopback,
+                enslaved: flags & IFF_SLAVE != 0,
+                ..Link::default()
+            };
+            for (kind, value) in attributes(message.get(INTERFACE_MESSAGE..).unwrap_or_default()) {
+                match kind {
+                    // The original sees no address on the loopback interface; the kernel tells six zeros.
+                    IFLA_ADDRESS if !loopback => {
+                        link.mac = value.iter().map(|b| format!("{b:02x}")).collect()
+                    }
+                    IFLA_IFNAME => {
+                        let name = value.strip_suffix(&[0]).unwrap_or(value);
+                        link.name = String::from_utf8_lossy(name).into_owned();
+                    }
+                    _ => {}
                 }
-                _ => {}
             }
-        }
-        links.push(link);
-    })
+            links.push(link);
+        },
+    )
 }
 
 fn from_folder(folder: &Path) -> io::Result<Vec<Link>> {
@@ -86,7 +100,11 @@ fn from_folder(folder: &Path) -> io::Result<Vec<Link>> {
         let loopback = flags & IFF_LOOPBACK != 0 || name == "lo";
         links.push(Link {
             index: fact("ifindex").parse().unwrap_or(u32::MAX),
-            mac: if loopback { String::new() } else { fact("address").replace(':', "").to_lowercase() },
+            mac: if loopback {
+                String::new()
+            } else {
+                fact("address").replace(':', "").to_lowercase()
+            },
             loopback,
             enslaved: flags & IFF_SLAVE != 0,
             name,
@@ -106,7 +124,11 @@ mod tests {
         let lo = links.iter().find(|l| l.name == "lo").unwrap();
         assert!(lo.loopback && lo.mac.is_empty() && lo.index == 1);
         for other in links.iter().filter(|l| !l.loopback) {
-            assert!(other.mac.len().is_multiple_of(2) && other.mac.chars().all(|c| c.is_ascii_hexdigit()), "{other:?}");
+            assert!(
+                other.mac.len().is_multiple_of(2)
+                    && other.mac.chars().all(|c| c.is_ascii_hexdigit()),
+                "{other:?}"
+            );
         }
     }
 
@@ -126,10 +148,17 @@ mod tests {
         }
         let found = links(&Paths::new(Some(root.clone()), "azure-vnet-ipam")).unwrap();
         fs::remove_dir_all(root).unwrap();
-        let facts: Vec<_> = found.iter().map(|l| (l.name.as_str(), l.mac.as_str(), l.loopback, l.enslaved)).collect();
+        let facts: Vec<_> = found
+            .iter()
+            .map(|l| (l.name.as_str(), l.mac.as_str(), l.loopback, l.enslaved))
+            .collect();
         assert_eq!(
             facts,
-            [("lo", "", true, false), ("eth0", "7c1e52f9f3c4", false, false), ("eth1", "7c1e52f9f3c5", false, true)]
+            [
+                ("lo", "", true, false),
+                ("eth0", "7c1e52f9f3c4", false, false),
+                ("eth1", "7c1e52f9f3c5", false, true)
+            ]
         );
     }
 }

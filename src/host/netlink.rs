@@ -4,7 +4,10 @@
 use std::io;
 
 use rustix::fd::OwnedFd;
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, sendto, socket_with};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, sendto,
+    socket_with,
+};
 
 /// A request or answer of rtnetlink.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +34,12 @@ pub(super) struct Netlink {
 
 impl Netlink {
     pub fn open() -> io::Result<Netlink> {
-        let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
+        let socket = socket_with(
+            AddressFamily::NETLINK,
+            SocketType::RAW,
+            SocketFlags::CLOEXEC,
+            None,
+        )?;
         Ok(Netlink { socket })
     }
 
@@ -106,9 +114,18 @@ impl<'a> Message<'a> {
     fn split(bytes: &'a [u8]) -> Option<(Message<'a>, &'a [u8])> {
         let length = usize::try_from(u32_at(bytes, 0)?).ok()?;
         let payload = bytes.get(HEADER..length)?;
-        let message =
-            Message { kind: u16_at(bytes, 4)?, flags: u16_at(bytes, 6)?, sequence: u32_at(bytes, 8)?, payload };
-        Some((message, bytes.get(length.next_multiple_of(ALIGN)..).unwrap_or_default()))
+        let message = Message {
+            kind: u16_at(bytes, 4)?,
+            flags: u16_at(bytes, 6)?,
+            sequence: u32_at(bytes, 8)?,
+            payload,
+        };
+        Some((
+            message,
+            bytes
+                .get(length.next_multiple_of(ALIGN)..)
+                .unwrap_or_default(),
+        ))
     }
 
     fn error(&self) -> io::Error {
@@ -125,7 +142,9 @@ pub(super) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])>
         let length = usize::from(u16_at(bytes, 0)?);
         let kind = u16_at(bytes, 2)? & !FLAGS;
         let value = bytes.get(4..length)?;
-        bytes = bytes.get(length.next_multiple_of(ALIGN)..).unwrap_or_default();
+        bytes = bytes
+            .get(length.next_multiple_of(ALIGN)..)
+            .unwrap_or_default();
         Some((kind, value))
     })
 }
@@ -142,11 +161,19 @@ pub(super) fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
 }
 
 pub(super) fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
-    bytes.get(at..at + 2)?.try_into().ok().map(u16::from_ne_bytes)
+    bytes
+        .get(at..at + 2)?
+        .try_into()
+        .ok()
+        .map(u16::from_ne_bytes)
 }
 
 pub(super) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    bytes.get(at..at + 4)?.try_into().ok().map(u32::from_ne_bytes)
+    bytes
+        .get(at..at + 4)?
+        .try_into()
+        .ok()
+        .map(u32::from_ne_bytes)
 }
 
 #[cfg(test)]
@@ -165,7 +192,13 @@ mod tests {
 
     #[test]
     fn malformed_bytes_end_the_walk() {
-        for bad in [&[][..], &[3, 0, 0, 0], &[9, 0, 0, 0, 1], &[0; 3], &[255; 40]] {
+        for bad in [
+            &[][..],
+            &[3, 0, 0, 0],
+            &[9, 0, 0, 0, 1],
+            &[0; 3],
+            &[255; 40],
+        ] {
             assert_eq!(attributes(bad).count(), 0, "{bad:?}");
             assert!(Message::split(bad).is_none(), "{bad:?}");
         }

@@ -10,6 +10,11 @@ pub fn netns(paths: &Paths, path: &str) -> Option<NetNs> {
     if path.is_empty() {
         return None;
     }
-    let id = stat(paths.under_root(path)).ok().map(|s| (s.st_dev, s.st_ino));
-    Some(NetNs { path: path.into(), id })
+    let id = stat(paths.under_root(path))
+        .ok()
+        .map(|s| (s.st_dev, s.st_ino));
+    Some(NetNs {
+        path: path.into(),
+        id,
+    })
 }

@@ -93,7 +93,10 @@ mod tests {
     fn built_in_paths_are_the_originals() {
         let paths = Paths::new(None, "azure-vnet-ipam");
         assert_eq!(paths.state(), Path::new("/var/run/azure-vnet-ipam.json"));
-        assert_eq!(paths.lock(), Path::new("/var/run/azure-vnet/azure-vnet-ipam.lock"));
+        assert_eq!(
+            paths.lock(),
+            Path::new("/var/run/azure-vnet/azure-vnet-ipam.lock")
+        );
         assert_eq!(paths.log(), Path::new("/var/log/azure-vnet-ipam.log"));
         assert_eq!(paths.links(), None);
     }

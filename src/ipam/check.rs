@@ -57,7 +57,10 @@ impl Ipam {
                 if let [a, b] = pair
                     && by_text(&a.key, &b.key).is_ge()
                 {
-                    found.push(Violation::Order { pool: name.to_owned(), address: b.key });
+                    found.push(Violation::Order {
+                        pool: name.to_owned(),
+                        address: b.key,
+                    });
                 }
             }
             for record in &pool.records {
@@ -65,15 +68,26 @@ impl Ipam {
                 let address = record.address();
                 if let Some(first) = holders.insert(address, name) {
                     let (first, second) = (first.to_owned(), name.to_owned());
-                    found.push(Violation::HeldTwice { address, first, second });
+                    found.push(Violation::HeldTwice {
+                        address,
+                        first,
+                        second,
+                    });
                 }
                 let Some(claim) = &held.claim else { continue };
                 if held.container_id.is_empty() {
-                    found.push(Violation::ClaimWithoutOwner { pool: name.to_owned(), address });
+                    found.push(Violation::ClaimWithoutOwner {
+                        pool: name.to_owned(),
+                        address,
+                    });
                 }
                 if claim.generation > self.generation {
                     let (pool, claimed) = (name.to_owned(), claim.generation);
-                    found.push(Violation::Generation { pool, address, claimed });
+                    found.push(Violation::Generation {
+                        pool,
+                        address,
+                        claimed,
+                    });
                 }
             }
         }
@@ -100,28 +114,53 @@ mod tests {
         Record {
             key: key.parse().unwrap(),
             addr: addr.parse().ok(),
-            usage: Usage::Held(Held { container_id: id.into(), claim, unlisted: false }),
+            usage: Usage::Held(Held {
+                container_id: id.into(),
+                claim,
+                unlisted: false,
+            }),
         }
     }
 
     fn violations(pools: Vec<Vec<Record>>) -> Vec<String> {
         let mut space = Space::default();
         for (n, records) in pools.into_iter().enumerate() {
-            space.pools.insert(format!("p{n}"), Pool { records, ..Pool::default() });
+            space.pools.insert(
+                format!("p{n}"),
+                Pool {
+                    records,
+                    ..Pool::default()
+                },
+            );
         }
-        let ipam = Ipam { spaces: [("local".to_owned(), space)].into(), generation: 7 };
+        let ipam = Ipam {
+            spaces: [("local".to_owned(), space)].into(),
+            generation: 7,
+        };
         ipam.check().iter().map(ToString::to_string).collect()
     }
 
     #[test]
     fn each_invariant_is_told_when_broken() {
-        assert_eq!(violations(vec![vec![held("10.0.0.1", "", "a", Some(7)), held("10.0.0.2", "", "", None)]]), [""; 0]);
         assert_eq!(
-            violations(vec![vec![held("10.0.0.1", "", "a", None)], vec![held("10.0.0.2", "10.0.0.1", "b", None)]]),
+            violations(vec![vec![
+                held("10.0.0.1", "", "a", Some(7)),
+                held("10.0.0.2", "", "", None)
+            ]]),
+            [""; 0]
+        );
+        assert_eq!(
+            violations(vec![
+                vec![held("10.0.0.1", "", "a", None)],
+                vec![held("10.0.0.2", "10.0.0.1", "b", None)]
+            ]),
             ["10.0.0.1 is held twice: in pool p0 and in pool p1"]
         );
         assert_eq!(
-            violations(vec![vec![held("10.0.0.9", "", "a", None), held("10.0.0.10", "", "b", None)]]),
+            violations(vec![vec![
+                held("10.0.0.9", "", "a", None),
+                held("10.0.0.10", "", "b", None)
+            ]]),
             ["the records of pool p0 are not in order at 10.0.0.10"]
         );
         assert_eq!(

@@ -21,7 +21,10 @@ impl Space {
     /// An ADD that finds nothing free leaves the flag on the pool it chose when that is in use, as the original does: it takes
     /// the pool whole first, and does not give it back while others are in it.
     pub(super) fn flag_exhausted(&mut self, fits: impl Fn(&Pool) -> bool) {
-        let unflagged = self.pools.values_mut().filter(|pool| pool.ref_count == 0 && fits(pool) && pool.in_use());
+        let unflagged = self
+            .pools
+            .values_mut()
+            .filter(|pool| pool.ref_count == 0 && fits(pool) && pool.in_use());
         if let Some(pool) = unflagged.max_by_key(|pool| (pool.priority, pool.records.len())) {
             pool.ref_count = 1;
         }
@@ -42,7 +45,11 @@ impl Space {
             .filter(|(_, _, count)| count.free + count.resting > 0)
             .min_by_key(|(_, pool, count)| {
                 let handed_out = pool.ref_count > 0;
-                (handed_out, count.free == 0, Reverse((pool.priority, count.free + count.resting)))
+                (
+                    handed_out,
+                    count.free == 0,
+                    Reverse((pool.priority, count.free + count.resting)),
+                )
             })
             .map(|(key, _, _)| key)
     }
@@ -55,13 +62,24 @@ impl Pool {
     }
 
     /// What it holds and can give; `taken` tells the addresses that are in use in another pool.
-    pub(super) fn count(&self, key: &str, rest: Duration, now: Moment, taken: &BTreeSet<IpAddr>) -> PoolCount {
-        let mut count = PoolCount { subnet: key.to_owned(), ..PoolCount::default() };
+    pub(super) fn count(
+        &self,
+        key: &str,
+        rest: Duration,
+        now: Moment,
+        taken: &BTreeSet<IpAddr>,
+    ) -> PoolCount {
+        let mut count = PoolCount {
+            subnet: key.to_owned(),
+            ..PoolCount::default()
+        };
         for record in &self.records {
             match record.free() {
                 None => count.held += 1,
                 Some(_) if taken.contains(&record.address()) => count.held += 1,
-                Some(free) if free.released.is_some_and(|at| now.since(at) < rest) => count.resting += 1,
+                Some(free) if free.released.is_some_and(|at| now.since(at) < rest) => {
+                    count.resting += 1
+                }
                 Some(_) => count.free += 1,
             }
         }

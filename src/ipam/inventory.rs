@@ -34,7 +34,13 @@ impl ListedPool {
             IpAddr::V4(network) => IpAddr::from((u32::from(network) | 1).to_be_bytes()),
             IpAddr::V6(network) => IpAddr::from((u128::from(network) | 1).to_be_bytes()),
         };
-        ListedPool { subnet, if_name, priority, gateway, addresses }
+        ListedPool {
+            subnet,
+            if_name,
+            priority,
+            gateway,
+            addresses,
+        }
     }
 }
 

@@ -3,7 +3,9 @@
 use std::cmp::Ordering;
 use std::net::IpAddr;
 
-use super::{Family, Free, Inventory, Ipam, ListedPool, Pool, Record, Space, Subnet, Usage, by_text};
+use super::{
+    Family, Free, Inventory, Ipam, ListedPool, Pool, Record, Space, Subnet, Usage, by_text,
+};
 
 /// The space that sources fill, whatever space a call asks for.
 const LOCAL: &str = "local";
@@ -32,12 +34,17 @@ impl Ipam {
         let mut report = Merged::default();
         let local = self.spaces.entry(LOCAL.to_owned()).or_insert_with(|| {
             report.changed = true;
-            Space { id: LOCAL.to_owned(), ..Space::default() }
+            Space {
+                id: LOCAL.to_owned(),
+                ..Space::default()
+            }
         });
         let mut listed: Vec<Option<&ListedPool>> = inventory.pools.iter().map(Some).collect();
         local.pools.retain(|key, pool| {
             let net = key.parse().ok().or_else(|| pool.subnet.net());
-            let now = listed.iter_mut().find(|l| l.is_some_and(|l| Some(l.subnet.trunc()) == net));
+            let now = listed
+                .iter_mut()
+                .find(|l| l.is_some_and(|l| Some(l.subnet.trunc()) == net));
             let now = now.and_then(Option::take);
             if let Some(now) = now {
                 report.changed |= pool.follow(now);
@@ -53,7 +60,8 @@ impl Ipam {
             local.pools.insert(pool.id.clone(), pool);
             report.pools_added += 1;
         }
-        report.changed |= report.pools_added + report.pools_removed + report.added + report.removed > 0;
+        report.changed |=
+            report.pools_added + report.pools_removed + report.added + report.removed > 0;
         report
     }
 }
@@ -113,7 +121,9 @@ impl Pool {
                 self.records.push(Record::new(new));
                 report.added += 1;
             }
-            let is_listed = listed.next_if(|l| by_text(l, &record.key) == Ordering::Equal).is_some();
+            let is_listed = listed
+                .next_if(|l| by_text(l, &record.key) == Ordering::Equal)
+                .is_some();
             match &mut record.usage {
                 Usage::Free(Free { .. }) if !is_listed => {
                     report.removed += 1;
@@ -156,31 +166,55 @@ mod tests {
     }
 
     fn hold(ipam: &mut Ipam, pool: &str, address: &str) {
-        let pool = ipam.spaces.get_mut("local").unwrap().pools.get_mut(pool).unwrap();
-        pool.record_mut(&address.parse().unwrap()).unwrap().usage =
-            Usage::Held(Held { container_id: "c1".into(), ..Held::default() });
+        let pool = ipam
+            .spaces
+            .get_mut("local")
+            .unwrap()
+            .pools
+            .get_mut(pool)
+            .unwrap();
+        pool.record_mut(&address.parse().unwrap()).unwrap().usage = Usage::Held(Held {
+            container_id: "c1".into(),
+            ..Held::default()
+        });
     }
 
     fn addresses(ipam: &Ipam, pool: &str) -> Vec<String> {
-        ipam.spaces["local"].pools[pool].records.iter().map(|r| r.key.to_string()).collect()
+        ipam.spaces["local"].pools[pool]
+            .records
+            .iter()
+            .map(|r| r.key.to_string())
+            .collect()
     }
 
     #[test]
     fn the_first_answer_becomes_the_space() {
         let mut ipam = Ipam::default();
         let merged = ipam.merge(&inventory(vec![
-            listed("10.224.0.0/16", &["10.224.0.9", "10.224.0.10", "10.224.0.9"]),
+            listed(
+                "10.224.0.0/16",
+                &["10.224.0.9", "10.224.0.10", "10.224.0.9"],
+            ),
             listed("fd00::/120", &["fd00::a", "fd00::2"]),
         ]));
-        assert_eq!((merged.pools_added, merged.added, merged.changed), (2, 4, true));
-        assert_eq!(addresses(&ipam, "10.224.0.0/16"), ["10.224.0.10", "10.224.0.9"]);
+        assert_eq!(
+            (merged.pools_added, merged.added, merged.changed),
+            (2, 4, true)
+        );
+        assert_eq!(
+            addresses(&ipam, "10.224.0.0/16"),
+            ["10.224.0.10", "10.224.0.9"]
+        );
         assert_eq!(addresses(&ipam, "fd00::/120"), ["fd00::2", "fd00::a"]);
         assert!(ipam.spaces["local"].pools["fd00::/120"].is_ipv6);
         let again = ipam.clone();
-        assert_eq!(ipam.merge(&inventory(vec![
-            listed("10.224.0.0/16", &["10.224.0.9", "10.224.0.10"]),
-            listed("fd00::/120", &["fd00::a", "fd00::2"]),
-        ])), Merged::default());
+        assert_eq!(
+            ipam.merge(&inventory(vec![
+                listed("10.224.0.0/16", &["10.224.0.9", "10.224.0.10"]),
+                listed("fd00::/120", &["fd00::a", "fd00::2"]),
+            ])),
+            Merged::default()
+        );
         assert_eq!(ipam, again);
     }
 
@@ -194,25 +228,48 @@ mod tests {
     #[test]
     fn free_addresses_follow_the_source_and_used_ones_stay_marked() {
         let mut ipam = Ipam::default();
-        ipam.merge(&inventory(vec![listed("10.224.0.0/16", &["10.224.0.5", "10.224.0.6"])]));
+        ipam.merge(&inventory(vec![listed(
+            "10.224.0.0/16",
+            &["10.224.0.5", "10.224.0.6"],
+        )]));
         hold(&mut ipam, "10.224.0.0/16", "10.224.0.5");
         let merged = ipam.merge(&inventory(vec![listed("10.224.0.0/16", &["10.224.0.7"])]));
         assert_eq!((merged.added, merged.removed, merged.unlisted), (1, 1, 1));
-        assert_eq!(addresses(&ipam, "10.224.0.0/16"), ["10.224.0.5", "10.224.0.7"]);
+        assert_eq!(
+            addresses(&ipam, "10.224.0.0/16"),
+            ["10.224.0.5", "10.224.0.7"]
+        );
         let record = |ipam: &Ipam| {
-            ipam.spaces["local"].pools["10.224.0.0/16"].record(&"10.224.0.5".parse().unwrap()).unwrap().clone()
+            ipam.spaces["local"].pools["10.224.0.0/16"]
+                .record(&"10.224.0.5".parse().unwrap())
+                .unwrap()
+                .clone()
         };
         assert!(record(&ipam).held().unwrap().unlisted);
-        let back = ipam.merge(&inventory(vec![listed("10.224.0.0/16", &["10.224.0.7", "10.224.0.5"])]));
+        let back = ipam.merge(&inventory(vec![listed(
+            "10.224.0.0/16",
+            &["10.224.0.7", "10.224.0.5"],
+        )]));
         assert!(back.changed && !record(&ipam).held().unwrap().unlisted);
     }
 
     #[test]
     fn a_pool_goes_when_it_is_empty_and_was_not_handed_out_whole() {
         let mut ipam = Ipam::default();
-        let two = || vec![listed("10.1.0.0/16", &["10.1.0.5"]), listed("10.2.0.0/16", &["10.2.0.5"])];
+        let two = || {
+            vec![
+                listed("10.1.0.0/16", &["10.1.0.5"]),
+                listed("10.2.0.0/16", &["10.2.0.5"]),
+            ]
+        };
         ipam.merge(&inventory(two()));
-        ipam.spaces.get_mut("local").unwrap().pools.get_mut("10.2.0.0/16").unwrap().ref_count = 1;
+        ipam.spaces
+            .get_mut("local")
+            .unwrap()
+            .pools
+            .get_mut("10.2.0.0/16")
+            .unwrap()
+            .ref_count = 1;
         let merged = ipam.merge(&inventory(vec![listed("10.3.0.0/16", &["10.3.0.5"])]));
         assert_eq!((merged.pools_removed, merged.pools_added), (1, 1));
         let keys: Vec<_> = ipam.spaces["local"].pools.keys().cloned().collect();
@@ -223,7 +280,11 @@ mod tests {
     fn interface_priority_and_gateway_follow_the_source() {
         let mut ipam = Ipam::default();
         ipam.merge(&inventory(vec![listed("10.1.0.0/16", &["10.1.0.5"])]));
-        let moved = ListedPool { if_name: "eth1".into(), priority: 1, ..listed("10.1.0.0/16", &["10.1.0.5"]) };
+        let moved = ListedPool {
+            if_name: "eth1".into(),
+            priority: 1,
+            ..listed("10.1.0.0/16", &["10.1.0.5"])
+        };
         assert!(ipam.merge(&inventory(vec![moved])).changed);
         let pool = &ipam.spaces["local"].pools["10.1.0.0/16"];
         assert_eq!((pool.if_name.as_str(), pool.priority), ("eth1", 1));
@@ -236,6 +297,9 @@ mod tests {
         local.pools.insert("10.1.0.0/16".into(), Pool::default());
         let merged = ipam.merge(&inventory(vec![listed("10.1.0.9/16", &["10.1.0.5"])]));
         assert_eq!((merged.pools_added, merged.added), (0, 1));
-        assert_eq!(ipam.spaces["local"].pools["10.1.0.0/16"].subnet.net(), "10.1.0.0/16".parse().ok());
+        assert_eq!(
+            ipam.spaces["local"].pools["10.1.0.0/16"].subnet.net(),
+            "10.1.0.0/16".parse().ok()
+        );
     }
 }

@@ -8,6 +8,7 @@ mod merge;
 mod model;
 mod order;
 mod release;
+mod request;
 mod take;
 
 pub use check::Violation;
@@ -18,4 +19,4 @@ pub use model::{
 };
 pub use order::by_text;
 pub use release::{Freed, Hint};
-pub use take::{Grant, Novelty, PoolCount, PoolWish, Refusal, Request, Stage};
+pub use request::{Grant, Novelty, PoolCount, PoolWish, Refusal, Request, Stage};

@@ -163,7 +163,9 @@ impl Ipam {
     /// The pools of all spaces with the names of both.
     pub fn pools(&self) -> impl Iterator<Item = (&str, &str, &Pool)> {
         self.spaces.iter().flat_map(|(space, s)| {
-            s.pools.iter().map(move |(pool, p)| (space.as_str(), pool.as_str(), p))
+            s.pools
+                .iter()
+                .map(move |(pool, p)| (space.as_str(), pool.as_str(), p))
         })
     }
 }
@@ -173,7 +175,10 @@ impl Space {
     pub fn pool_named(&self, subnet: &str) -> Option<&str> {
         let by_value = |text: &str| text.trim().parse::<IpNet>().map(|net| net.trunc()).ok();
         let spelled = self.pools.get_key_value(subnet).map(|(key, _)| key);
-        let valued = || by_value(subnet).and_then(|net| self.pools.keys().find(|key| by_value(key) == Some(net)));
+        let valued = || {
+            by_value(subnet)
+                .and_then(|net| self.pools.keys().find(|key| by_value(key) == Some(net)))
+        };
         spelled.or_else(valued).map(String::as_str)
     }
 }
@@ -191,13 +196,19 @@ impl Pool {
 
     /// The record stored under `key`.
     pub fn record(&self, key: &IpAddr) -> Option<&Record> {
-        let place = self.records.binary_search_by(|r| by_text(&r.key, key)).ok()?;
+        let place = self
+            .records
+            .binary_search_by(|r| by_text(&r.key, key))
+            .ok()?;
         self.records.get(place)
     }
 
     /// The record stored under `key`, to be changed.
     pub fn record_mut(&mut self, key: &IpAddr) -> Option<&mut Record> {
-        let place = self.records.binary_search_by(|r| by_text(&r.key, key)).ok()?;
+        let place = self
+            .records
+            .binary_search_by(|r| by_text(&r.key, key))
+            .ok()?;
         self.records.get_mut(place)
     }
 
@@ -214,7 +225,10 @@ impl Subnet {
             IpAddr::V4(mask) => mask.octets().into(),
             IpAddr::V6(mask) => mask.octets().into(),
         };
-        Subnet { ip: Some(net.network()), mask: Some(mask) }
+        Subnet {
+            ip: Some(net.network()),
+            mask: Some(mask),
+        }
     }
 
     /// The subnet by value; `None` when a part is missing or the mask is no prefix. An IPv4 network with a 16-byte mask
@@ -240,7 +254,11 @@ impl Subnet {
 impl Record {
     /// A free record under its own address.
     pub fn new(address: IpAddr) -> Self {
-        Record { key: address, addr: Some(address), usage: Usage::Free(Free::default()) }
+        Record {
+            key: address,
+            addr: Some(address),
+            usage: Usage::Free(Free::default()),
+        }
     }
 
     /// The address that a holder has.
@@ -281,7 +299,14 @@ mod tests {
 
     #[test]
     fn subnets_survive_the_way_through_ip_and_mask() {
-        for text in ["10.224.0.0/16", "0.0.0.0/0", "10.1.1.128/25", "10.1.2.3/32", "fd00::/120", "::/0"] {
+        for text in [
+            "10.224.0.0/16",
+            "0.0.0.0/0",
+            "10.1.1.128/25",
+            "10.1.2.3/32",
+            "fd00::/120",
+            "::/0",
+        ] {
             let net: IpNet = text.parse().unwrap();
             assert_eq!(Subnet::of(net).net(), Some(net), "{text}");
         }
@@ -289,7 +314,13 @@ mod tests {
 
     #[test]
     fn masks_that_are_no_prefix_are_no_subnet() {
-        let with = |ip: &str, mask: &[u8]| Subnet { ip: Some(ip.parse().unwrap()), mask: Some(mask.into()) }.net();
+        let with = |ip: &str, mask: &[u8]| {
+            Subnet {
+                ip: Some(ip.parse().unwrap()),
+                mask: Some(mask.into()),
+            }
+            .net()
+        };
         assert_eq!(with("10.0.0.0", &[255, 0, 255, 0]), None);
         assert_eq!(with("10.0.0.0", &[0xfd, 0, 0, 0]), None);
         assert_eq!(with("10.0.0.0", &[255, 255]), None);
@@ -305,7 +336,10 @@ mod tests {
             container_id: "c1".into(),
             if_name: if_name.into(),
         };
-        let mut held = Held { container_id: "c1".into(), ..Held::default() };
+        let mut held = Held {
+            container_id: "c1".into(),
+            ..Held::default()
+        };
         assert!(held.is_by(&attachment("eth0")) && held.is_by(&attachment("net1")));
         held.claim = Some(Box::new(Claim {
             network: "azure".into(),

@@ -16,10 +16,18 @@ pub fn by_text(a: &IpAddr, b: &IpAddr) -> Ordering {
     }
 }
 
+#[expect(
+    clippy::indexing_slicing,
+    reason = "an octet is an index of 256 places"
+)]
 fn rank(octets: [u8; 4]) -> u32 {
     u32::from_be_bytes(octets.map(|octet| RANK[usize::from(octet)]))
 }
 
+#[expect(
+    clippy::indexing_slicing,
+    reason = "evaluated by the compiler, which would refuse"
+)]
 /// The place of each number from 0 to 255 when their decimal texts are sorted.
 const RANK: [u8; 256] = {
     let mut ranks = [0u8; 256];
@@ -57,7 +65,11 @@ mod tests {
         let mut texts: Vec<String> = (0..=255).map(|n: u16| n.to_string()).collect();
         texts.sort();
         for (place, text) in texts.iter().enumerate() {
-            assert_eq!(usize::from(RANK[text.parse::<usize>().unwrap()]), place, "{text}");
+            assert_eq!(
+                usize::from(RANK[text.parse::<usize>().unwrap()]),
+                place,
+                "{text}"
+            );
         }
     }
 

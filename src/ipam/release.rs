@@ -40,19 +40,27 @@ impl Ipam {
         let mut freed = Vec::new();
         for (space_name, space) in &mut self.spaces {
             for (pool_name, pool) in &mut space.pools {
-                let here = named.as_ref().is_none_or(|(s, p)| (s, p) == (space_name, pool_name));
+                let here = named
+                    .as_ref()
+                    .is_none_or(|(s, p)| (s, p) == (space_name, pool_name));
                 pool.records.retain_mut(|record| {
                     let goes = record.held().is_some_and(|held| match &held.claim {
                         Some(_) => held.is_by(attachment),
                         None => {
-                            held.is_by(attachment) && here && address.is_none_or(|a| a == Some(record.key))
+                            held.is_by(attachment)
+                                && here
+                                && address.is_none_or(|a| a == Some(record.key))
                         }
                     });
                     if !goes {
                         return true;
                     }
                     let dropped = record.release(now);
-                    freed.push(Freed { pool: pool_name.clone(), address: record.address(), dropped });
+                    freed.push(Freed {
+                        pool: pool_name.clone(),
+                        address: record.address(),
+                        dropped,
+                    });
                     !dropped
                 });
             }
@@ -65,11 +73,22 @@ impl Ipam {
 
     /// Takes back what `grant` gave, if it is still that grant's, as if it had never been given. Tells whether it was.
     pub fn revoke(&mut self, attachment: &Attachment, grant: &Grant) -> bool {
-        let Novelty::New(before) = &grant.novelty else { return false };
-        let pool = self.spaces.get_mut(&grant.space).and_then(|s| s.pools.get_mut(&grant.pool));
-        let Some(record) = pool.and_then(|p| p.record_mut(&grant.key)) else { return false };
+        let Novelty::New(before) = &grant.novelty else {
+            return false;
+        };
+        let pool = self
+            .spaces
+            .get_mut(&grant.space)
+            .and_then(|s| s.pools.get_mut(&grant.pool));
+        let Some(record) = pool.and_then(|p| p.record_mut(&grant.key)) else {
+            return false;
+        };
         let still = record.held().is_some_and(|held| {
-            held.is_by(attachment) && held.claim.as_ref().is_some_and(|c| c.generation == grant.generation)
+            held.is_by(attachment)
+                && held
+                    .claim
+                    .as_ref()
+                    .is_some_and(|c| c.generation == grant.generation)
         });
         if still {
             record.usage = Usage::Free(before.clone());
@@ -88,7 +107,10 @@ impl Record {
     /// Frees it; tells whether it should leave the pool.
     fn release(&mut self, now: Moment) -> bool {
         let unlisted = matches!(&self.usage, Usage::Held(Held { unlisted: true, .. }));
-        self.usage = Usage::Free(Free { left_over_id: None, released: Some(now) });
+        self.usage = Usage::Free(Free {
+            left_over_id: None,
+            released: Some(now),
+        });
         unlisted
     }
 }
@@ -107,19 +129,32 @@ mod tests {
             ListedPool::new(subnet.parse().unwrap(), "eth0".into(), 0, addresses)
         });
         let mut ipam = Ipam::default();
-        ipam.merge(&Inventory { pools: listed.collect() });
+        ipam.merge(&Inventory {
+            pools: listed.collect(),
+        });
         ipam
     }
 
     fn attachment(container_id: &str, if_name: &str) -> Attachment {
-        Attachment { network: "azure".into(), container_id: container_id.into(), if_name: if_name.into() }
+        Attachment {
+            network: "azure".into(),
+            container_id: container_id.into(),
+            if_name: if_name.into(),
+        }
     }
 
     fn take(ipam: &mut Ipam, attachment: &Attachment, pool: &str, address: &str) -> Grant {
         let request = Request {
             attachment,
             space: "local",
-            pool: if pool.is_empty() { PoolWish::Any { family: Family::V4, if_name: None } } else { PoolWish::Named(pool) },
+            pool: if pool.is_empty() {
+                PoolWish::Any {
+                    family: Family::V4,
+                    if_name: None,
+                }
+            } else {
+                PoolWish::Named(pool)
+            },
             address: Some(address),
             pod: None,
             netns: None,
@@ -139,14 +174,26 @@ mod tests {
         }
     }
 
-    fn freed(ipam: &mut Ipam, attachment: &Attachment, subnet: Option<&str>, address: Option<&str>) -> Vec<String> {
-        let hint = Hint { space: Some("local"), subnet, address };
+    fn freed(
+        ipam: &mut Ipam,
+        attachment: &Attachment,
+        subnet: Option<&str>,
+        address: Option<&str>,
+    ) -> Vec<String> {
+        let hint = Hint {
+            space: Some("local"),
+            subnet,
+            address,
+        };
         let freed = ipam.release(attachment, hint, NOW);
         assert_eq!(ipam.check(), []);
         freed.iter().map(|f| f.address.to_string()).collect()
     }
 
-    const POOLS: &[(&str, &[&str])] = &[("10.1.0.0/16", &["10.1.0.5", "10.1.0.6"]), ("10.2.0.0/16", &["10.2.0.5"])];
+    const POOLS: &[(&str, &[&str])] = &[
+        ("10.1.0.0/16", &["10.1.0.5", "10.1.0.6"]),
+        ("10.2.0.0/16", &["10.2.0.5"]),
+    ];
 
     fn holding() -> (Ipam, Attachment, Attachment) {
         let mut ipam = state(POOLS);
@@ -159,17 +206,36 @@ mod tests {
 
     #[test]
     fn every_address_of_the_attachment_goes_and_no_other() {
-        for (subnet, address) in
-            [(None, None), (Some("10.1.0.0/16"), Some("10.1.0.5")), (Some("x"), Some("y")), (Some("10.2.0.0/16"), None)]
-        {
+        for (subnet, address) in [
+            (None, None),
+            (Some("10.1.0.0/16"), Some("10.1.0.5")),
+            (Some("x"), Some("y")),
+            (Some("10.2.0.0/16"), None),
+        ] {
             let (mut ipam, eth0, net1) = holding();
-            assert_eq!(freed(&mut ipam, &eth0, subnet, address), ["10.1.0.5", "10.2.0.5"], "{subnet:?} {address:?}");
-            assert_eq!(freed(&mut ipam, &eth0, subnet, address), [""; 0], "a second time does nothing");
+            assert_eq!(
+                freed(&mut ipam, &eth0, subnet, address),
+                ["10.1.0.5", "10.2.0.5"],
+                "{subnet:?} {address:?}"
+            );
+            assert_eq!(
+                freed(&mut ipam, &eth0, subnet, address),
+                [""; 0],
+                "a second time does nothing"
+            );
             assert_eq!(freed(&mut ipam, &net1, None, None), ["10.1.0.6"]);
         }
         let (mut ipam, ..) = holding();
         let before = ipam.clone();
-        assert_eq!(freed(&mut ipam, &attachment("b", "eth0"), Some("10.1.0.0/16"), Some("10.1.0.5")), [""; 0]);
+        assert_eq!(
+            freed(
+                &mut ipam,
+                &attachment("b", "eth0"),
+                Some("10.1.0.0/16"),
+                Some("10.1.0.5")
+            ),
+            [""; 0]
+        );
         assert_eq!(ipam, before);
     }
 
@@ -181,29 +247,59 @@ mod tests {
             (Some("10.1.0.9/16"), Some("::ffff:10.1.0.6"), &["10.1.0.6"]),
             (Some("10.1.0.0/16"), Some("10.2.0.5"), &[]),
             (Some("10.1.0.0/16"), Some("banana"), &[]),
-            (Some("10.9.0.0/16"), None, &["10.1.0.5", "10.1.0.6", "10.2.0.5"]),
+            (
+                Some("10.9.0.0/16"),
+                None,
+                &["10.1.0.5", "10.1.0.6", "10.2.0.5"],
+            ),
             (Some("10.9.0.0/16"), Some("10.2.0.5"), &["10.2.0.5"]),
         ];
         for (subnet, address, expected) in cases {
             let (mut ipam, eth0, _) = holding();
             unclaim(&mut ipam);
-            assert_eq!(freed(&mut ipam, &eth0, subnet, address), expected, "{subnet:?} {address:?}");
+            assert_eq!(
+                freed(&mut ipam, &eth0, subnet, address),
+                expected,
+                "{subnet:?} {address:?}"
+            );
         }
     }
 
     #[test]
     fn a_released_address_remembers_when_and_one_that_is_listed_no_more_goes() {
         let (mut ipam, eth0, _) = holding();
-        let listed = ListedPool::new("10.1.0.0/16".parse().unwrap(), "eth0".into(), 0, vec!["10.1.0.6".parse().unwrap()]);
-        ipam.merge(&Inventory { pools: vec![listed] });
+        let listed = ListedPool::new(
+            "10.1.0.0/16".parse().unwrap(),
+            "eth0".into(),
+            0,
+            vec!["10.1.0.6".parse().unwrap()],
+        );
+        ipam.merge(&Inventory {
+            pools: vec![listed],
+        });
         let freed = ipam.release(&eth0, Hint::default(), NOW);
         assert!(freed.iter().all(|f| f.dropped), "{freed:?}");
-        assert_eq!(ipam.pools().map(|(_, _, p)| p.records.len()).collect::<Vec<_>>(), [1, 0]);
+        assert_eq!(
+            ipam.pools()
+                .map(|(_, _, p)| p.records.len())
+                .collect::<Vec<_>>(),
+            [1, 0]
+        );
         let (mut ipam, eth0, _) = holding();
-        assert!(ipam.release(&eth0, Hint::default(), NOW).iter().all(|f| !f.dropped));
+        assert!(
+            ipam.release(&eth0, Hint::default(), NOW)
+                .iter()
+                .all(|f| !f.dropped)
+        );
         let pool = &ipam.spaces["local"].pools["10.1.0.0/16"];
         let record = pool.record(&"10.1.0.5".parse().unwrap()).unwrap();
-        assert_eq!(record.free(), Some(&Free { left_over_id: None, released: Some(NOW) }));
+        assert_eq!(
+            record.free(),
+            Some(&Free {
+                left_over_id: None,
+                released: Some(NOW)
+            })
+        );
     }
 
     #[test]
@@ -220,7 +316,11 @@ mod tests {
         assert!(!ipam.revoke(&a, &fresh), "another's");
         assert!(ipam.revoke(&attachment("b", "eth0"), &fresh));
         let pool = &ipam.spaces["local"].pools["10.1.0.0/16"];
-        assert_eq!(pool.record(&fresh.key).unwrap().free(), Some(&Free::default()), "as if it had never been given");
+        assert_eq!(
+            pool.record(&fresh.key).unwrap().free(),
+            Some(&Free::default()),
+            "as if it had never been given"
+        );
         assert_eq!(ipam.check(), []);
     }
 }

@@ -1,177 +1,14 @@
 //! Taking an address for an attachment (contract sections 10 and 11, differences D4, D5, D8, D9, D11, D14).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::net::IpAddr;
-use std::time::Duration;
 
-use super::{Attachment, Claim, Family, Free, Held, Ipam, Moment, NetNs, Pool, Record, Space, Usage};
 use ipnet::IpNet;
 
-/// What an ADD asks for.
-#[derive(Clone, Debug)]
-pub struct Request<'a> {
-    /// Who asks.
-    pub attachment: &'a Attachment,
-    /// The address space.
-    pub space: &'a str,
-    /// From which pool.
-    pub pool: PoolWish<'a>,
-    /// A particular address, as the caller spells it.
-    pub address: Option<&'a str>,
-    /// `namespace/name` of the pod, for people.
-    pub pod: Option<&'a str>,
-    /// The network namespace the address is for.
-    pub netns: Option<&'a NetNs>,
-    /// How long a released address rests before it counts as free again.
-    pub rest: Duration,
-}
-
-/// Which pools will do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PoolWish<'a> {
-    /// The pool of this subnet, as the caller spells it.
-    Named(&'a str),
-    /// Any of this family, on this interface where one is given.
-    Any {
-        /// The address family.
-        family: Family,
-        /// The interface of the host.
-        if_name: Option<&'a str>,
-    },
-}
-
-/// An address that was given.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Grant {
-    /// The space it is from.
-    pub space: String,
-    /// The key of its pool.
-    pub pool: String,
-    /// The key of its record.
-    pub key: IpAddr,
-    /// The address with the prefix length of its subnet.
-    pub address: IpNet,
-    /// The gateway.
-    pub gateway: Option<IpAddr>,
-    /// Whether the attachment had it before.
-    pub novelty: Novelty,
-    /// The generation of the claim.
-    pub generation: u64,
-}
-
-/// Whether a grant is new.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Novelty {
-    /// This call took it; what the record was like before, for [`Ipam::revoke`].
-    New(Free),
-    /// The attachment held it already.
-    Renewed,
-}
-
-/// The step of the original that a refusal belongs to; its messages begin with it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
-    /// Looking for a pool.
-    Pool,
-    /// Looking for an address in a pool.
-    Address,
-}
-
-/// Why no address was given. The texts begin with the original's, which callers match (contract section 14).
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
-    /// The space is not in the state.
-    #[error("{stage}: Invalid address space")]
-    NoSpace {
-        /// The step.
-        stage: Stage,
-        /// The space's name.
-        space: String,
-    },
-    /// No pool is of the family and on the interface that are wanted.
-    #[error("{}: no available address pools", Stage::Pool)]
-    NoPools {
-        /// The pools that there are, and why each will not do.
-        passed_over: Vec<String>,
-    },
-    /// The subnet asked for is no pool.
-    #[error("{}: Pool id {subnet} not found :Invalid address pool", Stage::Address)]
-    NoPool {
-        /// The subnet, as the caller spells it.
-        subnet: String,
-        /// The pools that there are.
-        known: Vec<String>,
-    },
-    /// The address asked for is in no pool that will do.
-    #[error("{}: Address not found", Stage::Address)]
-    AddressNotFound {
-        /// The address, as the caller spells it.
-        address: String,
-    },
-    /// The address asked for is held.
-    #[error("{}: Address already in use", Stage::Address)]
-    AddressInUse {
-        /// The address.
-        address: IpAddr,
-        /// The container that holds it; empty when unknown.
-        holder: String,
-    },
-    /// Nothing is free.
-    #[error("{}: No available addresses in {}", Stage::Address, Listed(.pools))]
-    Exhausted {
-        /// What each pool that would do holds.
-        pools: Vec<PoolCount>,
-    },
-    /// The pool has no usable subnet, so no result can be made of its addresses.
-    #[error("Failed to parse address: invalid CIDR address: pool {pool} has no subnet")]
-    NoSubnet {
-        /// The pool's key.
-        pool: String,
-    },
-}
-
-/// What a pool holds and has to give.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PoolCount {
-    /// The subnet text.
-    pub subnet: String,
-    /// Addresses in use.
-    pub held: usize,
-    /// Addresses released a short while ago.
-    pub resting: usize,
-    /// Addresses to give.
-    pub free: usize,
-}
-
-impl fmt::Display for Stage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Stage::Pool => "Failed to allocate pool",
-            Stage::Address => "Failed to allocate address",
-        })
-    }
-}
-
-/// The counts of some pools in a sentence, with a bound on its length.
-struct Listed<'a>(&'a [PoolCount]);
-
-impl fmt::Display for Listed<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const MOST: usize = 4;
-        for (n, pool) in self.0.iter().take(MOST).enumerate() {
-            let comma = if n == 0 { "" } else { ", " };
-            write!(f, "{comma}{}: {} held, {} free", pool.subnet, pool.held, pool.free)?;
-            if pool.resting > 0 {
-                write!(f, ", {} resting", pool.resting)?;
-            }
-        }
-        match self.0.len().saturating_sub(MOST) {
-            0 => Ok(()),
-            more => write!(f, ", and {more} more pools"),
-        }
-    }
-}
+use super::{
+    Attachment, Claim, Family, Grant, Held, Ipam, Moment, Novelty, Pool, PoolWish, Record, Refusal,
+    Request, Space, Stage, Usage,
+};
 
 impl Ipam {
     /// Gives the attachment an address: the one it has in a pool that will do, else the one asked for, else the one whose
@@ -187,7 +24,10 @@ impl Ipam {
                 PoolWish::Named(_) => Stage::Address,
                 PoolWish::Any { .. } => Stage::Pool,
             };
-            return Err(Refusal::NoSpace { stage, space: request.space.to_owned() });
+            return Err(Refusal::NoSpace {
+                stage,
+                space: request.space.to_owned(),
+            });
         };
         let none = BTreeSet::new();
         let taken = |key: &str| elsewhere.get(key).unwrap_or(&none);
@@ -210,7 +50,9 @@ impl Ipam {
                 found?
             }
         };
-        let refusal = || Refusal::NoSubnet { pool: pool_key.clone() };
+        let refusal = || Refusal::NoSubnet {
+            pool: pool_key.clone(),
+        };
         let pool = space.pools.get_mut(&pool_key).ok_or_else(refusal)?;
         let net = pool.net(&pool_key).ok_or_else(refusal)?;
         let gateway = pool.gateway;
@@ -236,7 +78,11 @@ impl Ipam {
     /// holder, however many pools list it (difference D9). Nearly always empty.
     fn held_elsewhere(&self, space: &str) -> BTreeMap<String, BTreeSet<IpAddr>> {
         let held = |pool: &Pool| -> Vec<IpAddr> {
-            pool.records.iter().filter(|r| r.held().is_some()).map(Record::address).collect()
+            pool.records
+                .iter()
+                .filter(|r| r.held().is_some())
+                .map(Record::address)
+                .collect()
         };
         let mut found = BTreeMap::new();
         for (here, key, pool) in self.pools().filter(|(here, _, _)| *here == space) {
@@ -271,12 +117,17 @@ impl Space {
         taken: &BTreeSet<IpAddr>,
         now: Moment,
     ) -> Result<IpAddr, Refusal> {
-        let no_pool = || Refusal::NoPool { subnet: key.to_owned(), known: vec![] };
+        let no_pool = || Refusal::NoPool {
+            subnet: key.to_owned(),
+            known: vec![],
+        };
         let pool = self.pools.get(key).ok_or_else(no_pool)?;
         if let Some(address) = request.address {
             return pool.place_of(address, request.attachment, taken);
         }
-        let exhausted = || Refusal::Exhausted { pools: vec![pool.count(key, request.rest, now, taken)] };
+        let exhausted = || Refusal::Exhausted {
+            pools: vec![pool.count(key, request.rest, now, taken)],
+        };
         pool.place_held_by(request.attachment)
             .or_else(|| pool.place_left_by(&request.attachment.container_id, taken))
             .or_else(|| pool.next_free(taken))
@@ -292,12 +143,18 @@ impl Space {
         now: Moment,
         taken: impl Fn(&str) -> &'t BTreeSet<IpAddr>,
     ) -> Result<(String, IpAddr), Refusal> {
-        let mut fitting = self.pools.iter().filter(|(_, pool)| pool.suits(family, if_name)).peekable();
+        let mut fitting = self
+            .pools
+            .iter()
+            .filter(|(_, pool)| pool.suits(family, if_name))
+            .peekable();
         if fitting.peek().is_none() {
             let passed_over = self.pools.iter().map(|(key, pool)| {
                 format!("{key} ({:?}, interface {:?})", pool.family(), pool.if_name)
             });
-            return Err(Refusal::NoPools { passed_over: passed_over.collect() });
+            return Err(Refusal::NoPools {
+                passed_over: passed_over.collect(),
+            });
         }
         if let Some(address) = request.address {
             let mut worst = None;
@@ -308,7 +165,9 @@ impl Space {
                     Err(not_found) => worst = worst.or(Some(not_found)),
                 }
             }
-            return Err(worst.unwrap_or_else(|| Refusal::AddressNotFound { address: address.to_owned() }));
+            return Err(worst.unwrap_or_else(|| Refusal::AddressNotFound {
+                address: address.to_owned(),
+            }));
         }
         let count = |key: &str, pool: &Pool| pool.count(key, request.rest, now, taken(key));
         let mut counts = Vec::new();
@@ -321,7 +180,10 @@ impl Space {
         let key = self
             .choose(|_, pool| pool.suits(family, if_name), count)
             .ok_or(Refusal::Exhausted { pools: counts })?;
-        Ok((key.to_owned(), self.place_in(key, request, taken(key), now)?))
+        Ok((
+            key.to_owned(),
+            self.place_in(key, request, taken(key), now)?,
+        ))
     }
 }
 
@@ -334,11 +196,19 @@ impl Pool {
         attachment: &Attachment,
         taken: &BTreeSet<IpAddr>,
     ) -> Result<IpAddr, Refusal> {
-        let not_found = || Refusal::AddressNotFound { address: address.to_owned() };
+        let not_found = || Refusal::AddressNotFound {
+            address: address.to_owned(),
+        };
         let bare = address.trim().split('/').next().unwrap_or_default();
-        let key = bare.parse::<IpAddr>().map_err(|_| not_found())?.to_canonical();
+        let key = bare
+            .parse::<IpAddr>()
+            .map_err(|_| not_found())?
+            .to_canonical();
         let record = self.record(&key).ok_or_else(not_found)?;
-        let in_use = |holder: &str| Refusal::AddressInUse { address: key, holder: holder.to_owned() };
+        let in_use = |holder: &str| Refusal::AddressInUse {
+            address: key,
+            holder: holder.to_owned(),
+        };
         match &record.usage {
             Usage::Held(held) if held.is_by(attachment) => Ok(key),
             Usage::Held(held) => Err(in_use(&held.container_id)),
@@ -351,7 +221,8 @@ impl Pool {
     fn place_held_by(&self, attachment: &Attachment) -> Option<IpAddr> {
         let held = |claimed: bool| {
             self.records.iter().find(move |r| {
-                r.held().is_some_and(|h| h.claim.is_some() == claimed && h.is_by(attachment))
+                r.held()
+                    .is_some_and(|h| h.claim.is_some() == claimed && h.is_by(attachment))
             })
         };
         held(true).or_else(|| held(false)).map(|r| r.key)
@@ -360,7 +231,8 @@ impl Pool {
     /// A free record that an old version of the original left with this container's ID: the original gives it back.
     fn place_left_by(&self, container_id: &str, taken: &BTreeSet<IpAddr>) -> Option<IpAddr> {
         let left = self.records.iter().find(|r| {
-            r.free().is_some_and(|f| f.left_over_id.as_deref() == Some(container_id))
+            r.free()
+                .is_some_and(|f| f.left_over_id.as_deref() == Some(container_id))
                 && !taken.contains(&r.address())
         });
         left.map(|r| r.key)
@@ -394,7 +266,8 @@ impl Record {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ipam::{Inventory, ListedPool};
+    use crate::ipam::{Free, Inventory, ListedPool};
+    use std::time::Duration;
 
     const REST: Duration = Duration::from_secs(30);
     const SECOND: u64 = 1_000_000_000;
@@ -408,29 +281,56 @@ mod tests {
             ListedPool::new(subnet.parse().unwrap(), if_name, *priority, addresses)
         });
         let mut ipam = Ipam::default();
-        ipam.merge(&Inventory { pools: listed.collect() });
+        ipam.merge(&Inventory {
+            pools: listed.collect(),
+        });
         ipam
     }
 
     fn attachment(container_id: &str, if_name: &str) -> Attachment {
-        Attachment { network: "azure".into(), container_id: container_id.into(), if_name: if_name.into() }
+        Attachment {
+            network: "azure".into(),
+            container_id: container_id.into(),
+            if_name: if_name.into(),
+        }
     }
 
     fn any(if_name: Option<&str>) -> PoolWish<'_> {
-        PoolWish::Any { family: Family::V4, if_name }
+        PoolWish::Any {
+            family: Family::V4,
+            if_name,
+        }
     }
 
-    fn take(ipam: &mut Ipam, id: &str, pool: PoolWish<'_>, address: Option<&str>) -> Result<String, Refusal> {
+    fn take(
+        ipam: &mut Ipam,
+        id: &str,
+        pool: PoolWish<'_>,
+        address: Option<&str>,
+    ) -> Result<String, Refusal> {
         let attachment = attachment(id, "eth0");
-        let request =
-            Request { attachment: &attachment, space: "local", pool, address, pod: None, netns: None, rest: REST };
+        let request = Request {
+            attachment: &attachment,
+            space: "local",
+            pool,
+            address,
+            pod: None,
+            netns: None,
+            rest: REST,
+        };
         let grant = ipam.take(&request, NOW)?;
         assert_eq!(ipam.check(), []);
         Ok(grant.address.to_string())
     }
 
     fn usage<'a>(ipam: &'a mut Ipam, pool: &str, address: &str) -> &'a mut Usage {
-        let pool = ipam.spaces.get_mut("local").unwrap().pools.get_mut(pool).unwrap();
+        let pool = ipam
+            .spaces
+            .get_mut("local")
+            .unwrap()
+            .pools
+            .get_mut(pool)
+            .unwrap();
         &mut pool.record_mut(&address.parse().unwrap()).unwrap().usage
     }
 
@@ -443,13 +343,25 @@ mod tests {
     #[test]
     fn never_used_addresses_go_first_then_the_longest_released() {
         let mut ipam = state(&[(ONE, 0, &["10.1.0.9", "10.1.0.10", "10.1.0.5", "10.1.0.6"])]);
-        let released = |seconds: u64| Usage::Free(Free { left_over_id: None, released: Some(Moment(seconds * SECOND)) });
+        let released = |seconds: u64| {
+            Usage::Free(Free {
+                left_over_id: None,
+                released: Some(Moment(seconds * SECOND)),
+            })
+        };
         *usage(&mut ipam, ONE, "10.1.0.5") = released(999);
         *usage(&mut ipam, ONE, "10.1.0.6") = released(100);
-        let order: Vec<_> = ["a", "b", "c", "d"].map(|id| take(&mut ipam, id, PoolWish::Named(ONE), None).unwrap()).into();
-        assert_eq!(order, ["10.1.0.9/16", "10.1.0.10/16", "10.1.0.6/16", "10.1.0.5/16"]);
+        let order: Vec<_> = ["a", "b", "c", "d"]
+            .map(|id| take(&mut ipam, id, PoolWish::Named(ONE), None).unwrap())
+            .into();
         assert_eq!(
-            take(&mut ipam, "e", PoolWish::Named(ONE), None).unwrap_err().to_string(),
+            order,
+            ["10.1.0.9/16", "10.1.0.10/16", "10.1.0.6/16", "10.1.0.5/16"]
+        );
+        assert_eq!(
+            take(&mut ipam, "e", PoolWish::Named(ONE), None)
+                .unwrap_err()
+                .to_string(),
             "Failed to allocate address: No available addresses in 10.1.0.0/16: 4 held, 0 free"
         );
     }
@@ -457,7 +369,11 @@ mod tests {
     #[test]
     fn a_repeated_request_gets_the_same_address_and_renews_the_claim() {
         let mut ipam = state(&[(ONE, 0, &["10.1.0.5", "10.1.0.6"])]);
-        for pool in [PoolWish::Named(ONE), any(None), PoolWish::Named("10.1.0.77/16")] {
+        for pool in [
+            PoolWish::Named(ONE),
+            any(None),
+            PoolWish::Named("10.1.0.77/16"),
+        ] {
             assert_eq!(take(&mut ipam, "a", pool, None).unwrap(), "10.1.0.5/16");
         }
         assert_eq!(ipam.generation, 3);
@@ -472,42 +388,93 @@ mod tests {
             rest: REST,
         };
         let other = ipam.take(&request, NOW).unwrap();
-        assert_eq!(other.address.to_string(), "10.1.0.6/16", "another interface is another attachment");
+        assert_eq!(
+            other.address.to_string(),
+            "10.1.0.6/16",
+            "another interface is another attachment"
+        );
     }
 
     #[test]
     fn a_record_of_the_original_is_its_containers_whatever_the_interface() {
         let mut ipam = state(&[(ONE, 0, &["10.1.0.5", "10.1.0.6"])]);
-        *usage(&mut ipam, ONE, "10.1.0.6") = Usage::Held(Held { container_id: "a".into(), ..Held::default() });
-        assert_eq!(take(&mut ipam, "a", PoolWish::Named(ONE), None).unwrap(), "10.1.0.6/16");
-        assert_eq!(take(&mut ipam, "b", PoolWish::Named(ONE), None).unwrap(), "10.1.0.5/16");
+        *usage(&mut ipam, ONE, "10.1.0.6") = Usage::Held(Held {
+            container_id: "a".into(),
+            ..Held::default()
+        });
+        assert_eq!(
+            take(&mut ipam, "a", PoolWish::Named(ONE), None).unwrap(),
+            "10.1.0.6/16"
+        );
+        assert_eq!(
+            take(&mut ipam, "b", PoolWish::Named(ONE), None).unwrap(),
+            "10.1.0.5/16"
+        );
     }
 
     #[test]
     fn left_over_ids_reserve_nothing_but_their_owner_comes_first() {
         let mut ipam = state(&[(ONE, 0, &["10.1.0.5", "10.1.0.6"])]);
-        let left = |id: &str| Usage::Free(Free { left_over_id: Some(id.into()), released: None });
+        let left = |id: &str| {
+            Usage::Free(Free {
+                left_over_id: Some(id.into()),
+                released: None,
+            })
+        };
         *usage(&mut ipam, ONE, "10.1.0.5") = left("x");
         *usage(&mut ipam, ONE, "10.1.0.6") = left("a");
-        assert_eq!(take(&mut ipam, "a", PoolWish::Named(ONE), None).unwrap(), "10.1.0.6/16");
-        assert_eq!(take(&mut ipam, "b", PoolWish::Named(ONE), None).unwrap(), "10.1.0.5/16");
+        assert_eq!(
+            take(&mut ipam, "a", PoolWish::Named(ONE), None).unwrap(),
+            "10.1.0.6/16"
+        );
+        assert_eq!(
+            take(&mut ipam, "b", PoolWish::Named(ONE), None).unwrap(),
+            "10.1.0.5/16"
+        );
     }
 
     #[test]
     fn a_particular_address_is_found_by_value() {
-        let mut ipam = state(&[(ONE, 0, &["10.1.0.5", "10.1.0.6"]), ("fd00::/120", 0, &["fd00::a"])]);
+        let mut ipam = state(&[
+            (ONE, 0, &["10.1.0.5", "10.1.0.6"]),
+            ("fd00::/120", 0, &["fd00::a"]),
+        ]);
         for spelling in ["10.1.0.6", " 10.1.0.6", "10.1.0.6/16", "::ffff:10.1.0.6"] {
-            assert_eq!(take(&mut ipam, "a", any(None), Some(spelling)).unwrap(), "10.1.0.6/16");
+            assert_eq!(
+                take(&mut ipam, "a", any(None), Some(spelling)).unwrap(),
+                "10.1.0.6/16"
+            );
         }
-        assert_eq!(take(&mut ipam, "b", PoolWish::Named("FD00:0::/120"), Some("FD00::A")).unwrap(), "fd00::a/120");
-        let refused = |ipam: &mut Ipam, address| take(ipam, "c", any(None), Some(address)).unwrap_err();
+        assert_eq!(
+            take(
+                &mut ipam,
+                "b",
+                PoolWish::Named("FD00:0::/120"),
+                Some("FD00::A")
+            )
+            .unwrap(),
+            "fd00::a/120"
+        );
+        let refused =
+            |ipam: &mut Ipam, address| take(ipam, "c", any(None), Some(address)).unwrap_err();
         for missing in ["10.1.0.7", "banana", "10.1.000.005", "fd00::a"] {
-            assert_eq!(refused(&mut ipam, missing), Refusal::AddressNotFound { address: missing.into() });
+            assert_eq!(
+                refused(&mut ipam, missing),
+                Refusal::AddressNotFound {
+                    address: missing.into()
+                }
+            );
         }
-        let in_use = Refusal::AddressInUse { address: "10.1.0.6".parse().unwrap(), holder: "a".into() };
+        let in_use = Refusal::AddressInUse {
+            address: "10.1.0.6".parse().unwrap(),
+            holder: "a".into(),
+        };
         assert_eq!(refused(&mut ipam, "10.1.0.6"), in_use);
         *usage(&mut ipam, ONE, "10.1.0.5") = Usage::Held(Held::default());
-        assert!(matches!(refused(&mut ipam, "10.1.0.5"), Refusal::AddressInUse { .. }), "held by an unknown owner");
+        assert!(
+            matches!(refused(&mut ipam, "10.1.0.5"), Refusal::AddressInUse { .. }),
+            "held by an unknown owner"
+        );
     }
 
     #[test]
@@ -518,51 +485,110 @@ mod tests {
             ("10.3.0.0/16", 1, &["10.3.0.5", "10.3.0.6"]),
         ];
         let mut ipam = state(pools);
-        let order: Vec<_> = ["a", "b", "c", "d", "e", "f"].map(|id| take(&mut ipam, id, any(None), None).unwrap()).into();
+        let order: Vec<_> = ["a", "b", "c", "d", "e", "f"]
+            .map(|id| take(&mut ipam, id, any(None), None).unwrap())
+            .into();
         assert_eq!(
             order,
-            ["10.3.0.5/16", "10.2.0.5/16", "10.1.0.5/16", "10.3.0.6/16", "10.1.0.6/16", "10.1.0.7/16"],
+            [
+                "10.3.0.5/16",
+                "10.2.0.5/16",
+                "10.1.0.5/16",
+                "10.3.0.6/16",
+                "10.1.0.6/16",
+                "10.1.0.7/16"
+            ],
             "higher priority and more room, the unused rest, then all again where there is room"
         );
         assert_eq!(ref_counts(&ipam), [1, 1, 1]);
-        assert_eq!(take(&mut state(pools), "a", any(Some("eth0")), None).unwrap(), "10.1.0.5/16");
+        assert_eq!(
+            take(&mut state(pools), "a", any(Some("eth0")), None).unwrap(),
+            "10.1.0.5/16"
+        );
         let mut ipam = state(pools);
-        assert!(matches!(take(&mut ipam, "a", any(Some("eth7")), None), Err(Refusal::NoPools { .. })));
+        assert!(matches!(
+            take(&mut ipam, "a", any(Some("eth7")), None),
+            Err(Refusal::NoPools { .. })
+        ));
     }
 
     #[test]
     fn flags_are_kept_as_the_original_keeps_them() {
-        let two: &[(&str, i64, &[&str])] = &[("10.1.0.0/16", 0, &["10.1.0.5"]), ("10.2.0.0/16", 1, &["10.2.0.5"])];
+        let two: &[(&str, i64, &[&str])] = &[
+            ("10.1.0.0/16", 0, &["10.1.0.5"]),
+            ("10.2.0.0/16", 1, &["10.2.0.5"]),
+        ];
         let mut ipam = state(two);
         let set = |ipam: &mut Ipam, pool: &str, n| {
-            ipam.spaces.get_mut("local").unwrap().pools.get_mut(pool).unwrap().ref_count = n;
+            ipam.spaces
+                .get_mut("local")
+                .unwrap()
+                .pools
+                .get_mut(pool)
+                .unwrap()
+                .ref_count = n;
         };
         set(&mut ipam, "10.1.0.0/16", 3);
         set(&mut ipam, "10.2.0.0/16", -2);
-        assert_eq!(take(&mut ipam, "a", any(None), None).unwrap(), "10.2.0.5/16");
-        assert_eq!(ref_counts(&ipam), [0, -2], "an idle pool loses its flag, a negative one stays");
+        assert_eq!(
+            take(&mut ipam, "a", any(None), None).unwrap(),
+            "10.2.0.5/16"
+        );
+        assert_eq!(
+            ref_counts(&ipam),
+            [0, -2],
+            "an idle pool loses its flag, a negative one stays"
+        );
         let mut ipam = state(&[(ONE, 0, &["10.1.0.5"])]);
         take(&mut ipam, "a", PoolWish::Named(ONE), None).unwrap();
-        assert_eq!(ref_counts(&ipam), [0], "with a subnet the flag is not looked at");
+        assert_eq!(
+            ref_counts(&ipam),
+            [0],
+            "with a subnet the flag is not looked at"
+        );
         assert!(take(&mut ipam, "b", any(None), None).is_err());
-        assert_eq!(ref_counts(&ipam), [1], "a full pool in use is flagged though nothing was given");
+        assert_eq!(
+            ref_counts(&ipam),
+            [1],
+            "a full pool in use is flagged though nothing was given"
+        );
     }
 
     #[test]
     fn an_address_listed_in_two_pools_has_one_holder() {
-        let mut ipam = state(&[("10.1.0.0/16", 0, &["10.1.0.5"]), ("10.1.0.0/24", 0, &["10.1.0.5"])]);
+        let mut ipam = state(&[
+            ("10.1.0.0/16", 0, &["10.1.0.5"]),
+            ("10.1.0.0/24", 0, &["10.1.0.5"]),
+        ]);
         take(&mut ipam, "a", PoolWish::Named("10.1.0.0/16"), None).unwrap();
-        assert!(matches!(take(&mut ipam, "b", PoolWish::Named("10.1.0.0/24"), None), Err(Refusal::Exhausted { .. })));
-        let asked = take(&mut ipam, "b", PoolWish::Named("10.1.0.0/24"), Some("10.1.0.5"));
+        assert!(matches!(
+            take(&mut ipam, "b", PoolWish::Named("10.1.0.0/24"), None),
+            Err(Refusal::Exhausted { .. })
+        ));
+        let asked = take(
+            &mut ipam,
+            "b",
+            PoolWish::Named("10.1.0.0/24"),
+            Some("10.1.0.5"),
+        );
         assert!(matches!(asked, Err(Refusal::AddressInUse { .. })));
     }
 
     #[test]
     fn two_records_of_one_address_have_one_holder() {
         let mut ipam = state(&[(ONE, 0, &["10.1.0.5", "10.1.0.6"])]);
-        let pool = ipam.spaces.get_mut("local").unwrap().pools.get_mut(ONE).unwrap();
+        let pool = ipam
+            .spaces
+            .get_mut("local")
+            .unwrap()
+            .pools
+            .get_mut(ONE)
+            .unwrap();
         pool.record_mut(&"10.1.0.5".parse().unwrap()).unwrap().addr = "10.1.0.6".parse().ok();
-        assert_eq!(take(&mut ipam, "a", PoolWish::Named(ONE), None).unwrap(), "10.1.0.6/16");
+        assert_eq!(
+            take(&mut ipam, "a", PoolWish::Named(ONE), None).unwrap(),
+            "10.1.0.6/16"
+        );
         assert!(take(&mut ipam, "b", PoolWish::Named(ONE), None).is_err());
     }
 
@@ -570,24 +596,48 @@ mod tests {
     fn spaces_and_pools_that_are_not_there_are_told() {
         let mut ipam = Ipam::default();
         let refusal = take(&mut ipam, "a", any(None), None).unwrap_err();
-        assert_eq!(refusal.to_string(), "Failed to allocate pool: Invalid address space");
+        assert_eq!(
+            refusal.to_string(),
+            "Failed to allocate pool: Invalid address space"
+        );
         let refusal = take(&mut ipam, "a", PoolWish::Named(ONE), None).unwrap_err();
-        assert_eq!(refusal.to_string(), "Failed to allocate address: Invalid address space");
+        assert_eq!(
+            refusal.to_string(),
+            "Failed to allocate address: Invalid address space"
+        );
         let mut ipam = state(&[]);
         let refusal = take(&mut ipam, "a", any(None), None).unwrap_err();
-        assert_eq!(refusal.to_string(), "Failed to allocate pool: no available address pools");
+        assert_eq!(
+            refusal.to_string(),
+            "Failed to allocate pool: no available address pools"
+        );
         let refusal = take(&mut ipam, "a", PoolWish::Named("x"), None).unwrap_err();
-        assert_eq!(refusal.to_string(), "Failed to allocate address: Pool id x not found :Invalid address pool");
+        assert_eq!(
+            refusal.to_string(),
+            "Failed to allocate address: Pool id x not found :Invalid address pool"
+        );
     }
 
     #[test]
     fn a_pool_without_subnet_gives_nothing() {
         let mut ipam = state(&[]);
-        let pool = Pool { records: vec![Record::new("10.1.0.5".parse().unwrap())], ..Pool::default() };
-        ipam.spaces.get_mut("local").unwrap().pools.insert("nonsense".into(), pool);
+        let pool = Pool {
+            records: vec![Record::new("10.1.0.5".parse().unwrap())],
+            ..Pool::default()
+        };
+        ipam.spaces
+            .get_mut("local")
+            .unwrap()
+            .pools
+            .insert("nonsense".into(), pool);
         let before = ipam.clone();
         let refusal = take(&mut ipam, "a", PoolWish::Named("nonsense"), None).unwrap_err();
-        assert!(refusal.to_string().starts_with("Failed to parse address: invalid CIDR address"), "{refusal}");
+        assert!(
+            refusal
+                .to_string()
+                .starts_with("Failed to parse address: invalid CIDR address"),
+            "{refusal}"
+        );
         assert_eq!(ipam, before);
     }
 }

@@ -19,7 +19,11 @@ const REST: std::time::Duration = std::time::Duration::from_secs(30);
 /// What came of looking for an address in the pools as they are.
 enum Attempt {
     Granted(Grant),
-    Refused { refusal: Refusal, again: Option<Need>, source: Option<String> },
+    Refused {
+        refusal: Refusal,
+        again: Option<Need>,
+        source: Option<String>,
+    },
 }
 
 /// Gives the attachment an address and prints the result.
@@ -32,7 +36,10 @@ pub fn add(call: &Call, context: &Context) -> Result<(), Failure> {
         space: &ipam.address_space,
         pool: match ipam.subnet.as_deref() {
             Some(subnet) => PoolWish::Named(subnet),
-            None => PoolWish::Any { family, if_name: call.conf.master.as_deref() },
+            None => PoolWish::Any {
+                family,
+                if_name: call.conf.master.as_deref(),
+            },
         },
         address: ipam.ip_address.as_deref(),
         pod: call.pod.as_deref(),
@@ -47,18 +54,29 @@ pub fn add(call: &Call, context: &Context) -> Result<(), Failure> {
         boot_id: context.boot_id.as_deref(),
         interval: ipam.query_interval,
     };
-    let mut need = if has_state(context) { Need::Ordinary } else { Need::First };
+    let mut need = if has_state(context) {
+        Need::Ordinary
+    } else {
+        Need::First
+    };
     let grant = loop {
         match attempt(&request, asker.ask(need), context)? {
             Attempt::Granted(grant) => break grant,
             // Before anybody is told that there is nothing, the source is asked, once.
-            Attempt::Refused { again: Some(again), .. } if again != need => need = again,
-            Attempt::Refused { refusal, source, .. } => return Err(Failure::Refused { refusal, source }),
+            Attempt::Refused {
+                again: Some(again), ..
+            } if again != need => need = again,
+            Attempt::Refused {
+                refusal, source, ..
+            } => return Err(Failure::Refused { refusal, source }),
         }
     };
     info!(target: "ipam", "{}.", describe(&grant));
     let result = AddResult::of([&grant]).print(call.conf.version);
-    stdio::print(&result).map_err(|error| Failure::Output { error, given_back: give_back(call, &grant, context) })
+    stdio::print(&result).map_err(|error| Failure::Output {
+        error,
+        given_back: give_back(call, &grant, context),
+    })
 }
 
 /// Whether there is a state to go on with while a source is asked. A guess, checked under the lock.
@@ -95,7 +113,9 @@ fn attempt(request: &Request<'_>, asked: Asked, context: &Context) -> Result<Att
     }
     if taken.is_ok() || news.is_some() || flags != self::flags(document.ipam()) {
         let stage = stage(request);
-        context.save(&mut locked, &mut document).map_err(|error| Failure::Store { stage, error })?;
+        context
+            .save(&mut locked, &mut document)
+            .map_err(|error| Failure::Store { stage, error })?;
     }
     if let Some(news) = news {
         news.merged();
@@ -105,29 +125,50 @@ fn attempt(request: &Request<'_>, asked: Asked, context: &Context) -> Result<Att
     let again = again.filter(|need| *need != Need::Lost || lost);
     Ok(match taken {
         Ok(grant) => Attempt::Granted(grant),
-        Err(refusal) => Attempt::Refused { refusal, again, source },
+        Err(refusal) => Attempt::Refused {
+            refusal,
+            again,
+            source,
+        },
     })
 }
 
 /// The state to work on.
-fn read(locked: &mut Locked<'_>, request: &Request<'_>, context: &Context) -> Result<Document, Failure> {
-    let store = |error: StoreError| Failure::Store { stage: stage(request), error };
+fn read(
+    locked: &mut Locked<'_>,
+    request: &Request<'_>,
+    context: &Context,
+) -> Result<Document, Failure> {
+    let store = |error: StoreError| Failure::Store {
+        stage: stage(request),
+        error,
+    };
     let mark = context.paths.rebuild_owed();
     let document = match locked.load().map_err(store)? {
         Loaded::Read(document) => *document,
         Loaded::Missing if is_rebuild_owed(&context.paths) => {
-            return Err(Failure::Lost { why: String::new(), aside: None, mark });
+            return Err(Failure::Lost {
+                why: String::new(),
+                aside: None,
+                mark,
+            });
         }
         Loaded::Missing => Document::default(),
         Loaded::Corrupt(why) => {
             let aside = locked.set_aside(&wall_now().to_string()).map_err(store)?;
             warn!(target: "ipam", "the state could not be read ({why}) and is now {}.", aside.display());
-            return Err(Failure::Lost { why, aside: Some(aside), mark });
+            return Err(Failure::Lost {
+                why,
+                aside: Some(aside),
+                mark,
+            });
         }
     };
     match &document.own {
         Own::Newer { format, .. } => return Err(Failure::NewerFormat { found: *format }),
-        Own::Unreadable(why) => warn!(target: "ipam", "our part of the state could not be read: {why}."),
+        Own::Unreadable(why) => {
+            warn!(target: "ipam", "our part of the state could not be read: {why}.")
+        }
         Own::Absent | Own::Ours { .. } | Own::Overtaken => {}
     }
     Ok(document)
@@ -184,14 +225,21 @@ fn describe(grant: &Grant) -> String {
         Novelty::New(_) => "taken from",
         Novelty::Renewed => "held before in",
     };
-    format!("{} {how} pool {}, generation {}", grant.address, grant.pool, grant.generation)
+    format!(
+        "{} {how} pool {}, generation {}",
+        grant.address, grant.pool, grant.generation
+    )
 }
 
 /// Takes back an address whose result reached nobody: only what this very call took, and only if it is still so. Tells
 /// whether it was given back.
 fn give_back(call: &Call, grant: &Grant, context: &Context) -> bool {
-    let Ok(mut locked) = Locked::acquire(&context.paths, WAIT) else { return false };
-    let Ok(Loaded::Read(mut document)) = locked.load() else { return false };
+    let Ok(mut locked) = Locked::acquire(&context.paths, WAIT) else {
+        return false;
+    };
+    let Ok(Loaded::Read(mut document)) = locked.load() else {
+        return false;
+    };
     let revoked = document.ipam_mut().revoke(&call.attachment, grant)
         && context.save(&mut locked, &mut document).is_ok();
     if revoked {

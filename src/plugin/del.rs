@@ -19,7 +19,10 @@ pub fn del(call: &Call, context: &Context) -> Result<(), Failure> {
         Err(error @ LockError::Io { .. }) => return without_lock(call, context, error),
         Err(error @ LockError::Busy { .. }) => return Err(error.into()),
     };
-    let mut document = match locked.load().map_err(|error| Failure::Store { stage: STAGE, error })? {
+    let mut document = match locked.load().map_err(|error| Failure::Store {
+        stage: STAGE,
+        error,
+    })? {
         Loaded::Read(document) => document,
         Loaded::Missing => {
             info!(target: "ipam", "there is no state, so nothing is held.");
@@ -27,8 +30,12 @@ pub fn del(call: &Call, context: &Context) -> Result<(), Failure> {
         }
         Loaded::Corrupt(why) => {
             match locked.set_aside(&wall_now().to_string()) {
-                Ok(aside) => warn!(target: "ipam", "the state could not be read ({why}) and is now {}.", aside.display()),
-                Err(error) => warn!(target: "ipam", "the state could not be read ({why}): {error}."),
+                Ok(aside) => {
+                    warn!(target: "ipam", "the state could not be read ({why}) and is now {}.", aside.display())
+                }
+                Err(error) => {
+                    warn!(target: "ipam", "the state could not be read ({why}): {error}.")
+                }
             }
             return Ok(());
         }
@@ -38,9 +45,23 @@ pub fn del(call: &Call, context: &Context) -> Result<(), Failure> {
         info!(target: "ipam", "nothing is held.");
         return Ok(());
     }
-    context.save(&mut locked, &mut document).map_err(|error| Failure::Store { stage: STAGE, error })?;
-    for Freed { pool, address, dropped } in freed {
-        let fate = if dropped { "released, and gone from" } else { "released to" };
+    context
+        .save(&mut locked, &mut document)
+        .map_err(|error| Failure::Store {
+            stage: STAGE,
+            error,
+        })?;
+    for Freed {
+        pool,
+        address,
+        dropped,
+    } in freed
+    {
+        let fate = if dropped {
+            "released, and gone from"
+        } else {
+            "released to"
+        };
         info!(target: "ipam", "{address} {fate} pool {pool}.");
     }
     Ok(())
@@ -53,7 +74,9 @@ fn release(call: &Call, document: &mut Document) -> Vec<Freed> {
         subnet: ipam.subnet.as_deref(),
         address: ipam.ip_address.as_deref(),
     };
-    document.ipam_mut().release(&call.attachment, hint, boot_now())
+    document
+        .ipam_mut()
+        .release(&call.attachment, hint, boot_now())
 }
 
 /// A lock that cannot be made (a read-only file system) is in the way only of an attachment that holds something.
@@ -63,5 +86,9 @@ fn without_lock(call: &Call, context: &Context, error: LockError) -> Result<(), 
         Ok(Loaded::Read(mut document)) => release(call, &mut document).is_empty(),
         Ok(Loaded::Corrupt(_)) | Err(_) => false,
     };
-    if holds_nothing { Ok(()) } else { Err(error.into()) }
+    if holds_nothing {
+        Ok(())
+    } else {
+        Err(error.into())
+    }
 }

@@ -39,9 +39,17 @@ pub struct Context {
 
 impl Context {
     /// Replaces the state under its lock.
-    fn save(&self, locked: &mut state::Locked<'_>, document: &mut state::Document) -> Result<(), state::StoreError> {
+    fn save(
+        &self,
+        locked: &mut state::Locked<'_>,
+        document: &mut state::Document,
+    ) -> Result<(), state::StoreError> {
         let time = wall_now().to_string();
-        let stamp = state::Stamp { version: VERSION, time: &time, boot_id: self.boot_id.as_deref() };
+        let stamp = state::Stamp {
+            version: VERSION,
+            time: &time,
+            boot_id: self.boot_id.as_deref(),
+        };
         locked.save(document, stamp)
     }
 }
@@ -58,7 +66,9 @@ pub fn main(environment: &Environment, paths: Paths, started: Moment) -> ExitCod
     panic::set_hook(Box::new(|info| {
         *PANIC.lock().unwrap_or_else(PoisonError::into_inner) = Some(info.to_string());
     }));
-    let outcome = panic::catch_unwind(AssertUnwindSafe(|| run(environment, &paths, started, &mut cni_version)));
+    let outcome = panic::catch_unwind(AssertUnwindSafe(|| {
+        run(environment, &paths, started, &mut cni_version)
+    }));
     let outcome = outcome.unwrap_or_else(|_| {
         let what = PANIC.lock().unwrap_or_else(PoisonError::into_inner).take();
         Err(Failure::Panic(what.unwrap_or_default()))
@@ -101,18 +111,31 @@ fn run(
     let call = Call::parse(environment, &stdin)?;
     log::start(call.conf.log_level.as_deref());
     announce(&call);
-    let query_url = std::env::var("AZURE_VNET_IPAM_QUERY_URL").ok().filter(|url| !url.is_empty());
-    let context = Context { paths: paths.clone(), started, boot_id: boot_id(paths), query_url };
+    let query_url = std::env::var("AZURE_VNET_IPAM_QUERY_URL")
+        .ok()
+        .filter(|url| !url.is_empty());
+    let context = Context {
+        paths: paths.clone(),
+        started,
+        boot_id: boot_id(paths),
+        query_url,
+    };
     match call.verb {
         Verb::Add => add::add(&call, &context),
         Verb::Del => del::del(&call, &context),
-        Verb::Check | Verb::Gc | Verb::Status | Verb::Version => Err(CallError::NotYet(call.verb.as_str()).into()),
+        Verb::Check | Verb::Gc | Verb::Status | Verb::Version => {
+            Err(CallError::NotYet(call.verb.as_str()).into())
+        }
     }
 }
 
 fn announce(call: &Call) {
     let (verb, attachment, conf) = (call.verb.as_str(), &call.attachment, &call.conf);
-    let (container, if_name, network) = (&attachment.container_id, &attachment.if_name, &attachment.network);
+    let (container, if_name, network) = (
+        &attachment.container_id,
+        &attachment.if_name,
+        &attachment.network,
+    );
     let (netns, pod) = (&call.netns, call.pod.as_deref().unwrap_or("-"));
     let subnet = conf.ipam.subnet.as_deref().unwrap_or("-");
     let address = conf.ipam.ip_address.as_deref().unwrap_or("-");
@@ -124,10 +147,16 @@ fn announce(call: &Call) {
 
 fn read_stdin() -> Result<Vec<u8>, CallError> {
     let mut bytes = Vec::new();
-    let most = u64::try_from(STDIN_LIMIT).unwrap_or(u64::MAX).saturating_add(1);
+    let most = u64::try_from(STDIN_LIMIT)
+        .unwrap_or(u64::MAX)
+        .saturating_add(1);
     let read = std::io::stdin().lock().take(most).read_to_end(&mut bytes);
     read.map_err(|e| CallError::Unreadable(words(&e)))?;
-    if bytes.len() > STDIN_LIMIT { Err(CallError::TooLong(STDIN_LIMIT)) } else { Ok(bytes) }
+    if bytes.len() > STDIN_LIMIT {
+        Err(CallError::TooLong(STDIN_LIMIT))
+    } else {
+        Ok(bytes)
+    }
 }
 
 /// The version that the caller of VERSION speaks, to be echoed. Whatever is wrong with stdin, the answer is the same; nobody
@@ -137,11 +166,17 @@ fn version_asked() -> String {
     if std::io::stdin().is_terminal() {
         return newest();
     }
-    let Ok(stdin) = read_stdin() else { return newest() };
+    let Ok(stdin) = read_stdin() else {
+        return newest();
+    };
     Call::version_asked(&stdin).unwrap_or_else(newest)
 }
 
 /// The URL from the environment, which goes before the configuration's.
 fn query_url(context: &Context) -> Result<Option<QueryUrl>, CallError> {
-    context.query_url.as_deref().map(QueryUrl::parse).transpose()
+    context
+        .query_url
+        .as_deref()
+        .map(QueryUrl::parse)
+        .transpose()
 }

@@ -17,7 +17,8 @@ use crate::host::{Bounded, Link, Paths, links, read_bounded, words};
 use crate::ipam::{Inventory, ListedPool};
 
 /// Where the wire server lists the node's interfaces.
-const WIRE_SERVER: &str = "http://168.63.129.16/machine/plugins?comp=nmagent&type=getinterfaceinfov1";
+const WIRE_SERVER: &str =
+    "http://168.63.129.16/machine/plugins?comp=nmagent&type=getinterfaceinfov1";
 
 /// Larger files than this are refused.
 const FILE_LIMIT: usize = 4 << 20;
@@ -109,26 +110,43 @@ impl Source {
     /// There is no answer within `limit`, or it is not one.
     pub fn ask(&self, limit: Duration, paths: &Paths) -> Result<Matched, SourceError> {
         let wire = |listing: Result<Listing, WireError>| {
-            listing.map_err(|source| SourceError::Wire { name: self.name(), source })
+            listing.map_err(|source| SourceError::Wire {
+                name: self.name(),
+                source,
+            })
         };
         let (listing, style) = match self {
             Source::Wire(url) => {
                 let fetched = get(url, limit, |body| wire::parse(body));
-                let listing = fetched.map_err(|source| SourceError::Fetch { url: url.clone(), source })?;
+                let listing = fetched.map_err(|source| SourceError::Fetch {
+                    url: url.clone(),
+                    source,
+                })?;
                 (wire(listing)?, Style::Wire)
             }
             Source::SavedAnswer(path) => {
-                let cannot = |e: std::io::Error| SourceError::File { path: path.clone(), why: words(&e) };
+                let cannot = |e: std::io::Error| SourceError::File {
+                    path: path.clone(),
+                    why: words(&e),
+                };
                 let limit = u64::try_from(FILE_LIMIT).unwrap_or(u64::MAX);
                 let file = File::open(path).map_err(cannot)?.take(limit);
-                (wire(wire::parse(BufReader::with_capacity(16 * 1024, file)))?, Style::Wire)
+                (
+                    wire(wire::parse(BufReader::with_capacity(16 * 1024, file)))?,
+                    Style::Wire,
+                )
             }
             Source::InterfacesFile(path) => {
-                let cannot = |why: String| SourceError::File { path: path.clone(), why };
+                let cannot = |why: String| SourceError::File {
+                    path: path.clone(),
+                    why,
+                };
                 let bytes = match read_bounded(path, FILE_LIMIT).map_err(|e| cannot(words(&e)))? {
                     Bounded::Read(bytes) => bytes,
                     Bounded::Missing => return Err(cannot("it does not exist".to_owned())),
-                    Bounded::TooLarge => return Err(cannot(format!("it is larger than {FILE_LIMIT} bytes"))),
+                    Bounded::TooLarge => {
+                        return Err(cannot(format!("it is larger than {FILE_LIMIT} bytes")));
+                    }
                 };
                 let listing = interfaces_file::parse(&bytes).map_err(|e| cannot(e.to_string()))?;
                 (listing, Style::File)
@@ -136,7 +154,10 @@ impl Source {
             Source::Null => {
                 let all = IpNet::V4(Ipv4Net::default());
                 let pools = vec![ListedPool::new(all, String::new(), 0, vec![])];
-                return Ok(Matched { inventory: Inventory { pools }, ..Matched::default() });
+                return Ok(Matched {
+                    inventory: Inventory { pools },
+                    ..Matched::default()
+                });
             }
         };
         let links: Vec<Link> = links(paths).map_err(SourceError::Links)?;

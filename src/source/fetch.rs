@@ -29,7 +29,11 @@ pub enum FetchError {
 ///
 /// # Errors
 /// See [`FetchError`]. Once the body has begun, errors reach `read`, as errors of reading.
-pub fn get<T>(url: &str, limit: Duration, read: impl FnOnce(&mut dyn BufRead) -> T) -> Result<T, FetchError> {
+pub fn get<T>(
+    url: &str,
+    limit: Duration,
+    read: impl FnOnce(&mut dyn BufRead) -> T,
+) -> Result<T, FetchError> {
     let agent: Agent = Agent::config_builder()
         .proxy(None)
         .max_redirects(0)

@@ -129,14 +129,20 @@ impl Stamps {
     fn read(file: &File) -> Stamps {
         let mut text = String::new();
         let mut from_start = file;
-        let read = from_start.seek(SeekFrom::Start(0)).and_then(|_| from_start.take(STAMPS_LIMIT).read_to_string(&mut text));
+        let read = from_start
+            .seek(SeekFrom::Start(0))
+            .and_then(|_| from_start.take(STAMPS_LIMIT).read_to_string(&mut text));
         // What cannot be read says nothing about past attempts.
-        read.ok().and_then(|_| serde_json::from_str(&text).ok()).unwrap_or_default()
+        read.ok()
+            .and_then(|_| serde_json::from_str(&text).ok())
+            .unwrap_or_default()
     }
 
     /// Writes them; a failure costs the next process an attempt and nothing else.
     fn write(&self, mut file: &File) {
-        let Ok(text) = serde_json::to_string(self) else { return };
+        let Ok(text) = serde_json::to_string(self) else {
+            return;
+        };
         let _ = file
             .set_len(0)
             .and_then(|()| file.seek(SeekFrom::Start(0)))
@@ -155,7 +161,9 @@ impl Asker<'_> {
         // The kernel serves those who wait in the order they came, and all but the first find fresh stamps.
         let file = match lock(&path, limit) {
             Ok(Waited::Held(file)) => file,
-            Ok(Waited::TimedOut) => return Asked::Skipped("another call has been asking all the time"),
+            Ok(Waited::TimedOut) => {
+                return Asked::Skipped("another call has been asking all the time");
+            }
             Err(source) => return Asked::Failed(SourceError::Lock { path, source }),
         };
         let stamps = self.stamps(&file);
@@ -178,7 +186,11 @@ impl Asker<'_> {
         if found.boot_id.as_deref() == self.boot_id && found.source == source {
             return found;
         }
-        Stamps { boot_id: self.boot_id.map(str::to_owned), source, ..Stamps::default() }
+        Stamps {
+            boot_id: self.boot_id.map(str::to_owned),
+            source,
+            ..Stamps::default()
+        }
     }
 
     fn fetch(&self, mut stamps: Stamps, lock: File, limit: Duration) -> Asked {
@@ -186,7 +198,13 @@ impl Asker<'_> {
         let answer = self.source.ask(limit, self.paths);
         let arrived = boot_now();
         match answer {
-            Ok(matched) => Asked::News(Box::new(News { matched, took: start.elapsed(), arrived, stamps, lock })),
+            Ok(matched) => Asked::News(Box::new(News {
+                matched,
+                took: start.elapsed(),
+                arrived,
+                stamps,
+                lock,
+            })),
             Err(error) => {
                 stamps.failed = Some(arrived.0);
                 stamps.write(&lock);
@@ -204,7 +222,9 @@ impl News {
 
     /// Whether doubtful answers have come for long enough to be believed.
     pub fn is_persistent(&self) -> bool {
-        self.stamps.doubtful_since.is_some_and(|since| self.arrived.since(Moment(since)) >= DOUBT)
+        self.stamps
+            .doubtful_since
+            .is_some_and(|since| self.arrived.since(Moment(since)) >= DOUBT)
     }
 
     /// The answer is in the state, and saved.
@@ -234,7 +254,11 @@ mod tests {
 
     fn stamps(answered: Option<u64>, failed: Option<u64>) -> Stamps {
         let at = |s: Option<u64>| s.map(|s| s * SECOND);
-        Stamps { answered: at(answered), failed: at(failed), ..Stamps::default() }
+        Stamps {
+            answered: at(answered),
+            failed: at(failed),
+            ..Stamps::default()
+        }
     }
 
     fn due(stamps: &Stamps, need: Need) -> Due {
@@ -243,7 +267,10 @@ mod tests {
 
     #[test]
     fn an_answer_of_after_the_start_is_fresh_enough() {
-        let fresh = Stamps { answered: Some(STARTED.0 + 1), ..Stamps::default() };
+        let fresh = Stamps {
+            answered: Some(STARTED.0 + 1),
+            ..Stamps::default()
+        };
         for need in [Need::Ordinary, Need::First, Need::Newer] {
             assert_eq!(due(&fresh, need), Due::Answered);
         }
@@ -253,7 +280,10 @@ mod tests {
 
     #[test]
     fn a_failure_of_after_the_start_counts_for_everybody() {
-        let failed = Stamps { failed: Some(STARTED.0 + 1), ..Stamps::default() };
+        let failed = Stamps {
+            failed: Some(STARTED.0 + 1),
+            ..Stamps::default()
+        };
         for need in [Need::Ordinary, Need::First, Need::Newer, Need::Lost] {
             assert_eq!(due(&failed, need), Due::Failed);
         }
@@ -261,9 +291,20 @@ mod tests {
 
     #[test]
     fn after_a_failure_there_is_a_pause_while_the_pools_can_serve() {
-        assert!(matches!(due(&stamps(Some(900), Some(992)), Need::Ordinary), Due::Skip(_)));
-        assert_eq!(due(&stamps(Some(900), Some(991)), Need::Ordinary), Due::Ask, "ten seconds are over");
-        assert_eq!(due(&stamps(Some(993), Some(992)), Need::Ordinary), Due::Ask, "an answer came since");
+        assert!(matches!(
+            due(&stamps(Some(900), Some(992)), Need::Ordinary),
+            Due::Skip(_)
+        ));
+        assert_eq!(
+            due(&stamps(Some(900), Some(991)), Need::Ordinary),
+            Due::Ask,
+            "ten seconds are over"
+        );
+        assert_eq!(
+            due(&stamps(Some(993), Some(992)), Need::Ordinary),
+            Due::Ask,
+            "an answer came since"
+        );
         for need in [Need::First, Need::Newer, Need::Lost] {
             assert_eq!(due(&stamps(Some(900), Some(992)), need), Due::Ask);
         }
@@ -278,8 +319,14 @@ mod tests {
         assert!(matches!(with(991, 10), Due::Skip(_)));
         assert_eq!(with(990, 10), Due::Ask);
         let interval = Some(Duration::from_secs(100));
-        assert_eq!(stamps(Some(991), None).due(Need::Newer, STARTED, NOW, interval), Due::Ask);
-        assert_eq!(stamps(None, None).due(Need::Ordinary, STARTED, NOW, interval), Due::Ask);
+        assert_eq!(
+            stamps(Some(991), None).due(Need::Newer, STARTED, NOW, interval),
+            Due::Ask
+        );
+        assert_eq!(
+            stamps(None, None).due(Need::Ordinary, STARTED, NOW, interval),
+            Due::Ask
+        );
     }
 
     #[test]
@@ -288,7 +335,11 @@ mod tests {
         std::fs::write(&path, "x".repeat(9000)).unwrap();
         let file = File::options().read(true).write(true).open(&path).unwrap();
         assert_eq!(Stamps::read(&file), Stamps::default());
-        let written = Stamps { boot_id: Some("b".into()), source: "s".into(), ..stamps(Some(1), Some(2)) };
+        let written = Stamps {
+            boot_id: Some("b".into()),
+            source: "s".into(),
+            ..stamps(Some(1), Some(2))
+        };
         written.write(&file);
         assert_eq!(Stamps::read(&file), written);
         std::fs::remove_file(path).unwrap();

@@ -38,7 +38,9 @@ impl Members for ListedInterface {
 impl Members for ListedSubnet {
     fn member<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<(), A::Error> {
         match key {
-            k if is(k, "Prefix") => anycase::text(map, &mut self.prefix, |text| Ok(parse_prefix(text))),
+            k if is(k, "Prefix") => {
+                anycase::text(map, &mut self.prefix, |text| Ok(parse_prefix(text)))
+            }
             k if is(k, "IPAddresses") => {
                 let mut addresses: Vec<Address> = Vec::new();
                 anycase::list(map, &mut addresses)?;
@@ -81,14 +83,30 @@ mod tests {
         assert_eq!(listing.interfaces.len(), 2);
         let interface = &listing.interfaces[0];
         assert_eq!((interface.mac.as_str(), interface.primary), ("7C:1E", true));
-        let subnets: Vec<_> =
-            interface.subnets.iter().map(|s| (s.prefix.is_some(), s.addresses.len(), s.primary, s.malformed)).collect();
+        let subnets: Vec<_> = interface
+            .subnets
+            .iter()
+            .map(|s| {
+                (
+                    s.prefix.is_some(),
+                    s.addresses.len(),
+                    s.primary,
+                    s.malformed,
+                )
+            })
+            .collect();
         assert_eq!(subnets, [(true, 1, 1, 2), (false, 0, 0, 0)]);
     }
 
     #[test]
     fn a_file_of_another_shape_is_refused_and_an_empty_object_lists_nothing() {
-        for bad in ["", "[]", "x", r#"{"Interfaces":{}}"#, r#"{"Interfaces":[{"IsPrimary":"true"}]}"#] {
+        for bad in [
+            "",
+            "[]",
+            "x",
+            r#"{"Interfaces":{}}"#,
+            r#"{"Interfaces":[{"IsPrimary":"true"}]}"#,
+        ] {
             assert!(parse(bad.as_bytes()).is_err(), "{bad}");
         }
         assert_eq!(parse(b"{}").unwrap(), Listing::default());

@@ -48,7 +48,9 @@ impl ListedSubnet {
 
 /// An address; IPv4 in IPv6 spelling counts as IPv4, leading zeros and zones are refused.
 pub fn parse_address(text: &str) -> Option<IpAddr> {
-    text.parse::<IpAddr>().map(|address| address.to_canonical()).ok()
+    text.parse::<IpAddr>()
+        .map(|address| address.to_canonical())
+        .ok()
 }
 
 /// A prefix, its host bits cleared. Leading zeros are allowed in its length, as the original's parser does.
@@ -60,8 +62,14 @@ pub fn parse_prefix(text: &str) -> Option<IpNet> {
     let length: u32 = length.parse().ok()?;
     let address: IpAddr = address.parse().ok()?;
     let mapped = address.is_ipv6() && address.to_canonical().is_ipv4();
-    let length = if mapped { length.checked_sub(96)? } else { length };
-    IpNet::new(address.to_canonical(), u8::try_from(length).ok()?).ok().map(|net| net.trunc())
+    let length = if mapped {
+        length.checked_sub(96)?
+    } else {
+        length
+    };
+    IpNet::new(address.to_canonical(), u8::try_from(length).ok()?)
+        .ok()
+        .map(|net| net.trunc())
 }
 
 #[cfg(test)]
@@ -79,7 +87,18 @@ mod tests {
         ] {
             assert_eq!(parse_prefix(text), net.parse().ok(), "{text}");
         }
-        for bad in ["", "10.0.0.0", "10.0.0.0/", "10.0.0.0/33", "010.0.0.0/8", "10.0.0.0/+8", "10.0/8", "x/8", "fe80::%a/64", " 10.0.0.0/8"] {
+        for bad in [
+            "",
+            "10.0.0.0",
+            "10.0.0.0/",
+            "10.0.0.0/33",
+            "010.0.0.0/8",
+            "10.0.0.0/+8",
+            "10.0/8",
+            "x/8",
+            "fe80::%a/64",
+            " 10.0.0.0/8",
+        ] {
             assert_eq!(parse_prefix(bad), None, "{bad}");
         }
     }
@@ -87,12 +106,19 @@ mod tests {
     #[test]
     fn addresses_are_sorted_into_what_they_are() {
         let mut subnet = ListedSubnet::default();
-        for (text, primary) in
-            [("10.0.0.4", true), ("banana", true), ("10.0.0.5", false), ("::ffff:10.0.0.6", false), ("10.0.0.07", false)]
-        {
+        for (text, primary) in [
+            ("10.0.0.4", true),
+            ("banana", true),
+            ("10.0.0.5", false),
+            ("::ffff:10.0.0.6", false),
+            ("10.0.0.07", false),
+        ] {
             subnet.add(text, primary);
         }
         assert_eq!((subnet.primary, subnet.malformed), (2, 1));
-        assert_eq!(subnet.addresses, ["10.0.0.5", "10.0.0.6"].map(|a| a.parse::<IpAddr>().unwrap()));
+        assert_eq!(
+            subnet.addresses,
+            ["10.0.0.5", "10.0.0.6"].map(|a| a.parse::<IpAddr>().unwrap())
+        );
     }
 }

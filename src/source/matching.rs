@@ -40,15 +40,30 @@ pub fn match_links(listing: Listing, links: &[Link], style: Style) -> Matched {
         for subnet in interface.subnets {
             matched.primary += subnet.primary;
             matched.skipped += subnet.malformed;
-            let known = |prefix| matched.inventory.pools.iter().any(|pool| pool.subnet == prefix);
+            let known = |prefix| {
+                matched
+                    .inventory
+                    .pools
+                    .iter()
+                    .any(|pool| pool.subnet == prefix)
+            };
             let Some(prefix) = subnet.prefix.filter(|prefix| !known(*prefix)) else {
                 matched.skipped += 1 + subnet.addresses.len();
                 continue;
             };
             let listed = subnet.addresses.len();
-            let inside: Vec<IpAddr> = subnet.addresses.into_iter().filter(|a| prefix.contains(a)).collect();
+            let inside: Vec<IpAddr> = subnet
+                .addresses
+                .into_iter()
+                .filter(|a| prefix.contains(a))
+                .collect();
             matched.skipped += listed - inside.len();
-            matched.inventory.pools.push(ListedPool::new(prefix, link.name.clone(), priority, inside));
+            matched.inventory.pools.push(ListedPool::new(
+                prefix,
+                link.name.clone(),
+                priority,
+                inside,
+            ));
         }
     }
     matched
@@ -61,14 +76,23 @@ fn link_of<'a>(interface: &ListedInterface, links: &'a [Link], style: Style) -> 
         return links.iter().find(|link| !link.loopback);
     }
     let mac = normal(&interface.mac);
-    let mut twins = links.iter().filter(|link| !mac.is_empty() && link.mac == mac);
+    let mut twins = links
+        .iter()
+        .filter(|link| !mac.is_empty() && link.mac == mac);
     let first = twins.next()?;
-    Some(if first.enslaved { twins.find(|link| !link.enslaved).unwrap_or(first) } else { first })
+    Some(if first.enslaved {
+        twins.find(|link| !link.enslaved).unwrap_or(first)
+    } else {
+        first
+    })
 }
 
 /// A hardware address as [`Link::mac`] has it.
 fn normal(mac: &str) -> String {
-    mac.chars().filter(|c| !matches!(c, ':' | '-' | '.')).map(|c| c.to_ascii_lowercase()).collect()
+    mac.chars()
+        .filter(|c| !matches!(c, ':' | '-' | '.'))
+        .map(|c| c.to_ascii_lowercase())
+        .collect()
 }
 
 #[cfg(test)]
@@ -77,11 +101,21 @@ mod tests {
     use crate::source::listing::ListedSubnet;
 
     fn link(index: u32, name: &str, mac: &str) -> Link {
-        Link { index, name: name.into(), mac: mac.into(), loopback: name == "lo", enslaved: false }
+        Link {
+            index,
+            name: name.into(),
+            mac: mac.into(),
+            loopback: name == "lo",
+            enslaved: false,
+        }
     }
 
     fn host() -> Vec<Link> {
-        vec![link(1, "lo", ""), link(2, "eth0", "7c1e52f9f3c4"), link(3, "eth1", "7c1e52f9f3c5")]
+        vec![
+            link(1, "lo", ""),
+            link(2, "eth0", "7c1e52f9f3c4"),
+            link(3, "eth1", "7c1e52f9f3c5"),
+        ]
     }
 
     fn interface(mac: &str, prefixes: &[&str]) -> ListedInterface {
@@ -91,7 +125,11 @@ mod tests {
             primary: 1,
             malformed: 0,
         });
-        ListedInterface { mac: mac.into(), primary: true, subnets: subnets.collect() }
+        ListedInterface {
+            mac: mac.into(),
+            primary: true,
+            subnets: subnets.collect(),
+        }
     }
 
     fn name_for(mac: &str, links: &[Link], style: Style) -> Option<String> {
@@ -100,8 +138,18 @@ mod tests {
 
     #[test]
     fn macs_match_without_case_and_separators() {
-        for mac in ["7C1E52F9F3C4", "7c1e52f9f3c4", "7C:1e:52:F9:F3:C4", "7c-1e-52-f9-f3-c4", "7c1e.52f9.f3c4"] {
-            assert_eq!(name_for(mac, &host(), Style::Wire).as_deref(), Some("eth0"), "{mac}");
+        for mac in [
+            "7C1E52F9F3C4",
+            "7c1e52f9f3c4",
+            "7C:1e:52:F9:F3:C4",
+            "7c-1e-52-f9-f3-c4",
+            "7c1e.52f9.f3c4",
+        ] {
+            assert_eq!(
+                name_for(mac, &host(), Style::Wire).as_deref(),
+                Some("eth0"),
+                "{mac}"
+            );
         }
         for mac in ["", " 7C1E52F9F3C4 ", "001122334455", ":", "**"] {
             assert_eq!(name_for(mac, &host(), Style::Wire), None, "{mac}");
@@ -117,12 +165,24 @@ mod tests {
 
     #[test]
     fn of_twins_the_one_that_is_not_enslaved_wins() {
-        let mut links = vec![link(2, "vf0", "7c1e52f9f3c4"), link(3, "eth0", "7c1e52f9f3c4")];
-        assert_eq!(name_for("7C1E52F9F3C4", &links, Style::Wire).as_deref(), Some("vf0"));
+        let mut links = vec![
+            link(2, "vf0", "7c1e52f9f3c4"),
+            link(3, "eth0", "7c1e52f9f3c4"),
+        ];
+        assert_eq!(
+            name_for("7C1E52F9F3C4", &links, Style::Wire).as_deref(),
+            Some("vf0")
+        );
         links[0].enslaved = true;
-        assert_eq!(name_for("7C1E52F9F3C4", &links, Style::Wire).as_deref(), Some("eth0"));
+        assert_eq!(
+            name_for("7C1E52F9F3C4", &links, Style::Wire).as_deref(),
+            Some("eth0")
+        );
         links[1].enslaved = true;
-        assert_eq!(name_for("7C1E52F9F3C4", &links, Style::Wire).as_deref(), Some("vf0"));
+        assert_eq!(
+            name_for("7C1E52F9F3C4", &links, Style::Wire).as_deref(),
+            Some("vf0")
+        );
     }
 
     #[test]
@@ -130,13 +190,24 @@ mod tests {
         let listing = Listing {
             interfaces: vec![
                 interface("001122334455", &["10.9.0.0/16"]),
-                interface("7C1E52F9F3C4", &["10.0.0.0/16", "10.0.0.0/16", "nonsense", "10.1.0.0/16"]),
+                interface(
+                    "7C1E52F9F3C4",
+                    &["10.0.0.0/16", "10.0.0.0/16", "nonsense", "10.1.0.0/16"],
+                ),
             ],
         };
         let matched = match_links(listing, &host(), Style::Wire);
         assert_eq!(matched.unmatched, ["001122334455"]);
-        let pools: Vec<_> = matched.inventory.pools.iter().map(|p| (p.subnet.to_string(), p.addresses.len())).collect();
-        assert_eq!(pools, [("10.0.0.0/16".to_owned(), 1), ("10.1.0.0/16".to_owned(), 0)]);
+        let pools: Vec<_> = matched
+            .inventory
+            .pools
+            .iter()
+            .map(|p| (p.subnet.to_string(), p.addresses.len()))
+            .collect();
+        assert_eq!(
+            pools,
+            [("10.0.0.0/16".to_owned(), 1), ("10.1.0.0/16".to_owned(), 0)]
+        );
         assert_eq!((matched.primary, matched.skipped), (4, 2 + 2 + 1));
     }
 }

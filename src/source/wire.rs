@@ -54,7 +54,10 @@ pub fn parse(answer: impl BufRead) -> Result<Listing, WireError> {
         match reader.read_event_into(&mut buffer)? {
             Event::Decl(declaration) => {
                 let version = declaration.version()?.into_owned();
-                let encoding = declaration.encoding().transpose().map_err(quick_xml::Error::from)?;
+                let encoding = declaration
+                    .encoding()
+                    .transpose()
+                    .map_err(quick_xml::Error::from)?;
                 if version != "1.0" {
                     return Err(WireError::Declaration(format!("version {version}")));
                 }
@@ -80,18 +83,33 @@ pub fn parse(answer: impl BufRead) -> Result<Listing, WireError> {
             Event::GeneralRef(entity) => {
                 let known = ["lt", "gt", "amp", "apos", "quot"].contains(&&*entity);
                 if !known && entity.resolve_char_ref()?.is_none() {
-                    return Err(WireError::Declaration(format!("an unknown entity &{};", &*entity)));
+                    return Err(WireError::Declaration(format!(
+                        "an unknown entity &{};",
+                        &*entity
+                    )));
                 }
             }
             Event::Eof => return Err(WireError::Xml(unexpected_end())),
-            Event::Text(_) | Event::CData(_) | Event::Comment(_) | Event::PI(_) | Event::DocType(_) => {}
+            Event::Text(_)
+            | Event::CData(_)
+            | Event::Comment(_)
+            | Event::PI(_)
+            | Event::DocType(_) => {}
         }
     }
-    if listing.interfaces.is_empty() { Err(WireError::Empty) } else { Ok(listing) }
+    if listing.interfaces.is_empty() {
+        Err(WireError::Empty)
+    } else {
+        Ok(listing)
+    }
 }
 
 /// Takes an element in, and tells where it leads.
-fn enter(listing: &mut Listing, parent: Option<Place>, element: &BytesStart<'_>) -> Result<Place, WireError> {
+fn enter(
+    listing: &mut Listing,
+    parent: Option<Place>,
+    element: &BytesStart<'_>,
+) -> Result<Place, WireError> {
     let name = element.local_name();
     let place = match (parent, name.as_ref()) {
         (None, "Interfaces") => Place::Interfaces,
@@ -119,10 +137,17 @@ fn enter(listing: &mut Listing, parent: Option<Place>, element: &BytesStart<'_>)
     }
     let interfaces = &mut listing.interfaces;
     match place {
-        Place::Interface => interfaces.push(ListedInterface { mac, primary, subnets: Vec::new() }),
+        Place::Interface => interfaces.push(ListedInterface {
+            mac,
+            primary,
+            subnets: Vec::new(),
+        }),
         Place::Subnet => {
             if let Some(interface) = interfaces.last_mut() {
-                interface.subnets.push(ListedSubnet { prefix, ..ListedSubnet::default() });
+                interface.subnets.push(ListedSubnet {
+                    prefix,
+                    ..ListedSubnet::default()
+                });
             }
         }
         Place::Address => {
@@ -148,7 +173,9 @@ fn flag(text: &str) -> Result<bool, WireError> {
 }
 
 fn unexpected_end() -> quick_xml::Error {
-    quick_xml::Error::Io(std::sync::Arc::new(std::io::ErrorKind::UnexpectedEof.into()))
+    quick_xml::Error::Io(std::sync::Arc::new(
+        std::io::ErrorKind::UnexpectedEof.into(),
+    ))
 }
 
 #[cfg(test)]
@@ -170,31 +197,62 @@ mod tests {
 
     fn addresses(xml: &str) -> Result<Vec<String>, String> {
         let subnets = read(xml)?.interfaces.into_iter().flat_map(|i| i.subnets);
-        Ok(subnets.flat_map(|s| s.addresses).map(|a| a.to_string()).collect())
+        Ok(subnets
+            .flat_map(|s| s.addresses)
+            .map(|a| a.to_string())
+            .collect())
     }
 
     #[test]
     fn an_answer_is_read() {
         let primary = r#"<IPAddress Address="10.224.0.4" IsPrimary="true"/>"#;
         let listing = read(&answer(&format!("{primary}{ADDRESS}"))).unwrap();
-        let [interface] = &listing.interfaces[..] else { panic!("{listing:?}") };
-        assert_eq!((interface.mac.as_str(), interface.primary), ("7C1E52F9F3C4", true));
-        let [subnet] = &interface.subnets[..] else { panic!("{listing:?}") };
+        let [interface] = &listing.interfaces[..] else {
+            panic!("{listing:?}")
+        };
+        assert_eq!(
+            (interface.mac.as_str(), interface.primary),
+            ("7C1E52F9F3C4", true)
+        );
+        let [subnet] = &interface.subnets[..] else {
+            panic!("{listing:?}")
+        };
         assert_eq!(subnet.prefix, "10.224.0.0/16".parse().ok());
         assert_eq!((subnet.primary, subnet.malformed), (1, 0));
-        assert_eq!(subnet.addresses, ["10.224.0.5".parse::<std::net::IpAddr>().unwrap()]);
+        assert_eq!(
+            subnet.addresses,
+            ["10.224.0.5".parse::<std::net::IpAddr>().unwrap()]
+        );
     }
 
     #[test]
     fn flags_have_the_spellings_of_the_original() {
         for (text, value) in [
-            ("1", true), ("t", true), ("T", true), ("true", true), ("TRUE", true), ("True", true), (" true ", true),
-            ("0", false), ("f", false), ("F", false), ("false", false), ("FALSE", false), ("False", false), ("", false),
+            ("1", true),
+            ("t", true),
+            ("T", true),
+            ("true", true),
+            ("TRUE", true),
+            ("True", true),
+            (" true ", true),
+            ("0", false),
+            ("f", false),
+            ("F", false),
+            ("false", false),
+            ("FALSE", false),
+            ("False", false),
+            ("", false),
         ] {
             assert_eq!(flag(text).unwrap(), value, "{text}");
         }
         for bad in ["yes", "tRUE", "2", " "] {
-            assert!(read(&answer(&format!(r#"<IPAddress Address="10.224.0.5" IsPrimary="{bad}"/>"#))).is_err(), "{bad}");
+            assert!(
+                read(&answer(&format!(
+                    r#"<IPAddress Address="10.224.0.5" IsPrimary="{bad}"/>"#
+                )))
+                .is_err(),
+                "{bad}"
+            );
         }
         let missing = read(&answer(r#"<IPAddress Address="10.224.0.5"/>"#)).unwrap();
         assert_eq!(missing.interfaces[0].subnets[0].addresses.len(), 1);
@@ -206,7 +264,9 @@ mod tests {
         for xml in [
             format!("\u{feff}{answer}"),
             format!("\u{feff}<?xml version=\"1.0\" encoding=\"UTF-8\"?>{answer}"),
-            format!("<?xml version='1.0' encoding='utf-8'?>\n<!-- c --><?pi x?><!DOCTYPE Interfaces>{answer}"),
+            format!(
+                "<?xml version='1.0' encoding='utf-8'?>\n<!-- c --><?pi x?><!DOCTYPE Interfaces>{answer}"
+            ),
             format!("junk {answer}"),
             format!("{answer}<unclosed &&& junk"),
             answer.replace('"', "'"),
@@ -221,7 +281,10 @@ mod tests {
         let xml = r#"<a:Interfaces xmlns:a="u" xmlns="v"><a:Interface a:MacAddress="x" MacAddress="y"><IPSubnet Prefix="10.0.0.0/8" a:Prefix="10.1.0.0/16"/></a:Interface></a:Interfaces>"#;
         let listing = read(xml).unwrap();
         assert_eq!(listing.interfaces[0].mac, "y");
-        assert_eq!(listing.interfaces[0].subnets[0].prefix, "10.1.0.0/16".parse().ok());
+        assert_eq!(
+            listing.interfaces[0].subnets[0].prefix,
+            "10.1.0.0/16".parse().ok()
+        );
     }
 
     #[test]

@@ -64,12 +64,20 @@ impl Document {
     ///
     /// # Errors
     /// It is no JSON object, or something under `IPAM` is not what it must be (contract section 5).
-    pub fn parse(json: &[u8], boot_id: Option<&str>, now: Moment) -> Result<Document, serde_json::Error> {
+    pub fn parse(
+        json: &[u8],
+        boot_id: Option<&str>,
+        now: Moment,
+    ) -> Result<Document, serde_json::Error> {
         let mut said = Said::default();
         let mut de = serde_json::Deserializer::from_slice(json);
         Top(&mut said).deserialize(&mut de)?;
         de.end()?;
-        let mut document = Document { original: said.original, own: Own::Absent, others: said.others };
+        let mut document = Document {
+            original: said.original,
+            own: Own::Absent,
+            others: said.others,
+        };
         if let Some(raw) = said.ours {
             document.join(raw, boot_id, now);
         }
@@ -80,7 +88,10 @@ impl Document {
         let mut found = Ours::default();
         let read = crate::anycase::read(raw.get().as_bytes(), &mut found);
         if found.format > FORMAT {
-            self.own = Own::Newer { format: found.format, raw };
+            self.own = Own::Newer {
+                format: found.format,
+                raw,
+            };
             return;
         }
         if let Err(error) = read {
@@ -93,7 +104,13 @@ impl Document {
         }
         let same_boot = found.boot_id.as_deref() == boot_id;
         let overtaken = found.time_stamp != self.original.time_stamp;
-        self.own = if overtaken { Own::Overtaken } else { Own::Ours { boot_id: found.boot_id.clone() } };
+        self.own = if overtaken {
+            Own::Overtaken
+        } else {
+            Own::Ours {
+                boot_id: found.boot_id.clone(),
+            }
+        };
         found.join(&mut self.original, Trust { same_boot, now });
     }
 
@@ -113,7 +130,12 @@ impl Document {
             stamp.version.clone_into(&mut self.original.version);
         }
         stamp.time.clone_into(&mut self.original.time_stamp);
-        let records: usize = self.original.ipam.pools().map(|(_, _, pool)| pool.records.len()).sum();
+        let records: usize = self
+            .original
+            .ipam
+            .pools()
+            .map(|(_, _, pool)| pool.records.len())
+            .sum();
         // A record takes about 100 bytes, and one in use as many again in our key.
         let mut out = Vec::with_capacity(4096 + records * 160);
         let mut names: Vec<&str> = self.others.keys().map(String::as_str).collect();
@@ -189,7 +211,9 @@ impl<'de> Visitor<'de> for Top<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ipam::{Attachment, Family, Hint, Inventory, ListedPool, NetNs, PoolWish, Request, Usage};
+    use crate::ipam::{
+        Attachment, Family, Hint, Inventory, ListedPool, NetNs, PoolWish, Request, Usage,
+    };
     use serde_json::Value;
     use std::time::Duration;
 
@@ -201,22 +225,37 @@ mod tests {
     }
 
     fn print(document: &mut Document, time: &str) -> Vec<u8> {
-        document.print(Stamp { version: "v0", time, boot_id: BOOT })
+        document.print(Stamp {
+            version: "v0",
+            time,
+            boot_id: BOOT,
+        })
     }
 
     /// A state of ours: `c1` holds 10.1.0.5, and 10.1.0.6 was released.
     fn used() -> Document {
         let addresses = ["10.1.0.5", "10.1.0.6", "10.1.0.7"].map(|a| a.parse().unwrap());
-        let pool = ListedPool::new("10.1.0.0/16".parse().unwrap(), "eth0".into(), 0, addresses.into());
+        let pool = ListedPool::new(
+            "10.1.0.0/16".parse().unwrap(),
+            "eth0".into(),
+            0,
+            addresses.into(),
+        );
         let mut document = Document::default();
         document.ipam_mut().merge(&Inventory { pools: vec![pool] });
         for container_id in ["c1", "c2"] {
             let attachment = attachment(container_id);
-            let netns = NetNs { path: "/run/netns/a\"b".into(), id: Some((4, 4_026_532_198)) };
+            let netns = NetNs {
+                path: "/run/netns/a\"b".into(),
+                id: Some((4, 4_026_532_198)),
+            };
             let request = Request {
                 attachment: &attachment,
                 space: "local",
-                pool: PoolWish::Any { family: Family::V4, if_name: None },
+                pool: PoolWish::Any {
+                    family: Family::V4,
+                    if_name: None,
+                },
                 address: None,
                 pod: Some("default/p1"),
                 netns: Some(&netns),
@@ -224,12 +263,18 @@ mod tests {
             };
             document.ipam_mut().take(&request, Moment(1_000)).unwrap();
         }
-        document.ipam_mut().release(&attachment("c2"), Hint::default(), Moment(2_000));
+        document
+            .ipam_mut()
+            .release(&attachment("c2"), Hint::default(), Moment(2_000));
         document
     }
 
     fn attachment(container_id: &str) -> Attachment {
-        Attachment { network: "azure".into(), container_id: container_id.into(), if_name: "eth0".into() }
+        Attachment {
+            network: "azure".into(),
+            container_id: container_id.into(),
+            if_name: "eth0".into(),
+        }
     }
 
     fn usage<'a>(document: &'a Document, address: &str) -> &'a Usage {
@@ -245,16 +290,24 @@ mod tests {
         assert_eq!(again.ipam(), document.ipam());
         assert!(matches!(&again.own, Own::Ours { boot_id } if boot_id.as_deref() == BOOT));
         let mut again = again;
-        assert_eq!(print(&mut again, "2026-11-20T21:09:39Z"), text, "and is written the same");
+        assert_eq!(
+            print(&mut again, "2026-11-20T21:09:39Z"),
+            text,
+            "and is written the same"
+        );
     }
 
     #[test]
     fn under_another_boot_no_moment_is_trusted() {
         let text = print(&mut used(), "t");
         let again = parse(&text, Some("boot-2"));
-        let Usage::Held(held) = usage(&again, "10.1.0.5") else { panic!("held") };
+        let Usage::Held(held) = usage(&again, "10.1.0.5") else {
+            panic!("held")
+        };
         assert_eq!(held.claim.as_ref().unwrap().since, NOW);
-        let Usage::Free(free) = usage(&again, "10.1.0.6") else { panic!("free") };
+        let Usage::Free(free) = usage(&again, "10.1.0.6") else {
+            panic!("free")
+        };
         assert_eq!(free.released, None);
     }
 
@@ -262,23 +315,31 @@ mod tests {
     fn the_records_of_the_original_are_believed_over_ours() {
         let mut value: Value = serde_json::from_slice(&print(&mut used(), "t")).unwrap();
         value["IPAM"]["TimeStamp"] = "later".into();
-        let pools = &mut value["IPAM"]["AddressSpaces"]["local"]["Pools"]["10.1.0.0/16"]["Addresses"];
+        let pools =
+            &mut value["IPAM"]["AddressSpaces"]["local"]["Pools"]["10.1.0.0/16"]["Addresses"];
         pools["10.1.0.5"] = serde_json::json!({"ID": "", "Addr": "10.1.0.5", "InUse": false});
         pools["10.1.0.6"] = serde_json::json!({"ID": "c9", "Addr": "10.1.0.6", "InUse": true});
         let again = parse(value.to_string().as_bytes(), BOOT);
         assert!(matches!(again.own, Own::Overtaken));
-        let Usage::Free(free) = usage(&again, "10.1.0.5") else { panic!("released by the original") };
+        let Usage::Free(free) = usage(&again, "10.1.0.5") else {
+            panic!("released by the original")
+        };
         assert_eq!(free.released, Some(NOW), "we cannot know when");
-        let Usage::Held(held) = usage(&again, "10.1.0.6") else { panic!("taken by the original") };
+        let Usage::Held(held) = usage(&again, "10.1.0.6") else {
+            panic!("taken by the original")
+        };
         assert_eq!((&*held.container_id, &held.claim), ("c9", &None));
     }
 
     #[test]
     fn an_entry_for_another_container_is_void() {
         let mut value: Value = serde_json::from_slice(&print(&mut used(), "t")).unwrap();
-        value["IPAM"]["AddressSpaces"]["local"]["Pools"]["10.1.0.0/16"]["Addresses"]["10.1.0.5"]["ID"] = "c9".into();
+        value["IPAM"]["AddressSpaces"]["local"]["Pools"]["10.1.0.0/16"]["Addresses"]["10.1.0.5"]
+            ["ID"] = "c9".into();
         let again = parse(value.to_string().as_bytes(), BOOT);
-        let Usage::Held(held) = usage(&again, "10.1.0.5") else { panic!("held") };
+        let Usage::Held(held) = usage(&again, "10.1.0.5") else {
+            panic!("held")
+        };
         assert_eq!((&*held.container_id, &held.claim), ("c9", &None));
     }
 
@@ -295,12 +356,20 @@ mod tests {
 
     #[test]
     fn damage_to_our_key_costs_our_facts_only() {
-        for bad in ["7", "null", "[]", r#"{"format":0}"#, r#"{"format":1,"records":{"local":{"10.1.0.0/16":{"x":{}}}}}"#] {
+        for bad in [
+            "7",
+            "null",
+            "[]",
+            r#"{"format":0}"#,
+            r#"{"format":1,"records":{"local":{"10.1.0.0/16":{"x":{}}}}}"#,
+        ] {
             let mut value: Value = serde_json::from_slice(&print(&mut used(), "t")).unwrap();
             value[KEY] = serde_json::from_str(bad).unwrap();
             let again = parse(value.to_string().as_bytes(), BOOT);
             assert!(matches!(again.own, Own::Unreadable(_)), "{bad}");
-            let Usage::Held(held) = usage(&again, "10.1.0.5") else { panic!("held") };
+            let Usage::Held(held) = usage(&again, "10.1.0.5") else {
+                panic!("held")
+            };
             assert_eq!(&*held.container_id, "c1");
         }
     }
@@ -308,7 +377,11 @@ mod tests {
     #[test]
     fn nulls_and_missing_fields_read_as_empty() {
         for json in [
-            "null", "{}", r#"{"IPAM":null}"#, r#"{"IPAM":{}}"#, r#"{"IPAM":{"AddressSpaces":null}}"#,
+            "null",
+            "{}",
+            r#"{"IPAM":null}"#,
+            r#"{"IPAM":{}}"#,
+            r#"{"IPAM":{"AddressSpaces":null}}"#,
             r#"{"IPAM":{"AddressSpaces":{"local":null}}}"#,
             r#"{"IPAM":{"AddressSpaces":{"local":{"Pools":null}}}}"#,
             r#"{"IPAM":{"AddressSpaces":{"local":{"Pools":{"10.1.0.0/16":null}}}}}"#,
@@ -317,23 +390,40 @@ mod tests {
         ] {
             let mut document = parse(json.as_bytes(), BOOT);
             assert!(matches!(document.own, Own::Absent), "{json}");
-            assert!(serde_json::from_slice::<Value>(&print(&mut document, "t")).is_ok(), "{json}");
+            assert!(
+                serde_json::from_slice::<Value>(&print(&mut document, "t")).is_ok(),
+                "{json}"
+            );
         }
     }
 
     #[test]
     fn what_is_no_state_is_told() {
         let with = |record: &str| {
-            format!(r#"{{"IPAM":{{"AddressSpaces":{{"local":{{"Pools":{{"p":{{"Addresses":{{{record}}}}}}}}}}}}}}}"#)
+            format!(
+                r#"{{"IPAM":{{"AddressSpaces":{{"local":{{"Pools":{{"p":{{"Addresses":{{{record}}}}}}}}}}}}}}}"#
+            )
         };
         for bad in [
-            "\n".to_owned(), "\0\0".to_owned(), "[]".to_owned(), "{} x".to_owned(), "{".to_owned(), "7".to_owned(),
+            "\n".to_owned(),
+            "\0\0".to_owned(),
+            "[]".to_owned(),
+            "{} x".to_owned(),
+            "{".to_owned(),
+            "7".to_owned(),
             r#"{"IPAM":[]}"#.to_owned(),
             r#"{"IPAM":{"AddressSpaces":{"local":{"Pools":{"p":{"RefCount":1.5}}}}}}"#.to_owned(),
-            r#"{"IPAM":{"AddressSpaces":{"local":{"Pools":{"p":{"Subnet":{"Mask":"?"}}}}}}}"#.to_owned(),
-            with(r#""10.1.0.5":{"Addr":"banana"}"#), with(r#""10.1.0.5":{"InUse":"yes"}"#), with(r#""banana":{}"#), with(r#""":{}"#),
+            r#"{"IPAM":{"AddressSpaces":{"local":{"Pools":{"p":{"Subnet":{"Mask":"?"}}}}}}}"#
+                .to_owned(),
+            with(r#""10.1.0.5":{"Addr":"banana"}"#),
+            with(r#""10.1.0.5":{"InUse":"yes"}"#),
+            with(r#""banana":{}"#),
+            with(r#""":{}"#),
         ] {
-            assert!(Document::parse(bad.as_bytes(), BOOT, NOW).is_err(), "{bad:?}");
+            assert!(
+                Document::parse(bad.as_bytes(), BOOT, NOW).is_err(),
+                "{bad:?}"
+            );
         }
     }
 }

@@ -108,7 +108,8 @@ mod tests {
     fn strings_are_escaped_as_go_escapes_them() {
         let mut out = Vec::new();
         string(&mut out, "a\"b\\c\n\t\r\u{8}\u{1f}\u{7f}<&>\u{2028}ä");
-        let expected = r#""a\"b\\c\n\t\r\u0008\u001f"#.to_owned() + "\u{7f}" + r#"\u003c\u0026\u003e\u2028ä""#;
+        let expected =
+            r#""a\"b\\c\n\t\r\u0008\u001f"#.to_owned() + "\u{7f}" + r#"\u003c\u0026\u003e\u2028ä""#;
         assert_eq!(String::from_utf8(out).unwrap(), expected);
     }
 

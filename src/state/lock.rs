@@ -53,12 +53,18 @@ impl<'p> Locked<'p> {
         match host::lock(&path, wait) {
             Ok(Waited::Held(lock)) => {
                 // For people and for the error of those who wait in vain. A full disk must not keep anybody from the state.
-                let _ = lock.set_len(0).and_then(|()| (&lock).write_all(std::process::id().to_string().as_bytes()));
+                let _ = lock
+                    .set_len(0)
+                    .and_then(|()| (&lock).write_all(std::process::id().to_string().as_bytes()));
                 Ok(Locked { paths, _lock: lock })
             }
             Ok(Waited::TimedOut) => {
                 let holder = holder(paths, &path);
-                Err(LockError::Busy { path, holder, waited: wait })
+                Err(LockError::Busy {
+                    path,
+                    holder,
+                    waited: wait,
+                })
             }
             Err(source) => Err(LockError::Io { path, source }),
         }
@@ -76,11 +82,15 @@ fn holder(paths: &Paths, path: &Path) -> String {
             let mut fields = line.split_ascii_whitespace().skip(1);
             let (kind, _, _) = (fields.next()?, fields.next()?, fields.next()?);
             let (pid, file) = (fields.next()?, fields.next()?);
-            (kind == "FLOCK" && file == id).then(|| pid.parse::<u32>().ok()).flatten()
+            (kind == "FLOCK" && file == id)
+                .then(|| pid.parse::<u32>().ok())
+                .flatten()
         })
     };
     let written = || fs::read_to_string(path).ok()?.trim().parse::<u32>().ok();
-    let Some(pid) = listed().or_else(written) else { return "an unknown process".to_owned() };
+    let Some(pid) = listed().or_else(written) else {
+        return "an unknown process".to_owned();
+    };
     match fs::read_to_string(paths.process(pid).join("comm")) {
         Ok(name) => format!("process {pid} ({})", name.trim()),
         Err(_) => format!("process {pid}"),

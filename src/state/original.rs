@@ -69,7 +69,10 @@ impl Members for Subnet {
         match key {
             k if is(k, "IP") => anycase::text(map, &mut self.ip, address),
             k if is(k, "Mask") => anycase::text(map, &mut self.mask, |text| {
-                BASE64.decode(text).map(|mask| Some(mask.into())).map_err(|e| format!("mask {text:?}: {e}"))
+                BASE64
+                    .decode(text)
+                    .map(|mask| Some(mask.into()))
+                    .map_err(|e| format!("mask {text:?}: {e}"))
             }),
             _ => anycase::skip(map),
         }
@@ -86,11 +89,21 @@ impl Members for Records<'_> {
         let mut said = SaidRecord::default();
         anycase::object(map, &mut said)?;
         let usage = if said.in_use {
-            Usage::Held(Held { container_id: said.id, ..Held::default() })
+            Usage::Held(Held {
+                container_id: said.id,
+                ..Held::default()
+            })
         } else {
-            Usage::Free(Free { left_over_id: Some(said.id).filter(|id| !id.is_empty()), released: None })
+            Usage::Free(Free {
+                left_over_id: Some(said.id).filter(|id| !id.is_empty()),
+                released: None,
+            })
         };
-        self.0.push(Record { key, addr: said.addr, usage });
+        self.0.push(Record {
+            key,
+            addr: said.addr,
+            usage,
+        });
         Ok(())
     }
 }
@@ -118,7 +131,9 @@ fn address(text: &str) -> Result<Option<IpAddr>, String> {
     if text.is_empty() {
         return Ok(None);
     }
-    let parsed = text.parse::<IpAddr>().map_err(|_| format!("{text:?} is no address"))?;
+    let parsed = text
+        .parse::<IpAddr>()
+        .map_err(|_| format!("{text:?} is no address"))?;
     Ok(Some(parsed.to_canonical()))
 }
 
@@ -186,12 +201,21 @@ fn print_pool(out: &mut Vec<u8>, depth: usize, pool: &Pool) {
     ip(out, depth, "Gateway", pool.gateway);
     out.push(b',');
     name(out, depth, "Addresses");
-    map(out, depth, pool.records.iter().map(|r| (r, r)), |out, record, _| {
-        print_record(out, record, depth + 2);
-    });
+    map(
+        out,
+        depth,
+        pool.records.iter().map(|r| (r, r)),
+        |out, record, _| {
+            print_record(out, record, depth + 2);
+        },
+    );
     out.push(b',');
     name(out, depth, "IsIPv6");
-    out.extend(if pool.is_ipv6 { &b"true,"[..] } else { b"false," });
+    out.extend(if pool.is_ipv6 {
+        &b"true,"[..]
+    } else {
+        b"false,"
+    });
     number(out, depth, "Priority", pool.priority);
     out.push(b',');
     number(out, depth, "RefCount", pool.ref_count);

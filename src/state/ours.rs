@@ -138,11 +138,17 @@ impl Ours {
     pub fn join(self, original: &mut Original, trust: Trust) {
         original.ipam.generation = self.generation;
         for (space, pools) in self.spaces {
-            let Some(space) = original.ipam.spaces.get_mut(&space) else { continue };
+            let Some(space) = original.ipam.spaces.get_mut(&space) else {
+                continue;
+            };
             for (pool, facts) in pools.0 {
-                let Some(pool) = space.pools.get_mut(&pool) else { continue };
+                let Some(pool) = space.pools.get_mut(&pool) else {
+                    continue;
+                };
                 for (address, facts) in facts.0 {
-                    let Some(record) = pool.record_mut(&address) else { continue };
+                    let Some(record) = pool.record_mut(&address) else {
+                        continue;
+                    };
                     match &mut record.usage {
                         Usage::Held(held) => facts.join_held(held, trust, self.generation),
                         Usage::Free(free) => facts.join_free(free, trust),
@@ -159,14 +165,29 @@ impl Facts {
             return;
         }
         held.unlisted = self.unlisted;
-        let (Some(network), Some(if_name)) = (self.network, self.if_name) else { return };
+        let (Some(network), Some(if_name)) = (self.network, self.if_name) else {
+            return;
+        };
         if held.container_id.is_empty() {
             return;
         }
-        let since = self.since.filter(|_| trust.same_boot).map_or(trust.now, Moment);
-        let netns = self.netns.map(|n| NetNs { path: n.path, id: n.dev.zip(n.ino) });
+        let since = self
+            .since
+            .filter(|_| trust.same_boot)
+            .map_or(trust.now, Moment);
+        let netns = self.netns.map(|n| NetNs {
+            path: n.path,
+            id: n.dev.zip(n.ino),
+        });
         let generation = self.generation.min(generation);
-        held.claim = Some(Box::new(Claim { network, if_name, pod: self.pod, netns, since, generation }));
+        held.claim = Some(Box::new(Claim {
+            network,
+            if_name,
+            pod: self.pod,
+            netns,
+            since,
+            generation,
+        }));
     }
 
     fn join_free(self, free: &mut Free, trust: Trust) {
@@ -187,7 +208,11 @@ pub(super) fn print(out: &mut Vec<u8>, original: &Original, boot_id: Option<&str
     }
     out.extend(b",\n\t\t\"timeStamp\": ");
     go_json::string(out, &original.time_stamp);
-    let _ = write!(out, ",\n\t\t\"generation\": {},\n\t\t\"records\": ", original.ipam.generation);
+    let _ = write!(
+        out,
+        ",\n\t\t\"generation\": {},\n\t\t\"records\": ",
+        original.ipam.generation
+    );
     let mut spaces = Object::open(out, 2);
     for (name, space) in &original.ipam.spaces {
         spaces.name(out, name);
@@ -206,7 +231,9 @@ fn print_pool(out: &mut Vec<u8>, pool: &Pool) {
     let mut object = Object::open(out, 4);
     for record in &pool.records {
         match &record.usage {
-            Usage::Free(Free { released: Some(at), .. }) => {
+            Usage::Free(Free {
+                released: Some(at), ..
+            }) => {
                 object.begin(out);
                 let _ = write!(out, "\"{}\": {{\"released\": {}}}", record.key, at.0);
             }
@@ -225,7 +252,11 @@ fn print_held(out: &mut Vec<u8>, held: &Held) {
     out.extend(b"{\"id\": ");
     go_json::string(out, &held.container_id);
     if let Some(claim) = &held.claim {
-        for (name, text) in [("network", Some(&claim.network)), ("ifName", Some(&claim.if_name)), ("pod", claim.pod.as_ref())] {
+        for (name, text) in [
+            ("network", Some(&claim.network)),
+            ("ifName", Some(&claim.if_name)),
+            ("pod", claim.pod.as_ref()),
+        ] {
             if let Some(text) = text {
                 let _ = write!(out, ", \"{name}\": ");
                 go_json::string(out, text);
@@ -239,7 +270,11 @@ fn print_held(out: &mut Vec<u8>, held: &Held) {
             }
             out.push(b'}');
         }
-        let _ = write!(out, ", \"since\": {}, \"generation\": {}", claim.since.0, claim.generation);
+        let _ = write!(
+            out,
+            ", \"since\": {}, \"generation\": {}",
+            claim.since.0, claim.generation
+        );
     }
     if held.unlisted {
         out.extend(b", \"unlisted\": true");

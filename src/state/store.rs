@@ -43,7 +43,11 @@ pub struct StoreError {
 
 impl StoreError {
     fn at<'a>(step: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> StoreError + 'a {
-        move |source| StoreError { step, path: path.to_owned(), source }
+        move |source| StoreError {
+            step,
+            path: path.to_owned(),
+            source,
+        }
     }
 }
 
@@ -57,19 +61,29 @@ pub fn load(paths: &Paths) -> Result<Loaded, StoreError> {
     let bytes = match read_bounded(&path, LIMIT) {
         Ok(Bounded::Read(bytes)) => bytes,
         Ok(Bounded::Missing) => return Ok(Loaded::Missing),
-        Ok(Bounded::TooLarge) => return Ok(Loaded::Corrupt(format!("it is larger than {LIMIT} bytes"))),
+        Ok(Bounded::TooLarge) => {
+            return Ok(Loaded::Corrupt(format!("it is larger than {LIMIT} bytes")));
+        }
         Err(e) if e.kind() == io::ErrorKind::IsADirectory => {
             return Ok(Loaded::Corrupt("it is a folder".to_owned()));
         }
-        Err(source) => return Err(StoreError { step: "cannot read", path, source }),
+        Err(source) => {
+            return Err(StoreError {
+                step: "cannot read",
+                path,
+                source,
+            });
+        }
     };
     if bytes.is_empty() {
         return Ok(Loaded::Read(Box::default()));
     }
-    Ok(match Document::parse(&bytes, boot_id(paths).as_deref(), boot_now()) {
-        Ok(document) => Loaded::Read(Box::new(document)),
-        Err(error) => Loaded::Corrupt(error.to_string()),
-    })
+    Ok(
+        match Document::parse(&bytes, boot_id(paths).as_deref(), boot_now()) {
+            Ok(document) => Loaded::Read(Box::new(document)),
+            Err(error) => Loaded::Corrupt(error.to_string()),
+        },
+    )
 }
 
 impl Locked<'_> {
@@ -79,7 +93,8 @@ impl Locked<'_> {
     /// As [`load`].
     pub fn load(&self) -> Result<Loaded, StoreError> {
         let path = self.paths.state();
-        if fs::metadata(&path).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o777 != MODE) {
+        if fs::metadata(&path).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o777 != MODE)
+        {
             // On a read-only file system it stays as it is, which is no reason to stop.
             let _ = fs::set_permissions(&path, Permissions::from_mode(MODE));
         }
@@ -104,7 +119,9 @@ impl Locked<'_> {
             let _ = fs::remove_file(&new);
         }
         written?;
-        document.own = Own::Ours { boot_id: stamp.boot_id.map(str::to_owned) };
+        document.own = Own::Ours {
+            boot_id: stamp.boot_id.map(str::to_owned),
+        };
         let folder = path.parent().unwrap_or(Path::new("/"));
         let flushed = File::open(folder).and_then(|folder| folder.sync_all());
         flushed.map_err(StoreError::at("cannot flush", folder))
@@ -117,7 +134,9 @@ impl Locked<'_> {
     /// The system refuses; the state is in its place then.
     pub fn set_aside(&mut self, time: &str) -> Result<PathBuf, StoreError> {
         let mark = self.paths.rebuild_owed();
-        File::create(&mark).and_then(|f| f.sync_all()).map_err(StoreError::at("cannot make", &mark))?;
+        File::create(&mark)
+            .and_then(|f| f.sync_all())
+            .map_err(StoreError::at("cannot make", &mark))?;
         let path = self.paths.state();
         let name = |time: &str| suffixed(&path, &format!(".corrupt-{}", time.replace(':', "")));
         let aside = name(time);
@@ -156,12 +175,17 @@ fn write_new(new: &Path, text: &[u8]) -> Result<(), StoreError> {
         }
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
             let folder = new.parent().unwrap_or(Path::new("/"));
-            DirBuilder::new().recursive(true).mode(0o755).create(folder).and_then(|()| options.open(new))
+            DirBuilder::new()
+                .recursive(true)
+                .mode(0o755)
+                .create(folder)
+                .and_then(|()| options.open(new))
         }
         other => other,
     };
     let mut file = file.map_err(StoreError::at("cannot create temp file", new))?;
-    file.write_all(text).map_err(StoreError::at("cannot write", new))?;
+    file.write_all(text)
+        .map_err(StoreError::at("cannot write", new))?;
     file.sync_all().map_err(StoreError::at("cannot flush", new))
 }
 
@@ -173,10 +197,16 @@ fn suffixed(path: &Path, suffix: &str) -> PathBuf {
 
 /// The files beside `path` whose names begin with its own, where `wanted` likes the rest of the name.
 fn siblings(path: &Path, wanted: impl Fn(&str) -> bool) -> Vec<PathBuf> {
-    let (Some(folder), Some(name)) = (path.parent(), path.file_name().and_then(|n| n.to_str())) else {
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name().and_then(|n| n.to_str()))
+    else {
         return Vec::new();
     };
-    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    let Ok(entries) = fs::read_dir(folder) else {
+        return Vec::new();
+    };
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    names.filter(|n| n.strip_prefix(name).is_some_and(&wanted)).map(|n| folder.join(n)).collect()
+    names
+        .filter(|n| n.strip_prefix(name).is_some_and(&wanted))
+        .map(|n| folder.join(n))
+        .collect()
 }

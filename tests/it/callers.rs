@@ -1,1 +1,223 @@
-//! todo
+//! Callers that nobody here wrote: cnitool, and the reference plugins bridge and ptp, on the conflists that are shipped.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+use crate::harness::{Node, Reply, WireServer, binary, held, package, sh, xml};
+use crate::privileged::in_private_namespaces;
+
+/// The conflists that are shipped, by name of the file.
+pub fn examples() -> Vec<(String, Value)> {
+    let mut paths: Vec<_> = fs::read_dir(package().join("conflist-examples"))
+        .unwrap()
+        .map(|e| e.unwrap().path())
+        .collect();
+    paths.sort();
+    let read = |p: &PathBuf| {
+        serde_json::from_slice(&fs::read(p).unwrap()).unwrap_or_else(|e| panic!("{p:?}: {e}"))
+    };
+    paths
+        .iter()
+        .map(|p| (p.file_stem().unwrap().to_str().unwrap().to_owned(), read(p)))
+        .collect()
+}
+
+#[test]
+fn every_example_calls_the_plugin_and_works() {
+    let mut names = BTreeSet::new();
+    for (name, conflist) in examples() {
+        let mut calls = 0;
+        for plugin in conflist["plugins"].as_array().unwrap() {
+            if plugin["ipam"]["type"] != "azure-vnet-ipam" {
+                continue;
+            }
+            // What a main plugin hands on: its own configuration with name and version of the list.
+            let mut conf = plugin.clone();
+            conf["name"] = conflist["name"].clone();
+            conf["cniVersion"] = conflist["cniVersion"].clone();
+            let (node, _wire) = Node::with_wire("example", Reply::Xml(xml([5])));
+            let add = node.call("ADD", "c1").stdin(conf.to_string()).run();
+            assert_eq!(add.address(), "10.224.0.5", "{name}");
+            assert_eq!(add.json()["cniVersion"], conflist["cniVersion"], "{name}");
+            node.call("DEL", "c1")
+                .stdin(conf.to_string())
+                .run()
+                .silent();
+            assert!(node.held().is_empty(), "{name}");
+            calls += 1;
+        }
+        assert_eq!(calls, 1, "{name}");
+        names.insert(name);
+    }
+    let expected = ["azure", "bridge", "calico", "cilium", "cnitool", "ptp"];
+    assert!(expected.iter().all(|e| names.contains(*e)), "{names:?}");
+}
+
+/// A program beside Rust, which `.ci/run` installs.
+pub fn tool(name: &str) -> PathBuf {
+    let home = std::env::var("HOME").unwrap_or_default();
+    let mut folders = vec![
+        format!("{home}/go/bin"),
+        "/usr/local/go/bin".into(),
+        "/opt/cni/bin".into(),
+        "/usr/lib/cni".into(),
+    ];
+    folders.extend(
+        std::env::var("PATH")
+            .unwrap_or_default()
+            .split(':')
+            .map(str::to_owned),
+    );
+    let found = folders
+        .iter()
+        .map(|f| Path::new(f).join(name))
+        .find(|p| p.exists());
+    found.unwrap_or_else(|| panic!("{name} is not installed; .ci/run tells how"))
+}
+
+/// A whole node in namespaces of its own: built-in paths, the wire server on its real address, a folder of plugins and one of
+/// conflists.
+pub struct Host {
+    pub folder: PathBuf,
+    _wire: WireServer,
+}
+
+impl Host {
+    /// Must be called in mount and network namespaces of its own.
+    pub fn new(last: impl IntoIterator<Item = u16>) -> Host {
+        let folder =
+            std::env::temp_dir().join(format!("azure-vnet-ipam-host-{}", std::process::id()));
+        for path in ["/run", "/var/log", "/var/lib/cni"] {
+            sh(&format!("mkdir -p {path} && mount -t tmpfs none {path}"));
+        }
+        sh("ip addr add 168.63.129.16/32 dev lo");
+        sh(
+            "ip link add eth0 address 7c:1e:52:f9:f3:c4 type veth peer name peer0 && ip link set eth0 up && ip link set peer0 up",
+        );
+        fs::create_dir_all(folder.join("bin")).unwrap();
+        fs::create_dir_all(folder.join("net.d")).unwrap();
+        fs::copy(binary(), folder.join("bin/azure-vnet-ipam")).unwrap();
+        for name in ["bridge", "ptp", "loopback"] {
+            symlink(tool(name), folder.join("bin").join(name)).unwrap();
+        }
+        for (name, conflist) in examples() {
+            fs::write(
+                folder.join("net.d").join(format!("{name}.conflist")),
+                conflist.to_string(),
+            )
+            .unwrap();
+        }
+        Host {
+            folder,
+            _wire: WireServer::on("168.63.129.16:80", Reply::Xml(xml(last))),
+        }
+    }
+
+    pub fn cnitool(&self, command: &str, network: &str, pod: &str) -> Output {
+        Command::new(tool("cnitool"))
+            .args([command, network, &format!("/run/netns/{pod}")])
+            .env("NETCONFPATH", self.folder.join("net.d"))
+            .env("CNI_PATH", self.folder.join("bin"))
+            .output()
+            .unwrap()
+    }
+
+    /// Adds a pod to a network; gives its address.
+    pub fn add(&self, network: &str, pod: &str) -> String {
+        sh(&format!("ip netns add {pod}"));
+        let output = self.cnitool("add", network, pod);
+        assert!(output.status.success(), "{output:?}");
+        let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let address = result["ips"][0]["address"].as_str().unwrap();
+        address.strip_suffix("/16").unwrap().to_owned()
+    }
+
+    pub fn del(&self, network: &str, pod: &str) {
+        let output = self.cnitool("del", network, pod);
+        assert!(output.status.success(), "{output:?}");
+        sh(&format!("ip netns del {pod}"));
+    }
+
+    pub fn held(&self) -> Vec<String> {
+        let state =
+            serde_json::from_slice(&fs::read("/run/azure-vnet-ipam.json").unwrap()).unwrap();
+        held(&state).into_keys().collect()
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn ping(from: &str, to: &str) {
+    sh(&format!("ip netns exec {from} ping -c 1 -W 5 {to}"));
+}
+
+#[test]
+#[ignore = "needs root, iproute2 and cnitool"]
+fn cnitool_alone() {
+    if !in_private_namespaces("callers::cnitool_alone") {
+        return;
+    }
+    let host = Host::new([5, 6]);
+    assert_eq!(host.add("azure-ipam", "pod1"), "10.224.0.5");
+    assert_eq!(host.add("azure-ipam", "pod2"), "10.224.0.6");
+    sh("ip netns add pod3");
+    let full = host.cnitool("add", "azure-ipam", "pod3");
+    assert!(!full.status.success());
+    let text =
+        String::from_utf8_lossy(&full.stderr).into_owned() + &String::from_utf8_lossy(&full.stdout);
+    assert!(
+        text.contains("No available addresses in 10.224.0.0/16: 2 held, 0 free"),
+        "{text}"
+    );
+    host.del("azure-ipam", "pod1");
+    host.del("azure-ipam", "pod2");
+    assert!(host.held().is_empty());
+    let log = fs::read_to_string("/var/log/azure-vnet-ipam.log").unwrap();
+    assert!(log.contains("ADD container cnitool-"), "{log}");
+}
+
+/// Two pods of a main plugin that delegates to ours: they reach each other, and their addresses come back.
+fn two_pods(network: &str) {
+    let host = Host::new([5, 6, 7]);
+    let (one, two) = (host.add(network, "pod1"), host.add(network, "pod2"));
+    assert_ne!(one, two);
+    assert_eq!(host.held(), [one.clone(), two.clone()]);
+    ping("pod1", &two);
+    ping("pod2", &one);
+    host.del(network, "pod1");
+    assert_eq!(host.held(), [two]);
+    let next = host.add(network, "pod3");
+    assert_ne!(
+        next, one,
+        "an address just released rests while there are others"
+    );
+    ping("pod3", "10.224.0.6");
+    host.del(network, "pod2");
+    host.del(network, "pod3");
+    assert!(host.held().is_empty());
+}
+
+#[test]
+#[ignore = "needs root, iproute2, ping, cnitool and the plugin bridge"]
+fn two_pods_on_a_bridge() {
+    if in_private_namespaces("callers::two_pods_on_a_bridge") {
+        two_pods("azure-bridge");
+    }
+}
+
+#[test]
+#[ignore = "needs root, iproute2, ping, cnitool and the plugin ptp"]
+fn two_pods_point_to_point() {
+    if in_private_namespaces("callers::two_pods_point_to_point") {
+        two_pods("azure-ptp");
+    }
+}

@@ -9,9 +9,15 @@ use crate::harness::{Node, Outcome, Reply, outcome, xml};
 /// Starts all of these calls before it waits for any.
 fn at_once(node: &Node, calls: &[(&str, String)]) -> Vec<Outcome> {
     let start = Instant::now();
-    let running: Vec<_> = calls.iter().map(|(command, id)| node.call(command, id).spawn()).collect();
+    let running: Vec<_> = calls
+        .iter()
+        .map(|(command, id)| node.call(command, id).spawn())
+        .collect();
     // Readers for all, so that no call waits for its output to be taken.
-    let readers: Vec<_> = running.into_iter().map(|c| thread::spawn(move || outcome(c, start))).collect();
+    let readers: Vec<_> = running
+        .into_iter()
+        .map(|c| thread::spawn(move || outcome(c, start)))
+        .collect();
     readers.into_iter().map(|r| r.join().unwrap()).collect()
 }
 
@@ -29,13 +35,21 @@ fn two_hundred_containers_come_and_go() {
     let mut given = BTreeMap::new();
     for ((command, id), outcome) in adds.iter().zip(at_once(&node, &adds)) {
         if *command == "ADD" {
-            assert_eq!(given.insert(outcome.address(), id.clone()), None, "given twice");
+            assert_eq!(
+                given.insert(outcome.address(), id.clone()),
+                None,
+                "given twice"
+            );
         } else {
             assert!(outcome.success().stdout.contains("supportedVersions"));
         }
     }
     assert_eq!(given.len(), 200);
-    assert_eq!(node.held(), given, "the state says what the callers were told");
+    assert_eq!(
+        node.held(),
+        given,
+        "the state says what the callers were told"
+    );
     let dels: Vec<_> = with_versions("DEL").collect();
     for outcome in at_once(&node, &dels) {
         outcome.success();
@@ -49,7 +63,11 @@ fn a_pool_that_is_too_small_serves_as_many_as_it_has() {
     let (node, _wire) = Node::with_wire("small", Reply::Xml(xml(5..35)));
     let adds: Vec<_> = (0..60).map(|n| ("ADD", format!("c{n}"))).collect();
     let outcomes = at_once(&node, &adds);
-    let given: BTreeSet<_> = outcomes.iter().filter(|o| o.exit == Some(0)).map(Outcome::address).collect();
+    let given: BTreeSet<_> = outcomes
+        .iter()
+        .filter(|o| o.exit == Some(0))
+        .map(Outcome::address)
+        .collect();
     assert_eq!(given.len(), 30);
     for refused in outcomes.iter().filter(|o| o.exit != Some(0)) {
         assert_eq!(refused.error().0, 100);

@@ -23,7 +23,11 @@ fn texts_of_the_original() -> Vec<(String, String)> {
 /// The document printed again with the time stamp it had, and without our own key.
 fn again(json: &str, time: &str) -> String {
     let mut document = Document::parse(json.as_bytes(), None, Moment(0)).unwrap();
-    let text = document.print(Stamp { version: "v0", time, boot_id: None });
+    let text = document.print(Stamp {
+        version: "v0",
+        time,
+        boot_id: None,
+    });
     let text = String::from_utf8(text).unwrap();
     let (before, ours) = text.split_once(",\n\t\"azure-vnet-ipam\": {").unwrap();
     let (_, after) = ours.split_once("\n\t}").unwrap();

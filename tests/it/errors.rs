@@ -22,32 +22,91 @@ fn unchanged(node: &Node, call: impl FnOnce(&Node)) {
 fn bad_environments() {
     let (node, _wire) = Node::with_wire("environment", Reply::Xml(xml([5, 6])));
     let cases: &[(&str, &str, i64, &str)] = &[
-        ("CNI_CONTAINERID", "", 4, "required env variables [CNI_CONTAINERID] missing"),
-        ("CNI_NETNS", "", 4, "required env variables [CNI_NETNS] missing"),
-        ("CNI_IFNAME", "", 4, "required env variables [CNI_IFNAME] missing"),
-        ("CNI_CONTAINERID", "a/b", 4, "invalid characters in containerID"),
-        ("CNI_CONTAINERID", "../../etc", 4, "invalid characters in containerID"),
-        ("CNI_IFNAME", "eth0/1", 4, "interface name contains / or : or whitespace characters"),
+        (
+            "CNI_CONTAINERID",
+            "",
+            4,
+            "required env variables [CNI_CONTAINERID] missing",
+        ),
+        (
+            "CNI_NETNS",
+            "",
+            4,
+            "required env variables [CNI_NETNS] missing",
+        ),
+        (
+            "CNI_IFNAME",
+            "",
+            4,
+            "required env variables [CNI_IFNAME] missing",
+        ),
+        (
+            "CNI_CONTAINERID",
+            "a/b",
+            4,
+            "invalid characters in containerID",
+        ),
+        (
+            "CNI_CONTAINERID",
+            "../../etc",
+            4,
+            "invalid characters in containerID",
+        ),
+        (
+            "CNI_IFNAME",
+            "eth0/1",
+            4,
+            "interface name contains / or : or whitespace characters",
+        ),
         ("CNI_IFNAME", "..", 4, "interface name is . or .."),
-        ("CNI_IFNAME", "abcdefghijklmnop", 4, "interface name is too long"),
+        (
+            "CNI_IFNAME",
+            "abcdefghijklmnop",
+            4,
+            "interface name is too long",
+        ),
         ("CNI_COMMAND", "UPDATE", 4, "unknown CNI_COMMAND: UPDATE"),
         ("CNI_COMMAND", "add", 4, "unknown CNI_COMMAND: add"),
         ("CNI_COMMAND", "GC", 4, "unknown CNI_COMMAND: GC"),
         ("CNI_COMMAND", "STATUS", 4, "unknown CNI_COMMAND: STATUS"),
-        ("AZURE_VNET_IPAM_QUERY_URL", "https://example.invalid/", 7, "invalid query URL"),
+        (
+            "AZURE_VNET_IPAM_QUERY_URL",
+            "https://example.invalid/",
+            7,
+            "invalid query URL",
+        ),
     ];
     unchanged(&node, |node| {
         for (name, value, code, msg) in cases {
             let (got, text) = node.call("ADD", "c1").env(name, value).run().error();
-            assert!(got == *code && text.starts_with(msg), "{name}={value}: {got} {text}");
+            assert!(
+                got == *code && text.starts_with(msg),
+                "{name}={value}: {got} {text}"
+            );
         }
         let (code, msg) = node.call("NONE", "").run().error();
         assert_eq!((code, msg.as_str()), (3, "missing containerID"));
-        let bare = node.call("ADD", "").without("CNI_NETNS").without("CNI_IFNAME").run().error();
-        assert_eq!(bare.1, "required env variables [CNI_CONTAINERID,CNI_NETNS,CNI_IFNAME] missing");
-        let check = node.call("CHECK", "c1").stdin(conf("0.4.0", json!({}))).run().error();
+        let bare = node
+            .call("ADD", "")
+            .without("CNI_NETNS")
+            .without("CNI_IFNAME")
+            .run()
+            .error();
+        assert_eq!(
+            bare.1,
+            "required env variables [CNI_CONTAINERID,CNI_NETNS,CNI_IFNAME] missing"
+        );
+        let check = node
+            .call("CHECK", "c1")
+            .stdin(conf("0.4.0", json!({})))
+            .run()
+            .error();
         assert_eq!(check.0, 4);
-        let check = node.call("CHECK", "c1").stdin(conf("0.3.1", json!({}))).run().error();
+        let check = node
+            .call("CHECK", "c1")
+            .stdin(conf("0.3.1", json!({})))
+            .run()
+            .error();
         assert_eq!(check, (1, "config version does not allow CHECK".into()));
     });
     node.call("ADD", "c1").without("CNI_PATH").run().success();
@@ -57,31 +116,90 @@ fn bad_environments() {
 fn bad_network_configurations() {
     let (node, _wire) = Node::with_wire("netconf", Reply::Xml(xml([5, 6])));
     let cases: &[(&str, i64, &str)] = &[
-        ("", 6, "error unmarshall network config: unexpected end of JSON input"),
+        (
+            "",
+            6,
+            "error unmarshall network config: unexpected end of JSON input",
+        ),
         ("hello", 6, "error unmarshall network config: "),
         ("[]", 6, "error unmarshall network config: "),
         (r#"{"name":1}"#, 6, "error unmarshall network config: "),
         (r#"{"name":"a"} x"#, 6, "error unmarshall network config: "),
         ("null", 7, "missing network name"),
         (r#"{"cniVersion":"0.3.0"}"#, 7, "missing network name"),
-        (r#"{"name":"../x"}"#, 7, "invalid characters found in network name"),
-        (r#"{"name":"a","cniVersion":3}"#, 6, "decoding version from network config: "),
-        (r#"{"name":"a","cniVersion":"0.3"}"#, 1, "incompatible CNI versions"),
-        (r#"{"name":"a","cniVersion":"2.0.0"}"#, 1, "incompatible CNI versions"),
-        (r#"{"name":"a","ipam":7}"#, 100, "Failed to parse network configuration: "),
-        (r#"{"name":"a","ipam":{"subnet":7}}"#, 100, "Failed to parse network configuration: "),
-        (r#"{"name":"a","ipam":{"environment":"x"}}"#, 100, "Failed to parse network configuration: Invalid configuration"),
-        (r#"{"name":"a","ipam":{"queryUrl":"gopher://x"}}"#, 7, "invalid query URL"),
-        (r#"{"name":"a","ipam":{"addressSpace":"x"}}"#, 100, "Failed to allocate pool: Invalid address space"),
-        (r#"{"name":"a","ipam":{"subnet":"10.9.0.0/16"}}"#, 100, "Failed to allocate address: Pool id 10.9.0.0/16 not found :Invalid address pool"),
-        (r#"{"name":"a","ipam":{"ipAddress":"10.224.0.99"}}"#, 100, "Failed to allocate address: Address not found"),
-        (r#"{"name":"a","ipam":{"ipAddress":"10.224.0.5"}}"#, 100, "Failed to allocate address: Address already in use"),
-        (r#"{"name":"a","master":"eth9"}"#, 100, "Failed to allocate pool: no available address pools"),
+        (
+            r#"{"name":"../x"}"#,
+            7,
+            "invalid characters found in network name",
+        ),
+        (
+            r#"{"name":"a","cniVersion":3}"#,
+            6,
+            "decoding version from network config: ",
+        ),
+        (
+            r#"{"name":"a","cniVersion":"0.3"}"#,
+            1,
+            "incompatible CNI versions",
+        ),
+        (
+            r#"{"name":"a","cniVersion":"2.0.0"}"#,
+            1,
+            "incompatible CNI versions",
+        ),
+        (
+            r#"{"name":"a","ipam":7}"#,
+            100,
+            "Failed to parse network configuration: ",
+        ),
+        (
+            r#"{"name":"a","ipam":{"subnet":7}}"#,
+            100,
+            "Failed to parse network configuration: ",
+        ),
+        (
+            r#"{"name":"a","ipam":{"environment":"x"}}"#,
+            100,
+            "Failed to parse network configuration: Invalid configuration",
+        ),
+        (
+            r#"{"name":"a","ipam":{"queryUrl":"gopher://x"}}"#,
+            7,
+            "invalid query URL",
+        ),
+        (
+            r#"{"name":"a","ipam":{"addressSpace":"x"}}"#,
+            100,
+            "Failed to allocate pool: Invalid address space",
+        ),
+        (
+            r#"{"name":"a","ipam":{"subnet":"10.9.0.0/16"}}"#,
+            100,
+            "Failed to allocate address: Pool id 10.9.0.0/16 not found :Invalid address pool",
+        ),
+        (
+            r#"{"name":"a","ipam":{"ipAddress":"10.224.0.99"}}"#,
+            100,
+            "Failed to allocate address: Address not found",
+        ),
+        (
+            r#"{"name":"a","ipam":{"ipAddress":"10.224.0.5"}}"#,
+            100,
+            "Failed to allocate address: Address already in use",
+        ),
+        (
+            r#"{"name":"a","master":"eth9"}"#,
+            100,
+            "Failed to allocate pool: no available address pools",
+        ),
     ];
     unchanged(&node, |node| {
         for (stdin, code, msg) in cases {
             let (got, text) = node.call("ADD", "c1").stdin(*stdin).run().error();
-            assert!(got == *code && text.starts_with(msg), "{stdin}: {got} {text}");
+            assert!(
+                got == *code && text.starts_with(msg),
+                "{stdin}: {got} {text}"
+            );
         }
         let huge = format!(r#"{{"name":"a","x":"{}"}}"#, "x".repeat(1 << 20));
         assert_eq!(node.call("ADD", "c1").stdin(huge).run().error().0, 6);
@@ -94,10 +212,16 @@ fn bad_network_configurations() {
 fn an_error_names_the_callers_version() {
     let node = Node::new("errorversion");
     for version in ["0.1.0", "0.4.0", "1.0.0", "1.1.0"] {
-        let outcome = node.call("ADD", "c1").stdin(conf(version, json!({ "environment": "x" }))).run();
+        let outcome = node
+            .call("ADD", "c1")
+            .stdin(conf(version, json!({ "environment": "x" })))
+            .run();
         assert_eq!(outcome.json()["cniVersion"], version);
     }
-    assert_eq!(node.call("ADD", "c1").stdin("x").run().json()["cniVersion"], "1.1.0");
+    assert_eq!(
+        node.call("ADD", "c1").stdin("x").run().json()["cniVersion"],
+        "1.1.0"
+    );
 }
 
 #[test]
@@ -105,11 +229,19 @@ fn names_stand_in_details_and_counts_in_the_message() {
     let (node, _wire) = Node::with_wire("details", Reply::Xml(xml([5])));
     node.add("secret-container").success();
     let full = node.add("c2");
-    assert_eq!(full.error().1, "Failed to allocate address: No available addresses in 10.224.0.0/16: 1 held, 0 free");
+    assert_eq!(
+        full.error().1,
+        "Failed to allocate address: No available addresses in 10.224.0.0/16: 1 held, 0 free"
+    );
     let asked = conf("0.3.0", json!({ "ipAddress": "10.224.0.5" }));
     let held = node.call("ADD", "c2").stdin(asked).run();
     assert!(!held.error().1.contains("secret-container"));
-    assert!(held.json()["details"].as_str().unwrap().contains("secret-container"));
+    assert!(
+        held.json()["details"]
+            .as_str()
+            .unwrap()
+            .contains("secret-container")
+    );
 }
 
 #[test]
@@ -126,13 +258,20 @@ fn a_del_never_fails_for_what_is_not_there() {
         json!({ "subnet": "x", "ipAddress": "y" }),
     ];
     for hint in &hints {
-        node.call("DEL", "c1").stdin(conf("0.3.0", hint.clone())).run().silent();
+        node.call("DEL", "c1")
+            .stdin(conf("0.3.0", hint.clone()))
+            .run()
+            .silent();
         assert!(!node.state_path().exists(), "a DEL makes no state");
     }
     assert_eq!(wire.count(), 0, "and asks nobody");
     for hint in hints {
         node.add("c1").success();
-        node.call("DEL", "c1").without("CNI_NETNS").stdin(conf("0.3.0", hint.clone())).run().silent();
+        node.call("DEL", "c1")
+            .without("CNI_NETNS")
+            .stdin(conf("0.3.0", hint.clone()))
+            .run()
+            .silent();
         assert!(node.held().is_empty(), "{hint}");
     }
 }

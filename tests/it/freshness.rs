@@ -8,10 +8,18 @@ use crate::harness::{Node, Reply, SUBNET, conf, outcome, xml};
 
 #[test]
 fn a_burst_makes_few_fetches() {
-    let (node, wire) = Node::with_wire("burst", Reply::After(Duration::from_millis(300), Box::new(Reply::Xml(xml(5..45)))));
+    let (node, wire) = Node::with_wire(
+        "burst",
+        Reply::After(Duration::from_millis(300), Box::new(Reply::Xml(xml(5..45)))),
+    );
     let start = Instant::now();
-    let calls: Vec<_> = (0..40).map(|n| node.call("ADD", &format!("c{n}")).spawn()).collect();
-    let mut addresses: Vec<_> = calls.into_iter().map(|c| outcome(c, start).address()).collect();
+    let calls: Vec<_> = (0..40)
+        .map(|n| node.call("ADD", &format!("c{n}")).spawn())
+        .collect();
+    let mut addresses: Vec<_> = calls
+        .into_iter()
+        .map(|c| outcome(c, start).address())
+        .collect();
     addresses.sort();
     addresses.dedup();
     assert_eq!(addresses.len(), 40);
@@ -36,12 +44,23 @@ fn every_lone_add_asks_and_a_del_never_does() {
 #[test]
 fn an_interval_lets_data_grow_old_but_not_before_saying_no() {
     let (node, wire) = Node::with_wire("interval", Reply::Xml(xml([5, 6])));
-    let add = |id: &str| node.call("ADD", id).stdin(conf("0.3.0", json!({ "subnet": SUBNET, "queryInterval": "3600" }))).run();
+    let add = |id: &str| {
+        node.call("ADD", id)
+            .stdin(conf(
+                "0.3.0",
+                json!({ "subnet": SUBNET, "queryInterval": "3600" }),
+            ))
+            .run()
+    };
     add("c1").success();
     add("c2").success();
     assert_eq!(wire.count(), 1);
     wire.set(Reply::Xml(xml([5, 6, 7])));
-    assert_eq!(add("c3").address(), "10.224.0.7", "asked when nothing was left");
+    assert_eq!(
+        add("c3").address(),
+        "10.224.0.7",
+        "asked when nothing was left"
+    );
     assert_eq!(wire.count(), 2);
     add("c4").error();
     assert_eq!(wire.count(), 3);
@@ -57,7 +76,11 @@ fn after_a_failure_there_is_a_pause_while_the_pools_can_serve() {
     node.add("c3").success();
     assert_eq!(wire.count(), 2, "not asked again within ten seconds");
     wire.set(Reply::Xml(xml([5, 6, 7, 8])));
-    assert_eq!(node.add("c4").address(), "10.224.0.8", "but when nothing was left");
+    assert_eq!(
+        node.add("c4").address(),
+        "10.224.0.8",
+        "but when nothing was left"
+    );
     assert_eq!(wire.count(), 3);
 }
 
@@ -66,8 +89,16 @@ fn without_pools_every_call_tries() {
     let (node, mut wire) = Node::with_wire("nopools", Reply::Xml(xml([5])));
     wire.stop();
     let (code, msg) = node.add("c1").error();
-    assert_eq!((code, msg.as_str()), (100, "Failed to allocate address: Invalid address space"));
-    assert!(node.add("c1").json()["details"].as_str().unwrap().contains("connection refused"));
+    assert_eq!(
+        (code, msg.as_str()),
+        (100, "Failed to allocate address: Invalid address space")
+    );
+    assert!(
+        node.add("c1").json()["details"]
+            .as_str()
+            .unwrap()
+            .contains("connection refused")
+    );
     assert!(!node.state_path().exists());
     wire.start();
     node.add("c1").success();
@@ -100,8 +131,15 @@ fn garbage_never_harms() {
         assert_eq!(node.add("c3").address(), "10.224.0.7", "reply {n}");
         assert_eq!(wire.count(), 3, "reply {n} was seen");
         let pool = &node.state()["IPAM"]["AddressSpaces"]["local"]["Pools"][SUBNET]["Addresses"];
-        assert_eq!(pool.as_object().unwrap().len(), 4, "reply {n} took nothing away");
-        assert!(node.log().contains("Source refresh failed"), "reply {n} was logged");
+        assert_eq!(
+            pool.as_object().unwrap().len(),
+            4,
+            "reply {n} took nothing away"
+        );
+        assert!(
+            node.log().contains("Source refresh failed"),
+            "reply {n} was logged"
+        );
         assert_eq!(node.held().len(), 2);
     }
 }
@@ -115,7 +153,8 @@ fn a_drastic_answer_is_believed_after_a_minute() {
     let stamps_path = node.path("/var/run/azure-vnet/azure-vnet-ipam.fetch");
     // Time is let pass by moving the stamps into the past.
     let age = |seconds: u64| {
-        let mut stamps: serde_json::Value = serde_json::from_slice(&std::fs::read(&stamps_path).unwrap()).unwrap();
+        let mut stamps: serde_json::Value =
+            serde_json::from_slice(&std::fs::read(&stamps_path).unwrap()).unwrap();
         for key in ["answered", "failed", "doubtfulSince"] {
             if let Some(at) = stamps[key].as_u64() {
                 stamps[key] = at.saturating_sub(seconds * 1_000_000_000).into();
@@ -125,13 +164,29 @@ fn a_drastic_answer_is_believed_after_a_minute() {
     };
     age(45);
     node.add("c1").success();
-    let state = |node: &Node| node.state()["IPAM"]["AddressSpaces"]["local"]["Pools"][SUBNET]["Addresses"].as_object().unwrap().len();
+    let state = |node: &Node| {
+        node.state()["IPAM"]["AddressSpaces"]["local"]["Pools"][SUBNET]["Addresses"]
+            .as_object()
+            .unwrap()
+            .len()
+    };
     node.del("c2").silent();
-    assert_eq!((wire.count(), state(&node)), (3, 2), "seen again, and still doubted");
+    assert_eq!(
+        (wire.count(), state(&node)),
+        (3, 2),
+        "seen again, and still doubted"
+    );
     age(45);
     node.add("c1").success();
-    assert_eq!((wire.count(), state(&node)), (4, 1), "only what is held is left");
-    assert_eq!(node.add("c2").error().1, "Failed to allocate address: No available addresses in 10.224.0.0/16: 1 held, 0 free");
+    assert_eq!(
+        (wire.count(), state(&node)),
+        (4, 1),
+        "only what is held is left"
+    );
+    assert_eq!(
+        node.add("c2").error().1,
+        "Failed to allocate address: No available addresses in 10.224.0.0/16: 1 held, 0 free"
+    );
 }
 
 #[test]
@@ -142,11 +197,19 @@ fn other_answers_are_applied_at_once() {
     assert_eq!(node.add("c2").address(), "10.224.0.9");
     let addresses = |node: &Node| {
         let pool = &node.state()["IPAM"]["AddressSpaces"]["local"]["Pools"][SUBNET]["Addresses"];
-        pool.as_object().unwrap().keys().cloned().collect::<Vec<_>>()
+        pool.as_object()
+            .unwrap()
+            .keys()
+            .cloned()
+            .collect::<Vec<_>>()
     };
     assert_eq!(addresses(&node), ["10.224.0.5", "10.224.0.9"]);
     node.del("c1").silent();
-    assert_eq!(addresses(&node), ["10.224.0.9"], "an address that left the source goes with its release");
+    assert_eq!(
+        addresses(&node),
+        ["10.224.0.9"],
+        "an address that left the source goes with its release"
+    );
 }
 
 #[test]
@@ -161,10 +224,18 @@ fn a_slow_source_holds_nobody_up_who_does_not_need_it() {
     }
     let del = node.del("c1");
     del.silent();
-    assert!(start.elapsed() < Duration::from_millis(2_500), "a DEL does not wait: {:?}", start.elapsed());
+    assert!(
+        start.elapsed() < Duration::from_millis(2_500),
+        "a DEL does not wait: {:?}",
+        start.elapsed()
+    );
     let second = node.call("ADD", "c3").spawn();
     let add = outcome(waiting, start);
-    assert!(add.took >= Duration::from_secs(3) && add.took < Duration::from_secs(6), "{:?}", add.took);
+    assert!(
+        add.took >= Duration::from_secs(3) && add.took < Duration::from_secs(6),
+        "{:?}",
+        add.took
+    );
     assert_ne!(add.address(), outcome(second, start).address());
     assert_eq!(wire.count(), 2, "one attempt for all who were there");
 }
@@ -173,10 +244,17 @@ fn a_slow_source_holds_nobody_up_who_does_not_need_it() {
 fn a_source_that_drips_is_cut_off() {
     let half = xml([5]);
     let (first, second) = half.split_at(half.len() / 2);
-    let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{first}", half.len());
+    let head = format!(
+        "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{first}",
+        half.len()
+    );
     let (node, wire) = Node::with_wire("drip", Reply::Xml(xml([5, 6])));
     node.add("c1").success();
-    wire.set(Reply::InTwo(head.into_bytes(), Duration::from_secs(20), second.as_bytes().to_vec()));
+    wire.set(Reply::InTwo(
+        head.into_bytes(),
+        Duration::from_secs(20),
+        second.as_bytes().to_vec(),
+    ));
     let add = node.add("c2");
     assert_eq!(add.address(), "10.224.0.6");
     assert!(add.took < Duration::from_secs(6), "{:?}", add.took);
@@ -191,5 +269,8 @@ fn a_source_of_another_name_has_stamps_of_its_own() {
     let file = r#"{"Interfaces":[{"MacAddress":"7C:1E:52:F9:F3:C4","IsPrimary":true,"IPSubnets":[{"Prefix":"10.224.0.0/16","IPAddresses":[{"Address":"10.224.0.9"}]}]}]}"#;
     node.put("/etc/kubernetes/interfaces.json", file);
     let mas = conf("0.3.0", json!({ "environment": "mas", "subnet": SUBNET }));
-    assert_eq!(node.call("ADD", "c3").stdin(mas).run().address(), "10.224.0.9");
+    assert_eq!(
+        node.call("ADD", "c3").stdin(mas).run().address(),
+        "10.224.0.9"
+    );
 }

@@ -15,8 +15,10 @@ use serde_json::{Value, json};
 
 /// The program under test: the one just built, or another that is named, such as the static one that users install.
 pub fn binary() -> PathBuf {
-    std::env::var_os("AZURE_VNET_IPAM_UNDER_TEST")
-        .map_or_else(|| env!("CARGO_BIN_EXE_azure-vnet-ipam").into(), PathBuf::from)
+    std::env::var_os("AZURE_VNET_IPAM_UNDER_TEST").map_or_else(
+        || env!("CARGO_BIN_EXE_azure-vnet-ipam").into(),
+        PathBuf::from,
+    )
 }
 
 pub const MAC: &str = "7C1E52F9F3C4";
@@ -33,16 +35,31 @@ impl Node {
     pub fn new(name: &str) -> Node {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
-        let root = std::env::temp_dir().join(format!("azure-vnet-ipam-{name}-{}-{n}", std::process::id()));
+        let root =
+            std::env::temp_dir().join(format!("azure-vnet-ipam-{name}-{}-{n}", std::process::id()));
         let _ = fs::remove_dir_all(&root);
-        let node = Node { root: root.clone(), env: BTreeMap::new() };
-        for (index, name, mac) in
-            [(1, "lo", "00:00:00:00:00:00"), (2, "eth0", "7c:1e:52:f9:f3:c4"), (3, "eth1", "7c:1e:52:f9:f3:c5")]
-        {
-            node.put(&format!("/sys/class/net/{name}/ifindex"), format!("{index}\n"));
-            node.put(&format!("/sys/class/net/{name}/address"), format!("{mac}\n"));
+        let node = Node {
+            root: root.clone(),
+            env: BTreeMap::new(),
+        };
+        for (index, name, mac) in [
+            (1, "lo", "00:00:00:00:00:00"),
+            (2, "eth0", "7c:1e:52:f9:f3:c4"),
+            (3, "eth1", "7c:1e:52:f9:f3:c5"),
+        ] {
+            node.put(
+                &format!("/sys/class/net/{name}/ifindex"),
+                format!("{index}\n"),
+            );
+            node.put(
+                &format!("/sys/class/net/{name}/address"),
+                format!("{mac}\n"),
+            );
         }
-        node.put("/proc/sys/kernel/random/boot_id", "8f3c5c52-0000-4000-8000-000000000001\n");
+        node.put(
+            "/proc/sys/kernel/random/boot_id",
+            "8f3c5c52-0000-4000-8000-000000000001\n",
+        );
         node.env("AZURE_VNET_IPAM_ROOT", root.to_str().unwrap())
             .env("AZURE_VNET_IPAM_QUERY_URL", "http://127.0.0.1:1/")
     }
@@ -50,7 +67,10 @@ impl Node {
     /// The same with a wire server that answers with this.
     pub fn with_wire(name: &str, reply: Reply) -> (Node, WireServer) {
         let wire = WireServer::on("127.0.0.1:0", reply);
-        (Node::new(name).env("AZURE_VNET_IPAM_QUERY_URL", &wire.url()), wire)
+        (
+            Node::new(name).env("AZURE_VNET_IPAM_QUERY_URL", &wire.url()),
+            wire,
+        )
     }
 
     pub fn env(mut self, name: &str, value: &str) -> Node {
@@ -93,7 +113,9 @@ impl Node {
     pub fn left_overs(&self) -> Vec<String> {
         let entries = fs::read_dir(self.path("/var/run")).into_iter().flatten();
         let names = entries.map(|e| e.unwrap().file_name().into_string().unwrap());
-        names.filter(|n| n != "azure-vnet-ipam.json" && n != "azure-vnet").collect()
+        names
+            .filter(|n| n != "azure-vnet-ipam.json" && n != "azure-vnet")
+            .collect()
     }
 
     pub fn call(&self, command: &str, container_id: &str) -> Call<'_> {
@@ -106,7 +128,12 @@ impl Node {
         ];
         let mut env = self.env.clone();
         env.extend(set.map(|(k, v)| (k.to_owned(), v.to_owned())));
-        Call { _node: self, env, stdin: conf("0.3.0", json!({ "subnet": SUBNET })), args: Vec::new() }
+        Call {
+            _node: self,
+            env,
+            stdin: conf("0.3.0", json!({ "subnet": SUBNET })),
+            args: Vec::new(),
+        }
     }
 
     pub fn add(&self, container_id: &str) -> Outcome {
@@ -144,7 +171,8 @@ pub fn held(state: &Value) -> BTreeMap<String, String> {
 pub fn conf(version: &str, ipam: Value) -> String {
     let mut ipam = ipam;
     ipam["type"] = "azure-vnet-ipam".into();
-    json!({ "cniVersion": version, "name": "azure", "type": "azure-vnet", "ipam": ipam }).to_string()
+    json!({ "cniVersion": version, "name": "azure", "type": "azure-vnet", "ipam": ipam })
+        .to_string()
 }
 
 /// One call of the plugin.
@@ -184,7 +212,10 @@ impl Call<'_> {
 
     pub fn spawn(self) -> Child {
         let mut command = self.command();
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         // A call that ends before it reads its input is part of some tests.
         let _ = child.stdin.take().unwrap().write_all(self.stdin.as_bytes());
@@ -200,10 +231,17 @@ impl Call<'_> {
     pub fn run_in_shell(self, line: &str) -> Outcome {
         let start = Instant::now();
         let mut command = Command::new("sh");
-        command.env_clear().envs(&self.env).env("PATH", std::env::var_os("PATH").unwrap_or_default());
+        command
+            .env_clear()
+            .envs(&self.env)
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default());
         command.args(["-c", line]).arg(binary());
-        let mut child =
-            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
         let _ = child.stdin.take().unwrap().write_all(self.stdin.as_bytes());
         outcome(child, start)
     }
@@ -245,9 +283,19 @@ impl Outcome {
         let error = self.json();
         let object = error.as_object().unwrap();
         let known = ["cniVersion", "code", "msg", "details"];
-        assert!(object.keys().all(|k| known.contains(&k.as_str())), "{self:?}");
-        assert!(object["cniVersion"].is_string() && object["details"].as_str().is_some_and(|d| !d.is_empty()), "{self:?}");
-        (object["code"].as_i64().unwrap(), object["msg"].as_str().unwrap().to_owned())
+        assert!(
+            object.keys().all(|k| known.contains(&k.as_str())),
+            "{self:?}"
+        );
+        assert!(
+            object["cniVersion"].is_string()
+                && object["details"].as_str().is_some_and(|d| !d.is_empty()),
+            "{self:?}"
+        );
+        (
+            object["code"].as_i64().unwrap(),
+            object["msg"].as_str().unwrap().to_owned(),
+        )
     }
 
     pub fn success(&self) -> &Self {
@@ -262,7 +310,11 @@ impl Outcome {
 }
 
 pub fn address(result: &Value) -> Option<String> {
-    let texts = [&result["ip4"]["ip"], &result["ip6"]["ip"], &result["ips"][0]["address"]];
+    let texts = [
+        &result["ip4"]["ip"],
+        &result["ip6"]["ip"],
+        &result["ips"][0]["address"],
+    ];
     let text = texts.into_iter().find_map(Value::as_str)?;
     Some(text.split('/').next().unwrap().to_owned())
 }
@@ -271,7 +323,13 @@ pub fn address(result: &Value) -> Option<String> {
 pub fn xml(last: impl IntoIterator<Item = u16>) -> String {
     let addresses: String = last
         .into_iter()
-        .map(|n| format!(r#"<IPAddress Address="10.224.{}.{}" IsPrimary="false"/>"#, n >> 8, n & 255))
+        .map(|n| {
+            format!(
+                r#"<IPAddress Address="10.224.{}.{}" IsPrimary="false"/>"#,
+                n >> 8,
+                n & 255
+            )
+        })
         .collect();
     format!(
         r#"<Interfaces><Interface MacAddress="{MAC}" IsPrimary="true"><IPSubnet Prefix="{SUBNET}"><IPAddress Address="10.224.0.4" IsPrimary="true"/>{addresses}</IPSubnet></Interface></Interfaces>"#
@@ -321,7 +379,11 @@ impl WireServer {
 
     fn accept(&mut self, listener: TcpListener) {
         self.stopped = Arc::default();
-        let (reply, requests, stopped) = (self.reply.clone(), self.requests.clone(), self.stopped.clone());
+        let (reply, requests, stopped) = (
+            self.reply.clone(),
+            self.requests.clone(),
+            self.stopped.clone(),
+        );
         self.accepting = Some(thread::spawn(move || {
             for stream in listener.incoming() {
                 if stopped.load(Ordering::SeqCst) {
@@ -336,7 +398,10 @@ impl WireServer {
     }
 
     pub fn url(&self) -> String {
-        format!("http://{}/machine/plugins?comp=nmagent&type=getinterfaceinfov1", self.address)
+        format!(
+            "http://{}/machine/plugins?comp=nmagent&type=getinterfaceinfov1",
+            self.address
+        )
     }
 
     pub fn set(&self, reply: Reply) {
@@ -385,7 +450,10 @@ fn serve(mut stream: TcpStream, reply: &Mutex<Reply>, requests: &Mutex<Vec<Strin
             _ => return,
         }
     }
-    requests.lock().unwrap().push(String::from_utf8_lossy(&head).into_owned());
+    requests
+        .lock()
+        .unwrap()
+        .push(String::from_utf8_lossy(&head).into_owned());
     let reply = reply.lock().unwrap().clone();
     answer(&mut stream, reply);
 }
@@ -424,7 +492,11 @@ pub fn http(status: u16, body: &[u8]) -> Vec<u8> {
 /// Runs a shell line, which must succeed.
 pub fn sh(line: &str) -> String {
     let output = Command::new("sh").args(["-c", line]).output().unwrap();
-    assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{line}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 

@@ -2,7 +2,13 @@
 //! namespaces of its own, with wire servers that really listen.
 //!
 //! Tests that need root, or programs beside Rust, are ignored with the reason; `.ci/run` runs them too.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, missing_docs)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    missing_docs
+)]
 
 mod callers;
 mod contention;
@@ -15,5 +21,6 @@ mod layering;
 mod privileged;
 mod properties;
 mod protocol;
+mod readme;
 mod recorded;
 mod trouble;

@@ -1,1 +1,213 @@
-//! todo
+//! Full disks, read-only folders and real interfaces, in mount and network namespaces that each test makes for itself.
+
+use std::fs;
+use std::process::Command;
+
+use serde_json::json;
+
+use crate::harness::{MAC, Node, Reply, SUBNET, conf, sh, xml};
+
+/// Runs a test again, alone and in namespaces of its own. True in there.
+pub fn in_private_namespaces(test: &str) -> bool {
+    const INNER: &str = "AZURE_VNET_IPAM_PRIVATE";
+    if std::env::var_os(INNER).is_some() {
+        return true;
+    }
+    let status = Command::new("unshare")
+        .args([
+            "-mn",
+            "--propagation",
+            "private",
+            "sh",
+            "-c",
+            "ip link set lo up && exec \"$@\"",
+            "sh",
+        ])
+        .arg(std::env::current_exe().unwrap())
+        .args([
+            "--exact",
+            test,
+            "--include-ignored",
+            "--nocapture",
+            "--test-threads=1",
+        ])
+        .env(INNER, "1")
+        .status()
+        .unwrap();
+    assert!(status.success(), "{test} failed in its namespaces");
+    false
+}
+
+fn mount(node: &Node, folder: &str, options: &str) {
+    let path = node.path(folder);
+    fs::create_dir_all(&path).unwrap();
+    sh(&format!(
+        "mount -t tmpfs -o {options} none {}",
+        path.display()
+    ));
+}
+
+#[test]
+#[ignore = "needs root and unshare"]
+fn a_full_disk_changes_nothing() {
+    if !in_private_namespaces("privileged::a_full_disk_changes_nothing") {
+        return;
+    }
+    let (node, _wire) = Node::with_wire("full", Reply::Xml(xml(5..30)));
+    mount(&node, "/var/run", "size=64k");
+    // The lock lives on another disk, so that it is the state that fails.
+    mount(&node, "/var/run/azure-vnet", "size=64k");
+    node.add("c1").success();
+    let before = node.state_bytes();
+    let _ = fs::write(node.path("/var/run/filler"), vec![0; 1 << 20]);
+    let (code, msg) = node.add("c2").error();
+    assert_eq!(code, 5);
+    assert!(
+        msg.starts_with("Failed to allocate address: ") && msg.contains("no space left"),
+        "{msg}"
+    );
+    let (code, msg) = node.del("c1").error();
+    assert_eq!(code, 5);
+    assert!(msg.starts_with("Failed to release address: "), "{msg}");
+    node.del("c2").silent();
+    assert_eq!(node.state_bytes(), before);
+    assert_eq!(node.left_overs(), ["filler"]);
+    fs::remove_file(node.path("/var/run/filler")).unwrap();
+    node.del("c1").silent();
+    node.add("c2").success();
+    sh(&format!(
+        "umount {0}/azure-vnet {0}",
+        node.path("/var/run").display()
+    ));
+}
+
+#[test]
+#[ignore = "needs root and unshare"]
+fn a_full_disk_does_not_keep_anybody_from_the_lock() {
+    if !in_private_namespaces("privileged::a_full_disk_does_not_keep_anybody_from_the_lock") {
+        return;
+    }
+    let (node, _wire) = Node::with_wire("fulllock", Reply::Xml(xml(5..30)));
+    mount(&node, "/var/run/azure-vnet", "size=16k");
+    node.add("c1").success();
+    let _ = fs::write(node.path("/var/run/azure-vnet/filler"), vec![0; 1 << 20]);
+    node.add("c2").success();
+    node.del("c1").silent();
+    assert_eq!(node.held().len(), 1);
+    sh(&format!(
+        "umount {}",
+        node.path("/var/run/azure-vnet").display()
+    ));
+}
+
+#[test]
+#[ignore = "needs root and unshare"]
+fn a_read_only_run_is_told_and_keeps_no_idle_del_from_ending_well() {
+    if !in_private_namespaces(
+        "privileged::a_read_only_run_is_told_and_keeps_no_idle_del_from_ending_well",
+    ) {
+        return;
+    }
+    for first in [true, false] {
+        let (node, _wire) = Node::with_wire("readonly", Reply::Xml(xml(5..30)));
+        mount(&node, "/var/run", "size=1m");
+        if first {
+            node.add("c1").success();
+        }
+        let run = node.path("/var/run").display().to_string();
+        sh(&format!("mount -o remount,ro {run}"));
+        let (code, msg) = node.add("c2").error();
+        assert!(
+            code == 5 && msg.contains("read-only file system"),
+            "{code} {msg}"
+        );
+        node.del("c2").silent();
+        if first {
+            assert_eq!(
+                node.del("c1").error().0,
+                5,
+                "a release that cannot be kept is none"
+            );
+            assert_eq!(node.held().len(), 1);
+        }
+        sh(&format!("mount -o remount,rw {run}"));
+        node.del("c1").silent();
+        sh(&format!("umount {run}"));
+    }
+}
+
+#[test]
+#[ignore = "needs root and unshare"]
+fn an_unwritable_log_is_no_trouble() {
+    if !in_private_namespaces("privileged::an_unwritable_log_is_no_trouble") {
+        return;
+    }
+    for options in ["size=4k", "ro"] {
+        let (node, _wire) = Node::with_wire("log", Reply::Xml(xml(5..30)));
+        mount(&node, "/var/log", options);
+        let _ = fs::write(node.path("/var/log/filler"), vec![0; 1 << 16]);
+        node.add("c1").success();
+        node.del("c1").silent();
+        sh(&format!("umount {}", node.path("/var/log").display()));
+    }
+}
+
+#[test]
+#[ignore = "needs root, unshare and iproute2"]
+fn the_kernels_interfaces_are_matched() {
+    if !in_private_namespaces("privileged::the_kernels_interfaces_are_matched") {
+        return;
+    }
+    sh(&format!(
+        "ip link add eth0 address {} type veth peer name peer0",
+        colons(MAC)
+    ));
+    sh("ip link add eth1 address 7c:1e:52:f9:f3:c5 type veth peer name peer1");
+    let if_name = |links: &str| {
+        sh(links);
+        let (node, _wire) = Node::with_wire("links", Reply::Xml(xml([5])));
+        // Without this folder below the root, the kernel is asked.
+        fs::remove_dir_all(node.path("/sys")).unwrap();
+        node.call("ADD", "c1")
+            .stdin(conf("0.3.0", json!({})))
+            .run()
+            .success();
+        node.state()["IPAM"]["AddressSpaces"]["local"]["Pools"][SUBNET]["IfName"]
+            .as_str()
+            .unwrap()
+            .to_owned()
+    };
+    assert_eq!(if_name("true"), "eth0");
+    // A bridge takes the address of its port; the port is still the interface that Azure knows.
+    assert_eq!(
+        if_name(
+            "ip link add azure0 type bridge && ip link set azure0 address 7c:1e:52:f9:f3:c4 && ip link set eth0 master azure0"
+        ),
+        "eth0"
+    );
+    sh("ip link del azure0");
+    for n in 0..100 {
+        sh(&format!("ip link add many{n} type veth peer name ynam{n}"));
+    }
+    assert_eq!(if_name("true"), "eth0", "among two hundred others");
+    // Accelerated networking: a virtual function serves the interface of the same address.
+    let bond = "ip link set eth0 down && ip link add bond0 type bond && ip link set bond0 address 7c:1e:52:f9:f3:c4 && ip link set eth0 master bond0";
+    if Command::new("sh")
+        .args(["-c", bond])
+        .status()
+        .unwrap()
+        .success()
+    {
+        assert_eq!(if_name("true"), "bond0", "the one that is not enslaved");
+    } else {
+        println!("skipped the enslaved interface: this kernel has no bonding");
+    }
+}
+
+fn colons(mac: &str) -> String {
+    mac.as_bytes()
+        .chunks(2)
+        .map(|b| std::str::from_utf8(b).unwrap())
+        .collect::<Vec<_>>()
+        .join(":")
+}

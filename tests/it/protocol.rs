@@ -7,7 +7,9 @@ use serde_json::json;
 
 use crate::harness::{Node, Reply, conf, xml};
 
-const VERSIONS: [&str; 7] = ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
+const VERSIONS: [&str; 7] = [
+    "0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0",
+];
 
 #[test]
 fn add_and_del_in_every_version() {
@@ -20,7 +22,10 @@ fn add_and_del_in_every_version() {
         let old = ["0.1.0", "0.2.0"].contains(&version);
         assert_eq!(add.json().get("ip4").is_some(), old);
         assert_eq!(add.json().get("ips").is_some(), !old);
-        let with_subnet = conf(version, json!({ "subnet": "10.224.0.0/16", "ipAddress": "10.224.0.5" }));
+        let with_subnet = conf(
+            version,
+            json!({ "subnet": "10.224.0.0/16", "ipAddress": "10.224.0.5" }),
+        );
         node.call("DEL", "c1").stdin(with_subnet).run().silent();
         assert!(node.held().is_empty());
     }
@@ -39,22 +44,49 @@ fn ipv6_pools_serve_who_asks_for_them() {
     let subnet = r#"<IPSubnet Prefix="fd00:1:2::/120"><IPAddress Address="FD00:1:2:0::A" IsPrimary="false"/></IPSubnet>"#;
     let both = xml([5]).replace("</Interface>", &format!("{subnet}</Interface>"));
     let (node, _wire) = Node::with_wire("ipv6", Reply::Xml(both));
-    let add = node.call("ADD", "c1").stdin(conf("1.0.0", json!({ "subnet": "fd00:1:2::/120" }))).run();
+    let add = node
+        .call("ADD", "c1")
+        .stdin(conf("1.0.0", json!({ "subnet": "fd00:1:2::/120" })))
+        .run();
     assert_eq!(add.address(), "fd00:1:2::a");
-    assert_eq!(add.json()["routes"], json!([{ "dst": "::/0", "gw": "fd00:1:2::1" }]));
-    node.call("DEL", "c1").stdin(conf("1.0.0", json!({}))).run().silent();
+    assert_eq!(
+        add.json()["routes"],
+        json!([{ "dst": "::/0", "gw": "fd00:1:2::1" }])
+    );
+    node.call("DEL", "c1")
+        .stdin(conf("1.0.0", json!({})))
+        .run()
+        .silent();
     let six = conf("0.4.0", json!({})).replace("azure-vnet-ipam\"", "azure-vnet-ipamv6\"");
-    assert_eq!(node.call("ADD", "c2").stdin(six).run().address(), "fd00:1:2::a");
-    assert_eq!(node.call("ADD", "c3").stdin(conf("0.4.0", json!({}))).run().address(), "10.224.0.5");
+    assert_eq!(
+        node.call("ADD", "c2").stdin(six).run().address(),
+        "fd00:1:2::a"
+    );
+    assert_eq!(
+        node.call("ADD", "c3")
+            .stdin(conf("0.4.0", json!({})))
+            .run()
+            .address(),
+        "10.224.0.5"
+    );
 }
 
 #[test]
 fn two_interfaces_of_one_container_hold_two_addresses() {
     let (node, _wire) = Node::with_wire("interfaces", Reply::Xml(xml([5, 6])));
     assert_eq!(node.add("c1").address(), "10.224.0.5");
-    assert_eq!(node.call("ADD", "c1").env("CNI_IFNAME", "net1").run().address(), "10.224.0.6");
+    assert_eq!(
+        node.call("ADD", "c1")
+            .env("CNI_IFNAME", "net1")
+            .run()
+            .address(),
+        "10.224.0.6"
+    );
     assert_eq!(node.add("c1").address(), "10.224.0.5", "each keeps its own");
-    node.call("DEL", "c1").env("CNI_IFNAME", "net1").run().silent();
+    node.call("DEL", "c1")
+        .env("CNI_IFNAME", "net1")
+        .run()
+        .silent();
     assert_eq!(node.held().into_keys().collect::<Vec<_>>(), ["10.224.0.5"]);
 }
 
@@ -64,12 +96,18 @@ fn the_record_keeps_the_network_namespace_from_the_start() {
     let (node, _wire) = Node::with_wire("netns", Reply::Xml(xml([5])));
     node.put("/var/run/netns/pod", "");
     let before = fs::metadata(node.path("/var/run/netns/pod")).unwrap();
-    node.call("ADD", "c1").env("CNI_ARGS", "K8S_POD_NAMESPACE=default;K8S_POD_NAME=web-0").run().success();
+    node.call("ADD", "c1")
+        .env("CNI_ARGS", "K8S_POD_NAMESPACE=default;K8S_POD_NAME=web-0")
+        .run()
+        .success();
     let ours = node.state()["azure-vnet-ipam"].clone();
     let entry = &ours["records"]["local"]["10.224.0.0/16"]["10.224.0.5"];
     let netns = json!({ "path": "/var/run/netns/pod", "dev": before.dev(), "ino": before.ino() });
     assert_eq!(entry["netns"], netns);
-    assert_eq!((&entry["id"], &entry["network"], &entry["ifName"]), (&"c1".into(), &"azure".into(), &"eth0".into()));
+    assert_eq!(
+        (&entry["id"], &entry["network"], &entry["ifName"]),
+        (&"c1".into(), &"azure".into(), &"eth0".into())
+    );
     assert_eq!(entry["pod"], "default/web-0");
     assert!(entry["since"].as_u64().unwrap() > 0);
     assert_eq!(ours["bootId"], "8f3c5c52-0000-4000-8000-000000000001");
@@ -80,9 +118,16 @@ fn the_request_is_plain_and_asks_for_no_encoding() {
     let (node, wire) = Node::with_wire("request", Reply::Xml(xml([5])));
     node.add("c1").success();
     let request = wire.requests().remove(0);
-    assert!(request.starts_with("GET /machine/plugins?comp=nmagent&type=getinterfaceinfov1 HTTP/1.1\r\n"), "{request}");
+    assert!(
+        request
+            .starts_with("GET /machine/plugins?comp=nmagent&type=getinterfaceinfov1 HTTP/1.1\r\n"),
+        "{request}"
+    );
     let head = request.to_lowercase();
-    assert!(head.contains("host: 127.0.0.1") && !head.contains("gzip"), "{request}");
+    assert!(
+        head.contains("host: 127.0.0.1") && !head.contains("gzip"),
+        "{request}"
+    );
 }
 
 #[test]
@@ -90,14 +135,21 @@ fn the_network_configuration_can_name_the_url_and_a_saved_answer() {
     let (node, wire) = Node::with_wire("url", Reply::Xml(xml([7])));
     let by_conf = |url: &str| conf("0.3.0", json!({ "queryUrl": url }));
     let without = |n: &Node, id: &str, url: &str| {
-        n.call("ADD", id).without("AZURE_VNET_IPAM_QUERY_URL").stdin(by_conf(url)).run()
+        n.call("ADD", id)
+            .without("AZURE_VNET_IPAM_QUERY_URL")
+            .stdin(by_conf(url))
+            .run()
     };
     assert_eq!(without(&node, "c1", &wire.url()).address(), "10.224.0.7");
     node.put("/saved.xml", xml([8]));
     let saved = format!("file:{}", node.path("/saved.xml").display());
     assert_eq!(without(&node, "c2", &saved).address(), "10.224.0.8");
     let both = node.call("ADD", "c3").stdin(by_conf("file:/nowhere")).run();
-    assert_eq!(both.error().1.split(" in ").next().unwrap(), "Failed to allocate address: No available addresses", "the environment goes first");
+    assert_eq!(
+        both.error().1.split(" in ").next().unwrap(),
+        "Failed to allocate address: No available addresses",
+        "the environment goes first"
+    );
 }
 
 #[test]
@@ -113,7 +165,11 @@ fn version_echoes_and_touches_nothing() {
         (r#"{"cniVersion":7}"#, "1.1.0"),
     ] {
         let outcome = node.call("VERSION", "").stdin(stdin).run();
-        assert_eq!(outcome.success().json(), json!({ "cniVersion": echoed, "supportedVersions": all }), "{stdin}");
+        assert_eq!(
+            outcome.success().json(),
+            json!({ "cniVersion": echoed, "supportedVersions": all }),
+            "{stdin}"
+        );
         assert!(outcome.stdout.ends_with("}\n") && outcome.stdout.lines().count() == 1);
     }
     assert!(!node.path("/var").exists(), "no state, lock or log");
@@ -122,11 +178,16 @@ fn version_echoes_and_touches_nothing() {
 #[test]
 fn version_does_not_wait_for_a_terminal() {
     let node = Node::new("terminal");
-    let outcome = node.call("VERSION", "").run_in_shell("script -qec \"$0\" /dev/null </dev/null | cat");
+    let outcome = node
+        .call("VERSION", "")
+        .run_in_shell("script -qec \"$0\" /dev/null </dev/null | cat");
     if outcome.stdout.contains("supportedVersions") {
         assert!(outcome.took < Duration::from_secs(5));
     } else {
-        assert!(outcome.stderr.contains("script"), "only for want of script(1): {outcome:?}");
+        assert!(
+            outcome.stderr.contains("script"),
+            "only for want of script(1): {outcome:?}"
+        );
     }
 }
 
@@ -136,9 +197,14 @@ fn by_hand_it_tells_what_it_is() {
     let about = node.call("", "").run();
     about.silent();
     assert_eq!(about.stderr.lines().count(), 2);
-    assert!(about.stderr.ends_with("CNI protocol versions supported: 0.1.0, 0.2.0, 0.3.0, 0.3.1, 0.4.0, 1.0.0, 1.1.0\n"));
+    assert!(about.stderr.ends_with(
+        "CNI protocol versions supported: 0.1.0, 0.2.0, 0.3.0, 0.3.1, 0.4.0, 1.0.0, 1.1.0\n"
+    ));
     let version = node.call("", "").arg("--version").run();
-    assert_eq!(version.success().stdout, format!("azure-vnet-ipam {}\n", env!("CARGO_PKG_VERSION")));
+    assert_eq!(
+        version.success().stdout,
+        format!("azure-vnet-ipam {}\n", env!("CARGO_PKG_VERSION"))
+    );
     let help = node.call("", "").arg("--help").run();
     assert!(help.success().stdout.contains("CNI_COMMAND"));
     assert_eq!(node.call("", "").arg("--frobnicate").run().exit, Some(2));
@@ -149,16 +215,28 @@ fn by_hand_it_tells_what_it_is() {
 fn the_log_tells_each_call_in_the_originals_form() {
     let (node, _wire) = Node::with_wire("log", Reply::Xml(xml([5])));
     let secret = json!({ "subnet": "10.224.0.0/16", "token": "s3cr3t" });
-    node.call("ADD", "c1").stdin(conf("0.3.0", secret)).run().success();
+    node.call("ADD", "c1")
+        .stdin(conf("0.3.0", secret))
+        .run()
+        .success();
     node.add("c2").error();
     node.del("c1").silent();
     let log = node.log();
     for line in log.lines() {
         let (stamp, rest) = line.split_at(19);
-        assert!(stamp.bytes().zip(b"2026/11/20 21:09:39".iter()).all(|(a, b)| a == *b || (a.is_ascii_digit() && b.is_ascii_digit())), "{line}");
+        assert!(
+            stamp
+                .bytes()
+                .zip(b"2026/11/20 21:09:39".iter())
+                .all(|(a, b)| a == *b || (a.is_ascii_digit() && b.is_ascii_digit())),
+            "{line}"
+        );
         let pid = rest.strip_prefix(" [").unwrap().split(']').next().unwrap();
         assert!(pid.parse::<u32>().is_ok(), "{line}");
-        assert!(rest.contains("] [ipam] ") || rest.contains("] [cni-ipam] "), "{line}");
+        assert!(
+            rest.contains("] [ipam] ") || rest.contains("] [cni-ipam] "),
+            "{line}"
+        );
     }
     for fact in [
         "ADD container c1 interface eth0 network azure",
@@ -175,9 +253,18 @@ fn the_log_tells_each_call_in_the_originals_form() {
 
 #[test]
 fn log_level_is_honoured() {
-    for (level, add, refused) in [("error", false, true), ("off", false, false), ("INFO", true, true), ("nonsense", true, true)] {
+    for (level, add, refused) in [
+        ("error", false, true),
+        ("off", false, false),
+        ("INFO", true, true),
+        ("nonsense", true, true),
+    ] {
         let (node, _wire) = Node::with_wire("level", Reply::Xml(xml([5])));
-        let with = conf("0.3.0", json!({ "subnet": "10.224.0.0/16" })).replacen('{', &format!("{{\"logLevel\":\"{level}\","), 1);
+        let with = conf("0.3.0", json!({ "subnet": "10.224.0.0/16" })).replacen(
+            '{',
+            &format!("{{\"logLevel\":\"{level}\","),
+            1,
+        );
         node.call("ADD", "c1").stdin(with.clone()).run().success();
         assert_eq!(node.log().contains("c1"), add, "{level}");
         node.call("ADD", "c2").stdin(with).run().error();

@@ -15,21 +15,37 @@ fn a_closed_stdout_takes_nothing() {
         let (node, _wire) = Node::with_wire("stdout", Reply::Xml(xml([5, 6])));
         node.add("c1").success();
         let before = node.state()["IPAM"]["AddressSpaces"].clone();
-        let add = node.call("ADD", "c2").run_in_shell(&format!("\"$0\" {redirect}"));
+        let add = node
+            .call("ADD", "c2")
+            .run_in_shell(&format!("\"$0\" {redirect}"));
         assert_eq!(add.exit, Some(1), "{redirect}: {add:?}");
         assert_eq!(node.state()["IPAM"]["AddressSpaces"], before, "{redirect}");
         assert!(node.log().contains("was given back"), "{redirect}");
-        let again = node.call("ADD", "c1").run_in_shell(&format!("\"$0\" {redirect}"));
+        let again = node
+            .call("ADD", "c1")
+            .run_in_shell(&format!("\"$0\" {redirect}"));
         assert_eq!(again.exit, Some(1), "{redirect}");
-        assert_eq!(node.held().into_values().collect::<Vec<_>>(), ["c1"], "what was held before stays held");
-        assert_eq!(node.call("DEL", "c1").run_in_shell(&format!("\"$0\" {redirect}")).exit, Some(0), "a DEL prints nothing");
+        assert_eq!(
+            node.held().into_values().collect::<Vec<_>>(),
+            ["c1"],
+            "what was held before stays held"
+        );
+        assert_eq!(
+            node.call("DEL", "c1")
+                .run_in_shell(&format!("\"$0\" {redirect}"))
+                .exit,
+            Some(0),
+            "a DEL prints nothing"
+        );
     }
 }
 
 #[test]
 fn a_reader_that_went_away_takes_nothing() {
     let (node, _wire) = Node::with_wire("pipe", Reply::Xml(xml([5])));
-    let add = node.call("ADD", "c1").run_in_shell("(sleep 0.3; \"$0\"; echo $? >&2) | true");
+    let add = node
+        .call("ADD", "c1")
+        .run_in_shell("(sleep 0.3; \"$0\"; echo $? >&2) | true");
     assert_eq!(add.stderr.trim(), "1", "{add:?}");
     assert!(node.held().is_empty());
 }
@@ -37,16 +53,32 @@ fn a_reader_that_went_away_takes_nothing() {
 #[test]
 fn a_stdout_that_is_thrown_away_is_no_trouble() {
     let (node, _wire) = Node::with_wire("null", Reply::Xml(xml([5])));
-    assert_eq!(node.call("ADD", "c1").run_in_shell("\"$0\" >/dev/null").exit, Some(0));
-    assert_eq!(node.call("ADD", "c1").run_in_shell("\"$0\" 1<>/dev/null").exit, Some(0));
+    assert_eq!(
+        node.call("ADD", "c1")
+            .run_in_shell("\"$0\" >/dev/null")
+            .exit,
+        Some(0)
+    );
+    assert_eq!(
+        node.call("ADD", "c1")
+            .run_in_shell("\"$0\" 1<>/dev/null")
+            .exit,
+        Some(0)
+    );
     assert_eq!(node.held().len(), 1);
 }
 
 #[test]
 fn closed_stdin_and_stderr_are_no_trouble() {
     let (node, _wire) = Node::with_wire("streams", Reply::Xml(xml([5])));
-    assert_eq!(node.call("ADD", "c1").run_in_shell("\"$0\" 2>&-").exit, Some(0));
-    assert_eq!(node.call("ADD", "c1").run_in_shell("\"$0\" <&-").error().0, 6);
+    assert_eq!(
+        node.call("ADD", "c1").run_in_shell("\"$0\" 2>&-").exit,
+        Some(0)
+    );
+    assert_eq!(
+        node.call("ADD", "c1").run_in_shell("\"$0\" <&-").error().0,
+        6
+    );
 }
 
 #[test]
@@ -81,13 +113,20 @@ fn the_lock_is_waited_for_and_its_holder_named() {
     thread::scope(|scope| {
         let del = scope.spawn(|| node.del("c1"));
         let version = node.call("VERSION", "").run();
-        assert!(version.success().took < Duration::from_secs(5), "VERSION waits for nobody");
+        assert!(
+            version.success().took < Duration::from_secs(5),
+            "VERSION waits for nobody"
+        );
         let add = node.add("c2");
         for call in [add, del.join().unwrap()] {
             let (code, msg) = call.error();
             assert_eq!(code, 11);
             assert!(msg.contains("process 1 (init)"), "{msg}");
-            assert!(call.took >= Duration::from_secs(29) && call.took < Duration::from_secs(40), "{:?}", call.took);
+            assert!(
+                call.took >= Duration::from_secs(29) && call.took < Duration::from_secs(40),
+                "{:?}",
+                call.took
+            );
         }
     });
     drop(lock);
@@ -98,7 +137,10 @@ fn the_lock_is_waited_for_and_its_holder_named() {
 fn a_lock_freed_in_time_is_taken_and_the_file_is_ours_then() {
     let (node, _wire) = Node::with_wire("freed", Reply::Xml(xml([5])));
     let path = node.path("/var/run/azure-vnet/azure-vnet-ipam.lock");
-    node.put("/var/run/azure-vnet/azure-vnet-ipam.lock", "12345678 and more that an old holder left");
+    node.put(
+        "/var/run/azure-vnet/azure-vnet-ipam.lock",
+        "12345678 and more that an old holder left",
+    );
     let mut lock = File::options().read(true).write(true).open(&path).unwrap();
     lock.lock().unwrap();
     let call = node.call("ADD", "c1").spawn();
@@ -109,7 +151,11 @@ fn a_lock_freed_in_time_is_taken_and_the_file_is_ours_then() {
     let mut text = String::new();
     lock.seek(SeekFrom::Start(0)).unwrap();
     lock.read_to_string(&mut text).unwrap();
-    assert_eq!(text, pid.to_string(), "never replaced, and the process ID alone in it");
+    assert_eq!(
+        text,
+        pid.to_string(),
+        "never replaced, and the process ID alone in it"
+    );
 }
 
 #[test]
@@ -123,17 +169,36 @@ fn a_lock_folder_that_cannot_be_made_is_an_io_error_and_nothing_for_an_idle_del(
 
 #[test]
 fn a_state_that_cannot_be_read_is_set_aside_and_never_taken_for_an_empty_one() {
-    for bad in [&b"{"[..], b"\0\0\0\0", b"\n", b"[]", br#"{"IPAM":{"AddressSpaces":{"local":7}}}"#] {
+    for bad in [
+        &b"{"[..],
+        b"\0\0\0\0",
+        b"\n",
+        b"[]",
+        br#"{"IPAM":{"AddressSpaces":{"local":7}}}"#,
+    ] {
         let (node, _wire) = Node::with_wire("corrupt", Reply::Xml(xml([5])));
         node.put("/var/run/azure-vnet-ipam.json", bad);
         let (code, msg) = node.add("c1").error();
-        assert!(code == 100 && msg.contains("could not be read"), "{code} {msg}");
+        assert!(
+            code == 100 && msg.contains("could not be read"),
+            "{code} {msg}"
+        );
         assert!(!node.state_path().exists());
         let aside = node.left_overs();
-        assert!(aside.len() == 1 && aside[0].starts_with("azure-vnet-ipam.json.corrupt-"), "{aside:?}");
-        assert_eq!(fs::read(node.path("/var/run").join(&aside[0])).unwrap(), bad, "kept as it was");
+        assert!(
+            aside.len() == 1 && aside[0].starts_with("azure-vnet-ipam.json.corrupt-"),
+            "{aside:?}"
+        );
+        assert_eq!(
+            fs::read(node.path("/var/run").join(&aside[0])).unwrap(),
+            bad,
+            "kept as it was"
+        );
         let (code, msg) = node.add("c1").error();
-        assert!(code == 100 && msg.contains("could not be read"), "not forgotten: {code} {msg}");
+        assert!(
+            code == 100 && msg.contains("could not be read"),
+            "not forgotten: {code} {msg}"
+        );
         node.del("c1").silent();
         assert!(!node.state_path().exists());
         assert!(node.log().contains("azure-vnet-ipam.json.corrupt-"));
@@ -149,7 +214,10 @@ fn a_del_sets_it_aside_too_and_three_are_kept() {
     }
     let mut aside = node.left_overs();
     aside.sort();
-    let texts: Vec<_> = aside.iter().map(|a| fs::read_to_string(node.path("/var/run").join(a)).unwrap()).collect();
+    let texts: Vec<_> = aside
+        .iter()
+        .map(|a| fs::read_to_string(node.path("/var/run").join(a)).unwrap())
+        .collect();
     assert_eq!(texts, ["broken 2", "broken 3", "broken 4"]);
     assert_eq!(node.add("c1").error().0, 100);
 }
@@ -157,13 +225,23 @@ fn a_del_sets_it_aside_too_and_three_are_kept() {
 #[test]
 fn left_over_temp_files_are_removed() {
     let (node, _wire) = Node::with_wire("leftover", Reply::Xml(xml([5, 6])));
-    for name in ["azure-vnet-ipam.json123456", "azure-vnet-ipam.json.new", "azure-vnet-ipam.json7", "azure-vnet.json55", "azure-vnet-ipam.jsonx"] {
+    for name in [
+        "azure-vnet-ipam.json123456",
+        "azure-vnet-ipam.json.new",
+        "azure-vnet-ipam.json7",
+        "azure-vnet.json55",
+        "azure-vnet-ipam.jsonx",
+    ] {
         node.put(&format!("/var/run/{name}"), "half");
     }
     node.add("c1").success();
     let mut left = node.left_overs();
     left.sort();
-    assert_eq!(left, ["azure-vnet-ipam.jsonx", "azure-vnet.json55"], "only what is ours or the original's");
+    assert_eq!(
+        left,
+        ["azure-vnet-ipam.jsonx", "azure-vnet.json55"],
+        "only what is ours or the original's"
+    );
     node.put("/var/run/azure-vnet-ipam.json.new", "half");
     node.add("c2").success();
     assert_eq!(node.left_overs().len(), 2);
@@ -172,7 +250,13 @@ fn left_over_temp_files_are_removed() {
 #[test]
 fn the_state_is_private_even_where_it_was_not() {
     let (node, _wire) = Node::with_wire("mode", Reply::Xml(xml([5])));
-    let mode = |node: &Node| fs::metadata(node.state_path()).unwrap().permissions().mode() & 0o777;
+    let mode = |node: &Node| {
+        fs::metadata(node.state_path())
+            .unwrap()
+            .permissions()
+            .mode()
+            & 0o777
+    };
     node.add("c1").success();
     assert_eq!(mode(&node), 0o600);
     fs::set_permissions(node.state_path(), fs::Permissions::from_mode(0o666)).unwrap();
@@ -183,13 +267,23 @@ fn the_state_is_private_even_where_it_was_not() {
 #[test]
 fn keys_of_others_survive() {
     let (node, _wire) = Node::with_wire("others", Reply::Xml(xml([5])));
-    node.put("/var/run/azure-vnet-ipam.json", r#"{"Zeta":{"b":1,"a":[1,2.50,1e3,"\u00e9<&>"]},"Alpha":null,"ipam":{"x":1}}"#);
+    node.put(
+        "/var/run/azure-vnet-ipam.json",
+        r#"{"Zeta":{"b":1,"a":[1,2.50,1e3,"\u00e9<&>"]},"Alpha":null,"ipam":{"x":1}}"#,
+    );
     node.add("c1").success();
     let text = String::from_utf8(node.state_bytes()).unwrap();
     let zeta = "\n\t\"Zeta\": {\n\t\t\"b\": 1,\n\t\t\"a\": [\n\t\t\t1,\n\t\t\t2.50,\n\t\t\t1e3,\n\t\t\t\"\\u00e9\\u003c\\u0026\\u003e\"\n\t\t]\n\t}";
     assert!(text.contains(zeta), "{text}");
-    let order: Vec<_> = text.lines().filter_map(|l| l.strip_prefix("\t\"")?.split('"').next()).collect();
-    assert_eq!(order, ["Alpha", "IPAM", "Zeta", "azure-vnet-ipam", "ipam"], "sorted by their bytes");
+    let order: Vec<_> = text
+        .lines()
+        .filter_map(|l| l.strip_prefix("\t\"")?.split('"').next())
+        .collect();
+    assert_eq!(
+        order,
+        ["Alpha", "IPAM", "Zeta", "azure-vnet-ipam", "ipam"],
+        "sorted by their bytes"
+    );
 }
 
 #[test]
@@ -201,10 +295,17 @@ fn a_newer_format_is_refused_but_released_from() {
     state["azure-vnet-ipam"]["future"] = serde_json::json!({ "a": [1] });
     fs::write(node.state_path(), state.to_string()).unwrap();
     let (code, msg) = node.add("c2").error();
-    assert!(code == 100 && msg.contains("99") && msg.contains("up to 1"), "{msg}");
+    assert!(
+        code == 100 && msg.contains("99") && msg.contains("up to 1"),
+        "{msg}"
+    );
     node.del("c1").silent();
     assert!(node.held().is_empty());
-    assert_eq!(node.state()["azure-vnet-ipam"], state["azure-vnet-ipam"], "what is not understood is kept");
+    assert_eq!(
+        node.state()["azure-vnet-ipam"],
+        state["azure-vnet-ipam"],
+        "what is not understood is kept"
+    );
 }
 
 #[test]
@@ -216,7 +317,10 @@ fn nothing_is_held_back_by_a_killed_holder() {
     call.wait().unwrap();
     let (fresh, _wire) = Node::with_wire("killed-after", Reply::Xml(xml([5])));
     let url = fresh.env["AZURE_VNET_IPAM_QUERY_URL"].clone();
-    let add = node.call("ADD", "c2").env("AZURE_VNET_IPAM_QUERY_URL", &url).run();
+    let add = node
+        .call("ADD", "c2")
+        .env("AZURE_VNET_IPAM_QUERY_URL", &url)
+        .run();
     assert_eq!(add.address(), "10.224.0.5");
     assert!(add.took < Duration::from_secs(5));
 }
@@ -228,7 +332,11 @@ fn a_state_of_the_original_is_taken_over_with_pods_running() {
     node.put("/var/run/azure-vnet-ipam.json", text);
     assert_eq!(node.add("c1").address(), "10.224.0.6");
     assert_eq!(node.add("c2").address(), "10.224.0.7");
-    assert_eq!(node.add("running").address(), "10.224.0.5", "asked again, it has what it had");
+    assert_eq!(
+        node.add("running").address(),
+        "10.224.0.5",
+        "asked again, it has what it had"
+    );
     node.add("c3").error();
     node.del("running").silent();
     let held: Vec<_> = held(&node.state()).into_values().collect();
@@ -238,6 +346,10 @@ fn a_state_of_the_original_is_taken_over_with_pods_running() {
 
 #[test]
 fn the_binary_needs_nothing_from_its_surroundings() {
-    let output = Command::new(binary()).env_clear().current_dir("/").output().unwrap();
+    let output = Command::new(binary())
+        .env_clear()
+        .current_dir("/")
+        .output()
+        .unwrap();
     assert!(output.status.success() && output.stdout.is_empty());
 }

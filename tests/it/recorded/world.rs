@@ -29,7 +29,10 @@ impl World {
     pub fn in_a_folder() -> World {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
-        let scratch = std::env::temp_dir().join(format!("azure-vnet-ipam-recorded-{}-{n}", std::process::id()));
+        let scratch = std::env::temp_dir().join(format!(
+            "azure-vnet-ipam-recorded-{}-{n}",
+            std::process::id()
+        ));
         World {
             wire: WireServer::on("127.0.0.1:0", Reply::Xml(String::new())),
             folder: Some(scratch.join("root")),
@@ -41,11 +44,18 @@ impl World {
 
     /// Must be called in mount and network namespaces of its own.
     pub fn in_private_namespaces() -> World {
-        let scratch = std::env::temp_dir().join(format!("azure-vnet-ipam-private-{}", std::process::id()));
+        let scratch =
+            std::env::temp_dir().join(format!("azure-vnet-ipam-private-{}", std::process::id()));
         fs::create_dir_all(scratch.join("etc")).unwrap();
-        sh(&format!("cp -a /etc/. {0}/etc && mount --bind {0}/etc /etc", scratch.display()));
+        sh(&format!(
+            "cp -a /etc/. {0}/etc && mount --bind {0}/etc /etc",
+            scratch.display()
+        ));
         sh("ip addr add 168.63.129.16/32 dev lo");
-        let peer = Command::new("unshare").args(["-n", "sleep", "100000"]).spawn().unwrap();
+        let peer = Command::new("unshare")
+            .args(["-n", "sleep", "100000"])
+            .spawn()
+            .unwrap();
         thread::sleep(Duration::from_millis(300));
         World {
             wire: WireServer::on("168.63.129.16:80", Reply::Xml(String::new())),
@@ -59,10 +69,22 @@ impl World {
     /// Why a case cannot run here.
     pub fn cannot(&self, case: &Value) -> Option<String> {
         self.folder.as_ref()?;
-        let befores = case["steps"].as_array().unwrap().iter().flat_map(|s| s["before"]["shell"].as_array().into_iter().flatten());
-        let mut lines = case["setup"].as_array().into_iter().flatten().chain(befores).filter_map(Value::as_str);
+        let befores = case["steps"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .flat_map(|s| s["before"]["shell"].as_array().into_iter().flatten());
+        let mut lines = case["setup"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .chain(befores)
+            .filter_map(Value::as_str);
         let line = lines.find(|l| l.contains("mount") || l.starts_with("ip "))?;
-        Some(format!("needs root for {:?}", line.chars().take(40).collect::<String>()))
+        Some(format!(
+            "needs root for {:?}",
+            line.chars().take(40).collect::<String>()
+        ))
     }
 
     /// Runs a case; tells where it differs.
@@ -82,7 +104,8 @@ impl World {
         let mut past = Past::default();
         for (n, recorded) in case["steps"].as_array().unwrap().iter().enumerate() {
             let seen = self.step(recorded, &past);
-            step(recorded, &seen, &mut past, had_state).map_err(|why| format!("step {} {}: {why}", n + 1, recorded["cmd"]))?;
+            step(recorded, &seen, &mut past, had_state)
+                .map_err(|why| format!("step {} {}: {why}", n + 1, recorded["cmd"]))?;
         }
         Ok(())
     }
@@ -94,10 +117,16 @@ impl World {
             Some(folder) => {
                 let _ = fs::remove_dir_all(folder);
                 for (n, link) in case["interfaces"].as_array().unwrap().iter().enumerate() {
-                    let folder = folder.join("sys/class/net").join(link["name"].as_str().unwrap());
+                    let folder = folder
+                        .join("sys/class/net")
+                        .join(link["name"].as_str().unwrap());
                     fs::create_dir_all(&folder).unwrap();
                     fs::write(folder.join("ifindex"), format!("{}\n", n + 1)).unwrap();
-                    fs::write(folder.join("address"), format!("{}\n", link["mac"].as_str().unwrap())).unwrap();
+                    fs::write(
+                        folder.join("address"),
+                        format!("{}\n", link["mac"].as_str().unwrap()),
+                    )
+                    .unwrap();
                 }
                 fs::create_dir_all(folder.join("var/run")).unwrap();
                 fs::create_dir_all(folder.join("var/log")).unwrap();
@@ -105,11 +134,17 @@ impl World {
             None => {
                 for folder in ["/run", "/var/log", "/etc/kubernetes", "/var/lib/cni"] {
                     fs::create_dir_all(folder).unwrap();
-                    let again = format!("while umount {folder}/azure-vnet 2>/dev/null || umount {folder} 2>/dev/null; do :; done");
-                    sh(&format!("{again}; mkdir -p {folder}; mount -t tmpfs -o size=64m,mode=0755 none {folder}"));
+                    let again = format!(
+                        "while umount {folder}/azure-vnet 2>/dev/null || umount {folder} 2>/dev/null; do :; done"
+                    );
+                    sh(&format!(
+                        "{again}; mkdir -p {folder}; mount -t tmpfs -o size=64m,mode=0755 none {folder}"
+                    ));
                 }
                 sh("ip addr replace 168.63.129.16/32 dev lo");
-                self.shell("ip route del 168.63.129.16/32 dev eth0; ip neigh del 168.63.129.16 dev eth0");
+                self.shell(
+                    "ip route del 168.63.129.16/32 dev eth0; ip neigh del 168.63.129.16 dev eth0",
+                );
                 self.set_links(&case["interfaces"]);
             }
         }
@@ -119,11 +154,24 @@ impl World {
         if self.links == *links {
             return;
         }
-        sh("for l in $(ip -o link | awk -F'[ @:]+' '{print $2}'); do [ $l = lo ] || ip link del $l; done");
+        sh(
+            "for l in $(ip -o link | awk -F'[ @:]+' '{print $2}'); do [ $l = lo ] || ip link del $l; done",
+        );
         let peer = self.peer.as_ref().unwrap().id();
-        for (n, link) in links.as_array().unwrap().iter().filter(|l| l["name"] != "lo").enumerate() {
-            let (name, mac) = (link["name"].as_str().unwrap(), link["mac"].as_str().unwrap());
-            sh(&format!("ip link add {name} address {mac} type veth peer name p{n} netns {peer} && ip link set {name} up"));
+        for (n, link) in links
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|l| l["name"] != "lo")
+            .enumerate()
+        {
+            let (name, mac) = (
+                link["name"].as_str().unwrap(),
+                link["mac"].as_str().unwrap(),
+            );
+            sh(&format!(
+                "ip link add {name} address {mac} type veth peer name p{n} netns {peer} && ip link set {name} up"
+            ));
         }
         self.shell("ip addr add 10.224.0.4/16 dev eth0");
         self.links = links.clone();
@@ -131,8 +179,12 @@ impl World {
 
     /// What stands for a path of the original here.
     fn local(&self, path: &str) -> PathBuf {
-        let Some(folder) = &self.folder else { return path.into() };
-        let path = path.strip_prefix("/run/").map_or_else(|| path.to_owned(), |rest| format!("/var/run/{rest}"));
+        let Some(folder) = &self.folder else {
+            return path.into();
+        };
+        let path = path
+            .strip_prefix("/run/")
+            .map_or_else(|| path.to_owned(), |rest| format!("/var/run/{rest}"));
         folder.join(path.trim_start_matches('/'))
     }
 
@@ -147,9 +199,15 @@ impl World {
         let mut line = line.replace("{{tmp}}", self.scratch.to_str().unwrap());
         if let Some(folder) = &self.folder {
             let folder = folder.to_str().unwrap();
-            line = line.replace(" /run/", &format!(" {folder}/var/run/")).replace(" /var/log/", &format!(" {folder}/var/log/"));
+            line = line
+                .replace(" /run/", &format!(" {folder}/var/run/"))
+                .replace(" /var/log/", &format!(" {folder}/var/log/"));
         }
-        let _ = Command::new("sh").args(["-c", &line]).stderr(Stdio::null()).status().unwrap();
+        let _ = Command::new("sh")
+            .args(["-c", &line])
+            .stderr(Stdio::null())
+            .status()
+            .unwrap();
     }
 
     fn set_wire(&mut self, spec: &Value) {
@@ -189,13 +247,20 @@ impl World {
     fn hold_lock(&self, hold: &Value) -> Option<File> {
         let path = self.local("/run/azure-vnet/azure-vnet-ipam.lock");
         fs::create_dir_all(path.parent().unwrap()).unwrap();
-        let file = File::options().read(true).append(true).create(true).open(path).unwrap();
+        let file = File::options()
+            .read(true)
+            .append(true)
+            .create(true)
+            .open(path)
+            .unwrap();
         match hold["kind"].as_str().unwrap() {
             "flock" => file.lock().unwrap(),
             "flock_shared" => file.lock_shared().unwrap(),
             other => panic!("no such lock: {other}"),
         }
-        let Some(seconds) = hold["release_after_s"].as_f64() else { return Some(file) };
+        let Some(seconds) = hold["release_after_s"].as_f64() else {
+            return Some(file);
+        };
         thread::spawn(move || {
             thread::sleep(Duration::from_secs_f64(seconds));
             drop(file);
@@ -207,12 +272,19 @@ impl World {
         let fill = |text: &str| {
             let mut text = text.to_owned();
             for (n, pick) in past.picks.iter().enumerate() {
-                text = text.replace(&format!("{{{{ip:{n}}}}}"), pick.as_deref().unwrap_or_default());
+                text = text.replace(
+                    &format!("{{{{ip:{n}}}}}"),
+                    pick.as_deref().unwrap_or_default(),
+                );
             }
             text
         };
         let closed = !step["stdout_closed"].is_null();
-        let mut command = if closed { Command::new("sh") } else { Command::new(binary()) };
+        let mut command = if closed {
+            Command::new("sh")
+        } else {
+            Command::new(binary())
+        };
         if closed {
             command.args(["-c", "exec \"$0\" >&-"]).arg(binary());
         }
@@ -221,22 +293,45 @@ impl World {
             command.env(name, fill(value.as_str().unwrap()));
         }
         if let Some(folder) = &self.folder {
-            command.env("AZURE_VNET_IPAM_ROOT", folder).env("AZURE_VNET_IPAM_QUERY_URL", self.wire.url());
+            command
+                .env("AZURE_VNET_IPAM_ROOT", folder)
+                .env("AZURE_VNET_IPAM_QUERY_URL", self.wire.url());
         }
-        command.args(step["args"].as_array().into_iter().flatten().filter_map(Value::as_str));
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.args(
+            step["args"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter_map(Value::as_str),
+        );
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        let stdin = step["stdin_template"].as_str().or(step["stdin"].as_str()).unwrap_or_default();
-        let _ = child.stdin.take().unwrap().write_all(fill(stdin).as_bytes());
+        let stdin = step["stdin_template"]
+            .as_str()
+            .or(step["stdin"].as_str())
+            .unwrap_or_default();
+        let _ = child
+            .stdin
+            .take()
+            .unwrap()
+            .write_all(fill(stdin).as_bytes());
         let output = child.wait_with_output().unwrap();
         let state = self.local("/run/azure-vnet-ipam.json");
-        let beside = fs::read_dir(state.parent().unwrap()).into_iter().flatten().map(|e| e.unwrap().file_name().into_string().unwrap());
+        let beside = fs::read_dir(state.parent().unwrap())
+            .into_iter()
+            .flatten()
+            .map(|e| e.unwrap().file_name().into_string().unwrap());
         Seen {
             exit: output.status.code(),
             stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
             state: fs::read(&state).ok(),
             state_mode: fs::metadata(&state).map_or(0, |m| m.permissions().mode() & 0o777),
-            left_overs: beside.filter(|n| n.starts_with("azure-vnet-ipam.json") && n != "azure-vnet-ipam.json").collect::<BTreeSet<_>>(),
+            left_overs: beside
+                .filter(|n| n.starts_with("azure-vnet-ipam.json") && n != "azure-vnet-ipam.json")
+                .collect::<BTreeSet<_>>(),
         }
     }
 }
@@ -246,7 +341,6 @@ impl Drop for World {
         if let Some(peer) = &mut self.peer {
             let _ = peer.kill();
             let _ = peer.wait();
-            let _ = Command::new("umount").arg("/etc").status();
         }
         let _ = fs::remove_dir_all(&self.scratch);
     }
@@ -263,20 +357,33 @@ fn content(value: &Value) -> Option<Vec<u8>> {
 
 fn base64(text: &str) -> Vec<u8> {
     use base64::Engine;
-    base64::engine::general_purpose::STANDARD.decode(text).unwrap()
+    base64::engine::general_purpose::STANDARD
+        .decode(text)
+        .unwrap()
 }
 
 /// What the wire server of a case answers.
 fn reply(spec: &Value) -> Reply {
-    let Some(object) = spec.as_object() else { return Reply::Xml(spec.as_str().unwrap_or_default().to_owned()) };
+    let Some(object) = spec.as_object() else {
+        return Reply::Xml(spec.as_str().unwrap_or_default().to_owned());
+    };
     let body = match object.get("body_b64") {
         Some(b64) => base64(b64.as_str().unwrap()),
-        None => spec["body"].as_str().unwrap_or_default().as_bytes().to_vec(),
+        None => spec["body"]
+            .as_str()
+            .unwrap_or_default()
+            .as_bytes()
+            .to_vec(),
     };
     let status = u16::try_from(spec["status"].as_u64().unwrap_or(200)).unwrap();
     let seconds = |key: &str| Duration::from_secs_f64(spec[key].as_f64().unwrap_or(0.0));
     let reply = if let Some(to) = spec["redirect_to"].as_str() {
-        Reply::Raw(format!("HTTP/1.1 302 X\r\nLocation: {to}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").into_bytes())
+        Reply::Raw(
+            format!(
+                "HTTP/1.1 302 X\r\nLocation: {to}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+            )
+            .into_bytes(),
+        )
     } else if spec["chunked"] == true {
         let mut bytes = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec();
         for chunk in body.chunks(17) {
@@ -298,5 +405,9 @@ fn reply(spec: &Value) -> Reply {
     } else {
         Reply::Raw(http(status, &body))
     };
-    if seconds("delay_headers_s").is_zero() { reply } else { Reply::After(seconds("delay_headers_s"), Box::new(reply)) }
+    if seconds("delay_headers_s").is_zero() {
+        reply
+    } else {
+        Reply::After(seconds("delay_headers_s"), Box::new(reply))
+    }
 }

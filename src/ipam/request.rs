@@ -1,0 +1,178 @@
+//! What an ADD asks for, and what it may get.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use ipnet::IpNet;
+
+use super::{Attachment, Family, Free, NetNs};
+
+/// What an ADD asks for.
+#[derive(Clone, Debug)]
+pub struct Request<'a> {
+    /// Who asks.
+    pub attachment: &'a Attachment,
+    /// The address space.
+    pub space: &'a str,
+    /// From which pool.
+    pub pool: PoolWish<'a>,
+    /// A particular address, as the caller spells it.
+    pub address: Option<&'a str>,
+    /// `namespace/name` of the pod, for people.
+    pub pod: Option<&'a str>,
+    /// The network namespace the address is for.
+    pub netns: Option<&'a NetNs>,
+    /// How long a released address rests before it counts as free again.
+    pub rest: Duration,
+}
+
+/// Which pools will do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PoolWish<'a> {
+    /// The pool of this subnet, as the caller spells it.
+    Named(&'a str),
+    /// Any of this family, on this interface where one is given.
+    Any {
+        /// The address family.
+        family: Family,
+        /// The interface of the host.
+        if_name: Option<&'a str>,
+    },
+}
+
+/// An address that was given.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Grant {
+    /// The space it is from.
+    pub space: String,
+    /// The key of its pool.
+    pub pool: String,
+    /// The key of its record.
+    pub key: IpAddr,
+    /// The address with the prefix length of its subnet.
+    pub address: IpNet,
+    /// The gateway.
+    pub gateway: Option<IpAddr>,
+    /// Whether the attachment had it before.
+    pub novelty: Novelty,
+    /// The generation of the claim.
+    pub generation: u64,
+}
+
+/// Whether a grant is new.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Novelty {
+    /// This call took it; what the record was like before, for [`crate::ipam::Ipam::revoke`].
+    New(Free),
+    /// The attachment held it already.
+    Renewed,
+}
+
+/// The step of the original that a refusal belongs to; its messages begin with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Looking for a pool.
+    Pool,
+    /// Looking for an address in a pool.
+    Address,
+}
+
+/// Why no address was given. The texts begin with the original's, which callers match (contract section 14).
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The space is not in the state.
+    #[error("{stage}: Invalid address space")]
+    NoSpace {
+        /// The step.
+        stage: Stage,
+        /// The space's name.
+        space: String,
+    },
+    /// No pool is of the family and on the interface that are wanted.
+    #[error("{}: no available address pools", Stage::Pool)]
+    NoPools {
+        /// The pools that there are, and why each will not do.
+        passed_over: Vec<String>,
+    },
+    /// The subnet asked for is no pool.
+    #[error("{}: Pool id {subnet} not found :Invalid address pool", Stage::Address)]
+    NoPool {
+        /// The subnet, as the caller spells it.
+        subnet: String,
+        /// The pools that there are.
+        known: Vec<String>,
+    },
+    /// The address asked for is in no pool that will do.
+    #[error("{}: Address not found", Stage::Address)]
+    AddressNotFound {
+        /// The address, as the caller spells it.
+        address: String,
+    },
+    /// The address asked for is held.
+    #[error("{}: Address already in use", Stage::Address)]
+    AddressInUse {
+        /// The address.
+        address: IpAddr,
+        /// The container that holds it; empty when unknown.
+        holder: String,
+    },
+    /// Nothing is free.
+    #[error("{}: No available addresses in {}", Stage::Address, Listed(.pools))]
+    Exhausted {
+        /// What each pool that would do holds.
+        pools: Vec<PoolCount>,
+    },
+    /// The pool has no usable subnet, so no result can be made of its addresses.
+    #[error("Failed to parse address: invalid CIDR address: pool {pool} has no subnet")]
+    NoSubnet {
+        /// The pool's key.
+        pool: String,
+    },
+}
+
+/// What a pool holds and has to give.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PoolCount {
+    /// The subnet text.
+    pub subnet: String,
+    /// Addresses in use.
+    pub held: usize,
+    /// Addresses released a short while ago.
+    pub resting: usize,
+    /// Addresses to give.
+    pub free: usize,
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Stage::Pool => "Failed to allocate pool",
+            Stage::Address => "Failed to allocate address",
+        })
+    }
+}
+
+/// The counts of some pools in a sentence, with a bound on its length.
+struct Listed<'a>(&'a [PoolCount]);
+
+impl fmt::Display for Listed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const MOST: usize = 4;
+        for (n, pool) in self.0.iter().take(MOST).enumerate() {
+            let comma = if n == 0 { "" } else { ", " };
+            write!(
+                f,
+                "{comma}{}: {} held, {} free",
+                pool.subnet, pool.held, pool.free
+            )?;
+            if pool.resting > 0 {
+                write!(f, ", {} resting", pool.resting)?;
+            }
+        }
+        match self.0.len().saturating_sub(MOST) {
+            0 => Ok(()),
+            more => write!(f, ", and {more} more pools"),
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! What the README shows is what the program does.
+
+use std::fs;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::callers::examples;
+use crate::harness::{binary, package};
+
+fn readme() -> String {
+    fs::read_to_string(package().join("README.md")).unwrap()
+}
+
+/// The fenced block that follows a mark.
+fn block_after(mark: &str) -> String {
+    let readme = readme();
+    let (_, after) = readme
+        .split_once(mark)
+        .unwrap_or_else(|| panic!("no {mark}"));
+    let mut parts = after.split("```");
+    let block = parts.nth(1).unwrap();
+    block.split_once('\n').unwrap().1.to_owned()
+}
+
+/// Numbers that differ from run to run, made the same.
+fn settled(text: &str) -> String {
+    let mut out = String::new();
+    for line in text.lines() {
+        match line.split_once("\"since\": ") {
+            Some((before, after)) => {
+                let rest = after.trim_start_matches(|c: char| c.is_ascii_digit());
+                out += &format!("{before}\"since\": N{rest}\n");
+            }
+            None => out += &format!("{line}\n"),
+        }
+    }
+    out
+}
+
+#[test]
+fn the_first_command_prints_what_the_readme_shows() {
+    let output = Command::new("sh")
+        .arg(package().join("tests/try.sh"))
+        .env("BIN", binary())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(
+        settled(&printed),
+        settled(&block_after("<!-- printed by tests/try.sh -->"))
+    );
+}
+
+#[test]
+fn the_conflist_shown_is_the_one_shipped() {
+    let shown: Value =
+        serde_json::from_str(&block_after("<!-- conflist-examples/bridge.conflist -->")).unwrap();
+    let shipped = examples()
+        .into_iter()
+        .find(|(name, _)| name == "bridge")
+        .unwrap()
+        .1;
+    assert_eq!(shown, shipped);
+    let readme = readme();
+    for (name, _) in examples() {
+        assert!(
+            readme.contains(&format!("`{name}.conflist`")),
+            "{name} is not listed"
+        );
+    }
+}
+
+#[test]
+fn every_difference_that_a_case_names_is_explained() {
+    let readme = readme();
+    let listed = fs::read_to_string(package().join("testdata/recorded/deviations.txt")).unwrap();
+    for line in listed
+        .lines()
+        .filter(|l| !l.starts_with('#') && !l.is_empty())
+    {
+        let code = line.split_whitespace().nth(1).unwrap();
+        assert!(
+            readme.contains(&format!("| {code} | ")),
+            "{code} is not explained"
+        );
+    }
+}
+
+#[test]
+fn every_key_of_the_configuration_is_documented() {
+    let source = fs::read_to_string(package().join("src/cni/netconf.rs")).unwrap();
+    let readme = readme();
+    let keys: Vec<_> = source
+        .split("is(k, \"")
+        .skip(1)
+        .map(|s| s.split('"').next().unwrap())
+        .collect();
+    assert!(keys.len() > 10, "{keys:?}");
+    for key in keys {
+        let documented = [
+            format!("| `{key}` |"),
+            format!("| `ipam.{key}` |"),
+            format!("`{key}."),
+        ];
+        assert!(
+            documented.iter().any(|d| readme.contains(d)),
+            "{key} is not documented"
+        );
+    }
+}
