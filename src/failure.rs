@@ -1,11 +1,10 @@
 //! The one table from everything that can go wrong to the error a caller gets: code, words, what to do.
 
 use std::io;
-use std::path::PathBuf;
 
 use crate::cni::{CallError, CniError, CniVersion, Code};
 use crate::host::words;
-use crate::ipam::{Refusal, Violation};
+use crate::ipam::{AGAIN, Refusal, Violation};
 use crate::state::{FORMAT, LockError, StoreError};
 
 /// Why a call failed.
@@ -28,15 +27,6 @@ pub enum Failure {
         refusal: Refusal,
         /// What the source had to say for itself, where its data are not fresh.
         source: Option<String>,
-    },
-    /// The state could not be read, and may have held pods.
-    Lost {
-        /// What is wrong with it; empty when an earlier call found out.
-        why: String,
-        /// Where it is now, if it was this call that put it there.
-        aside: Option<PathBuf>,
-        /// The mark that keeps ADDs away.
-        mark: PathBuf,
     },
     /// A newer version of this program wrote the state.
     NewerFormat {
@@ -105,25 +95,7 @@ impl Failure {
                     details =
                         format!("{details}{stop}The list of addresses is not fresh: {source}");
                 }
-                (Code::Plugin, refusal.to_string(), details)
-            }
-            Failure::Lost { why, aside, mark } => {
-                let aside = aside.as_ref().map_or_else(String::new, |p| {
-                    format!(" It was set aside as {}.", p.display())
-                });
-                let why = if why.is_empty() {
-                    String::new()
-                } else {
-                    format!(" ({why})")
-                };
-                let details = format!(
-                    "Addresses of running pods would be given out twice.{aside} Once no pod of this network runs on the node any more (drain it), remove {}",
-                    mark.display()
-                );
-                let msg = format!(
-                    "Failed to allocate address: the state could not be read{why}, and may have held running pods"
-                );
-                (Code::Plugin, msg, details)
+                (code_of_refusal(refusal), refusal.to_string(), details)
             }
             Failure::NewerFormat { found } => {
                 let msg = format!(
@@ -189,6 +161,19 @@ fn code_of(error: &CallError) -> Code {
     }
 }
 
+fn code_of_refusal(refusal: &Refusal) -> Code {
+    match refusal {
+        Refusal::Quarantined { .. } => Code::TryAgain,
+        Refusal::NoSpace { .. }
+        | Refusal::NoPools { .. }
+        | Refusal::NoPool { .. }
+        | Refusal::AddressNotFound { .. }
+        | Refusal::AddressInUse { .. }
+        | Refusal::Exhausted { .. }
+        | Refusal::NoSubnet { .. } => Code::Plugin,
+    }
+}
+
 fn call_details(error: &CallError) -> String {
     let supported = || CniVersion::texts().map(|v| format!("{v:?}")).join(" ");
     match error {
@@ -247,8 +232,20 @@ fn refusal_details(refusal: &Refusal) -> String {
         Refusal::Exhausted { pools } if pools.iter().all(|p| p.held + p.free + p.resting == 0) => {
             "the network interface has no secondary addresses in this subnet; assign some to it in Azure".to_owned()
         }
+        Refusal::Exhausted { pools } if pools.iter().any(|p| p.wired > 0) => {
+            "addresses that the host has, or has a route to, are not given; was this interface's list of addresses configured on the host itself (cloud-init)? Remove them there".to_owned()
+        }
+        Refusal::Exhausted { pools } if pools.iter().any(|p| p.suspect > 0) => {
+            format!(
+                "some holders show no sign of life; they are freed when an ADD finds them so again, {} s later at the earliest",
+                AGAIN.as_secs()
+            )
+        }
         Refusal::Exhausted { .. } => {
             "every address is held; delete pods, or assign more secondary addresses to the network interface in Azure".to_owned()
+        }
+        Refusal::Quarantined { .. } => {
+            "pods that were being wired when the state was lost may still take an address; the call may be repeated".to_owned()
         }
         Refusal::NoSubnet { .. } => "the state of this pool is incomplete, and the source does not list it".to_owned(),
     }

@@ -9,6 +9,7 @@
 //! - `host`: the few facts asked of the kernel, and every path;
 //! - [`source`]: where pools come from, and when they are asked for;
 //! - [`state`]: the lock, the state file, its replacement;
+//! - [`evidence`]: what the node shows of who is alive;
 //! - `log`, `stdio`: the log, and the standard streams;
 //! - `failure`: everything that can go wrong, and the error that callers get;
 //! - `plugin`: one call as one transaction.
@@ -29,12 +30,15 @@
 pub mod anycase;
 #[doc(hidden)]
 pub mod cni;
+#[doc(hidden)]
+pub mod evidence;
 mod failure;
 mod host;
 #[doc(hidden)]
 pub mod ipam;
 mod log;
-mod plugin;
+#[doc(hidden)]
+pub mod plugin;
 #[doc(hidden)]
 pub mod source;
 #[doc(hidden)]

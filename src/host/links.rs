@@ -21,6 +21,8 @@ pub struct Link {
     /// Whether it only serves another interface, as the virtual function of accelerated networking does (IFF_SLAVE). The
     /// port of a bridge does not count.
     pub enslaved: bool,
+    /// The number of the network namespace that its other end is in, where that is another one.
+    pub peer_namespace: Option<u32>,
 }
 
 const IFF_LOOPBACK: u32 = 0x8;
@@ -45,6 +47,7 @@ fn from_kernel() -> io::Result<Vec<Link>> {
     const IFLA_ADDRESS: u16 = 1;
     const IFLA_IFNAME: u16 = 3;
     const IFLA_EXT_MASK: u16 = 29;
+    const IFLA_LINK_NETNSID: u16 = 37;
     /// Leave the counters out: they are most of the answer.
     const RTEXT_FILTER_SKIP_STATS: u32 = 1 << 3;
     let mut request = vec![0u8; INTERFACE_MESSAGE];
@@ -79,6 +82,9 @@ fn from_kernel() -> io::Result<Vec<Link>> {
                         let name = value.strip_suffix(&[0]).unwrap_or(value);
                         link.name = String::from_utf8_lossy(name).into_owned();
                     }
+                    IFLA_LINK_NETNSID => {
+                        link.peer_namespace = u32_at(value, 0).filter(|id| *id != u32::MAX)
+                    }
                     _ => {}
                 }
             }
@@ -107,6 +113,7 @@ fn from_folder(folder: &Path) -> io::Result<Vec<Link>> {
             },
             loopback,
             enslaved: flags & IFF_SLAVE != 0,
+            peer_namespace: None,
             name,
         });
     }

@@ -6,6 +6,7 @@ mod flock;
 mod links;
 mod netlink;
 mod netns;
+mod network;
 mod paths;
 
 pub use clock::{boot_id, boot_now, wall_now};
@@ -13,4 +14,5 @@ pub use files::{Bounded, read_bounded, words};
 pub use flock::{Waited, lock};
 pub use links::{Link, links};
 pub use netns::netns;
+pub use network::{RouteLookup, Visitor, host_routes};
 pub use paths::Paths;

@@ -4,6 +4,7 @@
 use std::io;
 
 use rustix::fd::OwnedFd;
+use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, sendto,
     socket_with,
@@ -15,6 +16,9 @@ pub(super) struct Kind(pub u16);
 
 impl Kind {
     pub const GET_LINK: Kind = Kind(18);
+    pub const GET_ADDRESS: Kind = Kind(22);
+    pub const GET_ROUTE: Kind = Kind(26);
+    pub const GET_NAMESPACE_ID: Kind = Kind(90);
 }
 
 const NLMSG_ERROR: u16 = 2;
@@ -61,6 +65,38 @@ impl Netlink {
             }
         }
         Ok(found)
+    }
+
+    /// Asks one question; `None` when the kernel answers that there is no such thing.
+    pub fn ask(&self, kind: Kind, body: &[u8]) -> io::Result<Option<Vec<u8>>> {
+        /// The answer to a single question is one message, not a dump that ends with a message of its own.
+        const SEQUENCE: u32 = 1;
+        self.send(kind, NLM_F_REQUEST, SEQUENCE, body)?;
+        let mut buffer = vec![0u8; 8 * 1024];
+        loop {
+            let (length, _) = recv(&self.socket, &mut buffer[..], RecvFlags::empty())?;
+            match Message::split(buffer.get(..length).unwrap_or_default()) {
+                Some((message, _)) if message.sequence == SEQUENCE => {
+                    if message.kind != NLMSG_ERROR {
+                        return Ok(Some(message.payload.to_vec()));
+                    }
+                    let error = message.error();
+                    // No route, no such device, no such namespace.
+                    let nothing = [
+                        Errno::NETUNREACH,
+                        Errno::HOSTUNREACH,
+                        Errno::NODEV,
+                        Errno::NOENT,
+                        Errno::INVAL,
+                    ];
+                    let known = nothing
+                        .iter()
+                        .any(|e| error.raw_os_error() == Some(e.raw_os_error()));
+                    return if known { Ok(None) } else { Err(error) };
+                }
+                _ => {}
+            }
+        }
     }
 
     fn send(&self, kind: Kind, flags: u16, sequence: u32, body: &[u8]) -> io::Result<()> {

@@ -45,6 +45,32 @@ impl Paths {
         self.lock_folder().join(format!("{}.rebuild", self.name))
     }
 
+    /// There since the first hand-out of a boot; holds its ID.
+    pub fn first_use(&self) -> PathBuf {
+        self.lock_folder().join(format!("{}.used", self.name))
+    }
+
+    /// libcni's cache of results.
+    pub fn cni_cache(&self) -> PathBuf {
+        self.under_root("/var/lib/cni/results")
+    }
+
+    /// The state of the main plugin azure-vnet.
+    pub fn azure_vnet(&self) -> PathBuf {
+        self.under_root("/var/run/azure-vnet.json")
+    }
+
+    /// What the kernel shows of processes.
+    pub fn processes(&self) -> PathBuf {
+        self.under_root("/proc")
+    }
+
+    /// Whether the kernel's interfaces, addresses and routes are this node's: not where a list of interfaces below a root
+    /// stands for those of another.
+    pub fn is_this_host(&self) -> bool {
+        self.links().is_none()
+    }
+
     /// The log, shared with the original.
     pub fn log(&self) -> PathBuf {
         self.under_root(&format!("/var/log/{}.log", self.name))
@@ -110,6 +136,10 @@ mod tests {
             paths.lock(),
             paths.fetch_lock(),
             paths.rebuild_owed(),
+            paths.first_use(),
+            paths.cni_cache(),
+            paths.azure_vnet(),
+            paths.processes(),
             paths.log(),
             paths.interfaces_file(),
             paths.boot_id(),

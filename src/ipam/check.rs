@@ -98,7 +98,7 @@ impl Ipam {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ipam::{Claim, Held, Moment, Pool, Record, Space, Usage};
+    use crate::ipam::{Claim, Held, Pool, Record, Space, Usage};
 
     fn held(key: &str, addr: &str, id: &str, generation: Option<u64>) -> Record {
         let claim = generation.map(|generation| {
@@ -107,7 +107,6 @@ mod tests {
                 if_name: "eth0".into(),
                 pod: None,
                 netns: None,
-                since: Moment(0),
                 generation,
             })
         });
@@ -117,7 +116,7 @@ mod tests {
             usage: Usage::Held(Held {
                 container_id: id.into(),
                 claim,
-                unlisted: false,
+                ..Held::default()
             }),
         }
     }
@@ -136,6 +135,7 @@ mod tests {
         let ipam = Ipam {
             spaces: [("local".to_owned(), space)].into(),
             generation: 7,
+            ..Ipam::default()
         };
         ipam.check().iter().map(ToString::to_string).collect()
     }

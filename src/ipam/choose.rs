@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::{Family, Moment, Pool, PoolCount, Space};
+use super::{Family, Moment, Pool, PoolCount, Space, Usage};
 
 impl Space {
     /// The original's walk over the pools gives up the flag of every one that nobody uses, whoever asked and whatever comes
@@ -33,17 +33,19 @@ impl Space {
     /// The pool to draw from: of those that fit and can give an address, one not handed out whole before one that was, then
     /// one with an address that is not resting, then the higher priority, then more free addresses, then the first by its
     /// text.
-    pub(super) fn choose(
+    pub(super) fn choose<'t>(
         &self,
-        fits: impl Fn(&str, &Pool) -> bool,
-        free: impl Fn(&str, &Pool) -> PoolCount,
+        fits: impl Fn(&Pool) -> bool,
+        out_of_reach: impl Fn(&str) -> OutOfReach<'t>,
+        rest: Duration,
+        now: Moment,
     ) -> Option<&str> {
-        self.pools
-            .iter()
-            .filter(|(key, pool)| fits(key, pool))
-            .map(|(key, pool)| (key.as_str(), pool, free(key, pool)))
-            .filter(|(_, _, count)| count.free + count.resting > 0)
-            .min_by_key(|(_, pool, count)| {
+        let candidates = self.pools.iter().filter(|(_, pool)| fits(pool));
+        let candidates = candidates.map(|(key, pool)| (key.as_str(), pool, out_of_reach(key)));
+        candidates
+            .filter(|(_, pool, out)| pool.next_free(out).is_some())
+            .min_by_key(|(key, pool, out)| {
+                let count = pool.count(key, rest, now, out);
                 let handed_out = pool.ref_count > 0;
                 (
                     handed_out,
@@ -55,45 +57,66 @@ impl Space {
     }
 }
 
+/// Addresses that are not to be given though their records are free.
+#[derive(Clone, Copy)]
+pub(super) struct OutOfReach<'a> {
+    /// In use under another record.
+    pub held_elsewhere: &'a BTreeSet<IpAddr>,
+    /// Somebody else's, as the host shows.
+    pub wired: &'a BTreeSet<IpAddr>,
+}
+
+impl OutOfReach<'_> {
+    pub fn contains(&self, address: &IpAddr) -> bool {
+        self.held_elsewhere.contains(address) || self.wired.contains(address)
+    }
+}
+
 impl Pool {
     /// Whether it is of the wanted family and on the wanted interface.
-    pub(super) fn suits(&self, family: Family, if_name: Option<&str>) -> bool {
+    pub fn suits(&self, family: Family, if_name: Option<&str>) -> bool {
         self.family() == family && if_name.is_none_or(|wanted| wanted == self.if_name)
     }
 
-    /// What it holds and can give; `taken` tells the addresses that are in use in another pool.
+    /// What it holds and can give.
     pub(super) fn count(
         &self,
         key: &str,
         rest: Duration,
         now: Moment,
-        taken: &BTreeSet<IpAddr>,
+        out: &OutOfReach<'_>,
     ) -> PoolCount {
         let mut count = PoolCount {
             subnet: key.to_owned(),
             ..PoolCount::default()
         };
         for record in &self.records {
-            match record.free() {
-                None => count.held += 1,
-                Some(_) if taken.contains(&record.address()) => count.held += 1,
-                Some(free) if free.released.is_some_and(|at| now.since(at) < rest) => {
+            let address = record.address();
+            match &record.usage {
+                Usage::Held(held) => {
+                    count.held += 1;
+                    count.suspect += usize::from(held.suspect.is_some());
+                }
+                Usage::Free(_) if out.held_elsewhere.contains(&address) => count.held += 1,
+                Usage::Free(free) if free.wired || out.wired.contains(&address) => count.wired += 1,
+                Usage::Free(free) if free.released.is_some_and(|at| now.since(at) < rest) => {
                     count.resting += 1
                 }
-                Some(_) => count.free += 1,
+                Usage::Free(_) => count.free += 1,
             }
         }
         count
     }
 
     /// The free address whose turn it is: never used before used, longest released first, the lowest of equals (difference
-    /// D14). One that rests is last by this order, and so is given only when nothing else is left.
-    pub(super) fn next_free(&self, taken: &BTreeSet<IpAddr>) -> Option<IpAddr> {
+    /// D14). One that rests is last by this order, and so is given only when nothing else is left. Those that the host had
+    /// when it was last looked at come after all others.
+    pub(super) fn next_free(&self, out: &OutOfReach<'_>) -> Option<IpAddr> {
         self.records
             .iter()
             .filter_map(|record| Some((record, record.free()?)))
-            .filter(|(record, _)| !taken.contains(&record.address()))
-            .min_by_key(|(record, free)| (free.released, record.key))
+            .filter(|(record, _)| !out.contains(&record.address()))
+            .min_by_key(|(record, free)| (free.wired, free.released, record.key))
             .map(|(record, _)| record.key)
     }
 }

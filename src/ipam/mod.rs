@@ -3,20 +3,29 @@
 
 mod check;
 mod choose;
+mod evidence;
 mod inventory;
 mod merge;
 mod model;
 mod order;
+mod rebuild;
+mod reclaim;
 mod release;
 mod request;
 mod take;
+mod verdict;
 
 pub use check::Violation;
+pub use evidence::{Entry, Evidence, Kernel, Place, Routes, Witness};
 pub use inventory::{Inventory, ListedPool};
 pub use merge::Merged;
 pub use model::{
-    Attachment, Claim, Family, Free, Held, Ipam, Moment, NetNs, Pool, Record, Space, Subnet, Usage,
+    Attachment, Claim, Family, Free, Held, Ipam, Moment, NetNs, Pool, Record, Space, Subnet,
+    Tombstone, Usage,
 };
 pub use order::by_text;
+pub use rebuild::Found;
+pub use reclaim::{Candidate, Judged};
 pub use release::{Freed, Hint};
 pub use request::{Grant, Novelty, PoolCount, PoolWish, Refusal, Request, Stage};
+pub use verdict::{AGAIN, GRACE, Judgement, OLD, Reason, Verdict, judge};

@@ -10,7 +10,7 @@ use super::by_text;
 
 /// A point on the boot clock (CLOCK_BOOTTIME): nanoseconds since the machine started, sleep included. It means nothing
 /// under another boot ID.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Moment(pub u64);
 
 impl Moment {
@@ -28,6 +28,20 @@ pub struct Ipam {
     /// Counts the changes of ownership; a claim carries the count of when it was made, so that "the same holder as
     /// before" can be told from "the same holder again".
     pub generation: u64,
+    /// Until when only what is held is given, after a state was lost: somebody may be about to wire an address that nobody
+    /// knows of any more.
+    pub quarantine: Option<Moment>,
+    /// DELs that came for attachments without an address; their ADDs may still come.
+    pub tombstones: Vec<Tombstone>,
+}
+
+/// A DEL that found nothing.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tombstone {
+    /// For whom it was.
+    pub attachment: Attachment,
+    /// When it came.
+    pub at: Moment,
 }
 
 /// An address space.
@@ -99,6 +113,8 @@ pub struct Free {
     pub left_over_id: Option<Box<str>>,
     /// When it was last released, if that was since this boot.
     pub released: Option<Moment>,
+    /// The host itself, or a route of the host, had it when it was last looked at: somebody else's (difference D19).
+    pub wired: bool,
 }
 
 /// What is known of an address in use.
@@ -108,6 +124,10 @@ pub struct Held {
     pub container_id: Box<str>,
     /// The rest of the holder's identity; `None` when the original wrote the record.
     pub claim: Option<Box<Claim>>,
+    /// When the attachment last asked for it, or when it was first seen where nobody knows that.
+    pub since: Moment,
+    /// When it was first found without any sign of life.
+    pub suspect: Option<Moment>,
     /// The source no longer lists the address: it goes with its release.
     pub unlisted: bool,
 }
@@ -123,9 +143,7 @@ pub struct Claim {
     pub pod: Option<Box<str>>,
     /// The network namespace that the ADD was made for.
     pub netns: Option<NetNs>,
-    /// When the attachment last asked for it.
-    pub since: Moment,
-    /// [`Ipam::generation`] of that ADD.
+    /// [`Ipam::generation`] of the ADD that last asked for it.
     pub generation: u64,
 }
 
@@ -140,7 +158,7 @@ pub struct NetNs {
 
 /// An attachment of a container to a network: what the CNI specification identifies by network name, CNI_CONTAINERID and
 /// CNI_IFNAME (difference D8).
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Attachment {
     /// The network's name.
     pub network: String,
@@ -160,6 +178,11 @@ pub enum Family {
 }
 
 impl Ipam {
+    /// The pools of all spaces, to be changed.
+    pub fn pools_mut(&mut self) -> impl Iterator<Item = &mut Pool> {
+        self.spaces.values_mut().flat_map(|s| s.pools.values_mut())
+    }
+
     /// The pools of all spaces with the names of both.
     pub fn pools(&self) -> impl Iterator<Item = (&str, &str, &Pool)> {
         self.spaces.iter().flat_map(|(space, s)| {
@@ -346,7 +369,6 @@ mod tests {
             if_name: "eth0".into(),
             pod: None,
             netns: None,
-            since: Moment(1),
             generation: 1,
         }));
         assert!(held.is_by(&attachment("eth0")) && !held.is_by(&attachment("net1")));

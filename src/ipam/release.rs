@@ -2,8 +2,11 @@
 //! is not there is released already.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
-use super::{Attachment, Free, Grant, Held, Ipam, Moment, Novelty, Record, Usage};
+use super::{
+    Attachment, Evidence, Free, Grant, Held, Ipam, Moment, Novelty, Record, Tombstone, Usage,
+};
 
 /// What a DEL says beside the attachment; all of it may be missing or wrong.
 #[derive(Clone, Copy, Debug, Default)]
@@ -27,6 +30,14 @@ pub struct Freed {
     pub dropped: bool,
 }
 
+impl Hint<'_> {
+    /// The address, by value.
+    fn key(&self) -> Option<IpAddr> {
+        let address = self.address?.trim().parse::<IpAddr>().ok()?;
+        Some(address.to_canonical())
+    }
+}
+
 impl Ipam {
     /// Releases every address of the attachment.
     ///
@@ -35,8 +46,7 @@ impl Ipam {
     /// every record of the container goes.
     pub fn release(&mut self, attachment: &Attachment, hint: Hint<'_>, now: Moment) -> Vec<Freed> {
         let named = self.pool_hinted(hint);
-        let address = hint.address.filter(|a| !a.is_empty());
-        let address = address.map(|a| a.trim().parse::<IpAddr>().map(|a| a.to_canonical()).ok());
+        let address = hint.address.map(|_| hint.key());
         let mut freed = Vec::new();
         for (space_name, space) in &mut self.spaces {
             for (pool_name, pool) in &mut space.pools {
@@ -71,6 +81,23 @@ impl Ipam {
         freed
     }
 
+    /// Remembers a DEL that found nothing, in case its ADD is still to come. Tells whether that was news.
+    pub fn note_early_del(&mut self, attachment: &Attachment, now: Moment) -> bool {
+        const KEPT: Duration = Duration::from_secs(300);
+        const MOST: usize = 64;
+        self.tombstones.retain(|t| now.since(t.at) < KEPT);
+        if self.tombstones.iter().any(|t| t.attachment == *attachment) {
+            return false;
+        }
+        let surplus = (self.tombstones.len() + 1).saturating_sub(MOST);
+        self.tombstones.drain(..surplus);
+        self.tombstones.push(Tombstone {
+            attachment: attachment.clone(),
+            at: now,
+        });
+        true
+    }
+
     /// Takes back what `grant` gave, if it is still that grant's, as if it had never been given. Tells whether it was.
     pub fn revoke(&mut self, attachment: &Attachment, grant: &Grant) -> bool {
         let Novelty::New(before) = &grant.novelty else {
@@ -97,6 +124,51 @@ impl Ipam {
         still
     }
 
+    /// Whether the hint names an address that is held by an unknown owner.
+    pub fn is_ownerless(&self, hint: Hint<'_>) -> bool {
+        let Some(key) = hint.key() else { return false };
+        let records = self.pools().filter_map(|(_, _, pool)| pool.record(&key));
+        records
+            .filter_map(Record::held)
+            .any(|held| held.container_id.is_empty())
+    }
+
+    /// Releases the address that the hint names, if its owner is unknown and the node does not show that it is in use.
+    pub fn release_ownerless(
+        &mut self,
+        hint: Hint<'_>,
+        evidence: &Evidence,
+        now: Moment,
+    ) -> Vec<Freed> {
+        let mut freed = Vec::new();
+        let Some(key) = hint.key() else { return freed };
+        for (name, pool) in self.spaces.values_mut().flat_map(|s| &mut s.pools) {
+            let Some(record) = pool.record_mut(&key) else {
+                continue;
+            };
+            let address = record.address();
+            let ownerless = record
+                .held()
+                .is_some_and(|held| held.container_id.is_empty());
+            if !ownerless || evidence.shows(address) {
+                continue;
+            }
+            let dropped = record.release(now);
+            if dropped {
+                pool.records.retain(|r| r.key != key);
+            }
+            freed.push(Freed {
+                pool: name.clone(),
+                address,
+                dropped,
+            });
+        }
+        if !freed.is_empty() {
+            self.generation += 1;
+        }
+        freed
+    }
+
     fn pool_hinted(&self, hint: Hint<'_>) -> Option<(String, String)> {
         let (space, pools) = self.spaces.get_key_value(hint.space?)?;
         Some((space.clone(), pools.pool_named(hint.subnet?)?.to_owned()))
@@ -108,8 +180,8 @@ impl Record {
     fn release(&mut self, now: Moment) -> bool {
         let unlisted = matches!(&self.usage, Usage::Held(Held { unlisted: true, .. }));
         self.usage = Usage::Free(Free {
-            left_over_id: None,
             released: Some(now),
+            ..Free::default()
         });
         unlisted
     }
@@ -119,6 +191,7 @@ impl Record {
 mod tests {
     use super::*;
     use crate::ipam::{Family, Inventory, ListedPool, PoolWish, Request};
+    use std::collections::BTreeSet;
     use std::time::Duration;
 
     const NOW: Moment = Moment(77);
@@ -159,6 +232,7 @@ mod tests {
             pod: None,
             netns: None,
             rest: Duration::ZERO,
+            wired: &BTreeSet::new(),
         };
         ipam.take(&request, Moment(1)).unwrap()
     }
@@ -296,8 +370,8 @@ mod tests {
         assert_eq!(
             record.free(),
             Some(&Free {
-                left_over_id: None,
-                released: Some(NOW)
+                released: Some(NOW),
+                ..Free::default()
             })
         );
     }

@@ -1,5 +1,6 @@
 //! What an ADD asks for, and what it may get.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -25,6 +26,8 @@ pub struct Request<'a> {
     pub netns: Option<&'a NetNs>,
     /// How long a released address rests before it counts as free again.
     pub rest: Duration,
+    /// Addresses that the host turned out to have, in the course of this call.
+    pub wired: &'a BTreeSet<IpAddr>,
 }
 
 /// Which pools will do.
@@ -123,6 +126,15 @@ pub enum Refusal {
         /// What each pool that would do holds.
         pools: Vec<PoolCount>,
     },
+    /// The state was lost, and what was free before is not known yet.
+    #[error(
+        "{}: the state was lost, and for {} s more only known addresses are given",
+        Stage::Address, left.as_secs() + 1
+    )]
+    Quarantined {
+        /// How long that will go on.
+        left: Duration,
+    },
     /// The pool has no usable subnet, so no result can be made of its addresses.
     #[error("Failed to parse address: invalid CIDR address: pool {pool} has no subnet")]
     NoSubnet {
@@ -138,6 +150,10 @@ pub struct PoolCount {
     pub subnet: String,
     /// Addresses in use.
     pub held: usize,
+    /// Those of them that show no sign of life, but must not be freed yet.
+    pub suspect: usize,
+    /// Addresses that nobody holds but that the host has.
+    pub wired: usize,
     /// Addresses released a short while ago.
     pub resting: usize,
     /// Addresses to give.
@@ -166,8 +182,14 @@ impl fmt::Display for Listed<'_> {
                 "{comma}{}: {} held, {} free",
                 pool.subnet, pool.held, pool.free
             )?;
-            if pool.resting > 0 {
-                write!(f, ", {} resting", pool.resting)?;
+            for (count, what) in [
+                (pool.resting, "resting"),
+                (pool.suspect, "suspected leaks"),
+                (pool.wired, "wired on the host"),
+            ] {
+                if count > 0 {
+                    write!(f, ", {count} {what}")?;
+                }
             }
         }
         match self.0.len().saturating_sub(MOST) {

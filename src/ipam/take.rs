@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
+use super::choose::OutOfReach;
 use super::{
     Attachment, Claim, Family, Grant, Held, Ipam, Moment, Novelty, Pool, PoolWish, Record, Refusal,
     Request, Space, Stage, Usage,
@@ -29,8 +30,14 @@ impl Ipam {
                 space: request.space.to_owned(),
             });
         };
+        if let Some(until) = self.quarantine.filter(|until| *until > now) {
+            space.check_quarantine(request, until, now)?;
+        }
         let none = BTreeSet::new();
-        let taken = |key: &str| elsewhere.get(key).unwrap_or(&none);
+        let out = |key: &str| OutOfReach {
+            held_elsewhere: elsewhere.get(key).unwrap_or(&none),
+            wired: request.wired,
+        };
         let (pool_key, place) = match request.pool {
             PoolWish::Named(subnet) => {
                 let key = space.pool_named(subnet).ok_or_else(|| Refusal::NoPool {
@@ -38,12 +45,12 @@ impl Ipam {
                     known: space.pools.keys().cloned().collect(),
                 })?;
                 let key = key.to_owned();
-                let place = space.place_in(&key, request, taken(&key), now)?;
+                let place = space.place_in(&key, request, out(&key), now)?;
                 (key, place)
             }
             PoolWish::Any { family, if_name } => {
                 space.drop_idle_flags();
-                let found = space.place_in_any(request, family, if_name, now, taken);
+                let found = space.place_in_any(request, family, if_name, now, out);
                 if let Err(Refusal::Exhausted { .. }) = found {
                     space.flag_exhausted(|pool| pool.suits(family, if_name));
                 }
@@ -59,6 +66,15 @@ impl Ipam {
         let record = pool.record_mut(&place).ok_or_else(refusal)?;
         let address = IpNet::new(record.address(), net.prefix_len()).map_err(|_| refusal())?;
         let novelty = record.claim(request, generation, now);
+        let early_del = self
+            .tombstones
+            .iter()
+            .position(|t| t.attachment == *request.attachment);
+        if let (Some(n), Usage::Held(held)) = (early_del, &mut record.usage) {
+            // Its DEL came first, and nobody may ever send another.
+            held.suspect = Some(now);
+            self.tombstones.remove(n);
+        }
         if matches!(request.pool, PoolWish::Any { .. }) && pool.ref_count == 0 {
             pool.ref_count = 1;
         }
@@ -109,12 +125,34 @@ impl Ipam {
 }
 
 impl Space {
+    /// After a state was lost, only what an attachment is known to hold is given for a while.
+    fn check_quarantine(
+        &self,
+        request: &Request<'_>,
+        until: Moment,
+        now: Moment,
+    ) -> Result<(), Refusal> {
+        let wanted = |key: &str| match request.pool {
+            PoolWish::Named(subnet) => self.pool_named(subnet) == Some(key),
+            PoolWish::Any { .. } => true,
+        };
+        let mut pools = self.pools.iter().filter(|(key, _)| wanted(key));
+        let holds = pools.any(|(_, pool)| pool.place_held_by(request.attachment).is_some());
+        if holds {
+            Ok(())
+        } else {
+            Err(Refusal::Quarantined {
+                left: until.since(now),
+            })
+        }
+    }
+
     /// The record to take in one pool.
     fn place_in(
         &self,
         key: &str,
         request: &Request<'_>,
-        taken: &BTreeSet<IpAddr>,
+        out: OutOfReach<'_>,
         now: Moment,
     ) -> Result<IpAddr, Refusal> {
         let no_pool = || Refusal::NoPool {
@@ -123,14 +161,14 @@ impl Space {
         };
         let pool = self.pools.get(key).ok_or_else(no_pool)?;
         if let Some(address) = request.address {
-            return pool.place_of(address, request.attachment, taken);
+            return pool.place_of(address, request.attachment, out);
         }
         let exhausted = || Refusal::Exhausted {
-            pools: vec![pool.count(key, request.rest, now, taken)],
+            pools: vec![pool.count(key, request.rest, now, &out)],
         };
         pool.place_held_by(request.attachment)
-            .or_else(|| pool.place_left_by(&request.attachment.container_id, taken))
-            .or_else(|| pool.next_free(taken))
+            .or_else(|| pool.place_left_by(&request.attachment.container_id, out))
+            .or_else(|| pool.next_free(&out))
             .ok_or_else(exhausted)
     }
 
@@ -141,7 +179,7 @@ impl Space {
         family: Family,
         if_name: Option<&str>,
         now: Moment,
-        taken: impl Fn(&str) -> &'t BTreeSet<IpAddr>,
+        out: impl Fn(&str) -> OutOfReach<'t>,
     ) -> Result<(String, IpAddr), Refusal> {
         let mut fitting = self
             .pools
@@ -159,7 +197,7 @@ impl Space {
         if let Some(address) = request.address {
             let mut worst = None;
             for (key, pool) in fitting {
-                match pool.place_of(address, request.attachment, taken(key)) {
+                match pool.place_of(address, request.attachment, out(key)) {
                     Ok(place) => return Ok((key.clone(), place)),
                     Err(in_use @ Refusal::AddressInUse { .. }) => worst = Some(in_use),
                     Err(not_found) => worst = worst.or(Some(not_found)),
@@ -169,21 +207,17 @@ impl Space {
                 address: address.to_owned(),
             }));
         }
-        let count = |key: &str, pool: &Pool| pool.count(key, request.rest, now, taken(key));
         let mut counts = Vec::new();
         for (key, pool) in fitting {
             if let Some(place) = pool.place_held_by(request.attachment) {
                 return Ok((key.clone(), place));
             }
-            counts.push(count(key, pool));
+            counts.push(pool.count(key, request.rest, now, &out(key)));
         }
         let key = self
-            .choose(|_, pool| pool.suits(family, if_name), count)
+            .choose(|pool| pool.suits(family, if_name), &out, request.rest, now)
             .ok_or(Refusal::Exhausted { pools: counts })?;
-        Ok((
-            key.to_owned(),
-            self.place_in(key, request, taken(key), now)?,
-        ))
+        Ok((key.to_owned(), self.place_in(key, request, out(key), now)?))
     }
 }
 
@@ -194,7 +228,7 @@ impl Pool {
         &self,
         address: &str,
         attachment: &Attachment,
-        taken: &BTreeSet<IpAddr>,
+        out: OutOfReach<'_>,
     ) -> Result<IpAddr, Refusal> {
         let not_found = || Refusal::AddressNotFound {
             address: address.to_owned(),
@@ -212,7 +246,7 @@ impl Pool {
         match &record.usage {
             Usage::Held(held) if held.is_by(attachment) => Ok(key),
             Usage::Held(held) => Err(in_use(&held.container_id)),
-            Usage::Free(_) if taken.contains(&record.address()) => Err(in_use("")),
+            Usage::Free(_) if out.contains(&record.address()) => Err(in_use("")),
             Usage::Free(_) => Ok(key),
         }
     }
@@ -229,11 +263,11 @@ impl Pool {
     }
 
     /// A free record that an old version of the original left with this container's ID: the original gives it back.
-    fn place_left_by(&self, container_id: &str, taken: &BTreeSet<IpAddr>) -> Option<IpAddr> {
+    fn place_left_by(&self, container_id: &str, out: OutOfReach<'_>) -> Option<IpAddr> {
         let left = self.records.iter().find(|r| {
             r.free()
                 .is_some_and(|f| f.left_over_id.as_deref() == Some(container_id))
-                && !taken.contains(&r.address())
+                && !out.contains(&r.address())
         });
         left.map(|r| r.key)
     }
@@ -254,9 +288,10 @@ impl Record {
                 if_name: request.attachment.if_name.as_str().into(),
                 pod: request.pod.map(Into::into),
                 netns: request.netns.cloned(),
-                since: now,
                 generation,
             })),
+            since: now,
+            suspect: None,
             unlisted,
         });
         novelty
@@ -269,6 +304,7 @@ mod tests {
     use crate::ipam::{Free, Inventory, ListedPool};
     use std::time::Duration;
 
+    static NONE: BTreeSet<IpAddr> = BTreeSet::new();
     const REST: Duration = Duration::from_secs(30);
     const SECOND: u64 = 1_000_000_000;
     const NOW: Moment = Moment(1000 * SECOND);
@@ -317,6 +353,7 @@ mod tests {
             pod: None,
             netns: None,
             rest: REST,
+            wired: &NONE,
         };
         let grant = ipam.take(&request, NOW)?;
         assert_eq!(ipam.check(), []);
@@ -345,8 +382,8 @@ mod tests {
         let mut ipam = state(&[(ONE, 0, &["10.1.0.9", "10.1.0.10", "10.1.0.5", "10.1.0.6"])]);
         let released = |seconds: u64| {
             Usage::Free(Free {
-                left_over_id: None,
                 released: Some(Moment(seconds * SECOND)),
+                ..Free::default()
             })
         };
         *usage(&mut ipam, ONE, "10.1.0.5") = released(999);
@@ -386,6 +423,7 @@ mod tests {
             pod: None,
             netns: None,
             rest: REST,
+            wired: &NONE,
         };
         let other = ipam.take(&request, NOW).unwrap();
         assert_eq!(
@@ -418,7 +456,7 @@ mod tests {
         let left = |id: &str| {
             Usage::Free(Free {
                 left_over_id: Some(id.into()),
-                released: None,
+                ..Free::default()
             })
         };
         *usage(&mut ipam, ONE, "10.1.0.5") = left("x");
@@ -616,6 +654,115 @@ mod tests {
             refusal.to_string(),
             "Failed to allocate address: Pool id x not found :Invalid address pool"
         );
+    }
+
+    #[test]
+    fn in_quarantine_only_what_is_held_is_given() {
+        let mut ipam = state(&[(ONE, 0, &["10.1.0.5", "10.1.0.6"])]);
+        take(&mut ipam, "a", any(None), None).unwrap();
+        ipam.quarantine = Some(Moment(NOW.0 + 12 * SECOND));
+        assert_eq!(
+            take(&mut ipam, "a", any(None), None).unwrap(),
+            "10.1.0.5/16"
+        );
+        assert_eq!(
+            take(&mut ipam, "a", PoolWish::Named(ONE), None).unwrap(),
+            "10.1.0.5/16"
+        );
+        for (pool, address) in [
+            (any(None), None),
+            (PoolWish::Named(ONE), None),
+            (any(None), Some("10.1.0.6")),
+        ] {
+            let refusal = take(&mut ipam, "b", pool, address).unwrap_err();
+            assert_eq!(
+                refusal,
+                Refusal::Quarantined {
+                    left: Duration::from_secs(12)
+                }
+            );
+        }
+        ipam.quarantine = Some(NOW);
+        assert_eq!(
+            take(&mut ipam, "b", any(None), None).unwrap(),
+            "10.1.0.6/16",
+            "it ends by itself"
+        );
+    }
+
+    #[test]
+    fn an_add_whose_del_came_first_is_served_and_suspect_at_once() {
+        let mut ipam = state(&[(ONE, 0, &["10.1.0.5", "10.1.0.6"])]);
+        assert!(ipam.note_early_del(&attachment("a", "eth0"), NOW));
+        assert!(
+            !ipam.note_early_del(&attachment("a", "eth0"), NOW),
+            "once is enough"
+        );
+        assert!(ipam.note_early_del(&attachment("b", "eth0"), NOW));
+        assert_eq!(
+            take(&mut ipam, "a", any(None), None).unwrap(),
+            "10.1.0.5/16"
+        );
+        let Usage::Held(held) = usage(&mut ipam, ONE, "10.1.0.5").clone() else {
+            panic!("held")
+        };
+        assert_eq!(held.suspect, Some(NOW));
+        assert_eq!(ipam.tombstones.len(), 1);
+        take(&mut ipam, "a", any(None), None).unwrap();
+        let Usage::Held(held) = usage(&mut ipam, ONE, "10.1.0.5").clone() else {
+            panic!("held")
+        };
+        assert_eq!(held.suspect, None, "asked for again, it is wanted");
+        assert_eq!(
+            take(&mut ipam, "c", any(None), None).unwrap(),
+            "10.1.0.6/16"
+        );
+        let Usage::Held(held) = usage(&mut ipam, ONE, "10.1.0.6").clone() else {
+            panic!("held")
+        };
+        assert_eq!(held.suspect, None);
+    }
+
+    #[test]
+    fn early_dels_are_kept_for_five_minutes_and_sixty_four_at_most() {
+        let mut ipam = Ipam::default();
+        for n in 0..70u64 {
+            assert!(ipam.note_early_del(&attachment(&format!("c{n}"), "eth0"), Moment(n)));
+        }
+        assert_eq!(ipam.tombstones.len(), 64);
+        assert_eq!(ipam.tombstones[0].attachment.container_id, "c6");
+        ipam.note_early_del(&attachment("late", "eth0"), Moment(300 * SECOND + 50));
+        assert_eq!(ipam.tombstones[0].attachment.container_id, "c51");
+    }
+
+    #[test]
+    fn what_the_host_has_is_passed_over_and_given_last() {
+        let mut ipam = state(&[(ONE, 0, &["10.1.0.5", "10.1.0.6", "10.1.0.7"])]);
+        ipam.mark_wired(&["10.1.0.5".parse().unwrap()].into());
+        let order: Vec<_> = ["a", "b", "c"]
+            .map(|id| take(&mut ipam, id, any(None), None).unwrap())
+            .into();
+        assert_eq!(order, ["10.1.0.6/16", "10.1.0.7/16", "10.1.0.5/16"]);
+        let mut ipam = state(&[(ONE, 0, &["10.1.0.5"])]);
+        let attachment = attachment("a", "eth0");
+        let wired = ["10.1.0.5".parse().unwrap()].into();
+        let request = |address| Request {
+            attachment: &attachment,
+            space: "local",
+            pool: any(None),
+            address,
+            pod: None,
+            netns: None,
+            rest: REST,
+            wired: &wired,
+        };
+        let refusal = ipam.take(&request(None), NOW).unwrap_err();
+        let text = "Failed to allocate address: No available addresses in 10.1.0.0/16: 0 held, 0 free, 1 wired on the host";
+        assert_eq!(refusal.to_string(), text);
+        assert!(matches!(
+            ipam.take(&request(Some("10.1.0.5")), NOW),
+            Err(Refusal::AddressInUse { .. })
+        ));
     }
 
     #[test]

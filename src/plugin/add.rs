@@ -1,29 +1,48 @@
 //! ADD: an address for an attachment.
 
+use std::collections::BTreeSet;
 use std::fs;
+use std::net::IpAddr;
+use std::time::Duration;
 
 use tracing::{debug, info, warn};
 
+use super::decide::{Decision, Given, Host, Look, decide};
+use super::look::report;
 use super::{Context, query_url};
 use crate::cni::{AddResult, Call};
 use crate::failure::Failure;
-use crate::host::{boot_now, netns, wall_now};
-use crate::ipam::{Family, Grant, Ipam, Novelty, PoolWish, Refusal, Request};
+use crate::host::{RouteLookup, boot_now, host_routes, netns, wall_now, words};
+use crate::ipam::{Candidate, Family, Grant, Novelty, PoolWish, Refusal, Request};
 use crate::source::{Asked, Asker, Need, News, Source};
-use crate::state::{Document, Loaded, Locked, Own, StoreError, WAIT, is_rebuild_owed};
+use crate::state::{
+    Document, Loaded, Locked, Own, StoreError, WAIT, is_first_use, is_rebuild_owed, note_first_use,
+};
 use crate::stdio;
 
 /// How long a released address rests before it is one of the free ones again.
-const REST: std::time::Duration = std::time::Duration::from_secs(30);
+const REST: Duration = Duration::from_secs(30);
 
 /// What came of looking for an address in the pools as they are.
 enum Attempt {
     Granted(Grant),
+    /// The node must be looked at, which is not done under the lock; these records are to be judged.
+    LookFirst(Vec<Candidate>),
     Refused {
         refusal: Refusal,
         again: Option<Need>,
-        source: Option<String>,
     },
+}
+
+/// What the source had to say.
+#[derive(Default)]
+struct Inquiry {
+    /// An answer that is not in the state yet.
+    news: Option<Box<News>>,
+    /// What to ask for before it is said that there is nothing.
+    again: Option<Need>,
+    /// Why there is no fresh answer.
+    failed: Option<String>,
 }
 
 /// Gives the attachment an address and prints the result.
@@ -31,20 +50,19 @@ pub fn add(call: &Call, context: &Context) -> Result<(), Failure> {
     let ipam = &call.conf.ipam;
     let netns = netns(&context.paths, &call.netns);
     let family = if ipam.ipv6 { Family::V6 } else { Family::V4 };
+    let if_name = call.conf.master.as_deref();
     let request = Request {
         attachment: &call.attachment,
         space: &ipam.address_space,
-        pool: match ipam.subnet.as_deref() {
-            Some(subnet) => PoolWish::Named(subnet),
-            None => PoolWish::Any {
-                family,
-                if_name: call.conf.master.as_deref(),
-            },
-        },
+        pool: ipam
+            .subnet
+            .as_deref()
+            .map_or(PoolWish::Any { family, if_name }, PoolWish::Named),
         address: ipam.ip_address.as_deref(),
         pod: call.pod.as_deref(),
         netns: netns.as_ref(),
         rest: REST,
+        wired: &BTreeSet::new(),
     };
     let source = Source::of(ipam, query_url(context)?, &context.paths);
     let asker = Asker {
@@ -59,16 +77,25 @@ pub fn add(call: &Call, context: &Context) -> Result<(), Failure> {
     } else {
         Need::First
     };
+    let mut inquiry = Inquiry::of(asker.ask(need));
+    let mut look = None;
     let grant = loop {
-        match attempt(&request, asker.ask(need), context)? {
+        match attempt(&request, &mut inquiry, look.as_ref(), context)? {
             Attempt::Granted(grant) => break grant,
+            Attempt::LookFirst(candidates) => look = Some(Look::at(candidates, context)),
             // Before anybody is told that there is nothing, the source is asked, once.
             Attempt::Refused {
                 again: Some(again), ..
-            } if again != need => need = again,
-            Attempt::Refused {
-                refusal, source, ..
-            } => return Err(Failure::Refused { refusal, source }),
+            } if again != need => {
+                need = again;
+                inquiry = Inquiry::of(asker.ask(need));
+            }
+            Attempt::Refused { refusal, .. } => {
+                return Err(Failure::Refused {
+                    refusal,
+                    source: inquiry.failed,
+                });
+            }
         }
     };
     info!(target: "ipam", "{}.", describe(&grant));
@@ -84,101 +111,58 @@ fn has_state(context: &Context) -> bool {
     fs::metadata(context.paths.state()).is_ok_and(|state| state.len() > 0)
 }
 
-/// One look into the pools, under the lock, after whatever news there is was merged into them.
-fn attempt(request: &Request<'_>, asked: Asked, context: &Context) -> Result<Attempt, Failure> {
-    let mut locked = Locked::acquire(&context.paths, WAIT)?;
-    let mut document = read(&mut locked, request, context)?;
-    let mut source = None;
-    let mut again = None;
-    let mut news = None;
-    match asked {
-        Asked::News(answer) => news = merge(*answer, &mut document, &mut source),
-        Asked::Answered => again = Some(Need::Lost),
-        Asked::Skipped(why) => {
-            debug!(target: "ipam", "the source is not asked: {why}.");
-            again = Some(Need::Newer);
+impl Inquiry {
+    fn of(asked: Asked) -> Inquiry {
+        match asked {
+            Asked::News(news) => {
+                announce(&news);
+                Inquiry {
+                    news: Some(news),
+                    ..Inquiry::default()
+                }
+            }
+            Asked::Answered => Inquiry {
+                again: Some(Need::Lost),
+                ..Inquiry::default()
+            },
+            Asked::Skipped(why) => {
+                debug!(target: "ipam", "the source is not asked: {why}.");
+                Inquiry {
+                    again: Some(Need::Newer),
+                    ..Inquiry::default()
+                }
+            }
+            Asked::Failed(error) => {
+                warn!(target: "ipam", "Source refresh failed, err:{error}.");
+                Inquiry {
+                    failed: Some(error.to_string()),
+                    ..Inquiry::default()
+                }
+            }
         }
-        Asked::Failed(error) => {
-            warn!(target: "ipam", "Source refresh failed, err:{error}.");
-            source = Some(error.to_string());
-        }
     }
-    let flags = flags(document.ipam());
-    let taken = document.ipam_mut().take(request, boot_now());
-    if taken.is_ok() {
-        let violations = document.ipam().check();
-        if !violations.is_empty() {
-            return Err(Failure::Broken(violations));
-        }
+
+    /// Drops an answer that would take everything away and has not stayed so for long (difference D6).
+    fn weigh(&mut self, document: &Document) {
+        let doubtful =
+            |news: &News| news.is_doubtful() && !document.is_empty() && !news.is_persistent();
+        let Some(news) = self.news.take_if(|news| doubtful(news)) else {
+            return;
+        };
+        let why = format!(
+            "the source lists {} subnets with no address for pods, and {} interfaces that this node does not have",
+            news.matched.inventory.pools.len(),
+            news.matched.unmatched.len()
+        );
+        warn!(target: "ipam", "Source refresh failed, err:{why}; the stored pools stay for now.");
+        self.failed = Some(why);
+        news.doubted();
     }
-    if taken.is_ok() || news.is_some() || flags != self::flags(document.ipam()) {
-        let stage = stage(request);
-        context
-            .save(&mut locked, &mut document)
-            .map_err(|error| Failure::Store { stage, error })?;
-    }
-    if let Some(news) = news {
-        news.merged();
-    }
-    // Somebody's answer is of no use when what it said is no longer there.
-    let lost = document.ipam().pools().next().is_none();
-    let again = again.filter(|need| *need != Need::Lost || lost);
-    Ok(match taken {
-        Ok(grant) => Attempt::Granted(grant),
-        Err(refusal) => Attempt::Refused {
-            refusal,
-            again,
-            source,
-        },
-    })
 }
 
-/// The state to work on.
-fn read(
-    locked: &mut Locked<'_>,
-    request: &Request<'_>,
-    context: &Context,
-) -> Result<Document, Failure> {
-    let store = |error: StoreError| Failure::Store {
-        stage: stage(request),
-        error,
-    };
-    let mark = context.paths.rebuild_owed();
-    let document = match locked.load().map_err(store)? {
-        Loaded::Read(document) => *document,
-        Loaded::Missing if is_rebuild_owed(&context.paths) => {
-            return Err(Failure::Lost {
-                why: String::new(),
-                aside: None,
-                mark,
-            });
-        }
-        Loaded::Missing => Document::default(),
-        Loaded::Corrupt(why) => {
-            let aside = locked.set_aside(&wall_now().to_string()).map_err(store)?;
-            warn!(target: "ipam", "the state could not be read ({why}) and is now {}.", aside.display());
-            return Err(Failure::Lost {
-                why,
-                aside: Some(aside),
-                mark,
-            });
-        }
-    };
-    match &document.own {
-        Own::Newer { format, .. } => return Err(Failure::NewerFormat { found: *format }),
-        Own::Unreadable(why) => {
-            warn!(target: "ipam", "our part of the state could not be read: {why}.")
-        }
-        Own::Absent | Own::Ours { .. } | Own::Overtaken => {}
-    }
-    Ok(document)
-}
-
-/// Merges an answer, unless it would take everything away and has not stayed so for long (difference D6).
-fn merge(news: News, document: &mut Document, source: &mut Option<String>) -> Option<News> {
+/// Tells the log what a source said.
+fn announce(news: &News) {
     let matched = &news.matched;
-    let milliseconds = news.took.as_secs_f64() * 1e3;
-    let (pools, addresses) = (matched.inventory.pools.len(), matched.inventory.addresses());
     for mac in &matched.unmatched {
         info!(target: "ipam", "Failed to find interface with MAC address:{mac}.");
     }
@@ -186,29 +170,120 @@ fn merge(news: News, document: &mut Document, source: &mut Option<String>) -> Op
         let (count, if_name, subnet) = (pool.addresses.len(), &pool.if_name, pool.subnet);
         info!(target: "ipam", "got {count} addresses from interface {if_name}, subnet {subnet}.");
     }
-    let has_pools = document.ipam().pools().next().is_some();
-    if news.is_doubtful() && has_pools && !news.is_persistent() {
-        let why = format!(
-            "the source lists {pools} subnets with no address for pods, and {} interfaces that this node does not have",
-            matched.unmatched.len()
-        );
-        warn!(target: "ipam", "Source refresh failed, err:{why}; the stored pools stay for now.");
-        *source = Some(why);
-        news.doubted();
-        return None;
-    }
-    let merged = document.ipam_mut().merge(&matched.inventory);
-    info!(
-        target: "ipam",
-        "source answered in {milliseconds:.1} ms: {pools} pools, {addresses} addresses, {} of the host, {} unusable; {} new, {} gone, {} in use but not listed.",
-        matched.primary, matched.skipped, merged.added, merged.removed, merged.unlisted
-    );
-    Some(news)
+    let milliseconds = news.took.as_secs_f64() * 1e3;
+    let (primary, skipped) = (matched.primary, matched.skipped);
+    info!(target: "ipam", "the source answered in {milliseconds:.1} ms; {primary} addresses are the host's, {skipped} unusable.");
 }
 
-/// The pools' flags of having been handed out whole, the only thing that a refused request may change.
-fn flags(ipam: &Ipam) -> Vec<i64> {
-    ipam.pools().map(|(_, _, pool)| pool.ref_count).collect()
+/// One try with the pools as they are, under the lock, after whatever news there is was merged into them.
+fn attempt(
+    request: &Request<'_>,
+    inquiry: &mut Inquiry,
+    look: Option<&Look>,
+    context: &Context,
+) -> Result<Attempt, Failure> {
+    let store = |error| Failure::Store {
+        stage: stage(request),
+        error,
+    };
+    let mut locked = Locked::acquire(&context.paths, WAIT)?;
+    let (mut document, lost) = read(&mut locked, request, context)?;
+    let was_lost = lost.is_some();
+    inquiry.weigh(&document);
+    // What somebody else's answer said may no longer be there.
+    let again = inquiry
+        .again
+        .filter(|need| *need != Need::Lost || document.is_empty());
+    let given = Given {
+        request: request.clone(),
+        news: inquiry.news.as_ref().map(|news| &news.matched.inventory),
+        lost,
+        look,
+        may_ask_again: again.is_some(),
+        now: boot_now(),
+    };
+    let mut events = Vec::new();
+    let (taken, changed) = match decide(&mut document, &given, context, &mut events) {
+        Decision::LookFirst(candidates) => return Ok(Attempt::LookFirst(candidates)),
+        Decision::Broken(wrong) => return Err(Failure::Broken(wrong)),
+        Decision::Done { taken, changed } => (taken, changed),
+    };
+    report(&events);
+    if changed {
+        context.save(&mut locked, &mut document).map_err(store)?;
+    }
+    if let Some(news) = inquiry.news.take() {
+        news.merged();
+    }
+    if was_lost && !document.is_empty() {
+        let _ = fs::remove_file(context.paths.rebuild_owed());
+    }
+    // Before anybody can be told of the address.
+    if let Ok(grant) = &taken
+        && let Err(error) = note_first_use(&context.paths, context.boot_id.as_deref())
+    {
+        if document.ipam_mut().revoke(request.attachment, grant) {
+            let _ = context.save(&mut locked, &mut document);
+        }
+        return Err(store(error));
+    }
+    Ok(match taken {
+        Ok(grant) => Attempt::Granted(grant),
+        Err(refusal) => Attempt::Refused { refusal, again },
+    })
+}
+
+/// The state to work on, and why it has to be made anew, if it has.
+fn read(
+    locked: &mut Locked<'_>,
+    request: &Request<'_>,
+    context: &Context,
+) -> Result<(Document, Option<String>), Failure> {
+    let store = |error: StoreError| Failure::Store {
+        stage: stage(request),
+        error,
+    };
+    let used = || !is_first_use(&context.paths, context.boot_id.as_deref());
+    let document = match locked.load().map_err(store)? {
+        Loaded::Read(document) => *document,
+        Loaded::Missing => Document::default(),
+        Loaded::Corrupt(why) => {
+            let aside = locked.set_aside(&wall_now().to_string()).map_err(store)?;
+            warn!(target: "ipam", "the state could not be read ({why}) and is now {}.", aside.display());
+            return Ok((Document::default(), Some(why)));
+        }
+    };
+    match &document.own {
+        Own::Newer { format, .. } => Err(Failure::NewerFormat { found: *format }),
+        Own::Absent if document.is_empty() && is_rebuild_owed(&context.paths) => {
+            Ok((document, Some("it could not be read".to_owned())))
+        }
+        Own::Absent if document.is_empty() && used() => Ok((
+            document,
+            Some("it is gone, though addresses were given since the node started".to_owned()),
+        )),
+        Own::Unreadable(why) => {
+            warn!(target: "ipam", "our part of the state could not be read: {why}.");
+            Ok((document, None))
+        }
+        Own::Absent | Own::Ours | Own::Overtaken => Ok((document, None)),
+    }
+}
+
+impl Host for Context {
+    fn has(&self, address: IpAddr) -> bool {
+        if !self.paths.is_this_host() {
+            return false;
+        }
+        RouteLookup::open().and_then(|lookup| lookup.has(address)).unwrap_or_else(|e| {
+            warn!(target: "ipam", "the kernel does not tell whether the host has {address}: {}.", words(&e));
+            false
+        })
+    }
+
+    fn all(&self) -> BTreeSet<IpAddr> {
+        host_routes().unwrap_or_default()
+    }
 }
 
 /// What the original's messages begin with when the state cannot be written: without a subnet it saves first when it has

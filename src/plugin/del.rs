@@ -4,10 +4,11 @@ use tracing::{info, warn};
 
 use super::Context;
 use crate::cni::Call;
+use crate::evidence;
 use crate::failure::Failure;
 use crate::host::{boot_now, wall_now};
 use crate::ipam::{Freed, Hint};
-use crate::state::{Document, Loaded, LockError, Locked, WAIT, load};
+use crate::state::{Document, Loaded, LockError, Locked, Own, WAIT, load};
 
 /// What the original's messages begin with.
 const STAGE: &str = "Failed to release address";
@@ -19,30 +20,27 @@ pub fn del(call: &Call, context: &Context) -> Result<(), Failure> {
         Err(error @ LockError::Io { .. }) => return without_lock(call, context, error),
         Err(error @ LockError::Busy { .. }) => return Err(error.into()),
     };
-    let mut document = match locked.load().map_err(|error| Failure::Store {
-        stage: STAGE,
-        error,
-    })? {
-        Loaded::Read(document) => document,
-        Loaded::Missing => {
-            info!(target: "ipam", "there is no state, so nothing is held.");
-            return Ok(());
-        }
-        Loaded::Corrupt(why) => {
-            match locked.set_aside(&wall_now().to_string()) {
-                Ok(aside) => {
-                    warn!(target: "ipam", "the state could not be read ({why}) and is now {}.", aside.display())
-                }
-                Err(error) => {
-                    warn!(target: "ipam", "the state could not be read ({why}): {error}.")
-                }
-            }
-            return Ok(());
-        }
+    let Some(mut document) = read(&mut locked)? else {
+        return Ok(());
     };
-    let freed = release(call, &mut document);
+    let ownerless = document.ipam().is_ownerless(hint(call));
+    let mut freed = release(call, &mut document);
+    if freed.is_empty() && ownerless {
+        // Nobody knows whose they are, so the node is asked first, and not under the lock.
+        drop(locked);
+        let evidence = evidence::gather(&context.paths);
+        locked = Locked::acquire(&context.paths, WAIT)?;
+        let Some(again) = read(&mut locked)? else {
+            return Ok(());
+        };
+        document = again;
+        freed = document
+            .ipam_mut()
+            .release_ownerless(hint(call), &evidence, boot_now());
+    }
     if freed.is_empty() {
         info!(target: "ipam", "nothing is held.");
+        remember(call, context, &mut locked, &mut document);
         return Ok(());
     }
     context
@@ -67,16 +65,56 @@ pub fn del(call: &Call, context: &Context) -> Result<(), Failure> {
     Ok(())
 }
 
-fn release(call: &Call, document: &mut Document) -> Vec<Freed> {
+/// The state, if there is one that can be read.
+fn read(locked: &mut Locked<'_>) -> Result<Option<Document>, Failure> {
+    match locked.load().map_err(|error| Failure::Store {
+        stage: STAGE,
+        error,
+    })? {
+        Loaded::Read(document) => Ok(Some(*document)),
+        Loaded::Missing => {
+            info!(target: "ipam", "there is no state, so nothing is held.");
+            Ok(None)
+        }
+        Loaded::Corrupt(why) => {
+            match locked.set_aside(&wall_now().to_string()) {
+                Ok(aside) => {
+                    warn!(target: "ipam", "the state could not be read ({why}) and is now {}.", aside.display())
+                }
+                Err(error) => {
+                    warn!(target: "ipam", "the state could not be read ({why}): {error}.")
+                }
+            }
+            Ok(None)
+        }
+    }
+}
+
+fn hint(call: &Call) -> Hint<'_> {
     let ipam = &call.conf.ipam;
-    let hint = Hint {
+    Hint {
         space: Some(&ipam.address_space),
         subnet: ipam.subnet.as_deref(),
         address: ipam.ip_address.as_deref(),
-    };
+    }
+}
+
+fn release(call: &Call, document: &mut Document) -> Vec<Freed> {
     document
         .ipam_mut()
-        .release(&call.attachment, hint, boot_now())
+        .release(&call.attachment, hint(call), boot_now())
+}
+
+/// Takes note of a DEL that may have come before its ADD. If that cannot be kept, nothing is lost but the note.
+fn remember(call: &Call, context: &Context, locked: &mut Locked<'_>, document: &mut Document) {
+    let ours = !matches!(document.own, Own::Newer { .. }) && !document.is_empty();
+    if ours
+        && document
+            .ipam_mut()
+            .note_early_del(&call.attachment, boot_now())
+    {
+        let _ = context.save(locked, document);
+    }
 }
 
 /// A lock that cannot be made (a read-only file system) is in the way only of an attachment that holds something.

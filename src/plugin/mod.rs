@@ -2,7 +2,10 @@
 //! values -> save -> unlock -> print.
 
 mod add;
+#[doc(hidden)]
+pub mod decide;
 mod del;
+mod look;
 
 use std::io::{IsTerminal, Read};
 use std::panic::{self, AssertUnwindSafe};

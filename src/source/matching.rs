@@ -106,7 +106,7 @@ mod tests {
             name: name.into(),
             mac: mac.into(),
             loopback: name == "lo",
-            enslaved: false,
+            ..Link::default()
         }
     }
 

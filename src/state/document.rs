@@ -6,11 +6,12 @@ use std::fmt;
 use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
+use super::go_json;
 use super::original::Original;
 use super::ours::{FORMAT, KEY, Ours, Trust};
-use super::{go_json, ours};
+use super::print_ours::print_ours;
 use crate::anycase::{Object, Text};
-use crate::ipam::{Ipam, Moment};
+use crate::ipam::{Ipam, Moment, Usage};
 
 /// The original's key.
 const IPAM: &str = "IPAM";
@@ -21,6 +22,8 @@ pub struct Document {
     original: Original,
     /// What our own key was like.
     pub own: Own,
+    /// What is still to be done before the state can be believed in full.
+    pub owed: Owed,
     others: BTreeMap<String, Box<RawValue>>,
 }
 
@@ -30,12 +33,9 @@ pub enum Own {
     /// Not there: the original alone has written this state.
     #[default]
     Absent,
-    /// Of our format, and the last to write was one of us.
-    Ours {
-        /// The boot it was written in.
-        boot_id: Option<String>,
-    },
-    /// Of our format, but the original has written since.
+    /// Of a format that is read, and the last to write was one of us.
+    Ours,
+    /// Of a format that is read, but the original has written since.
     Overtaken,
     /// There, but not to be understood; its facts are lost, the records are not.
     Unreadable(String),
@@ -46,6 +46,18 @@ pub enum Own {
         /// Its text.
         raw: Box<RawValue>,
     },
+}
+
+/// What is still to be done before a state can be believed in full; kept in the state until it is done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Owed {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// A look at what the node has in use: nobody of us has written this state, so it may have been started from nothing.
+    Look,
+    /// It is of this other boot: what the node does not show has gone.
+    NewBoot(Option<String>),
 }
 
 /// What a written state carries beside its contents.
@@ -75,11 +87,22 @@ impl Document {
         de.end()?;
         let mut document = Document {
             original: said.original,
-            own: Own::Absent,
             others: said.others,
+            ..Document::default()
         };
-        if let Some(raw) = said.ours {
-            document.join(raw, boot_id, now);
+        for pool in document.ipam_mut().pools_mut() {
+            for record in &mut pool.records {
+                if let Usage::Held(held) = &mut record.usage {
+                    held.since = now;
+                }
+            }
+        }
+        match said.ours {
+            Some(raw) => document.join(raw, boot_id, now),
+            None => document.owed = Owed::Look,
+        }
+        if document.is_empty() && document.owed == Owed::Look {
+            document.owed = Owed::Nothing;
         }
         Ok(document)
     }
@@ -94,24 +117,38 @@ impl Document {
             };
             return;
         }
-        if let Err(error) = read {
-            self.own = Own::Unreadable(error.to_string());
-            return;
-        }
-        if found.format != FORMAT {
-            self.own = Own::Unreadable(format!("format {} never was", found.format));
+        if let Err(why) = read
+            .map_err(|e| e.to_string())
+            .and_then(|()| match found.is_known() {
+                true => Ok(()),
+                false => Err(format!("format {} never was", found.format)),
+            })
+        {
+            self.own = Own::Unreadable(why);
+            self.owed = Owed::Look;
             return;
         }
         let same_boot = found.boot_id.as_deref() == boot_id;
         let overtaken = found.time_stamp != self.original.time_stamp;
-        self.own = if overtaken {
-            Own::Overtaken
-        } else {
-            Own::Ours {
-                boot_id: found.boot_id.clone(),
-            }
+        self.own = if overtaken { Own::Overtaken } else { Own::Ours };
+        self.owed = match (found.look_owed, overtaken || same_boot) {
+            (true, _) => Owed::Look,
+            (false, true) => Owed::Nothing,
+            (false, false) => Owed::NewBoot(found.boot_id.clone()),
         };
-        found.join(&mut self.original, Trust { same_boot, now });
+        found.join(
+            &mut self.original,
+            Trust {
+                same_boot,
+                overtaken,
+                now,
+            },
+        );
+    }
+
+    /// Whether there is no pool in it.
+    pub fn is_empty(&self) -> bool {
+        self.ipam().pools().next().is_none()
     }
 
     /// What it says about addresses.
@@ -152,7 +189,13 @@ impl Document {
             match (name, &self.own, self.others.get(name)) {
                 (IPAM, _, _) => self.original.print(&mut out),
                 (KEY, Own::Newer { raw, .. }, _) => go_json::reindented(&mut out, raw.get(), 1),
-                (KEY, _, _) => ours::print(&mut out, &self.original, stamp.boot_id),
+                (KEY, _, _) => {
+                    let boot_id = match &self.owed {
+                        Owed::NewBoot(old) => old.as_deref(),
+                        Owed::Nothing | Owed::Look => stamp.boot_id,
+                    };
+                    print_ours(&mut out, &self.original, boot_id, self.owed == Owed::Look);
+                }
                 (_, _, Some(raw)) => go_json::reindented(&mut out, raw.get(), 1),
                 (_, _, None) => out.extend(b"null"),
             }
@@ -260,6 +303,7 @@ mod tests {
                 pod: Some("default/p1"),
                 netns: Some(&netns),
                 rest: Duration::ZERO,
+                wired: &std::collections::BTreeSet::new(),
             };
             document.ipam_mut().take(&request, Moment(1_000)).unwrap();
         }
@@ -288,7 +332,7 @@ mod tests {
         let text = print(&mut document, "2026-11-20T21:09:39Z");
         let again = parse(&text, BOOT);
         assert_eq!(again.ipam(), document.ipam());
-        assert!(matches!(&again.own, Own::Ours { boot_id } if boot_id.as_deref() == BOOT));
+        assert!(matches!(again.own, Own::Ours));
         let mut again = again;
         assert_eq!(
             print(&mut again, "2026-11-20T21:09:39Z"),
@@ -298,17 +342,82 @@ mod tests {
     }
 
     #[test]
-    fn under_another_boot_no_moment_is_trusted() {
+    fn under_another_boot_no_moment_is_trusted_and_a_look_is_owed() {
         let text = print(&mut used(), "t");
-        let again = parse(&text, Some("boot-2"));
+        let mut again = parse(&text, Some("boot-2"));
         let Usage::Held(held) = usage(&again, "10.1.0.5") else {
             panic!("held")
         };
-        assert_eq!(held.claim.as_ref().unwrap().since, NOW);
+        assert_eq!(held.since, NOW);
         let Usage::Free(free) = usage(&again, "10.1.0.6") else {
             panic!("free")
         };
         assert_eq!(free.released, None);
+        assert_eq!(
+            (&again.owed, again.ipam().tombstones.len()),
+            (&Owed::NewBoot(Some("boot-1".into())), 0)
+        );
+        let time = "u";
+        let kept = again.print(Stamp {
+            version: "v0",
+            time,
+            boot_id: Some("boot-2"),
+        });
+        assert_eq!(
+            parse(&kept, Some("boot-2")).owed,
+            again.owed,
+            "who only releases leaves the debt"
+        );
+        again.owed = Owed::Nothing;
+        let paid = again.print(Stamp {
+            version: "v0",
+            time,
+            boot_id: Some("boot-2"),
+        });
+        assert_eq!(parse(&paid, Some("boot-2")).owed, Owed::Nothing);
+    }
+
+    #[test]
+    fn a_state_that_none_of_us_wrote_owes_a_look_until_it_is_taken() {
+        let value: Value = serde_json::from_slice(&print(&mut used(), "t")).unwrap();
+        let theirs = serde_json::json!({ "IPAM": value["IPAM"] }).to_string();
+        let mut document = parse(theirs.as_bytes(), BOOT);
+        assert_eq!(document.owed, Owed::Look);
+        let mut again = parse(&print(&mut document, "u"), BOOT);
+        assert_eq!(again.owed, Owed::Look);
+        again.owed = Owed::Nothing;
+        assert_eq!(parse(&print(&mut again, "v"), BOOT).owed, Owed::Nothing);
+        assert_eq!(
+            parse(b"{}", BOOT).owed,
+            Owed::Nothing,
+            "nothing to look for"
+        );
+    }
+
+    #[test]
+    fn all_that_we_keep_survives_the_file() {
+        let mut document = used();
+        document.ipam_mut().quarantine = Some(Moment(9_000));
+        document
+            .ipam_mut()
+            .note_early_del(&attachment("early"), Moment(4_000));
+        document
+            .ipam_mut()
+            .note_early_del(&attachment("earlier\"<"), Moment(4_500));
+        let pool = document.ipam_mut().pools_mut().next().unwrap();
+        let records = &mut pool.records;
+        if let Usage::Held(held) = &mut records[0].usage {
+            held.suspect = Some(Moment(3_000));
+            held.unlisted = true;
+        }
+        if let Usage::Free(free) = &mut records[1].usage {
+            free.wired = true;
+        }
+        if let Usage::Free(free) = &mut records[2].usage {
+            free.wired = true;
+        }
+        let again = parse(&print(&mut document, "t"), BOOT);
+        assert_eq!(again.ipam(), document.ipam());
     }
 
     #[test]
@@ -321,6 +430,11 @@ mod tests {
         pools["10.1.0.6"] = serde_json::json!({"ID": "c9", "Addr": "10.1.0.6", "InUse": true});
         let again = parse(value.to_string().as_bytes(), BOOT);
         assert!(matches!(again.own, Own::Overtaken));
+        assert_eq!(again.owed, Owed::Nothing, "it is kept, whatever the boot");
+        assert_eq!(
+            parse(value.to_string().as_bytes(), Some("boot-2")).owed,
+            Owed::Nothing
+        );
         let Usage::Free(free) = usage(&again, "10.1.0.5") else {
             panic!("released by the original")
         };
@@ -328,7 +442,53 @@ mod tests {
         let Usage::Held(held) = usage(&again, "10.1.0.6") else {
             panic!("taken by the original")
         };
-        assert_eq!((&*held.container_id, &held.claim), ("c9", &None));
+        assert_eq!(
+            (&*held.container_id, &held.claim, held.since),
+            ("c9", &None, NOW)
+        );
+    }
+
+    #[test]
+    fn what_the_original_left_as_it_was_is_still_first_seen_now() {
+        let mut value: Value = serde_json::from_slice(&print(&mut used(), "t")).unwrap();
+        value["IPAM"]["TimeStamp"] = "later".into();
+        let again = parse(value.to_string().as_bytes(), BOOT);
+        let Usage::Held(held) = usage(&again, "10.1.0.5") else {
+            panic!("held")
+        };
+        assert!(held.claim.is_some());
+        assert_eq!(
+            held.since, NOW,
+            "it may have been released and taken again meanwhile"
+        );
+    }
+
+    #[test]
+    fn older_formats_are_migrated() {
+        let one = include_bytes!("../../testdata/states/format-1.json");
+        let boot = Some("8f3c5c52-0000-4000-8000-000000000001");
+        let mut document = Document::parse(one, boot, NOW).unwrap();
+        assert!(matches!(document.own, Own::Ours));
+        let pool = &document.ipam().spaces["local"].pools["10.224.0.0/16"];
+        let Usage::Held(held) = &pool.record(&"10.224.0.5".parse().unwrap()).unwrap().usage else {
+            panic!("held")
+        };
+        assert_eq!(
+            held.claim.as_ref().unwrap().pod.as_deref(),
+            Some("default/web-1")
+        );
+        assert!(held.since > NOW, "as it was written");
+        let text = String::from_utf8(document.print(Stamp {
+            version: "v0",
+            time: "t",
+            boot_id: boot,
+        }))
+        .unwrap();
+        assert!(text.contains("\"format\": 2,"));
+        assert_eq!(
+            Document::parse(text.as_bytes(), boot, NOW).unwrap().ipam(),
+            document.ipam()
+        );
     }
 
     #[test]
@@ -361,7 +521,7 @@ mod tests {
             "null",
             "[]",
             r#"{"format":0}"#,
-            r#"{"format":1,"records":{"local":{"10.1.0.0/16":{"x":{}}}}}"#,
+            r#"{"format":2,"records":{"local":{"10.1.0.0/16":{"x":{}}}}}"#,
         ] {
             let mut value: Value = serde_json::from_slice(&print(&mut used(), "t")).unwrap();
             value[KEY] = serde_json::from_str(bad).unwrap();

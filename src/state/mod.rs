@@ -5,9 +5,10 @@ mod go_json;
 mod lock;
 mod original;
 mod ours;
+mod print_ours;
 mod store;
 
-pub use document::{Document, Own, Stamp};
+pub use document::{Document, Owed, Own, Stamp};
 pub use lock::{LockError, Locked, WAIT};
 pub use ours::FORMAT;
-pub use store::{Loaded, StoreError, is_rebuild_owed, load};
+pub use store::{Loaded, StoreError, is_first_use, is_rebuild_owed, load, note_first_use};

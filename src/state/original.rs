@@ -94,9 +94,10 @@ impl Members for Records<'_> {
                 ..Held::default()
             })
         } else {
+            let left_over_id = Some(said.id).filter(|id| !id.is_empty());
             Usage::Free(Free {
-                left_over_id: Some(said.id).filter(|id| !id.is_empty()),
-                released: None,
+                left_over_id,
+                ..Free::default()
             })
         };
         self.0.push(Record {

@@ -2,21 +2,25 @@
 //! here may be older than what stands under `IPAM`, which is the authority on who holds what.
 
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::net::IpAddr;
 
 use serde::de::{Error, MapAccess};
 
-use super::go_json;
 use super::original::Original;
 use crate::anycase::{self, Members};
-use crate::ipam::{Claim, Free, Held, Moment, NetNs, Pool, Usage};
+use crate::ipam::{Attachment, Claim, Free, Held, Moment, NetNs, Tombstone, Usage};
 
 /// The key.
 pub(super) const KEY: &str = "azure-vnet-ipam";
 
 /// The version of what stands under the key. A state of a newer one is not touched, but for releases.
-pub const FORMAT: u64 = 1;
+///
+/// Format 1 knew no suspects, tombstones, quarantine and marks; what it has means the same, so it is read as it is and written
+/// as the newest.
+pub const FORMAT: u64 = 2;
+
+/// The oldest format that is read.
+const OLDEST: u64 = 1;
 
 /// What stands under the key.
 #[derive(Debug, Default)]
@@ -27,7 +31,17 @@ pub(super) struct Ours {
     /// `IPAM.TimeStamp` as we last wrote it: another one there means that the original has written since.
     pub time_stamp: String,
     pub generation: u64,
+    /// A look at what the node has in use is still owed, as the state may have been started from nothing.
+    pub look_owed: bool,
+    quarantine_until: Option<u64>,
+    tombstones: Vec<SaidTombstone>,
     spaces: BTreeMap<String, SpaceFacts>,
+}
+
+#[derive(Debug, Default)]
+struct SaidTombstone {
+    attachment: Attachment,
+    at: u64,
 }
 
 /// Of a space, by pool.
@@ -50,8 +64,10 @@ struct Facts {
     since: Option<u64>,
     generation: u64,
     unlisted: bool,
+    suspect: Option<u64>,
     /// When a free address was released.
     released: Option<u64>,
+    wired: bool,
 }
 
 #[derive(Debug, Default)]
@@ -67,9 +83,25 @@ impl Members for Ours {
             "format" => anycase::value(map, &mut self.format),
             "bootId" => anycase::value(map, &mut self.boot_id),
             "timeStamp" => anycase::value(map, &mut self.time_stamp),
-            "generation" => anycase::value(map, &mut self.generation),
-            // What a newer version keeps here need not look like ours.
-            "records" if self.format == FORMAT => anycase::entries(map, &mut self.spaces),
+            "generation" if self.is_known() => anycase::value(map, &mut self.generation),
+            // What a newer version keeps under these names need not look like ours.
+            _ if !self.is_known() => anycase::skip(map),
+            "lookOwed" => anycase::value(map, &mut self.look_owed),
+            "quarantineUntil" => anycase::value(map, &mut self.quarantine_until),
+            "tombstones" => anycase::list(map, &mut self.tombstones),
+            "records" => anycase::entries(map, &mut self.spaces),
+            _ => anycase::skip(map),
+        }
+    }
+}
+
+impl Members for SaidTombstone {
+    fn member<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<(), A::Error> {
+        match key {
+            "network" => anycase::value(map, &mut self.attachment.network),
+            "id" => anycase::value(map, &mut self.attachment.container_id),
+            "ifName" => anycase::value(map, &mut self.attachment.if_name),
+            "at" => anycase::value(map, &mut self.at),
             _ => anycase::skip(map),
         }
     }
@@ -106,7 +138,9 @@ impl Members for Facts {
             "since" => anycase::value(map, &mut self.since),
             "generation" => anycase::value(map, &mut self.generation),
             "unlisted" => anycase::value(map, &mut self.unlisted),
+            "suspect" => anycase::value(map, &mut self.suspect),
             "released" => anycase::value(map, &mut self.released),
+            "wired" => anycase::value(map, &mut self.wired),
             _ => anycase::skip(map),
         }
     }
@@ -128,17 +162,47 @@ impl Members for SaidNetNs {
 pub(super) struct Trust {
     /// They are of the present boot.
     pub same_boot: bool,
+    /// The original has written since.
+    pub overtaken: bool,
     /// Now, which stands in where a moment is needed and none is to be trusted.
     pub now: Moment,
 }
 
+impl Trust {
+    /// A moment that means something, as the clock has not started anew.
+    fn clock(self, moment: Option<u64>) -> Option<Moment> {
+        moment.filter(|_| self.same_boot).map(Moment)
+    }
+
+    /// A moment from which a record has been the same.
+    fn unbroken(self, moment: Option<u64>) -> Option<Moment> {
+        self.clock(moment).filter(|_| !self.overtaken)
+    }
+}
+
 impl Ours {
+    /// Whether the format is one that is read; the format comes first in the text.
+    pub fn is_known(&self) -> bool {
+        (OLDEST..=FORMAT).contains(&self.format)
+    }
+
     /// Adds the facts to the records that they fit. An entry whose container ID no longer fits its record is void; one that
     /// says held over a record that is free means that the original released it, and counts as released now.
     pub fn join(self, original: &mut Original, trust: Trust) {
-        original.ipam.generation = self.generation;
+        let ipam = &mut original.ipam;
+        ipam.generation = self.generation;
+        ipam.quarantine = trust.clock(self.quarantine_until);
+        if trust.same_boot {
+            let tombstones = self.tombstones.into_iter();
+            ipam.tombstones = tombstones
+                .map(|t| Tombstone {
+                    attachment: t.attachment,
+                    at: Moment(t.at),
+                })
+                .collect();
+        }
         for (space, pools) in self.spaces {
-            let Some(space) = original.ipam.spaces.get_mut(&space) else {
+            let Some(space) = ipam.spaces.get_mut(&space) else {
                 continue;
             };
             for (pool, facts) in pools.0 {
@@ -165,16 +229,16 @@ impl Facts {
             return;
         }
         held.unlisted = self.unlisted;
+        if let Some(since) = trust.unbroken(self.since) {
+            held.since = since;
+        }
+        held.suspect = trust.unbroken(self.suspect);
         let (Some(network), Some(if_name)) = (self.network, self.if_name) else {
             return;
         };
         if held.container_id.is_empty() {
             return;
         }
-        let since = self
-            .since
-            .filter(|_| trust.same_boot)
-            .map_or(trust.now, Moment);
         let netns = self.netns.map(|n| NetNs {
             path: n.path,
             id: n.dev.zip(n.ino),
@@ -185,133 +249,15 @@ impl Facts {
             if_name,
             pod: self.pod,
             netns,
-            since,
             generation,
         }));
     }
 
     fn join_free(self, free: &mut Free, trust: Trust) {
+        free.wired = self.wired;
         free.released = match self.id {
             Some(_) => Some(trust.now),
-            None => self.released.filter(|_| trust.same_boot).map(Moment),
+            None => trust.clock(self.released),
         };
-    }
-}
-
-/// Appends our key's object, two tabs deep: an entry a line.
-pub(super) fn print(out: &mut Vec<u8>, original: &Original, boot_id: Option<&str>) {
-    // A Vec takes whatever is written to it.
-    let _ = write!(out, "{{\n\t\t\"format\": {FORMAT},\n\t\t\"bootId\": ");
-    match boot_id {
-        Some(id) => go_json::string(out, id),
-        None => out.extend(b"null"),
-    }
-    out.extend(b",\n\t\t\"timeStamp\": ");
-    go_json::string(out, &original.time_stamp);
-    let _ = write!(
-        out,
-        ",\n\t\t\"generation\": {},\n\t\t\"records\": ",
-        original.ipam.generation
-    );
-    let mut spaces = Object::open(out, 2);
-    for (name, space) in &original.ipam.spaces {
-        spaces.name(out, name);
-        let mut pools = Object::open(out, 3);
-        for (name, pool) in &space.pools {
-            pools.name(out, name);
-            print_pool(out, pool);
-        }
-        pools.close(out);
-    }
-    spaces.close(out);
-    out.extend(b"\n\t}");
-}
-
-fn print_pool(out: &mut Vec<u8>, pool: &Pool) {
-    let mut object = Object::open(out, 4);
-    for record in &pool.records {
-        match &record.usage {
-            Usage::Free(Free {
-                released: Some(at), ..
-            }) => {
-                object.begin(out);
-                let _ = write!(out, "\"{}\": {{\"released\": {}}}", record.key, at.0);
-            }
-            Usage::Held(held) if held.claim.is_some() || held.unlisted => {
-                object.begin(out);
-                let _ = write!(out, "\"{}\": ", record.key);
-                print_held(out, held);
-            }
-            Usage::Free(_) | Usage::Held(_) => {}
-        }
-    }
-    object.close(out);
-}
-
-fn print_held(out: &mut Vec<u8>, held: &Held) {
-    out.extend(b"{\"id\": ");
-    go_json::string(out, &held.container_id);
-    if let Some(claim) = &held.claim {
-        for (name, text) in [
-            ("network", Some(&claim.network)),
-            ("ifName", Some(&claim.if_name)),
-            ("pod", claim.pod.as_ref()),
-        ] {
-            if let Some(text) = text {
-                let _ = write!(out, ", \"{name}\": ");
-                go_json::string(out, text);
-            }
-        }
-        if let Some(netns) = &claim.netns {
-            out.extend(b", \"netns\": {\"path\": ");
-            go_json::string(out, &netns.path);
-            if let Some((dev, ino)) = netns.id {
-                let _ = write!(out, ", \"dev\": {dev}, \"ino\": {ino}");
-            }
-            out.push(b'}');
-        }
-        let _ = write!(
-            out,
-            ", \"since\": {}, \"generation\": {}",
-            claim.since.0, claim.generation
-        );
-    }
-    if held.unlisted {
-        out.extend(b", \"unlisted\": true");
-    }
-    out.push(b'}');
-}
-
-/// An object with one member a line.
-struct Object {
-    depth: usize,
-    empty: bool,
-}
-
-impl Object {
-    fn open(out: &mut Vec<u8>, depth: usize) -> Object {
-        out.push(b'{');
-        Object { depth, empty: true }
-    }
-
-    fn begin(&mut self, out: &mut Vec<u8>) {
-        if !self.empty {
-            out.push(b',');
-        }
-        self.empty = false;
-        go_json::line(out, self.depth + 1);
-    }
-
-    fn name(&mut self, out: &mut Vec<u8>, name: &str) {
-        self.begin(out);
-        go_json::string(out, name);
-        out.extend(b": ");
-    }
-
-    fn close(self, out: &mut Vec<u8>) {
-        if !self.empty {
-            go_json::line(out, self.depth);
-        }
-        out.push(b'}');
     }
 }

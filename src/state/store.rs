@@ -106,7 +106,7 @@ impl Locked<'_> {
     /// # Errors
     /// The system refuses one of these; the old state is in place then, unless flushing the folder failed.
     pub fn save(&mut self, document: &mut Document, stamp: Stamp<'_>) -> Result<(), StoreError> {
-        if !matches!(document.own, Own::Ours { .. }) {
+        if !matches!(document.own, Own::Ours) {
             self.remove_left_overs();
         }
         let text = document.print(stamp);
@@ -119,9 +119,6 @@ impl Locked<'_> {
             let _ = fs::remove_file(&new);
         }
         written?;
-        document.own = Own::Ours {
-            boot_id: stamp.boot_id.map(str::to_owned),
-        };
         let folder = path.parent().unwrap_or(Path::new("/"));
         let flushed = File::open(folder).and_then(|folder| folder.sync_all());
         flushed.map_err(StoreError::at("cannot flush", folder))
@@ -163,6 +160,23 @@ impl Locked<'_> {
 /// Whether a state was lost and not made anew since.
 pub fn is_rebuild_owed(paths: &Paths) -> bool {
     paths.rebuild_owed().exists()
+}
+
+/// Whether no address was given yet since the node started.
+pub fn is_first_use(paths: &Paths, boot_id: Option<&str>) -> bool {
+    !fs::read_to_string(paths.first_use()).is_ok_and(|of| of == boot_id.unwrap_or_default())
+}
+
+/// Notes that an address was given, for the time when the state is gone. The note outlives the state but not the boot.
+///
+/// # Errors
+/// The system refuses.
+pub fn note_first_use(paths: &Paths, boot_id: Option<&str>) -> Result<(), StoreError> {
+    if !is_first_use(paths, boot_id) {
+        return Ok(());
+    }
+    let path = paths.first_use();
+    fs::write(&path, boot_id.unwrap_or_default()).map_err(StoreError::at("cannot write", &path))
 }
 
 fn write_new(new: &Path, text: &[u8]) -> Result<(), StoreError> {

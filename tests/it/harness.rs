@@ -109,6 +109,54 @@ impl Node {
         fs::read_to_string(self.path("/var/log/azure-vnet-ipam.log")).unwrap_or_default()
     }
 
+    /// Lets seconds pass for the state, by moving every moment in it into the past.
+    pub fn pass(&self, seconds: u64) {
+        let text = String::from_utf8(self.state_bytes()).unwrap();
+        let mut aged = String::new();
+        for line in text.split_inclusive('\n') {
+            let mut line = line.to_owned();
+            for key in ["since", "suspect", "released", "quarantineUntil", "at"] {
+                let name = format!("\"{key}\": ");
+                if let Some((before, after)) = line.split_once(&name) {
+                    let digits = after
+                        .find(|c: char| !c.is_ascii_digit())
+                        .unwrap_or(after.len());
+                    let at: u64 = after[..digits].parse().unwrap();
+                    line = format!(
+                        "{before}{name}{}{}",
+                        at.saturating_sub(seconds * 1_000_000_000),
+                        &after[digits..]
+                    );
+                }
+            }
+            aged += &line;
+        }
+        fs::write(self.state_path(), aged).unwrap();
+    }
+
+    /// Writes an entry of libcni's cache.
+    pub fn cache(
+        &self,
+        network: &str,
+        container_id: &str,
+        if_name: &str,
+        netns: &str,
+        addresses: &[&str],
+    ) {
+        let ips: Vec<_> = addresses
+            .iter()
+            .map(|a| json!({ "address": format!("{a}/16") }))
+            .collect();
+        let entry = json!({
+            "kind": "cniCacheV1", "containerId": container_id, "config": "e30=", "ifName": if_name,
+            "networkName": network, "netns": netns, "result": { "cniVersion": "1.0.0", "ips": ips },
+        });
+        self.put(
+            &format!("/var/lib/cni/results/{network}-{container_id}-{if_name}"),
+            entry.to_string(),
+        );
+    }
+
     /// Files in /var/run beside the state.
     pub fn left_overs(&self) -> Vec<String> {
         let entries = fs::read_dir(self.path("/var/run")).into_iter().flatten();

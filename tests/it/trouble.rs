@@ -176,14 +176,21 @@ fn a_state_that_cannot_be_read_is_set_aside_and_never_taken_for_an_empty_one() {
         b"[]",
         br#"{"IPAM":{"AddressSpaces":{"local":7}}}"#,
     ] {
-        let (node, _wire) = Node::with_wire("corrupt", Reply::Xml(xml([5])));
+        let (node, _wire) = Node::with_wire("corrupt", Reply::Xml(xml([5, 6])));
+        // What libcni remembers of a pod that was there before.
+        node.cache(
+            "azure",
+            "running",
+            "eth0",
+            "/var/run/netns/a",
+            &["10.224.0.5"],
+        );
         node.put("/var/run/azure-vnet-ipam.json", bad);
         let (code, msg) = node.add("c1").error();
         assert!(
-            code == 100 && msg.contains("could not be read"),
+            code == 11 && msg.contains("the state was lost"),
             "{code} {msg}"
         );
-        assert!(!node.state_path().exists());
         let aside = node.left_overs();
         assert!(
             aside.len() == 1 && aside[0].starts_with("azure-vnet-ipam.json.corrupt-"),
@@ -194,14 +201,14 @@ fn a_state_that_cannot_be_read_is_set_aside_and_never_taken_for_an_empty_one() {
             bad,
             "kept as it was"
         );
-        let (code, msg) = node.add("c1").error();
-        assert!(
-            code == 100 && msg.contains("could not be read"),
-            "not forgotten: {code} {msg}"
-        );
+        assert_eq!(node.held()["10.224.0.5"], "running", "held for its owner");
+        assert_eq!(node.add("running").address(), "10.224.0.5");
+        assert_eq!(node.add("c1").error().0, 11, "the rest is in quarantine");
         node.del("c1").silent();
-        assert!(!node.state_path().exists());
         assert!(node.log().contains("azure-vnet-ipam.json.corrupt-"));
+        node.pass(31);
+        assert_eq!(node.add("c1").address(), "10.224.0.6");
+        assert_eq!(node.add("c2").error().0, 100);
     }
 }
 
@@ -219,7 +226,106 @@ fn a_del_sets_it_aside_too_and_three_are_kept() {
         .map(|a| fs::read_to_string(node.path("/var/run").join(a)).unwrap())
         .collect();
     assert_eq!(texts, ["broken 2", "broken 3", "broken 4"]);
-    assert_eq!(node.add("c1").error().0, 100);
+    assert_eq!(
+        node.add("c1").error().0,
+        11,
+        "the rebuild that is owed is paid by the next ADD"
+    );
+    assert!(
+        !node
+            .path("/var/run/azure-vnet/azure-vnet-ipam.rebuild")
+            .exists()
+    );
+    node.pass(31);
+    node.add("c1").success();
+}
+
+#[test]
+fn a_state_that_was_deleted_is_missed() {
+    let (node, _wire) = Node::with_wire("deleted", Reply::Xml(xml(5..10)));
+    node.add("c1").success();
+    fs::remove_file(node.state_path()).unwrap();
+    node.cache("azure", "c1", "eth0", "/var/run/netns/pod", &["10.224.0.5"]);
+    let (code, msg) = node.add("c2").error();
+    assert!(code == 11 && msg.contains("the state was lost"), "{msg}");
+    assert_eq!(node.held()["10.224.0.5"], "c1");
+    node.pass(31);
+    assert_eq!(node.add("c2").address(), "10.224.0.6");
+    for empty in ["", "{}", "null", r#"{"IPAM":null}"#] {
+        fs::write(node.state_path(), empty).unwrap();
+        assert_eq!(node.add("c3").error().0, 11, "{empty:?} is as good as none");
+    }
+}
+
+#[test]
+fn a_fresh_node_starts_at_once() {
+    for empty in [None, Some(""), Some("{}"), Some(r#"{"IPAM":{}}"#)] {
+        let (node, _wire) = Node::with_wire("fresh", Reply::Xml(xml([5, 6])));
+        if let Some(text) = empty {
+            node.put("/var/run/azure-vnet-ipam.json", text);
+        }
+        node.put(
+            "/var/run/azure-vnet/azure-vnet-ipam.used",
+            "the ID of another boot",
+        );
+        assert_eq!(node.add("c1").address(), "10.224.0.5", "{empty:?}");
+    }
+}
+
+#[test]
+fn a_failed_first_use_is_no_use() {
+    let (node, mut wire) = Node::with_wire("firstuse", Reply::Xml(xml([])));
+    node.add("c1").error();
+    fs::remove_file(node.state_path()).unwrap();
+    wire.stop();
+    node.add("c1").error();
+    wire.set(Reply::Xml(xml([5])));
+    wire.start();
+    node.add("c1").success();
+}
+
+#[test]
+fn after_a_reboot_nothing_is_freed_that_could_not_be_looked_for() {
+    let (node, _wire) = Node::with_wire("reboot", Reply::Xml(xml([5, 6])));
+    node.add("c1").success();
+    node.put(
+        "/proc/sys/kernel/random/boot_id",
+        "8f3c5c52-0000-4000-8000-000000000002\n",
+    );
+    node.del("unknown").silent();
+    assert_eq!(
+        node.state()["azure-vnet-ipam"]["bootId"],
+        "8f3c5c52-0000-4000-8000-000000000001",
+        "a DEL leaves the debt"
+    );
+    assert_eq!(
+        node.add("c2").address(),
+        "10.224.0.6",
+        "there is no /proc below this root to look into"
+    );
+    assert_eq!(node.held().len(), 2);
+    assert_eq!(
+        node.state()["azure-vnet-ipam"]["bootId"],
+        "8f3c5c52-0000-4000-8000-000000000002"
+    );
+}
+
+#[test]
+fn a_del_that_overtook_its_add_is_remembered() {
+    let (node, _wire) = Node::with_wire("early", Reply::Xml(xml([5, 6])));
+    node.del("c1").silent();
+    assert!(!node.state_path().exists(), "only into a state that exists");
+    node.add("c0").success();
+    node.del("c1").silent();
+    let ours = node.state()["azure-vnet-ipam"].clone();
+    assert_eq!(ours["tombstones"][0]["id"], "c1");
+    let before = node.state_bytes();
+    node.del("c1").silent();
+    assert_eq!(node.state_bytes(), before, "a second one is no news");
+    node.add("c1").success();
+    let ours = node.state()["azure-vnet-ipam"].clone();
+    assert!(ours["records"]["local"]["10.224.0.0/16"]["10.224.0.6"]["suspect"].is_u64());
+    assert!(ours.get("tombstones").is_none());
 }
 
 #[test]
@@ -296,7 +402,7 @@ fn a_newer_format_is_refused_but_released_from() {
     fs::write(node.state_path(), state.to_string()).unwrap();
     let (code, msg) = node.add("c2").error();
     assert!(
-        code == 100 && msg.contains("99") && msg.contains("up to 1"),
+        code == 100 && msg.contains("99") && msg.contains("up to 2"),
         "{msg}"
     );
     node.del("c1").silent();

@@ -1,0 +1,228 @@
+//! E1: libcni's cache of results. A file there means that the whole chain of an ADD succeeded and that of its DEL did not yet.
+//!
+//! The files are written without care: a reader can meet an empty or half-written one, and libcni passes over them.
+
+use std::fs;
+use std::io;
+use std::net::IpAddr;
+
+use rustix::fs::stat;
+use serde::de::MapAccess;
+
+use crate::anycase::{self, Members};
+use crate::host::{Bounded, Paths, read_bounded, words};
+use crate::ipam::{Entry, Kernel, NetNs, Witness};
+
+/// Larger files are not read.
+const FILE_LIMIT: usize = 1 << 20;
+/// More files are not read.
+const FILES_LIMIT: usize = 100_000;
+
+/// Reads the whole folder.
+pub fn read(paths: &Paths, kernel: &Kernel) -> Witness {
+    let folder = paths.cni_cache();
+    let unreadable =
+        |e: io::Error| Witness::Unreadable(format!("{}: {}", folder.display(), words(&e)));
+    let files = match fs::read_dir(&folder) {
+        Ok(files) => files,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Witness::Absent,
+        Err(e) => return unreadable(e),
+    };
+    let mut entries = Vec::new();
+    let mut doubtful = Vec::new();
+    for (n, file) in files.enumerate() {
+        let file = match file {
+            Ok(file) if n < FILES_LIMIT => file,
+            Ok(_) => return unreadable(io::ErrorKind::FileTooLarge.into()),
+            Err(e) => return unreadable(e),
+        };
+        let name = file.file_name().to_string_lossy().into_owned();
+        match read_bounded(&file.path(), FILE_LIMIT) {
+            Ok(Bounded::Read(bytes)) => match parse(&bytes) {
+                Some(mut entry) => {
+                    entry.stands = stands(paths, kernel, &mut entry);
+                    entries.push(entry);
+                }
+                None => doubtful.push(name),
+            },
+            // Removed since, by the DEL of its pod.
+            Ok(Bounded::Missing) => {}
+            Ok(Bounded::TooLarge) => doubtful.push(name),
+            Err(e) if e.kind() == io::ErrorKind::IsADirectory => {}
+            Err(_) => doubtful.push(name),
+        }
+    }
+    Witness::Read { entries, doubtful }
+}
+
+/// Whether the namespace that the entry names exists; fills in which one it is.
+fn stands(paths: &Paths, kernel: &Kernel, entry: &mut Entry) -> bool {
+    let Some(netns) = &mut entry.netns else {
+        return false;
+    };
+    netns.id = stat(paths.under_root(&netns.path))
+        .ok()
+        .map(|s| (s.st_dev, s.st_ino));
+    netns.id.is_some_and(|id| kernel.namespaces.contains(&id))
+}
+
+/// Reads one file: what libcni writes today, or the bare result that it wrote before version 0.8, which tells addresses only.
+/// `None` when it is neither.
+pub fn parse(bytes: &[u8]) -> Option<Entry> {
+    let mut cached = Cached::default();
+    anycase::read(bytes, &mut cached).ok()?;
+    if cached.kind.is_empty() {
+        let mut result = CachedResult::default();
+        anycase::read(bytes, &mut result).ok()?;
+        cached.result = result;
+    } else if cached.kind != "cniCacheV1" {
+        return None;
+    }
+    let said = |text: String| Some(text).filter(|t| !t.is_empty());
+    let entry = Entry {
+        pod: cached.pod(),
+        container_id: cached.container_id,
+        network: said(cached.network),
+        if_name: said(cached.if_name),
+        netns: said(cached.netns).map(|path| NetNs {
+            path: path.into(),
+            id: None,
+        }),
+        addresses: cached.result.addresses,
+        stands: false,
+    };
+    (!entry.container_id.is_empty() || !entry.addresses.is_empty()).then_some(entry)
+}
+
+#[derive(Default)]
+struct Cached {
+    kind: String,
+    container_id: String,
+    network: String,
+    if_name: String,
+    netns: String,
+    args: Vec<(String, String)>,
+    result: CachedResult,
+}
+
+impl Cached {
+    fn pod(&self) -> Option<String> {
+        let arg = |name: &str| {
+            self.args
+                .iter()
+                .find(|(key, _)| key == name)
+                .map(|(_, value)| value.as_str())
+        };
+        Some(format!(
+            "{}/{}",
+            arg("K8S_POD_NAMESPACE")?,
+            arg("K8S_POD_NAME")?
+        ))
+    }
+}
+
+impl Members for Cached {
+    fn member<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<(), A::Error> {
+        match key {
+            "kind" => anycase::value(map, &mut self.kind),
+            "containerId" => anycase::value(map, &mut self.container_id),
+            "networkName" => anycase::value(map, &mut self.network),
+            "ifName" => anycase::value(map, &mut self.if_name),
+            "netns" => anycase::value(map, &mut self.netns),
+            "cniArgs" => anycase::value(map, &mut self.args),
+            "result" => anycase::object(map, &mut self.result),
+            _ => anycase::skip(map),
+        }
+    }
+}
+
+/// The addresses of a result of any version.
+#[derive(Default)]
+struct CachedResult {
+    addresses: Vec<IpAddr>,
+}
+
+impl Members for CachedResult {
+    fn member<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<(), A::Error> {
+        let mut ips: Vec<CachedIp> = Vec::new();
+        match key {
+            "ips" => anycase::list(map, &mut ips)?,
+            "ip4" | "ip6" => {
+                let mut ip = CachedIp::default();
+                anycase::object(map, &mut ip)?;
+                ips.push(ip);
+            }
+            _ => anycase::skip(map)?,
+        }
+        self.addresses
+            .extend(ips.into_iter().filter_map(|ip| ip.address));
+        Ok(())
+    }
+}
+
+#[derive(Default)]
+struct CachedIp {
+    address: Option<IpAddr>,
+}
+
+impl Members for CachedIp {
+    fn member<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<(), A::Error> {
+        match key {
+            "address" | "ip" => anycase::text(map, &mut self.address, |text| {
+                let bare = text.split('/').next().unwrap_or_default();
+                Ok(bare.parse::<IpAddr>().map(|a| a.to_canonical()).ok())
+            }),
+            _ => anycase::skip(map),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn todays_file_is_read() {
+        let json = br#"{"kind":"cniCacheV1","containerId":"c1","config":"e30=","ifName":"eth0","networkName":"a-b","netns":"/run/netns/x","cniArgs":[["IgnoreUnknown","1"],["K8S_POD_NAMESPACE","default"],["K8S_POD_NAME","web-0"]],"result":{"cniVersion":"1.0.0","interfaces":[{"name":"eth0"}],"ips":[{"address":"10.1.0.5/16","interface":0},{"address":"fd00::5/64"}],"routes":[{"dst":"0.0.0.0/0"}]}}"#;
+        let entry = parse(json).unwrap();
+        assert_eq!(
+            (
+                entry.container_id.as_str(),
+                entry.network.as_deref(),
+                entry.if_name.as_deref()
+            ),
+            ("c1", Some("a-b"), Some("eth0"))
+        );
+        assert_eq!(entry.pod.as_deref(), Some("default/web-0"));
+        assert_eq!(&*entry.netns.unwrap().path, "/run/netns/x");
+        assert_eq!(
+            entry.addresses,
+            ["10.1.0.5", "fd00::5"].map(|a| a.parse::<IpAddr>().unwrap())
+        );
+    }
+
+    #[test]
+    fn results_of_old_versions_and_of_old_libcni_tell_their_addresses() {
+        let old = br#"{"cniVersion":"0.2.0","ip4":{"ip":"10.1.0.5/16","gateway":"10.1.0.1"},"ip6":{"ip":"fd00::5/64"}}"#;
+        assert_eq!(parse(old).unwrap().addresses.len(), 2);
+        let within = br#"{"kind":"cniCacheV1","containerId":"c1","ifName":"eth0","networkName":"a","result":{"cniVersion":"0.2.0","ip4":{"ip":"10.1.0.5/16"}}}"#;
+        assert_eq!(parse(within).unwrap().addresses.len(), 1);
+        let without = br#"{"kind":"cniCacheV1","containerId":"c1","ifName":"lo","networkName":"cni-loopback","result":null}"#;
+        assert_eq!(parse(without).unwrap().container_id, "c1");
+    }
+
+    #[test]
+    fn what_is_half_written_or_something_else_is_not_read() {
+        for bad in [
+            &b""[..],
+            b"{",
+            b"[]",
+            b"{}",
+            b"null",
+            br#"{"kind":"cniCacheV9","containerId":"c"}"#,
+            br#"{"kind":"cniCacheV1","containerId":"c","result":{"ips":[{"addr"#,
+        ] {
+            assert!(parse(bad).is_none(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! What this node shows of who is alive: the kernel first, lists second. Each reader tells apart what is not there, what was
+//! read, and what is there but cannot be read. All of it is gathered outside the state's lock.
+
+mod azure_vnet;
+mod cni_cache;
+mod kernel;
+
+use crate::host::{Paths, host_routes, words};
+use crate::ipam::{Evidence, Routes};
+
+#[doc(hidden)]
+pub mod parse {
+    //! The parsers, for fuzzing and for tests from outside.
+    pub use super::azure_vnet::parse as azure_vnet;
+    pub use super::cni_cache::parse as cni_cache;
+}
+
+/// Looks at everything.
+pub fn gather(paths: &Paths) -> Evidence {
+    let kernel = kernel::look(paths);
+    let cache = cni_cache::read(paths, &kernel);
+    let azure_vnet = azure_vnet::read(paths, &kernel);
+    let routes = if paths.is_this_host() {
+        host_routes().map_or_else(|e| Routes::Unreadable(words(&e)), Routes::Read)
+    } else {
+        Routes::default()
+    };
+    Evidence {
+        kernel,
+        cache,
+        azure_vnet,
+        routes,
+    }
+}

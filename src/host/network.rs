@@ -1,0 +1,200 @@
+//! What the kernel has configured: addresses in a network namespace, routes to single addresses, namespaces.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::Path;
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use super::netlink::{Kind, Netlink, attribute, attributes, u32_at};
+
+const AF_UNSPEC: u8 = 0;
+const AF_INET: u8 = 2;
+const AF_INET6: u8 = 10;
+/// A destination of the host itself.
+const RTN_LOCAL: u8 = 2;
+/// An ordinary destination.
+const RTN_UNICAST: u8 = 1;
+const RTA_DST: u16 = 1;
+const ROUTE_MESSAGE: usize = 12;
+
+/// The addresses configured in the network namespace of the calling thread.
+fn addresses() -> io::Result<BTreeSet<IpAddr>> {
+    const ADDRESS_MESSAGE: usize = 8;
+    const IFA_ADDRESS: u16 = 1;
+    const IFA_LOCAL: u16 = 2;
+    let request = [AF_UNSPEC, 0, 0, 0, 0, 0, 0, 0];
+    Netlink::open()?.dump(
+        Kind::GET_ADDRESS,
+        &request,
+        |found: &mut BTreeSet<IpAddr>, message| {
+            // Of a point-to-point link IFA_ADDRESS is the other end.
+            let (mut local, mut address) = (None, None);
+            for (kind, value) in attributes(message.get(ADDRESS_MESSAGE..).unwrap_or_default()) {
+                match kind {
+                    IFA_LOCAL => local = ip(value),
+                    IFA_ADDRESS => address = ip(value),
+                    _ => {}
+                }
+            }
+            found.extend(local.or(address));
+        },
+    )
+}
+
+/// The addresses to which this host has routes of their own (/32, /128), and those that are its own.
+///
+/// # Errors
+/// The kernel does not answer.
+pub fn host_routes() -> io::Result<BTreeSet<IpAddr>> {
+    let netlink = Netlink::open()?;
+    let mut all = BTreeSet::new();
+    for family in [AF_INET, AF_INET6] {
+        let mut request = [0u8; ROUTE_MESSAGE];
+        request[0] = family;
+        all.extend(netlink.dump(
+            Kind::GET_ROUTE,
+            &request,
+            |found: &mut BTreeSet<IpAddr>, message| {
+                found.extend(single_destination(message));
+            },
+        )?);
+    }
+    Ok(all)
+}
+
+/// Asks the kernel about single addresses, one look-up each however many routes there are.
+pub struct RouteLookup {
+    netlink: Netlink,
+}
+
+impl RouteLookup {
+    /// Opens the way to the kernel.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn open() -> io::Result<RouteLookup> {
+        Ok(RouteLookup {
+            netlink: Netlink::open()?,
+        })
+    }
+
+    /// Whether the host itself has the address, or a route to it alone.
+    ///
+    /// # Errors
+    /// The kernel does not answer.
+    pub fn has(&self, address: IpAddr) -> io::Result<bool> {
+        /// Answer with the entry of the table that matches, not with what was made of it.
+        const RTM_F_FIB_MATCH: u32 = 0x2000;
+        let (family, bytes) = match address {
+            IpAddr::V4(v4) => (AF_INET, v4.octets().to_vec()),
+            IpAddr::V6(v6) => (AF_INET6, v6.octets().to_vec()),
+        };
+        let bits = u8::try_from(bytes.len() * 8).unwrap_or(u8::MAX);
+        let mut request = vec![family, bits, 0, 0, 0, 0, 0, 0];
+        request.extend(RTM_F_FIB_MATCH.to_ne_bytes());
+        request.extend(attribute(RTA_DST, &bytes));
+        let answer = self.netlink.ask(Kind::GET_ROUTE, &request)?;
+        Ok(answer.is_some_and(|message| single_destination(&message) == Some(address)))
+    }
+}
+
+/// The destination of a route message, if it is a single address that is reached directly or is the host's own.
+fn single_destination(message: &[u8]) -> Option<IpAddr> {
+    let (family, bits, kind) = (*message.first()?, *message.get(1)?, *message.get(7)?);
+    let single = matches!((family, bits), (AF_INET, 32) | (AF_INET6, 128));
+    if !single || !matches!(kind, RTN_UNICAST | RTN_LOCAL) {
+        return None;
+    }
+    let destination = attributes(message.get(ROUTE_MESSAGE..)?).find(|(kind, _)| *kind == RTA_DST);
+    destination.and_then(|(_, value)| ip(value))
+}
+
+/// Looks into network namespaces, one after another.
+pub struct Visitor {
+    /// To the namespace that the visitor comes from.
+    home: Netlink,
+}
+
+/// What a network namespace holds.
+pub struct Visit {
+    /// The number by which the visitor's own namespace knows it; links name their other end by it.
+    pub number: Option<u32>,
+    /// The addresses configured in it.
+    pub addresses: BTreeSet<IpAddr>,
+}
+
+impl Visitor {
+    /// Opens the way home.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn new() -> io::Result<Visitor> {
+        Ok(Visitor {
+            home: Netlink::open()?,
+        })
+    }
+
+    /// Goes into the network namespace that `path` leads to, and stays there: the calling thread should have nothing else to
+    /// do.
+    ///
+    /// # Errors
+    /// It is not there, is no network namespace, or may not be entered; the kernel does not answer.
+    pub fn visit(&self, path: &Path) -> io::Result<Visit> {
+        const NETNSA_NSID: u16 = 1;
+        const NETNSA_FD: u16 = 3;
+        const GENERIC_MESSAGE: usize = 4;
+        let file = File::open(path)?;
+        let mut request = vec![0u8; GENERIC_MESSAGE];
+        request.extend(attribute(NETNSA_FD, &file.as_raw_fd().to_ne_bytes()));
+        let answer = self
+            .home
+            .ask(Kind::GET_NAMESPACE_ID, &request)?
+            .unwrap_or_default();
+        let mut found = attributes(answer.get(GENERIC_MESSAGE..).unwrap_or_default());
+        let number = found
+            .find(|(kind, _)| *kind == NETNSA_NSID)
+            .and_then(|(_, value)| u32_at(value, 0));
+        move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))?;
+        // -1 where it has none.
+        Ok(Visit {
+            number: number.filter(|n| *n != u32::MAX),
+            addresses: addresses()?,
+        })
+    }
+}
+
+fn ip(bytes: &[u8]) -> Option<IpAddr> {
+    if let Ok(v4) = <[u8; 4]>::try_from(bytes) {
+        return Some(Ipv4Addr::from(v4).into());
+    }
+    <[u8; 16]>::try_from(bytes)
+        .ok()
+        .map(|v6| IpAddr::from(Ipv6Addr::from(v6)).to_canonical())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_loopback_address_is_configured_and_the_hosts_own() {
+        let lo: IpAddr = "127.0.0.1".parse().unwrap();
+        assert!(addresses().unwrap().contains(&lo));
+        assert!(host_routes().unwrap().contains(&lo));
+        let lookup = RouteLookup::open().unwrap();
+        assert!(lookup.has(lo).unwrap());
+        assert!(!lookup.has("198.51.100.7".parse().unwrap()).unwrap());
+        assert!(!lookup.has("2001:db8::7".parse().unwrap()).unwrap());
+    }
+
+    #[test]
+    fn a_path_that_leads_to_no_namespace_is_told() {
+        let visitor = Visitor::new().unwrap();
+        assert!(visitor.visit(Path::new("/nowhere")).is_err());
+        assert!(visitor.visit(Path::new("/dev/null")).is_err());
+    }
+}

@@ -1,0 +1,140 @@
+//! What a node shows of who is alive, as values; how it is gathered is another room's matter.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use super::NetNs;
+
+/// Everything that was found out in one look.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Evidence {
+    /// E0 and E5: the kernel itself.
+    pub kernel: Kernel,
+    /// E1: libcni's cache of results.
+    pub cache: Witness,
+    /// E2: the state of the main plugin azure-vnet.
+    pub azure_vnet: Witness,
+    /// E3: routes to single addresses on the host.
+    pub routes: Routes,
+}
+
+/// What the kernel has configured in the network namespaces of the node.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Kernel {
+    /// Why the look was not complete, if it was not: then nothing is dead.
+    pub incomplete: Option<String>,
+    /// Every address configured somewhere, and where.
+    pub configured: BTreeMap<IpAddr, Place>,
+    /// Device and inode of every network namespace.
+    pub namespaces: BTreeSet<(u64, u64)>,
+}
+
+/// Where an address is configured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// On the host itself.
+    Host,
+    /// In another network namespace, which this path leads to.
+    Namespace(String),
+}
+
+/// A list that somebody else keeps.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Witness {
+    /// There is none on this node.
+    #[default]
+    Absent,
+    /// It was read.
+    Read {
+        /// What it says.
+        entries: Vec<Entry>,
+        /// Names of parts that are empty, half-written or otherwise not to be understood. They may speak for whom their name
+        /// speaks of.
+        doubtful: Vec<String>,
+    },
+    /// It is there but cannot be read: it might speak for anybody.
+    Unreadable(String),
+}
+
+/// What a list says of one attachment.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Entry {
+    /// The container.
+    pub container_id: String,
+    /// The network, where the list tells.
+    pub network: Option<String>,
+    /// The interface within the container, where the list tells.
+    pub if_name: Option<String>,
+    /// `namespace/name` of the pod, for people.
+    pub pod: Option<String>,
+    /// Its network namespace, where the list tells.
+    pub netns: Option<NetNs>,
+    /// Its addresses.
+    pub addresses: Vec<IpAddr>,
+    /// Whether its namespace, or its link on the host, still exists. An entry whose has gone says nothing.
+    pub stands: bool,
+}
+
+/// Routes of the host to single addresses.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Routes {
+    /// Where they lead.
+    Read(BTreeSet<IpAddr>),
+    /// They cannot be read.
+    Unreadable(String),
+}
+
+impl Default for Routes {
+    fn default() -> Self {
+        Routes::Read(BTreeSet::new())
+    }
+}
+
+impl Evidence {
+    /// Both lists, by the names that people know them by.
+    pub fn witnesses(&self) -> [(&'static str, &Witness); 2] {
+        [
+            ("the CNI cache", &self.cache),
+            ("azure-vnet's state", &self.azure_vnet),
+        ]
+    }
+
+    /// Whether the address may be in use: the kernel, azure-vnet or a route shows it, or cannot be asked.
+    pub fn shows(&self, address: IpAddr) -> bool {
+        let azure_vnet = match &self.azure_vnet {
+            Witness::Absent => false,
+            Witness::Read { entries, .. } => entries
+                .iter()
+                .any(|e| e.stands && e.addresses.contains(&address)),
+            Witness::Unreadable(_) => true,
+        };
+        let routes = match &self.routes {
+            Routes::Read(routes) => routes.contains(&address),
+            Routes::Unreadable(_) => true,
+        };
+        self.kernel.incomplete.is_some()
+            || self.kernel.configured.contains_key(&address)
+            || azure_vnet
+            || routes
+    }
+
+    /// The entries of both lists that still say something; with an incomplete look at the kernel, all of them.
+    pub fn standing(&self) -> impl Iterator<Item = &Entry> {
+        let all = self.kernel.incomplete.is_some();
+        let entries = self
+            .witnesses()
+            .into_iter()
+            .flat_map(|(_, witness)| witness.entries());
+        entries.filter(move |entry| entry.stands || all)
+    }
+}
+
+impl Witness {
+    /// What it says.
+    pub fn entries(&self) -> &[Entry] {
+        match self {
+            Witness::Read { entries, .. } => entries,
+            Witness::Absent | Witness::Unreadable(_) => &[],
+        }
+    }
+}

@@ -1,0 +1,390 @@
+//! Freeing what no live attachment holds: on pressure, and after a reboot.
+
+use std::net::IpAddr;
+
+use super::evidence::Evidence;
+use super::verdict::{GRACE, Judgement, Verdict, judge};
+use super::{Free, Held, Ipam, Moment, Pool, Usage};
+
+/// A record as it was when the evidence began to be gathered. Evidence says nothing about what came later, so a record that
+/// differs from this by then is left alone.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Candidate {
+    /// The space.
+    pub space: String,
+    /// The key of the pool.
+    pub pool: String,
+    /// The key of the record.
+    pub key: IpAddr,
+    /// The holder.
+    pub held: Held,
+}
+
+/// What became of a candidate.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Judged {
+    /// Which.
+    pub candidate: Candidate,
+    /// What was thought of it.
+    pub judgement: Judgement,
+}
+
+impl Ipam {
+    /// The records that are old enough to be judged, in the pools that `wanted` (space, key, pool) likes.
+    pub fn candidates(
+        &self,
+        wanted: impl Fn(&str, &str, &Pool) -> bool,
+        now: Moment,
+    ) -> Vec<Candidate> {
+        let mut found = Vec::new();
+        for (space, key, pool) in self
+            .pools()
+            .filter(|(space, key, pool)| wanted(space, key, pool))
+        {
+            for record in &pool.records {
+                if let Some(held) = record.held().filter(|held| now.since(held.since) >= GRACE) {
+                    found.push(Candidate {
+                        space: space.to_owned(),
+                        pool: key.to_owned(),
+                        key: record.key,
+                        held: held.clone(),
+                    });
+                }
+            }
+        }
+        found
+    }
+
+    /// Frees those of the candidates that are dead, and takes note of those that look it. Addresses that are freed rest first.
+    pub fn reclaim(
+        &mut self,
+        candidates: Vec<Candidate>,
+        evidence: &Evidence,
+        now: Moment,
+    ) -> Vec<Judged> {
+        let mut judged = Vec::new();
+        for candidate in candidates {
+            let pool = self
+                .spaces
+                .get_mut(&candidate.space)
+                .and_then(|s| s.pools.get_mut(&candidate.pool));
+            let Some(record) = pool.and_then(|p| p.record_mut(&candidate.key)) else {
+                continue;
+            };
+            let address = record.address();
+            let Usage::Held(held) = &mut record.usage else {
+                continue;
+            };
+            if !held.is_still(&candidate.held) {
+                continue;
+            }
+            let judgement = judge(address, held, evidence, now);
+            match judgement.verdict {
+                Verdict::Alive => held.suspect = None,
+                Verdict::Suspect => held.suspect = held.suspect.or(Some(now)),
+                Verdict::Undecided => {}
+                Verdict::Dead => {
+                    let unlisted = held.unlisted;
+                    record.usage = Usage::Free(Free {
+                        released: Some(now),
+                        ..Free::default()
+                    });
+                    if unlisted {
+                        self.drop_record(&candidate);
+                    }
+                    self.generation += 1;
+                }
+            }
+            judged.push(Judged {
+                candidate,
+                judgement,
+            });
+        }
+        judged
+    }
+
+    fn drop_record(&mut self, candidate: &Candidate) {
+        let pool = self
+            .spaces
+            .get_mut(&candidate.space)
+            .and_then(|s| s.pools.get_mut(&candidate.pool));
+        if let Some(pool) = pool {
+            pool.records.retain(|r| r.key != candidate.key);
+        }
+    }
+
+    /// After a reboot nobody of before is alive, as far as the kernel agrees: frees everything that it does not show, and
+    /// forgets all moments. Where not every namespace could be looked into, everything is kept, as if first seen now. Gives
+    /// the addresses that were freed.
+    pub fn new_boot(&mut self, evidence: &Evidence, now: Moment) -> Vec<IpAddr> {
+        let kernel = &evidence.kernel;
+        let mut freed = Vec::new();
+        for pool in self.pools_mut() {
+            pool.records.retain_mut(|record| {
+                let address = record.address();
+                match &mut record.usage {
+                    Usage::Free(free) => free.released = None,
+                    Usage::Held(held)
+                        if kernel.incomplete.is_some()
+                            || kernel.configured.contains_key(&address) =>
+                    {
+                        held.since = now;
+                        held.suspect = None;
+                    }
+                    Usage::Held(held) => {
+                        freed.push(address);
+                        if held.unlisted {
+                            return false;
+                        }
+                        record.usage = Usage::Free(Free::default());
+                    }
+                }
+                true
+            });
+        }
+        self.quarantine = None;
+        self.tombstones.clear();
+        self.generation += 1;
+        freed
+    }
+}
+
+impl Held {
+    /// Whether nothing about the holder changed since it was like `before`.
+    fn is_still(&self, before: &Held) -> bool {
+        let generation = |held: &Held| held.claim.as_ref().map(|c| c.generation);
+        self.container_id == before.container_id
+            && self.since == before.since
+            && generation(self) == generation(before)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ipam::{
+        Attachment, Claim, Inventory, Kernel, ListedPool, Place, Tombstone, Witness,
+    };
+    use std::time::Duration;
+
+    const SECOND: u64 = 1_000_000_000;
+    const HOUR: u64 = 3600 * SECOND;
+    const NOW: Moment = Moment(10 * HOUR);
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    fn attachment(id: &str) -> Attachment {
+        Attachment {
+            network: "azure".into(),
+            container_id: id.into(),
+            if_name: "eth0".into(),
+        }
+    }
+
+    /// Three addresses; `c1` and `c2` hold two of them since two hours and since twenty minutes.
+    fn state() -> Ipam {
+        let addresses = ["10.1.0.5", "10.1.0.6", "10.1.0.7"].map(ip).into();
+        let mut ipam = Ipam::default();
+        ipam.merge(&Inventory {
+            pools: vec![ListedPool::new(
+                "10.1.0.0/16".parse().unwrap(),
+                "eth0".into(),
+                0,
+                addresses,
+            )],
+        });
+        hold(&mut ipam, "10.1.0.5", "c1", Moment(8 * HOUR), 1);
+        hold(
+            &mut ipam,
+            "10.1.0.6",
+            "c2",
+            Moment(NOW.0 - 1200 * SECOND),
+            2,
+        );
+        ipam.generation = 2;
+        ipam
+    }
+
+    fn hold(ipam: &mut Ipam, address: &str, id: &str, since: Moment, generation: u64) {
+        let claim = Claim {
+            network: "azure".into(),
+            if_name: "eth0".into(),
+            pod: None,
+            netns: None,
+            generation,
+        };
+        let held = Held {
+            container_id: id.into(),
+            claim: Some(Box::new(claim)),
+            since,
+            ..Held::default()
+        };
+        record(ipam, address).usage = Usage::Held(held);
+    }
+
+    fn record<'a>(ipam: &'a mut Ipam, address: &str) -> &'a mut crate::ipam::Record {
+        ipam.pools_mut()
+            .next()
+            .unwrap()
+            .record_mut(&ip(address))
+            .unwrap()
+    }
+
+    fn holders(ipam: &Ipam) -> Vec<String> {
+        let records = ipam.pools().flat_map(|(_, _, p)| &p.records);
+        records
+            .filter_map(|r| Some(r.held()?.container_id.to_string()))
+            .collect()
+    }
+
+    fn reclaim(ipam: &mut Ipam, candidates: Vec<Candidate>, now: Moment) -> Vec<(String, Verdict)> {
+        let judged = ipam.reclaim(candidates, &Evidence::default(), now);
+        assert_eq!(ipam.check(), []);
+        judged
+            .into_iter()
+            .map(|j| (j.candidate.key.to_string(), j.judgement.verdict))
+            .collect()
+    }
+
+    #[test]
+    fn the_old_go_at_once_and_the_younger_when_found_so_again() {
+        let mut ipam = state();
+        hold(&mut ipam, "10.1.0.7", "c3", Moment(NOW.0 - 10 * SECOND), 3);
+        ipam.generation = 3;
+        let candidates = ipam.candidates(|_, _, _| true, NOW);
+        assert_eq!(candidates.len(), 2, "the youngest is not even judged");
+        let judged = reclaim(&mut ipam, candidates, NOW);
+        assert_eq!(
+            judged,
+            [
+                ("10.1.0.5".into(), Verdict::Dead),
+                ("10.1.0.6".into(), Verdict::Suspect)
+            ]
+        );
+        assert_eq!(holders(&ipam), ["c2", "c3"]);
+        assert_eq!(
+            record(&mut ipam, "10.1.0.5").free().unwrap().released,
+            Some(NOW),
+            "it rests first"
+        );
+        let later = Moment(NOW.0 + 61 * SECOND);
+        let candidates = ipam.candidates(|_, _, _| true, later);
+        assert_eq!(
+            reclaim(&mut ipam, candidates, later),
+            [("10.1.0.6".into(), Verdict::Dead)]
+        );
+        assert_eq!(holders(&ipam), ["c3"]);
+    }
+
+    #[test]
+    fn a_sign_of_life_clears_the_suspicion() {
+        let mut ipam = state();
+        let candidates = ipam.candidates(|_, _, _| true, NOW);
+        reclaim(&mut ipam, candidates, NOW);
+        let later = Moment(NOW.0 + 61 * SECOND);
+        let mut alive = Evidence::default();
+        alive
+            .kernel
+            .configured
+            .insert(ip("10.1.0.6"), Place::Namespace("x".into()));
+        let candidates = ipam.candidates(|_, _, _| true, later);
+        ipam.reclaim(candidates, &alive, later);
+        let latest = Moment(later.0 + 61 * SECOND);
+        let candidates = ipam.candidates(|_, _, _| true, latest);
+        assert_eq!(
+            reclaim(&mut ipam, candidates, latest),
+            [("10.1.0.6".into(), Verdict::Suspect)]
+        );
+    }
+
+    #[test]
+    fn what_changed_since_the_look_began_is_left_alone() {
+        type Change = fn(&mut Ipam);
+        let changes: [(&str, Change); 4] = [
+            ("released", |ipam| {
+                drop(ipam.release(&attachment("c1"), crate::ipam::Hint::default(), NOW))
+            }),
+            ("renewed", |ipam| hold(ipam, "10.1.0.5", "c1", NOW, 3)),
+            ("another's", |ipam| {
+                hold(ipam, "10.1.0.5", "c9", Moment(8 * HOUR), 1)
+            }),
+            ("given again to the same", |ipam| {
+                hold(ipam, "10.1.0.5", "c1", Moment(8 * HOUR), 9)
+            }),
+        ];
+        for (what, change) in changes {
+            let mut ipam = state();
+            let candidates = ipam.candidates(|_, _, _| true, NOW);
+            ipam.generation = 9;
+            change(&mut ipam);
+            let before = record(&mut ipam, "10.1.0.5").clone();
+            ipam.reclaim(candidates, &Evidence::default(), NOW);
+            assert_eq!(*record(&mut ipam, "10.1.0.5"), before, "{what}");
+        }
+    }
+
+    #[test]
+    fn an_address_that_the_source_no_longer_lists_goes_with_its_holder() {
+        let mut ipam = state();
+        ipam.merge(&Inventory { pools: vec![] });
+        let candidates = ipam.candidates(|_, _, _| true, NOW);
+        reclaim(&mut ipam, candidates, NOW);
+        assert_eq!(ipam.pools().next().unwrap().2.records.len(), 1);
+    }
+
+    #[test]
+    fn a_new_boot_frees_what_the_kernel_does_not_show_and_forgets_all_moments() {
+        let mut ipam = state();
+        ipam.quarantine = Some(Moment(1));
+        ipam.tombstones = vec![Tombstone {
+            attachment: attachment("x"),
+            at: Moment(1),
+        }];
+        record(&mut ipam, "10.1.0.7").usage = Usage::Free(Free {
+            released: Some(Moment(9 * HOUR)),
+            ..Free::default()
+        });
+        let mut evidence = Evidence {
+            cache: Witness::Unreadable("of before".into()),
+            ..Evidence::default()
+        };
+        evidence
+            .kernel
+            .configured
+            .insert(ip("10.1.0.6"), Place::Namespace("x".into()));
+        let start = Moment(5 * SECOND);
+        assert_eq!(ipam.new_boot(&evidence, start), [ip("10.1.0.5")]);
+        assert_eq!(holders(&ipam), ["c2"]);
+        assert_eq!(record(&mut ipam, "10.1.0.6").held().unwrap().since, start);
+        assert_eq!(record(&mut ipam, "10.1.0.7").free(), Some(&Free::default()));
+        assert_eq!((ipam.quarantine, ipam.tombstones.len()), (None, 0));
+        assert_eq!(ipam.check(), []);
+    }
+
+    #[test]
+    fn a_new_boot_frees_nothing_when_the_look_was_not_complete() {
+        let mut ipam = state();
+        let kernel = Kernel {
+            incomplete: Some("hidden".into()),
+            ..Kernel::default()
+        };
+        assert_eq!(
+            ipam.new_boot(
+                &Evidence {
+                    kernel,
+                    ..Evidence::default()
+                },
+                Moment(1)
+            ),
+            [] as [IpAddr; 0]
+        );
+        assert_eq!(holders(&ipam), ["c1", "c2"]);
+        let later = Moment(Duration::from_secs(60).as_nanos().try_into().unwrap());
+        assert!(
+            ipam.candidates(|_, _, _| true, later).is_empty(),
+            "and all are as new"
+        );
+    }
+}

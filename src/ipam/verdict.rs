@@ -1,0 +1,461 @@
+//! Whether the holder of a record is alive.
+//!
+//! Everybody who ever freed addresses by himself has at least once freed a live one, because absence from one list was taken
+//! for death. So every source can only speak for a record; a source that is there but cannot be read might; and what nobody
+//! speaks for must be old, and have been found so twice.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use super::evidence::{Entry, Evidence, Place, Routes, Witness};
+use super::{Held, Moment};
+
+/// Younger records may belong to an ADD that is not finished.
+pub const GRACE: Duration = Duration::from_secs(15 * 60);
+/// Two looks that both find nothing must be this far apart.
+pub const AGAIN: Duration = Duration::from_secs(60);
+/// For records of this age one look is enough.
+pub const OLD: Duration = Duration::from_secs(60 * 60);
+
+/// What is to be thought of the holder of a record.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Judgement {
+    /// The outcome.
+    pub verdict: Verdict,
+    /// Why.
+    pub reasons: Vec<Reason>,
+}
+
+/// The outcome.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Nothing speaks for it, and it may be freed.
+    Dead,
+    /// Something speaks for it.
+    Alive,
+    /// Nothing speaks for it, but it must not be freed yet.
+    Suspect,
+    /// It cannot be told.
+    Undecided,
+}
+
+/// Why.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Reason {
+    /// E0: the address is configured.
+    Configured(Place),
+    /// E5: the namespace that the ADD was made for exists.
+    NamespaceExists(String),
+    /// E1, E2: an entry of a list stands.
+    Listed(&'static str),
+    /// E3: the host has a route to the address.
+    HostRoute,
+    /// The look at the kernel was not complete.
+    Incomplete(String),
+    /// A list, or the part of it that may speak for the record, cannot be read.
+    Unreadable(&'static str, String),
+    /// It is younger than [`GRACE`].
+    Young(Duration),
+    /// It was not found so before, or only a moment ago.
+    FirstLook,
+    /// Nothing speaks for it.
+    NoTrace(Duration),
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reason::Configured(Place::Host) => f.write_str("the address is configured on the host"),
+            Reason::Configured(Place::Namespace(path)) => {
+                write!(f, "the address is configured in {path}")
+            }
+            Reason::NamespaceExists(path) => {
+                write!(f, "the network namespace of its ADD ({path}) exists")
+            }
+            Reason::Listed(list) => {
+                write!(f, "{list} has it, and its network namespace or link exists")
+            }
+            Reason::HostRoute => f.write_str("the host has a route to it"),
+            Reason::Incomplete(why) => {
+                write!(f, "not every network namespace could be looked into: {why}")
+            }
+            Reason::Unreadable(list, why) => write!(f, "{list} cannot be read: {why}"),
+            Reason::Young(age) => write!(f, "it is only {} s old", age.as_secs()),
+            Reason::FirstLook => write!(f, "it must be found so again after {} s", AGAIN.as_secs()),
+            Reason::NoTrace(age) => write!(
+                f,
+                "no trace of it anywhere, and it is {} s old",
+                age.as_secs()
+            ),
+        }
+    }
+}
+
+/// Judges the holder of the record of `address`.
+pub fn judge(address: IpAddr, held: &Held, evidence: &Evidence, now: Moment) -> Judgement {
+    let signs = signs_of_life(address, held, evidence);
+    if !signs.is_empty() {
+        return Judgement {
+            verdict: Verdict::Alive,
+            reasons: signs,
+        };
+    }
+    let mut vetoes = vetoes(held, evidence);
+    let age = now.since(held.since);
+    if age < GRACE {
+        vetoes.push(Reason::Young(age));
+    }
+    if !vetoes.is_empty() {
+        return Judgement {
+            verdict: Verdict::Undecided,
+            reasons: vetoes,
+        };
+    }
+    let seen_before = held.suspect.is_some_and(|at| now.since(at) >= AGAIN);
+    if seen_before || age >= OLD {
+        Judgement {
+            verdict: Verdict::Dead,
+            reasons: vec![Reason::NoTrace(age)],
+        }
+    } else {
+        Judgement {
+            verdict: Verdict::Suspect,
+            reasons: vec![Reason::FirstLook],
+        }
+    }
+}
+
+fn signs_of_life(address: IpAddr, held: &Held, evidence: &Evidence) -> Vec<Reason> {
+    let kernel = &evidence.kernel;
+    let mut signs = Vec::new();
+    if let Some(place) = kernel.configured.get(&address) {
+        signs.push(Reason::Configured(place.clone()));
+    }
+    if let Some(netns) = held.claim.as_ref().and_then(|c| c.netns.as_ref())
+        && netns.id.is_some_and(|id| kernel.namespaces.contains(&id))
+    {
+        signs.push(Reason::NamespaceExists(netns.path.to_string()));
+    }
+    for (name, witness) in evidence.witnesses() {
+        if witness
+            .entries()
+            .iter()
+            .any(|entry| entry.stands && entry.speaks_for(address, held))
+        {
+            signs.push(Reason::Listed(name));
+        }
+    }
+    if matches!(&evidence.routes, Routes::Read(routes) if routes.contains(&address)) {
+        signs.push(Reason::HostRoute);
+    }
+    signs
+}
+
+fn vetoes(held: &Held, evidence: &Evidence) -> Vec<Reason> {
+    let mut vetoes = Vec::new();
+    if let Some(why) = &evidence.kernel.incomplete {
+        vetoes.push(Reason::Incomplete(why.clone()));
+    }
+    for (name, witness) in evidence.witnesses() {
+        match witness {
+            Witness::Absent => {}
+            Witness::Unreadable(why) => vetoes.push(Reason::Unreadable(name, why.clone())),
+            Witness::Read { doubtful, .. } => {
+                // Of a record whose owner is unknown, any part may speak.
+                if let Some(part) = doubtful
+                    .iter()
+                    .find(|part| part.contains(&*held.container_id))
+                {
+                    vetoes.push(Reason::Unreadable(name, part.clone()));
+                }
+            }
+        }
+    }
+    if let Routes::Unreadable(why) = &evidence.routes {
+        vetoes.push(Reason::Unreadable("the routing table", why.clone()));
+    }
+    vetoes
+}
+
+impl Entry {
+    /// Whether it is about the holder: by its address, or by its identity as far as both tell.
+    fn speaks_for(&self, address: IpAddr, held: &Held) -> bool {
+        if self.addresses.contains(&address) {
+            return true;
+        }
+        let same = |ours: &str, theirs: &Option<String>| theirs.as_ref().is_none_or(|t| t == ours);
+        !held.container_id.is_empty()
+            && *self.container_id == *held.container_id
+            && held
+                .claim
+                .as_ref()
+                .is_none_or(|c| same(&c.network, &self.network) && same(&c.if_name, &self.if_name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ipam::{Claim, Kernel, NetNs};
+
+    const NOW: Moment = Moment(10_000 * SECOND);
+    const SECOND: u64 = 1_000_000_000;
+
+    fn address() -> IpAddr {
+        "10.1.0.5".parse().unwrap()
+    }
+
+    fn ago(duration: Duration) -> Moment {
+        Moment(NOW.0 - u64::try_from(duration.as_nanos()).unwrap())
+    }
+
+    /// A holder of this age, found without a sign of life this long ago.
+    fn holder(age: Duration, suspect: Option<Duration>) -> Held {
+        Held {
+            container_id: "c1".into(),
+            claim: Some(Box::new(Claim {
+                network: "azure".into(),
+                if_name: "eth0".into(),
+                pod: None,
+                netns: Some(NetNs {
+                    path: "/run/netns/x".into(),
+                    id: Some((4, 77)),
+                }),
+                generation: 1,
+            })),
+            since: ago(age),
+            suspect: suspect.map(ago),
+            unlisted: false,
+        }
+    }
+
+    /// A complete look that shows others, but nothing of the holder.
+    fn nothing() -> Evidence {
+        let other = |entry: &str| Entry {
+            container_id: entry.into(),
+            network: Some("azure".into()),
+            if_name: Some("eth0".into()),
+            addresses: vec!["10.1.0.99".parse().unwrap()],
+            stands: true,
+            ..Entry::default()
+        };
+        Evidence {
+            kernel: Kernel {
+                incomplete: None,
+                configured: [(
+                    "10.1.0.99".parse().unwrap(),
+                    Place::Namespace("/run/netns/o".into()),
+                )]
+                .into(),
+                namespaces: [(4, 78)].into(),
+            },
+            cache: Witness::Read {
+                entries: vec![other("o")],
+                doubtful: vec!["azure-o-eth0".into()],
+            },
+            azure_vnet: Witness::Read {
+                entries: vec![other("o")],
+                doubtful: vec![],
+            },
+            routes: Routes::Read(["10.1.0.99".parse().unwrap()].into()),
+        }
+    }
+
+    fn verdict(held: &Held, evidence: &Evidence) -> Verdict {
+        judge(address(), held, evidence, NOW).verdict
+    }
+
+    const LONG_AGO: Duration = Duration::from_secs(2 * 60 * 60);
+
+    /// Each change to a look that finds nothing must turn the verdict on an old record.
+    fn turned(change: impl FnOnce(&mut Evidence)) -> Judgement {
+        let held = holder(LONG_AGO, Some(AGAIN));
+        assert_eq!(verdict(&held, &nothing()), Verdict::Dead);
+        let mut evidence = nothing();
+        change(&mut evidence);
+        judge(address(), &held, &evidence, NOW)
+    }
+
+    fn entry(change: impl FnOnce(&mut Entry)) -> Entry {
+        let mut entry = Entry {
+            container_id: "c1".into(),
+            network: Some("azure".into()),
+            if_name: Some("eth0".into()),
+            stands: true,
+            ..Entry::default()
+        };
+        change(&mut entry);
+        entry
+    }
+
+    fn read(entry: Entry) -> Witness {
+        Witness::Read {
+            entries: vec![entry],
+            doubtful: vec![],
+        }
+    }
+
+    #[test]
+    fn e0_an_address_that_is_configured_anywhere_is_alive() {
+        for place in [Place::Host, Place::Namespace("/proc/7/ns/net".into())] {
+            let judged = turned(|e| drop(e.kernel.configured.insert(address(), place.clone())));
+            assert_eq!(
+                judged,
+                Judgement {
+                    verdict: Verdict::Alive,
+                    reasons: vec![Reason::Configured(place)]
+                }
+            );
+        }
+    }
+
+    #[test]
+    fn e0_a_look_that_was_not_complete_frees_nothing() {
+        let judged = turned(|e| e.kernel.incomplete = Some("hidden".into()));
+        assert_eq!(judged.verdict, Verdict::Undecided);
+    }
+
+    #[test]
+    fn e1_e2_a_list_speaks_for_a_record_by_address_or_identity_while_the_namespace_exists() {
+        let by_address = || {
+            entry(|e| {
+                e.container_id = "else".into();
+                e.addresses = vec![address()];
+            })
+        };
+        for speaks in [
+            entry(|_| {}),
+            by_address(),
+            entry(|e| e.network = None),
+            entry(|e| e.if_name = None),
+        ] {
+            assert_eq!(
+                turned(|e| e.cache = read(speaks.clone())).verdict,
+                Verdict::Alive,
+                "{speaks:?}"
+            );
+            assert_eq!(
+                turned(|e| e.azure_vnet = read(speaks.clone())).verdict,
+                Verdict::Alive,
+                "{speaks:?}"
+            );
+        }
+        for silent in [
+            entry(|e| e.stands = false),
+            Entry {
+                stands: false,
+                ..by_address()
+            },
+            entry(|e| e.container_id = "c2".into()),
+            entry(|e| e.if_name = Some("net1".into())),
+            entry(|e| e.network = Some("other".into())),
+        ] {
+            assert_eq!(
+                turned(|e| e.cache = read(silent.clone())).verdict,
+                Verdict::Dead,
+                "{silent:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn e1_e2_a_list_that_is_there_but_cannot_be_read_vetoes_and_one_that_is_not_there_does_not() {
+        for broken in [
+            Witness::Unreadable("x".into()),
+            Witness::Read {
+                entries: vec![],
+                doubtful: vec!["azure-c1-eth0".into()],
+            },
+        ] {
+            assert_eq!(
+                turned(|e| e.cache = broken.clone()).verdict,
+                Verdict::Undecided,
+                "{broken:?}"
+            );
+            assert_eq!(
+                turned(|e| e.azure_vnet = broken.clone()).verdict,
+                Verdict::Undecided,
+                "{broken:?}"
+            );
+        }
+        let judged = turned(|e| {
+            e.cache = Witness::Absent;
+            e.azure_vnet = Witness::Absent;
+        });
+        assert_eq!(judged.verdict, Verdict::Dead);
+    }
+
+    #[test]
+    fn of_an_unknown_owner_any_doubtful_part_may_speak() {
+        let held = Held {
+            container_id: "".into(),
+            claim: None,
+            ..holder(LONG_AGO, Some(AGAIN))
+        };
+        assert_eq!(verdict(&held, &nothing()), Verdict::Undecided);
+        let mut evidence = nothing();
+        evidence.cache = read(entry(|e| e.container_id = "".into()));
+        assert_eq!(
+            verdict(&held, &evidence),
+            Verdict::Dead,
+            "no identity is nobody's"
+        );
+    }
+
+    #[test]
+    fn e3_a_host_route_to_the_address_is_a_sign_of_life_and_routes_must_be_readable() {
+        assert_eq!(
+            turned(|e| e.routes = Routes::Read([address()].into())).verdict,
+            Verdict::Alive
+        );
+        assert_eq!(
+            turned(|e| e.routes = Routes::Unreadable("x".into())).verdict,
+            Verdict::Undecided
+        );
+    }
+
+    #[test]
+    fn e5_the_namespace_of_the_add_is_a_sign_of_life() {
+        assert_eq!(
+            turned(|e| e.kernel.namespaces.extend([(4, 77)])).verdict,
+            Verdict::Alive
+        );
+        assert_eq!(
+            turned(|e| e.kernel.namespaces.extend([(5, 77)])).verdict,
+            Verdict::Dead,
+            "another device"
+        );
+    }
+
+    #[test]
+    fn a_record_must_be_older_than_the_grace() {
+        let second = Duration::from_secs(1);
+        assert_eq!(
+            verdict(&holder(GRACE - second, Some(AGAIN)), &nothing()),
+            Verdict::Undecided
+        );
+        assert_eq!(
+            verdict(&holder(GRACE, Some(AGAIN)), &nothing()),
+            Verdict::Dead
+        );
+    }
+
+    #[test]
+    fn two_looks_a_minute_apart_or_an_hour_of_age() {
+        let second = Duration::from_secs(1);
+        assert_eq!(
+            verdict(&holder(OLD - second, None), &nothing()),
+            Verdict::Suspect
+        );
+        assert_eq!(
+            verdict(&holder(OLD - second, Some(AGAIN - second)), &nothing()),
+            Verdict::Suspect
+        );
+        assert_eq!(
+            verdict(&holder(OLD - second, Some(AGAIN)), &nothing()),
+            Verdict::Dead
+        );
+        assert_eq!(verdict(&holder(OLD, None), &nothing()), Verdict::Dead);
+    }
+}

@@ -1,0 +1,239 @@
+//! What an ADD decides, once everything is read: values in, values out, no IO and no clock, so that whole histories can be
+//! tried against a model.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use crate::ipam::{
+    Candidate, Evidence, Found, Grant, Inventory, Ipam, Judged, Merged, Moment, Novelty, Pool,
+    PoolWish, Refusal, Request, Violation,
+};
+use crate::state::{Document, Owed};
+
+/// After a state was lost, an ADD that was under way may still wire its address for so long.
+pub const QUARANTINE: Duration = Duration::from_secs(30);
+
+/// A look at the node.
+#[derive(Clone, Debug, Default)]
+pub struct Look {
+    /// What it showed.
+    pub evidence: Evidence,
+    /// The records to be judged by it, as they were before it began: what it does not show of them is no news of later.
+    pub candidates: Vec<Candidate>,
+    /// When it began.
+    pub began: Moment,
+}
+
+/// Why a state cannot be believed as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Doubt {
+    /// It was lost, for this reason.
+    Lost(String),
+    /// It may have been started from nothing.
+    NeverLooked,
+    /// It is of another boot.
+    NewBoot,
+    /// It was lost a while ago, and those who were under way then are through.
+    QuarantineOver(Moment),
+}
+
+/// What happened on the way, for the log.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// An answer of the source was merged.
+    Merged(Merged),
+    /// A doubt was settled, and these addresses found in use.
+    Settled(Doubt, Vec<Found>),
+    /// After a reboot these addresses were freed.
+    Freed(Vec<IpAddr>),
+    /// These holders were judged.
+    Judged(Vec<Judged>),
+    /// This free address is the host's, and so are these many others.
+    Wired(IpAddr, usize),
+}
+
+/// What an ADD is decided from, beside the state.
+pub struct Given<'a> {
+    /// What is asked for.
+    pub request: Request<'a>,
+    /// An answer of the source that is not in the state yet.
+    pub news: Option<&'a Inventory>,
+    /// Why the state has to be made anew, if it has.
+    pub lost: Option<String>,
+    /// A look at the node, if there was one.
+    pub look: Option<&'a Look>,
+    /// Whether the source may still be asked before it is said that there is nothing.
+    pub may_ask_again: bool,
+    /// Now.
+    pub now: Moment,
+}
+
+/// What the host has, asked one address at a time and as a whole.
+pub trait Host {
+    /// Whether the host has the address, or a route to it alone.
+    fn has(&self, address: IpAddr) -> bool;
+    /// All such addresses.
+    fn all(&self) -> BTreeSet<IpAddr>;
+}
+
+/// The outcome.
+#[derive(Debug)]
+pub enum Decision {
+    /// The node must be looked at first; these records are to be judged by it. The state is not to be saved.
+    LookFirst(Vec<Candidate>),
+    /// The state as it is now is to be saved, if it changed.
+    Done {
+        /// The address, or why there is none.
+        taken: Result<Grant, Refusal>,
+        /// Whether the state changed.
+        changed: bool,
+    },
+    /// The state would become wrong; it is not to be saved.
+    Broken(Vec<Violation>),
+}
+
+/// Decides an ADD.
+pub fn decide(
+    document: &mut Document,
+    given: &Given<'_>,
+    host: &dyn Host,
+    events: &mut Vec<Event>,
+) -> Decision {
+    let (request, now) = (&given.request, given.now);
+    let mut changed = false;
+    if let Some(news) = given.news {
+        events.push(Event::Merged(document.ipam_mut().merge(news)));
+        changed = true;
+    }
+    // A state without pools says nothing yet that could be wrong.
+    if let Some(doubt) =
+        Doubt::about(document, given.lost.clone(), now).filter(|_| !document.is_empty())
+    {
+        let Some(look) = given.look.filter(|look| doubt.is_settled_by(look)) else {
+            return Decision::LookFirst(Vec::new());
+        };
+        doubt.settle(look, document, now, events);
+        changed = true;
+    }
+    let before = (flags(document.ipam()), document.ipam().check());
+    let mut taken = take(document.ipam_mut(), request, now, host, events);
+    if matches!(taken, Err(Refusal::Exhausted { .. })) && !given.may_ask_again {
+        if let Some(look) = given.look.filter(|look| !look.candidates.is_empty()) {
+            let judged = document
+                .ipam_mut()
+                .reclaim(look.candidates.clone(), &look.evidence, now);
+            changed |= !judged.is_empty();
+            events.push(Event::Judged(judged));
+            taken = take(document.ipam_mut(), request, now, host, events);
+        } else {
+            let candidates = candidates(document.ipam(), request, now);
+            if !candidates.is_empty() {
+                return Decision::LookFirst(candidates);
+            }
+        }
+    }
+    // What came with the state is not for this call to judge, but nothing may become wrong by it.
+    let wrong: Vec<_> = document
+        .ipam()
+        .check()
+        .into_iter()
+        .filter(|v| !before.1.contains(v))
+        .collect();
+    if !wrong.is_empty() {
+        return Decision::Broken(wrong);
+    }
+    changed |= taken.is_ok() || before.0 != flags(document.ipam());
+    Decision::Done { taken, changed }
+}
+
+impl Doubt {
+    /// What there is to doubt about a state that was read, or that is about to be made anew because it was `lost`.
+    fn about(document: &Document, lost: Option<String>, now: Moment) -> Option<Doubt> {
+        let quarantine = document.ipam().quarantine.filter(|until| *until <= now);
+        match (lost, &document.owed, quarantine) {
+            (Some(why), _, _) => Some(Doubt::Lost(why)),
+            (None, Owed::NewBoot(_), _) => Some(Doubt::NewBoot),
+            (None, Owed::Look, _) => Some(Doubt::NeverLooked),
+            (None, Owed::Nothing, Some(until)) => Some(Doubt::QuarantineOver(until)),
+            (None, Owed::Nothing, None) => None,
+        }
+    }
+
+    /// Whether `look` can settle it: one that began before the end of a quarantine says nothing about its end.
+    fn is_settled_by(&self, look: &Look) -> bool {
+        !matches!(self, Doubt::QuarantineOver(until) if look.began < *until)
+    }
+
+    /// Brings the state in line with what the look showed.
+    fn settle(self, look: &Look, document: &mut Document, now: Moment, events: &mut Vec<Event>) {
+        let ipam = document.ipam_mut();
+        if self == Doubt::NewBoot {
+            events.push(Event::Freed(ipam.new_boot(&look.evidence, now)));
+        } else {
+            let found = ipam.hold_evident(&look.evidence, now);
+            let nanoseconds = u64::try_from(QUARANTINE.as_nanos()).unwrap_or(u64::MAX);
+            match self {
+                Doubt::Lost(_) => ipam.quarantine = Some(Moment(now.0.saturating_add(nanoseconds))),
+                Doubt::QuarantineOver(_) => ipam.quarantine = None,
+                Doubt::NeverLooked | Doubt::NewBoot => {}
+            }
+            events.push(Event::Settled(self, found));
+        }
+        document.owed = Owed::Nothing;
+    }
+}
+
+/// Takes an address that the host does not have: one that it has, or has a route to, is somebody else's, whatever the pools
+/// say (difference D19).
+fn take(
+    ipam: &mut Ipam,
+    request: &Request<'_>,
+    now: Moment,
+    host: &dyn Host,
+    events: &mut Vec<Event>,
+) -> Result<Grant, Refusal> {
+    let mut wired = BTreeSet::new();
+    loop {
+        let grant = ipam.take(
+            &Request {
+                wired: &wired,
+                ..request.clone()
+            },
+            now,
+        )?;
+        let address = grant.address.addr();
+        if matches!(grant.novelty, Novelty::Renewed) || !host.has(address) {
+            return Ok(grant);
+        }
+        ipam.revoke(request.attachment, &grant);
+        // Where there is one there are often many: cloud-init configures all of an interface's addresses on the host.
+        wired.insert(address);
+        wired.extend(host.all());
+        events.push(Event::Wired(address, ipam.mark_wired(&wired)));
+    }
+}
+
+/// The records that may be judged when the pools that would do have nothing to give.
+fn candidates(ipam: &Ipam, request: &Request<'_>, now: Moment) -> Vec<Candidate> {
+    let named = match request.pool {
+        PoolWish::Named(subnet) => ipam
+            .spaces
+            .get(request.space)
+            .and_then(|s| s.pool_named(subnet)),
+        PoolWish::Any { .. } => None,
+    };
+    let wanted = |space: &str, key: &str, pool: &Pool| {
+        space == request.space
+            && match request.pool {
+                PoolWish::Named(_) => Some(key) == named,
+                PoolWish::Any { family, if_name } => pool.suits(family, if_name),
+            }
+    };
+    ipam.candidates(wanted, now)
+}
+
+/// The pools' flags of having been handed out whole, the only thing that a refused request may change by itself.
+fn flags(ipam: &Ipam) -> Vec<i64> {
+    ipam.pools().map(|(_, _, pool)| pool.ref_count).collect()
+}

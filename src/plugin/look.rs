@@ -1,0 +1,120 @@
+//! Looking at the node, and telling the log what came of it.
+
+use tracing::{info, warn};
+
+use super::Context;
+use super::decide::{Doubt, Event, Look, QUARANTINE};
+use crate::evidence;
+use crate::host::boot_now;
+use crate::ipam::{Candidate, Found, Judged, Verdict};
+
+impl Look {
+    /// Looks now.
+    pub(super) fn at(candidates: Vec<Candidate>, context: &Context) -> Look {
+        let began = boot_now();
+        let evidence = evidence::gather(&context.paths);
+        let kernel = &evidence.kernel;
+        info!(
+            target: "ipam",
+            "looked at the node in {:.1} ms: {} network namespaces with {} addresses{}.",
+            boot_now().since(began).as_secs_f64() * 1e3,
+            kernel.namespaces.len(),
+            kernel.configured.len(),
+            kernel.incomplete.as_ref().map_or_else(String::new, |why| format!("; not complete: {why}"))
+        );
+        Look {
+            evidence,
+            candidates,
+            began,
+        }
+    }
+}
+
+/// Tells the log what was decided on the way.
+pub(super) fn report(events: &[Event]) {
+    for event in events {
+        match event {
+            Event::Merged(merged) => {
+                let (added, removed, unlisted) = (merged.added, merged.removed, merged.unlisted);
+                info!(target: "ipam", "merged: {added} addresses new, {removed} gone, {unlisted} in use but not listed.");
+            }
+            Event::Settled(doubt, found) => settled(doubt, found),
+            Event::Freed(freed) => {
+                info!(target: "ipam", "the node was started anew: {} addresses of before are free.", freed.len());
+            }
+            Event::Judged(judged) => verdicts(judged),
+            Event::Wired(address, others) => {
+                warn!(target: "ipam", "{address} is free, but the host has it or a route to it; {others} such addresses are passed over.");
+            }
+        }
+    }
+}
+
+fn settled(doubt: &Doubt, found: &[Found]) {
+    match doubt {
+        Doubt::Lost(why) => {
+            let seconds = QUARANTINE.as_secs();
+            warn!(target: "ipam", "the state was lost ({why}) and is made anew; {seconds} s of quarantine begin.");
+        }
+        Doubt::NeverLooked => info!(target: "ipam", "the state is taken over from the original."),
+        Doubt::QuarantineOver(_) => info!(target: "ipam", "the quarantine is over."),
+        Doubt::NewBoot => {}
+    }
+    for Found {
+        address,
+        container_id,
+    } in found
+    {
+        let owner = if container_id.is_empty() {
+            "an unknown owner"
+        } else {
+            container_id
+        };
+        info!(target: "ipam", "{address} is in use on this node, and held for {owner}.");
+    }
+}
+
+fn verdicts(judged: &[Judged]) {
+    let count = |verdict| {
+        judged
+            .iter()
+            .filter(|j| j.judgement.verdict == verdict)
+            .count()
+    };
+    info!(
+        target: "ipam",
+        "judged {} holders: {} dead, {} suspect, {} undecided, {} alive.",
+        judged.len(),
+        count(Verdict::Dead),
+        count(Verdict::Suspect),
+        count(Verdict::Undecided),
+        count(Verdict::Alive)
+    );
+    for Judged {
+        candidate,
+        judgement,
+    } in judged
+    {
+        let reasons: Vec<String> = judgement.reasons.iter().map(ToString::to_string).collect();
+        let (address, held, reasons) = (candidate.key, &candidate.held, reasons.join("; "));
+        let owner = if held.container_id.is_empty() {
+            "unknown"
+        } else {
+            &held.container_id
+        };
+        let pod = held
+            .claim
+            .as_ref()
+            .and_then(|c| c.pod.as_deref())
+            .unwrap_or("-");
+        match judgement.verdict {
+            Verdict::Dead => {
+                warn!(target: "ipam", "{address} is taken back from container {owner}, pod {pod}: {reasons}.");
+            }
+            Verdict::Suspect | Verdict::Undecided => {
+                info!(target: "ipam", "{address} of container {owner}, pod {pod}, is left alone: {reasons}.");
+            }
+            Verdict::Alive => {}
+        }
+    }
+}
