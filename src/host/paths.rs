@@ -45,8 +45,8 @@ impl Paths {
         self.lock_folder().join(format!("{}.rebuild", self.name))
     }
 
-    /// There since the first hand-out of a boot; holds its ID.
-    pub fn first_use(&self) -> PathBuf {
+    /// There since the first hand-out of a boot; tells the last one and the boot.
+    pub fn last_use(&self) -> PathBuf {
         self.lock_folder().join(format!("{}.used", self.name))
     }
 
@@ -136,7 +136,7 @@ mod tests {
             paths.lock(),
             paths.fetch_lock(),
             paths.rebuild_owed(),
-            paths.first_use(),
+            paths.last_use(),
             paths.cni_cache(),
             paths.azure_vnet(),
             paths.processes(),

@@ -18,6 +18,12 @@ impl Moment {
     pub fn since(self, earlier: Moment) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
+
+    /// So much later.
+    pub fn after(self, duration: Duration) -> Moment {
+        let nanoseconds = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        Moment(self.0.saturating_add(nanoseconds))
+    }
 }
 
 /// Everything the state says about addresses.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use super::evidence::{Entry, Evidence, Place};
-use super::{Claim, Held, Ipam, Moment, Record, Usage};
+use super::{Claim, Held, Ipam, Moment, Pool, Record, Usage, by_text};
 
 /// An address that was found in use.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,54 +16,110 @@ pub struct Found {
 }
 
 impl Ipam {
-    /// Holds every address of the pools that the kernel or a list shows to be in use, with its owner where a list knows it.
-    /// One that the host itself has is nobody's, and is only marked. Holds more where less is known, never less.
+    /// Holds every address of the pools' subnets that the kernel or a list shows to be in use, with its owner where a list
+    /// knows it, and whether the source lists it or not. One that the host itself has is nobody's, and is only marked. Holds
+    /// more where less is known, never less.
     pub fn hold_evident(&mut self, evidence: &Evidence, now: Moment) -> Vec<Found> {
         let generation = self.generation + 1;
-        let mut found = Vec::new();
         // An address that two pools list has one holder.
         let held = self
             .pools()
             .flat_map(|(_, _, pool)| &pool.records)
             .filter(|r| r.held().is_some());
         let mut held: BTreeSet<IpAddr> = held.map(Record::address).collect();
-        for pool in self.pools_mut() {
-            for record in &mut pool.records {
-                let address = record.address();
-                let Usage::Free(free) = &mut record.usage else {
-                    continue;
-                };
-                if held.contains(&address) {
-                    continue;
-                }
-                let owner = evidence.owner_of(address);
-                match (owner, evidence.kernel.configured.get(&address)) {
-                    (None, None) => continue,
-                    (None, Some(Place::Host)) => {
-                        free.wired = true;
-                        continue;
-                    }
-                    (Some(_), _) | (None, Some(Place::Namespace(_))) => {}
-                }
-                let container_id = owner.map(|o| o.container_id.clone()).unwrap_or_default();
-                record.usage = Usage::Held(Held {
-                    container_id: container_id.as_str().into(),
-                    claim: owner.and_then(|o| o.claim(generation)).map(Box::new),
-                    since: now,
-                    ..Held::default()
-                });
-                held.insert(address);
-                found.push(Found {
-                    address,
-                    container_id,
-                });
-            }
+        let mut found = Vec::new();
+        for pool in self.spaces.values_mut().flat_map(|s| &mut s.pools) {
+            found.extend(
+                pool.1
+                    .hold_evident(pool.0, evidence, generation, now, &mut held),
+            );
         }
         if !found.is_empty() {
             self.generation = generation;
         }
         found
     }
+}
+
+impl Pool {
+    fn hold_evident(
+        &mut self,
+        key: &str,
+        evidence: &Evidence,
+        generation: u64,
+        now: Moment,
+        held: &mut BTreeSet<IpAddr>,
+    ) -> Vec<Found> {
+        let mut found = Vec::new();
+        for record in &mut self.records {
+            let address = record.address();
+            let Usage::Free(free) = &mut record.usage else {
+                continue;
+            };
+            match evidence.use_of(address) {
+                Use::None => {}
+                Use::OfTheHost => free.wired = true,
+                Use::Of(owner) => {
+                    if held.insert(address) {
+                        found.push(record.hold(owner, generation, now, false));
+                    }
+                }
+            }
+        }
+        let Some(net) = self.net(key) else {
+            return found;
+        };
+        let configured = evidence.kernel.configured.keys().copied();
+        let listed = evidence
+            .standing()
+            .flat_map(|entry| entry.addresses.iter().copied());
+        for address in configured.chain(listed).filter(|a| net.contains(a)) {
+            let Use::Of(owner) = evidence.use_of(address) else {
+                continue;
+            };
+            if self.record(&address).is_none() && held.insert(address) {
+                let mut record = Record::new(address);
+                found.push(record.hold(owner, generation, now, true));
+                let place = self
+                    .records
+                    .partition_point(|r| by_text(&r.key, &address).is_lt());
+                self.records.insert(place, record);
+            }
+        }
+        found
+    }
+}
+
+impl Record {
+    /// Makes a holder of whom evidence tells.
+    fn hold(
+        &mut self,
+        owner: Option<&Entry>,
+        generation: u64,
+        now: Moment,
+        unlisted: bool,
+    ) -> Found {
+        let container_id = owner.map(|o| o.container_id.clone()).unwrap_or_default();
+        self.usage = Usage::Held(Held {
+            container_id: container_id.as_str().into(),
+            claim: owner.and_then(|o| o.claim(generation)).map(Box::new),
+            since: now,
+            suspect: None,
+            unlisted,
+        });
+        Found {
+            address: self.address(),
+            container_id,
+        }
+    }
+}
+
+/// Who uses an address.
+enum Use<'a> {
+    None,
+    OfTheHost,
+    /// Somebody, whom a list knows or not.
+    Of(Option<&'a Entry>),
 }
 
 impl Ipam {
@@ -82,10 +138,16 @@ impl Ipam {
 }
 
 impl Evidence {
-    /// Who has an address, as far as the lists tell.
-    fn owner_of(&self, address: IpAddr) -> Option<&Entry> {
-        self.standing()
-            .find(|entry| entry.addresses.contains(&address))
+    /// Who uses an address, as far as the kernel and the lists tell.
+    fn use_of(&self, address: IpAddr) -> Use<'_> {
+        let owner = self
+            .standing()
+            .find(|entry| entry.addresses.contains(&address));
+        match (owner, self.kernel.configured.get(&address)) {
+            (None, None) => Use::None,
+            (None, Some(Place::Host)) => Use::OfTheHost,
+            (Some(_), _) | (None, Some(Place::Namespace(_))) => Use::Of(owner),
+        }
     }
 }
 
@@ -219,6 +281,30 @@ mod tests {
             NOW,
         );
         assert_eq!(holders(&ipam), pairs(&[("10.1.0.5", "c1")]));
+    }
+
+    #[test]
+    fn addresses_that_the_source_does_not_list_are_held_too() {
+        let mut ipam = state();
+        let look = evidence(
+            &["10.1.0.10", "10.2.0.1"],
+            vec![entry("c1", "10.1.0.99", true)],
+        );
+        ipam.hold_evident(&look, NOW);
+        assert_eq!(
+            holders(&ipam),
+            pairs(&[("10.1.0.10", ""), ("10.1.0.99", "c1")])
+        );
+        assert_eq!(ipam.check(), []);
+        let pool = ipam.pools().next().unwrap().2;
+        assert!(
+            pool.record(&ip("10.1.0.99"))
+                .unwrap()
+                .held()
+                .unwrap()
+                .unlisted,
+            "and go with their release"
+        );
     }
 
     #[test]

@@ -129,7 +129,7 @@ pub enum Refusal {
     /// The state was lost, and what was free before is not known yet.
     #[error(
         "{}: the state was lost, and for {} s more only known addresses are given",
-        Stage::Address, left.as_secs() + 1
+        Stage::Address, left.as_millis().div_ceil(1000)
     )]
     Quarantined {
         /// How long that will go on.

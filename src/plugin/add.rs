@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tracing::{debug, info, warn};
 
-use super::decide::{Decision, Given, Host, Look, decide};
+use super::decide::{Decision, Given, Host, Look, decide, loss};
 use super::look::report;
 use super::{Context, query_url};
 use crate::cni::{AddResult, Call};
@@ -16,7 +16,7 @@ use crate::host::{RouteLookup, boot_now, host_routes, netns, wall_now, words};
 use crate::ipam::{Candidate, Family, Grant, Novelty, PoolWish, Refusal, Request};
 use crate::source::{Asked, Asker, Need, News, Source};
 use crate::state::{
-    Document, Loaded, Locked, Own, StoreError, WAIT, is_first_use, is_rebuild_owed, note_first_use,
+    Document, Loaded, Locked, Own, StoreError, WAIT, is_rebuild_owed, last_use, note_use,
 };
 use crate::stdio;
 
@@ -187,7 +187,8 @@ fn attempt(
         error,
     };
     let mut locked = Locked::acquire(&context.paths, WAIT)?;
-    let (mut document, lost) = read(&mut locked, request, context)?;
+    let last = last_use(&context.paths, context.boot_id.as_deref());
+    let (mut document, lost) = read(&mut locked, request, last, context)?;
     let was_lost = lost.is_some();
     inquiry.weigh(&document);
     // What somebody else's answer said may no longer be there.
@@ -198,6 +199,7 @@ fn attempt(
         request: request.clone(),
         news: inquiry.news.as_ref().map(|news| &news.matched.inventory),
         lost,
+        last_generation: last.unwrap_or(0),
         look,
         may_ask_again: again.is_some(),
         now: boot_now(),
@@ -209,8 +211,11 @@ fn attempt(
         Decision::Done { taken, changed } => (taken, changed),
     };
     report(&events);
-    if changed {
-        context.save(&mut locked, &mut document).map_err(store)?;
+    if changed && let Err(error) = context.save(&mut locked, &mut document) {
+        if error.is_in_place {
+            take_back(&taken, request, &mut document, &mut locked, context);
+        }
+        return Err(store(error));
     }
     if let Some(news) = inquiry.news.take() {
         news.merged();
@@ -220,11 +225,9 @@ fn attempt(
     }
     // Before anybody can be told of the address.
     if let Ok(grant) = &taken
-        && let Err(error) = note_first_use(&context.paths, context.boot_id.as_deref())
+        && let Err(error) = note_use(&context.paths, context.boot_id.as_deref(), grant.generation)
     {
-        if document.ipam_mut().revoke(request.attachment, grant) {
-            let _ = context.save(&mut locked, &mut document);
-        }
+        take_back(&taken, request, &mut document, &mut locked, context);
         return Err(store(error));
     }
     Ok(match taken {
@@ -233,17 +236,32 @@ fn attempt(
     })
 }
 
+/// Undoes a grant that is in the state but must not be handed over, as far as the disk lets it.
+fn take_back(
+    taken: &Result<Grant, Refusal>,
+    request: &Request<'_>,
+    document: &mut Document,
+    locked: &mut Locked<'_>,
+    context: &Context,
+) {
+    if let Ok(grant) = taken
+        && document.ipam_mut().revoke(request.attachment, grant)
+    {
+        let _ = context.save(locked, document);
+    }
+}
+
 /// The state to work on, and why it has to be made anew, if it has.
 fn read(
     locked: &mut Locked<'_>,
     request: &Request<'_>,
+    last: Option<u64>,
     context: &Context,
 ) -> Result<(Document, Option<String>), Failure> {
     let store = |error: StoreError| Failure::Store {
         stage: stage(request),
         error,
     };
-    let used = || !is_first_use(&context.paths, context.boot_id.as_deref());
     let document = match locked.load().map_err(store)? {
         Loaded::Read(document) => *document,
         Loaded::Missing => Document::default(),
@@ -254,20 +272,14 @@ fn read(
         }
     };
     match &document.own {
-        Own::Newer { format, .. } => Err(Failure::NewerFormat { found: *format }),
-        Own::Absent if document.is_empty() && is_rebuild_owed(&context.paths) => {
-            Ok((document, Some("it could not be read".to_owned())))
-        }
-        Own::Absent if document.is_empty() && used() => Ok((
-            document,
-            Some("it is gone, though addresses were given since the node started".to_owned()),
-        )),
+        Own::Newer { format, .. } => return Err(Failure::NewerFormat { found: *format }),
         Own::Unreadable(why) => {
             warn!(target: "ipam", "our part of the state could not be read: {why}.");
-            Ok((document, None))
         }
-        Own::Absent | Own::Ours | Own::Overtaken => Ok((document, None)),
+        Own::Absent | Own::Ours | Own::Overtaken => {}
     }
+    let lost = loss(&document, is_rebuild_owed(&context.paths), last);
+    Ok((document, lost.map(str::to_owned)))
 }
 
 impl Host for Context {

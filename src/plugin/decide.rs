@@ -9,7 +9,7 @@ use crate::ipam::{
     Candidate, Evidence, Found, Grant, Inventory, Ipam, Judged, Merged, Moment, Novelty, Pool,
     PoolWish, Refusal, Request, Violation,
 };
-use crate::state::{Document, Owed};
+use crate::state::{Document, Owed, Own};
 
 /// After a state was lost, an ADD that was under way may still wire its address for so long.
 pub const QUARANTINE: Duration = Duration::from_secs(30);
@@ -36,6 +36,8 @@ pub enum Doubt {
     NewBoot,
     /// It was lost a while ago, and those who were under way then are through.
     QuarantineOver(Moment),
+    /// The source lists so many addresses that are new to it, and that somebody may have had before.
+    NewAddresses(usize),
 }
 
 /// What happened on the way, for the log.
@@ -59,8 +61,10 @@ pub struct Given<'a> {
     pub request: Request<'a>,
     /// An answer of the source that is not in the state yet.
     pub news: Option<&'a Inventory>,
-    /// Why the state has to be made anew, if it has.
+    /// Why the state has to be made anew, if it has: it is not there, or is an old copy.
     pub lost: Option<String>,
+    /// The generation of the last address that was given, as far as is known beside the state.
+    pub last_generation: u64,
     /// A look at the node, if there was one.
     pub look: Option<&'a Look>,
     /// Whether the source may still be asked before it is said that there is nothing.
@@ -93,6 +97,23 @@ pub enum Decision {
     Broken(Vec<Violation>),
 }
 
+/// Why a state that was read, or not there to be read, has to be made anew, if it has. `last` is the generation of the last
+/// address that was given in this boot. A node on which none was given is fresh, and starts at once.
+pub fn loss(document: &Document, rebuild_owed: bool, last: Option<u64>) -> Option<&'static str> {
+    match &document.own {
+        Own::Absent if document.is_empty() && rebuild_owed => Some("it could not be read"),
+        Own::Absent if document.is_empty() && last.is_some() => {
+            Some("it is gone, though addresses were given since the node started")
+        }
+        Own::Ours | Own::Overtaken
+            if last.is_some_and(|last| document.ipam().generation < last) =>
+        {
+            Some("it is older than the last address that was given")
+        }
+        Own::Absent | Own::Ours | Own::Overtaken | Own::Unreadable(_) | Own::Newer { .. } => None,
+    }
+}
+
 /// Decides an ADD.
 pub fn decide(
     document: &mut Document,
@@ -102,13 +123,20 @@ pub fn decide(
 ) -> Decision {
     let (request, now) = (&given.request, given.now);
     let mut changed = false;
+    let ipam = document.ipam_mut();
+    ipam.generation = ipam.generation.max(given.last_generation);
+    // On a fresh node nobody can have an address yet.
+    let fresh = document.is_empty() && given.lost.is_none();
+    let mut new = 0;
     if let Some(news) = given.news {
-        events.push(Event::Merged(document.ipam_mut().merge(news)));
+        let merged = document.ipam_mut().merge(news);
+        new = if fresh { 0 } else { merged.added };
+        events.push(Event::Merged(merged));
         changed = true;
     }
     // A state without pools says nothing yet that could be wrong.
     if let Some(doubt) =
-        Doubt::about(document, given.lost.clone(), now).filter(|_| !document.is_empty())
+        Doubt::about(document, given.lost.clone(), new, now).filter(|_| !document.is_empty())
     {
         let Some(look) = given.look.filter(|look| doubt.is_settled_by(look)) else {
             return Decision::LookFirst(Vec::new());
@@ -149,13 +177,14 @@ pub fn decide(
 
 impl Doubt {
     /// What there is to doubt about a state that was read, or that is about to be made anew because it was `lost`.
-    fn about(document: &Document, lost: Option<String>, now: Moment) -> Option<Doubt> {
+    fn about(document: &Document, lost: Option<String>, new: usize, now: Moment) -> Option<Doubt> {
         let quarantine = document.ipam().quarantine.filter(|until| *until <= now);
         match (lost, &document.owed, quarantine) {
             (Some(why), _, _) => Some(Doubt::Lost(why)),
             (None, Owed::NewBoot(_), _) => Some(Doubt::NewBoot),
             (None, Owed::Look, _) => Some(Doubt::NeverLooked),
             (None, Owed::Nothing, Some(until)) => Some(Doubt::QuarantineOver(until)),
+            (None, Owed::Nothing, None) if new > 0 => Some(Doubt::NewAddresses(new)),
             (None, Owed::Nothing, None) => None,
         }
     }
@@ -170,16 +199,14 @@ impl Doubt {
         let ipam = document.ipam_mut();
         if self == Doubt::NewBoot {
             events.push(Event::Freed(ipam.new_boot(&look.evidence, now)));
-        } else {
-            let found = ipam.hold_evident(&look.evidence, now);
-            let nanoseconds = u64::try_from(QUARANTINE.as_nanos()).unwrap_or(u64::MAX);
-            match self {
-                Doubt::Lost(_) => ipam.quarantine = Some(Moment(now.0.saturating_add(nanoseconds))),
-                Doubt::QuarantineOver(_) => ipam.quarantine = None,
-                Doubt::NeverLooked | Doubt::NewBoot => {}
-            }
-            events.push(Event::Settled(self, found));
         }
+        let found = ipam.hold_evident(&look.evidence, now);
+        match self {
+            Doubt::Lost(_) => ipam.quarantine = Some(now.after(QUARANTINE)),
+            Doubt::QuarantineOver(_) => ipam.quarantine = None,
+            Doubt::NeverLooked | Doubt::NewBoot | Doubt::NewAddresses(_) => {}
+        }
+        events.push(Event::Settled(self, found));
         document.owed = Owed::Nothing;
     }
 }

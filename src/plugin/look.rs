@@ -58,7 +58,7 @@ fn settled(doubt: &Doubt, found: &[Found]) {
         }
         Doubt::NeverLooked => info!(target: "ipam", "the state is taken over from the original."),
         Doubt::QuarantineOver(_) => info!(target: "ipam", "the quarantine is over."),
-        Doubt::NewBoot => {}
+        Doubt::NewBoot | Doubt::NewAddresses(_) => {}
     }
     for Found {
         address,

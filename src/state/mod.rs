@@ -11,4 +11,4 @@ mod store;
 pub use document::{Document, Owed, Own, Stamp};
 pub use lock::{LockError, Locked, WAIT};
 pub use ours::FORMAT;
-pub use store::{Loaded, StoreError, is_first_use, is_rebuild_owed, load, note_first_use};
+pub use store::{Loaded, StoreError, is_rebuild_owed, last_use, load, note_use};

@@ -39,6 +39,8 @@ pub struct StoreError {
     pub path: PathBuf,
     /// What the system says.
     pub source: io::Error,
+    /// Whether the new state is in place all the same, though a power cut might take it back.
+    pub is_in_place: bool,
 }
 
 impl StoreError {
@@ -47,6 +49,7 @@ impl StoreError {
             step,
             path: path.to_owned(),
             source,
+            is_in_place: false,
         }
     }
 }
@@ -72,6 +75,7 @@ pub fn load(paths: &Paths) -> Result<Loaded, StoreError> {
                 step: "cannot read",
                 path,
                 source,
+                is_in_place: false,
             });
         }
     };
@@ -111,17 +115,22 @@ impl Locked<'_> {
         }
         let text = document.print(stamp);
         let path = self.paths.state();
+        let folder = path.parent().unwrap_or(Path::new("/"));
         let new = suffixed(&path, ".new");
-        let written = write_new(&new, &text).and_then(|()| {
-            fs::rename(&new, &path).map_err(StoreError::at("cannot put in place", &new))
+        // The folder is opened before anything is in place, so that little is left to go wrong after.
+        let replaced = write_new(&new, &text).and_then(|()| {
+            let opened = File::open(folder).map_err(StoreError::at("cannot open", folder))?;
+            fs::rename(&new, &path).map_err(StoreError::at("cannot put in place", &new))?;
+            Ok(opened)
         });
-        if written.is_err() {
+        if replaced.is_err() {
             let _ = fs::remove_file(&new);
         }
-        written?;
-        let folder = path.parent().unwrap_or(Path::new("/"));
-        let flushed = File::open(folder).and_then(|folder| folder.sync_all());
-        flushed.map_err(StoreError::at("cannot flush", folder))
+        let error = StoreError::at("cannot flush", folder);
+        replaced?.sync_all().map_err(|e| StoreError {
+            is_in_place: true,
+            ..error(e)
+        })
     }
 
     /// Puts away a state that cannot be read, and leaves a mark that what it may have held is not known. Tells where it is
@@ -162,21 +171,32 @@ pub fn is_rebuild_owed(paths: &Paths) -> bool {
     paths.rebuild_owed().exists()
 }
 
-/// Whether no address was given yet since the node started.
-pub fn is_first_use(paths: &Paths, boot_id: Option<&str>) -> bool {
-    !fs::read_to_string(paths.first_use()).is_ok_and(|of| of == boot_id.unwrap_or_default())
+/// Which address was the last to be given since the node started: the generation of its claim, kept beside the state for the
+/// time when that is gone or an old copy of it was put back. `None` when none was given in this boot.
+pub fn last_use(paths: &Paths, boot_id: Option<&str>) -> Option<u64> {
+    let text = match fs::read_to_string(paths.last_use()) {
+        Ok(text) => text,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return None,
+        // Whatever it says, it is there.
+        Err(_) => return Some(0),
+    };
+    match text.split_once(' ') {
+        Some((generation, of)) if of == boot_id.unwrap_or_default() => {
+            Some(generation.parse().unwrap_or(0))
+        }
+        Some(_) => None,
+        None => Some(0),
+    }
 }
 
-/// Notes that an address was given, for the time when the state is gone. The note outlives the state but not the boot.
+/// Notes that an address is about to be given.
 ///
 /// # Errors
 /// The system refuses.
-pub fn note_first_use(paths: &Paths, boot_id: Option<&str>) -> Result<(), StoreError> {
-    if !is_first_use(paths, boot_id) {
-        return Ok(());
-    }
-    let path = paths.first_use();
-    fs::write(&path, boot_id.unwrap_or_default()).map_err(StoreError::at("cannot write", &path))
+pub fn note_use(paths: &Paths, boot_id: Option<&str>, generation: u64) -> Result<(), StoreError> {
+    let path = paths.last_use();
+    let text = format!("{generation} {}", boot_id.unwrap_or_default());
+    fs::write(&path, text).map_err(StoreError::at("cannot write", &path))
 }
 
 fn write_new(new: &Path, text: &[u8]) -> Result<(), StoreError> {

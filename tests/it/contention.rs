@@ -110,3 +110,174 @@ fn coming_and_going_in_a_full_pool_never_gives_an_address_twice() {
     });
     assert!(node.held().is_empty());
 }
+
+/// One call as it was seen from outside.
+struct Seen {
+    command: &'static str,
+    id: String,
+    began: Instant,
+    ended: Instant,
+    /// What an ADD gave.
+    address: Option<String>,
+    fine: bool,
+}
+
+/// From the end of an ADD to the beginning of the next DEL, a container certainly holds its address; no two may at once.
+fn check_for_overlaps(mut seen: Vec<Seen>) -> usize {
+    seen.sort_by_key(|s| s.began);
+    let end_of_time = seen.iter().map(|s| s.ended).max().unwrap();
+    // By address: who certainly held it from when to when.
+    let mut held: BTreeMap<String, Vec<(Instant, Instant, String)>> = BTreeMap::new();
+    for add in &seen {
+        let Some(address) = add.address.as_ref().filter(|_| add.command == "ADD") else {
+            continue;
+        };
+        let del = seen
+            .iter()
+            .find(|d| d.command == "DEL" && d.id == add.id && d.ended > add.began);
+        let until = del.map_or(end_of_time, |d| d.began);
+        if until > add.ended {
+            held.entry(address.clone())
+                .or_default()
+                .push((add.ended, until, add.id.clone()));
+        }
+    }
+    for (address, times) in &held {
+        for (n, (from, until, id)) in times.iter().enumerate() {
+            for (other_from, other_until, other) in &times[n + 1..] {
+                let apart = until <= other_from || other_until <= from;
+                assert!(
+                    apart || id == other,
+                    "{address} was held by {id} and {other} at once"
+                );
+            }
+        }
+    }
+    held.values().map(Vec::len).sum()
+}
+
+#[test]
+fn a_crowd_on_a_small_pool_with_a_source_that_comes_and_goes() {
+    const CROWD: usize = 256;
+    let (node, wire) = Node::with_wire("mob", Reply::Xml(xml(5..45)));
+    let node = &node;
+    let until = Instant::now() + std::time::Duration::from_secs(12);
+    let seen = std::sync::Mutex::new(Vec::new());
+    let over = std::sync::atomic::AtomicBool::new(false);
+    thread::scope(|scope| {
+        let (wire, over) = (&wire, &over);
+        scope.spawn(move || {
+            let good = || Reply::Xml(xml(5..45));
+            let some = std::time::Duration::from_millis(40);
+            let moods = [
+                good(),
+                Reply::Status(500, String::new()),
+                good(),
+                Reply::Xml(xml(5..30)),
+                Reply::After(some, Box::new(good())),
+                Reply::Raw(b"HTT".to_vec()),
+            ];
+            for mood in moods.iter().cycle() {
+                if over.load(std::sync::atomic::Ordering::Relaxed) {
+                    return;
+                }
+                wire.set(mood.clone());
+                thread::sleep(some);
+            }
+        });
+        let mut wave = 0u64;
+        while Instant::now() < until {
+            // The whole crowd at once; each container comes, comes again, goes, or goes before it came.
+            let callers: Vec<_> = (0..CROWD)
+                .map(|n| {
+                    let seen = &seen;
+                    scope.spawn(move || {
+                        let dice = (wave * 31 + n as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 60;
+                        let command = if dice < 9 { "ADD" } else { "DEL" };
+                        let id = format!("c{}-{}", n % 96, wave / 3);
+                        let began = Instant::now();
+                        let outcome = node.call(command, &id).run();
+                        let ended = Instant::now();
+                        let address = (command == "ADD" && outcome.exit == Some(0))
+                            .then(|| outcome.address());
+                        let fine = outcome.exit == Some(0) || outcome.error().0 == 100;
+                        seen.lock().unwrap().push(Seen {
+                            command,
+                            id,
+                            began,
+                            ended,
+                            address,
+                            fine,
+                        });
+                    })
+                })
+                .collect();
+            callers.into_iter().for_each(|c| c.join().unwrap());
+            // What the wave left is released, so that the next finds room.
+            for id in node.held().into_values() {
+                let began = Instant::now();
+                node.del(&id).silent();
+                seen.lock().unwrap().push(Seen {
+                    command: "DEL",
+                    id,
+                    began,
+                    ended: Instant::now(),
+                    address: None,
+                    fine: true,
+                });
+            }
+            wave += 1;
+        }
+        over.store(true, std::sync::atomic::Ordering::Relaxed);
+        println!("{wave} waves");
+    });
+    let seen = seen.into_inner().unwrap();
+    assert!(
+        seen.iter().all(|s| s.fine),
+        "a call failed for another reason than a full pool"
+    );
+    let calls = seen.len();
+    let holdings = check_for_overlaps(seen);
+    println!("{calls} calls, {holdings} holdings without overlap");
+    assert!(holdings > 30);
+}
+
+#[test]
+fn the_overlap_check_can_fail() {
+    let now = Instant::now();
+    let at = |ms: u64| now + std::time::Duration::from_millis(ms);
+    let add = |id: &str, from: u64, to: u64| Seen {
+        command: "ADD",
+        id: id.into(),
+        began: at(from),
+        ended: at(to),
+        address: Some("10.0.0.1".into()),
+        fine: true,
+    };
+    let del = |id: &str, from: u64, to: u64| Seen {
+        command: "DEL",
+        id: id.into(),
+        began: at(from),
+        ended: at(to),
+        address: None,
+        fine: true,
+    };
+    assert_eq!(
+        check_for_overlaps(vec![
+            add("a", 0, 1),
+            del("a", 5, 7),
+            add("b", 4, 6),
+            del("b", 8, 9)
+        ]),
+        2
+    );
+    let twice = std::panic::catch_unwind(|| {
+        check_for_overlaps(vec![
+            add("a", 0, 1),
+            del("a", 5, 7),
+            add("b", 2, 4),
+            del("b", 8, 9),
+        ])
+    });
+    assert!(twice.is_err());
+}

@@ -4,6 +4,7 @@ use azure_vnet_ipam::ipam::Moment;
 use azure_vnet_ipam::state::{Document, Stamp};
 use serde_json::Value;
 
+use crate::harness::{Node, Reply, xml};
 use crate::recorded::cases;
 
 /// Every text that the original wrote, from the recorded cases.
@@ -59,4 +60,158 @@ fn every_state_that_the_original_wrote_is_read_to_the_same_values() {
         }
     }
     assert!(read > 300, "only {read} states");
+}
+
+/// The original's layout, written down a second time: fields in its order, tabs, maps sorted by their bytes.
+fn layout(ipam: &Value) -> String {
+    let quoted = |v: &Value| serde_json::to_string(v.as_str().unwrap()).unwrap();
+    let map = |depth: usize, value: &Value, entry: &dyn Fn(&Value) -> String| -> String {
+        let entries = value.as_object().unwrap();
+        if entries.is_empty() {
+            return "{}".into();
+        }
+        let (inner, outer) = ("\t".repeat(depth + 1), "\t".repeat(depth));
+        // The keys of a `Value` come sorted by their bytes.
+        let lines: Vec<_> = entries
+            .iter()
+            .map(|(k, v)| format!("{inner}{k:?}: {}", entry(v)))
+            .collect();
+        format!("{{\n{}\n{outer}}}", lines.join(",\n"))
+    };
+    let object = |depth: usize, fields: &[(&str, String)]| -> String {
+        let (inner, outer) = ("\t".repeat(depth + 1), "\t".repeat(depth));
+        let lines: Vec<_> = fields
+            .iter()
+            .map(|(k, v)| format!("{inner}{k:?}: {v}"))
+            .collect();
+        format!("{{\n{}\n{outer}}}", lines.join(",\n"))
+    };
+    let record = |r: &Value| {
+        object(
+            7,
+            &[
+                ("ID", quoted(&r["ID"])),
+                ("Addr", quoted(&r["Addr"])),
+                ("InUse", r["InUse"].to_string()),
+            ],
+        )
+    };
+    let pool = |p: &Value| {
+        let subnet = object(
+            6,
+            &[
+                ("IP", quoted(&p["Subnet"]["IP"])),
+                ("Mask", quoted(&p["Subnet"]["Mask"])),
+            ],
+        );
+        object(
+            5,
+            &[
+                ("Id", quoted(&p["Id"])),
+                ("IfName", quoted(&p["IfName"])),
+                ("Subnet", subnet),
+                ("Gateway", quoted(&p["Gateway"])),
+                ("Addresses", map(6, &p["Addresses"], &record)),
+                ("IsIPv6", p["IsIPv6"].to_string()),
+                ("Priority", p["Priority"].to_string()),
+                ("RefCount", p["RefCount"].to_string()),
+            ],
+        )
+    };
+    let space = |s: &Value| {
+        object(
+            3,
+            &[
+                ("Id", quoted(&s["Id"])),
+                ("Scope", s["Scope"].to_string()),
+                ("Pools", map(4, &s["Pools"], &pool)),
+            ],
+        )
+    };
+    object(
+        1,
+        &[
+            ("Version", quoted(&ipam["Version"])),
+            ("TimeStamp", quoted(&ipam["TimeStamp"])),
+            ("AddressSpaces", map(2, &ipam["AddressSpaces"], &space)),
+        ],
+    )
+}
+
+#[test]
+fn a_state_that_was_used_for_a_while_loads_by_the_rules_of_the_original() {
+    let (node, wire) = Node::with_wire("parity", Reply::Xml(xml(5..20)));
+    for round in 0..3 {
+        for n in 0..8 {
+            node.add(&format!("c{round}-{n}")).success();
+        }
+        for n in (0..8).step_by(2 - round % 2) {
+            node.del(&format!("c{round}-{n}")).silent();
+        }
+        node.del("never-added").silent();
+        wire.set(Reply::Xml(xml(5..20 - round as u16)));
+    }
+    let text = String::from_utf8(node.state_bytes()).unwrap();
+    let state: Value = serde_json::from_str(&text).unwrap();
+    let ipam = &state["IPAM"];
+    let expected = layout(ipam);
+    let start = text.find("\"IPAM\": ").unwrap() + "\"IPAM\": ".len();
+    assert_eq!(
+        &text[start..start + expected.len()],
+        expected,
+        "to the byte"
+    );
+    let time = ipam["TimeStamp"].as_str().unwrap();
+    let form: String = time
+        .chars()
+        .map(|c| if c.is_ascii_digit() { '0' } else { c })
+        .collect();
+    let (date, rest) = form.split_at("0000-00-00T00:00:00".len());
+    assert_eq!(date, "0000-00-00T00:00:00");
+    assert!(
+        rest.ends_with('Z') || rest.contains('+') || rest.contains('-'),
+        "{time}"
+    );
+    assert!(
+        !time.contains("0Z") || !time.contains('.'),
+        "trailing zeros are cut: {time}"
+    );
+    for (address, record) in ipam["AddressSpaces"]["local"]["Pools"]["10.224.0.0/16"]["Addresses"]
+        .as_object()
+        .unwrap()
+    {
+        assert_eq!(record["Addr"], **address);
+        assert_eq!(
+            record["InUse"] == true,
+            record["ID"] != "",
+            "the original releases nothing without an ID"
+        );
+    }
+    let keys: Vec<_> = state.as_object().unwrap().keys().cloned().collect();
+    assert_eq!(keys, ["IPAM", "azure-vnet-ipam"]);
+}
+
+#[test]
+fn what_the_original_changed_in_between_is_believed_over_ours() {
+    let (node, _wire) = Node::with_wire("between", Reply::Xml(xml(5..9)));
+    for pod in ["c1", "c2", "c3"] {
+        node.add(pod).success();
+    }
+    // The original releases c1, gives its address to x, and leaves our key as it was.
+    let mut state = node.state();
+    state["IPAM"]["TimeStamp"] = "2026-01-01T00:00:00Z".into();
+    let records =
+        &mut state["IPAM"]["AddressSpaces"]["local"]["Pools"]["10.224.0.0/16"]["Addresses"];
+    records["10.224.0.5"]["ID"] = "x".into();
+    records["10.224.0.6"] = serde_json::json!({ "ID": "", "Addr": "10.224.0.6", "InUse": false });
+    std::fs::write(node.state_path(), state.to_string()).unwrap();
+    node.del("c1").silent();
+    assert_eq!(node.held()["10.224.0.5"], "x", "our entry for c1 is void");
+    assert_eq!(
+        node.add("c4").address(),
+        "10.224.0.8",
+        "what it released rests"
+    );
+    node.del("x").silent();
+    assert_eq!(node.held().into_values().collect::<Vec<_>>(), ["c3", "c4"]);
 }

@@ -1,13 +1,13 @@
-//! ADD and DEL killed at every system call: the state stays readable, nothing is taken from others, nothing is left to clean
-//! up by hand, and the call repeated succeeds.
+//! ADD and DEL killed at every system call, and refused by the disk at every one: the state stays readable, nothing is taken
+//! from others, nothing is left to clean up by hand, and the call repeated succeeds.
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::process::Command;
+use std::process::{Command, Output};
 
 use serde_json::Value;
 
-use crate::harness::{Node, Reply, WireServer, binary, xml};
+use crate::harness::{Node, Reply, WireServer, binary, conf, held, xml};
 
 /// A node on which `c1` holds an address and `c2` another.
 fn node() -> (Node, WireServer) {
@@ -18,12 +18,12 @@ fn node() -> (Node, WireServer) {
 }
 
 /// Runs a call under strace with these arguments.
-fn strace(node: &Node, command: &str, container_id: &str, args: &[&str]) -> std::process::Output {
+fn strace(node: &Node, command: &str, container_id: &str, args: &[&str]) -> Output {
     let call = node.call(command, container_id);
-    let conf = node.path("/conf.json");
+    let stdin = node.path("/conf.json");
     fs::write(
-        &conf,
-        crate::harness::conf(
+        &stdin,
+        conf(
             "0.3.0",
             serde_json::json!({ "subnet": crate::harness::SUBNET }),
         ),
@@ -38,12 +38,12 @@ fn strace(node: &Node, command: &str, container_id: &str, args: &[&str]) -> std:
         .args(["-f", "-qq"])
         .args(args)
         .arg(binary())
-        .stdin(fs::File::open(conf).unwrap())
+        .stdin(fs::File::open(stdin).unwrap())
         .output()
         .unwrap()
 }
 
-/// How often a call makes each system call.
+/// How often a call makes each system call, in whichever of its threads makes it most: strace counts threads apart.
 fn census(node: &Node, command: &str, container_id: &str) -> BTreeMap<String, usize> {
     let trace = node.path("/trace");
     let output = strace(
@@ -52,77 +52,92 @@ fn census(node: &Node, command: &str, container_id: &str) -> BTreeMap<String, us
         container_id,
         &["-o", trace.to_str().unwrap()],
     );
-    assert!(output.status.success(), "{output:?}");
-    let mut counts = BTreeMap::new();
+    assert!(output.status.code().is_some(), "{output:?}");
+    let mut counts: BTreeMap<(String, String), usize> = BTreeMap::new();
     for line in fs::read_to_string(trace).unwrap().lines() {
-        let call = line
-            .split_whitespace()
-            .nth(1)
-            .unwrap()
-            .split('(')
-            .next()
-            .unwrap();
-        if call
+        let mut words = line.split_whitespace();
+        let (thread, call) = (
+            words.next().unwrap(),
+            words.next().unwrap().split('(').next().unwrap(),
+        );
+        let named = call
             .chars()
-            .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
-            && call != "execve"
-            && call != "exit_group"
-        {
-            *counts.entry(call.to_owned()).or_default() += 1;
+            .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
+        if named && call != "execve" && call != "exit_group" {
+            *counts
+                .entry((thread.to_owned(), call.to_owned()))
+                .or_default() += 1;
         }
     }
-    counts
+    let mut most = BTreeMap::new();
+    for ((_, call), count) in counts {
+        let known = most.entry(call).or_insert(0);
+        *known = count.max(*known);
+    }
+    most
 }
 
-/// Kills `command` of `container_id` at every system call, each time on a new node, and calls `after` on what is left.
-fn at_every_system_call_of(
-    node: impl Fn() -> (Node, WireServer),
+/// Kills `command` of `container_id` at every system call, `again` putting the node in order before each, and calls `after`.
+/// Gives the number of kills.
+pub fn at_every_system_call(
+    node: &Node,
     command: &str,
     container_id: &str,
-    after: impl Fn(&Node, &str),
-) {
-    let (first, _wire) = node();
-    let census = census(&first, command, container_id);
+    again: impl Fn(),
+    after: impl Fn(&str),
+) -> usize {
+    again();
+    let census = census(node, command, container_id);
     let total: usize = census.values().sum();
     assert!(total > 30, "{census:?}");
     let mut kills = 0;
     for (call, count) in census {
         for n in 1..=count {
-            let (node, _wire) = node();
+            again();
             let inject = format!("inject={call}:signal=KILL:when={n}");
             let output = strace(
-                &node,
+                node,
                 command,
                 container_id,
                 &["-o", "/dev/null", "-e", &inject],
             );
-            kills += usize::from(!output.status.success());
-            after(&node, &format!("{command} killed at {call} number {n}"));
+            kills += usize::from(output.status.code().is_none());
+            after(&format!("{command} killed at {call} number {n}"));
         }
     }
     println!("{command}: {kills} kills at {total} system calls");
-    // Calls of a thread that waits for a lock, or of reading a socket in other portions, need not come again.
-    assert!(kills * 10 >= total * 9, "only {kills} of {total}");
+    // How often memory is asked for, and a socket read, differs a little from call to call.
+    assert!(kills * 10 >= total * 8, "only {kills} of {total}");
+    kills
+}
+
+/// The state as it was before each; without the note of the last use, which would tell that it was put back.
+fn restored(node: &Node) -> impl Fn() {
+    let (path, before) = (node.state_path(), node.state_bytes());
+    let note = node.path("/var/run/azure-vnet/azure-vnet-ipam.used");
+    move || {
+        let _ = fs::remove_file(&note);
+        fs::write(&path, &before).unwrap();
+    }
 }
 
 /// What must hold after every kill.
-fn sound(node: &Node, at: &str) -> Value {
+fn sound(node: &Node, at: &str) {
     let state: Value =
         serde_json::from_slice(&node.state_bytes()).unwrap_or_else(|e| panic!("{at}: {e}"));
-    let held = crate::harness::held(&state);
     assert_eq!(
-        held.get("10.224.0.5").map(String::as_str),
+        held(&state).get("10.224.0.5").map(String::as_str),
         Some("c1"),
         "{at}"
     );
-    state
 }
 
 #[test]
 #[ignore = "needs strace"]
 fn add_killed_at_every_system_call() {
-    at_every_system_call_of(node, "ADD", "c3", |node, at| {
-        sound(node, at);
+    let (node, _wire) = node();
+    at_every_system_call(&node, "ADD", "c3", restored(&node), |at| {
+        sound(&node, at);
         let address = node.add("c3").address();
         let held = node.held();
         assert_eq!(held.len(), 3, "{at}: {held:?}");
@@ -136,8 +151,9 @@ fn add_killed_at_every_system_call() {
 #[test]
 #[ignore = "needs strace"]
 fn del_killed_at_every_system_call() {
-    at_every_system_call_of(node, "DEL", "c2", |node, at| {
-        sound(node, at);
+    let (node, _wire) = node();
+    at_every_system_call(&node, "DEL", "c2", restored(&node), |at| {
+        sound(&node, at);
         node.del("c2").silent();
         assert_eq!(
             node.held().into_values().collect::<Vec<_>>(),
@@ -152,8 +168,10 @@ fn del_killed_at_every_system_call() {
 #[test]
 #[ignore = "needs strace"]
 fn the_first_add_of_a_node_killed_at_every_system_call() {
-    let fresh = || Node::with_wire("first", Reply::Xml(xml(5..10)));
-    at_every_system_call_of(fresh, "ADD", "c1", |node, at| {
+    let (node, _wire) = Node::with_wire("first", Reply::Xml(xml(5..10)));
+    let run = node.path("/var/run");
+    let fresh = || drop(fs::remove_dir_all(&run));
+    at_every_system_call(&node, "ADD", "c1", fresh, |at| {
         if node.state_path().exists() {
             serde_json::from_slice::<Value>(&node.state_bytes())
                 .unwrap_or_else(|e| panic!("{at}: {e}"));
@@ -161,4 +179,114 @@ fn the_first_add_of_a_node_killed_at_every_system_call() {
         assert_eq!(node.add("c1").address(), "10.224.0.5", "{at}");
         assert_eq!(node.held().len(), 1, "{at}");
     });
+}
+
+#[test]
+#[ignore = "needs strace"]
+fn a_rebuilding_add_killed_at_every_system_call() {
+    for damage in ["", "{ half"] {
+        let (node, _wire) = node();
+        node.cache("azure", "c1", "eth0", "/var/run/netns/a", &["10.224.0.5"]);
+        let (path, run) = (node.state_path(), node.path("/var/run"));
+        let damaged = || {
+            for name in node.left_overs() {
+                fs::remove_file(run.join(name)).unwrap();
+            }
+            fs::write(&path, damage).unwrap();
+        };
+        at_every_system_call(&node, "ADD", "c3", damaged, |at| {
+            // Whatever is left of it, nobody gets what c1 has.
+            let (code, msg) = node.add("c3").error();
+            assert!(
+                code == 11 && msg.contains("the state was lost"),
+                "{at}: {msg}"
+            );
+            assert_eq!(node.held()["10.224.0.5"], "c1", "{at}");
+            node.pass(31);
+            assert_eq!(node.add("c3").address(), "10.224.0.6", "{at}");
+        });
+    }
+}
+
+#[test]
+#[ignore = "needs strace"]
+fn the_disk_may_refuse_at_every_step() {
+    const CALLS: [&str; 9] = [
+        "open",
+        "openat",
+        "write",
+        "fsync",
+        "rename",
+        "ftruncate",
+        "unlink",
+        "close",
+        "fstat",
+    ];
+    let mut refusals = 0;
+    for (command, container) in [("ADD", "c3"), ("DEL", "c2")] {
+        let (node, _wire) = node();
+        let again = restored(&node);
+        again();
+        let census = census(&node, command, container);
+        for (call, count) in census
+            .into_iter()
+            .filter(|(call, _)| CALLS.contains(&call.as_str()))
+        {
+            for (n, error) in (1..=count).flat_map(|n| ["ENOSPC", "EROFS", "EIO"].map(|e| (n, e))) {
+                again();
+                let at = format!("{command}: {error} at {call} number {n}");
+                let inject = format!("inject={call}:error={error}:when={n}");
+                let output = strace(
+                    &node,
+                    command,
+                    container,
+                    &["-o", "/dev/null", "-e", &inject],
+                );
+                let stdout = String::from_utf8(output.stdout).unwrap();
+                sound(&node, &at);
+                let held = node.held();
+                match output.status.code() {
+                    Some(0) if command == "ADD" => {
+                        let result = serde_json::from_str(&stdout)
+                            .unwrap_or_else(|e| panic!("{at}: {e}: {stdout}"));
+                        let address = crate::harness::address(&result).unwrap();
+                        assert_eq!(held[&address], "c3", "{at}: what was given is held");
+                    }
+                    Some(0) => assert!(
+                        stdout.is_empty() && held.len() == 1,
+                        "{at}: {stdout} {held:?}"
+                    ),
+                    Some(1) => {
+                        refusals += 1;
+                        // Of the error itself the disk may have spared nothing but the status.
+                        let error: Value = serde_json::from_str(&stdout)
+                            .unwrap_or(serde_json::json!({ "code": 5 }));
+                        assert!(
+                            [5, 6, 11, 100].contains(&error["code"].as_i64().unwrap()),
+                            "{at}: {error}"
+                        );
+                        let took = held.values().any(|id| id == "c3");
+                        assert!(!took, "{at}: a failed ADD has taken an address");
+                        // Of a release whose last flush failed, nobody can say whether it would survive a power cut.
+                        let released = !held.values().any(|id| id == "c2");
+                        assert!(
+                            !released || call == "fsync",
+                            "{at}: a failed release has released"
+                        );
+                    }
+                    // The loader of a dynamic executable is refused before there is a program.
+                    Some(127) => {}
+                    other => panic!("{at}: {other:?} {stdout}"),
+                }
+                assert_eq!(
+                    node.call(command, container).run().exit,
+                    Some(0),
+                    "{at}: the call repeated"
+                );
+                assert_eq!(node.held()["10.224.0.5"], "c1", "{at}");
+            }
+        }
+    }
+    println!("{refusals} refusals");
+    assert!(refusals > 20);
 }

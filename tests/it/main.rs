@@ -18,6 +18,8 @@ mod freshness;
 mod harness;
 mod kill;
 mod layering;
+mod model;
+mod namespaces;
 mod privileged;
 mod properties;
 mod protocol;

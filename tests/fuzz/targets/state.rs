@@ -1,0 +1,49 @@
+//! The state file: what can be read is written again to the same, and everything that may be done with it keeps its
+//! invariants.
+#![no_main]
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use azure_vnet_ipam::ipam::{Attachment, Evidence, Family, Hint, Inventory, ListedPool, Moment, PoolWish, Request};
+use azure_vnet_ipam::state::{Document, Stamp};
+use libfuzzer_sys::fuzz_target;
+
+const BOOT: Option<&str> = Some("8f3c5c52-0000-4000-8000-000000000001");
+const NOW: Moment = Moment(1 << 50);
+
+fn print(document: &mut Document) -> Vec<u8> {
+    document.print(Stamp { version: "v0", time: "t", boot_id: BOOT })
+}
+
+fuzz_target!(|text: &[u8]| {
+    let Ok(mut document) = Document::parse(text, BOOT, NOW) else { return };
+    let written = print(&mut document);
+    let mut again = Document::parse(&written, BOOT, NOW).expect("what we write we read");
+    let twice = print(&mut again);
+    assert_eq!(Document::parse(&twice, BOOT, NOW).expect("again").ipam(), again.ipam());
+
+    let before = document.ipam().check();
+    let attachment = Attachment { network: "azure".into(), container_id: "c1".into(), if_name: "eth0".into() };
+    let listed = ListedPool::new("10.224.0.0/16".parse().expect("a net"), "eth0".into(), 0, vec!["10.224.0.5".parse().expect("an address")]);
+    let ipam = document.ipam_mut();
+    ipam.merge(&Inventory { pools: vec![listed] });
+    for space in ipam.spaces.keys().cloned().collect::<Vec<_>>() {
+        let request = Request {
+            attachment: &attachment,
+            space: &space,
+            pool: PoolWish::Any { family: Family::V4, if_name: None },
+            address: None,
+            pod: None,
+            netns: None,
+            rest: Duration::from_secs(30),
+            wired: &BTreeSet::new(),
+        };
+        let _ = ipam.take(&request, NOW);
+    }
+    let candidates = ipam.candidates(|_, _, _| true, NOW);
+    ipam.reclaim(candidates, &Evidence::default(), NOW);
+    ipam.release(&attachment, Hint::default(), NOW);
+    let worse: Vec<_> = ipam.check().into_iter().filter(|v| !before.contains(v)).collect();
+    assert!(worse.is_empty(), "{worse:?}");
+});

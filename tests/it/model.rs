@@ -1,0 +1,741 @@
+//! Histories of a whole node - pods that come, go and vanish, reboots, lost, damaged and rolled-back states, a source that
+//! changes, lists that cannot be read, the original taking turns with us on one file - held against a model that knows who is
+//! alive.
+//!
+//! The plugin's decisions run for real, on real state text; only the kernel, the clock and the disk are played.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+use azure_vnet_ipam::ipam::{
+    Attachment, Candidate, Entry, Evidence, Family, Grant, Hint, Inventory, Kernel, ListedPool,
+    Moment, NetNs, Novelty, Place, PoolWish, Refusal, Request, Routes, Witness,
+};
+use azure_vnet_ipam::plugin::decide::{Decision, Given, Host, Look, decide, loss};
+use azure_vnet_ipam::state::{Document, Owed, Own, Stamp};
+use proptest::prelude::*;
+use proptest::test_runner::FileFailurePersistence;
+use serde_json::Value;
+
+const SECOND: u64 = 1_000_000_000;
+const SUBNET: &str = "10.0.0.0/24";
+const ADDRESSES: u8 = 6;
+/// An ADD is through with its wiring within this time; the quarantine is longer.
+const WIRING: u64 = 25;
+
+#[derive(Clone, Debug)]
+enum Event {
+    /// An ADD of this pod, by us or by the original; a pod that has an address asks again.
+    Add(u8, Who),
+    /// The ADD of a pod whose result reaches nobody.
+    LostAdd(u8),
+    /// A DEL.
+    Del(u8, Who),
+    /// The pod is gone, and nobody says so.
+    Vanish(u8),
+    /// The main plugin is through with the pods that have an address.
+    WireAll,
+    /// Seconds go by.
+    Pass(u16),
+    /// The source lists the addresses whose bits are set.
+    Source(u8),
+    /// Something happens to the state file.
+    Lose(Loss),
+    /// Every pod dies; the state file stays or goes.
+    Reboot { keeps_state: bool },
+    /// What cannot be seen from now on.
+    Blind(Blindness),
+    /// libcni's cache is wiped.
+    WipeCache,
+    /// An ADD that looks, and is decided only after something else happened.
+    SlowAdd(u8, Box<Event>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Who {
+    We,
+    TheOriginal,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Loss {
+    Deleted,
+    Emptied,
+    Damaged,
+    RolledBack,
+    OurKeyRemoved,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Blindness {
+    No,
+    Namespaces,
+    Cache,
+    Routes,
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let pod = || 0..8u8;
+    let who = || prop_oneof![5 => Just(Who::We), 1 => Just(Who::TheOriginal)];
+    let quick = prop_oneof![
+        8 => (pod(), who()).prop_map(|(p, w)| Event::Add(p, w)),
+        1 => pod().prop_map(Event::LostAdd),
+        4 => (pod(), who()).prop_map(|(p, w)| Event::Del(p, w)),
+        3 => pod().prop_map(Event::Vanish),
+        2 => Just(Event::WireAll),
+        3 => prop_oneof![Just(5u16), Just(31), Just(65), Just(905), Just(3700)].prop_map(Event::Pass),
+        1 => any::<u8>().prop_map(Event::Source),
+        2 => prop_oneof![Just(Loss::Deleted), Just(Loss::Emptied), Just(Loss::Damaged), Just(Loss::RolledBack), Just(Loss::OurKeyRemoved)].prop_map(Event::Lose),
+        1 => any::<bool>().prop_map(|keeps_state| Event::Reboot { keeps_state }),
+        1 => prop_oneof![2 => Just(Blindness::No), 1 => Just(Blindness::Namespaces), 1 => Just(Blindness::Cache), 1 => Just(Blindness::Routes)].prop_map(Event::Blind),
+        1 => Just(Event::WipeCache),
+    ];
+    quick.prop_recursive(1, 2, 1, move |inner| {
+        (0..8u8, inner).prop_map(|(p, e)| Event::SlowAdd(p, Box::new(e)))
+    })
+}
+
+/// A pod that has an address.
+#[derive(Clone, Debug)]
+struct Pod {
+    address: IpAddr,
+    /// When its ADD came to an end.
+    since: u64,
+    wired: bool,
+}
+
+/// What is there, and what is remembered of it.
+struct World {
+    clock: u64,
+    boot: u32,
+    /// The pods that live, by the numbers of their containers.
+    pods: BTreeMap<u32, Pod>,
+    /// Which container each of the pods that events name has now, and whether it has lived and is gone.
+    containers: BTreeMap<u8, (u32, bool)>,
+    /// What libcni remembers: of pods whose whole ADD was through.
+    cache: BTreeMap<u32, IpAddr>,
+    listed: BTreeSet<IpAddr>,
+    state: Option<Vec<u8>>,
+    old_state: Option<Vec<u8>>,
+    /// The note of the last hand-out, beside the state.
+    last_use: Option<(u32, u64)>,
+    rebuild_owed: bool,
+    blind: Blindness,
+    /// Makes the original's choices.
+    dice: u64,
+}
+
+fn address(n: u8) -> IpAddr {
+    Ipv4Addr::new(10, 0, 0, 7 + n).into()
+}
+
+fn id(pod: u32) -> String {
+    format!("pod{pod}")
+}
+
+fn attachment(pod: u32) -> Attachment {
+    Attachment {
+        network: "azure".into(),
+        container_id: id(pod),
+        if_name: "eth0".into(),
+    }
+}
+
+struct Bare;
+
+impl Host for Bare {
+    fn has(&self, _: IpAddr) -> bool {
+        false
+    }
+
+    fn all(&self) -> BTreeSet<IpAddr> {
+        BTreeSet::new()
+    }
+}
+
+impl World {
+    fn new() -> World {
+        World {
+            clock: 100 * SECOND,
+            boot: 1,
+            pods: BTreeMap::new(),
+            containers: BTreeMap::new(),
+            cache: BTreeMap::new(),
+            listed: (0..ADDRESSES).map(address).collect(),
+            state: None,
+            old_state: None,
+            last_use: None,
+            rebuild_owed: false,
+            blind: Blindness::No,
+            dice: 1,
+        }
+    }
+
+    fn boot_id(&self) -> String {
+        format!("boot-{}", self.boot)
+    }
+
+    fn now(&self) -> Moment {
+        Moment(self.clock)
+    }
+
+    fn step(&mut self, event: &Event) {
+        self.clock += SECOND / 10;
+        match event {
+            Event::Add(pod, Who::We) => self.add(*pod, None, false),
+            Event::Add(pod, Who::TheOriginal) => self.originals_add(*pod),
+            Event::SlowAdd(pod, meanwhile) => self.add(*pod, Some(meanwhile), false),
+            Event::LostAdd(pod) => self.add(*pod, None, true),
+            Event::Del(pod, who) => self.del(*pod, *who),
+            Event::Vanish(pod) => drop(self.end(*pod)),
+            Event::WireAll => self.wire(0),
+            Event::Pass(seconds) => self.pass(u64::from(*seconds)),
+            Event::Source(bits) => {
+                self.listed = (0..ADDRESSES)
+                    .filter(|n| bits >> n & 1 == 1)
+                    .map(address)
+                    .collect();
+            }
+            Event::Lose(loss) => self.lose(*loss),
+            Event::Reboot { keeps_state } => self.reboot(*keeps_state),
+            Event::Blind(blind) => self.blind = *blind,
+            Event::WipeCache => self.cache.clear(),
+        }
+        self.check();
+    }
+
+    /// The container of a pod, for an ADD: a new one where the last has lived and is gone.
+    fn container(&mut self, pod: u8) -> u32 {
+        let next = self
+            .containers
+            .values()
+            .map(|(n, _)| n + 1)
+            .max()
+            .unwrap_or(1);
+        let container = self.containers.entry(pod).or_insert((next, false));
+        if container.1 {
+            *container = (next, false);
+        }
+        container.0
+    }
+
+    /// Ends the life of a pod's container, if it has begun. Its number is still the one that a DEL names.
+    fn end(&mut self, pod: u8) -> Option<u32> {
+        let container = self.containers.get_mut(&pod)?;
+        if self.pods.remove(&container.0).is_some() {
+            container.1 = true;
+        }
+        Some(container.0)
+    }
+
+    /// Wires the pods whose ADD ended this many seconds ago or earlier.
+    fn wire(&mut self, seconds: u64) {
+        for (n, pod) in &mut self.pods {
+            if !pod.wired && self.clock - pod.since >= seconds * SECOND {
+                pod.wired = true;
+                self.cache.insert(*n, pod.address);
+            }
+        }
+    }
+
+    fn pass(&mut self, seconds: u64) {
+        for _ in 0..seconds.min(40) {
+            self.clock += SECOND;
+            self.wire(WIRING);
+        }
+        self.clock += seconds.saturating_sub(40) * SECOND;
+    }
+
+    fn lose(&mut self, loss: Loss) {
+        let text = self.state.clone();
+        match loss {
+            Loss::Deleted => self.state = None,
+            Loss::Emptied => self.state = text.map(|_| Vec::new()),
+            Loss::Damaged => self.state = text.map(|t| t[..t.len() / 2].to_vec()),
+            Loss::RolledBack => std::mem::swap(&mut self.state, &mut self.old_state),
+            // Of a state that is whole. One that was lost a moment ago and then loses our key too, within the quarantine,
+            // takes the knowledge of pods that are being wired with it (README, known limitations).
+            Loss::OurKeyRemoved if self.is_whole() => {
+                self.state = text.and_then(|t| {
+                    let mut value: Value = serde_json::from_slice(&t).ok()?;
+                    value.as_object_mut()?.remove("azure-vnet-ipam");
+                    Some(value.to_string().into_bytes())
+                });
+            }
+            Loss::OurKeyRemoved => {}
+        }
+    }
+
+    /// Whether the state is ours, of this boot, not an old copy, and nothing about it is still to be settled.
+    fn is_whole(&self) -> bool {
+        let Some(text) = self.state.as_ref().filter(|t| !t.is_empty()) else {
+            return false;
+        };
+        let parsed = Document::parse(text, Some(&self.boot_id()), self.now());
+        let last = self
+            .last_use
+            .filter(|(boot, _)| *boot == self.boot)
+            .map(|(_, generation)| generation);
+        parsed.is_ok_and(|document| {
+            matches!(document.own, Own::Ours)
+                && document.owed == Owed::Nothing
+                && loss(&document, self.rebuild_owed, last).is_none()
+                && document.ipam().quarantine.is_none()
+        })
+    }
+
+    fn reboot(&mut self, keeps_state: bool) {
+        for (number, gone) in self.containers.values_mut() {
+            *gone |= self.pods.contains_key(number);
+        }
+        self.pods.clear();
+        self.boot += 1;
+        self.clock = 10 * SECOND;
+        self.old_state = None;
+        if !keeps_state {
+            self.state = None;
+            self.last_use = None;
+            self.rebuild_owed = false;
+        }
+    }
+
+    /// What a look at the node shows now.
+    fn look(&self, candidates: Vec<Candidate>) -> Look {
+        let namespace = |pod: u32| (4u64, u64::from(pod));
+        let mut kernel = Kernel::default();
+        for (n, pod) in &self.pods {
+            kernel.namespaces.insert(namespace(*n));
+            if pod.wired {
+                kernel
+                    .configured
+                    .insert(pod.address, Place::Namespace(id(*n)));
+            }
+        }
+        if self.blind == Blindness::Namespaces {
+            kernel.incomplete = Some("blind".into());
+        }
+        let entries = self.cache.iter().map(|(n, address)| Entry {
+            container_id: id(*n),
+            network: Some("azure".into()),
+            if_name: Some("eth0".into()),
+            pod: None,
+            netns: Some(NetNs {
+                path: id(*n).into(),
+                id: Some(namespace(*n)),
+            }),
+            addresses: vec![*address],
+            stands: self.pods.contains_key(n),
+        });
+        let cache = match self.blind {
+            Blindness::Cache => Witness::Unreadable("blind".into()),
+            _ => Witness::Read {
+                entries: entries.collect(),
+                doubtful: vec![],
+            },
+        };
+        let routes = match self.blind {
+            Blindness::Routes => Routes::Unreadable("blind".into()),
+            _ => Routes::default(),
+        };
+        let evidence = Evidence {
+            kernel,
+            cache,
+            azure_vnet: Witness::Absent,
+            routes,
+        };
+        Look {
+            evidence,
+            candidates,
+            began: self.now(),
+        }
+    }
+
+    fn inventory(&self) -> Inventory {
+        let addresses = self.listed.iter().copied().collect();
+        Inventory {
+            pools: vec![ListedPool::new(
+                SUBNET.parse().unwrap(),
+                "eth0".into(),
+                0,
+                addresses,
+            )],
+        }
+    }
+
+    /// The state as the plugin reads it: nothing for one that is not there, and a debt for one that cannot be read.
+    fn read(&mut self) -> Document {
+        let Some(text) = &self.state else {
+            return Document::default();
+        };
+        if text.is_empty() {
+            return Document::default();
+        }
+        match Document::parse(text, Some(&self.boot_id()), self.now()) {
+            Ok(document) => document,
+            Err(_) => {
+                self.state = None;
+                self.rebuild_owed = true;
+                Document::default()
+            }
+        }
+    }
+
+    fn write(&mut self, document: &mut Document) {
+        let time = format!("t{}", self.clock);
+        let boot_id = self.boot_id();
+        self.old_state.clone_from(&self.state);
+        self.state = Some(document.print(Stamp {
+            version: "v0",
+            time: &time,
+            boot_id: Some(&boot_id),
+        }));
+    }
+
+    /// An ADD of ours. `meanwhile` happens between its look and its decision.
+    fn add(&mut self, pod: u8, mut meanwhile: Option<&Event>, result_is_lost: bool) {
+        let pod = self.container(pod);
+        let attachment = attachment(pod);
+        let netns = NetNs {
+            path: id(pod).into(),
+            id: Some((4, u64::from(pod))),
+        };
+        let inventory = self.inventory();
+        let mut look: Option<Look> = None;
+        let outcome = 'tries: {
+            for _ in 0..6 {
+                let mut document = self.read();
+                let last = self
+                    .last_use
+                    .filter(|(boot, _)| *boot == self.boot)
+                    .map(|(_, generation)| generation);
+                let doubtful = inventory.addresses() == 0 && !document.is_empty();
+                let given = Given {
+                    request: Request {
+                        attachment: &attachment,
+                        space: "local",
+                        pool: PoolWish::Any {
+                            family: Family::V4,
+                            if_name: None,
+                        },
+                        address: None,
+                        pod: None,
+                        netns: Some(&netns),
+                        rest: Duration::from_secs(30),
+                        wired: &BTreeSet::new(),
+                    },
+                    news: (!doubtful).then_some(&inventory),
+                    lost: loss(&document, self.rebuild_owed, last).map(str::to_owned),
+                    last_generation: last.unwrap_or(0),
+                    look: look.as_ref(),
+                    may_ask_again: false,
+                    now: self.now(),
+                };
+                let was_lost = given.lost.is_some();
+                match decide(&mut document, &given, &Bare, &mut Vec::new()) {
+                    Decision::LookFirst(candidates) => {
+                        look = Some(self.look(candidates));
+                        if let Some(event) = meanwhile.take() {
+                            self.step(event);
+                        }
+                    }
+                    Decision::Broken(wrong) => panic!("{wrong:?}"),
+                    Decision::Done { taken, changed } => {
+                        if changed {
+                            self.write(&mut document);
+                        }
+                        if was_lost && !document.is_empty() {
+                            self.rebuild_owed = false;
+                        }
+                        break 'tries taken;
+                    }
+                }
+            }
+            panic!("it goes on looking");
+        };
+        match outcome {
+            Ok(grant) if result_is_lost => self.give_back(&attachment, &grant),
+            Ok(grant) => self.granted(pod, &grant),
+            Err(refusal) => self.refused(&refusal),
+        }
+    }
+
+    fn granted(&mut self, pod: u32, grant: &Grant) {
+        let address = grant.address.addr();
+        for (other, theirs) in &self.pods {
+            assert!(
+                *other == pod || theirs.address != address,
+                "{address} of pod {other} is given to pod {pod}"
+            );
+        }
+        self.last_use = Some((self.boot, grant.generation));
+        if let Some(mine) = self.pods.get_mut(&pod) {
+            // A repeated ADD gets what it has, as long as the state knows.
+            if matches!(grant.novelty, Novelty::New(_)) {
+                mine.wired = false;
+            }
+            mine.address = address;
+            mine.since = self.clock;
+        } else {
+            self.pods.insert(
+                pod,
+                Pod {
+                    address,
+                    since: self.clock,
+                    wired: false,
+                },
+            );
+        }
+    }
+
+    fn give_back(&mut self, attachment: &Attachment, grant: &Grant) {
+        let mut document = self.read();
+        if document.ipam_mut().revoke(attachment, grant) {
+            self.write(&mut document);
+        }
+        self.last_use = Some((self.boot, grant.generation));
+    }
+
+    fn refused(&mut self, refusal: &Refusal) {
+        match refusal {
+            Refusal::Exhausted { .. } => {
+                let document = self.read();
+                let mut records = document
+                    .ipam()
+                    .pools()
+                    .flat_map(|(_, _, pool)| &pool.records);
+                assert!(records.all(|r| r.held().is_some()), "something is free");
+            }
+            Refusal::Quarantined { left } => assert!(*left <= Duration::from_secs(30)),
+            other => panic!("{other}"),
+        }
+    }
+
+    fn del(&mut self, pod: u8, who: Who) {
+        // The main plugin unwires first.
+        let pod = match self.end(pod) {
+            Some(pod) => pod,
+            None => self.container(pod),
+        };
+        if who == Who::TheOriginal {
+            self.originals_del(pod);
+        } else if self.state.is_some() {
+            let now = self.now();
+            let mut document = self.read();
+            let freed = document
+                .ipam_mut()
+                .release(&attachment(pod), Hint::default(), now);
+            let early = freed.is_empty() && !document.is_empty();
+            if !freed.is_empty()
+                || (early && document.ipam_mut().note_early_del(&attachment(pod), now))
+            {
+                self.write(&mut document);
+            }
+        }
+        self.cache.remove(&pod);
+    }
+
+    /// The addresses that the state says are held.
+    fn held(&mut self) -> BTreeSet<IpAddr> {
+        let document = self.read();
+        let records = document
+            .ipam()
+            .pools()
+            .flat_map(|(_, _, pool)| &pool.records);
+        records
+            .filter(|r| r.held().is_some())
+            .map(|r| r.address())
+            .collect()
+    }
+
+    /// The original reads the whole file and believes it; a state that it cannot read stops it.
+    fn originals_state(&self) -> Option<Value> {
+        serde_json::from_slice(self.state.as_ref()?)
+            .ok()
+            .filter(|v: &Value| v["IPAM"].is_object())
+    }
+
+    /// Whether what the original would believe is the truth: it starts from nothing on a lost state, and knows of no boots,
+    /// quarantines and old copies (contract section 16).
+    fn original_can_be_trusted(&mut self) -> bool {
+        let Some(value) = self.originals_state() else {
+            return false;
+        };
+        let last = self
+            .last_use
+            .filter(|(boot, _)| *boot == self.boot)
+            .map(|(_, generation)| generation);
+        let document = self.read();
+        let known = self.held();
+        loss(&document, self.rebuild_owed, last).is_none()
+            && document.ipam().quarantine.is_none()
+            && value["IPAM"]["AddressSpaces"]["local"].is_object()
+            && self.pods.values().all(|pod| known.contains(&pod.address))
+    }
+
+    fn originals_write(&mut self, mut value: Value) {
+        value["IPAM"]["TimeStamp"] = format!("original-{}", self.clock).into();
+        self.old_state.clone_from(&self.state);
+        self.state = Some(serde_json::to_vec_pretty(&value).unwrap());
+    }
+
+    /// The original's ADD with subnet: its own record by container ID, else any free one (contract section 11).
+    fn originals_add(&mut self, pod: u8) {
+        if !self.original_can_be_trusted() {
+            return;
+        }
+        let pod = self.container(pod);
+        let mut value = self.originals_state().unwrap();
+        self.originals_merge(&mut value);
+        let pool = &mut value["IPAM"]["AddressSpaces"]["local"]["Pools"][SUBNET];
+        let Some(records) = pool["Addresses"].as_object_mut() else {
+            return;
+        };
+        let own = records
+            .iter()
+            .find(|(_, r)| r["ID"] == id(pod))
+            .map(|(a, _)| a.clone());
+        let free: Vec<String> = records
+            .iter()
+            .filter(|(_, r)| r["InUse"] == false && r["ID"] == "")
+            .map(|(a, _)| a.clone())
+            .collect();
+        self.dice = self
+            .dice
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        let pick = own.or_else(|| {
+            free.get((self.dice >> 33) as usize % free.len().max(1))
+                .cloned()
+        });
+        if let Some(key) = pick {
+            records[&key]["ID"] = id(pod).into();
+            records[&key]["InUse"] = true.into();
+            let address: IpAddr = key.parse().unwrap();
+            for (other, theirs) in &self.pods {
+                assert!(
+                    *other == pod || theirs.address != address,
+                    "the records told the original that {address} of pod {other} is free"
+                );
+            }
+            let (since, wired) = (
+                self.clock,
+                self.pods
+                    .get(&pod)
+                    .is_some_and(|p| p.wired && p.address == address),
+            );
+            self.pods.insert(
+                pod,
+                Pod {
+                    address,
+                    since,
+                    wired,
+                },
+            );
+        }
+        self.originals_write(value);
+    }
+
+    fn originals_merge(&self, value: &mut Value) {
+        let pool = &mut value["IPAM"]["AddressSpaces"]["local"]["Pools"][SUBNET];
+        let Some(records) = pool["Addresses"].as_object_mut() else {
+            return;
+        };
+        records.retain(|a, r| {
+            r["InUse"] == true || self.listed.contains(&a.parse::<IpAddr>().unwrap())
+        });
+        for listed in &self.listed {
+            let new = serde_json::json!({ "ID": "", "Addr": listed, "InUse": false });
+            records.entry(listed.to_string()).or_insert(new);
+        }
+    }
+
+    fn originals_del(&mut self, pod: u32) {
+        let Some(mut value) = self.originals_state() else {
+            return;
+        };
+        let pool = &mut value["IPAM"]["AddressSpaces"]["local"]["Pools"][SUBNET];
+        let Some(records) = pool["Addresses"].as_object_mut() else {
+            return;
+        };
+        if let Some(record) = records
+            .values_mut()
+            .find(|r| r["ID"] == id(pod) && r["InUse"] == true)
+        {
+            record["ID"] = "".into();
+            record["InUse"] = false.into();
+        }
+        self.originals_write(value);
+    }
+
+    fn check(&mut self) {
+        let mut owners: BTreeMap<IpAddr, u32> = BTreeMap::new();
+        for (n, pod) in &self.pods {
+            assert_eq!(
+                owners.insert(pod.address, *n),
+                None,
+                "{} has two live owners",
+                pod.address
+            );
+        }
+        // A state that is whole and of this boot knows of every pod.
+        if self.is_whole() {
+            let held = self.held();
+            for (n, pod) in &self.pods {
+                assert!(
+                    held.contains(&pod.address),
+                    "pod {n} lives without its address {}",
+                    pod.address
+                );
+            }
+        }
+        if let Some(text) = self.state.as_ref().filter(|t| !t.is_empty())
+            && let Ok(document) = Document::parse(text, Some(&self.boot_id()), self.now())
+        {
+            assert_eq!(document.ipam().check(), []);
+        }
+    }
+
+    /// Hours later, with open eyes: everything that no live pod holds has come back.
+    fn nothing_leaks(&mut self) {
+        self.blind = Blindness::No;
+        self.listed = (0..ADDRESSES).map(address).collect();
+        self.pass(60);
+        let mut newcomer = 100;
+        for _ in 0..4 {
+            self.pass(3700);
+            while newcomer < 140 {
+                let before = self.pods.len();
+                self.add(newcomer, None, false);
+                newcomer += 1;
+                if self.pods.len() == before {
+                    break;
+                }
+            }
+        }
+        let live: BTreeSet<_> = self
+            .pods
+            .values()
+            .map(|p| p.address)
+            .filter(|a| self.listed.contains(a))
+            .collect();
+        assert_eq!(live, self.listed, "all that can be given was given");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 3000,
+        failure_persistence: Some(Box::new(FileFailurePersistence::Direct("testdata/histories.txt"))),
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn no_history_gives_an_address_twice_or_loses_one(events in prop::collection::vec(event(), 1..60)) {
+        let mut world = World::new();
+        for event in &events {
+            world.step(event);
+        }
+        world.nothing_leaks();
+    }
+}
