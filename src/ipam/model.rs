@@ -31,8 +31,9 @@ impl Moment {
 pub struct Ipam {
     /// Address spaces by name; the sources fill `local` only.
     pub spaces: BTreeMap<String, Space>,
-    /// Counts the changes of ownership; a claim carries the count of when it was made, so that "the same holder as
-    /// before" can be told from "the same holder again".
+    /// Counts the times that somebody became a holder; a claim carries the count of when it was made, so that "the same holder
+    /// as before" can be told from "the same holder again". Nothing else counts, least of all a release: a state whose count is
+    /// behind the note of the last hand-out is known to be an old copy, and a DEL that works on one must not hide that.
     pub generation: u64,
     /// Until when only what is held is given, after a state was lost: somebody may be about to wire an address that nobody
     /// knows of any more.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use super::evidence::{Entry, Evidence, Place};
+use super::evidence::{Entry, Evidence, Kernel, Place};
 use super::{Claim, Held, Ipam, Moment, Pool, Record, Usage, by_text};
 
 /// An address that was found in use.
@@ -123,6 +123,17 @@ enum Use<'a> {
 }
 
 impl Ipam {
+    /// Whether an address of the pools is configured in a network namespace other than the host's.
+    pub fn is_in_use(&self, kernel: &Kernel) -> bool {
+        let is_elsewhere = |address| {
+            let place = kernel.configured.get(&address);
+            matches!(place, Some(Place::Namespace(_)))
+        };
+        self.pools()
+            .flat_map(|(_, _, pool)| &pool.records)
+            .any(|record| is_elsewhere(record.address()))
+    }
+
     /// Takes note of the free addresses that the host has, so that others are tried first. Gives their number.
     pub fn mark_wired(&mut self, wired: &BTreeSet<IpAddr>) -> usize {
         let mut marked = 0;
@@ -138,20 +149,38 @@ impl Ipam {
 }
 
 impl Evidence {
-    /// Who uses an address, as far as the kernel and the lists tell.
+    /// Who uses an address, as far as the kernel and the lists tell. The owner is known only when one entry alone names the
+    /// address, and its namespace is there: a DEL for a wrong owner would free what somebody else has.
     fn use_of(&self, address: IpAddr) -> Use<'_> {
-        let owner = self
+        let entries: Vec<_> = self
             .standing()
-            .find(|entry| entry.addresses.contains(&address));
-        match (owner, self.kernel.configured.get(&address)) {
-            (None, None) => Use::None,
-            (None, Some(Place::Host)) => Use::OfTheHost,
-            (Some(_), _) | (None, Some(Place::Namespace(_))) => Use::Of(owner),
+            .filter(|entry| entry.addresses.contains(&address))
+            .collect();
+        let owner = match entries.as_slice() {
+            [entry, others @ ..] if entry.may_stand() && others.iter().all(|o| o.is_of(entry)) => {
+                Some(*entry)
+            }
+            _ => None,
+        };
+        match (entries.is_empty(), self.kernel.configured.get(&address)) {
+            (true, None) => Use::None,
+            (true, Some(Place::Host)) => Use::OfTheHost,
+            (false, _) | (true, Some(Place::Namespace(_))) => Use::Of(owner),
         }
     }
 }
 
 impl Entry {
+    /// Whether it stands, or leads to a network namespace that the look may have missed.
+    fn may_stand(&self) -> bool {
+        self.stands || self.netns.as_ref().is_some_and(|netns| netns.id.is_some())
+    }
+
+    /// Whether it is about the same container.
+    fn is_of(&self, other: &Entry) -> bool {
+        self.container_id == other.container_id
+    }
+
     /// The claim that the entry tells of, if it tells the whole identity.
     fn claim(&self, generation: u64) -> Option<Claim> {
         if self.container_id.is_empty() {
@@ -310,18 +339,31 @@ mod tests {
     #[test]
     fn with_an_incomplete_look_every_entry_counts() {
         let mut ipam = state();
-        let mut look = evidence(
-            &["10.1.0.7"],
-            vec![
-                entry("c1", "10.1.0.5", true),
-                entry("c2", "10.1.0.6", false),
-            ],
-        );
+        let mut gone = entry("c2", "10.1.0.6", false);
+        gone.netns.as_mut().unwrap().id = None;
+        let mut look = evidence(&["10.1.0.7"], vec![entry("c1", "10.1.0.5", true), gone]);
         look.kernel.incomplete = Some("hidden".into());
         ipam.hold_evident(&look, NOW);
         assert_eq!(
             holders(&ipam),
-            pairs(&[("10.1.0.5", "c1"), ("10.1.0.6", "c2"), ("10.1.0.7", "")])
+            pairs(&[("10.1.0.5", "c1"), ("10.1.0.6", ""), ("10.1.0.7", "")]),
+            "but an entry whose namespace is gone tells no owner"
+        );
+    }
+
+    #[test]
+    fn of_two_owners_that_lists_tell_neither_is_believed() {
+        let mut ipam = state();
+        let entries = vec![
+            entry("c1", "10.1.0.5", true),
+            entry("c2", "10.1.0.5", true),
+            entry("c3", "10.1.0.6", true),
+            entry("c3", "10.1.0.6", true),
+        ];
+        ipam.hold_evident(&evidence(&[], entries), NOW);
+        assert_eq!(
+            holders(&ipam),
+            pairs(&[("10.1.0.5", ""), ("10.1.0.6", "c3")])
         );
     }
 

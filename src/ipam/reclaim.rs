@@ -92,7 +92,6 @@ impl Ipam {
                     if unlisted {
                         self.drop_record(&candidate);
                     }
-                    self.generation += 1;
                 }
             }
             judged.push(Judged {
@@ -144,7 +143,6 @@ impl Ipam {
         }
         self.quarantine = None;
         self.tombstones.clear();
-        self.generation += 1;
         freed
     }
 }

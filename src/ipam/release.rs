@@ -75,9 +75,6 @@ impl Ipam {
                 });
             }
         }
-        if !freed.is_empty() {
-            self.generation += 1;
-        }
         freed
     }
 
@@ -119,7 +116,6 @@ impl Ipam {
         });
         if still {
             record.usage = Usage::Free(before.clone());
-            self.generation += 1;
         }
         still
     }
@@ -162,9 +158,6 @@ impl Ipam {
                 address,
                 dropped,
             });
-        }
-        if !freed.is_empty() {
-            self.generation += 1;
         }
         freed
     }

@@ -98,7 +98,7 @@ pub enum Decision {
 }
 
 /// Why a state that was read, or not there to be read, has to be made anew, if it has. `last` is the generation of the last
-/// address that was given in this boot. A node on which none was given is fresh, and starts at once.
+/// address that was given in this boot. A node on which none was given is fresh, and starts at once if the kernel agrees.
 pub fn loss(document: &Document, rebuild_owed: bool, last: Option<u64>) -> Option<&'static str> {
     match &document.own {
         Own::Absent if document.is_empty() && rebuild_owed => Some("it could not be read"),
@@ -125,8 +125,8 @@ pub fn decide(
     let mut changed = false;
     let ipam = document.ipam_mut();
     ipam.generation = ipam.generation.max(given.last_generation);
-    // On a fresh node nobody can have an address yet.
-    let fresh = document.is_empty() && given.lost.is_none();
+    let mut lost = given.lost.clone();
+    let fresh = document.is_empty() && lost.is_none();
     let mut new = 0;
     if let Some(news) = given.news {
         let merged = document.ipam_mut().merge(news);
@@ -134,10 +134,18 @@ pub fn decide(
         events.push(Event::Merged(merged));
         changed = true;
     }
+    // On a fresh node nobody can have an address yet, unless it was the original that gave it.
+    if fresh && !document.is_empty() {
+        let Some(look) = given.look else {
+            return Decision::LookFirst(Vec::new());
+        };
+        lost = document
+            .ipam()
+            .is_in_use(&look.evidence.kernel)
+            .then(|| "it is not there, though pods have addresses of its pools".to_owned());
+    }
     // A state without pools says nothing yet that could be wrong.
-    if let Some(doubt) =
-        Doubt::about(document, given.lost.clone(), new, now).filter(|_| !document.is_empty())
-    {
+    if let Some(doubt) = Doubt::about(document, lost, new, now).filter(|_| !document.is_empty()) {
         let Some(look) = given.look.filter(|look| doubt.is_settled_by(look)) else {
             return Decision::LookFirst(Vec::new());
         };

@@ -162,7 +162,7 @@ impl Node {
         let entries = fs::read_dir(self.path("/var/run")).into_iter().flatten();
         let names = entries.map(|e| e.unwrap().file_name().into_string().unwrap());
         names
-            .filter(|n| n != "azure-vnet-ipam.json" && n != "azure-vnet")
+            .filter(|n| !["azure-vnet-ipam.json", "azure-vnet", "netns"].contains(&n.as_str()))
             .collect()
     }
 

@@ -186,6 +186,7 @@ fn the_first_add_of_a_node_killed_at_every_system_call() {
 fn a_rebuilding_add_killed_at_every_system_call() {
     for damage in ["", "{ half"] {
         let (node, _wire) = node();
+        node.put("/var/run/netns/a", "");
         node.cache("azure", "c1", "eth0", "/var/run/netns/a", &["10.224.0.5"]);
         let (path, run) = (node.state_path(), node.path("/var/run"));
         let damaged = || {

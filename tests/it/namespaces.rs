@@ -136,7 +136,8 @@ fn a_lost_state_gives_nothing_away_that_a_pod_holds() {
     if !in_private_namespaces("namespaces::a_lost_state_gives_nothing_away_that_a_pod_holds") {
         return;
     }
-    let damages: [(&str, fn(&Node)); 6] = [
+    type Damage = fn(&Node);
+    let damages: [(&str, Damage); 6] = [
         ("deleted", |n| fs::remove_file(n.state_path()).unwrap()),
         ("emptied", |n| fs::write(n.state_path(), "").unwrap()),
         ("nulled", |n| {

@@ -178,6 +178,7 @@ fn a_state_that_cannot_be_read_is_set_aside_and_never_taken_for_an_empty_one() {
     ] {
         let (node, _wire) = Node::with_wire("corrupt", Reply::Xml(xml([5, 6])));
         // What libcni remembers of a pod that was there before.
+        node.put("/var/run/netns/a", "");
         node.cache(
             "azure",
             "running",
@@ -245,6 +246,7 @@ fn a_state_that_was_deleted_is_missed() {
     let (node, _wire) = Node::with_wire("deleted", Reply::Xml(xml(5..10)));
     node.add("c1").success();
     fs::remove_file(node.state_path()).unwrap();
+    node.put("/var/run/netns/pod", "");
     node.cache("azure", "c1", "eth0", "/var/run/netns/pod", &["10.224.0.5"]);
     let (code, msg) = node.add("c2").error();
     assert!(code == 11 && msg.contains("the state was lost"), "{msg}");
