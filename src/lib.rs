@@ -58,15 +58,18 @@ const NAME: &str = "azure-vnet-ipam";
 /// The whole program.
 pub fn main() -> ExitCode {
     let started = host::boot_now();
-    let root = env::var_os("AZURE_VNET_IPAM_ROOT")
-        .filter(|root| !root.is_empty())
-        .map(PathBuf::from);
     match Environment::said(|name| env::var_os(name)) {
         Said::Call(environment) => {
-            plugin::main(&environment, host::Paths::new(root, NAME), started)
+            plugin::main(&environment, host::Paths::new(root(), NAME), started)
         }
         Said::NoCall => by_hand(env::args_os().skip(1)),
     }
+}
+
+/// The folder in front of every path, where there is one.
+fn root() -> Option<PathBuf> {
+    let root = env::var_os("AZURE_VNET_IPAM_ROOT").filter(|root| !root.is_empty());
+    root.map(PathBuf::from)
 }
 
 /// Without CNI_COMMAND it was a person who started it.
@@ -89,6 +92,17 @@ fn by_hand(mut args: impl Iterator<Item = OsString>) -> ExitCode {
             return print(&format!("{NAME} {}\n", env!("CARGO_PKG_VERSION")));
         }
         Some("--help" | "-h") => return print(HELP),
+        Some("check-settings") => {
+            let built_in = || host::Paths::new(root(), NAME).settings();
+            let path = args.next().map_or_else(built_in, PathBuf::from);
+            return match plugin::check_settings(&path) {
+                Ok(()) => print(&format!("{} is right\n", path.display())),
+                Err(wrong) => {
+                    stdio::tell(&wrong);
+                    ExitCode::FAILURE
+                }
+            };
+        }
         Some(other) => {
             stdio::tell(&format!("{NAME}: unknown argument {other:?}; see --help\n"));
             return ExitCode::from(2);
@@ -106,9 +120,11 @@ fn print(text: &str) -> ExitCode {
 
 const HELP: &str = "\
 azure-vnet-ipam gives pods on an Azure node their addresses. It is a CNI IPAM plugin: a container runtime starts it, with
-CNI_COMMAND (ADD, DEL or VERSION) and the other CNI variables in the environment and the network configuration on stdin.
+CNI_COMMAND (ADD, DEL, CHECK, GC, STATUS or VERSION) and the other CNI variables in the environment and the network
+configuration on stdin.
 
   CNI_COMMAND=VERSION azure-vnet-ipam </dev/null    the versions of CNI it speaks
+  azure-vnet-ipam check-settings [FILE]             what is wrong in /etc/azure-vnet-ipam.json, or FILE
   azure-vnet-ipam --version                         its own version
   azure-vnet-ipam --help                            this text
 

@@ -1,7 +1,10 @@
 //! One call: what environment and stdin say, checked in the original's order (contract section 1).
 
-use super::netconf::SaidConf;
-use super::{CniVersion, Environment, NetConf};
+use std::net::IpAddr;
+
+use super::netconf::{Attachments, SaidConf};
+use super::requested::requested;
+use super::{CniVersion, Defaults, Environment, NetConf};
 use crate::ipam::Attachment;
 
 /// CNI_COMMAND.
@@ -26,12 +29,18 @@ pub enum Verb {
 pub struct Call {
     /// What to do.
     pub verb: Verb,
-    /// For whom.
+    /// For whom; GC and STATUS tell the network only.
     pub attachment: Attachment,
     /// CNI_NETNS; empty when not given.
     pub netns: String,
     /// `namespace/name` of the pod, for people.
     pub pod: Option<String>,
+    /// ADD: the addresses that are asked for, at most one of each family.
+    pub requested: Vec<IpAddr>,
+    /// CHECK and DEL: the addresses of `prevResult`, where there is one.
+    pub previous: Option<Vec<IpAddr>>,
+    /// GC: the attachments that are valid.
+    pub valid: Attachments,
     /// The network configuration.
     pub conf: NetConf,
 }
@@ -78,9 +87,9 @@ pub enum CallError {
     /// No such verb.
     #[error("unknown CNI_COMMAND: {0}")]
     UnknownCommand(String),
-    /// A verb that is to come.
-    #[error("unknown CNI_COMMAND: {0}: this version of the plugin does not have it yet")]
-    NotYet(&'static str),
+    /// CNI_ARGS has what nobody knows, and does not ask to ignore it.
+    #[error("unknown args in CNI_ARGS: {}", .0.join(","))]
+    UnknownArgs(Vec<String>),
     /// `cniVersion` is no string.
     #[error("decoding version from network config: cniVersion must be a string")]
     VersionType,
@@ -106,6 +115,29 @@ pub enum CallError {
     /// `ipam.environment` is none that we know.
     #[error("Failed to parse network configuration: Invalid configuration")]
     UnknownEnvironment(String),
+    /// A member that the original does not have is not what it must be.
+    #[error("invalid {key}: {found}")]
+    Invalid {
+        /// Path of the member.
+        key: &'static str,
+        /// What it must be.
+        must_be: &'static str,
+        /// What it is, or the decoder's words.
+        found: String,
+    },
+    /// An address is asked for that cannot be meant.
+    #[error("invalid requested address {address:?} in {place}: {why}")]
+    Requested {
+        /// As the caller spells it.
+        address: String,
+        /// Where it stands.
+        place: &'static str,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// A GC does not tell which attachments are valid.
+    #[error("cni.dev/valid-attachments is missing")]
+    NoAttachments,
     /// A URL that cannot be asked.
     #[error("invalid query URL {0:?}")]
     QueryUrl(String),
@@ -180,7 +212,11 @@ impl Call {
     ///
     /// # Errors
     /// The first that is wrong.
-    pub fn parse(environment: &Environment, stdin: &[u8]) -> Result<Call, CallError> {
+    pub fn parse(
+        environment: &Environment,
+        stdin: &[u8],
+        defaults: &Defaults,
+    ) -> Result<Call, CallError> {
         let said = SaidConf::read(stdin)?;
         let name = said.name()?;
         match name.as_str() {
@@ -189,34 +225,52 @@ impl Call {
             _ => {}
         }
         let verb = environment.verb();
-        if matches!(verb, Some(Verb::Gc | Verb::Status)) {
-            return Err(CallError::NotYet(if verb == Some(Verb::Gc) {
-                "GC"
-            } else {
-                "STATUS"
-            }));
+        let of_the_node = matches!(verb, Some(Verb::Gc | Verb::Status));
+        // Before 1.1.0 there is no such verb, and the original's checks come in its order.
+        let known = !of_the_node || said.cni_version()?.as_deref() == Some("1.1.0");
+        if !(of_the_node && known) {
+            match environment.container_id.as_str() {
+                "" => return Err(CallError::NoContainerId),
+                bad if !is_identifier(bad) => {
+                    return Err(CallError::BadContainerId(bad.to_owned()));
+                }
+                _ => {}
+            }
+            check_if_name(&environment.if_name)?;
         }
-        match environment.container_id.as_str() {
-            "" => return Err(CallError::NoContainerId),
-            bad if !is_identifier(bad) => return Err(CallError::BadContainerId(bad.to_owned())),
-            _ => {}
-        }
-        check_if_name(&environment.if_name)?;
-        let verb = verb.ok_or_else(|| CallError::UnknownCommand(environment.command.clone()))?;
+        let verb = verb
+            .filter(|_| known)
+            .ok_or_else(|| CallError::UnknownCommand(environment.command.clone()))?;
         let version = version(said.cni_version()?, verb)?;
-        if verb == Verb::Check {
-            return Err(CallError::NotYet("CHECK"));
+        let unknown = environment.unknown_args();
+        if verb == Verb::Add && !unknown.is_empty() {
+            return Err(CallError::UnknownArgs(unknown));
         }
+        let conf = said.meant(name.clone(), version, verb, defaults)?;
         Ok(Call {
             verb,
+            requested: match verb {
+                Verb::Add => requested(environment, &said, &conf.ipam)?,
+                _ => Vec::new(),
+            },
+            previous: match verb {
+                Verb::Check => said.prev_addresses()?,
+                // A hint only, so that a bad one is none.
+                Verb::Del => said.prev_addresses().unwrap_or_default(),
+                _ => None,
+            },
+            valid: match verb {
+                Verb::Gc => said.valid_attachments()?,
+                _ => Attachments::new(),
+            },
             attachment: Attachment {
-                network: name.clone(),
+                network: name,
                 container_id: environment.container_id.clone(),
                 if_name: environment.if_name.clone(),
             },
             netns: environment.netns.clone(),
             pod: environment.pod(),
-            conf: said.meant(name, version, verb)?,
+            conf,
         })
     }
 }
@@ -283,7 +337,7 @@ mod tests {
 
     fn parse(environment: &Environment, stdin: &str) -> Result<Call, CallError> {
         environment.check_required()?;
-        Call::parse(environment, stdin.as_bytes())
+        Call::parse(environment, stdin.as_bytes(), &Defaults::default())
     }
 
     const CONF: &str = r#"{"cniVersion":"0.4.0","name":"azure"}"#;
@@ -355,6 +409,43 @@ mod tests {
                 parse(&environment(command), CONF),
                 Err(CallError::UnknownCommand(command.into()))
             );
+        }
+    }
+
+    #[test]
+    fn gc_and_status_need_no_container_and_are_unknown_before_1_1_0() {
+        let bare = |command: &str| Environment {
+            command: command.into(),
+            ..Environment::default()
+        };
+        let conf = |version: &str| {
+            format!(r#"{{"cniVersion":"{version}","name":"azure","cni.dev/attachments":[]}}"#)
+        };
+        for command in ["GC", "STATUS"] {
+            assert!(parse(&bare(command), &conf("1.1.0")).is_ok(), "{command}");
+            assert_eq!(
+                parse(&bare(command), &conf("1.0.0")),
+                Err(CallError::NoContainerId)
+            );
+            assert_eq!(
+                parse(&environment(command), &conf("1.0.0")),
+                Err(CallError::UnknownCommand(command.into()))
+            );
+        }
+        assert_eq!(
+            parse(&bare("GC"), r#"{"cniVersion":"1.1.0","name":"azure"}"#),
+            Err(CallError::NoAttachments)
+        );
+    }
+
+    #[test]
+    fn unknown_args_stop_an_add_and_nothing_else() {
+        for (command, stops) in [("ADD", true), ("DEL", false), ("CHECK", false)] {
+            let odd = Environment {
+                args: "FOO=bar".into(),
+                ..environment(command)
+            };
+            assert_eq!(parse(&odd, CONF).is_err(), stops, "{command}");
         }
     }
 

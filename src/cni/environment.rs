@@ -49,17 +49,44 @@ impl Environment {
         }
     }
 
+    /// The value of `name` in CNI_ARGS; absent and empty are the same. Of a repeated name the first counts.
+    pub fn arg(&self, name: &str) -> Option<&str> {
+        let mut pairs = self.args.split(';').filter_map(|pair| pair.split_once('='));
+        pairs
+            .find(|(key, _)| *key == name)
+            .map(|(_, value)| value)
+            .filter(|v| !v.is_empty())
+    }
+
+    /// The names in CNI_ARGS that mean nothing here, unless `IgnoreUnknown` is set. What is no pair at all is passed over, as
+    /// the original does.
+    pub fn unknown_args(&self) -> Vec<String> {
+        const KNOWN: [&str; 6] = [
+            "IP",
+            "IgnoreUnknown",
+            "K8S_POD_INFRA_CONTAINER_ID",
+            "K8S_POD_NAME",
+            "K8S_POD_NAMESPACE",
+            "K8S_POD_UID",
+        ];
+        if matches!(
+            self.arg("IgnoreUnknown"),
+            Some("1" | "true" | "True" | "TRUE")
+        ) {
+            return Vec::new();
+        }
+        let names = self.args.split(';').filter_map(|pair| pair.split_once('='));
+        names
+            .map(|(name, _)| name)
+            .filter(|name| !name.is_empty() && !KNOWN.contains(name))
+            .map(str::to_owned)
+            .collect()
+    }
+
     /// `namespace/name` of the pod, when CNI_ARGS tells it: for people, never identity.
     pub fn pod(&self) -> Option<String> {
-        let arg = |name: &str| {
-            let mut pairs = self.args.split(';').filter_map(|pair| pair.split_once('='));
-            pairs
-                .find(|(key, _)| *key == name)
-                .map(|(_, value)| value)
-                .filter(|v| !v.is_empty())
-        };
-        let name = arg("K8S_POD_NAME")?;
-        Some(match arg("K8S_POD_NAMESPACE") {
+        let name = self.arg("K8S_POD_NAME")?;
+        Some(match self.arg("K8S_POD_NAMESPACE") {
             Some(namespace) => format!("{namespace}/{name}"),
             None => name.to_owned(),
         })
@@ -87,6 +114,27 @@ mod tests {
         assert_eq!(with_args("K8S_POD_NAME=b"), Some("b".into()));
         for none in ["", "garbage", ";;=;=x", "K8S_POD_NAME=;K8S_POD_NAMESPACE=a"] {
             assert_eq!(with_args(none), None, "{none}");
+        }
+    }
+
+    #[test]
+    fn unknown_args_are_told_unless_they_are_to_be_ignored() {
+        let unknown = |args: &str| {
+            Environment {
+                args: args.into(),
+                ..Environment::default()
+            }
+            .unknown_args()
+        };
+        assert_eq!(unknown("A=1;IP=10.0.0.1;B=2;K8S_POD_UID=x"), ["A", "B"]);
+        assert_eq!(unknown("A=1;IgnoreUnknown=false"), ["A"]);
+        for none in [
+            "",
+            "A=1;IgnoreUnknown=1",
+            "IgnoreUnknown=true;A=1",
+            "garbage;;==",
+        ] {
+            assert_eq!(unknown(none), [""; 0], "{none}");
         }
     }
 

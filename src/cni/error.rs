@@ -20,6 +20,8 @@ pub enum Code {
     InvalidNetworkConfig = 7,
     /// Try again later.
     TryAgain = 11,
+    /// The plugin is not available: it cannot serve ADDs.
+    NotAvailable = 50,
     /// The plugin's own: no address can be given, as the original coded everything.
     Plugin = 100,
 }

@@ -4,13 +4,18 @@
 mod call;
 mod environment;
 mod error;
+mod ipam_conf;
 mod netconf;
+mod query_url;
+mod requested;
 mod result;
 mod version;
 
 pub use call::{Call, CallError, Verb};
 pub use environment::{Environment, Said};
 pub use error::{CniError, Code};
-pub use netconf::{Backend, IpamConf, NetConf, QueryUrl};
-pub use result::{AddResult, versions};
+pub use ipam_conf::{Backend, Defaults, IpamConf, WhenFull};
+pub use netconf::{Attachments, NetConf};
+pub use query_url::QueryUrl;
+pub use result::{AddResult, Dns, Route, versions};
 pub use version::CniVersion;

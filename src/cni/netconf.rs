@@ -1,35 +1,32 @@
 //! The network configuration on stdin (contract section 2): first what was said, then what it means.
 
-use std::path::PathBuf;
-use std::time::Duration;
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 
+use ipnet::IpNet;
+use serde::Deserialize;
 use serde::de::MapAccess;
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::call::CallError;
-use super::{CniVersion, Verb};
+use super::ipam_conf::{SaidIpam, string, typed};
+use super::{CniVersion, Defaults, IpamConf, Verb};
 use crate::anycase::{self, Members, is};
 
 /// The members this plugin uses, as they are spelled. Others are ignored, whatever their type (difference D15).
 #[derive(Debug, Default)]
 pub(super) struct SaidConf {
     cni_version: Option<Box<RawValue>>,
-    pub name: Option<Box<RawValue>>,
+    name: Option<Box<RawValue>>,
     master: Option<Box<RawValue>>,
     log_level: Option<Box<RawValue>>,
     ipam: Option<Box<RawValue>>,
-}
-
-/// The members of `ipam`, likewise.
-#[derive(Debug, Default)]
-struct SaidIpam {
-    kind: Option<Box<RawValue>>,
-    environment: Option<Box<RawValue>>,
-    address_space: Option<Box<RawValue>>,
-    subnet: Option<Box<RawValue>>,
-    ip_address: Option<Box<RawValue>>,
-    query_interval: Option<Box<RawValue>>,
-    query_url: Option<Box<RawValue>>,
+    args: Option<Box<RawValue>>,
+    runtime_config: Option<Box<RawValue>>,
+    prev_result: Option<Box<RawValue>>,
+    /// Both lists of attachments of a GC, `null`s among them.
+    attachments: Vec<Box<RawValue>>,
 }
 
 /// What the network configuration means.
@@ -47,46 +44,8 @@ pub struct NetConf {
     pub ipam: IpamConf,
 }
 
-/// What `ipam` means.
-#[derive(Clone, Debug, PartialEq)]
-pub struct IpamConf {
-    /// Where pools come from.
-    pub backend: Backend,
-    /// Whether `ipam.type` names the IPv6 sibling, which draws from IPv6 pools.
-    pub ipv6: bool,
-    /// The address space; `local` unless the caller says otherwise.
-    pub address_space: String,
-    /// The subnet of the pool, as the caller spells it.
-    pub subnet: Option<String>,
-    /// A particular address, as the caller spells it.
-    pub ip_address: Option<String>,
-    /// How old the source's data may be.
-    pub query_interval: Option<Duration>,
-    /// Where to ask instead of the wire server.
-    pub query_url: Option<QueryUrl>,
-}
-
-/// `ipam.environment`: where pools come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Backend {
-    /// The wire server.
-    Azure,
-    /// `/etc/kubernetes/interfaces.json`, for Azure Stack.
-    Mas,
-    /// The same file by its other name.
-    FileIpam,
-    /// No pools but one that has no addresses.
-    Null,
-}
-
-/// Where to ask instead of the wire server.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum QueryUrl {
-    /// An `http:` URL.
-    Http(String),
-    /// A saved answer.
-    File(PathBuf),
-}
+/// Container ID and interface name of attachments.
+pub type Attachments = BTreeSet<(String, String)>;
 
 impl Members for SaidConf {
     fn member<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<(), A::Error> {
@@ -96,22 +55,13 @@ impl Members for SaidConf {
             k if is(k, "master") => &mut self.master,
             k if is(k, "logLevel") => &mut self.log_level,
             k if is(k, "ipam") => &mut self.ipam,
-            _ => return anycase::skip(map),
-        };
-        anycase::raw(map, target)
-    }
-}
-
-impl Members for SaidIpam {
-    fn member<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<(), A::Error> {
-        let target = match key {
-            k if is(k, "type") => &mut self.kind,
-            k if is(k, "environment") => &mut self.environment,
-            k if is(k, "addressSpace") => &mut self.address_space,
-            k if is(k, "subnet") => &mut self.subnet,
-            k if is(k, "ipAddress") => &mut self.ip_address,
-            k if is(k, "queryInterval") => &mut self.query_interval,
-            k if is(k, "queryUrl") => &mut self.query_url,
+            k if is(k, "args") => &mut self.args,
+            k if is(k, "runtimeConfig") => &mut self.runtime_config,
+            k if is(k, "prevResult") => &mut self.prev_result,
+            k if is(k, "cni.dev/valid-attachments") || is(k, "cni.dev/attachments") => {
+                self.attachments.push(map.next_value()?);
+                return Ok(());
+            }
             _ => return anycase::skip(map),
         };
         anycase::raw(map, target)
@@ -135,7 +85,7 @@ impl SaidConf {
     /// The network's name, or nothing.
     pub fn name(&self) -> Result<String, CallError> {
         let wrong = |_| CallError::NotJson("name must be a string".to_owned());
-        Ok(string(&self.name, "name")
+        Ok(string(self.name.as_deref(), "name")
             .map_err(wrong)?
             .unwrap_or_default())
     }
@@ -143,7 +93,7 @@ impl SaidConf {
     /// The version text; absent, `null` and empty are the same.
     pub fn cni_version(&self) -> Result<Option<String>, CallError> {
         let wrong = |_| CallError::VersionType;
-        Ok(string(&self.cni_version, "cniVersion")
+        Ok(string(self.cni_version.as_deref(), "cniVersion")
             .map_err(wrong)?
             .filter(|v| !v.is_empty()))
     }
@@ -155,134 +105,127 @@ impl SaidConf {
         name: String,
         version: CniVersion,
         verb: Verb,
+        defaults: &Defaults,
     ) -> Result<NetConf, CallError> {
-        let forgive = |error: CallError| {
-            if verb == Verb::Del {
-                Ok(None)
-            } else {
-                Err(error)
-            }
+        let lenient = verb == Verb::Del;
+        let said = match SaidIpam::read(self.ipam.as_deref(), defaults) {
+            Err(_) if lenient => SaidIpam::default(),
+            other => other?,
         };
-        let text =
-            |raw: &Option<Box<RawValue>>, key: &'static str| -> Result<Option<String>, CallError> {
-                Ok(string(raw, key)
-                    .or_else(forgive)?
-                    .filter(|text| !text.is_empty()))
-            };
-        let mut ipam = SaidIpam::default();
-        if let Some(raw) = &self.ipam
-            && let Err(e) = anycase::read(raw.get().as_bytes(), &mut ipam)
-        {
-            forgive(CallError::WrongType {
-                key: "ipam",
-                must_be: "an object",
-                found: e.to_string(),
-            })?;
-            ipam = SaidIpam::default();
-        }
-        let backend = text(&ipam.environment, "ipam.environment")?;
-        let query_url = text(&ipam.query_url, "ipam.queryUrl")?;
+        let master = match string(self.master.as_deref(), "master") {
+            Err(_) if lenient => None,
+            other => other?,
+        };
         Ok(NetConf {
             version,
             name,
-            master: text(&self.master, "master")?,
-            log_level: string(&self.log_level, "logLevel").unwrap_or_default(),
-            ipam: IpamConf {
-                backend: Backend::named(backend.as_deref()).or_else(|e| {
-                    if verb == Verb::Del {
-                        Ok(Backend::Azure)
-                    } else {
-                        Err(e)
-                    }
-                })?,
-                ipv6: text(&ipam.kind, "ipam.type")?.is_some_and(|t| t == "azure-vnet-ipamv6"),
-                address_space: text(&ipam.address_space, "ipam.addressSpace")?
-                    .unwrap_or_else(|| "local".to_owned()),
-                subnet: text(&ipam.subnet, "ipam.subnet")?,
-                ip_address: text(&ipam.ip_address, "ipam.ipAddress")?,
-                query_interval: text(&ipam.query_interval, "ipam.queryInterval")?
-                    .and_then(|seconds| interval(&seconds)),
-                query_url: match query_url {
-                    Some(url) if verb == Verb::Add => Some(QueryUrl::parse(&url)?),
-                    _ => None,
-                },
-            },
+            master: master.filter(|m| !m.is_empty()),
+            log_level: string(self.log_level.as_deref(), "logLevel").unwrap_or_default(),
+            ipam: said.meant(verb)?,
         })
     }
-}
 
-impl Backend {
-    fn named(environment: Option<&str>) -> Result<Backend, CallError> {
-        match environment {
-            None | Some("azure") => Ok(Backend::Azure),
-            Some("mas") => Ok(Backend::Mas),
-            Some("fileIpam") => Ok(Backend::FileIpam),
-            Some("null") => Ok(Backend::Null),
-            Some(other) => Err(CallError::UnknownEnvironment(other.to_owned())),
-        }
-    }
-
-    /// Its name in the netconf.
-    pub fn name(self) -> &'static str {
-        match self {
-            Backend::Azure => "azure",
-            Backend::Mas => "mas",
-            Backend::FileIpam => "fileIpam",
-            Backend::Null => "null",
-        }
-    }
-}
-
-impl QueryUrl {
-    /// Reads `http://...`, `file:///PATH` or `file:PATH`.
-    ///
-    /// # Errors
-    /// Another scheme: the wire server speaks plain HTTP, so there is no TLS here.
-    pub fn parse(url: &str) -> Result<QueryUrl, CallError> {
-        let scheme = |name: &str| {
-            url.get(..name.len())
-                .filter(|s| s.eq_ignore_ascii_case(name))
-                .and(url.get(name.len()..))
+    /// The addresses asked for in `args.cni.ips` and `runtimeConfig.ips`, each list with its name.
+    pub fn ips(&self) -> Result<[(&'static str, Vec<String>); 2], CallError> {
+        let list = |raw: &Option<Box<RawValue>>, path: &str, key: &'static str| {
+            // What else is in there is not ours.
+            let all: Option<Value> = raw
+                .as_ref()
+                .and_then(|r| serde_json::from_str(r.get()).ok());
+            let said = all.as_ref().and_then(|all| all.pointer(path)).cloned();
+            let ips: Option<Vec<String>> = serde_json::from_value(said.unwrap_or_default())
+                .map_err(|e| CallError::Invalid {
+                    key,
+                    must_be: "a list of addresses",
+                    found: e.to_string(),
+                })?;
+            Ok((key, ips.unwrap_or_default()))
         };
-        if scheme("http://").is_some_and(|rest| !rest.is_empty()) {
-            return Ok(QueryUrl::Http(url.to_owned()));
+        Ok([
+            list(&self.args, "/cni/ips", "args.cni.ips")?,
+            list(&self.runtime_config, "/ips", "runtimeConfig.ips")?,
+        ])
+    }
+
+    /// The addresses of `prevResult`, in whatever form of whatever version; `None` when there is no `prevResult`.
+    pub fn prev_addresses(&self) -> Result<Option<Vec<IpAddr>>, CallError> {
+        #[derive(Deserialize)]
+        struct Result {
+            ips: Option<Vec<Ip>>,
+            ip4: Option<Ip>,
+            ip6: Option<Ip>,
         }
-        match scheme("file://localhost")
-            .or(scheme("file://"))
-            .or(scheme("file:"))
-        {
-            Some(path) if !path.is_empty() => Ok(QueryUrl::File(path.into())),
-            _ => Err(CallError::QueryUrl(url.to_owned())),
+        #[derive(Deserialize)]
+        struct Ip {
+            #[serde(alias = "ip")]
+            address: String,
         }
+        let must_be = "the result of an ADD";
+        let Some(raw) = &self.prev_result else {
+            return Ok(None);
+        };
+        let result: Result = typed(raw, "prevResult", must_be)?;
+        let all = result
+            .ips
+            .into_iter()
+            .flatten()
+            .chain(result.ip4)
+            .chain(result.ip6);
+        let addresses = all.map(|Ip { address }| {
+            address_of(&address).ok_or_else(|| CallError::Invalid {
+                key: "prevResult",
+                must_be,
+                found: format!("{address:?}"),
+            })
+        });
+        addresses.collect::<std::result::Result<_, _>>().map(Some)
+    }
+
+    /// The attachments that a GC calls valid: of both lists, where they differ. A runtime that has none may say `null`.
+    pub fn valid_attachments(&self) -> Result<Attachments, CallError> {
+        #[derive(Deserialize)]
+        struct Listed {
+            #[serde(rename = "containerID")]
+            container_id: String,
+            ifname: String,
+        }
+        if self.attachments.is_empty() {
+            return Err(CallError::NoAttachments);
+        }
+        let mut valid = Attachments::new();
+        for raw in &self.attachments {
+            let listed: Option<Vec<Listed>> = typed(
+                raw,
+                "cni.dev/valid-attachments",
+                "a list of objects with containerID and ifname",
+            )?;
+            valid.extend(
+                listed
+                    .into_iter()
+                    .flatten()
+                    .map(|l| (l.container_id, l.ifname)),
+            );
+        }
+        Ok(valid)
     }
 }
 
-/// The string that was said, if anything was.
-fn string(raw: &Option<Box<RawValue>>, key: &'static str) -> Result<Option<String>, CallError> {
-    let Some(raw) = raw else { return Ok(None) };
-    let wrong = |e: serde_json::Error| CallError::WrongType {
-        key,
-        must_be: "a string",
-        found: e.to_string(),
-    };
-    serde_json::from_str(raw.get()).map(Some).map_err(wrong)
-}
-
-/// Decimal seconds; nothing where the original falls back to its default too (contract section 6).
-fn interval(text: &str) -> Option<Duration> {
-    text.parse::<u64>()
+/// An address, with or without a prefix length.
+pub(super) fn address_of(text: &str) -> Option<IpAddr> {
+    let net = text.parse::<IpNet>().map(|net| net.addr());
+    net.or_else(|_| text.parse())
         .ok()
-        .filter(|seconds| *seconds > 0)
-        .map(Duration::from_secs)
+        .map(|address| address.to_canonical())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cni::Backend;
 
     fn meant(json: &str, verb: Verb) -> Result<NetConf, CallError> {
         let said = SaidConf::read(json.as_bytes())?;
-        said.meant(said.name()?, CniVersion::V030, verb)
+        said.meant(said.name()?, CniVersion::V030, verb, &Defaults::default())
     }
 
     #[test]
@@ -334,33 +277,88 @@ mod tests {
         assert!(meant(json, Verb::Del).is_ok());
     }
 
+    fn said(json: &str) -> SaidConf {
+        SaidConf::read(json.as_bytes()).unwrap()
+    }
+
     #[test]
-    fn intervals_are_whole_seconds_above_zero() {
-        assert_eq!(interval("20"), Some(Duration::from_secs(20)));
-        for none in ["", "0", "10s", "-1", "1.5", "99999999999999999999"] {
-            assert_eq!(interval(none), None, "{none}");
+    fn a_previous_result_is_read_in_every_form() {
+        for (json, expected) in [
+            (
+                r#"{"ips":[{"version":"4","address":"10.1.0.5/16"}]}"#,
+                vec!["10.1.0.5"],
+            ),
+            (
+                r#"{"cniVersion":"1.1.0","interfaces":[],"ips":[{"address":"10.1.0.5/16"},{"address":"fd00::5/64"}]}"#,
+                vec!["10.1.0.5", "fd00::5"],
+            ),
+            (r#"{"ip4":{"ip":"10.1.0.5/16"},"dns":{}}"#, vec!["10.1.0.5"]),
+            ("{}", vec![]),
+        ] {
+            let found = said(&format!(r#"{{"prevResult":{json}}}"#))
+                .prev_addresses()
+                .unwrap()
+                .unwrap();
+            let found: Vec<_> = found.iter().map(ToString::to_string).collect();
+            assert_eq!(found, expected, "{json}");
+        }
+        assert_eq!(said("{}").prev_addresses(), Ok(None));
+        assert_eq!(said(r#"{"prevResult":null}"#).prev_addresses(), Ok(None));
+        for bad in ["7", r#"{"ips":[{"address":"x"}]}"#, r#"{"ips":{}}"#] {
+            let found = said(&format!(r#"{{"prevResult":{bad}}}"#)).prev_addresses();
+            assert!(matches!(found, Err(CallError::Invalid { .. })), "{bad}");
         }
     }
 
     #[test]
-    fn urls_are_http_or_file() {
+    fn valid_attachments_may_be_null_or_empty_but_not_missing() {
         assert_eq!(
-            QueryUrl::parse("http://h/x").unwrap(),
-            QueryUrl::Http("http://h/x".into())
+            said("{}").valid_attachments(),
+            Err(CallError::NoAttachments)
         );
-        for path in ["file:/a/b", "file:///a/b", "FILE://localhost/a/b"] {
+        for none in ["null", "[]"] {
+            let json = format!(r#"{{"cni.dev/valid-attachments":{none}}}"#);
             assert_eq!(
-                QueryUrl::parse(path).unwrap(),
-                QueryUrl::File("/a/b".into()),
-                "{path}"
+                said(&json).valid_attachments(),
+                Ok(Attachments::new()),
+                "{none}"
             );
         }
-        assert_eq!(
-            QueryUrl::parse("file:a").unwrap(),
-            QueryUrl::File("a".into())
+        let both = said(
+            r#"{"cni.dev/attachments":[{"containerID":"c1","ifname":"eth0"}],
+                "cni.dev/valid-attachments":[{"containerID":"c2","ifname":"eth0"},{"containerID":"c1","ifname":"eth0"}]}"#,
         );
-        for bad in ["", "https://h/", "ftp://h", "http://", "file:", "/a/b"] {
-            assert!(QueryUrl::parse(bad).is_err(), "{bad}");
+        let pair = |id: &str| (id.to_owned(), "eth0".to_owned());
+        assert_eq!(
+            both.valid_attachments(),
+            Ok([pair("c1"), pair("c2")].into())
+        );
+        for bad in [
+            "7",
+            "{}",
+            r#"["c1"]"#,
+            r#"[{"ifname":"eth0"}]"#,
+            r#"[{"containerID":"c1"}]"#,
+        ] {
+            let json = format!(r#"{{"cni.dev/attachments":{bad}}}"#);
+            assert!(
+                matches!(
+                    said(&json).valid_attachments(),
+                    Err(CallError::Invalid { .. })
+                ),
+                "{bad}"
+            );
+        }
+    }
+
+    #[test]
+    fn addresses_may_have_a_prefix_length() {
+        let address = "10.1.0.5".parse().ok();
+        for text in ["10.1.0.5", "10.1.0.5/16", "::ffff:10.1.0.5"] {
+            assert_eq!(address_of(text), address, "{text}");
+        }
+        for bad in ["", "10.1.0.5/33", "10.1.0", "x", " 10.1.0.5"] {
+            assert_eq!(address_of(bad), None, "{bad}");
         }
     }
 }

@@ -3,10 +3,10 @@
 
 use std::net::IpAddr;
 
-use ipnet::IpNet;
-use serde::Serialize;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use serde::{Deserialize, Serialize};
 
-use super::CniVersion;
+use super::{CniVersion, IpamConf};
 use crate::ipam::Grant;
 
 /// Azure's name server, which the original gives to every pod.
@@ -16,6 +16,8 @@ const NAME_SERVER: &str = "168.63.129.16";
 #[derive(Clone, Debug, PartialEq)]
 pub struct AddResult {
     addresses: Vec<Address>,
+    routes: Option<Vec<Route>>,
+    dns: Dns,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -42,16 +44,47 @@ struct OldIp {
     routes: Vec<Route>,
 }
 
-#[derive(Serialize)]
-struct Route {
-    dst: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    gw: Option<IpAddr>,
+/// A route for the pod. All but the first two are of version 1.1.0.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Route {
+    /// Where to.
+    pub dst: IpNet,
+    /// Through whom; the main plugin takes the gateway of the address when there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gw: Option<IpAddr>,
+    #[serde(flatten)]
+    more: RouteOptions,
 }
 
-#[derive(Serialize)]
-struct Dns {
-    nameservers: [&'static str; 1],
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct RouteOptions {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mtu: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    advmss: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    priority: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    table: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    scope: Option<u32>,
+}
+
+/// How the pod resolves names.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Dns {
+    /// The name servers, in the order they are asked.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nameservers: Vec<String>,
+    /// The local domain.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub domain: String,
+    /// The domains in which short names are looked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub search: Vec<String>,
+    /// Options of the resolver.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub options: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -70,14 +103,20 @@ struct Document {
 }
 
 impl AddResult {
-    /// The result that hands over these grants.
-    pub fn of<'a>(grants: impl IntoIterator<Item = &'a Grant>) -> Self {
+    /// The result that hands over these grants, with the routes and name servers of `conf` where it names any.
+    pub fn of<'a>(grants: impl IntoIterator<Item = &'a Grant>, conf: &IpamConf) -> Self {
         let addresses = grants.into_iter().map(|g| Address {
             address: g.address,
             gateway: g.gateway,
         });
+        let azure = || Dns {
+            nameservers: vec![NAME_SERVER.to_owned()],
+            ..Dns::default()
+        };
         AddResult {
             addresses: addresses.collect(),
+            routes: conf.routes.clone(),
+            dns: conf.dns.clone().unwrap_or_else(azure),
         }
     }
 
@@ -89,10 +128,13 @@ impl AddResult {
                 .addresses
                 .iter()
                 .find(|a| old && a.address.addr().is_ipv6() == v6)?;
+            let routes = self.routes(version).into_iter();
             Some(OldIp {
                 ip: address.address,
                 gateway: address.gateway,
-                routes: vec![address.route()],
+                routes: routes
+                    .filter(|route| route.dst.addr().is_ipv6() == v6)
+                    .collect(),
             })
         };
         let new = if old { &[][..] } else { &self.addresses };
@@ -101,11 +143,23 @@ impl AddResult {
             ip4: first(false),
             ip6: first(true),
             ips: new.iter().map(|a| a.listed(version)).collect(),
-            routes: new.iter().map(Address::route).collect(),
-            dns: Dns {
-                nameservers: [NAME_SERVER],
-            },
+            routes: if old { vec![] } else { self.routes(version) },
+            dns: self.dns.clone(),
         })
+    }
+
+    /// Those of the configuration, or the default route of every address.
+    fn routes(&self, version: CniVersion) -> Vec<Route> {
+        let Some(routes) = &self.routes else {
+            return self.addresses.iter().map(Address::route).collect();
+        };
+        let mut routes = routes.clone();
+        if version < CniVersion::V110 {
+            for route in &mut routes {
+                route.more = RouteOptions::default();
+            }
+        }
+        routes
     }
 }
 
@@ -125,14 +179,14 @@ impl Address {
 
     /// The default route of its family (difference D16: the original routes 0.0.0.0/0 for IPv6 too).
     fn route(&self) -> Route {
-        let dst = if self.address.addr().is_ipv6() {
-            "::/0"
-        } else {
-            "0.0.0.0/0"
+        let any = match self.address.addr() {
+            IpAddr::V4(_) => IpNet::from(Ipv4Net::default()),
+            IpAddr::V6(_) => IpNet::from(Ipv6Net::default()),
         };
         Route {
-            dst,
+            dst: any,
             gw: self.gateway,
+            more: RouteOptions::default(),
         }
     }
 }
@@ -176,6 +230,7 @@ mod tests {
         });
         AddResult {
             addresses: addresses.collect(),
+            ..AddResult::of([], &IpamConf::default())
         }
     }
 
@@ -227,6 +282,34 @@ mod tests {
                 .get("gateway")
                 .is_none()
         );
+    }
+
+    #[test]
+    fn routes_and_name_servers_of_the_configuration_go_before_our_own() {
+        let said = r#"[{"dst":"10.0.0.0/8"},{"dst":"0.0.0.0/0","gw":"10.224.0.9","mtu":1400},{"dst":"::/0"}]"#;
+        let mut v4 = result(&[("10.224.0.5/16", Some("10.224.0.1"))]);
+        v4.routes = serde_json::from_str(said).unwrap();
+        v4.dns = serde_json::from_str(r#"{"nameservers":["10.0.0.10"],"search":["a.b"],"x":1}"#)
+            .unwrap();
+        let dns = json!({ "nameservers": ["10.0.0.10"], "search": ["a.b"] });
+        let plain = json!([{ "dst": "10.0.0.0/8" }, { "dst": "0.0.0.0/0", "gw": "10.224.0.9" }, { "dst": "::/0" }]);
+        let newest = printed(&v4, CniVersion::V110);
+        assert_eq!(
+            newest["routes"],
+            serde_json::from_str::<Value>(said).unwrap()
+        );
+        assert_eq!(newest["dns"], dns);
+        assert_eq!(printed(&v4, CniVersion::V100)["routes"], plain);
+        let old = printed(&v4, CniVersion::V020);
+        assert_eq!(old["ip4"]["routes"], json!([plain[0], plain[1]]));
+        assert_eq!(
+            (old.get("ip6"), old.get("routes"), &old["dns"]),
+            (None, None, &dns)
+        );
+        v4.routes = Some(vec![]);
+        v4.dns = Dns::default();
+        let none = printed(&v4, CniVersion::V100);
+        assert_eq!((none.get("routes"), &none["dns"]), (None, &json!({})));
     }
 
     #[test]

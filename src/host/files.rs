@@ -38,6 +38,16 @@ pub fn read_bounded(path: &Path, limit: usize) -> io::Result<Bounded> {
     })
 }
 
+/// Whether a file could not be put at `path`, as its folder is there and may not be written.
+pub fn is_read_only(path: &Path) -> bool {
+    let folder = path.parent().unwrap_or(path);
+    let access = rustix::fs::access(folder, rustix::fs::Access::WRITE_OK);
+    matches!(
+        access,
+        Err(rustix::io::Errno::ROFS | rustix::io::Errno::ACCESS)
+    )
+}
+
 /// What the system says of an error, without the number that Rust appends.
 pub fn words(error: &io::Error) -> String {
     let text = error.to_string();

@@ -10,7 +10,7 @@ mod network;
 mod paths;
 
 pub use clock::{boot_id, boot_now, wall_now};
-pub use files::{Bounded, read_bounded, words};
+pub use files::{Bounded, is_read_only, read_bounded, words};
 pub use flock::{Waited, lock};
 pub use links::{Link, links};
 pub use netns::netns;

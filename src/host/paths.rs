@@ -81,6 +81,11 @@ impl Paths {
         self.under_root("/etc/kubernetes/interfaces.json")
     }
 
+    /// Defaults for the key `ipam` of every network configuration.
+    pub fn settings(&self) -> PathBuf {
+        self.under_root("/etc/azure-vnet-ipam.json")
+    }
+
     /// The kernel's boot ID.
     pub fn boot_id(&self) -> PathBuf {
         self.under_root("/proc/sys/kernel/random/boot_id")
@@ -142,6 +147,7 @@ mod tests {
             paths.processes(),
             paths.log(),
             paths.interfaces_file(),
+            paths.settings(),
             paths.boot_id(),
             paths.locks(),
             paths.process(1),

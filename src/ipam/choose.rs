@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use ipnet::IpNet;
+
 use super::{Family, Moment, Pool, PoolCount, Space, Usage};
 
 impl Space {
@@ -64,11 +66,19 @@ pub(super) struct OutOfReach<'a> {
     pub held_elsewhere: &'a BTreeSet<IpAddr>,
     /// Somebody else's, as the host shows.
     pub wired: &'a BTreeSet<IpAddr>,
+    /// Not to be given, as the configuration has it.
+    pub exclude: &'a [IpNet],
 }
 
 impl OutOfReach<'_> {
     pub fn contains(&self, address: &IpAddr) -> bool {
-        self.held_elsewhere.contains(address) || self.wired.contains(address)
+        self.held_elsewhere.contains(address)
+            || self.wired.contains(address)
+            || self.excludes(address)
+    }
+
+    pub fn excludes(&self, address: &IpAddr) -> bool {
+        self.exclude.iter().any(|net| net.contains(address))
     }
 }
 
@@ -98,6 +108,7 @@ impl Pool {
                     count.suspect += usize::from(held.suspect.is_some());
                 }
                 Usage::Free(_) if out.held_elsewhere.contains(&address) => count.held += 1,
+                Usage::Free(_) if out.excludes(&address) => count.excluded += 1,
                 Usage::Free(free) if free.wired || out.wired.contains(&address) => count.wired += 1,
                 Usage::Free(free) if free.released.is_some_and(|at| now.since(at) < rest) => {
                     count.resting += 1

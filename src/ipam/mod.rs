@@ -3,7 +3,9 @@
 
 mod check;
 mod choose;
+mod collect;
 mod evidence;
+mod holds;
 mod inventory;
 mod merge;
 mod model;
@@ -16,7 +18,9 @@ mod take;
 mod verdict;
 
 pub use check::Violation;
+pub use collect::{Collected, Stale};
 pub use evidence::{Entry, Evidence, Kernel, Place, Routes, Witness};
+pub use holds::Lack;
 pub use inventory::{Inventory, ListedPool};
 pub use merge::Merged;
 pub use model::{

@@ -184,6 +184,17 @@ pub enum Family {
     V6,
 }
 
+impl Family {
+    /// The family of an address.
+    pub fn of(address: IpAddr) -> Family {
+        if address.is_ipv6() {
+            Family::V6
+        } else {
+            Family::V4
+        }
+    }
+}
+
 impl Ipam {
     /// The pools of all spaces, to be changed.
     pub fn pools_mut(&mut self) -> impl Iterator<Item = &mut Pool> {

@@ -123,6 +123,21 @@ enum Use<'a> {
 }
 
 impl Ipam {
+    /// Forgets the owners that the node does not confirm. In an old copy of the state an address may stand for somebody who
+    /// has gone, and whose late DEL would free what another has by now. It stays held all the same.
+    pub fn doubt_owners(&mut self, evidence: &Evidence) {
+        let records = self.pools_mut().flat_map(|pool| &mut pool.records);
+        for record in records {
+            let address = record.address();
+            if let Usage::Held(held) = &mut record.usage
+                && !evidence.confirms(address, held)
+            {
+                held.container_id = "".into();
+                held.claim = None;
+            }
+        }
+    }
+
     /// Whether an address of the pools is configured in a network namespace other than the host's.
     pub fn is_in_use(&self, kernel: &Kernel) -> bool {
         let is_elsewhere = |address| {
@@ -149,6 +164,16 @@ impl Ipam {
 }
 
 impl Evidence {
+    /// Whether the holder is still the owner: its namespace exists, or the one entry that names the address is its own.
+    fn confirms(&self, address: IpAddr, held: &Held) -> bool {
+        let netns = held.claim.as_ref().and_then(|claim| claim.netns.as_ref());
+        let lives = netns
+            .and_then(|netns| netns.id)
+            .is_some_and(|id| self.kernel.namespaces.contains(&id));
+        let is_listed = || matches!(self.use_of(address), Use::Of(Some(entry)) if *entry.container_id == *held.container_id);
+        lives || is_listed()
+    }
+
     /// Who uses an address, as far as the kernel and the lists tell. The owner is known only when one entry alone names the
     /// address, and its namespace is there: a DEL for a wrong owner would free what somebody else has.
     fn use_of(&self, address: IpAddr) -> Use<'_> {
@@ -349,6 +374,26 @@ mod tests {
             pairs(&[("10.1.0.5", "c1"), ("10.1.0.6", ""), ("10.1.0.7", "")]),
             "but an entry whose namespace is gone tells no owner"
         );
+    }
+
+    #[test]
+    fn an_old_copy_keeps_what_is_held_but_only_the_owners_that_the_node_confirms() {
+        let mut ipam = state();
+        let all = [("10.1.0.5", "c1"), ("10.1.0.6", "c2"), ("10.1.0.7", "c3")];
+        let entries = all.map(|(address, id)| entry(id, address, true)).into();
+        ipam.hold_evident(&evidence(&[], entries), NOW);
+        let mut gone = entry("c1", "10.1.0.5", true);
+        gone.container_id = "another".into();
+        let mut look = evidence(&[], vec![gone, entry("c2", "10.1.0.6", true)]);
+        ipam.doubt_owners(&look);
+        let expected = [("10.1.0.5", ""), ("10.1.0.6", "c2"), ("10.1.0.7", "")];
+        assert_eq!(holders(&ipam), pairs(&expected));
+        let mut ipam = state();
+        ipam.hold_evident(&evidence(&[], vec![entry("c1", "10.1.0.5", true)]), NOW);
+        look = evidence(&[], vec![]);
+        look.kernel.namespaces.insert((4, 77));
+        ipam.doubt_owners(&look);
+        assert_eq!(holders(&ipam), pairs(&[("10.1.0.5", "c1")]));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use super::evidence::Evidence;
 use super::verdict::{GRACE, Judgement, Verdict, judge};
-use super::{Free, Held, Ipam, Moment, Pool, Usage};
+use super::{Free, Held, Ipam, Moment, Pool, Record, Usage};
 
 /// A record as it was when the evidence began to be gathered. Evidence says nothing about what came later, so a record that
 /// differs from this by then is left alone.
@@ -64,35 +64,18 @@ impl Ipam {
     ) -> Vec<Judged> {
         let mut judged = Vec::new();
         for candidate in candidates {
-            let pool = self
-                .spaces
-                .get_mut(&candidate.space)
-                .and_then(|s| s.pools.get_mut(&candidate.pool));
-            let Some(record) = pool.and_then(|p| p.record_mut(&candidate.key)) else {
+            let Some(address) = self.unchanged(&candidate) else {
                 continue;
             };
-            let address = record.address();
-            let Usage::Held(held) = &mut record.usage else {
+            let Some(Usage::Held(held)) = self.record_mut(&candidate).map(|r| &mut r.usage) else {
                 continue;
             };
-            if !held.is_still(&candidate.held) {
-                continue;
-            }
             let judgement = judge(address, held, evidence, now);
             match judgement.verdict {
                 Verdict::Alive => held.suspect = None,
                 Verdict::Suspect => held.suspect = held.suspect.or(Some(now)),
                 Verdict::Undecided => {}
-                Verdict::Dead => {
-                    let unlisted = held.unlisted;
-                    record.usage = Usage::Free(Free {
-                        released: Some(now),
-                        ..Free::default()
-                    });
-                    if unlisted {
-                        self.drop_record(&candidate);
-                    }
-                }
+                Verdict::Dead => self.free(&candidate, now),
             }
             judged.push(Judged {
                 candidate,
@@ -102,14 +85,40 @@ impl Ipam {
         judged
     }
 
-    fn drop_record(&mut self, candidate: &Candidate) {
+    /// The address of the candidate's record, if that is still held as it was.
+    pub(super) fn unchanged(&self, candidate: &Candidate) -> Option<IpAddr> {
         let pool = self
             .spaces
-            .get_mut(&candidate.space)
-            .and_then(|s| s.pools.get_mut(&candidate.pool));
-        if let Some(pool) = pool {
+            .get(&candidate.space)?
+            .pools
+            .get(&candidate.pool)?;
+        let record = pool.record(&candidate.key)?;
+        let still = record.held()?.is_still(&candidate.held);
+        still.then(|| record.address())
+    }
+
+    /// Frees the candidate's record, which rests first; one that the source lists no longer goes.
+    pub(super) fn free(&mut self, candidate: &Candidate, now: Moment) {
+        let Some(record) = self.record_mut(candidate) else {
+            return;
+        };
+        let unlisted = record.held().is_some_and(|held| held.unlisted);
+        record.usage = Usage::Free(Free {
+            released: Some(now),
+            ..Free::default()
+        });
+        if unlisted && let Some(pool) = self.pool_mut(candidate) {
             pool.records.retain(|r| r.key != candidate.key);
         }
+    }
+
+    fn record_mut(&mut self, candidate: &Candidate) -> Option<&mut Record> {
+        self.pool_mut(candidate)?.record_mut(&candidate.key)
+    }
+
+    fn pool_mut(&mut self, candidate: &Candidate) -> Option<&mut Pool> {
+        let space = self.spaces.get_mut(&candidate.space)?;
+        space.pools.get_mut(&candidate.pool)
     }
 
     /// After a reboot nobody of before is alive, as far as the kernel agrees: frees everything that it does not show, and

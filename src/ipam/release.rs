@@ -17,6 +17,8 @@ pub struct Hint<'a> {
     pub subnet: Option<&'a str>,
     /// The address, as the caller spells it.
     pub address: Option<&'a str>,
+    /// The addresses that the pod was told (`prevResult`); they may find a record of unknown owner, and narrow nothing.
+    pub told: &'a [IpAddr],
 }
 
 /// An address that came back.
@@ -35,6 +37,11 @@ impl Hint<'_> {
     fn key(&self) -> Option<IpAddr> {
         let address = self.address?.trim().parse::<IpAddr>().ok()?;
         Some(address.to_canonical())
+    }
+
+    /// All addresses that it names.
+    fn keys(self) -> impl Iterator<Item = IpAddr> {
+        self.key().into_iter().chain(self.told.iter().copied())
     }
 }
 
@@ -122,14 +129,15 @@ impl Ipam {
 
     /// Whether the hint names an address that is held by an unknown owner.
     pub fn is_ownerless(&self, hint: Hint<'_>) -> bool {
-        let Some(key) = hint.key() else { return false };
-        let records = self.pools().filter_map(|(_, _, pool)| pool.record(&key));
-        records
-            .filter_map(Record::held)
-            .any(|held| held.container_id.is_empty())
+        hint.keys().any(|key| {
+            let records = self.pools().filter_map(|(_, _, pool)| pool.record(&key));
+            records
+                .filter_map(Record::held)
+                .any(|held| held.container_id.is_empty())
+        })
     }
 
-    /// Releases the address that the hint names, if its owner is unknown and the node does not show that it is in use.
+    /// Releases the addresses that the hint names, where their owner is unknown and the node does not show that they are in use.
     pub fn release_ownerless(
         &mut self,
         hint: Hint<'_>,
@@ -137,7 +145,19 @@ impl Ipam {
         now: Moment,
     ) -> Vec<Freed> {
         let mut freed = Vec::new();
-        let Some(key) = hint.key() else { return freed };
+        for key in hint.keys() {
+            freed.extend(self.release_ownerless_one(key, evidence, now));
+        }
+        freed
+    }
+
+    fn release_ownerless_one(
+        &mut self,
+        key: IpAddr,
+        evidence: &Evidence,
+        now: Moment,
+    ) -> Vec<Freed> {
+        let mut freed = Vec::new();
         for (name, pool) in self.spaces.values_mut().flat_map(|s| &mut s.pools) {
             let Some(record) = pool.record_mut(&key) else {
                 continue;
@@ -226,6 +246,7 @@ mod tests {
             netns: None,
             rest: Duration::ZERO,
             wired: &BTreeSet::new(),
+            exclude: &[],
         };
         ipam.take(&request, Moment(1)).unwrap()
     }
@@ -251,6 +272,7 @@ mod tests {
             space: Some("local"),
             subnet,
             address,
+            told: &[],
         };
         let freed = ipam.release(attachment, hint, NOW);
         assert_eq!(ipam.check(), []);

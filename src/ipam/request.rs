@@ -28,6 +28,8 @@ pub struct Request<'a> {
     pub rest: Duration,
     /// Addresses that the host turned out to have, in the course of this call.
     pub wired: &'a BTreeSet<IpAddr>,
+    /// What is never handed out; who has such an address already keeps it.
+    pub exclude: &'a [IpNet],
 }
 
 /// Which pools will do.
@@ -120,6 +122,20 @@ pub enum Refusal {
         /// The container that holds it; empty when unknown.
         holder: String,
     },
+    /// The address asked for was released a moment ago.
+    #[error("{}: Address {address} was released a moment ago, and rests for {} s more", Stage::Address, left.as_millis().div_ceil(1000))]
+    AddressResting {
+        /// The address.
+        address: IpAddr,
+        /// How long that will go on.
+        left: Duration,
+    },
+    /// The address asked for is excluded by the configuration.
+    #[error("{}: Address {address} is excluded", Stage::Address)]
+    AddressExcluded {
+        /// The address.
+        address: IpAddr,
+    },
     /// Nothing is free.
     #[error("{}: No available addresses in {}", Stage::Address, Listed(.pools))]
     Exhausted {
@@ -154,6 +170,8 @@ pub struct PoolCount {
     pub suspect: usize,
     /// Addresses that nobody holds but that the host has.
     pub wired: usize,
+    /// Addresses that nobody holds but that the configuration excludes.
+    pub excluded: usize,
     /// Addresses released a short while ago.
     pub resting: usize,
     /// Addresses to give.
@@ -186,6 +204,7 @@ impl fmt::Display for Listed<'_> {
                 (pool.resting, "resting"),
                 (pool.suspect, "suspected leaks"),
                 (pool.wired, "wired on the host"),
+                (pool.excluded, "excluded"),
             ] {
                 if count > 0 {
                     write!(f, ", {count} {what}")?;

@@ -37,6 +37,7 @@ impl Ipam {
         let out = |key: &str| OutOfReach {
             held_elsewhere: elsewhere.get(key).unwrap_or(&none),
             wired: request.wired,
+            exclude: request.exclude,
         };
         let (pool_key, place) = match request.pool {
             PoolWish::Named(subnet) => {
@@ -161,7 +162,7 @@ impl Space {
         };
         let pool = self.pools.get(key).ok_or_else(no_pool)?;
         if let Some(address) = request.address {
-            return pool.place_of(address, request.attachment, out);
+            return pool.place_of(address, request, out, now);
         }
         let exhausted = || Refusal::Exhausted {
             pools: vec![pool.count(key, request.rest, now, &out)],
@@ -197,10 +198,10 @@ impl Space {
         if let Some(address) = request.address {
             let mut worst = None;
             for (key, pool) in fitting {
-                match pool.place_of(address, request.attachment, out(key)) {
+                match pool.place_of(address, request, out(key), now) {
                     Ok(place) => return Ok((key.clone(), place)),
-                    Err(in_use @ Refusal::AddressInUse { .. }) => worst = Some(in_use),
-                    Err(not_found) => worst = worst.or(Some(not_found)),
+                    Err(Refusal::AddressNotFound { .. }) => {}
+                    Err(found) => worst = Some(found),
                 }
             }
             return Err(worst.unwrap_or_else(|| Refusal::AddressNotFound {
@@ -227,8 +228,9 @@ impl Pool {
     fn place_of(
         &self,
         address: &str,
-        attachment: &Attachment,
+        request: &Request<'_>,
         out: OutOfReach<'_>,
+        now: Moment,
     ) -> Result<IpAddr, Refusal> {
         let not_found = || Refusal::AddressNotFound {
             address: address.to_owned(),
@@ -244,10 +246,19 @@ impl Pool {
             holder: holder.to_owned(),
         };
         match &record.usage {
-            Usage::Held(held) if held.is_by(attachment) => Ok(key),
+            Usage::Held(held) if held.is_by(request.attachment) => Ok(key),
             Usage::Held(held) => Err(in_use(&held.container_id)),
+            Usage::Free(_) if out.excludes(&record.address()) => {
+                Err(Refusal::AddressExcluded { address: key })
+            }
             Usage::Free(_) if out.contains(&record.address()) => Err(in_use("")),
-            Usage::Free(_) => Ok(key),
+            Usage::Free(free) => match free.released.map(|at| now.since(at)) {
+                Some(rested) if rested < request.rest => Err(Refusal::AddressResting {
+                    address: key,
+                    left: request.rest - rested,
+                }),
+                _ => Ok(key),
+            },
         }
     }
 
@@ -354,6 +365,7 @@ mod tests {
             netns: None,
             rest: REST,
             wired: &NONE,
+            exclude: &[],
         };
         let grant = ipam.take(&request, NOW)?;
         assert_eq!(ipam.check(), []);
@@ -424,6 +436,7 @@ mod tests {
             netns: None,
             rest: REST,
             wired: &NONE,
+            exclude: &[],
         };
         let other = ipam.take(&request, NOW).unwrap();
         assert_eq!(
@@ -755,6 +768,7 @@ mod tests {
             netns: None,
             rest: REST,
             wired: &wired,
+            exclude: &[],
         };
         let refusal = ipam.take(&request(None), NOW).unwrap_err();
         let text = "Failed to allocate address: No available addresses in 10.1.0.0/16: 0 held, 0 free, 1 wired on the host";

@@ -3,25 +3,22 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::net::IpAddr;
-use std::time::Duration;
 
 use tracing::{debug, info, warn};
 
 use super::decide::{Decision, Given, Host, Look, decide, loss};
 use super::look::report;
+use super::wish::{address_asked, wish};
 use super::{Context, query_url};
 use crate::cni::{AddResult, Call};
 use crate::failure::Failure;
 use crate::host::{RouteLookup, boot_now, host_routes, netns, wall_now, words};
-use crate::ipam::{Candidate, Family, Grant, Novelty, PoolWish, Refusal, Request};
+use crate::ipam::{Candidate, Grant, Novelty, PoolWish, Refusal, Request};
 use crate::source::{Asked, Asker, Need, News, Source};
 use crate::state::{
     Document, Loaded, Locked, Own, StoreError, WAIT, is_rebuild_owed, last_use, note_use,
 };
 use crate::stdio;
-
-/// How long a released address rests before it is one of the free ones again.
-const REST: Duration = Duration::from_secs(30);
 
 /// What came of looking for an address in the pools as they are.
 enum Attempt {
@@ -49,20 +46,21 @@ struct Inquiry {
 pub fn add(call: &Call, context: &Context) -> Result<(), Failure> {
     let ipam = &call.conf.ipam;
     let netns = netns(&context.paths, &call.netns);
-    let family = if ipam.ipv6 { Family::V6 } else { Family::V4 };
-    let if_name = call.conf.master.as_deref();
+    let pool = wish(call);
+    let asked = address_asked(call, pool).map_err(|refusal| Failure::Refused {
+        refusal,
+        source: None,
+    })?;
     let request = Request {
         attachment: &call.attachment,
         space: &ipam.address_space,
-        pool: ipam
-            .subnet
-            .as_deref()
-            .map_or(PoolWish::Any { family, if_name }, PoolWish::Named),
-        address: ipam.ip_address.as_deref(),
+        pool,
+        address: asked.as_deref(),
         pod: call.pod.as_deref(),
         netns: netns.as_ref(),
-        rest: REST,
+        rest: ipam.rest,
         wired: &BTreeSet::new(),
+        exclude: &ipam.exclude,
     };
     let source = Source::of(ipam, query_url(context)?, &context.paths);
     let asker = Asker {
@@ -99,7 +97,7 @@ pub fn add(call: &Call, context: &Context) -> Result<(), Failure> {
         }
     };
     info!(target: "ipam", "{}.", describe(&grant));
-    let result = AddResult::of([&grant]).print(call.conf.version);
+    let result = AddResult::of([&grant], ipam).print(call.conf.version);
     stdio::print(&result).map_err(|error| Failure::Output {
         error,
         given_back: give_back(call, &grant, context),

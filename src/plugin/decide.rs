@@ -208,6 +208,9 @@ impl Doubt {
         if self == Doubt::NewBoot {
             events.push(Event::Freed(ipam.new_boot(&look.evidence, now)));
         }
+        if matches!(self, Doubt::Lost(_)) {
+            ipam.doubt_owners(&look.evidence);
+        }
         let found = ipam.hold_evident(&look.evidence, now);
         match self {
             Doubt::Lost(_) => ipam.quarantine = Some(now.after(QUARANTINE)),
@@ -221,7 +224,7 @@ impl Doubt {
 
 /// Takes an address that the host does not have: one that it has, or has a route to, is somebody else's, whatever the pools
 /// say (difference D19).
-fn take(
+pub(super) fn take(
     ipam: &mut Ipam,
     request: &Request<'_>,
     now: Moment,
@@ -250,7 +253,7 @@ fn take(
 }
 
 /// The records that may be judged when the pools that would do have nothing to give.
-fn candidates(ipam: &Ipam, request: &Request<'_>, now: Moment) -> Vec<Candidate> {
+pub(super) fn candidates(ipam: &Ipam, request: &Request<'_>, now: Moment) -> Vec<Candidate> {
     let named = match request.pool {
         PoolWish::Named(subnet) => ipam
             .spaces

@@ -96,6 +96,7 @@ fn hint(call: &Call) -> Hint<'_> {
         space: Some(&ipam.address_space),
         subnet: ipam.subnet.as_deref(),
         address: ipam.ip_address.as_deref(),
+        told: call.previous.as_deref().unwrap_or_default(),
     }
 }
 

@@ -2,17 +2,24 @@
 //! values -> save -> unlock -> print.
 
 mod add;
+mod check;
 #[doc(hidden)]
 pub mod decide;
 mod del;
+mod gc;
 mod look;
+mod settings;
+mod status;
+mod wish;
+
+pub(crate) use settings::check_settings;
 
 use std::io::{IsTerminal, Read};
 use std::panic::{self, AssertUnwindSafe};
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 
-use tracing::{error, info};
+use tracing::{debug, error, info, warn};
 
 use crate::cni::{Call, CallError, CniVersion, Environment, QueryUrl, Verb, versions};
 use crate::failure::Failure;
@@ -79,6 +86,7 @@ pub fn main(environment: &Environment, paths: Paths, started: Moment) -> ExitCod
     let milliseconds = boot_now().since(started).as_secs_f64() * 1e3;
     let command = &environment.command;
     let exit = match outcome {
+        Ok(()) if environment.verb() == Some(Verb::Status) => ExitCode::SUCCESS,
         Ok(()) => {
             info!(target: "cni-ipam", "{command} done in {milliseconds:.1} ms.");
             ExitCode::SUCCESS
@@ -111,8 +119,15 @@ fn run(
     if let Some(version) = Call::version_asked(&stdin).and_then(|text| CniVersion::of(&text)) {
         *cni_version = version;
     }
-    let call = Call::parse(environment, &stdin)?;
+    let (defaults, wrong) = match environment.verb() {
+        Some(Verb::Add | Verb::Status) => settings::read(&paths.settings()),
+        _ => Default::default(),
+    };
+    let call = Call::parse(environment, &stdin, &defaults)?;
     log::start(call.conf.log_level.as_deref());
+    for wrong in wrong {
+        warn!(target: "cni-ipam", "{}: {wrong}; this is left out.", paths.settings().display());
+    }
     announce(&call);
     let query_url = std::env::var("AZURE_VNET_IPAM_QUERY_URL")
         .ok()
@@ -126,9 +141,11 @@ fn run(
     match call.verb {
         Verb::Add => add::add(&call, &context),
         Verb::Del => del::del(&call, &context),
-        Verb::Check | Verb::Gc | Verb::Status | Verb::Version => {
-            Err(CallError::NotYet(call.verb.as_str()).into())
-        }
+        Verb::Check => check::check(&call, &context),
+        Verb::Gc => gc::gc(&call, &context),
+        Verb::Status => status::status(&call, &context),
+        // Answered before anything is read.
+        Verb::Version => Ok(()),
     }
 }
 
@@ -139,9 +156,23 @@ fn announce(call: &Call) {
         &attachment.if_name,
         &attachment.network,
     );
+    // Runtimes ask every few seconds; what is wrong is logged all the same.
+    if call.verb == Verb::Status {
+        debug!(target: "cni-ipam", "{verb} network {network}.");
+        return;
+    }
+    if call.verb == Verb::Gc {
+        info!(target: "cni-ipam", "{verb} network {network}.");
+        return;
+    }
     let (netns, pod) = (&call.netns, call.pod.as_deref().unwrap_or("-"));
     let subnet = conf.ipam.subnet.as_deref().unwrap_or("-");
-    let address = conf.ipam.ip_address.as_deref().unwrap_or("-");
+    let asked: Vec<String> = call.requested.iter().map(ToString::to_string).collect();
+    let address = match &conf.ipam.ip_address {
+        Some(said) => said,
+        None if asked.is_empty() => "-",
+        None => &asked.join(","),
+    };
     info!(
         target: "cni-ipam",
         "{verb} container {container} interface {if_name} network {network} pod {pod} netns {netns} subnet {subnet} address {address}."

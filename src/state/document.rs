@@ -304,6 +304,7 @@ mod tests {
                 netns: Some(&netns),
                 rest: Duration::ZERO,
                 wired: &std::collections::BTreeSet::new(),
+                exclude: &[],
             };
             document.ipam_mut().take(&request, Moment(1_000)).unwrap();
         }

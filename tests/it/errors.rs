@@ -98,12 +98,6 @@ fn bad_environments() {
         );
         let check = node
             .call("CHECK", "c1")
-            .stdin(conf("0.4.0", json!({})))
-            .run()
-            .error();
-        assert_eq!(check.0, 4);
-        let check = node
-            .call("CHECK", "c1")
             .stdin(conf("0.3.1", json!({})))
             .run()
             .error();

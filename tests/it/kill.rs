@@ -111,6 +111,43 @@ pub fn at_every_system_call(
     kills
 }
 
+#[test]
+#[ignore = "needs strace"]
+fn a_state_is_on_the_disk_before_it_is_in_place_and_in_place_before_anybody_is_told() {
+    let (node, _wire) = node();
+    let trace = node.path("/trace");
+    for (command, container_id) in [("ADD", "c3"), ("DEL", "c2")] {
+        let calls = "trace=fsync,rename,renameat,renameat2,write";
+        let args = ["-y", "-o", trace.to_str().unwrap(), "-e", calls];
+        assert!(
+            strace(&node, command, container_id, &args).status.success(),
+            "{command}"
+        );
+        let text = fs::read_to_string(&trace).unwrap();
+        let steps: Vec<_> = text
+            .lines()
+            .filter_map(|line| {
+                let call = line.split_once(' ')?.1.trim_start();
+                let is = |name: &str, of: &str| call.starts_with(name) && call.contains(of);
+                [
+                    ("written", is("write(", "azure-vnet-ipam.json.new>")),
+                    ("flushed", is("fsync(", "azure-vnet-ipam.json.new>")),
+                    ("in place", is("rename", "azure-vnet-ipam.json.new\"")),
+                    ("folder flushed", is("fsync(", "/var/run>")),
+                    ("told", is("write(1<", "")),
+                ]
+                .into_iter()
+                .find_map(|(step, is_it)| is_it.then_some(step))
+            })
+            .collect();
+        let mut expected = vec!["written", "flushed", "in place", "folder flushed"];
+        if command == "ADD" {
+            expected.push("told");
+        }
+        assert_eq!(steps, expected, "{command}: {text}");
+    }
+}
+
 /// The state as it was before each; without the note of the last use, which would tell that it was put back.
 fn restored(node: &Node) -> impl Fn() {
     let (path, before) = (node.state_path(), node.state_bytes());

@@ -13,6 +13,7 @@
 mod callers;
 mod contention;
 mod documents;
+mod error_table;
 mod errors;
 mod freshness;
 mod harness;
@@ -26,3 +27,4 @@ mod protocol;
 mod readme;
 mod recorded;
 mod trouble;
+mod verbs;

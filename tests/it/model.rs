@@ -445,6 +445,7 @@ impl World {
                         netns: Some(&netns),
                         rest: Duration::from_secs(30),
                         wired: &BTreeSet::new(),
+                        exclude: &[],
                     },
                     news: (!doubtful).then_some(&inventory),
                     lost: loss(&document, self.rebuild_owed, last).map(str::to_owned),

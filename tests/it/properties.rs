@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-use azure_vnet_ipam::cni::{Call, Environment};
+use azure_vnet_ipam::cni::{Call, Defaults, Environment};
 use azure_vnet_ipam::ipam::{
     Attachment, Family, Hint, Inventory, Ipam, ListedPool, Moment, Novelty, PoolWish, Refusal,
     Request, Usage,
@@ -41,6 +41,8 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
+const REST: Duration = Duration::from_secs(30);
+
 fn subnet(n: u8) -> String {
     format!("10.{n}.0.0/24")
 }
@@ -64,6 +66,8 @@ struct Model {
     held: BTreeMap<IpAddr, Attachment>,
     listed: BTreeSet<IpAddr>,
     pools: BTreeSet<u8>,
+    /// When addresses were last released, by the clock.
+    released: BTreeMap<IpAddr, Moment>,
 }
 
 impl Model {
@@ -144,8 +148,9 @@ impl Node {
             address,
             pod: None,
             netns: None,
-            rest: Duration::from_secs(30),
+            rest: REST,
             wired: &BTreeSet::new(),
+            exclude: &[],
         };
         self.document.ipam_mut().take(&request, now)
     }
@@ -219,6 +224,10 @@ impl Node {
                     !self.model.listed.contains(&wanted) && !self.model.held.contains_key(&wanted)
                 );
             }
+            Err(Refusal::AddressResting { address, .. }) => {
+                assert_eq!(self.model.held.get(&address), None);
+                assert!(now.since(self.model.released[&address]) < REST);
+            }
             Err(Refusal::NoPool { .. }) => assert!(!self.model.pools.contains(&pool)),
             Err(Refusal::NoSpace { .. } | Refusal::NoPools { .. }) => {
                 assert!(self.model.pools.is_empty())
@@ -242,6 +251,7 @@ impl Node {
             space: Some("local"),
             subnet: name.as_deref(),
             address: None,
+            told: &[],
         };
         let freed: BTreeSet<_> = self
             .document
@@ -258,6 +268,9 @@ impl Node {
             .map(|(ip, _)| *ip)
             .collect();
         assert_eq!(freed, expected);
+        self.model
+            .released
+            .extend(freed.iter().map(|ip| (*ip, now)));
         self.model.held.retain(|_, a| *a != attachment);
     }
 
@@ -340,7 +353,7 @@ proptest! {
             command: "ADD".into(), container_id: "c".into(), netns: "n".into(), if_name: "e".into(),
             args: String::from_utf8_lossy(&bytes).into_owned(),
         };
-        let _ = Call::parse(&environment, &bytes);
+        let _ = Call::parse(&environment, &bytes, &Defaults::default());
     }
 
     #[test]

@@ -90,18 +90,22 @@ fn every_difference_that_a_case_names_is_explained() {
 
 #[test]
 fn every_key_of_the_configuration_is_documented() {
-    let source = fs::read_to_string(package().join("src/cni/netconf.rs")).unwrap();
+    let source = |name: &str| fs::read_to_string(package().join("src/cni").join(name)).unwrap();
     let readme = readme();
-    let keys: Vec<_> = source
-        .split("is(k, \"")
-        .skip(1)
+    let netconf = source("netconf.rs");
+    let of_netconf = netconf.split("is(k, \"").skip(1);
+    let ipam = source("ipam_conf.rs");
+    let list = ipam.split("const KEYS").nth(1).unwrap();
+    let of_ipam = list.split("];").next().unwrap().split("    \"").skip(1);
+    let keys: Vec<_> = of_netconf
+        .chain(of_ipam)
         .map(|s| s.split('"').next().unwrap())
         .collect();
-    assert!(keys.len() > 10, "{keys:?}");
+    assert!(keys.len() > 20, "{keys:?}");
     for key in keys {
         let documented = [
-            format!("| `{key}` |"),
-            format!("| `ipam.{key}` |"),
+            format!("`{key}`"),
+            format!("`ipam.{key}`"),
             format!("`{key}."),
         ];
         assert!(

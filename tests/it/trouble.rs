@@ -260,6 +260,18 @@ fn a_state_that_was_deleted_is_missed() {
 }
 
 #[test]
+fn an_address_that_is_new_to_the_state_is_looked_for_before_it_is_given() {
+    let (node, wire) = Node::with_wire("new", Reply::Xml(xml([5])));
+    node.add("c1").success();
+    // A pod of before, whose address left the source for a while.
+    node.put("/var/run/netns/x", "");
+    node.cache("azure", "x", "eth0", "/var/run/netns/x", &["10.224.0.6"]);
+    wire.set(Reply::Xml(xml([5, 6, 7])));
+    assert_eq!(node.add("c2").address(), "10.224.0.7");
+    assert_eq!(node.held()["10.224.0.6"], "x");
+}
+
+#[test]
 fn a_fresh_node_starts_at_once() {
     for empty in [None, Some(""), Some("{}"), Some(r#"{"IPAM":{}}"#)] {
         let (node, _wire) = Node::with_wire("fresh", Reply::Xml(xml([5, 6])));

@@ -4,7 +4,7 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
-use azure_vnet_ipam::cni::{Call, Environment, Said};
+use azure_vnet_ipam::cni::{Call, Defaults, Environment, Said};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|values: Vec<Vec<u8>>| {
@@ -16,7 +16,7 @@ fuzz_target!(|values: Vec<Vec<u8>>| {
     let Said::Call(environment) = Environment::said(get) else { return };
     let _ = environment.pod();
     if environment.check_required().is_ok()
-        && let Ok(call) = Call::parse(&environment, br#"{"cniVersion":"1.0.0","name":"azure"}"#)
+        && let Ok(call) = Call::parse(&environment, br#"{"cniVersion":"1.0.0","name":"azure"}"#, &Defaults::default())
     {
         // What gets through is safe to be part of a file's name and of a line in the log.
         let id = &call.attachment.container_id;

@@ -1,7 +1,7 @@
 //! The network configuration on stdin.
 #![no_main]
 
-use azure_vnet_ipam::cni::{Call, Environment};
+use azure_vnet_ipam::cni::{Call, Defaults, Environment};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|stdin: &[u8]| {
@@ -13,7 +13,8 @@ fuzz_target!(|stdin: &[u8]| {
             if_name: "eth0".into(),
             args: String::new(),
         };
-        let _ = Call::parse(&environment, stdin);
+        let _ = Call::parse(&environment, stdin, &Defaults::default());
     }
     let _ = Call::version_asked(stdin);
+    let _ = Defaults::read(stdin);
 });

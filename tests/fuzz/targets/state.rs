@@ -38,6 +38,7 @@ fuzz_target!(|text: &[u8]| {
             netns: None,
             rest: Duration::from_secs(30),
             wired: &BTreeSet::new(),
+            exclude: &[],
         };
         let _ = ipam.take(&request, NOW);
     }

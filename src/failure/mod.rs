@@ -1,10 +1,14 @@
 //! The one table from everything that can go wrong to the error a caller gets: code, words, what to do.
 
+mod details;
+
 use std::io;
 
-use crate::cni::{CallError, CniError, CniVersion, Code};
+use details::{call_details, refusal_details, some};
+
+use crate::cni::{CallError, CniError, Code};
 use crate::host::words;
-use crate::ipam::{AGAIN, Refusal, Violation};
+use crate::ipam::{Collected, Lack, Refusal, Violation};
 use crate::state::{FORMAT, LockError, StoreError};
 
 /// Why a call failed.
@@ -35,6 +39,21 @@ pub enum Failure {
     },
     /// The state would become wrong.
     Broken(Vec<Violation>),
+    /// CHECK: the attachment does not hold what it should.
+    Lack(Lack),
+    /// CHECK: there is no state to compare with, for this reason.
+    StateGone(String),
+    /// CHECK: the state cannot be read just now.
+    NotNow(StoreError),
+    /// GC: some of what the runtime no longer knows could not be freed.
+    Kept {
+        /// How many were freed.
+        freed: usize,
+        /// What was not, and why.
+        kept: Vec<Collected>,
+    },
+    /// STATUS: ADDs cannot be served, for this reason.
+    NotReady(String),
     /// The result could not be handed over.
     Output {
         /// What the system says.
@@ -49,6 +68,12 @@ pub enum Failure {
 impl From<CallError> for Failure {
     fn from(error: CallError) -> Self {
         Failure::Call(error)
+    }
+}
+
+impl From<Lack> for Failure {
+    fn from(lack: Lack) -> Self {
+        Failure::Lack(lack)
     }
 }
 
@@ -113,6 +138,54 @@ impl Failure {
                     format!("{}; nothing was changed", all.join("; ")),
                 )
             }
+            Failure::Lack(lack) => {
+                let (code, details) = match lack {
+                    Lack::Nothing => (
+                        Code::UnknownContainer,
+                        "the pod must be made anew to get an address".to_owned(),
+                    ),
+                    Lack::Free { .. } => (
+                        Code::Plugin,
+                        "the pod must be made anew to get an address".to_owned(),
+                    ),
+                    Lack::Others { holder, .. } => {
+                        (Code::Plugin, format!("container {holder} holds it"))
+                    }
+                };
+                (code, format!("Check failed: {lack}"), details)
+            }
+            Failure::StateGone(why) => (
+                Code::Plugin,
+                format!("Check failed: the state is gone: {why}"),
+                "the next ADD makes it anew, with every address that the node shows in use"
+                    .to_owned(),
+            ),
+            Failure::NotNow(error) => (
+                Code::TryAgain,
+                format!("the state cannot be read now: {error}"),
+                "the call may be repeated".to_owned(),
+            ),
+            Failure::Kept { freed, kept } => {
+                let reasons: Vec<String> = kept
+                    .iter()
+                    .map(|c| {
+                        let why: Vec<String> = c.vetoes.iter().map(ToString::to_string).collect();
+                        let container = &c.candidate.held.container_id;
+                        format!(
+                            "{} of container {container}: {}",
+                            c.candidate.key,
+                            why.join(", ")
+                        )
+                    })
+                    .collect();
+                let msg = format!("{} stale addresses are kept, {freed} are freed", kept.len());
+                (Code::Plugin, msg, some(&reasons))
+            }
+            Failure::NotReady(why) => (
+                Code::NotAvailable,
+                format!("ADDs cannot be served: {why}"),
+                "see \"Troubleshooting\" in the README of azure-vnet-ipam".to_owned(),
+            ),
             Failure::Output { error, given_back } => {
                 let fate = if *given_back {
                     "the address was given back"
@@ -146,16 +219,19 @@ fn code_of(error: &CallError) -> Code {
         | CallError::IfNameDots
         | CallError::BadIfName
         | CallError::UnknownCommand(_)
-        | CallError::NotYet(_) => Code::InvalidEnvironment,
+        | CallError::UnknownArgs(_) => Code::InvalidEnvironment,
         CallError::NoContainerId => Code::UnknownContainer,
         CallError::Unreadable(_) => Code::Io,
         CallError::NotJson(_)
         | CallError::TooLong(_)
         | CallError::VersionType
         | CallError::NoVersion(_) => Code::Decoding,
-        CallError::NoName | CallError::BadName(_) | CallError::QueryUrl(_) => {
-            Code::InvalidNetworkConfig
-        }
+        CallError::NoName
+        | CallError::BadName(_)
+        | CallError::Invalid { .. }
+        | CallError::Requested { .. }
+        | CallError::NoAttachments
+        | CallError::QueryUrl(_) => Code::InvalidNetworkConfig,
         CallError::Incompatible(_) | CallError::TooOldForCheck => Code::IncompatibleVersion,
         CallError::WrongType { .. } | CallError::UnknownEnvironment(_) => Code::Plugin,
     }
@@ -169,99 +245,37 @@ fn code_of_refusal(refusal: &Refusal) -> Code {
         | Refusal::NoPool { .. }
         | Refusal::AddressNotFound { .. }
         | Refusal::AddressInUse { .. }
+        | Refusal::AddressResting { .. }
+        | Refusal::AddressExcluded { .. }
         | Refusal::Exhausted { .. }
         | Refusal::NoSubnet { .. } => Code::Plugin,
     }
 }
 
-fn call_details(error: &CallError) -> String {
-    let supported = || CniVersion::texts().map(|v| format!("{v:?}")).join(" ");
-    match error {
-        CallError::MissingVariables(_) => "a container runtime sets them for every call".to_owned(),
-        CallError::NotJson(_) | CallError::TooLong(_) => {
-            "stdin must hold the network configuration as one JSON object with a name".to_owned()
-        }
-        CallError::Unreadable(_) => "stdin must hold the network configuration".to_owned(),
-        CallError::NoName => "the network configuration needs a name".to_owned(),
-        // As the original: the name itself.
-        CallError::BadName(name) | CallError::BadContainerId(name) => name.clone(),
-        CallError::NoContainerId => "CNI_CONTAINERID is empty".to_owned(),
-        CallError::NoIfName => "CNI_IFNAME is empty".to_owned(),
-        CallError::IfNameTooLong => "interface name should be less than 16 characters".to_owned(),
-        CallError::IfNameDots | CallError::BadIfName => {
-            "CNI_IFNAME must be a name that the kernel allows".to_owned()
-        }
-        CallError::UnknownCommand(_) | CallError::NotYet(_) => {
-            "CNI_COMMAND may be ADD, DEL or VERSION".to_owned()
-        }
-        CallError::VersionType | CallError::NoVersion(_) => {
-            format!("cniVersion may be one of {}", supported())
-        }
-        CallError::Incompatible(said) => {
-            format!("config is {said:?}, plugin supports [{}]", supported())
-        }
-        CallError::TooOldForCheck => {
-            "CHECK came with version 0.4.0 of the specification".to_owned()
-        }
-        CallError::WrongType { key, must_be, .. } => {
-            format!("in the network configuration, {key} must be {must_be}")
-        }
-        CallError::UnknownEnvironment(said) => {
-            format!("ipam.environment is {said:?}; it may be azure, mas, fileIpam or null")
-        }
-        CallError::QueryUrl(_) => "it must begin with http:// or file:".to_owned(),
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-fn refusal_details(refusal: &Refusal) -> String {
-    match refusal {
-        Refusal::NoSpace { space, .. } => {
-            format!("address space {space:?} is not in the state, and no source has filled it")
-        }
-        Refusal::NoPools { passed_over } if passed_over.is_empty() => {
-            "the source lists no subnet for any interface of this node: is a secondary address assigned to its network interface, and does the hardware address match?".to_owned()
-        }
-        Refusal::NoPools { passed_over } => {
-            format!("none of these is of the wanted family and on the wanted interface: {}", some(passed_over))
-        }
-        Refusal::NoPool { known, .. } if known.is_empty() => "the state has no pools".to_owned(),
-        Refusal::NoPool { known, .. } => format!("the pools are {}", some(known)),
-        Refusal::AddressNotFound { address } => format!("{address:?} is in none of the pools that will do"),
-        Refusal::AddressInUse { holder, .. } if holder.is_empty() => "its holder is not known".to_owned(),
-        Refusal::AddressInUse { holder, .. } => format!("container {holder} holds it"),
-        Refusal::Exhausted { pools } if pools.iter().all(|p| p.held + p.free + p.resting == 0) => {
-            "the network interface has no secondary addresses in this subnet; assign some to it in Azure".to_owned()
-        }
-        Refusal::Exhausted { pools } if pools.iter().any(|p| p.wired > 0) => {
-            "addresses that the host has, or has a route to, are not given; was this interface's list of addresses configured on the host itself (cloud-init)? Remove them there".to_owned()
-        }
-        Refusal::Exhausted { pools } if pools.iter().any(|p| p.suspect > 0) => {
-            format!(
-                "some holders show no sign of life; they are freed when an ADD finds them so again, {} s later at the earliest",
-                AGAIN.as_secs()
+    #[test]
+    fn defects_are_told_as_such() {
+        let panic = Failure::Panic("here".into()).to_cni();
+        assert_eq!(
+            (panic.code, panic.msg.as_str()),
+            (Code::Plugin, "internal error")
+        );
+        assert!(panic.details.contains("here"), "{panic:?}");
+        let violation = Violation::Order {
+            pool: "10.1.0.0/16".into(),
+            address: "10.1.0.5".parse().unwrap(),
+        };
+        let broken = Failure::Broken(vec![violation]).to_cni();
+        assert_eq!(
+            (broken.code, broken.msg.as_str()),
+            (
+                Code::Plugin,
+                "Failed to allocate address: the state contradicts itself"
             )
-        }
-        Refusal::Exhausted { .. } => {
-            "every address is held; delete pods, or assign more secondary addresses to the network interface in Azure".to_owned()
-        }
-        Refusal::Quarantined { .. } => {
-            "pods that were being wired when the state was lost may still take an address; the call may be repeated".to_owned()
-        }
-        Refusal::NoSubnet { .. } => "the state of this pool is incomplete, and the source does not list it".to_owned(),
-    }
-}
-
-/// The first few of a list.
-fn some(all: &[String]) -> String {
-    const MOST: usize = 8;
-    let shown = all
-        .iter()
-        .take(MOST)
-        .cloned()
-        .collect::<Vec<_>>()
-        .join(", ");
-    match all.len().saturating_sub(MOST) {
-        0 => shown,
-        more => format!("{shown} and {more} more"),
+        );
+        assert!(broken.details.contains("10.1.0.5"), "{broken:?}");
     }
 }

@@ -1,0 +1,423 @@
+//! The key `ipam` of the network configuration, and the file of defaults for it: first what was said, then what it means.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use ipnet::IpNet;
+use serde::de::{DeserializeOwned, MapAccess};
+use serde_json::value::RawValue;
+
+use super::call::CallError;
+use super::result::{Dns, Route};
+use super::{QueryUrl, Verb};
+use crate::anycase::{self, Members, is};
+
+/// The members that mean something here, as they are spelled. Others are ignored, whatever their type (difference D15).
+const KEYS: [&str; 12] = [
+    "type",
+    "environment",
+    "addressSpace",
+    "subnet",
+    "ipAddress",
+    "queryInterval",
+    "queryUrl",
+    "exclude",
+    "rest",
+    "statusWhenFull",
+    "routes",
+    "dns",
+];
+
+/// How long a released address rests, unless the configuration says otherwise.
+const REST: Duration = Duration::from_secs(30);
+
+/// What `ipam` means.
+#[derive(Clone, Debug, PartialEq)]
+pub struct IpamConf {
+    /// Where pools come from.
+    pub backend: Backend,
+    /// Whether `ipam.type` names the IPv6 sibling, which draws from IPv6 pools.
+    pub ipv6: bool,
+    /// The address space; `local` unless the caller says otherwise.
+    pub address_space: String,
+    /// The subnet of the pool, as the caller spells it.
+    pub subnet: Option<String>,
+    /// A particular address, as the caller spells it.
+    pub ip_address: Option<String>,
+    /// How old the source's data may be.
+    pub query_interval: Option<Duration>,
+    /// Where to ask instead of the wire server.
+    pub query_url: Option<QueryUrl>,
+    /// What is never handed out.
+    pub exclude: Vec<IpNet>,
+    /// How long a released address is left alone while there are others.
+    pub rest: Duration,
+    /// What STATUS says of a node without a free address.
+    pub when_full: WhenFull,
+    /// The routes of the result, in place of the default route.
+    pub routes: Option<Vec<Route>>,
+    /// The name servers of the result, in place of Azure's.
+    pub dns: Option<Dns>,
+}
+
+/// `ipam.environment`: where pools come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backend {
+    /// The wire server.
+    Azure,
+    /// `/etc/kubernetes/interfaces.json`, for Azure Stack.
+    Mas,
+    /// The same file by its other name.
+    FileIpam,
+    /// No pools but one that has no addresses.
+    Null,
+}
+
+/// `ipam.statusWhenFull`: what STATUS says of a node without a free address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WhenFull {
+    /// It is ready: at max-pods a full pool is normal.
+    #[default]
+    Ready,
+    /// It cannot serve ADDs, as the specification has it.
+    Error,
+}
+
+/// Defaults for the members of `ipam`: what `/etc/azure-vnet-ipam.json` says, as far as that is right.
+#[derive(Clone, Debug, Default)]
+pub struct Defaults(SaidIpam);
+
+/// What was said, each member as it is spelled.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SaidIpam {
+    members: Vec<(&'static str, Box<RawValue>)>,
+    unknown: Vec<String>,
+}
+
+impl Members for SaidIpam {
+    fn member<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<(), A::Error> {
+        let Some(known) = KEYS.into_iter().find(|known| is(key, known)) else {
+            self.unknown.push(key.to_owned());
+            return anycase::skip(map);
+        };
+        let mut found = None;
+        anycase::raw(map, &mut found)?;
+        if let Some(found) = found {
+            self.members.retain(|(key, _)| *key != known);
+            self.members.push((known, found));
+        }
+        Ok(())
+    }
+}
+
+impl Defaults {
+    /// Reads the file's text. What is wrong in it is told, and left out; the rest counts.
+    pub fn read(json: &[u8]) -> (Defaults, Vec<String>) {
+        let mut said = SaidIpam::default();
+        if let Err(e) = anycase::read(json, &mut said) {
+            return (
+                Defaults::default(),
+                vec![format!("it is no JSON object: {e}")],
+            );
+        }
+        let mut wrong: Vec<String> = said
+            .unknown
+            .drain(..)
+            .map(|k| format!("unknown key {k:?}"))
+            .collect();
+        said.members.retain(|member| {
+            let alone = SaidIpam {
+                members: vec![member.clone()],
+                unknown: vec![],
+            };
+            let meant = alone.meant(Verb::Add);
+            wrong.extend(meant.as_ref().err().map(ToString::to_string));
+            meant.is_ok()
+        });
+        (Defaults(said), wrong)
+    }
+}
+
+impl SaidIpam {
+    /// What the key `ipam` says on top of the defaults.
+    pub fn read(raw: Option<&RawValue>, defaults: &Defaults) -> Result<SaidIpam, CallError> {
+        let mut said = defaults.0.clone();
+        if let Some(raw) = raw {
+            anycase::read(raw.get().as_bytes(), &mut said).map_err(|e| CallError::WrongType {
+                key: "ipam",
+                must_be: "an object",
+                found: e.to_string(),
+            })?;
+        }
+        Ok(said)
+    }
+
+    fn raw(&self, key: &str) -> Option<&RawValue> {
+        let found = self.members.iter().find(|(known, _)| *known == key);
+        found.map(|(_, raw)| &**raw)
+    }
+
+    /// What it means for a call of `verb`. For a DEL, members that are wrong count as not said, and those that it does not
+    /// need are not looked at: releasing depends on none of them (promise P4).
+    pub fn meant(&self, verb: Verb) -> Result<IpamConf, CallError> {
+        let lenient = verb == Verb::Del;
+        let text = |key: &str, path: &'static str| match string(self.raw(key), path) {
+            Err(_) if lenient => Ok(None),
+            other => other.map(|text| text.filter(|text| !text.is_empty())),
+        };
+        let mut conf = IpamConf {
+            ipv6: text("type", "ipam.type")?.is_some_and(|t| t == "azure-vnet-ipamv6"),
+            address_space: text("addressSpace", "ipam.addressSpace")?
+                .unwrap_or_else(|| "local".to_owned()),
+            subnet: text("subnet", "ipam.subnet")?,
+            ip_address: text("ipAddress", "ipam.ipAddress")?,
+            ..IpamConf::default()
+        };
+        if lenient {
+            return Ok(conf);
+        }
+        conf.backend = Backend::named(text("environment", "ipam.environment")?.as_deref())?;
+        conf.query_interval =
+            text("queryInterval", "ipam.queryInterval")?.and_then(|s| interval(&s));
+        conf.query_url = text("queryUrl", "ipam.queryUrl")?
+            .map(|url| QueryUrl::parse(&url))
+            .transpose()?;
+        if let Some(raw) = self.raw("exclude") {
+            let said: Vec<String> = typed(raw, "ipam.exclude", "a list of addresses and prefixes")?;
+            let nets: Result<_, _> = said.iter().map(|text| prefix(text)).collect();
+            conf.exclude = nets?;
+        }
+        if let Some(raw) = self.raw("rest") {
+            conf.rest = rest(raw)?;
+        }
+        conf.when_full = match text("statusWhenFull", "ipam.statusWhenFull")?.as_deref() {
+            None | Some("ready") => WhenFull::Ready,
+            Some("error") => WhenFull::Error,
+            Some(other) => {
+                return Err(CallError::Invalid {
+                    key: "ipam.statusWhenFull",
+                    must_be: "\"ready\" or \"error\"",
+                    found: format!("{other:?}"),
+                });
+            }
+        };
+        let raw = self.raw("routes");
+        conf.routes = raw
+            .map(|raw| {
+                typed(
+                    raw,
+                    "ipam.routes",
+                    "a list of routes, each with dst and, if it has one, gw",
+                )
+            })
+            .transpose()?;
+        let raw = self.raw("dns");
+        conf.dns = raw
+            .map(|raw| {
+                typed(
+                    raw,
+                    "ipam.dns",
+                    "an object with nameservers, domain, search and options",
+                )
+            })
+            .transpose()?;
+        Ok(conf)
+    }
+}
+
+impl Default for IpamConf {
+    fn default() -> Self {
+        IpamConf {
+            backend: Backend::Azure,
+            ipv6: false,
+            address_space: "local".to_owned(),
+            subnet: None,
+            ip_address: None,
+            query_interval: None,
+            query_url: None,
+            exclude: Vec::new(),
+            rest: REST,
+            when_full: WhenFull::Ready,
+            routes: None,
+            dns: None,
+        }
+    }
+}
+
+impl Backend {
+    fn named(environment: Option<&str>) -> Result<Backend, CallError> {
+        match environment {
+            None | Some("azure") => Ok(Backend::Azure),
+            Some("mas") => Ok(Backend::Mas),
+            Some("fileIpam") => Ok(Backend::FileIpam),
+            Some("null") => Ok(Backend::Null),
+            Some(other) => Err(CallError::UnknownEnvironment(other.to_owned())),
+        }
+    }
+
+    /// Its name in the netconf.
+    pub fn name(self) -> &'static str {
+        match self {
+            Backend::Azure => "azure",
+            Backend::Mas => "mas",
+            Backend::FileIpam => "fileIpam",
+            Backend::Null => "null",
+        }
+    }
+}
+
+/// The string that was said, if anything was.
+pub(super) fn string(
+    raw: Option<&RawValue>,
+    key: &'static str,
+) -> Result<Option<String>, CallError> {
+    let Some(raw) = raw else { return Ok(None) };
+    let wrong = |e: serde_json::Error| CallError::WrongType {
+        key,
+        must_be: "a string",
+        found: e.to_string(),
+    };
+    serde_json::from_str(raw.get()).map(Some).map_err(wrong)
+}
+
+/// A value of a key that the original does not have.
+pub(super) fn typed<T: DeserializeOwned>(
+    raw: &RawValue,
+    key: &'static str,
+    must_be: &'static str,
+) -> Result<T, CallError> {
+    serde_json::from_str(raw.get()).map_err(|e| CallError::Invalid {
+        key,
+        must_be,
+        found: e.to_string(),
+    })
+}
+
+/// An address, or a prefix without regard to its host bits.
+fn prefix(text: &str) -> Result<IpNet, CallError> {
+    let net = text.parse::<IpNet>().map(|net| net.trunc());
+    net.or_else(|_| text.parse::<IpAddr>().map(IpNet::from))
+        .map_err(|_| CallError::Invalid {
+            key: "ipam.exclude",
+            must_be: "a list of addresses and prefixes",
+            found: format!("{text:?}"),
+        })
+}
+
+/// Whole seconds, as a number or, like `queryInterval`, as a string.
+fn rest(raw: &RawValue) -> Result<Duration, CallError> {
+    let digits = raw.get().trim_matches('"');
+    let seconds = digits.parse::<u32>().map_err(|_| CallError::Invalid {
+        key: "ipam.rest",
+        must_be: "whole seconds",
+        found: raw.get().to_owned(),
+    })?;
+    Ok(Duration::from_secs(seconds.into()))
+}
+
+/// Decimal seconds; nothing where the original falls back to its default too (contract section 6).
+fn interval(text: &str) -> Option<Duration> {
+    text.parse::<u64>()
+        .ok()
+        .filter(|seconds| *seconds > 0)
+        .map(Duration::from_secs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn meant(ipam: &str, defaults: &Defaults, verb: Verb) -> Result<IpamConf, CallError> {
+        let raw = RawValue::from_string(ipam.to_owned()).unwrap();
+        SaidIpam::read(Some(&raw), defaults)?.meant(verb)
+    }
+
+    fn alone(ipam: &str) -> Result<IpamConf, CallError> {
+        meant(ipam, &Defaults::default(), Verb::Add)
+    }
+
+    #[test]
+    fn our_own_keys_are_read() {
+        let conf = alone(
+            r#"{"exclude":["10.1.0.9","10.2.3.4/16","fd00::/8"],"REST":5,"statusWhenFull":"error",
+                "routes":[{"dst":"10.0.0.0/8","gw":"10.1.0.1","mtu":1400}],"dns":{"nameservers":["10.0.0.10"]}}"#,
+        )
+        .unwrap();
+        let nets: Vec<_> = conf.exclude.iter().map(ToString::to_string).collect();
+        assert_eq!(nets, ["10.1.0.9/32", "10.2.0.0/16", "fd00::/8"]);
+        assert_eq!(
+            (conf.rest, conf.when_full),
+            (Duration::from_secs(5), WhenFull::Error)
+        );
+        assert_eq!(conf.routes.unwrap().len(), 1);
+        assert!(conf.dns.is_some());
+        assert_eq!(
+            alone(r#"{"rest":"7"}"#).unwrap().rest,
+            Duration::from_secs(7)
+        );
+        assert_eq!(alone("{}").unwrap(), IpamConf::default());
+    }
+
+    #[test]
+    fn what_is_wrong_in_them_is_an_error_but_for_a_del() {
+        for wrong in [
+            r#"{"exclude":"10.1.0.9"}"#,
+            r#"{"exclude":["10.1.0"]}"#,
+            r#"{"exclude":[7]}"#,
+            r#"{"rest":-1}"#,
+            r#"{"rest":1.5}"#,
+            r#"{"rest":[]}"#,
+            r#"{"statusWhenFull":"maybe"}"#,
+            r#"{"routes":[{"gw":"10.0.0.1"}]}"#,
+            r#"{"routes":[{"dst":"10.0.0.0"}]}"#,
+            r#"{"dns":["10.0.0.10"]}"#,
+        ] {
+            assert!(
+                matches!(alone(wrong), Err(CallError::Invalid { .. })),
+                "{wrong}"
+            );
+            assert!(
+                meant(wrong, &Defaults::default(), Verb::Del).is_ok(),
+                "{wrong}"
+            );
+        }
+        let wrong = r#"{"statusWhenFull":3}"#;
+        assert!(matches!(alone(wrong), Err(CallError::WrongType { .. })));
+    }
+
+    #[test]
+    fn the_netconf_goes_before_the_defaults_and_what_is_wrong_in_these_is_left_out() {
+        let file = br#"{"rest":5,"exclude":["10.1.0.9","x"],"environment":"mas","Restt":1,"queryUrl":"file:/a"}"#;
+        let (defaults, wrong) = Defaults::read(file);
+        assert_eq!(
+            wrong,
+            ["unknown key \"Restt\"", "invalid ipam.exclude: \"x\""]
+        );
+        let conf = meant(r#"{"REST":6}"#, &defaults, Verb::Add).unwrap();
+        assert_eq!(
+            (conf.rest, conf.backend),
+            (Duration::from_secs(6), Backend::Mas)
+        );
+        assert_eq!(
+            (conf.exclude, conf.query_url),
+            (vec![], Some(QueryUrl::File("/a".into())))
+        );
+        for bad in ["", "[]", "{", "7"] {
+            let (defaults, wrong) = Defaults::read(bad.as_bytes());
+            assert_eq!(wrong.len(), 1, "{bad}");
+            assert_eq!(
+                meant("{}", &defaults, Verb::Add).unwrap(),
+                IpamConf::default()
+            );
+        }
+        assert_eq!(Defaults::read(b"{}").1, [""; 0]);
+    }
+
+    #[test]
+    fn intervals_are_whole_seconds_above_zero() {
+        assert_eq!(interval("20"), Some(Duration::from_secs(20)));
+        for none in ["", "0", "10s", "-1", "1.5", "99999999999999999999"] {
+            assert_eq!(interval(none), None, "{none}");
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Addresses that the caller asks for, by the conventions of the CNI project: CNI_ARGS `IP`, `args.cni.ips` and the capability
+//! `ips` (`runtimeConfig.ips`), beside this plugin's own `ipam.ipAddress`.
+
+use std::net::IpAddr;
+
+use super::call::CallError;
+use super::netconf::{SaidConf, address_of};
+use super::{Environment, IpamConf};
+use crate::ipam::Family;
+
+/// The addresses that are asked for, at most one of each family. Callers may say the same one in several places.
+///
+/// # Errors
+/// One is no address, a list names one twice, or there are two of a family.
+pub(super) fn requested(
+    environment: &Environment,
+    said: &SaidConf,
+    ipam: &IpamConf,
+) -> Result<Vec<IpAddr>, CallError> {
+    let in_args: Vec<String> = environment
+        .arg("IP")
+        .map(str::to_owned)
+        .into_iter()
+        .collect();
+    let mut all: Vec<IpAddr> = Vec::new();
+    // The original's key: what is no address there is not found in any pool, which is for those who look there to say.
+    all.extend(ipam.ip_address.as_deref().and_then(address_of));
+    let lists = [("CNI_ARGS IP", in_args)].into_iter().chain(said.ips()?);
+    for (place, texts) in lists {
+        let mut here = Vec::new();
+        for text in texts {
+            let wrong = |why: &'static str| CallError::Requested {
+                address: text.clone(),
+                place,
+                why,
+            };
+            let address = address_of(&text).ok_or_else(|| wrong("it is no address"))?;
+            if here.contains(&address) {
+                return Err(wrong("it is there twice"));
+            }
+            here.push(address);
+            if all.contains(&address) {
+                continue;
+            }
+            if all.iter().any(|a| Family::of(*a) == Family::of(address)) {
+                return Err(wrong("another of its family is asked for too"));
+            }
+            all.push(address);
+        }
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(args: &str, conf: &str, ip_address: Option<&str>) -> Result<Vec<String>, CallError> {
+        let environment = Environment {
+            args: args.into(),
+            ..Environment::default()
+        };
+        let ipam = IpamConf {
+            ip_address: ip_address.map(str::to_owned),
+            ..IpamConf::default()
+        };
+        let found = requested(&environment, &SaidConf::read(conf.as_bytes())?, &ipam)?;
+        Ok(found.iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn each_place_counts_with_and_without_prefix_length() {
+        let none: [&str; 0] = [];
+        assert_eq!(asked("", "{}", None).unwrap(), none);
+        for (args, conf, ip_address) in [
+            ("IP=10.1.0.5", "{}", None),
+            ("IgnoreUnknown=1;IP=10.1.0.5/16", "{}", None),
+            ("", r#"{"args":{"cni":{"ips":["10.1.0.5/24"]}}}"#, None),
+            (
+                "",
+                r#"{"runtimeConfig":{"ips":["10.1.0.5"],"dns":{}}}"#,
+                None,
+            ),
+            ("", "{}", Some("10.1.0.5")),
+            (
+                "IP=10.1.0.5",
+                r#"{"runtimeConfig":{"ips":["10.1.0.5/16"]}}"#,
+                Some("10.1.0.5"),
+            ),
+        ] {
+            assert_eq!(
+                asked(args, conf, ip_address).unwrap(),
+                ["10.1.0.5"],
+                "{args} {conf}"
+            );
+        }
+        let both = r#"{"runtimeConfig":{"ips":["10.1.0.5","fd00::5/64"]}}"#;
+        assert_eq!(asked("", both, None).unwrap(), ["10.1.0.5", "fd00::5"]);
+        for nothing in [
+            r#"{"args":{"cni":{"ips":null}}}"#,
+            r#"{"args":{"labels":[]},"runtimeConfig":{}}"#,
+        ] {
+            assert_eq!(asked("", nothing, None).unwrap(), none, "{nothing}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused() {
+        for (args, conf) in [
+            ("IP=banana", "{}"),
+            (
+                "",
+                r#"{"runtimeConfig":{"ips":["10.1.0.5","10.1.0.5/16"]}}"#,
+            ),
+            ("", r#"{"args":{"cni":{"ips":["10.1.0.5","10.1.0.6"]}}}"#),
+            ("IP=10.1.0.5", r#"{"args":{"cni":{"ips":["10.1.0.6"]}}}"#),
+        ] {
+            let found = asked(args, conf, None);
+            assert!(
+                matches!(found, Err(CallError::Requested { .. })),
+                "{args} {conf}: {found:?}"
+            );
+        }
+        for conf in [
+            r#"{"runtimeConfig":{"ips":"10.1.0.5"}}"#,
+            r#"{"args":{"cni":{"ips":[5]}}}"#,
+        ] {
+            assert!(
+                matches!(asked("", conf, None), Err(CallError::Invalid { .. })),
+                "{conf}"
+            );
+        }
+    }
+}

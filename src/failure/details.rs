@@ -1,0 +1,110 @@
+//! What to do about an error, and the names that belong to it.
+
+use crate::cni::{CallError, CniVersion};
+use crate::ipam::{AGAIN, Refusal};
+
+pub(super) fn call_details(error: &CallError) -> String {
+    let supported = || CniVersion::texts().map(|v| format!("{v:?}")).join(" ");
+    match error {
+        CallError::MissingVariables(_) => "a container runtime sets them for every call".to_owned(),
+        CallError::NotJson(_) | CallError::TooLong(_) => {
+            "stdin must hold the network configuration as one JSON object with a name".to_owned()
+        }
+        CallError::Unreadable(_) => "stdin must hold the network configuration".to_owned(),
+        CallError::NoName => "the network configuration needs a name".to_owned(),
+        // As the original: the name itself.
+        CallError::BadName(name) | CallError::BadContainerId(name) => name.clone(),
+        CallError::NoContainerId => "CNI_CONTAINERID is empty".to_owned(),
+        CallError::NoIfName => "CNI_IFNAME is empty".to_owned(),
+        CallError::IfNameTooLong => "interface name should be less than 16 characters".to_owned(),
+        CallError::IfNameDots | CallError::BadIfName => {
+            "CNI_IFNAME must be a name that the kernel allows".to_owned()
+        }
+        CallError::UnknownCommand(_) => {
+            "CNI_COMMAND may be ADD, DEL, CHECK, VERSION and, with cniVersion 1.1.0, GC and STATUS"
+                .to_owned()
+        }
+        CallError::UnknownArgs(_) => "the runtime may set IgnoreUnknown=1 in CNI_ARGS".to_owned(),
+        CallError::Invalid { key, must_be, .. } => format!("{key} must be {must_be}"),
+        CallError::Requested { .. } => {
+            "at most one address of each family may be asked for, with or without prefix length"
+                .to_owned()
+        }
+        CallError::NoAttachments => {
+            "a GC must list the valid attachments; nothing was freed".to_owned()
+        }
+        CallError::VersionType | CallError::NoVersion(_) => {
+            format!("cniVersion may be one of {}", supported())
+        }
+        CallError::Incompatible(said) => {
+            format!("config is {said:?}, plugin supports [{}]", supported())
+        }
+        CallError::TooOldForCheck => {
+            "CHECK came with version 0.4.0 of the specification".to_owned()
+        }
+        CallError::WrongType { key, must_be, .. } => {
+            format!("in the network configuration, {key} must be {must_be}")
+        }
+        CallError::UnknownEnvironment(said) => {
+            format!("ipam.environment is {said:?}; it may be azure, mas, fileIpam or null")
+        }
+        CallError::QueryUrl(_) => "it must begin with http:// or file:".to_owned(),
+    }
+}
+
+pub(super) fn refusal_details(refusal: &Refusal) -> String {
+    match refusal {
+        Refusal::NoSpace { space, .. } => {
+            format!("address space {space:?} is not in the state, and no source has filled it")
+        }
+        Refusal::NoPools { passed_over } if passed_over.is_empty() => {
+            "the source lists no subnet for any interface of this node: is a secondary address assigned to its network interface, and does the hardware address match?".to_owned()
+        }
+        Refusal::NoPools { passed_over } => {
+            format!("none of these is of the wanted family and on the wanted interface: {}", some(passed_over))
+        }
+        Refusal::NoPool { known, .. } if known.is_empty() => "the state has no pools".to_owned(),
+        Refusal::NoPool { known, .. } => format!("the pools are {}", some(known)),
+        Refusal::AddressNotFound { address } => format!("{address:?} is in none of the pools that will do"),
+        Refusal::AddressInUse { holder, .. } if holder.is_empty() => "its holder is not known".to_owned(),
+        Refusal::AddressInUse { holder, .. } => format!("container {holder} holds it"),
+        Refusal::AddressResting { .. } => {
+            "its last pod may still be on its way out; ask again then, for another address, or set ipam.rest to 0".to_owned()
+        }
+        Refusal::AddressExcluded { .. } => "ipam.exclude, in the network configuration or in /etc/azure-vnet-ipam.json, covers it".to_owned(),
+        Refusal::Exhausted { pools } if pools.iter().all(|p| p.held + p.free + p.resting + p.excluded == 0) => {
+            "the network interface has no secondary addresses in this subnet; assign some to it in Azure".to_owned()
+        }
+        Refusal::Exhausted { pools } if pools.iter().any(|p| p.wired > 0) => {
+            "addresses that the host has, or has a route to, are not given; was this interface's list of addresses configured on the host itself (cloud-init)? Remove them there".to_owned()
+        }
+        Refusal::Exhausted { pools } if pools.iter().any(|p| p.suspect > 0) => {
+            format!(
+                "some holders show no sign of life; they are freed when an ADD finds them so again, {} s later at the earliest",
+                AGAIN.as_secs()
+            )
+        }
+        Refusal::Exhausted { .. } => {
+            "every address is held; delete pods, or assign more secondary addresses to the network interface in Azure".to_owned()
+        }
+        Refusal::Quarantined { .. } => {
+            "pods that were being wired when the state was lost may still take an address; the call may be repeated".to_owned()
+        }
+        Refusal::NoSubnet { .. } => "the state of this pool is incomplete, and the source does not list it".to_owned(),
+    }
+}
+
+/// The first few of a list.
+pub(super) fn some(all: &[String]) -> String {
+    const MOST: usize = 8;
+    let shown = all
+        .iter()
+        .take(MOST)
+        .cloned()
+        .collect::<Vec<_>>()
+        .join(", ");
+    match all.len().saturating_sub(MOST) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}

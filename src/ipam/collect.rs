@@ -1,0 +1,290 @@
+//! Freeing what the runtime no longer knows (GC, SPEC.md "GC: Clean up any stale resources").
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::verdict::Reason;
+use super::{Candidate, Evidence, Held, Ipam, Moment, Routes};
+
+/// Younger records may belong to an ADD that another runtime has under way.
+const GRACE: Duration = Duration::from_secs(60);
+
+/// What a GC finds.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Stale {
+    /// The records whose attachments are not valid.
+    pub candidates: Vec<Candidate>,
+    /// How many more there are that are too young.
+    pub young: usize,
+    /// How many records tell no network or no owner, and so may be anybody's.
+    pub unknown: usize,
+}
+
+/// What became of a stale record.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Collected {
+    /// Which.
+    pub candidate: Candidate,
+    /// Why it was kept; empty when it was freed.
+    pub vetoes: Vec<Reason>,
+}
+
+impl Ipam {
+    /// The records of `network` whose attachments, as container ID and interface name, are not among the `valid`.
+    ///
+    /// A record of the original tells only the container. It counts as one of `network` when every record that tells its
+    /// network tells this one.
+    pub fn stale(&self, network: &str, valid: &BTreeSet<(String, String)>, now: Moment) -> Stale {
+        let networks: BTreeSet<&str> = self
+            .pools()
+            .flat_map(|(_, _, pool)| &pool.records)
+            .filter_map(|record| Some(&*record.held()?.claim.as_ref()?.network))
+            .collect();
+        let alone = networks.iter().eq([&network]);
+        let is_valid = |held: &Held| match &held.claim {
+            Some(claim) => {
+                valid.contains(&(held.container_id.to_string(), claim.if_name.to_string()))
+            }
+            None => valid.iter().any(|(id, _)| **id == *held.container_id),
+        };
+        let mut stale = Stale::default();
+        for (space, key, pool) in self.pools() {
+            for record in &pool.records {
+                let Some(held) = record.held() else { continue };
+                let of_another = held.claim.as_ref().is_some_and(|c| *c.network != *network);
+                if of_another || is_valid(held) {
+                    continue;
+                }
+                if held.container_id.is_empty() || held.claim.is_none() && !alone {
+                    stale.unknown += 1;
+                    continue;
+                }
+                if now.since(held.since) < GRACE {
+                    stale.young += 1;
+                    continue;
+                }
+                stale.candidates.push(Candidate {
+                    space: space.to_owned(),
+                    pool: key.to_owned(),
+                    key: record.key,
+                    held: held.clone(),
+                });
+            }
+        }
+        stale
+    }
+
+    /// Frees those candidates that are still as they were and whose addresses the kernel does not show. They rest first.
+    pub fn collect(
+        &mut self,
+        candidates: Vec<Candidate>,
+        evidence: &Evidence,
+        now: Moment,
+    ) -> Vec<Collected> {
+        let mut collected = Vec::new();
+        for candidate in candidates {
+            let Some(address) = self.unchanged(&candidate) else {
+                continue;
+            };
+            let kernel = &evidence.kernel;
+            let mut vetoes = Vec::new();
+            if let Some(place) = kernel.configured.get(&address) {
+                vetoes.push(Reason::Configured(place.clone()));
+            }
+            if let Some(why) = &kernel.incomplete {
+                vetoes.push(Reason::Incomplete(why.clone()));
+            }
+            match &evidence.routes {
+                Routes::Read(routes) if routes.contains(&address) => vetoes.push(Reason::HostRoute),
+                Routes::Read(_) => {}
+                Routes::Unreadable(why) => {
+                    vetoes.push(Reason::Unreadable("the routing table", why.clone()));
+                }
+            }
+            if vetoes.is_empty() {
+                self.free(&candidate, now);
+            }
+            collected.push(Collected { candidate, vetoes });
+        }
+        collected
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ipam::{Claim, Inventory, ListedPool, Place, Usage};
+    use std::net::IpAddr;
+
+    const SECOND: u64 = 1_000_000_000;
+    const NOW: Moment = Moment(1000 * SECOND);
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    fn empty() -> Ipam {
+        let addresses = ["10.1.0.5", "10.1.0.6", "10.1.0.7", "10.1.0.8"].map(ip);
+        let mut ipam = Ipam::default();
+        ipam.merge(&Inventory {
+            pools: vec![ListedPool::new(
+                "10.1.0.0/16".parse().unwrap(),
+                "eth0".into(),
+                0,
+                addresses.into(),
+            )],
+        });
+        ipam
+    }
+
+    /// Makes a holder of this age in seconds; without a network one of the original's.
+    fn hold(ipam: &mut Ipam, address: &str, id: &str, network: Option<&str>, age: u64) {
+        for pool in ipam.pools_mut() {
+            pool.record_mut(&ip(address)).unwrap().usage = Usage::Held(Held {
+                container_id: id.into(),
+                claim: network.map(|network| {
+                    Box::new(Claim {
+                        network: network.into(),
+                        if_name: "eth0".into(),
+                        pod: None,
+                        netns: None,
+                        generation: 1,
+                    })
+                }),
+                since: Moment(NOW.0 - age * SECOND),
+                ..Held::default()
+            });
+        }
+    }
+
+    fn valid(pairs: &[(&str, &str)]) -> BTreeSet<(String, String)> {
+        let pairs = pairs
+            .iter()
+            .map(|(a, b)| ((*a).to_owned(), (*b).to_owned()));
+        pairs.collect()
+    }
+
+    fn keys(stale: &Stale) -> Vec<String> {
+        stale.candidates.iter().map(|c| c.key.to_string()).collect()
+    }
+
+    #[test]
+    fn only_old_enough_records_of_the_network_whose_attachment_is_not_valid_are_stale() {
+        let mut ipam = empty();
+        hold(&mut ipam, "10.1.0.5", "c1", Some("azure"), 60);
+        hold(&mut ipam, "10.1.0.6", "c2", Some("azure"), 59);
+        hold(&mut ipam, "10.1.0.7", "c3", Some("other"), 600);
+        let found = ipam.stale("azure", &valid(&[]), NOW);
+        assert_eq!(
+            (keys(&found), found.young),
+            (vec!["10.1.0.5".to_owned()], 1)
+        );
+        for (pair, stale) in [
+            (("c1", "eth0"), 0),
+            (("c1", "net1"), 1),
+            (("c9", "eth0"), 1),
+        ] {
+            let found = ipam.stale("azure", &valid(&[pair]), NOW);
+            assert_eq!(found.candidates.len(), stale, "{pair:?}");
+        }
+    }
+
+    #[test]
+    fn records_of_unknown_network_are_kept_unless_there_is_only_this_one() {
+        let mut ipam = empty();
+        hold(&mut ipam, "10.1.0.5", "old", None, 600);
+        hold(&mut ipam, "10.1.0.6", "", None, 600);
+        let found = ipam.stale("azure", &valid(&[]), NOW);
+        assert_eq!(
+            (keys(&found), found.unknown),
+            (vec![], 2),
+            "nobody tells a network"
+        );
+        hold(&mut ipam, "10.1.0.7", "c1", Some("azure"), 0);
+        let found = ipam.stale("azure", &valid(&[]), NOW);
+        assert_eq!(
+            (keys(&found), found.unknown),
+            (vec!["10.1.0.5".to_owned()], 1)
+        );
+        let found = ipam.stale("azure", &valid(&[("old", "anything")]), NOW);
+        assert_eq!(
+            (keys(&found), found.unknown),
+            (vec![], 1),
+            "the container alone counts"
+        );
+        hold(&mut ipam, "10.1.0.8", "c2", Some("other"), 0);
+        let found = ipam.stale("azure", &valid(&[]), NOW);
+        assert_eq!((keys(&found), found.unknown), (vec![], 2));
+    }
+
+    #[test]
+    fn what_the_kernel_shows_or_what_changed_since_is_kept_and_the_rest_is_freed_to_rest() {
+        let mut ipam = empty();
+        for (address, id) in [
+            ("10.1.0.5", "c1"),
+            ("10.1.0.6", "c2"),
+            ("10.1.0.7", "c3"),
+            ("10.1.0.8", "c4"),
+        ] {
+            hold(&mut ipam, address, id, Some("azure"), 600);
+        }
+        let candidates = ipam.stale("azure", &valid(&[]), NOW).candidates;
+        hold(&mut ipam, "10.1.0.8", "c4", Some("azure"), 0);
+        let mut evidence = Evidence::default();
+        let place = Place::Namespace("/run/netns/x".into());
+        evidence
+            .kernel
+            .configured
+            .insert(ip("10.1.0.5"), place.clone());
+        evidence.routes = Routes::Read([ip("10.1.0.6")].into());
+        let collected = ipam.collect(candidates.clone(), &evidence, NOW);
+        let vetoes: Vec<_> = collected.into_iter().map(|c| c.vetoes).collect();
+        assert_eq!(
+            vetoes,
+            [
+                vec![Reason::Configured(place)],
+                vec![Reason::HostRoute],
+                vec![]
+            ]
+        );
+        let held: Vec<_> = ipam
+            .pools()
+            .flat_map(|(_, _, p)| &p.records)
+            .filter(|r| r.held().is_some())
+            .collect();
+        assert_eq!(held.len(), 3);
+        let pool = ipam.pools().next().unwrap().2;
+        assert_eq!(
+            pool.record(&ip("10.1.0.7"))
+                .unwrap()
+                .free()
+                .unwrap()
+                .released,
+            Some(NOW)
+        );
+        assert_eq!(
+            ipam.collect(candidates, &evidence, NOW).len(),
+            2,
+            "what is free is no matter any more"
+        );
+    }
+
+    #[test]
+    fn what_could_not_be_looked_at_vetoes() {
+        for blind in [
+            |e: &mut Evidence| e.kernel.incomplete = Some("hidden".into()),
+            |e: &mut Evidence| e.routes = Routes::Unreadable("x".into()),
+        ] {
+            let mut ipam = empty();
+            hold(&mut ipam, "10.1.0.5", "c1", Some("azure"), 600);
+            let candidates = ipam.stale("azure", &valid(&[]), NOW).candidates;
+            let mut evidence = Evidence::default();
+            blind(&mut evidence);
+            let collected = ipam.collect(candidates, &evidence, NOW);
+            assert_eq!(
+                collected.iter().map(|c| c.vetoes.len()).collect::<Vec<_>>(),
+                [1]
+            );
+        }
+    }
+}

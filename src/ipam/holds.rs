@@ -1,0 +1,174 @@
+//! Whether an attachment holds what its pod was told (CHECK).
+
+use std::net::IpAddr;
+
+use super::{Attachment, Ipam, Record};
+
+/// What an attachment should hold and does not.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Lack {
+    /// It holds nothing at all.
+    #[error("no address is held for this attachment")]
+    Nothing,
+    /// Nobody holds the address.
+    #[error("{address} is not held for this attachment: it is free")]
+    Free {
+        /// The address.
+        address: IpAddr,
+    },
+    /// Somebody else holds the address.
+    #[error("{address} is not held for this attachment, but for another")]
+    Others {
+        /// The address.
+        address: IpAddr,
+        /// The holder's container ID.
+        holder: String,
+    },
+}
+
+impl Ipam {
+    /// Compares the records with the addresses that the pod of `attachment` was told. Only those that lie in our pools are
+    /// ours to judge; where no addresses are known, the attachment must hold any. An address of unknown owner may be this
+    /// one's.
+    ///
+    /// # Errors
+    /// The first lack.
+    pub fn holds(&self, attachment: &Attachment, told: Option<&[IpAddr]>) -> Result<(), Lack> {
+        let holds_any = || {
+            let mut records = self.pools().flat_map(|(_, _, pool)| &pool.records);
+            records.any(|r| r.held().is_some_and(|held| held.is_by(attachment)))
+        };
+        let Some(told) = told else {
+            return if holds_any() {
+                Ok(())
+            } else {
+                Err(Lack::Nothing)
+            };
+        };
+        for address in told {
+            let ours = |(_, key, pool): &(&str, &str, &super::Pool)| {
+                pool.net(key).is_some_and(|net| net.contains(address))
+            };
+            let mut pools = self.pools().filter(ours).peekable();
+            if pools.peek().is_none() {
+                continue;
+            }
+            let mut held = pools
+                .flat_map(|(_, _, pool)| &pool.records)
+                .filter(|record| record.address() == *address)
+                .filter_map(Record::held)
+                .peekable();
+            let holder = held.peek().map(|held| held.container_id.to_string());
+            if held.any(|held| held.is_by(attachment) || held.container_id.is_empty()) {
+                continue;
+            }
+            let address = *address;
+            return Err(match holder {
+                Some(holder) => Lack::Others { address, holder },
+                None if holds_any() => Lack::Free { address },
+                None => Lack::Nothing,
+            });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ipam::{Claim, Held, Inventory, ListedPool, Usage};
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    fn attachment(container_id: &str, if_name: &str) -> Attachment {
+        Attachment {
+            network: "azure".into(),
+            container_id: container_id.into(),
+            if_name: if_name.into(),
+        }
+    }
+
+    /// `c1` has .5 on eth0, an old record of `c2` .6, somebody unknown .7; .8 is free.
+    fn state() -> Ipam {
+        let addresses = ["10.1.0.5", "10.1.0.6", "10.1.0.7", "10.1.0.8"].map(ip);
+        let mut ipam = Ipam::default();
+        ipam.merge(&Inventory {
+            pools: vec![ListedPool::new(
+                "10.1.0.0/16".parse().unwrap(),
+                "eth0".into(),
+                0,
+                addresses.into(),
+            )],
+        });
+        let claim = Claim {
+            network: "azure".into(),
+            if_name: "eth0".into(),
+            pod: None,
+            netns: None,
+            generation: 1,
+        };
+        for (address, id, claim) in [
+            ("10.1.0.5", "c1", Some(Box::new(claim))),
+            ("10.1.0.6", "c2", None),
+            ("10.1.0.7", "", None),
+        ] {
+            for pool in ipam.pools_mut() {
+                pool.record_mut(&ip(address)).unwrap().usage = Usage::Held(Held {
+                    container_id: id.into(),
+                    claim: claim.clone(),
+                    ..Held::default()
+                });
+            }
+        }
+        ipam
+    }
+
+    fn told(container_id: &str, if_name: &str, addresses: &[&str]) -> Result<(), Lack> {
+        let addresses: Vec<_> = addresses.iter().map(|a| ip(a)).collect();
+        state().holds(&attachment(container_id, if_name), Some(&addresses))
+    }
+
+    #[test]
+    fn what_is_recorded_for_the_attachment_or_may_be_its_own_is_held() {
+        for (id, if_name, addresses) in [
+            ("c1", "eth0", &["10.1.0.5"][..]),
+            ("c2", "net1", &["10.1.0.6"]),
+            ("c9", "eth0", &["10.1.0.7"]),
+            ("c9", "eth0", &["192.168.0.1", "fd00::1"]),
+            ("c9", "eth0", &[]),
+            ("c1", "eth0", &["192.168.0.1", "10.1.0.5"]),
+        ] {
+            assert_eq!(told(id, if_name, addresses), Ok(()), "{id} {addresses:?}");
+        }
+        assert_eq!(state().holds(&attachment("c1", "eth0"), None), Ok(()));
+    }
+
+    #[test]
+    fn every_lack_is_told() {
+        let others = |holder: &str| {
+            Err(Lack::Others {
+                address: ip("10.1.0.5"),
+                holder: holder.into(),
+            })
+        };
+        assert_eq!(told("c2", "eth0", &["10.1.0.6", "10.1.0.5"]), others("c1"));
+        assert_eq!(told("c1", "net1", &["10.1.0.5"]), others("c1"));
+        assert_eq!(
+            told("c1", "eth0", &["10.1.0.8"]),
+            Err(Lack::Free {
+                address: ip("10.1.0.8")
+            })
+        );
+        assert_eq!(
+            told("c1", "eth0", &["10.1.0.99"]),
+            Err(Lack::Free {
+                address: ip("10.1.0.99")
+            })
+        );
+        assert_eq!(told("c9", "eth0", &["10.1.0.8"]), Err(Lack::Nothing));
+        let none = state().holds(&attachment("c1", "net1"), None);
+        assert_eq!(none, Err(Lack::Nothing));
+    }
+}

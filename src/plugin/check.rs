@@ -1,0 +1,29 @@
+//! CHECK: does the attachment still hold what its pod was told (SPEC.md, "CHECK: Check container's networking is as
+//! expected").
+//!
+//! Runtimes may take a failure for permanent and kill the pod, so that nothing that passes may fail it: no lock is waited for,
+//! and what cannot be read just now is for later (code 11).
+
+use super::Context;
+use super::decide::loss;
+use crate::cni::Call;
+use crate::failure::Failure;
+use crate::state::{Loaded, is_rebuild_owed, last_use, load};
+
+/// Compares the state with `prevResult`.
+pub fn check(call: &Call, context: &Context) -> Result<(), Failure> {
+    let document = match load(&context.paths).map_err(Failure::NotNow)? {
+        Loaded::Read(document) => *document,
+        Loaded::Missing => return Err(Failure::StateGone("it is not there".to_owned())),
+        Loaded::Corrupt(why) => return Err(Failure::StateGone(why)),
+    };
+    let last = last_use(&context.paths, context.boot_id.as_deref());
+    if let Some(why) = loss(&document, is_rebuild_owed(&context.paths), last) {
+        return Err(Failure::StateGone(why.to_owned()));
+    }
+    if document.is_empty() {
+        return Err(Failure::StateGone("it is empty".to_owned()));
+    }
+    let told = call.previous.as_deref();
+    Ok(document.ipam().holds(&call.attachment, told)?)
+}

@@ -1,0 +1,86 @@
+//! GC: what the runtime no longer knows comes back (SPEC.md, "GC: Clean up any stale resources").
+
+use tracing::{info, warn};
+
+use super::Context;
+use super::decide::Look;
+use crate::cni::Call;
+use crate::failure::Failure;
+use crate::host::boot_now;
+use crate::ipam::Collected;
+use crate::state::{Document, Loaded, Locked, Own, StoreError, WAIT, load};
+
+/// What the messages begin with.
+const STAGE: &str = "Failed to collect stale addresses";
+
+/// Frees the addresses of this network's attachments that are not among the valid ones. Asks the kernel first, and not under
+/// the lock: a runtime that forgot a running pod must not cost that its address.
+pub fn gc(call: &Call, context: &Context) -> Result<(), Failure> {
+    let Some(document) = read(load(&context.paths))? else {
+        return Ok(());
+    };
+    let network = &call.attachment.network;
+    let stale = document.ipam().stale(network, &call.valid, boot_now());
+    info!(
+        target: "ipam",
+        "network {network} has {} valid attachments, and {} stale addresses; {} more are too young, {} tell no network.",
+        call.valid.len(),
+        stale.candidates.len(),
+        stale.young,
+        stale.unknown
+    );
+    if stale.candidates.is_empty() {
+        return Ok(());
+    }
+    let look = Look::at(stale.candidates, context);
+    let mut locked = Locked::acquire(&context.paths, WAIT)?;
+    let Some(mut document) = read(locked.load())? else {
+        return Ok(());
+    };
+    let now = boot_now();
+    let collected = document
+        .ipam_mut()
+        .collect(look.candidates, &look.evidence, now);
+    let (freed, kept): (Vec<_>, Vec<_>) = collected.into_iter().partition(|c| c.vetoes.is_empty());
+    if !freed.is_empty() {
+        let saved = context.save(&mut locked, &mut document);
+        saved.map_err(|error| Failure::Store {
+            stage: STAGE,
+            error,
+        })?;
+    }
+    for Collected { candidate, .. } in &freed {
+        let (address, container) = (candidate.key, &candidate.held.container_id);
+        warn!(target: "ipam", "{address} of container {container} is free: the runtime no longer knows it.");
+    }
+    if kept.is_empty() {
+        Ok(())
+    } else {
+        Err(Failure::Kept {
+            freed: freed.len(),
+            kept,
+        })
+    }
+}
+
+/// The state, if there is one that can be read.
+fn read(loaded: Result<Loaded, StoreError>) -> Result<Option<Document>, Failure> {
+    let loaded = loaded.map_err(|error| Failure::Store {
+        stage: STAGE,
+        error,
+    })?;
+    match loaded {
+        Loaded::Read(document) => match document.own {
+            Own::Newer { format, .. } => Err(Failure::NewerFormat { found: format }),
+            _ => Ok(Some(*document)),
+        },
+        Loaded::Missing => {
+            info!(target: "ipam", "there is no state, so nothing is held.");
+            Ok(None)
+        }
+        Loaded::Corrupt(why) => {
+            warn!(target: "ipam", "the state could not be read ({why}); the next ADD makes it anew.");
+            Ok(None)
+        }
+    }
+}

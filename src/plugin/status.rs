@@ -1,0 +1,100 @@
+//! STATUS: can ADDs be served (SPEC.md, "STATUS: Check plugin status")?
+//!
+//! Asked every few seconds, so that it takes no lock, reads one file, and asks the source only when there are no pools. It
+//! tries an ADD on what it read, and saves nothing.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::decide::{Look, candidates, take};
+use super::wish::wish;
+
+use super::{Context, query_url};
+use crate::cni::{Call, WhenFull};
+use crate::failure::Failure;
+use crate::host::{boot_now, is_read_only};
+use crate::ipam::{Attachment, Inventory, Ipam, Refusal, Request};
+use crate::source::Source;
+use crate::state::{FORMAT, Loaded, Own, load};
+
+/// How long the source may take.
+const LIMIT: Duration = Duration::from_secs(3);
+
+/// Says nothing when ADDs can be served.
+pub fn status(call: &Call, context: &Context) -> Result<(), Failure> {
+    let state = context.paths.state();
+    if is_read_only(&state) {
+        return Err(not_ready(format!("{} cannot be written", state.display())));
+    }
+    let mut ipam = match load(&context.paths).map_err(|e| not_ready(e.to_string()))? {
+        // The next ADD makes it anew, if the source lets it.
+        Loaded::Missing | Loaded::Corrupt(_) => Ipam::default(),
+        Loaded::Read(document) => match &document.own {
+            Own::Newer { format, .. } => {
+                return Err(not_ready(format!(
+                    "the state is of format {format}, and this version of the plugin knows up to {FORMAT}"
+                )));
+            }
+            _ => document.ipam().clone(),
+        },
+    };
+    if ipam.pools().next().is_none() {
+        ipam.merge(&ask(call, context)?);
+    }
+    // That passes by itself.
+    ipam.quarantine = None;
+    let conf = &call.conf.ipam;
+    // No container has such an ID, so that it holds nothing.
+    let nobody = Attachment {
+        container_id: "/".to_owned(),
+        ..call.attachment.clone()
+    };
+    let request = Request {
+        attachment: &nobody,
+        space: &conf.address_space,
+        pool: wish(call),
+        address: None,
+        pod: None,
+        netns: None,
+        rest: conf.rest,
+        wired: &BTreeSet::new(),
+        exclude: &conf.exclude,
+    };
+    match try_add(&mut ipam, &request, conf.when_full, context) {
+        Ok(()) => Ok(()),
+        Err(Refusal::Exhausted { .. }) if conf.when_full == WhenFull::Ready => Ok(()),
+        Err(refusal) => Err(not_ready(refusal.to_string())),
+    }
+}
+
+/// Whether an address could be given; where it matters, also after taking back what is dead.
+fn try_add(
+    ipam: &mut Ipam,
+    request: &Request<'_>,
+    when_full: WhenFull,
+    context: &Context,
+) -> Result<(), Refusal> {
+    let before = ipam.clone();
+    let now = boot_now();
+    match take(ipam, request, now, context, &mut Vec::new()) {
+        Err(Refusal::Exhausted { .. }) if when_full == WhenFull::Error => {}
+        other => return other.map(drop),
+    }
+    *ipam = before;
+    let look = Look::at(candidates(ipam, request, now), context);
+    ipam.reclaim(look.candidates, &look.evidence, now);
+    take(ipam, request, now, context, &mut Vec::new()).map(drop)
+}
+
+/// What the source lists.
+fn ask(call: &Call, context: &Context) -> Result<Inventory, Failure> {
+    let source = Source::of(&call.conf.ipam, query_url(context)?, &context.paths);
+    let answer = source.ask(LIMIT, &context.paths);
+    let matched =
+        answer.map_err(|e| not_ready(format!("there are no pools, and no source: {e}")))?;
+    Ok(matched.inventory)
+}
+
+fn not_ready(why: String) -> Failure {
+    Failure::NotReady(why)
+}

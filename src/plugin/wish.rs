@@ -1,0 +1,37 @@
+//! What a call asks for: from which pools, and which address.
+
+use crate::cni::Call;
+use crate::ipam::{Family, PoolWish, Refusal};
+
+/// From which pools the call wants its address. Without subnet the address that it asks for tells the family.
+pub(super) fn wish(call: &Call) -> PoolWish<'_> {
+    let (conf, ipam) = (&call.conf, &call.conf.ipam);
+    let asks = |family| call.requested.iter().any(|a| Family::of(*a) == family);
+    let v6 = ipam.ipv6 || asks(Family::V6) && !asks(Family::V4);
+    let any = PoolWish::Any {
+        family: if v6 { Family::V6 } else { Family::V4 },
+        if_name: conf.master.as_deref(),
+    };
+    ipam.subnet.as_deref().map_or(any, PoolWish::Named)
+}
+
+/// The address that the call asks for. One of a family that these pools do not have is in none of them.
+pub(super) fn address_asked(call: &Call, pool: PoolWish<'_>) -> Result<Option<String>, Refusal> {
+    if let Some(said) = &call.conf.ipam.ip_address
+        && call.requested.len() < 2
+    {
+        return Ok(Some(said.clone()));
+    }
+    let family = match pool {
+        PoolWish::Named(subnet) if subnet.contains(':') => Family::V6,
+        PoolWish::Named(_) => Family::V4,
+        PoolWish::Any { family, .. } => family,
+    };
+    let other = call.requested.iter().find(|a| Family::of(**a) != family);
+    if let Some(address) = other {
+        return Err(Refusal::AddressNotFound {
+            address: address.to_string(),
+        });
+    }
+    Ok(call.requested.first().map(ToString::to_string))
+}

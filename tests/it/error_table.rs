@@ -1,0 +1,204 @@
+//! Every row of the README's table of errors is produced here, and every error that is produced here is in the table.
+
+use std::fs::{self, File};
+use std::thread;
+
+use serde_json::{Value, json};
+
+use crate::harness::{Node, Reply, SUBNET, conf, package, xml};
+use crate::verbs::{conf_with, of_the_node, prev_result};
+
+/// Code and words of each kind of error in the table.
+fn table() -> Vec<(i64, String)> {
+    let readme = fs::read_to_string(package().join("README.md")).unwrap();
+    let section = readme.split("## Errors").nth(1).unwrap();
+    let section = section.split("\n## ").next().unwrap();
+    let mut found = Vec::new();
+    for row in section.lines() {
+        let cells: Vec<_> = row.split(" | ").collect();
+        let Some(Ok(code)) = cells.first().map(|c| c.trim_start_matches("| ").parse()) else {
+            continue;
+        };
+        for words in cells[1].split('`').skip(1).step_by(2) {
+            found.push((code, words.to_owned()));
+        }
+    }
+    found
+}
+
+/// Whether a message begins with the words of the table, in which `X` and `N` stand for anything.
+fn fits(words: &str, msg: &str) -> bool {
+    let spaced = format!(" {words} ").replace("ipam.X", "ipam. X");
+    let pieces: Vec<_> = spaced
+        .split([' '])
+        .collect::<Vec<_>>()
+        .split(|word| ["X", "X:", "N"].contains(word))
+        .map(|words| words.join(" ").trim().to_owned())
+        .collect();
+    let mut rest = msg;
+    for (n, piece) in pieces.iter().enumerate() {
+        match rest.find(piece.as_str()) {
+            Some(0) => rest = &rest[piece.len()..],
+            Some(at) if n > 0 => rest = &rest[at + piece.len()..],
+            _ => return false,
+        }
+    }
+    true
+}
+
+#[test]
+fn words_of_the_table_are_compared_rightly() {
+    for (words, msg) in [
+        ("a b", "a b c"),
+        ("a X c", "a quite other c d"),
+        ("N stale", "1 stale addresses"),
+        ("invalid ipam.X", "invalid ipam.rest: x"),
+    ] {
+        assert!(fits(words, msg), "{words}: {msg}");
+    }
+    for (words, msg) in [
+        ("a b", "c a b"),
+        ("a X c", "a d"),
+        ("invalid ipam.X", "invalid x"),
+    ] {
+        assert!(!fits(words, msg), "{words}: {msg}");
+    }
+}
+
+/// Those that are wrong in the call itself.
+fn of_calls(found: &mut Vec<(i64, String)>) {
+    let (node, _wire) = Node::with_wire("table", Reply::Xml(xml([5, 6, 7])));
+    node.add("c1").success();
+    let add = |stdin: &str| node.call("ADD", "c2").stdin(stdin).run().error();
+    for stdin in [
+        r#"{"name":"a","cniVersion":"2.0.0"}"#,
+        "x",
+        r#"{"name":"a","cniVersion":3}"#,
+        "{}",
+        r#"{"name":"/"}"#,
+        r#"{"name":"a","ipam":{"queryUrl":"gopher://x"}}"#,
+        r#"{"name":"a","ipam":{"rest":"x"}}"#,
+        r#"{"name":"a","runtimeConfig":{"ips":["x"]}}"#,
+        r#"{"name":"a","ipam":{"subnet":7}}"#,
+        r#"{"name":"a","master":"eth9"}"#,
+        r#"{"name":"a","ipam":{"addressSpace":"x"}}"#,
+        r#"{"name":"a","ipam":{"addressSpace":"x","subnet":"10.224.0.0/16"}}"#,
+        r#"{"name":"a","ipam":{"subnet":"10.9.0.0/16"}}"#,
+        r#"{"name":"a","ipam":{"ipAddress":"10.224.0.99"}}"#,
+        r#"{"name":"a","ipam":{"ipAddress":"10.224.0.5"}}"#,
+        r#"{"name":"a","ipam":{"ipAddress":"10.224.0.6","exclude":["10.224.0.6"]}}"#,
+        r#"{"name":"a","ipam":{"exclude":["0.0.0.0/0"]}}"#,
+    ] {
+        found.push(add(stdin));
+    }
+    let with = |name: &str, value: &str| node.call("ADD", "c2").env(name, value).run().error();
+    found.extend([
+        with("CNI_NETNS", ""),
+        with("CNI_CONTAINERID", "a/b"),
+        with("CNI_IFNAME", "a/b"),
+        with("CNI_COMMAND", "UPDATE"),
+        with("CNI_ARGS", "FOO=bar"),
+        node.call("NONE", "").run().error(),
+    ]);
+    let check = |id: &str, stdin: String| node.call("CHECK", id).stdin(stdin).run().error();
+    found.extend([
+        check("c1", conf("0.3.1", json!({}))),
+        check("c9", conf_with(json!({}), prev_result(&["10.224.0.6"]))),
+        check("c1", conf_with(json!({}), prev_result(&["10.224.0.6"]))),
+        check("c1", conf_with(json!({}), json!({ "prevResult": 7 }))),
+    ]);
+    let gc = |members: Value| of_the_node(&node, "GC", members).run().error();
+    found.push(gc(json!({})));
+    found.push(gc(json!({ "cni.dev/attachments": 7 })));
+    node.pass(600);
+    found.push(gc(json!({ "cni.dev/attachments": [] })));
+    node.del("c1").silent();
+    found.push(add(r#"{"name":"a","ipam":{"ipAddress":"10.224.0.5"}}"#));
+}
+
+/// Those that are wrong on the node.
+fn of_the_surroundings(found: &mut Vec<(i64, String)>) {
+    let (node, _wire) = Node::with_wire("tablenode", Reply::Xml(xml([5])));
+    let folder = node.path("/var/run/azure-vnet");
+    node.put("/var/run/azure-vnet", "");
+    found.push(node.add("c1").error());
+    fs::remove_file(folder).unwrap();
+    let cramped = "trap '' XFSZ; ulimit -f 0; exec \"$0\"";
+    found.push(node.call("ADD", "c1").run_in_shell(cramped).error());
+    let _ = fs::remove_file(node.path("/var/run/azure-vnet-ipam.json.new"));
+    // Nobody can be told of this one but the log.
+    node.call("ADD", "c1").run_in_shell("\"$0\" >/dev/full");
+    let log = node.log();
+    let line = log.split("failed in ").nth(2).unwrap_or(&log);
+    let msg = line.split("with code 5: ").nth(1).unwrap_or(line);
+    found.push((5, msg.to_owned()));
+    node.add("c1").success();
+    let mut state = node.state();
+    state["azure-vnet-ipam"]["format"] = 99.into();
+    let (path, good) = (node.state_path(), node.state_bytes());
+    fs::write(&path, state.to_string()).unwrap();
+    found.push(node.add("c2").error());
+    found.push(of_the_node(&node, "STATUS", json!({})).run().error());
+    fs::remove_file(&path).unwrap();
+    let check = || {
+        let call = node.call("CHECK", "c1");
+        call.stdin(conf("1.0.0", json!({}))).run().error()
+    };
+    found.push(check());
+    std::os::unix::fs::symlink(&path, &path).unwrap();
+    found.push(check());
+    fs::remove_file(&path).unwrap();
+    fs::write(&path, "{ half").unwrap();
+    found.push(node.add("c2").error());
+    fs::write(&path, good).unwrap();
+    found.push(node.add("c2").error());
+}
+
+/// A pool without a subnet, which the source does not list.
+fn of_a_pool_without_subnet(found: &mut Vec<(i64, String)>) {
+    let node = Node::new("nosubnet");
+    let record = json!({ "ID": "", "Addr": "10.1.0.5", "InUse": false });
+    let pool = json!({ "Id": "x", "Addresses": { "10.1.0.5": record } });
+    let space = json!({ "Id": "local", "Pools": { "x": pool } });
+    let state = json!({ "IPAM": { "AddressSpaces": { "local": space } } });
+    node.put("/var/run/azure-vnet-ipam.json", state.to_string());
+    let named = conf("1.0.0", json!({ "subnet": "x" }));
+    found.push(node.call("ADD", "c1").stdin(named).run().error());
+}
+
+#[test]
+fn every_row_of_the_table_of_errors_is_produced() {
+    let table = table();
+    assert!(table.len() > 35, "{table:?}");
+    let (busy, _wire) = Node::with_wire("tablelock", Reply::Xml(xml([5])));
+    busy.add("c1").success();
+    let path = busy.path("/var/run/azure-vnet/azure-vnet-ipam.lock");
+    let lock = File::options().write(true).open(path).unwrap();
+    lock.lock().unwrap();
+    let mut found = vec![
+        // Defects, which `failure` has tests for.
+        (100, "internal error".to_owned()),
+        (
+            100,
+            "Failed to allocate address: the state contradicts itself".to_owned(),
+        ),
+    ];
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| busy.add("c2").error());
+        of_calls(&mut found);
+        of_the_surroundings(&mut found);
+        of_a_pool_without_subnet(&mut found);
+        found.push(waits.join().unwrap());
+    });
+    let lacking: Vec<_> = table
+        .iter()
+        .filter(|(code, words)| !found.iter().any(|(c, msg)| c == code && fits(words, msg)))
+        .collect();
+    assert_eq!(lacking, Vec::<&(i64, String)>::new(), "{found:#?}");
+    let unlisted: Vec<_> = found
+        .iter()
+        .filter(|(code, msg)| !table.iter().any(|(c, words)| c == code && fits(words, msg)))
+        .collect();
+    assert_eq!(unlisted, Vec::<&(i64, String)>::new());
+    assert!(found.iter().any(|(_, msg)| msg.contains(SUBNET)));
+}

@@ -1,0 +1,547 @@
+//! CHECK, GC and STATUS, settings of our own, and addresses that are asked for.
+
+use std::fs;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::harness::{Call, Node, Reply, SUBNET, binary, conf, xml};
+
+/// A network configuration of version 1.1.0 with these members beside `ipam`.
+pub fn conf_with(ipam: Value, members: Value) -> String {
+    let mut conf: Value = serde_json::from_str(&conf("1.1.0", ipam)).unwrap();
+    for (key, value) in members.as_object().unwrap() {
+        conf[key] = value.clone();
+    }
+    conf.to_string()
+}
+
+pub fn prev_result(addresses: &[&str]) -> Value {
+    let ips: Vec<_> = addresses
+        .iter()
+        .map(|a| json!({ "address": format!("{a}/16") }))
+        .collect();
+    json!({ "prevResult": { "cniVersion": "1.1.0", "ips": ips } })
+}
+
+fn check<'a>(node: &'a Node, container_id: &str, addresses: &[&str]) -> Call<'a> {
+    node.call("CHECK", container_id)
+        .stdin(conf_with(json!({}), prev_result(addresses)))
+}
+
+/// A call of a verb that concerns no container.
+pub fn of_the_node<'a>(node: &'a Node, command: &str, members: Value) -> Call<'a> {
+    node.call(command, "")
+        .without("CNI_CONTAINERID")
+        .without("CNI_NETNS")
+        .without("CNI_IFNAME")
+        .stdin(conf_with(json!({}), members))
+}
+
+fn status(node: &Node, ipam: Value) -> Call<'_> {
+    of_the_node(node, "STATUS", json!({})).stdin(conf("1.1.0", ipam))
+}
+
+#[test]
+fn a_check_finds_what_is_held_and_names_what_is_not() {
+    let (node, _wire) = Node::with_wire("check", Reply::Xml(xml([5, 6, 7])));
+    node.add("c1").success();
+    node.add("c2").success();
+    let before = node.state_bytes();
+    check(&node, "c1", &["10.224.0.5"]).run().silent();
+    check(&node, "c1", &["10.224.0.5", "192.168.7.7"])
+        .run()
+        .silent();
+    node.call("CHECK", "c1")
+        .stdin(conf("0.4.0", json!({})))
+        .run()
+        .silent();
+    for (container, address, code, msg) in [
+        (
+            "c1",
+            "10.224.0.6",
+            100,
+            "Check failed: 10.224.0.6 is not held for this attachment, but for another",
+        ),
+        (
+            "c1",
+            "10.224.0.7",
+            100,
+            "Check failed: 10.224.0.7 is not held for this attachment: it is free",
+        ),
+        (
+            "c9",
+            "10.224.0.7",
+            3,
+            "Check failed: no address is held for this attachment",
+        ),
+    ] {
+        let found = check(&node, container, &[address]).run();
+        assert_eq!(found.error(), (code, msg.to_owned()));
+    }
+    let other = check(&node, "c1", &["10.224.0.6"]).run();
+    assert!(other.json()["details"].as_str().unwrap().contains("c2"));
+    assert_eq!(node.state_bytes(), before, "a CHECK changes nothing");
+}
+
+#[test]
+fn a_check_does_not_fail_for_what_passes() {
+    let (node, wire) = Node::with_wire("passing", Reply::Xml(xml([5, 6])));
+    node.add("c1").success();
+    let asked = wire.count();
+    // Somebody holds the lock, and nobody answers.
+    let path = node.path("/var/run/azure-vnet/azure-vnet-ipam.lock");
+    let lock = fs::File::options().write(true).open(path).unwrap();
+    lock.lock().unwrap();
+    wire.set(Reply::Silent);
+    let found = check(&node, "c1", &["10.224.0.5"]).run();
+    found.silent();
+    assert!(found.took < Duration::from_secs(5));
+    assert_eq!(wire.count(), asked, "a CHECK asks nobody");
+    drop(lock);
+    // A state that cannot be read just now.
+    let aside = node.path("/aside");
+    fs::rename(node.state_path(), &aside).unwrap();
+    std::os::unix::fs::symlink(node.state_path(), node.state_path()).unwrap();
+    let (code, msg) = check(&node, "c1", &["10.224.0.5"]).run().error();
+    assert_eq!(code, 11, "{msg}");
+    // One that is gone is told for what it is.
+    fs::remove_file(node.state_path()).unwrap();
+    let (code, msg) = check(&node, "c1", &["10.224.0.5"]).run().error();
+    assert_eq!(
+        (code, msg.as_str()),
+        (100, "Check failed: the state is gone: it is not there")
+    );
+    fs::write(node.state_path(), "{ half").unwrap();
+    let (code, msg) = check(&node, "c1", &["10.224.0.5"]).run().error();
+    assert!(
+        code == 100 && msg.starts_with("Check failed: the state is gone: "),
+        "{msg}"
+    );
+    assert_eq!(node.left_overs(), [""; 0], "nothing is set aside");
+}
+
+#[test]
+fn a_gc_without_a_list_frees_nothing() {
+    let (node, _wire) = Node::with_wire("gclist", Reply::Xml(xml([5, 6])));
+    node.add("c1").success();
+    node.pass(600);
+    let before = node.state_bytes();
+    let (code, msg) = of_the_node(&node, "GC", json!({})).run().error();
+    assert_eq!(
+        (code, msg.as_str()),
+        (7, "cni.dev/valid-attachments is missing")
+    );
+    for wrong in [
+        json!(7),
+        json!({}),
+        json!(["c1"]),
+        json!([{ "ifname": "eth0" }]),
+    ] {
+        let gc = of_the_node(&node, "GC", json!({ "cni.dev/attachments": wrong }));
+        assert_eq!(gc.run().error().0, 7, "{wrong}");
+    }
+    assert_eq!(node.state_bytes(), before);
+    // Where the kernel cannot be asked, nothing is freed, and that is told.
+    let gc = of_the_node(&node, "GC", json!({ "cni.dev/valid-attachments": null }));
+    let kept = gc.run();
+    assert_eq!(
+        kept.error(),
+        (100, "1 stale addresses are kept, 0 are freed".into())
+    );
+    let details = kept.json()["details"].as_str().unwrap().to_owned();
+    assert!(details.contains("10.224.0.5 of container c1"), "{details}");
+    assert_eq!(node.state_bytes(), before);
+    // Nobody's state is no trouble.
+    for state in ["", "{ half"] {
+        fs::write(node.state_path(), state).unwrap();
+        of_the_node(&node, "GC", json!({ "cni.dev/attachments": [] }))
+            .run()
+            .silent();
+    }
+}
+
+#[test]
+fn a_gc_leaves_the_young_and_other_networks_alone() {
+    let (node, _wire) = Node::with_wire("gcyoung", Reply::Xml(xml([5, 6])));
+    node.add("c1").success();
+    let nothing = json!({ "cni.dev/valid-attachments": [] });
+    of_the_node(&node, "GC", nothing.clone()).run().silent();
+    node.pass(600);
+    let mut other: Value = serde_json::from_str(&conf_with(json!({}), nothing)).unwrap();
+    other["name"] = "other".into();
+    of_the_node(&node, "GC", json!({}))
+        .stdin(other.to_string())
+        .run()
+        .silent();
+    let valid = json!([{ "containerID": "c1", "ifname": "eth0" }]);
+    of_the_node(&node, "GC", json!({ "cni.dev/attachments": valid }))
+        .run()
+        .silent();
+    assert_eq!(node.held().len(), 1);
+}
+
+#[test]
+fn status_is_ready_while_adds_can_be_served() {
+    let (node, wire) = Node::with_wire("status", Reply::Xml(xml([5])));
+    status(&node, json!({})).run().silent();
+    assert!(!node.state_path().exists(), "a STATUS makes no state");
+    assert!(!node.path("/var/run/azure-vnet").exists(), "and no lock");
+    node.add("c1").success();
+    let (asked, before, log) = (wire.count(), node.state_bytes(), node.log());
+    let lock = fs::File::options()
+        .write(true)
+        .open(node.path("/var/run/azure-vnet/azure-vnet-ipam.lock"))
+        .unwrap();
+    lock.lock().unwrap();
+    let ready = status(&node, json!({})).run();
+    ready.silent();
+    assert!(ready.took < Duration::from_secs(5), "it waits for nobody");
+    status(&node, json!({ "statusWhenFull": "ready" }))
+        .run()
+        .silent();
+    let (code, msg) = status(&node, json!({ "statusWhenFull": "error" }))
+        .run()
+        .error();
+    assert_eq!(code, 50);
+    assert!(
+        msg.starts_with("ADDs cannot be served: Failed to allocate address: No available addresses in 10.224.0.0/16: 1 held, 0 free"),
+        "{msg}"
+    );
+    assert_eq!((wire.count(), node.state_bytes()), (asked, before));
+    drop(lock);
+    let ready_lines = node.log()[log.len()..].matches("STATUS").count();
+    assert_eq!(ready_lines, 1, "only what is wrong is worth a line");
+}
+
+#[test]
+fn status_says_what_is_broken() {
+    let (node, wire) = Node::with_wire("broken", Reply::Status(500, String::new()));
+    let said = |node: &Node, ipam: Value| {
+        let (code, msg) = status(node, ipam).run().error();
+        assert_eq!(code, 50, "{msg}");
+        msg
+    };
+    let none = said(&node, json!({}));
+    assert!(none.contains("no pools, and no source"), "{none}");
+    wire.set(Reply::Xml(xml([5])));
+    node.add("c1").success();
+    let wrong = said(&node, json!({ "subnet": "10.9.0.0/16" }));
+    assert!(wrong.contains("Pool id 10.9.0.0/16 not found"), "{wrong}");
+    let mut newer = node.state();
+    newer["azure-vnet-ipam"]["format"] = 99.into();
+    fs::write(node.state_path(), newer.to_string()).unwrap();
+    assert!(said(&node, json!({})).contains("format 99"));
+    // A corrupt one is made anew by the next ADD, if the source lets it.
+    fs::write(node.state_path(), "{ half").unwrap();
+    status(&node, json!({})).run().silent();
+    wire.set(Reply::Status(500, String::new()));
+    assert!(said(&node, json!({})).contains("no pools, and no source"));
+    assert_eq!(node.left_overs(), [""; 0], "a STATUS sets nothing aside");
+}
+
+fn settings(node: &Node, text: impl ToString) {
+    node.put("/etc/azure-vnet-ipam.json", text.to_string());
+}
+
+#[test]
+fn the_file_of_settings_gives_defaults() {
+    let (node, _wire) = Node::with_wire("settings", Reply::Xml(xml([5, 6, 7])));
+    settings(
+        &node,
+        json!({ "exclude": ["10.224.0.5", "10.224.0.6/31"], "rest": 0 }),
+    );
+    let (code, msg) = node.add("c1").error();
+    assert_eq!(
+        (code, msg.as_str()),
+        (
+            100,
+            "Failed to allocate address: No available addresses in 10.224.0.0/16: 0 held, 0 free, 3 excluded"
+        )
+    );
+    let own = conf("1.0.0", json!({ "exclude": ["10.224.0.5"] }));
+    let add = node.call("ADD", "c1").stdin(own).run();
+    assert_eq!(add.address(), "10.224.0.6", "the netconf's go before them");
+    assert_eq!(
+        node.add("c1").address(),
+        "10.224.0.6",
+        "who has one keeps it"
+    );
+}
+
+#[test]
+fn a_bad_file_of_settings_is_a_warning_and_never_fails_a_pod() {
+    let (node, _wire) = Node::with_wire("badsettings", Reply::Xml(xml([5, 6])));
+    for (text, left) in [
+        ("{", "it is no JSON object"),
+        ("[]", "it is no JSON object"),
+        (r#"{"exclude":["x"]}"#, r#"invalid ipam.exclude: "x""#),
+        (r#"{"exlude":[]}"#, r#"unknown key "exlude""#),
+        (r#"{"environment":"moon"}"#, "Invalid configuration"),
+    ] {
+        settings(&node, text);
+        node.add("c1").success();
+        let log = node.log();
+        assert!(
+            log.contains(left) && log.contains("this is left out"),
+            "{text}: {log}"
+        );
+        status(&node, json!({})).run().silent();
+        node.del("c1").silent();
+        let by_hand = |file: Option<&str>| {
+            let mut command = std::process::Command::new(binary());
+            command.env_clear().envs(&node.env).arg("check-settings");
+            command.args(file).output().unwrap()
+        };
+        let file = node.path("/etc/azure-vnet-ipam.json");
+        for checked in [by_hand(None), by_hand(file.to_str())] {
+            assert_eq!(checked.status.code(), Some(1), "{text}");
+            let told = String::from_utf8(checked.stderr).unwrap();
+            assert!(told.contains(left), "{told}");
+        }
+        settings(&node, r#"{"rest":5}"#);
+        assert!(by_hand(None).status.success());
+        fs::remove_file(file).unwrap();
+        assert_eq!(by_hand(None).status.code(), Some(1), "it is not there");
+    }
+}
+
+#[test]
+fn addresses_are_asked_for_in_every_way_of_host_local() {
+    let (node, _wire) = Node::with_wire("asked", Reply::Xml(xml([5, 6, 7, 8])));
+    let ask = |container: &str, args: &str, ipam: Value, members: Value| {
+        node.call("ADD", container)
+            .env("CNI_ARGS", args)
+            .stdin(conf_with(ipam, members))
+            .run()
+    };
+    for (args, ipam, members) in [
+        ("", json!({ "ipAddress": "10.224.0.7" }), json!({})),
+        (
+            "",
+            json!({ "ipAddress": "10.224.0.7/16", "subnet": SUBNET }),
+            json!({}),
+        ),
+        (
+            "IgnoreUnknown=1;FOO=bar;IP=10.224.0.7",
+            json!({}),
+            json!({}),
+        ),
+        ("IP=10.224.0.7/16", json!({ "subnet": SUBNET }), json!({})),
+        (
+            "",
+            json!({}),
+            json!({ "args": { "cni": { "ips": ["10.224.0.7"] } } }),
+        ),
+        (
+            "",
+            json!({}),
+            json!({ "runtimeConfig": { "ips": ["10.224.0.7/16"] } }),
+        ),
+        (
+            "IP=10.224.0.7",
+            json!({}),
+            json!({ "runtimeConfig": { "ips": ["10.224.0.7"] } }),
+        ),
+    ] {
+        let add = ask("c1", args, ipam, members);
+        assert_eq!(add.address(), "10.224.0.7", "{args}");
+        node.del("c1").silent();
+        node.pass(31);
+    }
+    node.call("ADD", "other")
+        .stdin(conf_with(json!({ "ipAddress": "10.224.0.5" }), json!({})))
+        .run()
+        .success();
+    let ips = |ips: &[&str]| json!({ "runtimeConfig": { "ips": ips } });
+    let before = node.held();
+    for (args, ipam, members, code, msg) in [
+        (
+            "IP=banana",
+            json!({}),
+            json!({}),
+            7,
+            "invalid requested address \"banana\" in CNI_ARGS IP: it is no address",
+        ),
+        (
+            "",
+            json!({}),
+            ips(&["10.224.0.6", "10.224.0.6/16"]),
+            7,
+            "invalid requested address \"10.224.0.6/16\" in runtimeConfig.ips: it is there twice",
+        ),
+        (
+            "",
+            json!({}),
+            ips(&["10.224.0.6", "10.224.0.8"]),
+            7,
+            "invalid requested address \"10.224.0.8\" in runtimeConfig.ips: another of its family",
+        ),
+        (
+            "IP=10.224.0.6",
+            json!({ "ipAddress": "10.224.0.8" }),
+            json!({}),
+            7,
+            "invalid requested address \"10.224.0.6\" in CNI_ARGS IP: another",
+        ),
+        (
+            "",
+            json!({}),
+            json!({ "runtimeConfig": { "ips": "10.224.0.6" } }),
+            7,
+            "invalid runtimeConfig.ips: ",
+        ),
+        (
+            "",
+            json!({}),
+            json!({ "args": { "cni": { "ips": [6] } } }),
+            7,
+            "invalid args.cni.ips: ",
+        ),
+        (
+            "IP=10.224.0.99",
+            json!({}),
+            json!({}),
+            100,
+            "Failed to allocate address: Address not found",
+        ),
+        (
+            "IP=fd00::5",
+            json!({ "subnet": SUBNET }),
+            json!({}),
+            100,
+            "Failed to allocate address: Address not found",
+        ),
+        (
+            "",
+            json!({}),
+            ips(&["10.224.0.6", "fd00::5"]),
+            100,
+            "Failed to allocate address: Address not found",
+        ),
+        (
+            "IP=10.224.0.5",
+            json!({}),
+            json!({}),
+            100,
+            "Failed to allocate address: Address already in use",
+        ),
+        (
+            "IP=10.224.0.6",
+            json!({ "exclude": ["10.224.0.0/24"] }),
+            json!({}),
+            100,
+            "Failed to allocate address: Address 10.224.0.6 is excluded",
+        ),
+        (
+            "FOO=bar;IP=10.224.0.6",
+            json!({}),
+            json!({}),
+            4,
+            "unknown args in CNI_ARGS: FOO",
+        ),
+    ] {
+        let (got, text) = ask("c1", args, ipam, members.clone()).error();
+        assert!(
+            got == code && text.starts_with(msg),
+            "{args} {members}: {got} {text}"
+        );
+    }
+    assert_eq!(node.held(), before);
+    node.del("other").silent();
+    let (code, msg) = ask("c1", "IP=10.224.0.5", json!({}), json!({})).error();
+    assert!(
+        code == 100
+            && msg.starts_with("Failed to allocate address: Address 10.224.0.5 was released a moment ago, and rests for "),
+        "{msg}"
+    );
+    let at_once = ask("c1", "IP=10.224.0.5", json!({ "rest": 0 }), json!({}));
+    assert_eq!(at_once.address(), "10.224.0.5");
+}
+
+#[test]
+fn routes_and_name_servers_are_the_configurations() {
+    let (node, _wire) = Node::with_wire("routes", Reply::Xml(xml([5])));
+    let routes =
+        json!([{ "dst": "10.0.0.0/8", "gw": "10.224.0.9" }, { "dst": "0.0.0.0/0", "mtu": 1400 }]);
+    let dns = json!({ "nameservers": ["10.0.0.10"], "domain": "a.b", "search": ["c.d"], "options": ["ndots:5"] });
+    let add = |version: &str| {
+        let ipam = json!({ "routes": routes, "dns": dns });
+        let add = node.call("ADD", "c1").stdin(conf(version, ipam)).run();
+        add.success().json()
+    };
+    let newest = add("1.1.0");
+    assert_eq!((&newest["routes"], &newest["dns"]), (&routes, &dns));
+    let older = add("0.3.1");
+    assert_eq!(older["routes"][1], json!({ "dst": "0.0.0.0/0" }));
+    assert_eq!(add("0.2.0")["ip4"]["routes"][0], routes[0]);
+    let none = conf("1.0.0", json!({ "routes": [], "dns": {} }));
+    let bare = node.call("ADD", "c1").stdin(none).run().json();
+    assert_eq!((bare.get("routes"), &bare["dns"]), (None, &json!({})));
+}
+
+#[test]
+fn networks_and_interfaces_with_pools_of_their_own() {
+    let second = xml([5, 6])
+        .replace(
+            "</Interfaces>",
+            "<Interface MacAddress=\"7C1E52F9F3C5\" IsPrimary=\"false\"><IPSubnet Prefix=\"10.225.0.0/16\"><IPAddress Address=\"10.225.0.5\" IsPrimary=\"false\"/></IPSubnet></Interface></Interfaces>",
+        );
+    let (node, _wire) = Node::with_wire("networks", Reply::Xml(second));
+    let add = |network: &str, master: &str, if_name: &str| {
+        let mut conf: Value = serde_json::from_str(&conf("1.0.0", json!({}))).unwrap();
+        conf["name"] = network.into();
+        conf["master"] = master.into();
+        let call = node.call("ADD", "c1").env("CNI_IFNAME", if_name);
+        (conf.to_string(), call.stdin(conf.to_string()).run())
+    };
+    let (first, one) = add("blue", "eth0", "eth0");
+    let (other, two) = add("red", "eth1", "net1");
+    let (_, three) = add("red", "eth0", "eth0");
+    assert_eq!(
+        [one.address(), two.address(), three.address()],
+        ["10.224.0.5", "10.225.0.5", "10.224.0.6"]
+    );
+    node.call("DEL", "c1").stdin(&first).run().silent();
+    assert_eq!(
+        node.held().into_keys().collect::<Vec<_>>(),
+        ["10.224.0.6", "10.225.0.5"],
+        "one network's DEL leaves the other's address of the same name"
+    );
+    node.call("DEL", "c1")
+        .env("CNI_IFNAME", "net1")
+        .stdin(&other)
+        .run()
+        .silent();
+    assert_eq!(node.held().into_keys().collect::<Vec<_>>(), ["10.224.0.6"]);
+}
+
+#[test]
+fn what_a_previous_result_says_releases_nothing_of_others() {
+    let (node, _wire) = Node::with_wire("hint", Reply::Xml(xml([5, 6])));
+    node.add("c1").success();
+    node.add("c2").success();
+    for netns in ["", "/var/run/netns/gone"] {
+        for previous in [
+            prev_result(&["10.224.0.6"]),
+            json!({ "prevResult": { "ips": "nonsense" } }),
+            json!({ "prevResult": 7 }),
+        ] {
+            node.call("DEL", "c3")
+                .env("CNI_NETNS", netns)
+                .stdin(conf_with(json!({}), previous))
+                .run()
+                .silent();
+        }
+    }
+    assert_eq!(node.held().len(), 2);
+    node.call("DEL", "c1")
+        .stdin(conf_with(json!({}), prev_result(&["10.224.0.6"])))
+        .run()
+        .silent();
+    assert_eq!(
+        node.held().into_values().collect::<Vec<_>>(),
+        ["c2"],
+        "its own address goes, whatever the hint"
+    );
+}
