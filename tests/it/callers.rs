@@ -84,7 +84,7 @@ pub fn tool(name: &str) -> PathBuf {
 /// conflists.
 pub struct Host {
     pub folder: PathBuf,
-    _wire: WireServer,
+    pub wire: WireServer,
 }
 
 impl Host {
@@ -114,17 +114,36 @@ impl Host {
         }
         Host {
             folder,
-            _wire: WireServer::on("168.63.129.16:80", Reply::Xml(xml(last))),
+            wire: WireServer::on("168.63.129.16:80", Reply::Xml(xml(last))),
         }
     }
 
     pub fn cnitool(&self, command: &str, network: &str, pod: &str) -> Output {
-        Command::new(tool("cnitool"))
+        self.cnitool_later(0, command, network, pod)
+    }
+
+    /// The same, some seconds later by the boot clock.
+    pub fn cnitool_later(&self, seconds: u64, command: &str, network: &str, pod: &str) -> Output {
+        Command::new("unshare")
+            .args(["--time", "--boottime", &seconds.to_string(), "--fork"])
+            .arg(tool("cnitool"))
             .args([command, network, &format!("/run/netns/{pod}")])
             .env("NETCONFPATH", self.folder.join("net.d"))
             .env("CNI_PATH", self.folder.join("bin"))
             .output()
             .unwrap()
+    }
+
+    /// The same, which must succeed, and say nothing but for an ADD.
+    fn verb(&self, command: &str, network: &str, pod: &str) {
+        let output = self.cnitool(command, network, pod);
+        assert!(output.status.success(), "{command}: {output:?}");
+    }
+
+    /// The words of one that must fail.
+    fn failure(&self, output: Output) -> String {
+        assert!(!output.status.success(), "{output:?}");
+        String::from_utf8(output.stderr).unwrap() + &String::from_utf8(output.stdout).unwrap()
     }
 
     /// Adds a pod to a network; gives its address.
@@ -143,10 +162,14 @@ impl Host {
         sh(&format!("ip netns del {pod}"));
     }
 
+    /// The addresses that are held; none where nothing ever was.
     pub fn held(&self) -> Vec<String> {
-        let state =
-            serde_json::from_slice(&fs::read("/run/azure-vnet-ipam.json").unwrap()).unwrap();
-        held(&state).into_keys().collect()
+        let Ok(text) = fs::read("/run/azure-vnet-ipam.json") else {
+            return Vec::new();
+        };
+        held(&serde_json::from_slice(&text).unwrap())
+            .into_keys()
+            .collect()
     }
 }
 
@@ -183,6 +206,138 @@ fn cnitool_alone() {
     assert!(host.held().is_empty());
     let log = fs::read_to_string("/var/log/azure-vnet-ipam.log").unwrap();
     assert!(log.contains("ADD container cnitool-"), "{log}");
+}
+
+#[test]
+#[ignore = "needs root, iproute2 and cnitool"]
+fn every_verb_of_cnitool_alone() {
+    if !in_private_namespaces("callers::every_verb_of_cnitool_alone") {
+        return;
+    }
+    const NET: &str = "azure-ipam";
+    let host = Host::new([5, 6, 7]);
+    sh("ip netns add none");
+    host.verb("status", NET, "none");
+    for pod in ["pod1", "pod2"] {
+        host.add(NET, pod);
+        host.verb("check", NET, pod);
+    }
+    // This client takes down what libcni remembers, and then sends a GC without a list, which frees nothing.
+    fs::remove_file(result_of(NET, "pod1")).unwrap();
+    let no_list = host.failure(host.cnitool_later(100, "gc", NET, "none"));
+    assert!(
+        no_list.contains("cni.dev/valid-attachments is missing"),
+        "{no_list}"
+    );
+    assert_eq!(host.held(), ["10.224.0.5"]);
+    let gc = |seconds: u64, list: &str| {
+        let conf = format!(
+            r#"{{"cniVersion":"1.1.0","name":"{NET}","cni.dev/valid-attachments":{list},"cni.dev/attachments":{list}}}"#
+        );
+        let line = format!(
+            "echo '{conf}' | CNI_COMMAND=GC unshare --time --boottime {seconds} --fork {}/bin/azure-vnet-ipam",
+            host.folder.display()
+        );
+        Command::new("sh").args(["-c", &line]).output().unwrap()
+    };
+    // Young ones are left alone.
+    assert!(gc(0, "null").status.success());
+    assert_eq!(host.held().len(), 1);
+    // It is still wired, whatever the runtime knows.
+    sh("ip -n pod1 addr add 10.224.0.5/16 dev lo");
+    assert_eq!(host.add(NET, "pod3"), "10.224.0.7");
+    fs::remove_file(result_of(NET, "pod3")).unwrap();
+    let kept = host.failure(gc(100, "[]"));
+    assert!(
+        kept.contains("1 stale addresses are kept, 1 are freed")
+            && kept.contains("the address is configured in "),
+        "{kept}"
+    );
+    assert_eq!(host.held(), ["10.224.0.5"]);
+    // A host route is a sign of life too.
+    sh("ip -n pod1 addr del 10.224.0.5/16 dev lo && ip route add 10.224.0.5/32 dev eth0");
+    let kept = host.failure(gc(100, "[]"));
+    assert!(kept.contains("the host has a route to it"), "{kept}");
+    sh("ip route del 10.224.0.5/32");
+    for _ in 0..2 {
+        let done = gc(100, "null");
+        assert!(
+            done.status.success() && done.stdout.is_empty(),
+            "a second one is no work: {done:?}"
+        );
+        assert!(host.held().is_empty());
+    }
+    let log = fs::read_to_string("/var/log/azure-vnet-ipam.log").unwrap();
+    assert!(log.contains("the runtime no longer knows it"), "{log}");
+}
+
+/// What libcni remembers of a pod's attachment.
+fn result_of(network: &str, pod: &str) -> PathBuf {
+    let netns = format!("\"/run/netns/{pod}\"");
+    let entries = fs::read_dir("/var/lib/cni/results").unwrap();
+    let mut paths = entries.map(|e| e.unwrap().path());
+    paths
+        .find(|path| {
+            let name = path.file_name().unwrap().to_str().unwrap();
+            name.starts_with(&format!("{network}-"))
+                && fs::read_to_string(path).unwrap().contains(&netns)
+        })
+        .unwrap_or_else(|| panic!("libcni does not remember {pod}"))
+}
+
+/// Every verb through a main plugin; GC stops there, as its authors have it still to do.
+fn every_verb_through(network: &str) {
+    let mut host = Host::new([5, 6]);
+    sh("ip netns add none");
+    host.verb("status", network, "none");
+    let (one, two) = (host.add(network, "pod1"), host.add(network, "pod2"));
+    host.verb("check", network, "pod1");
+    host.verb("check", network, "pod2");
+    // Somebody releases one by hand.
+    let path = result_of(network, "pod1");
+    let name = path.file_name().unwrap().to_str().unwrap();
+    let container = name
+        .strip_prefix(&format!("{network}-"))
+        .and_then(|n| n.strip_suffix("-eth0"))
+        .unwrap();
+    sh(&format!(
+        r#"echo '{{"cniVersion":"1.1.0","name":"{network}"}}' | CNI_COMMAND=DEL CNI_CONTAINERID={container} CNI_IFNAME=eth0 {}/bin/azure-vnet-ipam"#,
+        host.folder.display()
+    ));
+    assert_eq!(host.held(), [two]);
+    let lost = host.failure(host.cnitool("check", network, "pod1"));
+    assert!(
+        lost.contains("no address is held for this attachment"),
+        "{one}: {lost}"
+    );
+    host.verb("check", network, "pod2");
+    host.verb("gc", network, "none");
+    assert!(
+        host.held().is_empty(),
+        "libcni takes down what it remembers"
+    );
+    host.del(network, "pod1");
+    host.del(network, "pod2");
+    host.wire.stop();
+    fs::remove_file("/run/azure-vnet-ipam.json").unwrap();
+    let broken = host.failure(host.cnitool("status", network, "none"));
+    assert!(broken.contains("ADDs cannot be served"), "{broken}");
+}
+
+#[test]
+#[ignore = "needs root, iproute2, cnitool and the plugin bridge"]
+fn every_verb_through_bridge() {
+    if in_private_namespaces("callers::every_verb_through_bridge") {
+        every_verb_through("azure-bridge");
+    }
+}
+
+#[test]
+#[ignore = "needs root, iproute2, cnitool and the plugin ptp"]
+fn every_verb_through_ptp() {
+    if in_private_namespaces("callers::every_verb_through_ptp") {
+        every_verb_through("azure-ptp");
+    }
 }
 
 /// Two pods of a main plugin that delegates to ours: they reach each other, and their addresses come back.

@@ -26,5 +26,6 @@ mod properties;
 mod protocol;
 mod readme;
 mod recorded;
+mod runtimes;
 mod trouble;
 mod verbs;
