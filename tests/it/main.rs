@@ -10,6 +10,7 @@
     missing_docs
 )]
 
+mod azure_vnet;
 mod callers;
 mod contention;
 mod documents;
@@ -27,5 +28,6 @@ mod protocol;
 mod readme;
 mod recorded;
 mod runtimes;
+mod spec;
 mod trouble;
 mod verbs;

@@ -195,7 +195,10 @@ fn a_lost_state_gives_nothing_away_that_a_pod_holds() {
         pods.del("two");
         assert_eq!(pods.held().len(), 1, "{what}");
         pods.call("ADD", "two")
-            .stdin(conf("0.3.0", json!({ "subnet": SUBNET, "ipAddress": two })))
+            .stdin(conf(
+                "0.3.0",
+                json!({ "subnet": SUBNET, "ipAddress": two, "rest": 0 }),
+            ))
             .run()
             .success();
     }

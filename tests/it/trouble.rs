@@ -272,6 +272,21 @@ fn an_address_that_is_new_to_the_state_is_looked_for_before_it_is_given() {
 }
 
 #[test]
+fn a_state_of_the_original_is_looked_over_before_anything_is_given() {
+    let (node, _wire) = Node::with_wire("over", Reply::Xml(xml([5, 6])));
+    node.add("c1").success();
+    node.del("c1").silent();
+    // The original may have started it from nothing while a pod had an address.
+    let mut state = node.state();
+    state.as_object_mut().unwrap().remove("azure-vnet-ipam");
+    fs::write(node.state_path(), state.to_string()).unwrap();
+    node.put("/var/run/netns/x", "");
+    node.cache("azure", "x", "eth0", "/var/run/netns/x", &["10.224.0.5"]);
+    assert_eq!(node.add("c2").address(), "10.224.0.6");
+    assert_eq!(node.held()["10.224.0.5"], "x");
+}
+
+#[test]
 fn a_fresh_node_starts_at_once() {
     for empty in [None, Some(""), Some("{}"), Some(r#"{"IPAM":{}}"#)] {
         let (node, _wire) = Node::with_wire("fresh", Reply::Xml(xml([5, 6])));

@@ -1,0 +1,250 @@
+//! The caller azure-vnet, played as contract section 19 tells it: what it sends, how it reads answers, and what it does when
+//! they are errors.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::harness::{MAC, Node, Outcome, Reply, SUBNET, WireServer, xml};
+
+/// The main plugin, with its own state in `/var/run/azure-vnet.json`.
+struct AzureVnet {
+    node: Node,
+    wire: WireServer,
+    /// Address by container ID, of the endpoints in its state; `None` while it has no network.
+    endpoints: Option<BTreeMap<String, String>>,
+    /// How many pods have had an address.
+    lives: usize,
+}
+
+/// What the runtime hears of an ADD.
+type Heard = Result<String, String>;
+
+impl AzureVnet {
+    fn on(last: impl IntoIterator<Item = u16>) -> AzureVnet {
+        let (node, wire) = Node::with_wire("azurevnet", Reply::Xml(xml(last)));
+        AzureVnet {
+            node,
+            wire,
+            endpoints: None,
+            lives: 0,
+        }
+    }
+
+    /// Its configuration as it writes it out again: keys unknown to it are gone, empty ones are left out.
+    fn stdin(subnet: Option<&str>, address: Option<&str>) -> String {
+        let mut ipam = json!({ "type": "azure-vnet-ipam" });
+        for (key, value) in [("subnet", subnet), ("ipAddress", address)] {
+            if let Some(value) = value {
+                ipam[key] = value.into();
+            }
+        }
+        json!({
+            "cniVersion": "0.3.0", "name": "azure", "type": "azure-vnet", "mode": "transparent",
+            "ipsToRouteViaHost": ["169.254.20.10"], "ipam": ipam, "dns": {}, "runtimeConfig": { "dns": {} },
+            "windowsSettings": {},
+        })
+        .to_string()
+    }
+
+    fn delegate(
+        &self,
+        command: &str,
+        pod: &str,
+        subnet: Option<&str>,
+        address: Option<&str>,
+    ) -> Outcome {
+        self.node
+            .call(command, pod)
+            .env("CNI_NETNS", &Self::netns(pod))
+            .env(
+                "CNI_ARGS",
+                &format!("IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME={pod}"),
+            )
+            .stdin(Self::stdin(subnet, address))
+            .run()
+    }
+
+    fn netns(pod: &str) -> String {
+        format!("/var/run/netns/cni-{pod}")
+    }
+
+    /// The message that it makes of a failed call's output.
+    fn message(outcome: &Outcome) -> String {
+        match serde_json::from_str::<Value>(&outcome.stdout) {
+            Ok(error) => error["msg"].as_str().unwrap().to_owned(),
+            Err(_) => panic!("it would log \"netplugin failed\" and know nothing: {outcome:?}"),
+        }
+    }
+
+    /// An ADD, of which a later step may fail.
+    fn add(&mut self, pod: &str, later_step_fails: bool) -> Heard {
+        let subnet = self.endpoints.as_ref().map(|_| SUBNET);
+        let mut outcome = self.delegate("ADD", pod, subnet, None);
+        if outcome.exit != Some(0) && Self::message(&outcome).contains("no available address pools")
+        {
+            if self.endpoints.is_none() {
+                let _ = fs::remove_file(self.node.state_path());
+            }
+            outcome = self.delegate("ADD", pod, subnet, None);
+        }
+        if outcome.exit != Some(0) {
+            return Err(Self::message(&outcome));
+        }
+        let address = outcome.address();
+        assert_eq!(outcome.json()["ips"][0]["version"], "4");
+        if later_step_fails {
+            let release = self.delegate("DEL", pod, Some(SUBNET), Some(&address));
+            release.silent();
+            return Err("a later step failed".to_owned());
+        }
+        self.node.put(&Self::netns(pod), "");
+        self.lives += 1;
+        self.endpoints
+            .get_or_insert_default()
+            .insert(pod.to_owned(), address.clone());
+        self.save();
+        Ok(address)
+    }
+
+    /// A DEL. The endpoint is removed and saved first, and only then is the address released.
+    fn del(&mut self, pod: &str) -> Result<(), String> {
+        let Some(endpoints) = &mut self.endpoints else {
+            return Ok(());
+        };
+        let address = endpoints.remove(pod);
+        let _ = fs::remove_file(self.node.path(&Self::netns(pod)));
+        self.save();
+        let outcome = self.delegate("DEL", pod, Some(SUBNET), address.as_deref());
+        if outcome.exit == Some(0) {
+            Ok(())
+        } else {
+            Err(Self::message(&outcome))
+        }
+    }
+
+    fn save(&self) {
+        let endpoints: serde_json::Map<_, _> = self
+            .endpoints
+            .iter()
+            .flatten()
+            .map(|(pod, address)| {
+                let id = format!("{}-eth0", pod.get(..8).unwrap_or_default());
+                let endpoint = json!({
+                    "Id": id, "IfName": format!("{pod}2"), "HostIfName": pod, "ContainerID": pod,
+                    "IPAddresses": [{ "IP": address, "Mask": "//8AAA==" }],
+                    "NetworkNameSpace": Self::netns(pod), "PODName": pod, "PODNameSpace": "default",
+                });
+                (id, endpoint)
+            })
+            .collect();
+        let network = json!({ "Id": "azure", "Mode": "transparent", "Endpoints": endpoints });
+        let interface = json!({ "Name": "eth0", "Networks": { "azure": network } });
+        let state = json!({ "Network": { "Version": "v1.4.59", "ExternalInterfaces": { "eth0": interface } } });
+        self.node.put("/var/run/azure-vnet.json", state.to_string());
+    }
+
+    /// Its state goes, as Cilium's agent removes it.
+    fn forget(&mut self) -> BTreeMap<String, String> {
+        fs::remove_file(self.node.path("/var/run/azure-vnet.json")).unwrap();
+        self.endpoints.take().unwrap_or_default()
+    }
+
+    fn live(&self) -> BTreeMap<String, String> {
+        self.endpoints.clone().unwrap_or_default()
+    }
+
+    /// Every pod has an address of its own, and the plugin knows of it.
+    fn sound(&self) {
+        let live = self.live();
+        let addresses: BTreeSet<_> = live.values().collect();
+        assert_eq!(addresses.len(), live.len(), "{live:?}");
+        let held = self.node.held();
+        for (pod, address) in &live {
+            assert_eq!(held.get(address), Some(pod), "{held:?}");
+        }
+    }
+}
+
+fn pod(n: usize) -> String {
+    format!("{n:08}c1c1c1c1")
+}
+
+#[test]
+fn thirty_pods_under_azure_vnet_with_failures_in_between() {
+    // A node whose interface is not in the answer yet.
+    let mut caller = AzureVnet::on(5..17);
+    caller
+        .wire
+        .set(Reply::Xml(xml(5..17).replace(MAC, "7C1E52000000")));
+    let refused = caller.add(&pod(1), false).unwrap_err();
+    assert!(refused.contains("no available address pools"), "{refused}");
+    assert_eq!(
+        caller.wire.count(),
+        2,
+        "it asks again after its own recovery"
+    );
+    // Then it is, and pods come until the pool is full, one of them with a failure of azure-vnet's own.
+    caller.wire.set(Reply::Xml(xml(5..17)));
+    for n in 1..=12 {
+        if n == 4 {
+            caller.add(&pod(n), true).unwrap_err();
+            caller.sound();
+        }
+        caller.add(&pod(n), false).unwrap();
+        caller.sound();
+    }
+    let full = caller.add(&pod(13), false).unwrap_err();
+    assert!(
+        full.contains("No available addresses") && !full.contains("no available address pools"),
+        "words at which azure-vnet deletes the state must not stand here: {full}"
+    );
+    assert_eq!(caller.live().len(), 12);
+    // The wire server goes; pods come and go all the same.
+    caller.wire.set(Reply::Status(500, String::new()));
+    for n in 1..=6 {
+        caller.del(&pod(n)).unwrap();
+        // The runtime repeats itself, and azure-vnet knows no endpoint then.
+        caller.del(&pod(n)).unwrap();
+        caller.add(&pod(12 + n), false).unwrap();
+        caller.sound();
+    }
+    assert_eq!(caller.live().len(), 12);
+    // The plugin's state is damaged: what the endpoints have is held, and nobody else is served for a while.
+    fs::write(caller.node.state_path(), "{ half").unwrap();
+    caller.wire.set(Reply::Xml(xml(5..25)));
+    let wait = caller.add(&pod(19), false).unwrap_err();
+    assert!(wait.contains("the state was lost"), "{wait}");
+    caller.sound();
+    caller.node.pass(31);
+    for n in 19..=24 {
+        caller.add(&pod(n), false).unwrap();
+        caller.sound();
+    }
+    // azure-vnet's own state goes: its first ADD names no subnet again, and takes nothing from pods that run.
+    let running = caller.forget();
+    caller.del(&pod(20)).unwrap();
+    for n in 25..=26 {
+        let address = caller.add(&pod(n), false).unwrap();
+        assert!(running.values().all(|theirs| *theirs != address));
+        caller.sound();
+    }
+    // The runtime takes the forgotten pods down, and azure-vnet hands on their container IDs.
+    for pod in running.keys() {
+        caller.del(pod).unwrap();
+        caller.sound();
+    }
+    // The pool goes on; addresses that the source drops stay with who has them.
+    caller.wire.set(Reply::Xml(xml(20..30)));
+    for n in 27..=30 {
+        caller.add(&pod(n), false).unwrap();
+        caller.sound();
+    }
+    assert_eq!(caller.lives, 30);
+    for pod in caller.live().into_keys() {
+        caller.del(&pod).unwrap();
+        caller.sound();
+    }
+    assert!(caller.node.held().is_empty());
+}

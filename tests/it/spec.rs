@@ -1,0 +1,401 @@
+//! The specification's own demands on an IPAM plugin (CNI SPEC.md 1.1.0), one test each: every "must", "must not" and "should"
+//! that concerns one, named by its section and told in our words. What is demanded of runtimes, and of plugins that make
+//! interfaces, is left out.
+
+use std::fs;
+use std::thread;
+
+use serde_json::{Value, json};
+
+use crate::harness::{Node, Outcome, Reply, WireServer, conf, xml};
+use crate::verbs::{conf_with, of_the_node, prev_result};
+
+fn node(last: impl IntoIterator<Item = u16>) -> (Node, WireServer) {
+    Node::with_wire("spec", Reply::Xml(xml(last)))
+}
+
+fn add(node: &Node, container_id: &str) -> Outcome {
+    node.call("ADD", container_id)
+        .stdin(conf("1.1.0", json!({})))
+        .run()
+}
+
+fn del(node: &Node, container_id: &str) -> Outcome {
+    node.call("DEL", container_id)
+        .stdin(conf("1.1.0", json!({})))
+        .run()
+}
+
+fn check(node: &Node, container_id: &str, members: Value) -> Outcome {
+    node.call("CHECK", container_id)
+        .stdin(conf_with(json!({}), members))
+        .run()
+}
+
+/// Section 1, Configuration format: a name must begin with a letter or digit, and go on with those and `_`, `.`, `-`.
+#[test]
+fn s1_names_of_networks() {
+    let (node, _wire) = node([5, 6]);
+    let named = |name: &str| {
+        let conf = conf("1.1.0", json!({})).replace("\"azure\"", &format!("\"{name}\""));
+        node.call("ADD", "c1").stdin(conf).run()
+    };
+    named("a0_.-Z").success();
+    for bad in ["", "_a", "-a", ".a", "a/b", "a b", "ä"] {
+        assert_eq!(named(bad).error().0, 7, "{bad}");
+    }
+}
+
+/// Section 1, Plugin configuration objects: a plugin may define more keys, and those of others do not disturb it.
+#[test]
+fn s1_keys_of_others_are_ignored() {
+    let (node, _wire) = node([5]);
+    let others = json!({ "ipMasq": true, "dns": { "nameservers": ["1.1.1.1"] }, "args": { "labels": { "a": 1 } }, "x": [7], "capabilities": { "ips": true } });
+    node.call("ADD", "c1")
+        .stdin(conf_with(json!({ "y": {} }), others))
+        .run()
+        .success();
+}
+
+/// Section 1, well-known keys of others should keep their meaning: `capabilities` and `runtimeConfig` name requested addresses.
+#[test]
+fn s1_a_capability_is_taken_from_the_runtimes_part() {
+    let (node, _wire) = node([5, 6]);
+    let asks =
+        json!({ "capabilities": { "ips": true }, "runtimeConfig": { "ips": ["10.224.0.6/16"] } });
+    let add = node.call("ADD", "c1").stdin(conf_with(json!({}), asks));
+    assert_eq!(add.run().address(), "10.224.0.6");
+}
+
+/// Section 2, Parameters: a container ID must not be empty, and has the form of a name.
+#[test]
+fn s2_container_ids() {
+    let (node, _wire) = node([5]);
+    for bad in ["", "_a", "a/b", "a b"] {
+        assert_eq!(add(&node, bad).error().0, 4, "{bad}");
+    }
+    add(&node, "a0_.-Z").success();
+}
+
+/// Section 2, Parameters: a plugin that cannot use an interface name must say so.
+#[test]
+fn s2_interface_names() {
+    let (node, _wire) = node([5]);
+    for bad in ["", ".", "..", "a/b", "a:b", "a b", "abcdefghijklmnop"] {
+        let call = node.call("ADD", "c1").env("CNI_IFNAME", bad);
+        assert_eq!(call.run().error().0, 4, "{bad}");
+    }
+}
+
+/// Section 2, Errors: exit 0 on success, not 0 on failure, and an error object on stdout then.
+#[test]
+fn s2_exit_status_and_error_object() {
+    let (node, _wire) = node([5]);
+    assert_eq!(add(&node, "c1").exit, Some(0));
+    let failed = add(&node, "c2");
+    let (code, msg) = failed.error();
+    assert!(code >= 100 && !msg.is_empty());
+    assert_eq!(failed.json()["cniVersion"], "1.1.0");
+}
+
+/// Section 2, ADD: a successful plugin must print a result.
+#[test]
+fn s2_add_prints_a_result() {
+    let (node, _wire) = node([5]);
+    assert!(add(&node, "c1").json()["ips"].is_array());
+}
+
+/// Section 2, ADD: `prevResult` must be passed on or changed properly. A delegated plugin's result is its own addresses, so that
+/// of a previous plugin nothing may appear twice or be lost in it.
+#[test]
+fn s2_add_is_not_confused_by_a_previous_result() {
+    let (node, _wire) = node([5]);
+    let add = node
+        .call("ADD", "c1")
+        .stdin(conf_with(json!({}), prev_result(&["192.168.0.9"])))
+        .run();
+    let ips = add.success().json()["ips"].clone();
+    assert_eq!(
+        ips,
+        json!([{ "address": "10.224.0.5/16", "gateway": "10.224.0.1" }])
+    );
+}
+
+/// Section 2, DEL: must accept several DELs of one attachment, and succeed when nothing is there.
+#[test]
+fn s2_del_many_times() {
+    let (node, _wire) = node([5]);
+    add(&node, "c1").success();
+    for _ in 0..3 {
+        del(&node, "c1").silent();
+    }
+    assert!(node.held().is_empty());
+}
+
+/// Section 2, DEL: should end without error when resources are missing: namespace, source, state.
+#[test]
+fn s2_del_needs_nothing() {
+    let (node, wire) = node([5]);
+    del(&node, "c1").silent();
+    add(&node, "c1").success();
+    wire.set(Reply::Silent);
+    let call = node.call("DEL", "c1").without("CNI_NETNS");
+    call.stdin(conf("1.1.0", json!({}))).run().silent();
+    assert!(node.held().is_empty());
+    fs::remove_file(node.state_path()).unwrap();
+    del(&node, "c1").silent();
+}
+
+/// Section 2, DEL: everything that the attachment has is to be released, with and without `prevResult`.
+#[test]
+fn s2_del_releases_all_with_and_without_a_previous_result() {
+    let (node, _wire) = node([5, 6]);
+    for members in [json!({}), prev_result(&["10.224.0.5"])] {
+        add(&node, "c1").success();
+        let call = node.call("DEL", "c1");
+        call.stdin(conf_with(json!({}), members)).run().silent();
+        assert!(node.held().is_empty());
+    }
+}
+
+/// Section 2, CHECK: must go by `prevResult`.
+#[test]
+fn s2_check_goes_by_the_previous_result() {
+    let (node, _wire) = node([5, 6]);
+    add(&node, "c1").success();
+    check(&node, "c1", prev_result(&["10.224.0.5"])).silent();
+    check(&node, "c1", prev_result(&["10.224.0.6"])).error();
+}
+
+/// Section 2, CHECK: must allow for a later plugin of the chain to have changed routes and other things.
+#[test]
+fn s2_check_judges_its_own_things_only() {
+    let (node, _wire) = node([5]);
+    add(&node, "c1").success();
+    let mut changed = prev_result(&["10.224.0.5", "172.16.0.1"]);
+    changed["prevResult"]["routes"] = json!([{ "dst": "10.0.0.0/8" }]);
+    changed["prevResult"]["interfaces"] = json!([{ "name": "x" }]);
+    check(&node, "c1", changed).silent();
+}
+
+/// Section 2, CHECK: should fail when an address of `prevResult`, or a reservation, is missing.
+#[test]
+fn s2_check_misses_a_reservation() {
+    let (node, _wire) = node([5, 6]);
+    add(&node, "c1").success();
+    del(&node, "c1").silent();
+    let missing = check(&node, "c1", prev_result(&["10.224.0.5"]));
+    assert_eq!(missing.error().0, 3);
+}
+
+/// Section 2, CHECK: must cope with coming right after the ADD.
+#[test]
+fn s2_check_right_after_add() {
+    let (node, _wire) = node(5..15);
+    thread::scope(|scope| {
+        for n in 0..8 {
+            let node = &node;
+            scope.spawn(move || {
+                let pod = format!("c{n}");
+                let address = add(node, &pod).address();
+                check(node, &pod, prev_result(&[&address])).silent();
+            });
+        }
+    });
+}
+
+/// Section 2, CHECK: nothing, or an error, is printed.
+#[test]
+fn s2_check_prints_nothing() {
+    let (node, _wire) = node([5]);
+    add(&node, "c1").success();
+    assert_eq!(check(&node, "c1", prev_result(&["10.224.0.5"])).stdout, "");
+}
+
+/// Section 2, STATUS: must exit 0 when ADDs can be served.
+#[test]
+fn s2_status_ready() {
+    let (node, _wire) = node([5]);
+    of_the_node(&node, "STATUS", json!({})).run().silent();
+}
+
+/// Section 2, STATUS: must exit with an error when it is known that ADDs cannot be served; should when what it depends on is
+/// not there. The code is 50.
+#[test]
+fn s2_status_broken() {
+    let (node, wire) = node([5]);
+    wire.set(Reply::Status(503, String::new()));
+    let broken = of_the_node(&node, "STATUS", json!({})).run();
+    assert_eq!(broken.error().0, 50);
+}
+
+/// Section 2, STATUS: should fail when limited resources are exhausted; with `ipam.statusWhenFull` (the README tells why not
+/// by default).
+#[test]
+fn s2_status_exhausted() {
+    let (node, _wire) = node([5]);
+    add(&node, "c1").success();
+    let asked = |when: &str| {
+        of_the_node(&node, "STATUS", json!({}))
+            .stdin(conf("1.1.0", json!({ "statusWhenFull": when })))
+            .run()
+    };
+    assert_eq!(asked("error").error().0, 50);
+    asked("ready").silent();
+}
+
+/// Section 2, STATUS: must not be relied on: ADD and DEL are served whatever it said, and without it.
+#[test]
+fn s2_status_is_not_relied_on() {
+    let (node, wire) = node([5, 6]);
+    add(&node, "c1").success();
+    fs::rename(node.state_path(), node.path("/aside")).unwrap();
+    wire.set(Reply::Status(503, String::new()));
+    of_the_node(&node, "STATUS", json!({})).run().error();
+    fs::rename(node.path("/aside"), node.state_path()).unwrap();
+    add(&node, "c2").success();
+    del(&node, "c1").silent();
+}
+
+/// Section 2, VERSION: a version object is printed, which names the caller's version and all that are known.
+#[test]
+fn s2_version() {
+    let node = Node::new("spec");
+    for version in ["0.4.0", "1.0.0", "1.1.0"] {
+        let call = node.call("VERSION", "");
+        let answer = call.stdin(json!({ "cniVersion": version }).to_string());
+        let answer = answer.run().success().json();
+        assert_eq!(answer["cniVersion"], version);
+        let all = [
+            "0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0",
+        ];
+        assert_eq!(answer["supportedVersions"], json!(all));
+    }
+}
+
+/// Section 2, GC: the list of valid attachments is required.
+#[test]
+fn s2_gc_needs_its_list() {
+    let (node, _wire) = node([5]);
+    add(&node, "c1").success();
+    node.pass(600);
+    assert_eq!(of_the_node(&node, "GC", json!({})).run().error().0, 7);
+    assert_eq!(node.held().len(), 1);
+}
+
+/// Section 2, GC: valid attachments must stay.
+#[test]
+fn s2_gc_leaves_what_is_valid() {
+    let (node, _wire) = node([5]);
+    add(&node, "c1").success();
+    node.pass(600);
+    let valid = json!([{ "containerID": "c1", "ifname": "eth0" }]);
+    let gc = of_the_node(&node, "GC", json!({ "cni.dev/valid-attachments": valid }));
+    gc.run().silent();
+    assert_eq!(node.held().len(), 1);
+}
+
+/// Section 2, GC: should go on after an error, remove what it can, and report all at its end. (That others are freed meanwhile,
+/// `callers::every_verb_of_cnitool_alone` shows with a real kernel.)
+#[test]
+fn s2_gc_reports_what_it_could_not_remove() {
+    let (node, _wire) = node([5, 6]);
+    add(&node, "c1").success();
+    add(&node, "c2").success();
+    node.pass(600);
+    let gc = of_the_node(&node, "GC", json!({ "cni.dev/attachments": null })).run();
+    let (_, msg) = gc.error();
+    assert!(msg.starts_with("2 stale addresses are kept"), "{msg}");
+    let details = gc.json()["details"].as_str().unwrap().to_owned();
+    assert!(
+        details.contains("c1") && details.contains("c2"),
+        "{details}"
+    );
+}
+
+/// Section 3, Lifecycle and ordering: must cope with running at once for different containers, locking what is shared.
+#[test]
+fn s3_different_containers_at_once() {
+    let (node, _wire) = node(5..25);
+    let addresses: Vec<_> = thread::scope(|scope| {
+        let calls: Vec<_> = (0..20)
+            .map(|n| {
+                let node = &node;
+                scope.spawn(move || add(node, &format!("c{n}")).address())
+            })
+            .collect();
+        calls.into_iter().map(|c| c.join().unwrap()).collect()
+    });
+    let mut apart = addresses.clone();
+    apart.sort();
+    apart.dedup();
+    assert_eq!(apart.len(), 20, "{addresses:?}");
+}
+
+/// Section 3, Attachment parameters: an attachment is (network, container ID, interface name).
+#[test]
+fn s3_attachments_are_three_names() {
+    let (node, _wire) = node([5, 6, 7]);
+    let add = |network: &str, if_name: &str| {
+        let conf = conf("1.1.0", json!({})).replace("\"azure\"", &format!("\"{network}\""));
+        let call = node.call("ADD", "c1").env("CNI_IFNAME", if_name);
+        call.stdin(conf).run().address()
+    };
+    let three = [add("a", "eth0"), add("b", "eth0"), add("a", "net1")];
+    assert_eq!(three, ["10.224.0.5", "10.224.0.6", "10.224.0.7"]);
+    assert_eq!(add("a", "eth0"), "10.224.0.5");
+}
+
+/// Section 4, Delegated plugins: an IPAM plugin must find address, gateway and routes, and return them.
+#[test]
+fn s4_address_gateway_and_routes() {
+    let (node, _wire) = node([5]);
+    let result = add(&node, "c1").json();
+    assert_eq!(result["ips"][0]["address"], "10.224.0.5/16");
+    assert_eq!(result["ips"][0]["gateway"], "10.224.0.1");
+    assert_eq!(
+        result["routes"],
+        json!([{ "dst": "0.0.0.0/0", "gw": "10.224.0.1" }])
+    );
+}
+
+/// Section 5, ADD success: the version must be the input's; a delegated plugin must leave out `interfaces`, and `interface` in
+/// `ips`.
+#[test]
+fn s5_the_abbreviated_result() {
+    let (node, _wire) = node([5]);
+    for version in ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"] {
+        let call = node.call("ADD", "c1").stdin(conf(version, json!({})));
+        let result = call.run().success().json();
+        assert_eq!(result["cniVersion"], version);
+        assert_eq!(result.get("interfaces"), None);
+        assert_eq!(result["ips"][0].get("interface"), None);
+        assert_eq!(
+            result["ips"][0].get("version").is_some(),
+            version < "1.0.0",
+            "the family is told up to 0.4.0 only"
+        );
+    }
+}
+
+/// Section 5, Error: `cniVersion`, `code` and `msg`, perhaps `details`; codes below 100 only with their fixed meanings.
+#[test]
+fn s5_codes_of_errors() {
+    let (node, _wire) = node([5]);
+    let code = |stdin: &str| node.call("ADD", "c1").stdin(stdin).run().error().0;
+    assert_eq!(code(r#"{"name":"a","cniVersion":"9.0.0"}"#), 1);
+    assert_eq!(code("{"), 6);
+    assert_eq!(code(r#"{"cniVersion":"1.1.0"}"#), 7);
+    assert_eq!(node.call("PLAY", "c1").run().error().0, 4);
+    add(&node, "c1").success();
+    assert_eq!(add(&node, "c2").error().0, 100);
+}
+
+/// Section 5, Error: what is written to stderr is free text and never the answer.
+#[test]
+fn s5_the_answer_is_on_stdout() {
+    let (node, _wire) = node([5]);
+    assert!(add(&node, "c1").stderr.is_empty());
+    let failed = add(&node, "c2");
+    assert!(failed.stdout.starts_with('{') && failed.stderr.is_empty());
+}
