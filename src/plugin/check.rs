@@ -12,12 +12,13 @@ use crate::state::{Loaded, is_rebuild_owed, last_use, load};
 
 /// Compares the state with `prevResult`.
 pub fn check(call: &Call, context: &Context) -> Result<(), Failure> {
+    // Before the state: every ADD notes its address when that is in the state, so that a state read later knows of it.
+    let last = last_use(&context.paths, context.boot_id.as_deref());
     let document = match load(&context.paths).map_err(Failure::NotNow)? {
         Loaded::Read(document) => *document,
         Loaded::Missing => return Err(Failure::StateGone("it is not there".to_owned())),
         Loaded::Corrupt(why) => return Err(Failure::StateGone(why)),
     };
-    let last = last_use(&context.paths, context.boot_id.as_deref());
     if let Some(why) = loss(&document, is_rebuild_owed(&context.paths), last) {
         return Err(Failure::StateGone(why.to_owned()));
     }
