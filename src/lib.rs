@@ -60,7 +60,7 @@ pub fn main() -> ExitCode {
     let started = host::boot_now();
     match Environment::said(|name| env::var_os(name)) {
         Said::Call(environment) => {
-            plugin::main(&environment, host::Paths::new(root(), NAME), started)
+            plugin::main(&environment, &host::Paths::new(root(), NAME), started)
         }
         Said::NoCall => by_hand(env::args_os().skip(1)),
     }

@@ -15,6 +15,7 @@ mod reclaim;
 mod release;
 mod request;
 mod take;
+mod text;
 mod verdict;
 
 pub use check::Violation;
@@ -32,4 +33,5 @@ pub use rebuild::Found;
 pub use reclaim::{Candidate, Judged};
 pub use release::{Freed, Hint};
 pub use request::{Grant, Novelty, PoolCount, PoolWish, Refusal, Request, Stage};
+pub use text::{push_address, read_address};
 pub use verdict::{AGAIN, GRACE, Judgement, OLD, Reason, Verdict, judge};

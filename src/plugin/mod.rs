@@ -15,9 +15,10 @@ mod wish;
 pub(crate) use settings::check_settings;
 
 use std::io::{IsTerminal, Read};
-use std::panic::{self, AssertUnwindSafe};
+use std::panic;
+use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tracing::{debug, error, info, warn};
 
@@ -65,59 +66,81 @@ impl Context {
 }
 
 /// Carries out a call, whatever happens: the runtime gets a result, or an error object and a non-zero exit status.
-pub fn main(environment: &Environment, paths: Paths, started: Moment) -> ExitCode {
+pub fn main(environment: &Environment, paths: &Paths, started: Moment) -> ExitCode {
     if environment.verb() == Some(Verb::Version) {
         return match stdio::print(&versions(&version_asked())) {
             Ok(()) => ExitCode::SUCCESS,
             Err(_) => ExitCode::FAILURE,
         };
     }
-    let mut cni_version = CniVersion::NEWEST;
-    panic::set_hook(Box::new(|info| {
-        *PANIC.lock().unwrap_or_else(PoisonError::into_inner) = Some(info.to_string());
+    let call = Ending {
+        command: environment.command.clone(),
+        log: paths.log(),
+        started,
+    };
+    let cni_version = Arc::new(Mutex::new(CniVersion::NEWEST));
+    let (of_panic, spoken) = (call.clone(), Arc::clone(&cni_version));
+    // A defect ends the process here and now, whichever thread meets it: nothing is unwound, and the kernel gives the locks back.
+    panic::set_hook(Box::new(move |info| {
+        let version = spoken.lock().map_or(CniVersion::NEWEST, |v| *v);
+        of_panic.failed(&Failure::Panic(info.to_string()), version);
+        std::process::exit(1)
     }));
-    let outcome = panic::catch_unwind(AssertUnwindSafe(|| {
-        run(environment, &paths, started, &mut cni_version)
-    }));
-    let outcome = outcome.unwrap_or_else(|_| {
-        let what = PANIC.lock().unwrap_or_else(PoisonError::into_inner).take();
-        Err(Failure::Panic(what.unwrap_or_default()))
-    });
-    let milliseconds = boot_now().since(started).as_secs_f64() * 1e3;
-    let command = &environment.command;
-    let exit = match outcome {
-        Ok(()) if environment.verb() == Some(Verb::Status) => ExitCode::SUCCESS,
+    match run(environment, paths, started, &cni_version) {
         Ok(()) => {
-            info!(target: "cni-ipam", "{command} done in {milliseconds:.1} ms.");
+            if environment.verb() != Some(Verb::Status) {
+                let milliseconds = call.milliseconds();
+                info!(target: "cni-ipam", "{} done in {milliseconds:.1} ms.", call.command);
+            }
+            log::flush(&call.log);
             ExitCode::SUCCESS
         }
         Err(failure) => {
-            log::start(None);
-            let error = failure.to_cni();
-            let (code, msg, details) = (error.code as u8, &error.msg, &error.details);
-            error!(target: "cni-ipam", "{command} failed in {milliseconds:.1} ms with code {code}: {msg} ({details})");
-            // If not even that can be printed, the exit status must do.
-            let _ = stdio::print(&error.print(cni_version.as_str()));
+            let version = cni_version.lock().map_or(CniVersion::NEWEST, |v| *v);
+            call.failed(&failure, version);
             ExitCode::FAILURE
         }
-    };
-    log::flush(&paths.log());
-    exit
+    }
 }
 
-/// What a panic said, until somebody can be told.
-static PANIC: Mutex<Option<String>> = Mutex::new(None);
+/// What is needed to end a call.
+#[derive(Clone)]
+struct Ending {
+    command: String,
+    log: PathBuf,
+    started: Moment,
+}
+
+impl Ending {
+    fn milliseconds(&self) -> f64 {
+        boot_now().since(self.started).as_secs_f64() * 1e3
+    }
+
+    /// Tells the log and the caller.
+    fn failed(&self, failure: &Failure, version: CniVersion) {
+        log::start(None);
+        let error = failure.to_cni();
+        let (code, msg, details) = (error.code as u8, &error.msg, &error.details);
+        let (command, milliseconds) = (&self.command, self.milliseconds());
+        error!(target: "cni-ipam", "{command} failed in {milliseconds:.1} ms with code {code}: {msg} ({details})");
+        // If not even that can be printed, the exit status must do.
+        let _ = stdio::print(&error.print(version.as_str()));
+        log::flush(&self.log);
+    }
+}
 
 fn run(
     environment: &Environment,
     paths: &Paths,
     started: Moment,
-    cni_version: &mut CniVersion,
+    cni_version: &Mutex<CniVersion>,
 ) -> Result<(), Failure> {
     environment.check_required()?;
     let stdin = read_stdin()?;
-    if let Some(version) = Call::version_asked(&stdin).and_then(|text| CniVersion::of(&text)) {
-        *cni_version = version;
+    if let Some(version) = Call::version_asked(&stdin).and_then(|text| CniVersion::of(&text))
+        && let Ok(mut spoken) = cni_version.lock()
+    {
+        *spoken = version;
     }
     let (defaults, wrong) = match environment.verb() {
         Some(Verb::Add | Verb::Status) => settings::read(&paths.settings()),

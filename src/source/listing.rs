@@ -4,6 +4,8 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
+use crate::ipam::read_address;
+
 /// The interfaces that a document lists.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Listing {
@@ -48,9 +50,7 @@ impl ListedSubnet {
 
 /// An address; IPv4 in IPv6 spelling counts as IPv4, leading zeros and zones are refused.
 pub fn parse_address(text: &str) -> Option<IpAddr> {
-    text.parse::<IpAddr>()
-        .map(|address| address.to_canonical())
-        .ok()
+    read_address(text).map(|address| address.to_canonical())
 }
 
 /// A prefix, its host bits cleared. Leading zeros are allowed in its length, as the original's parser does.

@@ -1,10 +1,21 @@
 //! JSON text as Go's encoder writes it, for the parts of the state file that must be the original's to the byte
 //! (contract section 5).
 
+use std::net::IpAddr;
+
+use crate::ipam::push_address;
+
 /// Appends a string with its quotes; `<`, `>`, `&` and the two line separators of JavaScript are escaped as in HTML.
 pub(super) fn string(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
     escaped(out, text, true);
+    out.push(b'"');
+}
+
+/// Appends an address with quotes.
+pub(super) fn address(out: &mut Vec<u8>, address: IpAddr) {
+    out.push(b'"');
+    push_address(out, address);
     out.push(b'"');
 }
 
@@ -75,6 +86,12 @@ fn string_length(json: &str) -> usize {
 /// Appends text with the escapes of Go's encoder; with `all`, quotes, backslashes and control characters too, which a text
 /// that is JSON already has escaped.
 fn escaped(out: &mut Vec<u8>, text: &str, all: bool) {
+    // Nearly every text has nothing to escape. The two separators of JavaScript are not ASCII.
+    let plain = |b: &u8| b.is_ascii() && *b >= b' ' && !b"<>&\"\\".contains(b);
+    if text.as_bytes().iter().all(plain) {
+        out.extend(text.as_bytes());
+        return;
+    }
     let mut plain = 0;
     for (at, c) in text.char_indices() {
         let escape = match c {

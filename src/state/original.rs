@@ -9,7 +9,7 @@ use serde::de::{Error, MapAccess};
 
 use super::go_json;
 use crate::anycase::{self, Members, is};
-use crate::ipam::{Free, Held, Ipam, Pool, Record, Space, Subnet, Usage, by_text};
+use crate::ipam::{Free, Held, Ipam, Pool, Record, Space, Subnet, Usage, by_text, read_address};
 
 /// What stands under `IPAM`.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -132,9 +132,7 @@ fn address(text: &str) -> Result<Option<IpAddr>, String> {
     if text.is_empty() {
         return Ok(None);
     }
-    let parsed = text
-        .parse::<IpAddr>()
-        .map_err(|_| format!("{text:?} is no address"))?;
+    let parsed = read_address(text).ok_or_else(|| format!("{text:?} is no address"))?;
     Ok(Some(parsed.to_canonical()))
 }
 
@@ -229,8 +227,8 @@ fn print_record(out: &mut Vec<u8>, record: &Record, depth: usize) {
         Usage::Held(held) => (&*held.container_id, true),
         Usage::Free(free) => (free.left_over_id.as_deref().unwrap_or_default(), false),
     };
-    // A Vec takes whatever is written to it.
-    let _ = write!(out, "\"{}\": {{", record.key);
+    go_json::address(out, record.key);
+    out.extend(b": {");
     text(out, depth, "ID", id);
     out.push(b',');
     ip(out, depth, "Addr", record.addr);
@@ -281,13 +279,14 @@ fn text(out: &mut Vec<u8>, depth: usize, key: &str, value: &str) {
 
 fn number(out: &mut Vec<u8>, depth: usize, key: &str, value: i64) {
     name(out, depth, key);
+    // A Vec takes whatever is written to it.
     let _ = write!(out, "{value}");
 }
 
 fn ip(out: &mut Vec<u8>, depth: usize, key: &str, value: Option<IpAddr>) {
     name(out, depth, key);
-    let _ = match value {
-        Some(address) => write!(out, "\"{address}\""),
-        None => write!(out, "\"\""),
-    };
+    match value {
+        Some(address) => go_json::address(out, address),
+        None => out.extend(b"\"\""),
+    }
 }

@@ -71,12 +71,14 @@ fn print_pool(out: &mut Vec<u8>, pool: &Pool) {
         match &record.usage {
             Usage::Held(held) => {
                 object.begin(out);
-                let _ = write!(out, "\"{}\": ", record.key);
+                go_json::address(out, record.key);
+                out.extend(b": ");
                 print_held(out, held);
             }
             Usage::Free(free) if free.released.is_some() || free.wired => {
                 object.begin(out);
-                let _ = write!(out, "\"{}\": ", record.key);
+                go_json::address(out, record.key);
+                out.extend(b": ");
                 print_free(out, free);
             }
             Usage::Free(_) => {}

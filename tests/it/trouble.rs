@@ -287,6 +287,26 @@ fn a_state_of_the_original_is_looked_over_before_anything_is_given() {
 }
 
 #[test]
+fn an_old_copy_names_no_owners_whose_late_del_would_free_what_others_have() {
+    let (node, _wire) = Node::with_wire("oldcopy", Reply::Xml(xml([5])));
+    node.add("c1").success();
+    let copy = node.state_bytes();
+    node.del("c1").silent();
+    assert_eq!(node.add("c2").address(), "10.224.0.5");
+    fs::write(node.state_path(), copy).unwrap();
+    assert_eq!(node.add("c3").error().0, 11);
+    // The runtime repeats the DEL of a pod that went before the copy was put back.
+    node.del("c1").silent();
+    assert_eq!(
+        node.held()["10.224.0.5"],
+        "",
+        "it is c2's, though nobody knows"
+    );
+    node.pass(31);
+    assert_eq!(node.add("c3").error().0, 100);
+}
+
+#[test]
 fn a_fresh_node_starts_at_once() {
     for empty in [None, Some(""), Some("{}"), Some(r#"{"IPAM":{}}"#)] {
         let (node, _wire) = Node::with_wire("fresh", Reply::Xml(xml([5, 6])));
