@@ -72,6 +72,9 @@ pub enum CallError {
     /// CNI_CONTAINERID has characters that are not allowed.
     #[error("invalid characters in containerID")]
     BadContainerId(String),
+    /// The network's name, or CNI_CONTAINERID, is longer than any file's name, of which libcni makes it a part.
+    #[error("{0} is too long")]
+    TooLongName(&'static str),
     /// CNI_IFNAME is empty.
     #[error("interface name is empty")]
     NoIfName,
@@ -156,6 +159,11 @@ impl Verb {
         })
     }
 
+    /// Whether it is about addresses that are to be given.
+    pub fn draws(self) -> bool {
+        matches!(self, Verb::Add | Verb::Status)
+    }
+
     /// Its text.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -222,6 +230,7 @@ impl Call {
         match name.as_str() {
             "" => return Err(CallError::NoName),
             bad if !is_identifier(bad) => return Err(CallError::BadName(name)),
+            long if long.len() > LONGEST => return Err(CallError::TooLongName("network name")),
             _ => {}
         }
         let verb = environment.verb();
@@ -233,6 +242,9 @@ impl Call {
                 "" => return Err(CallError::NoContainerId),
                 bad if !is_identifier(bad) => {
                     return Err(CallError::BadContainerId(bad.to_owned()));
+                }
+                long if long.len() > LONGEST => {
+                    return Err(CallError::TooLongName("containerID"));
                 }
                 _ => {}
             }
@@ -274,6 +286,9 @@ impl Call {
         })
     }
 }
+
+/// In bytes; every record repeats these names.
+const LONGEST: usize = 1024;
 
 /// The version to speak. Without one the original checks for 0.1.0 and answers in the form of 0.2.0.
 fn version(said: Option<String>, verb: Verb) -> Result<CniVersion, CallError> {

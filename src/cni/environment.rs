@@ -49,13 +49,17 @@ impl Environment {
         }
     }
 
-    /// The value of `name` in CNI_ARGS; absent and empty are the same. Of a repeated name the first counts.
-    pub fn arg(&self, name: &str) -> Option<&str> {
-        let mut pairs = self.args.split(';').filter_map(|pair| pair.split_once('='));
+    /// The values of `name` in CNI_ARGS; absent and empty are the same.
+    pub fn args<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        let pairs = self.args.split(';').filter_map(|pair| pair.split_once('='));
         pairs
-            .find(|(key, _)| *key == name)
+            .filter(move |(key, value)| *key == name && !value.is_empty())
             .map(|(_, value)| value)
-            .filter(|v| !v.is_empty())
+    }
+
+    /// The first value of `name` in CNI_ARGS.
+    pub fn arg<'a>(&'a self, name: &'a str) -> Option<&'a str> {
+        self.args(name).next()
     }
 
     /// The names in CNI_ARGS that mean nothing here, unless `IgnoreUnknown` is set. What is no pair at all is passed over, as
@@ -85,8 +89,10 @@ impl Environment {
 
     /// `namespace/name` of the pod, when CNI_ARGS tells it: for people, never identity.
     pub fn pod(&self) -> Option<String> {
-        let name = self.arg("K8S_POD_NAME")?;
-        Some(match self.arg("K8S_POD_NAMESPACE") {
+        // No name in Kubernetes is longer than 253 characters; what is longer is nothing for people.
+        let arg = |name| self.arg(name).filter(|value| value.len() <= 253);
+        let name = arg("K8S_POD_NAME")?;
+        Some(match arg("K8S_POD_NAMESPACE") {
             Some(namespace) => format!("{namespace}/{name}"),
             None => name.to_owned(),
         })

@@ -8,8 +8,7 @@ use serde::de::{DeserializeOwned, MapAccess};
 use serde_json::value::RawValue;
 
 use super::call::CallError;
-use super::result::{Dns, Route};
-use super::{QueryUrl, Verb};
+use super::{Dns, QueryUrl, Route, Verb, overrides};
 use crate::anycase::{self, Members, is};
 
 /// The members that mean something here, as they are spelled. Others are ignored, whatever their type (difference D15).
@@ -120,21 +119,35 @@ impl Defaults {
                 vec![format!("it is no JSON object: {e}")],
             );
         }
-        let mut wrong: Vec<String> = said
-            .unknown
-            .drain(..)
-            .map(|k| format!("unknown key {k:?}"))
-            .collect();
-        said.members.retain(|member| {
-            let alone = SaidIpam {
-                members: vec![member.clone()],
-                unknown: vec![],
-            };
-            let meant = alone.meant(Verb::Add);
-            wrong.extend(meant.as_ref().err().map(ToString::to_string));
-            meant.is_ok()
+        let unknown = said.unknown.drain(..).map(|k| format!("unknown key {k:?}"));
+        let mut wrong: Vec<String> = unknown.collect();
+        said.members.retain(|member| match fault(member) {
+            None => true,
+            Some(fault) => {
+                wrong.push(fault);
+                false
+            }
         });
         (Defaults(said), wrong)
+    }
+}
+
+/// What is wrong with a member as a default for all pods.
+fn fault(member: &(&'static str, Box<RawValue>)) -> Option<String> {
+    let (key, raw) = member;
+    if ["type", "addressSpace", "subnet", "ipAddress"].contains(key) {
+        return Some(format!("{key} belongs into a network configuration"));
+    }
+    let alone = SaidIpam {
+        members: vec![member.clone()],
+        unknown: vec![],
+    };
+    match alone.meant(Verb::Add) {
+        Err(e) => Some(e.to_string()),
+        Ok(conf) if *key == "queryInterval" && conf.query_interval.is_none() => {
+            Some(format!("invalid ipam.queryInterval: {}", raw.get()))
+        }
+        Ok(_) => None,
     }
 }
 
@@ -157,10 +170,10 @@ impl SaidIpam {
         found.map(|(_, raw)| &**raw)
     }
 
-    /// What it means for a call of `verb`. For a DEL, members that are wrong count as not said, and those that it does not
-    /// need are not looked at: releasing depends on none of them (promise P4).
+    /// What it means for a call of `verb`. For one that draws from no pool, members that are wrong count as not said, and those
+    /// that it does not need are not looked at: releasing depends on none of them (promise P4).
     pub fn meant(&self, verb: Verb) -> Result<IpamConf, CallError> {
-        let lenient = verb == Verb::Del;
+        let lenient = !verb.draws();
         let text = |key: &str, path: &'static str| match string(self.raw(key), path) {
             Err(_) if lenient => Ok(None),
             other => other.map(|text| text.filter(|text| !text.is_empty())),
@@ -201,26 +214,8 @@ impl SaidIpam {
                 });
             }
         };
-        let raw = self.raw("routes");
-        conf.routes = raw
-            .map(|raw| {
-                typed(
-                    raw,
-                    "ipam.routes",
-                    "a list of routes, each with dst and, if it has one, gw",
-                )
-            })
-            .transpose()?;
-        let raw = self.raw("dns");
-        conf.dns = raw
-            .map(|raw| {
-                typed(
-                    raw,
-                    "ipam.dns",
-                    "an object with nameservers, domain, search and options",
-                )
-            })
-            .transpose()?;
+        conf.routes = self.raw("routes").map(overrides::routes).transpose()?;
+        conf.dns = self.raw("dns").map(overrides::dns).transpose()?;
         Ok(conf)
     }
 }
@@ -387,11 +382,18 @@ mod tests {
 
     #[test]
     fn the_netconf_goes_before_the_defaults_and_what_is_wrong_in_these_is_left_out() {
-        let file = br#"{"rest":5,"exclude":["10.1.0.9","x"],"environment":"mas","Restt":1,"queryUrl":"file:/a"}"#;
+        let file = br#"{"rest":5,"exclude":["10.1.0.9","x"],"environment":"mas","Restt":1,"queryUrl":"file:/a",
+            "ipAddress":"10.1.0.7","subnet":"x","queryInterval":"abc"}"#;
         let (defaults, wrong) = Defaults::read(file);
         assert_eq!(
             wrong,
-            ["unknown key \"Restt\"", "invalid ipam.exclude: \"x\""]
+            [
+                "unknown key \"Restt\"",
+                "invalid ipam.exclude: \"x\"",
+                "ipAddress belongs into a network configuration",
+                "subnet belongs into a network configuration",
+                "invalid ipam.queryInterval: \"abc\""
+            ]
         );
         let conf = meant(r#"{"REST":6}"#, &defaults, Verb::Add).unwrap();
         assert_eq!(

@@ -3,16 +3,14 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use ipnet::IpNet;
-use serde::Deserialize;
 use serde::de::MapAccess;
-use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::call::CallError;
 use super::ipam_conf::{SaidIpam, string, typed};
 use super::{CniVersion, Defaults, IpamConf, Verb};
 use crate::anycase::{self, Members, is};
+use crate::ipam::named_address;
 
 /// The members this plugin uses, as they are spelled. Others are ignored, whatever their type (difference D15).
 #[derive(Debug, Default)]
@@ -98,8 +96,8 @@ impl SaidConf {
             .filter(|v| !v.is_empty()))
     }
 
-    /// What it means for a call of `verb`. For a DEL, members that have the wrong type count as not said: releasing depends
-    /// on none of them (promise P4).
+    /// What it means for a call of `verb`. For one that draws from no pool, members that have the wrong type count as not said:
+    /// releasing depends on none of them (promise P4).
     pub fn meant(
         &self,
         name: String,
@@ -107,7 +105,7 @@ impl SaidConf {
         verb: Verb,
         defaults: &Defaults,
     ) -> Result<NetConf, CallError> {
-        let lenient = verb == Verb::Del;
+        let lenient = !verb.draws();
         let said = match SaidIpam::read(self.ipam.as_deref(), defaults) {
             Err(_) if lenient => SaidIpam::default(),
             other => other?,
@@ -125,97 +123,111 @@ impl SaidConf {
         })
     }
 
-    /// The addresses asked for in `args.cni.ips` and `runtimeConfig.ips`, each list with its name.
+    /// The addresses asked for in `args.cni.ips` and `runtimeConfig.ips`, each list with its name. What else is in there is
+    /// not ours.
     pub fn ips(&self) -> Result<[(&'static str, Vec<String>); 2], CallError> {
-        let list = |raw: &Option<Box<RawValue>>, path: &str, key: &'static str| {
-            // What else is in there is not ours.
-            let all: Option<Value> = raw
-                .as_ref()
-                .and_then(|r| serde_json::from_str(r.get()).ok());
-            let said = all.as_ref().and_then(|all| all.pointer(path)).cloned();
-            let ips: Option<Vec<String>> = serde_json::from_value(said.unwrap_or_default())
-                .map_err(|e| CallError::Invalid {
-                    key,
-                    must_be: "a list of addresses",
-                    found: e.to_string(),
-                })?;
-            Ok((key, ips.unwrap_or_default()))
+        let list = |raw: Option<Box<RawValue>>, key: &'static str| {
+            let ips: Option<Result<Vec<String>, _>> =
+                raw.map(|raw| typed(&raw, key, "a list of addresses"));
+            Ok((key, ips.transpose()?.unwrap_or_default()))
         };
+        let args = self
+            .args
+            .as_deref()
+            .and_then(|args| inner(args, "cni").ok()?);
+        let args = args.and_then(|cni| inner(&cni, "ips").ok()?);
+        let config = self.runtime_config.as_deref();
+        let config = config.and_then(|config| inner(config, "ips").ok()?);
         Ok([
-            list(&self.args, "/cni/ips", "args.cni.ips")?,
-            list(&self.runtime_config, "/ips", "runtimeConfig.ips")?,
+            list(args, "args.cni.ips")?,
+            list(config, "runtimeConfig.ips")?,
         ])
     }
 
     /// The addresses of `prevResult`, in whatever form of whatever version; `None` when there is no `prevResult`.
     pub fn prev_addresses(&self) -> Result<Option<Vec<IpAddr>>, CallError> {
-        #[derive(Deserialize)]
-        struct Result {
-            ips: Option<Vec<Ip>>,
-            ip4: Option<Ip>,
-            ip6: Option<Ip>,
-        }
-        #[derive(Deserialize)]
-        struct Ip {
-            #[serde(alias = "ip")]
-            address: String,
-        }
-        let must_be = "the result of an ADD";
-        let Some(raw) = &self.prev_result else {
+        const KEY: &str = "prevResult";
+        const MUST_BE: &str = "the result of an ADD";
+        let wrong = |found: String| CallError::Invalid {
+            key: KEY,
+            must_be: MUST_BE,
+            found,
+        };
+        let member = |of: &RawValue, key| inner(of, key).map_err(|e| wrong(e.to_string()));
+        let Some(result) = self.prev_result.as_deref() else {
             return Ok(None);
         };
-        let result: Result = typed(raw, "prevResult", must_be)?;
-        let all = result
-            .ips
-            .into_iter()
-            .flatten()
-            .chain(result.ip4)
-            .chain(result.ip6);
-        let addresses = all.map(|Ip { address }| {
-            address_of(&address).ok_or_else(|| CallError::Invalid {
-                key: "prevResult",
-                must_be,
-                found: format!("{address:?}"),
-            })
-        });
-        addresses.collect::<std::result::Result<_, _>>().map(Some)
+        let mut texts = Vec::new();
+        if let Some(ips) = member(result, "ips")? {
+            let ips: Vec<Box<RawValue>> = typed(&ips, KEY, MUST_BE)?;
+            for ip in ips {
+                texts.push(member(&ip, "address")?);
+            }
+        }
+        for family in ["ip4", "ip6"] {
+            if let Some(ip) = member(result, family)? {
+                texts.push(member(&ip, "ip")?);
+            }
+        }
+        let mut addresses = Vec::new();
+        for text in texts {
+            let text = text.ok_or_else(|| wrong("an item without an address".to_owned()))?;
+            let text: String = typed(&text, KEY, MUST_BE)?;
+            addresses.push(named_address(&text).ok_or_else(|| wrong(format!("{text:?}")))?);
+        }
+        Ok(Some(addresses))
     }
 
     /// The attachments that a GC calls valid: of both lists, where they differ. A runtime that has none may say `null`.
     pub fn valid_attachments(&self) -> Result<Attachments, CallError> {
-        #[derive(Deserialize)]
-        struct Listed {
-            #[serde(rename = "containerID")]
-            container_id: String,
-            ifname: String,
-        }
+        const KEY: &str = "cni.dev/valid-attachments";
+        const MUST_BE: &str = "a list of objects with containerID and ifname";
         if self.attachments.is_empty() {
             return Err(CallError::NoAttachments);
         }
+        let wrong = |found: String| CallError::Invalid {
+            key: KEY,
+            must_be: MUST_BE,
+            found,
+        };
+        let name = |of: &RawValue, key: &str| -> Result<String, CallError> {
+            let raw = inner(of, key).map_err(|e| wrong(e.to_string()))?;
+            typed(
+                &raw.ok_or_else(|| wrong(format!("no {key}")))?,
+                KEY,
+                MUST_BE,
+            )
+        };
         let mut valid = Attachments::new();
         for raw in &self.attachments {
-            let listed: Option<Vec<Listed>> = typed(
-                raw,
-                "cni.dev/valid-attachments",
-                "a list of objects with containerID and ifname",
-            )?;
-            valid.extend(
-                listed
-                    .into_iter()
-                    .flatten()
-                    .map(|l| (l.container_id, l.ifname)),
-            );
+            let listed: Option<Vec<Box<RawValue>>> = typed(raw, KEY, MUST_BE)?;
+            for one in listed.into_iter().flatten() {
+                valid.insert((name(&one, "containerID")?, name(&one, "ifname")?));
+            }
         }
         Ok(valid)
     }
 }
 
-/// An address, with or without a prefix length.
-pub(super) fn address_of(text: &str) -> Option<IpAddr> {
-    let net = text.parse::<IpNet>().map(|net| net.addr());
-    net.or_else(|_| text.parse())
-        .ok()
-        .map(|address| address.to_canonical())
+/// One member of an object; `null` counts as not there.
+fn inner(raw: &RawValue, key: &str) -> Result<Option<Box<RawValue>>, serde_json::Error> {
+    struct One<'a>(&'a str, Option<Box<RawValue>>);
+    impl Members for One<'_> {
+        fn member<'de, A: MapAccess<'de>>(
+            &mut self,
+            key: &str,
+            map: &mut A,
+        ) -> Result<(), A::Error> {
+            if is(key, self.0) {
+                anycase::raw(map, &mut self.1)
+            } else {
+                anycase::skip(map)
+            }
+        }
+    }
+    let mut one = One(key, None);
+    anycase::read(raw.get().as_bytes(), &mut one)?;
+    Ok(one.1)
 }
 
 #[cfg(test)]
@@ -293,6 +305,10 @@ mod tests {
                 vec!["10.1.0.5", "fd00::5"],
             ),
             (r#"{"ip4":{"ip":"10.1.0.5/16"},"dns":{}}"#, vec!["10.1.0.5"]),
+            (
+                r#"{"IPs":[{"Address":"10.1.0.5/16"}],"ip6":null}"#,
+                vec!["10.1.0.5"],
+            ),
             ("{}", vec![]),
         ] {
             let found = said(&format!(r#"{{"prevResult":{json}}}"#))
@@ -304,7 +320,13 @@ mod tests {
         }
         assert_eq!(said("{}").prev_addresses(), Ok(None));
         assert_eq!(said(r#"{"prevResult":null}"#).prev_addresses(), Ok(None));
-        for bad in ["7", r#"{"ips":[{"address":"x"}]}"#, r#"{"ips":{}}"#] {
+        for bad in [
+            "7",
+            "[]",
+            r#"{"ips":[{"address":"x"}]}"#,
+            r#"{"ips":{}}"#,
+            r#"{"ips":[{}]}"#,
+        ] {
             let found = said(&format!(r#"{{"prevResult":{bad}}}"#)).prev_addresses();
             assert!(matches!(found, Err(CallError::Invalid { .. })), "{bad}");
         }
@@ -348,17 +370,6 @@ mod tests {
                 ),
                 "{bad}"
             );
-        }
-    }
-
-    #[test]
-    fn addresses_may_have_a_prefix_length() {
-        let address = "10.1.0.5".parse().ok();
-        for text in ["10.1.0.5", "10.1.0.5/16", "::ffff:10.1.0.5"] {
-            assert_eq!(address_of(text), address, "{text}");
-        }
-        for bad in ["", "10.1.0.5/33", "10.1.0", "x", " 10.1.0.5"] {
-            assert_eq!(address_of(bad), None, "{bad}");
         }
     }
 }

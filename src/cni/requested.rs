@@ -4,9 +4,9 @@
 use std::net::IpAddr;
 
 use super::call::CallError;
-use super::netconf::{SaidConf, address_of};
+use super::netconf::SaidConf;
 use super::{Environment, IpamConf};
-use crate::ipam::Family;
+use crate::ipam::{Family, named_address};
 
 /// The addresses that are asked for, at most one of each family. Callers may say the same one in several places.
 ///
@@ -17,14 +17,10 @@ pub(super) fn requested(
     said: &SaidConf,
     ipam: &IpamConf,
 ) -> Result<Vec<IpAddr>, CallError> {
-    let in_args: Vec<String> = environment
-        .arg("IP")
-        .map(str::to_owned)
-        .into_iter()
-        .collect();
+    let in_args: Vec<String> = environment.args("IP").map(str::to_owned).collect();
     let mut all: Vec<IpAddr> = Vec::new();
     // The original's key: what is no address there is not found in any pool, which is for those who look there to say.
-    all.extend(ipam.ip_address.as_deref().and_then(address_of));
+    all.extend(ipam.ip_address.as_deref().and_then(named_address));
     let lists = [("CNI_ARGS IP", in_args)].into_iter().chain(said.ips()?);
     for (place, texts) in lists {
         let mut here = Vec::new();
@@ -34,7 +30,7 @@ pub(super) fn requested(
                 place,
                 why,
             };
-            let address = address_of(&text).ok_or_else(|| wrong("it is no address"))?;
+            let address = named_address(&text).ok_or_else(|| wrong("it is no address"))?;
             if here.contains(&address) {
                 return Err(wrong("it is there twice"));
             }
@@ -114,6 +110,12 @@ mod tests {
             ),
             ("", r#"{"args":{"cni":{"ips":["10.1.0.5","10.1.0.6"]}}}"#),
             ("IP=10.1.0.5", r#"{"args":{"cni":{"ips":["10.1.0.6"]}}}"#),
+            ("IP=;IP=zzz", "{}"),
+            ("IP=10.1.0.5;IP=10.1.0.6", "{}"),
+            (
+                "",
+                r#"{"Args":{"CNI":{"IPS":["zzz"]}},"RuntimeConfig":{"IPs":[]}}"#,
+            ),
         ] {
             let found = asked(args, conf, None);
             assert!(

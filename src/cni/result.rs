@@ -4,9 +4,10 @@
 use std::net::IpAddr;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
-use super::{CniVersion, IpamConf};
+use super::overrides::RouteOptions;
+use super::{CniVersion, Dns, IpamConf, Route};
 use crate::ipam::Grant;
 
 /// Azure's name server, which the original gives to every pod.
@@ -42,49 +43,6 @@ struct OldIp {
     #[serde(skip_serializing_if = "Option::is_none")]
     gateway: Option<IpAddr>,
     routes: Vec<Route>,
-}
-
-/// A route for the pod. All but the first two are of version 1.1.0.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Route {
-    /// Where to.
-    pub dst: IpNet,
-    /// Through whom; the main plugin takes the gateway of the address when there is none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gw: Option<IpAddr>,
-    #[serde(flatten)]
-    more: RouteOptions,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-struct RouteOptions {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    mtu: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    advmss: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    priority: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    table: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    scope: Option<u32>,
-}
-
-/// How the pod resolves names.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Dns {
-    /// The name servers, in the order they are asked.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub nameservers: Vec<String>,
-    /// The local domain.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub domain: String,
-    /// The domains in which short names are looked for.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub search: Vec<String>,
-    /// Options of the resolver.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub options: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -221,6 +179,8 @@ pub(super) fn pretty(value: &impl Serialize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cni::overrides;
+    use serde_json::value::RawValue;
     use serde_json::{Value, json};
 
     fn result(addresses: &[(&str, Option<&str>)]) -> AddResult {
@@ -288,9 +248,12 @@ mod tests {
     fn routes_and_name_servers_of_the_configuration_go_before_our_own() {
         let said = r#"[{"dst":"10.0.0.0/8"},{"dst":"0.0.0.0/0","gw":"10.224.0.9","mtu":1400},{"dst":"::/0"}]"#;
         let mut v4 = result(&[("10.224.0.5/16", Some("10.224.0.1"))]);
-        v4.routes = serde_json::from_str(said).unwrap();
-        v4.dns = serde_json::from_str(r#"{"nameservers":["10.0.0.10"],"search":["a.b"],"x":1}"#)
-            .unwrap();
+        let raw = |json: &str| RawValue::from_string(json.to_owned()).unwrap();
+        v4.routes = Some(overrides::routes(&raw(said)).unwrap());
+        v4.dns = overrides::dns(&raw(
+            r#"{"Nameservers":["10.0.0.10"],"search":["a.b"],"x":1}"#,
+        ))
+        .unwrap();
         let dns = json!({ "nameservers": ["10.0.0.10"], "search": ["a.b"] });
         let plain = json!([{ "dst": "10.0.0.0/8" }, { "dst": "0.0.0.0/0", "gw": "10.224.0.9" }, { "dst": "::/0" }]);
         let newest = printed(&v4, CniVersion::V110);

@@ -1,7 +1,7 @@
 //! What to do about an error, and the names that belong to it.
 
 use crate::cni::{CallError, CniVersion};
-use crate::ipam::{AGAIN, Refusal};
+use crate::ipam::{AGAIN, Holder, Refusal};
 
 pub(super) fn call_details(error: &CallError) -> String {
     let supported = || CniVersion::texts().map(|v| format!("{v:?}")).join(" ");
@@ -14,6 +14,9 @@ pub(super) fn call_details(error: &CallError) -> String {
         CallError::NoName => "the network configuration needs a name".to_owned(),
         // As the original: the name itself.
         CallError::BadName(name) | CallError::BadContainerId(name) => name.clone(),
+        CallError::TooLongName(_) => {
+            "names of networks and containers may have 1024 bytes".to_owned()
+        }
         CallError::NoContainerId => "CNI_CONTAINERID is empty".to_owned(),
         CallError::NoIfName => "CNI_IFNAME is empty".to_owned(),
         CallError::IfNameTooLong => "interface name should be less than 16 characters".to_owned(),
@@ -66,17 +69,23 @@ pub(super) fn refusal_details(refusal: &Refusal) -> String {
         Refusal::NoPool { known, .. } if known.is_empty() => "the state has no pools".to_owned(),
         Refusal::NoPool { known, .. } => format!("the pools are {}", some(known)),
         Refusal::AddressNotFound { address } => format!("{address:?} is in none of the pools that will do"),
-        Refusal::AddressInUse { holder, .. } if holder.is_empty() => "its holder is not known".to_owned(),
-        Refusal::AddressInUse { holder, .. } => format!("container {holder} holds it"),
+        Refusal::AddressInUse { holder, .. } => match holder {
+            Holder::Container(id) => format!("container {id} holds it"),
+            Holder::TheHost => "the host itself has it, or a route to it".to_owned(),
+            Holder::Unknown => "its holder is not known".to_owned(),
+        },
         Refusal::AddressResting { .. } => {
             "its last pod may still be on its way out; ask again then, for another address, or set ipam.rest to 0".to_owned()
         }
         Refusal::AddressExcluded { .. } => "ipam.exclude, in the network configuration or in /etc/azure-vnet-ipam.json, covers it".to_owned(),
-        Refusal::Exhausted { pools } if pools.iter().all(|p| p.held + p.free + p.resting + p.excluded == 0) => {
+        Refusal::Exhausted { pools } if pools.iter().all(|p| p.held + p.free + p.resting + p.excluded + p.wired == 0) => {
             "the network interface has no secondary addresses in this subnet; assign some to it in Azure".to_owned()
         }
         Refusal::Exhausted { pools } if pools.iter().any(|p| p.wired > 0) => {
             "addresses that the host has, or has a route to, are not given; was this interface's list of addresses configured on the host itself (cloud-init)? Remove them there".to_owned()
+        }
+        Refusal::Exhausted { pools } if pools.iter().any(|p| p.excluded > 0) => {
+            "ipam.exclude, in the network configuration or in /etc/azure-vnet-ipam.json, keeps addresses back; all others are held".to_owned()
         }
         Refusal::Exhausted { pools } if pools.iter().any(|p| p.suspect > 0) => {
             format!(
@@ -92,6 +101,17 @@ pub(super) fn refusal_details(refusal: &Refusal) -> String {
         }
         Refusal::NoSubnet { .. } => "the state of this pool is incomplete, and the source does not list it".to_owned(),
     }
+}
+
+/// Text that callers had a part in, as far as it is of any use.
+pub(super) fn bounded(mut text: String) -> String {
+    const MOST: usize = 4096;
+    if text.len() > MOST {
+        let end = (0..=MOST).rev().find(|at| text.is_char_boundary(*at));
+        text.truncate(end.unwrap_or_default());
+        text.push_str("...");
+    }
+    text
 }
 
 /// The first few of a list.

@@ -4,7 +4,7 @@ mod details;
 
 use std::io;
 
-use details::{call_details, refusal_details, some};
+use details::{bounded, call_details, refusal_details, some};
 
 use crate::cni::{CallError, CniError, Code};
 use crate::host::words;
@@ -58,11 +58,22 @@ pub enum Failure {
     Output {
         /// What the system says.
         error: io::Error,
-        /// Whether the address was given back.
-        given_back: bool,
+        /// What became of the address.
+        fate: Fate,
     },
     /// A defect of this program.
     Panic(String),
+}
+
+/// What became of an address whose result reached nobody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It is free again.
+    GivenBack,
+    /// The attachment held it before, and still does.
+    HeldBefore,
+    /// It could not be given back: the runtime's DEL frees it.
+    StillHeld,
 }
 
 impl From<CallError> for Failure {
@@ -107,8 +118,13 @@ impl Failure {
                 (Code::Io, error.to_string(), details)
             }
             Failure::Store { stage, error } => {
+                let changed = if error.is_in_place {
+                    "the new state is in place, but a power cut might take it back"
+                } else {
+                    "nothing was changed"
+                };
                 let details = format!(
-                    "{} must be readable and its folder writable, with room for a new copy; nothing was changed",
+                    "{} must be readable and its folder writable, with room for a new copy; {changed}",
                     error.path.display()
                 );
                 (Code::Io, format!("{stage}: {error}"), details)
@@ -186,11 +202,13 @@ impl Failure {
                 format!("ADDs cannot be served: {why}"),
                 "see \"Troubleshooting\" in the README of azure-vnet-ipam".to_owned(),
             ),
-            Failure::Output { error, given_back } => {
-                let fate = if *given_back {
-                    "the address was given back"
-                } else {
-                    "nothing was taken"
+            Failure::Output { error, fate } => {
+                let fate = match fate {
+                    Fate::GivenBack => "the address was given back",
+                    Fate::HeldBefore => "the attachment holds what it held before",
+                    Fate::StillHeld => {
+                        "the address could not be given back, and is held until the DEL"
+                    }
                 };
                 (
                     Code::Io,
@@ -206,7 +224,11 @@ impl Failure {
                 (Code::Plugin, "internal error".to_owned(), details)
             }
         };
-        CniError { code, msg, details }
+        CniError {
+            code,
+            msg: bounded(msg),
+            details: bounded(details),
+        }
     }
 }
 
@@ -226,7 +248,9 @@ fn code_of(error: &CallError) -> Code {
         | CallError::TooLong(_)
         | CallError::VersionType
         | CallError::NoVersion(_) => Code::Decoding,
+        CallError::TooLongName("containerID") => Code::InvalidEnvironment,
         CallError::NoName
+        | CallError::TooLongName(_)
         | CallError::BadName(_)
         | CallError::Invalid { .. }
         | CallError::Requested { .. }

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 /// What became of reading a file.
@@ -20,14 +21,18 @@ pub enum Bounded {
 /// # Errors
 /// It is there but cannot be read.
 pub fn read_bounded(path: &Path, limit: usize) -> io::Result<Bounded> {
-    let file = match File::open(path) {
+    // A pipe in a file's place must not keep a call waiting.
+    let nonblock = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or_default();
+    let file = match File::options().read(true).custom_flags(nonblock).open(path) {
         Ok(file) => file,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Bounded::Missing),
         Err(e) => return Err(e),
     };
-    let expected = usize::try_from(file.metadata()?.len())
-        .unwrap_or(limit)
-        .min(limit);
+    let meta = file.metadata()?;
+    if !meta.is_file() && !meta.is_dir() {
+        return Err(io::Error::other("it is no regular file"));
+    }
+    let expected = usize::try_from(meta.len()).unwrap_or(limit).min(limit);
     let mut bytes = Vec::with_capacity(expected + 1);
     let most = u64::try_from(limit).unwrap_or(u64::MAX).saturating_add(1);
     file.take(most).read_to_end(&mut bytes)?;

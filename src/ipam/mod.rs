@@ -32,6 +32,6 @@ pub use order::by_text;
 pub use rebuild::Found;
 pub use reclaim::{Candidate, Judged};
 pub use release::{Freed, Hint};
-pub use request::{Grant, Novelty, PoolCount, PoolWish, Refusal, Request, Stage};
-pub use text::{push_address, read_address};
+pub use request::{Grant, Holder, Novelty, PoolCount, PoolWish, Refusal, Request, Stage};
+pub use text::{named_address, push_address, read_address};
 pub use verdict::{AGAIN, GRACE, Judgement, OLD, Reason, Verdict, judge};

@@ -138,15 +138,20 @@ impl Ipam {
         }
     }
 
-    /// Whether an address of the pools is configured in a network namespace other than the host's.
+    /// Whether an address of the pools' subnets is configured in a network namespace other than the host's. A subnet of all
+    /// addresses tells nothing.
     pub fn is_in_use(&self, kernel: &Kernel) -> bool {
-        let is_elsewhere = |address| {
-            let place = kernel.configured.get(&address);
-            matches!(place, Some(Place::Namespace(_)))
+        let mut elsewhere = kernel
+            .configured
+            .iter()
+            .filter(|(_, place)| matches!(place, Place::Namespace(_)));
+        let is_of = |address: &IpAddr, key: &str, pool: &Pool| {
+            pool.record(address).is_some()
+                || pool
+                    .net(key)
+                    .is_some_and(|net| net.prefix_len() > 0 && net.contains(address))
         };
-        self.pools()
-            .flat_map(|(_, _, pool)| &pool.records)
-            .any(|record| is_elsewhere(record.address()))
+        elsewhere.any(|(address, _)| self.pools().any(|(_, key, pool)| is_of(address, key, pool)))
     }
 
     /// Takes note of the free addresses that the host has, so that others are tried first. Gives their number.

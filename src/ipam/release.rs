@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::{
     Attachment, Evidence, Free, Grant, Held, Ipam, Moment, Novelty, Record, Tombstone, Usage,
+    named_address,
 };
 
 /// What a DEL says beside the attachment; all of it may be missing or wrong.
@@ -35,8 +36,7 @@ pub struct Freed {
 impl Hint<'_> {
     /// The address, by value.
     fn key(&self) -> Option<IpAddr> {
-        let address = self.address?.trim().parse::<IpAddr>().ok()?;
-        Some(address.to_canonical())
+        named_address(self.address?)
     }
 
     /// All addresses that it names.

@@ -119,8 +119,8 @@ pub enum Refusal {
     AddressInUse {
         /// The address.
         address: IpAddr,
-        /// The container that holds it; empty when unknown.
-        holder: String,
+        /// By whom.
+        holder: Holder,
     },
     /// The address asked for was released a moment ago.
     #[error("{}: Address {address} was released a moment ago, and rests for {} s more", Stage::Address, left.as_millis().div_ceil(1000))]
@@ -157,6 +157,17 @@ pub enum Refusal {
         /// The pool's key.
         pool: String,
     },
+}
+
+/// Who has an address that another asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Holder {
+    /// The container of this ID.
+    Container(String),
+    /// The host itself, or somebody the host has a route to.
+    TheHost,
+    /// Somebody unknown.
+    Unknown,
 }
 
 /// What a pool holds and has to give.

@@ -7,13 +7,13 @@ use ipnet::IpNet;
 
 use super::choose::OutOfReach;
 use super::{
-    Attachment, Claim, Family, Grant, Held, Ipam, Moment, Novelty, Pool, PoolWish, Record, Refusal,
-    Request, Space, Stage, Usage,
+    Attachment, Claim, Family, Grant, Held, Holder, Ipam, Moment, Novelty, Pool, PoolWish, Record,
+    Refusal, Request, Space, Stage, Usage, named_address,
 };
 
 impl Ipam {
-    /// Gives the attachment an address: the one it has in a pool that will do, else the one asked for, else the one whose
-    /// turn it is.
+    /// Gives the attachment an address: the one asked for, else the one it has in a pool that will do, else the one whose turn
+    /// it is. An attachment that asks for another than it has gets that too, as from the original; its DEL frees both.
     ///
     /// # Errors
     /// A [`Refusal`]; then nothing is held that was not held before, though flags of pools ([`Pool::ref_count`]) may differ.
@@ -30,8 +30,13 @@ impl Ipam {
                 space: request.space.to_owned(),
             });
         };
-        if let Some(until) = self.quarantine.filter(|until| *until > now) {
-            space.check_quarantine(request, until, now)?;
+        let quarantine = self.quarantine.filter(|until| *until > now);
+        if let Some(until) = quarantine
+            && !space.holds_any(request.attachment)
+        {
+            return Err(Refusal::Quarantined {
+                left: until.since(now),
+            });
         }
         let none = BTreeSet::new();
         let out = |key: &str| OutOfReach {
@@ -65,6 +70,14 @@ impl Ipam {
         let net = pool.net(&pool_key).ok_or_else(refusal)?;
         let gateway = pool.gateway;
         let record = pool.record_mut(&place).ok_or_else(refusal)?;
+        // After a state was lost, nothing is given for a while but what an attachment is known to hold.
+        if let Some(until) = quarantine
+            && record.held().is_none()
+        {
+            return Err(Refusal::Quarantined {
+                left: until.since(now),
+            });
+        }
         let address = IpNet::new(record.address(), net.prefix_len()).map_err(|_| refusal())?;
         let novelty = record.claim(request, generation, now);
         let early_del = self
@@ -126,26 +139,9 @@ impl Ipam {
 }
 
 impl Space {
-    /// After a state was lost, only what an attachment is known to hold is given for a while.
-    fn check_quarantine(
-        &self,
-        request: &Request<'_>,
-        until: Moment,
-        now: Moment,
-    ) -> Result<(), Refusal> {
-        let wanted = |key: &str| match request.pool {
-            PoolWish::Named(subnet) => self.pool_named(subnet) == Some(key),
-            PoolWish::Any { .. } => true,
-        };
-        let mut pools = self.pools.iter().filter(|(key, _)| wanted(key));
-        let holds = pools.any(|(_, pool)| pool.place_held_by(request.attachment).is_some());
-        if holds {
-            Ok(())
-        } else {
-            Err(Refusal::Quarantined {
-                left: until.since(now),
-            })
-        }
+    fn holds_any(&self, attachment: &Attachment) -> bool {
+        let mut pools = self.pools.values();
+        pools.any(|pool| pool.place_held_by(attachment).is_some())
     }
 
     /// The record to take in one pool.
@@ -235,23 +231,22 @@ impl Pool {
         let not_found = || Refusal::AddressNotFound {
             address: address.to_owned(),
         };
-        let bare = address.trim().split('/').next().unwrap_or_default();
-        let key = bare
-            .parse::<IpAddr>()
-            .map_err(|_| not_found())?
-            .to_canonical();
+        let key = named_address(address).ok_or_else(not_found)?;
         let record = self.record(&key).ok_or_else(not_found)?;
-        let in_use = |holder: &str| Refusal::AddressInUse {
+        let in_use = |holder| Refusal::AddressInUse {
             address: key,
-            holder: holder.to_owned(),
+            holder,
         };
+        let address = record.address();
         match &record.usage {
             Usage::Held(held) if held.is_by(request.attachment) => Ok(key),
-            Usage::Held(held) => Err(in_use(&held.container_id)),
-            Usage::Free(_) if out.excludes(&record.address()) => {
+            Usage::Held(held) if held.container_id.is_empty() => Err(in_use(Holder::Unknown)),
+            Usage::Held(held) => Err(in_use(Holder::Container(held.container_id.to_string()))),
+            Usage::Free(_) if out.excludes(&address) => {
                 Err(Refusal::AddressExcluded { address: key })
             }
-            Usage::Free(_) if out.contains(&record.address()) => Err(in_use("")),
+            Usage::Free(_) if out.wired.contains(&address) => Err(in_use(Holder::TheHost)),
+            Usage::Free(_) if out.contains(&address) => Err(in_use(Holder::Unknown)),
             Usage::Free(free) => match free.released.map(|at| now.since(at)) {
                 Some(rested) if rested < request.rest => Err(Refusal::AddressResting {
                     address: key,
@@ -388,6 +383,7 @@ mod tests {
     }
 
     const ONE: &str = "10.1.0.0/16";
+    const TWO: &str = "10.2.0.0/16";
 
     #[test]
     fn never_used_addresses_go_first_then_the_longest_released() {
@@ -518,7 +514,7 @@ mod tests {
         }
         let in_use = Refusal::AddressInUse {
             address: "10.1.0.6".parse().unwrap(),
-            holder: "a".into(),
+            holder: Holder::Container("a".into()),
         };
         assert_eq!(refused(&mut ipam, "10.1.0.6"), in_use);
         *usage(&mut ipam, ONE, "10.1.0.5") = Usage::Held(Held::default());
@@ -671,8 +667,8 @@ mod tests {
 
     #[test]
     fn in_quarantine_only_what_is_held_is_given() {
-        let mut ipam = state(&[(ONE, 0, &["10.1.0.5", "10.1.0.6"])]);
-        take(&mut ipam, "a", any(None), None).unwrap();
+        let mut ipam = state(&[(ONE, 0, &["10.1.0.5", "10.1.0.6"]), (TWO, 1, &["10.2.0.5"])]);
+        take(&mut ipam, "a", PoolWish::Named(ONE), None).unwrap();
         ipam.quarantine = Some(Moment(NOW.0 + 12 * SECOND));
         assert_eq!(
             take(&mut ipam, "a", any(None), None).unwrap(),
@@ -682,12 +678,16 @@ mod tests {
             take(&mut ipam, "a", PoolWish::Named(ONE), None).unwrap(),
             "10.1.0.5/16"
         );
-        for (pool, address) in [
-            (any(None), None),
-            (PoolWish::Named(ONE), None),
-            (any(None), Some("10.1.0.6")),
+        for (id, pool, address) in [
+            ("b", any(None), None),
+            ("b", PoolWish::Named(ONE), None),
+            ("b", any(None), Some("10.1.0.6")),
+            // Who holds one gets no other.
+            ("a", any(None), Some("10.1.0.6")),
+            ("a", any(Some("eth1")), None),
+            ("a", PoolWish::Named(TWO), None),
         ] {
-            let refusal = take(&mut ipam, "b", pool, address).unwrap_err();
+            let refusal = take(&mut ipam, id, pool, address).unwrap_err();
             assert_eq!(
                 refusal,
                 Refusal::Quarantined {
@@ -697,7 +697,7 @@ mod tests {
         }
         ipam.quarantine = Some(NOW);
         assert_eq!(
-            take(&mut ipam, "b", any(None), None).unwrap(),
+            take(&mut ipam, "b", PoolWish::Named(ONE), None).unwrap(),
             "10.1.0.6/16",
             "it ends by itself"
         );

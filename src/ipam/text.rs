@@ -3,6 +3,8 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
+use ipnet::IpNet;
+
 /// Appends the text of an address.
 pub fn push_address(out: &mut Vec<u8>, address: IpAddr) {
     match address {
@@ -30,6 +32,17 @@ pub fn read_address(text: &str) -> Option<IpAddr> {
         Some(address) => Some(address.into()),
         None => text.parse().ok(),
     }
+}
+
+/// Reads an address as a caller may name it: with spaces around it, or with a prefix length, which means nothing. IPv4 in IPv6
+/// spelling counts as IPv4.
+pub fn named_address(text: &str) -> Option<IpAddr> {
+    let text = text.trim();
+    let address = match text.contains('/') {
+        true => text.parse::<IpNet>().ok()?.addr(),
+        false => read_address(text)?,
+    };
+    Some(address.to_canonical())
 }
 
 fn read_v4(text: &[u8]) -> Option<Ipv4Addr> {
@@ -103,6 +116,25 @@ mod tests {
             "١.2.3.4",
         ] {
             assert_eq!(read_address(text), text.parse().ok(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_caller_may_add_a_prefix_length() {
+        let address = "10.1.0.5".parse().ok();
+        for text in ["10.1.0.5", "10.1.0.5/16", "::ffff:10.1.0.5", " 10.1.0.5"] {
+            assert_eq!(named_address(text), address, "{text}");
+        }
+        for bad in [
+            "",
+            "10.1.0.5/33",
+            "10.1.0.5/",
+            "10.1.0.5/16/8",
+            "10.1.0.5/x",
+            "10.1.0",
+            "x",
+        ] {
+            assert_eq!(named_address(bad), None, "{bad}");
         }
     }
 

@@ -8,10 +8,10 @@ use tracing::{debug, info, warn};
 
 use super::decide::{Decision, Given, Host, Look, decide, loss};
 use super::look::report;
-use super::wish::{address_asked, wish};
+use super::wish::{address_asked, told, wish};
 use super::{Context, query_url};
 use crate::cni::{AddResult, Call};
-use crate::failure::Failure;
+use crate::failure::{Failure, Fate};
 use crate::host::{RouteLookup, boot_now, host_routes, netns, wall_now, words};
 use crate::ipam::{Candidate, Grant, Novelty, PoolWish, Refusal, Request};
 use crate::source::{Asked, Asker, Need, News, Source};
@@ -90,7 +90,7 @@ pub fn add(call: &Call, context: &Context) -> Result<(), Failure> {
             }
             Attempt::Refused { refusal, .. } => {
                 return Err(Failure::Refused {
-                    refusal,
+                    refusal: told(refusal, call),
                     source: inquiry.failed,
                 });
             }
@@ -100,7 +100,7 @@ pub fn add(call: &Call, context: &Context) -> Result<(), Failure> {
     let result = AddResult::of([&grant], ipam).print(call.conf.version);
     stdio::print(&result).map_err(|error| Failure::Output {
         error,
-        given_back: give_back(call, &grant, context),
+        fate: give_back(call, &grant, context),
     })
 }
 
@@ -316,19 +316,22 @@ fn describe(grant: &Grant) -> String {
     )
 }
 
-/// Takes back an address whose result reached nobody: only what this very call took, and only if it is still so. Tells
-/// whether it was given back.
-fn give_back(call: &Call, grant: &Grant, context: &Context) -> bool {
+/// Takes back an address whose result reached nobody: only what this very call took, and only if it is still so.
+fn give_back(call: &Call, grant: &Grant, context: &Context) -> Fate {
+    if grant.novelty == Novelty::Renewed {
+        return Fate::HeldBefore;
+    }
     let Ok(mut locked) = Locked::acquire(&context.paths, WAIT) else {
-        return false;
+        return Fate::StillHeld;
     };
     let Ok(Loaded::Read(mut document)) = locked.load() else {
-        return false;
+        return Fate::StillHeld;
     };
-    let revoked = document.ipam_mut().revoke(&call.attachment, grant)
-        && context.save(&mut locked, &mut document).is_ok();
-    if revoked {
-        warn!(target: "ipam", "{} was given back, as the result reached nobody.", grant.address);
+    if document.ipam_mut().revoke(&call.attachment, grant)
+        && context.save(&mut locked, &mut document).is_err()
+    {
+        return Fate::StillHeld;
     }
-    revoked
+    warn!(target: "ipam", "{} was given back, as the result reached nobody.", grant.address);
+    Fate::GivenBack
 }

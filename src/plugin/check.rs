@@ -8,18 +8,22 @@ use super::Context;
 use super::decide::loss;
 use crate::cni::Call;
 use crate::failure::Failure;
-use crate::state::{Loaded, is_rebuild_owed, last_use, load};
+use crate::state::{Loaded, Own, is_rebuild_owed, last_use, load};
 
 /// Compares the state with `prevResult`.
 pub fn check(call: &Call, context: &Context) -> Result<(), Failure> {
     // Before the state: every ADD notes its address when that is in the state, so that a state read later knows of it.
     let last = last_use(&context.paths, context.boot_id.as_deref());
+    let rebuild_owed = is_rebuild_owed(&context.paths);
     let document = match load(&context.paths).map_err(Failure::NotNow)? {
         Loaded::Read(document) => *document,
         Loaded::Missing => return Err(Failure::StateGone("it is not there".to_owned())),
         Loaded::Corrupt(why) => return Err(Failure::StateGone(why)),
     };
-    if let Some(why) = loss(&document, is_rebuild_owed(&context.paths), last) {
+    if let Own::Newer { format, .. } = &document.own {
+        return Err(Failure::NewerFormat { found: *format });
+    }
+    if let Some(why) = loss(&document, rebuild_owed, last) {
         return Err(Failure::StateGone(why.to_owned()));
     }
     if document.is_empty() {

@@ -53,6 +53,12 @@ pub fn gc(call: &Call, context: &Context) -> Result<(), Failure> {
         let (address, container) = (candidate.key, &candidate.held.container_id);
         warn!(target: "ipam", "{address} of container {container} is free: the runtime no longer knows it.");
     }
+    for Collected { candidate, vetoes } in &kept {
+        let (address, container) = (candidate.key, &candidate.held.container_id);
+        let reasons: Vec<String> = vetoes.iter().map(ToString::to_string).collect();
+        let reasons = reasons.join("; ");
+        warn!(target: "ipam", "{address} of container {container} is kept, though the runtime no longer knows it: {reasons}.");
+    }
     if kept.is_empty() {
         Ok(())
     } else {

@@ -143,13 +143,21 @@ fn run(
         *spoken = version;
     }
     let (defaults, wrong) = match environment.verb() {
-        Some(Verb::Add | Verb::Status) => settings::read(&paths.settings()),
+        Some(verb) if verb.draws() => settings::read(&paths.settings()),
         _ => Default::default(),
     };
     let call = Call::parse(environment, &stdin, &defaults)?;
     log::start(call.conf.log_level.as_deref());
-    for wrong in wrong {
-        warn!(target: "cni-ipam", "{}: {wrong}; this is left out.", paths.settings().display());
+    // STATUS is asked for every few seconds, and uses the same file.
+    if call.verb == Verb::Add {
+        const MOST: usize = 8;
+        let path = paths.settings();
+        for wrong in wrong.iter().take(MOST) {
+            warn!(target: "cni-ipam", "{}: {wrong}; this is left out.", path.display());
+        }
+        if wrong.len() > MOST {
+            warn!(target: "cni-ipam", "{}: and {} more.", path.display(), wrong.len() - MOST);
+        }
     }
     announce(&call);
     let query_url = std::env::var("AZURE_VNET_IPAM_QUERY_URL")

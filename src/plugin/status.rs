@@ -4,6 +4,7 @@
 //! tries an ADD on what it read, and saves nothing.
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::time::Duration;
 
 use super::decide::{Look, candidates, take};
@@ -25,6 +26,10 @@ pub fn status(call: &Call, context: &Context) -> Result<(), Failure> {
     let state = context.paths.state();
     if is_read_only(&state) {
         return Err(not_ready(format!("{} cannot be written", state.display())));
+    }
+    let locks = context.paths.lock_folder();
+    if fs::metadata(&locks).is_ok_and(|m| !m.is_dir()) {
+        return Err(not_ready(format!("{} is no folder", locks.display())));
     }
     let mut ipam = match load(&context.paths).map_err(|e| not_ready(e.to_string()))? {
         // The next ADD makes it anew, if the source lets it.
@@ -62,7 +67,12 @@ pub fn status(call: &Call, context: &Context) -> Result<(), Failure> {
     };
     match try_add(&mut ipam, &request, conf.when_full, context) {
         Ok(()) => Ok(()),
-        Err(Refusal::Exhausted { .. }) if conf.when_full == WhenFull::Ready => Ok(()),
+        // Merely full: what is held comes back.
+        Err(Refusal::Exhausted { pools })
+            if conf.when_full == WhenFull::Ready && pools.iter().any(|p| p.held > 0) =>
+        {
+            Ok(())
+        }
         Err(refusal) => Err(not_ready(refusal.to_string())),
     }
 }

@@ -15,6 +15,25 @@ pub(super) fn wish(call: &Call) -> PoolWish<'_> {
     ipam.subnet.as_deref().map_or(any, PoolWish::Named)
 }
 
+/// What the caller is told. That no pool is of a family that only the address asked for has tells nothing of the pools; and at
+/// the words for that azure-vnet deletes the state.
+pub(super) fn told(refusal: Refusal, call: &Call) -> Refusal {
+    let by_address = !call.conf.ipam.ipv6
+        && matches!(
+            wish(call),
+            PoolWish::Any {
+                family: Family::V6,
+                ..
+            }
+        );
+    match (refusal, call.requested.first()) {
+        (Refusal::NoPools { .. }, Some(address)) if by_address => Refusal::AddressNotFound {
+            address: address.to_string(),
+        },
+        (refusal, _) => refusal,
+    }
+}
+
 /// The address that the call asks for. One of a family that these pools do not have is in none of them.
 pub(super) fn address_asked(call: &Call, pool: PoolWish<'_>) -> Result<Option<String>, Refusal> {
     if let Some(said) = &call.conf.ipam.ip_address

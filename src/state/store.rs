@@ -115,6 +115,10 @@ impl Locked<'_> {
         }
         let text = document.print(stamp);
         let path = self.paths.state();
+        if text.len() > LIMIT {
+            let source = io::Error::other(format!("it would be larger than {LIMIT} bytes"));
+            return Err(StoreError::at("cannot write", &path)(source));
+        }
         let folder = path.parent().unwrap_or(Path::new("/"));
         let new = suffixed(&path, ".new");
         // The folder is opened before anything is in place, so that little is left to go wrong after.

@@ -91,10 +91,13 @@ fn of_calls(found: &mut Vec<(i64, String)>) {
     ] {
         found.push(add(stdin));
     }
+    let long = "a".repeat(1025);
+    found.push(add(&format!(r#"{{"name":"{long}"}}"#)));
     let with = |name: &str, value: &str| node.call("ADD", "c2").env(name, value).run().error();
     found.extend([
         with("CNI_NETNS", ""),
         with("CNI_CONTAINERID", "a/b"),
+        with("CNI_CONTAINERID", &long),
         with("CNI_IFNAME", "a/b"),
         with("CNI_COMMAND", "UPDATE"),
         with("CNI_ARGS", "FOO=bar"),

@@ -232,12 +232,29 @@ fn status_says_what_is_broken() {
     newer["azure-vnet-ipam"]["format"] = 99.into();
     fs::write(node.state_path(), newer.to_string()).unwrap();
     assert!(said(&node, json!({})).contains("format 99"));
+    let (code, msg) = check(&node, "c1", &["10.224.0.5"]).run().error();
+    assert!(code == 100 && msg.contains("format 99"), "{msg}");
     // A corrupt one is made anew by the next ADD, if the source lets it.
     fs::write(node.state_path(), "{ half").unwrap();
     status(&node, json!({})).run().silent();
     wire.set(Reply::Status(500, String::new()));
     assert!(said(&node, json!({})).contains("no pools, and no source"));
     assert_eq!(node.left_overs(), [""; 0], "a STATUS sets nothing aside");
+}
+
+#[test]
+fn status_tells_a_pool_that_can_never_give_anything_from_a_full_one() {
+    let (node, wire) = Node::with_wire("never", Reply::Xml(xml([])));
+    let asked = |ipam: Value| status(&node, ipam).run().error();
+    let (code, msg) = asked(json!({}));
+    assert!(code == 50 && msg.contains("0 held, 0 free"), "{msg}");
+    wire.set(Reply::Xml(xml([5])));
+    let (code, msg) = asked(json!({ "exclude": ["0.0.0.0/0"] }));
+    assert!(code == 50 && msg.contains("1 excluded"), "{msg}");
+    assert_eq!(asked(json!({ "environment": "null" })).0, 50);
+    node.put("/var/run/azure-vnet", "");
+    let (code, msg) = asked(json!({}));
+    assert!(code == 50 && msg.contains("is no folder"), "{msg}");
 }
 
 fn settings(node: &Node, text: impl ToString) {
@@ -278,6 +295,10 @@ fn a_bad_file_of_settings_is_a_warning_and_never_fails_a_pod() {
         (r#"{"exclude":["x"]}"#, r#"invalid ipam.exclude: "x""#),
         (r#"{"exlude":[]}"#, r#"unknown key "exlude""#),
         (r#"{"environment":"moon"}"#, "Invalid configuration"),
+        (
+            r#"{"subnet":"10.9.0.0/16"}"#,
+            "subnet belongs into a network configuration",
+        ),
     ] {
         settings(&node, text);
         node.add("c1").success();
@@ -401,6 +422,20 @@ fn addresses_are_asked_for_in_every_way_of_host_local() {
         (
             "IP=10.224.0.99",
             json!({}),
+            json!({}),
+            100,
+            "Failed to allocate address: Address not found",
+        ),
+        (
+            "IP=fd00::5",
+            json!({}),
+            json!({}),
+            100,
+            "Failed to allocate address: Address not found",
+        ),
+        (
+            "IP=10.224.0.6",
+            json!({ "ipAddress": "10.224.0.8/99" }),
             json!({}),
             100,
             "Failed to allocate address: Address not found",

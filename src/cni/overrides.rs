@@ -1,0 +1,147 @@
+//! `ipam.routes` and `ipam.dns`: what a result says in place of the default route and of Azure's name server.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use serde::Serialize;
+use serde::de::{Error, MapAccess};
+use serde_json::value::RawValue;
+
+use super::call::CallError;
+use super::ipam_conf::typed;
+use crate::anycase::{self, Members, is};
+
+/// A route for the pod.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Route {
+    /// Where to.
+    pub dst: IpNet,
+    /// Through whom; the main plugin takes the gateway of the address when there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gw: Option<IpAddr>,
+    /// What version 1.1.0 brought.
+    #[serde(flatten)]
+    pub(super) more: RouteOptions,
+}
+
+/// What a route may say since version 1.1.0.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(super) struct RouteOptions {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mtu: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    advmss: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    priority: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    table: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    scope: Option<u32>,
+}
+
+/// How the pod resolves names.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Dns {
+    /// The name servers, in the order they are asked.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub nameservers: Vec<String>,
+    /// The local domain.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub domain: String,
+    /// The domains in which short names are looked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub search: Vec<String>,
+    /// Options of the resolver.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub options: Vec<String>,
+}
+
+#[derive(Default)]
+struct SaidRoute {
+    dst: Option<IpNet>,
+    gw: Option<IpAddr>,
+    more: RouteOptions,
+}
+
+impl Members for SaidRoute {
+    fn member<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<(), A::Error> {
+        fn number<'de, A: MapAccess<'de>>(
+            map: &mut A,
+            target: &mut Option<u32>,
+        ) -> Result<(), A::Error> {
+            *target = map.next_value()?;
+            Ok(())
+        }
+        match key {
+            k if is(k, "dst") => anycase::text(map, &mut self.dst, |text| {
+                let net = text.parse().map(Some);
+                net.map_err(|_| format!("{text:?} is no prefix"))
+            }),
+            k if is(k, "gw") => anycase::text(map, &mut self.gw, |text| {
+                let address = text.parse().map(Some);
+                address.map_err(|_| format!("{text:?} is no address"))
+            }),
+            k if is(k, "mtu") => number(map, &mut self.more.mtu),
+            k if is(k, "advmss") => number(map, &mut self.more.advmss),
+            k if is(k, "priority") => number(map, &mut self.more.priority),
+            k if is(k, "table") => number(map, &mut self.more.table),
+            k if is(k, "scope") => number(map, &mut self.more.scope),
+            _ => anycase::skip(map),
+        }
+    }
+}
+
+impl Members for Dns {
+    fn member<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<(), A::Error> {
+        match key {
+            k if is(k, "nameservers") => anycase::value(map, &mut self.nameservers),
+            k if is(k, "domain") => anycase::value(map, &mut self.domain),
+            k if is(k, "search") => anycase::value(map, &mut self.search),
+            k if is(k, "options") => anycase::value(map, &mut self.options),
+            _ => anycase::skip(map),
+        }
+    }
+}
+
+/// Reads `ipam.routes`.
+pub(super) fn routes(raw: &RawValue) -> Result<Vec<Route>, CallError> {
+    const KEY: &str = "ipam.routes";
+    const MUST_BE: &str = "a list of routes, each with dst and, if it has one, gw";
+    let all: Vec<Box<RawValue>> = typed(raw, KEY, MUST_BE)?;
+    let read = |raw: &Box<RawValue>| {
+        let mut said = SaidRoute::default();
+        anycase::read(raw.get().as_bytes(), &mut said)?;
+        let dst = said
+            .dst
+            .ok_or_else(|| serde_json::Error::custom("a route without dst"))?;
+        Ok(Route {
+            dst,
+            gw: said.gw,
+            more: said.more,
+        })
+    };
+    all.iter()
+        .map(|raw| read(raw).map_err(|e| wrong(KEY, MUST_BE, &e)))
+        .collect()
+}
+
+/// Reads `ipam.dns`.
+pub(super) fn dns(raw: &RawValue) -> Result<Dns, CallError> {
+    let mut dns = Dns::default();
+    anycase::read(raw.get().as_bytes(), &mut dns).map_err(|e| {
+        wrong(
+            "ipam.dns",
+            "an object with nameservers, domain, search and options",
+            &e,
+        )
+    })?;
+    Ok(dns)
+}
+
+fn wrong(key: &'static str, must_be: &'static str, error: &serde_json::Error) -> CallError {
+    CallError::Invalid {
+        key,
+        must_be,
+        found: error.to_string(),
+    }
+}
