@@ -108,7 +108,7 @@ pub(super) fn routes(raw: &RawValue) -> Result<Vec<Route>, CallError> {
     const KEY: &str = "ipam.routes";
     const MUST_BE: &str = "a list of routes, each with dst and, if it has one, gw";
     let all: Vec<Box<RawValue>> = typed(raw, KEY, MUST_BE)?;
-    let read = |raw: &Box<RawValue>| {
+    let read = |raw: &RawValue| {
         let mut said = SaidRoute::default();
         anycase::read(raw.get().as_bytes(), &mut said)?;
         let dst = said
