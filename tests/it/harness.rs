@@ -542,8 +542,9 @@ pub fn sh(line: &str) -> String {
     let output = Command::new("sh").args(["-c", line]).output().unwrap();
     assert!(
         output.status.success(),
-        "{line}: {}",
-        String::from_utf8_lossy(&output.stderr)
+        "{line}: {}{}",
+        String::from_utf8_lossy(&output.stderr),
+        String::from_utf8_lossy(&output.stdout)
     );
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
