@@ -254,9 +254,11 @@ impl Call {
             .filter(|_| known)
             .ok_or_else(|| CallError::UnknownCommand(environment.command.clone()))?;
         let version = version(said.cni_version()?, verb)?;
-        let unknown = environment.unknown_args();
-        if verb == Verb::Add && !unknown.is_empty() {
-            return Err(CallError::UnknownArgs(unknown));
+        if verb == Verb::Add {
+            let unknown = environment.unknown_args();
+            if !unknown.is_empty() {
+                return Err(CallError::UnknownArgs(unknown));
+            }
         }
         let conf = said.meant(name.clone(), version, verb, defaults)?;
         Ok(Call {

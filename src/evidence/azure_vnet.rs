@@ -4,12 +4,11 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use rustix::fs::stat;
 use serde::de::MapAccess;
 
 use crate::anycase::{self, Members, is};
-use crate::host::{Bounded, Link, Paths, links, read_bounded, words};
-use crate::ipam::{Entry, Kernel, NetNs, Witness};
+use crate::host::{Bounded, Link, Paths, links, netns, read_bounded, words};
+use crate::ipam::{Entry, Kernel, Witness, read_address};
 
 /// Larger files are not read.
 const LIMIT: usize = 16 << 20;
@@ -90,15 +89,7 @@ impl Endpoint {
         let host_link = links
             .iter()
             .any(|link| !self.host_link.is_empty() && link.name == self.host_link);
-        let netns = said(self.netns).map(|path| {
-            let id = stat(paths.under_root(&path))
-                .ok()
-                .map(|s| (s.st_dev, s.st_ino));
-            NetNs {
-                path: path.into(),
-                id,
-            }
-        });
+        let netns = netns(paths, &self.netns);
         let namespace = netns
             .as_ref()
             .and_then(|n| n.id)
@@ -205,7 +196,7 @@ impl Members for Address {
     fn member<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<(), A::Error> {
         match key {
             k if is(k, "IP") => anycase::text(map, &mut self.ip, |text| {
-                Ok(text.parse::<IpAddr>().map(|a| a.to_canonical()).ok())
+                Ok(read_address(text).map(|a| a.to_canonical()))
             }),
             _ => anycase::skip(map),
         }
@@ -215,6 +206,7 @@ impl Members for Address {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::fs::stat;
 
     const STATE: &str = r#"{"Network":{"Version":"v1.4.59","ExternalInterfaces":{"eth0":{"Name":"eth0","Networks":{"azure":{"Id":"azure","Endpoints":{"c1c1c1c1-eth0":{"Id":"c1c1c1c1-eth0","ContainerID":"c1c1c1c1c1","IfName":"azv0123456789a2","HostIfName":"azv0123456789a","IPAddresses":[{"IP":"10.224.0.5","Mask":"//8AAA=="}],"NetworkNameSpace":"/var/run/netns/x","PODName":"web-0","PODNameSpace":"default","SecondaryInterfaces":null}}}}}}}}"#;
 

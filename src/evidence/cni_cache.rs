@@ -6,11 +6,10 @@ use std::fs;
 use std::io;
 use std::net::IpAddr;
 
-use rustix::fs::stat;
 use serde::de::MapAccess;
 
 use crate::anycase::{self, Members};
-use crate::host::{Bounded, Paths, read_bounded, words};
+use crate::host::{Bounded, Paths, namespace_id, read_bounded, words};
 use crate::ipam::{Entry, Kernel, NetNs, Witness};
 
 /// Larger files are not read.
@@ -60,9 +59,7 @@ fn stands(paths: &Paths, kernel: &Kernel, entry: &mut Entry) -> bool {
     let Some(netns) = &mut entry.netns else {
         return false;
     };
-    netns.id = stat(paths.under_root(&netns.path))
-        .ok()
-        .map(|s| (s.st_dev, s.st_ino));
+    netns.id = namespace_id(paths, &netns.path);
     netns.id.is_some_and(|id| kernel.namespaces.contains(&id))
 }
 

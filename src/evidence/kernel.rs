@@ -175,11 +175,7 @@ fn is_gone(error: &io::Error) -> bool {
 
 /// The addresses of a process's namespace as /proc shows them, where the namespace itself may not be looked at.
 fn shown(process: &Path) -> io::Result<BTreeSet<IpAddr>> {
-    let text = |name: &str| match read_bounded(&process.join("net").join(name), LIST_LIMIT)? {
-        Bounded::Read(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
-        Bounded::Missing => Err(io::Error::from(io::ErrorKind::NotFound)),
-        Bounded::TooLarge => Err(io::ErrorKind::FileTooLarge.into()),
-    };
+    let text = |name: &str| list(&process.join("net").join(name));
     let mut found = own_addresses(&text("fib_trie")?);
     // Not there where IPv6 is off.
     let v6 = text("if_inet6").or_else(|e| {
@@ -194,6 +190,15 @@ fn shown(process: &Path) -> io::Result<BTreeSet<IpAddr>> {
         Some(IpAddr::from(bits.to_be_bytes()).to_canonical())
     }));
     Ok(found)
+}
+
+/// The text of one of the kernel's lists.
+fn list(path: &Path) -> io::Result<String> {
+    match read_bounded(path, LIST_LIMIT)? {
+        Bounded::Read(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
+        Bounded::Missing => Err(io::ErrorKind::NotFound.into()),
+        Bounded::TooLarge => Err(io::ErrorKind::FileTooLarge.into()),
+    }
 }
 
 /// The local addresses in the text of fib_trie: each is followed by a line that says so.
@@ -219,12 +224,7 @@ fn sees_all_processes(proc: &Path) -> bool {
 
 /// Where network namespaces are mounted.
 fn mounted(mountinfo: &Path) -> io::Result<Vec<PathBuf>> {
-    let bytes = match read_bounded(mountinfo, LIST_LIMIT)? {
-        Bounded::Read(bytes) => bytes,
-        Bounded::Missing => return Err(io::ErrorKind::NotFound.into()),
-        Bounded::TooLarge => return Err(io::ErrorKind::FileTooLarge.into()),
-    };
-    let text = String::from_utf8_lossy(&bytes);
+    let text = list(mountinfo)?;
     let namespaces = text.lines().filter_map(|line| {
         let mut fields = line.split(' ').skip(3);
         let (root, path) = (fields.next()?, fields.next()?);

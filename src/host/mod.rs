@@ -13,6 +13,6 @@ pub use clock::{boot_id, boot_now, wall_now};
 pub use files::{Bounded, is_read_only, read_bounded, words};
 pub use flock::{Waited, lock};
 pub use links::{Link, links};
-pub use netns::netns;
+pub use netns::{namespace_id, netns};
 pub use network::{RouteLookup, Visitor, host_routes};
 pub use paths::Paths;

@@ -113,7 +113,8 @@ impl Ipam {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ipam::{Claim, Inventory, ListedPool, Place, Usage};
+    use crate::ipam::testing::with_pools;
+    use crate::ipam::{Claim, Place, Usage};
     use std::net::IpAddr;
 
     const SECOND: u64 = 1_000_000_000;
@@ -124,17 +125,11 @@ mod tests {
     }
 
     fn empty() -> Ipam {
-        let addresses = ["10.1.0.5", "10.1.0.6", "10.1.0.7", "10.1.0.8"].map(ip);
-        let mut ipam = Ipam::default();
-        ipam.merge(&Inventory {
-            pools: vec![ListedPool::new(
-                "10.1.0.0/16".parse().unwrap(),
-                "eth0".into(),
-                0,
-                addresses.into(),
-            )],
-        });
-        ipam
+        with_pools(&[(
+            "10.1.0.0/16",
+            0,
+            &["10.1.0.5", "10.1.0.6", "10.1.0.7", "10.1.0.8"],
+        )])
     }
 
     /// Makes a holder of this age in seconds; without a network one of the original's.

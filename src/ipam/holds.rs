@@ -76,7 +76,8 @@ impl Ipam {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ipam::{Claim, Held, Inventory, ListedPool, Usage};
+    use crate::ipam::testing::with_pools;
+    use crate::ipam::{Claim, Held, Usage};
 
     fn ip(text: &str) -> IpAddr {
         text.parse().unwrap()
@@ -92,16 +93,11 @@ mod tests {
 
     /// `c1` has .5 on eth0, an old record of `c2` .6, somebody unknown .7; .8 is free.
     fn state() -> Ipam {
-        let addresses = ["10.1.0.5", "10.1.0.6", "10.1.0.7", "10.1.0.8"].map(ip);
-        let mut ipam = Ipam::default();
-        ipam.merge(&Inventory {
-            pools: vec![ListedPool::new(
-                "10.1.0.0/16".parse().unwrap(),
-                "eth0".into(),
-                0,
-                addresses.into(),
-            )],
-        });
+        let mut ipam = with_pools(&[(
+            "10.1.0.0/16",
+            0,
+            &["10.1.0.5", "10.1.0.6", "10.1.0.7", "10.1.0.8"],
+        )]);
         let claim = Claim {
             network: "azure".into(),
             if_name: "eth0".into(),

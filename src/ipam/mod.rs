@@ -15,6 +15,8 @@ mod reclaim;
 mod release;
 mod request;
 mod take;
+#[cfg(test)]
+mod testing;
 mod text;
 mod verdict;
 

@@ -229,6 +229,7 @@ impl Entry {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ipam::testing::with_pools;
     use crate::ipam::{Free, Inventory, ListedPool, NetNs, Witness};
 
     const NOW: Moment = Moment(77);
@@ -238,13 +239,11 @@ mod tests {
     }
 
     fn state() -> Ipam {
-        let addresses = ["10.1.0.5", "10.1.0.6", "10.1.0.7", "10.1.0.8"]
-            .map(ip)
-            .into();
-        let mut ipam = Ipam::default();
-        let pool = ListedPool::new("10.1.0.0/16".parse().unwrap(), "eth0".into(), 0, addresses);
-        ipam.merge(&Inventory { pools: vec![pool] });
-        ipam
+        with_pools(&[(
+            "10.1.0.0/16",
+            0,
+            &["10.1.0.5", "10.1.0.6", "10.1.0.7", "10.1.0.8"],
+        )])
     }
 
     fn entry(id: &str, address: &str, stands: bool) -> Entry {

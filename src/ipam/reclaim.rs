@@ -169,9 +169,8 @@ impl Held {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ipam::{
-        Attachment, Claim, Inventory, Kernel, ListedPool, Place, Tombstone, Witness,
-    };
+    use crate::ipam::testing::with_pools;
+    use crate::ipam::{Attachment, Claim, Inventory, Kernel, Place, Tombstone, Witness};
     use std::time::Duration;
 
     const SECOND: u64 = 1_000_000_000;
@@ -192,16 +191,7 @@ mod tests {
 
     /// Three addresses; `c1` and `c2` hold two of them since two hours and since twenty minutes.
     fn state() -> Ipam {
-        let addresses = ["10.1.0.5", "10.1.0.6", "10.1.0.7"].map(ip).into();
-        let mut ipam = Ipam::default();
-        ipam.merge(&Inventory {
-            pools: vec![ListedPool::new(
-                "10.1.0.0/16".parse().unwrap(),
-                "eth0".into(),
-                0,
-                addresses,
-            )],
-        });
+        let mut ipam = with_pools(&[("10.1.0.0/16", 0, &["10.1.0.5", "10.1.0.6", "10.1.0.7"])]);
         hold(&mut ipam, "10.1.0.5", "c1", Moment(8 * HOUR), 1);
         hold(
             &mut ipam,

@@ -203,6 +203,7 @@ impl Record {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ipam::testing::with_pools;
     use crate::ipam::{Family, Inventory, ListedPool, PoolWish, Request};
     use std::collections::BTreeSet;
     use std::time::Duration;
@@ -210,15 +211,11 @@ mod tests {
     const NOW: Moment = Moment(77);
 
     fn state(pools: &[(&str, &[&str])]) -> Ipam {
-        let listed = pools.iter().map(|(subnet, addresses)| {
-            let addresses = addresses.iter().map(|a| a.parse().unwrap()).collect();
-            ListedPool::new(subnet.parse().unwrap(), "eth0".into(), 0, addresses)
-        });
-        let mut ipam = Ipam::default();
-        ipam.merge(&Inventory {
-            pools: listed.collect(),
-        });
-        ipam
+        let pools: Vec<_> = pools
+            .iter()
+            .map(|(subnet, all)| (*subnet, 0, *all))
+            .collect();
+        with_pools(&pools)
     }
 
     fn attachment(container_id: &str, if_name: &str) -> Attachment {

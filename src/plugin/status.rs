@@ -9,14 +9,13 @@ use std::time::Duration;
 
 use super::decide::{Look, candidates, take};
 use super::wish::wish;
-
 use super::{Context, query_url};
 use crate::cni::{Call, WhenFull};
 use crate::failure::Failure;
 use crate::host::{boot_now, is_read_only};
 use crate::ipam::{Attachment, Inventory, Ipam, Refusal, Request};
 use crate::source::Source;
-use crate::state::{FORMAT, Loaded, Own, load};
+use crate::state::{Loaded, Own, load};
 
 /// How long the source may take.
 const LIMIT: Duration = Duration::from_secs(3);
@@ -36,9 +35,8 @@ pub fn status(call: &Call, context: &Context) -> Result<(), Failure> {
         Loaded::Missing | Loaded::Corrupt(_) => Ipam::default(),
         Loaded::Read(document) => match &document.own {
             Own::Newer { format, .. } => {
-                return Err(not_ready(format!(
-                    "the state is of format {format}, and this version of the plugin knows up to {FORMAT}"
-                )));
+                let newer = Failure::NewerFormat { found: *format };
+                return Err(not_ready(newer.to_cni().msg));
             }
             _ => document.ipam().clone(),
         },
@@ -84,13 +82,11 @@ fn try_add(
     when_full: WhenFull,
     context: &Context,
 ) -> Result<(), Refusal> {
-    let before = ipam.clone();
     let now = boot_now();
     match take(ipam, request, now, context, &mut Vec::new()) {
         Err(Refusal::Exhausted { .. }) if when_full == WhenFull::Error => {}
         other => return other.map(drop),
     }
-    *ipam = before;
     let look = Look::at(candidates(ipam, request, now), context);
     ipam.reclaim(look.candidates, &look.evidence, now);
     take(ipam, request, now, context, &mut Vec::new()).map(drop)

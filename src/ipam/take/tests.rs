@@ -1,27 +1,14 @@
 //! Who gets which address.
 
 use super::*;
-use crate::ipam::{Free, Inventory, ListedPool};
+use crate::ipam::Free;
+use crate::ipam::testing::with_pools;
 use std::time::Duration;
 
 static NONE: BTreeSet<IpAddr> = BTreeSet::new();
 const REST: Duration = Duration::from_secs(30);
 const SECOND: u64 = 1_000_000_000;
 const NOW: Moment = Moment(1000 * SECOND);
-
-/// A state with these pools, each a subnet, its priority and its addresses.
-fn state(pools: &[(&str, i64, &[&str])]) -> Ipam {
-    let listed = pools.iter().map(|(subnet, priority, addresses)| {
-        let addresses = addresses.iter().map(|a| a.parse().unwrap()).collect();
-        let if_name = format!("eth{priority}");
-        ListedPool::new(subnet.parse().unwrap(), if_name, *priority, addresses)
-    });
-    let mut ipam = Ipam::default();
-    ipam.merge(&Inventory {
-        pools: listed.collect(),
-    });
-    ipam
-}
 
 fn attachment(container_id: &str, if_name: &str) -> Attachment {
     Attachment {
@@ -81,7 +68,7 @@ const TWO: &str = "10.2.0.0/16";
 
 #[test]
 fn never_used_addresses_go_first_then_the_longest_released() {
-    let mut ipam = state(&[(ONE, 0, &["10.1.0.9", "10.1.0.10", "10.1.0.5", "10.1.0.6"])]);
+    let mut ipam = with_pools(&[(ONE, 0, &["10.1.0.9", "10.1.0.10", "10.1.0.5", "10.1.0.6"])]);
     let released = |seconds: u64| {
         Usage::Free(Free {
             released: Some(Moment(seconds * SECOND)),
@@ -107,7 +94,7 @@ fn never_used_addresses_go_first_then_the_longest_released() {
 
 #[test]
 fn a_repeated_request_gets_the_same_address_and_renews_the_claim() {
-    let mut ipam = state(&[(ONE, 0, &["10.1.0.5", "10.1.0.6"])]);
+    let mut ipam = with_pools(&[(ONE, 0, &["10.1.0.5", "10.1.0.6"])]);
     for pool in [
         PoolWish::Named(ONE),
         any(None),
@@ -138,7 +125,7 @@ fn a_repeated_request_gets_the_same_address_and_renews_the_claim() {
 
 #[test]
 fn a_record_of_the_original_is_its_containers_whatever_the_interface() {
-    let mut ipam = state(&[(ONE, 0, &["10.1.0.5", "10.1.0.6"])]);
+    let mut ipam = with_pools(&[(ONE, 0, &["10.1.0.5", "10.1.0.6"])]);
     *usage(&mut ipam, ONE, "10.1.0.6") = Usage::Held(Held {
         container_id: "a".into(),
         ..Held::default()
@@ -155,7 +142,7 @@ fn a_record_of_the_original_is_its_containers_whatever_the_interface() {
 
 #[test]
 fn left_over_ids_reserve_nothing_but_their_owner_comes_first() {
-    let mut ipam = state(&[(ONE, 0, &["10.1.0.5", "10.1.0.6"])]);
+    let mut ipam = with_pools(&[(ONE, 0, &["10.1.0.5", "10.1.0.6"])]);
     let left = |id: &str| {
         Usage::Free(Free {
             left_over_id: Some(id.into()),
@@ -176,7 +163,7 @@ fn left_over_ids_reserve_nothing_but_their_owner_comes_first() {
 
 #[test]
 fn a_particular_address_is_found_by_value() {
-    let mut ipam = state(&[
+    let mut ipam = with_pools(&[
         (ONE, 0, &["10.1.0.5", "10.1.0.6"]),
         ("fd00::/120", 0, &["fd00::a"]),
     ]);
@@ -224,7 +211,7 @@ fn without_subnet_an_unused_pool_goes_first_then_priority_then_room() {
         ("10.2.0.0/16", 1, &["10.2.0.5"]),
         ("10.3.0.0/16", 1, &["10.3.0.5", "10.3.0.6"]),
     ];
-    let mut ipam = state(pools);
+    let mut ipam = with_pools(pools);
     let order: Vec<_> = ["a", "b", "c", "d", "e", "f"]
         .map(|id| take(&mut ipam, id, any(None), None).unwrap())
         .into();
@@ -242,10 +229,10 @@ fn without_subnet_an_unused_pool_goes_first_then_priority_then_room() {
     );
     assert_eq!(ref_counts(&ipam), [1, 1, 1]);
     assert_eq!(
-        take(&mut state(pools), "a", any(Some("eth0")), None).unwrap(),
+        take(&mut with_pools(pools), "a", any(Some("eth0")), None).unwrap(),
         "10.1.0.5/16"
     );
-    let mut ipam = state(pools);
+    let mut ipam = with_pools(pools);
     assert!(matches!(
         take(&mut ipam, "a", any(Some("eth7")), None),
         Err(Refusal::NoPools { .. })
@@ -258,7 +245,7 @@ fn flags_are_kept_as_the_original_keeps_them() {
         ("10.1.0.0/16", 0, &["10.1.0.5"]),
         ("10.2.0.0/16", 1, &["10.2.0.5"]),
     ];
-    let mut ipam = state(two);
+    let mut ipam = with_pools(two);
     let set = |ipam: &mut Ipam, pool: &str, n| {
         ipam.spaces
             .get_mut("local")
@@ -279,7 +266,7 @@ fn flags_are_kept_as_the_original_keeps_them() {
         [0, -2],
         "an idle pool loses its flag, a negative one stays"
     );
-    let mut ipam = state(&[(ONE, 0, &["10.1.0.5"])]);
+    let mut ipam = with_pools(&[(ONE, 0, &["10.1.0.5"])]);
     take(&mut ipam, "a", PoolWish::Named(ONE), None).unwrap();
     assert_eq!(
         ref_counts(&ipam),
@@ -296,7 +283,7 @@ fn flags_are_kept_as_the_original_keeps_them() {
 
 #[test]
 fn an_address_listed_in_two_pools_has_one_holder() {
-    let mut ipam = state(&[
+    let mut ipam = with_pools(&[
         ("10.1.0.0/16", 0, &["10.1.0.5"]),
         ("10.1.0.0/24", 0, &["10.1.0.5"]),
     ]);
@@ -316,7 +303,7 @@ fn an_address_listed_in_two_pools_has_one_holder() {
 
 #[test]
 fn two_records_of_one_address_have_one_holder() {
-    let mut ipam = state(&[(ONE, 0, &["10.1.0.5", "10.1.0.6"])]);
+    let mut ipam = with_pools(&[(ONE, 0, &["10.1.0.5", "10.1.0.6"])]);
     let pool = ipam
         .spaces
         .get_mut("local")
@@ -345,7 +332,7 @@ fn spaces_and_pools_that_are_not_there_are_told() {
         refusal.to_string(),
         "Failed to allocate address: Invalid address space"
     );
-    let mut ipam = state(&[]);
+    let mut ipam = with_pools(&[]);
     let refusal = take(&mut ipam, "a", any(None), None).unwrap_err();
     assert_eq!(
         refusal.to_string(),
@@ -360,7 +347,7 @@ fn spaces_and_pools_that_are_not_there_are_told() {
 
 #[test]
 fn in_quarantine_only_what_is_held_is_given() {
-    let mut ipam = state(&[(ONE, 0, &["10.1.0.5", "10.1.0.6"]), (TWO, 1, &["10.2.0.5"])]);
+    let mut ipam = with_pools(&[(ONE, 0, &["10.1.0.5", "10.1.0.6"]), (TWO, 1, &["10.2.0.5"])]);
     take(&mut ipam, "a", PoolWish::Named(ONE), None).unwrap();
     ipam.quarantine = Some(Moment(NOW.0 + 12 * SECOND));
     assert_eq!(
@@ -398,7 +385,7 @@ fn in_quarantine_only_what_is_held_is_given() {
 
 #[test]
 fn an_add_whose_del_came_first_is_served_and_suspect_at_once() {
-    let mut ipam = state(&[(ONE, 0, &["10.1.0.5", "10.1.0.6"])]);
+    let mut ipam = with_pools(&[(ONE, 0, &["10.1.0.5", "10.1.0.6"])]);
     assert!(ipam.note_early_del(&attachment("a", "eth0"), NOW));
     assert!(
         !ipam.note_early_del(&attachment("a", "eth0"), NOW),
@@ -443,13 +430,13 @@ fn early_dels_are_kept_for_five_minutes_and_sixty_four_at_most() {
 
 #[test]
 fn what_the_host_has_is_passed_over_and_given_last() {
-    let mut ipam = state(&[(ONE, 0, &["10.1.0.5", "10.1.0.6", "10.1.0.7"])]);
+    let mut ipam = with_pools(&[(ONE, 0, &["10.1.0.5", "10.1.0.6", "10.1.0.7"])]);
     ipam.mark_wired(&["10.1.0.5".parse().unwrap()].into());
     let order: Vec<_> = ["a", "b", "c"]
         .map(|id| take(&mut ipam, id, any(None), None).unwrap())
         .into();
     assert_eq!(order, ["10.1.0.6/16", "10.1.0.7/16", "10.1.0.5/16"]);
-    let mut ipam = state(&[(ONE, 0, &["10.1.0.5"])]);
+    let mut ipam = with_pools(&[(ONE, 0, &["10.1.0.5"])]);
     let attachment = attachment("a", "eth0");
     let wired = ["10.1.0.5".parse().unwrap()].into();
     let request = |address| Request {
@@ -474,7 +461,7 @@ fn what_the_host_has_is_passed_over_and_given_last() {
 
 #[test]
 fn a_pool_without_subnet_gives_nothing() {
-    let mut ipam = state(&[]);
+    let mut ipam = with_pools(&[]);
     let pool = Pool {
         records: vec![Record::new("10.1.0.5".parse().unwrap())],
         ..Pool::default()

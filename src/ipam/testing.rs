@@ -1,0 +1,17 @@
+//! What the tests of the core begin with.
+
+use super::{Inventory, Ipam, ListedPool};
+
+/// A state with these pools, each a subnet, its priority and its addresses; the interface is `eth` and the priority.
+pub fn with_pools(pools: &[(&str, i64, &[&str])]) -> Ipam {
+    let listed = pools.iter().map(|(subnet, priority, addresses)| {
+        let addresses = addresses.iter().map(|a| a.parse().unwrap()).collect();
+        let if_name = format!("eth{priority}");
+        ListedPool::new(subnet.parse().unwrap(), if_name, *priority, addresses)
+    });
+    let mut ipam = Ipam::default();
+    ipam.merge(&Inventory {
+        pools: listed.collect(),
+    });
+    ipam
+}
