@@ -3,7 +3,6 @@
 //! Lines are gathered in memory and written at once when the call is over, as writing each would cost more than the rest of
 //! a DEL. Nothing that goes wrong here ever reaches the call (difference D18).
 
-use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
@@ -12,10 +11,9 @@ use std::sync::{Mutex, PoisonError};
 
 use fs2::FileExt;
 use tracing::level_filters::LevelFilter;
-use tracing::{Event, Subscriber};
-use tracing_subscriber::fmt::format::Writer;
-use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter};
-use tracing_subscriber::registry::LookupSpan;
+use tracing::{Event, Metadata, Subscriber, span};
+use tracing_subscriber::fmt::FormatFields;
+use tracing_subscriber::fmt::format::{DefaultFields, Writer};
 
 use crate::host::wall_now;
 
@@ -38,11 +36,7 @@ pub fn start(level: Option<&str>) {
         Some("off" | "none") => LevelFilter::OFF,
         _ => LevelFilter::INFO,
     };
-    let subscriber = tracing_subscriber::fmt()
-        .event_format(OriginalForm)
-        .with_writer(Lines)
-        .with_max_level(level)
-        .finish();
+    let subscriber = OriginalForm { most: level };
     // Fails when there is one already, which will do as well.
     let _ = tracing::subscriber::set_global_default(subscriber);
 }
@@ -106,58 +100,53 @@ fn rotate(path: &Path, full: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// A line of the original.
-struct OriginalForm;
-
-impl<S, N> FormatEvent<S, N> for OriginalForm
-where
-    S: Subscriber + for<'a> LookupSpan<'a>,
-    N: for<'a> FormatFields<'a> + 'static,
-{
-    fn format_event(
-        &self,
-        context: &FmtContext<'_, S, N>,
-        mut writer: Writer<'_>,
-        event: &Event<'_>,
-    ) -> fmt::Result {
-        let (time, pid, target) = (
-            wall_now().log_form(),
-            std::process::id(),
-            event.metadata().target(),
-        );
-        write!(writer, "{time} [{pid}] [{target}] ")?;
-        context.format_fields(writer.by_ref(), event)?;
-        writeln!(writer)
-    }
+/// Writes events as lines of the original. There are no spans, so that nothing needs to be kept between events.
+struct OriginalForm {
+    most: LevelFilter,
 }
 
-/// Takes one whole line at a time.
-struct Lines;
-
-impl<'a> MakeWriter<'a> for Lines {
-    type Writer = Lines;
-
-    fn make_writer(&'a self) -> Lines {
-        Lines
+impl Subscriber for OriginalForm {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() <= self.most
     }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        Some(self.most)
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let (time, pid) = (wall_now().log_form(), std::process::id());
+        let mut line = format!("{time} [{pid}] [{}] ", event.metadata().target());
+        // Writing to a string does not fail.
+        let _ = DefaultFields::new().format_fields(Writer::new(&mut line), event);
+        gather(&line);
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+    fn enter(&self, _: &span::Id) {}
+
+    fn exit(&self, _: &span::Id) {}
 }
 
-impl Write for Lines {
-    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        let mut lines = LINES.lock().unwrap_or_else(PoisonError::into_inner);
-        let text = line.strip_suffix(b"\n").unwrap_or(line);
-        // What callers and servers say may hold anything; it must not look like further lines.
-        lines.extend(
-            text.iter()
-                .map(|byte| if byte.is_ascii_control() { b' ' } else { *byte }),
-        );
-        lines.push(b'\n');
-        Ok(line.len())
+/// Keeps a line until all are written.
+fn gather(line: &str) {
+    let mut lines = LINES.lock().unwrap_or_else(PoisonError::into_inner);
+    let start = lines.len();
+    lines.extend(line.as_bytes());
+    // What callers and servers say may hold anything; it must not look like further lines.
+    for byte in lines.iter_mut().skip(start) {
+        if byte.is_ascii_control() {
+            *byte = b' ';
+        }
     }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
+    lines.push(b'\n');
 }
 
 #[cfg(test)]
@@ -204,9 +193,7 @@ mod tests {
 
     #[test]
     fn a_line_stays_one_line() {
-        let mut lines = Lines;
-        let written = b"2026/11/20 21:09:39 [1] [ipam] a\nb\x1b[31m\n";
-        assert_eq!(lines.write(written).unwrap(), written.len());
+        gather("2026/11/20 21:09:39 [1] [ipam] a\nb\x1b[31m");
         let gathered = LINES.lock().unwrap().clone();
         assert_eq!(gathered, b"2026/11/20 21:09:39 [1] [ipam] a b [31m\n");
     }

@@ -2,6 +2,11 @@
 
 use std::process::ExitCode;
 
+use dlmalloc::GlobalDlmalloc;
+
+#[global_allocator]
+static ALLOCATOR: GlobalDlmalloc = GlobalDlmalloc;
+
 fn main() -> ExitCode {
     azure_vnet_ipam::main()
 }

@@ -4,12 +4,12 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use serde::de::{DeserializeOwned, MapAccess};
+use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
 use super::call::CallError;
 use super::{Dns, QueryUrl, Route, Verb, overrides};
-use crate::anycase::{self, Members, is};
+use crate::anycase::{self, Cursor, Members, Wrong, is};
 
 /// The members that mean something here, as they are spelled. Others are ignored, whatever their type (difference D15).
 const KEYS: [&str; 12] = [
@@ -94,13 +94,13 @@ pub(super) struct SaidIpam {
 }
 
 impl Members for SaidIpam {
-    fn member<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<(), A::Error> {
+    fn member(&mut self, key: &str, json: &mut Cursor<'_>) -> Result<(), Wrong> {
         let Some(known) = KEYS.into_iter().find(|known| is(key, known)) else {
             self.unknown.push(key.to_owned());
-            return anycase::skip(map);
+            return json.skip();
         };
         let mut found = None;
-        anycase::raw(map, &mut found)?;
+        anycase::raw(json, &mut found)?;
         if let Some(found) = found {
             self.members.retain(|(key, _)| *key != known);
             self.members.push((known, found));

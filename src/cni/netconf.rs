@@ -3,13 +3,12 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use serde::de::MapAccess;
 use serde_json::value::RawValue;
 
 use super::call::CallError;
 use super::ipam_conf::{SaidIpam, string, typed};
 use super::{CniVersion, Defaults, IpamConf, Verb};
-use crate::anycase::{self, Members, is};
+use crate::anycase::{self, Cursor, Members, Wrong, is};
 use crate::ipam::named_address;
 
 /// The members this plugin uses, as they are spelled. Others are ignored, whatever their type (difference D15).
@@ -46,7 +45,7 @@ pub struct NetConf {
 pub type Attachments = BTreeSet<(String, String)>;
 
 impl Members for SaidConf {
-    fn member<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<(), A::Error> {
+    fn member(&mut self, key: &str, json: &mut Cursor<'_>) -> Result<(), Wrong> {
         let target = match key {
             k if is(k, "cniVersion") => &mut self.cni_version,
             k if is(k, "name") => &mut self.name,
@@ -57,12 +56,12 @@ impl Members for SaidConf {
             k if is(k, "runtimeConfig") => &mut self.runtime_config,
             k if is(k, "prevResult") => &mut self.prev_result,
             k if is(k, "cni.dev/valid-attachments") || is(k, "cni.dev/attachments") => {
-                self.attachments.push(map.next_value()?);
+                self.attachments.push(json.raw()?);
                 return Ok(());
             }
-            _ => return anycase::skip(map),
+            _ => return json.skip(),
         };
-        anycase::raw(map, target)
+        anycase::raw(json, target)
     }
 }
 
@@ -210,18 +209,14 @@ impl SaidConf {
 }
 
 /// One member of an object; `null` counts as not there.
-fn inner(raw: &RawValue, key: &str) -> Result<Option<Box<RawValue>>, serde_json::Error> {
+fn inner(raw: &RawValue, key: &str) -> Result<Option<Box<RawValue>>, anycase::Error> {
     struct One<'a>(&'a str, Option<Box<RawValue>>);
     impl Members for One<'_> {
-        fn member<'de, A: MapAccess<'de>>(
-            &mut self,
-            key: &str,
-            map: &mut A,
-        ) -> Result<(), A::Error> {
+        fn member(&mut self, key: &str, json: &mut Cursor<'_>) -> Result<(), Wrong> {
             if is(key, self.0) {
-                anycase::raw(map, &mut self.1)
+                anycase::raw(json, &mut self.1)
             } else {
-                anycase::skip(map)
+                json.skip()
             }
         }
     }

@@ -4,12 +4,11 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use serde::Serialize;
-use serde::de::{Error, MapAccess};
 use serde_json::value::RawValue;
 
 use super::call::CallError;
 use super::ipam_conf::typed;
-use crate::anycase::{self, Members, is};
+use crate::anycase::{self, Cursor, Members, Wrong, is};
 
 /// A route for the pod.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -64,41 +63,34 @@ struct SaidRoute {
 }
 
 impl Members for SaidRoute {
-    fn member<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<(), A::Error> {
-        fn number<'de, A: MapAccess<'de>>(
-            map: &mut A,
-            target: &mut Option<u32>,
-        ) -> Result<(), A::Error> {
-            *target = map.next_value()?;
-            Ok(())
-        }
+    fn member(&mut self, key: &str, json: &mut Cursor<'_>) -> Result<(), Wrong> {
         match key {
-            k if is(k, "dst") => anycase::text(map, &mut self.dst, |text| {
+            k if is(k, "dst") => anycase::text(json, &mut self.dst, |text| {
                 let net = text.parse().map(Some);
                 net.map_err(|_| format!("{text:?} is no prefix"))
             }),
-            k if is(k, "gw") => anycase::text(map, &mut self.gw, |text| {
+            k if is(k, "gw") => anycase::text(json, &mut self.gw, |text| {
                 let address = text.parse().map(Some);
                 address.map_err(|_| format!("{text:?} is no address"))
             }),
-            k if is(k, "mtu") => number(map, &mut self.more.mtu),
-            k if is(k, "advmss") => number(map, &mut self.more.advmss),
-            k if is(k, "priority") => number(map, &mut self.more.priority),
-            k if is(k, "table") => number(map, &mut self.more.table),
-            k if is(k, "scope") => number(map, &mut self.more.scope),
-            _ => anycase::skip(map),
+            k if is(k, "mtu") => anycase::value(json, &mut self.more.mtu),
+            k if is(k, "advmss") => anycase::value(json, &mut self.more.advmss),
+            k if is(k, "priority") => anycase::value(json, &mut self.more.priority),
+            k if is(k, "table") => anycase::value(json, &mut self.more.table),
+            k if is(k, "scope") => anycase::value(json, &mut self.more.scope),
+            _ => json.skip(),
         }
     }
 }
 
 impl Members for Dns {
-    fn member<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<(), A::Error> {
+    fn member(&mut self, key: &str, json: &mut Cursor<'_>) -> Result<(), Wrong> {
         match key {
-            k if is(k, "nameservers") => anycase::value(map, &mut self.nameservers),
-            k if is(k, "domain") => anycase::value(map, &mut self.domain),
-            k if is(k, "search") => anycase::value(map, &mut self.search),
-            k if is(k, "options") => anycase::value(map, &mut self.options),
-            _ => anycase::skip(map),
+            k if is(k, "nameservers") => anycase::compound(json, &mut self.nameservers),
+            k if is(k, "domain") => anycase::value(json, &mut self.domain),
+            k if is(k, "search") => anycase::compound(json, &mut self.search),
+            k if is(k, "options") => anycase::compound(json, &mut self.options),
+            _ => json.skip(),
         }
     }
 }
@@ -108,20 +100,17 @@ pub(super) fn routes(raw: &RawValue) -> Result<Vec<Route>, CallError> {
     const KEY: &str = "ipam.routes";
     const MUST_BE: &str = "a list of routes, each with dst and, if it has one, gw";
     let all: Vec<Box<RawValue>> = typed(raw, KEY, MUST_BE)?;
-    let read = |raw: &RawValue| {
+    let read = |raw: &RawValue| -> Result<Route, String> {
         let mut said = SaidRoute::default();
-        anycase::read(raw.get().as_bytes(), &mut said)?;
-        let dst = said
-            .dst
-            .ok_or_else(|| serde_json::Error::custom("a route without dst"))?;
+        anycase::read(raw.get().as_bytes(), &mut said).map_err(|e| e.to_string())?;
         Ok(Route {
-            dst,
+            dst: said.dst.ok_or("a route without dst")?,
             gw: said.gw,
             more: said.more,
         })
     };
     all.iter()
-        .map(|raw| read(raw).map_err(|e| wrong(KEY, MUST_BE, &e)))
+        .map(|raw| read(raw).map_err(|e| wrong(KEY, MUST_BE, e)))
         .collect()
 }
 
@@ -132,16 +121,16 @@ pub(super) fn dns(raw: &RawValue) -> Result<Dns, CallError> {
         wrong(
             "ipam.dns",
             "an object with nameservers, domain, search and options",
-            &e,
+            e.to_string(),
         )
     })?;
     Ok(dns)
 }
 
-fn wrong(key: &'static str, must_be: &'static str, error: &serde_json::Error) -> CallError {
+fn wrong(key: &'static str, must_be: &'static str, found: String) -> CallError {
     CallError::Invalid {
         key,
         must_be,
-        found: error.to_string(),
+        found,
     }
 }

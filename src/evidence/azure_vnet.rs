@@ -4,9 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use serde::de::MapAccess;
-
-use crate::anycase::{self, Members, is};
+use crate::anycase::{self, Cursor, Members, Wrong, is};
 use crate::host::{Bounded, Link, Paths, links, netns, read_bounded, words};
 use crate::ipam::{Entry, Kernel, Witness, read_address};
 
@@ -64,7 +62,7 @@ pub struct Endpoint {
 ///
 /// # Errors
 /// It is not JSON, or something in it has the wrong type.
-pub fn parse(json: &[u8]) -> Result<Vec<Endpoint>, serde_json::Error> {
+pub fn parse(json: &[u8]) -> Result<Vec<Endpoint>, anycase::Error> {
     let mut said = Top::default();
     anycase::read(json, &mut said)?;
     let networks = said
@@ -118,10 +116,10 @@ struct Top {
 }
 
 impl Members for Top {
-    fn member<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<(), A::Error> {
+    fn member(&mut self, key: &str, json: &mut Cursor<'_>) -> Result<(), Wrong> {
         match key {
-            "Network" => anycase::object(map, &mut self.network),
-            _ => anycase::skip(map),
+            "Network" => anycase::object(json, &mut self.network),
+            _ => json.skip(),
         }
     }
 }
@@ -132,10 +130,10 @@ struct NetworkManager {
 }
 
 impl Members for NetworkManager {
-    fn member<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<(), A::Error> {
+    fn member(&mut self, key: &str, json: &mut Cursor<'_>) -> Result<(), Wrong> {
         match key {
-            k if is(k, "ExternalInterfaces") => anycase::entries(map, &mut self.interfaces),
-            _ => anycase::skip(map),
+            k if is(k, "ExternalInterfaces") => anycase::entries(json, &mut self.interfaces),
+            _ => json.skip(),
         }
     }
 }
@@ -146,10 +144,10 @@ struct Interface {
 }
 
 impl Members for Interface {
-    fn member<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<(), A::Error> {
+    fn member(&mut self, key: &str, json: &mut Cursor<'_>) -> Result<(), Wrong> {
         match key {
-            k if is(k, "Networks") => anycase::entries(map, &mut self.networks),
-            _ => anycase::skip(map),
+            k if is(k, "Networks") => anycase::entries(json, &mut self.networks),
+            _ => json.skip(),
         }
     }
 }
@@ -160,29 +158,29 @@ struct Network {
 }
 
 impl Members for Network {
-    fn member<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<(), A::Error> {
+    fn member(&mut self, key: &str, json: &mut Cursor<'_>) -> Result<(), Wrong> {
         match key {
-            k if is(k, "Endpoints") => anycase::entries(map, &mut self.endpoints),
-            _ => anycase::skip(map),
+            k if is(k, "Endpoints") => anycase::entries(json, &mut self.endpoints),
+            _ => json.skip(),
         }
     }
 }
 
 impl Members for Endpoint {
-    fn member<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<(), A::Error> {
+    fn member(&mut self, key: &str, json: &mut Cursor<'_>) -> Result<(), Wrong> {
         match key {
-            k if is(k, "ContainerID") => anycase::value(map, &mut self.container_id),
-            k if is(k, "PODName") => anycase::value(map, &mut self.pod),
-            k if is(k, "PODNameSpace") => anycase::value(map, &mut self.pod_namespace),
-            k if is(k, "NetworkNameSpace") => anycase::value(map, &mut self.netns),
-            k if is(k, "HostIfName") => anycase::value(map, &mut self.host_link),
+            k if is(k, "ContainerID") => anycase::value(json, &mut self.container_id),
+            k if is(k, "PODName") => anycase::value(json, &mut self.pod),
+            k if is(k, "PODNameSpace") => anycase::value(json, &mut self.pod_namespace),
+            k if is(k, "NetworkNameSpace") => anycase::value(json, &mut self.netns),
+            k if is(k, "HostIfName") => anycase::value(json, &mut self.host_link),
             k if is(k, "IPAddresses") => {
                 let mut addresses: Vec<Address> = Vec::new();
-                anycase::list(map, &mut addresses)?;
+                anycase::list(json, &mut addresses)?;
                 self.addresses = addresses.into_iter().filter_map(|a| a.ip).collect();
                 Ok(())
             }
-            _ => anycase::skip(map),
+            _ => json.skip(),
         }
     }
 }
@@ -193,12 +191,12 @@ struct Address {
 }
 
 impl Members for Address {
-    fn member<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<(), A::Error> {
+    fn member(&mut self, key: &str, json: &mut Cursor<'_>) -> Result<(), Wrong> {
         match key {
-            k if is(k, "IP") => anycase::text(map, &mut self.ip, |text| {
+            k if is(k, "IP") => anycase::text(json, &mut self.ip, |text| {
                 Ok(read_address(text).map(|a| a.to_canonical()))
             }),
-            _ => anycase::skip(map),
+            _ => json.skip(),
         }
     }
 }

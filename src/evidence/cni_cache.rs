@@ -6,9 +6,7 @@ use std::fs;
 use std::io;
 use std::net::IpAddr;
 
-use serde::de::MapAccess;
-
-use crate::anycase::{self, Members};
+use crate::anycase::{self, Cursor, Members, Wrong};
 use crate::host::{Bounded, Paths, namespace_id, read_bounded, words};
 use crate::ipam::{Entry, Kernel, NetNs, Witness};
 
@@ -119,16 +117,16 @@ impl Cached {
 }
 
 impl Members for Cached {
-    fn member<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<(), A::Error> {
+    fn member(&mut self, key: &str, json: &mut Cursor<'_>) -> Result<(), Wrong> {
         match key {
-            "kind" => anycase::value(map, &mut self.kind),
-            "containerId" => anycase::value(map, &mut self.container_id),
-            "networkName" => anycase::value(map, &mut self.network),
-            "ifName" => anycase::value(map, &mut self.if_name),
-            "netns" => anycase::value(map, &mut self.netns),
-            "cniArgs" => anycase::value(map, &mut self.args),
-            "result" => anycase::object(map, &mut self.result),
-            _ => anycase::skip(map),
+            "kind" => anycase::value(json, &mut self.kind),
+            "containerId" => anycase::value(json, &mut self.container_id),
+            "networkName" => anycase::value(json, &mut self.network),
+            "ifName" => anycase::value(json, &mut self.if_name),
+            "netns" => anycase::value(json, &mut self.netns),
+            "cniArgs" => anycase::compound(json, &mut self.args),
+            "result" => anycase::object(json, &mut self.result),
+            _ => json.skip(),
         }
     }
 }
@@ -140,16 +138,16 @@ struct CachedResult {
 }
 
 impl Members for CachedResult {
-    fn member<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<(), A::Error> {
+    fn member(&mut self, key: &str, json: &mut Cursor<'_>) -> Result<(), Wrong> {
         let mut ips: Vec<CachedIp> = Vec::new();
         match key {
-            "ips" => anycase::list(map, &mut ips)?,
+            "ips" => anycase::list(json, &mut ips)?,
             "ip4" | "ip6" => {
                 let mut ip = CachedIp::default();
-                anycase::object(map, &mut ip)?;
+                anycase::object(json, &mut ip)?;
                 ips.push(ip);
             }
-            _ => anycase::skip(map)?,
+            _ => json.skip()?,
         }
         self.addresses
             .extend(ips.into_iter().filter_map(|ip| ip.address));
@@ -163,13 +161,13 @@ struct CachedIp {
 }
 
 impl Members for CachedIp {
-    fn member<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<(), A::Error> {
+    fn member(&mut self, key: &str, json: &mut Cursor<'_>) -> Result<(), Wrong> {
         match key {
-            "address" | "ip" => anycase::text(map, &mut self.address, |text| {
+            "address" | "ip" => anycase::text(json, &mut self.address, |text| {
                 let bare = text.split('/').next().unwrap_or_default();
                 Ok(bare.parse::<IpAddr>().map(|a| a.to_canonical()).ok())
             }),
-            _ => anycase::skip(map),
+            _ => json.skip(),
         }
     }
 }

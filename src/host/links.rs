@@ -42,55 +42,87 @@ pub fn links(paths: &Paths) -> io::Result<Vec<Link>> {
     Ok(links)
 }
 
+/// The interfaces of these names, as far as there are any. Where there are hundreds, asking for the few that matter takes a
+/// hundredth of the time of [`links`].
+///
+/// # Errors
+/// As [`links`].
+pub fn links_named(paths: &Paths, names: &[String]) -> io::Result<Vec<Link>> {
+    if names.is_empty() {
+        return Ok(Vec::new());
+    }
+    if paths.links().is_some() {
+        let mut all = links(paths)?;
+        all.retain(|link| names.contains(&link.name));
+        return Ok(all);
+    }
+    let netlink = Netlink::open()?;
+    let mut found = Vec::new();
+    for name in names {
+        let mut request = link_request();
+        request.extend(attribute(IFLA_IFNAME, &[name.as_bytes(), &[0]].concat()));
+        let answer = netlink.ask(Kind::GET_LINK, &request)?;
+        found.extend(answer.as_deref().and_then(link));
+    }
+    found.sort_by_key(|link| link.index);
+    Ok(found)
+}
+
+const INTERFACE_MESSAGE: usize = 16;
+const IFLA_ADDRESS: u16 = 1;
+const IFLA_IFNAME: u16 = 3;
+const IFLA_EXT_MASK: u16 = 29;
+const IFLA_LINK_NETNSID: u16 = 37;
+
 fn from_kernel() -> io::Result<Vec<Link>> {
-    const INTERFACE_MESSAGE: usize = 16;
-    const IFLA_ADDRESS: u16 = 1;
-    const IFLA_IFNAME: u16 = 3;
-    const IFLA_EXT_MASK: u16 = 29;
-    const IFLA_LINK_NETNSID: u16 = 37;
+    Netlink::open()?.dump(
+        Kind::GET_LINK,
+        &link_request(),
+        |links: &mut Vec<Link>, message| links.extend(link(message)),
+    )
+}
+
+fn link_request() -> Vec<u8> {
     /// Leave the counters out: they are most of the answer.
     const RTEXT_FILTER_SKIP_STATS: u32 = 1 << 3;
     let mut request = vec![0u8; INTERFACE_MESSAGE];
-    request.extend(attribute(
-        IFLA_EXT_MASK,
-        &RTEXT_FILTER_SKIP_STATS.to_ne_bytes(),
-    ));
-    Netlink::open()?.dump(
-        Kind::GET_LINK,
-        &request,
-        |links: &mut Vec<Link>, message| {
-            const ARPHRD_LOOPBACK: u16 = 772;
-            let (Some(kind), Some(index), Some(flags)) =
-                (u16_at(message, 2), u32_at(message, 4), u32_at(message, 8))
-            else {
-                return;
-            };
-            let loopback = kind == ARPHRD_LOOPBACK || flags & IFF_LOOPBACK != 0;
-            let mut link = Link {
-                index,
-                loopback,
-                enslaved: flags & IFF_SLAVE != 0,
-                ..Link::default()
-            };
-            for (kind, value) in attributes(message.get(INTERFACE_MESSAGE..).unwrap_or_default()) {
-                match kind {
-                    // The original sees no address on the loopback interface; the kernel tells six zeros.
-                    IFLA_ADDRESS if !loopback => {
-                        link.mac = value.iter().map(|b| format!("{b:02x}")).collect()
-                    }
-                    IFLA_IFNAME => {
-                        let name = value.strip_suffix(&[0]).unwrap_or(value);
-                        link.name = String::from_utf8_lossy(name).into_owned();
-                    }
-                    IFLA_LINK_NETNSID => {
-                        link.peer_namespace = u32_at(value, 0).filter(|id| *id != u32::MAX)
-                    }
-                    _ => {}
-                }
+    let mask = RTEXT_FILTER_SKIP_STATS.to_ne_bytes();
+    request.extend(attribute(IFLA_EXT_MASK, &mask));
+    request
+}
+
+/// The interface that a message is about.
+fn link(message: &[u8]) -> Option<Link> {
+    const ARPHRD_LOOPBACK: u16 = 772;
+    let (kind, index, flags) = (
+        u16_at(message, 2)?,
+        u32_at(message, 4)?,
+        u32_at(message, 8)?,
+    );
+    let loopback = kind == ARPHRD_LOOPBACK || flags & IFF_LOOPBACK != 0;
+    let mut link = Link {
+        index,
+        loopback,
+        enslaved: flags & IFF_SLAVE != 0,
+        ..Link::default()
+    };
+    for (kind, value) in attributes(message.get(INTERFACE_MESSAGE..)?) {
+        match kind {
+            // The original sees no address on the loopback interface; the kernel tells six zeros.
+            IFLA_ADDRESS if !loopback => {
+                link.mac = value.iter().map(|b| format!("{b:02x}")).collect();
             }
-            links.push(link);
-        },
-    )
+            IFLA_IFNAME => {
+                let name = value.strip_suffix(&[0]).unwrap_or(value);
+                link.name = String::from_utf8_lossy(name).into_owned();
+            }
+            IFLA_LINK_NETNSID => {
+                link.peer_namespace = u32_at(value, 0).filter(|id| *id != u32::MAX);
+            }
+            _ => {}
+        }
+    }
+    Some(link)
 }
 
 fn from_folder(folder: &Path) -> io::Result<Vec<Link>> {
@@ -130,6 +162,9 @@ mod tests {
         let links = from_kernel().unwrap();
         let lo = links.iter().find(|l| l.name == "lo").unwrap();
         assert!(lo.loopback && lo.mac.is_empty() && lo.index == 1);
+        let names = ["lo".to_owned(), "no-such-link".to_owned()];
+        let named = links_named(&Paths::new(None, "azure-vnet-ipam"), &names).unwrap();
+        assert_eq!(named, std::slice::from_ref(lo));
         for other in links.iter().filter(|l| !l.loopback) {
             assert!(
                 other.mac.len().is_multiple_of(2)

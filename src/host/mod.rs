@@ -10,9 +10,9 @@ mod network;
 mod paths;
 
 pub use clock::{boot_id, boot_now, wall_now};
-pub use files::{Bounded, is_read_only, read_bounded, words};
+pub use files::{Bounded, is_read_only, overwrite, read_bounded, read_up_to, words};
 pub use flock::{Waited, lock};
-pub use links::{Link, links};
+pub use links::{Link, links, links_named};
 pub use netns::{namespace_id, netns};
 pub use network::{RouteLookup, Visitor, host_routes};
 pub use paths::Paths;

@@ -3,6 +3,7 @@
 
 use std::io;
 
+use rustix::buffer::spare_capacity;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::{
@@ -72,10 +73,17 @@ impl Netlink {
         /// The answer to a single question is one message, not a dump that ends with a message of its own.
         const SEQUENCE: u32 = 1;
         self.send(kind, NLM_F_REQUEST, SEQUENCE, body)?;
-        let mut buffer = vec![0u8; 8 * 1024];
+        let mut buffer = Vec::with_capacity(8 * 1024);
         loop {
-            let (length, _) = recv(&self.socket, &mut buffer[..], RecvFlags::empty())?;
-            match Message::split(buffer.get(..length).unwrap_or_default()) {
+            buffer.clear();
+            recv(
+                &self.socket,
+                spare_capacity(&mut buffer),
+                RecvFlags::empty(),
+            )?;
+            match Message::split(&buffer) {
+                // It did not fit, and nothing follows that could be waited for.
+                None => return Err(io::ErrorKind::InvalidData.into()),
                 Some((message, _)) if message.sequence == SEQUENCE => {
                     if message.kind != NLMSG_ERROR {
                         return Ok(Some(message.payload.to_vec()));
@@ -117,11 +125,16 @@ impl Netlink {
     /// Reads answers until the last one; tells whether the table changed meanwhile.
     fn receive(&self, sequence: u32, mut take: impl FnMut(&[u8])) -> io::Result<bool> {
         // The kernel fills at most 32 KiB at a time when the reader has room for it.
-        let mut buffer = vec![0u8; 32 * 1024];
+        let mut buffer = Vec::with_capacity(32 * 1024);
         let mut changed = false;
         loop {
-            let (length, _) = recv(&self.socket, &mut buffer[..], RecvFlags::empty())?;
-            let mut rest = buffer.get(..length).unwrap_or_default();
+            buffer.clear();
+            recv(
+                &self.socket,
+                spare_capacity(&mut buffer),
+                RecvFlags::empty(),
+            )?;
+            let mut rest = buffer.as_slice();
             while let Some((message, next)) = Message::split(rest) {
                 rest = next;
                 if message.sequence != sequence {

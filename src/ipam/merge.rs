@@ -3,9 +3,8 @@
 use std::cmp::Ordering;
 use std::net::IpAddr;
 
-use super::{
-    Family, Free, Inventory, Ipam, ListedPool, Pool, Record, Space, Subnet, Usage, by_text,
-};
+use super::order::sort_by_text;
+use super::{Free, Inventory, Ipam, ListedPool, Pool, Record, Space, Subnet, Usage, by_text};
 
 /// The space that sources fill, whatever space a call asks for.
 const LOCAL: &str = "local";
@@ -110,8 +109,7 @@ impl Pool {
     fn update(&mut self, listed: &[IpAddr], report: &mut Merged) {
         let mut listed = listed.to_vec();
         if !listed.is_sorted_by(|a, b| by_text(a, b).is_lt()) {
-            sort_by_text(&mut listed, self.family());
-            listed.dedup();
+            sort_by_text(&mut listed);
         }
         let mut listed = listed.into_iter().peekable();
         let old = std::mem::take(&mut self.records);
@@ -140,14 +138,6 @@ impl Pool {
         }
         report.added += listed.len();
         self.records.extend(listed.map(Record::new));
-    }
-}
-
-/// Sorts addresses by their text. IPv6 texts are made once each, not at every comparison.
-fn sort_by_text(addresses: &mut [IpAddr], family: Family) {
-    match family {
-        Family::V4 => addresses.sort_unstable_by(by_text),
-        Family::V6 => addresses.sort_by_cached_key(ToString::to_string),
     }
 }
 

@@ -3,7 +3,7 @@
 //! and writing a large pool need no further sorting.
 
 use std::cmp::Ordering;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 /// Compares two addresses as their texts compare.
 ///
@@ -11,17 +11,51 @@ use std::net::IpAddr;
 /// every digit, so the order of the octets' decimal texts decides.
 pub fn by_text(a: &IpAddr, b: &IpAddr) -> Ordering {
     match (a, b) {
-        (IpAddr::V4(a), IpAddr::V4(b)) => rank(a.octets()).cmp(&rank(b.octets())),
+        (IpAddr::V4(a), IpAddr::V4(b)) => rank(*a).cmp(&rank(*b)),
         _ => a.to_string().cmp(&b.to_string()),
     }
 }
 
+/// Sorts addresses by their text, and drops repetitions. Those of IPv4 are sorted as numbers, those of IPv6 by texts that are
+/// made once each.
+pub(super) fn sort_by_text(addresses: &mut Vec<IpAddr>) {
+    let ranks = addresses.iter().map(|address| match address {
+        IpAddr::V4(v4) => Some(rank(*v4)),
+        IpAddr::V6(_) => None,
+    });
+    match ranks.collect::<Option<Vec<u32>>>() {
+        Some(mut ranks) => {
+            ranks.sort_unstable();
+            ranks.dedup();
+            addresses.clear();
+            addresses.extend(ranks.into_iter().map(|rank| IpAddr::from(ranked(rank))));
+        }
+        None => {
+            addresses.sort_by_cached_key(ToString::to_string);
+            addresses.dedup();
+        }
+    }
+}
+
+/// A number that sorts as the text does.
 #[expect(
     clippy::indexing_slicing,
     reason = "an octet is an index of 256 places"
 )]
-fn rank(octets: [u8; 4]) -> u32 {
-    u32::from_be_bytes(octets.map(|octet| RANK[usize::from(octet)]))
+fn rank(address: Ipv4Addr) -> u32 {
+    let [a, b, c, d] = address.octets().map(|octet| RANK[usize::from(octet)]);
+    u32::from_be_bytes([a, b, c, d])
+}
+
+/// The address of a rank.
+#[expect(
+    clippy::indexing_slicing,
+    reason = "an octet is an index of 256 places"
+)]
+fn ranked(rank: u32) -> Ipv4Addr {
+    rank.to_be_bytes()
+        .map(|place| OCTET[usize::from(place)])
+        .into()
 }
 
 #[expect(
@@ -29,7 +63,7 @@ fn rank(octets: [u8; 4]) -> u32 {
     reason = "evaluated by the compiler, which would refuse"
 )]
 /// The place of each number from 0 to 255 when their decimal texts are sorted.
-const RANK: [u8; 256] = {
+static RANK: [u8; 256] = {
     let mut ranks = [0u8; 256];
     let mut next = 0u8;
     // A walk over the texts in their order: a number, then the same with each further digit.
@@ -55,6 +89,23 @@ const RANK: [u8; 256] = {
     ranks
 };
 
+#[expect(
+    clippy::indexing_slicing,
+    reason = "evaluated by the compiler, which would refuse"
+)]
+/// The numbers from 0 to 255 in the order of their decimal texts.
+static OCTET: [u8; 256] = {
+    let mut octets = [0u8; 256];
+    let mut octet = 0u8;
+    loop {
+        octets[RANK[octet as usize] as usize] = octet;
+        if octet == u8::MAX {
+            break octets;
+        }
+        octet += 1;
+    }
+};
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -74,6 +125,23 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn sorting_is_that_of_the_texts(bits: Vec<(bool, u16)>) {
+            for only_v4 in [true, false] {
+                let address = |(v4, n): &(bool, u16)| match v4 | only_v4 {
+                    true => IpAddr::from(Ipv4Addr::from(u32::from(*n))),
+                    false => IpAddr::from(u128::from(*n).to_be_bytes()),
+                };
+                let mut sorted: Vec<IpAddr> = bits.iter().map(address).collect();
+                let mut texts: Vec<String> = sorted.iter().map(ToString::to_string).collect();
+                texts.sort();
+                texts.dedup();
+                sort_by_text(&mut sorted);
+                let found: Vec<String> = sorted.iter().map(ToString::to_string).collect();
+                prop_assert_eq!(found, texts);
+            }
+        }
+
         #[test]
         fn the_order_is_that_of_the_texts(a: [u8; 4], b: [u8; 4], c: u128, d: u128) {
             let [a, b] = [a, b].map(IpAddr::from);

@@ -9,26 +9,61 @@ use ipnet::IpNet;
 pub fn push_address(out: &mut Vec<u8>, address: IpAddr) {
     match address {
         IpAddr::V4(v4) => {
-            for (n, octet) in v4.octets().into_iter().enumerate() {
-                if n > 0 {
-                    out.push(b'.');
-                }
-                if octet >= 100 {
-                    out.push(b'0' + octet / 100);
-                }
-                if octet >= 10 {
-                    out.push(b'0' + octet / 10 % 10);
-                }
-                out.push(b'0' + octet % 10);
+            // The text grows in a number, from its lowest byte, and is copied as a whole.
+            let (mut text, mut length) = (0u128, 0);
+            for octet in v4.octets() {
+                let (digits, count) = dotted(octet);
+                text |= u128::from(digits) << (8 * length);
+                length += count;
             }
+            // All sixteen bytes and no dot at the end: cheaper than a copy of a length that is not known beforehand.
+            let end = out.len() + length - 1;
+            out.extend_from_slice(&text.to_le_bytes());
+            out.truncate(end);
         }
         IpAddr::V6(v6) => out.extend(v6.to_string().bytes()),
     }
 }
 
+/// The decimal digits of an octet and a dot, from the lowest byte, and how many bytes these are.
+#[expect(
+    clippy::indexing_slicing,
+    reason = "an octet is an index of 256 places"
+)]
+fn dotted(octet: u8) -> (u32, usize) {
+    let length = 2 + usize::from(octet >= 10) + usize::from(octet >= 100);
+    (u32::from_le_bytes(DOTTED[usize::from(octet)]), length)
+}
+
+/// The text of every octet, each with a dot behind it.
+#[expect(
+    clippy::indexing_slicing,
+    reason = "evaluated by the compiler, which would refuse"
+)]
+static DOTTED: [[u8; 4]; 256] = {
+    let mut texts = [[0; 4]; 256];
+    let mut octet = 0u8;
+    loop {
+        let [a, b, c] = [
+            b'0' + octet / 100,
+            b'0' + octet / 10 % 10,
+            b'0' + octet % 10,
+        ];
+        texts[octet as usize] = match octet {
+            0..10 => [c, b'.', 0, 0],
+            10..100 => [b, c, b'.', 0],
+            100.. => [a, b, c, b'.'],
+        };
+        if octet == u8::MAX {
+            break texts;
+        }
+        octet += 1;
+    }
+};
+
 /// Reads an address. Leading zeros and zones are refused, as the standard library does.
 pub fn read_address(text: &str) -> Option<IpAddr> {
-    match read_v4(text.as_bytes()) {
+    match read_v4(text) {
         Some(address) => Some(address.into()),
         None => text.parse().ok(),
     }
@@ -45,34 +80,32 @@ pub fn named_address(text: &str) -> Option<IpAddr> {
     Some(address.to_canonical())
 }
 
-fn read_v4(text: &[u8]) -> Option<Ipv4Addr> {
-    let mut octets = [0u8; 4];
-    let mut rest = text;
-    for (n, octet) in octets.iter_mut().enumerate() {
-        if n > 0 {
-            rest = rest.strip_prefix(b".")?;
-        }
-        let (number, after) = read_octet(rest)?;
-        (*octet, rest) = (number, after);
-    }
-    rest.is_empty().then(|| octets.into())
+fn read_v4(text: &str) -> Option<Ipv4Addr> {
+    leading_v4(text).and_then(|(address, rest)| rest.is_empty().then_some(address))
+}
+
+/// Reads the IPv4 address at the start of a text, and tells what follows it.
+pub fn leading_v4(text: &str) -> Option<(Ipv4Addr, &str)> {
+    let (a, rest) = read_octet(text.as_bytes())?;
+    let (b, rest) = read_octet(rest.strip_prefix(b".")?)?;
+    let (c, rest) = read_octet(rest.strip_prefix(b".")?)?;
+    let (d, rest) = read_octet(rest.strip_prefix(b".")?)?;
+    let read = text.len() - rest.len();
+    Some((Ipv4Addr::new(a, b, c, d), text.get(read..)?))
 }
 
 /// One to three digits without a leading zero, up to 255.
 fn read_octet(text: &[u8]) -> Option<(u8, &[u8])> {
-    let mut number = 0u8;
-    let mut rest = text;
-    while let Some((digit, after)) = rest.split_first()
-        && digit.is_ascii_digit()
-    {
-        let leading_zero = number == 0 && rest.len() < text.len();
-        if leading_zero {
-            return None;
+    let value = |digit: u8| u16::from(digit & 0xf);
+    match text {
+        [a @ b'1'..=b'9', b @ b'0'..=b'9', c @ b'0'..=b'9', rest @ ..] => {
+            let number = value(*a) * 100 + value(*b) * 10 + value(*c);
+            Some((u8::try_from(number).ok()?, rest))
         }
-        number = number.checked_mul(10)?.checked_add(digit - b'0')?;
-        rest = after;
+        [a @ b'1'..=b'9', b @ b'0'..=b'9', rest @ ..] => Some(((a & 0xf) * 10 + (b & 0xf), rest)),
+        [a @ b'0'..=b'9', rest @ ..] => Some((a & 0xf, rest)),
+        _ => None,
     }
-    (rest.len() < text.len()).then_some((number, rest))
 }
 
 #[cfg(test)]

@@ -260,7 +260,7 @@ fn read(
         stage: stage(request),
         error,
     };
-    let document = match locked.load().map_err(store)? {
+    let document = match locked.load(context.boot_id.as_deref()).map_err(store)? {
         Loaded::Read(document) => *document,
         Loaded::Missing => Document::default(),
         Loaded::Corrupt(why) => {
@@ -324,7 +324,7 @@ fn give_back(call: &Call, grant: &Grant, context: &Context) -> Fate {
     let Ok(mut locked) = Locked::acquire(&context.paths, WAIT) else {
         return Fate::StillHeld;
     };
-    let Ok(Loaded::Read(mut document)) = locked.load() else {
+    let Ok(Loaded::Read(mut document)) = locked.load(context.boot_id.as_deref()) else {
         return Fate::StillHeld;
     };
     if document.ipam_mut().revoke(&call.attachment, grant)

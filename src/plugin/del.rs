@@ -20,7 +20,7 @@ pub fn del(call: &Call, context: &Context) -> Result<(), Failure> {
         Err(error @ LockError::Io { .. }) => return without_lock(call, context, error),
         Err(error @ LockError::Busy { .. }) => return Err(error.into()),
     };
-    let Some(mut document) = read(&mut locked)? else {
+    let Some(mut document) = read(&mut locked, context)? else {
         return Ok(());
     };
     let ownerless = document.ipam().is_ownerless(hint(call));
@@ -30,7 +30,7 @@ pub fn del(call: &Call, context: &Context) -> Result<(), Failure> {
         drop(locked);
         let evidence = evidence::gather(&context.paths);
         locked = Locked::acquire(&context.paths, WAIT)?;
-        let Some(again) = read(&mut locked)? else {
+        let Some(again) = read(&mut locked, context)? else {
             return Ok(());
         };
         document = again;
@@ -66,11 +66,13 @@ pub fn del(call: &Call, context: &Context) -> Result<(), Failure> {
 }
 
 /// The state, if there is one that can be read.
-fn read(locked: &mut Locked<'_>) -> Result<Option<Document>, Failure> {
-    match locked.load().map_err(|error| Failure::Store {
-        stage: STAGE,
-        error,
-    })? {
+fn read(locked: &mut Locked<'_>, context: &Context) -> Result<Option<Document>, Failure> {
+    match locked
+        .load(context.boot_id.as_deref())
+        .map_err(|error| Failure::Store {
+            stage: STAGE,
+            error,
+        })? {
         Loaded::Read(document) => Ok(Some(*document)),
         Loaded::Missing => {
             info!(target: "ipam", "there is no state, so nothing is held.");
@@ -120,7 +122,7 @@ fn remember(call: &Call, context: &Context, locked: &mut Locked<'_>, document: &
 
 /// A lock that cannot be made (a read-only file system) is in the way only of an attachment that holds something.
 fn without_lock(call: &Call, context: &Context, error: LockError) -> Result<(), Failure> {
-    let holds_nothing = match load(&context.paths) {
+    let holds_nothing = match load(&context.paths, context.boot_id.as_deref()) {
         Ok(Loaded::Missing) => true,
         Ok(Loaded::Read(mut document)) => release(call, &mut document).is_empty(),
         Ok(Loaded::Corrupt(_)) | Err(_) => false,

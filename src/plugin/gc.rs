@@ -16,7 +16,7 @@ const STAGE: &str = "Failed to collect stale addresses";
 /// Frees the addresses of this network's attachments that are not among the valid ones. Asks the kernel first, and not under
 /// the lock: a runtime that forgot a running pod must not cost that its address.
 pub fn gc(call: &Call, context: &Context) -> Result<(), Failure> {
-    let Some(document) = read(load(&context.paths))? else {
+    let Some(document) = read(load(&context.paths, context.boot_id.as_deref()))? else {
         return Ok(());
     };
     let network = &call.attachment.network;
@@ -34,7 +34,7 @@ pub fn gc(call: &Call, context: &Context) -> Result<(), Failure> {
     }
     let look = Look::at(stale.candidates, context);
     let mut locked = Locked::acquire(&context.paths, WAIT)?;
-    let Some(mut document) = read(locked.load())? else {
+    let Some(mut document) = read(locked.load(context.boot_id.as_deref()))? else {
         return Ok(());
     };
     let now = boot_now();

@@ -30,7 +30,9 @@ pub fn status(call: &Call, context: &Context) -> Result<(), Failure> {
     if fs::metadata(&locks).is_ok_and(|m| !m.is_dir()) {
         return Err(not_ready(format!("{} is no folder", locks.display())));
     }
-    let mut ipam = match load(&context.paths).map_err(|e| not_ready(e.to_string()))? {
+    let mut ipam = match load(&context.paths, context.boot_id.as_deref())
+        .map_err(|e| not_ready(e.to_string()))?
+    {
         // The next ADD makes it anew, if the source lets it.
         Loaded::Missing | Loaded::Corrupt(_) => Ipam::default(),
         Loaded::Read(document) => match &document.own {
@@ -95,7 +97,7 @@ fn try_add(
 /// What the source lists.
 fn ask(call: &Call, context: &Context) -> Result<Inventory, Failure> {
     let source = Source::of(&call.conf.ipam, query_url(context)?, &context.paths);
-    let answer = source.ask(LIMIT, &context.paths);
+    let answer = source.ask(LIMIT, &[], &context.paths);
     let matched =
         answer.map_err(|e| not_ready(format!("there are no pools, and no source: {e}")))?;
     Ok(matched.inventory)

@@ -1,7 +1,7 @@
 //! The sources themselves.
 
 use std::fs::File;
-use std::io::{BufReader, Read};
+use std::io::Read;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use ipnet::{IpNet, Ipv4Net};
 
 use super::fetch::{FetchError, get};
 use super::listing::Listing;
-use super::matching::{Matched, Style, match_links};
+use super::matching::{Matched, Style, match_links, suffice};
 use super::wire::WireError;
 use super::{interfaces_file, wire};
 use crate::cni::{Backend, IpamConf, QueryUrl};
-use crate::host::{Bounded, Link, Paths, links, read_bounded, words};
+use crate::host::{Bounded, Paths, links, links_named, read_bounded, words};
 use crate::ipam::{Inventory, ListedPool};
 
 /// Where the wire server lists the node's interfaces.
@@ -104,11 +104,17 @@ impl Source {
         }
     }
 
-    /// Asks, and matches the answer to the interfaces of this host.
+    /// Asks, and matches the answer to the interfaces of this host. Those that are `known` from the last answer are looked at
+    /// first, the others only when these do not fit.
     ///
     /// # Errors
     /// There is no answer within `limit`, or it is not one.
-    pub fn ask(&self, limit: Duration, paths: &Paths) -> Result<Matched, SourceError> {
+    pub fn ask(
+        &self,
+        limit: Duration,
+        known: &[String],
+        paths: &Paths,
+    ) -> Result<Matched, SourceError> {
         let wire = |listing: Result<Listing, WireError>| {
             listing.map_err(|source| SourceError::Wire {
                 name: self.name(),
@@ -117,7 +123,7 @@ impl Source {
         };
         let (listing, style) = match self {
             Source::Wire(url) => {
-                let fetched = get(url, limit, |body| wire::parse(body));
+                let fetched = get(url, limit, |body| wire::read(body));
                 let listing = fetched.map_err(|source| SourceError::Fetch {
                     url: url.clone(),
                     source,
@@ -131,10 +137,7 @@ impl Source {
                 };
                 let limit = u64::try_from(FILE_LIMIT).unwrap_or(u64::MAX);
                 let file = File::open(path).map_err(cannot)?.take(limit);
-                (
-                    wire(wire::parse(BufReader::with_capacity(16 * 1024, file)))?,
-                    Style::Wire,
-                )
+                (wire(wire::read(file))?, Style::Wire)
             }
             Source::InterfacesFile(path) => {
                 let cannot = |why: String| SourceError::File {
@@ -160,7 +163,11 @@ impl Source {
                 });
             }
         };
-        let links: Vec<Link> = links(paths).map_err(SourceError::Links)?;
+        let named = links_named(paths, known).map_err(SourceError::Links)?;
+        let links = match suffice(&listing, &named) {
+            true => named,
+            false => links(paths).map_err(SourceError::Links)?,
+        };
         Ok(match_links(listing, &links, style))
     }
 }

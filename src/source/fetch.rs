@@ -1,10 +1,15 @@
 //! One GET of the wire server (contract section 6, difference D12): plain HTTP, no proxy, no redirect, one limit on the
 //! whole of it and one on the size of the body.
 
-use std::io::{BufRead, BufReader};
+use std::io::Read;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use ureq::Agent;
+use ureq::config::Config;
+use ureq::http::Uri;
+use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver};
+use ureq::unversioned::transport::{NextTimeout, TcpConnector};
 
 use crate::host::words;
 
@@ -32,9 +37,9 @@ pub enum FetchError {
 pub fn get<T>(
     url: &str,
     limit: Duration,
-    read: impl FnOnce(&mut dyn BufRead) -> T,
+    read: impl FnOnce(&mut dyn Read) -> T,
 ) -> Result<T, FetchError> {
-    let agent: Agent = Agent::config_builder()
+    let config = Agent::config_builder()
         .proxy(None)
         .max_redirects(0)
         .max_redirects_will_error(false)
@@ -45,8 +50,8 @@ pub fn get<T>(
         .input_buffer_size(16 * 1024)
         .output_buffer_size(4 * 1024)
         .max_idle_connections(0)
-        .build()
-        .into();
+        .build();
+    let agent = Agent::with_parts(config, TcpConnector::default(), NumbersFirst::default());
     let mut response = agent.get(url).call().map_err(|error| match error {
         ureq::Error::Timeout(_) => FetchError::TimedOut(limit),
         ureq::Error::Io(e) => FetchError::Transport(words(&e)),
@@ -56,6 +61,57 @@ pub fn get<T>(
         200 => {}
         other => return Err(FetchError::Status(other)),
     }
-    let body = response.body_mut().with_config().limit(BODY_LIMIT).reader();
-    Ok(read(&mut BufReader::with_capacity(16 * 1024, body)))
+    let mut body = response.body_mut().with_config().limit(BODY_LIMIT).reader();
+    Ok(read(&mut body))
+}
+
+/// Resolves a host that is an address by itself. The wire server is one, and ureq starts a thread for every name, as it cannot
+/// bound the time of a look-up otherwise.
+#[derive(Debug, Default)]
+struct NumbersFirst {
+    names: DefaultResolver,
+}
+
+impl Resolver for NumbersFirst {
+    fn resolve(
+        &self,
+        uri: &Uri,
+        config: &Config,
+        timeout: NextTimeout,
+    ) -> Result<ResolvedSocketAddrs, ureq::Error> {
+        let Some(address) = numeric(uri) else {
+            return self.names.resolve(uri, config, timeout);
+        };
+        let mut addresses = self.empty();
+        addresses.push(address);
+        Ok(addresses)
+    }
+}
+
+/// The address and port of a URL whose host is an address.
+fn numeric(uri: &Uri) -> Option<SocketAddr> {
+    const HTTP: u16 = 80;
+    let host = uri.host()?;
+    let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']'));
+    let address: IpAddr = bare.unwrap_or(host).parse().ok()?;
+    Some((address, uri.port_u16().unwrap_or(HTTP)).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_that_are_addresses_need_no_look_up() {
+        for (url, address) in [
+            ("http://168.63.129.16/machine?a=b", Some("168.63.129.16:80")),
+            ("http://127.0.0.1:8080/", Some("127.0.0.1:8080")),
+            ("http://[::1]/", Some("[::1]:80")),
+            ("http://[::1]:8080/", Some("[::1]:8080")),
+            ("http://wire.example/", None),
+        ] {
+            let found = numeric(&url.parse().unwrap());
+            assert_eq!(found, address.map(|a| a.parse().unwrap()), "{url}");
+        }
+    }
 }

@@ -5,13 +5,12 @@
 //! ask again. Stamps are of the boot clock, and mean nothing after a reboot or to a call with another source.
 
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom, Write};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
 use super::{Matched, Source, SourceError};
-use crate::host::{Paths, Waited, boot_now, lock};
+use crate::host::{Paths, Waited, boot_now, lock, overwrite, read_up_to};
 use crate::ipam::Moment;
 
 /// All the time a source has when the state has pools to go on with.
@@ -23,7 +22,9 @@ const PAUSE: Duration = Duration::from_secs(10);
 /// An answer that would take everything away must stay the same for so long before it is believed.
 const DOUBT: Duration = Duration::from_secs(60);
 /// The stamps take no more than this.
-const STAMPS_LIMIT: u64 = 4096;
+const STAMPS_LIMIT: usize = 4096;
+/// Their usual length.
+const STAMPS_LENGTH: usize = 256;
 
 /// Why a source is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +67,9 @@ pub struct Stamps {
     /// Since when all answers would take everything away.
     #[serde(skip_serializing_if = "Option::is_none")]
     doubtful_since: Option<u64>,
+    /// The interfaces of the host that the last answer was about.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    links: Vec<String>,
 }
 
 /// Asks one source on behalf of one process.
@@ -127,26 +131,16 @@ impl Stamps {
     }
 
     fn read(file: &File) -> Stamps {
-        let mut text = String::new();
-        let mut from_start = file;
-        let read = from_start
-            .seek(SeekFrom::Start(0))
-            .and_then(|_| from_start.take(STAMPS_LIMIT).read_to_string(&mut text));
         // What cannot be read says nothing about past attempts.
-        read.ok()
-            .and_then(|_| serde_json::from_str(&text).ok())
-            .unwrap_or_default()
+        let text = read_up_to(file, STAMPS_LENGTH, STAMPS_LIMIT).unwrap_or_default();
+        serde_json::from_slice(&text).unwrap_or_default()
     }
 
     /// Writes them; a failure costs the next process an attempt and nothing else.
-    fn write(&self, mut file: &File) {
-        let Ok(text) = serde_json::to_string(self) else {
-            return;
-        };
-        let _ = file
-            .set_len(0)
-            .and_then(|()| file.seek(SeekFrom::Start(0)))
-            .and_then(|_| file.write_all(text.as_bytes()));
+    fn write(&self, file: &File) {
+        if let Ok(text) = serde_json::to_vec(self) {
+            let _ = overwrite(file, &text);
+        }
     }
 }
 
@@ -195,7 +189,7 @@ impl Asker<'_> {
 
     fn fetch(&self, mut stamps: Stamps, lock: File, limit: Duration) -> Asked {
         let start = Instant::now();
-        let answer = self.source.ask(limit, self.paths);
+        let answer = self.source.ask(limit, &stamps.links, self.paths);
         let arrived = boot_now();
         match answer {
             Ok(matched) => Asked::News(Box::new(News {
@@ -230,6 +224,7 @@ impl News {
     /// The answer is in the state, and saved.
     pub fn merged(mut self) {
         self.stamps.answered = Some(self.arrived.0);
+        self.stamps.links = self.matched.links();
         if !self.is_doubtful() {
             self.stamps.doubtful_since = None;
         }
@@ -333,15 +328,15 @@ mod tests {
     fn stamps_survive_the_file_and_junk_says_nothing() {
         let path = std::env::temp_dir().join(format!("stamps-{}", std::process::id()));
         std::fs::write(&path, "x".repeat(9000)).unwrap();
-        let file = File::options().read(true).write(true).open(&path).unwrap();
-        assert_eq!(Stamps::read(&file), Stamps::default());
+        let open = || File::options().read(true).write(true).open(&path).unwrap();
+        assert_eq!(Stamps::read(&open()), Stamps::default());
         let written = Stamps {
             boot_id: Some("b".into()),
             source: "s".into(),
             ..stamps(Some(1), Some(2))
         };
-        written.write(&file);
-        assert_eq!(Stamps::read(&file), written);
+        written.write(&open());
+        assert_eq!(Stamps::read(&open()), written);
         std::fs::remove_file(path).unwrap();
     }
 }

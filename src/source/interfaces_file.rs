@@ -1,55 +1,53 @@
 //! /etc/kubernetes/interfaces.json, from which the environments `mas` and `fileIpam` draw (contract section 18).
 
-use serde::de::MapAccess;
-
-use super::listing::{ListedInterface, ListedSubnet, Listing, parse_prefix};
-use crate::anycase::{self, Members, is};
+use super::listing::{ListedInterface, ListedSubnet, Listing, parse_address, parse_prefix};
+use crate::anycase::{self, Cursor, Members, Wrong, is};
 
 /// Reads the file.
 ///
 /// # Errors
 /// It is not JSON, or something in it has the wrong type.
-pub fn parse(json: &[u8]) -> Result<Listing, serde_json::Error> {
+pub fn parse(json: &[u8]) -> Result<Listing, anycase::Error> {
     let mut listing = Listing::default();
     anycase::read(json, &mut listing)?;
     Ok(listing)
 }
 
 impl Members for Listing {
-    fn member<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<(), A::Error> {
+    fn member(&mut self, key: &str, json: &mut Cursor<'_>) -> Result<(), Wrong> {
         match key {
-            k if is(k, "Interfaces") => anycase::list(map, &mut self.interfaces),
-            _ => anycase::skip(map),
+            k if is(k, "Interfaces") => anycase::list(json, &mut self.interfaces),
+            _ => json.skip(),
         }
     }
 }
 
 impl Members for ListedInterface {
-    fn member<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<(), A::Error> {
+    fn member(&mut self, key: &str, json: &mut Cursor<'_>) -> Result<(), Wrong> {
         match key {
-            k if is(k, "MacAddress") => anycase::value(map, &mut self.mac),
-            k if is(k, "IsPrimary") => anycase::value(map, &mut self.primary),
-            k if is(k, "IPSubnets") => anycase::list(map, &mut self.subnets),
-            _ => anycase::skip(map),
+            k if is(k, "MacAddress") => anycase::value(json, &mut self.mac),
+            k if is(k, "IsPrimary") => anycase::value(json, &mut self.primary),
+            k if is(k, "IPSubnets") => anycase::list(json, &mut self.subnets),
+            _ => json.skip(),
         }
     }
 }
 
 impl Members for ListedSubnet {
-    fn member<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<(), A::Error> {
+    fn member(&mut self, key: &str, json: &mut Cursor<'_>) -> Result<(), Wrong> {
         match key {
             k if is(k, "Prefix") => {
-                anycase::text(map, &mut self.prefix, |text| Ok(parse_prefix(text)))
+                anycase::text(json, &mut self.prefix, |text| Ok(parse_prefix(text)))
             }
             k if is(k, "IPAddresses") => {
                 let mut addresses: Vec<Address> = Vec::new();
-                anycase::list(map, &mut addresses)?;
+                anycase::list(json, &mut addresses)?;
                 for address in addresses {
-                    self.add(&address.text, address.primary);
+                    self.add(parse_address(&address.text), address.primary);
                 }
                 Ok(())
             }
-            _ => anycase::skip(map),
+            _ => json.skip(),
         }
     }
 }
@@ -61,11 +59,11 @@ struct Address {
 }
 
 impl Members for Address {
-    fn member<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<(), A::Error> {
+    fn member(&mut self, key: &str, json: &mut Cursor<'_>) -> Result<(), Wrong> {
         match key {
-            k if is(k, "Address") => anycase::value(map, &mut self.text),
-            k if is(k, "IsPrimary") => anycase::value(map, &mut self.primary),
-            _ => anycase::skip(map),
+            k if is(k, "Address") => anycase::value(json, &mut self.text),
+            k if is(k, "IsPrimary") => anycase::value(json, &mut self.primary),
+            _ => json.skip(),
         }
     }
 }

@@ -37,10 +37,20 @@ pub struct ListedSubnet {
     pub malformed: usize,
 }
 
+impl Listing {
+    /// Takes note of an address of the last subnet; `None` is one whose text is none.
+    pub fn add(&mut self, address: Option<IpAddr>, is_primary: bool) {
+        let last = self.interfaces.last_mut();
+        if let Some(subnet) = last.and_then(|i| i.subnets.last_mut()) {
+            subnet.add(address, is_primary);
+        }
+    }
+}
+
 impl ListedSubnet {
-    /// Takes note of an address of the document.
-    pub fn add(&mut self, address: &str, is_primary: bool) {
-        match parse_address(address) {
+    /// Takes note of an address of the document; `None` is one whose text is none.
+    pub fn add(&mut self, address: Option<IpAddr>, is_primary: bool) {
+        match address {
             _ if is_primary => self.primary += 1,
             Some(address) => self.addresses.push(address),
             None => self.malformed += 1,
@@ -113,7 +123,7 @@ mod tests {
             ("::ffff:10.0.0.6", false),
             ("10.0.0.07", false),
         ] {
-            subnet.add(text, primary);
+            subnet.add(parse_address(text), primary);
         }
         assert_eq!((subnet.primary, subnet.malformed), (2, 1));
         assert_eq!(

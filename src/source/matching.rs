@@ -28,6 +28,19 @@ pub struct Matched {
     pub skipped: usize,
 }
 
+impl Matched {
+    /// The interfaces of the host that carry a pool.
+    pub fn links(&self) -> Vec<String> {
+        let mut names: Vec<String> = Vec::new();
+        for pool in &self.inventory.pools {
+            if !pool.if_name.is_empty() && !names.contains(&pool.if_name) {
+                names.push(pool.if_name.clone());
+            }
+        }
+        names
+    }
+}
+
 /// Matches a listing to the interfaces of the host. Of a subnet that is listed twice the first counts.
 pub fn match_links(listing: Listing, links: &[Link], style: Style) -> Matched {
     let mut matched = Matched::default();
@@ -67,6 +80,16 @@ pub fn match_links(listing: Listing, links: &[Link], style: Style) -> Matched {
         }
     }
     matched
+}
+
+/// Whether `links`, of the host's interfaces those that the last listing led to, are the ones that this listing leads to as
+/// well, so that nobody needs to look at the others.
+pub fn suffice(listing: &Listing, links: &[Link]) -> bool {
+    listing.interfaces.iter().all(|interface| {
+        let mac = normal(&interface.mac);
+        let fits = |link: &Link| !mac.is_empty() && link.mac == mac && !link.enslaved;
+        interface.mac != "*" && links.iter().any(fits)
+    })
 }
 
 /// The first interface, by the kernel's numbers, with the listed address; of two with one address (accelerated networking)

@@ -1,13 +1,15 @@
-//! The wire server's answer to `getinterfaceinfov1`, read as it arrives (contract section 7).
+//! The wire server's answer to `getinterfaceinfov1` (contract section 7).
 //!
-//! The document is accepted or refused as a whole, and what follows the root element is not read.
+//! The document is accepted or refused as a whole, and what follows the root element means nothing.
 
-use std::io::BufRead;
+use std::io::{ErrorKind, Read};
+use std::net::IpAddr;
 
 use quick_xml::events::{BytesStart, Event};
 use quick_xml::{Reader, XmlVersion};
 
-use super::listing::{ListedInterface, ListedSubnet, Listing, parse_prefix};
+use super::listing::{ListedInterface, ListedSubnet, Listing, parse_address, parse_prefix};
+use crate::ipam::leading_v4;
 
 /// Why an answer is not one.
 #[derive(Debug, thiserror::Error)]
@@ -15,6 +17,9 @@ pub enum WireError {
     /// The bytes are no XML, or stop in its middle.
     #[error("the answer is no complete XML document: {0}")]
     Xml(#[from] quick_xml::Error),
+    /// The document ends before its root element does.
+    #[error("the answer is no complete XML document: unexpected end")]
+    Cut,
     /// An XML version or encoding that is not read.
     #[error("the answer declares {0}; XML 1.0 in UTF-8 is what the wire server speaks")]
     Declaration(String),
@@ -40,18 +45,53 @@ enum Place {
     Unknown,
 }
 
-/// Reads an answer.
+/// Reads an answer as it arrives, up to the end of its root element: nobody waits for a server that then keeps the connection
+/// open.
 ///
 /// # Errors
 /// See [`WireError`].
-pub fn parse(answer: impl BufRead) -> Result<Listing, WireError> {
+pub fn read(mut answer: impl Read) -> Result<Listing, WireError> {
+    /// Most answers arrive at once.
+    const CHUNK: usize = 16 * 1024;
+    let mut text = Vec::new();
+    let mut is_tried = false;
+    loop {
+        let before = text.len();
+        text.resize(before + CHUNK, 0);
+        let read = answer.read(text.get_mut(before..).unwrap_or_default());
+        text.truncate(before + *read.as_ref().unwrap_or(&0));
+        match read {
+            Ok(0) => return parse(&text),
+            // Once: it may be what a comment ends with.
+            Ok(_) if !is_tried && ends_like_the_root(&text) => {
+                is_tried = true;
+                if let Ok(listing) = parse(&text) {
+                    return Ok(listing);
+                }
+            }
+            Ok(_) => {}
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(e) => return Err(quick_xml::Error::from(e).into()),
+        }
+    }
+}
+
+fn ends_like_the_root(text: &[u8]) -> bool {
+    let text = text.trim_ascii_end();
+    let tag = text.rsplit(|b| *b == b'<').next().unwrap_or_default();
+    tag.starts_with(b"/") && tag.ends_with(b"Interfaces>")
+}
+
+/// Reads a whole answer.
+///
+/// # Errors
+/// See [`WireError`].
+pub fn parse(answer: &[u8]) -> Result<Listing, WireError> {
     let mut reader = Reader::from_reader(answer);
     let mut listing = Listing::default();
     let mut path: Vec<Place> = Vec::with_capacity(8);
-    let mut buffer = Vec::new();
     loop {
-        buffer.clear();
-        match reader.read_event_into(&mut buffer)? {
+        match reader.read_event()? {
             Event::Decl(declaration) => {
                 let version = declaration.version()?.into_owned();
                 let encoding = declaration
@@ -89,7 +129,7 @@ pub fn parse(answer: impl BufRead) -> Result<Listing, WireError> {
                     )));
                 }
             }
-            Event::Eof => return Err(WireError::Xml(unexpected_end())),
+            Event::Eof => return Err(WireError::Cut),
             Event::Text(_)
             | Event::CData(_)
             | Event::Comment(_)
@@ -119,6 +159,12 @@ fn enter(
         (Some(Place::Subnet), "IPAddress") => Place::Address,
         _ => Place::Unknown,
     };
+    if place == Place::Address
+        && let Some((address, primary)) = usual_address(element.attributes_raw())
+    {
+        listing.add(Some(address), primary);
+        return Ok(place);
+    }
     let mut mac = String::new();
     let mut primary = false;
     let mut prefix = None;
@@ -150,14 +196,21 @@ fn enter(
                 });
             }
         }
-        Place::Address => {
-            if let Some(subnet) = interfaces.last_mut().and_then(|i| i.subnets.last_mut()) {
-                subnet.add(&address, primary);
-            }
-        }
+        Place::Address => listing.add(parse_address(&address), primary),
         Place::Interfaces | Place::Unknown => {}
     }
     Ok(place)
+}
+
+/// The attributes of an address as the wire server writes them. Nearly the whole answer looks like this, so that it is not
+/// taken apart and put together again; what looks different is left to quick-xml.
+fn usual_address(attributes: &str) -> Option<(IpAddr, bool)> {
+    let (address, rest) = leading_v4(attributes.strip_prefix(" Address=\"")?)?;
+    match rest {
+        "\" IsPrimary=\"true\"" => Some((address.into(), true)),
+        "\" IsPrimary=\"false\"" => Some((address.into(), false)),
+        _ => None,
+    }
 }
 
 /// The spellings that the original takes; nothing at all means no.
@@ -170,12 +223,6 @@ fn flag(text: &str) -> Result<bool, WireError> {
         "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
         _ => Err(WireError::Flag(text.to_owned())),
     }
-}
-
-fn unexpected_end() -> quick_xml::Error {
-    quick_xml::Error::Io(std::sync::Arc::new(
-        std::io::ErrorKind::UnexpectedEof.into(),
-    ))
 }
 
 #[cfg(test)]
@@ -298,6 +345,47 @@ mod tests {
     fn entities_are_resolved() {
         let xml = answer(r#"<IPAddress Address="10.224.0.&#53;" IsPrimary="&#x66;alse"/>"#);
         assert_eq!(addresses(&xml).unwrap(), ["10.224.0.5"]);
+    }
+
+    /// Comes a few bytes at a time, and does not end until the time is over.
+    struct Arriving<'a>(std::slice::Chunks<'a, u8>);
+
+    impl Read for Arriving<'_> {
+        fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+            let piece = self.0.next().ok_or(ErrorKind::TimedOut)?;
+            buffer[..piece.len()].copy_from_slice(piece);
+            Ok(piece.len())
+        }
+    }
+
+    #[test]
+    fn an_answer_is_over_with_its_root() {
+        let good = answer(ADDRESS);
+        let arriving = |text: &str, size| {
+            let listing = super::read(Arriving(text.as_bytes().chunks(size)))?;
+            Ok::<_, WireError>(listing.interfaces.len())
+        };
+        for size in [1, 7, 10_000] {
+            for end in ["", " \r\n"] {
+                assert_eq!(
+                    arriving(&format!("{good}{end}"), size).unwrap(),
+                    1,
+                    "{size}"
+                );
+            }
+            assert!(arriving(&good[..good.len() - 1], size).is_err());
+        }
+        let commented = answer(&format!("<!-- </Interfaces>-->{ADDRESS}"));
+        let comment_end = commented.find("-->").unwrap();
+        for text in [&good, &commented, &format!("{good}<!-- more")] {
+            let (first, second) = text.as_bytes().split_at(comment_end.min(good.len()));
+            assert_eq!(
+                super::read(first.chain(second)).unwrap().interfaces.len(),
+                1
+            );
+        }
+        let cut = &good.as_bytes()[..good.len() - 1];
+        assert!(matches!(super::read(cut), Err(WireError::Cut)));
     }
 
     #[test]

@@ -1,16 +1,14 @@
 //! The whole state file: `IPAM`, our own key, and the keys of others, which are kept as they are.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
-use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::go_json;
 use super::original::Original;
 use super::ours::{FORMAT, KEY, Ours, Trust};
 use super::print_ours::print_ours;
-use crate::anycase::{Object, Text};
+use crate::anycase::{self, Cursor, Wrong};
 use crate::ipam::{Ipam, Moment, Usage};
 
 /// The original's key.
@@ -44,7 +42,7 @@ pub enum Own {
         /// Its format version.
         format: u64,
         /// Its text.
-        raw: Box<RawValue>,
+        text: String,
     },
 }
 
@@ -80,11 +78,11 @@ impl Document {
         json: &[u8],
         boot_id: Option<&str>,
         now: Moment,
-    ) -> Result<Document, serde_json::Error> {
+    ) -> Result<Document, anycase::Error> {
         let mut said = Said::default();
-        let mut de = serde_json::Deserializer::from_slice(json);
-        Top(&mut said).deserialize(&mut de)?;
-        de.end()?;
+        anycase::document(std::str::from_utf8(json)?, |json| {
+            json.object(|key, json| said.member(key, json))
+        })?;
         let mut document = Document {
             original: said.original,
             others: said.others,
@@ -98,7 +96,7 @@ impl Document {
             }
         }
         match said.ours {
-            Some(raw) => document.join(raw, boot_id, now),
+            Some(ours) => document.join(ours, boot_id, now),
             None => document.owed = Owed::Look,
         }
         if document.is_empty() && document.owed == Owed::Look {
@@ -107,23 +105,23 @@ impl Document {
         Ok(document)
     }
 
-    fn join(&mut self, raw: Box<RawValue>, boot_id: Option<&str>, now: Moment) {
-        let mut found = Ours::default();
-        let read = crate::anycase::read(raw.get().as_bytes(), &mut found);
+    fn join(&mut self, ours: SaidOurs<'_>, boot_id: Option<&str>, now: Moment) {
+        let SaidOurs {
+            facts: found,
+            read,
+            text,
+        } = ours;
         if found.format > FORMAT {
             self.own = Own::Newer {
                 format: found.format,
-                raw,
+                text: text.to_owned(),
             };
             return;
         }
-        if let Err(why) = read
-            .map_err(|e| e.to_string())
-            .and_then(|()| match found.is_known() {
-                true => Ok(()),
-                false => Err(format!("format {} never was", found.format)),
-            })
-        {
+        if let Err(why) = read.and_then(|()| match found.is_known() {
+            true => Ok(()),
+            false => Err(format!("format {} never was", found.format)),
+        }) {
             self.own = Own::Unreadable(why);
             self.owed = Owed::Look;
             return;
@@ -188,7 +186,7 @@ impl Document {
             out.extend(b": ");
             match (name, &self.own, self.others.get(name)) {
                 (IPAM, _, _) => self.original.print(&mut out),
-                (KEY, Own::Newer { raw, .. }, _) => go_json::reindented(&mut out, raw.get(), 1),
+                (KEY, Own::Newer { text, .. }, _) => go_json::reindented(&mut out, text, 1),
                 (KEY, _, _) => {
                     let boot_id = match &self.owed {
                         Owed::NewBoot(old) => old.as_deref(),
@@ -207,47 +205,46 @@ impl Document {
 
 /// The top level of the file; its keys count as they are spelled.
 #[derive(Default)]
-struct Said {
+struct Said<'de> {
     original: Original,
-    ours: Option<Box<RawValue>>,
+    ours: Option<SaidOurs<'de>>,
     others: BTreeMap<String, Box<RawValue>>,
 }
 
-struct Top<'a>(&'a mut Said);
-
-impl<'de> DeserializeSeed<'de> for Top<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, de: D) -> Result<(), D::Error> {
-        de.deserialize_any(self)
-    }
+/// Our key: what it says, or what is wrong with it, and its text.
+struct SaidOurs<'de> {
+    facts: Ours,
+    read: Result<(), Wrong>,
+    text: &'de str,
 }
 
-impl<'de> Visitor<'de> for Top<'_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
-    }
-
-    fn visit_unit<E: de::Error>(self) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        while let Some(Text(key)) = map.next_key()? {
-            match &*key {
-                IPAM => {
-                    self.0.original = Original::default();
-                    map.next_value_seed(Object(&mut self.0.original))?;
+impl<'de> Said<'de> {
+    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), Wrong> {
+        match key {
+            IPAM => {
+                self.original = Original::default();
+                anycase::object(json, &mut self.original)
+            }
+            KEY => {
+                let start = *json;
+                let mut facts = Ours::default();
+                let read = anycase::object(json, &mut facts);
+                if read.is_err() {
+                    *json = start;
+                    json.skip()?;
                 }
-                KEY => self.0.ours = Some(map.next_value()?),
-                _ => {
-                    self.0.others.insert(key.into_owned(), map.next_value()?);
-                }
+                self.ours = Some(SaidOurs {
+                    facts,
+                    read,
+                    text: json.since(start),
+                });
+                Ok(())
+            }
+            _ => {
+                self.others.insert(key.to_owned(), json.raw()?);
+                Ok(())
             }
         }
-        Ok(())
     }
 }
 

@@ -1,14 +1,14 @@
 //! The lock on the state, which the original takes too (contract section 4). Only its holder can write.
 
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::fs::{major, minor};
 
-use crate::host::{self, Paths, Waited, words};
+use crate::host::{self, Paths, Waited, overwrite, words};
 
 /// How long a call waits for the others; well past what a crowd of them takes, and within kubelet's patience.
 pub const WAIT: Duration = Duration::from_secs(30);
@@ -53,9 +53,7 @@ impl<'p> Locked<'p> {
         match host::lock(&path, wait) {
             Ok(Waited::Held(lock)) => {
                 // For people and for the error of those who wait in vain. A full disk must not keep anybody from the state.
-                let _ = lock
-                    .set_len(0)
-                    .and_then(|()| (&lock).write_all(std::process::id().to_string().as_bytes()));
+                let _ = overwrite(&lock, std::process::id().to_string().as_bytes());
                 Ok(Locked { paths, _lock: lock })
             }
             Ok(Waited::TimedOut) => {

@@ -6,6 +6,7 @@ mod lock;
 mod original;
 mod ours;
 mod print_ours;
+mod record;
 mod store;
 
 pub use document::{Document, Owed, Own, Stamp};

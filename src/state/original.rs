@@ -5,11 +5,11 @@ use std::net::IpAddr;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use serde::de::{Error, MapAccess};
 
 use super::go_json;
-use crate::anycase::{self, Members, is};
-use crate::ipam::{Free, Held, Ipam, Pool, Record, Space, Subnet, Usage, by_text, read_address};
+use super::record::{self, address};
+use crate::anycase::{self, Cursor, Members, Wrong, is};
+use crate::ipam::{Ipam, Pool, Record, Space, Subnet, by_text};
 
 /// What stands under `IPAM`.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -23,90 +23,77 @@ pub(super) struct Original {
 }
 
 impl Members for Original {
-    fn member<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<(), A::Error> {
+    fn member(&mut self, key: &str, json: &mut Cursor<'_>) -> Result<(), Wrong> {
         match key {
-            k if is(k, "Version") => anycase::value(map, &mut self.version),
-            k if is(k, "TimeStamp") => anycase::value(map, &mut self.time_stamp),
-            k if is(k, "AddressSpaces") => anycase::entries(map, &mut self.ipam.spaces),
-            _ => anycase::skip(map),
+            k if is(k, "Version") => anycase::value(json, &mut self.version),
+            k if is(k, "TimeStamp") => anycase::value(json, &mut self.time_stamp),
+            k if is(k, "AddressSpaces") => anycase::entries(json, &mut self.ipam.spaces),
+            _ => json.skip(),
         }
     }
 }
 
 impl Members for Space {
-    fn member<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<(), A::Error> {
+    fn member(&mut self, key: &str, json: &mut Cursor<'_>) -> Result<(), Wrong> {
         match key {
-            k if is(k, "Id") => anycase::value(map, &mut self.id),
-            k if is(k, "Scope") => anycase::value(map, &mut self.scope),
-            k if is(k, "Pools") => anycase::entries(map, &mut self.pools),
-            _ => anycase::skip(map),
+            k if is(k, "Id") => anycase::value(json, &mut self.id),
+            k if is(k, "Scope") => anycase::value(json, &mut self.scope),
+            k if is(k, "Pools") => anycase::entries(json, &mut self.pools),
+            _ => json.skip(),
         }
     }
 }
 
 impl Members for Pool {
-    fn member<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<(), A::Error> {
+    fn member(&mut self, key: &str, json: &mut Cursor<'_>) -> Result<(), Wrong> {
         match key {
-            k if is(k, "Id") => anycase::value(map, &mut self.id),
-            k if is(k, "IfName") => anycase::value(map, &mut self.if_name),
-            k if is(k, "Subnet") => anycase::object(map, &mut self.subnet),
-            k if is(k, "Gateway") => anycase::text(map, &mut self.gateway, address),
-            k if is(k, "Addresses") => {
-                anycase::object(map, &mut Records(&mut self.records))?;
-                sort(&mut self.records);
-                Ok(())
-            }
-            k if is(k, "IsIPv6") => anycase::value(map, &mut self.is_ipv6),
-            k if is(k, "Priority") => anycase::value(map, &mut self.priority),
-            k if is(k, "RefCount") => anycase::value(map, &mut self.ref_count),
-            _ => anycase::skip(map),
+            k if is(k, "Id") => anycase::value(json, &mut self.id),
+            k if is(k, "IfName") => anycase::value(json, &mut self.if_name),
+            k if is(k, "Subnet") => anycase::object(json, &mut self.subnet),
+            k if is(k, "Gateway") => anycase::text(json, &mut self.gateway, address),
+            k if is(k, "Addresses") => records(json, &mut self.records),
+            k if is(k, "IsIPv6") => anycase::value(json, &mut self.is_ipv6),
+            k if is(k, "Priority") => anycase::value(json, &mut self.priority),
+            k if is(k, "RefCount") => anycase::value(json, &mut self.ref_count),
+            _ => json.skip(),
         }
     }
 }
 
 impl Members for Subnet {
-    fn member<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<(), A::Error> {
+    fn member(&mut self, key: &str, json: &mut Cursor<'_>) -> Result<(), Wrong> {
         match key {
-            k if is(k, "IP") => anycase::text(map, &mut self.ip, address),
-            k if is(k, "Mask") => anycase::text(map, &mut self.mask, |text| {
+            k if is(k, "IP") => anycase::text(json, &mut self.ip, address),
+            k if is(k, "Mask") => anycase::text(json, &mut self.mask, |text| {
                 BASE64
                     .decode(text)
                     .map(|mask| Some(mask.into()))
                     .map_err(|e| format!("mask {text:?}: {e}"))
             }),
-            _ => anycase::skip(map),
+            _ => json.skip(),
         }
     }
 }
 
-/// The map of addresses, each under its key.
-struct Records<'a>(&'a mut Vec<Record>);
-
-impl Members for Records<'_> {
-    fn member<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<(), A::Error> {
-        let key = address(key).map_err(A::Error::custom)?;
-        let key = key.ok_or_else(|| A::Error::custom("a record without an address as its key"))?;
-        let mut said = SaidRecord::default();
-        anycase::object(map, &mut said)?;
-        let usage = if said.in_use {
-            Usage::Held(Held {
-                container_id: said.id,
-                ..Held::default()
-            })
-        } else {
-            let left_over_id = Some(said.id).filter(|id| !id.is_empty());
-            Usage::Free(Free {
-                left_over_id,
-                ..Free::default()
-            })
-        };
-        self.0.push(Record {
-            key,
-            addr: said.addr,
-            usage,
-        });
-        Ok(())
+/// Reads the map of addresses, each under its key, on top of what is there.
+fn records(json: &mut Cursor<'_>, records: &mut Vec<Record>) -> Result<(), Wrong> {
+    // A record takes about 100 bytes. What is wrong with the guess, the vector mends.
+    const USUAL_LENGTH: usize = 100;
+    if records.is_empty() {
+        records.reserve(json.left() / USUAL_LENGTH);
     }
+    json.object_of(
+        record::usual,
+        |key, json| {
+            let key = address(key)?.ok_or("a record without an address as its key")?;
+            let mut said = SaidRecord::default();
+            anycase::object(json, &mut said)?;
+            Ok(record::record(key, said.addr, said.id, said.in_use))
+        },
+        |record| records.push(record),
+    )?;
+    sort(records);
+    Ok(())
 }
 
 #[derive(Default)]
@@ -117,23 +104,14 @@ struct SaidRecord {
 }
 
 impl Members for SaidRecord {
-    fn member<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<(), A::Error> {
+    fn member(&mut self, key: &str, json: &mut Cursor<'_>) -> Result<(), Wrong> {
         match key {
-            k if is(k, "ID") => anycase::text(map, &mut self.id, |text| Ok(text.into())),
-            k if is(k, "Addr") => anycase::text(map, &mut self.addr, address),
-            k if is(k, "InUse") => anycase::value(map, &mut self.in_use),
-            _ => anycase::skip(map),
+            k if is(k, "ID") => anycase::text(json, &mut self.id, |text| Ok(text.into())),
+            k if is(k, "Addr") => anycase::text(json, &mut self.addr, address),
+            k if is(k, "InUse") => anycase::value(json, &mut self.in_use),
+            _ => json.skip(),
         }
     }
-}
-
-/// An address; empty text means none.
-fn address(text: &str) -> Result<Option<IpAddr>, String> {
-    if text.is_empty() {
-        return Ok(None);
-    }
-    let parsed = read_address(text).ok_or_else(|| format!("{text:?} is no address"))?;
-    Ok(Some(parsed.to_canonical()))
 }
 
 /// Brings records into order; they mostly are. Of a key that is there twice the last counts.
@@ -204,9 +182,7 @@ fn print_pool(out: &mut Vec<u8>, depth: usize, pool: &Pool) {
         out,
         depth,
         pool.records.iter().map(|r| (r, r)),
-        |out, record, _| {
-            print_record(out, record, depth + 2);
-        },
+        |out, record, _| record::print(out, record),
     );
     out.push(b',');
     name(out, depth, "IsIPv6");
@@ -218,23 +194,6 @@ fn print_pool(out: &mut Vec<u8>, depth: usize, pool: &Pool) {
     number(out, depth, "Priority", pool.priority);
     out.push(b',');
     number(out, depth, "RefCount", pool.ref_count);
-    go_json::line(out, depth - 1);
-    out.push(b'}');
-}
-
-fn print_record(out: &mut Vec<u8>, record: &Record, depth: usize) {
-    let (id, in_use) = match &record.usage {
-        Usage::Held(held) => (&*held.container_id, true),
-        Usage::Free(free) => (free.left_over_id.as_deref().unwrap_or_default(), false),
-    };
-    go_json::address(out, record.key);
-    out.extend(b": {");
-    text(out, depth, "ID", id);
-    out.push(b',');
-    ip(out, depth, "Addr", record.addr);
-    out.push(b',');
-    name(out, depth, "InUse");
-    out.extend(if in_use { &b"true"[..] } else { b"false" });
     go_json::line(out, depth - 1);
     out.push(b'}');
 }

@@ -4,11 +4,9 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use serde::de::{Error, MapAccess};
-
 use super::original::Original;
-use crate::anycase::{self, Members};
-use crate::ipam::{Attachment, Claim, Free, Held, Moment, NetNs, Tombstone, Usage};
+use crate::anycase::{self, Cursor, Members, Wrong};
+use crate::ipam::{Attachment, Claim, Free, Held, Moment, NetNs, Tombstone, Usage, read_address};
 
 /// The key.
 pub(super) const KEY: &str = "azure-vnet-ipam";
@@ -78,81 +76,81 @@ struct SaidNetNs {
 }
 
 impl Members for Ours {
-    fn member<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<(), A::Error> {
+    fn member(&mut self, key: &str, json: &mut Cursor<'_>) -> Result<(), Wrong> {
         match key {
-            "format" => anycase::value(map, &mut self.format),
-            "bootId" => anycase::value(map, &mut self.boot_id),
-            "timeStamp" => anycase::value(map, &mut self.time_stamp),
-            "generation" if self.is_known() => anycase::value(map, &mut self.generation),
+            "format" => anycase::value(json, &mut self.format),
+            "bootId" => anycase::value(json, &mut self.boot_id),
+            "timeStamp" => anycase::value(json, &mut self.time_stamp),
+            "generation" if self.is_known() => anycase::value(json, &mut self.generation),
             // What a newer version keeps under these names need not look like ours.
-            _ if !self.is_known() => anycase::skip(map),
-            "lookOwed" => anycase::value(map, &mut self.look_owed),
-            "quarantineUntil" => anycase::value(map, &mut self.quarantine_until),
-            "tombstones" => anycase::list(map, &mut self.tombstones),
-            "records" => anycase::entries(map, &mut self.spaces),
-            _ => anycase::skip(map),
+            _ if !self.is_known() => json.skip(),
+            "lookOwed" => anycase::value(json, &mut self.look_owed),
+            "quarantineUntil" => anycase::value(json, &mut self.quarantine_until),
+            "tombstones" => anycase::list(json, &mut self.tombstones),
+            "records" => anycase::entries(json, &mut self.spaces),
+            _ => json.skip(),
         }
     }
 }
 
 impl Members for SaidTombstone {
-    fn member<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<(), A::Error> {
+    fn member(&mut self, key: &str, json: &mut Cursor<'_>) -> Result<(), Wrong> {
         match key {
-            "network" => anycase::value(map, &mut self.attachment.network),
-            "id" => anycase::value(map, &mut self.attachment.container_id),
-            "ifName" => anycase::value(map, &mut self.attachment.if_name),
-            "at" => anycase::value(map, &mut self.at),
-            _ => anycase::skip(map),
+            "network" => anycase::value(json, &mut self.attachment.network),
+            "id" => anycase::value(json, &mut self.attachment.container_id),
+            "ifName" => anycase::value(json, &mut self.attachment.if_name),
+            "at" => anycase::value(json, &mut self.at),
+            _ => json.skip(),
         }
     }
 }
 
 impl Members for SpaceFacts {
-    fn member<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<(), A::Error> {
+    fn member(&mut self, key: &str, json: &mut Cursor<'_>) -> Result<(), Wrong> {
         let mut pool = PoolFacts::default();
-        anycase::object(map, &mut pool)?;
+        anycase::object(json, &mut pool)?;
         self.0.insert(key.to_owned(), pool);
         Ok(())
     }
 }
 
 impl Members for PoolFacts {
-    fn member<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<(), A::Error> {
-        let address = key.parse().map_err(A::Error::custom)?;
+    fn member(&mut self, key: &str, json: &mut Cursor<'_>) -> Result<(), Wrong> {
+        let address = read_address(key).ok_or_else(|| format!("{key:?} is no address"))?;
         let mut facts = Facts::default();
-        anycase::object(map, &mut facts)?;
+        anycase::object(json, &mut facts)?;
         self.0.push((address, facts));
         Ok(())
     }
 }
 
 impl Members for Facts {
-    fn member<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<(), A::Error> {
+    fn member(&mut self, key: &str, json: &mut Cursor<'_>) -> Result<(), Wrong> {
         let some = |text: &str| Ok(Some(text.into()));
         match key {
-            "id" => anycase::text(map, &mut self.id, some),
-            "network" => anycase::text(map, &mut self.network, some),
-            "ifName" => anycase::text(map, &mut self.if_name, some),
-            "pod" => anycase::text(map, &mut self.pod, some),
-            "netns" => anycase::object(map, self.netns.get_or_insert_default()),
-            "since" => anycase::value(map, &mut self.since),
-            "generation" => anycase::value(map, &mut self.generation),
-            "unlisted" => anycase::value(map, &mut self.unlisted),
-            "suspect" => anycase::value(map, &mut self.suspect),
-            "released" => anycase::value(map, &mut self.released),
-            "wired" => anycase::value(map, &mut self.wired),
-            _ => anycase::skip(map),
+            "id" => anycase::text(json, &mut self.id, some),
+            "network" => anycase::text(json, &mut self.network, some),
+            "ifName" => anycase::text(json, &mut self.if_name, some),
+            "pod" => anycase::text(json, &mut self.pod, some),
+            "netns" => anycase::object(json, self.netns.get_or_insert_default()),
+            "since" => anycase::value(json, &mut self.since),
+            "generation" => anycase::value(json, &mut self.generation),
+            "unlisted" => anycase::value(json, &mut self.unlisted),
+            "suspect" => anycase::value(json, &mut self.suspect),
+            "released" => anycase::value(json, &mut self.released),
+            "wired" => anycase::value(json, &mut self.wired),
+            _ => json.skip(),
         }
     }
 }
 
 impl Members for SaidNetNs {
-    fn member<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<(), A::Error> {
+    fn member(&mut self, key: &str, json: &mut Cursor<'_>) -> Result<(), Wrong> {
         match key {
-            "path" => anycase::text(map, &mut self.path, |text| Ok(text.into())),
-            "dev" => anycase::value(map, &mut self.dev),
-            "ino" => anycase::value(map, &mut self.ino),
-            _ => anycase::skip(map),
+            "path" => anycase::text(json, &mut self.path, |text| Ok(text.into())),
+            "dev" => anycase::value(json, &mut self.dev),
+            "ino" => anycase::value(json, &mut self.ino),
+            _ => json.skip(),
         }
     }
 }

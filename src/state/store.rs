@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::lock::Locked;
 use super::{Document, Own, Stamp};
-use crate::host::{Bounded, Paths, boot_id, boot_now, read_bounded, words};
+use crate::host::{Bounded, Paths, boot_now, overwrite, read_bounded, words};
 
 /// Larger states than this are not read (promise P9). 65,536 addresses take 7 MB.
 const LIMIT: usize = 64 << 20;
@@ -59,7 +59,7 @@ impl StoreError {
 ///
 /// # Errors
 /// The file is there, but the system does not let it be read.
-pub fn load(paths: &Paths) -> Result<Loaded, StoreError> {
+pub fn load(paths: &Paths, boot_id: Option<&str>) -> Result<Loaded, StoreError> {
     let path = paths.state();
     let bytes = match read_bounded(&path, LIMIT) {
         Ok(Bounded::Read(bytes)) => bytes,
@@ -82,12 +82,10 @@ pub fn load(paths: &Paths) -> Result<Loaded, StoreError> {
     if bytes.is_empty() {
         return Ok(Loaded::Read(Box::default()));
     }
-    Ok(
-        match Document::parse(&bytes, boot_id(paths).as_deref(), boot_now()) {
-            Ok(document) => Loaded::Read(Box::new(document)),
-            Err(error) => Loaded::Corrupt(error.to_string()),
-        },
-    )
+    Ok(match Document::parse(&bytes, boot_id, boot_now()) {
+        Ok(document) => Loaded::Read(Box::new(document)),
+        Err(error) => Loaded::Corrupt(error.to_string()),
+    })
 }
 
 impl Locked<'_> {
@@ -95,14 +93,14 @@ impl Locked<'_> {
     ///
     /// # Errors
     /// As [`load`].
-    pub fn load(&self) -> Result<Loaded, StoreError> {
+    pub fn load(&self, boot_id: Option<&str>) -> Result<Loaded, StoreError> {
         let path = self.paths.state();
         if fs::metadata(&path).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o777 != MODE)
         {
             // On a read-only file system it stays as it is, which is no reason to stop.
             let _ = fs::set_permissions(&path, Permissions::from_mode(MODE));
         }
-        load(self.paths)
+        load(self.paths, boot_id)
     }
 
     /// Replaces the state: written beside it, flushed to the disk, put in its place, and the folder flushed too.
@@ -199,8 +197,16 @@ pub fn last_use(paths: &Paths, boot_id: Option<&str>) -> Option<u64> {
 /// The system refuses.
 pub fn note_use(paths: &Paths, boot_id: Option<&str>, generation: u64) -> Result<(), StoreError> {
     let path = paths.last_use();
-    let text = format!("{generation} {}", boot_id.unwrap_or_default());
-    fs::write(&path, text).map_err(StoreError::at("cannot write", &path))
+    // Of the same length every time, so that nothing of the last one is left behind.
+    let text = format!("{generation:020} {}", boot_id.unwrap_or_default());
+    let file = File::options()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(MODE)
+        .open(&path);
+    file.and_then(|file| overwrite(&file, text.as_bytes()))
+        .map_err(StoreError::at("cannot write", &path))
 }
 
 fn write_new(new: &Path, text: &[u8]) -> Result<(), StoreError> {

@@ -1,0 +1,419 @@
+//! A walk through a JSON text, one value at a time.
+//!
+//! A state is mostly records of one shape, and serde_json spent two thirds of a DEL on walking over them. What is plain here
+//! (spaces, members, strings without escapes, short integers) is read here; everything else, with its rules and its words for
+//! what is wrong, is left to serde_json, piece by piece.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
+
+/// What is wrong, without the place.
+pub type Wrong = String;
+
+/// A place in a JSON text.
+#[derive(Clone, Copy, Debug)]
+pub struct Cursor<'de> {
+    rest: &'de str,
+}
+
+impl<'de> Cursor<'de> {
+    /// The start of a text.
+    pub fn new(text: &'de str) -> Self {
+        Cursor { rest: text }
+    }
+
+    /// How many bytes follow.
+    pub fn left(&self) -> usize {
+        self.rest.len()
+    }
+
+    /// The text between an earlier place and this one, without the spaces before it.
+    pub fn since(&self, earlier: Cursor<'de>) -> &'de str {
+        let length = earlier.left().saturating_sub(self.left());
+        earlier.rest.get(..length).unwrap_or_default().trim_start()
+    }
+
+    /// Passes over `text`, if it is there to the letter.
+    #[inline(always)]
+    pub fn literal(&mut self, text: &'static str) -> bool {
+        // Inlined, the comparison is one of words.
+        match self.rest.strip_prefix(text) {
+            Some(after) => {
+                self.rest = after;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Passes over what `read` makes something of; it gets the text that follows, and tells what follows that.
+    pub fn leading<T>(
+        &mut self,
+        read: impl FnOnce(&'de str) -> Option<(T, &'de str)>,
+    ) -> Option<T> {
+        let (found, rest) = read(self.rest)?;
+        self.rest = rest;
+        Some(found)
+    }
+
+    /// Whether nothing but spaces follows.
+    pub fn is_at_end(&mut self) -> bool {
+        self.spaces();
+        self.rest.is_empty()
+    }
+
+    /// Reads an object member by member; `member` must read the value. `null` has none.
+    ///
+    /// # Errors
+    /// There is neither an object nor `null`, or `member` finds something wrong.
+    pub fn object(
+        &mut self,
+        member: impl FnMut(&str, &mut Self) -> Result<(), Wrong>,
+    ) -> Result<(), Wrong> {
+        self.object_of(|_| None, member, |()| ())
+    }
+
+    /// The same, where most members look alike: `usual` is tried first, and reads a whole member, key and value, or nothing.
+    /// `take` gets what became of each.
+    ///
+    /// # Errors
+    /// As [`Cursor::object`].
+    pub fn object_of<T>(
+        &mut self,
+        mut usual: impl FnMut(&mut Self) -> Option<T>,
+        mut member: impl FnMut(&str, &mut Self) -> Result<T, Wrong>,
+        mut take: impl FnMut(T),
+    ) -> Result<(), Wrong> {
+        if self.null() {
+            return Ok(());
+        }
+        self.expect(b'{', "an object")?;
+        if self.take(b'}') {
+            return Ok(());
+        }
+        loop {
+            self.spaces();
+            let mut here = *self;
+            if let Some(found) = usual(&mut here) {
+                *self = here;
+                take(found);
+            } else {
+                let key = self.string()?;
+                self.expect(b':', "`:`")?;
+                take(member(&key, self)?);
+            }
+            if !self.take(b',') {
+                return self.expect(b'}', "`,` or `}`");
+            }
+        }
+    }
+
+    /// Reads a list item by item; `item` must read the value. `null` is passed over, and told by `false`.
+    ///
+    /// # Errors
+    /// There is neither a list nor `null`, or `item` finds something wrong.
+    pub fn list(
+        &mut self,
+        mut item: impl FnMut(&mut Self) -> Result<(), Wrong>,
+    ) -> Result<bool, Wrong> {
+        if self.null() {
+            return Ok(false);
+        }
+        self.expect(b'[', "a list")?;
+        if self.take(b']') {
+            return Ok(true);
+        }
+        loop {
+            item(self)?;
+            if !self.take(b',') {
+                return self.expect(b']', "`,` or `]`").map(|()| true);
+            }
+        }
+    }
+
+    /// Reads a string, borrowed from the text unless it holds escapes.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn string(&mut self) -> Result<Cow<'de, str>, Wrong> {
+        self.spaces();
+        if let Some(inside) = self.rest.strip_prefix('"')
+            && let Some((plain, after)) = inside.split_at_checked(plain_length(inside))
+            && let Some(after) = after.strip_prefix('"')
+        {
+            self.rest = after;
+            return Ok(Cow::Borrowed(plain));
+        }
+        self.any::<String>().map(Cow::Owned)
+    }
+
+    /// Reads a number without sign, fraction and exponent.
+    ///
+    /// # Errors
+    /// There is none, or it is too large.
+    pub fn unsigned(&mut self) -> Result<u64, Wrong> {
+        /// Numbers with more digits may not fit.
+        const MOST: usize = 19;
+        self.spaces();
+        let bytes = self.rest.as_bytes();
+        let end = bytes.iter().position(|b| !b.is_ascii_digit());
+        let end = end.unwrap_or(bytes.len());
+        let is_plain = !matches!(bytes.get(end), Some(b'.' | b'e' | b'E'))
+            && (bytes.first() != Some(&b'0') || end == 1);
+        if (1..=MOST).contains(&end)
+            && is_plain
+            && let Some((digits, after)) = self.rest.split_at_checked(end)
+        {
+            self.rest = after;
+            let digits = digits.bytes().map(|b| u64::from(b - b'0'));
+            return Ok(digits.fold(0, |number, digit| number * 10 + digit));
+        }
+        self.any()
+    }
+
+    /// Reads `true` or `false`.
+    ///
+    /// # Errors
+    /// There is neither.
+    pub fn boolean(&mut self) -> Result<bool, Wrong> {
+        self.spaces();
+        if self.word("true") {
+            Ok(true)
+        } else if self.word("false") {
+            Ok(false)
+        } else {
+            self.any()
+        }
+    }
+
+    /// Passes over `null`, if it is there.
+    pub fn null(&mut self) -> bool {
+        self.spaces();
+        self.word("null")
+    }
+
+    /// Passes over any value.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn skip(&mut self) -> Result<(), Wrong> {
+        self.any::<IgnoredAny>().map(drop)
+    }
+
+    /// Reads any value as it is spelled.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn raw(&mut self) -> Result<Box<RawValue>, Wrong> {
+        self.any()
+    }
+
+    /// Reads a value with serde_json.
+    ///
+    /// # Errors
+    /// There is none, or it is not what it must be.
+    pub fn any<T: Deserialize<'de>>(&mut self) -> Result<T, Wrong> {
+        let mut values = serde_json::Deserializer::from_str(self.rest).into_iter::<T>();
+        let value = match values.next() {
+            Some(Ok(value)) => value,
+            Some(Err(e)) => return Err(without_place(&e)),
+            None => return Err("a value is missing".to_owned()),
+        };
+        let length = values.byte_offset();
+        self.rest = self.rest.get(length..).unwrap_or_default();
+        Ok(value)
+    }
+
+    fn spaces(&mut self) {
+        let mut rest = self.rest.as_bytes();
+        while let [b' ' | b'\t' | b'\n' | b'\r', after @ ..] = rest {
+            rest = after;
+        }
+        let length = self.rest.len() - rest.len();
+        self.rest = self.rest.get(length..).unwrap_or_default();
+    }
+
+    fn take(&mut self, byte: u8) -> bool {
+        self.spaces();
+        let is_there = self.rest.as_bytes().first() == Some(&byte);
+        if is_there {
+            self.rest = self.rest.get(1..).unwrap_or_default();
+        }
+        is_there
+    }
+
+    fn expect(&mut self, byte: u8, what: &str) -> Result<(), Wrong> {
+        match self.take(byte) {
+            true => Ok(()),
+            false => Err(format!("expected {what}")),
+        }
+    }
+
+    /// Passes over a word that nothing continues.
+    fn word(&mut self, word: &str) -> bool {
+        let Some(after) = self.rest.strip_prefix(word) else {
+            return false;
+        };
+        let goes_on = after
+            .as_bytes()
+            .first()
+            .is_some_and(u8::is_ascii_alphanumeric);
+        if !goes_on {
+            self.rest = after;
+        }
+        !goes_on
+    }
+}
+
+/// How many bytes at the start of a string's inside stand for themselves: up to the quote at its end, an escape, or what must
+/// have been escaped. Eight at a time, as strings are most of a document.
+fn plain_length(inside: &str) -> usize {
+    const ONES: u64 = u64::from_ne_bytes([1; 8]);
+    const HIGHS: u64 = ONES << 7;
+    // Each sets the high bit of the bytes it is about, and perhaps of those above, which does not matter for the lowest.
+    let below = |chunk: u64, limit: u8| chunk.wrapping_sub(ONES * u64::from(limit)) & !chunk;
+    let equal = |chunk: u64, byte: u8| below(chunk ^ (ONES * u64::from(byte)), 1);
+    let (chunks, tail) = inside.as_bytes().as_chunks();
+    let mut length = 0;
+    for chunk in chunks {
+        let chunk = u64::from_le_bytes(*chunk);
+        let special = below(chunk, b' ') | equal(chunk, b'"') | equal(chunk, b'\\');
+        match special & HIGHS {
+            0 => length += 8,
+            found => return length + (found.trailing_zeros() / 8) as usize,
+        }
+    }
+    let special = |b: &u8| matches!(b, b'"' | b'\\' | 0..b' ');
+    length + tail.iter().take_while(|b| !special(b)).count()
+}
+
+/// serde_json tells the place in the piece that it was given, which says nothing to those who have the whole.
+fn without_place(error: &serde_json::Error) -> Wrong {
+    let text = error.to_string();
+    match text.rsplit_once(" at line ") {
+        Some((words, _)) => words.to_owned(),
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::Value;
+
+    /// Walks over everything, and takes it in again by means of the cursor alone where that is meant to do.
+    fn walk(cursor: &mut Cursor<'_>) -> Result<Value, Wrong> {
+        cursor.spaces();
+        Ok(match cursor.rest.as_bytes().first() {
+            Some(b'{') => {
+                let mut members = serde_json::Map::new();
+                cursor.object(|key, cursor| {
+                    members.insert(key.to_owned(), walk(cursor)?);
+                    Ok(())
+                })?;
+                members.into()
+            }
+            Some(b'[') => {
+                let mut items = Vec::new();
+                cursor.list(|cursor| {
+                    items.push(walk(cursor)?);
+                    Ok(())
+                })?;
+                items.into()
+            }
+            Some(b'"') => cursor.string()?.into_owned().into(),
+            Some(b't' | b'f') => cursor.boolean()?.into(),
+            Some(b'0'..=b'9') => {
+                let mut other = *cursor;
+                match cursor.unsigned() {
+                    Ok(number) => number.into(),
+                    Err(_) => {
+                        let value = other.any()?;
+                        *cursor = other;
+                        value
+                    }
+                }
+            }
+            Some(b'n') if cursor.null() => Value::Null,
+            _ => cursor.any()?,
+        })
+    }
+
+    fn read(text: &str) -> Option<Value> {
+        let mut cursor = Cursor::new(text);
+        let value = walk(&mut cursor).ok()?;
+        cursor.is_at_end().then_some(value)
+    }
+
+    #[test]
+    fn texts_are_read_or_refused_as_serde_json_does() {
+        for text in [
+            "",
+            " ",
+            "null",
+            "nul",
+            "nullx",
+            "truefalse",
+            "{}",
+            "{,}",
+            "{\"a\"}",
+            "{\"a\":}",
+            "{\"a\":1,}",
+            "{\"a\":1 \"b\":2}",
+            "{\"a\":1}}",
+            "[1,2 , 3]",
+            "[1,]",
+            "[,1]",
+            "[",
+            "\"",
+            "\"a\nb\"",
+            "\"\\u00e9\\n\"",
+            "\"\\ud800\"",
+            "\"ä\u{7f}\u{2028}\"",
+            "0",
+            "00",
+            "01",
+            "-1",
+            "- 1",
+            "1.5",
+            "1e3",
+            "1.",
+            "18446744073709551615",
+            "18446744073709551616",
+            "9999999999999999999",
+            "1 2",
+            "1a",
+            "\u{a0}1",
+            "\u{feff}{}",
+            "{\"a\" : [ true , false,null ] }\r\n\t ",
+            "{a:1}",
+            "{'a':1}",
+            "[true false]",
+        ] {
+            assert_eq!(read(text), serde_json::from_str(text).ok(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn what_lies_between_two_places_is_told() {
+        let mut cursor = Cursor::new(" { \"a\" : [1, 2] } ");
+        let start = cursor;
+        cursor.skip().unwrap();
+        assert_eq!(cursor.since(start), "{ \"a\" : [1, 2] }");
+        assert_eq!(cursor.left(), 1);
+        assert!(cursor.is_at_end());
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_of_json_characters_is_read_as_serde_json_reads_it(
+            text in r#"([{}\[\]:, \n"]|"[ab\\u0]{0,3}"|-?[0-9]{1,3}|[.eE+]|true|false|null|1{18,21}){0,12}"#
+        ) {
+            prop_assert_eq!(read(&text), serde_json::from_str(&text).ok(), "{:?}", text);
+        }
+    }
+}
