@@ -159,19 +159,24 @@ impl<'de> Cursor<'de> {
         const MOST: usize = 19;
         self.spaces();
         let bytes = self.rest.as_bytes();
-        let end = bytes.iter().position(|b| !b.is_ascii_digit());
-        let end = end.unwrap_or(bytes.len());
-        let is_plain = !matches!(bytes.get(end), Some(b'.' | b'e' | b'E'))
-            && (bytes.first() != Some(&b'0') || end == 1);
-        if (1..=MOST).contains(&end)
-            && is_plain
-            && let Some((digits, after)) = self.rest.split_at_checked(end)
-        {
-            self.rest = after;
-            let digits = digits.bytes().map(|b| u64::from(b - b'0'));
-            return Ok(digits.fold(0, |number, digit| number * 10 + digit));
+        let (mut number, mut rest) = (0u64, bytes);
+        while let [digit @ b'0'..=b'9', after @ ..] = rest {
+            // Wraps only when there are so many digits that it does not count.
+            number = number
+                .wrapping_mul(10)
+                .wrapping_add(u64::from(digit - b'0'));
+            rest = after;
         }
-        self.any()
+        let digits = bytes.len() - rest.len();
+        let is_plain = (digits == 1 || bytes.first() != Some(&b'0'))
+            && !matches!(rest.first(), Some(b'.' | b'e' | b'E'));
+        match self.rest.get(digits..) {
+            Some(after) if is_plain && (1..=MOST).contains(&digits) => {
+                self.rest = after;
+                Ok(number)
+            }
+            _ => self.any(),
+        }
     }
 
     /// Reads `true` or `false`.

@@ -105,11 +105,19 @@ impl Pool {
     }
 
     /// Brings the records in line with `listed`: new ones come free, free ones that are not listed go, and one in use stays
-    /// and is marked.
+    /// and is marked. Mostly nothing changes.
     fn update(&mut self, listed: &[IpAddr], report: &mut Merged) {
         let mut listed = listed.to_vec();
         if !listed.is_sorted_by(|a, b| by_text(a, b).is_lt()) {
             sort_by_text(&mut listed);
+        }
+        if self.records.iter().map(|record| &record.key).eq(&listed) {
+            for record in &mut self.records {
+                if let Usage::Held(held) = &mut record.usage {
+                    report.changed |= std::mem::take(&mut held.unlisted);
+                }
+            }
+            return;
         }
         let mut listed = listed.into_iter().peekable();
         let old = std::mem::take(&mut self.records);

@@ -150,6 +150,12 @@ fn enter(
     parent: Option<Place>,
     element: &BytesStart<'_>,
 ) -> Result<Place, WireError> {
+    if parent == Some(Place::Subnet)
+        && let Some((address, primary)) = usual_address(element)
+    {
+        listing.add(Some(address), primary);
+        return Ok(Place::Address);
+    }
     let name = element.local_name();
     let place = match (parent, name.as_ref()) {
         (None, "Interfaces") => Place::Interfaces,
@@ -159,12 +165,6 @@ fn enter(
         (Some(Place::Subnet), "IPAddress") => Place::Address,
         _ => Place::Unknown,
     };
-    if place == Place::Address
-        && let Some((address, primary)) = usual_address(element.attributes_raw())
-    {
-        listing.add(Some(address), primary);
-        return Ok(place);
-    }
     let mut mac = String::new();
     let mut primary = false;
     let mut prefix = None;
@@ -202,10 +202,10 @@ fn enter(
     Ok(place)
 }
 
-/// The attributes of an address as the wire server writes them. Nearly the whole answer looks like this, so that it is not
+/// An address as the wire server writes it, between `<` and `/>`. Nearly the whole answer looks like this, so that it is not
 /// taken apart and put together again; what looks different is left to quick-xml.
-fn usual_address(attributes: &str) -> Option<(IpAddr, bool)> {
-    let (address, rest) = leading_v4(attributes.strip_prefix(" Address=\"")?)?;
+fn usual_address(element: &str) -> Option<(IpAddr, bool)> {
+    let (address, rest) = leading_v4(element.strip_prefix("IPAddress Address=\"")?)?;
     match rest {
         "\" IsPrimary=\"true\"" => Some((address.into(), true)),
         "\" IsPrimary=\"false\"" => Some((address.into(), false)),
@@ -384,7 +384,7 @@ mod tests {
                 1
             );
         }
-        let cut = &good.as_bytes()[..good.len() - 1];
+        let cut = good.strip_suffix("</Interfaces>").unwrap().as_bytes();
         assert!(matches!(super::read(cut), Err(WireError::Cut)));
     }
 

@@ -6,7 +6,10 @@ use std::net::IpAddr;
 
 use super::original::Original;
 use crate::anycase::{self, Cursor, Members, Wrong};
-use crate::ipam::{Attachment, Claim, Free, Held, Moment, NetNs, Tombstone, Usage, read_address};
+use crate::ipam::{
+    Attachment, Claim, Free, Held, Moment, NetNs, Record, Tombstone, Usage, by_text, leading_v4,
+    read_address,
+};
 
 /// The key.
 pub(super) const KEY: &str = "azure-vnet-ipam";
@@ -16,6 +19,12 @@ pub(super) const KEY: &str = "azure-vnet-ipam";
 /// Format 1 knew no suspects, tombstones, quarantine and marks; what it has means the same, so it is read as it is and written
 /// as the newest.
 pub const FORMAT: u64 = 2;
+
+/// What stands between the address and the moment where that is all there is.
+pub(super) const RELEASED: &str = "\": {\"released\": ";
+
+/// So many records are looked through for the next one before they are searched.
+const NEAR: usize = 4;
 
 /// The oldest format that is read.
 const OLDEST: u64 = 1;
@@ -48,7 +57,12 @@ struct SpaceFacts(BTreeMap<String, PoolFacts>);
 
 /// Of a pool, by address.
 #[derive(Debug, Default)]
-struct PoolFacts(Vec<(IpAddr, Facts)>);
+struct PoolFacts {
+    /// All that is known of a free address is mostly when it was released.
+    released: Vec<(IpAddr, u64)>,
+    /// Of the others.
+    facts: Vec<(IpAddr, Facts)>,
+}
 
 /// Of an address.
 #[derive(Debug, Default)]
@@ -107,21 +121,38 @@ impl Members for SaidTombstone {
 
 impl Members for SpaceFacts {
     fn member(&mut self, key: &str, json: &mut Cursor<'_>) -> Result<(), Wrong> {
-        let mut pool = PoolFacts::default();
-        anycase::object(json, &mut pool)?;
-        self.0.insert(key.to_owned(), pool);
+        self.0.insert(key.to_owned(), PoolFacts::read(json)?);
         Ok(())
     }
 }
 
-impl Members for PoolFacts {
-    fn member(&mut self, key: &str, json: &mut Cursor<'_>) -> Result<(), Wrong> {
-        let address = read_address(key).ok_or_else(|| format!("{key:?} is no address"))?;
-        let mut facts = Facts::default();
-        anycase::object(json, &mut facts)?;
-        self.0.push((address, facts));
-        Ok(())
+impl PoolFacts {
+    fn read(json: &mut Cursor<'_>) -> Result<PoolFacts, Wrong> {
+        let mut pool = PoolFacts::default();
+        let mut facts = Vec::new();
+        json.object_of(
+            released,
+            |key, json| {
+                let address = read_address(key).ok_or_else(|| format!("{key:?} is no address"))?;
+                let mut found = Facts::default();
+                anycase::object(json, &mut found)?;
+                facts.push((address, found));
+                Ok(None)
+            },
+            |released| pool.released.extend(released),
+        )?;
+        pool.facts = facts;
+        Ok(pool)
     }
+}
+
+/// An entry that tells nothing but when an address was released, as it is written.
+fn released(json: &mut Cursor<'_>) -> Option<Option<(IpAddr, u64)>> {
+    json.literal("\"").then_some(())?;
+    let address = json.leading(leading_v4)?;
+    json.literal(RELEASED).then_some(())?;
+    let at = json.unsigned().ok()?;
+    json.literal("}").then_some(Some((address.into(), at)))
 }
 
 impl Members for Facts {
@@ -207,8 +238,17 @@ impl Ours {
                 let Some(pool) = space.pools.get_mut(&pool) else {
                     continue;
                 };
-                for (address, facts) in facts.0 {
-                    let Some(record) = pool.record_mut(&address) else {
+                let mut records = InOrder::of(&mut pool.records);
+                for (address, at) in facts.released {
+                    if let Some(record) = records.find(&address)
+                        && let Usage::Free(free) = &mut record.usage
+                    {
+                        free.released = trust.clock(Some(at));
+                    }
+                }
+                let mut records = InOrder::of(&mut pool.records);
+                for (address, facts) in facts.facts {
+                    let Some(record) = records.find(&address) else {
                         continue;
                     };
                     match &mut record.usage {
@@ -218,6 +258,32 @@ impl Ours {
                 }
             }
         }
+    }
+}
+
+/// Looks up records, where those that are looked for come in order too.
+struct InOrder<'a> {
+    records: &'a mut [Record],
+    /// Those before this were passed.
+    next: usize,
+}
+
+impl<'a> InOrder<'a> {
+    fn of(records: &'a mut [Record]) -> Self {
+        InOrder { records, next: 0 }
+    }
+
+    fn find(&mut self, key: &IpAddr) -> Option<&mut Record> {
+        let rest = self.records.get(self.next..)?;
+        let place = match rest.iter().take(NEAR).position(|r| r.key == *key) {
+            Some(further) => self.next + further,
+            None => self
+                .records
+                .binary_search_by(|r| by_text(&r.key, key))
+                .ok()?,
+        };
+        self.next = place + 1;
+        self.records.get_mut(place)
     }
 }
 

@@ -1,11 +1,11 @@
 //! Writing our own key: an entry a line, so that people can read it too.
 
-use std::io::Write;
+use std::net::IpAddr;
 
 use super::go_json;
 use super::original::Original;
-use super::ours::FORMAT;
-use crate::ipam::{Free, Held, Pool, Tombstone, Usage};
+use super::ours::{FORMAT, RELEASED};
+use crate::ipam::{Free, Held, Pool, Tombstone, Usage, push_address};
 
 /// Appends our key's object, two tabs deep: an entry a line.
 pub(super) fn print_ours(
@@ -15,20 +15,23 @@ pub(super) fn print_ours(
     look_owed: bool,
 ) {
     let ipam = &original.ipam;
-    // A Vec takes whatever is written to it.
-    let _ = write!(out, "{{\n\t\t\"format\": {FORMAT},\n\t\t\"bootId\": ");
+    out.extend(b"{\n\t\t\"format\": ");
+    go_json::number(out, FORMAT);
+    out.extend(b",\n\t\t\"bootId\": ");
     match boot_id {
         Some(id) => go_json::string(out, id),
         None => out.extend(b"null"),
     }
     out.extend(b",\n\t\t\"timeStamp\": ");
     go_json::string(out, &original.time_stamp);
-    let _ = write!(out, ",\n\t\t\"generation\": {}", ipam.generation);
+    out.extend(b",\n\t\t\"generation\": ");
+    go_json::number(out, ipam.generation);
     if look_owed {
         out.extend(b",\n\t\t\"lookOwed\": true");
     }
     if let Some(until) = ipam.quarantine {
-        let _ = write!(out, ",\n\t\t\"quarantineUntil\": {}", until.0);
+        out.extend(b",\n\t\t\"quarantineUntil\": ");
+        go_json::number(out, until.0);
     }
     print_tombstones(out, &ipam.tombstones);
     out.extend(b",\n\t\t\"records\": ");
@@ -58,7 +61,9 @@ fn print_tombstones(out: &mut Vec<u8>, tombstones: &[Tombstone]) {
         go_json::string(out, &attachment.container_id);
         out.extend(b", \"ifName\": ");
         go_json::string(out, &attachment.if_name);
-        let _ = write!(out, ", \"at\": {}}}", at.0);
+        out.extend(b", \"at\": ");
+        go_json::number(out, at.0);
+        out.push(b'}');
     }
     if !tombstones.is_empty() {
         out.extend(b"\n\t\t]");
@@ -77,9 +82,7 @@ fn print_pool(out: &mut Vec<u8>, pool: &Pool) {
             }
             Usage::Free(free) if free.released.is_some() || free.wired => {
                 object.begin(out);
-                go_json::address(out, record.key);
-                out.extend(b": ");
-                print_free(out, free);
+                print_free(out, record.key, free);
             }
             Usage::Free(_) => {}
         }
@@ -87,12 +90,20 @@ fn print_pool(out: &mut Vec<u8>, pool: &Pool) {
     object.close(out);
 }
 
-fn print_free(out: &mut Vec<u8>, free: &Free) {
-    let _ = match (free.released, free.wired) {
-        (Some(at), false) => write!(out, "{{\"released\": {}}}", at.0),
-        (Some(at), true) => write!(out, "{{\"released\": {}, \"wired\": true}}", at.0),
-        (None, _) => write!(out, "{{\"wired\": true}}"),
-    };
+fn print_free(out: &mut Vec<u8>, key: IpAddr, free: &Free) {
+    out.push(b'"');
+    push_address(out, key);
+    match free.released {
+        Some(at) => {
+            out.extend(RELEASED.as_bytes());
+            go_json::number(out, at.0);
+            if free.wired {
+                out.extend(b", \"wired\": true");
+            }
+        }
+        None => out.extend(b"\": {\"wired\": true"),
+    }
+    out.push(b'}');
 }
 
 fn print_held(out: &mut Vec<u8>, held: &Held) {
@@ -106,7 +117,9 @@ fn print_held(out: &mut Vec<u8>, held: &Held) {
         ];
         for (name, text) in texts {
             if let Some(text) = text {
-                let _ = write!(out, ", \"{name}\": ");
+                out.extend(b", ");
+                go_json::string(out, name);
+                out.extend(b": ");
                 go_json::string(out, text);
             }
         }
@@ -114,15 +127,21 @@ fn print_held(out: &mut Vec<u8>, held: &Held) {
             out.extend(b", \"netns\": {\"path\": ");
             go_json::string(out, &netns.path);
             if let Some((dev, ino)) = netns.id {
-                let _ = write!(out, ", \"dev\": {dev}, \"ino\": {ino}");
+                out.extend(b", \"dev\": ");
+                go_json::number(out, dev);
+                out.extend(b", \"ino\": ");
+                go_json::number(out, ino);
             }
             out.push(b'}');
         }
-        let _ = write!(out, ", \"generation\": {}", claim.generation);
+        out.extend(b", \"generation\": ");
+        go_json::number(out, claim.generation);
     }
-    let _ = write!(out, ", \"since\": {}", held.since.0);
+    out.extend(b", \"since\": ");
+    go_json::number(out, held.since.0);
     if let Some(suspect) = held.suspect {
-        let _ = write!(out, ", \"suspect\": {}", suspect.0);
+        out.extend(b", \"suspect\": ");
+        go_json::number(out, suspect.0);
     }
     if held.unlisted {
         out.extend(b", \"unlisted\": true");
