@@ -7,7 +7,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use fs2::FileExt;
 use tracing::level_filters::LevelFilter;
@@ -15,7 +15,7 @@ use tracing::{Event, Metadata, Subscriber, span};
 use tracing_subscriber::fmt::FormatFields;
 use tracing_subscriber::fmt::format::{DefaultFields, Writer};
 
-use crate::host::wall_now;
+use crate::host::{wall_now, wall_second};
 
 /// A log of this size is put away before the next line.
 const ROTATE_AT: u64 = 5 << 20;
@@ -23,8 +23,22 @@ const ROTATE_AT: u64 = 5 << 20;
 /// `.log` and `.log.1` to `.log.7`.
 const FILES: u32 = 8;
 
+/// Most lines are shorter.
+const USUAL_LENGTH: usize = 192;
+
 /// Lines not yet written.
-static LINES: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+static LINES: Mutex<Lines> = Mutex::new(Lines {
+    text: Vec::new(),
+    second: None,
+    prefix: String::new(),
+});
+
+/// What was gathered, and what the lines of the present second begin with.
+struct Lines {
+    text: Vec<u8>,
+    second: Option<i64>,
+    prefix: String,
+}
 
 /// Begins to gather lines of `level` (`ipam.logLevel`) and above; unknown levels mean the default.
 pub fn start(level: Option<&str>) {
@@ -43,7 +57,7 @@ pub fn start(level: Option<&str>) {
 
 /// Writes the lines gathered so far.
 pub fn flush(path: &Path) {
-    let lines = std::mem::take(&mut *LINES.lock().unwrap_or_else(PoisonError::into_inner));
+    let lines = std::mem::take(&mut gathered().text);
     if !lines.is_empty() {
         // There is nobody to tell.
         let _ = append(path, &lines);
@@ -115,11 +129,12 @@ impl Subscriber for OriginalForm {
     }
 
     fn event(&self, event: &Event<'_>) {
-        let (time, pid) = (wall_now().log_form(), std::process::id());
-        let mut line = format!("{time} [{pid}] [{}] ", event.metadata().target());
+        let mut line = String::with_capacity(USUAL_LENGTH);
+        line.push_str(event.metadata().target());
+        line.push_str("] ");
         // Writing to a string does not fail.
         let _ = DefaultFields::new().format_fields(Writer::new(&mut line), event);
-        gather(&line);
+        gathered().add(wall_second(), &line);
     }
 
     fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
@@ -135,18 +150,28 @@ impl Subscriber for OriginalForm {
     fn exit(&self, _: &span::Id) {}
 }
 
-/// Keeps a line until all are written.
-fn gather(line: &str) {
-    let mut lines = LINES.lock().unwrap_or_else(PoisonError::into_inner);
-    let start = lines.len();
-    lines.extend(line.as_bytes());
-    // What callers and servers say may hold anything; it must not look like further lines.
-    for byte in lines.iter_mut().skip(start) {
-        if byte.is_ascii_control() {
-            *byte = b' ';
+fn gathered() -> MutexGuard<'static, Lines> {
+    LINES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Lines {
+    /// Keeps a line, of which the beginning is left to be made, until all are written.
+    fn add(&mut self, second: i64, line: &str) {
+        if self.second != Some(second) {
+            self.second = Some(second);
+            self.prefix = format!("{} [{}] [", wall_now().log_form(), std::process::id());
         }
+        self.text.extend(self.prefix.as_bytes());
+        let start = self.text.len();
+        self.text.extend(line.as_bytes());
+        // What callers and servers say may hold anything; it must not look like further lines.
+        for byte in self.text.iter_mut().skip(start) {
+            if byte.is_ascii_control() {
+                *byte = b' ';
+            }
+        }
+        self.text.push(b'\n');
     }
-    lines.push(b'\n');
 }
 
 #[cfg(test)]
@@ -193,8 +218,14 @@ mod tests {
 
     #[test]
     fn a_line_stays_one_line() {
-        gather("2026/11/20 21:09:39 [1] [ipam] a\nb\x1b[31m");
-        let gathered = LINES.lock().unwrap().clone();
-        assert_eq!(gathered, b"2026/11/20 21:09:39 [1] [ipam] a b [31m\n");
+        let mut lines = Lines {
+            text: Vec::new(),
+            second: Some(7),
+            prefix: "2026/11/20 21:09:39 [1] [".to_owned(),
+        };
+        lines.add(7, "ipam] a\nb\x1b[31m");
+        assert_eq!(lines.text, b"2026/11/20 21:09:39 [1] [ipam] a b [31m\n");
+        lines.add(8, "ipam] c");
+        assert!(!lines.text.ends_with(b"2026/11/20 21:09:39 [1] [ipam] c\n"));
     }
 }

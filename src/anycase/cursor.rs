@@ -39,14 +39,17 @@ impl<'de> Cursor<'de> {
     /// Passes over `text`, if it is there to the letter.
     #[inline(always)]
     pub fn literal(&mut self, text: &'static str) -> bool {
-        // Inlined, the comparison is one of words.
-        match self.rest.strip_prefix(text) {
-            Some(after) => {
-                self.rest = after;
-                true
-            }
-            None => false,
+        let Some((found, after)) = self.rest.split_at_checked(text.len()) else {
+            return false;
+        };
+        // Pieces of sixteen bytes are compared as numbers, and longer ones byte by byte.
+        let (found, found_tail) = found.as_bytes().as_chunks::<16>();
+        let (wanted, wanted_tail) = text.as_bytes().as_chunks::<16>();
+        let is_there = found.iter().zip(wanted).all(|(a, b)| a == b) && found_tail == wanted_tail;
+        if is_there {
+            self.rest = after;
         }
+        is_there
     }
 
     /// Passes over what `read` makes something of; it gets the text that follows, and tells what follows that.
@@ -141,7 +144,8 @@ impl<'de> Cursor<'de> {
     pub fn string(&mut self) -> Result<Cow<'de, str>, Wrong> {
         self.spaces();
         if let Some(inside) = self.rest.strip_prefix('"')
-            && let Some((plain, after)) = inside.split_at_checked(plain_length(inside))
+            && let Some((plain, after)) =
+                inside.split_at_checked(plain_length(inside.as_bytes(), *b"\"\\"))
             && let Some(after) = after.strip_prefix('"')
         {
             self.rest = after;
@@ -160,6 +164,12 @@ impl<'de> Cursor<'de> {
         self.spaces();
         let bytes = self.rest.as_bytes();
         let (mut number, mut rest) = (0u64, bytes);
+        while let Some((chunk, after)) = rest.split_first_chunk()
+            && let Some(value) = eight_digits(*chunk)
+        {
+            number = number.wrapping_mul(100_000_000).wrapping_add(value);
+            rest = after;
+        }
         while let [digit @ b'0'..=b'9', after @ ..] = rest {
             // Wraps only when there are so many digits that it does not count.
             number = number
@@ -273,26 +283,44 @@ impl<'de> Cursor<'de> {
     }
 }
 
-/// How many bytes at the start of a string's inside stand for themselves: up to the quote at its end, an escape, or what must
-/// have been escaped. Eight at a time, as strings are most of a document.
-fn plain_length(inside: &str) -> usize {
+/// How many bytes at the start of a text are neither control characters nor one of `special`. Eight at a time, as strings are
+/// most of a document.
+#[inline(always)]
+pub fn plain_length<const N: usize>(text: &[u8], special: [u8; N]) -> usize {
     const ONES: u64 = u64::from_ne_bytes([1; 8]);
     const HIGHS: u64 = ONES << 7;
     // Each sets the high bit of the bytes it is about, and perhaps of those above, which does not matter for the lowest.
     let below = |chunk: u64, limit: u8| chunk.wrapping_sub(ONES * u64::from(limit)) & !chunk;
     let equal = |chunk: u64, byte: u8| below(chunk ^ (ONES * u64::from(byte)), 1);
-    let (chunks, tail) = inside.as_bytes().as_chunks();
+    let (chunks, tail) = text.as_chunks();
     let mut length = 0;
     for chunk in chunks {
         let chunk = u64::from_le_bytes(*chunk);
-        let special = below(chunk, b' ') | equal(chunk, b'"') | equal(chunk, b'\\');
-        match special & HIGHS {
+        let found = special.iter().fold(below(chunk, b' '), |found, byte| {
+            found | equal(chunk, *byte)
+        });
+        match found & HIGHS {
             0 => length += 8,
             found => return length + (found.trailing_zeros() / 8) as usize,
         }
     }
-    let special = |b: &u8| matches!(b, b'"' | b'\\' | 0..b' ');
-    length + tail.iter().take_while(|b| !special(b)).count()
+    let is_plain = |b: &&u8| **b >= b' ' && !special.contains(b);
+    length + tail.iter().take_while(is_plain).count()
+}
+
+/// The value of eight decimal digits, if they are that.
+fn eight_digits(digits: [u8; 8]) -> Option<u64> {
+    const ONES: u64 = u64::from_ne_bytes([1; 8]);
+    // What each digit is worth, from the lowest byte; more than nine sets the high bit of a sum.
+    let worth = u64::from_le_bytes(digits) ^ (ONES * u64::from(b'0'));
+    if (worth.wrapping_add(ONES * (0x80 - 10)) | worth) & (ONES << 7) != 0 {
+        return None;
+    }
+    // Neighbours are joined: digits to pairs, pairs to fours, fours to all eight.
+    let join = |n: u64, by: u64, bits: u32| n.wrapping_mul(by).wrapping_add(n >> bits);
+    let pairs = join(worth, 10, 8) & 0x00ff_00ff_00ff_00ff;
+    let fours = join(pairs, 100, 16) & 0x0000_ffff_0000_ffff;
+    Some(join(fours, 10_000, 32) & 0xffff_ffff)
 }
 
 /// serde_json tells the place in the piece that it was given, which says nothing to those who have the whole.
@@ -414,6 +442,14 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn eight_digits_are_worth_what_they_say(text in "[0-9]{8}|[ -~]{8}|[/-:]{8}") {
+            let digits: [u8; 8] = text.as_bytes().try_into().unwrap();
+            let is_number = text.bytes().all(|b| b.is_ascii_digit());
+            let worth = is_number.then(|| text.parse().unwrap());
+            prop_assert_eq!(eight_digits(digits), worth);
+        }
+
         #[test]
         fn any_text_of_json_characters_is_read_as_serde_json_reads_it(
             text in r#"([{}\[\]:, \n"]|"[ab\\u0]{0,3}"|-?[0-9]{1,3}|[.eE+]|true|false|null|1{18,21}){0,12}"#

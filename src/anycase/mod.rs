@@ -5,13 +5,14 @@
 
 mod cursor;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::str::Utf8Error;
 
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::value::RawValue;
 
-pub use cursor::{Cursor, Wrong};
+pub use cursor::{Cursor, Wrong, plain_length};
 
 /// Why a document is not read.
 #[derive(Debug, thiserror::Error)]
@@ -56,19 +57,19 @@ impl From<Utf8Error> for Error {
 }
 
 /// A value that takes the members of a JSON object one by one.
-pub trait Members {
+pub trait Members<'de> {
     /// Reads the value that belongs to `key`; must consume exactly one value ([`Cursor::skip`] for an unknown key).
     ///
     /// # Errors
     /// The value is not what it must be.
-    fn member(&mut self, key: &str, json: &mut Cursor<'_>) -> Result<(), Wrong>;
+    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), Wrong>;
 }
 
 /// Reads one JSON document into `target`. Bytes that are no UTF-8 count as U+FFFD, as in the original.
 ///
 /// # Errors
 /// Text that is not JSON, a document that is neither an object nor `null`, a member of the wrong type.
-pub fn read<T: Members>(json: &[u8], target: &mut T) -> Result<(), Error> {
+pub fn read<T: for<'de> Members<'de>>(json: &[u8], target: &mut T) -> Result<(), Error> {
     document(&String::from_utf8_lossy(json), |json| object(json, target))
 }
 
@@ -89,52 +90,58 @@ pub fn document<'de>(
 }
 
 /// A value without members.
-pub trait Scalar: Sized {
+pub trait Scalar<'de>: Sized {
     /// Reads it.
     ///
     /// # Errors
     /// There is something else.
-    fn scalar(json: &mut Cursor<'_>) -> Result<Self, Wrong>;
+    fn scalar(json: &mut Cursor<'de>) -> Result<Self, Wrong>;
 }
 
-impl Scalar for String {
-    fn scalar(json: &mut Cursor<'_>) -> Result<Self, Wrong> {
+impl<'de> Scalar<'de> for String {
+    fn scalar(json: &mut Cursor<'de>) -> Result<Self, Wrong> {
         json.string().map(String::from)
     }
 }
 
-impl Scalar for Box<str> {
-    fn scalar(json: &mut Cursor<'_>) -> Result<Self, Wrong> {
+impl<'de> Scalar<'de> for Box<str> {
+    fn scalar(json: &mut Cursor<'de>) -> Result<Self, Wrong> {
         json.string().map(Box::from)
     }
 }
 
-impl Scalar for bool {
-    fn scalar(json: &mut Cursor<'_>) -> Result<Self, Wrong> {
+impl<'de> Scalar<'de> for Cow<'de, str> {
+    fn scalar(json: &mut Cursor<'de>) -> Result<Self, Wrong> {
+        json.string()
+    }
+}
+
+impl<'de> Scalar<'de> for bool {
+    fn scalar(json: &mut Cursor<'de>) -> Result<Self, Wrong> {
         json.boolean()
     }
 }
 
-impl Scalar for u64 {
-    fn scalar(json: &mut Cursor<'_>) -> Result<Self, Wrong> {
+impl<'de> Scalar<'de> for u64 {
+    fn scalar(json: &mut Cursor<'de>) -> Result<Self, Wrong> {
         json.unsigned()
     }
 }
 
-impl Scalar for i64 {
-    fn scalar(json: &mut Cursor<'_>) -> Result<Self, Wrong> {
+impl<'de> Scalar<'de> for i64 {
+    fn scalar(json: &mut Cursor<'de>) -> Result<Self, Wrong> {
         json.any()
     }
 }
 
-impl Scalar for u32 {
-    fn scalar(json: &mut Cursor<'_>) -> Result<Self, Wrong> {
+impl<'de> Scalar<'de> for u32 {
+    fn scalar(json: &mut Cursor<'de>) -> Result<Self, Wrong> {
         json.any()
     }
 }
 
-impl<T: Scalar> Scalar for Option<T> {
-    fn scalar(json: &mut Cursor<'_>) -> Result<Self, Wrong> {
+impl<'de, T: Scalar<'de>> Scalar<'de> for Option<T> {
+    fn scalar(json: &mut Cursor<'de>) -> Result<Self, Wrong> {
         T::scalar(json).map(Some)
     }
 }
@@ -143,7 +150,7 @@ impl<T: Scalar> Scalar for Option<T> {
 ///
 /// # Errors
 /// It has the wrong type.
-pub fn value<T: Scalar>(json: &mut Cursor<'_>, target: &mut T) -> Result<(), Wrong> {
+pub fn value<'de, T: Scalar<'de>>(json: &mut Cursor<'de>, target: &mut T) -> Result<(), Wrong> {
     if !json.null() {
         *target = T::scalar(json)?;
     }
@@ -191,7 +198,7 @@ pub fn raw(json: &mut Cursor<'_>, target: &mut Option<Box<RawValue>>) -> Result<
 ///
 /// # Errors
 /// There is no object, or something in it is wrong.
-pub fn object<T: Members>(json: &mut Cursor<'_>, target: &mut T) -> Result<(), Wrong> {
+pub fn object<'de, T: Members<'de>>(json: &mut Cursor<'de>, target: &mut T) -> Result<(), Wrong> {
     json.object(|key, json| target.member(key, json))
 }
 
@@ -200,8 +207,8 @@ pub fn object<T: Members>(json: &mut Cursor<'_>, target: &mut T) -> Result<(), W
 ///
 /// # Errors
 /// As [`object`].
-pub fn entries<T: Members + Default>(
-    json: &mut Cursor<'_>,
+pub fn entries<'de, T: Members<'de> + Default>(
+    json: &mut Cursor<'de>,
     target: &mut BTreeMap<String, T>,
 ) -> Result<(), Wrong> {
     json.object(|key, json| {
@@ -216,7 +223,10 @@ pub fn entries<T: Members + Default>(
 ///
 /// # Errors
 /// There is no list, or something in it is wrong.
-pub fn list<T: Members + Default>(json: &mut Cursor<'_>, target: &mut Vec<T>) -> Result<(), Wrong> {
+pub fn list<'de, T: Members<'de> + Default>(
+    json: &mut Cursor<'de>,
+    target: &mut Vec<T>,
+) -> Result<(), Wrong> {
     let mut items = Vec::new();
     let is_there = json.list(|json| {
         let mut item = T::default();
@@ -251,8 +261,8 @@ mod tests {
         flag: bool,
     }
 
-    impl Members for Outer {
-        fn member(&mut self, key: &str, json: &mut Cursor<'_>) -> Result<(), Wrong> {
+    impl<'de> Members<'de> for Outer {
+        fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), Wrong> {
             match key {
                 k if is(k, "Name") => text(json, &mut self.name, |t| Ok(t.to_owned())),
                 k if is(k, "Count") => value(json, &mut self.count),
@@ -262,8 +272,8 @@ mod tests {
         }
     }
 
-    impl Members for Inner {
-        fn member(&mut self, key: &str, json: &mut Cursor<'_>) -> Result<(), Wrong> {
+    impl<'de> Members<'de> for Inner {
+        fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), Wrong> {
             match key {
                 k if is(k, "Flag") => value(json, &mut self.flag),
                 _ => json.skip(),

@@ -93,8 +93,8 @@ pub(super) struct SaidIpam {
     unknown: Vec<String>,
 }
 
-impl Members for SaidIpam {
-    fn member(&mut self, key: &str, json: &mut Cursor<'_>) -> Result<(), Wrong> {
+impl<'de> Members<'de> for SaidIpam {
+    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), Wrong> {
         let Some(known) = KEYS.into_iter().find(|known| is(key, known)) else {
             self.unknown.push(key.to_owned());
             return json.skip();

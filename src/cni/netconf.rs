@@ -44,8 +44,8 @@ pub struct NetConf {
 /// Container ID and interface name of attachments.
 pub type Attachments = BTreeSet<(String, String)>;
 
-impl Members for SaidConf {
-    fn member(&mut self, key: &str, json: &mut Cursor<'_>) -> Result<(), Wrong> {
+impl<'de> Members<'de> for SaidConf {
+    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), Wrong> {
         let target = match key {
             k if is(k, "cniVersion") => &mut self.cni_version,
             k if is(k, "name") => &mut self.name,
@@ -211,8 +211,8 @@ impl SaidConf {
 /// One member of an object; `null` counts as not there.
 fn inner(raw: &RawValue, key: &str) -> Result<Option<Box<RawValue>>, anycase::Error> {
     struct One<'a>(&'a str, Option<Box<RawValue>>);
-    impl Members for One<'_> {
-        fn member(&mut self, key: &str, json: &mut Cursor<'_>) -> Result<(), Wrong> {
+    impl<'de> Members<'de> for One<'_> {
+        fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), Wrong> {
             if is(key, self.0) {
                 anycase::raw(json, &mut self.1)
             } else {

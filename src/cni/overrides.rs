@@ -62,8 +62,8 @@ struct SaidRoute {
     more: RouteOptions,
 }
 
-impl Members for SaidRoute {
-    fn member(&mut self, key: &str, json: &mut Cursor<'_>) -> Result<(), Wrong> {
+impl<'de> Members<'de> for SaidRoute {
+    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), Wrong> {
         match key {
             k if is(k, "dst") => anycase::text(json, &mut self.dst, |text| {
                 let net = text.parse().map(Some);
@@ -83,8 +83,8 @@ impl Members for SaidRoute {
     }
 }
 
-impl Members for Dns {
-    fn member(&mut self, key: &str, json: &mut Cursor<'_>) -> Result<(), Wrong> {
+impl<'de> Members<'de> for Dns {
+    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), Wrong> {
         match key {
             k if is(k, "nameservers") => anycase::compound(json, &mut self.nameservers),
             k if is(k, "domain") => anycase::value(json, &mut self.domain),

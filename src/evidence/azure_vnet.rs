@@ -115,8 +115,8 @@ struct Top {
     network: NetworkManager,
 }
 
-impl Members for Top {
-    fn member(&mut self, key: &str, json: &mut Cursor<'_>) -> Result<(), Wrong> {
+impl<'de> Members<'de> for Top {
+    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), Wrong> {
         match key {
             "Network" => anycase::object(json, &mut self.network),
             _ => json.skip(),
@@ -129,8 +129,8 @@ struct NetworkManager {
     interfaces: BTreeMap<String, Interface>,
 }
 
-impl Members for NetworkManager {
-    fn member(&mut self, key: &str, json: &mut Cursor<'_>) -> Result<(), Wrong> {
+impl<'de> Members<'de> for NetworkManager {
+    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), Wrong> {
         match key {
             k if is(k, "ExternalInterfaces") => anycase::entries(json, &mut self.interfaces),
             _ => json.skip(),
@@ -143,8 +143,8 @@ struct Interface {
     networks: BTreeMap<String, Network>,
 }
 
-impl Members for Interface {
-    fn member(&mut self, key: &str, json: &mut Cursor<'_>) -> Result<(), Wrong> {
+impl<'de> Members<'de> for Interface {
+    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), Wrong> {
         match key {
             k if is(k, "Networks") => anycase::entries(json, &mut self.networks),
             _ => json.skip(),
@@ -157,8 +157,8 @@ struct Network {
     endpoints: BTreeMap<String, Endpoint>,
 }
 
-impl Members for Network {
-    fn member(&mut self, key: &str, json: &mut Cursor<'_>) -> Result<(), Wrong> {
+impl<'de> Members<'de> for Network {
+    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), Wrong> {
         match key {
             k if is(k, "Endpoints") => anycase::entries(json, &mut self.endpoints),
             _ => json.skip(),
@@ -166,8 +166,8 @@ impl Members for Network {
     }
 }
 
-impl Members for Endpoint {
-    fn member(&mut self, key: &str, json: &mut Cursor<'_>) -> Result<(), Wrong> {
+impl<'de> Members<'de> for Endpoint {
+    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), Wrong> {
         match key {
             k if is(k, "ContainerID") => anycase::value(json, &mut self.container_id),
             k if is(k, "PODName") => anycase::value(json, &mut self.pod),
@@ -190,8 +190,8 @@ struct Address {
     ip: Option<IpAddr>,
 }
 
-impl Members for Address {
-    fn member(&mut self, key: &str, json: &mut Cursor<'_>) -> Result<(), Wrong> {
+impl<'de> Members<'de> for Address {
+    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), Wrong> {
         match key {
             k if is(k, "IP") => anycase::text(json, &mut self.ip, |text| {
                 Ok(read_address(text).map(|a| a.to_canonical()))

@@ -116,8 +116,8 @@ impl Cached {
     }
 }
 
-impl Members for Cached {
-    fn member(&mut self, key: &str, json: &mut Cursor<'_>) -> Result<(), Wrong> {
+impl<'de> Members<'de> for Cached {
+    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), Wrong> {
         match key {
             "kind" => anycase::value(json, &mut self.kind),
             "containerId" => anycase::value(json, &mut self.container_id),
@@ -137,8 +137,8 @@ struct CachedResult {
     addresses: Vec<IpAddr>,
 }
 
-impl Members for CachedResult {
-    fn member(&mut self, key: &str, json: &mut Cursor<'_>) -> Result<(), Wrong> {
+impl<'de> Members<'de> for CachedResult {
+    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), Wrong> {
         let mut ips: Vec<CachedIp> = Vec::new();
         match key {
             "ips" => anycase::list(json, &mut ips)?,
@@ -160,8 +160,8 @@ struct CachedIp {
     address: Option<IpAddr>,
 }
 
-impl Members for CachedIp {
-    fn member(&mut self, key: &str, json: &mut Cursor<'_>) -> Result<(), Wrong> {
+impl<'de> Members<'de> for CachedIp {
+    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), Wrong> {
         match key {
             "address" | "ip" => anycase::text(json, &mut self.address, |text| {
                 let bare = text.split('/').next().unwrap_or_default();

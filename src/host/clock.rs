@@ -38,6 +38,11 @@ pub struct Wall {
     offset_seconds: i32,
 }
 
+/// The present second of the wall clock, since 1970.
+pub fn wall_second() -> i64 {
+    clock_gettime(ClockId::Realtime).tv_sec
+}
+
 /// Now, on the wall clock.
 pub fn wall_now() -> Wall {
     let Timespec { tv_sec, tv_nsec } = clock_gettime(ClockId::Realtime);

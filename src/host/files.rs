@@ -24,6 +24,14 @@ pub enum Bounded {
 /// # Errors
 /// It is there but cannot be read.
 pub fn read_bounded(path: &Path, limit: usize) -> io::Result<Bounded> {
+    read_bounded_with(path, limit, 0)
+}
+
+/// The same, with so much room behind the bytes.
+///
+/// # Errors
+/// As [`read_bounded`].
+pub fn read_bounded_with(path: &Path, limit: usize, room: usize) -> io::Result<Bounded> {
     // A pipe in a file's place must not keep a call waiting.
     let nonblock = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or_default();
     let file = match File::options().read(true).custom_flags(nonblock).open(path) {
@@ -36,7 +44,7 @@ pub fn read_bounded(path: &Path, limit: usize) -> io::Result<Bounded> {
         return Err(io::Error::other("it is no regular file"));
     }
     let expected = usize::try_from(meta.len()).unwrap_or(limit).min(limit);
-    let bytes = read_up_to(&file, expected, limit)?;
+    let bytes = read_up_to(&file, expected + room, limit)?;
     Ok(if bytes.len() > limit {
         Bounded::TooLarge
     } else {

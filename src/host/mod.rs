@@ -9,8 +9,10 @@ mod netns;
 mod network;
 mod paths;
 
-pub use clock::{boot_id, boot_now, wall_now};
-pub use files::{Bounded, is_read_only, overwrite, read_bounded, read_up_to, words};
+pub use clock::{boot_id, boot_now, wall_now, wall_second};
+pub use files::{
+    Bounded, is_read_only, overwrite, read_bounded, read_bounded_with, read_up_to, words,
+};
 pub use flock::{Waited, lock};
 pub use links::{Link, links, links_named};
 pub use netns::{namespace_id, netns};

@@ -1,9 +1,8 @@
 //! The invariants of the whole state, in one place.
 
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use super::{Ipam, by_text};
+use super::{Ipam, Pool, are_in_order, by_text};
 
 /// A broken invariant.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -51,31 +50,19 @@ impl Ipam {
     /// none; a state from outside may come with some.
     pub fn check(&self) -> Vec<Violation> {
         let mut found = Vec::new();
-        let mut holders: BTreeMap<IpAddr, &str> = BTreeMap::new();
+        let mut held = Vec::new();
         for (_, name, pool) in self.pools() {
-            for pair in pool.records.windows(2) {
-                if let [a, b] = pair
-                    && by_text(&a.key, &b.key).is_ge()
-                {
-                    found.push(Violation::Order {
-                        pool: name.to_owned(),
-                        address: b.key,
-                    });
-                }
+            if !are_in_order(pool.records.iter().map(|record| &record.key)) {
+                found.extend(out_of_order(name, pool));
             }
             for record in &pool.records {
-                let Some(held) = record.held() else { continue };
+                let Some(holder) = record.held() else {
+                    continue;
+                };
                 let address = record.address();
-                if let Some(first) = holders.insert(address, name) {
-                    let (first, second) = (first.to_owned(), name.to_owned());
-                    found.push(Violation::HeldTwice {
-                        address,
-                        first,
-                        second,
-                    });
-                }
-                let Some(claim) = &held.claim else { continue };
-                if held.container_id.is_empty() {
+                held.push((address, name));
+                let Some(claim) = &holder.claim else { continue };
+                if holder.container_id.is_empty() {
                     found.push(Violation::ClaimWithoutOwner {
                         pool: name.to_owned(),
                         address,
@@ -91,8 +78,30 @@ impl Ipam {
                 }
             }
         }
+        held.sort_unstable();
+        for pair in held.windows(2) {
+            if let [(address, first), (again, second)] = pair
+                && address == again
+            {
+                found.push(Violation::HeldTwice {
+                    address: *address,
+                    first: (*first).to_owned(),
+                    second: (*second).to_owned(),
+                });
+            }
+        }
         found
     }
+}
+
+/// Where the records of a pool are out of order.
+fn out_of_order(name: &str, pool: &Pool) -> impl Iterator<Item = Violation> {
+    let pairs = pool.records.iter().zip(pool.records.iter().skip(1));
+    let wrong = pairs.filter(|(a, b)| by_text(&a.key, &b.key).is_ge());
+    wrong.map(move |(_, b)| Violation::Order {
+        pool: name.to_owned(),
+        address: b.key,
+    })
 }
 
 #[cfg(test)]

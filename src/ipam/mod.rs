@@ -30,7 +30,7 @@ pub use model::{
     Attachment, Claim, Family, Free, Held, Ipam, Moment, NetNs, Pool, Record, Space, Subnet,
     Tombstone, Usage,
 };
-pub use order::by_text;
+pub use order::{are_in_order, by_text};
 pub use rebuild::Found;
 pub use reclaim::{Candidate, Judged};
 pub use release::{Freed, Hint};

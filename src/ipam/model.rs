@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::rc::Rc;
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -143,9 +144,9 @@ pub struct Held {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Claim {
     /// The network's name.
-    pub network: Box<str>,
+    pub network: Rc<str>,
     /// The interface within the container.
-    pub if_name: Box<str>,
+    pub if_name: Rc<str>,
     /// `namespace/name` of the pod, for people only.
     pub pod: Option<Box<str>>,
     /// The network namespace that the ADD was made for.

@@ -16,6 +16,27 @@ pub fn by_text(a: &IpAddr, b: &IpAddr) -> Ordering {
     }
 }
 
+/// Whether each address sorts behind the one before it.
+pub fn are_in_order<'a>(addresses: impl Iterator<Item = &'a IpAddr>) -> bool {
+    // Of IPv4 addresses only the rank of the last one is needed.
+    let mut last: Option<(&IpAddr, u32)> = None;
+    for address in addresses {
+        let here = match address {
+            IpAddr::V4(v4) => rank(*v4),
+            IpAddr::V6(_) => 0,
+        };
+        let is_behind = last.is_none_or(|(before, rank)| match (before, address) {
+            (IpAddr::V4(_), IpAddr::V4(_)) => rank < here,
+            _ => by_text(before, address).is_lt(),
+        });
+        if !is_behind {
+            return false;
+        }
+        last = Some((address, here));
+    }
+    true
+}
+
 /// Sorts addresses by their text, and drops repetitions. Those of IPv4 are sorted as numbers, those of IPv6 by texts that are
 /// made once each.
 pub(super) fn sort_by_text(addresses: &mut Vec<IpAddr>) {
@@ -136,7 +157,10 @@ mod tests {
                 let mut texts: Vec<String> = sorted.iter().map(ToString::to_string).collect();
                 texts.sort();
                 texts.dedup();
+                let in_order = sorted.is_sorted_by(|a, b| by_text(a, b).is_lt());
+                prop_assert_eq!(are_in_order(sorted.iter()), in_order);
                 sort_by_text(&mut sorted);
+                prop_assert!(are_in_order(sorted.iter()));
                 let found: Vec<String> = sorted.iter().map(ToString::to_string).collect();
                 prop_assert_eq!(found, texts);
             }

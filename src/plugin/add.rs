@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::mem::ManuallyDrop;
 use std::net::IpAddr;
 
 use tracing::{debug, info, warn};
@@ -186,7 +187,9 @@ fn attempt(
     };
     let mut locked = Locked::acquire(&context.paths, WAIT)?;
     let last = last_use(&context.paths, context.boot_id.as_deref());
-    let (mut document, lost) = read(&mut locked, request, last, context)?;
+    let (document, lost) = read(&mut locked, request, last, context)?;
+    // To take it apart takes a tenth of the time that the lock is held, and the process ends anyway.
+    let mut document = ManuallyDrop::new(document);
     let was_lost = lost.is_some();
     inquiry.weigh(&document);
     // What somebody else's answer said may no longer be there.

@@ -1,5 +1,7 @@
 //! DEL: the addresses of an attachment come back. Needs no source, no pool and no state (promise P4).
 
+use std::mem::ManuallyDrop;
+
 use tracing::{info, warn};
 
 use super::Context;
@@ -20,9 +22,11 @@ pub fn del(call: &Call, context: &Context) -> Result<(), Failure> {
         Err(error @ LockError::Io { .. }) => return without_lock(call, context, error),
         Err(error @ LockError::Busy { .. }) => return Err(error.into()),
     };
-    let Some(mut document) = read(&mut locked, context)? else {
+    let Some(document) = read(&mut locked, context)? else {
         return Ok(());
     };
+    // To take it apart would keep the lock for longer, and the process ends anyway.
+    let mut document = ManuallyDrop::new(document);
     let ownerless = document.ipam().is_ownerless(hint(call));
     let mut freed = release(call, &mut document);
     if freed.is_empty() && ownerless {
@@ -33,7 +37,7 @@ pub fn del(call: &Call, context: &Context) -> Result<(), Failure> {
         let Some(again) = read(&mut locked, context)? else {
             return Ok(());
         };
-        document = again;
+        *document = again;
         freed = document
             .ipam_mut()
             .release_ownerless(hint(call), &evidence, boot_now());

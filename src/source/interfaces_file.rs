@@ -13,8 +13,8 @@ pub fn parse(json: &[u8]) -> Result<Listing, anycase::Error> {
     Ok(listing)
 }
 
-impl Members for Listing {
-    fn member(&mut self, key: &str, json: &mut Cursor<'_>) -> Result<(), Wrong> {
+impl<'de> Members<'de> for Listing {
+    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), Wrong> {
         match key {
             k if is(k, "Interfaces") => anycase::list(json, &mut self.interfaces),
             _ => json.skip(),
@@ -22,8 +22,8 @@ impl Members for Listing {
     }
 }
 
-impl Members for ListedInterface {
-    fn member(&mut self, key: &str, json: &mut Cursor<'_>) -> Result<(), Wrong> {
+impl<'de> Members<'de> for ListedInterface {
+    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), Wrong> {
         match key {
             k if is(k, "MacAddress") => anycase::value(json, &mut self.mac),
             k if is(k, "IsPrimary") => anycase::value(json, &mut self.primary),
@@ -33,8 +33,8 @@ impl Members for ListedInterface {
     }
 }
 
-impl Members for ListedSubnet {
-    fn member(&mut self, key: &str, json: &mut Cursor<'_>) -> Result<(), Wrong> {
+impl<'de> Members<'de> for ListedSubnet {
+    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), Wrong> {
         match key {
             k if is(k, "Prefix") => {
                 anycase::text(json, &mut self.prefix, |text| Ok(parse_prefix(text)))
@@ -58,8 +58,8 @@ struct Address {
     primary: bool,
 }
 
-impl Members for Address {
-    fn member(&mut self, key: &str, json: &mut Cursor<'_>) -> Result<(), Wrong> {
+impl<'de> Members<'de> for Address {
+    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), Wrong> {
         match key {
             k if is(k, "Address") => anycase::value(json, &mut self.text),
             k if is(k, "IsPrimary") => anycase::value(json, &mut self.primary),

@@ -14,6 +14,10 @@ use crate::ipam::{Ipam, Moment, Usage};
 /// The original's key.
 const IPAM: &str = "IPAM";
 
+/// By so much a state grows at most in most calls. Whoever reads one leaves as much room behind it and more, so that the text
+/// that is written finds its place where the one was that was read, instead of in new pages.
+pub(super) const ROOM: usize = 1024;
+
 /// A state, as it is worked on between reading and writing.
 #[derive(Debug, Default)]
 pub struct Document {
@@ -23,6 +27,8 @@ pub struct Document {
     /// What is still to be done before the state can be believed in full.
     pub owed: Owed,
     others: BTreeMap<String, Box<RawValue>>,
+    /// The bytes it was read from; a call changes only a few.
+    length: usize,
 }
 
 /// What our own key was like when the state was read.
@@ -86,6 +92,7 @@ impl Document {
         let mut document = Document {
             original: said.original,
             others: said.others,
+            length: json.len(),
             ..Document::default()
         };
         for pool in document.ipam_mut().pools_mut() {
@@ -165,14 +172,7 @@ impl Document {
             stamp.version.clone_into(&mut self.original.version);
         }
         stamp.time.clone_into(&mut self.original.time_stamp);
-        let records: usize = self
-            .original
-            .ipam
-            .pools()
-            .map(|(_, _, pool)| pool.records.len())
-            .sum();
-        // A record takes about 100 bytes, and one in use as many again in our key.
-        let mut out = Vec::with_capacity(4096 + records * 160);
+        let mut out = Vec::with_capacity(self.length + ROOM);
         let mut names: Vec<&str> = self.others.keys().map(String::as_str).collect();
         names.extend([IPAM, KEY]);
         names.sort_unstable();
@@ -213,7 +213,7 @@ struct Said<'de> {
 
 /// Our key: what it says, or what is wrong with it, and its text.
 struct SaidOurs<'de> {
-    facts: Ours,
+    facts: Ours<'de>,
     read: Result<(), Wrong>,
     text: &'de str,
 }

@@ -3,6 +3,7 @@
 
 use std::net::IpAddr;
 
+use crate::anycase::plain_length;
 use crate::ipam::push_address;
 
 /// Appends a string with its quotes; `<`, `>`, `&` and the two line separators of JavaScript are escaped as in HTML.
@@ -20,6 +21,18 @@ pub(super) fn address(out: &mut Vec<u8>, address: IpAddr) {
     out.push(b'"');
     push_address(out, address);
     out.push(b'"');
+}
+
+/// Appends a short text. musl copies by an instruction that takes as long for a few bytes as for a hundred, so that pieces of
+/// a length that is known beforehand are faster.
+fn copy(out: &mut Vec<u8>, text: &[u8]) {
+    let (pieces, tail) = text.as_chunks::<16>();
+    for piece in pieces {
+        out.extend_from_slice(piece);
+    }
+    for byte in tail {
+        out.push(*byte);
+    }
 }
 
 /// Appends a number.
@@ -106,10 +119,9 @@ fn string_length(json: &str) -> usize {
 /// Appends text with the escapes of Go's encoder; with `all`, quotes, backslashes and control characters too, which a text
 /// that is JSON already has escaped.
 fn escaped(out: &mut Vec<u8>, text: &str, all: bool) {
-    // Nearly every text has nothing to escape. The two separators of JavaScript are not ASCII.
-    let plain = |b: &u8| b.is_ascii() && *b >= b' ' && !b"<>&\"\\".contains(b);
-    if text.as_bytes().iter().all(plain) {
-        out.extend(text.as_bytes());
+    // Nearly every text has nothing to escape. The two separators of JavaScript begin with the byte 0xe2.
+    if plain_length(text.as_bytes(), *b"<>&\"\\\xe2") == text.len() {
+        copy(out, text.as_bytes());
         return;
     }
     let mut plain = 0;

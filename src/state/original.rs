@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use super::go_json;
 use super::record::{self, address};
 use crate::anycase::{self, Cursor, Members, Wrong, is};
-use crate::ipam::{Ipam, Pool, Record, Space, Subnet, by_text};
+use crate::ipam::{Ipam, Pool, Record, Space, Subnet, are_in_order, by_text};
 
 /// What stands under `IPAM`.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -22,8 +22,8 @@ pub(super) struct Original {
     pub ipam: Ipam,
 }
 
-impl Members for Original {
-    fn member(&mut self, key: &str, json: &mut Cursor<'_>) -> Result<(), Wrong> {
+impl<'de> Members<'de> for Original {
+    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), Wrong> {
         match key {
             k if is(k, "Version") => anycase::value(json, &mut self.version),
             k if is(k, "TimeStamp") => anycase::value(json, &mut self.time_stamp),
@@ -33,8 +33,8 @@ impl Members for Original {
     }
 }
 
-impl Members for Space {
-    fn member(&mut self, key: &str, json: &mut Cursor<'_>) -> Result<(), Wrong> {
+impl<'de> Members<'de> for Space {
+    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), Wrong> {
         match key {
             k if is(k, "Id") => anycase::value(json, &mut self.id),
             k if is(k, "Scope") => anycase::value(json, &mut self.scope),
@@ -44,8 +44,8 @@ impl Members for Space {
     }
 }
 
-impl Members for Pool {
-    fn member(&mut self, key: &str, json: &mut Cursor<'_>) -> Result<(), Wrong> {
+impl<'de> Members<'de> for Pool {
+    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), Wrong> {
         match key {
             k if is(k, "Id") => anycase::value(json, &mut self.id),
             k if is(k, "IfName") => anycase::value(json, &mut self.if_name),
@@ -60,8 +60,8 @@ impl Members for Pool {
     }
 }
 
-impl Members for Subnet {
-    fn member(&mut self, key: &str, json: &mut Cursor<'_>) -> Result<(), Wrong> {
+impl<'de> Members<'de> for Subnet {
+    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), Wrong> {
         match key {
             k if is(k, "IP") => anycase::text(json, &mut self.ip, address),
             k if is(k, "Mask") => anycase::text(json, &mut self.mask, |text| {
@@ -88,7 +88,7 @@ fn records(json: &mut Cursor<'_>, records: &mut Vec<Record>) -> Result<(), Wrong
             let key = address(key)?.ok_or("a record without an address as its key")?;
             let mut said = SaidRecord::default();
             anycase::object(json, &mut said)?;
-            Ok(record::record(key, said.addr, said.id, said.in_use))
+            Ok(record::record(key, said.addr, &said.id, said.in_use))
         },
         |record| records.push(record),
     )?;
@@ -103,8 +103,8 @@ struct SaidRecord {
     in_use: bool,
 }
 
-impl Members for SaidRecord {
-    fn member(&mut self, key: &str, json: &mut Cursor<'_>) -> Result<(), Wrong> {
+impl<'de> Members<'de> for SaidRecord {
+    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), Wrong> {
         match key {
             k if is(k, "ID") => anycase::text(json, &mut self.id, |text| Ok(text.into())),
             k if is(k, "Addr") => anycase::text(json, &mut self.addr, address),
@@ -116,7 +116,7 @@ impl Members for SaidRecord {
 
 /// Brings records into order; they mostly are. Of a key that is there twice the last counts.
 fn sort(records: &mut Vec<Record>) {
-    if records.is_sorted_by(|a, b| by_text(&a.key, &b.key).is_lt()) {
+    if are_in_order(records.iter().map(|record| &record.key)) {
         return;
     }
     records.reverse();

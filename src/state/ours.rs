@@ -1,8 +1,10 @@
 //! Our own key beside `IPAM`: what the original has no place for. It keeps the key untouched when it writes, so everything
 //! here may be older than what stands under `IPAM`, which is the authority on who holds what.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::rc::Rc;
 
 use super::original::Original;
 use crate::anycase::{self, Cursor, Members, Wrong};
@@ -31,7 +33,7 @@ const OLDEST: u64 = 1;
 
 /// What stands under the key.
 #[derive(Debug, Default)]
-pub(super) struct Ours {
+pub(super) struct Ours<'de> {
     pub format: u64,
     /// The boot that the moments belong to.
     pub boot_id: Option<String>,
@@ -42,7 +44,7 @@ pub(super) struct Ours {
     pub look_owed: bool,
     quarantine_until: Option<u64>,
     tombstones: Vec<SaidTombstone>,
-    spaces: BTreeMap<String, SpaceFacts>,
+    spaces: BTreeMap<String, SpaceFacts<'de>>,
 }
 
 #[derive(Debug, Default)]
@@ -53,26 +55,26 @@ struct SaidTombstone {
 
 /// Of a space, by pool.
 #[derive(Debug, Default)]
-struct SpaceFacts(BTreeMap<String, PoolFacts>);
+struct SpaceFacts<'de>(BTreeMap<String, PoolFacts<'de>>);
 
 /// Of a pool, by address.
 #[derive(Debug, Default)]
-struct PoolFacts {
+struct PoolFacts<'de> {
     /// All that is known of a free address is mostly when it was released.
     released: Vec<(IpAddr, u64)>,
     /// Of the others.
-    facts: Vec<(IpAddr, Facts)>,
+    facts: Vec<(IpAddr, Facts<'de>)>,
 }
 
 /// Of an address.
 #[derive(Debug, Default)]
-struct Facts {
+struct Facts<'de> {
     /// The container ID of the holder; nothing for a free address.
-    id: Option<Box<str>>,
-    network: Option<Box<str>>,
-    if_name: Option<Box<str>>,
-    pod: Option<Box<str>>,
-    netns: Option<SaidNetNs>,
+    id: Option<Cow<'de, str>>,
+    network: Option<Cow<'de, str>>,
+    if_name: Option<Cow<'de, str>>,
+    pod: Option<Cow<'de, str>>,
+    netns: Option<SaidNetNs<'de>>,
     since: Option<u64>,
     generation: u64,
     unlisted: bool,
@@ -83,14 +85,14 @@ struct Facts {
 }
 
 #[derive(Debug, Default)]
-struct SaidNetNs {
-    path: Box<str>,
+struct SaidNetNs<'de> {
+    path: Cow<'de, str>,
     dev: Option<u64>,
     ino: Option<u64>,
 }
 
-impl Members for Ours {
-    fn member(&mut self, key: &str, json: &mut Cursor<'_>) -> Result<(), Wrong> {
+impl<'de> Members<'de> for Ours<'de> {
+    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), Wrong> {
         match key {
             "format" => anycase::value(json, &mut self.format),
             "bootId" => anycase::value(json, &mut self.boot_id),
@@ -107,8 +109,8 @@ impl Members for Ours {
     }
 }
 
-impl Members for SaidTombstone {
-    fn member(&mut self, key: &str, json: &mut Cursor<'_>) -> Result<(), Wrong> {
+impl<'de> Members<'de> for SaidTombstone {
+    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), Wrong> {
         match key {
             "network" => anycase::value(json, &mut self.attachment.network),
             "id" => anycase::value(json, &mut self.attachment.container_id),
@@ -119,24 +121,25 @@ impl Members for SaidTombstone {
     }
 }
 
-impl Members for SpaceFacts {
-    fn member(&mut self, key: &str, json: &mut Cursor<'_>) -> Result<(), Wrong> {
+impl<'de> Members<'de> for SpaceFacts<'de> {
+    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), Wrong> {
         self.0.insert(key.to_owned(), PoolFacts::read(json)?);
         Ok(())
     }
 }
 
-impl PoolFacts {
-    fn read(json: &mut Cursor<'_>) -> Result<PoolFacts, Wrong> {
+impl<'de> PoolFacts<'de> {
+    fn read(json: &mut Cursor<'de>) -> Result<Self, Wrong> {
         let mut pool = PoolFacts::default();
         let mut facts = Vec::new();
         json.object_of(
             released,
             |key, json| {
                 let address = read_address(key).ok_or_else(|| format!("{key:?} is no address"))?;
-                let mut found = Facts::default();
-                anycase::object(json, &mut found)?;
-                facts.push((address, found));
+                facts.push((address, Facts::default()));
+                if let Some((_, found)) = facts.last_mut() {
+                    anycase::object(json, found)?;
+                }
                 Ok(None)
             },
             |released| pool.released.extend(released),
@@ -155,14 +158,13 @@ fn released(json: &mut Cursor<'_>) -> Option<Option<(IpAddr, u64)>> {
     json.literal("}").then_some(Some((address.into(), at)))
 }
 
-impl Members for Facts {
-    fn member(&mut self, key: &str, json: &mut Cursor<'_>) -> Result<(), Wrong> {
-        let some = |text: &str| Ok(Some(text.into()));
+impl<'de> Members<'de> for Facts<'de> {
+    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), Wrong> {
         match key {
-            "id" => anycase::text(json, &mut self.id, some),
-            "network" => anycase::text(json, &mut self.network, some),
-            "ifName" => anycase::text(json, &mut self.if_name, some),
-            "pod" => anycase::text(json, &mut self.pod, some),
+            "id" => anycase::value(json, &mut self.id),
+            "network" => anycase::value(json, &mut self.network),
+            "ifName" => anycase::value(json, &mut self.if_name),
+            "pod" => anycase::value(json, &mut self.pod),
             "netns" => anycase::object(json, self.netns.get_or_insert_default()),
             "since" => anycase::value(json, &mut self.since),
             "generation" => anycase::value(json, &mut self.generation),
@@ -175,10 +177,10 @@ impl Members for Facts {
     }
 }
 
-impl Members for SaidNetNs {
-    fn member(&mut self, key: &str, json: &mut Cursor<'_>) -> Result<(), Wrong> {
+impl<'de> Members<'de> for SaidNetNs<'de> {
+    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), Wrong> {
         match key {
-            "path" => anycase::text(json, &mut self.path, |text| Ok(text.into())),
+            "path" => anycase::value(json, &mut self.path),
             "dev" => anycase::value(json, &mut self.dev),
             "ino" => anycase::value(json, &mut self.ino),
             _ => json.skip(),
@@ -209,7 +211,7 @@ impl Trust {
     }
 }
 
-impl Ours {
+impl Ours<'_> {
     /// Whether the format is one that is read; the format comes first in the text.
     pub fn is_known(&self) -> bool {
         (OLDEST..=FORMAT).contains(&self.format)
@@ -230,6 +232,7 @@ impl Ours {
                 })
                 .collect();
         }
+        let mut names = Names::default();
         for (space, pools) in self.spaces {
             let Some(space) = ipam.spaces.get_mut(&space) else {
                 continue;
@@ -252,7 +255,9 @@ impl Ours {
                         continue;
                     };
                     match &mut record.usage {
-                        Usage::Held(held) => facts.join_held(held, trust, self.generation),
+                        Usage::Held(held) => {
+                            facts.join_held(held, trust, self.generation, &mut names)
+                        }
                         Usage::Free(free) => facts.join_free(free, trust),
                     }
                 }
@@ -287,8 +292,22 @@ impl<'a> InOrder<'a> {
     }
 }
 
-impl Facts {
-    fn join_held(self, held: &mut Held, trust: Trust, generation: u64) {
+/// The names that the last claim had. Those of the next are mostly the same, and need not be kept twice.
+#[derive(Default)]
+struct Names {
+    network: Option<Rc<str>>,
+    if_name: Option<Rc<str>>,
+}
+
+fn shared(last: &mut Option<Rc<str>>, name: &str) -> Rc<str> {
+    match last {
+        Some(last) if **last == *name => Rc::clone(last),
+        _ => Rc::clone(last.insert(name.into())),
+    }
+}
+
+impl Facts<'_> {
+    fn join_held(self, held: &mut Held, trust: Trust, generation: u64, names: &mut Names) {
         if self.id.as_deref().unwrap_or_default() != &*held.container_id {
             return;
         }
@@ -304,14 +323,14 @@ impl Facts {
             return;
         }
         let netns = self.netns.map(|n| NetNs {
-            path: n.path,
+            path: n.path.into(),
             id: n.dev.zip(n.ino),
         });
         let generation = self.generation.min(generation);
         held.claim = Some(Box::new(Claim {
-            network,
-            if_name,
-            pod: self.pod,
+            network: shared(&mut names.network, &network),
+            if_name: shared(&mut names.if_name, &if_name),
+            pod: self.pod.map(Into::into),
             netns,
             generation,
         }));

@@ -111,9 +111,9 @@ fn print_held(out: &mut Vec<u8>, held: &Held) {
     go_json::string(out, &held.container_id);
     if let Some(claim) = &held.claim {
         let texts = [
-            ("network", Some(&claim.network)),
-            ("ifName", Some(&claim.if_name)),
-            ("pod", claim.pod.as_ref()),
+            ("network", Some(&*claim.network)),
+            ("ifName", Some(&*claim.if_name)),
+            ("pod", claim.pod.as_deref()),
         ];
         for (name, text) in texts {
             if let Some(text) = text {

@@ -5,9 +5,10 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use super::document::ROOM;
 use super::lock::Locked;
 use super::{Document, Own, Stamp};
-use crate::host::{Bounded, Paths, boot_now, overwrite, read_bounded, words};
+use crate::host::{Bounded, Paths, boot_now, overwrite, read_bounded_with, words};
 
 /// Larger states than this are not read (promise P9). 65,536 addresses take 7 MB.
 const LIMIT: usize = 64 << 20;
@@ -61,7 +62,7 @@ impl StoreError {
 /// The file is there, but the system does not let it be read.
 pub fn load(paths: &Paths, boot_id: Option<&str>) -> Result<Loaded, StoreError> {
     let path = paths.state();
-    let bytes = match read_bounded(&path, LIMIT) {
+    let bytes = match read_bounded_with(&path, LIMIT, 4 * ROOM) {
         Ok(Bounded::Read(bytes)) => bytes,
         Ok(Bounded::Missing) => return Ok(Loaded::Missing),
         Ok(Bounded::TooLarge) => {
