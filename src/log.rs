@@ -3,11 +3,13 @@
 //! Lines are gathered in memory and written at once when the call is over, as writing each would cost more than the rest of
 //! a DEL. Nothing that goes wrong here ever reaches the call (difference D18).
 
+use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use fs2::FileExt;
 use tracing::level_filters::LevelFilter;
@@ -38,6 +40,16 @@ struct Lines {
     text: Vec<u8>,
     second: Option<i64>,
     prefix: String,
+}
+
+/// A duration as the log tells it: milliseconds with one decimal, without the weight of floating point.
+pub struct Milliseconds(pub Duration);
+
+impl fmt::Display for Milliseconds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tenths = self.0.as_micros() / 100;
+        write!(f, "{}.{} ms", tenths / 10, tenths % 10)
+    }
 }
 
 /// Begins to gather lines of `level` (`ipam.logLevel`) and above; unknown levels mean the default.
@@ -214,6 +226,16 @@ mod tests {
         assert_eq!(fs::read_to_string(&path).unwrap(), "first\n");
         assert!(!folder.join("x.log.2").exists());
         fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn durations_are_told_in_milliseconds() {
+        for (micros, text) in [(0, "0.0 ms"), (1_250, "1.2 ms"), (3_000_999, "3000.9 ms")] {
+            assert_eq!(
+                Milliseconds(Duration::from_micros(micros)).to_string(),
+                text
+            );
+        }
     }
 
     #[test]

@@ -11,21 +11,14 @@ use super::ipam_conf::typed;
 use crate::anycase::{self, Cursor, Members, Wrong, is};
 
 /// A route for the pod.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Route {
     /// Where to.
     pub dst: IpNet,
     /// Through whom; the main plugin takes the gateway of the address when there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gw: Option<IpAddr>,
-    /// What version 1.1.0 brought.
-    #[serde(flatten)]
-    pub(super) more: RouteOptions,
-}
-
-/// What a route may say since version 1.1.0.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub(super) struct RouteOptions {
+    // What version 1.1.0 brought.
     #[serde(skip_serializing_if = "Option::is_none")]
     mtu: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -36,6 +29,22 @@ pub(super) struct RouteOptions {
     table: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     scope: Option<u32>,
+}
+
+impl Route {
+    /// The route to `dst`, with nothing else about it.
+    pub(super) fn to(dst: IpNet, gw: Option<IpAddr>) -> Route {
+        Route {
+            dst,
+            gw,
+            ..Route::default()
+        }
+    }
+
+    /// As versions before 1.1.0 know it.
+    pub(super) fn plain(&self) -> Route {
+        Route::to(self.dst, self.gw)
+    }
 }
 
 /// How the pod resolves names.
@@ -58,8 +67,7 @@ pub struct Dns {
 #[derive(Default)]
 struct SaidRoute {
     dst: Option<IpNet>,
-    gw: Option<IpAddr>,
-    more: RouteOptions,
+    route: Route,
 }
 
 impl<'de> Members<'de> for SaidRoute {
@@ -69,15 +77,15 @@ impl<'de> Members<'de> for SaidRoute {
                 let net = text.parse().map(Some);
                 net.map_err(|_| format!("{text:?} is no prefix"))
             }),
-            k if is(k, "gw") => anycase::text(json, &mut self.gw, |text| {
+            k if is(k, "gw") => anycase::text(json, &mut self.route.gw, |text| {
                 let address = text.parse().map(Some);
                 address.map_err(|_| format!("{text:?} is no address"))
             }),
-            k if is(k, "mtu") => anycase::value(json, &mut self.more.mtu),
-            k if is(k, "advmss") => anycase::value(json, &mut self.more.advmss),
-            k if is(k, "priority") => anycase::value(json, &mut self.more.priority),
-            k if is(k, "table") => anycase::value(json, &mut self.more.table),
-            k if is(k, "scope") => anycase::value(json, &mut self.more.scope),
+            k if is(k, "mtu") => anycase::value(json, &mut self.route.mtu),
+            k if is(k, "advmss") => anycase::value(json, &mut self.route.advmss),
+            k if is(k, "priority") => anycase::value(json, &mut self.route.priority),
+            k if is(k, "table") => anycase::value(json, &mut self.route.table),
+            k if is(k, "scope") => anycase::value(json, &mut self.route.scope),
             _ => json.skip(),
         }
     }
@@ -105,8 +113,7 @@ pub(super) fn routes(raw: &RawValue) -> Result<Vec<Route>, CallError> {
         anycase::read(raw.get().as_bytes(), &mut said).map_err(|e| e.to_string())?;
         Ok(Route {
             dst: said.dst.ok_or("a route without dst")?,
-            gw: said.gw,
-            more: said.more,
+            ..said.route
         })
     };
     all.iter()

@@ -6,7 +6,6 @@ use std::net::IpAddr;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde::Serialize;
 
-use super::overrides::RouteOptions;
 use super::{CniVersion, Dns, IpamConf, Route};
 use crate::ipam::Grant;
 
@@ -111,13 +110,12 @@ impl AddResult {
         let Some(routes) = &self.routes else {
             return self.addresses.iter().map(Address::route).collect();
         };
-        let mut routes = routes.clone();
-        if version < CniVersion::V110 {
-            for route in &mut routes {
-                route.more = RouteOptions::default();
-            }
-        }
-        routes
+        let plain = version < CniVersion::V110;
+        let spoken = |route: &Route| match plain {
+            true => route.plain(),
+            false => route.clone(),
+        };
+        routes.iter().map(spoken).collect()
     }
 }
 
@@ -141,11 +139,7 @@ impl Address {
             IpAddr::V4(_) => IpNet::from(Ipv4Net::default()),
             IpAddr::V6(_) => IpNet::from(Ipv6Net::default()),
         };
-        Route {
-            dst: any,
-            gw: self.gateway,
-            more: RouteOptions::default(),
-        }
+        Route::to(any, self.gateway)
     }
 }
 

@@ -15,6 +15,7 @@ use crate::cni::{AddResult, Call};
 use crate::failure::{Failure, Fate};
 use crate::host::{RouteLookup, boot_now, host_routes, netns, wall_now, words};
 use crate::ipam::{Candidate, Grant, Novelty, PoolWish, Refusal, Request};
+use crate::log::Milliseconds;
 use crate::source::{Asked, Asker, Need, News, Source};
 use crate::state::{
     Document, Loaded, Locked, Own, StoreError, WAIT, is_rebuild_owed, last_use, note_use,
@@ -169,9 +170,9 @@ fn announce(news: &News) {
         let (count, if_name, subnet) = (pool.addresses.len(), &pool.if_name, pool.subnet);
         info!(target: "ipam", "got {count} addresses from interface {if_name}, subnet {subnet}.");
     }
-    let milliseconds = news.took.as_secs_f64() * 1e3;
+    let took = Milliseconds(news.took);
     let (primary, skipped) = (matched.primary, matched.skipped);
-    info!(target: "ipam", "the source answered in {milliseconds:.1} ms; {primary} addresses are the host's, {skipped} unusable.");
+    info!(target: "ipam", "the source answered in {took}; {primary} addresses are the host's, {skipped} unusable.");
 }
 
 /// One try with the pools as they are, under the lock, after whatever news there is was merged into them.

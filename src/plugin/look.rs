@@ -7,6 +7,7 @@ use super::decide::{Doubt, Event, Look, QUARANTINE};
 use crate::evidence;
 use crate::host::boot_now;
 use crate::ipam::{Candidate, Found, Judged, Verdict};
+use crate::log::Milliseconds;
 
 impl Look {
     /// Looks now.
@@ -16,8 +17,8 @@ impl Look {
         let kernel = &evidence.kernel;
         info!(
             target: "ipam",
-            "looked at the node in {:.1} ms: {} network namespaces with {} addresses{}.",
-            boot_now().since(began).as_secs_f64() * 1e3,
+            "looked at the node in {}: {} network namespaces with {} addresses{}.",
+            Milliseconds(boot_now().since(began)),
             kernel.namespaces.len(),
             kernel.configured.len(),
             kernel.incomplete.as_ref().map_or_else(String::new, |why| format!("; not complete: {why}"))

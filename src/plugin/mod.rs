@@ -26,6 +26,7 @@ use crate::cni::{Call, CallError, CniVersion, Environment, QueryUrl, Verb, versi
 use crate::failure::Failure;
 use crate::host::{Paths, boot_id, boot_now, wall_now, words};
 use crate::ipam::Moment;
+use crate::log::Milliseconds;
 use crate::stdio;
 use crate::{log, state};
 
@@ -89,8 +90,8 @@ pub fn main(environment: &Environment, paths: &Paths, started: Moment) -> ExitCo
     match run(environment, paths, started, &cni_version) {
         Ok(()) => {
             if environment.verb() != Some(Verb::Status) {
-                let milliseconds = call.milliseconds();
-                info!(target: "cni-ipam", "{} done in {milliseconds:.1} ms.", call.command);
+                let took = call.took();
+                info!(target: "cni-ipam", "{} done in {took}.", call.command);
             }
             log::flush(&call.log);
             ExitCode::SUCCESS
@@ -112,8 +113,8 @@ struct Ending {
 }
 
 impl Ending {
-    fn milliseconds(&self) -> f64 {
-        boot_now().since(self.started).as_secs_f64() * 1e3
+    fn took(&self) -> Milliseconds {
+        Milliseconds(boot_now().since(self.started))
     }
 
     /// Tells the log and the caller.
@@ -121,8 +122,8 @@ impl Ending {
         log::start(None);
         let error = failure.to_cni();
         let (code, msg, details) = (error.code as u8, &error.msg, &error.details);
-        let (command, milliseconds) = (&self.command, self.milliseconds());
-        error!(target: "cni-ipam", "{command} failed in {milliseconds:.1} ms with code {code}: {msg} ({details})");
+        let (command, took) = (&self.command, self.took());
+        error!(target: "cni-ipam", "{command} failed in {took} with code {code}: {msg} ({details})");
         // If not even that can be printed, the exit status must do.
         let _ = stdio::print(&error.print(version.as_str()));
         log::flush(&self.log);
