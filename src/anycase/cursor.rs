@@ -79,7 +79,8 @@ impl<'de> Cursor<'de> {
         self.object_of(|_| None, member, |()| ())
     }
 
-    /// The same, where most members look alike: `usual` is tried first, and reads a whole member, key and value, or nothing.
+    /// The same, where most members look alike: `usual` is tried first, and reads a whole member, the spaces before it, key and
+    /// value, or nothing.
     /// `take` gets what became of each.
     ///
     /// # Errors
@@ -94,11 +95,12 @@ impl<'de> Cursor<'de> {
             return Ok(());
         }
         self.expect(b'{', "an object")?;
-        if self.take(b'}') {
+        let mut inside = *self;
+        if inside.take(b'}') {
+            *self = inside;
             return Ok(());
         }
         loop {
-            self.spaces();
             let mut here = *self;
             if let Some(found) = usual(&mut here) {
                 *self = here;

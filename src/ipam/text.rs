@@ -5,34 +5,29 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::IpNet;
 
-/// Appends the text of an address.
-pub fn push_address(out: &mut Vec<u8>, address: IpAddr) {
-    match address {
-        IpAddr::V4(v4) => {
-            // The text grows in a number, from its lowest byte, and is copied as a whole.
-            let (mut text, mut length) = (0u128, 0);
-            for octet in v4.octets() {
-                let (digits, count) = dotted(octet);
-                text |= u128::from(digits) << (8 * length);
-                length += count;
-            }
-            // All sixteen bytes and no dot at the end: cheaper than a copy of a length that is not known beforehand.
-            let end = out.len() + length - 1;
-            out.extend_from_slice(&text.to_le_bytes());
-            out.truncate(end);
+/// The text of an address, at the start of sixteen bytes, and its length.
+pub fn v4_text(address: Ipv4Addr) -> ([u8; 16], usize) {
+    let (mut text, mut length) = ([0; 16], 0);
+    for octet in address.octets() {
+        let (dotted, count) = dotted(octet);
+        if let Some(place) = text.get_mut(length..length + 4) {
+            place.copy_from_slice(&dotted);
         }
-        IpAddr::V6(v6) => out.extend(v6.to_string().bytes()),
+        length += count;
     }
+    // No dot at the end.
+    (text, length - 1)
 }
 
-/// The decimal digits of an octet and a dot, from the lowest byte, and how many bytes these are.
+/// The decimal digits of an octet and a dot, and how many bytes these are.
+#[inline(always)]
 #[expect(
     clippy::indexing_slicing,
     reason = "an octet is an index of 256 places"
 )]
-fn dotted(octet: u8) -> (u32, usize) {
+fn dotted(octet: u8) -> ([u8; 4], usize) {
     let length = 2 + usize::from(octet >= 10) + usize::from(octet >= 100);
-    (u32::from_le_bytes(DOTTED[usize::from(octet)]), length)
+    (DOTTED[usize::from(octet)], length)
 }
 
 /// The text of every octet, each with a dot behind it.
@@ -95,6 +90,7 @@ pub fn leading_v4(text: &str) -> Option<(Ipv4Addr, &str)> {
 }
 
 /// One to three digits without a leading zero, up to 255.
+#[inline(always)]
 fn read_octet(text: &[u8]) -> Option<(u8, &[u8])> {
     let value = |digit: u8| u16::from(digit & 0xf);
     match text {
@@ -112,12 +108,6 @@ fn read_octet(text: &[u8]) -> Option<(u8, &[u8])> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-
-    fn pushed(address: IpAddr) -> String {
-        let mut out = Vec::new();
-        push_address(&mut out, address);
-        String::from_utf8(out).unwrap()
-    }
 
     #[test]
     fn odd_texts_are_read_as_the_standard_library_reads_them() {
@@ -174,8 +164,10 @@ mod tests {
     proptest! {
         #[test]
         fn every_address_is_written_and_read_as_the_standard_library_does(v4: u32, v6: u128) {
-            for address in [IpAddr::V4(v4.into()), IpAddr::V6(v6.into())] {
-                prop_assert_eq!(pushed(address), address.to_string());
+            let v4 = Ipv4Addr::from(v4);
+            let (text, length) = v4_text(v4);
+            prop_assert_eq!(std::str::from_utf8(&text[..length]).unwrap(), v4.to_string());
+            for address in [IpAddr::from(v4), IpAddr::V6(v6.into())] {
                 prop_assert_eq!(read_address(&address.to_string()), Some(address));
             }
         }

@@ -7,6 +7,7 @@ use serde_json::value::RawValue;
 use super::go_json;
 use super::original::Original;
 use super::ours::{FORMAT, KEY, Ours, Trust};
+use super::out::Out;
 use super::print_ours::print_ours;
 use crate::anycase::{self, Cursor, Wrong};
 use crate::ipam::{Ipam, Moment, Usage};
@@ -172,18 +173,18 @@ impl Document {
             stamp.version.clone_into(&mut self.original.version);
         }
         stamp.time.clone_into(&mut self.original.time_stamp);
-        let mut out = Vec::with_capacity(self.length + ROOM);
+        let mut out = Out::with_room(self.length + ROOM);
         let mut names: Vec<&str> = self.others.keys().map(String::as_str).collect();
         names.extend([IPAM, KEY]);
         names.sort_unstable();
-        out.push(b'{');
+        out.byte(b'{');
         for (n, name) in names.into_iter().enumerate() {
             if n > 0 {
-                out.push(b',');
+                out.byte(b',');
             }
             go_json::line(&mut out, 1);
             go_json::string(&mut out, name);
-            out.extend(b": ");
+            out.literal(": ");
             match (name, &self.own, self.others.get(name)) {
                 (IPAM, _, _) => self.original.print(&mut out),
                 (KEY, Own::Newer { text, .. }, _) => go_json::reindented(&mut out, text, 1),
@@ -195,11 +196,11 @@ impl Document {
                     print_ours(&mut out, &self.original, boot_id, self.owed == Owed::Look);
                 }
                 (_, _, Some(raw)) => go_json::reindented(&mut out, raw.get(), 1),
-                (_, _, None) => out.extend(b"null"),
+                (_, _, None) => out.literal("null"),
             }
         }
-        out.extend(b"\n}");
-        out
+        out.literal("\n}");
+        out.into_bytes()
     }
 }
 

@@ -3,64 +3,85 @@
 
 use std::net::IpAddr;
 
+use super::out::Out;
 use crate::anycase::plain_length;
-use crate::ipam::push_address;
+use crate::ipam::v4_text;
 
 /// Appends a string with its quotes; `<`, `>`, `&` and the two line separators of JavaScript are escaped as in HTML.
-pub(super) fn string(out: &mut Vec<u8>, text: &str) {
-    out.push(b'"');
+pub(super) fn string(out: &mut Out, text: &str) {
+    out.byte(b'"');
     // Most container IDs of a state are empty, and even to copy nothing takes a while.
     if !text.is_empty() {
         escaped(out, text, true);
     }
-    out.push(b'"');
+    out.byte(b'"');
 }
 
 /// Appends an address with quotes.
-pub(super) fn address(out: &mut Vec<u8>, address: IpAddr) {
-    out.push(b'"');
-    push_address(out, address);
-    out.push(b'"');
+pub(super) fn address(out: &mut Out, address: IpAddr) {
+    out.byte(b'"');
+    bare_address(out, address);
+    out.byte(b'"');
 }
 
-/// Appends a short text. musl copies by an instruction that takes as long for a few bytes as for a hundred, so that pieces of
-/// a length that is known beforehand are faster.
-fn copy(out: &mut Vec<u8>, text: &[u8]) {
-    let (pieces, tail) = text.as_chunks::<16>();
-    for piece in pieces {
-        out.extend_from_slice(piece);
-    }
-    for byte in tail {
-        out.push(*byte);
+/// Appends an address.
+pub(super) fn bare_address(out: &mut Out, address: IpAddr) {
+    match address {
+        IpAddr::V4(v4) => {
+            let (text, length) = v4_text(v4);
+            out.start_of(text, length);
+        }
+        IpAddr::V6(v6) => out.text(&v6.to_string()),
     }
 }
 
 /// Appends a number.
-pub(super) fn number(out: &mut Vec<u8>, number: u64) {
+#[expect(
+    clippy::indexing_slicing,
+    reason = "what is left of a division by a hundred is an index of a hundred places"
+)]
+pub(super) fn number(out: &mut Out, number: u64) {
     let mut digits = [b'0'; 20];
     let count = number.checked_ilog10().unwrap_or(0) as usize + 1;
-    let mut rest = number;
-    for digit in digits.iter_mut().take(count).rev() {
-        *digit |= (rest % 10) as u8;
-        rest /= 10;
+    let (mut rest, mut end) = (number, count);
+    while let Some(begin) = end.checked_sub(2) {
+        if let Some(place) = digits.get_mut(begin..end) {
+            place.copy_from_slice(&PAIRS[(rest % 100) as usize]);
+        }
+        (rest, end) = (rest / 100, begin);
     }
-    // All twenty bytes: cheaper than a copy of a length that is not known beforehand.
-    let end = out.len() + count;
-    out.extend_from_slice(&digits);
-    out.truncate(end);
+    if end == 1 {
+        digits[0] = PAIRS[(rest % 100) as usize][1];
+    }
+    out.start_of(digits, count);
 }
 
+/// The numbers below a hundred in two digits.
+#[expect(
+    clippy::indexing_slicing,
+    reason = "evaluated by the compiler, which would refuse"
+)]
+static PAIRS: [[u8; 2]; 100] = {
+    let mut pairs = [[0; 2]; 100];
+    let mut n = 0u8;
+    while n < 100 {
+        pairs[n as usize] = [b'0' + n / 10, b'0' + n % 10];
+        n += 1;
+    }
+    pairs
+};
+
 /// Appends `count` tabs on a new line.
-pub(super) fn line(out: &mut Vec<u8>, count: usize) {
-    out.push(b'\n');
+pub(super) fn line(out: &mut Out, count: usize) {
+    out.byte(b'\n');
     for _ in 0..count {
-        out.push(b'\t');
+        out.byte(b'\t');
     }
 }
 
 /// Appends a document, whatever its spacing, indented by tabs below `depth`; the escapes within its strings stay as they
 /// are, but for the characters that Go never leaves plain.
-pub(super) fn reindented(out: &mut Vec<u8>, json: &str, mut depth: usize) {
+pub(super) fn reindented(out: &mut Out, json: &str, mut depth: usize) {
     let mut rest = json;
     while let Some(c) = rest.chars().next() {
         let (token, after) = match c {
@@ -71,15 +92,15 @@ pub(super) fn reindented(out: &mut Vec<u8>, json: &str, mut depth: usize) {
         match c {
             '"' => {
                 let inside = token.get(1..token.len() - 1).unwrap_or_default();
-                out.push(b'"');
+                out.byte(b'"');
                 escaped(out, inside, false);
-                out.push(b'"');
+                out.byte(b'"');
             }
             '{' | '[' => {
-                out.extend(token.as_bytes());
+                out.text(token);
                 let inside = rest.trim_start();
                 if inside.starts_with(['}', ']']) {
-                    out.extend(inside.bytes().take(1));
+                    out.text(inside.get(..1).unwrap_or_default());
                     rest = inside.get(1..).unwrap_or_default();
                 } else {
                     depth += 1;
@@ -89,15 +110,15 @@ pub(super) fn reindented(out: &mut Vec<u8>, json: &str, mut depth: usize) {
             '}' | ']' => {
                 depth = depth.saturating_sub(1);
                 line(out, depth);
-                out.extend(token.as_bytes());
+                out.text(token);
             }
             ',' => {
-                out.push(b',');
+                out.byte(b',');
                 line(out, depth);
             }
-            ':' => out.extend(b": "),
+            ':' => out.literal(": "),
             space if space.is_ascii_whitespace() => {}
-            _ => out.extend(token.as_bytes()),
+            _ => out.text(token),
         }
     }
 }
@@ -118,10 +139,10 @@ fn string_length(json: &str) -> usize {
 
 /// Appends text with the escapes of Go's encoder; with `all`, quotes, backslashes and control characters too, which a text
 /// that is JSON already has escaped.
-fn escaped(out: &mut Vec<u8>, text: &str, all: bool) {
+fn escaped(out: &mut Out, text: &str, all: bool) {
     // Nearly every text has nothing to escape. The two separators of JavaScript begin with the byte 0xe2.
     if plain_length(text.as_bytes(), *b"<>&\"\\\xe2") == text.len() {
-        copy(out, text.as_bytes());
+        out.text(text);
         return;
     }
     let mut plain = 0;
@@ -135,11 +156,11 @@ fn escaped(out: &mut Vec<u8>, text: &str, all: bool) {
             c if all && c < ' ' => format!("\\u{:04x}", u32::from(c)),
             _ => continue,
         };
-        out.extend(text.get(plain..at).unwrap_or_default().as_bytes());
-        out.extend(escape.as_bytes());
+        out.text(text.get(plain..at).unwrap_or_default());
+        out.text(&escape);
         plain = at + c.len_utf8();
     }
-    out.extend(text.get(plain..).unwrap_or_default().as_bytes());
+    out.text(text.get(plain..).unwrap_or_default());
 }
 
 #[cfg(test)]
@@ -148,18 +169,18 @@ mod tests {
     use proptest::prelude::*;
 
     fn again(json: &str, depth: usize) -> String {
-        let mut out = Vec::new();
+        let mut out = Out::default();
         reindented(&mut out, json, depth);
-        String::from_utf8(out).unwrap()
+        String::from_utf8(out.into_bytes()).unwrap()
     }
 
     #[test]
     fn strings_are_escaped_as_go_escapes_them() {
-        let mut out = Vec::new();
+        let mut out = Out::default();
         string(&mut out, "a\"b\\c\n\t\r\u{8}\u{1f}\u{7f}<&>\u{2028}ä");
         let expected =
             r#""a\"b\\c\n\t\r\u0008\u001f"#.to_owned() + "\u{7f}" + r#"\u003c\u0026\u003e\u2028ä""#;
-        assert_eq!(String::from_utf8(out).unwrap(), expected);
+        assert_eq!(String::from_utf8(out.into_bytes()).unwrap(), expected);
     }
 
     #[test]
@@ -176,17 +197,17 @@ mod tests {
         #[test]
         fn numbers_are_those_of_the_standard_library(any: u64, shift in 0..64u32) {
             for n in [any >> shift, 0, u64::MAX] {
-                let mut out = Vec::new();
+                let mut out = Out::default();
                 number(&mut out, n);
-                prop_assert_eq!(String::from_utf8(out).unwrap(), n.to_string());
+                prop_assert_eq!(String::from_utf8(out.into_bytes()).unwrap(), n.to_string());
             }
         }
 
         #[test]
         fn any_string_reads_back(text: String) {
-            let mut out = Vec::new();
+            let mut out = Out::default();
             string(&mut out, &text);
-            prop_assert_eq!(serde_json::from_slice::<String>(&out).unwrap(), text);
+            prop_assert_eq!(serde_json::from_slice::<String>(&out.into_bytes()).unwrap(), text);
         }
 
         #[test]

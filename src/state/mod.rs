@@ -5,6 +5,7 @@ mod go_json;
 mod lock;
 mod original;
 mod ours;
+mod out;
 mod print_ours;
 mod record;
 mod store;

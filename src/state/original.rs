@@ -1,12 +1,12 @@
 //! The key `IPAM`: how the original's state is read and written (contract section 5).
 
-use std::io::Write;
 use std::net::IpAddr;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
 use super::go_json;
+use super::out::Out;
 use super::record::{self, address};
 use crate::anycase::{self, Cursor, Members, Wrong, is};
 use crate::ipam::{Ipam, Pool, Record, Space, Subnet, are_in_order, by_text};
@@ -126,90 +126,91 @@ fn sort(records: &mut Vec<Record>) {
 
 impl Original {
     /// Appends the object, two tabs deep.
-    pub fn print(&self, out: &mut Vec<u8>) {
+    pub fn print(&self, out: &mut Out) {
         const DEPTH: usize = 2;
-        out.push(b'{');
+        out.byte(b'{');
         text(out, DEPTH, "Version", &self.version);
-        out.push(b',');
+        out.byte(b',');
         text(out, DEPTH, "TimeStamp", &self.time_stamp);
-        out.push(b',');
+        out.byte(b',');
         name(out, DEPTH, "AddressSpaces");
         map(out, DEPTH, &self.ipam.spaces, |out, key, space| {
             key_string(out, key);
             print_space(out, DEPTH + 2, space);
         });
         go_json::line(out, DEPTH - 1);
-        out.push(b'}');
+        out.byte(b'}');
     }
 }
 
-fn print_space(out: &mut Vec<u8>, depth: usize, space: &Space) {
-    out.push(b'{');
+fn print_space(out: &mut Out, depth: usize, space: &Space) {
+    out.byte(b'{');
     text(out, depth, "Id", &space.id);
-    out.push(b',');
+    out.byte(b',');
     number(out, depth, "Scope", space.scope);
-    out.push(b',');
+    out.byte(b',');
     name(out, depth, "Pools");
     map(out, depth, &space.pools, |out, key, pool| {
         key_string(out, key);
         print_pool(out, depth + 2, pool);
     });
     go_json::line(out, depth - 1);
-    out.push(b'}');
+    out.byte(b'}');
 }
 
-fn print_pool(out: &mut Vec<u8>, depth: usize, pool: &Pool) {
-    out.push(b'{');
+fn print_pool(out: &mut Out, depth: usize, pool: &Pool) {
+    out.byte(b'{');
     text(out, depth, "Id", &pool.id);
-    out.push(b',');
+    out.byte(b',');
     text(out, depth, "IfName", &pool.if_name);
-    out.push(b',');
+    out.byte(b',');
     name(out, depth, "Subnet");
-    out.push(b'{');
+    out.byte(b'{');
     ip(out, depth + 1, "IP", pool.subnet.ip);
-    out.push(b',');
+    out.byte(b',');
     name(out, depth + 1, "Mask");
     match &pool.subnet.mask {
         Some(mask) => go_json::string(out, &BASE64.encode(mask)),
-        None => out.extend(b"null"),
+        None => out.literal("null"),
     }
     go_json::line(out, depth);
-    out.extend(b"},");
+    out.literal("},");
     ip(out, depth, "Gateway", pool.gateway);
-    out.push(b',');
+    out.byte(b',');
     name(out, depth, "Addresses");
-    map(
-        out,
-        depth,
-        pool.records.iter().map(|r| (r, r)),
-        |out, record, _| record::print(out, record),
-    );
-    out.push(b',');
+    out.byte(b'{');
+    for (n, record) in pool.records.iter().enumerate() {
+        if n > 0 {
+            out.byte(b',');
+        }
+        record::print(out, record);
+    }
+    if !pool.records.is_empty() {
+        go_json::line(out, depth);
+    }
+    out.byte(b'}');
+    out.byte(b',');
     name(out, depth, "IsIPv6");
-    out.extend(if pool.is_ipv6 {
-        &b"true,"[..]
-    } else {
-        b"false,"
-    });
+    out.literal(if pool.is_ipv6 { "true," } else { "false," });
     number(out, depth, "Priority", pool.priority);
-    out.push(b',');
+    out.byte(b',');
     number(out, depth, "RefCount", pool.ref_count);
     go_json::line(out, depth - 1);
-    out.push(b'}');
+    out.byte(b'}');
 }
 
 /// Appends an object with one member a line, `depth` being that of the object's own name.
 fn map<K, V>(
-    out: &mut Vec<u8>,
+    out: &mut Out,
     depth: usize,
     entries: impl IntoIterator<Item = (K, V)>,
-    mut print: impl FnMut(&mut Vec<u8>, K, V),
+    mut print: impl FnMut(&mut Out, K, V),
 ) {
-    out.push(b'{');
+    out.byte(b'{');
     let mut first = true;
     for (key, value) in entries {
         if !first {
-            out.push(b',');
+            out.byte(b',');
         }
         first = false;
         go_json::line(out, depth + 1);
@@ -218,34 +219,36 @@ fn map<K, V>(
     if !first {
         go_json::line(out, depth);
     }
-    out.push(b'}');
+    out.byte(b'}');
 }
 
-fn key_string(out: &mut Vec<u8>, key: &str) {
+fn key_string(out: &mut Out, key: &str) {
     go_json::string(out, key);
-    out.extend(b": ");
+    out.literal(": ");
 }
 
-fn name(out: &mut Vec<u8>, depth: usize, name: &str) {
+fn name(out: &mut Out, depth: usize, name: &str) {
     go_json::line(out, depth);
     key_string(out, name);
 }
 
-fn text(out: &mut Vec<u8>, depth: usize, key: &str, value: &str) {
+fn text(out: &mut Out, depth: usize, key: &str, value: &str) {
     name(out, depth, key);
     go_json::string(out, value);
 }
 
-fn number(out: &mut Vec<u8>, depth: usize, key: &str, value: i64) {
+fn number(out: &mut Out, depth: usize, key: &str, value: i64) {
     name(out, depth, key);
-    // A Vec takes whatever is written to it.
-    let _ = write!(out, "{value}");
+    if value < 0 {
+        out.byte(b'-');
+    }
+    go_json::number(out, value.unsigned_abs());
 }
 
-fn ip(out: &mut Vec<u8>, depth: usize, key: &str, value: Option<IpAddr>) {
+fn ip(out: &mut Out, depth: usize, key: &str, value: Option<IpAddr>) {
     name(out, depth, key);
     match value {
         Some(address) => go_json::address(out, address),
-        None => out.extend(b"\"\""),
+        None => out.literal("\"\""),
     }
 }

@@ -22,6 +22,9 @@ pub(super) const KEY: &str = "azure-vnet-ipam";
 /// as the newest.
 pub const FORMAT: u64 = 2;
 
+/// What stands before an address.
+pub(super) const ENTRY: &str = "\n\t\t\t\t\t\"";
+
 /// What stands between the address and the moment where that is all there is.
 pub(super) const RELEASED: &str = "\": {\"released\": ";
 
@@ -151,7 +154,7 @@ impl<'de> PoolFacts<'de> {
 
 /// An entry that tells nothing but when an address was released, as it is written.
 fn released(json: &mut Cursor<'_>) -> Option<Option<(IpAddr, u64)>> {
-    json.literal("\"").then_some(())?;
+    json.literal(ENTRY).then_some(())?;
     let address = json.leading(leading_v4)?;
     json.literal(RELEASED).then_some(())?;
     let at = json.unsigned().ok()?;

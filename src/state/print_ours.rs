@@ -4,37 +4,38 @@ use std::net::IpAddr;
 
 use super::go_json;
 use super::original::Original;
-use super::ours::{FORMAT, RELEASED};
-use crate::ipam::{Free, Held, Pool, Tombstone, Usage, push_address};
+use super::ours::{ENTRY, FORMAT, RELEASED};
+use super::out::Out;
+use crate::ipam::{Free, Held, Pool, Tombstone, Usage};
 
 /// Appends our key's object, two tabs deep: an entry a line.
 pub(super) fn print_ours(
-    out: &mut Vec<u8>,
+    out: &mut Out,
     original: &Original,
     boot_id: Option<&str>,
     look_owed: bool,
 ) {
     let ipam = &original.ipam;
-    out.extend(b"{\n\t\t\"format\": ");
+    out.literal("{\n\t\t\"format\": ");
     go_json::number(out, FORMAT);
-    out.extend(b",\n\t\t\"bootId\": ");
+    out.literal(",\n\t\t\"bootId\": ");
     match boot_id {
         Some(id) => go_json::string(out, id),
-        None => out.extend(b"null"),
+        None => out.literal("null"),
     }
-    out.extend(b",\n\t\t\"timeStamp\": ");
+    out.literal(",\n\t\t\"timeStamp\": ");
     go_json::string(out, &original.time_stamp);
-    out.extend(b",\n\t\t\"generation\": ");
+    out.literal(",\n\t\t\"generation\": ");
     go_json::number(out, ipam.generation);
     if look_owed {
-        out.extend(b",\n\t\t\"lookOwed\": true");
+        out.literal(",\n\t\t\"lookOwed\": true");
     }
     if let Some(until) = ipam.quarantine {
-        out.extend(b",\n\t\t\"quarantineUntil\": ");
+        out.literal(",\n\t\t\"quarantineUntil\": ");
         go_json::number(out, until.0);
     }
     print_tombstones(out, &ipam.tombstones);
-    out.extend(b",\n\t\t\"records\": ");
+    out.literal(",\n\t\t\"records\": ");
     let mut spaces = Object::open(out, 2);
     for (name, space) in &ipam.spaces {
         spaces.name(out, name);
@@ -46,42 +47,44 @@ pub(super) fn print_ours(
         pools.close(out);
     }
     spaces.close(out);
-    out.extend(b"\n\t}");
+    out.literal("\n\t}");
 }
 
-fn print_tombstones(out: &mut Vec<u8>, tombstones: &[Tombstone]) {
+fn print_tombstones(out: &mut Out, tombstones: &[Tombstone]) {
     for (n, Tombstone { attachment, at }) in tombstones.iter().enumerate() {
-        out.extend(if n == 0 {
-            &b",\n\t\t\"tombstones\": [\n\t\t\t{\"network\": "[..]
+        out.literal(if n == 0 {
+            ",\n\t\t\"tombstones\": [\n\t\t\t{\"network\": "
         } else {
-            b",\n\t\t\t{\"network\": "
+            ",\n\t\t\t{\"network\": "
         });
         go_json::string(out, &attachment.network);
-        out.extend(b", \"id\": ");
+        out.literal(", \"id\": ");
         go_json::string(out, &attachment.container_id);
-        out.extend(b", \"ifName\": ");
+        out.literal(", \"ifName\": ");
         go_json::string(out, &attachment.if_name);
-        out.extend(b", \"at\": ");
+        out.literal(", \"at\": ");
         go_json::number(out, at.0);
-        out.push(b'}');
+        out.byte(b'}');
     }
     if !tombstones.is_empty() {
-        out.extend(b"\n\t\t]");
+        out.literal("\n\t\t]");
     }
 }
 
-fn print_pool(out: &mut Vec<u8>, pool: &Pool) {
+fn print_pool(out: &mut Out, pool: &Pool) {
     let mut object = Object::open(out, 4);
     for record in &pool.records {
         match &record.usage {
             Usage::Held(held) => {
-                object.begin(out);
-                go_json::address(out, record.key);
-                out.extend(b": ");
+                object.separate(out);
+                out.literal(ENTRY);
+                go_json::bare_address(out, record.key);
+                out.literal("\": ");
                 print_held(out, held);
             }
             Usage::Free(free) if free.released.is_some() || free.wired => {
-                object.begin(out);
+                object.separate(out);
+                out.literal(ENTRY);
                 print_free(out, record.key, free);
             }
             Usage::Free(_) => {}
@@ -90,24 +93,23 @@ fn print_pool(out: &mut Vec<u8>, pool: &Pool) {
     object.close(out);
 }
 
-fn print_free(out: &mut Vec<u8>, key: IpAddr, free: &Free) {
-    out.push(b'"');
-    push_address(out, key);
+fn print_free(out: &mut Out, key: IpAddr, free: &Free) {
+    go_json::bare_address(out, key);
     match free.released {
         Some(at) => {
-            out.extend(RELEASED.as_bytes());
+            out.literal(RELEASED);
             go_json::number(out, at.0);
             if free.wired {
-                out.extend(b", \"wired\": true");
+                out.literal(", \"wired\": true");
             }
         }
-        None => out.extend(b"\": {\"wired\": true"),
+        None => out.literal("\": {\"wired\": true"),
     }
-    out.push(b'}');
+    out.byte(b'}');
 }
 
-fn print_held(out: &mut Vec<u8>, held: &Held) {
-    out.extend(b"{\"id\": ");
+fn print_held(out: &mut Out, held: &Held) {
+    out.literal("{\"id\": ");
     go_json::string(out, &held.container_id);
     if let Some(claim) = &held.claim {
         let texts = [
@@ -117,36 +119,36 @@ fn print_held(out: &mut Vec<u8>, held: &Held) {
         ];
         for (name, text) in texts {
             if let Some(text) = text {
-                out.extend(b", ");
+                out.literal(", ");
                 go_json::string(out, name);
-                out.extend(b": ");
+                out.literal(": ");
                 go_json::string(out, text);
             }
         }
         if let Some(netns) = &claim.netns {
-            out.extend(b", \"netns\": {\"path\": ");
+            out.literal(", \"netns\": {\"path\": ");
             go_json::string(out, &netns.path);
             if let Some((dev, ino)) = netns.id {
-                out.extend(b", \"dev\": ");
+                out.literal(", \"dev\": ");
                 go_json::number(out, dev);
-                out.extend(b", \"ino\": ");
+                out.literal(", \"ino\": ");
                 go_json::number(out, ino);
             }
-            out.push(b'}');
+            out.byte(b'}');
         }
-        out.extend(b", \"generation\": ");
+        out.literal(", \"generation\": ");
         go_json::number(out, claim.generation);
     }
-    out.extend(b", \"since\": ");
+    out.literal(", \"since\": ");
     go_json::number(out, held.since.0);
     if let Some(suspect) = held.suspect {
-        out.extend(b", \"suspect\": ");
+        out.literal(", \"suspect\": ");
         go_json::number(out, suspect.0);
     }
     if held.unlisted {
-        out.extend(b", \"unlisted\": true");
+        out.literal(", \"unlisted\": true");
     }
-    out.push(b'}');
+    out.byte(b'}');
 }
 
 /// An object with one member a line.
@@ -156,29 +158,29 @@ struct Object {
 }
 
 impl Object {
-    fn open(out: &mut Vec<u8>, depth: usize) -> Object {
-        out.push(b'{');
+    fn open(out: &mut Out, depth: usize) -> Object {
+        out.byte(b'{');
         Object { depth, empty: true }
     }
 
-    fn begin(&mut self, out: &mut Vec<u8>) {
+    fn separate(&mut self, out: &mut Out) {
         if !self.empty {
-            out.push(b',');
+            out.byte(b',');
         }
         self.empty = false;
+    }
+
+    fn name(&mut self, out: &mut Out, name: &str) {
+        self.separate(out);
         go_json::line(out, self.depth + 1);
-    }
-
-    fn name(&mut self, out: &mut Vec<u8>, name: &str) {
-        self.begin(out);
         go_json::string(out, name);
-        out.extend(b": ");
+        out.literal(": ");
     }
 
-    fn close(self, out: &mut Vec<u8>) {
+    fn close(self, out: &mut Out) {
         if !self.empty {
             go_json::line(out, self.depth);
         }
-        out.push(b'}');
+        out.byte(b'}');
     }
 }

@@ -5,10 +5,12 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 
 use super::go_json;
+use super::out::Out;
 use crate::anycase::{Cursor, Wrong};
-use crate::ipam::{Free, Held, Record, Usage, leading_v4, push_address, read_address};
+use crate::ipam::{Free, Held, Record, Usage, leading_v4, read_address};
 
-// What stands between the values of a record, which lies eight deep.
+// What stands between the values of a record, which lies seven deep.
+const KEY: &str = "\n\t\t\t\t\t\t\t\"";
 const ID: &str = "\": {\n\t\t\t\t\t\t\t\t\"ID\": ";
 const ADDR: &str = ",\n\t\t\t\t\t\t\t\t\"Addr\": \"";
 const IN_USE: &str = "\",\n\t\t\t\t\t\t\t\t\"InUse\": true\n\t\t\t\t\t\t\t}";
@@ -18,7 +20,7 @@ const NO_ID: &str = "\": {\n\t\t\t\t\t\t\t\t\"ID\": \"\",\n\t\t\t\t\t\t\t\t\"Add
 
 /// Reads key and record, if they are laid out as usual, and of IPv4.
 pub(super) fn usual(json: &mut Cursor<'_>) -> Option<Record> {
-    json.literal("\"").then_some(())?;
+    json.literal(KEY).then_some(())?;
     let key = json.leading(leading_v4)?;
     let mut id = Cow::Borrowed("");
     if !json.literal(NO_ID) {
@@ -48,29 +50,29 @@ pub(super) fn record(key: IpAddr, addr: Option<IpAddr>, id: &str, in_use: bool) 
     Record { key, addr, usage }
 }
 
-/// Appends key and record.
-pub(super) fn print(out: &mut Vec<u8>, record: &Record) {
+/// Appends key and record, on a line of their own.
+pub(super) fn print(out: &mut Out, record: &Record) {
     let (id, in_use) = match &record.usage {
         Usage::Held(held) => (&*held.container_id, true),
         Usage::Free(free) => (free.left_over_id.as_deref().unwrap_or_default(), false),
     };
-    out.push(b'"');
-    push_address(out, record.key);
+    out.literal(KEY);
+    go_json::bare_address(out, record.key);
     if id.is_empty() {
-        out.extend_from_slice(NO_ID.as_bytes());
+        out.literal(NO_ID);
     } else {
-        out.extend_from_slice(ID.as_bytes());
+        out.literal(ID);
         go_json::string(out, id);
-        out.extend_from_slice(ADDR.as_bytes());
+        out.literal(ADDR);
     }
     if let Some(address) = record.addr {
-        push_address(out, address);
+        go_json::bare_address(out, address);
     }
     // In two, as the lengths are known then.
     if in_use {
-        out.extend_from_slice(IN_USE.as_bytes());
+        out.literal(IN_USE);
     } else {
-        out.extend_from_slice(NOT_IN_USE.as_bytes());
+        out.literal(NOT_IN_USE);
     }
 }
 
@@ -88,9 +90,9 @@ mod tests {
     use super::*;
 
     fn printed(record: &Record) -> String {
-        let mut out = Vec::new();
+        let mut out = Out::default();
         print(&mut out, record);
-        String::from_utf8(out).unwrap()
+        String::from_utf8(out.into_bytes()).unwrap()
     }
 
     #[test]
@@ -111,6 +113,7 @@ mod tests {
                 ("\"ID\"", "\"id\""),
                 ("InUse\": ", "InUse\":"),
                 ("\"10.1", "\"x10.1"),
+                ("\n\t", "\n"),
                 ("e\n", "e,\n"),
                 ("true\n", "null\n"),
             ] {

@@ -1,0 +1,101 @@
+//! The text of a state while it is written.
+//!
+//! It consists of thousands of small pieces. musl copies by an instruction that takes as long for a few bytes as for a hundred,
+//! and a vector that grows is asked about its room for each piece; here pieces of a length that the compiler knows become a few
+//! moves.
+
+/// A buffer, and how much of it is used.
+#[derive(Debug, Default)]
+pub(super) struct Out {
+    bytes: Vec<u8>,
+    used: usize,
+}
+
+impl Out {
+    /// An empty text with room for so many bytes.
+    pub fn with_room(bytes: usize) -> Out {
+        Out {
+            bytes: vec![0; bytes],
+            used: 0,
+        }
+    }
+
+    /// The text.
+    pub fn into_bytes(mut self) -> Vec<u8> {
+        self.bytes.truncate(self.used);
+        self.bytes
+    }
+
+    /// Appends a literal.
+    #[inline(always)]
+    pub fn literal(&mut self, text: &'static str) {
+        self.place(text.len()).copy_from_slice(text.as_bytes());
+        self.used += text.len();
+    }
+
+    /// Appends the first `length` bytes of `piece`, all of which is copied.
+    #[inline(always)]
+    pub fn start_of<const N: usize>(&mut self, piece: [u8; N], length: usize) {
+        self.place(N).copy_from_slice(&piece);
+        self.used += length.min(N);
+    }
+
+    /// Appends a byte.
+    #[inline(always)]
+    pub fn byte(&mut self, byte: u8) {
+        self.start_of([byte], 1);
+    }
+
+    /// Appends a text, mostly a short one.
+    pub fn text(&mut self, text: &str) {
+        let (pieces, tail) = text.as_bytes().as_chunks::<16>();
+        for piece in pieces {
+            self.start_of(*piece, 16);
+        }
+        for byte in tail {
+            self.byte(*byte);
+        }
+    }
+
+    /// The next so many bytes.
+    #[inline(always)]
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "the line before makes room for what is indexed"
+    )]
+    fn place(&mut self, length: usize) -> &mut [u8] {
+        if self.bytes.len() - self.used < length {
+            self.grow(length);
+        }
+        &mut self.bytes[self.used..self.used + length]
+    }
+
+    #[cold]
+    fn grow(&mut self, length: usize) {
+        let room = self.bytes.len() * 2 + length;
+        self.bytes.resize(room, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_of_every_length_follow_each_other() {
+        let mut out = Out::with_room(3);
+        let mut expected = String::new();
+        for length in 0..70 {
+            let text = "0123456789".repeat(7);
+            let text = &text[..length];
+            out.text(text);
+            out.literal("a literal that is longer than sixteen bytes, and than thirty-two");
+            out.start_of(*b"leading", 4);
+            out.byte(b'!');
+            expected += text;
+            expected += "a literal that is longer than sixteen bytes, and than thirty-twolead!";
+        }
+        assert_eq!(String::from_utf8(out.into_bytes()).unwrap(), expected);
+        assert!(Out::default().into_bytes().is_empty());
+    }
+}
