@@ -35,5 +35,5 @@ pub use rebuild::Found;
 pub use reclaim::{Candidate, Judged};
 pub use release::{Freed, Hint};
 pub use request::{Grant, Holder, Novelty, PoolCount, PoolWish, Refusal, Request, Stage};
-pub use text::{leading_v4, named_address, read_address, v4_text};
+pub use text::{dotted, leading_v4, named_address, read_address};
 pub use verdict::{AGAIN, GRACE, Judgement, OLD, Reason, Verdict, judge};

@@ -5,27 +5,13 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::IpNet;
 
-/// The text of an address, at the start of sixteen bytes, and its length.
-pub fn v4_text(address: Ipv4Addr) -> ([u8; 16], usize) {
-    let (mut text, mut length) = ([0; 16], 0);
-    for octet in address.octets() {
-        let (dotted, count) = dotted(octet);
-        if let Some(place) = text.get_mut(length..length + 4) {
-            place.copy_from_slice(&dotted);
-        }
-        length += count;
-    }
-    // No dot at the end.
-    (text, length - 1)
-}
-
 /// The decimal digits of an octet and a dot, and how many bytes these are.
 #[inline(always)]
 #[expect(
     clippy::indexing_slicing,
     reason = "an octet is an index of 256 places"
 )]
-fn dotted(octet: u8) -> ([u8; 4], usize) {
+pub fn dotted(octet: u8) -> ([u8; 4], usize) {
     let length = 2 + usize::from(octet >= 10) + usize::from(octet >= 100);
     (DOTTED[usize::from(octet)], length)
 }
@@ -165,8 +151,12 @@ mod tests {
         #[test]
         fn every_address_is_written_and_read_as_the_standard_library_does(v4: u32, v6: u128) {
             let v4 = Ipv4Addr::from(v4);
-            let (text, length) = v4_text(v4);
-            prop_assert_eq!(std::str::from_utf8(&text[..length]).unwrap(), v4.to_string());
+            let mut text = Vec::new();
+            for octet in v4.octets() {
+                let (digits, length) = dotted(octet);
+                text.extend(&digits[..length]);
+            }
+            prop_assert_eq!(String::from_utf8(text).unwrap(), format!("{v4}."));
             for address in [IpAddr::from(v4), IpAddr::V6(v6.into())] {
                 prop_assert_eq!(read_address(&address.to_string()), Some(address));
             }

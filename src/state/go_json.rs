@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use super::out::Out;
 use crate::anycase::plain_length;
-use crate::ipam::v4_text;
+use crate::ipam::dotted;
 
 /// Appends a string with its quotes; `<`, `>`, `&` and the two line separators of JavaScript are escaped as in HTML.
 pub(super) fn string(out: &mut Out, text: &str) {
@@ -28,8 +28,12 @@ pub(super) fn address(out: &mut Out, address: IpAddr) {
 pub(super) fn bare_address(out: &mut Out, address: IpAddr) {
     match address {
         IpAddr::V4(v4) => {
-            let (text, length) = v4_text(v4);
-            out.start_of(text, length);
+            for octet in v4.octets() {
+                let (digits, length) = dotted(octet);
+                out.start_of(digits, length);
+            }
+            // No dot at the end.
+            out.back();
         }
         IpAddr::V6(v6) => out.text(&v6.to_string()),
     }

@@ -40,6 +40,11 @@ impl Out {
         self.used += length.min(N);
     }
 
+    /// Takes the last byte back.
+    pub fn back(&mut self) {
+        self.used = self.used.saturating_sub(1);
+    }
+
     /// Appends a byte.
     #[inline(always)]
     pub fn byte(&mut self, byte: u8) {
