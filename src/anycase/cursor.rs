@@ -62,6 +62,31 @@ impl<'de> Cursor<'de> {
         Some(found)
     }
 
+    /// Passes over the first `length` bytes of `earlier`, at most sixteen, if they are there again.
+    #[inline(always)]
+    pub fn again(&mut self, earlier: Cursor<'de>, length: usize) -> bool {
+        let first = |text: &str| {
+            text.as_bytes()
+                .first_chunk()
+                .map(|c| u128::from_le_bytes(*c))
+        };
+        let (Some(here), Some(there)) = (first(self.rest), first(earlier.rest)) else {
+            return false;
+        };
+        let Some(beyond) = 16usize.checked_sub(length).filter(|n| *n < 16) else {
+            return false;
+        };
+        // What lies beyond the length is shifted out.
+        let is_there = (here ^ there) << (8 * beyond) == 0;
+        match self.rest.get(length..) {
+            Some(after) if is_there => {
+                self.rest = after;
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// Whether nothing but spaces follows.
     pub fn is_at_end(&mut self) -> bool {
         self.spaces();
@@ -244,7 +269,15 @@ impl<'de> Cursor<'de> {
         Ok(value)
     }
 
+    /// Passes over spaces; mostly there are none.
+    #[inline(always)]
     fn spaces(&mut self) {
+        if self.rest.as_bytes().first().is_none_or(|b| *b <= b' ') {
+            self.pass_spaces();
+        }
+    }
+
+    fn pass_spaces(&mut self) {
         let mut rest = self.rest.as_bytes();
         while let [b' ' | b'\t' | b'\n' | b'\r', after @ ..] = rest {
             rest = after;
@@ -253,6 +286,7 @@ impl<'de> Cursor<'de> {
         self.rest = self.rest.get(length..).unwrap_or_default();
     }
 
+    #[inline(always)]
     fn take(&mut self, byte: u8) -> bool {
         self.spaces();
         let is_there = self.rest.as_bytes().first() == Some(&byte);
@@ -441,6 +475,27 @@ mod tests {
         assert_eq!(cursor.since(start), "{ \"a\" : [1, 2] }");
         assert_eq!(cursor.left(), 1);
         assert!(cursor.is_at_end());
+    }
+
+    #[test]
+    fn a_text_that_comes_again_is_passed_over() {
+        for (text, length, rest) in [
+            (
+                "10.1.0.5 and more/10.1.0.5, which goes on",
+                8,
+                Some(", which goes on"),
+            ),
+            ("10.1.0.5 and more/10.1.0.6, which goes on", 8, None),
+            ("0123456789abcdef!/0123456789abcdef?", 16, Some("?")),
+            ("0123456789abcdef!/0123456789abcdef!", 17, None),
+            ("0123456789abcdef!/0123456789abcdef!", 0, None),
+            ("short/short", 5, None),
+        ] {
+            let earlier = Cursor::new(text);
+            let mut cursor = Cursor::new(text.split_once('/').unwrap().1);
+            let found = cursor.again(earlier, length).then_some(cursor.rest);
+            assert_eq!(found, rest, "{text}");
+        }
     }
 
     proptest! {

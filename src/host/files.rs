@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
@@ -57,7 +58,7 @@ pub fn read_bounded_with(path: &Path, limit: usize, room: usize) -> io::Result<B
 ///
 /// # Errors
 /// It cannot be read.
-pub fn read_up_to(file: &File, expected: usize, limit: usize) -> io::Result<Vec<u8>> {
+pub fn read_up_to(file: impl AsFd, expected: usize, limit: usize) -> io::Result<Vec<u8>> {
     /// Files of the kernel tell no length.
     const LEAST: usize = 512;
     let mut bytes = Vec::with_capacity(expected.max(LEAST) + 1);
@@ -65,7 +66,7 @@ pub fn read_up_to(file: &File, expected: usize, limit: usize) -> io::Result<Vec<
         if bytes.len() == bytes.capacity() {
             bytes.reserve(bytes.len());
         }
-        let read = retry_on_intr(|| rustix::io::read(file, spare_capacity(&mut bytes)))?;
+        let read = retry_on_intr(|| rustix::io::read(&file, spare_capacity(&mut bytes)))?;
         if read == 0 {
             break;
         }

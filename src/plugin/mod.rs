@@ -14,7 +14,7 @@ mod wish;
 
 pub(crate) use settings::check_settings;
 
-use std::io::{IsTerminal, Read};
+use std::io::IsTerminal;
 use std::panic;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -24,7 +24,7 @@ use tracing::{debug, error, info, warn};
 
 use crate::cni::{Call, CallError, CniVersion, Environment, QueryUrl, Verb, versions};
 use crate::failure::Failure;
-use crate::host::{Paths, boot_id, boot_now, wall_now, words};
+use crate::host::{Paths, boot_id, boot_now, read_up_to, wall_now, words};
 use crate::ipam::Moment;
 use crate::log::Milliseconds;
 use crate::stdio;
@@ -212,12 +212,10 @@ fn announce(call: &Call) {
 }
 
 fn read_stdin() -> Result<Vec<u8>, CallError> {
-    let mut bytes = Vec::new();
-    let most = u64::try_from(STDIN_LIMIT)
-        .unwrap_or(u64::MAX)
-        .saturating_add(1);
-    let read = std::io::stdin().lock().take(most).read_to_end(&mut bytes);
-    read.map_err(|e| CallError::Unreadable(words(&e)))?;
+    /// Most configurations are shorter.
+    const USUAL_LENGTH: usize = 4096;
+    let read = read_up_to(std::io::stdin(), USUAL_LENGTH, STDIN_LIMIT);
+    let bytes = read.map_err(|e| CallError::Unreadable(words(&e)))?;
     if bytes.len() > STDIN_LIMIT {
         Err(CallError::TooLong(STDIN_LIMIT))
     } else {

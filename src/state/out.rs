@@ -26,6 +26,29 @@ impl Out {
         self.bytes
     }
 
+    /// How many bytes there are.
+    pub fn used(&self) -> usize {
+        self.used
+    }
+
+    /// Appends `length` bytes that stand at `start` already.
+    #[inline(always)]
+    pub fn again(&mut self, start: usize, length: usize) {
+        let piece = self
+            .bytes
+            .get(start..)
+            .and_then(|b| b.first_chunk::<16>().copied());
+        match piece {
+            Some(piece) if length <= 16 => self.start_of(piece, length),
+            _ => {
+                let end = self.used.min(start + length);
+                for at in start..end {
+                    self.byte(self.bytes.get(at).copied().unwrap_or_default());
+                }
+            }
+        }
+    }
+
     /// Appends a literal.
     #[inline(always)]
     pub fn literal(&mut self, text: &'static str) {
@@ -96,9 +119,15 @@ mod tests {
             out.text(text);
             out.literal("a literal that is longer than sixteen bytes, and than thirty-two");
             out.start_of(*b"leading", 4);
+            let start = out.used() - 4;
+            out.again(start, 4);
+            out.again(start - 40, 40);
             out.byte(b'!');
             expected += text;
-            expected += "a literal that is longer than sixteen bytes, and than thirty-twolead!";
+            expected += "a literal that is longer than sixteen bytes, and than thirty-twoleadlead";
+            let before = expected.len() - 48;
+            expected.extend_from_within(before..before + 40);
+            expected += "!";
         }
         assert_eq!(String::from_utf8(out.into_bytes()).unwrap(), expected);
         assert!(Out::default().into_bytes().is_empty());

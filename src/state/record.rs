@@ -21,14 +21,19 @@ const NO_ID: &str = "\": {\n\t\t\t\t\t\t\t\t\"ID\": \"\",\n\t\t\t\t\t\t\t\t\"Add
 /// Reads key and record, if they are laid out as usual, and of IPv4.
 pub(super) fn usual(json: &mut Cursor<'_>) -> Option<Record> {
     json.literal(KEY).then_some(())?;
+    let key_text = *json;
     let key = json.leading(leading_v4)?;
+    let key_length = key_text.left() - json.left();
     let mut id = Cow::Borrowed("");
     if !json.literal(NO_ID) {
         json.literal(ID).then_some(())?;
         id = json.string().ok()?;
         json.literal(ADDR).then_some(())?;
     }
-    let addr = json.leading(leading_v4)?;
+    let addr = match json.again(key_text, key_length) {
+        true => key,
+        false => json.leading(leading_v4)?,
+    };
     let in_use = json.literal(IN_USE);
     let is_whole = in_use || json.literal(NOT_IN_USE);
     is_whole.then(|| record(key.into(), Some(addr.into()), &id, in_use))
@@ -57,7 +62,9 @@ pub(super) fn print(out: &mut Out, record: &Record) {
         Usage::Free(free) => (free.left_over_id.as_deref().unwrap_or_default(), false),
     };
     out.literal(KEY);
+    let key = out.used();
     go_json::bare_address(out, record.key);
+    let key_length = out.used() - key;
     if id.is_empty() {
         out.literal(NO_ID);
     } else {
@@ -65,8 +72,10 @@ pub(super) fn print(out: &mut Out, record: &Record) {
         go_json::string(out, id);
         out.literal(ADDR);
     }
-    if let Some(address) = record.addr {
-        go_json::bare_address(out, address);
+    match record.addr {
+        Some(address) if address == record.key => out.again(key, key_length),
+        Some(address) => go_json::bare_address(out, address),
+        None => {}
     }
     // In two, as the lengths are known then.
     if in_use {
