@@ -4,6 +4,7 @@
 //! serde's derived readers do none of this, so a type says here, member by member, how it fills itself.
 
 mod cursor;
+mod words;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -12,7 +13,8 @@ use std::str::Utf8Error;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::value::RawValue;
 
-pub use cursor::{Cursor, Wrong, plain_length};
+pub use cursor::{Cursor, Wrong};
+pub use words::plain_length;
 
 /// Why a document is not read.
 #[derive(Debug, thiserror::Error)]
