@@ -1,0 +1,178 @@
+//! Whole processes, from before their start to after their end.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{WaitOptions, wait};
+use wait4::Wait4;
+
+/// A plugin to be measured.
+#[derive(Clone)]
+pub struct Program {
+    /// What the table calls it.
+    pub label: String,
+    /// The executable.
+    pub path: PathBuf,
+    /// The network configuration it is given.
+    pub conf: PathBuf,
+}
+
+/// One verb of one program over all rounds.
+#[derive(Default)]
+pub struct Row {
+    walls: Vec<Duration>,
+    /// Peak memory in KiB.
+    pub memory: u64,
+    /// How many calls failed.
+    pub failed: usize,
+}
+
+impl Row {
+    /// The middle of the times.
+    pub fn median(&self) -> Duration {
+        let mut walls = self.walls.clone();
+        walls.sort();
+        walls.get(walls.len() / 2).copied().unwrap_or_default()
+    }
+}
+
+impl Program {
+    fn command(&self, verb: &str, container: &str, stdout: Stdio) -> io::Result<Command> {
+        let mut command = Command::new(&self.path);
+        command
+            .env_clear()
+            .env("CNI_COMMAND", verb)
+            .env("CNI_CONTAINERID", container)
+            .env("CNI_NETNS", "/var/run/netns/x")
+            .env("CNI_IFNAME", "eth0")
+            .env("CNI_PATH", "/opt/cni/bin")
+            .env("PATH", "/usr/bin:/bin")
+            .stdin(File::open(&self.conf)?)
+            .stdout(stdout)
+            .stderr(Stdio::null());
+        Ok(command)
+    }
+
+    /// One call whose time does not matter.
+    pub fn call(&self, verb: &str, container: &str) -> io::Result<()> {
+        let output = self.command(verb, container, Stdio::piped())?.output()?;
+        match output.status.success() {
+            true => Ok(()),
+            false => Err(io::Error::other(format!(
+                "{}: {verb} failed: {}",
+                self.label,
+                String::from_utf8_lossy(&output.stdout)
+            ))),
+        }
+    }
+}
+
+/// ADD and DEL of every program in turn, `rounds` times, so that whatever disturbs the machine disturbs all of them.
+pub fn interleaved(
+    programs: &[Program],
+    rounds: usize,
+) -> io::Result<HashMap<(String, &'static str), Row>> {
+    const WARM_UP: usize = 3;
+    let mut rows: HashMap<(String, &'static str), Row> = HashMap::new();
+    for round in 0..rounds + WARM_UP {
+        for n in 0..programs.len() {
+            let program = &programs[(n + round) % programs.len()];
+            for verb in ["ADD", "DEL"] {
+                let start = Instant::now();
+                let mut child = program
+                    .command(verb, "bench0123456789abcdef", Stdio::null())?
+                    .spawn()?;
+                let used = child.wait4()?;
+                let wall = start.elapsed();
+                let row = rows.entry((program.label.clone(), verb)).or_default();
+                row.failed += usize::from(!used.status.success());
+                if round >= WARM_UP {
+                    row.walls.push(wall);
+                    row.memory = row.memory.max(used.rusage.maxrss / 1024);
+                }
+            }
+        }
+    }
+    Ok(rows)
+}
+
+/// What many ADDs at once took.
+pub struct Burst {
+    /// From the first start to the last end.
+    pub total: Duration,
+    /// The longest of a single one.
+    pub slowest: Duration,
+    /// Processor time of all of them, in user mode and in the kernel; a coarse clock.
+    pub processor: Duration,
+    /// How many failed.
+    pub failed: usize,
+    /// How many got an address that another one got too.
+    pub twice: usize,
+}
+
+/// `count` ADDs of as many containers, all started at once.
+pub fn burst(program: &Program, count: usize, scratch: &Path) -> io::Result<Burst> {
+    let results = scratch.join("burst");
+    fs::create_dir_all(&results)?;
+    let before = processor_of_children()?;
+    let begin = Instant::now();
+    let mut running = HashMap::new();
+    for n in 0..count {
+        let stdout = File::create(results.join(n.to_string()))?;
+        let container = format!("burst{n:06}");
+        let start = Instant::now();
+        let child = program.command("ADD", &container, stdout.into())?.spawn()?;
+        running.insert(child.id(), (n, start));
+    }
+    let mut burst = Burst {
+        total: Duration::ZERO,
+        slowest: Duration::ZERO,
+        processor: Duration::ZERO,
+        failed: 0,
+        twice: 0,
+    };
+    let mut given = HashSet::new();
+    while !running.is_empty() {
+        let Some((pid, status)) = wait(WaitOptions::empty())? else {
+            continue;
+        };
+        let pid = u32::try_from(pid.as_raw_nonzero().get()).unwrap_or(0);
+        let Some((n, start)) = running.remove(&pid) else {
+            continue;
+        };
+        burst.slowest = burst.slowest.max(start.elapsed());
+        let result = fs::read_to_string(results.join(n.to_string()))?;
+        let address = result
+            .split("\"address\"")
+            .nth(1)
+            .and_then(|rest| rest.split('"').nth(1));
+        match address {
+            Some(address) if status.exit_status() == Some(0) => {
+                burst.twice += usize::from(!given.insert(address.to_owned()));
+            }
+            _ => burst.failed += 1,
+        }
+    }
+    burst.total = begin.elapsed();
+    burst.processor = processor_of_children()?.saturating_sub(before);
+    fs::remove_dir_all(results)?;
+    Ok(burst)
+}
+
+/// The processor time of the children that have ended.
+fn processor_of_children() -> io::Result<Duration> {
+    let stat = fs::read_to_string("/proc/self/stat")?;
+    let fields = stat.rsplit(')').next().unwrap_or_default();
+    // Fields 16 and 17 of proc(5), of which the first two are before the bracket; in hundredths of a second.
+    let ticks: u64 = fields
+        .split_ascii_whitespace()
+        .skip(13)
+        .take(2)
+        .flat_map(str::parse::<u64>)
+        .sum();
+    Ok(Duration::from_millis(ticks * 10))
+}
