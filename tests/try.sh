@@ -1,7 +1,7 @@
 #!/bin/sh
 # The main job on any machine, without root and without Azure: two pods get addresses from a saved answer of the wire
 # server, the state tells who has them, and one gives its address back. Everything happens in a folder that is removed at
-# the end. BIN names another build of the program to try.
+# the end. BIN names another build of the program to try, and RUNNER what runs it, such as qemu-aarch64.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -24,7 +24,7 @@ call() {
     result=$(
         echo '{"cniVersion": "1.0.0", "name": "azure", "ipam": {"type": "azure-vnet-ipam"}}' |
             CNI_COMMAND=$1 CNI_CONTAINERID=$2 CNI_NETNS=/var/run/netns/$2 CNI_IFNAME=eth0 \
-                CNI_ARGS="K8S_POD_NAMESPACE=default;K8S_POD_NAME=web-${2#c}" "$BIN"
+                CNI_ARGS="K8S_POD_NAMESPACE=default;K8S_POD_NAME=web-${2#c}" ${RUNNER:-} "$BIN"
     )
     [ -z "$result" ] || echo "$result"
 }

@@ -54,13 +54,11 @@ impl<'de> Cursor<'de> {
         is_there
     }
 
-    /// Passes over what `read` makes something of; it gets the text that follows, and tells what follows that.
-    pub fn leading<T>(
-        &mut self,
-        read: impl FnOnce(&'de str) -> Option<(T, &'de str)>,
-    ) -> Option<T> {
-        let (found, rest) = read(self.rest)?;
-        self.rest = rest;
+    /// Passes over what `read` makes something of; it gets the bytes that follow, and tells which follow that.
+    pub fn leading<T>(&mut self, read: impl FnOnce(&[u8]) -> Option<(T, &[u8])>) -> Option<T> {
+        let (found, after) = read(self.rest.as_bytes())?;
+        let length = self.left().saturating_sub(after.len());
+        self.rest = self.rest.get(length..)?;
         Some(found)
     }
 

@@ -62,17 +62,16 @@ pub fn named_address(text: &str) -> Option<IpAddr> {
 }
 
 fn read_v4(text: &str) -> Option<Ipv4Addr> {
-    leading_v4(text).and_then(|(address, rest)| rest.is_empty().then_some(address))
+    leading_v4(text.as_bytes()).and_then(|(address, rest)| rest.is_empty().then_some(address))
 }
 
 /// Reads the IPv4 address at the start of a text, and tells what follows it.
-pub fn leading_v4(text: &str) -> Option<(Ipv4Addr, &str)> {
-    let (a, rest) = read_octet(text.as_bytes())?;
+pub fn leading_v4(text: &[u8]) -> Option<(Ipv4Addr, &[u8])> {
+    let (a, rest) = read_octet(text)?;
     let (b, rest) = read_octet(rest.strip_prefix(b".")?)?;
     let (c, rest) = read_octet(rest.strip_prefix(b".")?)?;
     let (d, rest) = read_octet(rest.strip_prefix(b".")?)?;
-    let read = text.len() - rest.len();
-    Some((Ipv4Addr::new(a, b, c, d), text.get(read..)?))
+    Some((Ipv4Addr::new(a, b, c, d), rest))
 }
 
 /// One to three digits without a leading zero, up to 255.

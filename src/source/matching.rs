@@ -209,6 +209,29 @@ mod tests {
     }
 
     #[test]
+    fn known_links_do_only_where_each_listed_interface_is_one_of_them() {
+        let one = |mac: &str| Listing {
+            interfaces: vec![interface(mac, &["10.0.0.0/16"])],
+        };
+        let known = [link(2, "eth0", "7c1e52f9f3c4")];
+        assert!(suffice(&one("7C1E52F9F3C4"), &known));
+        assert!(!suffice(&one("7C1E52F9F3C4"), &[]));
+        for other in ["7C1E52F9F3C5", "*", ""] {
+            assert!(!suffice(&one(other), &known), "{other}");
+        }
+        let mut both = one("7C1E52F9F3C4");
+        both.interfaces.push(interface("7C1E52F9F3C5", &[]));
+        assert!(!suffice(&both, &known));
+        let enslaved = Link {
+            enslaved: true,
+            ..link(2, "vf0", "7c1e52f9f3c4")
+        };
+        assert!(!suffice(&one("7C1E52F9F3C4"), &[enslaved]));
+        let matched = match_links(one("7C1E52F9F3C4"), &known, Style::Wire);
+        assert_eq!(matched.links(), ["eth0"]);
+    }
+
+    #[test]
     fn a_subnet_listed_twice_counts_once_and_strangers_are_left_out() {
         let listing = Listing {
             interfaces: vec![

@@ -91,6 +91,8 @@ pub fn parse(answer: &[u8]) -> Result<Listing, WireError> {
     let mut listing = Listing::default();
     let mut path: Vec<Place> = Vec::with_capacity(8);
     loop {
+        // Behind an element and in front of whatever follows it.
+        let mut is_between = false;
         match reader.read_event()? {
             Event::Decl(declaration) => {
                 let version = declaration.version()?.into_owned();
@@ -108,11 +110,13 @@ pub fn parse(answer: &[u8]) -> Result<Listing, WireError> {
             Event::Start(element) => {
                 let place = enter(&mut listing, path.last().copied(), &element)?;
                 path.push(place);
+                is_between = true;
             }
             Event::Empty(element) => {
                 if enter(&mut listing, path.last().copied(), &element)? == Place::Interfaces {
                     break;
                 }
+                is_between = true;
             }
             Event::End(_) => {
                 path.pop();
@@ -136,6 +140,10 @@ pub fn parse(answer: &[u8]) -> Result<Listing, WireError> {
             | Event::PI(_)
             | Event::DocType(_) => {}
         }
+        if is_between && path.last() == Some(&Place::Subnet) {
+            let rest = usual_addresses(reader.get_ref(), &mut listing);
+            *reader.get_mut() = rest;
+        }
     }
     if listing.interfaces.is_empty() {
         Err(WireError::Empty)
@@ -150,12 +158,6 @@ fn enter(
     parent: Option<Place>,
     element: &BytesStart<'_>,
 ) -> Result<Place, WireError> {
-    if parent == Some(Place::Subnet)
-        && let Some((address, primary)) = usual_address(element)
-    {
-        listing.add(Some(address), primary);
-        return Ok(Place::Address);
-    }
     let name = element.local_name();
     let place = match (parent, name.as_ref()) {
         (None, "Interfaces") => Place::Interfaces,
@@ -202,15 +204,26 @@ fn enter(
     Ok(place)
 }
 
-/// An address as the wire server writes it, between `<` and `/>`. Nearly the whole answer looks like this, so that it is not
-/// taken apart and put together again; what looks different is left to quick-xml.
-fn usual_address(element: &str) -> Option<(IpAddr, bool)> {
-    let (address, rest) = leading_v4(element.strip_prefix("IPAddress Address=\"")?)?;
-    match rest {
-        "\" IsPrimary=\"true\"" => Some((address.into(), true)),
-        "\" IsPrimary=\"false\"" => Some((address.into(), false)),
-        _ => None,
+/// Takes in the addresses that follow as the wire server writes them, and tells what follows them. Nearly the whole answer looks
+/// like this, so that it is not taken apart piece by piece; at whatever looks different quick-xml goes on.
+fn usual_addresses<'a>(mut text: &'a [u8], listing: &mut Listing) -> &'a [u8] {
+    let usual = |text: &'a [u8]| -> Option<(IpAddr, bool, &'a [u8])> {
+        let text = text.trim_ascii_start();
+        let (address, rest) = leading_v4(text.strip_prefix(b"<IPAddress Address=\"")?)?;
+        match rest.strip_prefix(b"\" IsPrimary=\"false\"/>") {
+            Some(rest) => Some((address.into(), false, rest)),
+            None => Some((
+                address.into(),
+                true,
+                rest.strip_prefix(b"\" IsPrimary=\"true\"/>")?,
+            )),
+        }
+    };
+    while let Some((address, primary, rest)) = usual(text) {
+        listing.add(Some(address), primary);
+        text = rest;
     }
+    text
 }
 
 /// The spellings that the original takes; nothing at all means no.
@@ -386,6 +399,38 @@ mod tests {
         }
         let cut = good.strip_suffix("</Interfaces>").unwrap().as_bytes();
         assert!(matches!(super::read(cut), Err(WireError::Cut)));
+    }
+
+    #[test]
+    fn unusual_addresses_among_usual_ones_are_read_too() {
+        let unusual = [
+            r#"<IPAddress IsPrimary="false" Address="10.224.0.6"/>"#,
+            r#"<IPAddress  Address="10.224.0.7"/>"#,
+            r#"<IPAddress Address="10.224.0.8" IsPrimary="false"></IPAddress>"#,
+            r#"<IPAddress Address="fd00::9" IsPrimary="false"/>"#,
+            r#"<IPAddress Address="10.224.0.010" IsPrimary="false"/>"#,
+            "<!-- c --> text ",
+            r#"<x><IPAddress Address="10.224.0.11" IsPrimary="false"/></x>"#,
+            r#"<IPAddress Address="10.224.0.12" IsPrimary="t"/>"#,
+        ];
+        for space in ["", "\n  "] {
+            let mut inside = String::new();
+            for one in unusual {
+                inside += &format!("{space}{ADDRESS}{space}{ADDRESS}{space}{one}");
+            }
+            let listing = read(&answer(&format!("{inside}{space}"))).unwrap();
+            let subnet = &listing.interfaces[0].subnets[0];
+            let mut addresses: Vec<_> = subnet.addresses.iter().map(ToString::to_string).collect();
+            addresses.retain(|a| a != "10.224.0.5");
+            assert_eq!(
+                addresses,
+                ["10.224.0.6", "10.224.0.7", "10.224.0.8", "fd00::9"]
+            );
+            assert_eq!(subnet.addresses.len(), 16 + 4);
+            assert_eq!((subnet.primary, subnet.malformed), (1, 1));
+        }
+        let between = answer(&format!("{ADDRESS}</IPSubnet><IPSubnet>{ADDRESS}"));
+        assert_eq!(addresses(&between).unwrap().len(), 2);
     }
 
     #[test]

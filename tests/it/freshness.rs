@@ -261,6 +261,32 @@ fn a_source_that_drips_is_cut_off() {
 }
 
 #[test]
+fn an_interface_that_is_no_longer_what_it_was_is_looked_for_anew() {
+    let (node, _wire) = Node::with_wire("links", Reply::Xml(xml([5, 6, 7])));
+    let link = |name: &str| node.path(&format!("sys/class/net/{name}"));
+    let carries = || {
+        let state = node.state();
+        let pools = state["IPAM"]["AddressSpaces"]["local"]["Pools"].clone();
+        let names = pools.as_object().unwrap().values();
+        names
+            .map(|p| p["IfName"].as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
+    };
+    node.add("c1").success();
+    node.add("c2").success();
+    assert_eq!(carries(), ["eth0"]);
+    // Renamed.
+    std::fs::rename(link("eth0"), link("eth9")).unwrap();
+    node.add("c1").success();
+    assert_eq!(carries(), ["eth9"]);
+    // Its name has gone over to another one.
+    std::fs::rename(link("eth9"), link("eth7")).unwrap();
+    node.put("sys/class/net/eth9/address", "00:11:22:33:44:55\n");
+    node.add("c2").success();
+    assert_eq!(carries(), ["eth7"]);
+}
+
+#[test]
 fn a_source_of_another_name_has_stamps_of_its_own() {
     let (node, wire) = Node::with_wire("names", Reply::Xml(xml([5, 6])));
     node.add("c1").success();
