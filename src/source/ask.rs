@@ -163,7 +163,8 @@ impl Source {
                 });
             }
         };
-        let named = links_named(paths, known).map_err(SourceError::Links)?;
+        // What goes wrong with these goes wrong with all of them too, or does not matter.
+        let named = links_named(paths, known).unwrap_or_default();
         let links = match suffice(&listing, &named) {
             true => named,
             false => links(paths).map_err(SourceError::Links)?,

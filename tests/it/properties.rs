@@ -289,7 +289,12 @@ impl Node {
                 .replacen(&old, "\t\t\"TimeStamp\": \"x\"", 1)
                 .into_bytes();
         }
-        let again = Document::parse(&text, Some("b"), Moment(self.clock)).unwrap();
+        let parse = |text: &[u8]| Document::parse(text, Some("b"), Moment(self.clock)).unwrap();
+        let again = parse(&text);
+        // What is laid out in no usual way is read by other code.
+        let mut unusual = text.clone();
+        unusual.retain(|b| !b"\n\t".contains(b));
+        assert_eq!(parse(&unusual).ipam(), again.ipam());
         if by_the_original {
             // Who knows what it did in between: everything is first seen now.
             for pool in self.document.ipam_mut().pools_mut() {
