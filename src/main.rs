@@ -13,7 +13,7 @@ static ALLOCATOR: GlobalDlmalloc = GlobalDlmalloc;
 const HEAP: usize = 256 << 10;
 
 fn main() -> ExitCode {
-    // Freed at once, it is what all that follows is taken from, so that the state is written into the pages it was read into.
+    // Freed at once, it is what all that follows is taken from, instead of piece by piece from the kernel.
     drop(black_box(Vec::<u8>::with_capacity(HEAP)));
     azure_vnet_ipam::main()
 }

@@ -1,6 +1,7 @@
 //! The whole state file: `IPAM`, our own key, and the keys of others, which are kept as they are.
 
 use std::collections::BTreeMap;
+use std::mem;
 
 use serde_json::value::RawValue;
 
@@ -15,8 +16,7 @@ use crate::ipam::{Ipam, Moment, Usage};
 /// The original's key.
 const IPAM: &str = "IPAM";
 
-/// By so much a state grows at most in most calls. Whoever reads one leaves as much room behind it and more, so that the text
-/// that is written finds its place where the one was that was read, instead of in new pages.
+/// By so much a state grows at most in most calls.
 pub(super) const ROOM: usize = 1024;
 
 /// A state, as it is worked on between reading and writing.
@@ -28,8 +28,8 @@ pub struct Document {
     /// What is still to be done before the state can be believed in full.
     pub owed: Owed,
     others: BTreeMap<String, Box<RawValue>>,
-    /// The bytes it was read from; a call changes only a few.
-    length: usize,
+    /// Where it is written: see [`Document::reuse`].
+    buffer: Vec<u8>,
 }
 
 /// What our own key was like when the state was read.
@@ -93,7 +93,6 @@ impl Document {
         let mut document = Document {
             original: said.original,
             others: said.others,
-            length: json.len(),
             ..Document::default()
         };
         for pool in document.ipam_mut().pools_mut() {
@@ -152,6 +151,12 @@ impl Document {
         );
     }
 
+    /// Gives the buffer of the text it was read from, which is not needed any more, for the text that will be written: no new
+    /// pages are asked for then, and few of the bytes change.
+    pub(super) fn reuse(&mut self, text: Vec<u8>) {
+        self.buffer = text;
+    }
+
     /// Whether there is no pool in it.
     pub fn is_empty(&self) -> bool {
         self.ipam().pools().next().is_none()
@@ -173,7 +178,7 @@ impl Document {
             stamp.version.clone_into(&mut self.original.version);
         }
         stamp.time.clone_into(&mut self.original.time_stamp);
-        let mut out = Out::with_room(self.length + ROOM);
+        let mut out = Out::over(mem::take(&mut self.buffer), ROOM);
         let mut names: Vec<&str> = self.others.keys().map(String::as_str).collect();
         names.extend([IPAM, KEY]);
         names.sort_unstable();

@@ -62,7 +62,7 @@ impl StoreError {
 /// The file is there, but the system does not let it be read.
 pub fn load(paths: &Paths, boot_id: Option<&str>) -> Result<Loaded, StoreError> {
     let path = paths.state();
-    let bytes = match read_bounded_with(&path, LIMIT, 4 * ROOM) {
+    let bytes = match read_bounded_with(&path, LIMIT, ROOM) {
         Ok(Bounded::Read(bytes)) => bytes,
         Ok(Bounded::Missing) => return Ok(Loaded::Missing),
         Ok(Bounded::TooLarge) => {
@@ -84,7 +84,10 @@ pub fn load(paths: &Paths, boot_id: Option<&str>) -> Result<Loaded, StoreError> 
         return Ok(Loaded::Read(Box::default()));
     }
     Ok(match Document::parse(&bytes, boot_id, boot_now()) {
-        Ok(document) => Loaded::Read(Box::new(document)),
+        Ok(mut document) => {
+            document.reuse(bytes);
+            Loaded::Read(Box::new(document))
+        }
         Err(error) => Loaded::Corrupt(error.to_string()),
     })
 }
