@@ -105,8 +105,7 @@ impl<'de> Cursor<'de> {
     }
 
     /// The same, where most members look alike: `usual` is tried first, and reads a whole member, the spaces before it, key and
-    /// value, or nothing.
-    /// `take` gets what became of each.
+    /// value, or nothing. `take` gets what became of each.
     ///
     /// # Errors
     /// As [`Cursor::object`].
@@ -120,6 +119,7 @@ impl<'de> Cursor<'de> {
             return Ok(());
         }
         self.expect(b'{', "an object")?;
+        // Looked for from a copy, as the spaces belong to the first member, if there is one.
         let mut inside = *self;
         if inside.take(b'}') {
             *self = inside;

@@ -106,12 +106,6 @@ impl<'de> Scalar<'de> for String {
     }
 }
 
-impl<'de> Scalar<'de> for Box<str> {
-    fn scalar(json: &mut Cursor<'de>) -> Result<Self, Wrong> {
-        json.string().map(Box::from)
-    }
-}
-
 impl<'de> Scalar<'de> for Cow<'de, str> {
     fn scalar(json: &mut Cursor<'de>) -> Result<Self, Wrong> {
         json.string()

@@ -1,11 +1,14 @@
 //! Text eight bytes at a time: a state is mostly strings and numbers.
 
+/// One in every byte.
+const ONES: u64 = u64::from_ne_bytes([1; 8]);
+/// The high bit of every byte.
+const HIGHS: u64 = ONES << 7;
+
 /// How many bytes at the start of a text are neither control characters nor one of `special`. Eight at a time, as strings are
 /// most of a document.
 #[inline(always)]
 pub fn plain_length<const N: usize>(text: &[u8], special: [u8; N]) -> usize {
-    const ONES: u64 = u64::from_ne_bytes([1; 8]);
-    const HIGHS: u64 = ONES << 7;
     // Each sets the high bit of the bytes it is about, and perhaps of those above, which does not matter for the lowest.
     let below = |chunk: u64, limit: u8| chunk.wrapping_sub(ONES * u64::from(limit)) & !chunk;
     let equal = |chunk: u64, byte: u8| below(chunk ^ (ONES * u64::from(byte)), 1);
@@ -27,10 +30,9 @@ pub fn plain_length<const N: usize>(text: &[u8], special: [u8; N]) -> usize {
 
 /// The value of eight decimal digits, if they are that.
 pub fn eight_digits(digits: [u8; 8]) -> Option<u64> {
-    const ONES: u64 = u64::from_ne_bytes([1; 8]);
     // What each digit is worth, from the lowest byte; more than nine sets the high bit of a sum.
     let worth = u64::from_le_bytes(digits) ^ (ONES * u64::from(b'0'));
-    if (worth.wrapping_add(ONES * (0x80 - 10)) | worth) & (ONES << 7) != 0 {
+    if (worth.wrapping_add(ONES * (0x80 - 10)) | worth) & HIGHS != 0 {
         return None;
     }
     // Neighbours are joined: digits to pairs, pairs to fours, fours to all eight.

@@ -127,4 +127,28 @@ mod tests {
             "a folder cannot be read"
         );
     }
+
+    #[test]
+    fn more_is_read_than_was_expected_and_no_more_than_is_allowed() {
+        let path = std::env::temp_dir().join(format!("up-to-{}", std::process::id()));
+        let text = b"0123456789".repeat(500);
+        std::fs::write(&path, &text).unwrap();
+        let read =
+            |expected, limit| read_up_to(File::open(&path).unwrap(), expected, limit).unwrap();
+        assert_eq!(read(0, 10_000), text);
+        assert_eq!(read(5000, 5000), text);
+        assert!(read(0, 4000).len() > 4000, "it tells that there is more");
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn nothing_of_a_longer_text_is_left() {
+        let path = std::env::temp_dir().join(format!("overwrite-{}", std::process::id()));
+        let file = File::create_new(&path).unwrap();
+        for text in ["12345", "6789", "", "longer than all"] {
+            overwrite(&file, text.as_bytes()).unwrap();
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+        }
+        std::fs::remove_file(&path).unwrap();
+    }
 }

@@ -75,12 +75,7 @@ impl Netlink {
         self.send(kind, NLM_F_REQUEST, SEQUENCE, body)?;
         let mut buffer = Vec::with_capacity(8 * 1024);
         loop {
-            buffer.clear();
-            recv(
-                &self.socket,
-                spare_capacity(&mut buffer),
-                RecvFlags::empty(),
-            )?;
+            self.receive_into(&mut buffer)?;
             match Message::split(&buffer) {
                 // It did not fit, and nothing follows that could be waited for.
                 None => return Err(io::ErrorKind::InvalidData.into()),
@@ -122,18 +117,20 @@ impl Netlink {
         Ok(())
     }
 
+    /// Waits for what the kernel says next, as much of it as there is room for.
+    fn receive_into(&self, buffer: &mut Vec<u8>) -> io::Result<()> {
+        buffer.clear();
+        recv(&self.socket, spare_capacity(buffer), RecvFlags::empty())?;
+        Ok(())
+    }
+
     /// Reads answers until the last one; tells whether the table changed meanwhile.
     fn receive(&self, sequence: u32, mut take: impl FnMut(&[u8])) -> io::Result<bool> {
         // The kernel fills at most 32 KiB at a time when the reader has room for it.
         let mut buffer = Vec::with_capacity(32 * 1024);
         let mut changed = false;
         loop {
-            buffer.clear();
-            recv(
-                &self.socket,
-                spare_capacity(&mut buffer),
-                RecvFlags::empty(),
-            )?;
+            self.receive_into(&mut buffer)?;
             let mut rest = buffer.as_slice();
             while let Some((message, next)) = Message::split(rest) {
                 rest = next;

@@ -153,6 +153,7 @@ impl Pool {
 mod tests {
     use super::*;
     use crate::ipam::Held;
+    use crate::ipam::testing::pool;
 
     fn listed(subnet: &str, addresses: &[&str]) -> ListedPool {
         let addresses = addresses.iter().map(|a| a.parse().unwrap()).collect();
@@ -163,14 +164,8 @@ mod tests {
         Inventory { pools }
     }
 
-    fn hold(ipam: &mut Ipam, pool: &str, address: &str) {
-        let pool = ipam
-            .spaces
-            .get_mut("local")
-            .unwrap()
-            .pools
-            .get_mut(pool)
-            .unwrap();
+    fn hold(ipam: &mut Ipam, subnet: &str, address: &str) {
+        let pool = pool(ipam, subnet);
         pool.record_mut(&address.parse().unwrap()).unwrap().usage = Usage::Held(Held {
             container_id: "c1".into(),
             ..Held::default()
@@ -261,13 +256,7 @@ mod tests {
             ]
         };
         ipam.merge(&inventory(two()));
-        ipam.spaces
-            .get_mut("local")
-            .unwrap()
-            .pools
-            .get_mut("10.2.0.0/16")
-            .unwrap()
-            .ref_count = 1;
+        pool(&mut ipam, "10.2.0.0/16").ref_count = 1;
         let merged = ipam.merge(&inventory(vec![listed("10.3.0.0/16", &["10.3.0.5"])]));
         assert_eq!((merged.pools_removed, merged.pools_added), (1, 1));
         let keys: Vec<_> = ipam.spaces["local"].pools.keys().cloned().collect();

@@ -85,11 +85,10 @@ pub fn match_links(listing: Listing, links: &[Link], style: Style) -> Matched {
 /// Whether `links`, of the host's interfaces those that the last listing led to, are the ones that this listing leads to as
 /// well, so that nobody needs to look at the others.
 pub fn suffice(listing: &Listing, links: &[Link]) -> bool {
-    listing.interfaces.iter().all(|interface| {
-        let mac = normal(&interface.mac);
-        let fits = |link: &Link| !mac.is_empty() && link.mac == mac && !link.enslaved;
-        interface.mac != "*" && links.iter().any(fits)
-    })
+    // A `*` leads to the first of all interfaces, which these need not be.
+    let leads_here = |interface| link_of(interface, links, Style::File);
+    let mut found = listing.interfaces.iter().map(leads_here);
+    found.all(|link| link.is_some_and(|link| !link.enslaved))
 }
 
 /// The first interface, by the kernel's numbers, with the listed address; of two with one address (accelerated networking)

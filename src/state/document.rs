@@ -16,7 +16,7 @@ use crate::ipam::{Ipam, Moment, Usage};
 /// The original's key.
 const IPAM: &str = "IPAM";
 
-/// By so much a state grows at most in most calls.
+/// By so many bytes a state grows at most in most calls.
 pub(super) const ROOM: usize = 1024;
 
 /// A state, as it is worked on between reading and writing.

@@ -1,5 +1,6 @@
 //! The key `IPAM`: how the original's state is read and written (contract section 5).
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 
 use base64::Engine;
@@ -97,16 +98,16 @@ fn records(json: &mut Cursor<'_>, records: &mut Vec<Record>) -> Result<(), Wrong
 }
 
 #[derive(Default)]
-struct SaidRecord {
-    id: Box<str>,
+struct SaidRecord<'de> {
+    id: Cow<'de, str>,
     addr: Option<IpAddr>,
     in_use: bool,
 }
 
-impl<'de> Members<'de> for SaidRecord {
+impl<'de> Members<'de> for SaidRecord<'de> {
     fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), Wrong> {
         match key {
-            k if is(k, "ID") => anycase::text(json, &mut self.id, |text| Ok(text.into())),
+            k if is(k, "ID") => anycase::value(json, &mut self.id),
             k if is(k, "Addr") => anycase::text(json, &mut self.addr, address),
             k if is(k, "InUse") => anycase::value(json, &mut self.in_use),
             _ => json.skip(),

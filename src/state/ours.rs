@@ -133,32 +133,34 @@ impl<'de> Members<'de> for SpaceFacts<'de> {
 
 impl<'de> PoolFacts<'de> {
     fn read(json: &mut Cursor<'de>) -> Result<Self, Wrong> {
-        let mut pool = PoolFacts::default();
-        let mut facts = Vec::new();
+        let (mut released, mut facts) = (Vec::new(), Vec::new());
         json.object_of(
-            released,
+            |json| {
+                released.push(only_released(json)?);
+                Some(())
+            },
             |key, json| {
                 let address = read_address(key).ok_or_else(|| format!("{key:?} is no address"))?;
+                // They are large, and so are filled in their place.
                 facts.push((address, Facts::default()));
-                if let Some((_, found)) = facts.last_mut() {
-                    anycase::object(json, found)?;
+                match facts.last_mut() {
+                    Some((_, found)) => anycase::object(json, found),
+                    None => json.skip(),
                 }
-                Ok(None)
             },
-            |released| pool.released.extend(released),
+            |()| (),
         )?;
-        pool.facts = facts;
-        Ok(pool)
+        Ok(PoolFacts { released, facts })
     }
 }
 
-/// An entry that tells nothing but when an address was released, as it is written.
-fn released(json: &mut Cursor<'_>) -> Option<Option<(IpAddr, u64)>> {
+/// Reads an entry that tells nothing but when an address was released, if it is laid out as usual, and of IPv4.
+fn only_released(json: &mut Cursor<'_>) -> Option<(IpAddr, u64)> {
     json.literal(ENTRY).then_some(())?;
     let address = json.leading(leading_v4)?;
     json.literal(RELEASED).then_some(())?;
     let at = json.unsigned().ok()?;
-    json.literal("}").then_some(Some((address.into(), at)))
+    json.literal("}").then_some((address.into(), at))
 }
 
 impl<'de> Members<'de> for Facts<'de> {

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::ipam::Free;
-use crate::ipam::testing::with_pools;
+use crate::ipam::testing::{pool, with_pools};
 use std::time::Duration;
 
 static NONE: BTreeSet<IpAddr> = BTreeSet::new();
@@ -48,15 +48,11 @@ fn take(
     Ok(grant.address.to_string())
 }
 
-fn usage<'a>(ipam: &'a mut Ipam, pool: &str, address: &str) -> &'a mut Usage {
-    let pool = ipam
-        .spaces
-        .get_mut("local")
+fn usage<'a>(ipam: &'a mut Ipam, subnet: &str, address: &str) -> &'a mut Usage {
+    &mut pool(ipam, subnet)
+        .record_mut(&address.parse().unwrap())
         .unwrap()
-        .pools
-        .get_mut(pool)
-        .unwrap();
-    &mut pool.record_mut(&address.parse().unwrap()).unwrap().usage
+        .usage
 }
 
 fn ref_counts(ipam: &Ipam) -> Vec<i64> {
@@ -246,15 +242,7 @@ fn flags_are_kept_as_the_original_keeps_them() {
         ("10.2.0.0/16", 1, &["10.2.0.5"]),
     ];
     let mut ipam = with_pools(two);
-    let set = |ipam: &mut Ipam, pool: &str, n| {
-        ipam.spaces
-            .get_mut("local")
-            .unwrap()
-            .pools
-            .get_mut(pool)
-            .unwrap()
-            .ref_count = n;
-    };
+    let set = |ipam: &mut Ipam, subnet: &str, n| pool(ipam, subnet).ref_count = n;
     set(&mut ipam, "10.1.0.0/16", 3);
     set(&mut ipam, "10.2.0.0/16", -2);
     assert_eq!(
@@ -304,14 +292,10 @@ fn an_address_listed_in_two_pools_has_one_holder() {
 #[test]
 fn two_records_of_one_address_have_one_holder() {
     let mut ipam = with_pools(&[(ONE, 0, &["10.1.0.5", "10.1.0.6"])]);
-    let pool = ipam
-        .spaces
-        .get_mut("local")
+    pool(&mut ipam, ONE)
+        .record_mut(&"10.1.0.5".parse().unwrap())
         .unwrap()
-        .pools
-        .get_mut(ONE)
-        .unwrap();
-    pool.record_mut(&"10.1.0.5".parse().unwrap()).unwrap().addr = "10.1.0.6".parse().ok();
+        .addr = "10.1.0.6".parse().ok();
     assert_eq!(
         take(&mut ipam, "a", PoolWish::Named(ONE), None).unwrap(),
         "10.1.0.6/16"
