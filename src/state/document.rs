@@ -6,8 +6,9 @@ use std::mem;
 use serde_json::value::RawValue;
 
 use super::go_json;
+use super::join::Trust;
 use super::original::Original;
-use super::ours::{FORMAT, KEY, Ours, Trust};
+use super::ours::{FORMAT, KEY, Ours};
 use super::out::Out;
 use super::print_ours::print_ours;
 use crate::anycase::{self, Cursor, Wrong};

@@ -2,6 +2,7 @@
 
 mod document;
 mod go_json;
+mod join;
 mod lock;
 mod original;
 mod ours;

@@ -1,0 +1,163 @@
+//! Our facts joined to the records of the original that they fit.
+
+use std::net::IpAddr;
+use std::rc::Rc;
+
+use super::original::Original;
+use super::ours::{Facts, Ours};
+use crate::ipam::{Claim, Free, Held, Moment, NetNs, Record, Tombstone, Usage, by_text};
+
+/// So many records are looked through for the next one before they are searched.
+const NEAR: usize = 4;
+
+/// How far the moments in our key can be trusted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Trust {
+    /// They are of the present boot.
+    pub same_boot: bool,
+    /// The original has written since.
+    pub overtaken: bool,
+    /// Now, which stands in where a moment is needed and none is to be trusted.
+    pub now: Moment,
+}
+
+impl Trust {
+    /// A moment that means something, as the clock has not started anew.
+    fn clock(self, moment: Option<u64>) -> Option<Moment> {
+        moment.filter(|_| self.same_boot).map(Moment)
+    }
+
+    /// A moment from which a record has been the same.
+    fn unbroken(self, moment: Option<u64>) -> Option<Moment> {
+        self.clock(moment).filter(|_| !self.overtaken)
+    }
+}
+
+impl Ours<'_> {
+    /// Adds the facts to the records that they fit. An entry whose container ID no longer fits its record is void; one that
+    /// says held over a record that is free means that the original released it, and counts as released now.
+    pub fn join(self, original: &mut Original, trust: Trust) {
+        let ipam = &mut original.ipam;
+        ipam.generation = self.generation;
+        ipam.quarantine = trust.clock(self.quarantine_until);
+        if trust.same_boot {
+            let tombstones = self.tombstones.into_iter();
+            ipam.tombstones = tombstones
+                .map(|t| Tombstone {
+                    attachment: t.attachment,
+                    at: Moment(t.at),
+                })
+                .collect();
+        }
+        let mut names = Names::default();
+        for (space, pools) in self.spaces {
+            let Some(space) = ipam.spaces.get_mut(&space) else {
+                continue;
+            };
+            for (pool, facts) in pools.0 {
+                let Some(pool) = space.pools.get_mut(&pool) else {
+                    continue;
+                };
+                let mut records = InOrder::of(&mut pool.records);
+                for (address, at) in facts.released {
+                    if let Some(record) = records.find(&address)
+                        && let Usage::Free(free) = &mut record.usage
+                    {
+                        free.released = trust.clock(Some(at));
+                    }
+                }
+                let mut records = InOrder::of(&mut pool.records);
+                for (address, facts) in facts.facts {
+                    let Some(record) = records.find(&address) else {
+                        continue;
+                    };
+                    match &mut record.usage {
+                        Usage::Held(held) => {
+                            facts.join_held(held, trust, self.generation, &mut names)
+                        }
+                        Usage::Free(free) => facts.join_free(free, trust),
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Looks up records, where those that are looked for come in order too.
+struct InOrder<'a> {
+    records: &'a mut [Record],
+    /// Those before this were passed.
+    next: usize,
+}
+
+impl<'a> InOrder<'a> {
+    fn of(records: &'a mut [Record]) -> Self {
+        InOrder { records, next: 0 }
+    }
+
+    fn find(&mut self, key: &IpAddr) -> Option<&mut Record> {
+        let rest = self.records.get(self.next..)?;
+        let place = match rest.iter().take(NEAR).position(|r| r.key == *key) {
+            Some(further) => self.next + further,
+            None => self
+                .records
+                .binary_search_by(|r| by_text(&r.key, key))
+                .ok()?,
+        };
+        self.next = place + 1;
+        self.records.get_mut(place)
+    }
+}
+
+/// The names that the last claim had. Those of the next are mostly the same, and need not be kept twice.
+#[derive(Default)]
+struct Names {
+    network: Option<Rc<str>>,
+    if_name: Option<Rc<str>>,
+}
+
+fn shared(last: &mut Option<Rc<str>>, name: &str) -> Rc<str> {
+    match last {
+        Some(last) if **last == *name => Rc::clone(last),
+        _ => Rc::clone(last.insert(name.into())),
+    }
+}
+
+impl Facts<'_> {
+    fn join_held(self, held: &mut Held, trust: Trust, generation: u64, names: &mut Names) {
+        if self.id.as_deref().unwrap_or_default() != &*held.container_id {
+            return;
+        }
+        held.unlisted = self.unlisted;
+        if let Some(since) = trust.unbroken(self.since) {
+            held.since = since;
+        }
+        held.suspect = trust.unbroken(self.suspect);
+        let (Some(network), Some(if_name)) = (self.network, self.if_name) else {
+            return;
+        };
+        if held.container_id.is_empty() {
+            return;
+        }
+        let netns = self.netns.map(|n| NetNs {
+            path: n.path.into(),
+            id: n.dev.zip(n.ino),
+        });
+        let generation = self.generation.min(generation);
+        held.claim = Some(Box::new(Claim {
+            network: shared(&mut names.network, &network),
+            if_name: shared(&mut names.if_name, &if_name),
+            pod: self.pod.map(Into::into),
+            netns,
+            generation,
+        }));
+    }
+
+    fn join_free(self, free: &mut Free, trust: Trust) {
+        free.wired = self.wired;
+        free.released = match self.id {
+            Some(_) => Some(trust.now),
+            None => trust.clock(self.released),
+        };
+    }
+}
