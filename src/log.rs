@@ -4,26 +4,23 @@
 //! a DEL. Nothing that goes wrong here ever reaches the call (difference D18).
 
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use fs2::FileExt;
 use tracing::level_filters::LevelFilter;
 use tracing::{Event, Metadata, Subscriber, span};
 use tracing_subscriber::fmt::FormatFields;
 use tracing_subscriber::fmt::format::{DefaultFields, Writer};
 
-use crate::host::{wall_now, wall_second};
+use crate::host::{Kept, wall_now, wall_second};
 
-/// A log of this size is put away before the next line.
-const ROTATE_AT: u64 = 5 << 20;
-
-/// `.log` and `.log.1` to `.log.7`.
-const FILES: u32 = 8;
+/// `.log` and `.log.1` to `.log.7`, 5 MB each.
+const KEPT: Kept = Kept {
+    full_at: 5 << 20,
+    files: 8,
+    mode: 0o640,
+};
 
 /// Most lines are shorter.
 const USUAL_LENGTH: usize = 192;
@@ -72,58 +69,8 @@ pub fn flush(path: &Path) {
     let lines = std::mem::take(&mut gathered().text);
     if !lines.is_empty() {
         // There is nobody to tell.
-        let _ = append(path, &lines);
+        let _ = KEPT.append(path, &lines, Vec::new);
     }
-}
-
-fn append(path: &Path, lines: &[u8]) -> io::Result<()> {
-    let mut file = open(path)?;
-    if file.metadata()?.len() >= ROTATE_AT {
-        rotate(path, &file)?;
-        file = open(path)?;
-    }
-    file.write_all(lines)
-}
-
-fn open(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.append(true).create(true).mode(0o640);
-    match options.open(path) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => {
-            if let Some(folder) = path.parent() {
-                fs::DirBuilder::new()
-                    .recursive(true)
-                    .mode(0o755)
-                    .create(folder)?;
-            }
-            options.open(path)
-        }
-        other => other,
-    }
-}
-
-/// Moves every file one place on; the oldest is overwritten. Many calls may come here at once: the one that locks the full
-/// file first does it, and the others find that the path no longer leads to the file they opened.
-fn rotate(path: &Path, full: &File) -> io::Result<()> {
-    FileExt::lock_exclusive(full)?;
-    let (ours, there) = (full.metadata()?, fs::metadata(path)?);
-    if (ours.dev(), ours.ino()) != (there.dev(), there.ino()) {
-        return Ok(());
-    }
-    let numbered = |n: u32| -> PathBuf {
-        let mut name = path.as_os_str().to_owned();
-        if n > 0 {
-            name.push(format!(".{n}"));
-        }
-        name.into()
-    };
-    for n in (0..FILES - 1).rev() {
-        match fs::rename(numbered(n), numbered(n + 1)) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-            _ => {}
-        }
-    }
-    Ok(())
 }
 
 /// Writes events as lines of the original. There are no spans, so that nothing needs to be kept between events.
@@ -189,44 +136,6 @@ impl Lines {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn folder(name: &str) -> PathBuf {
-        let folder = std::env::temp_dir().join(format!("log-{name}-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
-        folder
-    }
-
-    #[test]
-    fn a_full_log_is_put_away_and_the_oldest_goes() {
-        let folder = folder("rotate");
-        let path = folder.join("x.log");
-        let numbered = |n: u32| folder.join(format!("x.log.{n}"));
-        File::create(&path).unwrap().set_len(ROTATE_AT).unwrap();
-        fs::write(numbered(1), "one").unwrap();
-        fs::write(numbered(7), "seven").unwrap();
-        append(&path, b"new\n").unwrap();
-        assert_eq!(fs::read_to_string(&path).unwrap(), "new\n");
-        assert_eq!(fs::metadata(numbered(1)).unwrap().len(), ROTATE_AT);
-        assert_eq!(fs::read_to_string(numbered(2)).unwrap(), "one");
-        assert!(!numbered(8).exists(), "there are eight files at most");
-        File::create(&path).unwrap().set_len(ROTATE_AT - 1).unwrap();
-        append(&path, b"more\n").unwrap();
-        assert_eq!(fs::metadata(&path).unwrap().len(), ROTATE_AT + 4);
-        fs::remove_dir_all(folder).unwrap();
-    }
-
-    #[test]
-    fn of_many_that_find_the_log_full_one_puts_it_away() {
-        let folder = folder("crowd");
-        let path = folder.join("x.log");
-        File::create(&path).unwrap().set_len(ROTATE_AT).unwrap();
-        let late = open(&path).unwrap();
-        append(&path, b"first\n").unwrap();
-        rotate(&path, &late).unwrap();
-        assert_eq!(fs::read_to_string(&path).unwrap(), "first\n");
-        assert!(!folder.join("x.log.2").exists());
-        fs::remove_dir_all(folder).unwrap();
-    }
 
     #[test]
     fn durations_are_told_in_milliseconds() {

@@ -8,6 +8,9 @@ use rustix::stdio::{stderr, stdout};
 /// Whether the process was started with stdout closed.
 static STDOUT_WAS_CLOSED: AtomicBool = AtomicBool::new(false);
 
+/// Whether a document was printed.
+static HAS_PRINTED: AtomicBool = AtomicBool::new(false);
+
 /// Looks before `main` begins: Rust's start-up opens /dev/null in place of a closed stream, and everything printed there
 /// would seem to have reached the caller.
 #[expect(
@@ -32,7 +35,13 @@ pub fn print(text: &str) -> io::Result<()> {
     if STDOUT_WAS_CLOSED.load(Ordering::Relaxed) {
         return Err(rustix::io::Errno::BADF.into());
     }
+    HAS_PRINTED.store(true, Ordering::Relaxed);
     write(stdout(), text)
+}
+
+/// Whether anything was printed to stdout, or tried to.
+pub fn has_printed() -> bool {
+    HAS_PRINTED.load(Ordering::Relaxed)
 }
 
 /// Writes text for people to stderr; nobody may be there to read it.

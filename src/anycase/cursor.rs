@@ -15,6 +15,9 @@ use super::words::{eight_digits, plain_length};
 /// What is wrong, without the place.
 pub type Wrong = String;
 
+/// Reads the value of a member.
+type Member<'m, 'de> = &'m mut dyn FnMut(&str, &mut Cursor<'de>) -> Result<(), Wrong>;
+
 /// A place in a JSON text.
 #[derive(Clone, Copy, Debug)]
 pub struct Cursor<'de> {
@@ -87,6 +90,12 @@ impl<'de> Cursor<'de> {
         }
     }
 
+    /// What comes next, spaces aside.
+    pub fn peek(&mut self) -> Option<u8> {
+        self.spaces();
+        self.rest.as_bytes().first().copied()
+    }
+
     /// Whether nothing but spaces follows.
     pub fn is_at_end(&mut self) -> bool {
         self.spaces();
@@ -99,8 +108,13 @@ impl<'de> Cursor<'de> {
     /// There is neither an object nor `null`, or `member` finds something wrong.
     pub fn object(
         &mut self,
-        member: impl FnMut(&str, &mut Self) -> Result<(), Wrong>,
+        mut member: impl FnMut(&str, &mut Self) -> Result<(), Wrong>,
     ) -> Result<(), Wrong> {
+        self.object_dyn(&mut member)
+    }
+
+    /// The same, once for all kinds of members.
+    fn object_dyn(&mut self, member: Member<'_, 'de>) -> Result<(), Wrong> {
         self.object_of(|_| None, member, |()| ())
     }
 
@@ -147,7 +161,7 @@ impl<'de> Cursor<'de> {
     /// There is neither a list nor `null`, or `item` finds something wrong.
     pub fn list(
         &mut self,
-        mut item: impl FnMut(&mut Self) -> Result<(), Wrong>,
+        item: &mut dyn FnMut(&mut Self) -> Result<(), Wrong>,
     ) -> Result<bool, Wrong> {
         if self.null() {
             return Ok(false);
@@ -348,7 +362,7 @@ mod tests {
             }
             Some(b'[') => {
                 let mut items = Vec::new();
-                cursor.list(|cursor| {
+                cursor.list(&mut |cursor| {
                     items.push(walk(cursor)?);
                     Ok(())
                 })?;

@@ -4,16 +4,17 @@
 //! serde's derived readers do none of this, so a type says here, member by member, how it fills itself.
 
 mod cursor;
+mod tree;
 mod words;
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::str::Utf8Error;
 
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::value::RawValue;
 
 pub use cursor::{Cursor, Wrong};
+pub use tree::Tree;
 pub use words::plain_length;
 
 /// Why a document is not read.
@@ -199,18 +200,18 @@ pub fn object<'de, T: Members<'de>>(json: &mut Cursor<'de>, target: &mut T) -> R
 }
 
 /// Reads the object of objects at hand into `target`, each under its key as it is spelled; of a repeated key the last
-/// counts.
+/// counts in a map, and a list has both.
 ///
 /// # Errors
 /// As [`object`].
 pub fn entries<'de, T: Members<'de> + Default>(
     json: &mut Cursor<'de>,
-    target: &mut BTreeMap<String, T>,
+    target: &mut impl Extend<(String, T)>,
 ) -> Result<(), Wrong> {
     json.object(|key, json| {
         let mut item = T::default();
         object(json, &mut item)?;
-        target.insert(key.to_owned(), item);
+        target.extend([(key.to_owned(), item)]);
         Ok(())
     })
 }
@@ -224,7 +225,7 @@ pub fn list<'de, T: Members<'de> + Default>(
     target: &mut Vec<T>,
 ) -> Result<(), Wrong> {
     let mut items = Vec::new();
-    let is_there = json.list(|json| {
+    let is_there = json.list(&mut |json| {
         let mut item = T::default();
         object(json, &mut item)?;
         items.push(item);
@@ -244,6 +245,7 @@ pub fn is(key: &str, ours: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeMap;
 
     #[derive(Default, Debug, PartialEq)]
     struct Outer {

@@ -27,6 +27,11 @@ const KEYS: [&str; 12] = [
     "dns",
 ];
 
+/// Whether a key of `ipam` means something here.
+pub fn is_ipam_key(key: &str) -> bool {
+    KEYS.into_iter().any(|known| is(key, known))
+}
+
 /// How long a released address rests, unless the configuration says otherwise.
 const REST: Duration = Duration::from_secs(30);
 

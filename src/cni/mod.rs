@@ -15,7 +15,7 @@ mod version;
 pub use call::{Call, CallError, Verb};
 pub use environment::{Environment, Said};
 pub use error::{CniError, Code};
-pub use ipam_conf::{Backend, Defaults, IpamConf, WhenFull};
+pub use ipam_conf::{Backend, Defaults, IpamConf, WhenFull, is_ipam_key};
 pub use netconf::{Attachments, NetConf};
 pub use overrides::{Dns, Route};
 pub use query_url::QueryUrl;

@@ -1,7 +1,6 @@
 //! E2: the state of the main plugin azure-vnet (contract section 19). Its endpoints may be orphans, so one counts only while
 //! its network namespace or its link on the host exists.
 
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use crate::anycase::{self, Cursor, Members, Wrong, is};
@@ -68,8 +67,8 @@ pub fn parse(json: &[u8]) -> Result<Vec<Endpoint>, anycase::Error> {
     let networks = said
         .network
         .interfaces
-        .into_values()
-        .flat_map(|i| i.networks);
+        .into_iter()
+        .flat_map(|(_, interface)| interface.networks);
     let endpoints = networks.flat_map(|(name, network)| {
         let named = move |(id, endpoint): (String, Endpoint)| Endpoint {
             network: name.clone(),
@@ -126,7 +125,7 @@ impl<'de> Members<'de> for Top {
 
 #[derive(Default)]
 struct NetworkManager {
-    interfaces: BTreeMap<String, Interface>,
+    interfaces: Vec<(String, Interface)>,
 }
 
 impl<'de> Members<'de> for NetworkManager {
@@ -140,7 +139,7 @@ impl<'de> Members<'de> for NetworkManager {
 
 #[derive(Default)]
 struct Interface {
-    networks: BTreeMap<String, Network>,
+    networks: Vec<(String, Network)>,
 }
 
 impl<'de> Members<'de> for Interface {
@@ -154,7 +153,7 @@ impl<'de> Members<'de> for Interface {
 
 #[derive(Default)]
 struct Network {
-    endpoints: BTreeMap<String, Endpoint>,
+    endpoints: Vec<(String, Endpoint)>,
 }
 
 impl<'de> Members<'de> for Network {

@@ -6,6 +6,7 @@ use std::fs;
 use std::io;
 use std::net::IpAddr;
 
+use super::Progress;
 use crate::anycase::{self, Cursor, Members, Wrong};
 use crate::host::{Bounded, Paths, namespace_id, read_bounded, words};
 use crate::ipam::{Entry, Kernel, NetNs, Witness};
@@ -16,7 +17,7 @@ const FILE_LIMIT: usize = 1 << 20;
 const FILES_LIMIT: usize = 100_000;
 
 /// Reads the whole folder.
-pub fn read(paths: &Paths, kernel: &Kernel) -> Witness {
+pub fn read(paths: &Paths, kernel: &Kernel, progress: &Progress) -> Witness {
     let folder = paths.cni_cache();
     let unreadable =
         |e: io::Error| Witness::Unreadable(format!("{}: {}", folder.display(), words(&e)));
@@ -28,6 +29,7 @@ pub fn read(paths: &Paths, kernel: &Kernel) -> Witness {
     let mut entries = Vec::new();
     let mut doubtful = Vec::new();
     for (n, file) in files.enumerate() {
+        progress.cached();
         let file = match file {
             Ok(file) if n < FILES_LIMIT => file,
             Ok(_) => return unreadable(io::ErrorKind::FileTooLarge.into()),

@@ -1,6 +1,7 @@
 //! E0, the heart of it: the addresses configured in every network namespace of the node. No list can be as right as that.
 
 use std::collections::BTreeSet;
+use std::collections::btree_map::Entry;
 use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
@@ -9,6 +10,7 @@ use std::thread;
 
 use rustix::fs::stat;
 
+use super::Progress;
 use crate::host::{Bounded, Paths, Visitor, links, read_bounded, words};
 use crate::ipam::{Kernel, Place};
 
@@ -22,13 +24,13 @@ const ESRCH: i32 = 3;
 /// Looks into every network namespace: those mounted somewhere and those of processes, each once.
 ///
 /// Going into a namespace changes the thread that does it for good, so another thread does it all.
-pub fn look(paths: &Paths) -> Kernel {
+pub fn look(paths: &Paths, progress: &Progress) -> Kernel {
     let failed = |e: &io::Error| Kernel {
         incomplete: Some(words(e)),
         ..Kernel::default()
     };
     thread::scope(|scope| {
-        match thread::Builder::new().spawn_scoped(scope, || Looker::look(paths)) {
+        match thread::Builder::new().spawn_scoped(scope, || Looker::look(paths, progress)) {
             Ok(looker) => looker
                 .join()
                 .unwrap_or_else(|_| failed(&io::Error::other("the look at the kernel failed"))),
@@ -38,7 +40,8 @@ pub fn look(paths: &Paths) -> Kernel {
 }
 
 /// One look, as far as it has come.
-struct Looker {
+struct Looker<'a> {
+    progress: &'a Progress,
     kernel: Kernel,
     visitor: Visitor,
     /// The namespace of the host.
@@ -47,8 +50,8 @@ struct Looker {
     numbers: BTreeSet<u32>,
 }
 
-impl Looker {
-    fn look(paths: &Paths) -> Kernel {
+impl Looker<'_> {
+    fn look(paths: &Paths, progress: &Progress) -> Kernel {
         let proc = paths.processes();
         let start = || Ok::<_, io::Error>((id(&proc.join("self/ns/net"))?, Visitor::new()?));
         let (host, visitor) = match start() {
@@ -62,6 +65,7 @@ impl Looker {
             }
         };
         let mut looker = Looker {
+            progress,
             kernel: Kernel::default(),
             visitor,
             host,
@@ -139,6 +143,7 @@ impl Looker {
         match visit {
             Ok(None) => {}
             Ok(Some((id, visit))) => {
+                self.progress.namespace();
                 self.kernel.namespaces.insert(id);
                 self.numbers.extend(visit.number);
                 let place = if id == self.host {
@@ -156,15 +161,26 @@ impl Looker {
     /// Takes note of addresses. One that the host has too is a pod's.
     fn take(&mut self, place: Place, addresses: BTreeSet<IpAddr>) {
         for address in addresses {
-            let known = self
-                .kernel
-                .configured
-                .entry(address)
-                .or_insert_with(|| place.clone());
-            if *known == Place::Host {
-                known.clone_from(&place);
+            match self.kernel.configured.entry(address) {
+                Entry::Vacant(entry) => {
+                    entry.insert(place.clone());
+                }
+                Entry::Occupied(mut entry) if *entry.get() == Place::Host => {
+                    entry.insert(place.clone());
+                }
+                // Every namespace has these of its own.
+                Entry::Occupied(_) if is_local(address) || place == Place::Host => {}
+                Entry::Occupied(_) => self.kernel.also.push((address, place.clone())),
             }
         }
+    }
+}
+
+/// Whether an address means nothing outside of its own namespace or link.
+fn is_local(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => v4.is_loopback() || v4.is_link_local(),
+        IpAddr::V6(v6) => v6.is_loopback() || v6.is_unicast_link_local(),
     }
 }
 
@@ -291,7 +307,10 @@ mod tests {
     #[test]
     fn without_proc_nothing_is_known() {
         let root = std::env::temp_dir().join(format!("noproc-{}", std::process::id()));
-        let kernel = look(&Paths::new(Some(root), "azure-vnet-ipam"));
+        let kernel = look(
+            &Paths::new(Some(root), "azure-vnet-ipam"),
+            &Progress::default(),
+        );
         assert!(kernel.incomplete.is_some());
         assert!(kernel.configured.is_empty());
     }

@@ -4,6 +4,9 @@
 mod azure_vnet;
 mod cni_cache;
 mod kernel;
+mod progress;
+
+pub use progress::Progress;
 
 use crate::host::{Paths, host_routes, words};
 use crate::ipam::{Evidence, Routes};
@@ -16,9 +19,9 @@ pub mod parse {
 }
 
 /// Looks at everything.
-pub fn gather(paths: &Paths) -> Evidence {
-    let kernel = kernel::look(paths);
-    let cache = cni_cache::read(paths, &kernel);
+pub fn gather(paths: &Paths, progress: &Progress) -> Evidence {
+    let kernel = kernel::look(paths, progress);
+    let cache = cni_cache::read(paths, &kernel, progress);
     let azure_vnet = azure_vnet::read(paths, &kernel);
     let routes = if paths.is_this_host() {
         host_routes().map_or_else(|e| Routes::Unreadable(words(&e)), Routes::Read)

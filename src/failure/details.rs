@@ -58,22 +58,25 @@ pub(super) fn call_details(error: &CallError) -> String {
 pub(super) fn refusal_details(refusal: &Refusal) -> String {
     match refusal {
         Refusal::NoSpace { space, .. } => {
-            format!("address space {space:?} is not in the state, and no source has filled it")
+            format!("address space {space:?} is not in the state, and no source has filled it; `azure-vnet-ipam doctor` looks for the reason")
         }
         Refusal::NoPools { passed_over } if passed_over.is_empty() => {
-            "the source lists no subnet for any interface of this node: is a secondary address assigned to its network interface, and does the hardware address match?".to_owned()
+            "the source lists no subnet for any interface of this node: is a secondary address assigned to its network interface, and does the hardware address match? `azure-vnet-ipam doctor` compares them".to_owned()
         }
         Refusal::NoPools { passed_over } => {
             format!("none of these is of the wanted family and on the wanted interface: {}", some(passed_over))
         }
-        Refusal::NoPool { known, .. } if known.is_empty() => "the state has no pools".to_owned(),
+        Refusal::NoPool { known, .. } if known.is_empty() => "the state has no pools; `azure-vnet-ipam doctor` looks for the reason".to_owned(),
         Refusal::NoPool { known, .. } => format!("the pools are {}", some(known)),
-        Refusal::AddressNotFound { address } => format!("{address:?} is in none of the pools that will do"),
-        Refusal::AddressInUse { holder, .. } => match holder {
-            Holder::Container(id) => format!("container {id} holds it"),
-            Holder::TheHost => "the host itself has it, or a route to it".to_owned(),
-            Holder::Unknown => "its holder is not known".to_owned(),
-        },
+        Refusal::AddressNotFound { address } => format!("{address:?} is in none of the pools that will do; `azure-vnet-ipam show` lists them"),
+        Refusal::AddressInUse { address, holder } => {
+            let holder = match holder {
+                Holder::Container(id) => format!("container {id} holds it"),
+                Holder::TheHost => "the host itself has it, or a route to it".to_owned(),
+                Holder::Unknown => "its holder is not known".to_owned(),
+            };
+            format!("{holder}; `azure-vnet-ipam explain {address}` tells all about it")
+        }
         Refusal::AddressResting { .. } => {
             "its last pod may still be on its way out; ask again then, for another address, or set ipam.rest to 0".to_owned()
         }
@@ -82,22 +85,22 @@ pub(super) fn refusal_details(refusal: &Refusal) -> String {
             "the network interface has no secondary addresses in this subnet; assign some to it in Azure".to_owned()
         }
         Refusal::Exhausted { pools } if pools.iter().any(|p| p.wired > 0) => {
-            "addresses that the host has, or has a route to, are not given; was this interface's list of addresses configured on the host itself (cloud-init)? Remove them there".to_owned()
+            "addresses that the host has, or has a route to, are not given; was this interface's list of addresses configured on the host itself (cloud-init)? Remove them there; `azure-vnet-ipam doctor` names them".to_owned()
         }
         Refusal::Exhausted { pools } if pools.iter().any(|p| p.excluded > 0) => {
             "ipam.exclude, in the network configuration or in /etc/azure-vnet-ipam.json, keeps addresses back; all others are held".to_owned()
         }
         Refusal::Exhausted { pools } if pools.iter().any(|p| p.suspect > 0) => {
             format!(
-                "some holders show no sign of life; they are freed when an ADD finds them so again, {} s later at the earliest",
+                "some holders show no sign of life; they are freed when an ADD finds them so again, {} s later at the earliest, or by `azure-vnet-ipam reclaim --yes`",
                 AGAIN.as_secs()
             )
         }
         Refusal::Exhausted { .. } => {
-            "every address is held; delete pods, or assign more secondary addresses to the network interface in Azure".to_owned()
+            "every address is held: `azure-vnet-ipam show` tells by whom, and `azure-vnet-ipam check` whether any is leaked; delete pods, or assign more secondary addresses to the network interface in Azure".to_owned()
         }
         Refusal::Quarantined { .. } => {
-            "pods that were being wired when the state was lost may still take an address; the call may be repeated".to_owned()
+            "pods that were being wired when the state was lost may still take an address; the call may be repeated, and `azure-vnet-ipam show` tells how long it takes".to_owned()
         }
         Refusal::NoSubnet { .. } => "the state of this pool is incomplete, and the source does not list it".to_owned(),
     }

@@ -101,7 +101,7 @@ impl Failure {
             Failure::Call(error) => (code_of(error), error.to_string(), call_details(error)),
             Failure::Lock(error @ LockError::Busy { path, holder, .. }) => {
                 let details = format!(
-                    "{holder} holds {}; the call may be repeated",
+                    "{holder} holds {}; the call may be repeated, and `azure-vnet-ipam check` tells whether that takes too long",
                     path.display()
                 );
                 (
@@ -124,7 +124,7 @@ impl Failure {
                     "nothing was changed"
                 };
                 let details = format!(
-                    "{} must be readable and its folder writable, with room for a new copy; {changed}",
+                    "{} must be readable and its folder writable, with room for a new copy; {changed}; `azure-vnet-ipam doctor` looks at both",
                     error.path.display()
                 );
                 (Code::Io, format!("{stage}: {error}"), details)
@@ -151,7 +151,10 @@ impl Failure {
                 (
                     Code::Plugin,
                     msg,
-                    format!("{}; nothing was changed", all.join("; ")),
+                    format!(
+                        "{}; nothing was changed; `azure-vnet-ipam export` writes down what belongs into a report",
+                        all.join("; ")
+                    ),
                 )
             }
             Failure::Lack(lack) => {
@@ -200,7 +203,7 @@ impl Failure {
             Failure::NotReady(why) => (
                 Code::NotAvailable,
                 format!("ADDs cannot be served: {why}"),
-                "see \"Troubleshooting\" in the README of azure-vnet-ipam".to_owned(),
+                "`azure-vnet-ipam doctor` looks for the reason, and says what to do".to_owned(),
             ),
             Failure::Output { error, fate } => {
                 let fate = match fate {
@@ -218,7 +221,7 @@ impl Failure {
             }
             Failure::Panic(what) => {
                 let details = format!(
-                    "{what}; this is a defect of azure-vnet-ipam {}",
+                    "{what}; this is a defect of azure-vnet-ipam {}; `azure-vnet-ipam export` writes down what belongs into a report",
                     env!("CARGO_PKG_VERSION")
                 );
                 (Code::Plugin, "internal error".to_owned(), details)

@@ -53,6 +53,11 @@ pub fn wall_now() -> Wall {
     )
 }
 
+/// A second of the wall clock in UTC, as RFC 3339 has it.
+pub fn utc(unix_seconds: i64) -> String {
+    Wall::at(unix_seconds, 0, 0).to_string()
+}
+
 /// Seconds east of UTC at a time, as `TZ` or /etc/localtime say; 0 when they say nothing that can be read.
 fn local_offset(unix_seconds: i64) -> i32 {
     static ZONE: OnceLock<Option<TimeZone>> = OnceLock::new();

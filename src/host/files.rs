@@ -1,10 +1,10 @@
-//! Reading files with a bound on their size (promise P9).
+//! Reading files with a bound on their size (promise P9), and writing small ones.
 
-use std::fs::File;
-use std::io;
+use std::fs::{self, File, Permissions};
+use std::io::{self, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::Path;
+use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
 
 use rustix::buffer::spare_capacity;
 use rustix::io::retry_on_intr;
@@ -88,10 +88,47 @@ pub fn overwrite(file: &File, text: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
+/// Puts a file with this text and these permission bits at `path`, whatever the umask: written beside it, under a name of this
+/// process that ends in `.new`, and renamed. Who reads `path` finds the whole old file or the whole new one. Not flushed to
+/// the disk: after a power cut it may be empty.
+///
+/// # Errors
+/// The system refuses, or `path` is something else than a regular file: links are not followed, as in a folder that everybody
+/// may write to they lead to files of others. What was there is still there then, and nothing beside it.
+pub fn replace(path: &Path, text: &[u8], mode: u32) -> io::Result<()> {
+    if fs::symlink_metadata(path).is_ok_and(|there| !there.is_file()) {
+        return Err(io::Error::other("it is no regular file"));
+    }
+    let mut new = path.as_os_str().to_owned();
+    new.push(format!(".{}.new", std::process::id()));
+    let new = PathBuf::from(new);
+    let mut options = File::options();
+    options.write(true).create_new(true).mode(mode);
+    let mut file = match options.open(&new) {
+        // A process that had the same ID was killed.
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+            fs::remove_file(&new).and_then(|()| options.open(&new))
+        }
+        opened => opened,
+    }?;
+    let replaced = file
+        .write_all(text)
+        .and_then(|()| file.set_permissions(Permissions::from_mode(mode)))
+        .and_then(|()| fs::rename(&new, path));
+    if replaced.is_err() {
+        let _ = fs::remove_file(&new);
+    }
+    replaced
+}
+
 /// Whether a file could not be put at `path`, as its folder is there and may not be written.
 pub fn is_read_only(path: &Path) -> bool {
-    let folder = path.parent().unwrap_or(path);
-    let access = rustix::fs::access(folder, rustix::fs::Access::WRITE_OK);
+    refuses_writing(path.parent().unwrap_or(path))
+}
+
+/// Whether the file or folder is there and may not be written.
+pub fn refuses_writing(path: &Path) -> bool {
+    let access = rustix::fs::access(path, rustix::fs::Access::WRITE_OK);
     matches!(
         access,
         Err(rustix::io::Errno::ROFS | rustix::io::Errno::ACCESS)
@@ -115,13 +152,13 @@ mod tests {
     fn the_bound_is_kept() {
         let path = std::env::temp_dir().join(format!("bounded-{}", std::process::id()));
         assert_eq!(read_bounded(&path, 4).unwrap(), Bounded::Missing);
-        std::fs::write(&path, "four").unwrap();
+        fs::write(&path, "four").unwrap();
         assert_eq!(
             read_bounded(&path, 4).unwrap(),
             Bounded::Read(b"four".into())
         );
         assert_eq!(read_bounded(&path, 3).unwrap(), Bounded::TooLarge);
-        std::fs::remove_file(&path).unwrap();
+        fs::remove_file(&path).unwrap();
         assert!(
             read_bounded(&std::env::temp_dir(), 4).is_err(),
             "a folder cannot be read"
@@ -132,13 +169,13 @@ mod tests {
     fn more_is_read_than_was_expected_and_no_more_than_is_allowed() {
         let path = std::env::temp_dir().join(format!("up-to-{}", std::process::id()));
         let text = b"0123456789".repeat(500);
-        std::fs::write(&path, &text).unwrap();
+        fs::write(&path, &text).unwrap();
         let read =
             |expected, limit| read_up_to(File::open(&path).unwrap(), expected, limit).unwrap();
         assert_eq!(read(0, 10_000), text);
         assert_eq!(read(5000, 5000), text);
         assert!(read(0, 4000).len() > 4000, "it tells that there is more");
-        std::fs::remove_file(&path).unwrap();
+        fs::remove_file(&path).unwrap();
     }
 
     #[test]
@@ -147,8 +184,65 @@ mod tests {
         let file = File::create_new(&path).unwrap();
         for text in ["12345", "6789", "", "longer than all"] {
             overwrite(&file, text.as_bytes()).unwrap();
-            assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+            assert_eq!(fs::read_to_string(&path).unwrap(), text);
         }
-        std::fs::remove_file(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+    }
+
+    /// A folder of its own, and the names of what is in it.
+    fn folder(name: &str) -> (PathBuf, impl Fn() -> Vec<String>) {
+        let folder = std::env::temp_dir().join(format!("replace-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).unwrap();
+        let looked_at = folder.clone();
+        let names = move || {
+            let entries = fs::read_dir(&looked_at).unwrap();
+            let mut names: Vec<_> = entries
+                .map(|e| e.unwrap().file_name().into_string().unwrap())
+                .collect();
+            names.sort();
+            names
+        };
+        (folder, names)
+    }
+
+    #[test]
+    fn a_file_is_replaced_as_a_whole_with_its_mode() {
+        let (folder, names) = folder("whole");
+        let path = folder.join("x.prom");
+        let left_over = folder.join(format!("x.prom.{}.new", std::process::id()));
+        fs::write(left_over, "of a killed process with the same ID").unwrap();
+        for (text, mode) in [("long text", 0o644), ("short", 0o600), ("", 0o644)] {
+            let before = File::open(&path);
+            replace(&path, text.as_bytes(), mode).unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), text);
+            let meta = fs::metadata(&path).unwrap();
+            assert_eq!(meta.permissions().mode() & 0o7777, mode);
+            if let Ok(before) = before {
+                assert!(
+                    before.metadata().unwrap().len() > meta.len(),
+                    "not in place"
+                );
+            }
+            assert_eq!(names(), ["x.prom"]);
+        }
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn what_is_no_regular_file_stays_as_it_is() {
+        let (folder, names) = folder("other");
+        fs::create_dir(folder.join("folder")).unwrap();
+        fs::write(folder.join("target"), "old").unwrap();
+        std::os::unix::fs::symlink(folder.join("target"), folder.join("link")).unwrap();
+        for name in ["folder", "link"] {
+            let error = replace(&folder.join(name), b"new", 0o644).unwrap_err();
+            assert_eq!(words(&error), "it is no regular file");
+        }
+        let error = replace(&folder.join("missing/x"), b"new", 0o644).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+        assert_eq!(fs::read_to_string(folder.join("target")).unwrap(), "old");
+        assert_eq!(names(), ["folder", "link", "target"]);
+        fs::remove_dir_all(folder).unwrap();
     }
 }

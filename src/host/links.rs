@@ -6,6 +6,7 @@ use std::path::Path;
 
 use super::Paths;
 use super::netlink::{Kind, Netlink, attribute, attributes, u16_at, u32_at};
+use crate::sorting::{sort_by, sort_by_key};
 
 /// A network interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -38,7 +39,7 @@ pub fn links(paths: &Paths) -> io::Result<Vec<Link>> {
         Some(folder) => from_folder(&folder)?,
         None => from_kernel()?,
     };
-    links.sort_by_key(|link| link.index);
+    sort_by_key(&mut links, |link| link.index);
     Ok(links)
 }
 
@@ -64,7 +65,7 @@ pub fn links_named(paths: &Paths, names: &[String]) -> io::Result<Vec<Link>> {
         let answer = netlink.ask(Kind::GET_LINK, &request)?;
         found.extend(answer.as_deref().and_then(link));
     }
-    found.sort_by_key(|link| link.index);
+    sort_by_key(&mut found, |link| link.index);
     Ok(found)
 }
 
@@ -149,7 +150,7 @@ fn from_folder(folder: &Path) -> io::Result<Vec<Link>> {
             name,
         });
     }
-    links.sort_by(|a, b| a.name.cmp(&b.name));
+    sort_by(&mut links, |a, b| a.name.cmp(&b.name));
     Ok(links)
 }
 

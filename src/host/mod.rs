@@ -1,5 +1,6 @@
 //! The few facts asked of the kernel, and where things are looked up. Every path of the program is built in [`Paths`].
 
+mod appending;
 mod clock;
 mod files;
 mod flock;
@@ -9,9 +10,11 @@ mod netns;
 mod network;
 mod paths;
 
-pub use clock::{boot_id, boot_now, wall_now, wall_second};
+pub use appending::{Kept, numbered};
+pub use clock::{boot_id, boot_now, utc, wall_now, wall_second};
 pub use files::{
-    Bounded, is_read_only, overwrite, read_bounded, read_bounded_with, read_up_to, words,
+    Bounded, is_read_only, overwrite, read_bounded, read_bounded_with, read_up_to, refuses_writing,
+    replace, words,
 };
 pub use flock::{Waited, lock};
 pub use links::{Link, links, links_named};

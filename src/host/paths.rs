@@ -50,6 +50,11 @@ impl Paths {
         self.lock_folder().join(format!("{}.used", self.name))
     }
 
+    /// The last operations.
+    pub fn events(&self) -> PathBuf {
+        self.lock_folder().join(format!("{}.events", self.name))
+    }
+
     /// libcni's cache of results.
     pub fn cni_cache(&self) -> PathBuf {
         self.under_root("/var/lib/cni/results")
@@ -84,6 +89,11 @@ impl Paths {
     /// Defaults for the key `ipam` of every network configuration.
     pub fn settings(&self) -> PathBuf {
         self.under_root("/etc/azure-vnet-ipam.json")
+    }
+
+    /// The network configurations that runtimes read.
+    pub fn conf_folder(&self) -> PathBuf {
+        self.under_root("/etc/cni/net.d")
     }
 
     /// The kernel's boot ID.
@@ -142,12 +152,14 @@ mod tests {
             paths.fetch_lock(),
             paths.rebuild_owed(),
             paths.last_use(),
+            paths.events(),
             paths.cni_cache(),
             paths.azure_vnet(),
             paths.processes(),
             paths.log(),
             paths.interfaces_file(),
             paths.settings(),
+            paths.conf_folder(),
             paths.boot_id(),
             paths.locks(),
             paths.process(1),

@@ -7,7 +7,35 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-use super::{Family, Moment, Pool, PoolCount, Space, Usage};
+use super::{Family, Free, Ipam, Moment, Pool, PoolCount, Record, Space, Usage};
+
+impl Ipam {
+    /// What every pool holds and can give, in the order of [`Ipam::pools`], each with the name of its space. `rest` and
+    /// `exclude` are those of the configuration. An address that one pool holds and another lists counts as held in both.
+    ///
+    /// Nobody looks at the host: of the addresses that it has, those count that it had when an ADD last looked.
+    pub fn counts(
+        &self,
+        rest: Duration,
+        exclude: &[IpNet],
+        now: Moment,
+    ) -> Vec<(String, PoolCount)> {
+        let none = BTreeSet::new();
+        let mut counts = Vec::new();
+        for (name, space) in &self.spaces {
+            let elsewhere = self.held_elsewhere(name);
+            counts.extend(space.pools.iter().map(|(key, pool)| {
+                let out = OutOfReach {
+                    held_elsewhere: elsewhere.get(key).unwrap_or(&none),
+                    wired: &none,
+                    exclude,
+                };
+                (name.clone(), pool.count(key, rest, now, &out))
+            }));
+        }
+        counts
+    }
+}
 
 impl Space {
     /// The original's walk over the pools gives up the flag of every one that nobody uses, whoever asked and whatever comes
@@ -127,7 +155,99 @@ impl Pool {
             .iter()
             .filter_map(|record| Some((record, record.free()?)))
             .filter(|(record, _)| !out.contains(&record.address()))
-            .min_by_key(|(record, free)| (free.wired, free.released, record.key))
+            .min_by_key(|(record, free)| turn(record, free))
             .map(|(record, _)| record.key)
+    }
+
+    /// How many free addresses of the pool are given before this one.
+    pub fn given_before(&self, record: &Record) -> usize {
+        let free = self.records.iter().filter_map(|r| Some(turn(r, r.free()?)));
+        let own = record.free().map(|free| turn(record, free));
+        own.map_or(0, |own| free.filter(|turn| *turn < own).count())
+    }
+}
+
+/// What free addresses are ordered by.
+fn turn(record: &Record, free: &Free) -> (bool, Option<Moment>, IpAddr) {
+    (free.wired, free.released, record.key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ipam::Held;
+    use crate::ipam::testing::{pool, with_pools};
+
+    const REST: Duration = Duration::from_secs(30);
+    const NOW: Moment = Moment(100_000_000_000);
+
+    #[test]
+    fn every_address_is_counted_once() {
+        let mut ipam = with_pools(&[
+            (
+                "10.1.0.0/16",
+                0,
+                &[
+                    "10.1.0.5",
+                    "10.1.0.6",
+                    "10.1.0.7",
+                    "10.1.0.8",
+                    "10.1.0.9",
+                    "10.1.0.10",
+                    "10.1.0.11",
+                ],
+            ),
+            ("10.2.0.0/16", 1, &["10.2.0.5"]),
+        ]);
+        let released = |second: u64| Free {
+            released: Some(Moment(second * 1_000_000_000)),
+            ..Free::default()
+        };
+        let wired = Free {
+            wired: true,
+            ..Free::default()
+        };
+        let suspect = Held {
+            suspect: Some(NOW),
+            ..Held::default()
+        };
+        let usages = [
+            ("10.1.0.5", Usage::Held(Held::default())),
+            ("10.1.0.6", Usage::Held(suspect)),
+            ("10.1.0.7", Usage::Free(released(71))),
+            ("10.1.0.8", Usage::Free(released(70))),
+            ("10.1.0.9", Usage::Free(wired)),
+        ];
+        for (address, usage) in usages {
+            let pool = pool(&mut ipam, "10.1.0.0/16");
+            pool.record_mut(&address.parse().unwrap()).unwrap().usage = usage;
+        }
+        let counts = ipam.counts(REST, &["10.1.0.10/32".parse().unwrap()], NOW);
+        let full = PoolCount {
+            subnet: "10.1.0.0/16".into(),
+            held: 2,
+            suspect: 1,
+            wired: 1,
+            excluded: 1,
+            resting: 1,
+            free: 2,
+        };
+        let idle = PoolCount {
+            subnet: "10.2.0.0/16".into(),
+            free: 1,
+            ..PoolCount::default()
+        };
+        assert_eq!(counts, [("local".into(), full), ("local".into(), idle)]);
+    }
+
+    #[test]
+    fn what_one_pool_holds_counts_in_every_pool_that_lists_it() {
+        let addresses: &[&str] = &["10.1.0.5", "10.1.0.6"];
+        let mut ipam = with_pools(&[("10.1.0.0/16", 0, addresses), ("10.1.0.0/24", 1, addresses)]);
+        let held = pool(&mut ipam, "10.1.0.0/24").record_mut(&"10.1.0.5".parse().unwrap());
+        held.unwrap().usage = Usage::Held(Held::default());
+        let counts = ipam.counts(REST, &[], NOW);
+        let counts: Vec<_> = counts.iter().map(|(_, c)| (c.held, c.free)).collect();
+        assert_eq!(counts, [(1, 1), (1, 1)]);
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::verdict::Reason;
 use super::{Candidate, Evidence, Held, Ipam, Moment, Routes};
+use crate::sorting::set;
 
 /// Younger records may belong to an ADD that another runtime has under way.
 const GRACE: Duration = Duration::from_secs(60);
@@ -35,11 +36,9 @@ impl Ipam {
     /// A record of the original tells only the container. It counts as one of `network` when every record that tells its
     /// network tells this one.
     pub fn stale(&self, network: &str, valid: &BTreeSet<(String, String)>, now: Moment) -> Stale {
-        let networks: BTreeSet<&str> = self
-            .pools()
-            .flat_map(|(_, _, pool)| &pool.records)
-            .filter_map(|record| Some(&*record.held()?.claim.as_ref()?.network))
-            .collect();
+        let records = self.pools().flat_map(|(_, _, pool)| &pool.records);
+        let networks =
+            set(records.filter_map(|record| Some(&*record.held()?.claim.as_ref()?.network)));
         let alone = networks.iter().eq([&network]);
         let is_valid = |held: &Held| match &held.claim {
             Some(claim) => {

@@ -1,6 +1,7 @@
 //! What a node shows of who is alive, as values; how it is gathered is another room's matter.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::net::IpAddr;
 
 use super::NetNs;
@@ -25,8 +26,19 @@ pub struct Kernel {
     pub incomplete: Option<String>,
     /// Every address configured somewhere, and where.
     pub configured: BTreeMap<IpAddr, Place>,
+    /// Further places of addresses that more than one namespace has; those of loopback and of single links aside.
+    pub also: Vec<(IpAddr, Place)>,
     /// Device and inode of every network namespace.
     pub namespaces: BTreeSet<(u64, u64)>,
+}
+
+impl Kernel {
+    /// All places where the address is configured.
+    pub fn places(&self, address: IpAddr) -> impl Iterator<Item = &Place> {
+        let also = self.also.iter().filter(move |(a, _)| *a == address);
+        let first = self.configured.get(&address).into_iter();
+        first.chain(also.map(|(_, place)| place))
+    }
 }
 
 /// Where an address is configured.
@@ -36,6 +48,15 @@ pub enum Place {
     Host,
     /// In another network namespace, which this path leads to.
     Namespace(String),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Host => f.write_str("on the host"),
+            Place::Namespace(path) => write!(f, "in {path}"),
+        }
+    }
 }
 
 /// A list that somebody else keeps.

@@ -36,4 +36,4 @@ pub use reclaim::{Candidate, Judged};
 pub use release::{Freed, Hint};
 pub use request::{Grant, Holder, Novelty, PoolCount, PoolWish, Refusal, Request, Stage};
 pub use text::{dotted, leading_v4, named_address, read_address};
-pub use verdict::{AGAIN, GRACE, Judgement, OLD, Reason, Verdict, judge};
+pub use verdict::{AGAIN, GRACE, Judge, Judgement, OLD, Reason, Verdict, judge};

@@ -2,6 +2,7 @@
 //! original sorts its maps (contract section 5). Records are held in this order in memory too, so that reading, merging
 //! and writing a large pool need no further sorting.
 
+use crate::sorting::sort_by;
 use std::cmp::Ordering;
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -52,7 +53,11 @@ pub(super) fn sort_by_text(addresses: &mut Vec<IpAddr>) {
             addresses.extend(ranks.into_iter().map(|rank| IpAddr::from(ranked(rank))));
         }
         None => {
-            addresses.sort_by_cached_key(ToString::to_string);
+            let mut texts: Vec<(String, IpAddr)> =
+                addresses.iter().map(|a| (a.to_string(), *a)).collect();
+            sort_by(&mut texts, |a, b| a.0.cmp(&b.0));
+            addresses.clear();
+            addresses.extend(texts.into_iter().map(|(_, address)| address));
             addresses.dedup();
         }
     }

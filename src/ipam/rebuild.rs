@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use super::evidence::{Entry, Evidence, Kernel, Place};
 use super::{Claim, Held, Ipam, Moment, Pool, Record, Usage, by_text};
+use crate::sorting::set;
 
 /// An address that was found in use.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,7 +27,7 @@ impl Ipam {
             .pools()
             .flat_map(|(_, _, pool)| &pool.records)
             .filter(|r| r.held().is_some());
-        let mut held: BTreeSet<IpAddr> = held.map(Record::address).collect();
+        let mut held = set(held.map(Record::address));
         let mut found = Vec::new();
         for pool in self.spaces.values_mut().flat_map(|s| &mut s.pools) {
             found.extend(

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use super::evidence::Evidence;
-use super::verdict::{GRACE, Judgement, Verdict, judge};
+use super::verdict::{GRACE, Judge, Judgement, Verdict};
 use super::{Free, Held, Ipam, Moment, Pool, Record, Usage};
 
 /// A record as it was when the evidence began to be gathered. Evidence says nothing about what came later, so a record that
@@ -62,6 +62,7 @@ impl Ipam {
         evidence: &Evidence,
         now: Moment,
     ) -> Vec<Judged> {
+        let judge = Judge::by(evidence);
         let mut judged = Vec::new();
         for candidate in candidates {
             let Some(address) = self.unchanged(&candidate) else {
@@ -70,7 +71,7 @@ impl Ipam {
             let Some(Usage::Held(held)) = self.record_mut(&candidate).map(|r| &mut r.usage) else {
                 continue;
             };
-            let judgement = judge(address, held, evidence, now);
+            let judgement = judge.judge(address, held, now);
             match judgement.verdict {
                 Verdict::Alive => held.suspect = None,
                 Verdict::Suspect => held.suspect = held.suspect.or(Some(now)),
@@ -83,6 +84,18 @@ impl Ipam {
             });
         }
         judged
+    }
+
+    /// Frees the candidate whoever it is, if the same ADD still holds it; it rests first. Tells whether it did. Of a record that
+    /// the original wrote, or of another boot, it is not known since when it is held, so that this does not count.
+    pub fn free_by_hand(&mut self, candidate: &Candidate, now: Moment) -> bool {
+        let record = self.record_mut(candidate);
+        let held = record.as_ref().and_then(|record| record.held());
+        let is_same = held.is_some_and(|held| held.is_of_the_add_of(&candidate.held));
+        if is_same {
+            self.free(candidate, now);
+        }
+        is_same
     }
 
     /// The address of the candidate's record, if that is still held as it was.
@@ -159,10 +172,13 @@ impl Ipam {
 impl Held {
     /// Whether nothing about the holder changed since it was like `before`.
     fn is_still(&self, before: &Held) -> bool {
+        self.since == before.since && self.is_of_the_add_of(before)
+    }
+
+    /// Whether the same ADD made both.
+    fn is_of_the_add_of(&self, before: &Held) -> bool {
         let generation = |held: &Held| held.claim.as_ref().map(|c| c.generation);
-        self.container_id == before.container_id
-            && self.since == before.since
-            && generation(self) == generation(before)
+        self.container_id == before.container_id && generation(self) == generation(before)
     }
 }
 
@@ -243,6 +259,27 @@ mod tests {
             .into_iter()
             .map(|j| (j.candidate.key.to_string(), j.judgement.verdict))
             .collect()
+    }
+
+    #[test]
+    fn by_hand_only_what_is_still_as_it_was_is_freed() {
+        let mut ipam = state();
+        let candidates = ipam.candidates(|_, _, _| true, NOW);
+        hold(&mut ipam, "10.1.0.6", "c2", NOW, 3);
+        let freed: Vec<_> = candidates
+            .iter()
+            .map(|candidate| (candidate.key.to_string(), ipam.free_by_hand(candidate, NOW)))
+            .collect();
+        assert_eq!(
+            freed,
+            [
+                ("10.1.0.5".to_owned(), true),
+                ("10.1.0.6".to_owned(), false)
+            ]
+        );
+        assert_eq!(holders(&ipam), ["c2"]);
+        let free = record(&mut ipam, "10.1.0.5").free().unwrap().clone();
+        assert_eq!(free.released, Some(NOW), "it rests");
     }
 
     #[test]

@@ -106,7 +106,7 @@ impl Ipam {
 
     /// For every pool of `space`, the addresses of its records that are in use under another record: an address has one
     /// holder, however many pools list it (difference D9). Nearly always empty.
-    fn held_elsewhere(&self, space: &str) -> BTreeMap<String, BTreeSet<IpAddr>> {
+    pub(super) fn held_elsewhere(&self, space: &str) -> BTreeMap<String, BTreeSet<IpAddr>> {
         let held = |pool: &Pool| -> Vec<IpAddr> {
             pool.records
                 .iter()

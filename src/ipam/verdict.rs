@@ -4,6 +4,7 @@
 //! for death. So every source can only speak for a record; a source that is there but cannot be read might; and what nobody
 //! speaks for must be old, and have been found so twice.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -66,10 +67,7 @@ pub enum Reason {
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Reason::Configured(Place::Host) => f.write_str("the address is configured on the host"),
-            Reason::Configured(Place::Namespace(path)) => {
-                write!(f, "the address is configured in {path}")
-            }
+            Reason::Configured(place) => write!(f, "the address is configured {place}"),
             Reason::NamespaceExists(path) => {
                 write!(f, "the network namespace of its ADD ({path}) exists")
             }
@@ -94,62 +92,104 @@ impl fmt::Display for Reason {
 
 /// Judges the holder of the record of `address`.
 pub fn judge(address: IpAddr, held: &Held, evidence: &Evidence, now: Moment) -> Judgement {
-    let signs = signs_of_life(address, held, evidence);
-    if !signs.is_empty() {
-        return Judgement {
-            verdict: Verdict::Alive,
-            reasons: signs,
-        };
-    }
-    let mut vetoes = vetoes(held, evidence);
-    let age = now.since(held.since);
-    if age < GRACE {
-        vetoes.push(Reason::Young(age));
-    }
-    if !vetoes.is_empty() {
-        return Judgement {
-            verdict: Verdict::Undecided,
-            reasons: vetoes,
-        };
-    }
-    let seen_before = held.suspect.is_some_and(|at| now.since(at) >= AGAIN);
-    if seen_before || age >= OLD {
-        Judgement {
-            verdict: Verdict::Dead,
-            reasons: vec![Reason::NoTrace(age)],
-        }
-    } else {
-        Judgement {
-            verdict: Verdict::Suspect,
-            reasons: vec![Reason::FirstLook],
-        }
-    }
+    Judge::by(evidence).judge(address, held, now)
 }
 
-fn signs_of_life(address: IpAddr, held: &Held, evidence: &Evidence) -> Vec<Reason> {
-    let kernel = &evidence.kernel;
-    let mut signs = Vec::new();
-    if let Some(place) = kernel.configured.get(&address) {
-        signs.push(Reason::Configured(place.clone()));
+/// Judges many holders by one look: thousands of records are not compared with thousands of entries each.
+pub struct Judge<'a> {
+    evidence: &'a Evidence,
+    by_address: BTreeMap<IpAddr, Vec<Speaker<'a>>>,
+    by_container: BTreeMap<&'a str, Vec<Speaker<'a>>>,
+}
+
+/// An entry that still stands, and the list that it is from.
+type Speaker<'a> = (&'static str, &'a Entry);
+
+impl<'a> Judge<'a> {
+    /// By this evidence.
+    pub fn by(evidence: &'a Evidence) -> Judge<'a> {
+        let mut judge = Judge {
+            evidence,
+            by_address: BTreeMap::new(),
+            by_container: BTreeMap::new(),
+        };
+        for (name, witness) in evidence.witnesses() {
+            for entry in witness.entries().iter().filter(|entry| entry.stands) {
+                let of_container = judge.by_container.entry(&entry.container_id).or_default();
+                of_container.push((name, entry));
+                for address in &entry.addresses {
+                    let of_address = judge.by_address.entry(*address).or_default();
+                    of_address.push((name, entry));
+                }
+            }
+        }
+        judge
     }
-    if let Some(netns) = held.claim.as_ref().and_then(|c| c.netns.as_ref())
-        && netns.id.is_some_and(|id| kernel.namespaces.contains(&id))
-    {
-        signs.push(Reason::NamespaceExists(netns.path.to_string()));
-    }
-    for (name, witness) in evidence.witnesses() {
-        if witness
-            .entries()
-            .iter()
-            .any(|entry| entry.stands && entry.speaks_for(address, held))
-        {
-            signs.push(Reason::Listed(name));
+
+    /// Judges the holder of the record of `address`.
+    pub fn judge(&self, address: IpAddr, held: &Held, now: Moment) -> Judgement {
+        let signs = self.signs_of_life(address, held);
+        if !signs.is_empty() {
+            return Judgement {
+                verdict: Verdict::Alive,
+                reasons: signs,
+            };
+        }
+        let mut vetoes = vetoes(held, self.evidence);
+        let age = now.since(held.since);
+        if age < GRACE {
+            vetoes.push(Reason::Young(age));
+        }
+        if !vetoes.is_empty() {
+            return Judgement {
+                verdict: Verdict::Undecided,
+                reasons: vetoes,
+            };
+        }
+        let seen_before = held.suspect.is_some_and(|at| now.since(at) >= AGAIN);
+        if seen_before || age >= OLD {
+            Judgement {
+                verdict: Verdict::Dead,
+                reasons: vec![Reason::NoTrace(age)],
+            }
+        } else {
+            Judgement {
+                verdict: Verdict::Suspect,
+                reasons: vec![Reason::FirstLook],
+            }
         }
     }
-    if matches!(&evidence.routes, Routes::Read(routes) if routes.contains(&address)) {
-        signs.push(Reason::HostRoute);
+
+    /// The entries that still stand and have the address, each with the list that it is from.
+    pub fn listed(&self, address: IpAddr) -> &[Speaker<'a>] {
+        self.by_address.get(&address).map_or(&[], Vec::as_slice)
     }
-    signs
+
+    fn signs_of_life(&self, address: IpAddr, held: &Held) -> Vec<Reason> {
+        let kernel = &self.evidence.kernel;
+        let mut signs = Vec::new();
+        if let Some(place) = kernel.configured.get(&address) {
+            signs.push(Reason::Configured(place.clone()));
+        }
+        if let Some(netns) = held.claim.as_ref().and_then(|c| c.netns.as_ref())
+            && netns.id.is_some_and(|id| kernel.namespaces.contains(&id))
+        {
+            signs.push(Reason::NamespaceExists(netns.path.to_string()));
+        }
+        let of_container = self.by_container.get(&*held.container_id);
+        let of_container = of_container.into_iter().flatten();
+        let speakers = of_container.filter(|(_, entry)| entry.identifies(held));
+        let speakers: Vec<_> = self.listed(address).iter().chain(speakers).collect();
+        for (name, _) in self.evidence.witnesses() {
+            if speakers.iter().any(|(list, _)| *list == name) {
+                signs.push(Reason::Listed(name));
+            }
+        }
+        if matches!(&self.evidence.routes, Routes::Read(routes) if routes.contains(&address)) {
+            signs.push(Reason::HostRoute);
+        }
+        signs
+    }
 }
 
 fn vetoes(held: &Held, evidence: &Evidence) -> Vec<Reason> {
@@ -179,11 +219,8 @@ fn vetoes(held: &Held, evidence: &Evidence) -> Vec<Reason> {
 }
 
 impl Entry {
-    /// Whether it is about the holder: by its address, or by its identity as far as both tell.
-    fn speaks_for(&self, address: IpAddr, held: &Held) -> bool {
-        if self.addresses.contains(&address) {
-            return true;
-        }
+    /// Whether it is about the holder by its identity, as far as both tell.
+    fn identifies(&self, held: &Held) -> bool {
         let same = |ours: &str, theirs: &Option<String>| theirs.as_ref().is_none_or(|t| t == ours);
         !held.container_id.is_empty()
             && *self.container_id == *held.container_id
@@ -249,6 +286,7 @@ mod tests {
                 )]
                 .into(),
                 namespaces: [(4, 78)].into(),
+                ..Kernel::default()
             },
             cache: Witness::Read {
                 entries: vec![other("o")],

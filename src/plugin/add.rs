@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use tracing::{debug, info, warn};
 
-use super::decide::{Decision, Given, Host, Look, decide, loss};
+use super::decide::{Decision, Event, Given, Host, Look, decide, loss};
 use super::look::report;
 use super::wish::{address_asked, told, wish};
 use super::{Context, query_url};
@@ -16,7 +16,7 @@ use crate::failure::{Failure, Fate};
 use crate::host::{RouteLookup, boot_now, host_routes, netns, wall_now, words};
 use crate::ipam::{Candidate, Grant, Novelty, PoolWish, Refusal, Request};
 use crate::log::Milliseconds;
-use crate::source::{Asked, Asker, Need, News, Source};
+use crate::source::{Asked, Asker, Need, News, Source, SourceError};
 use crate::state::{
     Document, Loaded, Locked, Own, StoreError, WAIT, is_rebuild_owed, last_use, note_use,
 };
@@ -77,7 +77,7 @@ pub fn add(call: &Call, context: &Context) -> Result<(), Failure> {
     } else {
         Need::First
     };
-    let mut inquiry = Inquiry::of(asker.ask(need));
+    let mut inquiry = Inquiry::of(asker.ask(need), context);
     let mut look = None;
     let grant = loop {
         match attempt(&request, &mut inquiry, look.as_ref(), context)? {
@@ -88,7 +88,7 @@ pub fn add(call: &Call, context: &Context) -> Result<(), Failure> {
                 again: Some(again), ..
             } if again != need => {
                 need = again;
-                inquiry = Inquiry::of(asker.ask(need));
+                inquiry = Inquiry::of(asker.ask(need), context);
             }
             Attempt::Refused { refusal, .. } => {
                 return Err(Failure::Refused {
@@ -99,6 +99,7 @@ pub fn add(call: &Call, context: &Context) -> Result<(), Failure> {
         }
     };
     info!(target: "ipam", "{}.", describe(&grant));
+    context.trail.address(grant.address.addr());
     let result = AddResult::of([&grant], ipam).print(call.conf.version);
     stdio::print(&result).map_err(|error| Failure::Output {
         error,
@@ -112,7 +113,7 @@ fn has_state(context: &Context) -> bool {
 }
 
 impl Inquiry {
-    fn of(asked: Asked) -> Inquiry {
+    fn of(asked: Asked, context: &Context) -> Inquiry {
         match asked {
             Asked::News(news) => {
                 announce(&news);
@@ -134,6 +135,10 @@ impl Inquiry {
             }
             Asked::Failed(error) => {
                 warn!(target: "ipam", "Source refresh failed, err:{error}.");
+                // Whoever asked tells of it.
+                if !matches!(error, SourceError::OthersFailed) {
+                    context.trail.refresh_failed();
+                }
                 Inquiry {
                     failed: Some(error.to_string()),
                     ..Inquiry::default()
@@ -143,7 +148,7 @@ impl Inquiry {
     }
 
     /// Drops an answer that would take everything away and has not stayed so for long (difference D6).
-    fn weigh(&mut self, document: &Document) {
+    fn weigh(&mut self, document: &Document, context: &Context) {
         let doubtful =
             |news: &News| news.is_doubtful() && !document.is_empty() && !news.is_persistent();
         let Some(news) = self.news.take_if(|news| doubtful(news)) else {
@@ -155,6 +160,7 @@ impl Inquiry {
             news.matched.unmatched.len()
         );
         warn!(target: "ipam", "Source refresh failed, err:{why}; the stored pools stay for now.");
+        context.trail.refresh_failed();
         self.failed = Some(why);
         news.doubted();
     }
@@ -192,7 +198,7 @@ fn attempt(
     // To take it apart takes a tenth of the time that the lock is held, and the process ends anyway.
     let mut document = ManuallyDrop::new(document);
     let was_lost = lost.is_some();
-    inquiry.weigh(&document);
+    inquiry.weigh(&document, context);
     // What somebody else's answer said may no longer be there.
     let again = inquiry
         .again
@@ -213,12 +219,14 @@ fn attempt(
         Decision::Done { taken, changed } => (taken, changed),
     };
     report(&events);
+    let dead = events.iter().map(Event::dead).sum();
     if changed && let Err(error) = context.save(&mut locked, &mut document) {
         if error.is_in_place {
             take_back(&taken, request, &mut document, &mut locked, context);
         }
         return Err(store(error));
     }
+    context.trail.reclaimed(dead);
     if let Some(news) = inquiry.news.take() {
         news.merged();
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::ipam::{
     Candidate, Evidence, Found, Grant, Inventory, Ipam, Judged, Merged, Moment, Novelty, Pool,
-    PoolWish, Refusal, Request, Violation,
+    PoolWish, Refusal, Request, Verdict, Violation,
 };
 use crate::state::{Document, Owed, Own};
 
@@ -53,6 +53,19 @@ pub enum Event {
     Judged(Vec<Judged>),
     /// This free address is the host's, and so are these many others.
     Wired(IpAddr, usize),
+}
+
+impl Event {
+    /// How many holders turned out to be dead.
+    pub fn dead(&self) -> usize {
+        match self {
+            Event::Judged(judged) => {
+                let verdicts = judged.iter().map(|j| j.judgement.verdict);
+                verdicts.filter(|v| *v == Verdict::Dead).count()
+            }
+            _ => 0,
+        }
+    }
 }
 
 /// What an ADD is decided from, beside the state.
@@ -220,6 +233,18 @@ impl Doubt {
         events.push(Event::Settled(self, found));
         document.owed = Owed::Nothing;
     }
+}
+
+/// Frees the candidates of a look that are dead, on an operator's wish. What there is to doubt about the state is settled
+/// first, as an ADD would.
+pub fn reclaim(document: &mut Document, look: &Look, now: Moment, events: &mut Vec<Event>) {
+    let doubt = Doubt::about(document, None, 0, now).filter(|doubt| doubt.is_settled_by(look));
+    if let Some(doubt) = doubt {
+        doubt.settle(look, document, now, events);
+    }
+    let candidates = look.candidates.clone();
+    let judged = document.ipam_mut().reclaim(candidates, &look.evidence, now);
+    events.push(Event::Judged(judged));
 }
 
 /// Takes an address that the host does not have: one that it has, or has a route to, is somebody else's, whatever the pools

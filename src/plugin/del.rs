@@ -6,7 +6,7 @@ use tracing::{info, warn};
 
 use super::Context;
 use crate::cni::Call;
-use crate::evidence;
+use crate::evidence::{self, Progress};
 use crate::failure::Failure;
 use crate::host::{boot_now, wall_now};
 use crate::ipam::{Freed, Hint};
@@ -32,7 +32,7 @@ pub fn del(call: &Call, context: &Context) -> Result<(), Failure> {
     if freed.is_empty() && ownerless {
         // Nobody knows whose they are, so the node is asked first, and not under the lock.
         drop(locked);
-        let evidence = evidence::gather(&context.paths);
+        let evidence = evidence::gather(&context.paths, &Progress::default());
         locked = Locked::acquire(&context.paths, WAIT)?;
         let Some(again) = read(&mut locked, context)? else {
             return Ok(());
@@ -59,6 +59,7 @@ pub fn del(call: &Call, context: &Context) -> Result<(), Failure> {
         dropped,
     } in freed
     {
+        context.trail.address(address);
         let fate = if dropped {
             "released, and gone from"
         } else {

@@ -51,6 +51,7 @@ pub fn gc(call: &Call, context: &Context) -> Result<(), Failure> {
     }
     for Collected { candidate, .. } in &freed {
         let (address, container) = (candidate.key, &candidate.held.container_id);
+        context.trail.address(address);
         warn!(target: "ipam", "{address} of container {container} is free: the runtime no longer knows it.");
     }
     for Collected { candidate, vetoes } in &kept {

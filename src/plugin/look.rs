@@ -4,16 +4,21 @@ use tracing::{info, warn};
 
 use super::Context;
 use super::decide::{Doubt, Event, Look, QUARANTINE};
-use crate::evidence;
+use crate::evidence::{self, Progress};
 use crate::host::boot_now;
 use crate::ipam::{Candidate, Found, Judged, Verdict};
 use crate::log::Milliseconds;
 
 impl Look {
     /// Looks now.
-    pub(super) fn at(candidates: Vec<Candidate>, context: &Context) -> Look {
+    pub(crate) fn at(candidates: Vec<Candidate>, context: &Context) -> Look {
+        Look::told(candidates, context, &Progress::default())
+    }
+
+    /// Looks now, and tells how far it has come.
+    pub(crate) fn told(candidates: Vec<Candidate>, context: &Context, progress: &Progress) -> Look {
         let began = boot_now();
-        let evidence = evidence::gather(&context.paths);
+        let evidence = evidence::gather(&context.paths, progress);
         let kernel = &evidence.kernel;
         info!(
             target: "ipam",
@@ -32,7 +37,7 @@ impl Look {
 }
 
 /// Tells the log what was decided on the way.
-pub(super) fn report(events: &[Event]) {
+pub(crate) fn report(events: &[Event]) {
     for event in events {
         match event {
             Event::Merged(merged) => {

@@ -7,22 +7,22 @@ mod check;
 pub mod decide;
 mod del;
 mod gc;
-mod look;
-mod settings;
+pub(crate) mod look;
+pub(crate) mod settings;
 mod status;
 mod wish;
 
-pub(crate) use settings::check_settings;
-
 use std::io::IsTerminal;
 use std::panic;
-use std::path::PathBuf;
 use std::process::ExitCode;
+use std::rc::Rc;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tracing::{debug, error, info, warn};
 
 use crate::cni::{Call, CallError, CniVersion, Environment, QueryUrl, Verb, versions};
+use crate::events::{Event, Trail};
 use crate::failure::Failure;
 use crate::host::{Paths, boot_id, boot_now, read_up_to, wall_now, words};
 use crate::ipam::Moment;
@@ -47,15 +47,35 @@ pub struct Context {
     pub boot_id: Option<String>,
     /// AZURE_VNET_IPAM_QUERY_URL.
     pub query_url: Option<String>,
+    /// What is to be told of the call when it is over.
+    pub trail: Rc<Trail>,
 }
 
 impl Context {
+    /// What there is to know for everything that starts now.
+    pub fn of(paths: &Paths, started: Moment) -> Context {
+        let query_url = std::env::var("AZURE_VNET_IPAM_QUERY_URL").ok();
+        Context {
+            paths: paths.clone(),
+            started,
+            boot_id: boot_id(paths),
+            query_url: query_url.filter(|url| !url.is_empty()),
+            trail: Rc::default(),
+        }
+    }
+
     /// Replaces the state under its lock.
-    fn save(
+    pub(crate) fn save(
         &self,
         locked: &mut state::Locked<'_>,
         document: &mut state::Document,
     ) -> Result<(), state::StoreError> {
+        // Without our key a state is not behind the last address that was given: it says nothing of it.
+        if matches!(document.own, state::Own::Absent | state::Own::Unreadable(_)) {
+            let last = state::last_use(&self.paths, self.boot_id.as_deref());
+            let ipam = document.ipam_mut();
+            ipam.generation = ipam.generation.max(last.unwrap_or(0));
+        }
         let time = wall_now().to_string();
         let stamp = state::Stamp {
             version: VERSION,
@@ -75,8 +95,8 @@ pub fn main(environment: &Environment, paths: &Paths, started: Moment) -> ExitCo
         };
     }
     let call = Ending {
-        command: environment.command.clone(),
-        log: paths.log(),
+        environment: environment.clone(),
+        paths: paths.clone(),
         started,
     };
     let cni_version = Arc::new(Mutex::new(CniVersion::NEWEST));
@@ -84,21 +104,19 @@ pub fn main(environment: &Environment, paths: &Paths, started: Moment) -> ExitCo
     // A defect ends the process here and now, whichever thread meets it: nothing is unwound, and the kernel gives the locks back.
     panic::set_hook(Box::new(move |info| {
         let version = spoken.lock().map_or(CniVersion::NEWEST, |v| *v);
-        of_panic.failed(&Failure::Panic(info.to_string()), version);
+        of_panic.told(&Failure::Panic(info.to_string()), version);
+        log::flush(&of_panic.paths.log());
         std::process::exit(1)
     }));
-    match run(environment, paths, started, &cni_version) {
+    let trail = Rc::default();
+    match run(environment, paths, started, &cni_version, &trail) {
         Ok(()) => {
-            if environment.verb() != Some(Verb::Status) {
-                let took = call.took();
-                info!(target: "cni-ipam", "{} done in {took}.", call.command);
-            }
-            log::flush(&call.log);
+            call.succeeded(&trail);
             ExitCode::SUCCESS
         }
         Err(failure) => {
             let version = cni_version.lock().map_or(CniVersion::NEWEST, |v| *v);
-            call.failed(&failure, version);
+            call.failed(&failure, version, &trail);
             ExitCode::FAILURE
         }
     }
@@ -107,26 +125,70 @@ pub fn main(environment: &Environment, paths: &Paths, started: Moment) -> ExitCo
 /// What is needed to end a call.
 #[derive(Clone)]
 struct Ending {
-    command: String,
-    log: PathBuf,
+    environment: Environment,
+    paths: Paths,
     started: Moment,
 }
 
 impl Ending {
-    fn took(&self) -> Milliseconds {
-        Milliseconds(boot_now().since(self.started))
+    fn took(&self) -> Duration {
+        boot_now().since(self.started)
     }
 
-    /// Tells the log and the caller.
-    fn failed(&self, failure: &Failure, version: CniVersion) {
+    fn succeeded(&self, trail: &Trail) {
+        if self.environment.verb() != Some(Verb::Status) {
+            let (command, took) = (&self.environment.command, Milliseconds(self.took()));
+            info!(target: "cni-ipam", "{command} done in {took}.");
+            self.note(trail, Event::default());
+        }
+        log::flush(&self.paths.log());
+    }
+
+    /// Tells the log and the caller. Gives the error's code and words.
+    fn told(&self, failure: &Failure, version: CniVersion) -> (u8, String) {
         log::start(None);
         let error = failure.to_cni();
         let (code, msg, details) = (error.code as u8, &error.msg, &error.details);
-        let (command, took) = (&self.command, self.took());
+        let (command, took) = (&self.environment.command, Milliseconds(self.took()));
         error!(target: "cni-ipam", "{command} failed in {took} with code {code}: {msg} ({details})");
-        // If not even that can be printed, the exit status must do.
-        let _ = stdio::print(&error.print(version.as_str()));
-        log::flush(&self.log);
+        // If not even that can be printed, the exit status must do. Of a defect after the result only the log tells.
+        if !(stdio::has_printed() && matches!(failure, Failure::Panic(_))) {
+            let _ = stdio::print(&error.print(version.as_str()));
+        }
+        (code, error.msg)
+    }
+
+    /// Tells everybody that it failed.
+    fn failed(&self, failure: &Failure, version: CniVersion, trail: &Trail) {
+        let (code, msg) = self.told(failure, version);
+        // Asked for every few seconds, it would push all others out.
+        if self.environment.verb() != Some(Verb::Status) {
+            let code = code.into();
+            self.note(
+                trail,
+                Event {
+                    code,
+                    msg,
+                    ..Event::default()
+                },
+            );
+        }
+        log::flush(&self.paths.log());
+    }
+
+    /// Writes down that the call is over.
+    fn note(&self, trail: &Trail, outcome: Event) {
+        let mut event = Event {
+            time: wall_now().to_string(),
+            verb: self.environment.command.clone(),
+            container_id: self.environment.container_id.clone(),
+            if_name: self.environment.if_name.clone(),
+            pod: self.environment.pod(),
+            microseconds: u64::try_from(self.took().as_micros()).unwrap_or(u64::MAX),
+            ..outcome
+        };
+        trail.end(&mut event);
+        event.note(&self.paths);
     }
 }
 
@@ -135,6 +197,7 @@ fn run(
     paths: &Paths,
     started: Moment,
     cni_version: &Mutex<CniVersion>,
+    trail: &Rc<Trail>,
 ) -> Result<(), Failure> {
     environment.check_required()?;
     let stdin = read_stdin()?;
@@ -148,6 +211,7 @@ fn run(
         _ => Default::default(),
     };
     let call = Call::parse(environment, &stdin, &defaults)?;
+    trail.network(&call.attachment.network);
     log::start(call.conf.log_level.as_deref());
     // STATUS is asked for every few seconds, and uses the same file.
     if call.verb == Verb::Add {
@@ -161,14 +225,9 @@ fn run(
         }
     }
     announce(&call);
-    let query_url = std::env::var("AZURE_VNET_IPAM_QUERY_URL")
-        .ok()
-        .filter(|url| !url.is_empty());
     let context = Context {
-        paths: paths.clone(),
-        started,
-        boot_id: boot_id(paths),
-        query_url,
+        trail: Rc::clone(trail),
+        ..Context::of(paths, started)
     };
     match call.verb {
         Verb::Add => add::add(&call, &context),

@@ -7,10 +7,11 @@
 use std::fs::File;
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::{Matched, Source, SourceError};
-use crate::host::{Paths, Waited, boot_now, lock, overwrite, read_up_to};
+use crate::anycase::{self, Cursor, Members, Wrong};
+use crate::host::{Bounded, Paths, Waited, boot_now, lock, overwrite, read_bounded, read_up_to};
 use crate::ipam::Moment;
 
 /// All the time a source has when the state has pools to go on with.
@@ -53,8 +54,8 @@ pub enum Asked {
 }
 
 /// What is known of the last attempts.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Stamps {
     boot_id: Option<String>,
     source: String,
@@ -70,6 +71,17 @@ pub struct Stamps {
     /// The interfaces of the host that the last answer was about.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     links: Vec<String>,
+}
+
+/// When a source was last asked, as far as that was in this boot.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Attempts {
+    /// Which source it was; empty when none was asked.
+    pub source: String,
+    /// When the last usable answer had arrived that was merged into the state.
+    pub answered: Option<Moment>,
+    /// When the last attempt failed.
+    pub failed: Option<Moment>,
 }
 
 /// Asks one source on behalf of one process.
@@ -107,6 +119,25 @@ enum Due {
     Skip(&'static str),
 }
 
+impl<'de> Members<'de> for Stamps {
+    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), Wrong> {
+        match key {
+            "bootId" => anycase::value(json, &mut self.boot_id),
+            "source" => anycase::value(json, &mut self.source),
+            "answered" => anycase::value(json, &mut self.answered),
+            "failed" => anycase::value(json, &mut self.failed),
+            "doubtfulSince" => anycase::value(json, &mut self.doubtful_since),
+            "links" => json
+                .list(&mut |json| {
+                    self.links.push(json.string()?.into_owned());
+                    Ok(())
+                })
+                .map(drop),
+            _ => json.skip(),
+        }
+    }
+}
+
 impl Stamps {
     /// Whether the source is to be asked now. Pure.
     fn due(&self, need: Need, started: Moment, now: Moment, interval: Option<Duration>) -> Due {
@@ -133,7 +164,17 @@ impl Stamps {
     fn read(file: &File) -> Stamps {
         // What cannot be read says nothing about past attempts.
         let text = read_up_to(file, STAMPS_LENGTH, STAMPS_LIMIT).unwrap_or_default();
-        serde_json::from_slice(&text).unwrap_or_default()
+        Stamps::parse(&text)
+    }
+
+    /// The file is overwritten in place, so that the end of a longer text may still follow: only the first value counts.
+    fn parse(text: &[u8]) -> Stamps {
+        let mut found = Stamps::default();
+        let text = String::from_utf8_lossy(text);
+        match anycase::object(&mut Cursor::new(&text), &mut found) {
+            Ok(()) => found,
+            Err(_) => Stamps::default(),
+        }
     }
 
     /// Writes them; a failure costs the next process an attempt and nothing else.
@@ -141,6 +182,23 @@ impl Stamps {
         if let Ok(text) = serde_json::to_vec(self) {
             let _ = overwrite(file, &text);
         }
+    }
+}
+
+/// Reads when a source was last asked, for people: takes no lock, and what cannot be read says nothing.
+pub fn last_attempts(paths: &Paths, boot_id: Option<&str>) -> Attempts {
+    let text = match read_bounded(&paths.fetch_lock(), STAMPS_LIMIT) {
+        Ok(Bounded::Read(text)) => text,
+        _ => Vec::new(),
+    };
+    let stamps = Stamps::parse(&text);
+    if stamps.boot_id.as_deref() != boot_id {
+        return Attempts::default();
+    }
+    Attempts {
+        source: stamps.source,
+        answered: stamps.answered.map(Moment),
+        failed: stamps.failed.map(Moment),
     }
 }
 
@@ -338,5 +396,40 @@ mod tests {
         written.write(&open());
         assert_eq!(Stamps::read(&open()), written);
         std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn the_end_of_a_longer_text_does_not_hide_the_stamps() {
+        let whole = serde_json::to_string(&stamps(Some(1), Some(2))).unwrap();
+        for text in [whole.clone(), whole.clone() + "gth0\"]}"] {
+            assert_eq!(Stamps::parse(text.as_bytes()), stamps(Some(1), Some(2)));
+        }
+        let cut = whole.strip_suffix('}').unwrap();
+        assert_eq!(Stamps::parse(cut.as_bytes()), Stamps::default());
+    }
+
+    #[test]
+    fn attempts_of_another_boot_are_none() {
+        let root = std::env::temp_dir().join(format!("attempts-{}", std::process::id()));
+        let paths = Paths::new(Some(root.clone()), "azure-vnet-ipam");
+        assert_eq!(last_attempts(&paths, Some("b")), Attempts::default());
+        std::fs::create_dir_all(paths.lock_folder()).unwrap();
+        let file = File::create(paths.fetch_lock()).unwrap();
+        let written = Stamps {
+            boot_id: Some("b".into()),
+            source: "s".into(),
+            ..stamps(Some(1), None)
+        };
+        written.write(&file);
+        let attempts = Attempts {
+            source: "s".into(),
+            answered: Some(Moment(SECOND)),
+            failed: None,
+        };
+        assert_eq!(last_attempts(&paths, Some("b")), attempts);
+        for other in [Some("c"), None] {
+            assert_eq!(last_attempts(&paths, other), Attempts::default());
+        }
+        std::fs::remove_dir_all(root).unwrap();
     }
 }

@@ -10,7 +10,7 @@ mod matching;
 mod wire;
 
 pub use ask::{Source, SourceError};
-pub use freshness::{Asked, Asker, Need, News, Stamps};
+pub use freshness::{Asked, Asker, Attempts, Need, News, Stamps, last_attempts};
 pub use listing::{Listing, parse_address, parse_prefix};
 pub use matching::{Matched, Style, match_links};
 pub use wire::WireError;

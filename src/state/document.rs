@@ -158,9 +158,27 @@ impl Document {
         self.buffer = text;
     }
 
+    /// What is still to be done before it can be believed in full, in words.
+    pub fn doubt(&self) -> Option<&'static str> {
+        match &self.owed {
+            Owed::Nothing => None,
+            Owed::Look => Some(
+                "the original plugin wrote it; the next ADD looks for addresses in use that it does not know",
+            ),
+            Owed::NewBoot(_) => Some(
+                "it is of before the last start of the node; the next ADD frees what the node does not show",
+            ),
+        }
+    }
+
     /// Whether there is no pool in it.
     pub fn is_empty(&self) -> bool {
         self.ipam().pools().next().is_none()
+    }
+
+    /// The version of the program that made it, as that tells it; empty where there is none yet.
+    pub fn version(&self) -> &str {
+        &self.original.version
     }
 
     /// What it says about addresses.
@@ -181,8 +199,9 @@ impl Document {
         stamp.time.clone_into(&mut self.original.time_stamp);
         let mut out = Out::over(mem::take(&mut self.buffer), ROOM);
         let mut names: Vec<&str> = self.others.keys().map(String::as_str).collect();
-        names.extend([IPAM, KEY]);
-        names.sort_unstable();
+        for ours in [IPAM, KEY] {
+            names.insert(names.partition_point(|name| *name < ours), ours);
+        }
         out.byte(b'{');
         for (n, name) in names.into_iter().enumerate() {
             if n > 0 {

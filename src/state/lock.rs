@@ -1,5 +1,6 @@
 //! The lock on the state, which the original takes too (contract section 4). Only its holder can write.
 
+use std::fmt;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -69,28 +70,58 @@ impl<'p> Locked<'p> {
     }
 }
 
-/// Who holds the lock: the kernel's list knows it for certain; the process ID in the file is what its last holder wrote.
-fn holder(paths: &Paths, path: &Path) -> String {
-    let listed = || {
-        let file = fs::metadata(path).ok()?;
-        let (dev, ino) = (file.dev(), file.ino());
-        let locks = fs::read_to_string(paths.locks()).ok()?;
-        let id = format!("{:02x}:{:02x}:{ino}", major(dev), minor(dev));
-        locks.lines().find_map(|line| {
-            let mut fields = line.split_ascii_whitespace().skip(1);
-            let (kind, _, _) = (fields.next()?, fields.next()?, fields.next()?);
-            let (pid, file) = (fields.next()?, fields.next()?);
-            (kind == "FLOCK" && file == id)
-                .then(|| pid.parse::<u32>().ok())
-                .flatten()
-        })
-    };
-    let written = || fs::read_to_string(path).ok()?.trim().parse::<u32>().ok();
-    let Some(pid) = listed().or_else(written) else {
-        return "an unknown process".to_owned();
-    };
-    match fs::read_to_string(paths.process(pid).join("comm")) {
-        Ok(name) => format!("process {pid} ({})", name.trim()),
-        Err(_) => format!("process {pid}"),
+/// A process that holds the lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockHolder {
+    /// Its number.
+    pub pid: u32,
+    /// The name of its program, as far as /proc tells.
+    pub name: Option<String>,
+}
+
+impl LockHolder {
+    fn of(paths: &Paths, pid: u32) -> LockHolder {
+        let name = fs::read_to_string(paths.process(pid).join("comm"));
+        LockHolder {
+            pid,
+            name: name.ok().map(|name| name.trim().to_owned()),
+        }
     }
+}
+
+impl fmt::Display for LockHolder {
+    /// `process 7 (sleep)`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "process {}", self.pid)?;
+        match &self.name {
+            Some(name) => write!(f, " ({name})"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Who holds the lock now, by the kernel's list alone, which knows it for certain; `None` where nobody does, or where the list
+/// cannot be read. Takes no lock.
+pub fn holder_now(paths: &Paths) -> Option<LockHolder> {
+    let file = fs::metadata(paths.lock()).ok()?;
+    let (dev, ino) = (file.dev(), file.ino());
+    let locks = fs::read_to_string(paths.locks()).ok()?;
+    let id = format!("{:02x}:{:02x}:{ino}", major(dev), minor(dev));
+    let pid = locks.lines().find_map(|line| {
+        let mut fields = line.split_ascii_whitespace().skip(1);
+        let (kind, _, _) = (fields.next()?, fields.next()?, fields.next()?);
+        let (pid, file) = (fields.next()?, fields.next()?);
+        (kind == "FLOCK" && file == id)
+            .then(|| pid.parse::<u32>().ok())
+            .flatten()
+    })?;
+    Some(LockHolder::of(paths, pid))
+}
+
+/// Who holds the lock, for an error: where the kernel's list does not tell, the process ID in the file is what its last holder
+/// wrote.
+fn holder(paths: &Paths, path: &Path) -> String {
+    let written = || fs::read_to_string(path).ok()?.trim().parse::<u32>().ok();
+    let holder = holder_now(paths).or_else(|| Some(LockHolder::of(paths, written()?)));
+    holder.map_or_else(|| "an unknown process".to_owned(), |h| h.to_string())
 }

@@ -12,6 +12,8 @@ mod record;
 mod store;
 
 pub use document::{Document, Owed, Own, Stamp};
-pub use lock::{LockError, Locked, WAIT};
+pub use lock::{LockError, LockHolder, Locked, WAIT, holder_now};
 pub use ours::FORMAT;
-pub use store::{Loaded, StoreError, is_rebuild_owed, last_use, load, note_use};
+pub use store::{
+    Loaded, MODE, StoreError, is_rebuild_owed, last_use, load, note_use, set_aside_before,
+};

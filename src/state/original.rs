@@ -11,6 +11,7 @@ use super::out::Out;
 use super::record::{self, address};
 use crate::anycase::{self, Cursor, Members, Wrong, is};
 use crate::ipam::{Ipam, Pool, Record, Space, Subnet, are_in_order, by_text};
+use crate::sorting::sort_by;
 
 /// What stands under `IPAM`.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -121,7 +122,7 @@ fn sort(records: &mut Vec<Record>) {
         return;
     }
     records.reverse();
-    records.sort_by(|a, b| by_text(&a.key, &b.key));
+    sort_by(records, |a, b| by_text(&a.key, &b.key));
     records.dedup_by(|later, earlier| later.key == earlier.key);
 }
 

@@ -9,12 +9,13 @@ use super::document::ROOM;
 use super::lock::Locked;
 use super::{Document, Own, Stamp};
 use crate::host::{Bounded, Paths, boot_now, overwrite, read_bounded_with, words};
+use crate::sorting::sort_by;
 
 /// Larger states than this are not read (promise P9). 65,536 addresses take 7 MB.
 const LIMIT: usize = 64 << 20;
 
-/// Only root reads it.
-const MODE: u32 = 0o600;
+/// The mode of the state: only root reads it.
+pub const MODE: u32 = 0o600;
 
 /// How many states that could not be read are kept.
 const SET_ASIDE: usize = 3;
@@ -153,8 +154,7 @@ impl Locked<'_> {
         let name = |time: &str| suffixed(&path, &format!(".corrupt-{}", time.replace(':', "")));
         let aside = name(time);
         fs::rename(&path, &aside).map_err(StoreError::at("cannot set aside", &path))?;
-        let mut kept = siblings(&path, |rest| rest.starts_with(".corrupt-"));
-        kept.sort();
+        let kept = set_aside_before(self.paths);
         let surplus = kept.len().saturating_sub(SET_ASIDE);
         for old in kept.iter().take(surplus) {
             let _ = fs::remove_file(old);
@@ -170,6 +170,13 @@ impl Locked<'_> {
             let _ = fs::remove_file(left);
         }
     }
+}
+
+/// The states that could not be read and were set aside, the oldest first.
+pub fn set_aside_before(paths: &Paths) -> Vec<PathBuf> {
+    let mut kept = siblings(&paths.state(), |rest| rest.starts_with(".corrupt-"));
+    sort_by(&mut kept, Ord::cmp);
+    kept
 }
 
 /// Whether a state was lost and not made anew since.

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use crate::harness::package;
 
 /// The rooms, each of which may use those before it and itself.
-const ROOMS: [&str; 11] = [
-    "anycase", "ipam", "cni", "host", "source", "state", "evidence", "log", "stdio", "failure",
-    "plugin",
+const ROOMS: [&str; 14] = [
+    "sorting", "anycase", "ipam", "cni", "host", "source", "state", "evidence", "events", "log",
+    "stdio", "failure", "plugin", "admin",
 ];
 
 fn sources(folder: &Path) -> Vec<PathBuf> {

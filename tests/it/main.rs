@@ -11,17 +11,23 @@
 )]
 
 mod azure_vnet;
+mod broken;
 mod callers;
 mod contention;
+mod doctor;
 mod documents;
 mod error_table;
 mod errors;
 mod freshness;
 mod harness;
+mod json_shapes;
 mod kill;
 mod layering;
+mod manual;
+mod metrics;
 mod model;
 mod namespaces;
+mod operator;
 mod privileged;
 mod properties;
 mod protocol;

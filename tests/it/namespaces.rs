@@ -11,14 +11,14 @@ use crate::harness::{Node, Outcome, Reply, SUBNET, WireServer, conf, sh, xml};
 use crate::privileged::in_private_namespaces;
 
 /// A node in namespaces of its own, with the kernel's interfaces and /proc, and its other files in a folder.
-struct Pods {
-    node: Node,
+pub struct Pods {
+    pub node: Node,
     _wire: WireServer,
 }
 
 impl Pods {
     /// Must be called in mount and network namespaces of its own.
-    fn on_a_node(last: impl IntoIterator<Item = u16>) -> Pods {
+    pub fn on_a_node(last: impl IntoIterator<Item = u16>) -> Pods {
         // Shared, so that the namespaces that are mounted there later are to be seen below the node's root too.
         sh(
             "mount -t tmpfs none /run && mkdir /run/netns && mount --bind /run/netns /run/netns && mount --make-shared /run/netns",
@@ -45,36 +45,36 @@ impl Pods {
         Pods { node, _wire: wire }
     }
 
-    fn call(&self, command: &str, pod: &str) -> crate::harness::Call<'_> {
+    pub fn call(&self, command: &str, pod: &str) -> crate::harness::Call<'_> {
         self.node
             .call(command, pod)
             .env("CNI_NETNS", &format!("/var/run/netns/{pod}"))
     }
 
-    fn add(&self, pod: &str) -> Outcome {
+    pub fn add(&self, pod: &str) -> Outcome {
         self.call("ADD", pod).run()
     }
 
-    fn del(&self, pod: &str) {
+    pub fn del(&self, pod: &str) {
         self.call("DEL", pod).run().silent();
     }
 
     /// The same ADD, some seconds later by the boot clock.
-    fn add_later(&self, seconds: u64, pod: &str) -> Outcome {
+    pub fn add_later(&self, seconds: u64, pod: &str) -> Outcome {
         self.call("ADD", pod).run_in_shell(&format!(
             "exec unshare --time --boottime {seconds} --fork \"$0\""
         ))
     }
 
     /// Makes a pod: a namespace, an address from the plugin, and that address on an interface in the namespace.
-    fn start(&self, pod: &str) -> String {
+    pub fn start(&self, pod: &str) -> String {
         sh(&format!("ip netns add {pod}"));
         let address = self.add(pod).address();
         self.wire_up(pod, &address);
         address
     }
 
-    fn wire_up(&self, pod: &str, address: &str) {
+    pub fn wire_up(&self, pod: &str, address: &str) {
         sh(&format!(
             "ip link add v-{pod} type veth peer name eth0 netns {pod} && ip link set v-{pod} master br0 up && \
              ip -n {pod} addr add {address}/16 dev eth0 && ip -n {pod} link set eth0 up"
@@ -82,7 +82,7 @@ impl Pods {
     }
 
     /// Removes a pod as a crash would: nobody tells the plugin.
-    fn vanish(&self, pod: &str) {
+    pub fn vanish(&self, pod: &str) {
         sh(&format!("ip netns del {pod}"));
         // The kernel tears a namespace down in its own time; the link on the host goes with it.
         sh(&format!(
@@ -91,7 +91,7 @@ impl Pods {
     }
 
     /// What libcni remembers of it.
-    fn remember(&self, pod: &str, address: &str) {
+    pub fn remember(&self, pod: &str, address: &str) {
         self.node.cache(
             "azure",
             pod,
@@ -101,7 +101,7 @@ impl Pods {
         );
     }
 
-    fn held(&self) -> BTreeMap<String, String> {
+    pub fn held(&self) -> BTreeMap<String, String> {
         self.node.held()
     }
 }

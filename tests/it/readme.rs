@@ -6,7 +6,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::callers::examples;
-use crate::harness::{binary, package};
+use crate::harness::{Node, Reply, binary, package, xml};
 
 fn readme() -> String {
     fs::read_to_string(package().join("README.md")).unwrap()
@@ -111,6 +111,40 @@ fn every_key_of_the_configuration_is_documented() {
         assert!(
             documented.iter().any(|d| readme.contains(d)),
             "{key} is not documented"
+        );
+    }
+}
+
+#[test]
+fn every_command_is_listed_and_every_figure_explained() {
+    let (node, _wire) = Node::with_wire("figures", Reply::Xml(xml([5])));
+    node.add("c1").success();
+    node.call("BAD", "c1").run().error();
+    let told = |arg: &str| {
+        let call = node.call("", "").without("CNI_COMMAND").arg(arg);
+        call.run().success().stdout.clone()
+    };
+    let readme = readme();
+    let section = readme.split("\n## On the node\n").nth(1).unwrap();
+    let section = section.split("\n## ").next().unwrap();
+    let help = told("--help");
+    let commands = help.split("\nCommands:\n").nth(1).unwrap().lines();
+    let commands = commands.take_while(|line| !line.is_empty());
+    let commands = commands.filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
+    for name in commands.filter(|name| !name.is_empty()) {
+        let listed = [" ", "`"].map(|end| format!("`{name}{end}"));
+        assert!(listed.iter().any(|l| section.contains(l)), "{name}");
+    }
+    let metrics = told("metrics");
+    let figures = metrics
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE azure_vnet_ipam_"));
+    let figures: Vec<_> = figures.filter_map(|line| line.split_once(' ')).collect();
+    assert!(figures.len() > 10, "{metrics}");
+    for (name, kind) in figures {
+        assert!(
+            section.contains(&format!("| `{name}` | {kind} |")),
+            "{name}"
         );
     }
 }

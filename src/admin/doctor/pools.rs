@@ -1,0 +1,210 @@
+//! The pools: those in the state, held against what the source lists, and how full they are.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use super::line::Line;
+use crate::cni::IpamConf;
+use crate::ipam::{Moment, PoolCount};
+use crate::source::Matched;
+use crate::state::Document;
+
+const SUBJECT: &str = "pool";
+
+/// A subnet whose addresses this plugin gives, wherever that is known from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OurPool {
+    /// The subnet.
+    pub subnet: IpNet,
+    /// The interface of the host that carries it; empty when unknown.
+    pub if_name: String,
+    /// Its addresses.
+    pub addresses: BTreeSet<IpAddr>,
+}
+
+impl OurPool {
+    /// Whether two subnets have an address in common.
+    pub fn overlaps(&self, other: &IpNet) -> bool {
+        self.subnet.contains(other) || other.contains(&self.subnet)
+    }
+}
+
+/// All pools of the state and of the source, each subnet once. The subnet of all addresses, which stands for no pools, is left
+/// out.
+pub fn ours(document: Option<&Document>, matched: Option<&Matched>) -> Vec<OurPool> {
+    let mut all = Vec::new();
+    let stored = document.map(Document::ipam);
+    for (_, key, pool) in stored.iter().flat_map(|ipam| ipam.pools()) {
+        if let Some(subnet) = pool.net(key) {
+            let addresses = pool.records.iter().map(|record| record.address());
+            add(&mut all, subnet, &pool.if_name, addresses);
+        }
+    }
+    for pool in matched.iter().flat_map(|m| &m.inventory.pools) {
+        let addresses = pool.addresses.iter().copied();
+        add(&mut all, pool.subnet, &pool.if_name, addresses);
+    }
+    all
+}
+
+fn add(
+    all: &mut Vec<OurPool>,
+    subnet: IpNet,
+    if_name: &str,
+    addresses: impl Iterator<Item = IpAddr>,
+) {
+    if subnet.prefix_len() == 0 {
+        return;
+    }
+    let place = match all.iter().position(|pool| pool.subnet == subnet) {
+        Some(place) => place,
+        None => {
+            all.push(OurPool {
+                subnet,
+                if_name: if_name.to_owned(),
+                addresses: BTreeSet::new(),
+            });
+            all.len() - 1
+        }
+    };
+    if let Some(pool) = all.get_mut(place) {
+        pool.addresses.extend(addresses);
+    }
+}
+
+/// A line for each pool of the state. What the source lists counts only where it answered.
+pub fn examine(
+    document: Option<&Document>,
+    matched: Option<&Matched>,
+    conf: &IpamConf,
+    now: Moment,
+) -> Vec<Line> {
+    let listed: Option<Vec<IpNet>> =
+        matched.map(|m| m.inventory.pools.iter().map(|pool| pool.subnet).collect());
+    let mut lines = Vec::new();
+    if let Some(ipam) = document.map(Document::ipam) {
+        let counts = ipam.counts(conf.rest, &conf.exclude, now);
+        for ((_, key, pool), (_, count)) in ipam.pools().zip(counts) {
+            // A source that lists all addresses has no pools of its own.
+            let is_gone = listed.as_ref().is_some_and(|listed| {
+                let has = |net: &IpNet| net.prefix_len() == 0 || Some(*net) == pool.net(key);
+                !listed.iter().any(has)
+            });
+            lines.push(line(key, &count, is_gone));
+        }
+    }
+    lines
+}
+
+fn line(subnet: &str, count: &PoolCount, is_gone: bool) -> Line {
+    let mut text = format!("{subnet}: {} held, {} free", count.held, count.free);
+    for (count, what) in [
+        (count.resting, "resting"),
+        (count.excluded, "excluded"),
+        (count.wired, "on the host"),
+    ] {
+        if count > 0 {
+            text.push_str(&format!(", {count} {what}"));
+        }
+    }
+    if is_gone {
+        text.push_str("; the source no longer lists it");
+        let remedy = "its addresses go as they are released; if it is still wanted, look at the network interface in Azure";
+        return Line::warning(SUBJECT, &text, &remedy);
+    }
+    if count.free + count.resting == 0 {
+        text.push_str("; nothing is left to give");
+        let remedy = "delete pods, or assign more secondary IP configurations in Azure; `azure-vnet-ipam reclaim` tells which holders are dead";
+        return Line::warning(SUBJECT, &text, &remedy);
+    }
+    Line::ok(SUBJECT, &text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::line::Status;
+    use super::*;
+    use crate::ipam::{Inventory, ListedPool};
+
+    fn listed(subnet: &str, addresses: &[&str]) -> Matched {
+        let addresses = addresses.iter().map(|a| a.parse().unwrap()).collect();
+        let pool = ListedPool::new(subnet.parse().unwrap(), "eth0".into(), 0, addresses);
+        Matched {
+            inventory: Inventory { pools: vec![pool] },
+            ..Matched::default()
+        }
+    }
+
+    fn stored(matched: &Matched) -> Document {
+        let mut document = Document::default();
+        document.ipam_mut().merge(&matched.inventory);
+        document
+    }
+
+    #[test]
+    fn pools_of_state_and_source_are_one() {
+        let matched = listed("10.1.0.0/16", &["10.1.0.5", "10.1.0.6"]);
+        let document = stored(&listed("10.1.0.0/16", &["10.1.0.6", "10.1.0.7"]));
+        let all = ours(Some(&document), Some(&matched));
+        assert_eq!(all.len(), 1);
+        assert_eq!(all[0].addresses.len(), 3);
+        assert!(all[0].overlaps(&"10.1.3.0/24".parse().unwrap()));
+        assert!(all[0].overlaps(&"10.0.0.0/8".parse().unwrap()));
+        assert!(!all[0].overlaps(&"10.2.0.0/16".parse().unwrap()));
+        assert_eq!(ours(None, Some(&listed("0.0.0.0/0", &[]))), []);
+    }
+
+    #[test]
+    fn what_cannot_be_given_is_not_free() {
+        let count = PoolCount {
+            held: 1,
+            free: 1,
+            resting: 2,
+            wired: 3,
+            excluded: 4,
+            ..PoolCount::default()
+        };
+        let text = line("x", &count, false).text;
+        assert_eq!(
+            text,
+            "x: 1 held, 1 free, 2 resting, 4 excluded, 3 on the host"
+        );
+        let rests = line(
+            "x",
+            &PoolCount {
+                free: 0,
+                ..count.clone()
+            },
+            false,
+        );
+        assert_eq!(
+            rests.status,
+            Status::Ok,
+            "who rests is given when nothing else is left"
+        );
+        let full = PoolCount {
+            free: 0,
+            resting: 0,
+            ..count
+        };
+        let full = line("x", &full, false);
+        assert_eq!(full.status, Status::Warning);
+        assert!(full.text.ends_with("nothing is left to give"));
+    }
+
+    #[test]
+    fn a_pool_that_the_source_no_longer_lists_is_told() {
+        let old = listed("10.1.0.0/16", &["10.1.0.5"]);
+        let document = stored(&old);
+        let status = |matched: Option<&Matched>| {
+            examine(Some(&document), matched, &IpamConf::default(), Moment(0))[0].status
+        };
+        assert_eq!(status(Some(&old)), Status::Ok);
+        assert_eq!(status(None), Status::Ok, "the source did not answer");
+        assert_eq!(status(Some(&listed("0.0.0.0/0", &[]))), Status::Ok);
+        let other = listed("10.2.0.0/16", &["10.2.0.5"]);
+        assert_eq!(status(Some(&other)), Status::Warning);
+    }
+}

@@ -1,0 +1,260 @@
+//! The state: whether it is there, can be read and written, and is what it should be.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+
+use super::line::{Line, SET_ASIDE, STATE, Sight, not_writable, some};
+use crate::admin::node::Node;
+use crate::host::{is_read_only, words};
+use crate::ipam::Moment;
+use crate::plugin::decide::{QUARANTINE, loss};
+use crate::state::{
+    Document, FORMAT, Loaded, MODE, Owed, Own, StoreError, is_rebuild_owed, last_use,
+    set_aside_before,
+};
+
+/// The lines about it.
+pub fn examine(node: &Node, loaded: &Result<Loaded, StoreError>, sight: &mut Sight) -> Vec<Line> {
+    let paths = node.paths();
+    let path = paths.state();
+    let last = last_use(paths, node.context.boot_id.as_deref());
+    let owed = is_rebuild_owed(paths);
+    let mut lines = match loaded {
+        Err(e) if sight.misses(&path.display().to_string(), &words(&e.source)) => Vec::new(),
+        Err(e) => vec![Line::wrong(
+            STATE,
+            &e,
+            &"look at the file and its folder with `ls -l`, and at the disk with `dmesg`",
+        )],
+        Ok(Loaded::Missing) => vec![missing(&path, loss(&Document::default(), owed, last))],
+        Ok(Loaded::Corrupt(why)) => vec![corrupt(&path, why)],
+        Ok(Loaded::Read(document)) => {
+            let mut lines = Vec::new();
+            let meta = fs::metadata(&path).ok();
+            lines.extend(meta.map(|m| file(&path, m.permissions().mode(), m.size())));
+            lines.extend(loss(document, owed, last).map(lost));
+            lines.extend(key(document));
+            lines.extend(quarantine(document.ipam().quarantine, node.now.boot));
+            lines
+        }
+    };
+    if sight.is_root && is_read_only(&path) {
+        lines.push(read_only(&path));
+    }
+    let aside = set_aside_before(paths);
+    let aside: Vec<_> = aside.iter().map(|p| p.display().to_string()).collect();
+    lines.extend(set_aside(aside, &path));
+    lines
+}
+
+/// What becomes of a state that is not to be had, for people who wonder what to clean up.
+fn made_anew() -> String {
+    let seconds = QUARANTINE.as_secs();
+    format!(
+        "nothing has to be cleaned up, and running pods keep their addresses: the next ADD makes it anew from what the node shows, and new pods wait {seconds} s"
+    )
+}
+
+fn missing(path: &Path, lost: Option<&str>) -> Line {
+    let path = path.display();
+    match lost {
+        Some(why) => Line::wrong(STATE, &format_args!("{path} was lost: {why}"), &made_anew()),
+        None => {
+            let text = "is not there yet: no address was given since the node started";
+            Line::ok(STATE, &format_args!("{path} {text}"))
+        }
+    }
+}
+
+fn corrupt(path: &Path, why: &str) -> Line {
+    let text = format_args!("{} cannot be understood: {why}", path.display());
+    let remedy = format_args!("{}; this file is kept beside it", made_anew());
+    Line::wrong(STATE, &text, &remedy)
+}
+
+/// A state that is there, but has to be made anew.
+fn lost(why: &str) -> Line {
+    Line::wrong(STATE, &format_args!("it was lost: {why}"), &made_anew())
+}
+
+/// The file itself; `mode` with or without the bits of its kind.
+fn file(path: &Path, mode: u32, bytes: u64) -> Line {
+    let mode = mode & 0o7777;
+    let text = format_args!("{}, mode {mode:04o}, {bytes} bytes", path.display());
+    if mode == MODE {
+        return Line::ok(STATE, &text);
+    }
+    let remedy = format_args!(
+        "the next call makes it {MODE:04o}; or now: chmod {MODE:o} {}",
+        path.display()
+    );
+    Line::warning(STATE, &text, &remedy)
+}
+
+/// Our own key in it.
+fn key(document: &Document) -> Option<Line> {
+    let by = match document.version() {
+        "" => String::new(),
+        version => format!("; {version} made the state"),
+    };
+    let line = match &document.own {
+        Own::Absent if document.is_empty() => return None,
+        Own::Absent => {
+            let text = format_args!(
+                "the original plugin wrote it{by}; the next ADD looks at the node first"
+            );
+            Line::ok(STATE, &text)
+        }
+        Own::Ours => {
+            let next = match document.owed {
+                Owed::Nothing => "",
+                Owed::Look => "; the next ADD looks at the node first",
+                Owed::NewBoot(_) => {
+                    "; it is of another boot, and the next ADD frees what the node does not show"
+                }
+            };
+            Line::ok(STATE, &format_args!("this plugin wrote it last{by}{next}"))
+        }
+        Own::Overtaken => Line::warning(
+            STATE,
+            &format_args!("the original plugin has written it after this one{by}"),
+            &"where that is not meant, see which executable the runtime calls: one of them alone guards released addresses",
+        ),
+        Own::Unreadable(why) => Line::wrong(
+            STATE,
+            &format_args!("our key in it cannot be understood: {why}"),
+            &"nothing has to be cleaned up: the next ADD looks at the node and writes the key anew",
+        ),
+        Own::Newer { format, .. } => Line::wrong(
+            STATE,
+            &format_args!(
+                "our key in it has format {format}, and this version knows {FORMAT}: ADDs fail"
+            ),
+            &"install the newer version that wrote it",
+        ),
+    };
+    Some(line)
+}
+
+fn quarantine(until: Option<Moment>, now: Moment) -> Option<Line> {
+    let until = until.filter(|until| *until > now)?;
+    let text = format_args!(
+        "it was lost and made anew: for {} s more only what is known to be held is given",
+        until.since(now).as_secs() + 1
+    );
+    Some(Line::warning(STATE, &text, &"wait"))
+}
+
+fn read_only(path: &Path) -> Line {
+    not_writable(STATE, path.parent().unwrap_or(path))
+}
+
+fn set_aside(aside: Vec<String>, path: &Path) -> Option<Line> {
+    if aside.is_empty() {
+        return None;
+    }
+    let text = format_args!("could not be read and were set aside: {}", some(aside));
+    let remedy = format_args!(
+        "look what broke them, then remove them: rm {}.corrupt-*",
+        path.display()
+    );
+    Some(Line::warning(SET_ASIDE, &text, &remedy))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::line::Status;
+    use super::*;
+    use std::time::Duration;
+
+    const PATH: &str = "/var/run/azure-vnet-ipam.json";
+
+    fn parsed(json: &str) -> Document {
+        Document::parse(json.as_bytes(), Some("boot"), Moment(9)).unwrap()
+    }
+
+    #[test]
+    fn a_missing_state_is_wrong_only_where_addresses_were_given() {
+        let fresh = missing(Path::new(PATH), None);
+        assert_eq!((fresh.status, fresh.remedy), (Status::Ok, None));
+        let line = missing(Path::new(PATH), Some("it is gone"));
+        assert_eq!(line.status, Status::Wrong);
+        assert!(line.text.contains("it is gone"));
+        assert!(line.remedy.unwrap().contains("new pods wait 30 s"));
+    }
+
+    #[test]
+    fn others_than_root_should_not_read_it() {
+        assert_eq!(file(Path::new(PATH), 0o100_600, 7).status, Status::Ok);
+        let line = file(Path::new(PATH), 0o100_644, 7);
+        assert_eq!(line.status, Status::Warning);
+        assert!(line.text.contains("mode 0644, 7 bytes"), "{line:?}");
+        assert!(line.remedy.unwrap().contains("chmod 600"));
+    }
+
+    #[test]
+    fn each_kind_of_key_is_told() {
+        let pools = r#""IPAM":{"Version":"v1.4.59","TimeStamp":"t","AddressSpaces":{"local":{"Pools":{"10.1.0.0/16":{}}}}}"#;
+        for (ours, status, words) in [
+            ("", Status::Ok, "the original plugin wrote it; v1.4.59"),
+            (
+                r#","azure-vnet-ipam":{"format":2,"bootId":"boot","timeStamp":"t"}"#,
+                Status::Ok,
+                "this plugin wrote it last",
+            ),
+            (
+                r#","azure-vnet-ipam":{"format":2,"bootId":"old","timeStamp":"t"}"#,
+                Status::Ok,
+                "another boot",
+            ),
+            (
+                r#","azure-vnet-ipam":{"format":2,"bootId":"boot","timeStamp":"x"}"#,
+                Status::Warning,
+                "after this one",
+            ),
+            (
+                r#","azure-vnet-ipam":{"format":2,"records":7}"#,
+                Status::Wrong,
+                "cannot be understood",
+            ),
+            (
+                r#","azure-vnet-ipam":{"format":99}"#,
+                Status::Wrong,
+                "format 99",
+            ),
+        ] {
+            let line = key(&parsed(&format!("{{{pools}{ours}}}"))).unwrap();
+            assert_eq!(line.status, status, "{line:?}");
+            assert!(line.text.contains(words), "{line:?}");
+            assert_eq!(line.remedy.is_none(), status == Status::Ok, "{line:?}");
+        }
+        assert_eq!(key(&parsed("{}")), None);
+    }
+
+    #[test]
+    fn a_quarantine_is_told_while_it_lasts() {
+        let now = Moment(1_000_000_000);
+        let line = quarantine(Some(now.after(Duration::from_secs(12))), now).unwrap();
+        assert!(line.text.contains("for 13 s more"), "{line:?}");
+        assert_eq!(quarantine(Some(now), now), None);
+        assert_eq!(quarantine(None, now), None);
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_written_is_told() {
+        let line = read_only(Path::new(PATH));
+        assert_eq!(line.status, Status::Wrong);
+        assert_eq!(line.text, "/var/run cannot be written");
+        assert!(line.remedy.unwrap().contains("findmnt -T /var/run"));
+    }
+
+    #[test]
+    fn states_that_were_set_aside_are_named() {
+        let line = set_aside(vec!["a.corrupt-1".to_owned()], Path::new(PATH)).unwrap();
+        assert_eq!(line.status, Status::Warning);
+        assert!(line.text.contains("a.corrupt-1"));
+        assert!(line.remedy.unwrap().contains("json.corrupt-*"));
+        assert_eq!(set_aside(vec![], Path::new(PATH)), None);
+    }
+}

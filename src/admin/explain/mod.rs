@@ -1,0 +1,39 @@
+//! `explain`: the whole story of one address, container or pod.
+
+mod address;
+mod print;
+pub mod story;
+
+use story::{Story, Subject};
+
+use super::arguments::Arguments;
+use super::condition::Stated;
+use super::node::Node;
+use super::outcome::{Done, Trouble, json};
+use super::progress;
+use super::setup::Setup;
+
+/// Carries it out.
+pub fn run(node: &Node, arguments: &Arguments) -> Result<Done, Trouble> {
+    let subject = Subject::of(&arguments.operand_text().unwrap_or_default());
+    let stated = Stated::read(node)?;
+    let setup = Setup::read(node.paths());
+    let evidence = progress::look(Vec::new(), &node.context).evidence;
+    let events = node.history()?.events;
+    let mut story = Story::of(
+        &subject,
+        &stated.ipam,
+        &evidence,
+        events,
+        &setup.conf,
+        &node.now,
+    );
+    story.state = Some(stated.condition);
+    Ok(Done {
+        status: u8::from(!story.is_known()),
+        text: match arguments.has("json") {
+            true => json(&story)?,
+            false => story.print(&node.screen),
+        },
+    })
+}

@@ -1,0 +1,142 @@
+//! A holder, as every command tells of it.
+
+use std::net::IpAddr;
+
+use serde::Serialize;
+
+use super::node::Now;
+use super::screen::age;
+use crate::ipam::{Candidate, Held, Ipam, Pool, Record};
+use crate::sorting::sort_by_key;
+
+/// How much of a container ID is shown, as runtimes do.
+const SHORT: usize = 12;
+
+/// Who has an address.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Holder {
+    /// The address.
+    pub address: IpAddr,
+    /// The subnet of its pool.
+    pub pool: String,
+    /// `namespace/name` of the pod, where the runtime told it.
+    pub pod: Option<String>,
+    /// The container ID; `None` where nobody knows the owner.
+    pub container: Option<String>,
+    /// The network's name; `None` in a record of the original.
+    pub network: Option<String>,
+    /// The interface within the container; `None` in a record of the original.
+    pub interface: Option<String>,
+    /// The path of the network namespace that the ADD was made for.
+    pub netns: Option<String>,
+    /// Since when it holds the address, RFC 3339.
+    pub since: String,
+    /// The same in seconds before now.
+    pub age_seconds: u64,
+    /// Whether `since` is only when the record was first seen, as the original wrote it.
+    pub first_seen: bool,
+    /// How long ago it was first found without any sign of life, if it was.
+    pub suspect_seconds: Option<u64>,
+    /// Whether the source still lists the address.
+    pub listed: bool,
+}
+
+impl Holder {
+    /// That of a record.
+    pub fn of(pool: &str, address: IpAddr, held: &Held, now: &Now) -> Holder {
+        let claim = held.claim.as_deref();
+        Holder {
+            address,
+            pool: pool.to_owned(),
+            pod: claim.and_then(|c| c.pod.as_deref()).map(str::to_owned),
+            container: Some(held.container_id.to_string()).filter(|id| !id.is_empty()),
+            network: claim.map(|c| c.network.to_string()),
+            interface: claim.map(|c| c.if_name.to_string()),
+            netns: claim
+                .and_then(|c| c.netns.as_ref())
+                .map(|n| n.path.to_string()),
+            since: now.wall_time(held.since),
+            age_seconds: now.since(held.since).as_secs(),
+            first_seen: claim.is_none(),
+            suspect_seconds: held.suspect.map(|at| now.since(at).as_secs()),
+            listed: !held.unlisted,
+        }
+    }
+
+    /// That of a record that was judged.
+    pub fn of_candidate(candidate: &Candidate, now: &Now) -> Holder {
+        Holder::of(&candidate.pool, candidate.key, &candidate.held, now)
+    }
+
+    /// The pod, or `-`.
+    fn pod_text(&self) -> String {
+        self.pod.clone().unwrap_or_else(|| "-".to_owned())
+    }
+
+    /// The first characters of the container ID, or `unknown`.
+    pub fn container_text(&self) -> String {
+        match &self.container {
+            Some(id) => id.chars().take(SHORT).collect(),
+            None => "unknown".to_owned(),
+        }
+    }
+
+    /// Network and interface, or `-`.
+    fn network_text(&self) -> String {
+        match (&self.network, &self.interface) {
+            (Some(network), Some(interface)) => format!("{network}/{interface}"),
+            _ => "-".to_owned(),
+        }
+    }
+
+    /// For how long; what is only first seen begins with `>`.
+    fn age_text(&self) -> String {
+        let age = age(std::time::Duration::from_secs(self.age_seconds));
+        if self.first_seen {
+            format!(">{age}")
+        } else {
+            age
+        }
+    }
+
+    /// What stands in a table under ADDRESS, POD, CONTAINER, NETWORK and SINCE.
+    pub fn cells(&self) -> Vec<String> {
+        vec![
+            self.address.to_string(),
+            self.pod_text(),
+            self.container_text(),
+            self.network_text(),
+            self.age_text(),
+        ]
+    }
+
+    /// Pod and container in a sentence.
+    pub fn who(&self) -> String {
+        match (&self.pod, &self.container) {
+            (Some(pod), Some(_)) => format!("pod {pod} (container {})", self.container_text()),
+            (None, Some(_)) => format!("container {}", self.container_text()),
+            (_, None) => "an unknown owner".to_owned(),
+        }
+    }
+}
+
+/// Whether `asked` names the container: its whole ID, or at least `least` characters of its beginning.
+pub fn names_container(asked: &str, container_id: &str, least: usize) -> bool {
+    asked == container_id || asked.len() >= least && container_id.starts_with(asked)
+}
+
+/// Every held record with the name of its pool, in the order of pools and addresses.
+pub fn held(ipam: &Ipam) -> impl Iterator<Item = (&str, &str, &Record, &Held)> {
+    ipam.pools().flat_map(|(space, key, pool)| {
+        let records = in_order(pool).into_iter();
+        records.filter_map(move |record| Some((space, key, record, record.held()?)))
+    })
+}
+
+/// The records of a pool by address, not by text.
+pub fn in_order(pool: &Pool) -> Vec<&Record> {
+    let mut records: Vec<&Record> = pool.records.iter().collect();
+    sort_by_key(&mut records, |record| record.address());
+    records
+}

@@ -1,0 +1,162 @@
+//! The node that a command is about.
+
+use std::time::Duration;
+
+use super::outcome::Trouble;
+use super::screen::Screen;
+use super::setup::Setup;
+use crate::cni::QueryUrl;
+use crate::events::{History, history};
+use crate::host::{Paths, boot_now, wall_second};
+use crate::ipam::Moment;
+use crate::plugin::Context;
+use crate::plugin::decide::loss;
+use crate::source::{Matched, Source, SourceError};
+use crate::state::{
+    Document, FORMAT, Loaded, LockError, Locked, Own, WAIT, is_rebuild_owed, last_use, load,
+};
+
+/// What every command starts from.
+#[derive(Debug)]
+pub struct Node {
+    /// Paths, boot and the like, as a call has them.
+    pub context: Context,
+    /// What stdout is.
+    pub screen: Screen,
+    /// Now.
+    pub now: Now,
+}
+
+/// Now, by both clocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Now {
+    /// On the boot clock.
+    pub boot: Moment,
+    /// On the wall clock: seconds since 1970.
+    pub wall: i64,
+}
+
+impl Now {
+    /// Now.
+    pub fn read() -> Now {
+        Now {
+            boot: boot_now(),
+            wall: wall_second(),
+        }
+    }
+
+    /// How long ago something was.
+    pub fn since(&self, moment: Moment) -> Duration {
+        self.boot.since(moment)
+    }
+
+    /// When it was on the wall clock, in UTC: `2026-11-20T21:09:39Z`.
+    pub fn wall_time(&self, moment: Moment) -> String {
+        let ago = i64::try_from(self.since(moment).as_secs()).unwrap_or(i64::MAX);
+        crate::host::utc(self.wall.saturating_sub(ago))
+    }
+}
+
+impl Node {
+    /// The node that this process runs on.
+    pub fn here(paths: &Paths, started: Moment) -> Node {
+        Node {
+            context: Context::of(paths, started),
+            screen: Screen::of_stdout(),
+            now: Now::read(),
+        }
+    }
+
+    /// Where things are.
+    pub fn paths(&self) -> &Paths {
+        &self.context.paths
+    }
+
+    /// The last operations.
+    ///
+    /// # Errors
+    /// This user may not read them.
+    pub fn history(&self) -> Result<History, Trouble> {
+        let path = self.paths().events();
+        history(self.paths()).map_err(|e| Trouble::with(&path.display().to_string(), &e))
+    }
+
+    /// The state as it is, without lock: it is only ever replaced as a whole.
+    ///
+    /// # Errors
+    /// It is there, but the system does not let it be read.
+    pub fn load(&self) -> Result<Loaded, Trouble> {
+        Ok(load(self.paths(), self.context.boot_id.as_deref())?)
+    }
+
+    /// What a command that frees something works on: the state, if there is one.
+    ///
+    /// # Errors
+    /// It cannot be read, is lost, or a newer version wrote it.
+    pub fn workable(&self, loaded: Loaded) -> Result<Option<Document>, Trouble> {
+        let path = self.paths().state();
+        let document = match loaded {
+            // Not there may be lost.
+            Loaded::Missing => Document::default(),
+            Loaded::Corrupt(why) => {
+                return Err(Trouble(format!(
+                    "{} cannot be read ({why}); the next ADD sets it aside and makes it anew from what the node shows",
+                    path.display()
+                )));
+            }
+            Loaded::Read(document) => *document,
+        };
+        if let Own::Newer { format, .. } = &document.own {
+            return Err(Trouble(format!(
+                "{} is of format {format}, and this version of the plugin knows up to {FORMAT}; use the newer one",
+                path.display()
+            )));
+        }
+        match self.loss(&document) {
+            None if document.is_empty() => Ok(None),
+            Some(why) => Err(Trouble(format!(
+                "the state is lost ({why}); the next ADD makes it anew from what the node shows"
+            ))),
+            None => Ok(Some(document)),
+        }
+    }
+
+    /// Why the next ADD would make the state anew, if it would.
+    pub fn loss(&self, document: &Document) -> Option<&'static str> {
+        let last = last_use(self.paths(), self.context.boot_id.as_deref());
+        loss(document, is_rebuild_owed(self.paths()), last)
+    }
+
+    /// The right to write the state.
+    ///
+    /// # Errors
+    /// Others hold it for long, or the system refuses.
+    pub fn lock(&self) -> Result<Locked<'_>, Trouble> {
+        let locked = Locked::acquire(self.paths(), WAIT);
+        locked.map_err(|error| match error {
+            LockError::Busy { ref holder, .. } => Trouble(format!("{error}: {holder} holds it")),
+            LockError::Io { path, source } => {
+                Trouble::with(&format!("cannot lock {}", path.display()), &source)
+            }
+        })
+    }
+
+    /// The source that this node's pools come from.
+    ///
+    /// # Errors
+    /// AZURE_VNET_IPAM_QUERY_URL is no URL.
+    pub fn source(&self, setup: &Setup) -> Result<Source, Trouble> {
+        let url = self.context.query_url.as_deref().map(QueryUrl::parse);
+        let url = url.transpose().map_err(|e| Trouble(e.to_string()))?;
+        Ok(Source::of(&setup.conf, url, self.paths()))
+    }
+
+    /// Asks the source, without leaving a trace for other calls, and tells how long it took.
+    pub fn ask(&self, source: &Source) -> (Result<Matched, SourceError>, Duration) {
+        /// As long as an ADD waits where there are pools.
+        const LIMIT: Duration = Duration::from_secs(3);
+        let began = boot_now();
+        let answer = source.ask(LIMIT, &[], self.paths());
+        (answer, boot_now().since(began))
+    }
+}

@@ -1,0 +1,73 @@
+//! What a command came to.
+
+use std::ffi::OsStr;
+use std::path::Path;
+
+use crate::host::{replace, words};
+use crate::state::StoreError;
+
+/// A command that was carried out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Done {
+    /// What is printed.
+    pub text: String,
+    /// The exit status.
+    pub status: u8,
+}
+
+/// A command that could not be carried out: what is told on stderr, with exit status 2.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trouble(pub String);
+
+impl Done {
+    /// It worked, and this is what it tells.
+    pub fn well(text: String) -> Done {
+        Done { text, status: 0 }
+    }
+
+    /// It worked, and this is what it tells: in `file`, which gets these permission bits, or on stdout where none was named.
+    /// The path is as it was typed, like those of every other program.
+    ///
+    /// # Errors
+    /// The file cannot be put there.
+    pub fn told_in(file: Option<&OsStr>, text: String, mode: u32) -> Result<Done, Trouble> {
+        let Some(file) = file.map(Path::new) else {
+            return Ok(Done::well(text));
+        };
+        match replace(file, text.as_bytes(), mode) {
+            Ok(()) => Ok(Done::default()),
+            Err(e) => {
+                let what = format!("cannot write {}", file.display());
+                Err(Trouble::with(&what, &e))
+            }
+        }
+    }
+}
+
+impl From<StoreError> for Trouble {
+    fn from(error: StoreError) -> Self {
+        Trouble(hinted(error.to_string(), &error.source))
+    }
+}
+
+impl Trouble {
+    /// The system refuses something.
+    pub fn with(what: &str, error: &std::io::Error) -> Trouble {
+        Trouble(hinted(format!("{what}: {}", words(error)), error))
+    }
+}
+
+/// With what to do where only root may.
+fn hinted(text: String, error: &std::io::Error) -> String {
+    match error.kind() {
+        std::io::ErrorKind::PermissionDenied => format!("{text}; run it with sudo"),
+        _ => text,
+    }
+}
+
+/// A report as JSON, for programs.
+pub fn json(report: &impl serde::Serialize) -> Result<String, Trouble> {
+    let text = serde_json::to_string_pretty(report);
+    text.map(|text| text + "\n")
+        .map_err(|e| Trouble(format!("cannot print JSON: {e}")))
+}

@@ -1,0 +1,281 @@
+//! How things are laid out for people.
+
+use std::io::IsTerminal;
+use std::time::Duration;
+
+use rustix::stdio::stdout;
+use rustix::termios::tcgetwinsize;
+
+/// What the text is printed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Screen {
+    /// How many columns there are; `None` where nothing needs to fit, as in a file or a pipe.
+    pub width: Option<usize>,
+    /// Whether colours are shown. They never tell anything alone.
+    pub colours: bool,
+}
+
+/// What a colour stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tint {
+    /// As it should be.
+    Good,
+    /// To be looked at.
+    Doubtful,
+    /// Wrong.
+    Bad,
+    /// Of less interest.
+    Faint,
+    /// A heading.
+    Strong,
+}
+
+impl Screen {
+    /// Neither borders nor colours.
+    pub const PLAIN: Screen = Screen {
+        width: None,
+        colours: false,
+    };
+
+    /// Narrower ones are taken for one of this width.
+    const LEAST: usize = 40;
+
+    /// That of stdout. `NO_COLOR` and `TERM=dumb` are honoured.
+    pub fn of_stdout() -> Screen {
+        if !std::io::stdout().is_terminal() {
+            return Screen::PLAIN;
+        }
+        let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+        let told = set("COLUMNS").and_then(|text| text.to_str()?.parse().ok());
+        let asked = || {
+            let size = tcgetwinsize(stdout()).ok()?;
+            Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
+        };
+        let width = told.or_else(asked).unwrap_or(80);
+        Screen {
+            width: Some(width.max(Self::LEAST)),
+            colours: set("NO_COLOR").is_none() && set("TERM").is_none_or(|term| term != "dumb"),
+        }
+    }
+
+    /// The text in a colour, where there are any.
+    pub fn tint(&self, tint: Tint, text: &str) -> String {
+        if !self.colours || text.is_empty() {
+            return text.to_owned();
+        }
+        let code = match tint {
+            Tint::Good => "32",
+            Tint::Doubtful => "33",
+            Tint::Bad => "31",
+            Tint::Faint => "2",
+            Tint::Strong => "1",
+        };
+        format!("\x1b[{code}m{text}\x1b[0m")
+    }
+
+    /// A paragraph, broken where the screen ends, every line after so many blanks. The first line begins with `head`, which
+    /// takes the place of blanks.
+    pub fn paragraph(&self, head: &str, indent: usize, text: &str) -> String {
+        let width = self.width.unwrap_or(usize::MAX);
+        let mut out = String::new();
+        let mut line = format!("{head:indent$}");
+        let mut empty = true;
+        for word in text.split_whitespace().map(clean) {
+            if !empty && line.chars().count() + 1 + word.chars().count() > width {
+                out.push_str(line.trim_end());
+                out.push('\n');
+                line = " ".repeat(indent);
+                empty = true;
+            }
+            if !empty {
+                line.push(' ');
+            }
+            line.push_str(&word);
+            empty = false;
+        }
+        out.push_str(line.trim_end());
+        out.push('\n');
+        out
+    }
+}
+
+/// Rows under headings, in columns that are as wide as they must be.
+#[derive(Clone, Debug, Default)]
+pub struct Table {
+    rows: Vec<Vec<String>>,
+    elastic: &'static [usize],
+}
+
+impl Table {
+    /// A table under these headings. The columns `elastic`, counted from 0, give way one after the other where the screen is too
+    /// narrow.
+    pub fn new(headings: &[&str], elastic: &'static [usize]) -> Table {
+        let headings = headings.iter().map(|h| (*h).to_owned());
+        Table {
+            rows: vec![headings.collect()],
+            elastic,
+        }
+    }
+
+    /// Adds a row.
+    pub fn row(&mut self, cells: Vec<String>) {
+        self.rows
+            .push(cells.iter().map(|cell| clean(cell)).collect());
+    }
+
+    /// The text, each line after so many blanks.
+    pub fn print(&self, screen: &Screen, indent: usize) -> String {
+        const GAP: usize = 2;
+        /// What the elastic column keeps in any case.
+        const LEAST: usize = 8;
+        let columns = self.rows.first().map_or(0, Vec::len);
+        let mut widths = vec![0; columns];
+        for row in &self.rows {
+            for (width, cell) in widths.iter_mut().zip(row) {
+                *width = (*width).max(cell.chars().count());
+            }
+        }
+        let total = indent + widths.iter().sum::<usize>() + GAP * columns.saturating_sub(1);
+        let mut excess = screen.width.map_or(0, |width| total.saturating_sub(width));
+        for column in self.elastic {
+            if let Some(width) = widths.get_mut(*column) {
+                let less = (*width).min(width.saturating_sub(excess).max(LEAST));
+                excess -= *width - less;
+                *width = less;
+            }
+        }
+        let mut out = String::new();
+        for (n, row) in self.rows.iter().enumerate() {
+            let mut line = " ".repeat(indent);
+            for (cell, width) in row.iter().zip(&widths) {
+                let cell = shortened(cell, *width);
+                line.push_str(&format!("{cell:width$}  "));
+            }
+            let line = line.trim_end();
+            let tint = |text| screen.tint(Tint::Strong, text);
+            out.push_str(&if n == 0 { tint(line) } else { line.to_owned() });
+            out.push('\n');
+        }
+        out
+    }
+}
+
+/// A text that fits, without its middle where it is too long: the beginning tells the namespace, the end which of many.
+fn shortened(text: &str, width: usize) -> String {
+    const GAP: &str = "..";
+    let length = text.chars().count();
+    if length <= width {
+        return text.to_owned();
+    }
+    let kept = width.saturating_sub(GAP.len());
+    let head = kept.div_ceil(2);
+    let start: String = text.chars().take(head).collect();
+    let end: String = text.chars().skip(length - (kept - head)).collect();
+    format!("{start}{GAP}{end}")
+}
+
+/// Without what a terminal would obey: callers had a part in it.
+pub fn clean(text: &str) -> String {
+    text.chars()
+        .map(|c| if c.is_control() { '?' } else { c })
+        .collect()
+}
+
+/// A duration as people tell it: `42s`, `12m`, `3h12m`, `4d2h`.
+pub fn age(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds}s"),
+        (0, 0, _) => format!("{minutes}m"),
+        (0, _, _) => format!("{hours}h{}m", minutes % 60),
+        (_, _, _) => format!("{days}d{}h", hours % 24),
+    }
+}
+
+/// A number with its noun.
+pub fn counted(count: usize, one: &str, many: &str) -> String {
+    match count {
+        1 => format!("1 {one}"),
+        _ => format!("{count} {many}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NARROW: Screen = Screen {
+        width: Some(40),
+        colours: false,
+    };
+
+    #[test]
+    fn ages_are_told_in_two_units_at_most() {
+        for (seconds, text) in [
+            (0, "0s"),
+            (59, "59s"),
+            (60, "1m"),
+            (3599, "59m"),
+            (3600, "1h0m"),
+            (11_520, "3h12m"),
+            (86_399, "23h59m"),
+            (360_000, "4d4h"),
+        ] {
+            assert_eq!(age(Duration::from_secs(seconds)), text);
+        }
+    }
+
+    #[test]
+    fn a_paragraph_is_broken_between_words() {
+        let text = NARROW.paragraph("wrong", 8, "one two three four five six seven eight nine");
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(
+            lines,
+            [
+                "wrong   one two three four five six",
+                "        seven eight nine"
+            ]
+        );
+        let long = "x".repeat(50);
+        assert_eq!(NARROW.paragraph("", 2, &long), format!("  {long}\n"));
+        assert_eq!(
+            Screen::PLAIN
+                .paragraph("", 0, &long.repeat(9))
+                .lines()
+                .count(),
+            1
+        );
+    }
+
+    #[test]
+    fn the_elastic_column_gives_way() {
+        let mut table = Table::new(&["ADDRESS", "POD", "SINCE"], &[1]);
+        table.row(vec![
+            "10.224.0.5".into(),
+            "kube-system/coredns-7db6d8ff4d-x2x5z".into(),
+            "3h12m".into(),
+        ]);
+        let text = table.print(&NARROW, 0);
+        assert!(
+            text.lines().all(|line| line.chars().count() <= 40),
+            "{text}"
+        );
+        assert!(
+            text.contains("kube-syste..") && text.contains("x2x5z"),
+            "{text}"
+        );
+        let wide = table.print(&Screen::PLAIN, 0);
+        assert!(wide.contains("kube-system/coredns-7db6d8ff4d-x2x5z"));
+    }
+
+    #[test]
+    fn colours_are_left_out_where_there_are_none() {
+        assert_eq!(Screen::PLAIN.tint(Tint::Bad, "x"), "x");
+        let colours = Screen {
+            colours: true,
+            ..Screen::PLAIN
+        };
+        assert_eq!(colours.tint(Tint::Bad, "x"), "\x1b[31mx\x1b[0m");
+    }
+}

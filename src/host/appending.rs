@@ -1,0 +1,185 @@
+//! Files that many processes append to at once, and that are put away when they are full.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use fs2::FileExt;
+use rustix::fs::OFlags;
+
+/// How such a file is kept.
+#[derive(Clone, Copy, Debug)]
+pub struct Kept {
+    /// A file of this many bytes is put away before the next text.
+    pub full_at: u64,
+    /// How many files there are at most: `x`, `x.1`, `x.2` and so on, the oldest last.
+    pub files: u32,
+    /// The mode of a new file.
+    pub mode: u32,
+}
+
+impl Kept {
+    /// Appends `text` in one write. Where the file is full, `heading` tells what the next one gets first; it is asked for while
+    /// all files are still in their places.
+    ///
+    /// # Errors
+    /// The system refuses to make, rename or write one of the files.
+    pub fn append(
+        self,
+        path: &Path,
+        text: &[u8],
+        heading: impl FnOnce() -> Vec<u8>,
+    ) -> io::Result<()> {
+        let mut file = self.open(path)?;
+        // Who cannot have the lock at once writes into the full file: nobody waits for the sake of a line.
+        if file.metadata()?.len() >= self.full_at && FileExt::try_lock_exclusive(&file).is_ok() {
+            self.rotate(path, &file, heading)?;
+            file = self.open(path)?;
+        }
+        file.write_all(text)
+    }
+
+    fn open(self, path: &Path) -> io::Result<File> {
+        let mut options = OpenOptions::new();
+        // A pipe in the file's place must not keep a call waiting.
+        let nonblock = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or_default();
+        options.append(true).create(true).mode(self.mode);
+        options.custom_flags(nonblock);
+        match options.open(path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                if let Some(folder) = path.parent() {
+                    DirBuilder::new()
+                        .recursive(true)
+                        .mode(0o755)
+                        .create(folder)?;
+                }
+                options.open(path)
+            }
+            other => other,
+        }
+    }
+
+    /// Moves every file one place on; the oldest is overwritten. The full file is locked: of many calls that come here one does
+    /// it, and those after it find that the path no longer leads to the file they opened.
+    fn rotate(self, path: &Path, full: &File, heading: impl FnOnce() -> Vec<u8>) -> io::Result<()> {
+        let (ours, there) = (full.metadata()?, fs::metadata(path)?);
+        if (ours.dev(), ours.ino()) != (there.dev(), there.ino()) {
+            return Ok(());
+        }
+        let heading = heading();
+        for n in (0..self.files.saturating_sub(1)).rev() {
+            match fs::rename(numbered(path, n), numbered(path, n + 1)) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+                _ => {}
+            }
+        }
+        if heading.is_empty() {
+            return Ok(());
+        }
+        self.open(path)?.write_all(&heading)
+    }
+}
+
+/// Where the `n`th file before the present one is.
+pub fn numbered(path: &Path, n: u32) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    if n > 0 {
+        name.push(format!(".{n}"));
+    }
+    name.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEPT: Kept = Kept {
+        full_at: 100,
+        files: 8,
+        mode: 0o640,
+    };
+
+    fn folder(name: &str) -> PathBuf {
+        let folder = std::env::temp_dir().join(format!("appending-{name}-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        folder
+    }
+
+    #[test]
+    fn a_full_file_is_put_away_and_the_oldest_goes() {
+        let folder = folder("rotate");
+        let path = folder.join("x.log");
+        let numbered = |n: u32| numbered(&path, n);
+        File::create(&path).unwrap().set_len(KEPT.full_at).unwrap();
+        fs::write(numbered(1), "one").unwrap();
+        fs::write(numbered(7), "seven").unwrap();
+        KEPT.append(&path, b"new\n", Vec::new).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "new\n");
+        assert_eq!(fs::metadata(numbered(1)).unwrap().len(), KEPT.full_at);
+        assert_eq!(fs::read_to_string(numbered(2)).unwrap(), "one");
+        assert!(!numbered(8).exists(), "there are eight files at most");
+        File::create(&path)
+            .unwrap()
+            .set_len(KEPT.full_at - 1)
+            .unwrap();
+        let not_asked = || panic!("it is not full");
+        KEPT.append(&path, b"more\n", not_asked).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().len(), KEPT.full_at + 4);
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn of_many_that_find_the_file_full_one_puts_it_away() {
+        let folder = folder("crowd");
+        let path = folder.join("x.log");
+        File::create(&path).unwrap().set_len(KEPT.full_at).unwrap();
+        let late = KEPT.open(&path).unwrap();
+        KEPT.append(&path, b"first\n", Vec::new).unwrap();
+        KEPT.rotate(&path, &late, Vec::new).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "first\n");
+        assert!(!numbered(&path, 2).exists());
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn nobody_waits_for_who_has_the_full_file_locked() {
+        let folder = folder("locked");
+        let path = folder.join("x.log");
+        File::create(&path).unwrap().set_len(KEPT.full_at).unwrap();
+        let locked = File::open(&path).unwrap();
+        FileExt::lock_exclusive(&locked).unwrap();
+        KEPT.append(&path, b"late\n", || panic!("it is not put away"))
+            .unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().len(), KEPT.full_at + 5);
+        drop(locked);
+        KEPT.append(&path, b"new\n", Vec::new).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "new\n");
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_pipe_in_the_place_of_a_file_keeps_nobody_waiting() {
+        let folder = folder("pipe");
+        let path = folder.join("x.log");
+        let made = std::process::Command::new("mkfifo").arg(&path).status();
+        assert!(made.unwrap().success());
+        assert!(KEPT.append(&path, b"text\n", Vec::new).is_err());
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn the_next_file_begins_with_its_heading() {
+        let folder = folder("heading");
+        let path = folder.join("x.log");
+        let full = vec![b'x'; 100];
+        fs::write(&path, &full).unwrap();
+        let heading = || {
+            assert_eq!(fs::read(&path).unwrap(), full, "nothing has moved yet");
+            b"heading\n".to_vec()
+        };
+        KEPT.append(&path, b"text\n", heading).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "heading\ntext\n");
+        fs::remove_dir_all(folder).unwrap();
+    }
+}

@@ -1,0 +1,12 @@
+//! The network configurations that `doctor` reads, whoever wrote them.
+#![no_main]
+
+use azure_vnet_ipam::anycase::Tree;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|json: &[u8]| {
+    if let Ok(tree) = Tree::parse(json) {
+        let _ = tree.text_at("name");
+        let _ = tree.clone();
+    }
+});

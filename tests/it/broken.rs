@@ -1,0 +1,326 @@
+//! Five broken nodes: `check` or `doctor` names what is wrong with each and what to do, and that, done as it is printed, mends it.
+//!
+//! `tests/broken/node` makes the nodes; a test starts it, and itself in there.
+
+use std::collections::BTreeMap;
+use std::env::{current_exe, temp_dir, var_os};
+use std::fs::File;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+use crate::harness::{binary, package};
+
+/// Runs a test again, alone and on a node of this kind. True in there.
+fn on_a_node(kind: &str, test: &str) -> bool {
+    const INNER: &str = "AZURE_VNET_IPAM_BROKEN";
+    if var_os(INNER).is_some() {
+        return true;
+    }
+    // The same turns as those of `in_private_namespaces`: what one test wires, another's look at the node would find.
+    let turn = File::create(temp_dir().join("azure-vnet-ipam-private-tests")).unwrap();
+    turn.lock().unwrap();
+    let status = Command::new(package().join("tests/broken/node"))
+        .arg(kind)
+        .arg(current_exe().unwrap())
+        .args([
+            "--exact",
+            &format!("broken::{test}"),
+            "--include-ignored",
+            "--nocapture",
+            "--test-threads=1",
+        ])
+        .env("BIN", binary())
+        .env(INNER, "1")
+        .status()
+        .unwrap();
+    assert!(status.success(), "{test} failed on its node");
+    false
+}
+
+/// What a person types.
+fn typed(line: &str) -> Output {
+    Command::new("bash").args(["-c", line]).output().unwrap()
+}
+
+/// The text of a command that ends with this status.
+#[track_caller]
+fn told(line: &str, status: i32) -> String {
+    let output = typed(line);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(status), "{line}: {text}{errors}");
+    assert!(text.is_ascii(), "{text}");
+    text
+}
+
+/// The address of a new pod, made so much later.
+#[track_caller]
+fn added(seconds: u32, pod: &str) -> String {
+    let address = told(&format!("later {seconds} add {pod}"), 0);
+    address.trim().to_owned()
+}
+
+/// What is to be done about the finding that has these words, as it is printed.
+#[track_caller]
+fn remedy(report: &str, words: &[&str]) -> String {
+    // Of `check`, findings are paragraphs.
+    let has_all = |finding: &&str| words.iter().all(|word| finding.contains(word));
+    let finding = report.split("\n\n").find(has_all);
+    let finding = finding.unwrap_or_else(|| panic!("{words:?}: {report}"));
+    let (_, remedy) = finding
+        .split_once("-> ")
+        .unwrap_or_else(|| panic!("no remedy: {finding}"));
+    remedy.trim_end().to_owned()
+}
+
+/// Runs what a remedy tells to type.
+#[track_caller]
+fn obey(command: &str) -> String {
+    // Already root, and without sudo on small machines.
+    told(command.strip_prefix("sudo ").unwrap_or(command), 0)
+}
+
+/// The addresses of a node's pods, by pod, as the kernel has them; no two have the same.
+#[track_caller]
+fn running() -> BTreeMap<String, String> {
+    let line = "for pod in $(ip netns list | cut -d ' ' -f 1); do ip -n $pod -o -4 address show dev eth0 | sed \"s|.*inet \\([^/]*\\)/.*|$pod \\1|\"; done";
+    let text = told(line, 0);
+    let lines = text.lines().filter_map(|line| line.split_once(' '));
+    let found: BTreeMap<String, String> = lines
+        .map(|(pod, address)| (format!("default/{pod}"), address.to_owned()))
+        .collect();
+    let mut addresses: Vec<_> = found.values().collect();
+    addresses.sort();
+    addresses.dedup();
+    assert_eq!(addresses.len(), found.len(), "one twice: {found:?}");
+    found
+}
+
+/// The same as the state has them.
+fn held() -> BTreeMap<String, String> {
+    let shown: Value = serde_json::from_str(&told("azure-vnet-ipam show --json", 0)).unwrap();
+    let holders = shown["pools"].as_array().unwrap().iter();
+    let holders = holders.flat_map(|pool| pool["holders"].as_array().unwrap());
+    let text = |value: &Value| value.as_str().unwrap_or("unknown").to_owned();
+    holders
+        .map(|holder| (text(&holder["pod"]), text(&holder["address"])))
+        .collect()
+}
+
+/// `check`, so much later, finds nothing, and what the state has is what runs.
+#[track_caller]
+fn mended(seconds: u32) {
+    let report = told(&format!("later {seconds} azure-vnet-ipam check"), 0);
+    assert!(report.starts_with("Nothing is wrong; "), "{report}");
+    let doctor = told(&format!("later {seconds} azure-vnet-ipam doctor"), 0);
+    assert!(doctor.contains("\n0 wrong, "), "{doctor}");
+    assert_eq!(held(), running());
+}
+
+/// The quarantine of a state made anew, and a second.
+const QUARANTINE: u32 = 31;
+
+#[test]
+#[ignore = "needs root, unshare, iproute2, perl and time namespaces"]
+fn on_a_healthy_node_nothing_is_found() {
+    if !on_a_node("healthy", "on_a_healthy_node_nothing_is_found") {
+        return;
+    }
+    mended(0);
+    let doctor = told("azure-vnet-ipam doctor", 0);
+    assert!(doctor.contains("\n0 wrong, 0 warnings, "), "{doctor}");
+    assert_eq!(running().len(), 3);
+    // The tools of the script do what they are for.
+    let four = added(0, "web-4");
+    told("del web-1", 0);
+    mended(0);
+    told("vanish web-4", 0);
+    let report = told("later 3700 azure-vnet-ipam check", 1);
+    remedy(&report, &["leak", &four, "default/web-4"]);
+}
+
+#[test]
+#[ignore = "needs root, unshare, iproute2, perl and time namespaces"]
+fn leaked_addresses_come_back() {
+    if !on_a_node("leaked", "leaked_addresses_come_back") {
+        return;
+    }
+    let (before, recorded) = (running(), held());
+    assert_eq!((before.len(), recorded.len()), (3, 5));
+    let report = told("azure-vnet-ipam check", 1);
+    assert!(report.contains("\n2 findings; "), "{report}");
+    let mut remedies = Vec::new();
+    for pod in ["default/web-2", "default/web-5"] {
+        let gone = "nothing on this node shows it";
+        remedies.push(remedy(&report, &["leak", &recorded[pod], pod, gone]));
+    }
+    assert_eq!(remedies[0], remedies[1]);
+    // What is to be typed stands in a line of its own.
+    let command = remedies[0].lines().last().unwrap().trim();
+    assert_eq!(command, "sudo azure-vnet-ipam reclaim --yes");
+    let freed = obey(command);
+    assert!(freed.starts_with("Freed 2 addresses:"), "{freed}");
+    assert_eq!(running(), before);
+    mended(0);
+    let new = added(0, "new");
+    assert!(!recorded.values().any(|address| *address == new), "{new}");
+    mended(0);
+}
+
+/// A state that is lost is made anew by the next ADD, and nothing is given twice.
+#[track_caller]
+fn made_anew(report: &str, cause: &str) {
+    const STATE: &str = "/var/run/azure-vnet-ipam.json";
+    let before = running();
+    assert_eq!(before.len(), 3);
+    let to_do = remedy(report, &["state", STATE, cause]);
+    for words in [
+        "nothing has to be cleaned up",
+        "running pods keep their addresses",
+        "the next ADD makes it anew",
+        "new pods wait 30 s",
+    ] {
+        assert!(to_do.contains(words), "{words}: {to_do}");
+    }
+    let doctor = told("azure-vnet-ipam doctor", 1);
+    assert!(
+        doctor.contains(cause) && doctor.contains(&to_do),
+        "{doctor}"
+    );
+    let refused = told("add new", 1);
+    assert!(refused.contains("the state was lost"), "{refused}");
+    let doctor = told("azure-vnet-ipam doctor", 0);
+    assert!(
+        doctor.contains("it was lost and made anew: for "),
+        "{doctor}"
+    );
+    let new = added(QUARANTINE, "new");
+    assert!(!before.values().any(|address| *address == new), "{new}");
+    let mut after = running();
+    after.remove("default/new");
+    assert_eq!(after, before, "who ran keeps the address");
+}
+
+#[test]
+#[ignore = "needs root, unshare, iproute2, perl and time namespaces"]
+fn a_corrupt_state_is_made_anew() {
+    if !on_a_node("corrupt", "a_corrupt_state_is_made_anew") {
+        return;
+    }
+    let report = told("azure-vnet-ipam check", 1);
+    assert!(remedy(&report, &["state"]).ends_with("this file is kept beside it"));
+    made_anew(&report, "cannot be understood");
+    // It was kept for a look, and is a finding until that was had.
+    let report = told(&format!("later {QUARANTINE} azure-vnet-ipam check"), 1);
+    assert!(report.contains("\n1 finding; 4 holders"), "{report}");
+    let to_do = remedy(&report, &["set-aside", ".json.corrupt-"]);
+    let (_, command) = to_do.split_once("then remove them: ").unwrap();
+    obey(command);
+    mended(QUARANTINE);
+}
+
+#[test]
+#[ignore = "needs root, unshare, iproute2, perl and time namespaces"]
+fn a_deleted_state_is_made_anew() {
+    if !on_a_node("deleted", "a_deleted_state_is_made_anew") {
+        return;
+    }
+    let report = told("azure-vnet-ipam check", 1);
+    assert!(report.contains("\n1 finding; "), "{report}");
+    made_anew(&report, "it is gone, though addresses were given");
+    mended(QUARANTINE);
+}
+
+/// The commands that a remedy names in backticks.
+fn commands(remedy: &str) -> Vec<String> {
+    let parts = remedy.split('`').skip(1).step_by(2);
+    parts.map(str::to_owned).collect()
+}
+
+#[test]
+#[ignore = "needs root, unshare, iproute2, perl and time namespaces"]
+fn a_dead_wire_server_is_named_with_where_to_look() {
+    if !on_a_node(
+        "dead-source",
+        "a_dead_wire_server_is_named_with_where_to_look",
+    ) {
+        return;
+    }
+    const SERVER: &str = "http://168.63.129.16/machine/plugins";
+    let unanswered = |why: &str| {
+        let report = told("azure-vnet-ipam check", 1);
+        assert!(report.contains("\n1 finding; "), "{report}");
+        let remedy = remedy(&report, &["source", SERVER, why]);
+        let doctor = told("azure-vnet-ipam doctor", 1);
+        assert!(doctor.contains(SERVER) && doctor.contains(&remedy));
+        remedy
+    };
+    let before = running();
+    let to_do = unanswered("it did not answer within 3 s");
+    assert!(to_do.contains("Azure's side is broken"), "{to_do}");
+    let meanwhile = "Meanwhile pods get addresses of the stored pools";
+    assert!(to_do.contains(meanwhile), "{to_do}");
+    let commands = commands(&to_do);
+    let [route, rules, _, ask] = &commands[..] else {
+        panic!("{commands:?}")
+    };
+    assert!(ask.starts_with("curl 'http://168.63.129.16/"), "{ask}");
+    // Nothing on the node keeps it from the server, which is dead; and meanwhile it is as the remedy says.
+    assert!(obey(route).contains(" dev eth0 "));
+    let new = added(0, "new");
+    assert!(!before.values().any(|address| *address == new), "{new}");
+    // Azure mends its side.
+    told("wire start", 0);
+    mended(0);
+    // The node's own side: a route that leads astray, which the first command shows.
+    told("ip route replace 168.63.129.16 dev azbr0", 0);
+    assert_eq!(unanswered(""), to_do);
+    assert!(obey(route).contains(" dev azbr0 "));
+    told("ip route replace 168.63.129.16 dev wire0", 0);
+    mended(0);
+    // A rule that drops it, which the second shows.
+    let rule = "OUTPUT -d 168.63.129.16/32 -j DROP";
+    if typed(&format!("iptables -A {rule}")).status.success() {
+        assert_eq!(unanswered("it did not answer within 3 s"), to_do);
+        assert!(obey(rules).contains(rule));
+        told(&format!("iptables -D {rule}"), 0);
+        mended(0);
+    } else {
+        println!("skipped the firewall: there is no iptables here");
+    }
+}
+
+#[test]
+#[ignore = "needs root, unshare, iproute2, perl and time namespaces"]
+fn an_interface_with_another_hardware_address_gets_the_right_one() {
+    if !on_a_node(
+        "wrong-mac",
+        "an_interface_with_another_hardware_address_gets_the_right_one",
+    ) {
+        return;
+    }
+    let refused = told("add web-1", 1);
+    let asks = "does the hardware address match? `azure-vnet-ipam doctor` compares them";
+    assert!(refused.contains(asks), "{refused}");
+    let report = told("azure-vnet-ipam check", 1);
+    assert!(report.contains("\n1 finding; "), "{report}");
+    let to_do = remedy(
+        &report,
+        &[
+            "interface",
+            "lists 7c:1e:52:f9:f3:c4, which no interface of this node has",
+            "it has eth0 00:0d:3a:9f:12:34",
+        ],
+    );
+    let doctor = told("azure-vnet-ipam doctor", 1);
+    assert!(doctor.contains(&to_do), "{doctor}");
+    let (_, command) = to_do.split_once("changed by hand: ").unwrap();
+    let right = "sudo ip link set dev eth0 address 7c:1e:52:f9:f3:c4";
+    assert_eq!(command, right);
+    obey(command);
+    mended(0);
+    added(0, "web-1");
+    mended(0);
+    assert_eq!(running().len(), 1);
+}

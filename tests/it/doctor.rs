@@ -1,0 +1,369 @@
+//! `doctor` and `check-settings`, on nodes with which something is wrong, one thing at a time.
+
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::harness::{Node, Outcome, Reply, WireServer, binary, xml};
+
+const CONFLIST: &str = "/etc/cni/net.d/10-azure.conflist";
+const STATE: &str = "/var/run/azure-vnet-ipam.json";
+const EXECUTABLE: &str = "/opt/cni/bin/azure-vnet-ipam";
+
+/// A node on which nothing is wrong, with a pod.
+fn healthy(name: &str) -> (Node, WireServer) {
+    let (node, wire) = Node::with_wire(name, Reply::Xml(xml([5, 6, 7])));
+    let conflist = json!({
+        "cniVersion": "1.0.0", "name": "azure",
+        "plugins": [{ "type": "azure-vnet", "ipam": { "type": "azure-vnet-ipam" } }, { "type": "portmap" }],
+    });
+    node.put(CONFLIST, conflist.to_string());
+    fs::create_dir_all(node.path("/opt/cni/bin")).unwrap();
+    fs::copy(binary(), node.path(EXECUTABLE)).unwrap();
+    fs::set_permissions(node.path(EXECUTABLE), Permissions::from_mode(0o755)).unwrap();
+    node.add("c1").success();
+    (node, wire)
+}
+
+fn run(node: &Node, args: &[&str]) -> Outcome {
+    let call = node.call("", "").without("CNI_COMMAND");
+    args.iter().fold(call, |call, arg| call.arg(arg)).run()
+}
+
+/// All lines, as JSON.
+fn lines(node: &Node) -> Vec<Value> {
+    let done = run(node, &["doctor", "--json"]);
+    assert_eq!(done.stderr, "", "{done:?}");
+    let report = done.json();
+    let lines = report["lines"].as_array().unwrap().clone();
+    let wrong = lines.iter().any(|line| line["status"] == "wrong");
+    assert_eq!(done.exit, Some(i32::from(wrong)), "{report:#}");
+    lines
+}
+
+/// There is a line of this status whose text and remedy have these words.
+#[track_caller]
+fn told(node: &Node, subject: &str, status: &str, text: &str, remedy: &str) {
+    let lines = lines(node);
+    let has = |line: &Value, key: &str, words: &str| {
+        line[key]
+            .as_str()
+            .is_some_and(|found| found.contains(words))
+    };
+    let found = lines.iter().any(|line| {
+        line["subject"] == subject
+            && line["status"] == status
+            && has(line, "text", text)
+            && (has(line, "remedy", remedy) || line["remedy"].is_null() && remedy.is_empty())
+    });
+    assert!(found, "{subject} {status} {text:?} {remedy:?}: {lines:#?}");
+}
+
+#[test]
+fn on_a_healthy_node_nothing_is_wrong_and_nothing_is_touched() {
+    let (node, _wire) = healthy("doctor");
+    let before = (node.state_bytes(), node.log(), node.left_overs());
+    let lock = node.path("/var/run/azure-vnet/azure-vnet-ipam.lock");
+    let held = File::options().read(true).write(true).open(&lock).unwrap();
+    held.lock().unwrap();
+    let done = run(&node, &["doctor"]);
+    assert_eq!(done.exit, Some(0), "{done:?}");
+    assert!(done.took < Duration::from_secs(10), "it waits for no lock");
+    let last = done.stdout.lines().last().unwrap();
+    assert!(last.starts_with("0 wrong, "), "{}", done.stdout);
+    assert!(done.stdout.is_ascii());
+    for words in ["answered in ", "3 addresses for pods", "1 held, 2 free"] {
+        assert!(done.stdout.contains(words), "{words}: {}", done.stdout);
+    }
+    assert_eq!((node.state_bytes(), node.log(), node.left_overs()), before);
+}
+
+#[test]
+fn the_report_for_programs_has_its_shape() {
+    let (node, _wire) = healthy("doctor");
+    let report = run(&node, &["doctor", "--json"]).json();
+    let keys: Vec<_> = report.as_object().unwrap().keys().cloned().collect();
+    assert_eq!(keys, ["lines", "time", "version"]);
+    assert_eq!(report["version"], env!("CARGO_PKG_VERSION"));
+    assert!(report["time"].as_str().unwrap().ends_with('Z'));
+    for line in report["lines"].as_array().unwrap() {
+        assert_eq!(line.as_object().unwrap().len(), 4, "{line}");
+        assert!(["ok", "warning", "wrong"].contains(&line["status"].as_str().unwrap()));
+        assert!(line["subject"].is_string() && line["text"].is_string());
+        assert_eq!(line["remedy"].is_null(), line["status"] == "ok", "{line}");
+    }
+}
+
+#[test]
+fn a_fresh_node_without_anything_has_no_trouble_but_what_is_missing() {
+    let (node, _wire) = Node::with_wire("doctor", Reply::Xml(xml([5])));
+    assert!(lines(&node).iter().all(|line| line["status"] != "wrong"));
+    told(&node, "state", "ok", "is not there yet", "");
+    told(&node, "conflist", "warning", "none in", "put one there");
+    assert!(!node.path("/var").exists(), "nothing is made");
+}
+
+#[test]
+fn a_state_that_is_lost_or_broken_is_told() {
+    let (node, _wire) = healthy("doctor");
+    let good = node.state_bytes();
+    fs::remove_file(node.state_path()).unwrap();
+    told(&node, "state", "wrong", "it is gone", "new pods wait 30 s");
+    node.put(STATE, "{");
+    let anew = "the next ADD makes it anew";
+    told(&node, "state", "wrong", "cannot be understood", anew);
+    let newer = r#"{"azure-vnet-ipam":{"format":99}}"#;
+    node.put(STATE, newer);
+    told(&node, "state", "wrong", "format 99", "install the newer");
+    node.put(STATE, r#"{"azure-vnet-ipam":{"format":2,"records":7}}"#);
+    told(&node, "state", "wrong", "our key in it", "nothing has to");
+    fs::write(node.state_path(), &good).unwrap();
+    fs::set_permissions(node.state_path(), Permissions::from_mode(0o644)).unwrap();
+    told(&node, "state", "warning", "mode 0644", "chmod 600");
+    node.put(&format!("{STATE}.corrupt-2026"), "{");
+    told(&node, "set-aside", "warning", ".corrupt-2026", "rm ");
+    node.put(STATE, "{");
+    node.del("c1").silent();
+    told(&node, "state", "wrong", "it could not be read", anew);
+    assert_eq!(node.add("c2").error().0, 11);
+    told(&node, "state", "warning", "s more only what", "wait");
+}
+
+#[test]
+fn a_lock_that_is_no_file_or_held_for_long_is_told() {
+    let (node, _wire) = healthy("doctor");
+    let path = node.path("/var/run/azure-vnet/azure-vnet-ipam.lock");
+    let meta = fs::metadata(&path).unwrap();
+    let (major, minor) = ((meta.dev() >> 8) & 0xfff, meta.dev() & 0xff);
+    let inode = meta.ino();
+    node.put(
+        "/proc/locks",
+        format!("1: FLOCK  ADVISORY  WRITE 4711 {major:02x}:{minor:02x}:{inode} 0 EOF\n"),
+    );
+    node.put("/proc/4711/comm", "sleep\n");
+    told(&node, "lock", "warning", "process 4711 (sleep)", "again");
+    node.put(
+        "/proc/4711/stat",
+        "4711 (sleep) S 1 1 1 0 -1 0 1 2 3 4 5 6 7 8 20 0 1 0 0 11 12\n",
+    );
+    told(
+        &node,
+        "lock",
+        "wrong",
+        "process 4711 (sleep), which started",
+        "kill 4711",
+    );
+    node.put("/proc/locks", "");
+    told(&node, "lock", "ok", "nobody holds it", "");
+    fs::remove_file(node.path("/proc/locks")).unwrap();
+    told(&node, "lock", "ok", "is not known", "");
+    fs::remove_file(&path).unwrap();
+    fs::create_dir(&path).unwrap();
+    told(&node, "lock", "wrong", "is no file", "move it away");
+    fs::remove_dir_all(path.parent().unwrap()).unwrap();
+    node.put("/var/run/azure-vnet", "");
+    told(&node, "lock", "wrong", "is no folder", "rm ");
+}
+
+#[test]
+fn a_log_that_cannot_be_written_and_wrong_settings_are_told() {
+    let (node, _wire) = healthy("doctor");
+    told(&node, "log", "ok", " KiB", "");
+    fs::remove_file(node.path("/var/log/azure-vnet-ipam.log")).unwrap();
+    fs::create_dir(node.path("/var/log/azure-vnet-ipam.log")).unwrap();
+    told(&node, "log", "warning", "is no file", "make it a file");
+    told(&node, "settings", "ok", "is not there", "");
+    node.put("/etc/azure-vnet-ipam.json", r#"{"rest":5}"#);
+    told(&node, "settings", "ok", "is right", "");
+    node.put("/etc/azure-vnet-ipam.json", r#"{"rest":"soon"}"#);
+    told(&node, "settings", "wrong", "rest", "check-settings");
+}
+
+#[test]
+fn a_source_that_does_not_answer_is_told_with_what_to_try() {
+    let (node, mut wire) = healthy("doctor");
+    wire.set(Reply::Status(503, String::new()));
+    told(
+        &node,
+        "source",
+        "wrong",
+        "status 503",
+        "try `curl 'http://127",
+    );
+    wire.set(Reply::Xml("<Interfaces>".to_owned()));
+    told(
+        &node,
+        "source",
+        "wrong",
+        "no complete XML",
+        "Meanwhile pods",
+    );
+    wire.stop();
+    told(&node, "source", "wrong", "refused", "try `curl");
+    let node = node.env("AZURE_VNET_IPAM_QUERY_URL", "ftp://x/");
+    told(
+        &node,
+        "source",
+        "wrong",
+        "ftp://x/",
+        "AZURE_VNET_IPAM_QUERY_URL",
+    );
+    let node = node.env("AZURE_VNET_IPAM_QUERY_URL", "file:/nowhere.xml");
+    told(
+        &node,
+        "source",
+        "wrong",
+        "/nowhere.xml",
+        "correct /nowhere.xml",
+    );
+}
+
+#[test]
+fn interfaces_and_pools_that_do_not_fit_are_told() {
+    let (node, wire) = healthy("doctor");
+    let other = xml([5, 6]).replace("7C1E52F9F3C4", "7C1E52F9F3C9");
+    wire.set(Reply::Xml(other));
+    let has = "7c:1e:52:f9:f3:c9, which no interface of this node has; it has eth0 7c:1e:52:f9:f3:c4, eth1";
+    told(&node, "interface", "wrong", has, "ip link");
+    wire.set(Reply::Xml(xml([])));
+    told(&node, "interface", "wrong", "no address for pods", "assign");
+    wire.set(Reply::Xml(xml([5]).replace("10.224.", "10.225.")));
+    told(
+        &node,
+        "pool",
+        "warning",
+        "10.224.0.0/16: 1 held",
+        "released",
+    );
+    wire.set(Reply::Xml(xml([5, 6, 7]).replace("10.224.0.7", "10.9.0.7")));
+    told(
+        &node,
+        "source",
+        "warning",
+        "1 of the listed",
+        "outside their",
+    );
+    node.add("c2").success();
+    told(&node, "pool", "warning", "2 held, 0 free", "more secondary");
+}
+
+#[test]
+fn conflists_that_are_wrong_are_told() {
+    let (node, _wire) = healthy("doctor");
+    told(
+        &node,
+        "conflist",
+        "ok",
+        "network azure, plugin azure-vnet",
+        "",
+    );
+    node.put("/etc/cni/net.d/20-broken.conf", "{");
+    told(&node, "conflist", "wrong", "20-broken.conf", "correct it");
+    fs::remove_file(node.path("/etc/cni/net.d/20-broken.conf")).unwrap();
+    let other = r#"{"cniVersion":"1.0.0","name":"x","type":"ptp"}"#;
+    node.put("/etc/cni/net.d/05-other.conf", other);
+    told(
+        &node,
+        "conflist",
+        "warning",
+        "05-other.conf is",
+        "before it",
+    );
+    fs::remove_file(node.path("/etc/cni/net.d/05-other.conf")).unwrap();
+    let good = fs::read_to_string(node.path(CONFLIST)).unwrap();
+    node.put(CONFLIST, good.replace("\"cniVersion\":\"1.0.0\",", ""));
+    told(&node, "conflist", "warning", "without cniVersion", "add");
+    let bad = r#""type":"azure-vnet-ipam","environment":"mars""#;
+    node.put(CONFLIST, good.replace(r#""type":"azure-vnet-ipam""#, bad));
+    told(&node, "conflist", "wrong", "mars", "every ADD fails");
+    fs::write(node.path(CONFLIST), &good).unwrap();
+    fs::set_permissions(node.path(EXECUTABLE), Permissions::from_mode(0o644)).unwrap();
+    told(&node, "executable", "wrong", "mode 0644", "chmod 755");
+    fs::remove_file(node.path(EXECUTABLE)).unwrap();
+    told(&node, "executable", "warning", "is not there", "install it");
+}
+
+#[test]
+fn other_owners_of_the_same_addresses_are_told() {
+    let (node, _wire) = healthy("doctor");
+    told(&node, "owner", "ok", "no other IPAM plugin", "");
+    node.put("/var/lib/cni/networks/kubenet/10.224.0.6", "c9\r\neth0");
+    node.put("/var/lib/cni/networks/kubenet/lock", "");
+    told(
+        &node,
+        "owner",
+        "wrong",
+        "1 of them ours to give: 10.224.0.6",
+        "rm -r ",
+    );
+    fs::remove_dir_all(node.path("/var/lib/cni/networks")).unwrap();
+    let other = json!({
+        "cniVersion": "1.0.0", "name": "x", "type": "bridge",
+        "ipam": { "type": "host-local", "ranges": [[{ "subnet": "10.224.8.0/24" }]] },
+    });
+    node.put("/etc/cni/net.d/20-other.conf", other.to_string());
+    told(
+        &node,
+        "owner",
+        "wrong",
+        "host-local gives 10.224.8.0/24",
+        "another subnet",
+    );
+}
+
+#[test]
+fn without_root_one_line_says_what_needs_it() {
+    let (node, _wire) = healthy("doctor");
+    fs::set_permissions(node.state_path(), Permissions::from_mode(0o000)).unwrap();
+    fs::set_permissions(node.path(CONFLIST), Permissions::from_mode(0o000)).unwrap();
+    // A user who may start it.
+    const NOBODY: u32 = 65534;
+    let mut command = Command::new(node.path(EXECUTABLE));
+    command
+        .env_clear()
+        .envs(&node.env)
+        .args(["doctor", "--json"]);
+    if fs::metadata("/proc/self").unwrap().uid() == 0 {
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    let done = command.output().unwrap();
+    let report: Value = serde_json::from_slice(&done.stdout).unwrap();
+    let lines = report["lines"].as_array().unwrap();
+    let sudo: Vec<_> = lines
+        .iter()
+        .filter(|line| line["remedy"].as_str().is_some_and(|r| r.contains("sudo")))
+        .collect();
+    assert_eq!(sudo.len(), 1, "{lines:#?}");
+    let text = sudo[0]["text"].as_str().unwrap();
+    for hidden in [
+        "azure-vnet-ipam.json",
+        "10-azure.conflist",
+        "network namespaces",
+    ] {
+        assert!(text.contains(hidden), "{text}");
+    }
+    assert!(
+        lines.iter().all(|line| line["status"] != "wrong"),
+        "{lines:#?}"
+    );
+    assert_eq!(done.status.code(), Some(0));
+}
+
+#[test]
+fn settings_are_checked_for_who_wrote_them() {
+    let node = Node::new("settings");
+    let file = node.path("/etc/azure-vnet-ipam.json");
+    node.put("/etc/azure-vnet-ipam.json", r#"{"rest":5}"#);
+    let right = run(&node, &["check-settings"]);
+    let text = format!("{} is right\n", file.display());
+    assert_eq!((right.exit, right.stdout), (Some(0), text));
+    node.put("/etc/other.json", r#"{"rest":"soon"}"#);
+    let other = node.path("/etc/other.json");
+    let wrong = run(&node, &["check-settings", other.to_str().unwrap()]);
+    assert_eq!((wrong.exit, wrong.stdout.as_str()), (Some(1), ""));
+    assert!(wrong.stderr.contains("rest"), "{wrong:?}");
+}

@@ -1,0 +1,312 @@
+//! What commands print with `--json`, key by key: programs rely on it. What differs from run to run stands in the fixtures as
+//! a placeholder of the same type.
+//!
+//! A shape that is meant to change is taken with `ACCEPT=1 cargo test --test it json_shapes`, and the README's table with it. What no
+//! folder can show, such as a leak with all evidence, is held against `check-leaks.json` and `reclaim-freed.json` by tests beside
+//! the code, which print what they found.
+
+use std::collections::BTreeSet;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+
+use serde_json::{Value, json};
+
+use crate::harness::{Node, Outcome, Reply, SUBNET, WireServer, binary, conf, package, xml};
+
+/// Keys under which moments of the boot clock stand, in nanoseconds, or counts of something else.
+const MOMENTS: [&str; 4] = ["since", "suspect", "released", "at"];
+
+/// A node with two old pods, with a young one that is suspect, an address at rest, an
+/// excluded one, and operations that failed.
+fn eventful(name: &str) -> (Node, WireServer) {
+    let (node, wire) = Node::with_wire(name, Reply::Xml(xml(5..12)));
+    let ours = json!({ "type": "azure-vnet-ipam", "rest": 3600, "token": "hush" });
+    let conflist = json!({
+        "cniVersion": "1.0.0", "name": "azure",
+        "plugins": [{ "type": "azure-vnet", "ipam": ours }, { "type": "portmap" }],
+    });
+    node.put("/etc/cni/net.d/10-azure.conflist", conflist.to_string());
+    node.put(
+        "/etc/azure-vnet-ipam.json",
+        r#"{"exclude": ["10.224.0.11"]}"#,
+    );
+    fs::create_dir_all(node.path("/opt/cni/bin")).unwrap();
+    let executable = node.path("/opt/cni/bin/azure-vnet-ipam");
+    fs::copy(binary(), &executable).unwrap();
+    fs::set_permissions(executable, Permissions::from_mode(0o755)).unwrap();
+    for id in ["0a1b2c3d4e5f6071", "9f8e7d6c5b4a3928"] {
+        let pod = format!("K8S_POD_NAMESPACE=default;K8S_POD_NAME=web-{}", &id[..1]);
+        node.call("ADD", id).env("CNI_ARGS", &pod).run().success();
+    }
+    node.pass(2 * 60 * 60);
+    node.add("c3").success();
+    node.del("c3").silent();
+    // Its DEL came first.
+    node.del("c4").silent();
+    node.add("c4").success();
+    node.del("c5").silent();
+    let taken = json!({ "subnet": SUBNET, "ipAddress": "10.224.0.5" });
+    let taken = conf("0.3.0", taken);
+    node.call("ADD", "c6").stdin(taken).run().error();
+    node.cache(
+        "azure",
+        "c4",
+        "eth0",
+        "/var/run/netns/gone",
+        &["10.224.0.8"],
+    );
+    (node, wire)
+}
+
+fn typed(node: &Node, line: &str) -> Outcome {
+    let call = node.call("", "").without("CNI_COMMAND");
+    line.split(' ').fold(call, |call, arg| call.arg(arg)).run()
+}
+
+/// What a command prints is of the shape in the fixture, and its exit status is this.
+#[track_caller]
+fn printed(node: &Node, line: &str, status: i32, fixture: &str) {
+    let outcome = typed(node, line);
+    assert_eq!(outcome.exit, Some(status), "{outcome:?}");
+    assert_eq!(outcome.stderr, "", "{outcome:?}");
+    let mut value = outcome.json();
+    settle(&mut value, "", node.root.to_str().unwrap());
+    let found = format!("{value:#}\n");
+    let path = package().join(format!("tests/fixtures/json/{fixture}.json"));
+    if std::env::var_os("ACCEPT").is_some() {
+        fs::write(path, found).unwrap();
+        return;
+    }
+    let known = fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        known == found,
+        "`{line}` does not print what {} has:\n{}\nWhere that is meant: ACCEPT=1 cargo test --test it json_shapes",
+        path.display(),
+        difference(&known, &found)
+    );
+}
+
+/// Puts placeholders in the place of what differs from run to run, or from user to user.
+fn settle(value: &mut Value, key: &str, root: &str) {
+    match value {
+        Value::Object(members) => {
+            for (key, member) in members {
+                settle(member, key, root);
+            }
+        }
+        Value::Array(items) => {
+            // Others than root are told what they do not see.
+            items.retain(|item| item["subject"] != "root" && item["subject"] != "host");
+            if key == "log" && !items.is_empty() {
+                *items = vec!["LINE".into()];
+            }
+            for item in items {
+                settle(item, key, root);
+            }
+        }
+        Value::Number(number) => {
+            let is_moment = MOMENTS.contains(&key) && number.as_u64() > Some(1_000_000);
+            if is_moment || key == "microseconds" || key.ends_with("Seconds") {
+                *value = 0.into();
+            }
+        }
+        Value::String(text) => {
+            *text = match key {
+                "time" | "since" | "timeStamp" | "TimeStamp" => "TIME".to_owned(),
+                "kernel" => "KERNEL".to_owned(),
+                "by" => "WHO".to_owned(),
+                "version" | "program" | "Version" => "VERSION".to_owned(),
+                _ => settled(text, root),
+            };
+        }
+        Value::Null | Value::Bool(_) => {}
+    }
+}
+
+/// A text without the folder of the test, ports, versions and quantities.
+fn settled(text: &str, root: &str) -> String {
+    const UNITS: [&str; 6] = ["us", "ms", "s", "bytes", "KiB", "minutes"];
+    let is_number = |word: &str| {
+        word.starts_with(|c: char| c.is_ascii_digit())
+            && word.chars().all(|c| c.is_ascii_digit() || c == '.')
+    };
+    let is_age = |word: &str| {
+        let digits = word.trim_end_matches(['s', 'm', 'h', 'd']);
+        digits.len() < word.len()
+            && word.starts_with(|c: char| c.is_ascii_digit())
+            && word
+                .chars()
+                .all(|c| c.is_ascii_digit() || "smhd".contains(c))
+    };
+    // The versions of CNI stay.
+    let version = env!("CARGO_PKG_VERSION");
+    let text = text
+        .replace(root, "ROOT")
+        .replace(&format!("ipam {version}"), "ipam VERSION")
+        .replace(&format!("v{version}"), "VERSION");
+    let mut parts = text.split("127.0.0.1:");
+    let mut told = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let port = part.trim_start_matches(|c: char| c.is_ascii_digit());
+        told += &format!("127.0.0.1:PORT{port}");
+    }
+    let words: Vec<&str> = told.split(' ').collect();
+    let settled = words.iter().enumerate().map(|(n, word)| {
+        let next = words.get(n + 1).map_or("", |next| {
+            next.trim_end_matches(|c: char| c.is_ascii_punctuation())
+        });
+        match word {
+            word if is_number(word) && UNITS.contains(&next) => "N",
+            word if is_age(word) => "AGE",
+            word => word,
+        }
+    });
+    settled.collect::<Vec<_>>().join(" ")
+}
+
+/// Lines that only one of both texts has, with their marks.
+fn difference(known: &str, found: &str) -> String {
+    let (known, found): (Vec<_>, Vec<_>) = (known.lines().collect(), found.lines().collect());
+    // How many lines the rests of both have in common.
+    let mut common = vec![vec![0; found.len() + 1]; known.len() + 1];
+    for k in (0..known.len()).rev() {
+        for f in (0..found.len()).rev() {
+            common[k][f] = match known[k] == found[f] {
+                true => common[k + 1][f + 1] + 1,
+                false => common[k + 1][f].max(common[k][f + 1]),
+            };
+        }
+    }
+    let (mut k, mut f) = (0, 0);
+    let mut out = String::new();
+    while k < known.len() || f < found.len() {
+        if k < known.len() && f < found.len() && known[k] == found[f] {
+            (k, f) = (k + 1, f + 1);
+        } else if f == found.len() || k < known.len() && common[k + 1][f] >= common[k][f + 1] {
+            out += &format!("-{}\n", known[k]);
+            k += 1;
+        } else {
+            out += &format!("+{}\n", found[f]);
+            f += 1;
+        }
+    }
+    out
+}
+
+#[test]
+fn show() {
+    let (node, _wire) = eventful("shapes-show");
+    printed(&node, "show --json", 0, "show");
+    printed(&node, "show --events --json", 0, "show-events");
+    let fresh = Node::new("shapes-fresh");
+    printed(&fresh, "show --json", 0, "show-fresh");
+    node.put("/var/run/azure-vnet-ipam.json", "{");
+    printed(&node, "show --json", 0, "show-corrupt");
+}
+
+#[test]
+fn check() {
+    let (node, mut wire) = eventful("shapes-check");
+    // The node below a folder has no processes to be looked at.
+    printed(&node, "check --json", 2, "check");
+    let state = String::from_utf8(node.state_bytes()).unwrap();
+    node.put(
+        "/var/run/azure-vnet-ipam.json",
+        state.replace("\"9f8e7d6c5b4a3928\"", "\"\""),
+    );
+    node.put("/var/run/azure-vnet-ipam.json.corrupt-2026", "{");
+    wire.stop();
+    printed(&node, "check --json", 1, "check-findings");
+}
+
+#[test]
+fn explain() {
+    let (node, _wire) = eventful("shapes-explain");
+    for (subject, status, fixture) in [
+        ("10.224.0.5", 0, "explain-held"),
+        ("10.224.0.9", 0, "explain-free"),
+        ("10.224.0.7", 0, "explain-resting"),
+        ("default/web-9", 0, "explain-pod"),
+        ("c5", 0, "explain-container"),
+        ("nobody", 1, "explain-unknown"),
+    ] {
+        let line = format!("explain {subject} --json");
+        printed(&node, &line, status, fixture);
+    }
+}
+
+#[test]
+fn reclaim() {
+    let (node, _wire) = eventful("shapes-reclaim");
+    printed(&node, "reclaim --json", 0, "reclaim");
+    let fresh = Node::new("shapes-fresh");
+    printed(&fresh, "reclaim --yes --json", 0, "reclaim-fresh");
+}
+
+#[test]
+fn release() {
+    let (node, _wire) = eventful("shapes-release");
+    let line = "release 10.224.0.5 --container 0a1b2c3d --json";
+    printed(&node, line, 1, "release-refused");
+    let line = "release 10.224.0.5 --container 0a1b2c3d --force --json";
+    printed(&node, line, 0, "release");
+    printed(&node, line, 1, "release-free");
+    printed(&node, "show --events --json", 0, "show-events-release");
+}
+
+#[test]
+fn doctor() {
+    let (node, mut wire) = eventful("shapes-doctor");
+    printed(&node, "doctor --json", 0, "doctor");
+    wire.stop();
+    printed(&node, "doctor --json", 1, "doctor-wrong");
+}
+
+#[test]
+fn export() {
+    let (node, _wire) = eventful("shapes-export");
+    printed(&node, "export", 0, "export");
+    node.put("/var/run/azure-vnet-ipam.json", "{");
+    printed(&node, "export", 0, "export-corrupt");
+}
+
+/// The keys of our own in a document: what the state file has is another's.
+fn keys(value: &Value, found: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(members) => {
+            for (key, member) in members {
+                found.insert(key.clone());
+                if key != "ipam" && member.get("IPAM").is_none() {
+                    keys(member, found);
+                }
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| keys(item, found)),
+        _ => {}
+    }
+}
+
+#[test]
+fn every_key_is_in_the_readme() {
+    let readme = fs::read_to_string(package().join("README.md")).unwrap();
+    let section = readme.split("\n### JSON\n").nth(1).unwrap();
+    let section = section.split("\n### ").next().unwrap();
+    let mut found = BTreeSet::new();
+    for entry in fs::read_dir(package().join("tests/fixtures/json")).unwrap() {
+        let text = fs::read_to_string(entry.unwrap().path()).unwrap();
+        keys(&serde_json::from_str(&text).unwrap(), &mut found);
+    }
+    assert!(found.len() > 60, "{found:?}");
+    found.retain(|key| !section.contains(&format!("`{key}`")));
+    assert!(found.is_empty(), "not in the README: {found:?}");
+}
+
+#[test]
+fn differences_are_told_line_by_line() {
+    assert_eq!(difference("a\nb\nc\n", "a\nx\nc\nd\n"), "-b\n+x\n+d\n");
+    assert_eq!(difference("", "a\n"), "+a\n");
+    assert_eq!(
+        settled("/r/x at 127.0.0.1:4711 in 0.3 ms, 3 held 2h0m ago", "/r"),
+        "ROOT/x at 127.0.0.1:PORT in N ms, 3 held AGE ago"
+    );
+}

@@ -1,0 +1,374 @@
+//! What the program tells of itself: help, the man page, and completions, as people, formatters and shells take them.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+use crate::harness::binary;
+
+/// What every command of the program must be found in, with its options. Written down once more, so that none goes unseen.
+const COMMANDS: [(&str, &[&str]); 11] = [
+    ("show", &["--json", "--events"]),
+    ("check", &["--json"]),
+    ("explain", &["--json"]),
+    ("reclaim", &["--yes", "--json"]),
+    ("release", &["--container", "--force", "--json"]),
+    ("doctor", &["--json"]),
+    ("export", &["--output"]),
+    ("metrics", &["--output"]),
+    ("check-settings", &[]),
+    ("completions", &[]),
+    ("man", &[]),
+];
+
+fn typed<S: AsRef<OsStr>>(args: &[S]) -> Output {
+    let mut command = Command::new(binary());
+    command.env_clear().args(args).output().unwrap()
+}
+
+fn told(args: &[&str]) -> String {
+    let output = typed(args);
+    assert_eq!(output.status.code(), Some(0), "{args:?}: {output:?}");
+    assert!(output.stderr.is_empty(), "{args:?}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// A program fed with a text.
+fn piped(program: &str, args: &[&str], stdin: &str) -> Output {
+    let mut command = Command::new(program);
+    command.args(args);
+    command.stdin(Stdio::piped());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let text = stdin.to_owned();
+    let mut into = child.stdin.take().unwrap();
+    let feeding = std::thread::spawn(move || into.write_all(text.as_bytes()));
+    let output = child.wait_with_output().unwrap();
+    feeding.join().unwrap().unwrap();
+    output
+}
+
+/// Whether a program is installed; where it is not, that is told.
+fn there(program: &str, skipped: &str) -> bool {
+    let found = Command::new("sh")
+        .args(["-c", &format!("command -v {program}")])
+        .output();
+    let found = found.unwrap().status.success();
+    if !found {
+        println!("skipped: {skipped}, for there is no {program} here");
+    }
+    found
+}
+
+/// The program's own commands, as its help lists them.
+fn listed() -> Vec<String> {
+    let help = told(&["--help"]);
+    let (_, after) = help.split_once("\nCommands:\n").unwrap();
+    let lines = after.lines().take_while(|line| !line.is_empty());
+    let entries = lines.filter(|line| !line.starts_with("   "));
+    entries
+        .map(|line| line.split_whitespace().next().unwrap().to_owned())
+        .collect()
+}
+
+/// Plain, no wider than a small terminal, without blanks at the ends of lines.
+fn tidy(page: &str) {
+    assert!(page.is_ascii() && page.ends_with('\n'), "{page}");
+    for line in page.lines() {
+        assert!(line.len() <= 80 && line == line.trim_end(), "{line:?}");
+    }
+}
+
+/// The words of a page, without the brackets and marks around them.
+fn words(page: &str) -> Vec<&str> {
+    let words = page.split(|c: char| c.is_whitespace() || "[]()|.,;:".contains(c));
+    words.filter(|word| !word.is_empty()).collect()
+}
+
+#[test]
+fn the_help_of_the_program_tells_how_it_is_used() {
+    let help = told(&["--help"]);
+    tidy(&help);
+    for same in [&["-h"][..], &["help"]] {
+        assert_eq!(told(same), help, "{same:?}");
+    }
+    for phrase in [
+        "CNI_COMMAND (ADD, DEL, CHECK, GC, STATUS or VERSION)",
+        "CNI_COMMAND=VERSION azure-vnet-ipam </dev/null",
+        "COMMAND --help",
+        "--version",
+        "AZURE_VNET_IPAM_ROOT=DIR",
+        "AZURE_VNET_IPAM_QUERY_URL=URL",
+        "NO_COLOR",
+        "COLUMNS",
+        "/var/run/azure-vnet-ipam.json",
+        "/var/log/azure-vnet-ipam.log",
+        "/etc/azure-vnet-ipam.json",
+        "/etc/cni/net.d",
+        "Exit status:\n  0  ",
+        "\n  1  ",
+        "\n  2  ",
+    ] {
+        let flowing = help.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(
+            help.contains(phrase) || flowing.contains(phrase),
+            "{phrase}"
+        );
+    }
+    assert_eq!(listed(), COMMANDS.map(|(name, _)| name));
+}
+
+#[test]
+fn every_command_has_help_with_its_options_and_an_example() {
+    for (name, options) in COMMANDS {
+        let help = told(&[name, "--help"]);
+        tidy(&help);
+        for same in [&[name, "-h"], &["help", name]] {
+            assert_eq!(told(same), help, "{same:?}");
+        }
+        let usage = format!("Usage: azure-vnet-ipam {name}");
+        assert!(help.starts_with(&usage), "{help}");
+        let (_, listed) = help.split_once("\nOptions:\n").unwrap();
+        let (listed, after) = listed.split_once("\n\n").unwrap();
+        let first = |line: &str| Some(line.strip_prefix("  ")?.split(' ').next()?.to_owned());
+        let listed: Vec<_> = listed.lines().filter_map(first).collect();
+        let listed: Vec<_> = listed.iter().filter(|word| !word.is_empty()).collect();
+        assert_eq!(
+            listed,
+            [options, &["-h,"]].concat().iter().collect::<Vec<_>>()
+        );
+        let (_, examples) = after.split_once("Examples:\n").unwrap();
+        let called = format!("azure-vnet-ipam {name}");
+        let (examples, exits) = examples.split_once("\nExit status:\n").unwrap();
+        assert!(examples.contains(&called), "{help}");
+        assert!(exits.starts_with("  0  "), "{help}");
+    }
+}
+
+#[test]
+fn examples_are_lines_that_a_shell_can_read() {
+    if !there("bash", "what bash says of the examples") {
+        return;
+    }
+    for (name, _) in COMMANDS {
+        let help = told(&[name, "--help"]);
+        let (_, examples) = help.split_once("\nExamples:\n").unwrap();
+        let (examples, _) = examples.split_once("\nExit status:").unwrap();
+        let read = piped("bash", &["-n"], examples);
+        assert!(
+            read.status.success() && read.stderr.is_empty(),
+            "{examples}: {read:?}"
+        );
+    }
+}
+
+#[test]
+fn what_is_no_command_or_option_is_refused_in_a_line() {
+    for args in [
+        &["frobnicate"][..],
+        &["--frobnicate"],
+        &["-x"],
+        &["help", "frobnicate"],
+        &["show", "--frobnicate"],
+        &["show", "-x"],
+        &["man", "here"],
+        &["release", "10.224.0.5", "--container"],
+        &["explain"],
+        &["completions"],
+        &["completions", "fish"],
+    ] {
+        let output = typed(args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {output:?}");
+        assert!(output.stdout.is_empty(), "{args:?}: {output:?}");
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(told.lines().count(), 1, "{args:?}: {told}");
+        assert!(
+            told.starts_with("azure-vnet-ipam") && told.ends_with('\n'),
+            "{told}"
+        );
+    }
+    let fish = String::from_utf8(typed(&["completions", "fish"]).stderr).unwrap();
+    assert!(fish.contains("bash and zsh"), "{fish}");
+}
+
+#[test]
+fn the_man_page_names_everything() {
+    let page = told(&["man"]);
+    assert!(
+        page.is_ascii() && page.starts_with(".TH AZURE\\-VNET\\-IPAM 8 "),
+        "{page}"
+    );
+    for heading in [
+        "NAME",
+        "SYNOPSIS",
+        "DESCRIPTION",
+        "COMMANDS",
+        "ENVIRONMENT",
+        "FILES",
+        "EXIT STATUS",
+        "EXAMPLES",
+        "SEE ALSO",
+    ] {
+        assert!(page.contains(&format!("\n.SH {heading}\n")), "{heading}");
+    }
+    let (_, commands) = page.split_once("\n.SH COMMANDS\n").unwrap();
+    let (commands, _) = commands.split_once("\n.SH ").unwrap();
+    let sections: Vec<_> = commands.split(".SS ").skip(1).collect();
+    assert_eq!(sections.len(), COMMANDS.len());
+    for ((name, options), section) in COMMANDS.into_iter().zip(sections) {
+        let escaped = name.replace('-', "\\-");
+        assert!(
+            section.starts_with(&format!("azure\\-vnet\\-ipam {escaped}")),
+            "{section}"
+        );
+        for option in options {
+            let entry = format!("\n.TP\n\\fB{}", option.replace('-', "\\-"));
+            assert!(section.contains(&entry), "{option}: {section}");
+        }
+    }
+}
+
+#[test]
+fn the_man_page_is_formatted_without_a_warning() {
+    let page = told(&["man"]);
+    if there("groff", "formatting the man page") {
+        let formatted = piped("groff", &["-ww", "-man", "-Tascii", "-P-cbou"], &page);
+        let complaints = String::from_utf8_lossy(&formatted.stderr);
+        assert!(
+            formatted.status.success() && complaints.is_empty(),
+            "{complaints}"
+        );
+        let text = String::from_utf8(formatted.stdout).unwrap();
+        let words = words(&text);
+        for (name, options) in COMMANDS {
+            for word in [name].iter().chain(options) {
+                assert!(words.contains(word), "{word}: {text}");
+            }
+        }
+        // What roff could take for a request, and what it could swallow.
+        let flowing = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        for phrase in ["~ resting", ". free", "jq '.pools[].free'", "</dev/null"] {
+            assert!(flowing.contains(phrase), "{phrase}: {text}");
+        }
+        let wide = text.lines().find(|line| line.len() > 80);
+        assert_eq!(wide, None);
+    }
+    if there("mandoc", "what mandoc says of the man page") {
+        let looked = piped("mandoc", &["-T", "lint", "-W", "warning"], &page);
+        let complaints = String::from_utf8_lossy(&looked.stdout);
+        assert!(
+            looked.status.success() && complaints.is_empty(),
+            "{complaints}"
+        );
+    }
+}
+
+/// A folder with the completions of a shell in a file, and with files to choose from.
+struct Completions {
+    folder: PathBuf,
+}
+
+impl Completions {
+    fn of(shell: &str) -> Completions {
+        let folder = std::env::temp_dir().join(format!(
+            "azure-vnet-ipam-completions-{shell}-{}",
+            std::process::id()
+        ));
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(folder.join("folder")).unwrap();
+        fs::write(folder.join("script"), told(&["completions", shell])).unwrap();
+        fs::write(folder.join("settings one.json"), "{}").unwrap();
+        Completions { folder }
+    }
+
+    /// What bash offers for the last of these words.
+    fn offered(&self, words: &[&str]) -> Vec<String> {
+        let script = r#"
+            . ./script
+            function=$(complete -p azure-vnet-ipam | sed 's/.*-F \([^ ]*\).*/\1/')
+            COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMP_LINE="$*" COMP_POINT=${#COMP_LINE}
+            "$function" azure-vnet-ipam "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"
+            ((${#COMPREPLY[@]} == 0)) || printf '%s\n' "${COMPREPLY[@]}"
+        "#;
+        let mut command = Command::new("bash");
+        command.current_dir(&self.folder);
+        command.args(["--norc", "-uc", script, "bash", "azure-vnet-ipam"]);
+        let output = command.args(words).output().unwrap();
+        assert!(
+            output.status.success() && output.stderr.is_empty(),
+            "{words:?}: {output:?}"
+        );
+        let text = String::from_utf8(output.stdout).unwrap();
+        let mut offered: Vec<_> = text.lines().map(str::to_owned).collect();
+        offered.sort();
+        offered
+    }
+}
+
+impl Drop for Completions {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+#[test]
+fn bash_completes_commands_options_and_files() {
+    let script = told(&["completions", "bash"]);
+    if !there("bash", "completing in bash") {
+        return;
+    }
+    let read = piped("bash", &["-n"], &script);
+    assert!(read.status.success() && read.stderr.is_empty(), "{read:?}");
+
+    let completions = Completions::of("bash");
+    let names = COMMANDS.map(|(name, _)| name);
+    let mut all = [&names[..], &["help", "--help", "--version"]].concat();
+    all.sort_unstable();
+    assert_eq!(completions.offered(&[""]), all);
+    for (name, options) in COMMANDS {
+        let mut all = [options, &["--help"]].concat();
+        all.sort_unstable();
+        assert_eq!(completions.offered(&[name, "--"]), all, "{name}");
+        assert!(completions.offered(&[name]).contains(&name.to_owned()));
+    }
+    for (words, offered) in [
+        (&["re"][..], &["reclaim", "release"][..]),
+        (&["release", "10.224.0.5", "--f"], &["--force"]),
+        (&["release", "--container", ""], &[]),
+        (&["release", "--container", "="], &[]),
+        (&["completions", ""], &["--help", "bash", "zsh"]),
+        (&["completions", "z"], &["zsh"]),
+        (&["help", "ex"], &["explain", "export"]),
+        (&["check-settings", "s"], &["script", "settings one.json"]),
+        (&["check-settings", "--"], &["--help"]),
+        (&["metrics", "--output", "f"], &["folder"]),
+        (&["metrics", "--output", "=", "f"], &["folder"]),
+        (
+            &["metrics", "--output", "="],
+            &["folder", "script", "settings one.json"],
+        ),
+        (&["frobnicate", ""], &[]),
+    ] {
+        assert_eq!(completions.offered(words), offered, "{words:?}");
+    }
+}
+
+#[test]
+fn zsh_reads_its_completions() {
+    let script = told(&["completions", "zsh"]);
+    assert!(script.starts_with("#compdef azure-vnet-ipam\n"), "{script}");
+    for (name, options) in COMMANDS {
+        assert!(script.contains(&format!("\n        '{name}:")), "{name}");
+        assert!(script.contains(&format!("\n        {name})\n")), "{name}");
+        for option in options {
+            let taken = ["[", "=["].map(|end| format!("'{option}{end}"));
+            assert!(taken.iter().any(|spec| script.contains(spec)), "{option}");
+        }
+    }
+    if there("zsh", "what zsh says of its completions") {
+        let read = piped("zsh", &["-f", "-n"], &script);
+        assert!(read.status.success() && read.stderr.is_empty(), "{read:?}");
+    }
+}

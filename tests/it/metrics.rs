@@ -1,0 +1,311 @@
+//! Figures for Prometheus: what they are after what happened, and the file that a collector reads.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use serde_json::json;
+
+use crate::harness::{Node, Outcome, Reply, SUBNET, conf, xml};
+
+/// Runs the command.
+fn typed(node: &Node, args: &[&str]) -> Outcome {
+    let mut call = node.call("", "").without("CNI_COMMAND").arg("metrics");
+    for arg in args {
+        call = call.arg(arg);
+    }
+    call.run()
+}
+
+fn text(node: &Node) -> String {
+    let outcome = typed(node, &[]);
+    assert_eq!(outcome.stderr, "", "{outcome:?}");
+    outcome.success().stdout.clone()
+}
+
+/// Figures by name and labels, without what all names begin with.
+fn parse(text: &str) -> BTreeMap<String, f64> {
+    let mut figures = BTreeMap::new();
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let (series, value) = line.rsplit_once(' ').unwrap();
+        let series = series.strip_prefix("azure_vnet_ipam_").unwrap().to_owned();
+        let known = figures.insert(series, value.parse().unwrap());
+        assert_eq!(known, None, "{line} is told twice");
+    }
+    figures
+}
+
+/// What is told of the one pool: all, free, held, resting, suspect, and withheld as excluded and as the host's.
+fn of_pool(figures: &BTreeMap<String, f64>) -> [f64; 7] {
+    let labels = format!(r#"space="local",pool="{SUBNET}",interface="eth0""#);
+    let plain = ["", "free_", "held_", "resting_", "suspect_"]
+        .map(|what| figures[&format!("pool_{what}addresses{{{labels}}}")]);
+    let withheld = ["excluded", "host"].map(|reason| {
+        figures[&format!(r#"pool_withheld_addresses{{{labels},reason="{reason}"}}"#)]
+    });
+    let [all, free, held, resting, suspect] = plain;
+    let [excluded, host] = withheld;
+    [all, free, held, resting, suspect, excluded, host]
+}
+
+fn operations(figures: &BTreeMap<String, f64>, verb: &str) -> [f64; 2] {
+    ["ok", "error"]
+        .map(|result| figures[&format!(r#"operations_total{{verb="{verb}",result="{result}"}}"#)])
+}
+
+/// A node on which everything that is counted has happened.
+fn eventful(name: &str) -> Node {
+    let (node, wire) = Node::with_wire(name, Reply::Xml(xml(5..15)));
+    node.put(
+        "/etc/azure-vnet-ipam.json",
+        r#"{"exclude": ["10.224.0.14"]}"#,
+    );
+    for id in ["c1", "c2", "c3"] {
+        node.add(id).success();
+    }
+    node.del("c2").silent();
+    // Its DEL came first.
+    node.del("c4").silent();
+    node.add("c4").success();
+    let taken = json!({ "subnet": SUBNET, "ipAddress": "10.224.0.5" });
+    let taken = conf("0.3.0", taken);
+    node.call("ADD", "c5").stdin(taken).run().error();
+    wire.set(Reply::Status(500, String::new()));
+    node.add("c6").success();
+    node
+}
+
+#[test]
+fn the_figures_are_what_happened() {
+    let node = eventful("figures");
+    let text = text(&node);
+    let figures = parse(&text);
+    assert_eq!(of_pool(&figures), [10.0, 4.0, 4.0, 1.0, 1.0, 1.0, 0.0]);
+    assert_eq!(operations(&figures, "ADD"), [5.0, 1.0]);
+    assert_eq!(operations(&figures, "DEL"), [2.0, 0.0]);
+    assert_eq!(operations(&figures, "CHECK"), [0.0, 0.0]);
+    let errors = figures
+        .iter()
+        .filter(|(series, _)| series.starts_with("operation_errors_total"));
+    let errors: Vec<_> = errors.map(|(_, count)| *count).collect();
+    assert_eq!(errors, [1.0]);
+    assert_eq!(figures["refresh_failures_total"], 1.0);
+    assert_eq!(figures["reclaimed_addresses_total"], 0.0);
+    assert_eq!(figures["quarantine_remaining_seconds"], 0.0);
+    assert_eq!(figures["state_readable"], 1.0);
+    assert!((0.0..60.0).contains(&figures["refresh_age_seconds"]));
+    let build = format!(r#"build_info{{version="{}"}}"#, env!("CARGO_PKG_VERSION"));
+    assert_eq!(figures[&build], 1.0);
+
+    node.pass(31);
+    let rested = of_pool(&parse(&self::text(&node)));
+    assert_eq!(rested, [10.0, 5.0, 4.0, 0.0, 1.0, 1.0, 0.0]);
+}
+
+#[test]
+fn looking_changes_nothing_and_waits_for_nobody() {
+    let node = eventful("look");
+    let lock = fs::File::open(node.path("/var/run/azure-vnet/azure-vnet-ipam.lock")).unwrap();
+    lock.lock().unwrap();
+    let fetch = fs::File::open(node.path("/var/run/azure-vnet/azure-vnet-ipam.fetch")).unwrap();
+    fetch.lock().unwrap();
+    let before = (node.state_bytes(), node.log());
+    let first = parse(&text(&node));
+    let mut second = parse(&text(&node));
+    // Time goes on.
+    let age = first["refresh_age_seconds"];
+    assert!(second["refresh_age_seconds"] >= age);
+    second.insert("refresh_age_seconds".into(), age);
+    assert_eq!(first, second);
+    assert_eq!((node.state_bytes(), node.log()), before);
+}
+
+#[test]
+fn without_a_state_there_are_no_pools() {
+    let node = Node::new("missing");
+    let figures = parse(&text(&node));
+    assert_eq!(figures["state_readable"], 1.0);
+    assert_eq!(operations(&figures, "ADD"), [0.0, 0.0]);
+    let told = |start: &str| figures.keys().any(|series| series.starts_with(start));
+    assert!(!told("pool_") && !told("refresh_age") && !told("operation_errors"));
+    // Looking makes nothing either.
+    assert!(!node.path("/var").exists());
+}
+
+#[test]
+fn of_a_damaged_state_the_rest_is_told() {
+    let node = eventful("damaged");
+    let before = parse(&text(&node));
+    for damage in [&b"{\"IPAM\": "[..], b"\xff\xfe", b"[]"] {
+        fs::write(node.state_path(), damage).unwrap();
+        let figures = parse(&text(&node));
+        assert_eq!(figures["state_readable"], 0.0);
+        let told = |start: &str| figures.keys().any(|series| series.starts_with(start));
+        assert!(!told("pool_") && !told("quarantine"));
+        assert!(told("refresh_age_seconds"));
+        for series in before.keys().filter(|series| series.contains("_total")) {
+            assert_eq!(figures[series], before[series], "{series}");
+        }
+    }
+    assert_eq!(node.left_overs(), [""; 0], "nothing was put away");
+}
+
+#[test]
+fn a_lost_state_and_old_stamps_are_told_as_such() {
+    let (node, _wire) = Node::with_wire("lost", Reply::Xml(xml([5, 6])));
+    node.add("c1").success();
+    fs::remove_file(node.state_path()).unwrap();
+    node.add("c2").error();
+    let figures = parse(&text(&node));
+    let left = figures["quarantine_remaining_seconds"];
+    assert!(left > 0.0 && left <= 30.0, "{left}");
+    node.put(
+        "/proc/sys/kernel/random/boot_id",
+        "8f3c5c52-0000-4000-8000-000000000002\n",
+    );
+    let figures = parse(&text(&node));
+    assert_eq!(figures["quarantine_remaining_seconds"], 0.0);
+    assert!(!figures.contains_key("refresh_age_seconds"));
+}
+
+#[test]
+fn what_was_counted_in_files_that_are_gone_counts() {
+    let node = Node::new("totals");
+    node.put(
+        "/var/run/azure-vnet/azure-vnet-ipam.events",
+        r#"{"totals": {"operations": [{"verb": "ADD", "code": 0, "count": 70000}, {"verb": "ADD", "code": 11, "count": 3}, {"verb": "reclaim", "code": 0, "count": 1}], "reclaimed": 4, "refreshFailures": 5}}"#,
+    );
+    let figures = parse(&text(&node));
+    assert_eq!(operations(&figures, "ADD"), [70000.0, 3.0]);
+    assert_eq!(
+        figures[r#"operation_errors_total{verb="ADD",code="11"}"#],
+        3.0
+    );
+    assert_eq!(
+        figures[r#"operations_total{verb="reclaim",result="ok"}"#],
+        1.0
+    );
+    assert_eq!(figures["reclaimed_addresses_total"], 4.0);
+    assert_eq!(figures["refresh_failures_total"], 5.0);
+}
+
+/// A folder for collectors on the node, and a file in it.
+fn collected(node: &Node) -> (PathBuf, String) {
+    let folder = node.path("/collected");
+    fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("ipam.prom").to_str().unwrap().to_owned();
+    (folder, file)
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).unwrap();
+    let names = entries.map(|e| e.unwrap().file_name().into_string().unwrap());
+    names.collect()
+}
+
+#[test]
+fn the_file_is_always_a_whole_one() {
+    let node = eventful("file");
+    let (folder, file) = collected(&node);
+    fs::write(&file, "old").unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    typed(&node, &["--output", &file]).silent();
+    let mode = fs::metadata(&file).unwrap().permissions().mode();
+    assert_eq!(mode & 0o7777, 0o644, "for the collector, who is not root");
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let mut read = 0;
+            while !over.load(Ordering::Relaxed) {
+                let text = fs::read_to_string(&file).unwrap();
+                assert!(text.starts_with("# HELP ") && text.ends_with("state_readable 1\n"));
+                for name in names(&folder) {
+                    assert!(name == "ipam.prom" || !name.ends_with(".prom"), "{name}");
+                }
+                read += 1;
+            }
+            read
+        });
+        let writers = [0; 3].map(|_| {
+            scope.spawn(|| {
+                for _ in 0..20 {
+                    typed(&node, &["--output", &file]).silent();
+                }
+            })
+        });
+        for writer in writers {
+            writer.join().unwrap();
+        }
+        over.store(true, Ordering::Relaxed);
+        assert!(reader.join().unwrap() > 20);
+    });
+    assert_eq!(names(&folder), ["ipam.prom"]);
+}
+
+#[test]
+fn the_file_needs_neither_stdout_nor_a_kind_umask() {
+    let node = eventful("umask");
+    let (_, file) = collected(&node);
+    let call = node.call("", "").without("CNI_COMMAND");
+    let line = format!("umask 077; exec \"$0\" metrics --output {file} >&-");
+    call.run_in_shell(&line).silent();
+    let mode = fs::metadata(&file).unwrap().permissions().mode();
+    assert_eq!(mode & 0o7777, 0o644);
+}
+
+#[test]
+fn a_file_that_cannot_be_written_is_told_and_leaves_nothing() {
+    let node = eventful("refused");
+    let (folder, file) = collected(&node);
+    fs::write(&file, "old").unwrap();
+    let check = |outcome: Outcome, path: &str, words: &str| {
+        assert_eq!(outcome.exit, Some(2), "{outcome:?}");
+        assert_eq!(outcome.stdout, "");
+        let told = format!("azure-vnet-ipam metrics: cannot write {path}: {words}\n");
+        assert_eq!(outcome.stderr, told);
+        assert_eq!(names(&folder), ["ipam.prom"]);
+        assert_eq!(fs::read_to_string(&file).unwrap(), "old");
+    };
+    let missing = node.path("/nowhere/ipam.prom");
+    let missing = missing.to_str().unwrap();
+    let outcome = typed(&node, &["--output", missing]);
+    check(outcome, missing, "no such file or directory");
+    let path = folder.to_str().unwrap();
+    let outcome = typed(&node, &["--output", path]);
+    check(outcome, path, "it is no regular file");
+    // As on a full disk: the file is made, and nothing goes into it.
+    let call = node.call("", "").without("CNI_COMMAND");
+    let line = format!("trap '' XFSZ; ulimit -f 0; exec \"$0\" metrics --output {file}");
+    check(call.run_in_shell(&line), &file, "file too large");
+}
+
+#[test]
+#[ignore = "needs promtool"]
+fn promtool_finds_nothing_to_say() {
+    let damaged = eventful("lint-damaged");
+    fs::write(damaged.state_path(), "{").unwrap();
+    for node in [eventful("lint"), Node::new("lint-missing"), damaged] {
+        let mut promtool = Command::new("promtool")
+            .args(["check", "metrics"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let text = text(&node);
+        let mut stdin = promtool.stdin.take().unwrap();
+        stdin.write_all(text.as_bytes()).unwrap();
+        drop(stdin);
+        let output = promtool.wait_with_output().unwrap();
+        assert!(output.status.success(), "{output:?}\n{text}");
+        assert!(
+            output.stdout.is_empty() && output.stderr.is_empty(),
+            "{output:?}"
+        );
+    }
+}

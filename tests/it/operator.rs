@@ -1,0 +1,568 @@
+//! What operators type, on nodes in a folder and on nodes with real pods.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::harness::{Node, Outcome, Reply, binary, conf, sh, xml};
+use crate::namespaces::Pods;
+use crate::privileged::in_private_namespaces;
+
+const EVENTS: &str = "/var/run/azure-vnet/azure-vnet-ipam.events";
+
+fn run(node: &Node, line: &str) -> Outcome {
+    let call = node.call("", "").without("CNI_COMMAND");
+    line.split(' ').fold(call, |call, arg| call.arg(arg)).run()
+}
+
+fn events(node: &Node) -> Vec<Value> {
+    let told = run(node, "show --events --json");
+    told.success().json().as_array().unwrap().clone()
+}
+
+/// Every file below the folder with its contents and the time of its last change.
+fn everything(folder: &Path) -> BTreeMap<String, (Vec<u8>, i64, i64)> {
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let meta = fs::symlink_metadata(&path).unwrap();
+        if meta.is_dir() {
+            found.extend(everything(&path));
+        } else {
+            let contents = fs::read(&path).unwrap();
+            let name = path.display().to_string();
+            found.insert(name, (contents, meta.mtime(), meta.mtime_nsec()));
+        }
+    }
+    found
+}
+
+#[test]
+fn every_operation_of_a_crowd_is_told() {
+    let (node, _wire) = Node::with_wire("events", Reply::Xml(xml(5..220)));
+    let ids: Vec<String> = (0..200).map(|n| format!("c{n}")).collect();
+    let calls: Vec<_> = ids.iter().map(|id| node.call("ADD", id).spawn()).collect();
+    for call in calls {
+        assert!(call.wait_with_output().unwrap().status.success());
+    }
+    let told = events(&node);
+    let of: BTreeSet<&str> = told
+        .iter()
+        .map(|e| e["container"].as_str().unwrap())
+        .collect();
+    assert_eq!((told.len(), of.len()), (200, 200));
+    for event in &told {
+        assert_eq!((&event["verb"], &event["code"]), (&json!("ADD"), &json!(0)));
+        assert_eq!(event["addresses"].as_array().unwrap().len(), 1);
+        assert!(event["microseconds"].as_u64().unwrap() > 0);
+    }
+}
+
+#[test]
+fn failures_are_told_and_questions_are_not() {
+    let (node, wire) = Node::with_wire("events", Reply::Xml(xml([5])));
+    node.add("c1").success();
+    let (code, msg) = node.add("c2").error();
+    node.del("c1").silent();
+    node.call("ADD", "bad id").run().error();
+    for verb in ["STATUS", "VERSION"] {
+        node.call(verb, "").stdin(conf("1.1.0", json!({}))).run();
+    }
+    drop(wire);
+    node.add("c3").success();
+    let told = events(&node);
+    let verbs: Vec<_> = told.iter().map(|e| e["verb"].as_str().unwrap()).collect();
+    assert_eq!(verbs, ["ADD", "ADD", "DEL", "ADD", "ADD"]);
+    assert_eq!(told[1]["code"], code);
+    assert!(msg.starts_with(told[1]["msg"].as_str().unwrap()), "{msg}");
+    assert_eq!(told[2]["addresses"], json!(["10.224.0.5"]));
+    assert_eq!(told[3]["code"], 4);
+    assert_eq!(told[4]["refreshFailed"], true);
+}
+
+#[test]
+fn a_full_file_of_events_is_put_away_and_nothing_is_lost() {
+    let (node, _wire) = Node::with_wire("events", Reply::Xml(xml(5..100)));
+    node.add("c0").success();
+    let line = fs::read_to_string(node.path(EVENTS)).unwrap();
+    let count = (256 << 10) / line.len() - 20;
+    node.put(EVENTS, line.repeat(count));
+    let ids: Vec<String> = (1..80).map(|n| format!("c{n}")).collect();
+    let calls: Vec<_> = ids.iter().map(|id| node.call("ADD", id).spawn()).collect();
+    for call in calls {
+        assert!(call.wait_with_output().unwrap().status.success());
+    }
+    assert!(node.path(&format!("{EVENTS}.1")).exists());
+    assert_eq!(events(&node).len(), 256);
+    let metrics = run(&node, "metrics").stdout;
+    let total = count + 79;
+    let wanted =
+        format!("azure_vnet_ipam_operations_total{{verb=\"ADD\",result=\"ok\"}} {total}\n");
+    assert!(metrics.contains(&wanted), "{wanted}{metrics}");
+}
+
+#[test]
+fn events_that_cannot_be_written_harm_nobody() {
+    let (node, _wire) = Node::with_wire("events", Reply::Xml(xml(5..9)));
+    fs::create_dir_all(node.path(EVENTS)).unwrap();
+    node.add("c1").success();
+    node.del("c1").silent();
+    assert_eq!(events(&node), [] as [Value; 0]);
+}
+
+#[test]
+fn with_cni_command_no_command_runs() {
+    let (node, _wire) = Node::with_wire("never", Reply::Xml(xml([5])));
+    let version = node.call("VERSION", "").arg("show").run();
+    assert!(version.success().json()["supportedVersions"].is_array());
+    let add = node
+        .call("ADD", "c1")
+        .arg("release")
+        .arg("10.224.0.5")
+        .run();
+    assert_eq!(add.address(), "10.224.0.5");
+}
+
+#[test]
+fn those_who_look_touch_nothing() {
+    let (node, _wire) = Node::with_wire("look", Reply::Xml(xml([5, 6])));
+    let looks = [
+        "show",
+        "show --events",
+        "check",
+        "explain 10.224.0.5",
+        "reclaim",
+        "doctor",
+        "export",
+        "metrics",
+    ];
+    let look = |what: &str| {
+        let before = everything(&node.root);
+        for line in looks {
+            let seen = run(&node, line);
+            assert!(
+                seen.exit.is_some_and(|exit| exit < 3),
+                "{what}, {line}: {seen:?}"
+            );
+            assert!(!seen.stdout.contains("panicked") && !seen.stderr.contains("panicked"));
+            assert!(
+                !seen.stdout.is_empty() || seen.exit == Some(2),
+                "{what}, {line}: {seen:?}"
+            );
+        }
+        assert!(everything(&node.root) == before, "{what}");
+    };
+    look("nothing there");
+    node.add("c1").success();
+    look("a state");
+    node.pass(7200);
+    look("an old state");
+    let good = node.state_bytes();
+    for (what, bytes) in [
+        ("zeros", vec![0; 4096]),
+        ("half", good[..good.len() / 2].to_vec()),
+        ("empty", Vec::new()),
+        ("newer", br#"{"azure-vnet-ipam": {"format": 99}}"#.to_vec()),
+    ] {
+        fs::write(node.state_path(), bytes).unwrap();
+        look(what);
+    }
+    fs::remove_file(node.state_path()).unwrap();
+    look("lost");
+    fs::create_dir(node.state_path()).unwrap();
+    look("a folder");
+}
+
+#[test]
+fn one_pool_may_be_shown() {
+    let (node, _wire) = Node::with_wire("pool", Reply::Xml(xml([5])));
+    node.add("c1").success();
+    let shown = run(&node, "show 10.224.0.0/16 --json").success().json();
+    assert_eq!(shown["pools"][0]["holders"][0]["container"], "c1");
+    let none = run(&node, "show 10.9.0.0/16");
+    assert_eq!((none.exit, none.stdout.as_str()), (Some(2), ""));
+    assert!(
+        none.stderr.contains("the pools are 10.224.0.0/16"),
+        "{none:?}"
+    );
+}
+
+#[test]
+fn a_release_by_hand_is_refused_unless_all_fits() {
+    let (node, _wire) = Node::with_wire("release", Reply::Xml(xml([5, 6])));
+    let nothing = run(&node, "release 10.224.0.5 --container c1234567");
+    assert_eq!(nothing.exit, Some(1), "{nothing:?}");
+    node.add("c123456789").success();
+    let before = node.state_bytes();
+    for (line, exit, words) in [
+        ("release 10.224.0.5", 2, "--container c123456789"),
+        (
+            "release nonsense --container c123456789",
+            2,
+            "is no address",
+        ),
+        (
+            "release 10.224.0.5 --container c12345",
+            1,
+            "not by container c12345",
+        ),
+        (
+            "release 10.224.0.5 --container other123",
+            1,
+            "not by container other123",
+        ),
+        (
+            "release 10.224.0.5 --container unknown",
+            1,
+            "not by container unknown",
+        ),
+        (
+            "release 10.224.0.6 --container c123456789",
+            1,
+            "is free already",
+        ),
+        (
+            "release 10.9.0.6 --container c123456789",
+            1,
+            "in none of the pools",
+        ),
+        // In a folder not every network namespace can be looked into.
+        ("release 10.224.0.5 --container c123456789", 1, "--force"),
+    ] {
+        let refused = run(&node, line);
+        let text = format!("{}{}", refused.stdout, refused.stderr).replace('\n', " ");
+        assert_eq!(refused.exit, Some(exit), "{line}: {text}");
+        assert!(text.contains(words), "{line}: {text}");
+    }
+    assert_eq!(node.state_bytes(), before);
+    let forced = run(
+        &node,
+        "release 10.224.0.5 --container c1234567 --force --json",
+    );
+    let told = forced.success().json();
+    assert_eq!(
+        (&told["released"], &told["refused"]),
+        (&json!(true), &Value::Null)
+    );
+    assert!(node.held().is_empty());
+    let log = node.log();
+    let line = log
+        .lines()
+        .find(|line| line.contains("released by hand"))
+        .unwrap();
+    assert!(line.contains("uid 0") || line.contains("uid "), "{line}");
+    assert!(
+        line.contains("no terminal") && line.contains("in spite of"),
+        "{line}"
+    );
+    let event = events(&node).pop().unwrap();
+    assert_eq!(event["verb"], "release");
+    assert_eq!(event["addresses"], json!(["10.224.0.5"]));
+    assert!(event["by"].as_str().unwrap().starts_with("uid "), "{event}");
+}
+
+#[test]
+fn records_of_another_boot_and_of_the_original_are_released_too() {
+    let (node, _wire) = Node::with_wire("release", Reply::Xml(xml([5, 6])));
+    node.add("c123456789").success();
+    node.put("/proc/sys/kernel/random/boot_id", "another\n");
+    let line = "release 10.224.0.5 --container c123456789 --force";
+    run(&node, line).success();
+    assert!(node.held().is_empty());
+    node.add("c123456789").success();
+    let mut state = node.state();
+    state.as_object_mut().unwrap().remove("azure-vnet-ipam");
+    let address = node.held().into_keys().next().unwrap();
+    fs::write(node.state_path(), state.to_string()).unwrap();
+    let line = format!("release {address} --container c123456789 --force");
+    run(&node, &line).success();
+    assert!(node.held().is_empty());
+}
+
+#[test]
+fn a_state_without_our_key_does_not_become_a_lost_one() {
+    for command in [
+        "reclaim --yes",
+        "release 10.224.0.5 --container c123456789 --force",
+        "DEL",
+    ] {
+        let (node, _wire) = Node::with_wire("keyless", Reply::Xml(xml([5, 6, 7])));
+        node.add("c123456789").success();
+        node.add("c2").success();
+        let mut state = node.state();
+        state.as_object_mut().unwrap().remove("azure-vnet-ipam");
+        fs::write(node.state_path(), state.to_string()).unwrap();
+        match command {
+            "DEL" => node.del("c123456789").silent(),
+            line => {
+                run(&node, line).success();
+            }
+        }
+        let shown = run(&node, "show --json").success().json();
+        assert_ne!(shown["state"]["condition"], "lost", "{command}: {shown:#}");
+        assert_eq!(shown["state"]["quarantineSeconds"], Value::Null);
+    }
+}
+
+#[test]
+fn a_lost_state_is_not_told_as_one_that_holds_nothing() {
+    let (node, _wire) = Node::with_wire("gone", Reply::Xml(xml([5])));
+    node.add("c123456789").success();
+    fs::remove_file(node.state_path()).unwrap();
+    for line in [
+        "reclaim",
+        "reclaim --yes",
+        "release 10.224.0.5 --container c123456789",
+    ] {
+        let told = run(&node, line);
+        assert_eq!((told.exit, told.stdout.as_str()), (Some(2), ""), "{line}");
+        assert!(told.stderr.contains("is lost"), "{line}: {told:?}");
+    }
+    assert!(!node.state_path().exists());
+}
+
+#[test]
+fn what_callers_say_does_not_reach_the_terminal_as_it_is() {
+    let (node, _wire) = Node::with_wire("escape", Reply::Xml(xml([5])));
+    let args = "K8S_POD_NAMESPACE=x;K8S_POD_NAME=\u{1b}[31mred\ny";
+    let added = node.call("ADD", "c1").env("CNI_ARGS", args).run();
+    added.success();
+    for line in [
+        "show",
+        "show --events",
+        "explain 10.224.0.5",
+        "check",
+        "reclaim",
+    ] {
+        let text = run(&node, line).stdout;
+        assert!(!text.contains('\u{1b}'), "{line}: {text:?}");
+    }
+}
+
+#[test]
+fn an_export_has_no_credentials() {
+    let node = Node::new("secrets").env(
+        "AZURE_VNET_IPAM_QUERY_URL",
+        "http://user:hush@127.0.0.1:1/x?sig=hush",
+    );
+    let conflist = json!({
+        "cniVersion": "1.0.0", "name": "azure", "plugins": [
+            { "type": "bridge", "token": "hush", "ipam": { "type": "azure-vnet-ipam", "key": "hush",
+                "queryUrl": "http://u:hush@h/?sig=hush", "routes": [{ "dst": "http://u:hush@h" }] } },
+            { "type": "calico", "ipam": { "type": "calico-ipam", "token": "hush" } },
+        ],
+    });
+    node.put("/etc/cni/net.d/10-x.conflist", conflist.to_string());
+    node.add("c1").error();
+    let file = node.path("/case.json");
+    let done = run(&node, &format!("export --output {}", file.display()));
+    assert_eq!(done.success().stdout, "");
+    assert_eq!(fs::metadata(&file).unwrap().mode() & 0o777, 0o600);
+    let text = fs::read_to_string(file).unwrap();
+    serde_json::from_str::<Value>(&text).unwrap();
+    assert!(!text.contains("hush"), "{text}");
+    assert!(
+        text.contains("calico-ipam") && text.contains("127.0.0.1:1"),
+        "{text}"
+    );
+}
+
+#[test]
+fn of_two_holders_of_one_address_each_may_be_released() {
+    let (node, _wire) = Node::with_wire("twice", Reply::Xml(xml([5])));
+    node.add("c123456789").success();
+    let mut state = node.state();
+    let pools = &mut state["IPAM"]["AddressSpaces"]["local"]["Pools"];
+    let mut other = pools["10.224.0.0/16"].clone();
+    other["Addresses"]["10.224.0.5"]["ID"] = "d123456789".into();
+    pools["10.224.0.0/24"] = other;
+    fs::write(node.state_path(), state.to_string()).unwrap();
+    for id in ["c123456789", "d123456789"] {
+        run(
+            &node,
+            &format!("release 10.224.0.5 --container {id} --force"),
+        )
+        .success();
+    }
+    assert!(node.held().is_empty());
+}
+
+#[test]
+fn explain_knows_addresses_containers_and_pods() {
+    let (node, _wire) = Node::with_wire("explain", Reply::Xml(xml([5, 6])));
+    let args = "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web-1";
+    node.call("ADD", "c123456789")
+        .env("CNI_ARGS", args)
+        .run()
+        .success();
+    for subject in ["10.224.0.5", "c12345", "c123456789", "shop/web-1", "web-1"] {
+        let told = run(&node, &format!("explain {subject} --json"))
+            .success()
+            .json();
+        let address = &told["addresses"][0];
+        assert_eq!(
+            (&address["address"], &address["use"]),
+            (&json!("10.224.0.5"), &json!("held"))
+        );
+        assert_eq!(address["holder"]["pod"], "shop/web-1");
+        assert_eq!(told["events"][0]["verb"], "ADD", "{told:#}");
+    }
+    for subject in ["10.9.9.9", "c12", "shop/web-2", "nobody"] {
+        let told = run(&node, &format!("explain {subject}"));
+        assert_eq!(told.exit, Some(1), "{subject}: {told:?}");
+        assert!(told.stdout.contains("Nothing is known"), "{told:?}");
+    }
+    // After its release the events still know the pod.
+    node.del("c123456789").silent();
+    let told = run(&node, "explain web-1").success().stdout.clone();
+    assert!(
+        told.contains("holds no address") && told.contains("ADD"),
+        "{told}"
+    );
+}
+
+#[test]
+fn who_may_not_look_is_told_to_use_sudo_in_one_line() {
+    if !rustix_is_root() {
+        println!("skipped: only root can become somebody else");
+        return;
+    }
+    let (node, _wire) = Node::with_wire("nobody", Reply::Xml(xml([5])));
+    node.add("c1").success();
+    // Where somebody else may execute it.
+    let own = node.path("/plugin");
+    fs::copy(binary(), &own).unwrap();
+    sh(&format!(
+        "chmod 755 {} {}",
+        node.root.display(),
+        own.display()
+    ));
+    for line in [
+        "show",
+        "check",
+        "explain 10.224.0.5",
+        "reclaim",
+        "export",
+        "metrics",
+    ] {
+        let mut command = Command::new(&own);
+        command.env_clear().envs(&node.env).args(line.split(' '));
+        let output = command.uid(65_534).gid(65_534).output().unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(
+            (output.status.code(), output.stdout.len()),
+            (Some(2), 0),
+            "{line}: {stderr}"
+        );
+        assert!(
+            stderr.lines().count() == 1 && stderr.contains("sudo"),
+            "{line}: {stderr}"
+        );
+    }
+}
+
+fn rustix_is_root() -> bool {
+    fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
+}
+
+/// The same command some seconds later by the boot clock.
+fn later(pods: &Pods, seconds: u64, line: &str) -> Outcome {
+    let call = pods.node.call("", "").without("CNI_COMMAND");
+    call.run_in_shell(&format!(
+        "exec unshare --time --boottime {seconds} --fork \"$0\" {line}"
+    ))
+}
+
+#[test]
+#[ignore = "needs root, unshare, iproute2 and time namespaces"]
+fn a_living_pod_is_not_released_and_a_dead_one_is() {
+    if !in_private_namespaces("operator::a_living_pod_is_not_released_and_a_dead_one_is") {
+        return;
+    }
+    let pods = Pods::on_a_node(5..20);
+    let living = pods.start("living01");
+    let dead = pods.start("dead0001");
+    let refused = run(
+        &pods.node,
+        &format!("release {living} --container living01"),
+    );
+    assert_eq!(refused.exit, Some(1), "{refused:?}");
+    assert!(refused.stdout.contains("is configured in"), "{refused:?}");
+    pods.vanish("dead0001");
+    let released = run(&pods.node, &format!("release {dead} --container dead0001"));
+    released.success();
+    let held: Vec<String> = pods.held().into_values().collect();
+    assert_eq!(held, ["living01"]);
+    let forced = run(
+        &pods.node,
+        &format!("release {living} --container living01 --force"),
+    );
+    assert!(
+        forced.success().stdout.contains("is configured in"),
+        "it says what it ignored"
+    );
+    assert!(pods.held().is_empty());
+    // That pod's address is in use now, and nobody holds it.
+    let checked = run(&pods.node, "check --json");
+    let findings = checked.json()["findings"].clone();
+    let stray = findings
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|f| f["kind"] == "stray");
+    assert_eq!(stray.unwrap()["subject"], living, "{findings:#}");
+    assert_eq!(checked.exit, Some(1));
+}
+
+#[test]
+#[ignore = "needs root, unshare, iproute2 and time namespaces"]
+fn reclaim_frees_the_dead_and_nobody_else() {
+    if !in_private_namespaces("operator::reclaim_frees_the_dead_and_nobody_else") {
+        return;
+    }
+    const HOUR: u64 = 3601;
+    const QUARTER: u64 = 901;
+    let pods = Pods::on_a_node(5..20);
+    let living = pods.start("living01");
+    let gone = ["gone0001", "gone0002"].map(|pod| pods.start(pod));
+    for pod in ["gone0001", "gone0002"] {
+        pods.vanish(pod);
+    }
+    let young = run(&pods.node, "reclaim --yes --json").success().json();
+    assert_eq!((&young["young"], &young["freed"]), (&json!(3), &json!([])));
+    let before = pods.node.state_bytes();
+    let would = later(&pods, HOUR, "reclaim --json").success().json();
+    let addresses = |told: &Value, key: &str| -> BTreeSet<String> {
+        let list = told[key].as_array().unwrap().iter();
+        list.map(|t| t["holder"]["address"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    assert_eq!(addresses(&would, "freed"), BTreeSet::from(gone.clone()));
+    assert_eq!(
+        (&would["done"], &would["alive"]),
+        (&json!(false), &json!(1))
+    );
+    assert_eq!(pods.node.state_bytes(), before, "a dry run changes nothing");
+    // A first look at who is older than a quarter of an hour frees nobody; it is remembered.
+    let first = later(&pods, QUARTER, "reclaim --yes --json")
+        .success()
+        .json();
+    assert_eq!(addresses(&first, "kept"), BTreeSet::from(gone.clone()));
+    assert_eq!(pods.held().len(), 3);
+    let second = later(&pods, QUARTER + 61, "reclaim --yes --json")
+        .success()
+        .json();
+    assert_eq!(addresses(&second, "freed"), BTreeSet::from(gone));
+    let held: Vec<(String, String)> = pods.held().into_iter().collect();
+    assert_eq!(held, [(living, "living01".to_owned())]);
+    let event = events(&pods.node).pop().unwrap();
+    assert_eq!(
+        (&event["verb"], &event["reclaimed"]),
+        (&json!("reclaim"), &json!(2))
+    );
+}
