@@ -67,7 +67,9 @@ pub(super) fn refusal_details(refusal: &Refusal) -> String {
             format!("none of these is of the wanted family and on the wanted interface: {}", some(passed_over))
         }
         Refusal::NoPool { known, .. } if known.is_empty() => "the state has no pools; `azure-vnet-ipam doctor` looks for the reason".to_owned(),
-        Refusal::NoPool { known, .. } => format!("the pools are {}", some(known)),
+        Refusal::NoPool { known, .. } => {
+            format!("the pools are {}; `azure-vnet-ipam show` tells how full each is", some(known))
+        }
         Refusal::AddressNotFound { address } => format!("{address:?} is in none of the pools that will do; `azure-vnet-ipam show` lists them"),
         Refusal::AddressInUse { address, holder } => {
             let holder = match holder {
@@ -78,17 +80,17 @@ pub(super) fn refusal_details(refusal: &Refusal) -> String {
             format!("{holder}; `azure-vnet-ipam explain {address}` tells all about it")
         }
         Refusal::AddressResting { .. } => {
-            "its last pod may still be on its way out; ask again then, for another address, or set ipam.rest to 0".to_owned()
+            "its last pod may still be on its way out; ask again then, for another address, or set ipam.rest to 0; `azure-vnet-ipam explain` with the address tells when it was released".to_owned()
         }
-        Refusal::AddressExcluded { .. } => "ipam.exclude, in the network configuration or in /etc/azure-vnet-ipam.json, covers it".to_owned(),
+        Refusal::AddressExcluded { .. } => "ipam.exclude, in the network configuration or in /etc/azure-vnet-ipam.json, covers it; `azure-vnet-ipam check-settings` reads the latter".to_owned(),
         Refusal::Exhausted { pools } if pools.iter().all(|p| p.held + p.free + p.resting + p.excluded + p.wired == 0) => {
-            "the network interface has no secondary addresses in this subnet; assign some to it in Azure".to_owned()
+            "the network interface has no secondary addresses in this subnet; assign some to it in Azure; `azure-vnet-ipam doctor` tells what the source lists".to_owned()
         }
         Refusal::Exhausted { pools } if pools.iter().any(|p| p.wired > 0) => {
             "addresses that the host has, or has a route to, are not given; was this interface's list of addresses configured on the host itself (cloud-init)? Remove them there; `azure-vnet-ipam doctor` names them".to_owned()
         }
         Refusal::Exhausted { pools } if pools.iter().any(|p| p.excluded > 0) => {
-            "ipam.exclude, in the network configuration or in /etc/azure-vnet-ipam.json, keeps addresses back; all others are held".to_owned()
+            "ipam.exclude, in the network configuration or in /etc/azure-vnet-ipam.json, keeps addresses back; all others are held: `azure-vnet-ipam show` tells by whom".to_owned()
         }
         Refusal::Exhausted { pools } if pools.iter().any(|p| p.suspect > 0) => {
             format!(
@@ -102,7 +104,7 @@ pub(super) fn refusal_details(refusal: &Refusal) -> String {
         Refusal::Quarantined { .. } => {
             "pods that were being wired when the state was lost may still take an address; the call may be repeated, and `azure-vnet-ipam show` tells how long it takes".to_owned()
         }
-        Refusal::NoSubnet { .. } => "the state of this pool is incomplete, and the source does not list it".to_owned(),
+        Refusal::NoSubnet { .. } => "the state of this pool is incomplete, and the source does not list it; `azure-vnet-ipam doctor` compares them".to_owned(),
     }
 }
 

@@ -305,4 +305,62 @@ mod tests {
         );
         assert!(broken.details.contains("10.1.0.5"), "{broken:?}");
     }
+
+    #[test]
+    fn whoever_gets_no_address_is_told_what_to_type() {
+        use crate::ipam::{Holder, PoolCount, Stage};
+        let address = "10.1.0.5".parse().unwrap();
+        let count = |held, suspect, wired, excluded| Refusal::Exhausted {
+            pools: vec![PoolCount {
+                held,
+                suspect,
+                wired,
+                excluded,
+                ..PoolCount::default()
+            }],
+        };
+        let left = std::time::Duration::from_secs(7);
+        let subnet = || "10.1.0.0/16".to_owned();
+        let space = "local".to_owned();
+        let stage = Stage::Address;
+        let refusals = [
+            Refusal::NoSpace { stage, space },
+            Refusal::NoPools {
+                passed_over: Vec::new(),
+            },
+            Refusal::NoPool {
+                subnet: subnet(),
+                known: Vec::new(),
+            },
+            Refusal::NoPool {
+                subnet: subnet(),
+                known: vec![subnet()],
+            },
+            Refusal::AddressNotFound {
+                address: "x".into(),
+            },
+            Refusal::AddressInUse {
+                address,
+                holder: Holder::Unknown,
+            },
+            Refusal::AddressResting { address, left },
+            Refusal::AddressExcluded { address },
+            count(0, 0, 0, 0),
+            count(9, 0, 0, 0),
+            count(9, 1, 0, 0),
+            count(9, 0, 1, 0),
+            count(9, 0, 0, 1),
+            Refusal::Quarantined { left },
+            Refusal::NoSubnet { pool: subnet() },
+        ];
+        for refusal in refusals {
+            let failure = Failure::Refused {
+                refusal,
+                source: None,
+            };
+            let error = failure.to_cni();
+            assert!(error.details.contains("`azure-vnet-ipam "), "{error:?}");
+            assert!(!error.msg.contains('`'), "{error:?}");
+        }
+    }
 }

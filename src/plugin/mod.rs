@@ -180,7 +180,12 @@ impl Ending {
     fn note(&self, trail: &Trail, outcome: Event) {
         let mut event = Event {
             time: wall_now().to_string(),
-            verb: self.environment.command.clone(),
+            // Of what is none, callers could make up any number.
+            verb: self
+                .environment
+                .verb()
+                .map_or("unknown", Verb::as_str)
+                .to_owned(),
             container_id: self.environment.container_id.clone(),
             if_name: self.environment.if_name.clone(),
             pod: self.environment.pod(),

@@ -75,9 +75,10 @@ fn failures_are_told_and_questions_are_not() {
     }
     drop(wire);
     node.add("c3").success();
+    node.call("NONSENSE", "c4").run().error();
     let told = events(&node);
     let verbs: Vec<_> = told.iter().map(|e| e["verb"].as_str().unwrap()).collect();
-    assert_eq!(verbs, ["ADD", "ADD", "DEL", "ADD", "ADD"]);
+    assert_eq!(verbs, ["ADD", "ADD", "DEL", "ADD", "ADD", "unknown"]);
     assert_eq!(told[1]["code"], code);
     assert!(msg.starts_with(told[1]["msg"].as_str().unwrap()), "{msg}");
     assert_eq!(told[2]["addresses"], json!(["10.224.0.5"]));
