@@ -250,16 +250,17 @@ fn unlisted(key: &str, pool: &Pool, evidence: &Evidence) -> Vec<Finding> {
     let pods = places.filter(|(address, place)| {
         matches!(place, Place::Namespace(_)) && net.contains(*address) && !known.contains(address)
     });
-    let finding = |(address, _): (&IpAddr, &Place)| {
-        Finding {
+    let remedy = "find out who gave it (another IPAM plugin, or the address was taken from the network interface in Azure while a pod had it), and delete the pod";
+    let finding = |(address, _): (&IpAddr, &Place)| Finding {
         kind: Kind::Foreign,
         subject: address.to_string(),
-        text: format!("a pod has this address of {key}, which the source does not list for this node"),
+        text: format!(
+            "a pod has this address of {key}, which the source does not list for this node"
+        ),
         evidence: uses(*address, evidence),
-        remedy: "find out who gave it (another IPAM plugin, or the address was taken from the network interface in Azure while a pod had it), and delete the pod".to_owned(),
+        remedy: remedy.to_owned(),
         commands: Vec::new(),
         holder: None,
-    }
     };
     pods.map(finding).collect()
 }
