@@ -12,7 +12,8 @@ use crate::ipam::{
 };
 use crate::sorting::{set, sort_by_key};
 
-/// Everything about addresses: what was free `before` the node was looked at, and what is held now. `networks` are those whose addresses come from this plugin, beside those that the records name.
+/// Everything about addresses: what was free `before` the node was looked at, and what is held now. `networks` are those whose
+/// addresses come from this plugin, beside those that the records name.
 pub fn findings(
     (before, ipam): (&Ipam, &Ipam),
     evidence: &Evidence,
