@@ -18,7 +18,7 @@ use crate::cni::CniVersion;
 use crate::events::{Event, History, Totals};
 use crate::host::{Bounded, read_bounded};
 use crate::ipam::{Evidence, Ipam, Routes, Witness};
-use crate::source::last_attempts;
+use crate::source::{WIRE_SERVER, last_attempts};
 use crate::state::FORMAT;
 
 /// Only who wrote it reads it.
@@ -259,7 +259,6 @@ fn known_keys(ipam: &Tree) -> Tree {
 
 /// Without what stands before an `@` or behind a `?` in a URL; either may be a secret. What the wire server is asked for is none.
 fn without_credentials(text: &str) -> String {
-    const HARMLESS: &str = "comp=nmagent&type=getinterfaceinfov1";
     let ends =
         |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '\\' | '`' | ')' | ',' | ';');
     let mut clean = String::with_capacity(text.len());
@@ -275,7 +274,8 @@ fn without_credentials(text: &str) -> String {
             None => clean.push_str(authority),
         }
         clean.push_str(path);
-        if query.trim_end_matches([':', '.']) == HARMLESS {
+        let wires = WIRE_SERVER.split_once('?').map(|(_, query)| query);
+        if Some(query.trim_end_matches([':', '.'])) == wires {
             clean.push_str(&format!("?{query}"));
         } else if !query.is_empty() {
             clean.push_str("?***");

@@ -47,7 +47,6 @@ pub fn run(node: &Node, arguments: &Arguments) -> Result<Done, Trouble> {
     let said = arguments.operand_text().unwrap_or_default();
     let address = named_address(&said).ok_or_else(|| Trouble(format!("{said:?} is no address")))?;
     let container = arguments.value("container").map(|id| id.to_string_lossy());
-    let force = arguments.has("force");
     log::start(None);
     let mut outcome = Release {
         time: node.now.wall_time(node.now.boot),
@@ -57,50 +56,10 @@ pub fn run(node: &Node, arguments: &Arguments) -> Result<Done, Trouble> {
         holder: None,
         signs_of_life: Vec::new(),
     };
-    let Some(document) = node.workable(node.load()?)? else {
-        outcome.refused = Some("there is no state on this node, so nothing is held".to_owned());
-        return outcome.done(node, arguments);
-    };
-    let candidate = match named(&document, address, container.as_deref()) {
-        Ok(candidate) => candidate,
-        Err(why) => {
-            outcome.refused = Some(why);
-            return outcome.done(node, arguments);
-        }
-    };
-    let holder = Holder::of_candidate(&candidate, &node.now);
-    let Some(container) = container else {
-        return Err(Trouble(format!(
-            "--container ID is missing; {address} is held by {}: --container {}",
-            holder.who(),
-            holder.container_text()
-        )));
-    };
-    let is_named = is_named(&container, &candidate.held.container_id);
-    if !is_named {
-        outcome.refused = Some(format!(
-            "{address} is held by {}, not by container {container}",
-            holder.who()
-        ));
-    }
-    outcome.holder = Some(holder);
-    if !is_named {
-        return outcome.done(node, arguments);
-    }
-    let look = progress::look(Vec::new(), &node.context);
-    outcome.signs_of_life = signs(&candidate, address, &look.evidence, boot_now());
-    if !outcome.signs_of_life.is_empty() && !force {
-        outcome.refused = Some(
-            "something speaks for its holder; if you are certain that it is dead, add --force"
-                .to_owned(),
-        );
-        return outcome.done(node, arguments);
-    }
-    outcome.released = release(node, &candidate)?;
+    outcome.refused = outcome.attempt(node, container.as_deref(), arguments.has("force"))?;
+    outcome.released = outcome.refused.is_none();
     if outcome.released {
         outcome.tell(node);
-    } else {
-        outcome.refused = Some("its record changed meanwhile, and was left alone".to_owned());
     }
     outcome.done(node, arguments)
 }
@@ -171,6 +130,49 @@ fn release(node: &Node, candidate: &Candidate) -> Result<bool, Trouble> {
 }
 
 impl Release {
+    /// Releases the address, or tells why not; takes note of what was found out on the way.
+    fn attempt(
+        &mut self,
+        node: &Node,
+        container: Option<&str>,
+        force: bool,
+    ) -> Result<Option<String>, Trouble> {
+        let refused = |why: &str| Ok(Some(why.to_owned()));
+        let address = self.address;
+        let Some(document) = node.workable(node.load()?)? else {
+            return refused("there is no state on this node, so nothing is held");
+        };
+        let candidate = match named(&document, address, container) {
+            Ok(candidate) => candidate,
+            Err(why) => return Ok(Some(why)),
+        };
+        let holder = Holder::of_candidate(&candidate, &node.now);
+        let who = holder.who();
+        let Some(container) = container else {
+            return Err(Trouble(format!(
+                "--container ID is missing; {address} is held by {who}: --container {}",
+                holder.container_text()
+            )));
+        };
+        self.holder = Some(holder);
+        if !is_named(container, &candidate.held.container_id) {
+            return refused(&format!(
+                "{address} is held by {who}, not by container {container}"
+            ));
+        }
+        let look = progress::look(Vec::new(), &node.context);
+        self.signs_of_life = signs(&candidate, address, &look.evidence, boot_now());
+        if !self.signs_of_life.is_empty() && !force {
+            return refused(
+                "something speaks for its holder; if you are certain that it is dead, add --force",
+            );
+        }
+        match release(node, &candidate)? {
+            true => Ok(None),
+            false => refused("its record changed meanwhile, and was left alone"),
+        }
+    }
+
     /// Tells log and events.
     fn tell(&self, node: &Node) {
         let (address, operator) = (self.address, operator());

@@ -124,7 +124,7 @@ struct Heading {
 
 impl Event {
     /// Writes it down; what goes wrong costs a line for people.
-    pub fn note(&self, paths: &Paths) {
+    pub fn note(self, paths: &Paths) {
         let path = paths.events();
         if let Ok(mut line) = serde_json::to_vec(&self.cut()) {
             line.push(b'\n');
@@ -133,27 +133,30 @@ impl Event {
     }
 
     /// With texts of callers as long as they are of use to people, and without what would need more room in the file.
-    fn cut(&self) -> Event {
+    fn cut(mut self) -> Event {
         const NAME: usize = 64;
         const SENTENCE: usize = 128;
         const ADDRESSES: usize = 4;
+        self.addresses.truncate(ADDRESSES);
         Event {
-            time: self.time.clone(),
-            verb: cut(&self.verb, NAME),
-            network: cut(&self.network, NAME),
-            container_id: cut(&self.container_id, NAME),
-            if_name: cut(&self.if_name, NAME),
-            pod: self.pod.as_deref().map(|pod| cut(pod, SENTENCE)),
-            msg: cut(&self.msg, SENTENCE),
-            addresses: self.addresses.iter().take(ADDRESSES).copied().collect(),
-            by: self.by.as_deref().map(|by| cut(by, NAME)),
-            ..*self
+            verb: cut(self.verb, NAME),
+            network: cut(self.network, NAME),
+            container_id: cut(self.container_id, NAME),
+            if_name: cut(self.if_name, NAME),
+            pod: self.pod.map(|pod| cut(pod, SENTENCE)),
+            msg: cut(self.msg, SENTENCE),
+            by: self.by.map(|by| cut(by, NAME)),
+            ..self
         }
     }
 }
 
 /// At most so many bytes of a text.
-fn cut(text: &str, most: usize) -> String {
+fn cut(text: String, most: usize) -> String {
+    let is_plain = |b: u8| matches!(b, b' '..=b'~') && !matches!(b, b'"' | b'\\');
+    if text.len() <= most && text.bytes().all(is_plain) {
+        return text;
+    }
     let mut short = String::with_capacity(text.len().min(most));
     for c in text.chars() {
         if short.len() + c.len_utf8() > most {

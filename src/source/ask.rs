@@ -17,7 +17,7 @@ use crate::host::{Bounded, Paths, links, links_named, read_bounded, words};
 use crate::ipam::{Inventory, ListedPool};
 
 /// Where the wire server lists the node's interfaces.
-const WIRE_SERVER: &str =
+pub const WIRE_SERVER: &str =
     "http://168.63.129.16/machine/plugins?comp=nmagent&type=getinterfaceinfov1";
 
 /// Larger files than this are refused.
@@ -93,10 +93,15 @@ impl Source {
         }
     }
 
+    /// Whether it is Azure's own wire server, not one that answers in its place.
+    pub fn is_wire_server(&self) -> bool {
+        matches!(self, Source::Wire(url) if url == WIRE_SERVER)
+    }
+
     /// What tells it from other sources, for people and in the stamps of attempts.
     pub fn name(&self) -> String {
         match self {
-            Source::Wire(url) if url == WIRE_SERVER => "wire server".to_owned(),
+            Source::Wire(_) if self.is_wire_server() => "wire server".to_owned(),
             Source::Wire(url) => url.clone(),
             Source::SavedAnswer(path) => format!("file:{}", path.display()),
             Source::InterfacesFile(path) => path.display().to_string(),

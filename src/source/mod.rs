@@ -9,7 +9,7 @@ mod listing;
 mod matching;
 mod wire;
 
-pub use ask::{Source, SourceError};
+pub use ask::{Source, SourceError, WIRE_SERVER};
 pub use freshness::{Asked, Asker, Attempts, Need, News, Stamps, last_attempts};
 pub use listing::{Listing, parse_address, parse_prefix};
 pub use matching::{Matched, Style, match_links};

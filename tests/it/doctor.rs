@@ -30,8 +30,7 @@ fn healthy(name: &str) -> (Node, WireServer) {
 }
 
 fn run(node: &Node, args: &[&str]) -> Outcome {
-    let call = node.call("", "").without("CNI_COMMAND");
-    args.iter().fold(call, |call, arg| call.arg(arg)).run()
+    node.typed(args.iter().copied())
 }
 
 /// All lines, as JSON.

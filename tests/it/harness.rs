@@ -184,6 +184,15 @@ impl Node {
         }
     }
 
+    /// What an operator types: a command and what stands behind it.
+    pub fn typed<'a>(&self, words: impl IntoIterator<Item = &'a str>) -> Outcome {
+        let call = self.call("", "").without("CNI_COMMAND");
+        words
+            .into_iter()
+            .fold(call, |call, word| call.arg(word))
+            .run()
+    }
+
     pub fn add(&self, container_id: &str) -> Outcome {
         self.call("ADD", container_id).run()
     }

@@ -59,8 +59,7 @@ fn eventful(name: &str) -> (Node, WireServer) {
 }
 
 fn typed(node: &Node, line: &str) -> Outcome {
-    let call = node.call("", "").without("CNI_COMMAND");
-    line.split(' ').fold(call, |call, arg| call.arg(arg)).run()
+    node.typed(line.split(' '))
 }
 
 /// What a command prints is of the shape in the fixture, and its exit status is this.

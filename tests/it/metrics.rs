@@ -15,11 +15,7 @@ use crate::harness::{Node, Outcome, Reply, SUBNET, conf, xml};
 
 /// Runs the command.
 fn typed(node: &Node, args: &[&str]) -> Outcome {
-    let mut call = node.call("", "").without("CNI_COMMAND").arg("metrics");
-    for arg in args {
-        call = call.arg(arg);
-    }
-    call.run()
+    node.typed(["metrics"].into_iter().chain(args.iter().copied()))
 }
 
 fn text(node: &Node) -> String {

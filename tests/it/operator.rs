@@ -16,8 +16,7 @@ use crate::privileged::in_private_namespaces;
 const EVENTS: &str = "/var/run/azure-vnet/azure-vnet-ipam.events";
 
 fn run(node: &Node, line: &str) -> Outcome {
-    let call = node.call("", "").without("CNI_COMMAND");
-    line.split(' ').fold(call, |call, arg| call.arg(arg)).run()
+    node.typed(line.split(' '))
 }
 
 fn events(node: &Node) -> Vec<Value> {
@@ -429,7 +428,7 @@ fn explain_knows_addresses_containers_and_pods() {
 
 #[test]
 fn who_may_not_look_is_told_to_use_sudo_in_one_line() {
-    if !rustix_is_root() {
+    if !is_root() {
         println!("skipped: only root can become somebody else");
         return;
     }
@@ -467,7 +466,7 @@ fn who_may_not_look_is_told_to_use_sudo_in_one_line() {
     }
 }
 
-fn rustix_is_root() -> bool {
+fn is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
 }
 

@@ -1,6 +1,6 @@
 //! What is found, as a value.
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::admin::holder::Holder;
 use crate::admin::screen::{Screen, Tint, counted};
@@ -26,8 +26,7 @@ pub struct Finding {
 }
 
 /// What a finding is, the worst first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// The state is lost, cannot be read, or is not to be believed in full.
     State,
@@ -53,8 +52,14 @@ pub enum Kind {
     SetAside,
 }
 
+impl Serialize for Kind {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
 impl Kind {
-    /// Its name, as in JSON.
+    /// Its name, on screens and in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Kind::State => "state",

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::path::Path;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::admin::screen::{Screen, Tint};
 
@@ -19,8 +19,7 @@ pub const SOURCE: &str = "source";
 pub const INTERFACE: &str = "interface";
 
 /// How something is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
     /// As it should be.
     Ok,
@@ -43,8 +42,14 @@ pub struct Line {
     pub remedy: Option<String>,
 }
 
+impl Serialize for Status {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.word())
+    }
+}
+
 impl Status {
-    /// The word for it.
+    /// The word for it, on screens and in JSON.
     fn word(self) -> &'static str {
         match self {
             Status::Ok => "ok",

@@ -74,7 +74,7 @@ fn unanswered(source: &Source, error: &SourceError, is_root: bool) -> Line {
     const MEANWHILE: &str =
         "Meanwhile pods get addresses of the stored pools, while there are free ones";
     let text = error.to_string();
-    let is_wire_server = source.name() == "wire server";
+    let is_wire_server = source.is_wire_server();
     let fetched = matches!(error, SourceError::Fetch { .. });
     if is_wire_server && fetched && !is_root {
         let remedy = "on many nodes only root may ask it: run this with sudo".to_owned();

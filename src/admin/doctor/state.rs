@@ -8,18 +8,13 @@ use super::line::{Line, SET_ASIDE, STATE, Sight, not_writable, some};
 use crate::admin::node::Node;
 use crate::host::{is_read_only, words};
 use crate::ipam::Moment;
-use crate::plugin::decide::{QUARANTINE, loss};
-use crate::state::{
-    Document, FORMAT, Loaded, MODE, Owed, Own, StoreError, is_rebuild_owed, last_use,
-    set_aside_before,
-};
+use crate::plugin::decide::QUARANTINE;
+use crate::state::{Document, FORMAT, Loaded, MODE, Owed, Own, StoreError, set_aside_before};
 
 /// The lines about it.
 pub fn examine(node: &Node, loaded: &Result<Loaded, StoreError>, sight: &mut Sight) -> Vec<Line> {
     let paths = node.paths();
     let path = paths.state();
-    let last = last_use(paths, node.context.boot_id.as_deref());
-    let owed = is_rebuild_owed(paths);
     let mut lines = match loaded {
         Err(e) if sight.misses(&path.display().to_string(), &words(&e.source)) => Vec::new(),
         Err(e) => vec![Line::wrong(
@@ -27,13 +22,13 @@ pub fn examine(node: &Node, loaded: &Result<Loaded, StoreError>, sight: &mut Sig
             &e,
             &"look at the file and its folder with `ls -l`, and at the disk with `dmesg`",
         )],
-        Ok(Loaded::Missing) => vec![missing(&path, loss(&Document::default(), owed, last))],
+        Ok(Loaded::Missing) => vec![missing(&path, node.loss(&Document::default()))],
         Ok(Loaded::Corrupt(why)) => vec![corrupt(&path, why)],
         Ok(Loaded::Read(document)) => {
             let mut lines = Vec::new();
             let meta = fs::metadata(&path).ok();
             lines.extend(meta.map(|m| file(&path, m.permissions().mode(), m.size())));
-            lines.extend(loss(document, owed, last).map(lost));
+            lines.extend(node.loss(document).map(lost));
             lines.extend(key(document));
             lines.extend(quarantine(document.ipam().quarantine, node.now.boot));
             lines
