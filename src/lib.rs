@@ -54,22 +54,32 @@ pub mod state;
 mod stdio;
 
 use std::env;
+use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use cni::{Environment, Said};
-
-/// The name that state, lock and log carry.
-const NAME: &str = "azure-vnet-ipam";
+use cni::{Environment, NAME, NAME_V6, Said};
 
 /// The whole program.
 pub fn main() -> ExitCode {
     let started = host::boot_now();
-    let paths = host::Paths::new(root(), NAME);
+    let mut args = env::args_os();
+    let paths = host::Paths::new(root(), name(args.next().as_deref()));
     match Environment::said(|name| env::var_os(name)) {
         Said::Call(environment) => plugin::main(&environment, &paths, started),
         // It was a person who started it.
-        Said::NoCall => admin::main(env::args_os().skip(1), &paths, started),
+        Said::NoCall => admin::main(args, &paths, started),
+    }
+}
+
+/// The name that state, lock and log carry: that by which the program was started, which may have something behind it, such
+/// as a version.
+fn name(called: Option<&OsStr>) -> &'static str {
+    let path = called.map(OsStr::as_encoded_bytes).unwrap_or_default();
+    let file = path.rsplit(|byte| *byte == b'/').next();
+    match file.is_some_and(|file| file.starts_with(NAME_V6.as_bytes())) {
+        true => NAME_V6,
+        false => NAME,
     }
 }
 
@@ -77,4 +87,23 @@ pub fn main() -> ExitCode {
 fn root() -> Option<PathBuf> {
     let root = env::var_os("AZURE_VNET_IPAM_ROOT").filter(|root| !root.is_empty());
     root.map(PathBuf::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_is_that_of_the_file_that_was_started() {
+        for (called, expected) in [
+            ("/opt/cni/bin/azure-vnet-ipam", NAME),
+            ("/opt/cni/bin/azure-vnet-ipamv6", NAME_V6),
+            ("azure-vnet-ipamv6.new", NAME_V6),
+            ("/opt/azure-vnet-ipamv6/ipam", NAME),
+            ("", NAME),
+        ] {
+            assert_eq!(name(Some(OsStr::new(called))), expected, "{called}");
+        }
+        assert_eq!(name(None), NAME);
+    }
 }

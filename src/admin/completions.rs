@@ -109,7 +109,7 @@ const BASH_END: &str = r#"    esac
         mapfile -t COMPREPLY < <(compgen -W "$words" -- "$word")
     fi
 }
-complete -F _azure_vnet_ipam azure-vnet-ipam
+complete -F _azure_vnet_ipam azure-vnet-ipam azure-vnet-ipamv6
 "#;
 
 /// For zsh: a file for a folder of `fpath`, where it is the body of a function, or to be sourced.
@@ -150,7 +150,7 @@ fn zsh() -> String {
 const ZSH_SPEC: &str = " \\\n                '";
 
 const ZSH_COMMANDS: &str = "\
-#compdef azure-vnet-ipam
+#compdef azure-vnet-ipam azure-vnet-ipamv6
 # Completions of azure-vnet-ipam for zsh.
 _azure-vnet-ipam() {
     local -a commands help
@@ -183,7 +183,7 @@ const ZSH_END: &str = r#"    esac
 if [[ $funcstack[1] == _azure-vnet-ipam ]]; then
     _azure-vnet-ipam "$@"
 else
-    compdef _azure-vnet-ipam azure-vnet-ipam
+    compdef _azure-vnet-ipam azure-vnet-ipam azure-vnet-ipamv6
 fi
 "#;
 
@@ -257,7 +257,7 @@ fn escaped(text: &str, special: &str) -> String {
 mod tests {
     use super::super::commands::named;
     use super::*;
-    use crate::NAME;
+    use crate::cni::NAME;
 
     #[test]
     fn an_unknown_shell_is_told_of_the_known_ones() {
@@ -279,8 +279,8 @@ mod tests {
         for script in [bash(), zsh()] {
             assert!(script.contains(&format!("Completions of {NAME} for")));
         }
-        assert!(bash().ends_with(&format!(" {NAME}\n")));
-        assert!(zsh().starts_with(&format!("#compdef {NAME}\n")));
+        assert!(bash().ends_with(&format!(" {NAME} {NAME}v6\n")));
+        assert!(zsh().starts_with(&format!("#compdef {NAME} {NAME}v6\n")));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::commands::{COMMANDS, Command, Opt};
 use super::screen::Screen;
-use crate::NAME;
+use crate::cni::NAME;
 
 /// The same on every screen and in every file, so that what is quoted from it looks the same everywhere.
 const PAGE: Screen = Screen {
@@ -35,6 +35,10 @@ pub const ENVIRONMENT: &[(&str, &str)] = &[
     (
         "AZURE_VNET_IPAM_QUERY_URL=URL",
         "ask URL (http: or file:) instead of the wire server",
+    ),
+    (
+        "AZURE_VNET_IPAM_KUBECONFIG=FILE",
+        "reach the Kubernetes API by FILE instead of the kubelet's kubeconfig",
     ),
     ("NO_COLOR", "when set and not empty: no colours"),
     (

@@ -5,7 +5,7 @@ use super::commands::{COMMANDS, Command};
 use super::help::{self, add, sentence, spelled, usage};
 use super::node::Node;
 use super::outcome::{Done, Trouble};
-use crate::NAME;
+use crate::cni::NAME;
 
 /// When the texts of the page were last gone over, which its foot tells; the time of a build would make each one another.
 const REVISED: &str = "2026-11-21";

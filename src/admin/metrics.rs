@@ -58,7 +58,7 @@ pub struct PoolFacts {
 /// # Errors
 /// Nobody but root may read the state, or the file cannot be written.
 pub fn run(node: &Node, arguments: &Arguments) -> Result<Done, Trouble> {
-    let text = print(&Facts::of(node)?);
+    let text = print(&Facts::of(node)?, node.paths().name());
     Done::told_in(arguments.value("output"), text, MODE)
 }
 
@@ -107,9 +107,13 @@ impl StateFacts {
     }
 }
 
-/// The figures, by name and labels.
-pub fn print(facts: &Facts) -> String {
-    let mut page = Page::default();
+/// The figures, by name and labels. Their names begin with that of the program, as one collector may read the figures of both
+/// names, and refuses what is there twice.
+pub fn print(facts: &Facts, program: &str) -> String {
+    let mut page = Page {
+        prefix: program.replace('-', "_"),
+        ..Page::default()
+    };
     page.gauge("build_info", "The version of the plugin.");
     page.sample(&[("version", env!("CARGO_PKG_VERSION"))], &1);
     operations(&mut page, &facts.totals);
@@ -232,6 +236,8 @@ impl PoolFacts {
 #[derive(Default)]
 struct Page {
     text: String,
+    /// What every full name begins with.
+    prefix: String,
     /// The full name of what is being told.
     name: String,
     /// What precedes its first sample; what has none is left out.
@@ -248,7 +254,7 @@ impl Page {
     }
 
     fn head(&mut self, kind: &str, name: &str, help: &str) {
-        self.name = format!("azure_vnet_ipam_{name}");
+        self.name = format!("{}_{name}", self.prefix);
         let name = &self.name;
         self.heading = format!("# HELP {name} {help}\n# TYPE {name} {kind}\n");
     }
@@ -285,6 +291,21 @@ fn seconds(duration: Duration) -> String {
 mod tests {
     use super::*;
     use crate::anycase;
+    use crate::cni::{NAME, NAME_V6};
+
+    #[test]
+    fn the_figures_of_the_two_names_are_never_the_same() {
+        let of = |name| {
+            let text = print(&Facts::default(), name);
+            let samples = text.lines().filter(|line| !line.starts_with('#'));
+            let names = samples.filter_map(|line| Some(line.split_once([' ', '{'])?.0.to_owned()));
+            names.collect::<Vec<_>>()
+        };
+        let (first, second) = (of(NAME), of(NAME_V6));
+        assert!(!first.is_empty() && first.len() == second.len());
+        assert!(second.iter().all(|n| n.starts_with("azure_vnet_ipamv6_")));
+        assert!(!first.iter().any(|name| second.contains(name)));
+    }
 
     fn totals(json: &str) -> Totals {
         let mut totals = Totals::default();
@@ -320,7 +341,7 @@ mod tests {
             ),
             answer_age: Some(Duration::from_millis(12_345)),
         };
-        let text = print(&facts);
+        let text = print(&facts, NAME);
         let told: Vec<_> = text.lines().filter(|l| !l.starts_with('#')).collect();
         let of_pool = r#"{space="local",pool="10.1.0.0/16",interface="eth0""#;
         let version = env!("CARGO_PKG_VERSION");
@@ -373,7 +394,7 @@ mod tests {
             ..Facts::default()
         };
         for facts in [full, empty, Facts::default()] {
-            let text = print(&facts);
+            let text = print(&facts, NAME);
             let mut names = Vec::new();
             let mut samples = Vec::new();
             let mut lines = text.lines().peekable();
@@ -402,7 +423,7 @@ mod tests {
 
     #[test]
     fn what_is_not_known_is_not_told() {
-        let text = print(&Facts::default());
+        let text = print(&Facts::default(), NAME);
         assert!(text.contains("azure_vnet_ipam_state_readable 0\n"));
         for name in ["pool_", "quarantine", "refresh_age", "operation_errors"] {
             assert!(!text.contains(name), "{name}");
@@ -411,7 +432,10 @@ mod tests {
 
     #[test]
     fn labels_are_escaped() {
-        let mut page = Page::default();
+        let mut page = Page {
+            prefix: "azure_vnet_ipam".into(),
+            ..Page::default()
+        };
         page.gauge("x", "X.");
         page.sample(&[("a", "1\\2\"3\n4"), ("b", "")], &5);
         let line = page.text.lines().last().unwrap();

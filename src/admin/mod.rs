@@ -46,6 +46,7 @@ const CANNOT: u8 = 2;
 /// Carries out what was typed.
 pub fn main(args: impl IntoIterator<Item = OsString>, paths: &Paths, started: Moment) -> ExitCode {
     let name = paths.name();
+    let help = |text| print(&paths.named(text), 0);
     let mut args = args.into_iter();
     let Some(first) = args.next() else {
         // As the original, which a runtime never calls so.
@@ -55,11 +56,11 @@ pub fn main(args: impl IntoIterator<Item = OsString>, paths: &Paths, started: Mo
     let typed = first.to_string_lossy();
     let command = match &*typed {
         "--version" | "-V" => return print(&format!("{name} {}\n", env!("CARGO_PKG_VERSION")), 0),
-        "--help" | "-h" => return print(&help::all(), 0),
+        "--help" | "-h" => return help(help::all()),
         "help" => match args.next() {
-            None => return print(&help::all(), 0),
+            None => return help(help::all()),
             Some(topic) => match commands::named(&topic.to_string_lossy()) {
-                Some(command) => return print(&help::of(command), 0),
+                Some(command) => return help(help::of(command)),
                 None => return refuse(name, &format!("there is no command {topic:?}")),
             },
         },
@@ -70,14 +71,17 @@ pub fn main(args: impl IntoIterator<Item = OsString>, paths: &Paths, started: Mo
     };
     let arguments = match arguments::parse(command, args) {
         Ok(Asked::Run(arguments)) => arguments,
-        Ok(Asked::Help) => return print(&help::of(command), 0),
+        Ok(Asked::Help) => return help(help::of(command)),
         Err(why) => {
             return refuse(&format!("{name} {}", command.name), &why);
         }
     };
     match (command.run)(&Node::here(paths, started), &arguments) {
-        Ok(done) => print(&done.text, done.status),
+        // These are the same under both names.
+        Ok(done) if matches!(command.name, "man" | "completions") => print(&done.text, done.status),
+        Ok(done) => print(&paths.named(done.text), done.status),
         Err(Trouble(why)) => {
+            let why = paths.named(why);
             stdio::tell(&format!("{name} {}: {why}\n", command.name));
             ExitCode::from(CANNOT)
         }

@@ -5,7 +5,6 @@ use std::time::Duration;
 use super::outcome::Trouble;
 use super::screen::Screen;
 use super::setup::Setup;
-use crate::cni::QueryUrl;
 use crate::events::{History, history};
 use crate::host::{Paths, boot_now, wall_second};
 use crate::ipam::Moment;
@@ -146,9 +145,8 @@ impl Node {
     /// # Errors
     /// AZURE_VNET_IPAM_QUERY_URL is no URL.
     pub fn source(&self, setup: &Setup) -> Result<Source, Trouble> {
-        let url = self.context.query_url.as_deref().map(QueryUrl::parse);
-        let url = url.transpose().map_err(|e| Trouble(e.to_string()))?;
-        Ok(Source::of(&setup.conf, url, self.paths()))
+        let source = Source::of(&setup.conf, &self.context.instead, self.paths());
+        source.map_err(|e| Trouble(e.to_string()))
     }
 
     /// Asks the source, without leaving a trace for other calls, and tells how long it took.

@@ -13,7 +13,7 @@ use super::progress;
 use super::screen::Screen;
 use crate::events::{Event, Trail};
 use crate::host::boot_now;
-use crate::ipam::{Candidate, Evidence, Moment, Reason, Verdict, judge, named_address};
+use crate::ipam::{Candidate, Evidence, Ipam, Moment, Reason, Verdict, judge, named_address};
 use crate::log;
 use crate::state::Document;
 use tracing::warn;
@@ -103,8 +103,13 @@ fn named(
 }
 
 /// What speaks for the holder, or might if it could be looked at. Its age does not.
-fn signs(candidate: &Candidate, address: IpAddr, evidence: &Evidence, now: Moment) -> Vec<String> {
-    let judgement = judge(address, &candidate.held, evidence, now);
+fn signs(
+    candidate: &Candidate,
+    address: IpAddr,
+    by: (&Ipam, &Evidence),
+    now: Moment,
+) -> Vec<String> {
+    let judgement = judge(address, &candidate.held, by, now);
     match judgement.verdict {
         Verdict::Dead | Verdict::Suspect => Vec::new(),
         Verdict::Alive | Verdict::Undecided => {
@@ -161,7 +166,12 @@ impl Release {
             ));
         }
         let look = progress::look(Vec::new(), &node.context);
-        self.signs_of_life = signs(&candidate, address, &look.evidence, boot_now());
+        self.signs_of_life = signs(
+            &candidate,
+            address,
+            (document.ipam(), &look.evidence),
+            boot_now(),
+        );
         if !self.signs_of_life.is_empty() && !force {
             return refused(
                 "something speaks for its holder; if you are certain that it is dead, add --force",

@@ -5,8 +5,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::anycase::Tree;
-use crate::cni::{Call, Defaults, Environment, IpamConf};
+use crate::anycase::{Tree, is};
+use crate::cni::{Call, Defaults, Environment, IpamConf, NAME_V6};
 use crate::failure::Failure;
 use crate::host::{Bounded, Paths, read_bounded, words};
 use crate::plugin::settings;
@@ -74,18 +74,28 @@ impl Setup {
             wrong_settings,
             conf: IpamConf::default(),
         };
+        if paths.name() == NAME_V6 {
+            for file in &mut setup.files {
+                if let Ok(list) = &mut file.conflist {
+                    list.plugins.iter_mut().for_each(Plugin::second_call);
+                }
+            }
+        }
         let names_us = setup.ours(paths.name());
         let conf = names_us.filter_map(|(_, plugin)| plugin.meant(&defaults).ok());
         let conf = conf.map(|call| call.conf.ipam).next();
         // Without one, what the file of settings says alone.
-        let alone = || Plugin::alone(paths.name()).meant(&defaults).ok();
-        if let Some(conf) = conf.or_else(|| Some(alone()?.conf.ipam)) {
+        let alone = || {
+            let (plugin, _) = alone(paths.name())?;
+            Some(plugin.meant(&defaults).ok()?.conf.ipam)
+        };
+        if let Some(conf) = conf.or_else(alone) {
             setup.conf = conf;
         }
         setup
     }
 
-    /// The plugins whose addresses come from the plugin `name`, or its IPv6 sibling, with their files.
+    /// The plugins whose addresses come from the plugin `name`, with their files.
     pub fn ours(&self, name: &str) -> impl Iterator<Item = (&ConfFile, &Plugin)> {
         let plugins = self.files.iter().flat_map(|file| {
             let plugins = file.conflist.iter().flat_map(|list| &list.plugins);
@@ -96,24 +106,24 @@ impl Setup {
 }
 
 impl Plugin {
-    /// A configuration that says nothing but what it must.
-    fn alone(name: &str) -> Plugin {
-        let text = |key: &str, value: &str| (key.to_owned(), Tree::Text(value.to_owned()));
-        let ipam = Tree::Object(vec![text("type", name)]);
-        Plugin {
-            netconf: Tree::Object(vec![
-                text("cniVersion", "1.0.0"),
-                text("name", "azure"),
-                ("ipam".to_owned(), ipam),
-            ]),
-            ..Plugin::default()
-        }
+    /// Whether its addresses come from the plugin `name`.
+    pub fn draws_from(&self, name: &str) -> bool {
+        self.ipam_kind.as_deref() == Some(name) || self.kind == name
     }
 
-    /// Whether its addresses come from the plugin `name`, or its IPv6 sibling.
-    pub fn draws_from(&self, name: &str) -> bool {
-        let names = |kind: &str| kind == name || kind == format!("{name}v6");
-        self.ipam_kind.as_deref().is_some_and(names) || names(&self.kind)
+    /// What the main plugin azure-vnet hands to the IPv6 sibling of the plugin that is named, when it is to give pods
+    /// addresses of both families (contract section 19).
+    fn second_call(&mut self) {
+        let mode = self.netconf.text_at("ipv6Mode").unwrap_or_default();
+        if self.kind != "azure-vnet" || mode.is_empty() {
+            return;
+        }
+        if let (Tree::Object(members), Some((sibling, ipam))) = (&mut self.netconf, alone(NAME_V6))
+        {
+            members.retain(|(key, _)| !is(key, "ipam"));
+            members.push(("ipam".to_owned(), ipam));
+            self.ipam_kind = sibling.ipam_kind;
+        }
     }
 
     /// What it means to this plugin.
@@ -135,6 +145,22 @@ impl Plugin {
         })
     }
 }
+
+/// A configuration that says nothing but what it must, and its key `ipam`.
+fn alone(name: &str) -> Option<(Plugin, Tree)> {
+    let conf = match name {
+        NAME_V6 => ALONE_V6,
+        _ => ALONE,
+    };
+    let plugin = parse(conf.as_bytes()).ok()?.plugins.pop()?;
+    let ipam = plugin.netconf.get("ipam")?.clone();
+    Some((plugin, ipam))
+}
+
+const ALONE: &str =
+    r#"{"cniVersion": "1.0.0", "name": "azure", "ipam": {"type": "azure-vnet-ipam"}}"#;
+const ALONE_V6: &str = r#"{"cniVersion": "1.0.0", "name": "azure",
+    "ipam": {"type": "azure-vnet-ipamv6", "environment": "ipv6NodeIpam"}}"#;
 
 /// The files that runtimes read, by name.
 fn conf_files(folder: &Path) -> io::Result<Vec<ConfFile>> {
@@ -218,7 +244,8 @@ mod tests {
         assert_eq!(call.conf.ipam.rest.as_secs(), 7);
         let single = br#"{"cniVersion": "1.0.0", "name": "x", "type": "azure-vnet-ipamv6"}"#;
         let single = parse(single).unwrap();
-        assert!(single.plugins[0].draws_from("azure-vnet-ipam"));
+        assert!(single.plugins[0].draws_from("azure-vnet-ipamv6"));
+        assert!(!single.plugins[0].draws_from("azure-vnet-ipam"));
     }
 
     #[test]

@@ -1,25 +1,35 @@
 //! The key `ipam` of the network configuration, and the file of defaults for it: first what was said, then what it means.
 
-use std::net::IpAddr;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
 use super::call::CallError;
+use super::values::{families, interval, prefix, rest, string, typed};
 use super::{Dns, QueryUrl, Route, Verb, overrides};
 use crate::anycase::{self, Cursor, Members, Wrong, is};
+use crate::ipam::Family;
+
+/// The plugin's name, by which `ipam.type` and its files call it.
+pub const NAME: &str = "azure-vnet-ipam";
+
+/// Its other name: with files of its own, and pools of IPv6 (contract section 18).
+pub const NAME_V6: &str = "azure-vnet-ipamv6";
 
 /// The members that mean something here, as they are spelled. Others are ignored, whatever their type (difference D15).
-const KEYS: [&str; 12] = [
+const KEYS: [&str; 16] = [
     "type",
     "environment",
+    "ipv6Environment",
+    "families",
     "addressSpace",
     "subnet",
     "ipAddress",
     "queryInterval",
     "queryUrl",
+    "kubeconfig",
+    "nodeName",
     "exclude",
     "rest",
     "statusWhenFull",
@@ -40,8 +50,12 @@ const REST: Duration = Duration::from_secs(30);
 pub struct IpamConf {
     /// Where pools come from.
     pub backend: Backend,
-    /// Whether `ipam.type` names the IPv6 sibling, which draws from IPv6 pools.
+    /// Where pools of IPv6 come from, if not from there too.
+    pub ipv6_backend: Option<Backend>,
+    /// Whether it draws from IPv6 pools, as it goes by the name of the IPv6 sibling, or as the source has no others.
     pub ipv6: bool,
+    /// The families of which a pod gets an address each, in the order of the result; none when nothing is said.
+    pub families: Vec<Family>,
     /// The address space; `local` unless the caller says otherwise.
     pub address_space: String,
     /// The subnet of the pool, as the caller spells it.
@@ -52,6 +66,10 @@ pub struct IpamConf {
     pub query_interval: Option<Duration>,
     /// Where to ask instead of the wire server.
     pub query_url: Option<QueryUrl>,
+    /// The path of the kubeconfig that leads to the Kubernetes API.
+    pub kubeconfig: Option<String>,
+    /// The node's name in the Kubernetes API, where it is not the host's.
+    pub node_name: Option<String>,
     /// What is never handed out.
     pub exclude: Vec<IpNet>,
     /// How long a released address is left alone while there are others.
@@ -73,6 +91,8 @@ pub enum Backend {
     Mas,
     /// The same file by its other name.
     FileIpam,
+    /// The IPv6 range in the node object of the Kubernetes API.
+    Ipv6NodeIpam,
     /// No pools but one that has no addresses.
     Null,
 }
@@ -140,7 +160,7 @@ impl Defaults {
 /// What is wrong with a member as a default for all pods.
 fn fault(member: &(&'static str, Box<RawValue>)) -> Option<String> {
     let (key, raw) = member;
-    if ["type", "addressSpace", "subnet", "ipAddress"].contains(key) {
+    if ["type", "families", "addressSpace", "subnet", "ipAddress"].contains(key) {
         return Some(format!("{key} belongs into a network configuration"));
     }
     let alone = SaidIpam {
@@ -184,7 +204,7 @@ impl SaidIpam {
             other => other.map(|text| text.filter(|text| !text.is_empty())),
         };
         let mut conf = IpamConf {
-            ipv6: text("type", "ipam.type")?.is_some_and(|t| t == "azure-vnet-ipamv6"),
+            ipv6: text("type", "ipam.type")?.is_some_and(|t| t == NAME_V6),
             address_space: text("addressSpace", "ipam.addressSpace")?
                 .unwrap_or_else(|| "local".to_owned()),
             subnet: text("subnet", "ipam.subnet")?,
@@ -195,11 +215,20 @@ impl SaidIpam {
             return Ok(conf);
         }
         conf.backend = Backend::named(text("environment", "ipam.environment")?.as_deref())?;
+        // There are no others in that source.
+        conf.ipv6 |= conf.backend == Backend::Ipv6NodeIpam;
+        let ipv6 = text("ipv6Environment", "ipam.ipv6Environment")?;
+        conf.ipv6_backend = ipv6.map(|said| Backend::named(Some(&said))).transpose()?;
+        if let Some(raw) = self.raw("families") {
+            conf.families = families(raw, conf.subnet.as_deref())?;
+        }
         conf.query_interval =
             text("queryInterval", "ipam.queryInterval")?.and_then(|s| interval(&s));
         conf.query_url = text("queryUrl", "ipam.queryUrl")?
             .map(|url| QueryUrl::parse(&url))
             .transpose()?;
+        conf.kubeconfig = text("kubeconfig", "ipam.kubeconfig")?;
+        conf.node_name = text("nodeName", "ipam.nodeName")?;
         if let Some(raw) = self.raw("exclude") {
             let said: Vec<String> = typed(raw, "ipam.exclude", "a list of addresses and prefixes")?;
             let nets: Result<_, _> = said.iter().map(|text| prefix(text)).collect();
@@ -229,12 +258,16 @@ impl Default for IpamConf {
     fn default() -> Self {
         IpamConf {
             backend: Backend::Azure,
+            ipv6_backend: None,
             ipv6: false,
+            families: Vec::new(),
             address_space: "local".to_owned(),
             subnet: None,
             ip_address: None,
             query_interval: None,
             query_url: None,
+            kubeconfig: None,
+            node_name: None,
             exclude: Vec::new(),
             rest: REST,
             when_full: WhenFull::Ready,
@@ -250,6 +283,7 @@ impl Backend {
             None | Some("azure") => Ok(Backend::Azure),
             Some("mas") => Ok(Backend::Mas),
             Some("fileIpam") => Ok(Backend::FileIpam),
+            Some("ipv6NodeIpam") => Ok(Backend::Ipv6NodeIpam),
             Some("null") => Ok(Backend::Null),
             Some(other) => Err(CallError::UnknownEnvironment(other.to_owned())),
         }
@@ -261,66 +295,10 @@ impl Backend {
             Backend::Azure => "azure",
             Backend::Mas => "mas",
             Backend::FileIpam => "fileIpam",
+            Backend::Ipv6NodeIpam => "ipv6NodeIpam",
             Backend::Null => "null",
         }
     }
-}
-
-/// The string that was said, if anything was.
-pub(super) fn string(
-    raw: Option<&RawValue>,
-    key: &'static str,
-) -> Result<Option<String>, CallError> {
-    let Some(raw) = raw else { return Ok(None) };
-    let wrong = |e: serde_json::Error| CallError::WrongType {
-        key,
-        must_be: "a string",
-        found: e.to_string(),
-    };
-    serde_json::from_str(raw.get()).map(Some).map_err(wrong)
-}
-
-/// A value of a key that the original does not have.
-pub(super) fn typed<T: DeserializeOwned>(
-    raw: &RawValue,
-    key: &'static str,
-    must_be: &'static str,
-) -> Result<T, CallError> {
-    serde_json::from_str(raw.get()).map_err(|e| CallError::Invalid {
-        key,
-        must_be,
-        found: e.to_string(),
-    })
-}
-
-/// An address, or a prefix without regard to its host bits.
-fn prefix(text: &str) -> Result<IpNet, CallError> {
-    let net = text.parse::<IpNet>().map(|net| net.trunc());
-    net.or_else(|_| text.parse::<IpAddr>().map(IpNet::from))
-        .map_err(|_| CallError::Invalid {
-            key: "ipam.exclude",
-            must_be: "a list of addresses and prefixes",
-            found: format!("{text:?}"),
-        })
-}
-
-/// Whole seconds, as a number or, like `queryInterval`, as a string.
-fn rest(raw: &RawValue) -> Result<Duration, CallError> {
-    let digits = raw.get().trim_matches('"');
-    let seconds = digits.parse::<u32>().map_err(|_| CallError::Invalid {
-        key: "ipam.rest",
-        must_be: "whole seconds",
-        found: raw.get().to_owned(),
-    })?;
-    Ok(Duration::from_secs(seconds.into()))
-}
-
-/// Decimal seconds; nothing where the original falls back to its default too (contract section 6).
-fn interval(text: &str) -> Option<Duration> {
-    text.parse::<u64>()
-        .ok()
-        .filter(|seconds| *seconds > 0)
-        .map(Duration::from_secs)
 }
 
 #[cfg(test)]
@@ -356,6 +334,30 @@ mod tests {
             Duration::from_secs(7)
         );
         assert_eq!(alone("{}").unwrap(), IpamConf::default());
+    }
+
+    #[test]
+    fn the_kubernetes_node_has_keys_of_its_own_and_ipv6_pools_only() {
+        let said = r#"{"environment":"ipv6NodeIpam","KubeConfig":"/k","nodeName":"n1"}"#;
+        let conf = alone(said).unwrap();
+        assert_eq!((conf.backend, conf.ipv6), (Backend::Ipv6NodeIpam, true));
+        let keys = (conf.kubeconfig.as_deref(), conf.node_name.as_deref());
+        assert_eq!(keys, (Some("/k"), Some("n1")));
+        assert_eq!(conf.backend.name(), "ipv6NodeIpam");
+        let (defaults, wrong) = Defaults::read(said.as_bytes());
+        assert_eq!(wrong, [""; 0]);
+        let conf = meant(r#"{"nodeName":"n2","kubeconfig":""}"#, &defaults, Verb::Add).unwrap();
+        assert_eq!(conf.node_name.as_deref(), Some("n2"));
+        assert_eq!(conf.kubeconfig, None);
+        assert!(!alone(r#"{"environment":"azure"}"#).unwrap().ipv6);
+        for bad in [
+            r#"{"environment":"ipv6nodeipam"}"#,
+            r#"{"kubeconfig":7}"#,
+            r#"{"nodeName":[]}"#,
+        ] {
+            assert!(alone(bad).is_err(), "{bad}");
+            assert!(meant(bad, &Defaults::default(), Verb::Del).is_ok(), "{bad}");
+        }
     }
 
     #[test]

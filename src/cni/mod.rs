@@ -10,12 +10,13 @@ mod overrides;
 mod query_url;
 mod requested;
 mod result;
+mod values;
 mod version;
 
 pub use call::{Call, CallError, Verb};
 pub use environment::{Environment, Said};
 pub use error::{CniError, Code};
-pub use ipam_conf::{Backend, Defaults, IpamConf, WhenFull, is_ipam_key};
+pub use ipam_conf::{Backend, Defaults, IpamConf, NAME, NAME_V6, WhenFull, is_ipam_key};
 pub use netconf::{Attachments, NetConf};
 pub use overrides::{Dns, Route};
 pub use query_url::QueryUrl;

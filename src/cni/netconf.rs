@@ -6,7 +6,8 @@ use std::net::IpAddr;
 use serde_json::value::RawValue;
 
 use super::call::CallError;
-use super::ipam_conf::{SaidIpam, string, typed};
+use super::ipam_conf::SaidIpam;
+use super::values::{string, typed};
 use super::{CniVersion, Defaults, IpamConf, Verb};
 use crate::anycase::{self, Cursor, Members, Wrong, is};
 use crate::ipam::named_address;

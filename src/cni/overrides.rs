@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::call::CallError;
-use super::ipam_conf::typed;
+use super::values::typed;
 use crate::anycase::{self, Cursor, Members, Wrong, is};
 
 /// A route for the pod.

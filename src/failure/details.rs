@@ -49,7 +49,9 @@ pub(super) fn call_details(error: &CallError) -> String {
             format!("in the network configuration, {key} must be {must_be}")
         }
         CallError::UnknownEnvironment(said) => {
-            format!("ipam.environment is {said:?}; it may be azure, mas, fileIpam or null")
+            format!(
+                "ipam.environment is {said:?}; it may be azure, mas, fileIpam, ipv6NodeIpam or null"
+            )
         }
         CallError::QueryUrl(_) => "it must begin with http:// or file:".to_owned(),
     }
@@ -60,10 +62,10 @@ pub(super) fn refusal_details(refusal: &Refusal) -> String {
         Refusal::NoSpace { space, .. } => {
             format!("address space {space:?} is not in the state, and no source has filled it; `azure-vnet-ipam doctor` looks for the reason")
         }
-        Refusal::NoPools { passed_over } if passed_over.is_empty() => {
+        Refusal::NoPools { passed_over, .. } if passed_over.is_empty() => {
             "the source lists no subnet for any interface of this node: is a secondary address assigned to its network interface, and does the hardware address match? `azure-vnet-ipam doctor` compares them".to_owned()
         }
-        Refusal::NoPools { passed_over } => {
+        Refusal::NoPools { passed_over, .. } | Refusal::NoPoolOfFamily { passed_over, .. } => {
             format!("none of these is of the wanted family and on the wanted interface: {}", some(passed_over))
         }
         Refusal::NoPool { known, .. } if known.is_empty() => "the state has no pools; `azure-vnet-ipam doctor` looks for the reason".to_owned(),

@@ -269,6 +269,7 @@ fn code_of_refusal(refusal: &Refusal) -> Code {
         Refusal::Quarantined { .. } => Code::TryAgain,
         Refusal::NoSpace { .. }
         | Refusal::NoPools { .. }
+        | Refusal::NoPoolOfFamily { .. }
         | Refusal::NoPool { .. }
         | Refusal::AddressNotFound { .. }
         | Refusal::AddressInUse { .. }
@@ -326,6 +327,7 @@ mod tests {
         let refusals = [
             Refusal::NoSpace { stage, space },
             Refusal::NoPools {
+                family: crate::ipam::Family::V4,
                 passed_over: Vec::new(),
             },
             Refusal::NoPool {

@@ -4,6 +4,8 @@ mod appending;
 mod clock;
 mod files;
 mod flock;
+#[cfg(feature = "tls")]
+mod host_name;
 mod links;
 mod netlink;
 mod netns;
@@ -17,6 +19,8 @@ pub use files::{
     replace, words,
 };
 pub use flock::{Waited, lock};
+#[cfg(feature = "tls")]
+pub use host_name::host_name;
 pub use links::{Link, links, links_named};
 pub use netns::{namespace_id, netns};
 pub use network::{RouteLookup, Visitor, host_routes};

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::cni::NAME;
+
 /// The paths of one call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Paths {
@@ -18,6 +20,24 @@ impl Paths {
     /// The name the plugin goes by, which its files carry.
     pub fn name(&self) -> &'static str {
         self.name
+    }
+
+    /// A text that names the program as most nodes know it, for people who know it by the name that it goes by here: as
+    /// something to type, and as the name of a file of its own.
+    pub fn named(&self, text: String) -> String {
+        if self.name == NAME {
+            return text;
+        }
+        let mut named = String::new();
+        for (n, after) in text.split(NAME).enumerate() {
+            let is_file = named.ends_with("/run/") || named.ends_with("/log/");
+            let is_meant = after.starts_with(' ') || is_file && after.starts_with('.');
+            if n > 0 {
+                named.push_str(if is_meant { self.name } else { NAME });
+            }
+            named.push_str(after);
+        }
+        named
     }
 
     /// The state, `/var/run/azure-vnet-ipam.json`.
@@ -86,6 +106,17 @@ impl Paths {
         self.under_root("/etc/kubernetes/interfaces.json")
     }
 
+    /// The kubelet's kubeconfig.
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.under_root("/var/lib/kubelet/kubeconfig")
+    }
+
+    /// The name of the host.
+    #[cfg(feature = "tls")]
+    pub fn host_name(&self) -> PathBuf {
+        self.under_root("/proc/sys/kernel/hostname")
+    }
+
     /// Defaults for the key `ipam` of every network configuration.
     pub fn settings(&self) -> PathBuf {
         self.under_root("/etc/azure-vnet-ipam.json")
@@ -143,6 +174,17 @@ mod tests {
     }
 
     #[test]
+    fn texts_name_the_program_as_it_is_called() {
+        let text = "sudo azure-vnet-ipam show: /var/run/azure-vnet-ipam.json, /var/log/azure-vnet-ipam.log, /etc/azure-vnet-ipam.json";
+        let named = |name| Paths::new(None, name).named(text.to_owned());
+        assert_eq!(named("azure-vnet-ipam"), text);
+        assert_eq!(
+            named("azure-vnet-ipamv6"),
+            "sudo azure-vnet-ipamv6 show: /var/run/azure-vnet-ipamv6.json, /var/log/azure-vnet-ipamv6.log, /etc/azure-vnet-ipam.json"
+        );
+    }
+
+    #[test]
     fn a_root_goes_in_front_of_every_path() {
         let paths = Paths::new(Some("/tmp/r".into()), "azure-vnet-ipam");
         let all = [
@@ -158,6 +200,7 @@ mod tests {
             paths.processes(),
             paths.log(),
             paths.interfaces_file(),
+            paths.kubeconfig(),
             paths.settings(),
             paths.conf_folder(),
             paths.boot_id(),

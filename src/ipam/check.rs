@@ -2,7 +2,10 @@
 
 use std::net::IpAddr;
 
+use ipnet::IpNet;
+
 use super::{Ipam, Pool, are_in_order, by_text};
+use crate::sorting::sort_by;
 
 /// A broken invariant.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -49,17 +52,28 @@ impl Ipam {
     /// Every broken invariant. What [`Ipam::merge`], [`Ipam::take`] and [`Ipam::release`] make of a state without any has
     /// none; a state from outside may come with some.
     pub fn check(&self) -> Vec<Violation> {
+        /// Of more pools not every two are compared.
+        const FEW: usize = 64;
         let mut found = Vec::new();
         let mut held = Vec::new();
+        let mut nets: Vec<Option<IpNet>> = Vec::new();
+        // Where every pool is tidy and all are apart, no address can be there twice, and none is compared.
+        let mut is_tidy = true;
         for (_, name, pool) in self.pools() {
+            let net = pool.net(name);
+            is_tidy =
+                is_tidy && nets.len() < FEW && nets.iter().all(|other| are_apart(net, *other));
+            nets.push(net);
             if !are_in_order(pool.records.iter().map(|record| &record.key)) {
                 found.extend(out_of_order(name, pool));
+                is_tidy = false;
             }
             for record in &pool.records {
                 let Some(holder) = record.held() else {
                     continue;
                 };
                 let address = record.address();
+                is_tidy &= address == record.key && net.is_some_and(|net| net.contains(&address));
                 held.push((address, name));
                 let Some(claim) = &holder.claim else { continue };
                 if holder.container_id.is_empty() {
@@ -78,7 +92,10 @@ impl Ipam {
                 }
             }
         }
-        held.sort_unstable();
+        if is_tidy {
+            return found;
+        }
+        sort_by(&mut held, Ord::cmp);
         for pair in held.windows(2) {
             if let [(address, first), (again, second)] = pair
                 && address == again
@@ -91,6 +108,14 @@ impl Ipam {
             }
         }
         found
+    }
+}
+
+/// Whether two subnets have no address in common.
+pub(super) fn are_apart(a: Option<IpNet>, b: Option<IpNet>) -> bool {
+    match (a, b) {
+        (Some(a), Some(b)) => !a.contains(&b) && !b.contains(&a),
+        _ => false,
     }
 }
 
@@ -179,6 +204,61 @@ mod tests {
         assert_eq!(
             violations(vec![vec![held("10.0.0.1", "", "a", Some(8))]]),
             ["10.0.0.1 in pool p0 was claimed in generation 8, past the present one"]
+        );
+    }
+
+    #[test]
+    fn what_is_there_twice_is_found_however_it_came_there() {
+        // The keys of the pools are their subnets.
+        let twice = |one: (&str, Record), other: (&str, Record)| {
+            let mut space = Space::default();
+            for (key, record) in [one, other] {
+                let pool: &mut Pool = space.pools.entry(key.to_owned()).or_default();
+                pool.records.push(record);
+            }
+            let ipam = Ipam {
+                spaces: [("local".to_owned(), space)].into(),
+                ..Ipam::default()
+            };
+            ipam.check().len()
+        };
+        let record = |key: &str, addr: &str| held(key, addr, "a", None);
+        let (wide, narrow, far) = ("10.0.0.0/16", "10.0.1.0/24", "10.9.0.0/24");
+        let at = "10.0.1.5";
+        assert_eq!(
+            twice((wide, record(at, "")), (narrow, record(at, ""))),
+            1,
+            "in both"
+        );
+        assert_eq!(
+            twice((narrow, record(at, "")), (far, record(at, ""))),
+            1,
+            "outside"
+        );
+        let other = record("10.9.0.5", at);
+        assert_eq!(
+            twice((narrow, record(at, "")), (far, other)),
+            1,
+            "by another key"
+        );
+        let same = record("10.0.1.6", at);
+        assert_eq!(
+            twice((narrow, record(at, "")), (narrow, same)),
+            1,
+            "in one pool"
+        );
+        assert_eq!(
+            twice((narrow, record(at, "")), (narrow, record(at, ""))),
+            2,
+            "one key"
+        );
+        assert_eq!(
+            twice((narrow, record(at, "")), (far, record("10.9.0.5", ""))),
+            0
+        );
+        assert_eq!(
+            twice((wide, record("10.0.0.5", "")), (narrow, record(at, ""))),
+            0
         );
     }
 }

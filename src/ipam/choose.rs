@@ -111,9 +111,12 @@ impl OutOfReach<'_> {
 }
 
 impl Pool {
-    /// Whether it is of the wanted family and on the wanted interface.
+    /// Whether it is of the wanted family and on the wanted interface. A node's own range of IPv6 addresses is on none, and
+    /// serves all.
     pub fn suits(&self, family: Family, if_name: Option<&str>) -> bool {
-        self.family() == family && if_name.is_none_or(|wanted| wanted == self.if_name)
+        let is_everywhere = self.is_ipv6 && self.if_name.is_empty();
+        self.family() == family
+            && (is_everywhere || if_name.is_none_or(|wanted| wanted == self.if_name))
     }
 
     /// What it holds and can give.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::verdict::Reason;
-use super::{Candidate, Evidence, Held, Ipam, Moment, Routes};
+use super::{Candidate, Evidence, Held, Ipam, Moment, Routes, Shown};
 use crate::sorting::set;
 
 /// Younger records may belong to an ADD that another runtime has under way.
@@ -80,6 +80,7 @@ impl Ipam {
         evidence: &Evidence,
         now: Moment,
     ) -> Vec<Collected> {
+        let shown = Shown::of(self, evidence);
         let mut collected = Vec::new();
         for candidate in candidates {
             let Some(address) = self.unchanged(&candidate) else {
@@ -99,6 +100,9 @@ impl Ipam {
                 Routes::Unreadable(why) => {
                     vetoes.push(Reason::Unreadable("the routing table", why.clone()));
                 }
+            }
+            if let Some(other) = shown.other(address, &candidate.held) {
+                vetoes.push(Reason::OtherShown(other));
             }
             if vetoes.is_empty() {
                 self.free(&candidate, now);

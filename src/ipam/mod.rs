@@ -5,6 +5,7 @@ mod check;
 mod choose;
 mod collect;
 mod evidence;
+mod family;
 mod holds;
 mod inventory;
 mod merge;
@@ -14,6 +15,7 @@ mod rebuild;
 mod reclaim;
 mod release;
 mod request;
+mod shown;
 mod take;
 #[cfg(test)]
 mod testing;
@@ -23,17 +25,21 @@ mod verdict;
 pub use check::Violation;
 pub use collect::{Collected, Stale};
 pub use evidence::{Entry, Evidence, Kernel, Place, Routes, Witness};
+pub use family::Family;
 pub use holds::Lack;
 pub use inventory::{Inventory, ListedPool};
 pub use merge::Merged;
 pub use model::{
-    Attachment, Claim, Family, Free, Held, Ipam, Moment, NetNs, Pool, Record, Space, Subnet,
-    Tombstone, Usage,
+    Attachment, Claim, Free, Held, Ipam, Moment, NetNs, Pool, Record, Space, Subnet, Tombstone,
+    Usage,
 };
 pub use order::{are_in_order, by_text};
 pub use rebuild::Found;
 pub use reclaim::{Candidate, Judged};
 pub use release::{Freed, Hint};
 pub use request::{Grant, Holder, Novelty, PoolCount, PoolWish, Refusal, Request, Stage};
-pub use text::{dotted, leading_v4, named_address, read_address};
+pub use shown::Shown;
+pub use text::{
+    colons, dotted, leading_address, leading_v4, leading_v6, named_address, read_address,
+};
 pub use verdict::{AGAIN, GRACE, Judge, Judgement, OLD, Reason, Verdict, judge};

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-use super::by_text;
+use super::{Family, by_text};
 
 /// A point on the boot clock (CLOCK_BOOTTIME): nanoseconds since the machine started, sleep included. It means nothing
 /// under another boot ID.
@@ -174,26 +174,6 @@ pub struct Attachment {
     pub container_id: String,
     /// CNI_IFNAME.
     pub if_name: String,
-}
-
-/// An address family.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Family {
-    /// IPv4.
-    V4,
-    /// IPv6.
-    V6,
-}
-
-impl Family {
-    /// The family of an address.
-    pub fn of(address: IpAddr) -> Family {
-        if address.is_ipv6() {
-            Family::V6
-        } else {
-            Family::V4
-        }
-    }
 }
 
 impl Ipam {

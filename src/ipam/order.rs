@@ -4,15 +4,19 @@
 
 use crate::sorting::sort_by;
 use std::cmp::Ordering;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Compares two addresses as their texts compare.
 ///
 /// For IPv4 no text is made: at the first octet that differs both texts end in a dot or at the end, and both sort before
-/// every digit, so the order of the octets' decimal texts decides.
+/// every digit, so the order of the octets' decimal texts decides. Nor for addresses of IPv6 that differ in their last 16 bits
+/// alone, as those of most pools do: that is the end of both texts.
 pub fn by_text(a: &IpAddr, b: &IpAddr) -> Ordering {
     match (a, b) {
         (IpAddr::V4(a), IpAddr::V4(b)) => rank(*a).cmp(&rank(*b)),
+        (IpAddr::V6(a), IpAddr::V6(b)) if differ_at_the_end(*a, *b) => {
+            end_rank(*a).cmp(&end_rank(*b))
+        }
         _ => a.to_string().cmp(&b.to_string()),
     }
 }
@@ -52,6 +56,10 @@ pub(super) fn sort_by_text(addresses: &mut Vec<IpAddr>) {
             addresses.clear();
             addresses.extend(ranks.into_iter().map(|rank| IpAddr::from(ranked(rank))));
         }
+        None if addresses.is_sorted_by(is_near) => {
+            sort_by(addresses, by_text);
+            addresses.dedup();
+        }
         None => {
             let mut texts: Vec<(String, IpAddr)> =
                 addresses.iter().map(|a| (a.to_string(), *a)).collect();
@@ -61,6 +69,25 @@ pub(super) fn sort_by_text(addresses: &mut Vec<IpAddr>) {
             addresses.dedup();
         }
     }
+}
+
+/// Whether two addresses can be compared without a text.
+fn is_near(a: &IpAddr, b: &IpAddr) -> bool {
+    matches!((a, b), (IpAddr::V6(a), IpAddr::V6(b)) if differ_at_the_end(*a, *b))
+}
+
+/// Whether the texts of two addresses are the same up to the last colon. Zeros at the end may be part of a `::`, and addresses
+/// that stand for IPv4 end otherwise.
+fn differ_at_the_end(a: Ipv6Addr, b: Ipv6Addr) -> bool {
+    let (a, b) = (u128::from(a), u128::from(b));
+    a >> 16 == b >> 16 && a & 0xffff != 0 && b & 0xffff != 0 && a >> 32 != 0xffff
+}
+
+/// What sorts as the hexadecimal text of the last 16 bits does: its digits from the left, and then how many they are.
+fn end_rank(address: Ipv6Addr) -> (u32, u32) {
+    let [.., end] = address.segments();
+    let digits = u16::BITS / 4 - end.leading_zeros() / 4;
+    (u32::from(end) << (u16::BITS - 4 * digits), digits)
 }
 
 /// A number that sorts as the text does.
@@ -153,10 +180,14 @@ mod tests {
     proptest! {
         #[test]
         fn sorting_is_that_of_the_texts(bits: Vec<(bool, u16)>) {
-            for only_v4 in [true, false] {
-                let address = |(v4, n): &(bool, u16)| match v4 | only_v4 {
-                    true => IpAddr::from(Ipv4Addr::from(u32::from(*n))),
-                    false => IpAddr::from(u128::from(*n).to_be_bytes()),
+            for kind in 0..4 {
+                let near = Ipv6Addr::new(0xfd00, 0, 0, 1, 0, 0, 0, 0);
+                let address = |(v4, n): &(bool, u16)| match kind {
+                    0 => IpAddr::from(Ipv4Addr::from(u32::from(*n))),
+                    1 if *v4 => IpAddr::from(Ipv4Addr::from(u32::from(*n))),
+                    1 | 2 => IpAddr::from(u128::from(*n).to_be_bytes()),
+                    // Of one subnet, at times without a zero.
+                    _ => IpAddr::from((u128::from(near) | u128::from(n.max(&1) | u16::from(*v4))).to_be_bytes()),
                 };
                 let mut sorted: Vec<IpAddr> = bits.iter().map(address).collect();
                 let mut texts: Vec<String> = sorted.iter().map(ToString::to_string).collect();
@@ -174,8 +205,10 @@ mod tests {
         #[test]
         fn the_order_is_that_of_the_texts(a: [u8; 4], b: [u8; 4], c: u128, d: u128) {
             let [a, b] = [a, b].map(IpAddr::from);
+            let (c_bits, d_bits) = (c, d);
             let [c, d] = [c, d].map(|bits| IpAddr::from(bits.to_be_bytes()));
-            for (x, y) in [(a, b), (c, d), (a, c)] {
+            let near = |end: u128| IpAddr::from((c_bits ^ end & 0xfff).to_be_bytes());
+            for (x, y) in [(a, b), (c, d), (a, c), (c, near(d_bits)), (near(d_bits), near(d_bits >> 13))] {
                 prop_assert_eq!(by_text(&x, &y), x.to_string().cmp(&y.to_string()));
             }
         }

@@ -2,9 +2,9 @@
 
 use std::net::IpAddr;
 
-use super::evidence::Evidence;
+use super::evidence::{Evidence, Routes};
 use super::verdict::{GRACE, Judge, Judgement, Verdict};
-use super::{Free, Held, Ipam, Moment, Pool, Record, Usage};
+use super::{Free, Held, Ipam, Moment, Pool, Record, Shown, Usage};
 
 /// A record as it was when the evidence began to be gathered. Evidence says nothing about what came later, so a record that
 /// differs from this by then is left alone.
@@ -62,7 +62,7 @@ impl Ipam {
         evidence: &Evidence,
         now: Moment,
     ) -> Vec<Judged> {
-        let judge = Judge::by(evidence);
+        let judge = Judge::by(evidence, Shown::of(self, evidence));
         let mut judged = Vec::new();
         for candidate in candidates {
             let Some(address) = self.unchanged(&candidate) else {
@@ -139,6 +139,7 @@ impl Ipam {
     /// the addresses that were freed.
     pub fn new_boot(&mut self, evidence: &Evidence, now: Moment) -> Vec<IpAddr> {
         let kernel = &evidence.kernel;
+        let shown = Shown::by(self, kernel, &Routes::default());
         let mut freed = Vec::new();
         for pool in self.pools_mut() {
             pool.records.retain_mut(|record| {
@@ -147,7 +148,8 @@ impl Ipam {
                     Usage::Free(free) => free.released = None,
                     Usage::Held(held)
                         if kernel.incomplete.is_some()
-                            || kernel.configured.contains_key(&address) =>
+                            || kernel.configured.contains_key(&address)
+                            || shown.other(address, held).is_some() =>
                     {
                         held.since = now;
                         held.suspect = None;

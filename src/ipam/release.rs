@@ -127,6 +127,12 @@ impl Ipam {
         still
     }
 
+    /// Takes back all that `grants` gave to one attachment, as [`Ipam::revoke`] does. Tells whether that was anything.
+    pub fn revoke_all(&mut self, attachment: &Attachment, grants: &[Grant]) -> bool {
+        let revoked = grants.iter().filter(|grant| self.revoke(attachment, grant));
+        revoked.count() > 0
+    }
+
     /// Whether the hint names an address that is held by an unknown owner.
     pub fn is_ownerless(&self, hint: Hint<'_>) -> bool {
         hint.keys().any(|key| {

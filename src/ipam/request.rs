@@ -97,6 +97,16 @@ pub enum Refusal {
     /// No pool is of the family and on the interface that are wanted.
     #[error("{}: no available address pools", Stage::Pool)]
     NoPools {
+        /// The family.
+        family: Family,
+        /// The pools that there are, and why each will not do.
+        passed_over: Vec<String>,
+    },
+    /// Of two families that are wanted, no pool is of this one and on the interface that is wanted.
+    #[error("{}: no pool has {family} addresses", Stage::Pool)]
+    NoPoolOfFamily {
+        /// The family.
+        family: Family,
         /// The pools that there are, and why each will not do.
         passed_over: Vec<String>,
     },

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
+use super::check::are_apart;
 use super::choose::OutOfReach;
 use super::{
     Attachment, Claim, Family, Grant, Held, Holder, Ipam, Moment, Novelty, Pool, PoolWish, Record,
@@ -122,11 +123,7 @@ impl Ipam {
             }
             let net = pool.net(key);
             for (there, other_key, other) in self.pools() {
-                let apart = match (net, other.net(other_key)) {
-                    (Some(a), Some(b)) => !a.contains(&b) && !b.contains(&a),
-                    _ => false,
-                };
-                if !apart && (there, other_key) != (here, key) {
+                if !are_apart(net, other.net(other_key)) && (there, other_key) != (here, key) {
                     taken.extend(held(other));
                 }
             }
@@ -185,9 +182,10 @@ impl Space {
             .peekable();
         if fitting.peek().is_none() {
             let passed_over = self.pools.iter().map(|(key, pool)| {
-                format!("{key} ({:?}, interface {:?})", pool.family(), pool.if_name)
+                format!("{key} ({}, interface {:?})", pool.family(), pool.if_name)
             });
             return Err(Refusal::NoPools {
+                family,
                 passed_over: passed_over.collect(),
             });
         }

@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::evidence::{Entry, Evidence, Place, Routes, Witness};
-use super::{Held, Moment};
+use super::{Held, Ipam, Moment, Shown};
 
 /// Younger records may belong to an ADD that is not finished.
 pub const GRACE: Duration = Duration::from_secs(15 * 60);
@@ -52,6 +52,8 @@ pub enum Reason {
     Listed(&'static str),
     /// E3: the host has a route to the address.
     HostRoute,
+    /// E0 or E3, for another address of the same attachment.
+    OtherShown(IpAddr),
     /// The look at the kernel was not complete.
     Incomplete(String),
     /// A list, or the part of it that may speak for the record, cannot be read.
@@ -75,6 +77,12 @@ impl fmt::Display for Reason {
                 write!(f, "{list} has it, and its network namespace or link exists")
             }
             Reason::HostRoute => f.write_str("the host has a route to it"),
+            Reason::OtherShown(other) => {
+                write!(
+                    f,
+                    "{other} of the same pod is configured, or the host has a route to it"
+                )
+            }
             Reason::Incomplete(why) => {
                 write!(f, "not every network namespace could be looked into: {why}")
             }
@@ -91,13 +99,19 @@ impl fmt::Display for Reason {
 }
 
 /// Judges the holder of the record of `address`.
-pub fn judge(address: IpAddr, held: &Held, evidence: &Evidence, now: Moment) -> Judgement {
-    Judge::by(evidence).judge(address, held, now)
+pub fn judge(
+    address: IpAddr,
+    held: &Held,
+    (ipam, evidence): (&Ipam, &Evidence),
+    now: Moment,
+) -> Judgement {
+    Judge::by(evidence, Shown::of(ipam, evidence)).judge(address, held, now)
 }
 
 /// Judges many holders by one look: thousands of records are not compared with thousands of entries each.
 pub struct Judge<'a> {
     evidence: &'a Evidence,
+    shown: Shown,
     by_address: BTreeMap<IpAddr, Vec<Speaker<'a>>>,
     by_container: BTreeMap<&'a str, Vec<Speaker<'a>>>,
 }
@@ -106,10 +120,11 @@ pub struct Judge<'a> {
 type Speaker<'a> = (&'static str, &'a Entry);
 
 impl<'a> Judge<'a> {
-    /// By this evidence.
-    pub fn by(evidence: &'a Evidence) -> Judge<'a> {
+    /// By this evidence, and the attachments that it shows.
+    pub fn by(evidence: &'a Evidence, shown: Shown) -> Judge<'a> {
         let mut judge = Judge {
             evidence,
+            shown,
             by_address: BTreeMap::new(),
             by_container: BTreeMap::new(),
         };
@@ -187,6 +202,9 @@ impl<'a> Judge<'a> {
         }
         if matches!(&self.evidence.routes, Routes::Read(routes) if routes.contains(&address)) {
             signs.push(Reason::HostRoute);
+        }
+        if let Some(other) = self.shown.other(address, held) {
+            signs.push(Reason::OtherShown(other));
         }
         signs
     }
@@ -301,7 +319,7 @@ mod tests {
     }
 
     fn verdict(held: &Held, evidence: &Evidence) -> Verdict {
-        judge(address(), held, evidence, NOW).verdict
+        judge(address(), held, (&Ipam::default(), evidence), NOW).verdict
     }
 
     const LONG_AGO: Duration = Duration::from_secs(2 * 60 * 60);
@@ -312,7 +330,7 @@ mod tests {
         assert_eq!(verdict(&held, &nothing()), Verdict::Dead);
         let mut evidence = nothing();
         change(&mut evidence);
-        judge(address(), &held, &evidence, NOW)
+        judge(address(), &held, (&Ipam::default(), &evidence), NOW)
     }
 
     fn entry(change: impl FnOnce(&mut Entry)) -> Entry {

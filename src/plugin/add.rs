@@ -1,22 +1,22 @@
-//! ADD: an address for an attachment.
+//! ADD: an address for an attachment, or one of each family.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::mem::ManuallyDrop;
 use std::net::IpAddr;
 
-use tracing::{debug, info, warn};
+use tracing::{info, warn};
 
+use super::Context;
 use super::decide::{Decision, Event, Given, Host, Look, decide, loss};
+use super::inquiry::Inquiry;
 use super::look::report;
-use super::wish::{address_asked, told, wish};
-use super::{Context, query_url};
+use super::wish::{requests, told, wishes};
 use crate::cni::{AddResult, Call};
 use crate::failure::{Failure, Fate};
 use crate::host::{RouteLookup, boot_now, host_routes, netns, wall_now, words};
 use crate::ipam::{Candidate, Grant, Novelty, PoolWish, Refusal, Request};
-use crate::log::Milliseconds;
-use crate::source::{Asked, Asker, Need, News, Source, SourceError};
+use crate::source::{Asker, Need, Source};
 use crate::state::{
     Document, Loaded, Locked, Own, StoreError, WAIT, is_rebuild_owed, last_use, note_use,
 };
@@ -24,7 +24,7 @@ use crate::stdio;
 
 /// What came of looking for an address in the pools as they are.
 enum Attempt {
-    Granted(Grant),
+    Granted(Vec<Grant>),
     /// The node must be looked at, which is not done under the lock; these records are to be judged.
     LookFirst(Vec<Candidate>),
     Refused {
@@ -33,38 +33,21 @@ enum Attempt {
     },
 }
 
-/// What the source had to say.
-#[derive(Default)]
-struct Inquiry {
-    /// An answer that is not in the state yet.
-    news: Option<Box<News>>,
-    /// What to ask for before it is said that there is nothing.
-    again: Option<Need>,
-    /// Why there is no fresh answer.
-    failed: Option<String>,
-}
-
-/// Gives the attachment an address and prints the result.
+/// Gives the attachment what it asks for, all of it or nothing, and prints the result.
 pub fn add(call: &Call, context: &Context) -> Result<(), Failure> {
     let ipam = &call.conf.ipam;
     let netns = netns(&context.paths, &call.netns);
-    let pool = wish(call);
-    let asked = address_asked(call, pool).map_err(|refusal| Failure::Refused {
+    let wishes = wishes(call).map_err(|refusal| Failure::Refused {
         refusal,
         source: None,
     })?;
-    let request = Request {
-        attachment: &call.attachment,
-        space: &ipam.address_space,
-        pool,
-        address: asked.as_deref(),
-        pod: call.pod.as_deref(),
-        netns: netns.as_ref(),
-        rest: ipam.rest,
-        wired: &BTreeSet::new(),
-        exclude: &ipam.exclude,
-    };
-    let source = Source::of(ipam, query_url(context)?, &context.paths);
+    let none = BTreeSet::new();
+    let mut requests = requests(&wishes, ipam, &call.attachment, &none);
+    for request in &mut requests {
+        request.pod = call.pod.as_deref();
+        request.netns = netns.as_ref();
+    }
+    let source = Source::of(ipam, &context.instead, &context.paths)?;
     let asker = Asker {
         paths: &context.paths,
         source: &source,
@@ -79,9 +62,9 @@ pub fn add(call: &Call, context: &Context) -> Result<(), Failure> {
     };
     let mut inquiry = Inquiry::of(asker.ask(need), context);
     let mut look = None;
-    let grant = loop {
-        match attempt(&request, &mut inquiry, look.as_ref(), context)? {
-            Attempt::Granted(grant) => break grant,
+    let grants = loop {
+        match attempt(call, &requests, &mut inquiry, look.as_ref(), context)? {
+            Attempt::Granted(grants) => break grants,
             Attempt::LookFirst(candidates) => look = Some(Look::at(candidates, context)),
             // Before anybody is told that there is nothing, the source is asked, once.
             Attempt::Refused {
@@ -98,12 +81,14 @@ pub fn add(call: &Call, context: &Context) -> Result<(), Failure> {
             }
         }
     };
-    info!(target: "ipam", "{}.", describe(&grant));
-    context.trail.address(grant.address.addr());
-    let result = AddResult::of([&grant], ipam).print(call.conf.version);
+    for grant in &grants {
+        info!(target: "ipam", "{}.", describe(grant));
+        context.trail.address(grant.address.addr());
+    }
+    let result = AddResult::of(&grants, ipam).print(call.conf.version);
     stdio::print(&result).map_err(|error| Failure::Output {
         error,
-        fate: give_back(call, &grant, context),
+        fate: give_back(call, &grants, context),
     })
 }
 
@@ -112,89 +97,21 @@ fn has_state(context: &Context) -> bool {
     fs::metadata(context.paths.state()).is_ok_and(|state| state.len() > 0)
 }
 
-impl Inquiry {
-    fn of(asked: Asked, context: &Context) -> Inquiry {
-        match asked {
-            Asked::News(news) => {
-                announce(&news);
-                Inquiry {
-                    news: Some(news),
-                    ..Inquiry::default()
-                }
-            }
-            Asked::Answered => Inquiry {
-                again: Some(Need::Lost),
-                ..Inquiry::default()
-            },
-            Asked::Skipped(why) => {
-                debug!(target: "ipam", "the source is not asked: {why}.");
-                Inquiry {
-                    again: Some(Need::Newer),
-                    ..Inquiry::default()
-                }
-            }
-            Asked::Failed(error) => {
-                warn!(target: "ipam", "Source refresh failed, err:{error}.");
-                // Whoever asked tells of it.
-                if !matches!(error, SourceError::OthersFailed) {
-                    context.trail.refresh_failed();
-                }
-                Inquiry {
-                    failed: Some(error.to_string()),
-                    ..Inquiry::default()
-                }
-            }
-        }
-    }
-
-    /// Drops an answer that would take everything away and has not stayed so for long (difference D6).
-    fn weigh(&mut self, document: &Document, context: &Context) {
-        let doubtful =
-            |news: &News| news.is_doubtful() && !document.is_empty() && !news.is_persistent();
-        let Some(news) = self.news.take_if(|news| doubtful(news)) else {
-            return;
-        };
-        let why = format!(
-            "the source lists {} subnets with no address for pods, and {} interfaces that this node does not have",
-            news.matched.inventory.pools.len(),
-            news.matched.unmatched.len()
-        );
-        warn!(target: "ipam", "Source refresh failed, err:{why}; the stored pools stay for now.");
-        context.trail.refresh_failed();
-        self.failed = Some(why);
-        news.doubted();
-    }
-}
-
-/// Tells the log what a source said.
-fn announce(news: &News) {
-    let matched = &news.matched;
-    for mac in &matched.unmatched {
-        info!(target: "ipam", "Failed to find interface with MAC address:{mac}.");
-    }
-    for pool in &matched.inventory.pools {
-        let (count, if_name, subnet) = (pool.addresses.len(), &pool.if_name, pool.subnet);
-        info!(target: "ipam", "got {count} addresses from interface {if_name}, subnet {subnet}.");
-    }
-    let took = Milliseconds(news.took);
-    let (primary, skipped) = (matched.primary, matched.skipped);
-    info!(target: "ipam", "the source answered in {took}; {primary} addresses are the host's, {skipped} unusable.");
-}
-
 /// One try with the pools as they are, under the lock, after whatever news there is was merged into them.
 fn attempt(
-    request: &Request<'_>,
+    call: &Call,
+    requests: &[Request<'_>],
     inquiry: &mut Inquiry,
     look: Option<&Look>,
     context: &Context,
 ) -> Result<Attempt, Failure> {
     let store = |error| Failure::Store {
-        stage: stage(request),
+        stage: stage(requests),
         error,
     };
     let mut locked = Locked::acquire(&context.paths, WAIT)?;
     let last = last_use(&context.paths, context.boot_id.as_deref());
-    let (document, lost) = read(&mut locked, request, last, context)?;
+    let (document, lost) = read(&mut locked, requests, last, context)?;
     // To take it apart takes a tenth of the time that the lock is held, and the process ends anyway.
     let mut document = ManuallyDrop::new(document);
     let was_lost = lost.is_some();
@@ -204,7 +121,7 @@ fn attempt(
         .again
         .filter(|need| *need != Need::Lost || document.is_empty());
     let given = Given {
-        request: request.clone(),
+        requests,
         news: inquiry.news.as_ref().map(|news| &news.matched.inventory),
         lost,
         last_generation: last.unwrap_or(0),
@@ -222,7 +139,7 @@ fn attempt(
     let dead = events.iter().map(Event::dead).sum();
     if changed && let Err(error) = context.save(&mut locked, &mut document) {
         if error.is_in_place {
-            take_back(&taken, request, &mut document, &mut locked, context);
+            take_back(&taken, call, &mut document, &mut locked, context);
         }
         return Err(store(error));
     }
@@ -234,28 +151,29 @@ fn attempt(
         let _ = fs::remove_file(context.paths.rebuild_owed());
     }
     // Before anybody can be told of the address.
-    if let Ok(grant) = &taken
-        && let Err(error) = note_use(&context.paths, context.boot_id.as_deref(), grant.generation)
+    if let Ok(grants) = &taken
+        && let Some(last) = grants.last()
+        && let Err(error) = note_use(&context.paths, context.boot_id.as_deref(), last.generation)
     {
-        take_back(&taken, request, &mut document, &mut locked, context);
+        take_back(&taken, call, &mut document, &mut locked, context);
         return Err(store(error));
     }
     Ok(match taken {
-        Ok(grant) => Attempt::Granted(grant),
+        Ok(grants) => Attempt::Granted(grants),
         Err(refusal) => Attempt::Refused { refusal, again },
     })
 }
 
-/// Undoes a grant that is in the state but must not be handed over, as far as the disk lets it.
+/// Undoes grants that are in the state but must not be handed over, as far as the disk lets it.
 fn take_back(
-    taken: &Result<Grant, Refusal>,
-    request: &Request<'_>,
+    taken: &Result<Vec<Grant>, Refusal>,
+    call: &Call,
     document: &mut Document,
     locked: &mut Locked<'_>,
     context: &Context,
 ) {
-    if let Ok(grant) = taken
-        && document.ipam_mut().revoke(request.attachment, grant)
+    if let Ok(grants) = taken
+        && document.ipam_mut().revoke_all(&call.attachment, grants)
     {
         let _ = context.save(locked, document);
     }
@@ -264,12 +182,12 @@ fn take_back(
 /// The state to work on, and why it has to be made anew, if it has.
 fn read(
     locked: &mut Locked<'_>,
-    request: &Request<'_>,
+    requests: &[Request<'_>],
     last: Option<u64>,
     context: &Context,
 ) -> Result<(Document, Option<String>), Failure> {
     let store = |error: StoreError| Failure::Store {
-        stage: stage(request),
+        stage: stage(requests),
         error,
     };
     let document = match locked.load(context.boot_id.as_deref()).map_err(store)? {
@@ -310,10 +228,10 @@ impl Host for Context {
 
 /// What the original's messages begin with when the state cannot be written: without a subnet it saves first when it has
 /// chosen a pool.
-fn stage(request: &Request<'_>) -> &'static str {
-    match request.pool {
-        PoolWish::Named(_) => "Failed to allocate address",
-        PoolWish::Any { .. } => "Failed to allocate pool",
+fn stage(requests: &[Request<'_>]) -> &'static str {
+    match requests.first().map(|request| request.pool) {
+        Some(PoolWish::Named(_)) => "Failed to allocate address",
+        Some(PoolWish::Any { .. }) | None => "Failed to allocate pool",
     }
 }
 
@@ -328,9 +246,10 @@ fn describe(grant: &Grant) -> String {
     )
 }
 
-/// Takes back an address whose result reached nobody: only what this very call took, and only if it is still so.
-fn give_back(call: &Call, grant: &Grant, context: &Context) -> Fate {
-    if grant.novelty == Novelty::Renewed {
+/// Takes back what reached nobody: only what this very call took, and only if it is still so.
+fn give_back(call: &Call, grants: &[Grant], context: &Context) -> Fate {
+    let is_renewed = |grant: &Grant| grant.novelty == Novelty::Renewed;
+    if grants.iter().all(is_renewed) {
         return Fate::HeldBefore;
     }
     let Ok(mut locked) = Locked::acquire(&context.paths, WAIT) else {
@@ -339,11 +258,13 @@ fn give_back(call: &Call, grant: &Grant, context: &Context) -> Fate {
     let Ok(Loaded::Read(mut document)) = locked.load(context.boot_id.as_deref()) else {
         return Fate::StillHeld;
     };
-    if document.ipam_mut().revoke(&call.attachment, grant)
+    if document.ipam_mut().revoke_all(&call.attachment, grants)
         && context.save(&mut locked, &mut document).is_err()
     {
         return Fate::StillHeld;
     }
-    warn!(target: "ipam", "{} was given back, as the result reached nobody.", grant.address);
+    for grant in grants.iter().filter(|grant| !is_renewed(grant)) {
+        warn!(target: "ipam", "{} was given back, as the result reached nobody.", grant.address);
+    }
     Fate::GivenBack
 }

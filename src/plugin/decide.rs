@@ -70,8 +70,8 @@ impl Event {
 
 /// What an ADD is decided from, beside the state.
 pub struct Given<'a> {
-    /// What is asked for.
-    pub request: Request<'a>,
+    /// What is asked for, an address each: all of it is given, or nothing.
+    pub requests: &'a [Request<'a>],
     /// An answer of the source that is not in the state yet.
     pub news: Option<&'a Inventory>,
     /// Why the state has to be made anew, if it has: it is not there, or is an old copy.
@@ -101,8 +101,8 @@ pub enum Decision {
     LookFirst(Vec<Candidate>),
     /// The state as it is now is to be saved, if it changed.
     Done {
-        /// The address, or why there is none.
-        taken: Result<Grant, Refusal>,
+        /// What each of the requests gave, or why there is nothing.
+        taken: Result<Vec<Grant>, Refusal>,
         /// Whether the state changed.
         changed: bool,
     },
@@ -134,7 +134,7 @@ pub fn decide(
     host: &dyn Host,
     events: &mut Vec<Event>,
 ) -> Decision {
-    let (request, now) = (&given.request, given.now);
+    let (requests, now) = (given.requests, given.now);
     let mut changed = false;
     let ipam = document.ipam_mut();
     ipam.generation = ipam.generation.max(given.last_generation);
@@ -166,7 +166,7 @@ pub fn decide(
         changed = true;
     }
     let before = (flags(document.ipam()), document.ipam().check());
-    let mut taken = take(document.ipam_mut(), request, now, host, events);
+    let mut taken = take_all(document.ipam_mut(), requests, now, host, events);
     if matches!(taken, Err(Refusal::Exhausted { .. })) && !given.may_ask_again {
         if let Some(look) = given.look.filter(|look| !look.candidates.is_empty()) {
             let judged = document
@@ -174,9 +174,9 @@ pub fn decide(
                 .reclaim(look.candidates.clone(), &look.evidence, now);
             changed |= !judged.is_empty();
             events.push(Event::Judged(judged));
-            taken = take(document.ipam_mut(), request, now, host, events);
+            taken = take_all(document.ipam_mut(), requests, now, host, events);
         } else {
-            let candidates = candidates(document.ipam(), request, now);
+            let candidates = candidates(document.ipam(), requests, now);
             if !candidates.is_empty() {
                 return Decision::LookFirst(candidates);
             }
@@ -247,9 +247,30 @@ pub fn reclaim(document: &mut Document, look: &Look, now: Moment, events: &mut V
     events.push(Event::Judged(judged));
 }
 
+/// Takes an address for each request, or none at all.
+pub(super) fn take_all(
+    ipam: &mut Ipam,
+    requests: &[Request<'_>],
+    now: Moment,
+    host: &dyn Host,
+    events: &mut Vec<Event>,
+) -> Result<Vec<Grant>, Refusal> {
+    let mut grants = Vec::new();
+    for request in requests {
+        match take(ipam, request, now, host, events) {
+            Ok(grant) => grants.push(grant),
+            Err(refusal) => {
+                ipam.revoke_all(request.attachment, &grants);
+                return Err(refusal);
+            }
+        }
+    }
+    Ok(grants)
+}
+
 /// Takes an address that the host does not have: one that it has, or has a route to, is somebody else's, whatever the pools
 /// say (difference D19).
-pub(super) fn take(
+fn take(
     ipam: &mut Ipam,
     request: &Request<'_>,
     now: Moment,
@@ -278,20 +299,16 @@ pub(super) fn take(
 }
 
 /// The records that may be judged when the pools that would do have nothing to give.
-pub(super) fn candidates(ipam: &Ipam, request: &Request<'_>, now: Moment) -> Vec<Candidate> {
-    let named = match request.pool {
-        PoolWish::Named(subnet) => ipam
-            .spaces
-            .get(request.space)
-            .and_then(|s| s.pool_named(subnet)),
-        PoolWish::Any { .. } => None,
-    };
+pub(super) fn candidates(ipam: &Ipam, requests: &[Request<'_>], now: Moment) -> Vec<Candidate> {
     let wanted = |space: &str, key: &str, pool: &Pool| {
-        space == request.space
-            && match request.pool {
-                PoolWish::Named(_) => Some(key) == named,
-                PoolWish::Any { family, if_name } => pool.suits(family, if_name),
-            }
+        requests.iter().any(|request| {
+            let named = |subnet| ipam.spaces.get(space).and_then(|s| s.pool_named(subnet));
+            space == request.space
+                && match request.pool {
+                    PoolWish::Named(subnet) => named(subnet) == Some(key),
+                    PoolWish::Any { family, if_name } => pool.suits(family, if_name),
+                }
+        })
     };
     ipam.candidates(wanted, now)
 }

@@ -7,6 +7,7 @@ mod check;
 pub mod decide;
 mod del;
 mod gc;
+mod inquiry;
 pub(crate) mod look;
 pub(crate) mod settings;
 mod status;
@@ -21,12 +22,13 @@ use std::time::Duration;
 
 use tracing::{debug, error, info, warn};
 
-use crate::cni::{Call, CallError, CniVersion, Environment, QueryUrl, Verb, versions};
+use crate::cni::{Call, CallError, CniError, CniVersion, Environment, NAME_V6, Verb, versions};
 use crate::events::{Event, Trail};
 use crate::failure::Failure;
 use crate::host::{Paths, boot_id, boot_now, read_up_to, wall_now, words};
 use crate::ipam::Moment;
 use crate::log::Milliseconds;
+use crate::source::Instead;
 use crate::stdio;
 use crate::{log, state};
 
@@ -45,8 +47,8 @@ pub struct Context {
     pub started: Moment,
     /// The boot that moments belong to.
     pub boot_id: Option<String>,
-    /// AZURE_VNET_IPAM_QUERY_URL.
-    pub query_url: Option<String>,
+    /// What the environment says of the source.
+    pub instead: Instead,
     /// What is to be told of the call when it is over.
     pub trail: Rc<Trail>,
 }
@@ -54,12 +56,11 @@ pub struct Context {
 impl Context {
     /// What there is to know for everything that starts now.
     pub fn of(paths: &Paths, started: Moment) -> Context {
-        let query_url = std::env::var("AZURE_VNET_IPAM_QUERY_URL").ok();
         Context {
             paths: paths.clone(),
             started,
             boot_id: boot_id(paths),
-            query_url: query_url.filter(|url| !url.is_empty()),
+            instead: Instead::of_environment(),
             trail: Rc::default(),
         }
     }
@@ -148,6 +149,10 @@ impl Ending {
     fn told(&self, failure: &Failure, version: CniVersion) -> (u8, String) {
         log::start(None);
         let error = failure.to_cni();
+        let error = CniError {
+            details: self.paths.named(error.details),
+            ..error
+        };
         let (code, msg, details) = (error.code as u8, &error.msg, &error.details);
         let (command, took) = (&self.environment.command, Milliseconds(self.took()));
         error!(target: "cni-ipam", "{command} failed in {took} with code {code}: {msg} ({details})");
@@ -215,7 +220,8 @@ fn run(
         Some(verb) if verb.draws() => settings::read(&paths.settings()),
         _ => Default::default(),
     };
-    let call = Call::parse(environment, &stdin, &defaults)?;
+    let mut call = Call::parse(environment, &stdin, &defaults)?;
+    call.conf.ipam.ipv6 |= paths.name() == NAME_V6;
     trail.network(&call.attachment.network);
     log::start(call.conf.log_level.as_deref());
     // STATUS is asked for every few seconds, and uses the same file.
@@ -298,13 +304,4 @@ fn version_asked() -> String {
         return newest();
     };
     Call::version_asked(&stdin).unwrap_or_else(newest)
-}
-
-/// The URL from the environment, which goes before the configuration's.
-fn query_url(context: &Context) -> Result<Option<QueryUrl>, CallError> {
-    context
-        .query_url
-        .as_deref()
-        .map(QueryUrl::parse)
-        .transpose()
 }

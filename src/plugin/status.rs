@@ -5,11 +5,12 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::slice;
 use std::time::Duration;
 
-use super::decide::{Look, candidates, take};
-use super::wish::wish;
-use super::{Context, query_url};
+use super::Context;
+use super::decide::{Look, candidates, take_all};
+use super::wish::{open_wishes, requests, told};
 use crate::cni::{Call, WhenFull};
 use crate::failure::Failure;
 use crate::host::{boot_now, is_read_only};
@@ -54,27 +55,20 @@ pub fn status(call: &Call, context: &Context) -> Result<(), Failure> {
         container_id: "/".to_owned(),
         ..call.attachment.clone()
     };
-    let request = Request {
-        attachment: &nobody,
-        space: &conf.address_space,
-        pool: wish(call),
-        address: None,
-        pod: None,
-        netns: None,
-        rest: conf.rest,
-        wired: &BTreeSet::new(),
-        exclude: &conf.exclude,
-    };
-    match try_add(&mut ipam, &request, conf.when_full, context) {
-        Ok(()) => Ok(()),
-        // Merely full: what is held comes back.
-        Err(Refusal::Exhausted { pools })
-            if conf.when_full == WhenFull::Ready && pools.iter().any(|p| p.held > 0) =>
-        {
-            Ok(())
+    let none = BTreeSet::new();
+    let wishes = open_wishes(call);
+    let requests = requests(&wishes, conf, &nobody, &none);
+    // One by one: that one family is full must not hide that there is none of the other.
+    for request in &requests {
+        match try_add(&mut ipam, request, conf.when_full, context) {
+            Ok(()) => {}
+            // Merely full: what is held comes back.
+            Err(Refusal::Exhausted { pools })
+                if conf.when_full == WhenFull::Ready && pools.iter().any(|p| p.held > 0) => {}
+            Err(refusal) => return Err(not_ready(told(refusal, call).to_string())),
         }
-        Err(refusal) => Err(not_ready(refusal.to_string())),
     }
+    Ok(())
 }
 
 /// Whether an address could be given; where it matters, also after taking back what is dead.
@@ -84,22 +78,22 @@ fn try_add(
     when_full: WhenFull,
     context: &Context,
 ) -> Result<(), Refusal> {
-    let now = boot_now();
-    match take(ipam, request, now, context, &mut Vec::new()) {
+    let (now, requests) = (boot_now(), slice::from_ref(request));
+    match take_all(ipam, requests, now, context, &mut Vec::new()) {
         Err(Refusal::Exhausted { .. }) if when_full == WhenFull::Error => {}
         other => return other.map(drop),
     }
-    let look = Look::at(candidates(ipam, request, now), context);
+    let look = Look::at(candidates(ipam, requests, now), context);
     ipam.reclaim(look.candidates, &look.evidence, now);
-    take(ipam, request, now, context, &mut Vec::new()).map(drop)
+    take_all(ipam, requests, now, context, &mut Vec::new()).map(drop)
 }
 
 /// What the source lists.
 fn ask(call: &Call, context: &Context) -> Result<Inventory, Failure> {
-    let source = Source::of(&call.conf.ipam, query_url(context)?, &context.paths);
+    let source = Source::of(&call.conf.ipam, &context.instead, &context.paths)?;
     let answer = source.ask(LIMIT, &[], &context.paths);
-    let matched =
-        answer.map_err(|e| not_ready(format!("there are no pools, and no source: {e}")))?;
+    let matched = answer
+        .map_err(|e| not_ready(format!("there are no pools, and no source: {}", e.told())))?;
     Ok(matched.inventory)
 }
 

@@ -1,56 +1,132 @@
-//! What a call asks for: from which pools, and which address.
+//! What a call asks for: from which pools, and which addresses.
 
-use crate::cni::Call;
-use crate::ipam::{Family, PoolWish, Refusal};
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 
-/// From which pools the call wants its address. Without subnet the address that it asks for tells the family.
-pub(super) fn wish(call: &Call) -> PoolWish<'_> {
-    let (conf, ipam) = (&call.conf, &call.conf.ipam);
-    let asks = |family| call.requested.iter().any(|a| Family::of(*a) == family);
-    let v6 = ipam.ipv6 || asks(Family::V6) && !asks(Family::V4);
-    let any = PoolWish::Any {
-        family: if v6 { Family::V6 } else { Family::V4 },
-        if_name: conf.master.as_deref(),
-    };
-    ipam.subnet.as_deref().map_or(any, PoolWish::Named)
+use crate::cni::{Call, IpamConf};
+use crate::ipam::{Attachment, Family, PoolWish, Refusal, Request, named_address};
+
+/// One address that a call asks for.
+pub(super) struct Wish<'a> {
+    /// Of which family.
+    family: Family,
+    /// From which pools.
+    pool: PoolWish<'a>,
+    /// A particular one, as the caller spells it.
+    address: Option<String>,
 }
 
-/// What the caller is told. That no pool is of a family that only the address asked for has tells nothing of the pools; and at
-/// the words for that azure-vnet deletes the state.
-pub(super) fn told(refusal: Refusal, call: &Call) -> Refusal {
-    let by_address = !call.conf.ipam.ipv6
-        && matches!(
-            wish(call),
-            PoolWish::Any {
-                family: Family::V6,
-                ..
-            }
-        );
-    match (refusal, call.requested.first()) {
-        (Refusal::NoPools { .. }, Some(address)) if by_address => Refusal::AddressNotFound {
-            address: address.to_string(),
-        },
-        (refusal, _) => refusal,
+/// What the call asks for, an address of each family that it wants, in the order of the result.
+///
+/// # Errors
+/// It asks for an address that none of these pools can have.
+pub(super) fn wishes(call: &Call) -> Result<Vec<Wish<'_>>, Refusal> {
+    let mut wishes = open_wishes(call);
+    let not_found = |address: String| Err(Refusal::AddressNotFound { address });
+    let said = call.conf.ipam.ip_address.as_ref();
+    // The original's key alone is looked up as it is.
+    if let ([wish], Some(said), 0 | 1) = (&mut *wishes, said, call.requested.len()) {
+        wish.address = Some(said.clone());
+        return Ok(wishes);
     }
+    if let Some(said) = said.filter(|said| named_address(said).is_none()) {
+        return not_found(said.clone());
+    }
+    for asked in &call.requested {
+        let family = Family::of(*asked);
+        match wishes.iter_mut().find(|wish| wish.family == family) {
+            Some(wish) => wish.address = Some(asked.to_string()),
+            None => return not_found(asked.to_string()),
+        }
+    }
+    Ok(wishes)
 }
 
-/// The address that the call asks for. One of a family that these pools do not have is in none of them.
-pub(super) fn address_asked(call: &Call, pool: PoolWish<'_>) -> Result<Option<String>, Refusal> {
-    if let Some(said) = &call.conf.ipam.ip_address
-        && call.requested.len() < 2
-    {
-        return Ok(Some(said.clone()));
-    }
-    let family = match pool {
-        PoolWish::Named(subnet) if subnet.contains(':') => Family::V6,
-        PoolWish::Named(_) => Family::V4,
-        PoolWish::Any { family, .. } => family,
-    };
-    let other = call.requested.iter().find(|a| Family::of(**a) != family);
-    if let Some(address) = other {
-        return Err(Refusal::AddressNotFound {
-            address: address.to_string(),
+/// The same, whichever addresses it asks for.
+pub(super) fn open_wishes(call: &Call) -> Vec<Wish<'_>> {
+    let conf = &call.conf;
+    let families = families(call);
+    let mut wishes = Vec::with_capacity(families.len());
+    for family in &families {
+        let named = conf.ipam.subnet.as_deref();
+        let is_its = |subnet: &&str| families.len() == 1 || Family::of_prefix(subnet) == *family;
+        let any = PoolWish::Any {
+            family: *family,
+            if_name: conf.master.as_deref(),
+        };
+        wishes.push(Wish {
+            family: *family,
+            pool: named.filter(is_its).map_or(any, PoolWish::Named),
+            address: None,
         });
     }
-    Ok(call.requested.first().map(ToString::to_string))
+    wishes
+}
+
+/// These wishes of `attachment`, as the pools are asked for them.
+pub(super) fn requests<'a>(
+    wishes: &'a [Wish<'_>],
+    conf: &'a IpamConf,
+    attachment: &'a Attachment,
+    wired: &'a BTreeSet<IpAddr>,
+) -> Vec<Request<'a>> {
+    let mut requests = Vec::with_capacity(wishes.len());
+    for wish in wishes {
+        requests.push(Request {
+            attachment,
+            space: &conf.address_space,
+            pool: wish.pool,
+            address: wish.address.as_deref(),
+            pod: None,
+            netns: None,
+            rest: conf.rest,
+            wired,
+            exclude: &conf.exclude,
+        });
+    }
+    requests
+}
+
+/// The families of the addresses that the call wants. Unless the configuration tells, the subnet does, or else the addresses
+/// that are asked for.
+fn families(call: &Call) -> Vec<Family> {
+    let ipam = &call.conf.ipam;
+    if !ipam.families.is_empty() {
+        return ipam.families.clone();
+    }
+    match (&ipam.subnet, &*call.requested) {
+        (_, [first, second]) if !ipam.ipv6 => vec![Family::of(*first), Family::of(*second)],
+        (Some(subnet), _) => vec![Family::of_prefix(subnet)],
+        (None, _) if ipam.ipv6 => vec![Family::V6],
+        (None, [only]) => vec![Family::of(*only)],
+        (None, _) => vec![Family::V4],
+    }
+}
+
+/// What the caller is told. That no pool is of a family that only the address asked for has, or of one of two, tells nothing
+/// of the other pools; and at the words for that azure-vnet deletes the state.
+pub(super) fn told(refusal: Refusal, call: &Call) -> Refusal {
+    let Refusal::NoPools {
+        family,
+        passed_over,
+    } = refusal
+    else {
+        return refusal;
+    };
+    let ipam = &call.conf.ipam;
+    let is_said = ipam.ipv6 || ipam.families.contains(&family);
+    let mut requested = call.requested.iter();
+    match requested.find(|asked| Family::of(**asked) == family) {
+        Some(asked) if !is_said && family == Family::V6 => Refusal::AddressNotFound {
+            address: asked.to_string(),
+        },
+        _ if families(call).len() > 1 && !passed_over.is_empty() => Refusal::NoPoolOfFamily {
+            family,
+            passed_over,
+        },
+        _ => Refusal::NoPools {
+            family,
+            passed_over,
+        },
+    }
 }

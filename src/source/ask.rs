@@ -3,18 +3,19 @@
 use std::fs::File;
 use std::io::Read;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ipnet::{IpNet, Ipv4Net};
 
 use super::fetch::{FetchError, get};
+use super::kubernetes::{KubernetesNode, NodeError};
 use super::listing::Listing;
 use super::matching::{Matched, Style, match_links, suffice};
 use super::wire::WireError;
 use super::{interfaces_file, wire};
-use crate::cni::{Backend, IpamConf, QueryUrl};
+use crate::cni::{Backend, CallError, IpamConf, QueryUrl};
 use crate::host::{Bounded, Paths, links, links_named, read_bounded, words};
-use crate::ipam::{Inventory, ListedPool};
+use crate::ipam::{Family, Inventory, ListedPool};
 
 /// Where the wire server lists the node's interfaces.
 pub const WIRE_SERVER: &str =
@@ -32,8 +33,21 @@ pub enum Source {
     SavedAnswer(PathBuf),
     /// The file of Azure Stack.
     InterfacesFile(PathBuf),
+    /// The node object of the Kubernetes API.
+    Node(KubernetesNode),
+    /// The pools of each family from a source of its own: IPv4, then IPv6.
+    ByFamily(Box<(Source, Source)>),
     /// Nowhere.
     Null,
+}
+
+/// What goes before the configuration's own words, as the environment has it.
+#[derive(Clone, Debug, Default)]
+pub struct Instead {
+    /// AZURE_VNET_IPAM_QUERY_URL.
+    pub query_url: Option<String>,
+    /// AZURE_VNET_IPAM_KUBECONFIG.
+    pub kubeconfig: Option<String>,
 }
 
 /// Why a source gave nothing.
@@ -63,6 +77,14 @@ pub enum SourceError {
         /// What is wrong with it.
         why: String,
     },
+    /// The node object.
+    #[error("{}: {error}", node.name())]
+    Node {
+        /// Where it was to come from.
+        node: KubernetesNode,
+        /// What went wrong.
+        error: Box<NodeError>,
+    },
     /// The interfaces of this host.
     #[error("cannot list the network interfaces of this host: {}", words(.0))]
     Links(std::io::Error),
@@ -79,16 +101,75 @@ pub enum SourceError {
     },
 }
 
+impl Instead {
+    /// What the environment says.
+    pub fn of_environment() -> Instead {
+        let said = |name| std::env::var(name).ok().filter(|text| !text.is_empty());
+        Instead {
+            query_url: said("AZURE_VNET_IPAM_QUERY_URL"),
+            kubeconfig: said("AZURE_VNET_IPAM_KUBECONFIG"),
+        }
+    }
+}
+
+impl SourceError {
+    /// What to do about it, where that is known here.
+    pub fn remedy(&self) -> Option<String> {
+        match self {
+            SourceError::Node { node, error } => Some(error.remedy(&node.kubeconfig)),
+            _ => None,
+        }
+    }
+
+    /// What happened and, where that is known here, what to do.
+    pub fn told(&self) -> String {
+        match self.remedy() {
+            Some(remedy) => format!("{self}; {remedy}"),
+            None => self.to_string(),
+        }
+    }
+}
+
 impl Source {
-    /// The source that a configuration names. `instead`, from the environment, goes before the configuration's own URL.
-    pub fn of(conf: &IpamConf, instead: Option<QueryUrl>, paths: &Paths) -> Source {
-        match conf.backend {
-            Backend::Azure => match instead.or_else(|| conf.query_url.clone()) {
+    /// The source that a configuration names, unless it is another one `instead`.
+    ///
+    /// # Errors
+    /// AZURE_VNET_IPAM_QUERY_URL is no URL.
+    pub fn of(conf: &IpamConf, instead: &Instead, paths: &Paths) -> Result<Source, CallError> {
+        let url = instead.query_url.as_deref().map(QueryUrl::parse);
+        let url = url.transpose()?.or_else(|| conf.query_url.clone());
+        let source = |backend| Source::named(backend, url.clone(), conf, instead, paths);
+        let first = source(conf.backend);
+        Ok(match conf.ipv6_backend {
+            Some(other) if other != conf.backend => {
+                Source::ByFamily(Box::new((first, source(other))))
+            }
+            _ => first,
+        })
+    }
+
+    fn named(
+        backend: Backend,
+        url: Option<QueryUrl>,
+        conf: &IpamConf,
+        instead: &Instead,
+        paths: &Paths,
+    ) -> Source {
+        match backend {
+            Backend::Azure => match url {
                 None => Source::Wire(WIRE_SERVER.to_owned()),
                 Some(QueryUrl::Http(url)) => Source::Wire(url),
                 Some(QueryUrl::File(path)) => Source::SavedAnswer(path),
             },
             Backend::Mas | Backend::FileIpam => Source::InterfacesFile(paths.interfaces_file()),
+            Backend::Ipv6NodeIpam => {
+                let said = instead.kubeconfig.as_ref().or(conf.kubeconfig.as_ref());
+                Source::Node(KubernetesNode {
+                    kubeconfig: said
+                        .map_or_else(|| paths.kubeconfig(), |path| paths.under_root(path)),
+                    node: conf.node_name.clone(),
+                })
+            }
             Backend::Null => Source::Null,
         }
     }
@@ -98,6 +179,21 @@ impl Source {
         matches!(self, Source::Wire(url) if url == WIRE_SERVER)
     }
 
+    /// Of sources by family, the one that an error is from.
+    pub fn behind(&self, error: &SourceError) -> &Source {
+        let Source::ByFamily(both) = self else {
+            return self;
+        };
+        let is_of = match (error, &both.1) {
+            (SourceError::Fetch { url, .. }, Source::Wire(second)) => url == second,
+            (SourceError::File { path, .. }, Source::InterfacesFile(second)) => path == second,
+            (SourceError::Wire { name, .. }, second) => *name == second.name(),
+            (SourceError::Node { .. }, Source::Node(_)) => true,
+            _ => false,
+        };
+        if is_of { &both.1 } else { &both.0 }
+    }
+
     /// What tells it from other sources, for people and in the stamps of attempts.
     pub fn name(&self) -> String {
         match self {
@@ -105,6 +201,8 @@ impl Source {
             Source::Wire(url) => url.clone(),
             Source::SavedAnswer(path) => format!("file:{}", path.display()),
             Source::InterfacesFile(path) => path.display().to_string(),
+            Source::Node(node) => node.name(),
+            Source::ByFamily(both) => format!("{}; for IPv6 {}", both.0.name(), both.1.name()),
             Source::Null => "null".to_owned(),
         }
     }
@@ -159,6 +257,18 @@ impl Source {
                 let listing = interfaces_file::parse(&bytes).map_err(|e| cannot(e.to_string()))?;
                 (listing, Style::File)
             }
+            Source::Node(node) => {
+                let asked = node.ask(limit, paths);
+                let inventory = asked.map_err(|error| SourceError::Node {
+                    node: node.clone(),
+                    error: Box::new(error),
+                })?;
+                return Ok(Matched {
+                    inventory,
+                    ..Matched::default()
+                });
+            }
+            Source::ByFamily(both) => return ask_both(both, limit, known, paths),
             Source::Null => {
                 let all = IpNet::V4(Ipv4Net::default());
                 let pools = vec![ListedPool::new(all, String::new(), 0, vec![])];
@@ -176,4 +286,26 @@ impl Source {
         };
         Ok(match_links(listing, &links, style))
     }
+}
+
+/// Asks both, the second in the time that the first leaves it. What one of them says does not count without the other: a family
+/// that is not listed would be taken for one that has gone.
+fn ask_both(
+    (v4, v6): &(Source, Source),
+    limit: Duration,
+    known: &[String],
+    paths: &Paths,
+) -> Result<Matched, SourceError> {
+    /// Left to the second in any case: enough for one that answers at all.
+    const LEAST: Duration = Duration::from_secs(1);
+    let began = Instant::now();
+    let first = v4.ask(limit.saturating_sub(LEAST), known, paths)?;
+    let second = v6.ask(limit.saturating_sub(began.elapsed()), known, paths)?;
+    let of = |source: &Source, answer: Matched, family| {
+        let mut matched = answer.only(family);
+        // Of the one with no pools nothing else is expected.
+        matched.is_partial = matched.is_doubtful() && !matches!(source, Source::Null);
+        matched
+    };
+    Ok(of(v4, first, Family::V4).and(of(v6, second, Family::V6)))
 }

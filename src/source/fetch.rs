@@ -39,19 +39,11 @@ pub fn get<T>(
     limit: Duration,
     read: impl FnOnce(&mut dyn Read) -> T,
 ) -> Result<T, FetchError> {
-    let config = Agent::config_builder()
-        .proxy(None)
-        .max_redirects(0)
-        .max_redirects_will_error(false)
-        .http_status_as_error(false)
-        .timeout_global(Some(limit))
-        .user_agent(concat!("azure-vnet-ipam/", env!("CARGO_PKG_VERSION")))
-        .accept_encoding("identity")
-        .input_buffer_size(16 * 1024)
-        .output_buffer_size(4 * 1024)
-        .max_idle_connections(0)
-        .build();
-    let agent = Agent::with_parts(config, TcpConnector::default(), NumbersFirst::default());
+    let agent = Agent::with_parts(
+        config(limit),
+        TcpConnector::default(),
+        NumbersFirst::default(),
+    );
     let mut response = agent.get(url).call().map_err(|error| match error {
         ureq::Error::Timeout(_) => FetchError::TimedOut(limit),
         ureq::Error::Io(e) => FetchError::Transport(words(&e)),
@@ -65,10 +57,26 @@ pub fn get<T>(
     Ok(read(&mut body))
 }
 
+/// How every server is asked.
+pub fn config(limit: Duration) -> Config {
+    Agent::config_builder()
+        .proxy(None)
+        .max_redirects(0)
+        .max_redirects_will_error(false)
+        .http_status_as_error(false)
+        .timeout_global(Some(limit))
+        .user_agent(concat!("azure-vnet-ipam/", env!("CARGO_PKG_VERSION")))
+        .accept_encoding("identity")
+        .input_buffer_size(16 * 1024)
+        .output_buffer_size(4 * 1024)
+        .max_idle_connections(0)
+        .build()
+}
+
 /// Resolves a host that is an address by itself. The wire server is one, and ureq starts a thread for every name, as it cannot
 /// bound the time of a look-up otherwise.
 #[derive(Debug, Default)]
-struct NumbersFirst {
+pub struct NumbersFirst {
     names: DefaultResolver,
 }
 
@@ -90,11 +98,15 @@ impl Resolver for NumbersFirst {
 
 /// The address and port of a URL whose host is an address.
 fn numeric(uri: &Uri) -> Option<SocketAddr> {
-    const HTTP: u16 = 80;
     let host = uri.host()?;
+    let port = if uri.scheme_str() == Some("https") {
+        443
+    } else {
+        80
+    };
     let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']'));
     let address: IpAddr = bare.unwrap_or(host).parse().ok()?;
-    Some((address, uri.port_u16().unwrap_or(HTTP)).into())
+    Some((address, uri.port_u16().unwrap_or(port)).into())
 }
 
 #[cfg(test)]
@@ -108,6 +120,8 @@ mod tests {
             ("http://127.0.0.1:8080/", Some("127.0.0.1:8080")),
             ("http://[::1]/", Some("[::1]:80")),
             ("http://[::1]:8080/", Some("[::1]:8080")),
+            ("https://[::1]/", Some("[::1]:443")),
+            ("https://10.0.0.1:6443/", Some("10.0.0.1:6443")),
             ("http://wire.example/", None),
         ] {
             let found = numeric(&url.parse().unwrap());

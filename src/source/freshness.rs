@@ -267,9 +267,9 @@ impl Asker<'_> {
 }
 
 impl News {
-    /// Whether the answer would take everything away: no interface fits, or no address is there for pods.
+    /// Whether the answer would take everything away, or all of one source.
     pub fn is_doubtful(&self) -> bool {
-        self.matched.inventory.addresses() == 0
+        self.matched.is_doubtful()
     }
 
     /// Whether doubtful answers have come for long enough to be believed.

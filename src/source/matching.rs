@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use super::listing::{ListedInterface, Listing};
 use crate::host::Link;
-use crate::ipam::{Inventory, ListedPool};
+use crate::ipam::{Family, Inventory, ListedPool};
 
 /// How hardware addresses are matched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,9 +26,16 @@ pub struct Matched {
     pub primary: usize,
     /// Addresses and prefixes that cannot be used: malformed, outside their subnet, or in a subnet listed before.
     pub skipped: usize,
+    /// Whether one of the sources behind it lists no address for pods.
+    pub is_partial: bool,
 }
 
 impl Matched {
+    /// Whether it would take all addresses of a source away: no interface fits, or no address is there for pods.
+    pub fn is_doubtful(&self) -> bool {
+        self.is_partial || self.inventory.addresses() == 0
+    }
+
     /// The interfaces of the host that carry a pool.
     pub fn links(&self) -> Vec<String> {
         let mut names: Vec<String> = Vec::new();
@@ -38,6 +45,23 @@ impl Matched {
             }
         }
         names
+    }
+
+    /// The pools of one family alone.
+    pub fn only(mut self, family: Family) -> Matched {
+        let pools = &mut self.inventory.pools;
+        pools.retain(|pool| Family::of(pool.subnet.addr()) == family);
+        self
+    }
+
+    /// What two sources say together.
+    pub fn and(mut self, other: Matched) -> Matched {
+        self.inventory.pools.extend(other.inventory.pools);
+        self.unmatched.extend(other.unmatched);
+        self.primary += other.primary;
+        self.skipped += other.skipped;
+        self.is_partial |= other.is_partial;
+        self
     }
 }
 

@@ -9,7 +9,7 @@ use quick_xml::events::{BytesStart, Event};
 use quick_xml::{Reader, XmlVersion};
 
 use super::listing::{ListedInterface, ListedSubnet, Listing, parse_address, parse_prefix};
-use crate::ipam::leading_v4;
+use crate::ipam::leading_address;
 
 /// Why an answer is not one.
 #[derive(Debug, thiserror::Error)]
@@ -209,11 +209,11 @@ fn enter(
 fn usual_addresses<'a>(mut text: &'a [u8], listing: &mut Listing) -> &'a [u8] {
     let usual = |text: &'a [u8]| -> Option<(IpAddr, bool, &'a [u8])> {
         let text = text.trim_ascii_start();
-        let (address, rest) = leading_v4(text.strip_prefix(b"<IPAddress Address=\"")?)?;
+        let (address, rest) = leading_address(text.strip_prefix(b"<IPAddress Address=\"")?)?;
         match rest.strip_prefix(b"\" IsPrimary=\"false\"/>") {
-            Some(rest) => Some((address.into(), false, rest)),
+            Some(rest) => Some((address.to_canonical(), false, rest)),
             None => Some((
-                address.into(),
+                address.to_canonical(),
                 true,
                 rest.strip_prefix(b"\" IsPrimary=\"true\"/>")?,
             )),

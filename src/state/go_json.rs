@@ -1,11 +1,11 @@
 //! JSON text as Go's encoder writes it, for the parts of the state file that must be the original's to the byte
 //! (contract section 5).
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use super::out::Out;
 use crate::anycase::plain_length;
-use crate::ipam::dotted;
+use crate::ipam::{colons, dotted};
 
 /// Appends a string with its quotes; `<`, `>`, `&` and the two line separators of JavaScript are escaped as in HTML.
 pub(super) fn string(out: &mut Out, text: &str) {
@@ -35,8 +35,18 @@ pub(super) fn bare_address(out: &mut Out, address: IpAddr) {
             // No dot at the end.
             out.back();
         }
-        IpAddr::V6(v6) => out.text(&v6.to_string()),
+        IpAddr::V6(v6) => address_v6(out, v6),
     }
+}
+
+/// Apart, so that what nearly all addresses need stays short.
+#[inline(never)]
+fn address_v6(out: &mut Out, address: Ipv6Addr) {
+    if address.to_ipv4_mapped().is_some() {
+        return out.text(&address.to_string());
+    }
+    let (text, length) = colons(address);
+    out.start_of(text, length);
 }
 
 /// Appends a number.

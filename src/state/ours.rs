@@ -5,8 +5,9 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use super::record;
 use crate::anycase::{self, Cursor, Members, Wrong};
-use crate::ipam::{Attachment, leading_v4, read_address};
+use crate::ipam::{Attachment, read_address};
 
 /// The key.
 pub(super) const KEY: &str = "azure-vnet-ipam";
@@ -153,13 +154,13 @@ impl<'de> PoolFacts<'de> {
     }
 }
 
-/// Reads an entry that tells nothing but when an address was released, if it is laid out as usual, and of IPv4.
+/// Reads an entry that tells nothing but when an address was released, if it is laid out as usual.
 fn only_released(json: &mut Cursor<'_>) -> Option<(IpAddr, u64)> {
     json.literal(ENTRY).then_some(())?;
-    let address = json.leading(leading_v4)?;
+    let address = record::leading(json)?;
     json.literal(RELEASED).then_some(())?;
     let at = json.unsigned().ok()?;
-    json.literal("}").then_some((address.into(), at))
+    json.literal("}").then_some((address, at))
 }
 
 impl<'de> Members<'de> for Facts<'de> {

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use super::go_json;
 use super::out::Out;
 use crate::anycase::{Cursor, Wrong};
-use crate::ipam::{Free, Held, Record, Usage, leading_v4, read_address};
+use crate::ipam::{Free, Held, Record, Usage, leading_v4, leading_v6, read_address};
 
 // What stands between the values of a record, which lies seven deep.
 const KEY: &str = "\n\t\t\t\t\t\t\t\"";
@@ -18,11 +18,11 @@ const NOT_IN_USE: &str = "\",\n\t\t\t\t\t\t\t\t\"InUse\": false\n\t\t\t\t\t\t\t}
 /// As nearly all have it that nobody holds: from the key to the address in one piece.
 const NO_ID: &str = "\": {\n\t\t\t\t\t\t\t\t\"ID\": \"\",\n\t\t\t\t\t\t\t\t\"Addr\": \"";
 
-/// Reads key and record, if they are laid out as usual, and of IPv4.
+/// Reads key and record, if they are laid out as usual.
 pub(super) fn usual(json: &mut Cursor<'_>) -> Option<Record> {
     json.literal(KEY).then_some(())?;
     let key_text = *json;
-    let key = json.leading(leading_v4)?;
+    let key = leading(json)?;
     let key_length = key_text.left() - json.left();
     let mut id = Cow::Borrowed("");
     if !json.literal(NO_ID) {
@@ -32,11 +32,26 @@ pub(super) fn usual(json: &mut Cursor<'_>) -> Option<Record> {
     }
     let addr = match json.again(key_text, key_length) {
         true => key,
-        false => json.leading(leading_v4)?,
+        false => leading(json)?,
     };
     let in_use = json.literal(IN_USE);
     let is_whole = in_use || json.literal(NOT_IN_USE);
-    is_whole.then(|| record(key.into(), Some(addr.into()), &id, in_use))
+    is_whole.then(|| record(key, Some(addr), &id, in_use))
+}
+
+/// Passes over an address.
+#[inline(always)]
+pub(super) fn leading(json: &mut Cursor<'_>) -> Option<IpAddr> {
+    match json.leading(leading_v4) {
+        Some(address) => Some(IpAddr::V4(address)),
+        None => leading_other(json),
+    }
+}
+
+/// Apart, so that what nearly all addresses need stays short.
+#[cold]
+fn leading_other(json: &mut Cursor<'_>) -> Option<IpAddr> {
+    json.leading(leading_v6).map(|v6| v6.to_canonical())
 }
 
 /// A record of what a state says of it.
@@ -107,7 +122,11 @@ mod tests {
     #[test]
     fn what_is_laid_out_as_usual_is_read_and_anything_else_is_not() {
         let address: IpAddr = "10.1.0.5".parse().unwrap();
+        let v6: IpAddr = "fd00:1:2:3:4:5:6:7".parse().unwrap();
         for usual_one in [
+            record(v6, Some(v6), "", false),
+            record(v6, "fd00::2".parse().ok(), "c1", true),
+            record("fd00::".parse().unwrap(), Some(address), "", false),
             record(address, Some(address), "", false),
             record(address, Some(address), "", true),
             record(address, Some(address), "c\"1", true),
@@ -122,6 +141,7 @@ mod tests {
                 ("\"ID\"", "\"id\""),
                 ("InUse\": ", "InUse\":"),
                 ("\"10.1", "\"x10.1"),
+                ("\"fd00:", "\"gd00:"),
                 ("\n\t", "\n"),
                 ("e\n", "e,\n"),
                 ("true\n", "null\n"),
@@ -135,7 +155,7 @@ mod tests {
         }
         for unusual_one in [
             record(address, None, "c1", true),
-            record("fd00::1".parse().unwrap(), Some(address), "", false),
+            record("::ffff:1.2.3.4".parse().unwrap(), Some(address), "", false),
         ] {
             assert_eq!(usual(&mut Cursor::new(&printed(&unusual_one))), None);
         }

@@ -36,6 +36,11 @@ fn every_example_calls_the_plugin_and_works() {
             if plugin["ipam"]["type"] != "azure-vnet-ipam" {
                 continue;
             }
+            calls += 1;
+            // These want more than a wire server of IPv4: see dual_stack.
+            if !plugin["ipam"]["families"].is_null() {
+                continue;
+            }
             // What a main plugin hands on: its own configuration with name and version of the list.
             let mut conf = plugin.clone();
             conf["name"] = conflist["name"].clone();
@@ -49,7 +54,6 @@ fn every_example_calls_the_plugin_and_works() {
                 .run()
                 .silent();
             assert!(node.held().is_empty(), "{name}");
-            calls += 1;
         }
         assert_eq!(calls, 1, "{name}");
         names.insert(name);
@@ -179,7 +183,7 @@ impl Drop for Host {
     }
 }
 
-fn ping(from: &str, to: &str) {
+pub fn ping(from: &str, to: &str) {
     sh(&format!("ip netns exec {from} ping -c 1 -W 5 {to}"));
 }
 

@@ -4,15 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::thread;
 use std::time::Instant;
 
-use crate::harness::{Node, Outcome, Reply, outcome, xml};
+use crate::harness::{Call, Node, Outcome, Reply, outcome, xml};
 
 /// Starts all of these calls before it waits for any.
 fn at_once(node: &Node, calls: &[(&str, String)]) -> Vec<Outcome> {
+    let calls = calls.iter().map(|(command, id)| node.call(command, id));
+    all_at_once(calls)
+}
+
+/// The same with calls of any kind.
+pub fn all_at_once<'a>(calls: impl Iterator<Item = Call<'a>>) -> Vec<Outcome> {
     let start = Instant::now();
-    let running: Vec<_> = calls
-        .iter()
-        .map(|(command, id)| node.call(command, id).spawn())
-        .collect();
+    let running: Vec<_> = calls.map(Call::spawn).collect();
     // Readers for all, so that no call waits for its output to be taken.
     let readers: Vec<_> = running
         .into_iter()

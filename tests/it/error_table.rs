@@ -81,6 +81,7 @@ fn of_calls(found: &mut Vec<(i64, String)>) {
         r#"{"name":"a","runtimeConfig":{"ips":["x"]}}"#,
         r#"{"name":"a","ipam":{"subnet":7}}"#,
         r#"{"name":"a","master":"eth9"}"#,
+        r#"{"name":"a","ipam":{"families":["ipv4","ipv6"]}}"#,
         r#"{"name":"a","ipam":{"addressSpace":"x"}}"#,
         r#"{"name":"a","ipam":{"addressSpace":"x","subnet":"10.224.0.0/16"}}"#,
         r#"{"name":"a","ipam":{"subnet":"10.9.0.0/16"}}"#,

@@ -232,6 +232,14 @@ pub fn conf(version: &str, ipam: Value) -> String {
         .to_string()
 }
 
+/// An object with the members of another on top of its own.
+pub fn over(mut object: Value, on_top: Value) -> Value {
+    for (key, value) in on_top.as_object().unwrap() {
+        object[key] = value.clone();
+    }
+    object
+}
+
 /// One call of the plugin.
 pub struct Call<'a> {
     _node: &'a Node,
@@ -498,19 +506,24 @@ impl Drop for WireServer {
     }
 }
 
-fn serve(mut stream: TcpStream, reply: &Mutex<Reply>, requests: &Mutex<Vec<String>>) {
+/// The head of an HTTP request; `None` when the client hangs up before its end.
+pub fn request_head(stream: &mut impl Read) -> Option<String> {
     let mut head = Vec::new();
     let mut byte = [0];
     while !head.ends_with(b"\r\n\r\n") {
         match stream.read(&mut byte) {
             Ok(1) => head.push(byte[0]),
-            _ => return,
+            _ => return None,
         }
     }
-    requests
-        .lock()
-        .unwrap()
-        .push(String::from_utf8_lossy(&head).into_owned());
+    Some(String::from_utf8_lossy(&head).into_owned())
+}
+
+fn serve(mut stream: TcpStream, reply: &Mutex<Reply>, requests: &Mutex<Vec<String>>) {
+    let Some(head) = request_head(&mut stream) else {
+        return;
+    };
+    requests.lock().unwrap().push(head);
     let reply = reply.lock().unwrap().clone();
     answer(&mut stream, reply);
 }

@@ -10,18 +10,24 @@
     missing_docs
 )]
 
+#[cfg(feature = "tls")]
+mod apiserver;
 mod azure_vnet;
 mod broken;
 mod callers;
 mod contention;
 mod doctor;
 mod documents;
+mod dual_stack;
 mod error_table;
 mod errors;
+mod families;
 mod freshness;
 mod harness;
 mod json_shapes;
 mod kill;
+#[cfg(feature = "tls")]
+mod kubernetes;
 mod layering;
 mod manual;
 mod metrics;
@@ -34,6 +40,9 @@ mod protocol;
 mod readme;
 mod recorded;
 mod runtimes;
+mod sibling;
 mod spec;
 mod trouble;
 mod verbs;
+#[cfg(not(feature = "tls"))]
+mod without_tls;

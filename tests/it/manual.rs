@@ -358,7 +358,10 @@ fn bash_completes_commands_options_and_files() {
 #[test]
 fn zsh_reads_its_completions() {
     let script = told(&["completions", "zsh"]);
-    assert!(script.starts_with("#compdef azure-vnet-ipam\n"), "{script}");
+    assert!(
+        script.starts_with("#compdef azure-vnet-ipam azure-vnet-ipamv6\n"),
+        "{script}"
+    );
     for (name, options) in COMMANDS {
         assert!(script.contains(&format!("\n        '{name}:")), "{name}");
         assert!(script.contains(&format!("\n        {name})\n")), "{name}");

@@ -7,7 +7,7 @@
 mod original;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use azure_vnet_ipam::ipam::{
@@ -22,6 +22,7 @@ use serde_json::Value;
 
 const SECOND: u64 = 1_000_000_000;
 const SUBNET: &str = "10.0.0.0/24";
+const SUBNET_V6: &str = "fd00::/120";
 const ADDRESSES: u8 = 6;
 /// An ADD is through with its wiring within this time; the quarantine is longer.
 const WIRING: u64 = 25;
@@ -101,10 +102,10 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// A pod that has an address.
+/// A pod that has an address, or one of each family.
 #[derive(Clone, Debug)]
 struct Pod {
-    address: IpAddr,
+    addresses: Vec<IpAddr>,
     /// When its ADD came to an end.
     since: u64,
     wired: bool,
@@ -112,6 +113,8 @@ struct Pod {
 
 /// What is there, and what is remembered of it.
 struct World {
+    /// Of which families every pod gets an address.
+    families: &'static [Family],
     clock: u64,
     boot: u32,
     /// The pods that live, by the numbers of their containers.
@@ -119,7 +122,7 @@ struct World {
     /// Which container each of the pods that events name has now, and whether it has lived and is gone.
     containers: BTreeMap<u8, (u32, bool)>,
     /// What libcni remembers: of pods whose whole ADD was through.
-    cache: BTreeMap<u32, IpAddr>,
+    cache: BTreeMap<u32, Vec<IpAddr>>,
     listed: BTreeSet<IpAddr>,
     state: Option<Vec<u8>>,
     old_state: Option<Vec<u8>>,
@@ -134,6 +137,18 @@ struct World {
 
 fn address(n: u8) -> IpAddr {
     Ipv4Addr::new(10, 0, 0, 7 + n).into()
+}
+
+/// The addresses that the source lists when the bits of these numbers are set. There is one less of IPv6, so that an ADD may
+/// find nothing when it has an IPv4 address already.
+fn listed(families: &[Family], bits: u8) -> BTreeSet<IpAddr> {
+    let set = (0..ADDRESSES).filter(|n| bits >> n & 1 == 1);
+    let mut all: BTreeSet<IpAddr> = set.clone().map(address).collect();
+    if families.contains(&Family::V6) {
+        let v6 = |n: u8| IpAddr::from(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 7 + u16::from(n)));
+        all.extend(set.filter(|n| n + 1 < ADDRESSES).map(v6));
+    }
+    all
 }
 
 fn id(pod: u32) -> String {
@@ -165,14 +180,15 @@ impl Host for Bare {
 }
 
 impl World {
-    fn new() -> World {
+    fn new(families: &'static [Family]) -> World {
         World {
+            families,
             clock: 100 * SECOND,
             boot: 1,
             pods: BTreeMap::new(),
             containers: BTreeMap::new(),
             cache: BTreeMap::new(),
-            listed: (0..ADDRESSES).map(address).collect(),
+            listed: listed(families, u8::MAX),
             state: None,
             old_state: None,
             last_use: None,
@@ -181,6 +197,11 @@ impl World {
             blind: Blindness::No,
             dice: 1,
         }
+    }
+
+    /// Then the original, which gives one address, does not take turns with us.
+    fn is_dual(&self) -> bool {
+        self.families.len() > 1
     }
 
     fn boot_id(&self) -> String {
@@ -195,7 +216,8 @@ impl World {
         self.clock += SECOND / 10;
         match event {
             Event::Add(pod, Who::We) => self.add(*pod, None, false),
-            Event::Add(pod, Who::TheOriginal) => self.originals_add(*pod),
+            Event::Add(pod, Who::TheOriginal) if !self.is_dual() => self.originals_add(*pod),
+            Event::Add(pod, Who::TheOriginal) => self.add(*pod, None, false),
             Event::SlowAdd(pod, meanwhile) => self.add(*pod, Some(meanwhile), false),
             Event::LostAdd(pod) => self.add(*pod, None, true),
             Event::Del(pod, who) => self.del(*pod, *who),
@@ -203,10 +225,7 @@ impl World {
             Event::WireAll => self.wire(0),
             Event::Pass(seconds) => self.pass(u64::from(*seconds)),
             Event::Source(bits) => {
-                self.listed = (0..ADDRESSES)
-                    .filter(|n| bits >> n & 1 == 1)
-                    .map(address)
-                    .collect();
+                self.listed = listed(self.families, *bits);
             }
             Event::Lose(loss) => self.lose(*loss),
             Event::Reboot { keeps_state } => self.reboot(*keeps_state),
@@ -245,7 +264,7 @@ impl World {
         for (n, pod) in &mut self.pods {
             if !pod.wired && self.clock - pod.since >= seconds * SECOND {
                 pod.wired = true;
-                self.cache.insert(*n, pod.address);
+                self.cache.insert(*n, pod.addresses.clone());
             }
         }
     }
@@ -330,15 +349,15 @@ impl World {
         for (n, pod) in &self.pods {
             kernel.namespaces.insert(namespace(*n));
             if pod.wired {
-                kernel
-                    .configured
-                    .insert(pod.address, Place::Namespace(id(*n)));
+                let place = Place::Namespace(id(*n));
+                let places = pod.addresses.iter().map(|a| (*a, place.clone()));
+                kernel.configured.extend(places);
             }
         }
         if self.blind == Blindness::Namespaces {
             kernel.incomplete = Some("blind".into());
         }
-        let entries = self.cache.iter().map(|(n, address)| Entry {
+        let entries = self.cache.iter().map(|(n, addresses)| Entry {
             container_id: id(*n),
             network: Some("azure".into()),
             if_name: Some("eth0".into()),
@@ -347,7 +366,7 @@ impl World {
                 path: id(*n).into(),
                 id: self.pods.contains_key(n).then_some(namespace(*n)),
             }),
-            addresses: vec![*address],
+            addresses: addresses.clone(),
             stands: self.pods.contains_key(n),
         });
         let cache = match self.blind {
@@ -375,14 +394,17 @@ impl World {
     }
 
     fn inventory(&self) -> Inventory {
-        let addresses = self.listed.iter().copied().collect();
+        let pool = |family: &Family| {
+            let subnet = match family {
+                Family::V4 => SUBNET,
+                Family::V6 => SUBNET_V6,
+            };
+            let of_family = |a: &&IpAddr| Family::of(**a) == *family;
+            let addresses = self.listed.iter().filter(of_family).copied().collect();
+            ListedPool::new(subnet.parse().unwrap(), "eth0".into(), 0, addresses)
+        };
         Inventory {
-            pools: vec![ListedPool::new(
-                SUBNET.parse().unwrap(),
-                "eth0".into(),
-                0,
-                addresses,
-            )],
+            pools: self.families.iter().map(pool).collect(),
         }
     }
 
@@ -434,21 +456,24 @@ impl World {
                     .filter(|(boot, _)| *boot == self.boot)
                     .map(|(_, generation)| generation);
                 let doubtful = inventory.addresses() == 0 && !document.is_empty();
-                let given = Given {
-                    request: Request {
-                        attachment: &attachment,
-                        space: "local",
-                        pool: PoolWish::Any {
-                            family: Family::V4,
-                            if_name: None,
-                        },
-                        address: None,
-                        pod: None,
-                        netns: Some(&netns),
-                        rest: Duration::from_secs(30),
-                        wired: &BTreeSet::new(),
-                        exclude: &[],
+                let none = BTreeSet::new();
+                let request = |family: &Family| Request {
+                    attachment: &attachment,
+                    space: "local",
+                    pool: PoolWish::Any {
+                        family: *family,
+                        if_name: None,
                     },
+                    address: None,
+                    pod: None,
+                    netns: Some(&netns),
+                    rest: Duration::from_secs(30),
+                    wired: &none,
+                    exclude: &[],
+                };
+                let requests: Vec<Request> = self.families.iter().map(request).collect();
+                let given = Given {
+                    requests: &requests,
                     news: (!doubtful).then_some(&inventory),
                     lost: loss(&document, self.rebuild_owed, last).map(str::to_owned),
                     last_generation: last.unwrap_or(0),
@@ -479,57 +504,55 @@ impl World {
             panic!("it goes on looking");
         };
         match outcome {
-            Ok(grant) if result_is_lost => self.give_back(&attachment, &grant),
-            Ok(grant) => self.granted(pod, &grant),
+            Ok(grants) if result_is_lost => self.give_back(&attachment, &grants),
+            Ok(grants) => self.granted(pod, &grants),
             Err(refusal) => self.refused(&refusal),
         }
     }
 
-    fn granted(&mut self, pod: u32, grant: &Grant) {
-        let address = grant.address.addr();
+    fn granted(&mut self, pod: u32, grants: &[Grant]) {
+        let addresses: Vec<IpAddr> = grants.iter().map(|g| g.address.addr()).collect();
+        assert_eq!(addresses.len(), self.families.len());
         for (other, theirs) in &self.pods {
+            let both = theirs.addresses.iter().find(|a| addresses.contains(a));
             assert!(
-                *other == pod || theirs.address != address,
-                "{address} of pod {other} is given to pod {pod}"
+                *other == pod || both.is_none(),
+                "{both:?} of pod {other} is given to pod {pod}"
             );
         }
-        self.last_use = Some((self.boot, grant.generation));
-        if let Some(mine) = self.pods.get_mut(&pod) {
-            // A repeated ADD gets what it has, as long as the state knows.
-            if matches!(grant.novelty, Novelty::New(_)) {
-                mine.wired = false;
-            }
-            mine.address = address;
-            mine.since = self.clock;
-        } else {
-            self.pods.insert(
-                pod,
-                Pod {
-                    address,
-                    since: self.clock,
-                    wired: false,
-                },
-            );
-        }
+        self.last_use = grants.last().map(|last| (self.boot, last.generation));
+        // A repeated ADD gets what it has, as long as the state knows.
+        let is_new = |grant: &Grant| matches!(grant.novelty, Novelty::New(_));
+        let wired = self.pods.get(&pod).is_some_and(|mine| mine.wired);
+        let pod_now = Pod {
+            addresses,
+            since: self.clock,
+            wired: wired && !grants.iter().any(is_new),
+        };
+        self.pods.insert(pod, pod_now);
     }
 
-    fn give_back(&mut self, attachment: &Attachment, grant: &Grant) {
+    fn give_back(&mut self, attachment: &Attachment, grants: &[Grant]) {
         let mut document = self.read();
-        if document.ipam_mut().revoke(attachment, grant) {
+        if document.ipam_mut().revoke_all(attachment, grants) {
             self.write(&mut document);
         }
-        self.last_use = Some((self.boot, grant.generation));
+        self.last_use = grants.last().map(|last| (self.boot, last.generation));
     }
 
     fn refused(&mut self, refusal: &Refusal) {
         match refusal {
-            Refusal::Exhausted { .. } => {
+            Refusal::Exhausted { pools } => {
                 let document = self.read();
-                let mut records = document
-                    .ipam()
-                    .pools()
-                    .flat_map(|(_, _, pool)| &pool.records);
+                let is_meant = |key: &str| pools.iter().any(|pool| pool.subnet == key);
+                let meant = document.ipam().pools().filter(|(_, key, _)| is_meant(key));
+                let mut records = meant.flat_map(|(_, _, pool)| &pool.records);
                 assert!(records.all(|r| r.held().is_some()), "something is free");
+            }
+            // A pool that is listed without addresses goes with its last one.
+            Refusal::NoPools { family, .. } => {
+                let mut listed = self.listed.iter().map(|a| Family::of(*a));
+                assert!(self.is_dual() && listed.all(|listed| listed != *family));
             }
             Refusal::Quarantined { left } => assert!(*left <= Duration::from_secs(30)),
             other => panic!("{other}"),
@@ -576,22 +599,26 @@ impl World {
     fn check(&mut self) {
         let mut owners: BTreeMap<IpAddr, u32> = BTreeMap::new();
         for (n, pod) in &self.pods {
-            assert_eq!(
-                owners.insert(pod.address, *n),
-                None,
-                "{} has two live owners",
-                pod.address
-            );
+            for address in &pod.addresses {
+                let other = owners.insert(*address, *n);
+                assert_eq!(other, None, "{address} has two live owners");
+            }
         }
-        // A state that is whole and of this boot knows of every pod.
+        // A state that is whole and of this boot knows of every pod; but not of what lies in a subnet that went while the state
+        // was lost. When it comes back, its addresses are new, and looked for before any is given.
         if self.is_whole() {
             let held = self.held();
+            let document = self.read();
+            let in_a_pool = |address: &IpAddr| {
+                let mut pools = document.ipam().pools();
+                pools.any(|(_, key, pool)| {
+                    !pool.records.is_empty() && pool.net(key).unwrap().contains(address)
+                })
+            };
             for (n, pod) in &self.pods {
-                assert!(
-                    held.contains(&pod.address),
-                    "pod {n} lives without its address {}",
-                    pod.address
-                );
+                let mut lost = pod.addresses.iter().filter(|a| !held.contains(a));
+                let lost = lost.find(|a| in_a_pool(a));
+                assert_eq!(lost, None, "pod {n} lives without its address");
             }
         }
         if let Some(text) = self.state.as_ref().filter(|t| !t.is_empty())
@@ -601,10 +628,17 @@ impl World {
         }
     }
 
+    fn live_through(mut self, events: &[Event]) {
+        for event in events {
+            self.step(event);
+        }
+        self.nothing_leaks();
+    }
+
     /// Hours later, with open eyes: everything that no live pod holds has come back.
     fn nothing_leaks(&mut self) {
         self.blind = Blindness::No;
-        self.listed = (0..ADDRESSES).map(address).collect();
+        self.listed = listed(self.families, u8::MAX);
         self.pass(60);
         let mut newcomer = 100;
         for _ in 0..4 {
@@ -620,13 +654,19 @@ impl World {
         }
         // One that lost its state on the way may have two addresses, which its DEL frees.
         let live: BTreeSet<String> = self.pods.keys().map(|n| id(*n)).collect();
-        let theirs: BTreeSet<IpAddr> = self.pods.values().map(|pod| pod.address).collect();
+        let theirs: BTreeSet<IpAddr> = self
+            .pods
+            .values()
+            .flat_map(|pod| pod.addresses.clone())
+            .collect();
         let document = self.read();
         let records = document
             .ipam()
             .pools()
             .flat_map(|(_, _, pool)| &pool.records)
-            .filter(|r| self.listed.contains(&r.address()));
+            .filter(|r| self.listed.contains(&r.address()))
+            // Nobody can have the IPv4 address for which there is none of IPv6.
+            .filter(|r| r.held().is_some() || !self.is_dual() || r.address().is_ipv6());
         for record in records {
             let holder = record.held().map(|h| h.container_id.to_string());
             assert!(
@@ -648,10 +688,11 @@ proptest! {
 
     #[test]
     fn no_history_gives_an_address_twice_or_loses_one(events in prop::collection::vec(event(), 1..60)) {
-        let mut world = World::new();
-        for event in &events {
-            world.step(event);
-        }
-        world.nothing_leaks();
+        World::new(&[Family::V4]).live_through(&events);
+    }
+
+    #[test]
+    fn nor_does_one_of_pods_with_two_families(events in prop::collection::vec(event(), 1..60)) {
+        World::new(&[Family::V4, Family::V6]).live_through(&events);
     }
 }

@@ -18,7 +18,7 @@ pub fn in_private_namespaces(test: &str) -> bool {
     turn.lock().unwrap();
     let status = Command::new("unshare")
         .args([
-            "-mn",
+            "-mnu",
             "--propagation",
             "private",
             "sh",

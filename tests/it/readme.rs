@@ -148,3 +148,24 @@ fn every_command_is_listed_and_every_figure_explained() {
         );
     }
 }
+
+#[test]
+fn everything_that_can_go_wrong_with_the_kubernetes_api_is_listed() {
+    let readme = readme();
+    let source = package().join("src/source/kubernetes/trouble.rs");
+    let source = fs::read_to_string(source).unwrap();
+    let mut count = 0;
+    for attribute in source.split("#[error(").skip(1) {
+        let text = attribute.split('"').nth(1).unwrap();
+        let text = text.split(": ").next().unwrap();
+        // What stands between the parts that differ.
+        let parts = text.split(['{', '}']).step_by(2).map(str::trim);
+        let fixed = parts.max_by_key(|part| part.len()).unwrap();
+        let fixed = fixed.trim_end_matches([':', ';', '(']);
+        if !fixed.is_empty() {
+            assert!(readme.contains(fixed), "{fixed:?} of {text:?}");
+            count += 1;
+        }
+    }
+    assert!(count > 25, "{count}");
+}

@@ -8,7 +8,8 @@ use crate::admin::holder::{Holder, held, in_order};
 use crate::admin::node::Now;
 use crate::admin::traces::{missing, uses};
 use crate::ipam::{
-    AGAIN, Evidence, Held, Ipam, Judge, Judgement, Place, Pool, Reason, Record, Routes, Verdict,
+    AGAIN, Evidence, Held, Ipam, Judge, Judgement, Place, Pool, Reason, Record, Routes, Shown,
+    Verdict,
 };
 use crate::sorting::{set, sort_by_key};
 
@@ -20,7 +21,7 @@ pub fn findings(
     networks: &BTreeSet<String>,
     now: &Now,
 ) -> Vec<Finding> {
-    let judge = Judge::by(evidence);
+    let judge = Judge::by(evidence, Shown::of(ipam, evidence));
     let mut found = Vec::new();
     let mut holders = Vec::new();
     for (_, pool, record, holder) in held(ipam) {

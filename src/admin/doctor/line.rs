@@ -157,7 +157,8 @@ impl Sight {
         }
         let mut hidden = self.hidden;
         hidden.push("what may be written".to_owned());
-        let text = format_args!("not looked at, as only root may: {}", hidden.join(", "));
+        let hidden = hidden.join(", ");
+        let text = format_args!("not looked at, as only root may: {hidden}");
         Some(Line::warning("root", &text, &"run it with sudo"))
     }
 }

@@ -16,7 +16,7 @@ pub fn examine(paths: &Paths, facts: &Facts, sight: &Sight) -> Vec<Line> {
             return vec![Line::wrong(SOURCE, &why.0.clone(), &remedy)];
         }
     };
-    if *source == Source::Null {
+    if matches!(source, Source::Null) {
         let text = "ipam.environment is null: there are no pools but those in the state";
         return vec![Line::ok(SOURCE, &text)];
     }
@@ -29,9 +29,15 @@ pub fn examine(paths: &Paths, facts: &Facts, sight: &Sight) -> Vec<Line> {
     let pools = matched.inventory.pools.iter().map(|pool| {
         let (subnet, if_name) = (pool.subnet, &pool.if_name);
         let count = counted(pool.addresses.len(), "address", "addresses");
+        // A range of the node is on no interface in particular.
+        let owner = if if_name.is_empty() {
+            "the node"
+        } else {
+            if_name
+        };
         Line::ok(
             INTERFACE,
-            &format_args!("{if_name} has {subnet} with {count} for pods"),
+            &format_args!("{owner} has {subnet} with {count} for pods"),
         )
     });
     lines.extend(pools);
@@ -74,6 +80,7 @@ fn unanswered(source: &Source, error: &SourceError, is_root: bool) -> Line {
     const MEANWHILE: &str =
         "Meanwhile pods get addresses of the stored pools, while there are free ones";
     let text = error.to_string();
+    let source = source.behind(error);
     let is_wire_server = source.is_wire_server();
     let fetched = matches!(error, SourceError::Fetch { .. });
     if is_wire_server && fetched && !is_root {
@@ -88,7 +95,11 @@ fn unanswered(source: &Source, error: &SourceError, is_root: bool) -> Line {
         Source::SavedAnswer(path) | Source::InterfacesFile(path) => {
             format!("correct {}. {MEANWHILE}", path.display())
         }
-        Source::Null => MEANWHILE.to_owned(),
+        Source::Node(_) => match error.remedy() {
+            Some(remedy) => format!("{remedy}. {MEANWHILE}"),
+            None => MEANWHILE.to_owned(),
+        },
+        Source::ByFamily(_) | Source::Null => MEANWHILE.to_owned(),
     };
     Line::wrong(SOURCE, &text, &remedy)
 }
@@ -208,7 +219,8 @@ mod tests {
     fn only_root_may_ask_the_wire_server_on_many_nodes() {
         let url = "http://168.63.129.16/machine/plugins?comp=nmagent&type=getinterfaceinfov1";
         let paths = Paths::new(None, "azure-vnet-ipam");
-        let wire = Source::of(&crate::cni::IpamConf::default(), None, &paths);
+        let conf = crate::cni::IpamConf::default();
+        let wire = Source::of(&conf, &Default::default(), &paths).unwrap();
         assert_eq!(wire, Source::Wire(url.to_owned()));
         let error = SourceError::OthersFailed;
         let line = unanswered(&wire, &error, true);

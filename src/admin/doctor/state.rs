@@ -63,8 +63,9 @@ fn missing(path: &Path, lost: Option<&str>) -> Line {
 }
 
 fn corrupt(path: &Path, why: &str) -> Line {
-    let text = format_args!("{} cannot be understood: {why}", path.display());
-    let remedy = format_args!("{}; this file is kept beside it", made_anew());
+    let (path, made_anew) = (path.display(), made_anew());
+    let text = format_args!("{path} cannot be understood: {why}");
+    let remedy = format_args!("{made_anew}; this file is kept beside it");
     Line::wrong(STATE, &text, &remedy)
 }
 
@@ -134,9 +135,9 @@ fn key(document: &Document) -> Option<Line> {
 
 fn quarantine(until: Option<Moment>, now: Moment) -> Option<Line> {
     let until = until.filter(|until| *until > now)?;
+    let seconds = until.since(now).as_secs() + 1;
     let text = format_args!(
-        "it was lost and made anew: for {} s more only what is known to be held is given",
-        until.since(now).as_secs() + 1
+        "it was lost and made anew: for {seconds} s more only what is known to be held is given"
     );
     Some(Line::warning(STATE, &text, &"wait"))
 }
@@ -149,11 +150,9 @@ fn set_aside(aside: Vec<String>, path: &Path) -> Option<Line> {
     if aside.is_empty() {
         return None;
     }
-    let text = format_args!("could not be read and were set aside: {}", some(aside));
-    let remedy = format_args!(
-        "look what broke them, then remove them: rm {}.corrupt-*",
-        path.display()
-    );
+    let (aside, path) = (some(aside), path.display());
+    let text = format_args!("could not be read and were set aside: {aside}");
+    let remedy = format_args!("look what broke them, then remove them: rm {path}.corrupt-*");
     Some(Line::warning(SET_ASIDE, &text, &remedy))
 }
 

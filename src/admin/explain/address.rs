@@ -75,7 +75,7 @@ impl AddressStory {
             ..AddressStory::bare(address, evidence)
         };
         match &record.usage {
-            Usage::Held(held) => story.held(key, held, evidence, now),
+            Usage::Held(held) => story.held((ipam, key), held, evidence, now),
             Usage::Free(free) => story.free(pool, record, free, conf, now),
         }
         if story.usage != Use::Held
@@ -136,8 +136,8 @@ impl AddressStory {
         story
     }
 
-    fn held(&mut self, key: &str, held: &Held, evidence: &Evidence, now: &Now) {
-        let judgement = judge(self.address, held, evidence, now.boot);
+    fn held(&mut self, (ipam, key): (&Ipam, &str), held: &Held, evidence: &Evidence, now: &Now) {
+        let judgement = judge(self.address, held, (ipam, evidence), now.boot);
         let holder = Holder::of(key, self.address, held, now);
         self.usage = Use::Held;
         self.verdict = Some(match judgement.verdict {

@@ -29,7 +29,10 @@ impl World {
         loss(&document, self.rebuild_owed, last).is_none()
             && document.ipam().quarantine.is_none()
             && value["IPAM"]["AddressSpaces"]["local"].is_object()
-            && self.pods.values().all(|pod| known.contains(&pod.address))
+            && self
+                .pods
+                .values()
+                .all(|pod| pod.addresses.iter().all(|a| known.contains(a)))
     }
 
     pub(super) fn originals_write(&mut self, mut value: Value) {
@@ -74,7 +77,7 @@ impl World {
             let address: IpAddr = key.parse().unwrap();
             for (other, theirs) in &self.pods {
                 assert!(
-                    *other == pod || theirs.address != address,
+                    *other == pod || !theirs.addresses.contains(&address),
                     "the records told the original that {address} of pod {other} is free"
                 );
             }
@@ -82,12 +85,12 @@ impl World {
                 self.clock,
                 self.pods
                     .get(&pod)
-                    .is_some_and(|p| p.wired && p.address == address),
+                    .is_some_and(|p| p.wired && p.addresses == [address]),
             );
             self.pods.insert(
                 pod,
                 Pod {
-                    address,
+                    addresses: vec![address],
                     since,
                     wired,
                 },

@@ -1,0 +1,94 @@
+//! Values of the members of a network configuration: what a text may be, and what it means.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use ipnet::IpNet;
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+
+use super::call::CallError;
+use crate::ipam::Family;
+
+/// The string that was said, if anything was.
+pub(super) fn string(
+    raw: Option<&RawValue>,
+    key: &'static str,
+) -> Result<Option<String>, CallError> {
+    let Some(raw) = raw else { return Ok(None) };
+    let wrong = |e: serde_json::Error| CallError::WrongType {
+        key,
+        must_be: "a string",
+        found: e.to_string(),
+    };
+    serde_json::from_str(raw.get()).map(Some).map_err(wrong)
+}
+
+/// A value of a key that the original does not have.
+pub(super) fn typed<T: DeserializeOwned>(
+    raw: &RawValue,
+    key: &'static str,
+    must_be: &'static str,
+) -> Result<T, CallError> {
+    serde_json::from_str(raw.get()).map_err(|e| CallError::Invalid {
+        key,
+        must_be,
+        found: e.to_string(),
+    })
+}
+
+/// The families that are wanted, each once, that of the `subnet` among them.
+pub(super) fn families(raw: &RawValue, subnet: Option<&str>) -> Result<Vec<Family>, CallError> {
+    const KEY: &str = "ipam.families";
+    const MUST_BE: &str =
+        "a list of \"ipv4\" and \"ipv6\", each once at most, with the family of ipam.subnet";
+    let said: Vec<String> = typed(raw, KEY, MUST_BE)?;
+    let mut families = Vec::new();
+    for text in &said {
+        let family = match text {
+            t if t.eq_ignore_ascii_case("ipv4") => Some(Family::V4),
+            t if t.eq_ignore_ascii_case("ipv6") => Some(Family::V6),
+            _ => None,
+        };
+        families.extend(family.filter(|family| !families.contains(family)));
+    }
+    let has = |subnet| families.contains(&Family::of_prefix(subnet));
+    match families.len() == said.len() && !said.is_empty() && subnet.is_none_or(has) {
+        true => Ok(families),
+        false => Err(CallError::Invalid {
+            key: KEY,
+            must_be: MUST_BE,
+            found: raw.get().to_owned(),
+        }),
+    }
+}
+
+/// An address, or a prefix without regard to its host bits.
+pub(super) fn prefix(text: &str) -> Result<IpNet, CallError> {
+    let net = text.parse::<IpNet>().map(|net| net.trunc());
+    net.or_else(|_| text.parse::<IpAddr>().map(IpNet::from))
+        .map_err(|_| CallError::Invalid {
+            key: "ipam.exclude",
+            must_be: "a list of addresses and prefixes",
+            found: format!("{text:?}"),
+        })
+}
+
+/// Whole seconds, as a number or, like `queryInterval`, as a string.
+pub(super) fn rest(raw: &RawValue) -> Result<Duration, CallError> {
+    let digits = raw.get().trim_matches('"');
+    let seconds = digits.parse::<u32>().map_err(|_| CallError::Invalid {
+        key: "ipam.rest",
+        must_be: "whole seconds",
+        found: raw.get().to_owned(),
+    })?;
+    Ok(Duration::from_secs(seconds.into()))
+}
+
+/// Decimal seconds; nothing where the original falls back to its default too (contract section 6).
+pub(super) fn interval(text: &str) -> Option<Duration> {
+    text.parse::<u64>()
+        .ok()
+        .filter(|seconds| *seconds > 0)
+        .map(Duration::from_secs)
+}

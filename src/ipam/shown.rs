@@ -1,0 +1,160 @@
+//! What shows one address of an attachment speaks for all of them: of a pod with two families one may be there no more, or not
+//! yet, and still nobody else may get it.
+
+use std::net::IpAddr;
+
+use super::evidence::{Evidence, Kernel, Routes};
+use super::{Attachment, Held, Ipam};
+use crate::sorting::sort_by;
+
+/// The attachments of which the kernel or a route of the host shows an address.
+#[derive(Debug, Default)]
+pub struct Shown(Vec<(Attachment, IpAddr)>);
+
+impl Shown {
+    /// Those of a state, as the evidence has it.
+    pub fn of(ipam: &Ipam, evidence: &Evidence) -> Shown {
+        Shown::by(ipam, &evidence.kernel, &evidence.routes)
+    }
+
+    /// The same by these two.
+    pub fn by(ipam: &Ipam, kernel: &Kernel, routes: &Routes) -> Shown {
+        let mut shown = Vec::new();
+        for record in ipam.pools().flat_map(|(_, _, pool)| &pool.records) {
+            let address = record.address();
+            let is_routed = matches!(routes, Routes::Read(routes) if routes.contains(&address));
+            let is_shown = is_routed || kernel.configured.contains_key(&address);
+            if is_shown && let Some(attachment) = record.held().and_then(Held::attachment) {
+                shown.push((attachment, address));
+            }
+        }
+        sort_by(&mut shown, |(a, _), (b, _)| a.cmp(b));
+        Shown(shown)
+    }
+
+    /// Another address of a holder that is shown.
+    pub fn other(&self, address: IpAddr, held: &Held) -> Option<IpAddr> {
+        let attachment = held.attachment()?;
+        let start = self.0.partition_point(|(a, _)| *a < attachment);
+        let same = self.0.get(start..)?.iter();
+        let mut same = same.take_while(|(a, _)| *a == attachment);
+        same.find(|(_, other)| *other != address)
+            .map(|(_, other)| *other)
+    }
+}
+
+impl Held {
+    /// Who it is, where that is known.
+    pub fn attachment(&self) -> Option<Attachment> {
+        let claim = self.claim.as_ref()?;
+        Some(Attachment {
+            network: claim.network.to_string(),
+            container_id: self.container_id.to_string(),
+            if_name: claim.if_name.to_string(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ipam::testing::{pool, with_pools};
+    use crate::ipam::{Candidate, Claim, Moment, Place, Reason, Usage, Verdict};
+
+    const NOW: Moment = Moment(100_000_000_000_000);
+    const V4: &str = "10.1.0.5";
+    const V6: &str = "fd00::5";
+
+    /// Two pods of both families, long ago.
+    fn two_pods() -> Ipam {
+        let mut ipam = with_pools(&[
+            ("10.1.0.0/16", 0, &[V4, "10.1.0.6"]),
+            ("fd00::/120", 0, &[V6, "fd00::6"]),
+        ]);
+        for (subnet, key, id) in [
+            ("10.1.0.0/16", V4, "c1"),
+            ("fd00::/120", V6, "c1"),
+            ("10.1.0.0/16", "10.1.0.6", "c2"),
+            ("fd00::/120", "fd00::6", "c2"),
+        ] {
+            let record = pool(&mut ipam, subnet).record_mut(&key.parse().unwrap());
+            record.unwrap().usage = Usage::Held(Held {
+                container_id: id.into(),
+                claim: Some(Box::new(Claim {
+                    network: "azure".into(),
+                    if_name: "eth0".into(),
+                    pod: None,
+                    netns: None,
+                    generation: 1,
+                })),
+                ..Held::default()
+            });
+        }
+        ipam
+    }
+
+    fn evidence(configured: &[&str], routes: &[&str]) -> Evidence {
+        let ip = |text: &&str| -> IpAddr { text.parse().unwrap() };
+        let mut evidence = Evidence {
+            routes: Routes::Read(routes.iter().map(ip).collect()),
+            ..Evidence::default()
+        };
+        let places = configured.iter().map(|text| (ip(text), Place::Host));
+        evidence.kernel.configured.extend(places);
+        evidence
+    }
+
+    fn freed(ipam: &Ipam) -> Vec<String> {
+        let records = ipam.pools().flat_map(|(_, _, pool)| &pool.records);
+        let free = records.filter(|record| record.free().is_some());
+        free.map(|record| record.key.to_string()).collect()
+    }
+
+    #[test]
+    fn one_address_that_is_shown_speaks_for_the_other() {
+        for (configured, routes) in [(V4, "10.9.9.9"), (V6, "10.9.9.9"), ("10.9.9.9", V6)] {
+            let evidence = evidence(&[configured], &[routes]);
+            let mut ipam = two_pods();
+            let candidates: Vec<Candidate> = ipam.candidates(|_, _, _| true, NOW);
+            let judged = ipam.reclaim(candidates.clone(), &evidence, NOW);
+            let alive = judged
+                .iter()
+                .filter(|j| j.judgement.verdict == Verdict::Alive);
+            assert_eq!(alive.clone().count(), 2, "{configured} {routes}");
+            let reasons = alive.flat_map(|j| &j.judgement.reasons);
+            let shown = if routes == V6 { V6 } else { configured };
+            let other = Reason::OtherShown(shown.parse().unwrap());
+            assert_eq!(reasons.filter(|reason| **reason == other).count(), 1);
+            assert_eq!(freed(&ipam), ["10.1.0.6", "fd00::6"]);
+            // A runtime that forgot the pod does not cost it either of them.
+            let mut ipam = two_pods();
+            ipam.collect(candidates, &evidence, NOW);
+            assert_eq!(freed(&ipam), ["10.1.0.6", "fd00::6"]);
+        }
+    }
+
+    #[test]
+    fn after_a_reboot_only_what_the_kernel_has_speaks() {
+        let mut ipam = two_pods();
+        ipam.new_boot(&evidence(&[V4], &["fd00::6"]), NOW);
+        assert_eq!(freed(&ipam), ["10.1.0.6", "fd00::6"]);
+        let mut ipam = two_pods();
+        ipam.new_boot(&evidence(&[], &[V4]), NOW);
+        assert_eq!(freed(&ipam).len(), 4);
+    }
+
+    #[test]
+    fn records_of_the_original_tell_no_attachment() {
+        let mut ipam = two_pods();
+        for pool in ipam.pools_mut() {
+            for record in &mut pool.records {
+                if let Usage::Held(held) = &mut record.usage {
+                    held.claim = None;
+                }
+            }
+        }
+        let candidates = ipam.candidates(|_, _, _| true, NOW);
+        ipam.reclaim(candidates, &evidence(&[V4], &[]), NOW);
+        assert_eq!(freed(&ipam), ["10.1.0.6", V6, "fd00::6"]);
+    }
+}

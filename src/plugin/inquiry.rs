@@ -1,0 +1,99 @@
+//! What a source has to say to an ADD, and what is made of it before it is merged.
+
+use tracing::{debug, info, warn};
+
+use super::Context;
+use crate::log::Milliseconds;
+use crate::source::{Asked, Need, News, SourceError};
+use crate::state::Document;
+
+/// What the source had to say.
+#[derive(Default)]
+pub(super) struct Inquiry {
+    /// An answer that is not in the state yet.
+    pub news: Option<Box<News>>,
+    /// What to ask for before it is said that there is nothing.
+    pub again: Option<Need>,
+    /// Why there is no fresh answer.
+    pub failed: Option<String>,
+}
+
+impl Inquiry {
+    /// What came of asking; the log is told.
+    pub fn of(asked: Asked, context: &Context) -> Inquiry {
+        match asked {
+            Asked::News(news) => {
+                announce(&news);
+                Inquiry {
+                    news: Some(news),
+                    ..Inquiry::default()
+                }
+            }
+            Asked::Answered => Inquiry {
+                again: Some(Need::Lost),
+                ..Inquiry::default()
+            },
+            Asked::Skipped(why) => {
+                debug!(target: "ipam", "the source is not asked: {why}.");
+                Inquiry {
+                    again: Some(Need::Newer),
+                    ..Inquiry::default()
+                }
+            }
+            Asked::Failed(error) => {
+                warn!(target: "ipam", "Source refresh failed, err:{error}.");
+                // Whoever asked tells of it.
+                if !matches!(error, SourceError::OthersFailed) {
+                    context.trail.refresh_failed();
+                }
+                Inquiry {
+                    failed: Some(error.told()),
+                    ..Inquiry::default()
+                }
+            }
+        }
+    }
+
+    /// Drops an answer that would take everything away and has not stayed so for long (difference D6).
+    pub fn weigh(&mut self, document: &Document, context: &Context) {
+        let doubtful =
+            |news: &News| news.is_doubtful() && !document.is_empty() && !news.is_persistent();
+        let Some(news) = self.news.take_if(|news| doubtful(news)) else {
+            return;
+        };
+        let pools = &news.matched.inventory.pools;
+        let why = format!(
+            "the source lists {} subnets with no address for pods, and {} interfaces that this node does not have",
+            pools
+                .iter()
+                .filter(|pool| pool.addresses.is_empty())
+                .count(),
+            news.matched.unmatched.len()
+        );
+        warn!(target: "ipam", "Source refresh failed, err:{why}; the stored pools stay for now.");
+        context.trail.refresh_failed();
+        self.failed = Some(why);
+        news.doubted();
+    }
+}
+
+/// Tells the log what a source said.
+fn announce(news: &News) {
+    let matched = &news.matched;
+    for mac in &matched.unmatched {
+        info!(target: "ipam", "Failed to find interface with MAC address:{mac}.");
+    }
+    for pool in &matched.inventory.pools {
+        let (count, subnet) = (pool.addresses.len(), pool.subnet);
+        // A range of the node is on none.
+        let if_name = if pool.if_name.is_empty() {
+            "-"
+        } else {
+            &pool.if_name
+        };
+        info!(target: "ipam", "got {count} addresses from interface {if_name}, subnet {subnet}.");
+    }
+    let took = Milliseconds(news.took);
+    let (primary, skipped) = (matched.primary, matched.skipped);
+    info!(target: "ipam", "the source answered in {took}; {primary} addresses are the host's, {skipped} unusable.");
+}

@@ -1,0 +1,154 @@
+//! From the kubeconfig to the pool.
+
+use std::time::{Duration, Instant};
+
+use rustls::pki_types::ServerName;
+use ureq::http::Uri;
+
+use super::KubernetesNode;
+use super::credentials::{AUTHORITY, Files};
+use super::kubeconfig::{self, Cluster};
+use super::object;
+use super::request::Request;
+use super::trouble::{NodeError, bounded};
+use crate::host::{Paths, host_name, words};
+use crate::ipam::Inventory;
+
+impl KubernetesNode {
+    /// Asks the API for the node, and makes a pool of its IPv6 range.
+    ///
+    /// # Errors
+    /// There is no usable answer within `limit`.
+    pub fn ask(&self, limit: Duration, paths: &Paths) -> Result<Inventory, NodeError> {
+        let deadline = Instant::now() + limit;
+        let node = self.node_name(paths)?;
+        let files = Files {
+            kubeconfig: &self.kubeconfig,
+            paths,
+        };
+        let kubeconfig = kubeconfig::parse(&files.kubeconfig()?)?;
+        let (cluster, user) = (&kubeconfig.cluster, &kubeconfig.user);
+        if cluster.is_plain() && user.has_credentials() {
+            return Err(NodeError::InClear {
+                server: cluster.server.clone(),
+                user: user.name.clone(),
+            });
+        }
+        let tls = match cluster.is_plain() {
+            true => None,
+            false => Some((files.tls(cluster, user)?, server_name(cluster)?)),
+        };
+        let authority = cluster.authority.as_ref();
+        let request = Request {
+            server: &cluster.server,
+            node: &node,
+            tls,
+            authority: authority.map_or(String::new(), |m| files.place(AUTHORITY, m)),
+            token: files.token(user)?,
+            limit,
+            deadline,
+        };
+        let body = request.send()?;
+        let object = object::parse(&body).map_err(|e| NodeError::BadAnswer {
+            server: cluster.server.clone(),
+            why: bounded(&e.to_string()),
+        })?;
+        Ok(Inventory {
+            pools: vec![object.pool(&node, &cluster.server)?],
+        })
+    }
+
+    /// The node's name: the host's, in lower case, unless another is set.
+    fn node_name(&self, paths: &Paths) -> Result<String, NodeError> {
+        let name = match &self.node {
+            Some(name) => name.clone(),
+            None => {
+                let name = host_name(paths).map_err(|e| NodeError::NoHostName(words(&e)))?;
+                name.to_lowercase()
+            }
+        };
+        match is_subdomain(&name) {
+            true => Ok(name),
+            false => Err(NodeError::BadName(bounded(&name))),
+        }
+    }
+}
+
+/// The name that the server's certificate must be for.
+fn server_name(cluster: &Cluster) -> Result<ServerName<'static>, NodeError> {
+    let bad_server = || NodeError::BadServer(cluster.server.clone());
+    let (name, bad) = match &cluster.tls_server_name {
+        Some(name) => (name.clone(), NodeError::BadServerName(name.clone())),
+        None => {
+            let uri: Uri = cluster.server.parse().map_err(|_| bad_server())?;
+            let host = uri.host().unwrap_or_default();
+            (host.trim_matches(['[', ']']).to_owned(), bad_server())
+        }
+    };
+    ServerName::try_from(name).map_err(|_| bad)
+}
+
+/// Whether a name is one that Kubernetes allows for nodes: a DNS subdomain (RFC 1123).
+fn is_subdomain(name: &str) -> bool {
+    const LONGEST: usize = 253;
+    let is_end = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    let is_label = |label: &str| {
+        let bytes = label.as_bytes();
+        let ends = (bytes.first(), bytes.last());
+        matches!(ends, (Some(first), Some(last)) if is_end(first) && is_end(last))
+            && bytes.iter().all(|b| is_end(b) || *b == b'-')
+    };
+    name.len() <= LONGEST && name.split('.').all(is_label)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_nodes_are_dns_subdomains() {
+        for good in [
+            "a",
+            "aks-nodepool1-12345678-vmss000000",
+            "n1.example.com",
+            "1",
+        ] {
+            assert!(is_subdomain(good), "{good}");
+        }
+        let long = "a".repeat(254);
+        for bad in [
+            "", ".", "a.", "A", "a_b", "-a", "a-", "a/../b", "a%20b", "ä", "a b", &long,
+        ] {
+            assert!(!is_subdomain(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_certificate_must_be_for_the_host_or_the_name_that_is_said() {
+        for (server, said, name) in [
+            ("https://10.0.0.1:443", None, Some("10.0.0.1")),
+            (
+                "https://[fd00::1]:6443/k8s/clusters/c1",
+                None,
+                Some("fd00::1"),
+            ),
+            ("https://api.example:6443", None, Some("api.example")),
+            ("https://10.0.0.1", Some("kubernetes"), Some("kubernetes")),
+            ("https://10.0.0.1", Some("a b"), None),
+            ("https://a_b!", None, None),
+        ] {
+            let cluster = Cluster {
+                name: "c".into(),
+                server: server.into(),
+                authority: None,
+                tls_server_name: said.map(str::to_owned),
+            };
+            let found = server_name(&cluster).ok();
+            assert_eq!(
+                found.map(|n| n.to_str().into_owned()).as_deref(),
+                name,
+                "{server}"
+            );
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! Certificates, key and token of a kubeconfig, read and checked before anybody is asked.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use rustls::client::Resumption;
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, InconsistentKeys, RootCertStore};
+
+use super::kubeconfig::{Cluster, Material, Token, User};
+use super::trouble::{NodeError, shown};
+use super::validity::not_after;
+use crate::host::{Bounded, Paths, read_bounded, wall_second, words};
+
+/// The key of a cluster for the certificates that vouch for its server.
+pub const AUTHORITY: &str = "certificate-authority";
+
+/// Larger files than this are refused.
+const LIMIT: usize = 1 << 20;
+
+/// Where the files of a kubeconfig are.
+#[derive(Clone, Copy, Debug)]
+pub struct Files<'a> {
+    /// The kubeconfig itself, to whose folder paths are relative.
+    pub kubeconfig: &'a Path,
+    /// What is in front of the others.
+    pub paths: &'a Paths,
+}
+
+/// Bytes, and where they are from.
+struct Read {
+    bytes: Vec<u8>,
+    place: String,
+}
+
+impl Files<'_> {
+    /// The kubeconfig's bytes.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub fn kubeconfig(&self) -> Result<Vec<u8>, NodeError> {
+        match read("kubeconfig", self.kubeconfig)? {
+            Some(bytes) => Ok(bytes),
+            None => Err(NodeError::NoKubeconfig(self.kubeconfig.to_owned())),
+        }
+    }
+
+    /// What TLS to `cluster` goes by, with the certificate of `user`.
+    ///
+    /// # Errors
+    /// Certificates or key cannot be read, are none, or do not belong together; the client certificate is too old.
+    pub fn tls(&self, cluster: &Cluster, user: &User) -> Result<ClientConfig, NodeError> {
+        let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(|e| NodeError::Handshake {
+                server: cluster.server.clone(),
+                why: e.to_string(),
+            })?
+            .with_root_certificates(self.roots(cluster)?);
+        let half = |has, lacks| NodeError::Half {
+            user: user.name.clone(),
+            has,
+            lacks,
+        };
+        let mut config = match (&user.certificate, &user.key) {
+            (None, None) => builder.with_no_client_auth(),
+            (Some(_), None) => return Err(half(CERTIFICATE, KEY)),
+            (None, Some(_)) => return Err(half(KEY, CERTIFICATE)),
+            (Some(certificate), Some(key)) => {
+                let certificate = self.material(CERTIFICATE, certificate)?;
+                let key = self.material(KEY, key)?;
+                let chain = certificate.certificates(CERTIFICATE)?;
+                let end = chain.first().and_then(|first| not_after(first));
+                if let Some(at) = end.filter(|at| *at < wall_second()) {
+                    let place = certificate.place;
+                    return Err(NodeError::ClientExpired { place, at });
+                }
+                let private = PrivateKeyDer::from_pem_slice(&key.bytes)
+                    .map_err(|_| key.malformed(KEY, "holds no private key"))?;
+                let built = builder.with_client_auth_cert(chain, private);
+                built.map_err(|e| match e {
+                    rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
+                        NodeError::KeyMismatch {
+                            key: key.place,
+                            certificate: certificate.place,
+                        }
+                    }
+                    rustls::Error::InvalidCertificate(_) => {
+                        certificate.malformed(CERTIFICATE, "holds a malformed certificate")
+                    }
+                    _ => key.malformed(KEY, "holds a malformed private key"),
+                })?
+            }
+        };
+        // One connection is all there is.
+        config.resumption = Resumption::disabled();
+        Ok(config)
+    }
+
+    fn roots(&self, cluster: &Cluster) -> Result<RootCertStore, NodeError> {
+        let material = cluster.authority.as_ref();
+        let material = material.ok_or_else(|| NodeError::NoAuthority(cluster.name.clone()))?;
+        let authority = self.material(AUTHORITY, material)?;
+        let mut roots = RootCertStore::empty();
+        roots.add_parsable_certificates(authority.certificates(AUTHORITY)?);
+        match roots.is_empty() {
+            true => Err(authority.malformed(AUTHORITY, "holds a malformed certificate")),
+            false => Ok(roots),
+        }
+    }
+
+    /// Where certificates are, for people.
+    pub fn place(&self, what: &'static str, material: &Material) -> String {
+        match material {
+            Material::Data(_) => format!("in {what}-data"),
+            Material::File(path) => shown(&self.path(path)),
+        }
+    }
+
+    fn material(&self, what: &'static str, material: &Material) -> Result<Read, NodeError> {
+        let place = self.place(what, material);
+        let bytes = match material {
+            Material::File(path) => self.file(what, path)?,
+            Material::Data(base64) => {
+                let text: String = base64.split_ascii_whitespace().collect();
+                STANDARD.decode(text).map_err(|_| NodeError::Malformed {
+                    what,
+                    place: place.clone(),
+                    why: "is no base64",
+                })?
+            }
+        };
+        Ok(Read { bytes, place })
+    }
+
+    /// The token of `user`, ready for a header.
+    ///
+    /// # Errors
+    /// Its file cannot be read; it is no token.
+    pub fn token(&self, user: &User) -> Result<Option<String>, NodeError> {
+        let (what, place, text) = match &user.token {
+            None => return Ok(None),
+            Some(Token::Said(token)) => ("token", "of the kubeconfig".to_owned(), token.clone()),
+            Some(Token::File(path)) => {
+                let bytes = self.file("tokenFile", path)?;
+                let text = String::from_utf8_lossy(&bytes).into_owned();
+                ("tokenFile", shown(&self.path(path)), text)
+            }
+        };
+        let token = text.trim();
+        let why = match token {
+            "" => "is empty",
+            token if token.bytes().all(|b| b.is_ascii_graphic()) => {
+                return Ok(Some(token.to_owned()));
+            }
+            _ => "is no token",
+        };
+        Err(NodeError::Malformed { what, place, why })
+    }
+
+    fn file(&self, what: &'static str, path: &str) -> Result<Vec<u8>, NodeError> {
+        let path = self.path(path);
+        read(what, &path)?.ok_or_else(|| NodeError::Unreadable {
+            what,
+            path,
+            why: "it does not exist".to_owned(),
+            denied: false,
+        })
+    }
+
+    fn path(&self, said: &str) -> PathBuf {
+        match (said.starts_with('/'), self.kubeconfig.parent()) {
+            (false, Some(folder)) => folder.join(said),
+            _ => self.paths.under_root(said),
+        }
+    }
+}
+
+const CERTIFICATE: &str = "client-certificate";
+const KEY: &str = "client-key";
+
+impl Read {
+    fn certificates(&self, what: &'static str) -> Result<Vec<CertificateDer<'static>>, NodeError> {
+        let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&self.bytes).collect();
+        match found {
+            Ok(certificates) if !certificates.is_empty() => Ok(certificates),
+            Ok(_) => Err(self.malformed(what, "holds no certificate")),
+            Err(_) => Err(self.malformed(what, "is no complete PEM")),
+        }
+    }
+
+    fn malformed(&self, what: &'static str, why: &'static str) -> NodeError {
+        NodeError::Malformed {
+            what,
+            place: self.place.clone(),
+            why,
+        }
+    }
+}
+
+/// `None` where there is no such file.
+fn read(what: &'static str, path: &Path) -> Result<Option<Vec<u8>>, NodeError> {
+    let cannot = |why: String, denied| NodeError::Unreadable {
+        what,
+        path: path.to_owned(),
+        why,
+        denied,
+    };
+    match read_bounded(path, LIMIT) {
+        Ok(Bounded::Read(bytes)) => Ok(Some(bytes)),
+        Ok(Bounded::Missing) => Ok(None),
+        Ok(Bounded::TooLarge) => Err(cannot(format!("it is larger than {LIMIT} bytes"), false)),
+        Err(e) => {
+            let denied = e.kind() == std::io::ErrorKind::PermissionDenied;
+            Err(cannot(words(&e), denied))
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! Kubeconfigs.
+#![no_main]
+
+use azure_vnet_ipam::source::parse;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|file: &[u8]| {
+    // What is wrong with one is told in a few words, however large it is.
+    if let Err(wrong) = parse::kubeconfig(file) {
+        assert!(wrong.to_string().len() < 8 << 10);
+    }
+});

@@ -1,0 +1,525 @@
+//! A real kube-apiserver with its store: the plugin asks it for its node's range, with a kubelet's certificate or a token.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+
+use serde_json::{Value, json};
+
+use crate::harness::{Call, Node, Outcome, package, sh};
+
+/// The node of testdata/node.json.
+const SAVED: &str = "aks-nodepool1-31718369-vmss000000";
+
+/// Those who have a certificate: each test has nodes of its own, as all ask one server.
+const NODES: [&str; 8] = [
+    SAVED, "authz", "own", "token", "denied", "unknown", "ipv4", "moving",
+];
+
+const KUBECONFIG: &str = "/var/lib/kubelet/kubeconfig";
+const CA: &str = "/etc/kubernetes/certs/ca.crt";
+
+/// Who asks the API.
+enum As<'a> {
+    /// Somebody who may do everything.
+    Admin,
+    /// The kubelet of a node.
+    Kubelet(&'a str),
+    /// Whoever has this token.
+    Token(&'a str),
+    Nobody,
+}
+
+/// A running API server. It ends when its standard input does, so also when this process is killed.
+struct ApiServer {
+    folder: PathBuf,
+    process: Child,
+    /// `https://127.0.0.1:PORT`
+    url: String,
+}
+
+impl ApiServer {
+    /// The one server of all tests that run at the same time, as it takes seconds to start.
+    fn shared() -> Arc<ApiServer> {
+        static SHARED: Mutex<Weak<ApiServer>> = Mutex::new(Weak::new());
+        // Whoever failed to start it has told why.
+        let mut shared = SHARED.lock().unwrap_or_else(|e| e.into_inner());
+        shared.upgrade().unwrap_or_else(|| {
+            let started = Arc::new(ApiServer::start());
+            *shared = Arc::downgrade(&started);
+            started
+        })
+    }
+
+    fn start() -> ApiServer {
+        // Another one may still be ending.
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("azure-vnet-ipam-apiserver-{}-{n}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        let _ = fs::remove_dir_all(&folder);
+        let mut process = Command::new(package().join("tests/apiserver/run"))
+            .arg(&folder)
+            .args(NODES)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(process.stdout.take().unwrap()).lines();
+        let mut url = None;
+        for line in lines {
+            let line = line.unwrap();
+            if let Some(said) = line.strip_prefix("SERVER=") {
+                url = Some(said.to_owned());
+            }
+            if line == "READY=1" {
+                let url = url.unwrap();
+                return ApiServer {
+                    folder,
+                    process,
+                    url,
+                };
+            }
+        }
+        let output = process.wait_with_output().unwrap();
+        panic!("{}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    /// Status and body of an answer.
+    fn ask(&self, who: As, method: &str, path: &str, body: Option<&Value>) -> (u16, Value) {
+        let (status, text) = self.ask_text(who, method, path, body);
+        let json = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{path}: {e}: {text}"));
+        (status, json)
+    }
+
+    fn ask_text(&self, who: As, method: &str, path: &str, body: Option<&Value>) -> (u16, String) {
+        let mut curl = Command::new("curl");
+        curl.args([
+            "-sS",
+            "--max-time",
+            "30",
+            "-w",
+            "%{http_code}",
+            "-X",
+            method,
+        ])
+        .arg("--cacert")
+        .arg(self.folder.join("ca.crt"))
+        .arg(format!("{}{path}", self.url));
+        let certificate = |name: &str| self.folder.join(format!("{name}.pem"));
+        // The server writes down by this name who set what.
+        let agent = match who {
+            As::Kubelet(node) => {
+                curl.arg("--cert").arg(certificate(node));
+                "kubelet/v1.34.4"
+            }
+            As::Admin => {
+                curl.arg("--cert").arg(certificate("admin"));
+                "kube-controller-manager/v1.34.4"
+            }
+            As::Token(token) => {
+                curl.args(["-H", &format!("Authorization: Bearer {token}")]);
+                "curl"
+            }
+            As::Nobody => "curl",
+        };
+        curl.args(["-A", agent]);
+        if let Some(body) = body {
+            let kind = match method {
+                "PATCH" => "application/strategic-merge-patch+json",
+                _ => "application/json",
+            };
+            curl.args(["-H", &format!("Content-Type: {kind}")]);
+            curl.args(["-d", &body.to_string()]);
+        }
+        let output = curl.output().unwrap();
+        assert!(output.status.success(), "{method} {path}: {output:?}");
+        let mut text = String::from_utf8(output.stdout).unwrap();
+        let status = text.split_off(text.len() - 3).parse().unwrap();
+        (status, text)
+    }
+
+    fn done(&self, who: As, method: &str, path: &str, body: &Value) -> Value {
+        let (status, answer) = self.ask(who, method, path, Some(body));
+        assert!(
+            (200..300).contains(&status),
+            "{method} {path}: {status} {answer}"
+        );
+        answer
+    }
+
+    /// Makes the object of a node as a cluster does: the kubelet registers, and a controller gives it its ranges.
+    fn register(&self, node: &str, ranges: &[&str]) {
+        let object = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": node } });
+        self.done(As::Kubelet(node), "POST", "/api/v1/nodes", &object);
+        self.give(node, ranges);
+    }
+
+    fn give(&self, node: &str, ranges: &[&str]) {
+        let spec = json!({ "spec": { "podCIDR": ranges[0], "podCIDRs": ranges } });
+        self.done(As::Admin, "PATCH", &object(node), &spec);
+    }
+
+    fn delete(&self, node: &str) {
+        self.done(As::Admin, "DELETE", &object(node), &json!({}));
+    }
+
+    /// The token of a service account that may read nodes.
+    fn token(&self, account: &str) -> String {
+        const ACCOUNTS: &str = "/api/v1/namespaces/kube-system/serviceaccounts";
+        const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
+        let metadata = json!({ "name": account });
+        let made = [
+            (ACCOUNTS.to_owned(), json!({ "metadata": metadata })),
+            (
+                format!("{RBAC}/clusterroles"),
+                json!({
+                    "metadata": metadata,
+                    "rules": [{ "apiGroups": [""], "resources": ["nodes"], "verbs": ["get"] }],
+                }),
+            ),
+            (
+                format!("{RBAC}/clusterrolebindings"),
+                json!({
+                    "metadata": metadata,
+                    "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": account },
+                    "subjects": [{ "kind": "ServiceAccount", "name": account, "namespace": "kube-system" }],
+                }),
+            ),
+        ];
+        for (path, body) in made {
+            self.done(As::Admin, "POST", &path, &body);
+        }
+        let path = format!("{ACCOUNTS}/{account}/token");
+        let asked = json!({ "spec": { "expirationSeconds": 3600 } });
+        let answer = self.done(As::Admin, "POST", &path, &asked);
+        answer["status"]["token"].as_str().unwrap().to_owned()
+    }
+
+    /// A node whose kubelet has joined the cluster: its kubeconfig, its certificate as rotated last, and the cluster's CA.
+    fn joined(&self, name: &str) -> Node {
+        let node = Node::new(name);
+        node.put("/proc/sys/kernel/hostname", format!("{name}\n"));
+        node.put(CA, fs::read(self.folder.join("ca.crt")).unwrap());
+        const PKI: &str = "/var/lib/kubelet/pki";
+        let rotated = "kubelet-client-2026-01-31-09-26-53.pem";
+        let certificate = fs::read(self.folder.join(format!("{name}.pem"))).unwrap();
+        node.put(&format!("{PKI}/{rotated}"), certificate);
+        let current = format!("{PKI}/kubelet-client-current.pem");
+        symlink(rotated, node.path(&current)).unwrap();
+        // As kubelets write it when they join.
+        let kubeconfig = format!(
+            "\
+apiVersion: v1
+clusters:
+- cluster:
+    certificate-authority: {CA}
+    server: {url}
+  name: default-cluster
+contexts:
+- context:
+    cluster: default-cluster
+    namespace: default
+    user: default-auth
+  name: default-context
+current-context: default-context
+kind: Config
+preferences: {{}}
+users:
+- name: default-auth
+  user:
+    client-certificate: {current}
+    client-key: {current}
+",
+            url = self.url
+        );
+        node.put(KUBECONFIG, kubeconfig);
+        node
+    }
+}
+
+impl Drop for ApiServer {
+    fn drop(&mut self) {
+        drop(self.process.stdin.take());
+        let _ = self.process.wait();
+        if std::thread::panicking() {
+            println!("the files of kube-apiserver are in {:?}", self.folder);
+        } else {
+            let _ = fs::remove_dir_all(&self.folder);
+        }
+    }
+}
+
+fn object(node: &str) -> String {
+    format!("/api/v1/nodes/{node}")
+}
+
+/// An ADD or DEL of the IPv6 plugin, with these members of `ipam` besides.
+fn call<'a>(node: &'a Node, command: &str, id: &str, more: Value) -> Call<'a> {
+    let mut ipam = json!({ "type": "azure-vnet-ipamv6", "environment": "ipv6NodeIpam" });
+    let members = more.as_object().unwrap().clone();
+    ipam.as_object_mut().unwrap().extend(members);
+    let conf =
+        json!({ "cniVersion": "1.0.0", "name": "azure", "type": "azure-vnet", "ipam": ipam });
+    node.call(command, id).stdin(conf.to_string())
+}
+
+fn add(node: &Node, id: &str, more: Value) -> Outcome {
+    call(node, "ADD", id, more).run()
+}
+
+/// The address of a result, with its prefix length.
+fn given(outcome: &Outcome) -> String {
+    let result = outcome.success().json();
+    result["ips"][0]["address"].as_str().unwrap().to_owned()
+}
+
+/// The details of a failure.
+fn details(outcome: &Outcome) -> String {
+    outcome.error();
+    outcome.json()["details"].as_str().unwrap().to_owned()
+}
+
+fn assert_told(outcome: &Outcome, words: &[&str]) {
+    let details = details(outcome);
+    for word in words {
+        assert!(details.contains(word), "{word:?} is not in {details:?}");
+    }
+}
+
+#[test]
+#[ignore = "needs etcd, kube-apiserver, openssl and curl"]
+fn the_server_answers_as_those_of_clusters_do() {
+    let server = ApiServer::shared();
+    server.register("authz", &["10.244.1.0/24", "fd00:10:244:1::/64"]);
+    let own = As::Kubelet("authz");
+    let (status, node) = server.ask(own, "GET", &object("authz"), None);
+    assert_eq!(status, 200, "{node}");
+    assert_eq!(
+        node["spec"]["podCIDRs"],
+        json!(["10.244.1.0/24", "fd00:10:244:1::/64"])
+    );
+    let token = server.token("authz");
+    let (status, seen) = server.ask(As::Token(&token), "GET", &object("authz"), None);
+    assert_eq!((status, &seen["spec"]), (200, &node["spec"]));
+    let fail = |who: As, name: &str| {
+        let (status, answer) = server.ask(who, "GET", &object(name), None);
+        assert_eq!(answer["kind"], "Status", "{answer}");
+        (status, answer["message"].as_str().unwrap().to_owned())
+    };
+    let (status, message) = fail(As::Kubelet("authz"), "other");
+    assert_eq!(status, 403);
+    assert!(message.contains("only its own Node object"), "{message}");
+    assert_eq!(fail(As::Nobody, "authz").0, 403);
+    assert_eq!(
+        fail(As::Token("nonsense"), "authz"),
+        (401, "Unauthorized".into())
+    );
+    server.delete("authz");
+    let unknown = (404, r#"nodes "authz" not found"#.to_owned());
+    assert_eq!(fail(As::Kubelet("authz"), "authz"), unknown);
+}
+
+/// A node without what is another each time; the server sorts its managers by the second.
+fn lasting(mut node: Value) -> Value {
+    let metadata = &mut node["metadata"];
+    for key in ["uid", "resourceVersion", "creationTimestamp"] {
+        assert!(metadata[key].take().is_string(), "{key}");
+    }
+    let managers = metadata["managedFields"].as_array_mut().unwrap();
+    for manager in managers.iter_mut() {
+        assert!(manager["time"].take().is_string(), "{manager}");
+    }
+    managers.sort_by_key(Value::to_string);
+    node
+}
+
+#[test]
+#[ignore = "needs etcd, kube-apiserver, openssl and curl"]
+fn the_saved_node_is_what_a_server_prints() {
+    let server = ApiServer::shared();
+    let saved = fs::read(package().join("testdata/node.json")).unwrap();
+    let values: Value = serde_json::from_slice(&saved).unwrap();
+    assert_eq!(values["metadata"]["name"], SAVED);
+    // The other taint is the server's own.
+    let registered = json!({
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": SAVED,
+            "labels": values["metadata"]["labels"],
+            "annotations": values["metadata"]["annotations"],
+        },
+        "spec": {
+            "providerID": values["spec"]["providerID"],
+            "taints": [values["spec"]["taints"][0]],
+        },
+    });
+    let kubelet = || As::Kubelet(SAVED);
+    server.done(kubelet(), "POST", "/api/v1/nodes", &registered);
+    server.give(SAVED, &["10.244.3.0/24", "fd00:10:244:3::/64"]);
+    let reported = json!({ "status": values["status"] });
+    let path = format!("{}/status", object(SAVED));
+    server.done(kubelet(), "PATCH", &path, &reported);
+    let (status, printed) = server.ask_text(kubelet(), "GET", &object(SAVED), None);
+    assert_eq!(status, 200);
+    let seen = serde_json::from_str(&printed).unwrap();
+    if lasting(seen) != lasting(values) {
+        let shown = std::env::temp_dir().join("azure-vnet-ipam-node.json");
+        fs::write(&shown, printed).unwrap();
+        panic!("testdata/node.json is not what the server prints; that is in {shown:?}");
+    }
+    let node = server.joined(SAVED);
+    assert_eq!(given(&add(&node, "c1", json!({}))), "fd00:10:244:3::2/120");
+}
+
+#[test]
+#[ignore = "needs etcd, kube-apiserver, openssl and curl"]
+fn a_kubelets_certificate_gives_the_range_of_its_node() {
+    let server = ApiServer::shared();
+    server.register("own", &["10.244.3.0/24", "fd00:10:244:3::/64"]);
+    let node = server.joined("own");
+    // Host names may have capitals; names of nodes have none.
+    node.put("/proc/sys/kernel/hostname", "OWN\n");
+    assert_eq!(given(&add(&node, "c1", json!({}))), "fd00:10:244:3::2/120");
+    assert_eq!(given(&add(&node, "c2", json!({}))), "fd00:10:244:3::3/120");
+    assert_eq!(node.held().len(), 2);
+    call(&node, "DEL", "c1", json!({})).run().silent();
+    assert_eq!(
+        node.held().into_iter().collect::<Vec<_>>(),
+        [("fd00:10:244:3::3".to_owned(), "c2".to_owned())]
+    );
+}
+
+#[test]
+#[ignore = "needs etcd, kube-apiserver, openssl and curl"]
+fn a_service_accounts_token_will_do() {
+    const TOKEN: &str = "/etc/cni/net.d/ipam.d/token";
+    let server = ApiServer::shared();
+    server.register("token", &["fd00:10:244:4::/64", "10.244.4.0/24"]);
+    let node = server.joined("token");
+    node.put("/proc/sys/kernel/hostname", "another\n");
+    // As installers of CNI plugins write it; the server is asked by an address, and known by a name.
+    let kubeconfig = format!(
+        "\
+apiVersion: v1
+kind: Config
+clusters:
+- name: local
+  cluster:
+    server: {url}
+    certificate-authority: {CA}
+    tls-server-name: kubernetes.default.svc
+users:
+- name: ipam
+  user:
+    tokenFile: {TOKEN}
+contexts:
+- name: ipam-context
+  context:
+    cluster: local
+    user: ipam
+current-context: ipam-context
+",
+        url = server.url
+    );
+    node.put("/etc/cni/net.d/ipam.d/kubeconfig", kubeconfig);
+    fs::remove_file(node.path(KUBECONFIG)).unwrap();
+    let wanted = json!({ "kubeconfig": "/etc/cni/net.d/ipam.d/kubeconfig", "nodeName": "token" });
+    node.put(TOKEN, "nonsense\n");
+    let outcome = add(&node, "c1", wanted.clone());
+    assert_told(&outcome, &["status 401", "Unauthorized"]);
+    assert!(!outcome.stdout.contains("nonsense"), "{outcome:?}");
+    node.put(TOKEN, server.token("ipam"));
+    assert_eq!(given(&add(&node, "c1", wanted)), "fd00:10:244:4::2/120");
+}
+
+#[test]
+#[ignore = "needs etcd, kube-apiserver, openssl and curl"]
+fn who_may_not_ask_is_told_so() {
+    let server = ApiServer::shared();
+    server.register("denied", &["10.244.5.0/24", "fd00:10:244:5::/64"]);
+    let node = server.joined("denied");
+    let other = add(&node, "c1", json!({ "nodeName": "other" }));
+    assert_told(&other, &["status 403", "other", "only its own Node object"]);
+    // A certificate of another cluster. The server asks for one, and does not turn anybody away before it sees what is wanted.
+    let folder = node.root.display();
+    sh(&format!(
+        "cd {folder} && openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1 -keyout foreign.key \
+         -out foreign.crt -subj /O=system:nodes/CN=system:node:denied 2>/dev/null && \
+         cat foreign.crt foreign.key >var/lib/kubelet/pki/foreign.pem"
+    ));
+    let kubeconfig = fs::read_to_string(node.path(KUBECONFIG)).unwrap();
+    let foreign = kubeconfig.replace("kubelet-client-current", "foreign");
+    node.put("/root/foreign", foreign);
+    let outcome = call(&node, "ADD", "c1", json!({}))
+        .env("AZURE_VNET_IPAM_KUBECONFIG", "/root/foreign")
+        .run();
+    assert_told(&outcome, &["status 401", "Unauthorized"]);
+    // A server of another cluster.
+    node.put(
+        "/root/foreign.crt",
+        fs::read(node.path("/foreign.crt")).unwrap(),
+    );
+    node.put(
+        "/root/elsewhere",
+        kubeconfig.replace(CA, "/root/foreign.crt"),
+    );
+    let outcome = call(&node, "ADD", "c1", json!({}))
+        .env("AZURE_VNET_IPAM_KUBECONFIG", "/root/elsewhere")
+        .run();
+    assert_told(&outcome, &["certificate-authority", "/root/foreign.crt"]);
+    assert_eq!(given(&add(&node, "c1", json!({}))), "fd00:10:244:5::2/120");
+}
+
+#[test]
+#[ignore = "needs etcd, kube-apiserver, openssl and curl"]
+fn an_unknown_node_is_told_and_its_pods_keep_their_addresses() {
+    let server = ApiServer::shared();
+    let node = server.joined("unknown");
+    let outcome = add(&node, "c1", json!({}));
+    assert_told(&outcome, &["status 404", r#"nodes "unknown" not found"#]);
+    server.register("unknown", &["10.244.6.0/24", "fd00:10:244:6::/64"]);
+    assert_eq!(given(&add(&node, "c1", json!({}))), "fd00:10:244:6::2/120");
+    // Somebody deletes the object of a node that lives.
+    server.delete("unknown");
+    assert_eq!(given(&add(&node, "c2", json!({}))), "fd00:10:244:6::3/120");
+    assert_eq!(node.held().len(), 2);
+}
+
+#[test]
+#[ignore = "needs etcd, kube-apiserver, openssl and curl"]
+fn a_node_without_a_range_of_ipv6_is_told() {
+    let server = ApiServer::shared();
+    server.register("ipv4", &["10.244.7.0/24"]);
+    let node = server.joined("ipv4");
+    assert_told(
+        &add(&node, "c1", json!({})),
+        &["no IPv6 range", "10.244.7.0/24", "ipv4"],
+    );
+}
+
+#[test]
+#[ignore = "needs etcd, kube-apiserver, openssl and curl"]
+fn a_new_range_is_followed_and_takes_no_address_away() {
+    let server = ApiServer::shared();
+    server.register("moving", &["10.244.8.0/24", "fd00:10:244:8::/64"]);
+    let node = server.joined("moving");
+    assert_eq!(given(&add(&node, "c1", json!({}))), "fd00:10:244:8::2/120");
+    // The ranges of a node never change; another node of the same name may have others.
+    server.delete("moving");
+    server.register("moving", &["10.244.9.0/24", "fd00:10:244:9::/64"]);
+    assert_eq!(given(&add(&node, "c2", json!({}))), "fd00:10:244:9::2/120");
+    let held = node.held();
+    assert_eq!(held["fd00:10:244:8::2"], "c1");
+    assert_eq!(held["fd00:10:244:9::2"], "c2");
+    call(&node, "DEL", "c1", json!({})).run().silent();
+    assert_eq!(given(&add(&node, "c3", json!({}))), "fd00:10:244:9::3/120");
+    let state = String::from_utf8(node.state_bytes()).unwrap();
+    assert!(!state.contains(r#""Addr": "fd00:10:244:8:"#), "{state}");
+}

@@ -1,0 +1,394 @@
+//! IPv6, and pods that get an address of each family in one call (`ipam.families`).
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::ops::Range;
+
+use serde_json::{Value, json};
+
+use crate::contention::all_at_once;
+use crate::harness::{Call, MAC, Node, Outcome, Reply, SUBNET, WireServer, conf, over};
+
+const SUBNET_V6: &str = "fd00:1:2::/120";
+
+/// The answer of a wire server whose interface has both a subnet of IPv4 and one of IPv6, with as many addresses each as these
+/// last bytes.
+pub fn xml(v4: Range<u16>, v6: Range<u16>) -> String {
+    let one = |address: String| format!(r#"<IPAddress Address="{address}" IsPrimary="false"/>"#);
+    let v4: String = v4.map(|n| one(format!("10.224.0.{n}"))).collect();
+    // Spelled as nobody would store it.
+    let v6: String = v6.map(|n| one(format!("FD00:1:2:0::0{n:x}"))).collect();
+    format!(
+        r#"<Interfaces><Interface MacAddress="{MAC}" IsPrimary="true"><IPSubnet Prefix="{SUBNET}">{v4}</IPSubnet><IPSubnet Prefix="fd00:1:2:0::/120">{v6}</IPSubnet></Interface></Interfaces>"#
+    )
+}
+
+/// A node with addresses of both families.
+pub fn node_of_two_families(name: &str, last: Range<u16>) -> (Node, WireServer) {
+    Node::with_wire(name, Reply::Xml(xml(last.clone(), last)))
+}
+
+pub fn conf_of_two_families() -> String {
+    conf("1.0.0", json!({ "families": ["ipv4", "ipv6"] }))
+}
+
+fn dual<'a>(node: &'a Node, command: &str, id: &str) -> Call<'a> {
+    node.call(command, id).stdin(conf_of_two_families())
+}
+
+/// The addresses of a result, in its order, with their prefix lengths.
+fn addresses(outcome: &Outcome) -> Vec<String> {
+    let result = outcome.success().json();
+    let ips = result["ips"].as_array().unwrap();
+    let text = |ip: &Value| ip["address"].as_str().unwrap().to_owned();
+    ips.iter().map(text).collect()
+}
+
+fn is_v6(address: &str) -> bool {
+    address.contains(':')
+}
+
+#[test]
+fn a_result_has_both_families_in_the_form_of_every_version() {
+    let (node, _wire) = node_of_two_families("dual-versions", 5..30);
+    let routes = json!([
+        { "dst": "0.0.0.0/0", "gw": "10.224.0.1" },
+        { "dst": "::/0", "gw": "fd00:1:2::1" },
+    ]);
+    let versions = [
+        "0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0",
+    ];
+    for version in versions {
+        let stdin = conf(version, json!({ "families": ["ipv4", "IPv6"] }));
+        let outcome = node.call("ADD", "c1").stdin(stdin).run();
+        let result = outcome.success().json();
+        assert_eq!(result["cniVersion"], version);
+        let expected = match version {
+            "0.1.0" | "0.2.0" => json!({
+                "ip4": { "ip": "10.224.0.5/16", "gateway": "10.224.0.1", "routes": [routes[0]] },
+                "ip6": { "ip": "fd00:1:2::5/120", "gateway": "fd00:1:2::1", "routes": [routes[1]] },
+            }),
+            "1.0.0" | "1.1.0" => json!({
+                "ips": [
+                    { "address": "10.224.0.5/16", "gateway": "10.224.0.1" },
+                    { "address": "fd00:1:2::5/120", "gateway": "fd00:1:2::1" },
+                ],
+                "routes": routes,
+            }),
+            _ => json!({
+                "ips": [
+                    { "version": "4", "address": "10.224.0.5/16", "gateway": "10.224.0.1" },
+                    { "version": "6", "address": "fd00:1:2::5/120", "gateway": "fd00:1:2::1" },
+                ],
+                "routes": routes,
+            }),
+        };
+        for (key, value) in expected.as_object().unwrap() {
+            assert_eq!(result[key], *value, "{version}");
+        }
+    }
+    assert_eq!(node.held().len(), 2);
+    node.del("c1").silent();
+    assert!(node.held().is_empty());
+}
+
+#[test]
+fn the_order_is_the_configurations() {
+    let (node, _wire) = node_of_two_families("dual-order", 5..30);
+    let add = |families: Value| {
+        let stdin = conf("1.0.0", json!({ "families": families }));
+        addresses(&node.call("ADD", "c1").stdin(stdin).run())
+    };
+    let (v4, v6) = ("10.224.0.5/16", "fd00:1:2::5/120");
+    assert_eq!(add(json!(["ipv6", "ipv4"])), [v6, v4]);
+    assert_eq!(add(json!(["ipv4", "ipv6"])), [v4, v6]);
+    assert_eq!(add(json!(["ipv6"])), [v6]);
+    assert_eq!(add(json!(["ipv4"])), [v4]);
+    assert_eq!(node.held().len(), 2, "all of it is one attachment's");
+}
+
+#[test]
+fn two_hundred_pods_of_two_families_come_and_go() {
+    let (node, _wire) = node_of_two_families("dual-crowd", 2..256);
+    let ids: Vec<String> = (0..200).map(|n| format!("c{n}")).collect();
+    let mut given = BTreeSet::new();
+    for outcome in all_at_once(ids.iter().map(|id| dual(&node, "ADD", id))) {
+        let both = addresses(&outcome);
+        assert_eq!(
+            both.iter().map(|a| is_v6(a)).collect::<Vec<_>>(),
+            [false, true]
+        );
+        for address in both {
+            assert!(given.insert(address.clone()), "{address} is given twice");
+        }
+    }
+    assert_eq!(node.held().len(), 400);
+    for id in &ids {
+        assert_eq!(node.held().values().filter(|held| *held == id).count(), 2);
+    }
+    // In any mixture with newcomers, for whom there is room.
+    let newcomers: Vec<String> = (0..50).map(|n| format!("n{n}")).collect();
+    let dels = ids.iter().map(|id| dual(&node, "DEL", id));
+    let adds = newcomers.iter().map(|id| dual(&node, "ADD", id));
+    for outcome in all_at_once(dels.chain(adds)) {
+        outcome.success();
+    }
+    assert_eq!(node.held().len(), 100);
+    for outcome in all_at_once(newcomers.iter().map(|id| dual(&node, "DEL", id))) {
+        outcome.silent();
+    }
+    assert!(node.held().is_empty());
+    assert_eq!(node.left_overs(), [""; 0]);
+}
+
+#[test]
+fn there_are_both_or_none() {
+    let (node, _wire) = Node::with_wire("dual-none", Reply::Xml(xml(5..10, 5..7)));
+    dual(&node, "ADD", "c1").run().success();
+    dual(&node, "ADD", "c2").run().success();
+    let before = node.held();
+    let (code, msg) = dual(&node, "ADD", "c3").run().error();
+    assert_eq!(code, 100);
+    let expected = "Failed to allocate address: No available addresses in fd00:1:2::/120: 2 held";
+    assert!(msg.starts_with(expected), "{msg}");
+    assert_eq!(node.held(), before);
+}
+
+#[test]
+fn a_family_without_a_pool_is_told_without_the_word_for_an_empty_state() {
+    // At which azure-vnet deletes the state.
+    let (node, _wire) = Node::with_wire("dual-one", Reply::Xml(crate::harness::xml(5..10)));
+    let outcome = dual(&node, "ADD", "c3").run();
+    let (code, msg) = outcome.error();
+    assert_eq!(code, 100);
+    assert_eq!(msg, "Failed to allocate pool: no pool has IPv6 addresses");
+    let details = outcome.json()["details"].as_str().unwrap().to_owned();
+    assert!(details.contains("10.224.0.0/16"), "{details}");
+    assert!(node.held().is_empty());
+    for n in 0..6 {
+        let (code, msg) = status(&node);
+        assert_eq!(code, 50);
+        assert!(msg.contains("no pool has IPv6 addresses"), "{msg}");
+        // Also when the pools that there are are full.
+        let stdin = conf("1.0.0", json!({}));
+        let add = node.call("ADD", &format!("f{n}")).stdin(stdin).run();
+        assert_eq!(add.exit == Some(0), n < 5);
+    }
+}
+
+fn status(node: &Node) -> (i64, String) {
+    let stdin = conf("1.1.0", json!({ "families": ["ipv4", "ipv6"] }));
+    node.call("STATUS", "").stdin(stdin).run().error()
+}
+
+#[test]
+fn a_family_whose_source_lists_nothing_keeps_its_addresses_for_a_minute() {
+    let v4 = |last| crate::harness::xml(last);
+    let (node, wire) = Node::with_wire("dual-sources", Reply::Xml(v4(5..10)));
+    let file = format!(
+        r#"{{"Interfaces":[{{"MacAddress":"{MAC}","IsPrimary":true,"IPSubnets":[{{"Prefix":"{SUBNET_V6}","IPAddresses":[{{"Address":"fd00:1:2::5"}},{{"Address":"fd00:1:2::6"}},{{"Address":"fd00:1:2::7"}}]}}]}}]}}"#
+    );
+    node.put("/etc/kubernetes/interfaces.json", file);
+    let families = json!({ "families": ["ipv4", "ipv6"], "ipv6Environment": "fileIpam" });
+    let add = |id: &str| {
+        let call = node.call("ADD", id);
+        call.stdin(conf("1.0.0", families.clone())).run()
+    };
+    assert_eq!(addresses(&add("c1")), ["10.224.0.5/16", "fd00:1:2::5/120"]);
+    // The other source has as much to say as before.
+    wire.set(Reply::Xml(v4(0..0)));
+    assert_eq!(addresses(&add("c2")), ["10.224.0.6/16", "fd00:1:2::6/120"]);
+    assert!(node.log().contains("the stored pools stay for now"));
+    // As if that had been a minute ago.
+    let stamps = node.path("/var/run/azure-vnet/azure-vnet-ipam.fetch");
+    let mut said: Value = serde_json::from_slice(&fs::read(&stamps).unwrap()).unwrap();
+    for key in ["answered", "failed", "doubtfulSince"] {
+        said[key] = (said[key].as_u64().unwrap() - 61_000_000_000).into();
+    }
+    fs::write(&stamps, said.to_string()).unwrap();
+    let (_, msg) = add("c3").error();
+    let full = "No available addresses in 10.224.0.0/16: 2 held, 0 free";
+    assert!(msg.contains(full), "{msg}");
+    assert_eq!(node.held().len(), 4, "what pods have stays theirs");
+}
+
+#[test]
+fn a_closed_stdout_gives_both_back() {
+    let (node, _wire) = node_of_two_families("dual-stdout", 5..10);
+    dual(&node, "ADD", "c1").run().success();
+    let before = node.held();
+    let outcome = dual(&node, "ADD", "c2").run_in_shell(r#""$0" >&-"#);
+    assert_eq!(outcome.exit, Some(1));
+    assert_eq!(node.held(), before);
+    // What was held before stays.
+    let outcome = dual(&node, "ADD", "c1").run_in_shell(r#""$0" >&-"#);
+    assert_eq!(outcome.exit, Some(1));
+    assert_eq!(node.held(), before);
+}
+
+#[test]
+fn a_disk_that_refuses_gives_neither() {
+    let (node, _wire) = node_of_two_families("dual-disk", 5..10);
+    dual(&node, "ADD", "c1").run().success();
+    let before = node.state_bytes();
+    // The new state cannot be written where a folder is in its place.
+    fs::create_dir_all(node.path("/var/run/azure-vnet-ipam.json.new/x")).unwrap();
+    assert_eq!(dual(&node, "ADD", "c2").run().error().0, 5);
+    assert_eq!(node.state_bytes(), before);
+}
+
+#[test]
+fn each_family_may_be_asked_for_by_address() {
+    let (node, _wire) = node_of_two_families("dual-asked", 5..30);
+    let families = json!(["ipv4", "ipv6"]);
+    let asked = |ips: Value, ipam: Value| {
+        let stdin = json!({ "cniVersion": "1.0.0", "name": "azure", "ipam": ipam, "runtimeConfig": { "ips": ips } });
+        node.call("ADD", "c1").stdin(stdin.to_string()).run()
+    };
+    let both = json!(["fd00:1:2::9/120", "10.224.0.8"]);
+    let outcome = asked(both.clone(), json!({ "families": families }));
+    assert_eq!(addresses(&outcome), ["10.224.0.8/16", "fd00:1:2::9/120"]);
+    // Asking for one of each is enough to get them; then the order is that of asking.
+    let outcome = asked(both, json!({}));
+    assert_eq!(addresses(&outcome), ["fd00:1:2::9/120", "10.224.0.8/16"]);
+    node.del("c1").silent();
+    let outcome = asked(json!(["fd00:1:2::a"]), json!({ "families": families }));
+    let got = addresses(&outcome);
+    assert!(
+        got[0].starts_with("10.224.0.") && got[1] == "fd00:1:2::a/120",
+        "{got:?}"
+    );
+    node.del("c1").silent();
+    let ipam = json!({ "families": families, "ipAddress": "fd00:1:2:0:0::B" });
+    let got = addresses(&asked(json!([]), ipam));
+    assert_eq!(got[1], "fd00:1:2::b/120");
+    node.del("c1").silent();
+    // A subnet is that of its own family.
+    for (subnet, asked_for) in [(SUBNET, "10.224.0.14"), (SUBNET_V6, "fd00:1:2::e")] {
+        let ipam = json!({ "families": families, "subnet": subnet });
+        let got = addresses(&asked(json!([asked_for]), ipam));
+        assert_eq!((got.len(), is_v6(&got[0])), (2, false));
+        assert!(got.iter().any(|a| a.starts_with(asked_for)), "{got:?}");
+        node.del("c1").silent();
+    }
+    let not_found = |outcome: Outcome| {
+        let (code, msg) = outcome.error();
+        assert_eq!(
+            (code, &*msg),
+            (100, "Failed to allocate address: Address not found")
+        );
+    };
+    not_found(asked(
+        json!(["fd00:1:2::9"]),
+        json!({ "families": ["ipv4"] }),
+    ));
+    not_found(asked(json!(["fd00:9::9"]), json!({ "families": families })));
+    let banana = json!({ "families": families, "ipAddress": "banana" });
+    not_found(asked(json!([]), banana));
+    assert!(node.held().is_empty());
+}
+
+#[test]
+fn families_that_cannot_be_meant_are_refused() {
+    let (node, _wire) = node_of_two_families("dual-wrong", 5..10);
+    for wrong in [
+        json!({ "families": [] }),
+        json!({ "families": "ipv4" }),
+        json!({ "families": ["ipv4", "ipv5"] }),
+        json!({ "families": ["ipv4", "ipv4"] }),
+        json!({ "families": [4, 6] }),
+        json!({ "families": ["ipv4"], "subnet": SUBNET_V6 }),
+    ] {
+        let outcome = node
+            .call("ADD", "c1")
+            .stdin(conf("1.0.0", wrong.clone()))
+            .run();
+        let (code, msg) = outcome.error();
+        assert_eq!(code, 7, "{wrong}: {msg}");
+        assert!(msg.starts_with("invalid ipam.families: "), "{msg}");
+        // A release needs none of it.
+        node.call("DEL", "c1")
+            .stdin(conf("1.0.0", wrong))
+            .run()
+            .silent();
+    }
+    let null = conf("1.0.0", json!({ "families": null }));
+    assert_eq!(
+        addresses(&node.call("ADD", "c1").stdin(null).run()),
+        ["10.224.0.5/16"]
+    );
+}
+
+#[test]
+fn checks_and_gc_see_both() {
+    let (node, _wire) = node_of_two_families("dual-check", 5..30);
+    let told = dual(&node, "ADD", "c1").run().json();
+    let call = |command: &str, members: Value| {
+        let stdin: Value = serde_json::from_str(&conf_of_two_families()).unwrap();
+        let stdin = over(over(stdin, json!({ "cniVersion": "1.1.0" })), members);
+        node.call(command, "c1").stdin(stdin.to_string()).run()
+    };
+    call("CHECK", json!({ "prevResult": told })).silent();
+    let mut other = told.clone();
+    other["ips"][1]["address"] = "fd00:1:2::20/120".into();
+    let (_, msg) = call("CHECK", json!({ "prevResult": other })).error();
+    assert!(
+        msg.contains("fd00:1:2::20 is not held for this attachment"),
+        "{msg}"
+    );
+    call("STATUS", json!({})).silent();
+    node.pass(120);
+    let valid = json!([{ "containerID": "c1", "ifname": "eth0" }]);
+    let gc = |valid: Value| call("GC", json!({ "cni.dev/valid-attachments": valid }));
+    gc(valid).silent();
+    // Here the kernel cannot be asked, so that what is stale is kept and counted.
+    let (code, msg) = gc(json!([])).error();
+    assert_eq!(
+        (code, &*msg),
+        (100, "2 stale addresses are kept, 0 are freed")
+    );
+    assert_eq!(node.held().len(), 2);
+}
+
+#[test]
+fn an_ipv6_pool_is_stored_and_shown_in_canonical_form() {
+    let (node, _wire) = node_of_two_families("v6-text", 5..30);
+    let spelled = conf("0.4.0", json!({ "subnet": "FD00:1:2:0:0::/120" }));
+    let outcome = node.call("ADD", "c1").stdin(spelled).run();
+    assert_eq!(addresses(&outcome), ["fd00:1:2::5/120"]);
+    let pool = &node.state()["IPAM"]["AddressSpaces"]["local"]["Pools"][SUBNET_V6];
+    assert_eq!(pool["IsIPv6"], true);
+    assert_eq!(pool["Gateway"], "fd00:1:2::1");
+    assert_eq!(pool["Subnet"]["IP"], "fd00:1:2::");
+    assert_eq!(pool["Addresses"]["fd00:1:2::1c"]["InUse"], false);
+    let shown = node.typed(["show"]);
+    assert!(
+        shown
+            .success()
+            .stdout
+            .contains("fd00:1:2::/120 on eth0, gateway fd00:1:2::1")
+    );
+    let story = node.typed(["explain", "FD00:1:2:0::5"]);
+    assert!(story.success().stdout.contains("c1"), "{story:?}");
+    let metrics = node.typed(["metrics"]);
+    let line = r#"azure_vnet_ipam_pool_held_addresses{space="local",pool="fd00:1:2::/120",interface="eth0"} 1"#;
+    assert!(metrics.success().stdout.contains(line), "{metrics:?}");
+    // A DEL may spell them as it likes.
+    let spelled = json!({ "subnet": "fd00:1:2:0::/120", "ipAddress": "FD00:1:2:0:0::5" });
+    node.call("DEL", "c1")
+        .stdin(conf("0.4.0", spelled))
+        .run()
+        .silent();
+    assert!(node.held().is_empty());
+}
+
+#[test]
+fn a_release_by_hand_of_one_family_leaves_the_other() {
+    let (node, _wire) = node_of_two_families("v6-release", 5..30);
+    dual(&node, "ADD", "c1").run().success();
+    node.pass(3600);
+    let released = node.typed(["release", "fd00:1:2:0::5", "--container", "c1", "--force"]);
+    released.success();
+    let left: Vec<String> = node.held().into_keys().collect();
+    assert_eq!(left, ["10.224.0.5"]);
+}

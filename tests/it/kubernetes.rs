@@ -1,0 +1,457 @@
+//! The environment `ipv6NodeIpam`: pools from the node object of a Kubernetes API that really speaks TLS.
+
+mod certificates;
+mod server;
+mod trouble;
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::harness::{Node, Outcome, conf, over};
+use certificates::{Authority, Key, Pair, base64};
+use server::{Api, Play, TOKEN, Tls};
+
+/// Certificates are good until then.
+const LATER: i32 = 2090;
+
+/// The default place.
+const KUBECONFIG: &str = "/var/lib/kubelet/kubeconfig";
+
+/// A cluster, and a node of it.
+struct Cluster {
+    authority: Authority,
+    client: Pair,
+    api: Api,
+    node: Node,
+}
+
+impl Cluster {
+    fn new(name: &str, tls: Tls) -> Cluster {
+        let authority = Authority::new("kubernetes");
+        let own = authority.server(&["127.0.0.1", "kubernetes.default"], LATER);
+        Cluster::with(name, authority, &own, tls)
+    }
+
+    fn with(name: &str, authority: Authority, own: &Pair, tls: Tls) -> Cluster {
+        let node = Node::new(name);
+        node.put("/proc/sys/kernel/hostname", "Node1\n");
+        let cluster = Cluster {
+            client: authority.client(Key::EcPkcs8, LATER),
+            api: Api::new(&authority, own, tls),
+            authority,
+            node,
+        };
+        let node = &cluster.node;
+        node.put("/etc/kubernetes/certs/ca.crt", cluster.authority.pem());
+        node.put("/var/lib/kubelet/pki/current.pem", cluster.client.in_one());
+        node.put(KUBECONFIG, cluster.kubeconfig(json!({}), json!({})));
+        cluster
+    }
+
+    /// As kubelets have it, with these members of cluster and user on top; `null` takes one away.
+    fn kubeconfig(&self, cluster: Value, user: Value) -> String {
+        let cluster = over(
+            json!({ "server": self.api.url(), "certificate-authority": "/etc/kubernetes/certs/ca.crt" }),
+            cluster,
+        );
+        let user = over(
+            json!({ "client-certificate": "pki/current.pem", "client-key": "/var/lib/kubelet/pki/current.pem" }),
+            user,
+        );
+        format!(
+            "apiVersion: v1\nkind: Config\nclusters:\n- name: localcluster\n  cluster: {cluster}\nusers:\n- name: client\n  user: {user}\ncontexts:\n- context:\n    cluster: localcluster\n    user: client\n  name: localclustercontext\ncurrent-context: localclustercontext\n"
+        )
+    }
+
+    fn put(&self, cluster: Value, user: Value) {
+        self.node.put(KUBECONFIG, self.kubeconfig(cluster, user));
+    }
+
+    /// One with a token and no certificate.
+    fn put_token(&self, cluster: Value, token: Value) {
+        let none = json!({ "client-certificate": null, "client-key": null });
+        self.put(cluster, over(none, token));
+    }
+
+    fn add(&self, container_id: &str) -> Outcome {
+        self.add_with(container_id, json!({}))
+    }
+
+    fn add_with(&self, container_id: &str, ipam: Value) -> Outcome {
+        let call = self.node.call("ADD", container_id);
+        call.stdin(netconf(ipam)).run()
+    }
+
+    fn del(&self, container_id: &str) {
+        let call = self.node.call("DEL", container_id);
+        call.stdin(netconf(json!({}))).run().silent();
+    }
+}
+
+fn netconf(ipam: Value) -> String {
+    conf(
+        "1.0.0",
+        over(json!({ "environment": "ipv6NodeIpam" }), ipam),
+    )
+}
+
+/// A Kubernetes API, and what a kubelet that has joined its cluster leaves below `root`; its node is called node1.
+pub fn joined_below(root: &Path) -> Api {
+    let authority = Authority::new("kubernetes");
+    let own = authority.server(&["127.0.0.1"], LATER);
+    let api = Api::new(&authority, &own, Tls::Strict);
+    let folder = root.join("var/lib/kubelet");
+    fs::create_dir_all(folder.join("pki")).unwrap();
+    let client = authority.client(Key::EcPkcs8, LATER).in_one();
+    fs::write(folder.join("pki/kubelet-client-current.pem"), client).unwrap();
+    let kubeconfig = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "default",
+        "clusters": [{ "name": "default", "cluster": {
+            "server": api.url(), "certificate-authority-data": base64(authority.pem().as_bytes()),
+        }}],
+        "users": [{ "name": "default", "user": {
+            "client-certificate": "/var/lib/kubelet/pki/kubelet-client-current.pem",
+            "client-key": "/var/lib/kubelet/pki/kubelet-client-current.pem",
+        }}],
+        "contexts": [{ "name": "default", "context": { "cluster": "default", "user": "default" } }],
+    });
+    fs::write(folder.join("kubeconfig"), kubeconfig.to_string()).unwrap();
+    api
+}
+
+#[test]
+fn a_pod_gets_an_address_of_the_nodes_range() {
+    let cluster = Cluster::new("kube", Tls::Usual);
+    let result = cluster.add("c1").json();
+    assert_eq!(result["ips"][0]["address"], "fd00:10:244:3::2/120");
+    assert_eq!(result["ips"][0]["gateway"], "fd00:10:244:3::1");
+    assert_eq!(result["routes"][0]["dst"], "::/0");
+    assert_eq!(cluster.add("c2").address(), "fd00:10:244:3::3");
+    let pools = &cluster.node.state()["IPAM"]["AddressSpaces"]["local"]["Pools"];
+    let pool = &pools["fd00:10:244:3::/120"];
+    assert_eq!(pools.as_object().unwrap().len(), 1);
+    assert_eq!(
+        (&pool["IfName"], &pool["Priority"]),
+        (&json!(""), &json!(0))
+    );
+    let addresses = pool["Addresses"].as_object().unwrap();
+    assert_eq!(addresses.len(), 254);
+    assert!(addresses.contains_key("fd00:10:244:3::ff"));
+    // As the plugin asks it.
+    let requests = cluster.api.requests();
+    assert_eq!(requests.len(), 2);
+    let head = &requests[0];
+    assert!(
+        head.starts_with("GET /api/v1/nodes/node1 HTTP/1.1\r\n"),
+        "{head}"
+    );
+    let lower = head.to_lowercase();
+    assert!(lower.contains("accept: application/json\r\n"), "{head}");
+    assert!(lower.contains("user-agent: azure-vnet-ipam/"), "{head}");
+    assert!(
+        !lower.contains("gzip") && !lower.contains("authorization"),
+        "{head}"
+    );
+    cluster.del("c1");
+    assert_eq!(cluster.api.connections(), 2, "a DEL asks nobody");
+}
+
+#[test]
+fn every_kind_of_client_key_will_do_in_files_and_in_the_kubeconfig() {
+    for tls in [Tls::Strict, Tls::Old] {
+        let cluster = Cluster::new("kubekeys", tls);
+        for key in [
+            Key::EcPkcs8,
+            Key::EcSec1,
+            Key::Ed25519,
+            Key::RsaPkcs8,
+            Key::RsaPkcs1,
+        ] {
+            let pair = cluster.authority.client(key, LATER);
+            let node = &cluster.node;
+            node.put("/etc/k/client.crt", &pair.certificate);
+            node.put("/etc/k/client.key", &pair.key);
+            let files = json!({ "client-certificate": "/etc/k/client.crt", "client-key": "/etc/k/client.key" });
+            cluster.put(json!({}), files);
+            cluster.add("c1").success();
+            node.put("/var/lib/kubelet/pki/one.pem", pair.in_one());
+            let one = json!({ "client-certificate": "pki/one.pem", "client-key": "pki/one.pem" });
+            cluster.put(json!({}), one);
+            cluster.add("c1").success();
+            // What is in the kubeconfig itself goes before files.
+            let data = json!({
+                "client-certificate": "/none", "client-certificate-data": base64(pair.certificate.as_bytes()),
+                "client-key": "/none", "client-key-data": base64(pair.key.as_bytes()),
+            });
+            let ca = json!({ "certificate-authority": "/none", "certificate-authority-data": base64(cluster.authority.pem().as_bytes()) });
+            cluster.put(ca, data);
+            cluster.add("c1").success();
+        }
+        assert_eq!(cluster.api.requests().len(), 15, "{tls:?}");
+        assert!(!cluster.node.log().contains("Source refresh failed"));
+    }
+}
+
+#[test]
+fn tokens_are_sent_as_they_are_now() {
+    let cluster = Cluster::new("kubetoken", Tls::Usual);
+    cluster.put_token(json!({}), json!({ "token": TOKEN }));
+    cluster.add("c1").success();
+    cluster
+        .node
+        .put("/var/run/secrets/token", format!("{TOKEN}\n"));
+    let both = json!({ "token": "old", "tokenFile": "/var/run/secrets/token" });
+    cluster.put_token(json!({}), both);
+    cluster.add("c1").success();
+    let requests = cluster.api.requests();
+    assert_eq!(requests.len(), 2);
+    for head in requests {
+        let sent = head
+            .lines()
+            .find(|line| line.to_lowercase().starts_with("authorization:"));
+        assert!(
+            sent.unwrap().ends_with(&format!(" Bearer {TOKEN}")),
+            "{head}"
+        );
+    }
+    assert!(!cluster.node.log().contains("Source refresh failed"));
+    assert!(!cluster.node.log().contains(TOKEN), "it stands nowhere");
+}
+
+#[test]
+fn the_kubeconfig_is_found_by_environment_configuration_settings_and_default() {
+    let mut cluster = Cluster::new("kubeplaces", Tls::Usual);
+    let good = cluster.kubeconfig(
+        json!({}),
+        json!({ "client-certificate": "/var/lib/kubelet/pki/current.pem" }),
+    );
+    let missing = |outcome: &Outcome, path: &str| {
+        let details = outcome.json()["details"].as_str().unwrap().to_owned();
+        assert!(
+            details.contains(&format!("{path} does not exist")),
+            "{details}"
+        );
+    };
+    fs::remove_file(cluster.node.path(KUBECONFIG)).unwrap();
+    missing(&cluster.add("c1"), KUBECONFIG);
+    // A file of settings is the way where the main plugin drops unknown keys.
+    let settings = json!({ "environment": "ipv6NodeIpam", "kubeconfig": "/etc/k/settings", "nodeName": "node1" });
+    cluster
+        .node
+        .put("/etc/azure-vnet-ipam.json", settings.to_string());
+    missing(&cluster.add("c1"), "/etc/k/settings");
+    let said = json!({ "kubeconfig": "/etc/k/said" });
+    missing(&cluster.add_with("c1", said.clone()), "/etc/k/said");
+    cluster.node = cluster
+        .node
+        .env("AZURE_VNET_IPAM_KUBECONFIG", "/etc/k/environment");
+    missing(&cluster.add_with("c1", said.clone()), "/etc/k/environment");
+    cluster.node.put("/etc/k/environment", &good);
+    cluster.add_with("c1", said.clone()).success();
+    cluster.node.env.remove("AZURE_VNET_IPAM_KUBECONFIG");
+    cluster.node.put("/etc/k/said", &good);
+    cluster.add_with("c2", said).success();
+    cluster.node.put("/etc/k/settings", &good);
+    let bare = conf("1.0.0", json!({}));
+    cluster.node.call("ADD", "c3").stdin(bare).run().success();
+    assert_eq!(cluster.node.held().len(), 3);
+}
+
+#[test]
+fn the_server_goes_by_address_name_and_tls_server_name_and_below_a_path() {
+    let cluster = Cluster::new("kubename", Tls::Usual);
+    let authority = Authority::new("kubernetes");
+    let own = authority.server(&["localhost"], LATER);
+    let named = Cluster::with("kubename", authority, &own, Tls::Usual);
+    let localhost = format!("https://localhost:{}/", named.api.port());
+    named.put(json!({ "server": localhost }), json!({}));
+    named.add("c1").success();
+    // Its certificate is not for the address, but for the name that is said.
+    named.put(json!({ "tls-server-name": "localhost" }), json!({}));
+    named.add("c1").success();
+    let said = json!({ "tls-server-name": "kubernetes.default" });
+    cluster.put(said, json!({}));
+    cluster.add("c1").success();
+    for log in [named.node.log(), cluster.node.log()] {
+        assert!(!log.contains("Source refresh failed"), "{log}");
+    }
+    let prefixed = format!("{}/k8s/clusters/c-1/", cluster.api.url());
+    cluster.put(json!({ "server": prefixed }), json!({}));
+    cluster.add("c1").success();
+    let last = cluster.api.requests().pop().unwrap();
+    assert!(
+        last.starts_with("GET /k8s/clusters/c-1/api/v1/nodes/node1 "),
+        "{last}"
+    );
+}
+
+#[test]
+fn in_clear_a_server_is_asked_only_without_credentials() {
+    let cluster = Cluster::new("kubeclear", Tls::Plain);
+    cluster.put_token(json!({ "certificate-authority": null }), json!({}));
+    cluster.add("c1").success();
+    cluster.put_token(json!({}), json!({ "token": TOKEN }));
+    cluster.add("c2").success();
+    let log = cluster.node.log();
+    assert!(
+        log.contains("is asked in clear, and the credentials of user \"client\" are never sent so"),
+        "{log}"
+    );
+    assert_eq!(cluster.api.connections(), 1);
+}
+
+#[test]
+fn proxies_and_redirects_lead_nowhere() {
+    let mut cluster = Cluster::new("kubeproxy", Tls::Usual);
+    for name in ["HTTPS_PROXY", "https_proxy", "ALL_PROXY", "HTTP_PROXY"] {
+        cluster.node = cluster.node.env(name, "http://127.0.0.1:1");
+    }
+    cluster.put(json!({ "proxy-url": "http://127.0.0.1:1" }), json!({}));
+    cluster.add("c1").success();
+    assert!(!cluster.node.log().contains("Source refresh failed"));
+    cluster.api.set(Play::Answer(302, Vec::new()));
+    cluster.add("c2").success();
+    assert!(cluster.node.log().contains("answered with status 302"));
+    assert_eq!(cluster.api.connections(), 2);
+}
+
+#[test]
+fn another_range_is_followed_and_no_pod_loses_its_address() {
+    let cluster = Cluster::new("kuberange", Tls::Usual);
+    for (id, address) in [("c1", "fd00:10:244:3::2"), ("c2", "fd00:10:244:3::3")] {
+        assert_eq!(cluster.add(id).address(), address);
+    }
+    cluster
+        .api
+        .set(Play::Node(vec!["fd00:10:244:9::/64", "10.244.9.0/24"]));
+    assert_eq!(cluster.add("c3").address(), "fd00:10:244:9::2");
+    assert_eq!(
+        cluster.add("c1").address(),
+        "fd00:10:244:3::2",
+        "held before"
+    );
+    let held = cluster.node.held();
+    assert_eq!(
+        held.keys().map(String::as_str).collect::<Vec<_>>(),
+        ["fd00:10:244:3::2", "fd00:10:244:3::3", "fd00:10:244:9::2"]
+    );
+    let pools = || {
+        let state = cluster.node.state();
+        let pools = state["IPAM"]["AddressSpaces"]["local"]["Pools"].clone();
+        let sizes = pools
+            .as_object()
+            .unwrap()
+            .iter()
+            .map(|(name, pool)| (name.clone(), pool["Addresses"].as_object().unwrap().len()));
+        sizes.collect::<Vec<_>>()
+    };
+    let both = [
+        ("fd00:10:244:3::/120".to_owned(), 2),
+        ("fd00:10:244:9::/120".to_owned(), 254),
+    ];
+    assert_eq!(pools(), both);
+    cluster.del("c1");
+    cluster.add("c4").success();
+    assert_eq!(pools()[0].1, 1, "the old ones go on release");
+    cluster.del("c2");
+    cluster.add("c5").success();
+    assert_eq!(pools()[0].1, 0, "all of them");
+    assert_eq!(cluster.node.held().len(), 3);
+}
+
+#[test]
+fn a_failed_ask_keeps_what_is_there() {
+    let cluster = Cluster::new("kubefails", Tls::Usual);
+    cluster.add("c1").success();
+    for (id, play) in [
+        ("c2", Play::Answer(500, b"oops".to_vec())),
+        ("c3", Play::Node(vec!["10.244.3.0/24"])),
+        ("c4", Play::Answer(200, b"{}".to_vec())),
+    ] {
+        cluster.api.set(play);
+        // The pause after a failure belongs to the one before.
+        let _ = fs::remove_file(
+            cluster
+                .node
+                .path("/var/run/azure-vnet/azure-vnet-ipam.fetch"),
+        );
+        cluster.add(id).success();
+    }
+    assert_eq!(cluster.api.requests().len(), 4);
+    assert_eq!(cluster.node.held().len(), 4);
+    let log = cluster.node.log();
+    let failed = log
+        .matches("Source refresh failed, err:Kubernetes node, by ")
+        .count();
+    assert_eq!(failed, 3, "{log}");
+    cluster.add("c5").success();
+    assert_eq!(
+        cluster.api.requests().len(),
+        4,
+        "not asked again within ten seconds"
+    );
+}
+
+#[test]
+fn the_node_goes_by_the_name_of_the_host_in_lower_case_unless_another_is_said() {
+    let cluster = Cluster::new("kubehost", Tls::Usual);
+    cluster.node.put("/proc/sys/kernel/hostname", "NODE1\n");
+    cluster.add("c1").success();
+    cluster.node.put("/proc/sys/kernel/hostname", "other\n");
+    cluster
+        .add_with("c2", json!({ "nodeName": "node1" }))
+        .success();
+    assert!(!cluster.node.log().contains("Source refresh failed"));
+    let paths: Vec<_> = cluster
+        .api
+        .requests()
+        .iter()
+        .map(|head| head.split(' ').nth(1).unwrap().to_owned())
+        .collect();
+    assert_eq!(paths, ["/api/v1/nodes/node1", "/api/v1/nodes/node1"]);
+}
+
+#[test]
+fn a_status_asks_the_node_where_there_are_no_pools() {
+    let cluster = Cluster::new("kubestatus", Tls::Usual);
+    let status = || {
+        let of_1_1 = netconf(json!({})).replace("1.0.0", "1.1.0");
+        cluster.node.call("STATUS", "").stdin(of_1_1).run()
+    };
+    status().silent();
+    cluster.api.set(Play::Node(vec!["10.244.3.0/24"]));
+    let (code, msg) = status().error();
+    assert_eq!(code, 50);
+    assert!(
+        msg.contains("node \"node1\" has no IPv6 range for pods; it has 10.244.3.0/24"),
+        "{msg}"
+    );
+}
+
+#[test]
+fn doctor_tells_what_the_node_has_and_what_to_do_where_it_has_nothing() {
+    let cluster = Cluster::new("kubedoctor", Tls::Usual);
+    cluster.node.put(
+        "/etc/azure-vnet-ipam.json",
+        r#"{"environment":"ipv6NodeIpam"}"#,
+    );
+    let told = cluster.node.typed(["doctor"]);
+    assert!(
+        told.stdout
+            .contains("the node has fd00:10:244:3::/120 with 254 addresses for pods"),
+        "{told:?}"
+    );
+    cluster.api.set(Play::Node(vec!["10.244.3.0/24"]));
+    let told = cluster.node.typed(["doctor", "--json"]);
+    assert!(
+        told.stdout.contains("has no IPv6 range for pods"),
+        "{told:?}"
+    );
+    assert!(
+        told.stdout
+            .contains("kubectl get node node1 -o jsonpath='{.spec.podCIDRs}'"),
+        "{told:?}"
+    );
+}

@@ -1,0 +1,274 @@
+//! A Kubernetes API as far as the plugin knows it, with real TLS, and with every trouble that one can make.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use rustls::crypto::ring;
+use rustls::server::WebPkiClientVerifier;
+use rustls::version::{TLS12, TLS13};
+use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned};
+use serde_json::{Value, json};
+
+use super::certificates::{Authority, Pair};
+use crate::harness::request_head;
+
+/// The token that is good.
+pub const TOKEN: &str = "eyJhbGciOi.good-token";
+
+/// What the server does with a request for the node.
+#[derive(Clone)]
+pub enum Play {
+    /// As the real one: the node to those with the token or a client certificate, 401 and 404 to others.
+    Node(Vec<&'static str>),
+    /// Answers everybody with this.
+    Answer(u16, Vec<u8>),
+    /// Writes the beginning, and then a byte now and then without end.
+    Drips(&'static str),
+}
+
+/// What the server does with a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tls {
+    /// Takes any client, with or without a certificate.
+    Usual,
+    /// The same, with TLS 1.2.
+    Old,
+    /// Takes only clients with a certificate that it knows.
+    Strict,
+    /// Speaks plain HTTP.
+    Plain,
+    /// Says nothing.
+    Silent,
+    /// Sends a byte of its first message now and then.
+    Drips,
+    /// Hangs up.
+    Closes,
+}
+
+/// The server.
+pub struct Api {
+    address: SocketAddr,
+    tls: Tls,
+    play: Arc<Mutex<Play>>,
+    requests: Arc<Mutex<Vec<String>>>,
+    connections: Arc<Mutex<usize>>,
+    stopped: Arc<AtomicBool>,
+}
+
+impl Api {
+    /// One that knows clients of `authority`.
+    pub fn new(authority: &Authority, own: &Pair, tls: Tls) -> Api {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let api = Api {
+            address: listener.local_addr().unwrap(),
+            tls,
+            play: Arc::new(Mutex::new(Play::Node(vec![
+                "10.244.3.0/24",
+                "fd00:10:244:3::/64",
+            ]))),
+            requests: Arc::default(),
+            connections: Arc::default(),
+            stopped: Arc::default(),
+        };
+        let config = Arc::new(config(authority, own, tls));
+        let (play, requests) = (api.play.clone(), api.requests.clone());
+        let (connections, stopped) = (api.connections.clone(), api.stopped.clone());
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                if stopped.load(Ordering::SeqCst) {
+                    return;
+                }
+                *connections.lock().unwrap() += 1;
+                let (config, play, requests) = (config.clone(), play.clone(), requests.clone());
+                let stream = stream.unwrap();
+                thread::spawn(move || match tls {
+                    Tls::Usual | Tls::Old | Tls::Strict => {
+                        secure(stream, config, &play, &requests);
+                    }
+                    Tls::Plain if speaks_tls(&stream) => refuse(stream),
+                    Tls::Plain => converse(stream, &play, &requests, true),
+                    Tls::Silent => thread::sleep(Duration::from_secs(30)),
+                    Tls::Drips => drip(stream, &[22, 3, 3, 64, 0]),
+                    Tls::Closes => drop(stream),
+                });
+            }
+        });
+        api
+    }
+
+    pub fn url(&self) -> String {
+        let scheme = if self.tls == Tls::Plain {
+            "http"
+        } else {
+            "https"
+        };
+        format!("{scheme}://{}", self.address)
+    }
+
+    pub fn port(&self) -> u16 {
+        self.address.port()
+    }
+
+    pub fn set(&self, play: Play) {
+        *self.play.lock().unwrap() = play;
+    }
+
+    /// The heads of the requests so far.
+    pub fn requests(&self) -> Vec<String> {
+        self.requests.lock().unwrap().clone()
+    }
+
+    /// How many connections there were so far.
+    pub fn connections(&self) -> usize {
+        *self.connections.lock().unwrap()
+    }
+}
+
+impl Drop for Api {
+    fn drop(&mut self) {
+        self.stopped.store(true, Ordering::SeqCst);
+        let _ = TcpStream::connect(self.address);
+    }
+}
+
+fn config(authority: &Authority, own: &Pair, tls: Tls) -> ServerConfig {
+    let provider = Arc::new(ring::default_provider());
+    let mut roots = RootCertStore::empty();
+    roots.add(authority.der()).unwrap();
+    let clients = WebPkiClientVerifier::builder_with_provider(roots.into(), provider.clone());
+    let clients = match tls {
+        Tls::Strict => clients,
+        _ => clients.allow_unauthenticated(),
+    };
+    let versions = if tls == Tls::Old { [&TLS12] } else { [&TLS13] };
+    ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&versions)
+        .unwrap()
+        .with_client_cert_verifier(clients.build().unwrap())
+        .with_single_cert(own.chain(), own.private())
+        .unwrap()
+}
+
+fn secure(
+    stream: TcpStream,
+    config: Arc<ServerConfig>,
+    play: &Mutex<Play>,
+    requests: &Mutex<Vec<String>>,
+) {
+    let mut connection = ServerConnection::new(config).unwrap();
+    let mut socket = stream.try_clone().unwrap();
+    let shaken = loop {
+        match connection.complete_io(&mut socket) {
+            Ok(_) if connection.is_handshaking() => {}
+            shaken => break shaken,
+        }
+    };
+    if shaken.is_err() {
+        // What the client sends meanwhile is taken, so that it reads why it is refused.
+        let _ = stream.shutdown(Shutdown::Write);
+        let _ = socket.read_to_end(&mut Vec::new());
+        return;
+    }
+    let known = connection.peer_certificates().is_some();
+    converse(StreamOwned::new(connection, socket), play, requests, known);
+}
+
+fn speaks_tls(stream: &TcpStream) -> bool {
+    let mut first = [0];
+    stream.peek(&mut first).is_ok() && first == [22]
+}
+
+/// As servers of plain HTTP do when they get a TLS hello.
+fn refuse(mut stream: TcpStream) {
+    let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n");
+    let _ = stream.shutdown(Shutdown::Write);
+    let _ = stream.read_to_end(&mut Vec::new());
+}
+
+/// Reads one request and answers it.
+fn converse(
+    mut stream: impl Read + Write,
+    play: &Mutex<Play>,
+    requests: &Mutex<Vec<String>>,
+    known: bool,
+) {
+    let Some(head) = request_head(&mut stream) else {
+        return;
+    };
+    requests.lock().unwrap().push(head.clone());
+    let play = play.lock().unwrap().clone();
+    // Callers that hang up early are part of some tests.
+    match play {
+        Play::Node(ranges) => {
+            let (status, body) = real(&head, known, &ranges);
+            let _ = stream.write_all(&http(status, body.to_string().as_bytes()));
+        }
+        Play::Answer(status, body) => drop(stream.write_all(&http(status, &body))),
+        Play::Drips(beginning) => drip(stream, beginning.as_bytes()),
+    }
+}
+
+/// What the real one says.
+fn real(head: &str, known: bool, ranges: &[&str]) -> (u16, Value) {
+    let lower = head.to_lowercase();
+    let bearer = format!("authorization: bearer {TOKEN}\r\n");
+    let refused = |code: u16, reason: &str, message: String| {
+        (
+            code,
+            json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": message, "reason": reason, "code": code }),
+        )
+    };
+    if !known && !lower.contains(&bearer.to_lowercase()) {
+        return refused(401, "Unauthorized", "Unauthorized".to_owned());
+    }
+    let path = head.split(' ').nth(1).unwrap();
+    match path.strip_prefix("/api/v1/nodes/") {
+        _ if path == "/version" => (200, json!({ "major": "1", "minor": "34" })),
+        Some("node1") => (200, node("node1", ranges)),
+        Some(other @ "forbidden") => refused(
+            403,
+            "Forbidden",
+            format!(
+                "nodes {other:?} is forbidden: User \"system:node:node1\" cannot get resource \"nodes\" in API group \"\" at the cluster scope: node 'node1' cannot read '{other}', only its own Node object"
+            ),
+        ),
+        Some(other) => refused(404, "NotFound", format!("nodes {other:?} not found")),
+        None => refused(
+            404,
+            "NotFound",
+            "the server could not find the requested resource".to_owned(),
+        ),
+    }
+}
+
+/// A node object.
+pub fn node(name: &str, ranges: &[&str]) -> Value {
+    json!({
+        "kind": "Node", "apiVersion": "v1",
+        "metadata": { "name": name, "uid": "0ee26aa9-6a8f-4cbb-8b1f-4f4d0ee5a3f5", "labels": { "kubernetes.io/os": "linux" } },
+        "spec": { "podCIDR": ranges.first(), "podCIDRs": ranges },
+        "status": { "capacity": { "cpu": "2", "pods": "110" } }
+    })
+}
+
+fn http(status: u16, body: &[u8]) -> Vec<u8> {
+    let length = body.len();
+    let mut bytes = format!(
+        "HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
+    )
+    .into_bytes();
+    bytes.extend(body);
+    bytes
+}
+
+fn drip(mut stream: impl Write, beginning: &[u8]) {
+    let _ = stream.write_all(beginning);
+    while stream.write_all(b"a").and_then(|()| stream.flush()).is_ok() {
+        thread::sleep(Duration::from_millis(200));
+    }
+}

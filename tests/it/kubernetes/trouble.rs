@@ -1,0 +1,609 @@
+//! What goes wrong on the way to the node object, and what the caller is told to do about it.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::certificates::{Authority, Key};
+use super::server::{Api, Play, TOKEN, Tls, node};
+use super::{Cluster, KUBECONFIG, LATER, netconf};
+use crate::harness::{Outcome, binary, outcome, over, sh};
+
+/// Checks a failed ADD of a node without pools: what happened, and what to do, are both in the details.
+fn assert_told(outcome: &Outcome, what: &str, remedy: &str) {
+    let (code, msg) = outcome.error();
+    assert_eq!(
+        (code, msg.as_str()),
+        (100, "Failed to allocate pool: Invalid address space"),
+        "{outcome:?}"
+    );
+    let details = outcome.json()["details"].as_str().unwrap().to_owned();
+    let told = details
+        .split("The list of addresses is not fresh: Kubernetes node")
+        .nth(1);
+    let told = told.unwrap_or_else(|| panic!("{details}"));
+    let (happened, to_do) = told.split_once("; ").unwrap();
+    assert!(told.contains(what), "{what:?} is not in {told}");
+    assert!(told.contains(remedy), "{remedy:?} is not in {told}");
+    assert!(!happened.is_empty() && !to_do.is_empty(), "{details}");
+    assert!(
+        !details.contains(TOKEN) && !details.contains("BEGIN"),
+        "{details}"
+    );
+}
+
+impl Cluster {
+    fn assert_told(&self, what: &str, remedy: &str) {
+        assert_told(&self.add("c1"), what, remedy);
+        assert!(!self.node.state_path().exists());
+    }
+
+    /// With these members of cluster and user.
+    fn assert_told_with(&self, cluster: Value, user: Value, what: &str, remedy: &str) {
+        self.put(cluster, user);
+        self.assert_told(what, remedy);
+    }
+}
+
+#[test]
+fn of_the_kubeconfig() {
+    let cluster = Cluster::new("kubeconfig", Tls::Usual);
+    let (node, good) = (&cluster.node, cluster.kubeconfig(json!({}), json!({})));
+    let path = node.path(KUBECONFIG);
+    for (text, what, remedy) in [
+        (
+            "a: [",
+            "the kubeconfig is no YAML object: ",
+            "`kubectl config view --kubeconfig ",
+        ),
+        (
+            "",
+            "the kubeconfig is no YAML object: it is no object",
+            "config view",
+        ),
+        (
+            "kind: Config",
+            "has no current-context",
+            "config use-context NAME --kubeconfig ",
+        ),
+        (
+            &*good.replace("current-context: ", "current-context: x"),
+            "has no context \"xlocalclustercontext\"; it has localclustercontext",
+            "config get-contexts",
+        ),
+        (
+            &*good.replace("- name: localcluster\n", "- name: x\n"),
+            "has no cluster \"localcluster\"; it has x",
+            "set-context --current --cluster NAME",
+        ),
+        (
+            &*good.replace("- name: client\n", "- name: x\n"),
+            "has no user \"client\"; it has x",
+            "set-context --current --user NAME",
+        ),
+        (
+            "a: &a b\nc: *a",
+            "it has an anchor or an alias",
+            "correct it",
+        ),
+    ] {
+        node.put(KUBECONFIG, text);
+        cluster.assert_told(what, remedy);
+    }
+    fs::remove_file(&path).unwrap();
+    cluster.assert_told(
+        &format!("the kubeconfig {} does not exist", path.display()),
+        "`ps -o args= -C kubelet`",
+    );
+    fs::create_dir(&path).unwrap();
+    cluster.assert_told("cannot be read: is a directory", "ls -l ");
+    fs::remove_dir(&path).unwrap();
+    node.put(KUBECONFIG, " ".repeat((1 << 20) + 1));
+    cluster.assert_told("it is larger than 1048576 bytes", "at most 1 MiB");
+    let none = || json!({});
+    let with = |more: Value, user: Value, what: &str, remedy: &str| {
+        cluster.assert_told_with(more, user, what, remedy)
+    };
+    with(
+        json!({ "server": null }),
+        none(),
+        "cluster \"localcluster\" of the kubeconfig has no server",
+        "set-cluster localcluster --server https://HOST:PORT",
+    );
+    with(
+        json!({ "server": "ftp://x" }),
+        none(),
+        "the server \"ftp://x\" of the kubeconfig is no URL",
+        "correct the server",
+    );
+    with(
+        json!({ "certificate-authority": null }),
+        none(),
+        "has no certificate-authority",
+        "--certificate-authority FILE",
+    );
+    with(
+        json!({ "insecure-skip-tls-verify": true }),
+        none(),
+        "says insecure-skip-tls-verify, which is not done",
+        "--insecure-skip-tls-verify=false",
+    );
+    with(
+        json!({ "tls-server-name": "a b" }),
+        none(),
+        "the tls-server-name \"a b\" of the kubeconfig is no host name",
+        "correct tls-server-name",
+    );
+    with(
+        none(),
+        json!({ "exec": { "command": "kubelogin" } }),
+        "has exec, which is not supported",
+        "no other program is started here",
+    );
+    with(
+        none(),
+        json!({ "auth-provider": { "name": "azure" } }),
+        "has auth-provider, which is not supported",
+        "client-certificate and client-key, or with tokenFile",
+    );
+    with(
+        none(),
+        json!({ "username": "a", "password": "b" }),
+        "has username and password, which is not supported",
+        "ipam.kubeconfig",
+    );
+    with(
+        json!({ "server": "http://127.0.0.1:1" }),
+        none(),
+        "is asked in clear",
+        "begin with https://",
+    );
+    assert_eq!(cluster.api.connections(), 0, "nobody was asked");
+}
+
+#[test]
+fn of_certificates_keys_and_tokens() {
+    let cluster = Cluster::new("kubefiles", Tls::Usual);
+    let node = &cluster.node;
+    let text = "no PEM at all";
+    let cut = cluster
+        .client
+        .certificate
+        .replace("-----END CERTIFICATE-----", "");
+    let nonsense = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+    let no_key = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n";
+    for (name, content) in [
+        ("text", text),
+        ("cut", &cut),
+        ("nonsense", nonsense),
+        ("nokey", no_key),
+        ("crt", &cluster.client.certificate),
+        ("empty", "\n"),
+        ("lines", "a\nb"),
+    ] {
+        node.put(&format!("/k/{name}"), content);
+    }
+    let old = cluster.authority.client(Key::EcPkcs8, 2020);
+    node.put("/k/old", old.in_one());
+    node.put(
+        "/k/other",
+        cluster.authority.client(Key::RsaPkcs8, LATER).key,
+    );
+    let authority = |said: Value, what: &str, remedy: &str| {
+        cluster.assert_told_with(said, json!({}), what, remedy)
+    };
+    authority(
+        json!({ "certificate-authority": "/k/none" }),
+        "k/none cannot be read: it does not exist",
+        "correct certificate-authority in ",
+    );
+    authority(
+        json!({ "certificate-authority": "/k/text" }),
+        "k/text holds no certificate",
+        "certificates in PEM",
+    );
+    authority(
+        json!({ "certificate-authority": "/k/cut" }),
+        "k/cut is no complete PEM",
+        "certificates in PEM",
+    );
+    authority(
+        json!({ "certificate-authority": "/k/nonsense" }),
+        "k/nonsense holds a malformed certificate",
+        "certificates in PEM",
+    );
+    authority(
+        json!({ "certificate-authority-data": "!" }),
+        "the certificate-authority in certificate-authority-data is no base64",
+        "certificates in PEM",
+    );
+    let user = |said: Value, what: &str, remedy: &str| {
+        cluster.assert_told_with(json!({}), said, what, remedy)
+    };
+    user(
+        json!({ "client-certificate": "/k/none" }),
+        "the client-certificate ",
+        "put the file back",
+    );
+    user(
+        json!({ "client-certificate": "/k/text" }),
+        "k/text holds no certificate",
+        "certificates in PEM",
+    );
+    user(
+        json!({ "client-certificate": "/k/nonsense" }),
+        "k/nonsense holds a malformed certificate",
+        "certificates in PEM",
+    );
+    user(
+        json!({ "client-key": "/k/none" }),
+        "the client-key ",
+        "put the file back",
+    );
+    user(
+        json!({ "client-key": "/k/crt" }),
+        "k/crt holds no private key",
+        "a private key in PEM",
+    );
+    user(
+        json!({ "client-key": "/k/nokey" }),
+        "k/nokey holds a malformed private key",
+        "a private key in PEM",
+    );
+    user(
+        json!({ "client-key": null }),
+        "user \"client\" of the kubeconfig has a client-certificate without a client-key",
+        "add client-key",
+    );
+    user(
+        json!({ "client-certificate": null }),
+        "has a client-key without a client-certificate",
+        "add client-certificate",
+    );
+    user(
+        json!({ "client-key": "/k/other" }),
+        "does not belong to the client-certificate ",
+        "openssl x509 -noout -pubkey",
+    );
+    let expired = json!({ "client-certificate": "/k/old", "client-key": "/k/old" });
+    user(
+        expired,
+        "k/old expired at 2020-01-01",
+        "journalctl -u kubelet",
+    );
+    let token = |said: Value, what: &str, remedy: &str| {
+        cluster.put_token(json!({}), said);
+        cluster.assert_told(what, remedy);
+    };
+    token(
+        json!({ "tokenFile": "/k/none" }),
+        "the tokenFile ",
+        "put the file back",
+    );
+    token(
+        json!({ "tokenFile": "/k/empty" }),
+        "k/empty is empty",
+        "one line of visible ASCII",
+    );
+    token(
+        json!({ "tokenFile": "/k/lines" }),
+        "k/lines is no token",
+        "one line of visible ASCII",
+    );
+    token(
+        json!({ "token": "a b" }),
+        "the token of the kubeconfig is no token",
+        "one line of visible ASCII",
+    );
+    assert_eq!(cluster.api.connections(), 0, "nobody was asked");
+}
+
+#[test]
+fn of_permissions() {
+    let cluster = Cluster::new("kubedenied", Tls::Usual);
+    // A loop of links is refused to root as well, as permissions are not.
+    let path = cluster.node.path(KUBECONFIG);
+    fs::remove_file(&path).unwrap();
+    std::os::unix::fs::symlink(&path, &path).unwrap();
+    cluster.assert_told("cannot be read: ", "ls -l ");
+    fs::remove_file(&path).unwrap();
+    cluster.put(json!({}), json!({}));
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).unwrap();
+    if fs::read(&path).is_err() {
+        cluster.assert_told("cannot be read: permission denied", "run this as root");
+        return;
+    }
+    // Root reads everything, so that somebody else has to try, with a program in a folder where he may go.
+    const NOBODY: u32 = 65534;
+    let program = cluster.node.path("/program");
+    fs::copy(binary(), &program).unwrap();
+    let root = cluster.node.root.display();
+    sh(&format!(
+        "chmod -R a+rwX {root} && chmod 000 {}",
+        path.display()
+    ));
+    let start = Instant::now();
+    let mut child = Command::new(program)
+        .env_clear()
+        .envs(&cluster.node.call("ADD", "c1").env)
+        .uid(NOBODY)
+        .gid(NOBODY)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let stdin = netconf(json!({}));
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(stdin.as_bytes())
+        .unwrap();
+    let outcome = outcome(child, start);
+    assert_told(
+        &outcome,
+        "cannot be read: permission denied",
+        "run this as root",
+    );
+}
+
+#[test]
+fn of_the_node() {
+    let cluster = Cluster::new("kubenode", Tls::Usual);
+    let named = |name: &str, what: &str, remedy: &str| {
+        let outcome = cluster.add_with("c1", json!({ "nodeName": name }));
+        assert_told(&outcome, what, remedy);
+    };
+    named(
+        "node2",
+        "answered with status 404: nodes \"node2\" not found",
+        "set ipam.nodeName",
+    );
+    named(
+        "forbidden",
+        "answered with status 403: nodes \"forbidden\" is forbidden: User ",
+        "a kubelet may read its own node only",
+    );
+    let before = cluster.api.connections();
+    named(
+        "a/../b",
+        "\"a/../b\" is no name of a node",
+        "kubectl get nodes",
+    );
+    named(
+        "Node1",
+        "\"Node1\" is no name of a node",
+        "kubectl get nodes",
+    );
+    assert_eq!(cluster.api.connections(), before);
+    let ranges = |ranges: Vec<&'static str>, what: &str, remedy: &str| {
+        cluster.api.set(Play::Node(ranges));
+        cluster.assert_told(what, remedy);
+    };
+    ranges(
+        vec![],
+        "node \"node1\" has no IPv6 range for pods; it has none",
+        "kubectl get node node1 -o jsonpath='{.spec.podCIDRs}'",
+    );
+    ranges(vec!["10.244.3.0/24"], "it has 10.244.3.0/24", "jsonpath");
+    ranges(
+        vec!["10.244.3.0/24", "fd00::/x"],
+        "has the range \"fd00::/x\", which is no prefix",
+        "delete the node object",
+    );
+    ranges(
+        vec!["fd00::/127"],
+        "the range fd00::/127 of node \"node1\" has no address for pods",
+        "--node-cidr-mask-size-ipv6",
+    );
+    let answers = |status: u16, body: &str, what: &str, remedy: &str| {
+        cluster
+            .api
+            .set(Play::Answer(status, body.as_bytes().to_vec()));
+        cluster.assert_told(what, remedy);
+    };
+    answers(
+        200,
+        "<html>",
+        "is no node: expected value",
+        "is https://127.0.0.1:",
+    );
+    answers(
+        200,
+        "{\"kind\":\"Status\"}",
+        "its kind is \"Status\"",
+        "kubectl get --raw /version",
+    );
+    answers(
+        200,
+        &node("node9", &["fd00::/64"]).to_string(),
+        "its name is \"node9\", not \"node1\"",
+        "--raw /version",
+    );
+    answers(
+        200,
+        &format!("{{\"x\":\"{}\"}}", "x".repeat(4 << 20)),
+        "it is larger than 4194304 bytes",
+        "--raw /version",
+    );
+    answers(
+        503,
+        &"busy ".repeat(100),
+        "answered with status 503: busy busy",
+        "--raw /readyz",
+    );
+    answers(418, "", "answered with status 418", "--raw /version");
+    cluster.api.set(Play::Node(vec!["fd00::/64"]));
+    cluster.put_token(json!({}), json!({ "token": "bad-token" }));
+    cluster.assert_told(
+        "answered with status 401: Unauthorized",
+        "restart the kubelet to get new ones",
+    );
+    cluster.put_token(json!({}), json!({}));
+    cluster.assert_told(
+        "answered with status 401: Unauthorized",
+        "client-certificate or token",
+    );
+}
+
+/// A cluster whose server has this certificate, and a user with a token.
+fn with_server(name: &str, other_authority: bool, names: &[&str], until: i32) -> Cluster {
+    let authority = Authority::new("kubernetes");
+    let other = Authority::new("other");
+    let issuer = if other_authority { &other } else { &authority };
+    let own = issuer.server(names, until);
+    let cluster = Cluster::with(name, authority, &own, Tls::Usual);
+    cluster.put_token(json!({}), json!({ "token": TOKEN }));
+    cluster
+}
+
+#[test]
+fn of_a_server_that_cannot_be_trusted_which_gets_no_token() {
+    for (other, names, until, what, remedy) in [
+        (
+            true,
+            &["127.0.0.1"],
+            LATER,
+            "is not of the certificate-authority ",
+            "must be that of this very cluster",
+        ),
+        (
+            false,
+            &["127.0.0.1"],
+            2020,
+            "expired at 2020-01-01",
+            "kubeadm certs check-expiration",
+        ),
+        (
+            false,
+            &["127.0.0.2"],
+            LATER,
+            "is not for 127.0.0.1; it has 127.0.0.2",
+            "set tls-server-name",
+        ),
+        (
+            false,
+            &["a.example"],
+            LATER,
+            "is not for 127.0.0.1; it has a.example",
+            "set tls-server-name",
+        ),
+    ] {
+        let cluster = with_server("kubeserver", other, names, until);
+        cluster.assert_told(what, remedy);
+        assert_eq!(cluster.api.connections(), 1);
+        assert_eq!(cluster.api.requests(), [""; 0], "it saw nothing");
+    }
+}
+
+#[test]
+fn of_a_server_that_is_not_there_or_speaks_otherwise() {
+    let cluster = Cluster::new("kubeaway", Tls::Plain);
+    let secure = json!({ "server": cluster.api.url().replace("http", "https") });
+    cluster.assert_told_with(
+        secure,
+        json!({}),
+        "does not speak TLS",
+        "correct the server in ",
+    );
+    let nobody = json!({ "server": "https://127.0.0.1:1" });
+    cluster.assert_told_with(
+        nobody,
+        json!({}),
+        "https://127.0.0.1:1 cannot be asked: connection refused",
+        "`curl -k https://127.0.0.1:1/version`",
+    );
+    // No label of a name is that long, so that no network is asked.
+    let unknown = format!("https://{}.invalid", "x".repeat(70));
+    let named = json!({ "server": unknown, "tls-server-name": "localhost" });
+    cluster.assert_told_with(
+        named,
+        json!({}),
+        &format!("{unknown} cannot be found: name "),
+        "getent hosts",
+    );
+    assert_eq!(cluster.api.requests(), [""; 0]);
+    let closing = Cluster::new("kubeaway", Tls::Closes);
+    closing.assert_told("cannot be asked: ", "/version` must answer from this node");
+}
+
+#[test]
+fn of_a_client_whose_certificate_the_server_refuses() {
+    let cluster = Cluster::new("kuberefused", Tls::Strict);
+    let stranger = Authority::new("other").client(Key::EcPkcs8, LATER);
+    cluster
+        .node
+        .put("/var/lib/kubelet/pki/current.pem", stranger.in_one());
+    cluster.assert_told("refuses the client certificate: ", "of another cluster");
+    cluster.put_token(json!({}), json!({ "token": TOKEN }));
+    cluster.assert_told(
+        "refuses the client certificate: CertificateRequired",
+        "of another cluster",
+    );
+    assert_eq!(cluster.api.requests(), [""; 0]);
+}
+
+#[test]
+fn a_server_that_hangs_is_waited_for_no_longer_than_the_limit() {
+    let beginning = "HTTP/1.1 200 OK\r\nX: ";
+    let body = "HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n{";
+    let cases = [
+        (Tls::Silent, None),
+        (Tls::Drips, None),
+        (Tls::Usual, Some(beginning)),
+        (Tls::Usual, Some(body)),
+    ];
+    thread::scope(|scope| {
+        for (tls, play) in cases {
+            let cluster = Cluster::new("kubehangs", tls);
+            if let Some(text) = play {
+                cluster.api.set(Play::Drips(text));
+            }
+            scope.spawn(move || {
+                let outcome = cluster.add("c1");
+                assert_told(
+                    &outcome,
+                    "did not answer within 10 s",
+                    "must answer from this node",
+                );
+                let took = outcome.took;
+                assert!(
+                    took >= Duration::from_secs(9) && took < Duration::from_secs(13),
+                    "{tls:?} {play:?}: {took:?}"
+                );
+            });
+            // With pools it is not waited for as long.
+            scope.spawn(move || {
+                let cluster = Cluster::new("kubehangs", Tls::Usual);
+                cluster.add("c1").success();
+                let own = cluster.authority.server(&["127.0.0.1"], LATER);
+                let hanging = Api::new(&cluster.authority, &own, tls);
+                if let Some(text) = play {
+                    hanging.set(Play::Drips(text));
+                }
+                cluster.put(json!({ "server": hanging.url() }), json!({}));
+                let outcome = cluster.add("c2");
+                assert_eq!(outcome.address(), "fd00:10:244:3::3");
+                let took = outcome.took;
+                assert!(
+                    took >= Duration::from_secs(2) && took < Duration::from_secs(6),
+                    "{tls:?} {play:?}: {took:?}"
+                );
+                assert!(cluster.node.log().contains("did not answer within 3 s"));
+            });
+        }
+    });
+}
+
+#[test]
+fn members_on_top_replace_those_below() {
+    let merged = over(json!({ "a": 1, "b": 2 }), json!({ "b": 3, "c": null }));
+    assert_eq!(merged, json!({ "a": 1, "b": 3, "c": null }));
+}

@@ -1,0 +1,289 @@
+//! The program under its other name, azure-vnet-ipamv6, by which azure-vnet calls it for addresses of IPv6.
+
+use std::io::Write;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use serde_json::{Value, json};
+
+use crate::families::node_of_two_families;
+use crate::harness::{Node, Outcome, binary, held, outcome};
+#[cfg(feature = "tls")]
+use crate::harness::{Reply, over, xml};
+
+/// A link to the program in a folder of the node.
+fn link(node: &Node) -> PathBuf {
+    let path = node.path("/opt/cni/bin/azure-vnet-ipamv6");
+    if !path.exists() {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        symlink(binary(), &path).unwrap();
+    }
+    path
+}
+
+/// What azure-vnet sends to it, as far as the source lets that be tried without a Kubernetes API.
+fn conf(ipam: Value) -> String {
+    let mut ipam = ipam;
+    ipam["type"] = "azure-vnet-ipamv6".into();
+    json!({ "cniVersion": "0.3.0", "name": "azure", "type": "azure-vnet", "ipam": ipam })
+        .to_string()
+}
+
+fn call(node: &Node, command: &str, id: &str, stdin: &str) -> Outcome {
+    let start = Instant::now();
+    let mut child = Command::new(link(node))
+        .env_clear()
+        .envs(&node.call(command, id).env)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let _ = child.stdin.take().unwrap().write_all(stdin.as_bytes());
+    outcome(child, start)
+}
+
+fn typed(node: &Node, words: &[&str]) -> Outcome {
+    let start = Instant::now();
+    let mut command = Command::new(link(node));
+    command.env_clear().envs(&node.env).args(words);
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    outcome(command.spawn().unwrap(), start)
+}
+
+fn state(node: &Node) -> Value {
+    let text = std::fs::read(node.path("/var/run/azure-vnet-ipamv6.json")).unwrap();
+    serde_json::from_slice(&text).unwrap()
+}
+
+#[test]
+fn it_has_files_of_its_own_and_gives_addresses_of_ipv6() {
+    let (node, _wire) = node_of_two_families("sibling", 5..30);
+    let v6 = call(&node, "ADD", "c1", &conf(json!({})));
+    assert_eq!(v6.address(), "fd00:1:2::5");
+    assert!(
+        !node.state_path().exists(),
+        "the other's state is not touched"
+    );
+    // Whatever the configuration calls it.
+    let by_name = json!({ "cniVersion": "0.3.0", "name": "azure", "ipam": { "type": "other" } });
+    assert_eq!(
+        call(&node, "ADD", "c2", &by_name.to_string()).address(),
+        "fd00:1:2::6"
+    );
+    assert_eq!(node.add("c1").address(), "10.224.0.5");
+    for file in [
+        "/var/run/azure-vnet/azure-vnet-ipamv6.lock",
+        "/var/run/azure-vnet/azure-vnet-ipamv6.fetch",
+        "/var/run/azure-vnet/azure-vnet-ipamv6.used",
+        "/var/run/azure-vnet/azure-vnet-ipamv6.events",
+        "/var/log/azure-vnet-ipamv6.log",
+    ] {
+        assert!(node.path(file).exists(), "{file}");
+    }
+    assert_eq!(held(&state(&node)).len(), 2);
+    // The second of azure-vnet's calls, with the subnet that it remembers.
+    let later = conf(json!({ "subnet": "fd00:1:2::/120" }));
+    assert_eq!(call(&node, "ADD", "c3", &later).address(), "fd00:1:2::7");
+    let by_address = json!({ "subnet": "fd00:1:2::/120", "ipAddress": "fd00:1:2::5" });
+    call(&node, "DEL", "c1", &conf(by_address)).silent();
+    call(&node, "DEL", "c2", &later).silent();
+    call(&node, "DEL", "c3", &later).silent();
+    assert!(held(&state(&node)).is_empty());
+    assert_eq!(node.held().len(), 1, "the other's address is still held");
+}
+
+#[test]
+fn what_it_says_names_it_as_it_was_called() {
+    let (node, _wire) = node_of_two_families("sibling-words", 5..7);
+    for id in ["c1", "c2"] {
+        call(&node, "ADD", id, &conf(json!({}))).success();
+    }
+    let full = call(&node, "ADD", "c3", &conf(json!({})));
+    full.error();
+    let details = full.json()["details"].as_str().unwrap().to_owned();
+    assert!(details.contains("`azure-vnet-ipamv6 show`"), "{details}");
+    assert!(!details.contains("`azure-vnet-ipam "), "{details}");
+
+    assert!(
+        typed(&node, &["--version"])
+            .stdout
+            .starts_with("azure-vnet-ipamv6 ")
+    );
+    let help = typed(&node, &["--help"]).stdout;
+    assert!(
+        help.starts_with("Usage: azure-vnet-ipamv6 COMMAND"),
+        "{help}"
+    );
+    assert!(help.contains("/var/run/azure-vnet-ipamv6.json"), "{help}");
+    assert!(help.contains("/etc/azure-vnet-ipam.json"), "{help}");
+    let shown = typed(&node, &["show"]);
+    assert!(shown.success().stdout.contains("fd00:1:2::5"), "{shown:?}");
+    let wrong = typed(&node, &["explain"]);
+    assert_eq!(wrong.exit, Some(2));
+    assert!(
+        wrong.stderr.starts_with("azure-vnet-ipamv6 explain: "),
+        "{wrong:?}"
+    );
+    let reclaim = typed(&node, &["reclaim"]);
+    assert!(
+        !reclaim.success().stdout.contains("azure-vnet-ipam "),
+        "{reclaim:?}"
+    );
+    // Written once for both names.
+    for words in [
+        &["man"][..],
+        &["completions", "bash"],
+        &["completions", "zsh"],
+    ] {
+        let ours = typed(&node, words);
+        assert_eq!(
+            ours.success().stdout,
+            node.typed(words.iter().copied()).stdout
+        );
+    }
+}
+
+#[test]
+fn its_configuration_is_what_azure_vnet_makes_of_the_others() {
+    let (node, _wire) = node_of_two_families("sibling-conf", 5..30);
+    let ipam = json!({ "type": "azure-vnet-ipam", "queryInterval": "7" });
+    let azure = |mode: &str| json!({ "cniVersion": "0.3.0", "name": "azure", "plugins": [{ "type": "azure-vnet", "ipv6Mode": mode, "ipam": ipam }] });
+    let conflist = |words: &[&str]| {
+        let report = typed(&node, words).json();
+        let lines = report["lines"].as_array().unwrap().clone();
+        let mut of_conflists = lines
+            .into_iter()
+            .filter(|line| line["subject"] == "conflist");
+        of_conflists.next().unwrap()
+    };
+    let path = "/etc/cni/net.d/10-azure.conflist";
+    node.put(path, azure("ipv6nat").to_string());
+    let line = conflist(&["doctor", "--json"]);
+    assert_eq!(line["status"], "ok", "{line}");
+    node.put(path, azure("").to_string());
+    let line = conflist(&["doctor", "--json"]);
+    assert_eq!(line["status"], "warning", "{line}");
+    assert!(
+        line["text"]
+            .as_str()
+            .unwrap()
+            .contains("names azure-vnet-ipamv6"),
+        "{line}"
+    );
+}
+
+/// The shipped configuration of azure-vnet for both families: its ADD calls one name after the other, and so does its DEL.
+#[cfg(feature = "tls")]
+#[test]
+fn azure_vnet_calls_both_names() {
+    let (_, conflist) = crate::callers::examples()
+        .into_iter()
+        .find(|(name, _)| name == "azure-dual-stack")
+        .unwrap();
+    let mut plugin = conflist["plugins"][0].clone();
+    assert_eq!(
+        (&plugin["type"], &plugin["ipv6Mode"]),
+        (&json!("azure-vnet"), &json!("ipv6nat"))
+    );
+    let (node, _wire) = Node::with_wire("sibling-azure", Reply::Xml(xml(5..30)));
+    node.put("/proc/sys/kernel/hostname", "Node1");
+    let _api = crate::kubernetes::joined_below(&node.root);
+    plugin["name"] = conflist["name"].clone();
+    plugin["cniVersion"] = conflist["cniVersion"].clone();
+    let with = |ipam: Value| {
+        let mut plugin = plugin.clone();
+        plugin["ipam"] = ipam;
+        plugin.to_string()
+    };
+    let first = |ipam: Value| with(over(json!({ "type": "azure-vnet-ipam" }), ipam));
+    let second = |ipam: Value| {
+        let sibling = json!({ "type": "azure-vnet-ipamv6", "environment": "ipv6NodeIpam" });
+        with(over(sibling, ipam))
+    };
+    let (v4, v6) = ("10.224.0.0/16", "fd00:10:244:3::/120");
+    for (n, id) in ["c1", "c2", "c3"].iter().enumerate() {
+        // Once it has a network it names the subnets that it was given first.
+        let subnet = |subnet: &str| {
+            if n == 0 {
+                json!({})
+            } else {
+                json!({ "subnet": subnet })
+            }
+        };
+        let one = node.call("ADD", id).stdin(first(subnet(v4))).run();
+        assert_eq!(one.address(), format!("10.224.0.{}", 5 + n));
+        let other = call(&node, "ADD", id, &second(subnet(v6)));
+        assert_eq!(other.address(), format!("fd00:10:244:3::{}", 2 + n));
+        assert_eq!(other.json()["ips"][0]["version"], "6");
+    }
+    assert_eq!((node.held().len(), held(&state(&node)).len()), (3, 3));
+    for (n, id) in ["c1", "c2", "c3"].iter().enumerate() {
+        let told = json!({ "subnet": v4, "ipAddress": format!("10.224.0.{}", 5 + n) });
+        node.call("DEL", id).stdin(first(told)).run().silent();
+        let told = json!({ "subnet": v6, "ipAddress": format!("fd00:10:244:3::{}", 2 + n) });
+        call(&node, "DEL", id, &second(told)).silent();
+    }
+    assert!(node.held().is_empty() && held(&state(&node)).is_empty());
+    // What its operator sees there.
+    let doctor = typed(&node, &["doctor"]).stdout;
+    assert!(
+        doctor.contains("the node has fd00:10:244:3::/120 with 254 addresses for pods"),
+        "{doctor}"
+    );
+}
+
+/// Both families in one call, each from where Azure has it.
+#[cfg(feature = "tls")]
+#[test]
+fn one_call_draws_from_the_virtual_network_and_from_the_nodes_own_range() {
+    let (node, wire) = node_of_two_families("both-sources", 5..30);
+    node.put("/proc/sys/kernel/hostname", "node1");
+    let api = crate::kubernetes::joined_below(&node.root);
+    let ipam = json!({ "families": ["ipv4", "ipv6"], "ipv6Environment": "ipv6NodeIpam" });
+    let stdin = crate::harness::conf("1.0.0", ipam);
+    let add = |id: &str| node.call("ADD", id).stdin(&*stdin).run();
+    let ips = add("c1").success().json()["ips"].clone();
+    assert_eq!(ips[0]["address"], "10.224.0.5/16");
+    // Not of the subnet that the virtual network lists too.
+    assert_eq!(ips[1]["address"], "fd00:10:244:3::2/120");
+    assert_eq!((wire.count(), api.requests().len()), (1, 1));
+    // A source that fails takes nothing away, whichever it is.
+    wire.set(Reply::Status(500, String::new()));
+    add("c2").success();
+    assert_eq!(
+        api.requests().len(),
+        1,
+        "what one says does not count without the other"
+    );
+    wire.set(Reply::Xml(xml(5..30)));
+    drop(api);
+    std::fs::remove_file(node.path("/var/run/azure-vnet/azure-vnet-ipam.fetch")).unwrap();
+    add("c3").success();
+    assert_eq!(node.held().len(), 6);
+    let log = node.log();
+    assert!(
+        log.contains("Source refresh failed, err:Kubernetes node, by "),
+        "{log}"
+    );
+    node.put("/etc/cni/net.d/10.conf", &stdin);
+    let doctor = node.typed(["doctor"]);
+    assert_eq!(doctor.exit, Some(1));
+    let said = doctor
+        .stdout
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ");
+    assert!(
+        said.contains("is the API server up, and does a firewall let this node reach it?"),
+        "{said}"
+    );
+    let pools = &node.state()["IPAM"]["AddressSpaces"]["local"]["Pools"];
+    let names: Vec<&String> = pools.as_object().unwrap().keys().collect();
+    assert_eq!(names, ["10.224.0.0/16", "fd00:10:244:3::/120"]);
+}

@@ -1,0 +1,29 @@
+//! The program without the feature `tls`: a known environment that it cannot serve.
+
+use serde_json::json;
+
+use crate::harness::{Node, conf};
+
+#[test]
+fn the_kubernetes_node_is_known_and_cannot_be_asked() {
+    let node = Node::new("withouttls").env("AZURE_VNET_IPAM_KUBECONFIG", "/k");
+    let netconf = conf("1.0.0", json!({ "environment": "ipv6NodeIpam" }));
+    let outcome = node.call("ADD", "c1").stdin(netconf.clone()).run();
+    let (code, msg) = outcome.error();
+    assert_eq!(
+        (code, msg.as_str()),
+        (100, "Failed to allocate pool: Invalid address space")
+    );
+    let details = outcome.json()["details"].as_str().unwrap().to_owned();
+    let path = node.path("/k");
+    let told = format!(
+        "Kubernetes node, by {}: this executable was built without the feature `tls`",
+        path.display()
+    );
+    assert!(details.contains(&told), "{details}");
+    assert!(
+        details.ends_with("; install one that was built with it, as the default one is"),
+        "{details}"
+    );
+    node.call("DEL", "c1").stdin(netconf).run().silent();
+}
