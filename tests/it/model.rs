@@ -506,7 +506,7 @@ impl World {
         match outcome {
             Ok(grants) if result_is_lost => self.give_back(&attachment, &grants),
             Ok(grants) => self.granted(pod, &grants),
-            Err(refusal) => self.refused(&refusal),
+            Err(refusal) => self.refused(&refusal, &inventory),
         }
     }
 
@@ -540,7 +540,8 @@ impl World {
         self.last_use = grants.last().map(|last| (self.boot, last.generation));
     }
 
-    fn refused(&mut self, refusal: &Refusal) {
+    /// `inventory` is what this ADD was told: another listing may have come since.
+    fn refused(&mut self, refusal: &Refusal, inventory: &Inventory) {
         match refusal {
             Refusal::Exhausted { pools } => {
                 let document = self.read();
@@ -551,8 +552,9 @@ impl World {
             }
             // A pool that is listed without addresses goes with its last one.
             Refusal::NoPools { family, .. } => {
-                let mut listed = self.listed.iter().map(|a| Family::of(*a));
-                assert!(self.is_dual() && listed.all(|listed| listed != *family));
+                let listed = inventory.pools.iter().flat_map(|pool| &pool.addresses);
+                let of_family = listed.filter(|a| Family::of(**a) == *family);
+                assert!(self.is_dual() && of_family.count() == 0);
             }
             Refusal::Quarantined { left } => assert!(*left <= Duration::from_secs(30)),
             other => panic!("{other}"),

@@ -71,16 +71,19 @@ impl Program {
     }
 }
 
-/// ADD and DEL of every program in turn, `rounds` times, so that whatever disturbs the machine disturbs all of them.
+/// ADD and DEL of every program, `rounds` times, so that whatever disturbs the machine disturbs all of them; each time in another
+/// order, as what comes after a large program finds the processor's caches full of that.
 pub fn interleaved(
     programs: &[Program],
     rounds: usize,
 ) -> io::Result<HashMap<(String, &'static str), Row>> {
     const WARM_UP: usize = 3;
     let mut rows: HashMap<(String, &'static str), Row> = HashMap::new();
+    let mut order: Vec<&Program> = programs.iter().collect();
+    let mut dice = 1;
     for round in 0..rounds + WARM_UP {
-        for n in 0..programs.len() {
-            let program = &programs[(n + round) % programs.len()];
+        shuffle(&mut order, &mut dice);
+        for program in &order {
             for verb in ["ADD", "DEL"] {
                 let start = Instant::now();
                 let mut child = program
@@ -98,6 +101,13 @@ pub fn interleaved(
         }
     }
     Ok(rows)
+}
+
+fn shuffle<T>(items: &mut [T], dice: &mut u64) {
+    for n in (1..items.len()).rev() {
+        *dice = dice.wrapping_mul(6364136223846793005).wrapping_add(1);
+        items.swap(n, (*dice >> 33) as usize % (n + 1));
+    }
 }
 
 /// What many ADDs at once took.
