@@ -13,6 +13,7 @@ const PAGE: Screen = Screen {
 /// What the program is, a paragraph each.
 pub const ABOUT: &[&str] = &[
     "azure-vnet-ipam gives pods on an Azure node their addresses. It is a CNI IPAM plugin: a container runtime starts it, through a main plugin, with CNI_COMMAND (ADD, DEL, CHECK, GC, STATUS or VERSION) and the other CNI variables in the environment and the network configuration on stdin.",
+    "A link with the name azure-vnet-ipamv6 keeps a state of its own, with addresses of IPv6, for main plugins that call one IPAM plugin for each family.",
     "Without CNI_COMMAND it takes the commands of an operator, which show and repair what the plugin keeps in its state.",
 ];
 
@@ -57,6 +58,10 @@ pub const FILES: &[(&str, &str)] = &[
         "settings: defaults for the key ipam of network configurations",
     ),
     ("/etc/cni/net.d/", "the network configurations of the node"),
+    (
+        "/var/lib/kubelet/kubeconfig",
+        "how the Kubernetes API is reached, where the node object lists the addresses",
+    ),
 ];
 
 /// What exit statuses mean in general.

@@ -5,6 +5,7 @@ mod server;
 mod trouble;
 
 use std::fs;
+use std::ops::Range;
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -13,8 +14,8 @@ use crate::harness::{Node, Outcome, conf, over};
 use certificates::{Authority, Key, Pair, base64};
 use server::{Api, Play, TOKEN, Tls};
 
-/// Certificates are good until then.
-const LATER: i32 = 2090;
+/// The years in which a certificate is good.
+const GOOD: Range<i32> = 2000..2090;
 
 /// The default place.
 const KUBECONFIG: &str = "/var/lib/kubelet/kubeconfig";
@@ -30,7 +31,7 @@ struct Cluster {
 impl Cluster {
     fn new(name: &str, tls: Tls) -> Cluster {
         let authority = Authority::new("kubernetes");
-        let own = authority.server(&["127.0.0.1", "kubernetes.default"], LATER);
+        let own = authority.server(&["127.0.0.1", "kubernetes.default"], GOOD);
         Cluster::with(name, authority, &own, tls)
     }
 
@@ -38,7 +39,7 @@ impl Cluster {
         let node = Node::new(name);
         node.put("/proc/sys/kernel/hostname", "Node1\n");
         let cluster = Cluster {
-            client: authority.client(Key::EcPkcs8, LATER),
+            client: authority.client(Key::EcPkcs8, GOOD),
             api: Api::new(&authority, own, tls),
             authority,
             node,
@@ -100,11 +101,11 @@ fn netconf(ipam: Value) -> String {
 /// A Kubernetes API, and what a kubelet that has joined its cluster leaves below `root`; its node is called node1.
 pub fn joined_below(root: &Path) -> Api {
     let authority = Authority::new("kubernetes");
-    let own = authority.server(&["127.0.0.1"], LATER);
+    let own = authority.server(&["127.0.0.1"], GOOD);
     let api = Api::new(&authority, &own, Tls::Strict);
     let folder = root.join("var/lib/kubelet");
     fs::create_dir_all(folder.join("pki")).unwrap();
-    let client = authority.client(Key::EcPkcs8, LATER).in_one();
+    let client = authority.client(Key::EcPkcs8, GOOD).in_one();
     fs::write(folder.join("pki/kubelet-client-current.pem"), client).unwrap();
     let kubeconfig = json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "default",
@@ -169,7 +170,7 @@ fn every_kind_of_client_key_will_do_in_files_and_in_the_kubeconfig() {
             Key::RsaPkcs8,
             Key::RsaPkcs1,
         ] {
-            let pair = cluster.authority.client(key, LATER);
+            let pair = cluster.authority.client(key, GOOD);
             let node = &cluster.node;
             node.put("/etc/k/client.crt", &pair.certificate);
             node.put("/etc/k/client.key", &pair.key);
@@ -263,7 +264,7 @@ fn the_kubeconfig_is_found_by_environment_configuration_settings_and_default() {
 fn the_server_goes_by_address_name_and_tls_server_name_and_below_a_path() {
     let cluster = Cluster::new("kubename", Tls::Usual);
     let authority = Authority::new("kubernetes");
-    let own = authority.server(&["localhost"], LATER);
+    let own = authority.server(&["localhost"], GOOD);
     let named = Cluster::with("kubename", authority, &own, Tls::Usual);
     let localhost = format!("https://localhost:{}/", named.api.port());
     named.put(json!({ "server": localhost }), json!({}));

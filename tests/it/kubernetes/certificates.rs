@@ -1,5 +1,7 @@
 //! An authority of the tests' own, and what it vouches for.
 
+use std::ops::Range;
+
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
     KeyPair, PKCS_RSA_SHA256, date_time_ymd,
@@ -50,27 +52,27 @@ impl Authority {
         self.issuer.der().clone()
     }
 
-    /// A server's, for these host names and addresses, until the beginning of this year.
-    pub fn server(&self, names: &[&str], until: i32) -> Pair {
+    /// A server's, for these host names and addresses, from the beginning of one year to that of another.
+    pub fn server(&self, names: &[&str], valid: Range<i32>) -> Pair {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let mut params = CertificateParams::new(names).unwrap();
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        self.pair(params, Key::EcPkcs8, until)
+        self.pair(params, Key::EcPkcs8, valid)
     }
 
     /// A kubelet's.
-    pub fn client(&self, key: Key, until: i32) -> Pair {
+    pub fn client(&self, key: Key, valid: Range<i32>) -> Pair {
         let mut params = CertificateParams::new([]).unwrap();
         let subject = &mut params.distinguished_name;
         subject.push(DnType::OrganizationName, "system:nodes");
         subject.push(DnType::CommonName, "system:node:node1");
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        self.pair(params, key, until)
+        self.pair(params, key, valid)
     }
 
-    fn pair(&self, mut params: CertificateParams, key: Key, until: i32) -> Pair {
-        params.not_before = date_time_ymd(2000, 1, 1);
-        params.not_after = date_time_ymd(until, 1, 1);
+    fn pair(&self, mut params: CertificateParams, key: Key, valid: Range<i32>) -> Pair {
+        params.not_before = date_time_ymd(valid.start, 1, 1);
+        params.not_after = date_time_ymd(valid.end, 1, 1);
         let pair = key.make();
         let certificate = params.signed_by(&pair, &self.issuer).unwrap();
         Pair {

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::Write;
+use std::ops::Range;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
@@ -12,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::certificates::{Authority, Key};
 use super::server::{Api, Play, TOKEN, Tls, node};
-use super::{Cluster, KUBECONFIG, LATER, netconf};
+use super::{Cluster, GOOD, KUBECONFIG, netconf};
 use crate::harness::{Outcome, binary, outcome, over, sh};
 
 /// Checks a failed ADD of a node without pools: what happened, and what to do, are both in the details.
@@ -189,11 +190,11 @@ fn of_certificates_keys_and_tokens() {
     ] {
         node.put(&format!("/k/{name}"), content);
     }
-    let old = cluster.authority.client(Key::EcPkcs8, 2020);
+    let old = cluster.authority.client(Key::EcPkcs8, 2000..2020);
     node.put("/k/old", old.in_one());
     node.put(
         "/k/other",
-        cluster.authority.client(Key::RsaPkcs8, LATER).key,
+        cluster.authority.client(Key::RsaPkcs8, GOOD).key,
     );
     let authority = |said: Value, what: &str, remedy: &str| {
         cluster.assert_told_with(said, json!({}), what, remedy)
@@ -454,11 +455,11 @@ fn of_the_node() {
 }
 
 /// A cluster whose server has this certificate, and a user with a token.
-fn with_server(name: &str, other_authority: bool, names: &[&str], until: i32) -> Cluster {
+fn with_server(name: &str, other_authority: bool, names: &[&str], valid: Range<i32>) -> Cluster {
     let authority = Authority::new("kubernetes");
     let other = Authority::new("other");
     let issuer = if other_authority { &other } else { &authority };
-    let own = issuer.server(names, until);
+    let own = issuer.server(names, valid);
     let cluster = Cluster::with(name, authority, &own, Tls::Usual);
     cluster.put_token(json!({}), json!({ "token": TOKEN }));
     cluster
@@ -466,37 +467,44 @@ fn with_server(name: &str, other_authority: bool, names: &[&str], until: i32) ->
 
 #[test]
 fn of_a_server_that_cannot_be_trusted_which_gets_no_token() {
-    for (other, names, until, what, remedy) in [
+    for (other, names, valid, what, remedy) in [
         (
             true,
             &["127.0.0.1"],
-            LATER,
+            GOOD,
             "is not of the certificate-authority ",
             "must be that of this very cluster",
         ),
         (
             false,
             &["127.0.0.1"],
-            2020,
+            2000..2020,
             "expired at 2020-01-01",
             "kubeadm certs check-expiration",
         ),
         (
             false,
+            &["127.0.0.1"],
+            2095..2100,
+            "is not valid before 2095-01-01",
+            "`date` must be right on this node",
+        ),
+        (
+            false,
             &["127.0.0.2"],
-            LATER,
+            GOOD,
             "is not for 127.0.0.1; it has 127.0.0.2",
             "set tls-server-name",
         ),
         (
             false,
             &["a.example"],
-            LATER,
+            GOOD,
             "is not for 127.0.0.1; it has a.example",
             "set tls-server-name",
         ),
     ] {
-        let cluster = with_server("kubeserver", other, names, until);
+        let cluster = with_server("kubeserver", other, names, valid);
         cluster.assert_told(what, remedy);
         assert_eq!(cluster.api.connections(), 1);
         assert_eq!(cluster.api.requests(), [""; 0], "it saw nothing");
@@ -537,7 +545,7 @@ fn of_a_server_that_is_not_there_or_speaks_otherwise() {
 #[test]
 fn of_a_client_whose_certificate_the_server_refuses() {
     let cluster = Cluster::new("kuberefused", Tls::Strict);
-    let stranger = Authority::new("other").client(Key::EcPkcs8, LATER);
+    let stranger = Authority::new("other").client(Key::EcPkcs8, GOOD);
     cluster
         .node
         .put("/var/lib/kubelet/pki/current.pem", stranger.in_one());
@@ -583,7 +591,7 @@ fn a_server_that_hangs_is_waited_for_no_longer_than_the_limit() {
             scope.spawn(move || {
                 let cluster = Cluster::new("kubehangs", Tls::Usual);
                 cluster.add("c1").success();
-                let own = cluster.authority.server(&["127.0.0.1"], LATER);
+                let own = cluster.authority.server(&["127.0.0.1"], GOOD);
                 let hanging = Api::new(&cluster.authority, &own, tls);
                 if let Some(text) = play {
                     hanging.set(Play::Drips(text));
