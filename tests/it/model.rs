@@ -287,6 +287,10 @@ impl World {
             Loss::Damaged => self.state = text.map(|t| t[..t.len() / 2].to_vec()),
             // What the original gave since our last call is noted nowhere but in the state (README, with the original beside us).
             Loss::RolledBack if self.original_wrote_last => {}
+            // Before the state was made anew there was none.
+            Loss::RolledBack
+                if self.old_state.as_deref().is_none_or(<[u8]>::is_empty)
+                    && self.is_unseen_work_of_the_original() => {}
             // An old copy without our key looks like the original's, and begins no quarantine.
             Loss::RolledBack if self.old_state.as_deref().is_some_and(lacks_our_key) => {}
             Loss::RolledBack => std::mem::swap(&mut self.state, &mut self.old_state),
