@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-use crate::harness::{Node, Reply, WireServer, binary, held, package, sh, xml};
+use crate::harness::{Node, Reply, WireServer, held, install, package, sh, xml};
 use crate::privileged::in_private_namespaces;
 
 /// The conflists that are shipped, by name of the file.
@@ -103,9 +103,8 @@ impl Host {
         sh(
             "ip link add eth0 address 7c:1e:52:f9:f3:c4 type veth peer name peer0 && ip link set eth0 up && ip link set peer0 up",
         );
-        fs::create_dir_all(folder.join("bin")).unwrap();
         fs::create_dir_all(folder.join("net.d")).unwrap();
-        fs::copy(binary(), folder.join("bin/azure-vnet-ipam")).unwrap();
+        install(&folder.join("bin/azure-vnet-ipam"));
         for name in ["bridge", "ptp", "loopback"] {
             symlink(tool(name), folder.join("bin").join(name)).unwrap();
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Node, Outcome, Reply, WireServer, binary, xml};
+use crate::harness::{Node, Outcome, Reply, WireServer, install, xml};
 
 const CONFLIST: &str = "/etc/cni/net.d/10-azure.conflist";
 const STATE: &str = "/var/run/azure-vnet-ipam.json";
@@ -22,9 +22,7 @@ fn healthy(name: &str) -> (Node, WireServer) {
         "plugins": [{ "type": "azure-vnet", "ipam": { "type": "azure-vnet-ipam" } }, { "type": "portmap" }],
     });
     node.put(CONFLIST, conflist.to_string());
-    fs::create_dir_all(node.path("/opt/cni/bin")).unwrap();
-    fs::copy(binary(), node.path(EXECUTABLE)).unwrap();
-    fs::set_permissions(node.path(EXECUTABLE), Permissions::from_mode(0o755)).unwrap();
+    install(&node.path(EXECUTABLE));
     node.add("c1").success();
     (node, wire)
 }

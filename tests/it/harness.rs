@@ -571,6 +571,17 @@ pub fn sh(line: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
+/// Puts the program there, for everybody to execute. Another process writes it: what this one has open for writing, a child that
+/// another test starts at the same moment has open too, and then it cannot be executed.
+pub fn install(to: &Path) {
+    let from = binary();
+    sh(&format!(
+        "install -D -m 755 {} {}",
+        from.display(),
+        to.display()
+    ));
+}
+
 /// The folder of this package.
 pub fn package() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))

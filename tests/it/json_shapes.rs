@@ -6,12 +6,11 @@
 //! the code, which print what they found.
 
 use std::collections::BTreeSet;
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
+use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Node, Outcome, Reply, SUBNET, WireServer, binary, conf, package, xml};
+use crate::harness::{Node, Outcome, Reply, SUBNET, WireServer, conf, install, package, xml};
 
 /// Keys under which moments of the boot clock stand, in nanoseconds, or counts of something else.
 const MOMENTS: [&str; 4] = ["since", "suspect", "released", "at"];
@@ -30,10 +29,7 @@ fn eventful(name: &str) -> (Node, WireServer) {
         "/etc/azure-vnet-ipam.json",
         r#"{"exclude": ["10.224.0.11"]}"#,
     );
-    fs::create_dir_all(node.path("/opt/cni/bin")).unwrap();
-    let executable = node.path("/opt/cni/bin/azure-vnet-ipam");
-    fs::copy(binary(), &executable).unwrap();
-    fs::set_permissions(executable, Permissions::from_mode(0o755)).unwrap();
+    install(&node.path("/opt/cni/bin/azure-vnet-ipam"));
     for id in ["0a1b2c3d4e5f6071", "9f8e7d6c5b4a3928"] {
         let pod = format!("K8S_POD_NAMESPACE=default;K8S_POD_NAME=web-{}", &id[..1]);
         node.call("ADD", id).env("CNI_ARGS", &pod).run().success();

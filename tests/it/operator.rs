@@ -9,7 +9,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Node, Outcome, Reply, binary, conf, sh, xml};
+use crate::harness::{Node, Outcome, Reply, conf, install, sh, xml};
 use crate::namespaces::Pods;
 use crate::privileged::in_private_namespaces;
 
@@ -436,12 +436,8 @@ fn who_may_not_look_is_told_to_use_sudo_in_one_line() {
     node.add("c1").success();
     // Where somebody else may execute it.
     let own = node.path("/plugin");
-    fs::copy(binary(), &own).unwrap();
-    sh(&format!(
-        "chmod 755 {} {}",
-        node.root.display(),
-        own.display()
-    ));
+    install(&own);
+    sh(&format!("chmod 755 {}", node.root.display()));
     for line in [
         "show",
         "check",

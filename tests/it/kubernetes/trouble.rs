@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::certificates::{Authority, Key};
 use super::server::{Api, Play, TOKEN, Tls, node};
 use super::{Cluster, GOOD, KUBECONFIG, netconf};
-use crate::harness::{Outcome, binary, outcome, over, sh};
+use crate::harness::{Outcome, install, outcome, over, sh};
 
 /// Checks a failed ADD of a node without pools: what happened, and what to do, are both in the details.
 fn assert_told(outcome: &Outcome, what: &str, remedy: &str) {
@@ -323,7 +323,7 @@ fn of_permissions() {
     // Root reads everything, so that somebody else has to try, with a program in a folder where he may go.
     const NOBODY: u32 = 65534;
     let program = cluster.node.path("/program");
-    fs::copy(binary(), &program).unwrap();
+    install(&program);
     let root = cluster.node.root.display();
     sh(&format!(
         "chmod -R a+rwX {root} && chmod 000 {}",
