@@ -4,21 +4,24 @@
 //!
 //! The plugin's decisions run for real, on real state text; only the kernel, the clock and the disk are played.
 
+mod events;
 mod original;
+mod ours;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::time::Duration;
 
 use azure_vnet_ipam::ipam::{
-    Attachment, Candidate, Entry, Evidence, Family, Grant, Hint, Inventory, Kernel, ListedPool,
-    Moment, NetNs, Novelty, Place, PoolWish, Refusal, Request, Routes, Witness,
+    Attachment, Candidate, Entry, Evidence, Family, Inventory, Kernel, ListedPool, Moment, NetNs,
+    Place, Routes, Witness,
 };
-use azure_vnet_ipam::plugin::decide::{Decision, Given, Host, Look, decide, loss};
-use azure_vnet_ipam::state::{Document, Owed, Own, Stamp};
+use azure_vnet_ipam::plugin::decide::{Host, Look, loss};
+use azure_vnet_ipam::state::{Document, Owed, Own};
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
 use serde_json::Value;
+
+use events::{Blindness, Event, Loss, Who, event};
 
 const SECOND: u64 = 1_000_000_000;
 const SUBNET: &str = "10.0.0.0/24";
@@ -26,81 +29,6 @@ const SUBNET_V6: &str = "fd00::/120";
 const ADDRESSES: u8 = 6;
 /// An ADD is through with its wiring within this time; the quarantine is longer.
 const WIRING: u64 = 25;
-
-#[derive(Clone, Debug)]
-enum Event {
-    /// An ADD of this pod, by us or by the original; a pod that has an address asks again.
-    Add(u8, Who),
-    /// The ADD of a pod whose result reaches nobody.
-    LostAdd(u8),
-    /// A DEL.
-    Del(u8, Who),
-    /// The pod is gone, and nobody says so.
-    Vanish(u8),
-    /// The main plugin is through with the pods that have an address.
-    WireAll,
-    /// Seconds go by.
-    Pass(u16),
-    /// The source lists the addresses whose bits are set.
-    Source(u8),
-    /// Something happens to the state file.
-    Lose(Loss),
-    /// Every pod dies; the state file stays or goes.
-    Reboot { keeps_state: bool },
-    /// What cannot be seen from now on.
-    Blind(Blindness),
-    /// libcni's cache is wiped.
-    WipeCache,
-    /// An ADD that looks, and is decided only after something else happened.
-    SlowAdd(u8, Box<Event>),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Who {
-    We,
-    TheOriginal,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Loss {
-    Deleted,
-    Emptied,
-    Damaged,
-    RolledBack,
-    OurKeyRemoved,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Blindness {
-    No,
-    Namespaces,
-    Cache,
-    Routes,
-}
-
-fn event() -> impl Strategy<Value = Event> {
-    let pod = || 0..8u8;
-    let who = || prop_oneof![5 => Just(Who::We), 1 => Just(Who::TheOriginal)];
-    let quick = prop_oneof![
-        8 => (pod(), who()).prop_map(|(p, w)| Event::Add(p, w)),
-        1 => pod().prop_map(Event::LostAdd),
-        4 => (pod(), who()).prop_map(|(p, w)| Event::Del(p, w)),
-        3 => pod().prop_map(Event::Vanish),
-        2 => Just(Event::WireAll),
-        3 => prop_oneof![Just(5u16), Just(31), Just(65), Just(905), Just(3700)].prop_map(Event::Pass),
-        1 => any::<u8>().prop_map(Event::Source),
-        2 => prop_oneof![Just(Loss::Deleted), Just(Loss::Emptied), Just(Loss::Damaged), Just(Loss::RolledBack), Just(Loss::OurKeyRemoved)].prop_map(Event::Lose),
-        1 => prop_oneof![2 => Just(Blindness::No), 1 => Just(Blindness::Namespaces), 1 => Just(Blindness::Cache), 1 => Just(Blindness::Routes)].prop_map(Event::Blind),
-        1 => Just(Event::WipeCache),
-    ];
-    let quick = quick.boxed();
-    prop_oneof![
-        20 => quick.clone(),
-        // No process lives through a reboot.
-        1 => any::<bool>().prop_map(|keeps_state| Event::Reboot { keeps_state }),
-        10 => (pod(), quick).prop_map(|(p, e)| Event::SlowAdd(p, Box::new(e))),
-    ]
-}
 
 /// A pod that has an address, or one of each family.
 #[derive(Clone, Debug)]
@@ -410,183 +338,6 @@ impl World {
         Inventory {
             pools: self.families.iter().map(pool).collect(),
         }
-    }
-
-    /// The state as the plugin reads it: nothing for one that is not there, and a debt for one that cannot be read.
-    fn read(&mut self) -> Document {
-        let Some(text) = &self.state else {
-            return Document::default();
-        };
-        if text.is_empty() {
-            return Document::default();
-        }
-        match Document::parse(text, Some(&self.boot_id()), self.now()) {
-            Ok(document) => document,
-            Err(_) => {
-                self.state = None;
-                self.rebuild_owed = true;
-                Document::default()
-            }
-        }
-    }
-
-    fn write(&mut self, document: &mut Document) {
-        self.original_wrote_last = false;
-        let time = format!("t{}", self.clock);
-        let boot_id = self.boot_id();
-        self.old_state.clone_from(&self.state);
-        self.state = Some(document.print(Stamp {
-            version: "v0",
-            time: &time,
-            boot_id: Some(&boot_id),
-        }));
-    }
-
-    /// An ADD of ours. `meanwhile` happens between its look and its decision.
-    fn add(&mut self, pod: u8, mut meanwhile: Option<&Event>, result_is_lost: bool) {
-        let pod = self.container(pod);
-        let attachment = attachment(pod);
-        let netns = NetNs {
-            path: id(pod).into(),
-            id: Some((4, u64::from(pod))),
-        };
-        let inventory = self.inventory();
-        let mut look: Option<Look> = None;
-        let outcome = 'tries: {
-            for _ in 0..6 {
-                let mut document = self.read();
-                let last = self
-                    .last_use
-                    .filter(|(boot, _)| *boot == self.boot)
-                    .map(|(_, generation)| generation);
-                let doubtful = inventory.addresses() == 0 && !document.is_empty();
-                let none = BTreeSet::new();
-                let request = |family: &Family| Request {
-                    attachment: &attachment,
-                    space: "local",
-                    pool: PoolWish::Any {
-                        family: *family,
-                        if_name: None,
-                    },
-                    address: None,
-                    pod: None,
-                    netns: Some(&netns),
-                    rest: Duration::from_secs(30),
-                    wired: &none,
-                    exclude: &[],
-                };
-                let requests: Vec<Request> = self.families.iter().map(request).collect();
-                let given = Given {
-                    requests: &requests,
-                    news: (!doubtful).then_some(&inventory),
-                    lost: loss(&document, self.rebuild_owed, last).map(str::to_owned),
-                    last_generation: last.unwrap_or(0),
-                    look: look.as_ref(),
-                    may_ask_again: false,
-                    now: self.now(),
-                };
-                let was_lost = given.lost.is_some();
-                match decide(&mut document, &given, &Bare, &mut Vec::new()) {
-                    Decision::LookFirst(candidates) => {
-                        look = Some(self.look(candidates));
-                        if let Some(event) = meanwhile.take() {
-                            self.step(event);
-                        }
-                    }
-                    Decision::Broken(wrong) => panic!("{wrong:?}"),
-                    Decision::Done { taken, changed } => {
-                        if changed {
-                            self.write(&mut document);
-                        }
-                        if was_lost && !document.is_empty() {
-                            self.rebuild_owed = false;
-                        }
-                        break 'tries taken;
-                    }
-                }
-            }
-            panic!("it goes on looking");
-        };
-        match outcome {
-            Ok(grants) if result_is_lost => self.give_back(&attachment, &grants),
-            Ok(grants) => self.granted(pod, &grants),
-            Err(refusal) => self.refused(&refusal, &inventory),
-        }
-    }
-
-    fn granted(&mut self, pod: u32, grants: &[Grant]) {
-        let addresses: Vec<IpAddr> = grants.iter().map(|g| g.address.addr()).collect();
-        assert_eq!(addresses.len(), self.families.len());
-        for (other, theirs) in &self.pods {
-            let both = theirs.addresses.iter().find(|a| addresses.contains(a));
-            assert!(
-                *other == pod || both.is_none(),
-                "{both:?} of pod {other} is given to pod {pod}"
-            );
-        }
-        self.last_use = grants.last().map(|last| (self.boot, last.generation));
-        // A repeated ADD gets what it has, as long as the state knows.
-        let is_new = |grant: &Grant| matches!(grant.novelty, Novelty::New(_));
-        let wired = self.pods.get(&pod).is_some_and(|mine| mine.wired);
-        let pod_now = Pod {
-            addresses,
-            since: self.clock,
-            wired: wired && !grants.iter().any(is_new),
-        };
-        self.pods.insert(pod, pod_now);
-    }
-
-    fn give_back(&mut self, attachment: &Attachment, grants: &[Grant]) {
-        let mut document = self.read();
-        if document.ipam_mut().revoke_all(attachment, grants) {
-            self.write(&mut document);
-        }
-        self.last_use = grants.last().map(|last| (self.boot, last.generation));
-    }
-
-    /// `inventory` is what this ADD was told: another listing may have come since.
-    fn refused(&mut self, refusal: &Refusal, inventory: &Inventory) {
-        match refusal {
-            Refusal::Exhausted { pools } => {
-                let document = self.read();
-                let is_meant = |key: &str| pools.iter().any(|pool| pool.subnet == key);
-                let meant = document.ipam().pools().filter(|(_, key, _)| is_meant(key));
-                let mut records = meant.flat_map(|(_, _, pool)| &pool.records);
-                assert!(records.all(|r| r.held().is_some()), "something is free");
-            }
-            // A pool that is listed without addresses goes with its last one.
-            Refusal::NoPools { family, .. } => {
-                let listed = inventory.pools.iter().flat_map(|pool| &pool.addresses);
-                let of_family = listed.filter(|a| Family::of(**a) == *family);
-                assert!(self.is_dual() && of_family.count() == 0);
-            }
-            Refusal::Quarantined { left } => assert!(*left <= Duration::from_secs(30)),
-            other => panic!("{other}"),
-        }
-    }
-
-    fn del(&mut self, pod: u8, who: Who) {
-        // The main plugin unwires first.
-        let pod = match self.end(pod) {
-            Some(pod) => pod,
-            None => self.container(pod),
-        };
-        if who == Who::TheOriginal {
-            self.originals_del(pod);
-        } else if self.state.is_some() {
-            let now = self.now();
-            let mut document = self.read();
-            let freed = document
-                .ipam_mut()
-                .release(&attachment(pod), Hint::default(), now);
-            let early = freed.is_empty() && !document.is_empty();
-            if !freed.is_empty()
-                || (early && document.ipam_mut().note_early_del(&attachment(pod), now))
-            {
-                self.write(&mut document);
-            }
-        }
-        self.cache.remove(&pod);
     }
 
     /// The addresses that the state says are held.
