@@ -62,9 +62,10 @@ use cni::{Environment, NAME, NAME_V6, Said};
 
 /// The whole program.
 pub fn main() -> ExitCode {
-    let started = host::boot_now();
     let mut args = env::args_os();
     let paths = host::Paths::new(root(), name(args.next().as_deref()));
+    host::shift_boot_clock(&paths);
+    let started = host::boot_now();
     match Environment::said(|name| env::var_os(name)) {
         Said::Call(environment) => plugin::main(&environment, &paths, started),
         // It was a person who started it.

@@ -1,8 +1,9 @@
 //! Clocks: the boot clock for everything that is compared, the wall clock for people.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use tz::{LocalTimeType, TimeZone, UtcDateTime};
@@ -10,15 +11,49 @@ use tz::{LocalTimeType, TimeZone, UtcDateTime};
 use super::{Bounded, Paths, read_bounded};
 use crate::ipam::Moment;
 
+/// The file that shifts this process's boot clock; unset in every process but those that [`shift_boot_clock`] found one for.
+static OFFSET_FILE: OnceLock<PathBuf> = OnceLock::new();
+
+/// How often a wait looks at a shifted clock, as that may move meanwhile.
+const SHIFTED_CLOCK_POLL: Duration = Duration::from_millis(10);
+
+/// Shifts the boot clock of this process by the seconds in [`Paths::boot_clock_offset`], if that file exists. Only below
+/// `AZURE_VNET_IPAM_ROOT` can it exist: tests let hours pass with it, also while a call waits.
+pub fn shift_boot_clock(paths: &Paths) {
+    if let Some(file) = paths.boot_clock_offset().filter(|file| file.exists()) {
+        // Fails only when it is set already.
+        let _ = OFFSET_FILE.set(file);
+    }
+}
+
 /// Now, on the boot clock.
 pub fn boot_now() -> Moment {
     let Timespec { tv_sec, tv_nsec } = clock_gettime(ClockId::Boottime);
     let part = |n: i64| u64::try_from(n).unwrap_or(0);
-    Moment(
-        part(tv_sec)
-            .saturating_mul(1_000_000_000)
-            .saturating_add(part(tv_nsec)),
-    )
+    let now = part(tv_sec)
+        .saturating_mul(1_000_000_000)
+        .saturating_add(part(tv_nsec));
+    Moment(match OFFSET_FILE.get() {
+        None => now,
+        Some(file) => now.saturating_add(read_offset(file).saturating_mul(1_000_000_000)),
+    })
+}
+
+/// The whole seconds in a file of that kind; 0 when it has none.
+fn read_offset(file: &Path) -> u64 {
+    let Ok(Bounded::Read(bytes)) = read_bounded(file, 32) else {
+        return 0;
+    };
+    let text = String::from_utf8(bytes).unwrap_or_default();
+    text.trim().parse().unwrap_or(0)
+}
+
+/// How long to block at a time in a wait that ends after `left` of boot time: all of it, unless the clock is shifted.
+pub fn block_at_most(left: Duration) -> Duration {
+    match OFFSET_FILE.get() {
+        None => left,
+        Some(_) => left.min(SHIFTED_CLOCK_POLL),
+    }
 }
 
 /// The ID of this boot of the machine; `None` where /proc does not tell.

@@ -4,11 +4,14 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
-use std::sync::mpsc;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fs2::FileExt;
+
+use super::clock::{block_at_most, boot_now};
+use crate::ipam::Moment;
 
 /// What became of waiting for a lock.
 #[derive(Debug)]
@@ -25,10 +28,9 @@ pub enum Waited {
 /// # Errors
 /// The file or its folder cannot be made or opened; the kernel refuses to lock.
 pub fn lock(path: &Path, wait: Duration) -> io::Result<Waited> {
-    let start = Instant::now();
+    let deadline = boot_now().after(wait);
     loop {
-        let left = wait.saturating_sub(start.elapsed());
-        let Waited::Held(file) = wait_for(open(path)?, left)? else {
+        let Waited::Held(file) = wait_for(open(path)?, deadline)? else {
             return Ok(Waited::TimedOut);
         };
         let (held, there) = (file.metadata()?, fs::metadata(path));
@@ -62,11 +64,12 @@ fn open(path: &Path) -> io::Result<File> {
 
 /// flock(2) knows no time limit, so a contended lock is waited for by a thread that sleeps in the kernel: nothing polls, and
 /// the kernel's queue keeps its order. A thread left behind by a time-out gives the lock back as soon as it gets it.
-fn wait_for(file: File, wait: Duration) -> io::Result<Waited> {
+fn wait_for(file: File, deadline: Moment) -> io::Result<Waited> {
+    let left = || deadline.since(boot_now());
     match FileExt::try_lock_exclusive(&file) {
         Ok(()) => return Ok(Waited::Held(file)),
         Err(e) if e.raw_os_error() != fs2::lock_contended_error().raw_os_error() => return Err(e),
-        Err(_) if wait.is_zero() => return Ok(Waited::TimedOut),
+        Err(_) if left().is_zero() => return Ok(Waited::TimedOut),
         Err(_) => {}
     }
     let (sender, receiver) = mpsc::channel();
@@ -76,14 +79,20 @@ fn wait_for(file: File, wait: Duration) -> io::Result<Waited> {
             // Fails when nobody waits any more; the file is closed then, and the lock with it.
             let _ = sender.send(FileExt::lock_exclusive(&file).map(|()| file));
         })?;
-    match receiver.recv_timeout(wait) {
-        Ok(locked) => locked.map(Waited::Held),
-        Err(_) => Ok(Waited::TimedOut),
+    loop {
+        let left = left();
+        match receiver.recv_timeout(block_at_most(left)) {
+            Ok(locked) => return locked.map(Waited::Held),
+            Err(RecvTimeoutError::Timeout) if !left.is_zero() => {}
+            Err(_) => return Ok(Waited::TimedOut),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
 
     fn scratch(name: &str) -> std::path::PathBuf {
@@ -98,7 +107,27 @@ mod tests {
     }
 
     const SHORT: Duration = Duration::from_millis(30);
-    const LONG: Duration = Duration::from_secs(20);
+    const LONG: Duration = Duration::from_secs(60);
+
+    /// Returns when somebody is blocked in flock(2) on this file; in the kernel's list such a line has an arrow.
+    fn wait_until_contended(path: &Path) {
+        let inode = fs::metadata(path).unwrap().ino();
+        let file = format!(":{inode} 0 EOF");
+        let deadline = Instant::now() + LONG;
+        let is_contended = || {
+            let locks = fs::read_to_string("/proc/locks").unwrap();
+            let mut lines = locks.lines();
+            lines.any(|line| line.contains("-> FLOCK") && line.ends_with(&file))
+        };
+        while !is_contended() {
+            assert!(
+                Instant::now() < deadline,
+                "timed out waiting for somebody to wait for {}",
+                path.display()
+            );
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
 
     #[test]
     fn a_lock_keeps_others_out_until_it_is_dropped() {
@@ -123,7 +152,7 @@ mod tests {
             let path = path.clone();
             move || held(&path, LONG).is_some()
         });
-        thread::sleep(SHORT);
+        wait_until_contended(&path);
         drop(first);
         assert!(waiter.join().unwrap());
         fs::remove_file(path).unwrap();
@@ -137,7 +166,7 @@ mod tests {
             let path = path.clone();
             move || held(&path, LONG).map(|f| f.metadata().unwrap().ino())
         });
-        thread::sleep(SHORT);
+        wait_until_contended(&path);
         fs::remove_file(&path).unwrap();
         fs::write(&path, "new").unwrap();
         drop(first);

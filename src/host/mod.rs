@@ -13,7 +13,7 @@ mod network;
 mod paths;
 
 pub use appending::{Kept, numbered};
-pub use clock::{boot_id, boot_now, utc, wall_now, wall_second};
+pub use clock::{boot_id, boot_now, shift_boot_clock, utc, wall_now, wall_second};
 pub use files::{
     Bounded, is_read_only, overwrite, read_bounded, read_bounded_with, read_up_to, refuses_writing,
     replace, words,

@@ -132,6 +132,11 @@ impl Paths {
         self.under_root("/proc/sys/kernel/random/boot_id")
     }
 
+    /// Seconds by which the boot clock is ahead of the kernel's, below a root only.
+    pub fn boot_clock_offset(&self) -> Option<PathBuf> {
+        Some(self.root.as_ref()?.join("boottime-offset"))
+    }
+
     /// A list of interfaces to go by instead of the kernel's, below a root only.
     pub fn links(&self) -> Option<PathBuf> {
         let folder = self.root.as_ref()?.join("sys/class/net");
@@ -171,6 +176,7 @@ mod tests {
         );
         assert_eq!(paths.log(), Path::new("/var/log/azure-vnet-ipam.log"));
         assert_eq!(paths.links(), None);
+        assert_eq!(paths.boot_clock_offset(), None);
     }
 
     #[test]
