@@ -4,13 +4,14 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use serde_json::{Value, json};
 
-use crate::harness::{Call, Node, Outcome, package, sh};
+use crate::harness::wait::{Process, output, watched};
+use crate::harness::{Call, Node, Outcome, package, sh_with};
 
 /// The node of testdata/node.json.
 const SAVED: &str = "aks-nodepool1-31718369-vmss000000";
@@ -37,7 +38,7 @@ enum As<'a> {
 /// A running API server. It ends when its standard input does, so also when this process is killed.
 struct ApiServer {
     folder: PathBuf,
-    process: Child,
+    process: Option<Process>,
     /// `https://127.0.0.1:PORT`
     url: String,
 }
@@ -62,32 +63,25 @@ impl ApiServer {
         let name = format!("azure-vnet-ipam-apiserver-{}-{n}", std::process::id());
         let folder = std::env::temp_dir().join(name);
         let _ = fs::remove_dir_all(&folder);
-        let mut process = Command::new(package().join("tests/apiserver/run"))
-            .arg(&folder)
-            .args(NODES)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let lines = BufReader::new(process.stdout.take().unwrap()).lines();
-        let mut url = None;
-        for line in lines {
-            let line = line.unwrap();
-            if let Some(said) = line.strip_prefix("SERVER=") {
-                url = Some(said.to_owned());
-            }
-            if line == "READY=1" {
-                let url = url.unwrap();
-                return ApiServer {
-                    folder,
-                    process,
-                    url,
-                };
-            }
+        let mut command = Command::new(package().join("tests/apiserver/run"));
+        command.arg(&folder).args(NODES);
+        let mut process = Process::start_piped(&mut command);
+        let stdout = process.child().stdout.take().unwrap();
+        let lines = watched("kube-apiserver to be ready", || {
+            let lines = BufReader::new(stdout).lines().map(Result::unwrap);
+            lines
+                .take_while(|line| line != "READY=1")
+                .collect::<Vec<_>>()
+        });
+        let url = lines.iter().find_map(|line| line.strip_prefix("SERVER="));
+        let Some(url) = url else {
+            panic!("{}", String::from_utf8_lossy(&process.output().stderr));
+        };
+        ApiServer {
+            folder,
+            process: Some(process),
+            url: url.to_owned(),
         }
-        let output = process.wait_with_output().unwrap();
-        panic!("{}", String::from_utf8_lossy(&output.stderr));
     }
 
     /// Status and body of an answer.
@@ -137,7 +131,7 @@ impl ApiServer {
             curl.args(["-H", &format!("Content-Type: {kind}")]);
             curl.args(["-d", &body.to_string()]);
         }
-        let output = curl.output().unwrap();
+        let output = output(&mut curl);
         assert!(output.status.success(), "{method} {path}: {output:?}");
         let mut text = String::from_utf8(output.stdout).unwrap();
         let status = text.split_off(text.len() - 3).parse().unwrap();
@@ -245,8 +239,9 @@ users:
 
 impl Drop for ApiServer {
     fn drop(&mut self) {
-        drop(self.process.stdin.take());
-        let _ = self.process.wait();
+        let mut process = self.process.take().unwrap();
+        drop(process.child().stdin.take());
+        process.status();
         if std::thread::panicking() {
             println!("the files of kube-apiserver are in {:?}", self.folder);
         } else {
@@ -448,12 +443,12 @@ fn who_may_not_ask_is_told_so() {
     let other = add(&node, "c1", json!({ "nodeName": "other" }));
     assert_told(&other, &["status 403", "other", "only its own Node object"]);
     // A certificate of another cluster. The server asks for one, and does not turn anybody away before it sees what is wanted.
-    let folder = node.root.display();
-    sh(&format!(
-        "cd {folder} && openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1 -keyout foreign.key \
+    sh_with(
+        "cd \"$1\" && openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1 -keyout foreign.key \
          -out foreign.crt -subj /O=system:nodes/CN=system:node:denied 2>/dev/null && \
-         cat foreign.crt foreign.key >var/lib/kubelet/pki/foreign.pem"
-    ));
+         cat foreign.crt foreign.key >var/lib/kubelet/pki/foreign.pem",
+        &[&node.root],
+    );
     let kubeconfig = fs::read_to_string(node.path(KUBECONFIG)).unwrap();
     let foreign = kubeconfig.replace("kubelet-client-current", "foreign");
     node.put("/root/foreign", foreign);

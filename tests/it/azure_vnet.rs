@@ -217,7 +217,7 @@ fn thirty_pods_under_azure_vnet_with_failures_in_between() {
     let wait = caller.add(&pod(19), false).unwrap_err();
     assert!(wait.contains("the state was lost"), "{wait}");
     caller.sound();
-    caller.node.pass(31);
+    caller.node.advance_clock(31);
     for n in 19..=24 {
         caller.add(&pod(n), false).unwrap();
         caller.sound();

@@ -3,44 +3,26 @@
 //! `tests/broken/node` makes the nodes; a test starts it, and itself in there.
 
 use std::collections::BTreeMap;
-use std::env::{current_exe, temp_dir, var_os};
-use std::fs::File;
 use std::process::{Command, Output};
 
 use serde_json::Value;
 
+use crate::harness::wait::output;
 use crate::harness::{binary, package};
+use crate::privileged::run_again;
 
 /// Runs a test again, alone and on a node of this kind. True in there.
 fn on_a_node(kind: &str, test: &str) -> bool {
-    const INNER: &str = "AZURE_VNET_IPAM_BROKEN";
-    if var_os(INNER).is_some() {
-        return true;
-    }
-    // The same turns as those of `in_private_namespaces`: what one test wires, another's look at the node would find.
-    let turn = File::create(temp_dir().join("azure-vnet-ipam-private-tests")).unwrap();
-    turn.lock().unwrap();
-    let status = Command::new(package().join("tests/broken/node"))
-        .arg(kind)
-        .arg(current_exe().unwrap())
-        .args([
-            "--exact",
-            &format!("broken::{test}"),
-            "--include-ignored",
-            "--nocapture",
-            "--test-threads=1",
-        ])
-        .env("BIN", binary())
-        .env(INNER, "1")
-        .status()
-        .unwrap();
-    assert!(status.success(), "{test} failed on its node");
-    false
+    let mut node = Command::new(package().join("tests/broken/node"));
+    run_again(
+        &format!("broken::{test}"),
+        node.arg(kind).env("BIN", binary()),
+    )
 }
 
 /// What a person types.
 fn typed(line: &str) -> Output {
-    Command::new("bash").args(["-c", line]).output().unwrap()
+    output(Command::new("bash").args(["-c", line]))
 }
 
 /// The text of a command that ends with this status.

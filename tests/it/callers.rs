@@ -6,10 +6,13 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::harness::{Node, Reply, WireServer, held, install, package, sh, xml};
-use crate::privileged::in_private_namespaces;
+use crate::harness::wait::output;
+use crate::harness::{
+    Node, OwnSubnets, Reply, WireServer, held, install, package, run, sh, xml, xml_of,
+};
+use crate::privileged::in_private_namespaces_with_all_processes as in_private_namespaces;
 
 /// The conflists that are shipped, by name of the file.
 pub fn examples() -> Vec<(String, Value)> {
@@ -84,16 +87,35 @@ pub fn tool(name: &str) -> PathBuf {
     found.unwrap_or_else(|| panic!("{name} is not installed; .ci/run tells how"))
 }
 
+/// A program to be run some seconds later by the boot clock.
+pub fn later(seconds: u64, program: &Path) -> Command {
+    // The kernel counts from the machine's own clock, however deep this time namespace is.
+    let offsets = fs::read_to_string("/proc/self/timens_offsets").unwrap();
+    let offset = offsets.lines().find_map(|line| {
+        let mut fields = line.strip_prefix("boottime")?.split_whitespace();
+        fields.next()?.parse::<i64>().ok()
+    });
+    let seconds = offset.unwrap() + i64::try_from(seconds).unwrap();
+    let mut command = Command::new("unshare");
+    command.args(["--time", "--boottime", &seconds.to_string(), "--fork"]);
+    command.arg(program);
+    command
+}
+
 /// A whole node in namespaces of its own: built-in paths, the wire server on its real address, a folder of plugins and one of
-/// conflists.
+/// conflists. The plugins of others want a /proc with all processes, so the addresses are those of nobody else.
 pub struct Host {
     pub folder: PathBuf,
     pub wire: WireServer,
+    pub subnets: OwnSubnets,
 }
 
 impl Host {
-    /// Must be called in mount and network namespaces of its own.
+    /// A host whose pods get these IPv4 addresses of a subnet of its own. Must be called in mount and network namespaces of its
+    /// own.
     pub fn new(last: impl IntoIterator<Item = u16>) -> Host {
+        let subnets = OwnSubnets::claim();
+        let xml = xml_of(subnets.ipv4, last);
         let folder =
             std::env::temp_dir().join(format!("azure-vnet-ipam-host-{}", std::process::id()));
         for path in ["/run", "/var/log", "/var/lib/cni"] {
@@ -117,7 +139,8 @@ impl Host {
         }
         Host {
             folder,
-            wire: WireServer::on("168.63.129.16:80", Reply::Xml(xml(last))),
+            wire: WireServer::on("168.63.129.16:80", Reply::Xml(xml)),
+            subnets,
         }
     }
 
@@ -127,14 +150,12 @@ impl Host {
 
     /// The same, some seconds later by the boot clock.
     pub fn cnitool_later(&self, seconds: u64, command: &str, network: &str, pod: &str) -> Output {
-        Command::new("unshare")
-            .args(["--time", "--boottime", &seconds.to_string(), "--fork"])
-            .arg(tool("cnitool"))
+        let mut cnitool = later(seconds, &tool("cnitool"));
+        cnitool
             .args([command, network, &format!("/run/netns/{pod}")])
             .env("NETCONFPATH", self.folder.join("net.d"))
-            .env("CNI_PATH", self.folder.join("bin"))
-            .output()
-            .unwrap()
+            .env("CNI_PATH", self.folder.join("bin"));
+        output(&mut cnitool)
     }
 
     /// The same, which must succeed, and say nothing but for an ADD.
@@ -156,7 +177,7 @@ impl Host {
         assert!(output.status.success(), "{output:?}");
         let result: Value = serde_json::from_slice(&output.stdout).unwrap();
         let address = result["ips"][0]["address"].as_str().unwrap();
-        address.strip_suffix("/16").unwrap().to_owned()
+        address.strip_suffix("/24").unwrap().to_owned()
     }
 
     pub fn del(&self, network: &str, pod: &str) {
@@ -193,17 +214,18 @@ fn cnitool_alone() {
         return;
     }
     let host = Host::new([5, 6]);
-    assert_eq!(host.add("azure-ipam", "pod1"), "10.224.0.5");
-    assert_eq!(host.add("azure-ipam", "pod2"), "10.224.0.6");
+    assert_eq!(host.add("azure-ipam", "pod1"), host.subnets.ipv4(5));
+    assert_eq!(host.add("azure-ipam", "pod2"), host.subnets.ipv4(6));
     sh("ip netns add pod3");
     let full = host.cnitool("add", "azure-ipam", "pod3");
     assert!(!full.status.success());
     let text =
         String::from_utf8_lossy(&full.stderr).into_owned() + &String::from_utf8_lossy(&full.stdout);
-    assert!(
-        text.contains("No available addresses in 10.224.0.0/16: 2 held, 0 free"),
-        "{text}"
+    let exhausted = format!(
+        "No available addresses in {}: 2 held, 0 free",
+        host.subnets.ipv4
     );
+    assert!(text.contains(&exhausted), "{text}");
     host.del("azure-ipam", "pod1");
     host.del("azure-ipam", "pod2");
     assert!(host.held().is_empty());
@@ -219,6 +241,7 @@ fn every_verb_of_cnitool_alone() {
     }
     const NET: &str = "azure-ipam";
     let host = Host::new([5, 6, 7]);
+    let one = host.subnets.ipv4(5);
     sh("ip netns add none");
     host.verb("status", NET, "none");
     for pod in ["pod1", "pod2"] {
@@ -232,42 +255,38 @@ fn every_verb_of_cnitool_alone() {
         no_list.contains("cni.dev/valid-attachments is missing"),
         "{no_list}"
     );
-    assert_eq!(host.held(), ["10.224.0.5"]);
+    assert_eq!(host.held(), [one.as_str()]);
     let gc = |seconds: u64, list: &str| {
         let conf = format!(
             r#"{{"cniVersion":"1.1.0","name":"{NET}","cni.dev/valid-attachments":{list},"cni.dev/attachments":{list}}}"#
         );
-        let line = format!(
-            "echo '{conf}' | CNI_COMMAND=GC unshare --time --boottime {seconds} --fork {}/bin/azure-vnet-ipam",
-            host.folder.display()
-        );
-        Command::new("sh").args(["-c", &line]).output().unwrap()
+        let mut command = later(seconds, &host.folder.join("bin/azure-vnet-ipam"));
+        run(command.env("CNI_COMMAND", "GC"), &conf)
     };
     // Young ones are left alone.
-    assert!(gc(0, "null").status.success());
+    gc(0, "null").silent();
     assert_eq!(host.held().len(), 1);
     // It is still wired, whatever the runtime knows.
-    sh("ip -n pod1 addr add 10.224.0.5/16 dev lo");
-    assert_eq!(host.add(NET, "pod3"), "10.224.0.7");
+    sh(&format!("ip -n pod1 addr add {one}/24 dev lo"));
+    assert_eq!(host.add(NET, "pod3"), host.subnets.ipv4(7));
     fs::remove_file(result_of(NET, "pod3")).unwrap();
-    let kept = host.failure(gc(100, "[]"));
+    let kept = gc(100, "[]").stdout;
     assert!(
         kept.contains("1 stale addresses are kept, 1 are freed")
             && kept.contains("the address is configured in "),
         "{kept}"
     );
-    assert_eq!(host.held(), ["10.224.0.5"]);
+    assert_eq!(host.held(), [one.as_str()]);
     // A host route is a sign of life too.
-    sh("ip -n pod1 addr del 10.224.0.5/16 dev lo && ip route add 10.224.0.5/32 dev eth0");
-    let kept = host.failure(gc(100, "[]"));
+    sh(&format!(
+        "ip -n pod1 addr del {one}/24 dev lo && ip route add {one}/32 dev eth0"
+    ));
+    let kept = gc(100, "[]").stdout;
     assert!(kept.contains("the host has a route to it"), "{kept}");
-    sh("ip route del 10.224.0.5/32");
+    sh(&format!("ip route del {one}/32"));
     for _ in 0..2 {
-        let done = gc(100, "null");
-        assert!(
-            done.status.success() && done.stdout.is_empty(),
-            "a second one is no work: {done:?}"
-        );
+        // A second one is no work.
+        gc(100, "null").silent();
         assert!(host.held().is_empty());
     }
     let log = fs::read_to_string("/var/log/azure-vnet-ipam.log").unwrap();
@@ -303,10 +322,14 @@ fn every_verb_through(network: &str) {
         .strip_prefix(&format!("{network}-"))
         .and_then(|n| n.strip_suffix("-eth0"))
         .unwrap();
-    sh(&format!(
-        r#"echo '{{"cniVersion":"1.1.0","name":"{network}"}}' | CNI_COMMAND=DEL CNI_CONTAINERID={container} CNI_IFNAME=eth0 {}/bin/azure-vnet-ipam"#,
-        host.folder.display()
-    ));
+    let mut del = Command::new(host.folder.join("bin/azure-vnet-ipam"));
+    del.envs([
+        ("CNI_COMMAND", "DEL"),
+        ("CNI_CONTAINERID", container),
+        ("CNI_IFNAME", "eth0"),
+    ]);
+    let conf = json!({ "cniVersion": "1.1.0", "name": network });
+    run(&mut del, &conf.to_string()).silent();
     assert_eq!(host.held(), [two]);
     let lost = host.failure(host.cnitool("check", network, "pod1"));
     assert!(
@@ -352,13 +375,13 @@ fn two_pods(network: &str) {
     ping("pod1", &two);
     ping("pod2", &one);
     host.del(network, "pod1");
-    assert_eq!(host.held(), [two]);
+    assert_eq!(host.held(), [two.as_str()]);
     let next = host.add(network, "pod3");
     assert_ne!(
         next, one,
         "an address just released rests while there are others"
     );
-    ping("pod3", "10.224.0.6");
+    ping("pod3", &two);
     host.del(network, "pod2");
     host.del(network, "pod3");
     assert!(host.held().is_empty());

@@ -1,10 +1,12 @@
 //! Many real processes at once.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use crate::harness::{Call, Node, Outcome, Reply, outcome, xml};
+use crate::harness::wait::SetOnDrop;
+use crate::harness::{Call, Node, Outcome, Reply, Running, xml};
 
 /// Starts all of these calls before it waits for any.
 fn at_once(node: &Node, calls: &[(&str, String)]) -> Vec<Outcome> {
@@ -14,14 +16,8 @@ fn at_once(node: &Node, calls: &[(&str, String)]) -> Vec<Outcome> {
 
 /// The same with calls of any kind.
 pub fn all_at_once<'a>(calls: impl Iterator<Item = Call<'a>>) -> Vec<Outcome> {
-    let start = Instant::now();
-    let running: Vec<_> = calls.map(Call::spawn).collect();
-    // Readers for all, so that no call waits for its output to be taken.
-    let readers: Vec<_> = running
-        .into_iter()
-        .map(|c| thread::spawn(move || outcome(c, start)))
-        .collect();
-    readers.into_iter().map(|r| r.join().unwrap()).collect()
+    let running: Vec<_> = calls.map(Call::start).collect();
+    running.into_iter().map(Running::finish).collect()
 }
 
 #[test]
@@ -162,16 +158,17 @@ fn check_for_overlaps(mut seen: Vec<Seen>) -> usize {
 #[test]
 fn a_crowd_on_a_small_pool_with_a_source_that_comes_and_goes() {
     const CROWD: usize = 256;
+    const WAVES: u64 = 12;
     let (node, wire) = Node::with_wire("mob", Reply::Xml(xml(5..45)));
     let node = &node;
-    let until = Instant::now() + std::time::Duration::from_secs(12);
     let seen = std::sync::Mutex::new(Vec::new());
-    let over = std::sync::atomic::AtomicBool::new(false);
+    let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
-        let (wire, over) = (&wire, &over);
+        let (wire, is_over) = (&wire, &is_over);
+        let _over = SetOnDrop(is_over);
         scope.spawn(move || {
             let good = || Reply::Xml(xml(5..45));
-            let some = std::time::Duration::from_millis(40);
+            let some = Duration::from_millis(40);
             let moods = [
                 good(),
                 Reply::Status(500, String::new()),
@@ -181,15 +178,14 @@ fn a_crowd_on_a_small_pool_with_a_source_that_comes_and_goes() {
                 Reply::Raw(b"HTT".to_vec()),
             ];
             for mood in moods.iter().cycle() {
-                if over.load(std::sync::atomic::Ordering::Relaxed) {
+                if is_over.load(Ordering::SeqCst) {
                     return;
                 }
                 wire.set(mood.clone());
                 thread::sleep(some);
             }
         });
-        let mut wave = 0u64;
-        while Instant::now() < until {
+        for wave in 0..WAVES {
             // The whole crowd at once; each container comes, comes again, goes, or goes before it came.
             let callers: Vec<_> = (0..CROWD)
                 .map(|n| {
@@ -199,7 +195,7 @@ fn a_crowd_on_a_small_pool_with_a_source_that_comes_and_goes() {
                         let command = if dice < 9 { "ADD" } else { "DEL" };
                         let id = format!("c{}-{}", n % 96, wave / 3);
                         let began = Instant::now();
-                        let outcome = node.call(command, &id).run();
+                        let outcome = node.call(command, &id).start().finish();
                         let ended = Instant::now();
                         let address = (command == "ADD" && outcome.exit == Some(0))
                             .then(|| outcome.address());
@@ -229,10 +225,7 @@ fn a_crowd_on_a_small_pool_with_a_source_that_comes_and_goes() {
                     fine: true,
                 });
             }
-            wave += 1;
         }
-        over.store(true, std::sync::atomic::Ordering::Relaxed);
-        println!("{wave} waves");
     });
     let seen = seen.into_inner().unwrap();
     assert!(
@@ -248,7 +241,7 @@ fn a_crowd_on_a_small_pool_with_a_source_that_comes_and_goes() {
 #[test]
 fn the_overlap_check_can_fail() {
     let now = Instant::now();
-    let at = |ms: u64| now + std::time::Duration::from_millis(ms);
+    let at = |ms: u64| now + Duration::from_millis(ms);
     let add = |id: &str, from: u64, to: u64| Seen {
         command: "ADD",
         id: id.into(),

@@ -1,13 +1,31 @@
 //! Pods with an address of each family, made by main plugins that nobody here wrote, on the conflists that are shipped.
 
+use std::ops::Range;
 use std::process::Command;
 
 use serde_json::Value;
 
-use crate::callers::{Host, ping};
-use crate::families::xml;
-use crate::harness::{Reply, sh};
-use crate::privileged::in_private_namespaces;
+use crate::callers::{Host, later, ping};
+use crate::harness::wait::{output, wait_until};
+use crate::harness::{MAC, OwnSubnets, Reply, sh};
+use crate::privileged::in_private_namespaces_with_all_processes as in_private_namespaces;
+
+/// A host whose wire server lists these addresses of both families.
+fn host_of_two_families(last: Range<u16>) -> Host {
+    let host = Host::new([]);
+    let one = |address: String| format!(r#"<IPAddress Address="{address}" IsPrimary="false"/>"#);
+    let ipv4: String = last.clone().map(|n| one(host.subnets.ipv4(n))).collect();
+    let ipv6: String = last.map(|n| one(host.subnets.ipv6(n))).collect();
+    let OwnSubnets {
+        ipv4: subnet,
+        ipv6: subnet_v6,
+        ..
+    } = host.subnets;
+    host.wire.set(Reply::Xml(format!(
+        r#"<Interfaces><Interface MacAddress="{MAC}" IsPrimary="true"><IPSubnet Prefix="{subnet}">{ipv4}</IPSubnet><IPSubnet Prefix="{subnet_v6}">{ipv6}</IPSubnet></Interface></Interfaces>"#
+    )));
+    host
+}
 
 /// Adds a pod; gives its addresses, IPv4 first.
 fn add(host: &Host, network: &str, pod: &str) -> [String; 2] {
@@ -25,7 +43,8 @@ fn add(host: &Host, network: &str, pod: &str) -> [String; 2] {
 }
 
 /// Two pods reach each other over both families, and so does one that comes later; the routes of both lead out.
-fn two_pods(host: &Host, network: &str, gateway: &str) {
+fn two_pods(host: &Host, network: &str) {
+    let gateway = &*host.subnets.ipv6(1);
     let pods = ["pod1", "pod2"].map(|pod| (pod, add(host, network, pod)));
     for ((from, _), (_, to)) in [(&pods[0], &pods[1]), (&pods[1], &pods[0])] {
         assert!(!to[0].contains(':') && to[1].contains(':'), "{to:?}");
@@ -35,7 +54,7 @@ fn two_pods(host: &Host, network: &str, gateway: &str) {
         ping(from, gateway);
         let mut shown = Command::new("ip");
         shown.args(["-n", from, "-6", "route", "show", "default"]);
-        let routes = String::from_utf8(shown.output().unwrap().stdout).unwrap();
+        let routes = String::from_utf8(output(&mut shown).stdout).unwrap();
         assert!(routes.contains(&format!("via {gateway}")), "{routes}");
         let checked = host.cnitool("check", network, from);
         assert!(checked.status.success(), "{checked:?}");
@@ -59,9 +78,8 @@ fn two_pods(host: &Host, network: &str, gateway: &str) {
 #[ignore = "needs root, iproute2, ping, cnitool and the plugin bridge"]
 fn pods_on_a_bridge_reach_each_other_over_both_families() {
     if in_private_namespaces("dual_stack::pods_on_a_bridge_reach_each_other_over_both_families") {
-        let host = Host::new([]);
-        host.wire.set(Reply::Xml(xml(5..20, 5..20)));
-        two_pods(&host, "azure-dual-bridge", "fd00:1:2::1");
+        let host = host_of_two_families(5..20);
+        two_pods(&host, "azure-dual-bridge");
     }
 }
 
@@ -73,8 +91,9 @@ fn pods_point_to_point_with_ipv6_of_the_nodes_own_range() {
         let host = Host::new(5..20);
         sh("mkdir -p /var/lib/kubelet && mount -t tmpfs none /var/lib/kubelet");
         sh("echo Node1 >/proc/sys/kernel/hostname");
-        let api = crate::kubernetes::joined_below(std::path::Path::new("/"));
-        two_pods(&host, "azure-dual-ptp", "fd00:10:244:3::1");
+        let range = format!("{}/64", host.subnets.ipv6(0));
+        let api = crate::kubernetes::joined_below(std::path::Path::new("/"), &range);
+        two_pods(&host, "azure-dual-ptp");
         assert!(api.requests()[0].starts_with("GET /api/v1/nodes/node1 "));
     }
 }
@@ -85,19 +104,25 @@ fn routes_and_addresses_of_the_host_speak_for_ipv6_too() {
     if !in_private_namespaces("dual_stack::routes_and_addresses_of_the_host_speak_for_ipv6_too") {
         return;
     }
-    let host = Host::new([]);
-    host.wire.set(Reply::Xml(xml(5..10, 5..10)));
+    let host = host_of_two_families(5..10);
     // What the host has, or has a route to, is not given.
-    sh("ip -6 route add fd00:1:2::5/128 dev eth0 && ip -6 address add fd00:1:2::6/128 dev lo");
+    let [five, six] = [5, 6].map(|n| host.subnets.ipv6(n));
+    sh(&format!(
+        "ip -6 route add {five}/128 dev eth0 && ip -6 address add {six}/128 dev lo"
+    ));
     let [v4, v6] = add(&host, "azure-dual-bridge", "pod1");
-    assert_eq!((&*v4, &*v6), ("10.224.0.5", "fd00:1:2::7"));
+    assert_eq!(v4, host.subnets.ipv4(5));
+    assert_eq!(v6, host.subnets.ipv6(7));
     // The pod goes, and nobody says so; of its addresses one still has a route.
-    sh("ip netns del pod1 && ip -6 route add fd00:1:2::7/128 dev eth0");
+    sh(&format!(
+        "ip netns del pod1 && ip -6 route add {v6}/128 dev eth0"
+    ));
+    wait_until("the end of the pod's link", || {
+        sh("ip -o link show type bridge_slave").is_empty()
+    });
     let hours_later = |words: &[&str]| {
-        let mut command = Command::new("unshare");
-        command.args(["--time", "--boottime", "7200", "--fork"]);
-        command.arg(host.folder.join("bin/azure-vnet-ipam"));
-        let output = command.args(words).output().unwrap();
+        let mut command = later(7200, &host.folder.join("bin/azure-vnet-ipam"));
+        let output = output(command.args(words));
         let text = String::from_utf8(output.stdout).unwrap();
         text.split_whitespace().collect::<Vec<_>>().join(" ")
     };
@@ -105,12 +130,12 @@ fn routes_and_addresses_of_the_host_speak_for_ipv6_too() {
     assert!(told.contains("the host has a route to it"), "{told}");
     let told = hours_later(&["explain", &v4]);
     assert!(
-        told.contains("fd00:1:2::7 of the same pod is configured"),
+        told.contains(&format!("{v6} of the same pod is configured")),
         "{told}"
     );
     hours_later(&["reclaim", "--yes"]);
-    assert_eq!(host.held(), [v4, v6]);
-    sh("ip -6 route del fd00:1:2::7/128 dev eth0");
+    assert_eq!(host.held(), [v4.as_str(), v6.as_str()]);
+    sh(&format!("ip -6 route del {v6}/128 dev eth0"));
     hours_later(&["reclaim", "--yes"]);
     assert!(host.held().is_empty());
 }

@@ -1,7 +1,6 @@
 //! Every row of the README's table of errors is produced here, and every error that is produced here is in the table.
 
-use std::fs::{self, File};
-use std::thread;
+use std::fs;
 
 use serde_json::{Value, json};
 
@@ -114,7 +113,7 @@ fn of_calls(found: &mut Vec<(i64, String)>) {
     let gc = |members: Value| of_the_node(&node, "GC", members).run().error();
     found.push(gc(json!({})));
     found.push(gc(json!({ "cni.dev/attachments": 7 })));
-    node.pass(600);
+    node.advance_clock(600);
     found.push(gc(json!({ "cni.dev/attachments": [] })));
     node.del("c1").silent();
     found.push(add(r#"{"name":"a","ipam":{"ipAddress":"10.224.0.5"}}"#));
@@ -176,9 +175,6 @@ fn every_row_of_the_table_of_errors_is_produced() {
     assert!(table.len() > 35, "{table:?}");
     let (busy, _wire) = Node::with_wire("tablelock", Reply::Xml(xml([5])));
     busy.add("c1").success();
-    let path = busy.path("/var/run/azure-vnet/azure-vnet-ipam.lock");
-    let lock = File::options().write(true).open(path).unwrap();
-    lock.lock().unwrap();
     let mut found = vec![
         // Defects, which `failure` has tests for.
         (100, "internal error".to_owned()),
@@ -187,13 +183,14 @@ fn every_row_of_the_table_of_errors_is_produced() {
             "Failed to allocate address: the state contradicts itself".to_owned(),
         ),
     ];
-    thread::scope(|scope| {
-        let waits = scope.spawn(|| busy.add("c2").error());
-        of_calls(&mut found);
-        of_the_surroundings(&mut found);
-        of_a_pool_without_subnet(&mut found);
-        found.push(waits.join().unwrap());
-    });
+    of_calls(&mut found);
+    of_the_surroundings(&mut found);
+    of_a_pool_without_subnet(&mut found);
+    let _lock = busy.hold_lock();
+    busy.advance_clock(1);
+    let mut waits = [busy.call("ADD", "c2").start()];
+    busy.time_out_waiting_for_lock(&mut waits);
+    found.extend(waits.map(|call| call.finish().error()));
     let lacking: Vec<_> = table
         .iter()
         .filter(|(code, words)| !found.iter().any(|(c, msg)| c == code && fits(words, msg)))

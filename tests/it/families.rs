@@ -337,7 +337,7 @@ fn checks_and_gc_see_both() {
         "{msg}"
     );
     call("STATUS", json!({})).silent();
-    node.pass(120);
+    node.advance_clock(120);
     let valid = json!([{ "containerID": "c1", "ifname": "eth0" }]);
     let gc = |valid: Value| call("GC", json!({ "cni.dev/valid-attachments": valid }));
     gc(valid).silent();
@@ -386,7 +386,7 @@ fn an_ipv6_pool_is_stored_and_shown_in_canonical_form() {
 fn a_release_by_hand_of_one_family_leaves_the_other() {
     let (node, _wire) = node_of_two_families("v6-release", 5..30);
     dual(&node, "ADD", "c1").run().success();
-    node.pass(3600);
+    node.advance_clock(3600);
     let released = node.typed(["release", "fd00:1:2:0::5", "--container", "c1", "--force"]);
     released.success();
     let left: Vec<String> = node.held().into_keys().collect();

@@ -34,7 +34,7 @@ fn eventful(name: &str) -> (Node, WireServer) {
         let pod = format!("K8S_POD_NAMESPACE=default;K8S_POD_NAME=web-{}", &id[..1]);
         node.call("ADD", id).env("CNI_ARGS", &pod).run().success();
     }
-    node.pass(2 * 60 * 60);
+    node.advance_clock(2 * 60 * 60);
     node.add("c3").success();
     node.del("c3").silent();
     // Its DEL came first.

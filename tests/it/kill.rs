@@ -3,11 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
 use crate::families::{conf_of_two_families, node_of_two_families};
+use crate::harness::wait::Process;
 use crate::harness::{Node, Reply, WireServer, binary, conf, held, xml};
 
 /// A node on which `c1` holds an address and `c2` another.
@@ -32,13 +33,15 @@ fn strace(node: &Node, command: &str, container_id: &str, args: &[&str]) -> Outp
         .env_clear()
         .envs(&call.env)
         .env("PATH", std::env::var_os("PATH").unwrap());
-    strace
-        .args(["-f", "-qq"])
-        .args(args)
-        .arg(binary())
-        .stdin(fs::File::open(stdin).unwrap())
-        .output()
-        .unwrap()
+    strace.args(["-f", "-qq"]).args(args).arg(binary());
+    let stdin = fs::File::open(stdin).unwrap();
+    Process::start(
+        strace
+            .stdin(stdin)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped()),
+    )
+    .output()
 }
 
 /// How often a call makes each system call, in whichever of its threads makes it most: strace counts threads apart.
@@ -262,7 +265,7 @@ fn a_rebuilding_add_killed_at_every_system_call() {
                 "{at}: {msg}"
             );
             assert_eq!(node.held()["10.224.0.5"], "c1", "{at}");
-            node.pass(31);
+            node.advance_clock(31);
             assert_eq!(node.add("c3").address(), "10.224.0.6", "{at}");
         });
     }

@@ -98,11 +98,13 @@ fn netconf(ipam: Value) -> String {
     )
 }
 
-/// A Kubernetes API, and what a kubelet that has joined its cluster leaves below `root`; its node is called node1.
-pub fn joined_below(root: &Path) -> Api {
+/// A Kubernetes API, and what a kubelet that has joined its cluster leaves below `root`; its node is called node1, and has this
+/// range of IPv6.
+pub fn joined_below(root: &Path, range: &str) -> Api {
     let authority = Authority::new("kubernetes");
     let own = authority.server(&["127.0.0.1"], GOOD);
     let api = Api::new(&authority, &own, Tls::Strict);
+    api.set(Play::Node(vec!["10.244.3.0/24", range.to_owned().leak()]));
     let folder = root.join("var/lib/kubelet");
     fs::create_dir_all(folder.join("pki")).unwrap();
     let client = authority.client(Key::EcPkcs8, GOOD).in_one();

@@ -1,53 +1,56 @@
 //! Full disks, read-only folders and real interfaces, in mount and network namespaces that each test makes for itself.
 
-use std::fs::{self, File};
+use std::fs;
 use std::process::Command;
+use std::time::Duration;
 
 use serde_json::json;
 
-use crate::harness::{MAC, Node, Reply, SUBNET, conf, sh, xml};
+use crate::harness::wait::{Process, output};
+use crate::harness::{MAC, Node, Reply, SUBNET, conf, package, sh, sh_with, xml};
 
-/// Runs a test again, alone and in namespaces of its own. True in there.
-pub fn in_private_namespaces(test: &str) -> bool {
-    const INNER: &str = "AZURE_VNET_IPAM_PRIVATE";
+/// What a test that runs itself again somewhere may take.
+const LIMIT: Duration = Duration::from_secs(20 * 60);
+
+/// Set in the second run.
+const INNER: &str = "AZURE_VNET_IPAM_PRIVATE";
+
+/// Runs a test again, alone, through a program that takes a command and runs it somewhere else. True in there.
+#[track_caller]
+pub fn run_again(test: &str, elsewhere: &mut Command) -> bool {
     if std::env::var_os(INNER).is_some() {
         return true;
     }
-    // One at a time: what one test wires, another's look at the node would find.
-    let turn = File::create(std::env::temp_dir().join("azure-vnet-ipam-private-tests")).unwrap();
-    turn.lock().unwrap();
-    let status = Command::new("unshare")
-        .args([
-            "-mnu",
-            "--propagation",
-            "private",
-            "sh",
-            "-c",
-            "ip link set lo up && exec \"$@\"",
-            "sh",
-        ])
+    elsewhere
         .arg(std::env::current_exe().unwrap())
-        .args([
-            "--exact",
-            test,
-            "--include-ignored",
-            "--nocapture",
-            "--test-threads=1",
-        ])
-        .env(INNER, "1")
-        .status()
-        .unwrap();
+        .args(["--exact", test, "--include-ignored", "--nocapture"])
+        .env(INNER, "1");
+    let status = Process::start(elsewhere).status_within(LIMIT);
     assert!(status.success(), "{test} failed in its namespaces");
     false
+}
+
+/// Runs a test again, alone and in namespaces of its own, where the other processes of the machine cannot be seen. True in there.
+#[track_caller]
+pub fn in_private_namespaces(test: &str) -> bool {
+    run_again(test, &mut Command::new(package().join("tests/private")))
+}
+
+/// The same, but the processes of the machine can be seen, and with them the addresses of all its network namespaces: the test
+/// must use addresses that nobody else has. True in there.
+#[track_caller]
+pub fn in_private_namespaces_with_all_processes(test: &str) -> bool {
+    let mut private = Command::new(package().join("tests/private"));
+    run_again(test, private.arg("--all-processes"))
 }
 
 fn mount(node: &Node, folder: &str, options: &str) {
     let path = node.path(folder);
     fs::create_dir_all(&path).unwrap();
-    sh(&format!(
-        "mount -t tmpfs -o {options} none {}",
-        path.display()
-    ));
+    sh_with(
+        &format!("mount -t tmpfs -o {options} none \"$1\""),
+        &[&path],
+    );
 }
 
 #[test]
@@ -78,10 +81,7 @@ fn a_full_disk_changes_nothing() {
     fs::remove_file(node.path("/var/run/filler")).unwrap();
     node.del("c1").silent();
     node.add("c2").success();
-    sh(&format!(
-        "umount {0}/azure-vnet {0}",
-        node.path("/var/run").display()
-    ));
+    sh_with("umount \"$1\"/azure-vnet \"$1\"", &[&node.path("/var/run")]);
 }
 
 #[test]
@@ -97,10 +97,7 @@ fn a_full_disk_does_not_keep_anybody_from_the_lock() {
     node.add("c2").success();
     node.del("c1").silent();
     assert_eq!(node.held().len(), 1);
-    sh(&format!(
-        "umount {}",
-        node.path("/var/run/azure-vnet").display()
-    ));
+    sh_with("umount \"$1\"", &[&node.path("/var/run/azure-vnet")]);
 }
 
 #[test]
@@ -117,8 +114,8 @@ fn a_read_only_run_is_told_and_keeps_no_idle_del_from_ending_well() {
         if first {
             node.add("c1").success();
         }
-        let run = node.path("/var/run").display().to_string();
-        sh(&format!("mount -o remount,ro {run}"));
+        let run = node.path("/var/run");
+        sh_with("mount -o remount,ro \"$1\"", &[&run]);
         let (code, msg) = node.add("c2").error();
         assert!(
             code == 5 && msg.contains("read-only file system"),
@@ -133,9 +130,9 @@ fn a_read_only_run_is_told_and_keeps_no_idle_del_from_ending_well() {
             );
             assert_eq!(node.held().len(), 1);
         }
-        sh(&format!("mount -o remount,rw {run}"));
+        sh_with("mount -o remount,rw \"$1\"", &[&run]);
         node.del("c1").silent();
-        sh(&format!("umount {run}"));
+        sh_with("umount \"$1\"", &[&run]);
     }
 }
 
@@ -151,7 +148,7 @@ fn an_unwritable_log_is_no_trouble() {
         let _ = fs::write(node.path("/var/log/filler"), vec![0; 1 << 16]);
         node.add("c1").success();
         node.del("c1").silent();
-        sh(&format!("umount {}", node.path("/var/log").display()));
+        sh_with("umount \"$1\"", &[&node.path("/var/log")]);
     }
 }
 
@@ -195,10 +192,8 @@ fn the_kernels_interfaces_are_matched() {
     assert_eq!(if_name("true"), "eth0", "among two hundred others");
     // Accelerated networking: a virtual function serves the interface of the same address.
     let bond = "ip link set eth0 down && ip link add bond0 type bond && ip link set bond0 address 7c:1e:52:f9:f3:c4 && ip link set eth0 master bond0";
-    if Command::new("sh")
-        .args(["-c", bond])
-        .status()
-        .unwrap()
+    if output(Command::new("sh").args(["-c", bond]))
+        .status
         .success()
     {
         assert_eq!(if_name("true"), "bond0", "the one that is not enslaved");

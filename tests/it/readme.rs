@@ -6,6 +6,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::callers::examples;
+use crate::harness::wait::output;
 use crate::harness::{Node, Reply, binary, package, xml};
 
 fn readme() -> String {
@@ -40,11 +41,9 @@ fn settled(text: &str) -> String {
 
 #[test]
 fn the_first_command_prints_what_the_readme_shows() {
-    let output = Command::new("sh")
-        .arg(package().join("tests/try.sh"))
-        .env("BIN", binary())
-        .output()
-        .unwrap();
+    let mut command = Command::new("sh");
+    let command = command.arg(package().join("tests/try.sh"));
+    let output = output(command.env("BIN", binary()));
     assert!(output.status.success(), "{output:?}");
     let printed = String::from_utf8(output.stdout).unwrap();
     assert_eq!(

@@ -3,22 +3,24 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::callers::{Host, tool};
-use crate::harness::{held, sh};
-use crate::privileged::in_private_namespaces;
+use crate::callers::{Host, later, tool};
+use crate::harness::wait::{Process, output, wait_until};
+use crate::harness::{held, run, sh, sh_with};
+use crate::privileged::in_private_namespaces_with_all_processes;
 
 const IMAGE: &str = "local/pause:1";
 
 /// A containerd with folders of its own, on a node in namespaces of its own.
 struct Containerd {
     host: Host,
-    process: Option<Child>,
+    process: Option<Process>,
 }
 
 impl Containerd {
@@ -29,10 +31,9 @@ impl Containerd {
         // What containerd's own client looks up in fixed places.
         for (place, content) in [("/etc/cni", "net.d"), ("/opt/cni", "bin")] {
             sh(&format!("mkdir -p {place} && mount -t tmpfs none {place}"));
-            sh(&format!(
-                "mkdir {place}/{content} && cp -L {}/{content}/* {place}/{content}/",
-                folder.display()
-            ));
+            let copy =
+                format!("mkdir {place}/{content} && cp -L \"$1\"/{content}/* {place}/{content}/");
+            sh_with(&copy, &[&folder]);
         }
         // The one network of these pods.
         sh("cd /etc/cni/net.d && ls | grep -v '^bridge.conflist$' | xargs rm -f");
@@ -74,23 +75,12 @@ state = "/run/containerd"
     /// Starts the daemon, and waits until it answers.
     fn run(&mut self) {
         let log = fs::File::create(self.host.folder.join("containerd.log")).unwrap();
-        let process = Command::new(tool("containerd"))
-            .arg("-c")
-            .arg(self.host.folder.join("config.toml"))
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .unwrap();
-        self.process = Some(process);
-        let start = Instant::now();
-        while !self.crictl(&["info"]).status.success() {
-            assert!(
-                start.elapsed() < Duration::from_secs(60),
-                "containerd does not start: {}",
-                self.log()
-            );
-            thread::sleep(Duration::from_millis(100));
-        }
+        let mut daemon = Command::new(tool("containerd"));
+        daemon.arg("-c").arg(self.host.folder.join("config.toml"));
+        self.process = Some(Process::start(daemon.stdout(Stdio::null()).stderr(log)));
+        wait_until("containerd to answer", || {
+            self.crictl(&["info"]).status.success()
+        });
         // Pods can be made when the network is ready.
         let ready = || {
             let info = self.crictl(&["info"]);
@@ -101,20 +91,11 @@ state = "/run/containerd"
                 .iter()
                 .any(|c| c["type"] == "NetworkReady" && c["status"] == true)
         };
-        while !ready() {
-            assert!(
-                start.elapsed() < Duration::from_secs(60),
-                "the network is not ready: {}",
-                self.log()
-            );
-            thread::sleep(Duration::from_millis(100));
-        }
+        wait_until("the network of containerd to be ready", ready);
     }
 
     fn kill(&mut self) {
-        let mut process = self.process.take().unwrap();
-        process.kill().unwrap();
-        process.wait().unwrap();
+        self.process.take().unwrap().kill();
     }
 
     fn log(&self) -> String {
@@ -122,22 +103,18 @@ state = "/run/containerd"
     }
 
     fn ctr(&self, args: &[&str]) -> String {
-        let output = Command::new(tool("ctr"))
-            .args(["-a", "/run/containerd.sock", "-n", "k8s.io"])
-            .args(args)
-            .output()
-            .unwrap();
+        let mut ctr = Command::new(tool("ctr"));
+        ctr.args(["-a", "/run/containerd.sock", "-n", "k8s.io"]);
+        let output = output(ctr.args(args));
         assert!(output.status.success(), "{args:?}: {output:?}");
         String::from_utf8(output.stdout).unwrap()
     }
 
     fn crictl(&self, args: &[&str]) -> Output {
         const SOCKET: &str = "unix:///run/containerd.sock";
-        Command::new(tool("crictl"))
-            .args(["-r", SOCKET, "-i", SOCKET, "-t", "60s"])
-            .args(args)
-            .output()
-            .unwrap()
+        let mut crictl = Command::new(tool("crictl"));
+        crictl.args(["-r", SOCKET, "-i", SOCKET, "-t", "60s"]);
+        output(crictl.args(args))
     }
 
     /// Makes a pod; gives its ID.
@@ -179,11 +156,14 @@ state = "/run/containerd"
     /// An ADD by hand, an hour later by the boot clock.
     fn add_an_hour_later(&self, container_id: &str) {
         let conf = json!({ "cniVersion": "1.0.0", "name": "azure-bridge", "ipam": { "type": "azure-vnet-ipam" } });
-        sh(&format!(
-            "echo '{conf}' | CNI_COMMAND=ADD CNI_CONTAINERID={container_id} CNI_NETNS=/run/netns/none CNI_IFNAME=eth0 \
-             unshare --time --boottime 3700 --fork {}/bin/azure-vnet-ipam",
-            self.host.folder.display()
-        ));
+        let mut add = later(3700, &self.host.folder.join("bin/azure-vnet-ipam"));
+        add.envs([
+            ("CNI_COMMAND", "ADD"),
+            ("CNI_CONTAINERID", container_id),
+            ("CNI_NETNS", "/run/netns/none"),
+            ("CNI_IFNAME", "eth0"),
+        ]);
+        run(&mut add, &conf.to_string()).success();
     }
 
     /// Container ID by address, of all that are held.
@@ -204,13 +184,10 @@ state = "/run/containerd"
 
 impl Drop for Containerd {
     fn drop(&mut self) {
-        if let Some(mut process) = self.process.take() {
-            if thread::panicking() {
-                println!("{}", self.log());
-            }
-            let _ = process.kill();
-            let _ = process.wait();
+        if thread::panicking() {
+            println!("{}", self.log());
         }
+        drop(self.process.take());
         kill_shims();
     }
 }
@@ -236,7 +213,7 @@ fn make_image(folder: &Path) -> PathBuf {
         echo '[{"Config":"config.json","RepoTags":["local/pause:1"],"Layers":["layer.tar"]}]' >manifest.json
         tar -cf ../pause.tar manifest.json config.json layer.tar
     "#;
-    sh(&format!("set -e; cd {}; {build}", folder.display()));
+    sh_with(&format!("set -e; cd \"$1\"; {build}"), &[folder]);
     folder.join("pause.tar")
 }
 
@@ -252,7 +229,7 @@ fn cached() -> Vec<String> {
 #[test]
 #[ignore = "needs root, containerd, runc, crictl and the plugin bridge"]
 fn twenty_pods_at_once_under_the_cri() {
-    if !in_private_namespaces("runtimes::twenty_pods_at_once_under_the_cri") {
+    if !in_private_namespaces_with_all_processes("runtimes::twenty_pods_at_once_under_the_cri") {
         return;
     }
     let containerd = Containerd::start(5..35);
@@ -292,61 +269,59 @@ fn twenty_pods_at_once_under_the_cri() {
 #[test]
 #[ignore = "needs root, containerd, runc, crictl and the plugin bridge"]
 fn a_container_of_ctr() {
-    if !in_private_namespaces("runtimes::a_container_of_ctr") {
+    if !in_private_namespaces_with_all_processes("runtimes::a_container_of_ctr") {
         return;
     }
     let containerd = Containerd::start([5, 6]);
     let image = containerd.ctr(&["images", "ls", "-q"]);
     let image = image.lines().find(|i| i.contains("pause")).unwrap();
-    containerd.ctr(&[
-        "run",
-        "-d",
-        "--cni",
-        "--snapshotter",
-        "native",
-        image,
-        "one",
-    ]);
-    assert_eq!(containerd.host.held(), ["10.224.0.5"]);
+    // The machine's control groups have it too.
+    let name = &*format!("one-{}", std::process::id());
+    containerd.ctr(&["run", "-d", "--cni", "--snapshotter", "native", image, name]);
+    let address = containerd.host.subnets.ipv4(5);
+    assert_eq!(containerd.host.held(), [address.as_str()]);
     let pid = containerd.ctr(&["tasks", "ls"]);
     let pid = pid.lines().find_map(|l| {
         let mut fields = l.split_whitespace();
-        (fields.next() == Some("one")).then(|| fields.next().unwrap().to_owned())
+        (fields.next() == Some(name)).then(|| fields.next().unwrap().to_owned())
     });
     let shown = sh(&format!("nsenter -t {} -n ip addr", pid.unwrap()));
-    assert!(shown.contains("10.224.0.5/16"), "{shown}");
-    containerd.ctr(&["tasks", "kill", "-s", "KILL", "one"]);
-    let start = Instant::now();
-    while !containerd.ctr(&["tasks", "ls"]).contains("STOPPED") {
-        assert!(start.elapsed() < Duration::from_secs(30));
-        thread::sleep(Duration::from_millis(50));
-    }
-    containerd.ctr(&["tasks", "rm", "one"]);
-    containerd.ctr(&["containers", "rm", "one"]);
+    assert!(shown.contains(&format!("{address}/24")), "{shown}");
+    containerd.ctr(&["tasks", "kill", "-s", "KILL", name]);
+    wait_until("the container to stop", || {
+        containerd.ctr(&["tasks", "ls"]).contains("STOPPED")
+    });
+    containerd.ctr(&["tasks", "rm", name]);
+    containerd.ctr(&["containers", "rm", name]);
     // This client sends no DEL. The address is nobody's, and comes back when it is needed and long gone.
-    assert_eq!(containerd.host.held(), ["10.224.0.5"]);
+    assert_eq!(containerd.host.held(), [address.as_str()]);
     containerd.add_an_hour_later("new0");
     containerd.add_an_hour_later("new1");
     let holders = containerd.holders();
     assert_eq!(holders.len(), 2, "{holders:?}");
-    assert_eq!(holders["10.224.0.5"], "new1", "{holders:?}");
+    assert_eq!(holders[&address], "new1", "{holders:?}");
 }
 
 #[test]
 #[ignore = "needs root, containerd, runc, crictl and the plugin bridge"]
 fn a_containerd_killed_while_pods_are_made_leaks_nothing() {
-    if !in_private_namespaces("runtimes::a_containerd_killed_while_pods_are_made_leaks_nothing") {
+    if !in_private_namespaces_with_all_processes(
+        "runtimes::a_containerd_killed_while_pods_are_made_leaks_nothing",
+    ) {
         return;
     }
     let mut containerd = Containerd::start(5..15);
     for (round, delay) in [30, 60, 90, 120, 200, 400].into_iter().enumerate() {
+        let daemon =
+            Pid::from_raw(containerd.process.as_ref().unwrap().id().cast_signed()).unwrap();
         thread::scope(|scope| {
             for n in 0..6 {
                 let containerd = &containerd;
                 scope.spawn(move || containerd.run_pod(round * 10 + n));
             }
+            // Not a wait for anything: the kill comes at another moment each time.
             thread::sleep(Duration::from_millis(delay));
-            sh("pkill -9 -x containerd");
+            kill_process(daemon, Signal::KILL).unwrap();
         });
         containerd.kill();
         let held = containerd.host.held().len();
@@ -369,7 +344,9 @@ fn a_containerd_killed_while_pods_are_made_leaks_nothing() {
     kill_shims();
     sh("for n in /run/netns/cni-*; do umount \"$n\"; rm \"$n\"; done");
     // The kernel tears namespaces down in its own time, and the links on the host go with them.
-    sh("while ip -o link show type veth master azbr0 | grep -q .; do sleep 0.05; done");
+    wait_until("the end of all links", || {
+        sh("ip -o link show type veth master azbr0").is_empty()
+    });
     assert_eq!(containerd.host.held().len(), before);
     assert!(before >= 4);
     // An hour later every address can be had again.

@@ -1,15 +1,13 @@
 //! The program under its other name, azure-vnet-ipamv6, by which azure-vnet calls it for addresses of IPv6.
 
-use std::io::Write;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::process::Command;
 
 use serde_json::{Value, json};
 
 use crate::families::node_of_two_families;
-use crate::harness::{Node, Outcome, binary, held, outcome};
+use crate::harness::{Node, Outcome, binary, held, run};
 #[cfg(feature = "tls")]
 use crate::harness::{Reply, over, xml};
 
@@ -32,28 +30,14 @@ fn conf(ipam: Value) -> String {
 }
 
 fn call(node: &Node, command: &str, id: &str, stdin: &str) -> Outcome {
-    let start = Instant::now();
-    let mut child = Command::new(link(node))
-        .env_clear()
-        .envs(&node.call(command, id).env)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let _ = child.stdin.take().unwrap().write_all(stdin.as_bytes());
-    outcome(child, start)
+    let mut program = Command::new(link(node));
+    program.env_clear().envs(&node.call(command, id).env);
+    run(&mut program, stdin)
 }
 
 fn typed(node: &Node, words: &[&str]) -> Outcome {
-    let start = Instant::now();
-    let mut command = Command::new(link(node));
-    command.env_clear().envs(&node.env).args(words);
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    outcome(command.spawn().unwrap(), start)
+    let mut program = Command::new(link(node));
+    run(program.env_clear().envs(&node.env).args(words), "")
 }
 
 fn state(node: &Node) -> Value {
@@ -193,7 +177,7 @@ fn azure_vnet_calls_both_names() {
     );
     let (node, _wire) = Node::with_wire("sibling-azure", Reply::Xml(xml(5..30)));
     node.put("/proc/sys/kernel/hostname", "Node1");
-    let _api = crate::kubernetes::joined_below(&node.root);
+    let _api = crate::kubernetes::joined_below(&node.root, "fd00:10:244:3::/64");
     plugin["name"] = conflist["name"].clone();
     plugin["cniVersion"] = conflist["cniVersion"].clone();
     let with = |ipam: Value| {
@@ -244,7 +228,7 @@ fn azure_vnet_calls_both_names() {
 fn one_call_draws_from_the_virtual_network_and_from_the_nodes_own_range() {
     let (node, wire) = node_of_two_families("both-sources", 5..30);
     node.put("/proc/sys/kernel/hostname", "node1");
-    let api = crate::kubernetes::joined_below(&node.root);
+    let api = crate::kubernetes::joined_below(&node.root, "fd00:10:244:3::/64");
     let ipam = json!({ "families": ["ipv4", "ipv6"], "ipv6Environment": "ipv6NodeIpam" });
     let stdin = crate::harness::conf("1.0.0", ipam);
     let add = |id: &str| node.call("ADD", id).stdin(&*stdin).run();

@@ -278,7 +278,7 @@ fn s2_version() {
 fn s2_gc_needs_its_list() {
     let (node, _wire) = node([5]);
     add(&node, "c1").success();
-    node.pass(600);
+    node.advance_clock(600);
     assert_eq!(of_the_node(&node, "GC", json!({})).run().error().0, 7);
     assert_eq!(node.held().len(), 1);
 }
@@ -288,7 +288,7 @@ fn s2_gc_needs_its_list() {
 fn s2_gc_leaves_what_is_valid() {
     let (node, _wire) = node([5]);
     add(&node, "c1").success();
-    node.pass(600);
+    node.advance_clock(600);
     let valid = json!([{ "containerID": "c1", "ifname": "eth0" }]);
     let gc = of_the_node(&node, "GC", json!({ "cni.dev/valid-attachments": valid }));
     gc.run().silent();
@@ -302,7 +302,7 @@ fn s2_gc_reports_what_it_could_not_remove() {
     let (node, _wire) = node([5, 6]);
     add(&node, "c1").success();
     add(&node, "c2").success();
-    node.pass(600);
+    node.advance_clock(600);
     let gc = of_the_node(&node, "GC", json!({ "cni.dev/attachments": null })).run();
     let (_, msg) = gc.error();
     assert!(msg.starts_with("2 stale addresses are kept"), "{msg}");

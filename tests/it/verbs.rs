@@ -1,10 +1,10 @@
 //! CHECK, GC and STATUS, settings of our own, and addresses that are asked for.
 
 use std::fs;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::harness::wait::output;
 use crate::harness::{Call, Node, Reply, SUBNET, binary, conf, xml};
 
 /// A network configuration of version 1.1.0 with these members beside `ipam`.
@@ -90,13 +90,9 @@ fn a_check_does_not_fail_for_what_passes() {
     node.add("c1").success();
     let asked = wire.count();
     // Somebody holds the lock, and nobody answers.
-    let path = node.path("/var/run/azure-vnet/azure-vnet-ipam.lock");
-    let lock = fs::File::options().write(true).open(path).unwrap();
-    lock.lock().unwrap();
+    let lock = node.hold_lock();
     wire.set(Reply::Silent);
-    let found = check(&node, "c1", &["10.224.0.5"]).run();
-    found.silent();
-    assert!(found.took < Duration::from_secs(5));
+    check(&node, "c1", &["10.224.0.5"]).run().silent();
     assert_eq!(wire.count(), asked, "a CHECK asks nobody");
     drop(lock);
     // A state that cannot be read just now.
@@ -125,7 +121,7 @@ fn a_check_does_not_fail_for_what_passes() {
 fn a_gc_without_a_list_frees_nothing() {
     let (node, _wire) = Node::with_wire("gclist", Reply::Xml(xml([5, 6])));
     node.add("c1").success();
-    node.pass(600);
+    node.advance_clock(600);
     let before = node.state_bytes();
     let (code, msg) = of_the_node(&node, "GC", json!({})).run().error();
     assert_eq!(
@@ -167,7 +163,7 @@ fn a_gc_leaves_the_young_and_other_networks_alone() {
     node.add("c1").success();
     let nothing = json!({ "cni.dev/valid-attachments": [] });
     of_the_node(&node, "GC", nothing.clone()).run().silent();
-    node.pass(600);
+    node.advance_clock(600);
     let mut other: Value = serde_json::from_str(&conf_with(json!({}), nothing)).unwrap();
     other["name"] = "other".into();
     of_the_node(&node, "GC", json!({}))
@@ -189,14 +185,9 @@ fn status_is_ready_while_adds_can_be_served() {
     assert!(!node.path("/var/run/azure-vnet").exists(), "and no lock");
     node.add("c1").success();
     let (asked, before, log) = (wire.count(), node.state_bytes(), node.log());
-    let lock = fs::File::options()
-        .write(true)
-        .open(node.path("/var/run/azure-vnet/azure-vnet-ipam.lock"))
-        .unwrap();
-    lock.lock().unwrap();
-    let ready = status(&node, json!({})).run();
-    ready.silent();
-    assert!(ready.took < Duration::from_secs(5), "it waits for nobody");
+    let lock = node.hold_lock();
+    // It waits for nobody.
+    status(&node, json!({})).run().silent();
     status(&node, json!({ "statusWhenFull": "ready" }))
         .run()
         .silent();
@@ -312,7 +303,7 @@ fn a_bad_file_of_settings_is_a_warning_and_never_fails_a_pod() {
         let by_hand = |file: Option<&str>| {
             let mut command = std::process::Command::new(binary());
             command.env_clear().envs(&node.env).arg("check-settings");
-            command.args(file).output().unwrap()
+            output(command.args(file))
         };
         let file = node.path("/etc/azure-vnet-ipam.json");
         for checked in [by_hand(None), by_hand(file.to_str())] {
@@ -368,7 +359,7 @@ fn addresses_are_asked_for_in_every_way_of_host_local() {
         let add = ask("c1", args, ipam, members);
         assert_eq!(add.address(), "10.224.0.7", "{args}");
         node.del("c1").silent();
-        node.pass(31);
+        node.advance_clock(31);
     }
     node.call("ADD", "other")
         .stdin(conf_with(json!({ "ipAddress": "10.224.0.5" }), json!({})))

@@ -1,17 +1,24 @@
 //! A node in a folder, calls of the plugin on it, and a wire server.
 
+pub mod wait;
+mod wire;
+
 use std::collections::BTreeMap;
-use std::fs;
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::fs::{self, File};
+use std::io::Write;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ipnet::{Ipv4Net, Ipv6Net};
 use serde_json::{Value, json};
+
+use wait::{Process, output, wait_until};
+pub use wire::{Gate, Reply, WireServer, http, request_head};
 
 /// The program under test: the one just built, or another that is named, such as the static one that users install.
 pub fn binary() -> PathBuf {
@@ -23,6 +30,9 @@ pub fn binary() -> PathBuf {
 
 pub const MAC: &str = "7C1E52F9F3C4";
 pub const SUBNET: &str = "10.224.0.0/16";
+
+/// By how many seconds the boot clock is ahead, below a root.
+const CLOCK: &str = "boottime-offset";
 
 /// A node whose files all lie in one folder.
 pub struct Node {
@@ -109,29 +119,20 @@ impl Node {
         fs::read_to_string(self.path("/var/log/azure-vnet-ipam.log")).unwrap_or_default()
     }
 
-    /// Lets seconds pass for the state, by moving every moment in it into the past.
-    pub fn pass(&self, seconds: u64) {
-        let text = String::from_utf8(self.state_bytes()).unwrap();
-        let mut aged = String::new();
-        for line in text.split_inclusive('\n') {
-            let mut line = line.to_owned();
-            for key in ["since", "suspect", "released", "quarantineUntil", "at"] {
-                let name = format!("\"{key}\": ");
-                if let Some((before, after)) = line.split_once(&name) {
-                    let digits = after
-                        .find(|c: char| !c.is_ascii_digit())
-                        .unwrap_or(after.len());
-                    let at: u64 = after[..digits].parse().unwrap();
-                    line = format!(
-                        "{before}{name}{}{}",
-                        at.saturating_sub(seconds * 1_000_000_000),
-                        &after[digits..]
-                    );
-                }
-            }
-            aged += &line;
-        }
-        fs::write(self.state_path(), aged).unwrap();
+    /// Lets seconds pass on the boot clock of everything that runs on this node, also of calls that wait.
+    pub fn advance_clock(&self, seconds: u64) {
+        self.set_clock(self.clock() + seconds);
+    }
+
+    /// By how many seconds the node's boot clock is ahead of the machine's.
+    fn clock(&self) -> u64 {
+        let text = fs::read_to_string(self.root.join(CLOCK)).unwrap_or_default();
+        text.trim().parse().unwrap_or(0)
+    }
+
+    /// Sets that.
+    pub fn set_clock(&self, seconds: u64) {
+        set_clock(&self.root, seconds);
     }
 
     /// Writes an entry of libcni's cache.
@@ -155,6 +156,37 @@ impl Node {
             &format!("/var/lib/cni/results/{network}-{container_id}-{if_name}"),
             entry.to_string(),
         );
+    }
+
+    /// The lock on the state.
+    pub fn lock_path(&self) -> PathBuf {
+        self.path("/var/run/azure-vnet/azure-vnet-ipam.lock")
+    }
+
+    /// The lock under which the source is asked.
+    pub fn fetch_lock_path(&self) -> PathBuf {
+        self.path("/var/run/azure-vnet/azure-vnet-ipam.fetch")
+    }
+
+    /// Takes the lock on the state, as another process would, until this is dropped.
+    pub fn hold_lock(&self) -> File {
+        let lock = File::options().write(true).open(self.lock_path()).unwrap();
+        lock.try_lock().unwrap();
+        lock
+    }
+
+    /// Lets a whole lock time-out pass for these calls, which wait for the lock on the state.
+    pub fn time_out_waiting_for_lock(&self, calls: &mut [Running]) {
+        wait_until("calls that wait for the lock", || {
+            lock_waiters(&self.lock_path()) == calls.len()
+        });
+        self.advance_clock(29);
+        // A moment in which a call that gives up too early would end.
+        thread::sleep(Duration::from_millis(100));
+        for call in calls {
+            assert!(call.is_running(), "it waits for 30 s");
+        }
+        self.advance_clock(1);
     }
 
     /// Files in /var/run beside the state.
@@ -269,57 +301,122 @@ impl Call<'_> {
         self
     }
 
-    fn command(&self) -> Command {
+    pub fn command(&self) -> Command {
         let mut command = Command::new(binary());
         command.env_clear().envs(&self.env).args(&self.args);
         command
     }
 
-    pub fn spawn(self) -> Child {
+    /// Starts it, with its output in files, so that a crowd of calls needs no more open files than one.
+    pub fn start(self) -> Running {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        // One after another: a child that is being started takes a few open files for a moment.
+        static STARTING: Mutex<()> = Mutex::new(());
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = |stream: &str| {
+            let name = format!("azure-vnet-ipam-{stream}-{}-{n}", std::process::id());
+            std::env::temp_dir().join(name)
+        };
+        let (stdout, stderr) = (path("stdout"), path("stderr"));
+        let start = Instant::now();
         let mut command = self.command();
+        let _turn = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
         command
             .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        // A call that ends before it reads its input is part of some tests.
-        let _ = child.stdin.take().unwrap().write_all(self.stdin.as_bytes());
-        child
+            .stdout(File::create(&stdout).unwrap())
+            .stderr(File::create(&stderr).unwrap());
+        let mut process = Process::start(&mut command);
+        write_stdin(&mut process, &self.stdin);
+        Running {
+            process: Some(process),
+            stdout,
+            stderr,
+            start,
+        }
     }
 
     pub fn run(self) -> Outcome {
-        let start = Instant::now();
-        outcome(self.spawn(), start)
+        run(&mut self.command(), &self.stdin)
     }
 
     /// Runs it through a shell line in which `"$0"` is the plugin; stdin is the network configuration.
     pub fn run_in_shell(self, line: &str) -> Outcome {
-        let start = Instant::now();
         let mut command = Command::new("sh");
         command
             .env_clear()
             .envs(&self.env)
             .env("PATH", std::env::var_os("PATH").unwrap_or_default());
-        command.args(["-c", line]).arg(binary());
-        let mut child = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let _ = child.stdin.take().unwrap().write_all(self.stdin.as_bytes());
-        outcome(child, start)
+        run(command.args(["-c", line]).arg(binary()), &self.stdin)
     }
 }
 
-pub fn outcome(child: Child, start: Instant) -> Outcome {
-    let output = child.wait_with_output().unwrap();
-    Outcome {
-        exit: output.status.code(),
-        stdout: String::from_utf8(output.stdout).unwrap(),
-        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
-        took: start.elapsed(),
+/// A call that runs. It is killed when this is dropped before its end.
+pub struct Running {
+    process: Option<Process>,
+    stdout: PathBuf,
+    stderr: PathBuf,
+    start: Instant,
+}
+
+impl Running {
+    pub fn id(&self) -> u32 {
+        self.process.as_ref().unwrap().id()
     }
+
+    pub fn is_running(&mut self) -> bool {
+        self.process.as_mut().unwrap().is_running()
+    }
+
+    pub fn kill(mut self) {
+        self.process.take().unwrap().kill();
+    }
+
+    /// Waits for its end.
+    #[track_caller]
+    pub fn finish(mut self) -> Outcome {
+        let status = self.process.take().unwrap().status();
+        let took = self.start.elapsed();
+        let output = Output {
+            status,
+            stdout: fs::read(&self.stdout).unwrap(),
+            stderr: fs::read(&self.stderr).unwrap(),
+        };
+        Outcome::new(output, took)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.stdout);
+        let _ = fs::remove_file(&self.stderr);
+    }
+}
+
+/// Sets by how many seconds the boot clock is ahead of the machine's below a root. Always a whole file, as calls may read it at
+/// the same time.
+pub fn set_clock(root: &Path, seconds: u64) {
+    let new = root.join(format!("{CLOCK}.new"));
+    fs::write(&new, seconds.to_string()).unwrap();
+    fs::rename(new, root.join(CLOCK)).unwrap();
+}
+
+pub fn write_stdin(process: &mut Process, text: &str) {
+    // A call that ends before it reads its input is part of some tests.
+    let _ = process
+        .child()
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(text.as_bytes());
+}
+
+/// Runs a command with this input to its end.
+#[track_caller]
+pub fn run(command: &mut Command, stdin: &str) -> Outcome {
+    let start = Instant::now();
+    let mut process = Process::start_piped(command);
+    write_stdin(&mut process, stdin);
+    Outcome::new(process.output(), start.elapsed())
 }
 
 /// What a call came to.
@@ -332,6 +429,15 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    fn new(output: Output, took: Duration) -> Outcome {
+        Outcome {
+            exit: output.status.code(),
+            stdout: String::from_utf8(output.stdout).unwrap(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+            took,
+        }
+    }
+
     pub fn json(&self) -> Value {
         serde_json::from_str(&self.stdout).unwrap_or_else(|e| panic!("{e}: {self:?}"))
     }
@@ -386,182 +492,68 @@ pub fn address(result: &Value) -> Option<String> {
 
 /// The answer of a wire server whose primary interface has these secondary addresses 10.224.x.y.
 pub fn xml(last: impl IntoIterator<Item = u16>) -> String {
-    let addresses: String = last
-        .into_iter()
-        .map(|n| {
-            format!(
-                r#"<IPAddress Address="10.224.{}.{}" IsPrimary="false"/>"#,
-                n >> 8,
-                n & 255
-            )
-        })
-        .collect();
+    xml_of(SUBNET.parse().unwrap(), last)
+}
+
+/// The same in another subnet.
+pub fn xml_of(subnet: Ipv4Net, last: impl IntoIterator<Item = u16>) -> String {
+    let address = |n: u16| Ipv4Addr::from(u32::from(subnet.network()) + u32::from(n));
+    let one = |n: u16| format!(r#"<IPAddress Address="{}" IsPrimary="false"/>"#, address(n));
+    let addresses: String = last.into_iter().map(one).collect();
+    let primary = address(4);
     format!(
-        r#"<Interfaces><Interface MacAddress="{MAC}" IsPrimary="true"><IPSubnet Prefix="{SUBNET}"><IPAddress Address="10.224.0.4" IsPrimary="true"/>{addresses}</IPSubnet></Interface></Interfaces>"#
+        r#"<Interfaces><Interface MacAddress="{MAC}" IsPrimary="true"><IPSubnet Prefix="{subnet}"><IPAddress Address="{primary}" IsPrimary="true"/>{addresses}</IPSubnet></Interface></Interfaces>"#
     )
 }
 
-/// What a wire server does with a request.
-#[derive(Clone)]
-pub enum Reply {
-    /// Answers 200 with this body.
-    Xml(String),
-    /// Answers with this status and body.
-    Status(u16, String),
-    /// Writes these bytes and closes.
-    Raw(Vec<u8>),
-    /// Waits before the rest.
-    After(Duration, Box<Reply>),
-    /// Writes the first, waits, writes the second.
-    InTwo(Vec<u8>, Duration, Vec<u8>),
-    /// Accepts and never answers.
-    Silent,
+/// A subnet of each family that no other test on this machine uses, in whatever process, until this is dropped.
+pub struct OwnSubnets {
+    /// A /24 of 198.18.0.0/15, which is for tests of networks (RFC 2544).
+    pub ipv4: Ipv4Net,
+    /// A /120 of 2001:2::/48, which is for tests of networks (RFC 5180).
+    pub ipv6: Ipv6Net,
+    _claim: File,
 }
 
-/// A wire server that really listens.
-pub struct WireServer {
-    address: SocketAddr,
-    reply: Arc<Mutex<Reply>>,
-    requests: Arc<Mutex<Vec<String>>>,
-    stopped: Arc<AtomicBool>,
-    accepting: Option<thread::JoinHandle<()>>,
-}
-
-impl WireServer {
-    pub fn on(address: &str, reply: Reply) -> WireServer {
-        let listener = TcpListener::bind(address).unwrap();
-        let address = listener.local_addr().unwrap();
-        let mut server = WireServer {
-            address,
-            reply: Arc::new(Mutex::new(reply)),
-            requests: Arc::default(),
-            stopped: Arc::default(),
-            accepting: None,
-        };
-        server.accept(listener);
-        server
+impl OwnSubnets {
+    pub fn claim() -> OwnSubnets {
+        let claimed = (0..512u16).find_map(|n| {
+            let path = std::env::temp_dir().join(format!("azure-vnet-ipam-subnets-{n}"));
+            // Fails where another user made it.
+            let claim = File::create(path).ok()?;
+            claim.try_lock().ok()?;
+            let ipv4 = u32::from(Ipv4Addr::new(198, 18, 0, 0)) + (u32::from(n) << 8);
+            let ipv6 = Ipv6Addr::new(0x2001, 2, 0, n, 0, 0, 0, 0);
+            Some(OwnSubnets {
+                ipv4: Ipv4Net::new(ipv4.into(), 24).unwrap(),
+                ipv6: Ipv6Net::new(ipv6, 120).unwrap(),
+                _claim: claim,
+            })
+        });
+        claimed.expect("subnets that nobody uses")
     }
 
-    fn accept(&mut self, listener: TcpListener) {
-        self.stopped = Arc::default();
-        let (reply, requests, stopped) = (
-            self.reply.clone(),
-            self.requests.clone(),
-            self.stopped.clone(),
-        );
-        self.accepting = Some(thread::spawn(move || {
-            for stream in listener.incoming() {
-                if stopped.load(Ordering::SeqCst) {
-                    return;
-                }
-                let (reply, requests) = (reply.clone(), requests.clone());
-                if let Ok(stream) = stream {
-                    thread::spawn(move || serve(stream, &reply, &requests));
-                }
-            }
-        }));
+    /// The nth IPv4 address.
+    pub fn ipv4(&self, n: u16) -> String {
+        Ipv4Addr::from(u32::from(self.ipv4.network()) + u32::from(n)).to_string()
     }
 
-    pub fn url(&self) -> String {
-        format!(
-            "http://{}/machine/plugins?comp=nmagent&type=getinterfaceinfov1",
-            self.address
-        )
+    /// The nth IPv6 address.
+    pub fn ipv6(&self, n: u16) -> String {
+        Ipv6Addr::from(u128::from(self.ipv6.network()) + u128::from(n)).to_string()
     }
-
-    pub fn set(&self, reply: Reply) {
-        *self.reply.lock().unwrap() = reply;
-    }
-
-    /// How many requests there were so far.
-    pub fn count(&self) -> usize {
-        self.requests.lock().unwrap().len()
-    }
-
-    /// The heads of the requests so far.
-    pub fn requests(&self) -> Vec<String> {
-        self.requests.lock().unwrap().clone()
-    }
-
-    /// Refuses connections from now on.
-    pub fn stop(&mut self) {
-        if let Some(accepting) = self.accepting.take() {
-            self.stopped.store(true, Ordering::SeqCst);
-            let _ = TcpStream::connect(self.address);
-            accepting.join().unwrap();
-        }
-    }
-
-    /// Accepts connections again.
-    pub fn start(&mut self) {
-        if self.accepting.is_none() {
-            self.accept(TcpListener::bind(self.address).unwrap());
-        }
-    }
-}
-
-impl Drop for WireServer {
-    fn drop(&mut self) {
-        self.stop();
-    }
-}
-
-/// The head of an HTTP request; `None` when the client hangs up before its end.
-pub fn request_head(stream: &mut impl Read) -> Option<String> {
-    let mut head = Vec::new();
-    let mut byte = [0];
-    while !head.ends_with(b"\r\n\r\n") {
-        match stream.read(&mut byte) {
-            Ok(1) => head.push(byte[0]),
-            _ => return None,
-        }
-    }
-    Some(String::from_utf8_lossy(&head).into_owned())
-}
-
-fn serve(mut stream: TcpStream, reply: &Mutex<Reply>, requests: &Mutex<Vec<String>>) {
-    let Some(head) = request_head(&mut stream) else {
-        return;
-    };
-    requests.lock().unwrap().push(head);
-    let reply = reply.lock().unwrap().clone();
-    answer(&mut stream, reply);
-}
-
-fn answer(stream: &mut TcpStream, reply: Reply) {
-    // Callers that hang up early are part of some tests.
-    let _ = match reply {
-        Reply::Xml(body) => stream.write_all(&http(200, body.as_bytes())),
-        Reply::Status(status, body) => stream.write_all(&http(status, body.as_bytes())),
-        Reply::Raw(bytes) => stream.write_all(&bytes),
-        Reply::After(wait, then) => {
-            thread::sleep(wait);
-            answer(stream, *then);
-            Ok(())
-        }
-        Reply::InTwo(first, wait, second) => stream.write_all(&first).and_then(|()| {
-            thread::sleep(wait);
-            stream.write_all(&second)
-        }),
-        Reply::Silent => {
-            thread::sleep(Duration::from_secs(60));
-            Ok(())
-        }
-    };
-}
-
-pub fn http(status: u16, body: &[u8]) -> Vec<u8> {
-    let length = body.len();
-    let mut bytes =
-        format!("HTTP/1.1 {status} X\r\nContent-Type: text/xml\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n")
-            .into_bytes();
-    bytes.extend(body);
-    bytes
 }
 
 /// Runs a shell line, which must succeed.
+#[track_caller]
 pub fn sh(line: &str) -> String {
-    let output = Command::new("sh").args(["-c", line]).output().unwrap();
+    sh_with(line, &[])
+}
+
+/// The same with arguments, which the line has as `"$1"` and so on, whatever characters are in them.
+#[track_caller]
+pub fn sh_with(line: &str, args: &[&Path]) -> String {
+    let output = output(Command::new("sh").args(["-c", line, "sh"]).args(args));
     assert!(
         output.status.success(),
         "{line}: {}{}",
@@ -574,12 +566,19 @@ pub fn sh(line: &str) -> String {
 /// Puts the program there, for everybody to execute. Another process writes it: what this one has open for writing, a child that
 /// another test starts at the same moment has open too, and then it cannot be executed.
 pub fn install(to: &Path) {
-    let from = binary();
-    sh(&format!(
-        "install -D -m 755 {} {}",
-        from.display(),
-        to.display()
-    ));
+    sh_with("install -D -m 755 \"$1\" \"$2\"", &[&binary(), to]);
+}
+
+/// How many processes are blocked in flock(2) on a file; in the kernel's list such a line has an arrow.
+pub fn lock_waiters(path: &Path) -> usize {
+    use std::os::unix::fs::MetadataExt;
+    let Ok(meta) = fs::metadata(path) else {
+        return 0;
+    };
+    let file = format!(":{} 0 EOF", meta.ino());
+    let locks = fs::read_to_string("/proc/locks").unwrap();
+    let waits = |line: &&str| line.contains("-> FLOCK") && line.ends_with(&file);
+    locks.lines().filter(waits).count()
 }
 
 /// The folder of this package.

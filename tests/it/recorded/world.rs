@@ -2,10 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -13,7 +12,10 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::compare::{Past, Seen, step};
-use crate::harness::{Reply, WireServer, binary, http, sh};
+use crate::harness::wait::{Process, output, wait_until};
+use crate::harness::{
+    Reply, WireServer, binary, http, lock_waiters, set_clock, sh, sh_with, write_stdin,
+};
 
 /// Cases that come out by what the host has configured, which a folder cannot show.
 const NEED_THE_KERNEL: [&str; 3] = [
@@ -22,13 +24,14 @@ const NEED_THE_KERNEL: [&str; 3] = [
     "wire_isprimary_F",
 ];
 
+const LOCK: &str = "/run/azure-vnet/azure-vnet-ipam.lock";
+
 /// A host for cases, one after another.
 pub struct World {
     wire: WireServer,
     /// The folder that stands for /; nothing when / itself is private.
     folder: Option<PathBuf>,
     scratch: PathBuf,
-    peer: Option<std::process::Child>,
     links: Value,
 }
 
@@ -44,7 +47,6 @@ impl World {
             wire: WireServer::on("127.0.0.1:0", Reply::Xml(String::new())),
             folder: Some(scratch.join("root")),
             scratch,
-            peer: None,
             links: Value::Null,
         }
     }
@@ -54,21 +56,20 @@ impl World {
         let scratch =
             std::env::temp_dir().join(format!("azure-vnet-ipam-private-{}", std::process::id()));
         fs::create_dir_all(scratch.join("etc")).unwrap();
-        sh(&format!(
-            "cp -a /etc/. {0}/etc && mount --bind {0}/etc /etc",
-            scratch.display()
-        ));
+        sh_with(
+            "cp -a /etc/. \"$1\"/etc && mount --bind \"$1\"/etc /etc",
+            &[&scratch],
+        );
         sh("ip addr add 168.63.129.16/32 dev lo");
-        let peer = Command::new("unshare")
-            .args(["-n", "sleep", "100000"])
-            .spawn()
-            .unwrap();
-        thread::sleep(Duration::from_millis(300));
+        // A network namespace that lasts, for the other ends of links.
+        sh_with(
+            "touch \"$1\"/peer && unshare --net mount --bind /proc/self/ns/net \"$1\"/peer",
+            &[&scratch],
+        );
         World {
             wire: WireServer::on("168.63.129.16:80", Reply::Xml(String::new())),
             folder: None,
             scratch,
-            peer: Some(peer),
             links: Value::Null,
         }
     }
@@ -168,7 +169,7 @@ impl World {
         sh(
             "for l in $(ip -o link | awk -F'[ @:]+' '{print $2}'); do [ $l = lo ] || ip link del $l; done",
         );
-        let peer = self.peer.as_ref().unwrap().id();
+        let peer = self.scratch.join("peer");
         for (n, link) in links
             .as_array()
             .unwrap()
@@ -180,9 +181,10 @@ impl World {
                 link["name"].as_str().unwrap(),
                 link["mac"].as_str().unwrap(),
             );
-            sh(&format!(
-                "ip link add {name} address {mac} type veth peer name p{n} netns {peer} && ip link set {name} up"
-            ));
+            let line = format!(
+                "ip link add {name} address {mac} type veth peer name p{n} netns \"$1\" && ip link set {name} up"
+            );
+            sh_with(&line, &[&peer]);
         }
         self.shell("ip addr add 10.224.0.4/16 dev eth0");
         self.links = links.clone();
@@ -207,18 +209,15 @@ impl World {
 
     /// Runs a line of a case; some are meant to fail.
     fn shell(&self, line: &str) {
-        let mut line = line.replace("{{tmp}}", self.scratch.to_str().unwrap());
+        let mut line = line.replace("{{tmp}}", "\"$SCRATCH\"");
+        let mut shell = Command::new("sh");
         if let Some(folder) = &self.folder {
-            let folder = folder.to_str().unwrap();
             line = line
-                .replace(" /run/", &format!(" {folder}/var/run/"))
-                .replace(" /var/log/", &format!(" {folder}/var/log/"));
+                .replace(" /run/", " var/run/")
+                .replace(" /var/log/", " var/log/");
+            shell.current_dir(folder);
         }
-        let _ = Command::new("sh")
-            .args(["-c", &line])
-            .stderr(Stdio::null())
-            .status()
-            .unwrap();
+        output(shell.args(["-c", &line]).env("SCRATCH", &self.scratch));
     }
 
     fn set_wire(&mut self, spec: &Value) {
@@ -248,15 +247,21 @@ impl World {
         for line in before["shell"].as_array().into_iter().flatten() {
             self.shell(line.as_str().unwrap());
         }
-        let holder = before.get("hold_lock").map(|hold| self.hold_lock(hold));
-        let seen = self.call(step, past);
+        let holder = before
+            .get("hold_lock")
+            .and_then(|hold| self.hold_lock(hold));
+        let waits_for_lock = holder.is_some() && step["cmd"].is_string();
+        if let Some(folder) = self.folder.as_ref().filter(|_| waits_for_lock) {
+            set_clock(folder, 0);
+        }
+        let seen = self.call(step, past, waits_for_lock);
         drop(holder);
         seen
     }
 
     /// Takes the lock as another process does, for a while or until the step is over.
     fn hold_lock(&self, hold: &Value) -> Option<File> {
-        let path = self.local("/run/azure-vnet/azure-vnet-ipam.lock");
+        let path = self.local(LOCK);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         let file = File::options()
             .read(true)
@@ -265,8 +270,8 @@ impl World {
             .open(path)
             .unwrap();
         match hold["kind"].as_str().unwrap() {
-            "flock" => file.lock().unwrap(),
-            "flock_shared" => file.lock_shared().unwrap(),
+            "flock" => file.try_lock().unwrap(),
+            "flock_shared" => file.try_lock_shared().unwrap(),
             other => panic!("no such lock: {other}"),
         }
         let Some(seconds) = hold["release_after_s"].as_f64() else {
@@ -279,7 +284,17 @@ impl World {
         None
     }
 
-    fn call(&self, step: &Value, past: &Past) -> Seen {
+    /// Lets the lock time-out of a call pass: at once where the clock can be moved.
+    fn time_out_waiting_for_lock(&self, call: &mut Process) {
+        let Some(folder) = &self.folder else { return };
+        let lock = self.local(LOCK);
+        wait_until("a call that waits for the lock", || {
+            !call.is_running() || lock_waiters(&lock) > 0
+        });
+        set_clock(folder, 31);
+    }
+
+    fn call(&self, step: &Value, past: &Past, waits_for_lock: bool) -> Seen {
         let fill = |text: &str| {
             let mut text = text.to_owned();
             for (n, pick) in past.picks.iter().enumerate() {
@@ -315,21 +330,16 @@ impl World {
                 .flatten()
                 .filter_map(Value::as_str),
         );
-        command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap();
         let stdin = step["stdin_template"]
             .as_str()
             .or(step["stdin"].as_str())
             .unwrap_or_default();
-        let _ = child
-            .stdin
-            .take()
-            .unwrap()
-            .write_all(fill(stdin).as_bytes());
-        let output = child.wait_with_output().unwrap();
+        let mut process = Process::start_piped(&mut command);
+        write_stdin(&mut process, &fill(stdin));
+        if waits_for_lock {
+            self.time_out_waiting_for_lock(&mut process);
+        }
+        let output = process.output();
         let state = self.local("/run/azure-vnet-ipam.json");
         let beside = fs::read_dir(state.parent().unwrap())
             .into_iter()
@@ -349,10 +359,6 @@ impl World {
 
 impl Drop for World {
     fn drop(&mut self) {
-        if let Some(peer) = &mut self.peer {
-            let _ = peer.kill();
-            let _ = peer.wait();
-        }
         let _ = fs::remove_dir_all(&self.scratch);
     }
 }
