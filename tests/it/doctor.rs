@@ -131,7 +131,9 @@ fn a_state_that_is_lost_or_broken_is_told() {
 #[test]
 fn a_lock_that_is_no_file_or_held_for_long_is_told() {
     let (node, _wire) = healthy("doctor");
-    let path = node.path("/var/run/azure-vnet/azure-vnet-ipam.lock");
+    // Long after whatever started with the machine.
+    node.advance_clock(3600);
+    let path = node.lock_path();
     let meta = fs::metadata(&path).unwrap();
     let (major, minor) = ((meta.dev() >> 8) & 0xfff, meta.dev() & 0xff);
     let inode = meta.ino();

@@ -199,13 +199,7 @@ fn a_family_whose_source_lists_nothing_keeps_its_addresses_for_a_minute() {
     wire.set(Reply::Xml(v4(0..0)));
     assert_eq!(addresses(&add("c2")), ["10.224.0.6/16", "fd00:1:2::6/120"]);
     assert!(node.log().contains("the stored pools stay for now"));
-    // As if that had been a minute ago.
-    let stamps = node.path("/var/run/azure-vnet/azure-vnet-ipam.fetch");
-    let mut said: Value = serde_json::from_slice(&fs::read(&stamps).unwrap()).unwrap();
-    for key in ["answered", "failed", "doubtfulSince"] {
-        said[key] = (said[key].as_u64().unwrap() - 61_000_000_000).into();
-    }
-    fs::write(&stamps, said.to_string()).unwrap();
+    node.advance_clock(61);
     let (_, msg) = add("c3").error();
     let full = "No available addresses in 10.224.0.0/16: 2 held, 0 free";
     assert!(msg.contains(full), "{msg}");

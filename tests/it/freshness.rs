@@ -208,6 +208,9 @@ fn a_slow_source_holds_nobody_up_who_does_not_need_it() {
     node.del("c1").silent();
     assert!(waiting.is_running(), "a DEL does not wait");
     let second = node.call("ADD", "c3").start();
+    wait_until("an ADD that waits for the fetch of another", || {
+        lock_waiters(&node.fetch_lock_path()) == 1
+    });
     let add = waiting.finish();
     assert!(add.took >= Duration::from_secs(3), "{:?}", add.took);
     assert_ne!(add.address(), second.finish().address());

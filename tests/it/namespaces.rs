@@ -466,7 +466,7 @@ fn a_state_deleted_while_pods_are_being_wired_gives_nothing_of_theirs_away() {
     assert!(pods.held().is_empty(), "nobody knows of them yet");
     pods.wire_up("one", &one);
     assert_eq!(
-        pods.add_later(QUARANTINE - 2, "new").error().0,
+        pods.add_later(QUARANTINE - 15, "new").error().0,
         11,
         "not even the last one"
     );
