@@ -18,7 +18,9 @@ use ipnet::{Ipv4Net, Ipv6Net};
 use serde_json::{Value, json};
 
 use wait::{Process, output, wait_until};
-pub use wire::{Gate, Reply, WireServer, http, request_head};
+#[cfg(feature = "tls")]
+pub use wire::request_head;
+pub use wire::{Gate, Reply, WireServer, http};
 
 /// The program under test: the one just built, or another that is named, such as the static one that users install.
 pub fn binary() -> PathBuf {
