@@ -195,7 +195,7 @@ fn a_crowd_on_a_small_pool_with_a_source_that_comes_and_goes() {
                         let command = if dice < 9 { "ADD" } else { "DEL" };
                         let id = format!("c{}-{}", n % 96, wave / 3);
                         let began = Instant::now();
-                        let outcome = node.call(command, &id).start().finish();
+                        let outcome = node.call(command, &id).run();
                         let ended = Instant::now();
                         let address = (command == "ADD" && outcome.exit == Some(0))
                             .then(|| outcome.address());

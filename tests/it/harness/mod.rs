@@ -309,11 +309,11 @@ impl Call<'_> {
         command
     }
 
-    /// Starts it, with its output in files, so that a crowd of calls needs no more open files than one.
+    /// Starts it, with its output in files, so that a crowd of calls needs no more open files than one. (Calls in a shell, and those
+    /// of runtimes, have pipes.)
+    #[track_caller]
     pub fn start(self) -> Running {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
-        // One after another: a child that is being started takes a few open files for a moment.
-        static STARTING: Mutex<()> = Mutex::new(());
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = |stream: &str| {
             let name = format!("azure-vnet-ipam-{stream}-{}-{n}", std::process::id());
@@ -322,7 +322,7 @@ impl Call<'_> {
         let (stdout, stderr) = (path("stdout"), path("stderr"));
         let start = Instant::now();
         let mut command = self.command();
-        let _turn = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = OPEN_FILES.lock().unwrap_or_else(PoisonError::into_inner);
         command
             .stdin(Stdio::piped())
             .stdout(File::create(&stdout).unwrap())
@@ -337,8 +337,9 @@ impl Call<'_> {
         }
     }
 
+    #[track_caller]
     pub fn run(self) -> Outcome {
-        run(&mut self.command(), &self.stdin)
+        self.start().finish()
     }
 
     /// Runs it through a shell line in which `"$0"` is the plugin; stdin is the network configuration.
@@ -351,6 +352,9 @@ impl Call<'_> {
         run(command.args(["-c", line]).arg(binary()), &self.stdin)
     }
 }
+
+/// Held while a call of a crowd is started or its output is read, either of which takes a few open files for a moment.
+static OPEN_FILES: Mutex<()> = Mutex::new(());
 
 /// A call that runs. It is killed when this is dropped before its end.
 pub struct Running {
@@ -378,6 +382,7 @@ impl Running {
     pub fn finish(mut self) -> Outcome {
         let status = self.process.take().unwrap().status();
         let took = self.start.elapsed();
+        let _turn = OPEN_FILES.lock().unwrap_or_else(PoisonError::into_inner);
         let output = Output {
             status,
             stdout: fs::read(&self.stdout).unwrap(),
