@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::verdict::Reason;
-use super::{Candidate, Evidence, Held, Ipam, Moment, Routes, Shown};
+use super::verdict::{Judge, Reason};
+use super::{Candidate, Evidence, Held, Ipam, Moment, Routes, Shown, Witness};
 use crate::sorting::set;
 
 /// Younger records may belong to an ADD that another runtime has under way.
@@ -73,7 +73,8 @@ impl Ipam {
         stale
     }
 
-    /// Frees those candidates that are still as they were and whose addresses the kernel does not show. They rest first.
+    /// Frees those candidates that are still as they were, unless the kernel shows their addresses or a list names them for another
+    /// container. They rest first.
     pub fn collect(
         &mut self,
         candidates: Vec<Candidate>,
@@ -81,6 +82,7 @@ impl Ipam {
         now: Moment,
     ) -> Vec<Collected> {
         let shown = Shown::of(self, evidence);
+        let judge = Judge::by(evidence, Shown::default());
         let mut collected = Vec::new();
         for candidate in candidates {
             let Some(address) = self.unchanged(&candidate) else {
@@ -99,6 +101,18 @@ impl Ipam {
                 Routes::Read(_) => {}
                 Routes::Unreadable(why) => {
                     vetoes.push(Reason::Unreadable("the routing table", why.clone()));
+                }
+            }
+            // The runtime's list says all about its own attachments, and nothing about what others have.
+            for (list, entry) in judge.listed(address) {
+                if *entry.container_id != *candidate.held.container_id {
+                    let container = entry.container_id.clone();
+                    vetoes.push(Reason::ListedForAnother(list, container));
+                }
+            }
+            for (list, witness) in evidence.witnesses() {
+                if let Witness::Unreadable(why) = witness {
+                    vetoes.push(Reason::Unreadable(list, why.clone()));
                 }
             }
             if let Some(other) = shown.other(address, &candidate.held) {

@@ -50,6 +50,8 @@ pub enum Reason {
     NamespaceExists(String),
     /// E1, E2: an entry of a list stands.
     Listed(&'static str),
+    /// E1, E2: an entry of a list stands that names the address for this other container.
+    ListedForAnother(&'static str, String),
     /// E3: the host has a route to the address.
     HostRoute,
     /// E0 or E3, for another address of the same attachment.
@@ -75,6 +77,9 @@ impl fmt::Display for Reason {
             }
             Reason::Listed(list) => {
                 write!(f, "{list} has it, and its network namespace or link exists")
+            }
+            Reason::ListedForAnother(list, container) => {
+                write!(f, "{list} names it for container {container}, which exists")
             }
             Reason::HostRoute => f.write_str("the host has a route to it"),
             Reason::OtherShown(other) => {

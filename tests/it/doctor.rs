@@ -315,6 +315,7 @@ fn other_owners_of_the_same_addresses_are_told() {
 #[test]
 fn without_root_one_line_says_what_needs_it() {
     let (node, _wire) = healthy("doctor");
+    node.open_to_everybody();
     fs::set_permissions(node.state_path(), Permissions::from_mode(0o000)).unwrap();
     fs::set_permissions(node.path(CONFLIST), Permissions::from_mode(0o000)).unwrap();
     // A user who may start it.

@@ -438,7 +438,8 @@ fn who_may_not_look_is_told_to_use_sudo_in_one_line() {
     // Where somebody else may execute it.
     let own = node.path("/plugin");
     install(&own);
-    fs::set_permissions(&node.root, fs::Permissions::from_mode(0o755)).unwrap();
+    node.open_to_everybody();
+    fs::set_permissions(node.state_path(), fs::Permissions::from_mode(0o600)).unwrap();
     for line in [
         "show",
         "check",

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::certificates::{Authority, Key};
 use super::server::{Api, Play, TOKEN, Tls, node};
 use super::{Cluster, GOOD, KUBECONFIG, netconf};
-use crate::harness::{Outcome, install, over, run, sh_with};
+use crate::harness::{Outcome, install, over, run};
 
 /// Checks a failed ADD of a node without pools: what happened, and what to do, are both in the details.
 fn assert_told(outcome: &Outcome, what: &str, remedy: &str) {
@@ -323,10 +323,8 @@ fn of_permissions() {
     const NOBODY: u32 = 65534;
     let program = cluster.node.path("/program");
     install(&program);
-    sh_with(
-        "chmod -R a+rwX \"$1\" && chmod 000 \"$2\"",
-        &[&cluster.node.root, &path],
-    );
+    cluster.node.open_to_everybody();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).unwrap();
     let mut command = Command::new(program);
     command
         .env_clear()
