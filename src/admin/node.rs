@@ -121,9 +121,9 @@ impl Node {
     }
 
     /// Why the next ADD would make the state anew, if it would.
-    pub fn loss(&self, document: &Document) -> Option<&'static str> {
+    pub fn loss(&self, document: &Document) -> Option<String> {
         let last = last_use(self.paths(), self.context.boot_id.as_deref());
-        loss(document, is_rebuild_owed(self.paths()), last)
+        loss(document, is_rebuild_owed(self.paths()), last).map(str::to_owned)
     }
 
     /// The right to write the state.
@@ -138,6 +138,22 @@ impl Node {
                 Trouble::with(&format!("cannot lock {}", path.display()), &source)
             }
         })
+    }
+
+    /// Replaces the state.
+    ///
+    /// # Errors
+    /// The system refuses, or the lock was lost, so that another call may have written over it.
+    pub fn save(&self, locked: &mut Locked<'_>, document: &mut Document) -> Result<(), Trouble> {
+        self.context.save(locked, document)?;
+        if locked.is_current() {
+            return Ok(());
+        }
+        let path = self.paths().lock();
+        Err(Trouble(format!(
+            "{} was removed meanwhile, so that another call may have written over the state; try again",
+            path.display()
+        )))
     }
 
     /// The source that this node's pools come from.

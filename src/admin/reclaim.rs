@@ -72,7 +72,7 @@ pub fn run(node: &Node, arguments: &Arguments) -> Result<Done, Trouble> {
         };
         document = again;
         reclaim(&mut document, &look, boot_now(), &mut events);
-        node.context.save(&mut locked, &mut document)?;
+        node.save(&mut locked, &mut document)?;
         report(&events);
     } else {
         reclaim(&mut document, &look, boot_now(), &mut events);

@@ -130,7 +130,7 @@ fn release(node: &Node, candidate: &Candidate) -> Result<bool, Trouble> {
     if !document.ipam_mut().free_by_hand(candidate, boot_now()) {
         return Ok(false);
     }
-    node.context.save(&mut locked, &mut document)?;
+    node.save(&mut locked, &mut document)?;
     Ok(true)
 }
 

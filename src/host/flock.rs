@@ -48,17 +48,26 @@ fn open(path: &Path) -> io::Result<File> {
         .create(true)
         .truncate(false)
         .mode(0o600);
-    match options.open(path) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => {
-            if let Some(folder) = path.parent() {
-                fs::DirBuilder::new()
-                    .recursive(true)
-                    .mode(0o755)
-                    .create(folder)?;
-            }
-            options.open(path)
+    // Somebody may remove the folder between the two steps.
+    const MOST_TRIES: usize = 20;
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        match options.open(path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound && tries < MOST_TRIES => {}
+            other => return other,
         }
-        other => other,
+        let Some(folder) = path.parent() else {
+            continue;
+        };
+        let made = fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o755)
+            .create(folder);
+        match made {
+            Err(e) if e.kind() != io::ErrorKind::NotFound && !folder.is_dir() => return Err(e),
+            _ => {}
+        }
     }
 }
 

@@ -70,6 +70,12 @@ impl Paths {
         self.lock_folder().join(format!("{}.used", self.name))
     }
 
+    /// There since the first hand-out of a boot, like [`Paths::last_use`], but outside of that folder and of every name that
+    /// `/var/run/azure-vnet*` stands for; tells the boot.
+    pub fn boot_marker(&self) -> PathBuf {
+        self.under_root(&format!("/var/run/.{}.boot", self.name))
+    }
+
     /// The last operations.
     pub fn events(&self) -> PathBuf {
         self.lock_folder().join(format!("{}.events", self.name))
@@ -200,6 +206,7 @@ mod tests {
             paths.fetch_lock(),
             paths.rebuild_owed(),
             paths.last_use(),
+            paths.boot_marker(),
             paths.events(),
             paths.cni_cache(),
             paths.azure_vnet(),

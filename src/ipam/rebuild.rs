@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use super::evidence::{Entry, Evidence, Kernel, Place};
-use super::{Claim, Held, Ipam, Moment, Pool, Record, Usage, by_text};
+use super::evidence::{Entry, Evidence, Place};
+use super::{Attachment, Claim, Held, Ipam, Moment, Pool, Record, Usage, by_text};
 use crate::sorting::set;
 
 /// An address that was found in use.
@@ -139,20 +139,57 @@ impl Ipam {
         }
     }
 
-    /// Whether an address of the pools' subnets is configured in a network namespace other than the host's. A subnet of all
-    /// addresses tells nothing.
-    pub fn is_in_use(&self, kernel: &Kernel) -> bool {
-        let mut elsewhere = kernel
-            .configured
+    /// Whether somebody has an address of the pools' subnets: it is configured in a network namespace other than the host's, or
+    /// an entry of a list that may stand names it. A subnet of all addresses tells nothing.
+    pub fn is_in_use(&self, evidence: &Evidence) -> bool {
+        let configured = &evidence.kernel.configured;
+        let in_a_pod = |(_, place): &(_, &Place)| matches!(place, Place::Namespace(_));
+        let configured = configured
             .iter()
-            .filter(|(_, place)| matches!(place, Place::Namespace(_)));
+            .filter(in_a_pod)
+            .map(|(address, _)| address);
+        let listed = evidence.standing().filter(|entry| entry.may_stand());
+        let mut elsewhere = configured.chain(listed.flat_map(|entry| &entry.addresses));
         let is_of = |address: &IpAddr, key: &str, pool: &Pool| {
             pool.record(address).is_some()
                 || pool
                     .net(key)
                     .is_some_and(|net| net.prefix_len() > 0 && net.contains(address))
         };
-        elsewhere.any(|(address, _)| self.pools().any(|(_, key, pool)| is_of(address, key, pool)))
+        elsewhere.any(|address| self.pools().any(|(_, key, pool)| is_of(address, key, pool)))
+    }
+
+    /// Whether the attachment's container holds an address of which the state does not tell the interface.
+    pub fn is_claimless(&self, attachment: &Attachment) -> bool {
+        let mut records = self.pools().flat_map(|(_, _, pool)| &pool.records);
+        records.any(|record| {
+            record.held().is_some_and(|held| {
+                held.claim.is_none() && *held.container_id == *attachment.container_id
+            })
+        })
+    }
+
+    /// Gives the records of the original, which tell only the container, the rest of their holders' identity, where every entry
+    /// that names the address tells the same. Tells whether there was any.
+    pub fn adopt_claims(&mut self, evidence: &Evidence) -> bool {
+        let generation = self.generation;
+        let mut adopted = false;
+        for record in self.pools_mut().flat_map(|pool| &mut pool.records) {
+            let address = record.address();
+            let Usage::Held(held) = &mut record.usage else {
+                continue;
+            };
+            if held.claim.is_some() || held.container_id.is_empty() {
+                continue;
+            }
+            if let Use::Of(Some(owner)) = evidence.use_of(address)
+                && *owner.container_id == *held.container_id
+            {
+                held.claim = evidence.claim_of(address, generation).map(Box::new);
+                adopted |= held.claim.is_some();
+            }
+        }
+        adopted
     }
 
     /// Takes note of the free addresses that the host has, so that others are tried first. Gives their number.
@@ -178,6 +215,18 @@ impl Evidence {
             .is_some_and(|id| self.kernel.namespaces.contains(&id));
         let is_listed = || matches!(self.use_of(address), Use::Of(Some(entry)) if *entry.container_id == *held.container_id);
         lives || is_listed()
+    }
+
+    /// The one identity that the entries tell of an address, if any tells the whole of it.
+    fn claim_of(&self, address: IpAddr, generation: u64) -> Option<Claim> {
+        let entries = || {
+            self.standing()
+                .filter(|entry| entry.addresses.contains(&address))
+        };
+        let claim = entries().find_map(|entry| entry.claim(generation))?;
+        entries()
+            .all(|entry| entry.agrees_with(&claim))
+            .then_some(claim)
     }
 
     /// Who uses an address, as far as the kernel and the lists tell. The owner is known only when one entry alone names the
@@ -210,6 +259,13 @@ impl Entry {
     /// Whether it is about the same container.
     fn is_of(&self, other: &Entry) -> bool {
         self.container_id == other.container_id
+    }
+
+    /// Whether it tells of no other attachment of the container.
+    fn agrees_with(&self, claim: &Claim) -> bool {
+        let agrees =
+            |told: &Option<String>, claimed: &str| told.as_deref().is_none_or(|t| t == claimed);
+        agrees(&self.network, &claim.network) && agrees(&self.if_name, &claim.if_name)
     }
 
     /// The claim that the entry tells of, if it tells the whole identity.

@@ -16,9 +16,10 @@ use crate::cni::{AddResult, Call};
 use crate::failure::{Failure, Fate};
 use crate::host::{RouteLookup, boot_now, host_routes, netns, wall_now, words};
 use crate::ipam::{Candidate, Grant, Novelty, PoolWish, Refusal, Request};
-use crate::source::{Asker, Need, Source};
+use crate::source::{Asker, Need, News, Source};
 use crate::state::{
-    Document, Loaded, Locked, Own, StoreError, WAIT, is_rebuild_owed, last_use, note_use,
+    Document, Loaded, LockError, Locked, MOST_ROUNDS, Own, StoreError, WAIT, is_rebuild_owed,
+    last_use, note_boot, note_use,
 };
 use crate::stdio;
 
@@ -27,6 +28,9 @@ enum Attempt {
     Granted(Vec<Grant>),
     /// The node must be looked at, which is not done under the lock; these records are to be judged.
     LookFirst(Vec<Candidate>),
+    /// The lock file was removed while it was held, so that somebody else may have decided on the same state. These addresses
+    /// were given, unless that state has won.
+    LockLost(Vec<Grant>),
     Refused {
         refusal: Refusal,
         again: Option<Need>,
@@ -62,10 +66,19 @@ pub fn add(call: &Call, context: &Context) -> Result<(), Failure> {
     };
     let mut inquiry = Inquiry::of(asker.ask(need), context);
     let mut look = None;
-    let grants = loop {
+    let mut lost_grants = Vec::new();
+    let mut rounds = 0;
+    let mut grants = loop {
         match attempt(call, &requests, &mut inquiry, look.as_ref(), context)? {
             Attempt::Granted(grants) => break grants,
             Attempt::LookFirst(candidates) => look = Some(Look::at(candidates, context)),
+            Attempt::LockLost(_) if rounds == MOST_ROUNDS => {
+                return Err(LockError::removed(&context.paths).into());
+            }
+            Attempt::LockLost(grants) => {
+                rounds += 1;
+                lost_grants.extend(grants);
+            }
             // Before anybody is told that there is nothing, the source is asked, once.
             Attempt::Refused {
                 again: Some(again), ..
@@ -81,7 +94,18 @@ pub fn add(call: &Call, context: &Context) -> Result<(), Failure> {
             }
         }
     };
-    for grant in &grants {
+    for grant in &mut grants {
+        // Given by an earlier round of this very call, and so taken back with the rest if the result reaches nobody.
+        let same = |earlier: &&Grant| {
+            earlier.address == grant.address && earlier.novelty != Novelty::Renewed
+        };
+        if let Some(earlier) = lost_grants
+            .iter()
+            .find(same)
+            .filter(|_| grant.novelty == Novelty::Renewed)
+        {
+            grant.novelty = earlier.novelty.clone();
+        }
         info!(target: "ipam", "{}.", describe(grant));
         context.trail.address(grant.address.addr());
     }
@@ -111,11 +135,23 @@ fn attempt(
     };
     let mut locked = Locked::acquire(&context.paths, WAIT)?;
     let last = last_use(&context.paths, context.boot_id.as_deref());
-    let (document, lost) = read(&mut locked, requests, last, context)?;
+    let (document, lost) = match read(&mut locked, requests, last, context) {
+        Err(Failure::Store { error, .. }) if error.lock_was_lost => {
+            return Ok(Attempt::LockLost(Vec::new()));
+        }
+        read => read?,
+    };
     // To take it apart takes a tenth of the time that the lock is held, and the process ends anyway.
     let mut document = ManuallyDrop::new(document);
     let was_lost = lost.is_some();
     inquiry.weigh(&document, context);
+    // One that was asked for later is in the state already (its lock file may have been removed meanwhile).
+    let older = |news: &mut Box<News>| document.refreshed.is_some_and(|at| news.began() < at);
+    if let Some(news) = inquiry.news.take_if(older) {
+        info!(target: "ipam", "a newer answer of the source is in the state already.");
+        drop(news);
+        inquiry.again = Some(Need::Lost);
+    }
     // What somebody else's answer said may no longer be there.
     let again = inquiry
         .again
@@ -129,6 +165,9 @@ fn attempt(
         may_ask_again: again.is_some(),
         now: boot_now(),
     };
+    if let Some(news) = &inquiry.news {
+        document.refreshed = Some(news.began());
+    }
     let mut events = Vec::new();
     let (taken, changed) = match decide(&mut document, &given, context, &mut events) {
         Decision::LookFirst(candidates) => return Ok(Attempt::LookFirst(candidates)),
@@ -138,6 +177,9 @@ fn attempt(
     report(&events);
     let dead = events.iter().map(Event::dead).sum();
     if changed && let Err(error) = context.save(&mut locked, &mut document) {
+        if error.lock_was_lost {
+            return Ok(Attempt::LockLost(Vec::new()));
+        }
         if error.is_in_place {
             take_back(&taken, call, &mut document, &mut locked, context);
         }
@@ -152,11 +194,21 @@ fn attempt(
     }
     // Before anybody can be told of the address.
     if let Ok(grants) = &taken
-        && let Some(last) = grants.last()
-        && let Err(error) = note_use(&context.paths, context.boot_id.as_deref(), last.generation)
+        && let Some(newest) = grants.last()
     {
-        take_back(&taken, call, &mut document, &mut locked, context);
-        return Err(store(error));
+        let boot_id = context.boot_id.as_deref();
+        let mut noted = note_use(&context.paths, boot_id, newest.generation);
+        if noted.is_ok() && last.is_none() {
+            noted = note_boot(&context.paths, boot_id);
+        }
+        // Somebody else who has loaded the state before it was replaced may yet replace it.
+        if !locked.is_current() {
+            return Ok(Attempt::LockLost(grants.clone()));
+        }
+        if let Err(error) = noted {
+            take_back(&taken, call, &mut document, &mut locked, context);
+            return Err(store(error));
+        }
     }
     Ok(match taken {
         Ok(grants) => Attempt::Granted(grants),
@@ -206,8 +258,8 @@ fn read(
         }
         Own::Absent | Own::Ours | Own::Overtaken => {}
     }
-    let lost = loss(&document, is_rebuild_owed(&context.paths), last);
-    Ok((document, lost.map(str::to_owned)))
+    let lost = loss(&document, is_rebuild_owed(&context.paths), last).map(str::to_owned);
+    Ok((document, lost))
 }
 
 impl Host for Context {

@@ -3,16 +3,12 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
-use std::time::Duration;
 
 use crate::ipam::{
     Candidate, Evidence, Found, Grant, Inventory, Ipam, Judged, Merged, Moment, Novelty, Pool,
     PoolWish, Refusal, Request, Verdict, Violation,
 };
-use crate::state::{Document, Owed, Own};
-
-/// After a state was lost, an ADD that was under way may still wire its address for so long.
-pub const QUARANTINE: Duration = Duration::from_secs(30);
+use crate::state::{Document, Loss, Owed, Own, QUARANTINE};
 
 /// A look at the node.
 #[derive(Clone, Debug, Default)]
@@ -28,8 +24,8 @@ pub struct Look {
 /// Why a state cannot be believed as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Doubt {
-    /// It was lost, for this reason.
-    Lost(String),
+    /// It was lost.
+    Lost(Loss),
     /// It may have been started from nothing.
     NeverLooked,
     /// It is of another boot.
@@ -112,7 +108,10 @@ pub enum Decision {
 
 /// Why a state that was read, or not there to be read, has to be made anew, if it has. `last` is the generation of the last
 /// address that was given in this boot. A node on which none was given is fresh, and starts at once if the kernel agrees.
-pub fn loss(document: &Document, rebuild_owed: bool, last: Option<u64>) -> Option<&'static str> {
+pub fn loss(document: &Document, rebuild_owed: bool, last: Option<u64>) -> Option<&str> {
+    if let Owed::Rebuild(loss) = &document.owed {
+        return Some(&loss.why);
+    }
     match &document.own {
         Own::Absent if document.is_empty() && rebuild_owed => Some("it could not be read"),
         Own::Absent if document.is_empty() && last.is_some() => {
@@ -138,7 +137,10 @@ pub fn decide(
     let mut changed = false;
     let ipam = document.ipam_mut();
     ipam.generation = ipam.generation.max(given.last_generation);
-    let mut lost = given.lost.clone();
+    let mut lost = match &document.owed {
+        Owed::Rebuild(loss) => Some(loss.clone()),
+        _ => given.lost.clone().map(|why| Loss { why, seen: now }),
+    };
     let fresh = document.is_empty() && lost.is_none();
     let mut new = 0;
     if let Some(news) = given.news {
@@ -152,18 +154,39 @@ pub fn decide(
         let Some(look) = given.look else {
             return Decision::LookFirst(Vec::new());
         };
-        lost = document
-            .ipam()
-            .is_in_use(&look.evidence.kernel)
-            .then(|| "it is not there, though pods have addresses of its pools".to_owned());
+        lost = document.ipam().is_in_use(&look.evidence).then(|| Loss {
+            why: "it is not there, though pods have addresses of its pools".to_owned(),
+            seen: now,
+        });
     }
-    // A state without pools says nothing yet that could be wrong.
-    if let Some(doubt) = Doubt::about(document, lost, new, now).filter(|_| !document.is_empty()) {
-        let Some(look) = given.look.filter(|look| doubt.is_settled_by(look)) else {
-            return Decision::LookFirst(Vec::new());
-        };
-        doubt.settle(look, document, now, events);
-        changed = true;
+    // A state without pools says nothing yet that could be wrong; but what is owed stays owed.
+    if document.is_empty() {
+        if let Some(loss) = lost {
+            let owed = Owed::Rebuild(loss);
+            changed |= document.owed != owed;
+            document.owed = owed;
+        }
+    } else {
+        let mut doubt = Doubt::about(document, lost, new, now);
+        // After a loss that was seen long ago, the end of the quarantine is still to be settled.
+        while let Some(found) = doubt.take() {
+            let Some(look) = given.look.filter(|look| found.is_settled_by(look)) else {
+                return Decision::LookFirst(Vec::new());
+            };
+            found.settle(look, document, now, events);
+            changed = true;
+            doubt = Doubt::about(document, None, 0, now);
+        }
+        // A record that tells only the container may be another interface's.
+        if requests
+            .iter()
+            .any(|request| document.ipam().is_claimless(request.attachment))
+        {
+            let Some(look) = given.look else {
+                return Decision::LookFirst(Vec::new());
+            };
+            changed |= document.ipam_mut().adopt_claims(&look.evidence);
+        }
     }
     let before = (flags(document.ipam()), document.ipam().check());
     let mut taken = take_all(document.ipam_mut(), requests, now, host, events);
@@ -198,10 +221,11 @@ pub fn decide(
 
 impl Doubt {
     /// What there is to doubt about a state that was read, or that is about to be made anew because it was `lost`.
-    fn about(document: &Document, lost: Option<String>, new: usize, now: Moment) -> Option<Doubt> {
+    fn about(document: &Document, lost: Option<Loss>, new: usize, now: Moment) -> Option<Doubt> {
         let quarantine = document.ipam().quarantine.filter(|until| *until <= now);
         match (lost, &document.owed, quarantine) {
-            (Some(why), _, _) => Some(Doubt::Lost(why)),
+            (Some(loss), _, _) => Some(Doubt::Lost(loss)),
+            (None, Owed::Rebuild(loss), _) => Some(Doubt::Lost(loss.clone())),
             (None, Owed::NewBoot(_), _) => Some(Doubt::NewBoot),
             (None, Owed::Look, _) => Some(Doubt::NeverLooked),
             (None, Owed::Nothing, Some(until)) => Some(Doubt::QuarantineOver(until)),
@@ -225,8 +249,11 @@ impl Doubt {
             ipam.doubt_owners(&look.evidence);
         }
         let found = ipam.hold_evident(&look.evidence, now);
-        match self {
-            Doubt::Lost(_) => ipam.quarantine = Some(now.after(QUARANTINE)),
+        if self == Doubt::NeverLooked {
+            ipam.adopt_claims(&look.evidence);
+        }
+        match &self {
+            Doubt::Lost(loss) => ipam.quarantine = Some(loss.seen.after(QUARANTINE)),
             Doubt::QuarantineOver(_) => ipam.quarantine = None,
             Doubt::NeverLooked | Doubt::NewBoot | Doubt::NewAddresses(_) => {}
         }

@@ -10,20 +10,33 @@ use crate::evidence::{self, Progress};
 use crate::failure::Failure;
 use crate::host::{boot_now, wall_now};
 use crate::ipam::{Freed, Hint};
-use crate::state::{Document, Loaded, LockError, Locked, Own, WAIT, load};
+use crate::state::{Document, Loaded, LockError, Locked, MOST_ROUNDS, Own, WAIT, load};
 
 /// What the original's messages begin with.
 const STAGE: &str = "Failed to release address";
 
 /// Releases what the attachment holds.
 pub fn del(call: &Call, context: &Context) -> Result<(), Failure> {
+    for _ in 0..MOST_ROUNDS {
+        if attempt(call, context)? {
+            return Ok(());
+        }
+    }
+    Err(LockError::removed(&context.paths).into())
+}
+
+/// Releases it. Tells whether that counts: not when the lock was lost, as then it may be held again in the state that another call
+/// has written.
+fn attempt(call: &Call, context: &Context) -> Result<bool, Failure> {
     let mut locked = match Locked::acquire(&context.paths, WAIT) {
         Ok(locked) => locked,
-        Err(error @ LockError::Io { .. }) => return without_lock(call, context, error),
+        Err(error @ LockError::Io { .. }) => {
+            return without_lock(call, context, error).map(|()| true);
+        }
         Err(error @ LockError::Busy { .. }) => return Err(error.into()),
     };
     let Some(document) = read(&mut locked, context)? else {
-        return Ok(());
+        return Ok(true);
     };
     // To take it apart would keep the lock for longer, and the process ends anyway.
     let mut document = ManuallyDrop::new(document);
@@ -35,7 +48,7 @@ pub fn del(call: &Call, context: &Context) -> Result<(), Failure> {
         let evidence = evidence::gather(&context.paths, &Progress::default());
         locked = Locked::acquire(&context.paths, WAIT)?;
         let Some(again) = read(&mut locked, context)? else {
-            return Ok(());
+            return Ok(true);
         };
         *document = again;
         freed = document
@@ -45,14 +58,19 @@ pub fn del(call: &Call, context: &Context) -> Result<(), Failure> {
     if freed.is_empty() {
         info!(target: "ipam", "nothing is held.");
         remember(call, context, &mut locked, &mut document);
-        return Ok(());
+        return Ok(true);
     }
-    context
-        .save(&mut locked, &mut document)
-        .map_err(|error| Failure::Store {
-            stage: STAGE,
-            error,
-        })?;
+    match context.save(&mut locked, &mut document) {
+        Ok(()) if locked.is_current() => {}
+        Ok(()) => return Ok(false),
+        Err(error) if error.lock_was_lost => return Ok(false),
+        Err(error) => {
+            return Err(Failure::Store {
+                stage: STAGE,
+                error,
+            });
+        }
+    }
     for Freed {
         pool,
         address,
@@ -67,7 +85,7 @@ pub fn del(call: &Call, context: &Context) -> Result<(), Failure> {
         };
         info!(target: "ipam", "{address} {fate} pool {pool}.");
     }
-    Ok(())
+    Ok(true)
 }
 
 /// The state, if there is one that can be read.

@@ -8,7 +8,7 @@ use crate::cni::Call;
 use crate::failure::Failure;
 use crate::host::boot_now;
 use crate::ipam::Collected;
-use crate::state::{Document, Loaded, Locked, Own, StoreError, WAIT, load};
+use crate::state::{Document, Loaded, LockError, Locked, MOST_ROUNDS, Own, StoreError, WAIT, load};
 
 /// What the messages begin with.
 const STAGE: &str = "Failed to collect stale addresses";
@@ -33,21 +33,38 @@ pub fn gc(call: &Call, context: &Context) -> Result<(), Failure> {
         return Ok(());
     }
     let look = Look::at(stale.candidates, context);
+    for _ in 0..MOST_ROUNDS {
+        if collect(&look, context)? {
+            return Ok(());
+        }
+    }
+    Err(LockError::removed(&context.paths).into())
+}
+
+/// Frees what may be freed. Tells whether that counts: not when the lock was lost, as then it may be held again in the state that
+/// another call has written.
+fn collect(look: &Look, context: &Context) -> Result<bool, Failure> {
     let mut locked = Locked::acquire(&context.paths, WAIT)?;
     let Some(mut document) = read(locked.load(context.boot_id.as_deref()))? else {
-        return Ok(());
+        return Ok(true);
     };
-    let now = boot_now();
+    let candidates = look.candidates.clone();
     let collected = document
         .ipam_mut()
-        .collect(look.candidates, &look.evidence, now);
+        .collect(candidates, &look.evidence, boot_now());
     let (freed, kept): (Vec<_>, Vec<_>) = collected.into_iter().partition(|c| c.vetoes.is_empty());
     if !freed.is_empty() {
-        let saved = context.save(&mut locked, &mut document);
-        saved.map_err(|error| Failure::Store {
-            stage: STAGE,
-            error,
-        })?;
+        match context.save(&mut locked, &mut document) {
+            Ok(()) if locked.is_current() => {}
+            Ok(()) => return Ok(false),
+            Err(error) if error.lock_was_lost => return Ok(false),
+            Err(error) => {
+                return Err(Failure::Store {
+                    stage: STAGE,
+                    error,
+                });
+            }
+        }
     }
     for Collected { candidate, .. } in &freed {
         let (address, container) = (candidate.key, &candidate.held.container_id);
@@ -61,7 +78,7 @@ pub fn gc(call: &Call, context: &Context) -> Result<(), Failure> {
         warn!(target: "ipam", "{address} of container {container} is kept, though the runtime no longer knows it: {reasons}.");
     }
     if kept.is_empty() {
-        Ok(())
+        Ok(true)
     } else {
         Err(Failure::Kept {
             freed: freed.len(),

@@ -3,11 +3,12 @@
 use tracing::{info, warn};
 
 use super::Context;
-use super::decide::{Doubt, Event, Look, QUARANTINE};
+use super::decide::{Doubt, Event, Look};
 use crate::evidence::{self, Progress};
 use crate::host::boot_now;
 use crate::ipam::{Candidate, Found, Judged, Verdict};
 use crate::log::Milliseconds;
+use crate::state::{Loss, QUARANTINE};
 
 impl Look {
     /// Looks now.
@@ -58,7 +59,7 @@ pub(crate) fn report(events: &[Event]) {
 
 fn settled(doubt: &Doubt, found: &[Found]) {
     match doubt {
-        Doubt::Lost(why) => {
+        Doubt::Lost(Loss { why, .. }) => {
             let seconds = QUARANTINE.as_secs();
             warn!(target: "ipam", "the state was lost ({why}) and is made anew; {seconds} s of quarantine begin.");
         }

@@ -106,6 +106,7 @@ pub struct News {
     pub matched: Matched,
     /// How long it took.
     pub took: Duration,
+    began: Moment,
     arrived: Moment,
     stamps: Stamps,
     lock: File,
@@ -159,6 +160,18 @@ impl Stamps {
             return Due::Skip("the last attempt failed a moment ago");
         }
         Due::Ask
+    }
+
+    /// Without what lies ahead, which no process of this boot can have written.
+    fn before(mut self, now: Moment) -> Stamps {
+        for at in [
+            &mut self.answered,
+            &mut self.failed,
+            &mut self.doubtful_since,
+        ] {
+            at.take_if(|at| *at > now.0);
+        }
+        self
     }
 
     fn read(file: &File) -> Stamps {
@@ -234,7 +247,7 @@ impl Asker<'_> {
     /// The stamps in the lock file, if they are of this boot and source.
     fn stamps(&self, file: &File) -> Stamps {
         let source = self.source.name();
-        let found = Stamps::read(file);
+        let found = Stamps::read(file).before(boot_now());
         if found.boot_id.as_deref() == self.boot_id && found.source == source {
             return found;
         }
@@ -246,13 +259,14 @@ impl Asker<'_> {
     }
 
     fn fetch(&self, mut stamps: Stamps, lock: File, limit: Duration) -> Asked {
-        let start = Instant::now();
+        let (start, began) = (Instant::now(), boot_now());
         let answer = self.source.ask(limit, &stamps.links, self.paths);
         let arrived = boot_now();
         match answer {
             Ok(matched) => Asked::News(Box::new(News {
                 matched,
                 took: start.elapsed(),
+                began,
                 arrived,
                 stamps,
                 lock,
@@ -267,6 +281,11 @@ impl Asker<'_> {
 }
 
 impl News {
+    /// When the source began to be asked: what it says is of no earlier time.
+    pub fn began(&self) -> Moment {
+        self.began
+    }
+
     /// Whether the answer would take everything away, or all of one source.
     pub fn is_doubtful(&self) -> bool {
         self.matched.is_doubtful()

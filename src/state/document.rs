@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::mem;
+use std::time::Duration;
 
 use serde_json::value::RawValue;
 
@@ -11,6 +12,7 @@ use super::original::Original;
 use super::ours::{FORMAT, KEY, Ours};
 use super::out::Out;
 use super::print_ours::print_ours;
+use super::store::is_same_boot;
 use crate::anycase::{self, Cursor, Wrong};
 use crate::ipam::{Ipam, Moment, Usage};
 
@@ -28,6 +30,10 @@ pub struct Document {
     pub own: Own,
     /// What is still to be done before the state can be believed in full.
     pub owed: Owed,
+    /// The boot that it is of, as far as our key tells.
+    boot_id: Option<String>,
+    /// When the source began to be asked for the answer that was merged last.
+    pub refreshed: Option<Moment>,
     others: BTreeMap<String, Box<RawValue>>,
     /// Where it is written: see [`Document::reuse`].
     buffer: Vec<u8>,
@@ -64,7 +70,21 @@ pub enum Owed {
     Look,
     /// It is of this other boot: what the node does not show has gone.
     NewBoot(Option<String>),
+    /// A rebuild: the state was lost, and has no pools yet that could be rebuilt.
+    Rebuild(Loss),
 }
+
+/// That a state was lost.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Loss {
+    /// How it is known.
+    pub why: String,
+    /// When it was first seen. Whoever was being given an address then is through [`QUARANTINE`] later.
+    pub seen: Moment,
+}
+
+/// After a state was lost, an ADD that was under way may still wire its address for so long.
+pub const QUARANTINE: Duration = Duration::from_secs(30);
 
 /// What a written state carries beside its contents.
 #[derive(Clone, Copy, Debug)]
@@ -115,7 +135,7 @@ impl Document {
 
     fn join(&mut self, ours: SaidOurs<'_>, boot_id: Option<&str>, now: Moment) {
         let SaidOurs {
-            facts: found,
+            facts: mut found,
             read,
             text,
         } = ours;
@@ -134,14 +154,22 @@ impl Document {
             self.owed = Owed::Look;
             return;
         }
-        let same_boot = found.boot_id.as_deref() == boot_id;
+        let same_boot = is_same_boot(found.boot_id.as_deref(), boot_id);
         let overtaken = found.time_stamp != self.original.time_stamp;
         self.own = if overtaken { Own::Overtaken } else { Own::Ours };
-        self.owed = match (found.look_owed, overtaken || same_boot) {
-            (true, _) => Owed::Look,
-            (false, true) => Owed::Nothing,
-            (false, false) => Owed::NewBoot(found.boot_id.clone()),
+        let loss = found.loss.take().filter(|_| same_boot).map(|loss| Loss {
+            why: loss.why,
+            seen: Moment(loss.seen.min(now.0)),
+        });
+        self.owed = match (loss, found.look_owed, overtaken || same_boot) {
+            (Some(loss), _, _) => Owed::Rebuild(loss),
+            (None, true, _) => Owed::Look,
+            (None, false, true) => Owed::Nothing,
+            (None, false, false) => Owed::NewBoot(found.boot_id.clone()),
         };
+        self.boot_id.clone_from(&found.boot_id);
+        let refreshed = found.refreshed.filter(|at| same_boot && *at <= now.0);
+        self.refreshed = refreshed.map(Moment);
         found.join(
             &mut self.original,
             Trust {
@@ -165,6 +193,9 @@ impl Document {
             Owed::Look => Some(
                 "the original plugin wrote it; the next ADD looks for addresses in use that it does not know",
             ),
+            Owed::Rebuild(_) => {
+                Some("it was lost; the next ADD makes it anew from what the node shows")
+            }
             Owed::NewBoot(_) => Some(
                 "it is of before the last start of the node; the next ADD frees what the node does not show",
             ),
@@ -216,9 +247,16 @@ impl Document {
                 (KEY, _, _) => {
                     let boot_id = match &self.owed {
                         Owed::NewBoot(old) => old.as_deref(),
-                        Owed::Nothing | Owed::Look => stamp.boot_id,
+                        // Who cannot read it leaves what others knew.
+                        _ => stamp.boot_id.or(self.boot_id.as_deref()),
                     };
-                    print_ours(&mut out, &self.original, boot_id, self.owed == Owed::Look);
+                    print_ours(
+                        &mut out,
+                        &self.original,
+                        boot_id,
+                        &self.owed,
+                        self.refreshed,
+                    );
                 }
                 (_, _, Some(raw)) => go_json::reindented(&mut out, raw.get(), 1),
                 (_, _, None) => out.literal("null"),
@@ -491,7 +529,8 @@ mod tests {
     fn older_formats_are_migrated() {
         let one = include_bytes!("../../testdata/states/format-1.json");
         let boot = Some("8f3c5c52-0000-4000-8000-000000000001");
-        let mut document = Document::parse(one, boot, NOW).unwrap();
+        let now = Moment(u64::MAX);
+        let mut document = Document::parse(one, boot, now).unwrap();
         assert!(matches!(document.own, Own::Ours));
         let pool = &document.ipam().spaces["local"].pools["10.224.0.0/16"];
         let Usage::Held(held) = &pool.record(&"10.224.0.5".parse().unwrap()).unwrap().usage else {
@@ -501,7 +540,7 @@ mod tests {
             held.claim.as_ref().unwrap().pod.as_deref(),
             Some("default/web-1")
         );
-        assert!(held.since > NOW, "as it was written");
+        assert!(held.since < now, "as it was written");
         let text = String::from_utf8(document.print(Stamp {
             version: "v0",
             time: "t",
@@ -510,7 +549,7 @@ mod tests {
         .unwrap();
         assert!(text.contains("\"format\": 2,"));
         assert_eq!(
-            Document::parse(text.as_bytes(), boot, NOW).unwrap().ipam(),
+            Document::parse(text.as_bytes(), boot, now).unwrap().ipam(),
             document.ipam()
         );
     }

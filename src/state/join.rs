@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::rc::Rc;
 
+use super::document::QUARANTINE;
 use super::original::Original;
 use super::ours::{Facts, Ours};
 use crate::ipam::{Claim, Free, Held, Moment, NetNs, Record, Tombstone, Usage, by_text};
@@ -22,9 +23,10 @@ pub(super) struct Trust {
 }
 
 impl Trust {
-    /// A moment that means something, as the clock has not started anew.
+    /// A moment that means something, as the clock has not started anew. None is later than now.
     fn clock(self, moment: Option<u64>) -> Option<Moment> {
-        moment.filter(|_| self.same_boot).map(Moment)
+        let moment = moment.filter(|_| self.same_boot)?;
+        Some(Moment(moment.min(self.now.0)))
     }
 
     /// A moment from which a record has been the same.
@@ -39,7 +41,10 @@ impl Ours<'_> {
     pub fn join(self, original: &mut Original, trust: Trust) {
         let ipam = &mut original.ipam;
         ipam.generation = self.generation;
-        ipam.quarantine = trust.clock(self.quarantine_until);
+        // It ends at most that much later, whatever stands there.
+        let latest = trust.now.after(QUARANTINE);
+        let quarantine = self.quarantine_until.filter(|_| trust.same_boot);
+        ipam.quarantine = quarantine.map(|until| Moment(until).min(latest));
         if trust.same_boot {
             let tombstones = self.tombstones.into_iter();
             ipam.tombstones = tombstones

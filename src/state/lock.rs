@@ -1,7 +1,7 @@
 //! The lock on the state, which the original takes too (contract section 4). Only its holder can write.
 
 use std::fmt;
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -14,11 +14,14 @@ use crate::host::{self, Paths, Waited, overwrite, words};
 /// How long a call waits for the others; well past what a crowd of them takes, and within kubelet's patience.
 pub const WAIT: Duration = Duration::from_secs(30);
 
+/// So often a call is decided again when the lock file is removed while it is held.
+pub const MOST_ROUNDS: usize = 50;
+
 /// The state, locked: the right to write it. Given back when dropped.
 #[derive(Debug)]
 pub struct Locked<'p> {
     pub(super) paths: &'p Paths,
-    _lock: File,
+    lock: File,
 }
 
 /// Why the lock is not held.
@@ -55,7 +58,7 @@ impl<'p> Locked<'p> {
             Ok(Waited::Held(lock)) => {
                 // For people and for the error of those who wait in vain. A full disk must not keep anybody from the state.
                 let _ = overwrite(&lock, std::process::id().to_string().as_bytes());
-                Ok(Locked { paths, _lock: lock })
+                Ok(Locked { paths, lock })
             }
             Ok(Waited::TimedOut) => {
                 let holder = holder(paths, &path);
@@ -67,6 +70,26 @@ impl<'p> Locked<'p> {
             }
             Err(source) => Err(LockError::Io { path, source }),
         }
+    }
+}
+
+impl LockError {
+    /// What is to be said when the lock file is removed, again and again, by somebody else while it is held.
+    pub fn removed(paths: &Paths) -> LockError {
+        LockError::Io {
+            path: paths.lock(),
+            source: io::Error::other("it is removed again and again"),
+        }
+    }
+}
+
+impl Locked<'_> {
+    /// Whether the file that is locked is still the one that others would lock. Where somebody removed it meanwhile, others may
+    /// have loaded the same state, and what this call decided must be decided again under the new lock.
+    pub fn is_current(&self) -> bool {
+        let (held, there) = (self.lock.metadata(), fs::metadata(self.paths.lock()));
+        let id = |file: &Metadata| (file.dev(), file.ino());
+        matches!((held, there), (Ok(held), Ok(there)) if id(&held) == id(&there))
     }
 }
 

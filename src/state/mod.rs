@@ -11,9 +11,10 @@ mod print_ours;
 mod record;
 mod store;
 
-pub use document::{Document, Owed, Own, Stamp};
-pub use lock::{LockError, LockHolder, Locked, WAIT, holder_now};
+pub use document::{Document, Loss, Owed, Own, QUARANTINE, Stamp};
+pub use lock::{LockError, LockHolder, Locked, MOST_ROUNDS, WAIT, holder_now};
 pub use ours::FORMAT;
 pub use store::{
-    Loaded, MODE, StoreError, is_rebuild_owed, last_use, load, note_use, set_aside_before,
+    Loaded, MODE, StoreError, is_rebuild_owed, last_use, load, note_boot, note_use,
+    set_aside_before,
 };

@@ -39,8 +39,18 @@ pub(super) struct Ours<'de> {
     /// A look at what the node has in use is still owed, as the state may have been started from nothing.
     pub look_owed: bool,
     pub quarantine_until: Option<u64>,
+    /// There while a rebuild is owed that could not be begun yet.
+    pub loss: Option<SaidLoss>,
+    /// When the source began to be asked for the answer that was merged last.
+    pub refreshed: Option<u64>,
     pub tombstones: Vec<SaidTombstone>,
     pub spaces: BTreeMap<String, SpaceFacts<'de>>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct SaidLoss {
+    pub why: String,
+    pub seen: u64,
 }
 
 #[derive(Debug, Default)]
@@ -105,8 +115,20 @@ impl<'de> Members<'de> for Ours<'de> {
             _ if !self.is_known() => json.skip(),
             "lookOwed" => anycase::value(json, &mut self.look_owed),
             "quarantineUntil" => anycase::value(json, &mut self.quarantine_until),
+            "lost" => anycase::object(json, self.loss.get_or_insert_default()),
+            "refreshed" => anycase::value(json, &mut self.refreshed),
             "tombstones" => anycase::list(json, &mut self.tombstones),
             "records" => anycase::entries(json, &mut self.spaces),
+            _ => json.skip(),
+        }
+    }
+}
+
+impl<'de> Members<'de> for SaidLoss {
+    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), Wrong> {
+        match key {
+            "why" => anycase::value(json, &mut self.why),
+            "seen" => anycase::value(json, &mut self.seen),
             _ => json.skip(),
         }
     }

@@ -2,18 +2,20 @@
 
 use std::net::IpAddr;
 
+use super::document::Owed;
 use super::go_json;
 use super::original::Original;
 use super::ours::{ENTRY, FORMAT, RELEASED};
 use super::out::Out;
-use crate::ipam::{Free, Held, Pool, Tombstone, Usage};
+use crate::ipam::{Free, Held, Moment, Pool, Tombstone, Usage};
 
 /// Appends our key's object, two tabs deep: an entry a line.
 pub(super) fn print_ours(
     out: &mut Out,
     original: &Original,
     boot_id: Option<&str>,
-    look_owed: bool,
+    owed: &Owed,
+    refreshed: Option<Moment>,
 ) {
     let ipam = &original.ipam;
     out.literal("{\n\t\t\"format\": ");
@@ -27,8 +29,20 @@ pub(super) fn print_ours(
     go_json::string(out, &original.time_stamp);
     out.literal(",\n\t\t\"generation\": ");
     go_json::number(out, ipam.generation);
-    if look_owed {
-        out.literal(",\n\t\t\"lookOwed\": true");
+    match owed {
+        Owed::Look => out.literal(",\n\t\t\"lookOwed\": true"),
+        Owed::Rebuild(loss) => {
+            out.literal(",\n\t\t\"lost\": {\"why\": ");
+            go_json::string(out, &loss.why);
+            out.literal(", \"seen\": ");
+            go_json::number(out, loss.seen.0);
+            out.byte(b'}');
+        }
+        Owed::Nothing | Owed::NewBoot(_) => {}
+    }
+    if let Some(at) = refreshed {
+        out.literal(",\n\t\t\"refreshed\": ");
+        go_json::number(out, at.0);
     }
     if let Some(until) = ipam.quarantine {
         out.literal(",\n\t\t\"quarantineUntil\": ");

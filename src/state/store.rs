@@ -43,6 +43,9 @@ pub struct StoreError {
     pub source: io::Error,
     /// Whether the new state is in place all the same, though a power cut might take it back.
     pub is_in_place: bool,
+    /// Whether the lock file was removed while this call held it: somebody else may be writing. The call is to be decided again
+    /// under the new lock.
+    pub lock_was_lost: bool,
 }
 
 impl StoreError {
@@ -52,6 +55,7 @@ impl StoreError {
             path: path.to_owned(),
             source,
             is_in_place: false,
+            lock_was_lost: false,
         }
     }
 }
@@ -78,6 +82,7 @@ pub fn load(paths: &Paths, boot_id: Option<&str>) -> Result<Loaded, StoreError> 
                 path,
                 source,
                 is_in_place: false,
+                lock_was_lost: false,
             });
         }
     };
@@ -111,7 +116,7 @@ impl Locked<'_> {
     /// Replaces the state: written beside it, flushed to the disk, put in its place, and the folder flushed too.
     ///
     /// # Errors
-    /// The system refuses one of these; the old state is in place then, unless flushing the folder failed.
+    /// The system refuses one of these, or the lock was lost; the old state is in place then, unless flushing the folder failed.
     pub fn save(&mut self, document: &mut Document, stamp: Stamp<'_>) -> Result<(), StoreError> {
         if !matches!(document.own, Own::Ours) {
             self.remove_left_overs();
@@ -127,12 +132,23 @@ impl Locked<'_> {
         // The folder is opened before anything is in place, so that little is left to go wrong after.
         let replaced = write_new(&new, &text).and_then(|()| {
             let opened = File::open(folder).map_err(StoreError::at("cannot open", folder))?;
+            self.check_lock()?;
             fs::rename(&new, &path).map_err(StoreError::at("cannot put in place", &new))?;
             Ok(opened)
         });
         if replaced.is_err() {
+            // Whoever has the new lock may have taken the file's place, or removed it.
+            self.check_lock()?;
             let _ = fs::remove_file(&new);
         }
+        // Only a call that lost its lock takes away the new file of another, or puts its own there.
+        let replaced = replaced.map_err(|error| {
+            let kinds = [io::ErrorKind::NotFound, io::ErrorKind::AlreadyExists];
+            StoreError {
+                lock_was_lost: kinds.contains(&error.source.kind()),
+                ..error
+            }
+        });
         let error = StoreError::at("cannot flush", folder);
         replaced?.sync_all().map_err(|e| StoreError {
             is_in_place: true,
@@ -146,6 +162,7 @@ impl Locked<'_> {
     /// # Errors
     /// The system refuses; the state is in its place then.
     pub fn set_aside(&mut self, time: &str) -> Result<PathBuf, StoreError> {
+        self.check_lock()?;
         let mark = self.paths.rebuild_owed();
         File::create(&mark)
             .and_then(|f| f.sync_all())
@@ -160,6 +177,18 @@ impl Locked<'_> {
             let _ = fs::remove_file(old);
         }
         Ok(aside)
+    }
+
+    fn check_lock(&self) -> Result<(), StoreError> {
+        if self.is_current() {
+            return Ok(());
+        }
+        let path = self.paths.lock();
+        let gone = io::Error::other("it was removed while it was held");
+        Err(StoreError {
+            lock_was_lost: true,
+            ..StoreError::at("cannot go on with", &path)(gone)
+        })
     }
 
     /// Removes what killed calls of the original left half-written (`azure-vnet-ipam.json` and digits); ours always has the
@@ -189,17 +218,50 @@ pub fn is_rebuild_owed(paths: &Paths) -> bool {
 pub fn last_use(paths: &Paths, boot_id: Option<&str>) -> Option<u64> {
     let text = match fs::read_to_string(paths.last_use()) {
         Ok(text) => text,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return None,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            // Where the whole folder has gone, this is still there, and tells nothing but that some were given.
+            let marker = fs::read_to_string(paths.boot_marker()).ok()?;
+            return is_same_boot(id(&marker), boot_id).then_some(0);
+        }
         // Whatever it says, it is there.
         Err(_) => return Some(0),
     };
     match text.split_once(' ') {
-        Some((generation, of)) if of == boot_id.unwrap_or_default() => {
+        Some((generation, of)) if is_same_boot(id(of), boot_id) => {
             Some(generation.parse().unwrap_or(0))
         }
         Some(_) => None,
         None => Some(0),
     }
+}
+
+/// A boot ID as it stands in a file; nothing where it was not known.
+fn id(text: &str) -> Option<&str> {
+    Some(text.trim()).filter(|id| !id.is_empty())
+}
+
+/// Whether both may be of one boot. A boot ID that a caller cannot read is unknown, and never tells of another boot.
+pub(super) fn is_same_boot(one: Option<&str>, other: Option<&str>) -> bool {
+    match (one, other) {
+        (Some(one), Some(other)) => one == other,
+        _ => true,
+    }
+}
+
+/// Notes, outside of the folder that [`note_use`] writes to, that addresses are given in this boot.
+///
+/// # Errors
+/// The system refuses.
+pub fn note_boot(paths: &Paths, boot_id: Option<&str>) -> Result<(), StoreError> {
+    let path = paths.boot_marker();
+    let file = File::options()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(MODE)
+        .open(&path);
+    file.and_then(|mut file| file.write_all(boot_id.unwrap_or_default().as_bytes()))
+        .map_err(StoreError::at("cannot write", &path))
 }
 
 /// Notes that an address is about to be given.

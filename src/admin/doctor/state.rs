@@ -8,8 +8,9 @@ use super::line::{Line, SET_ASIDE, STATE, Sight, not_writable, some};
 use crate::admin::node::Node;
 use crate::host::{is_read_only, words};
 use crate::ipam::Moment;
-use crate::plugin::decide::QUARANTINE;
-use crate::state::{Document, FORMAT, Loaded, MODE, Owed, Own, StoreError, set_aside_before};
+use crate::state::{
+    Document, FORMAT, Loaded, MODE, Owed, Own, QUARANTINE, StoreError, set_aside_before,
+};
 
 /// The lines about it.
 pub fn examine(node: &Node, loaded: &Result<Loaded, StoreError>, sight: &mut Sight) -> Vec<Line> {
@@ -22,13 +23,13 @@ pub fn examine(node: &Node, loaded: &Result<Loaded, StoreError>, sight: &mut Sig
             &e,
             &"look at the file and its folder with `ls -l`, and at the disk with `dmesg`",
         )],
-        Ok(Loaded::Missing) => vec![missing(&path, node.loss(&Document::default()))],
+        Ok(Loaded::Missing) => vec![missing(&path, node.loss(&Document::default()).as_deref())],
         Ok(Loaded::Corrupt(why)) => vec![corrupt(&path, why)],
         Ok(Loaded::Read(document)) => {
             let mut lines = Vec::new();
             let meta = fs::metadata(&path).ok();
             lines.extend(meta.map(|m| file(&path, m.permissions().mode(), m.size())));
-            lines.extend(node.loss(document).map(lost));
+            lines.extend(node.loss(document).as_deref().map(lost));
             lines.extend(key(document));
             lines.extend(quarantine(document.ipam().quarantine, node.now.boot));
             lines
@@ -105,7 +106,7 @@ fn key(document: &Document) -> Option<Line> {
         Own::Ours => {
             let next = match document.owed {
                 Owed::Nothing => "",
-                Owed::Look => "; the next ADD looks at the node first",
+                Owed::Look | Owed::Rebuild(_) => "; the next ADD looks at the node first",
                 Owed::NewBoot(_) => {
                     "; it is of another boot, and the next ADD frees what the node does not show"
                 }
