@@ -14,6 +14,7 @@ fn unchanged(node: &Node, call: impl FnOnce(&Node)) {
     for state in [&mut was, &mut after] {
         state["IPAM"]["TimeStamp"] = json!(null);
         state["azure-vnet-ipam"]["timeStamp"] = json!(null);
+        state["azure-vnet-ipam"]["refreshed"] = json!(null);
     }
     assert_eq!(was, after);
 }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::harness::{Node, Outcome, Reply, SUBNET, WireServer, conf, install, package, xml};
 
 /// Keys under which moments of the boot clock stand, in nanoseconds, or counts of something else.
-const MOMENTS: [&str; 4] = ["since", "suspect", "released", "at"];
+const MOMENTS: [&str; 5] = ["since", "suspect", "released", "at", "refreshed"];
 
 /// A node with two old pods, with a young one that is suspect, an address at rest, an
 /// excluded one, and operations that failed.

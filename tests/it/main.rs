@@ -33,6 +33,7 @@ mod manual;
 mod metrics;
 mod model;
 mod namespaces;
+mod never_twice;
 mod operator;
 mod privileged;
 mod properties;

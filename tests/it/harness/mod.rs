@@ -160,6 +160,11 @@ impl Node {
         );
     }
 
+    /// Lets every user read and write its files, and go through its folders, whatever the umask.
+    pub fn open_to_everybody(&self) {
+        sh_with("chmod -R a+rwX \"$1\"", &[&self.root]);
+    }
+
     /// The lock on the state.
     pub fn lock_path(&self) -> PathBuf {
         self.path("/var/run/azure-vnet/azure-vnet-ipam.lock")
@@ -195,9 +200,13 @@ impl Node {
     pub fn left_overs(&self) -> Vec<String> {
         let entries = fs::read_dir(self.path("/var/run")).into_iter().flatten();
         let names = entries.map(|e| e.unwrap().file_name().into_string().unwrap());
-        names
-            .filter(|n| !["azure-vnet-ipam.json", "azure-vnet", "netns"].contains(&n.as_str()))
-            .collect()
+        let known = [
+            "azure-vnet-ipam.json",
+            "azure-vnet",
+            "netns",
+            ".azure-vnet-ipam.boot",
+        ];
+        names.filter(|n| !known.contains(&n.as_str())).collect()
     }
 
     pub fn call(&self, command: &str, container_id: &str) -> Call<'_> {

@@ -1,0 +1,373 @@
+//! Ways to give an address twice, or to free it under a live pod, that were found by attacking the plugin: each of these was
+//! once possible.
+
+use std::fs;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::contention::all_at_once;
+use crate::harness::wait::{Process, SetOnDrop, output, wait_until};
+use crate::harness::{
+    Gate, MAC, Node, Outcome, Reply, SUBNET, WireServer, binary, conf, sh_with, xml,
+};
+use crate::namespaces::Pods;
+use crate::privileged::in_private_namespaces;
+use crate::verbs::of_the_node;
+
+/// What the refusal of a quarantine says.
+#[track_caller]
+fn assert_quarantined(outcome: &Outcome) {
+    let (code, msg) = outcome.error();
+    assert!(code == 11 && msg.contains("the state was lost"), "{msg}");
+}
+
+/// A node on which `c1` holds 10.224.0.5, which its network namespace and libcni's cache show.
+fn node_with_a_pod(name: &str) -> (Node, WireServer) {
+    let (node, wire) = Node::with_wire(name, Reply::Xml(xml(5..10)));
+    node.put("/var/run/netns/c1", "");
+    let add = node.call("ADD", "c1").env("CNI_NETNS", "/var/run/netns/c1");
+    assert_eq!(add.run().address(), "10.224.0.5");
+    node.cache("azure", "c1", "eth0", "/var/run/netns/c1", &["10.224.0.5"]);
+    (node, wire)
+}
+
+#[test]
+fn a_loss_is_remembered_while_the_source_gives_useless_answers() {
+    let other_mac = xml(5..10).replace(MAC, "001122334455");
+    let useless = [
+        Reply::Xml(other_mac),
+        Reply::Xml("<Interfaces></Interfaces>".to_owned()),
+        Reply::Xml(xml([])),
+    ];
+    for (n, answer) in useless.into_iter().enumerate() {
+        for damage in [None, Some("{ half")] {
+            let what = format!("answer {n}, damage {damage:?}");
+            let (node, wire) = node_with_a_pod("useless");
+            match damage {
+                None => fs::remove_file(node.state_path()).unwrap(),
+                Some(text) => fs::write(node.state_path(), text).unwrap(),
+            }
+            wire.set(answer.clone());
+            node.add("c2").error();
+            // Not even when the marks beside the state are gone meanwhile.
+            for mark in ["rebuild", "used"] {
+                let path = format!("/var/run/azure-vnet/azure-vnet-ipam.{mark}");
+                let _ = fs::remove_file(node.path(&path));
+            }
+            wire.set(Reply::Xml(xml(5..10)));
+            let add = node.add("c2");
+            assert_eq!(add.exit, Some(1), "{what}: {add:?}");
+            assert_quarantined(&add);
+            assert_eq!(node.held()["10.224.0.5"], "c1", "{what}");
+            node.advance_clock(31);
+            assert_eq!(node.add("c2").address(), "10.224.0.6", "{what}");
+        }
+    }
+}
+
+#[test]
+fn a_quarantine_begins_when_the_loss_is_seen_though_the_source_is_down() {
+    let (node, mut wire) = node_with_a_pod("sourcedown");
+    fs::remove_file(node.state_path()).unwrap();
+    wire.stop();
+    node.add("c2").error();
+    node.advance_clock(20);
+    node.add("c2").error();
+    node.advance_clock(11);
+    wire.start();
+    assert_eq!(node.add("c2").address(), "10.224.0.6", "31 s later");
+    assert_eq!(node.held()["10.224.0.5"], "c1");
+}
+
+#[test]
+fn a_del_meanwhile_does_not_settle_a_loss() {
+    let (node, mut wire) = node_with_a_pod("delmeanwhile");
+    fs::remove_file(node.state_path()).unwrap();
+    wire.stop();
+    node.add("c2").error();
+    node.del("c7").silent();
+    wire.start();
+    assert_quarantined(&node.add("c2"));
+    assert_eq!(node.held()["10.224.0.5"], "c1");
+}
+
+#[test]
+fn a_state_and_a_lock_folder_that_are_both_gone_are_missed() {
+    let wipe = |node: &Node| {
+        fs::remove_file(node.state_path()).unwrap();
+        fs::remove_dir_all(node.path("/var/run/azure-vnet")).unwrap();
+    };
+    // The list tells, also on a node where only the original gave addresses.
+    let (node, _wire) = node_with_a_pod("wiped");
+    wipe(&node);
+    let _ = fs::remove_file(node.path("/var/run/.azure-vnet-ipam.boot"));
+    assert_quarantined(&node.add("c2"));
+    assert_eq!(node.held()["10.224.0.5"], "c1");
+    // Nothing tells but that addresses were given in this boot: they may be about to be configured.
+    let (node, _wire) = Node::with_wire("wiped", Reply::Xml(xml(5..10)));
+    node.add("c1").success();
+    wipe(&node);
+    assert_quarantined(&node.add("c2"));
+    node.advance_clock(31);
+    node.add("c2").success();
+    // Of another boot it says nothing.
+    let (node, _wire) = Node::with_wire("wiped", Reply::Xml(xml(5..10)));
+    node.add("c1").success();
+    wipe(&node);
+    let boot_id = "8f3c5c52-0000-4000-8000-000000000002\n";
+    node.put("/proc/sys/kernel/random/boot_id", boot_id);
+    node.add("c2").success();
+}
+
+/// The state without our key, as the original writes it.
+fn as_the_original_wrote_it(node: &Node) {
+    let mut state = node.state();
+    state.as_object_mut().unwrap().remove("azure-vnet-ipam");
+    fs::write(node.state_path(), state.to_string()).unwrap();
+}
+
+/// An ADD or DEL of another interface of a container, on another network.
+fn second_interface(node: &Node, command: &str) -> Outcome {
+    let mut conf: Value = serde_json::from_str(&conf("1.0.0", json!({}))).unwrap();
+    conf["name"] = "second".into();
+    let call = node.call(command, "c1").env("CNI_IFNAME", "net1");
+    call.stdin(conf.to_string()).run()
+}
+
+#[test]
+fn a_second_interface_does_not_take_over_what_the_original_gave_the_first() {
+    let (node, _wire) = node_with_a_pod("second");
+    as_the_original_wrote_it(&node);
+    assert_eq!(second_interface(&node, "ADD").address(), "10.224.0.6");
+    second_interface(&node, "DEL").silent();
+    let held: Vec<_> = node.held().into_iter().collect();
+    assert_eq!(held, [("10.224.0.5".to_owned(), "c1".to_owned())]);
+    // Nor when the original gave it after we had written the state.
+    let (node, _wire) = node_with_a_pod("second");
+    let mut state = node.state();
+    let ours = &mut state["azure-vnet-ipam"];
+    ours["records"] = json!({});
+    state["IPAM"]["TimeStamp"] = "2026-01-01T00:00:00Z".into();
+    fs::write(node.state_path(), state.to_string()).unwrap();
+    assert_eq!(second_interface(&node, "ADD").address(), "10.224.0.6");
+    second_interface(&node, "DEL").silent();
+    assert_eq!(node.held()["10.224.0.5"], "c1");
+    // Its own interface still has it.
+    assert_eq!(node.add("c1").address(), "10.224.0.5");
+    node.del("c1").silent();
+    assert!(node.held().is_empty());
+}
+
+#[test]
+fn an_older_answer_is_not_merged_over_a_newer_one() {
+    let (node, wire) = Node::with_wire("older", Reply::Xml(xml([5, 6])));
+    node.add("c1").success();
+    let gate = Gate::default();
+    wire.set(Reply::Gated(
+        gate.clone(),
+        Box::new(Reply::Xml(xml([5, 6]))),
+    ));
+    let slow = node.call("ADD", "c2").start();
+    wait_until("the request of the slow ADD", || wire.count() == 2);
+    // Somebody cleans up, and the next to ask does not wait.
+    fs::remove_file(node.fetch_lock_path()).unwrap();
+    wire.set(Reply::Xml(xml([5, 8, 9])));
+    node.add("c3").success();
+    gate.open();
+    assert_ne!(slow.finish().address(), "10.224.0.6", "it left the node");
+    let pool = &node.state()["IPAM"]["AddressSpaces"]["local"]["Pools"][SUBNET]["Addresses"];
+    let addresses: Vec<_> = pool.as_object().unwrap().keys().collect();
+    assert_eq!(addresses, ["10.224.0.5", "10.224.0.8", "10.224.0.9"]);
+}
+
+#[test]
+fn a_stamp_of_the_future_stops_no_refresh() {
+    let (node, wire) = Node::with_wire("future", Reply::Xml(xml([5, 6, 7])));
+    node.add("c1").success();
+    for key in ["answered", "failed"] {
+        let stamps = fs::read(node.fetch_lock_path()).unwrap();
+        let mut stamps: Value = serde_json::from_slice(&stamps).unwrap();
+        stamps[key] = (u64::MAX / 2).into();
+        fs::write(node.fetch_lock_path(), stamps.to_string()).unwrap();
+        let before = wire.count();
+        node.add("c2").success();
+        assert_eq!(wire.count(), before + 1, "{key}");
+    }
+    // Nor does one in the state.
+    let mut state = node.state();
+    state["azure-vnet-ipam"]["refreshed"] = (u64::MAX / 2).into();
+    fs::write(node.state_path(), state.to_string()).unwrap();
+    wire.set(Reply::Xml(xml([5, 6, 9])));
+    node.del("c2").silent();
+    assert_eq!(node.add("c3").address(), "10.224.0.9");
+}
+
+/// An ADD or DEL that sleeps at a system call for two seconds, long enough for others to do something meanwhile.
+fn slowed(node: &Node, command: &str, id: &str, at: &str) -> Process {
+    let call = node.call(command, id);
+    let stdin = node.path("/conf.json");
+    fs::write(&stdin, conf("0.3.0", json!({ "subnet": SUBNET }))).unwrap();
+    let mut strace = Command::new("strace");
+    strace.env_clear().envs(&call.env);
+    strace.env("PATH", std::env::var_os("PATH").unwrap());
+    strace.args(["-f", "-qq", "-o", "/dev/null", "-e", at]);
+    strace.arg(binary()).stdin(fs::File::open(stdin).unwrap());
+    Process::start(strace.stdout(Stdio::piped()).stderr(Stdio::piped()))
+}
+
+/// Where the two seconds are spent: after the state was loaded and before the new one is in place; and between that and the
+/// printing of the result.
+const PLACES: [&str; 2] = [
+    "inject=fsync:delay_enter=2000000:when=1",
+    "inject=fsync:delay_enter=2000000:when=2",
+];
+
+#[test]
+#[ignore = "needs strace"]
+fn a_lock_folder_removed_under_an_add_gives_nothing_twice() {
+    for place in PLACES {
+        let (node, _wire) = Node::with_wire("lockgone", Reply::Xml(xml(5..10)));
+        node.add("c0").success();
+        let slow = slowed(&node, "ADD", "c1", place);
+        let new = node.path("/var/run/azure-vnet-ipam.json.new");
+        let state = node.state_bytes();
+        wait_until("the slow ADD to have decided", || {
+            new.exists() || node.state_bytes() != state
+        });
+        fs::remove_dir_all(node.path("/var/run/azure-vnet")).unwrap();
+        let other = node.add("c2").address();
+        let slow = slow.output();
+        assert!(slow.status.success(), "{place}: {slow:?}");
+        let result: Value = serde_json::from_slice(&slow.stdout).unwrap();
+        let address = crate::harness::address(&result).unwrap();
+        assert_ne!(address, other, "{place}");
+        let held = node.held();
+        assert_eq!(
+            (held[&address].as_str(), held[&other].as_str()),
+            ("c1", "c2"),
+            "{place}"
+        );
+        assert_eq!(held.len(), 3, "{place}: {held:?}");
+    }
+}
+
+#[test]
+#[ignore = "needs strace"]
+fn a_lock_folder_removed_under_a_del_loses_no_release() {
+    for place in PLACES {
+        let (node, _wire) = Node::with_wire("lockgone", Reply::Xml(xml(5..10)));
+        node.add("c0").success();
+        node.add("c1").success();
+        let slow = slowed(&node, "DEL", "c1", place);
+        let new = node.path("/var/run/azure-vnet-ipam.json.new");
+        let state = node.state_bytes();
+        wait_until("the slow DEL to have decided", || {
+            new.exists() || node.state_bytes() != state
+        });
+        fs::remove_dir_all(node.path("/var/run/azure-vnet")).unwrap();
+        node.add("c2").success();
+        assert!(slow.output().status.success(), "{place}");
+        let held: Vec<_> = node.held().into_values().collect();
+        assert_eq!(held, ["c0", "c2"], "{place}");
+    }
+}
+
+#[test]
+fn a_lock_folder_that_is_removed_all_the_time_gives_nothing_twice() {
+    let (node, _wire) = Node::with_wire("lockstorm", Reply::Xml(xml(5..255)));
+    node.add("c0").success();
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    let outcomes = thread::scope(|scope| {
+        let _over = SetOnDrop(&is_over);
+        scope.spawn(|| {
+            while !is_over.load(std::sync::atomic::Ordering::SeqCst) {
+                let _ = fs::remove_dir_all(node.path("/var/run/azure-vnet"));
+                thread::sleep(Duration::from_millis(20));
+            }
+        });
+        all_at_once((1..200).map(|n| node.call("ADD", &format!("c{n}"))))
+    });
+    let held = node.held();
+    let mut given = std::collections::BTreeSet::new();
+    for (n, outcome) in outcomes.iter().enumerate() {
+        // Whoever finds no peace is refused, and holds nothing that anybody else could get.
+        if outcome.exit == Some(0) {
+            let address = outcome.address();
+            assert!(given.insert(address.clone()), "{address} is given twice");
+            assert_eq!(held[&address], format!("c{}", n + 1), "{address}");
+        } else {
+            assert!([5, 11].contains(&outcome.error().0), "{outcome:?}");
+        }
+    }
+    assert!(given.len() > 100, "only {} were served", given.len());
+}
+
+#[test]
+#[ignore = "needs root, unshare and iproute2"]
+fn a_boot_id_that_one_caller_cannot_read_is_no_reboot() {
+    if !in_private_namespaces("never_twice::a_boot_id_that_one_caller_cannot_read_is_no_reboot") {
+        return;
+    }
+    let pods = Pods::on_a_node([5]);
+    let boot_id = pods.node.path("/proc/sys/kernel/random/boot_id");
+    let mask = || sh_with("mount --bind /dev/null \"$1\"", &[&boot_id]);
+    let unmask = || sh_with("umount \"$1\"", &[&boot_id]);
+    // Its ADD is under way: nothing of it is configured yet.
+    let one = pods.add("one").address();
+    mask();
+    assert_eq!(pods.add("two").error().0, 100);
+    assert_eq!(pods.held()[&one], "one");
+    // What such a caller writes is of this boot for the others, and the other way round.
+    pods.del("one");
+    pods.call("ADD", "three")
+        .stdin(conf("0.3.0", json!({ "subnet": SUBNET, "rest": 0 })))
+        .run()
+        .success();
+    unmask();
+    assert_eq!(pods.add("four").error().0, 100);
+    assert_eq!(pods.held()[&one], "three");
+    // Nor is a state lost that was deleted meanwhile forgotten.
+    fs::remove_file(pods.node.state_path()).unwrap();
+    mask();
+    assert_quarantined(&pods.add("five"));
+    unmask();
+}
+
+#[test]
+#[ignore = "needs root, unshare and iproute2"]
+fn a_gc_leaves_what_a_standing_entry_names_for_another_container() {
+    if !in_private_namespaces(
+        "never_twice::a_gc_leaves_what_a_standing_entry_names_for_another_container",
+    ) {
+        return;
+    }
+    let pods = Pods::on_a_node(5..10);
+    let [one, two, three] = ["one", "two", "three"].map(|pod| pods.add(pod).address());
+    output(Command::new("ip").args(["netns", "add", "other"]));
+    // The cache names another container for the first, azure-vnet's state for the second, and nobody for the third.
+    pods.remember("other", &one);
+    let vnet = json!({"Network": {"ExternalInterfaces": {"eth0": {"Networks": {"azure": {"Endpoints": {"other-eth0": {
+        "Id": "other-eth0", "ContainerID": "other", "IPAddresses": [{ "IP": two, "Mask": "//8AAA==" }],
+        "HostIfName": "azv1", "NetworkNameSpace": "/var/run/netns/other",
+    }}}}}}}});
+    pods.node.put("/var/run/azure-vnet.json", vnet.to_string());
+    let gc = |pods: &Pods| {
+        let nothing = json!({ "cni.dev/valid-attachments": [] });
+        pods.at(120, || of_the_node(&pods.node, "GC", nothing).run())
+    };
+    let kept = gc(&pods);
+    assert_eq!(
+        kept.error().1,
+        "2 stale addresses are kept, 1 are freed",
+        "{kept:?}"
+    );
+    let held: Vec<_> = pods.held().into_keys().collect();
+    assert_eq!(held, [one, two], "not {three}");
+    // When that container has gone, they are nobody's.
+    output(Command::new("ip").args(["netns", "del", "other"]));
+    gc(&pods).silent();
+    assert!(pods.held().is_empty());
+}
