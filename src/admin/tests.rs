@@ -63,6 +63,7 @@ fn netns(n: usize) -> NetNs {
     NetNs {
         path: format!("/var/run/netns/cni-{n:08x}").into(),
         id: Some((4, 4_026_532_000 + n as u64)),
+        cookie: None,
     }
 }
 

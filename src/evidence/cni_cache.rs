@@ -84,6 +84,7 @@ pub fn parse(bytes: &[u8]) -> Option<Entry> {
         netns: said(cached.netns).map(|path| NetNs {
             path: path.into(),
             id: None,
+            cookie: None,
         }),
         addresses: cached.result.addresses,
         stands: false,

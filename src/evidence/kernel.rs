@@ -136,7 +136,7 @@ impl Looker<'_> {
     /// Looks into the namespace that a path leads to, unless it was seen already. One that has gone meanwhile holds nobody;
     /// if another path leads to it too, that one will be tried.
     fn visit(&mut self, path: &Path) {
-        let visit = id(path).and_then(|id| match self.kernel.namespaces.contains(&id) {
+        let visit = id(path).and_then(|id| match self.is_visited(id, path) {
             true => Ok(None),
             false => Ok(Some((id, self.visitor.visit(path)?))),
         });
@@ -145,6 +145,11 @@ impl Looker<'_> {
             Ok(Some((id, visit))) => {
                 self.progress.namespace();
                 self.kernel.namespaces.insert(id);
+                // Of one that came later in the place of another, the later.
+                match visit.cookie {
+                    Some(cookie) => self.kernel.cookies.insert(id, cookie),
+                    None => self.kernel.cookies.remove(&id),
+                };
                 self.numbers.extend(visit.number);
                 let place = if id == self.host {
                     Place::Host
@@ -156,6 +161,11 @@ impl Looker<'_> {
             Err(e) if is_gone(&e) || id(path).is_err_and(|e| is_gone(&e)) => {}
             Err(e) => self.doubt(format!("{}: {}", path.display(), words(&e))),
         }
+    }
+
+    fn is_visited(&self, id: (u64, u64), path: &Path) -> bool {
+        let cookie = self.kernel.cookies.get(&id).copied();
+        self.kernel.namespaces.contains(&id) && !Visitor::is_another(path, cookie)
     }
 
     /// Takes note of addresses. One that the host has too is a pod's.

@@ -4,12 +4,14 @@
 use std::io;
 
 use rustix::buffer::spare_capacity;
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, sendto,
     socket_with,
 };
+
+use super::netns::{CookieOf, read_cookie};
 
 /// A request or answer of rtnetlink.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +48,11 @@ impl Netlink {
             None,
         )?;
         Ok(Netlink { socket })
+    }
+
+    /// The kernel's number of the network namespace that the socket is in, where it tells it.
+    pub fn namespace_cookie(&self) -> Option<u64> {
+        read_cookie(self.socket.as_fd(), CookieOf::Socket)
     }
 
     /// Asks for a whole table, and hands the payload of each message to `take`. A table that changes under the dump is asked

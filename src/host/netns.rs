@@ -1,17 +1,112 @@
 //! The identity of a network namespace.
 
-use rustix::fs::stat;
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use std::thread::{self, JoinHandle};
+
+use rustix::fs::{fstatfs, stat};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::Paths;
+use super::netlink::Netlink;
 use crate::ipam::NetNs;
 
-/// The namespace at `path` (CNI_NETNS): its device and inode tell it from another that comes to have the same path later.
-/// `None` when the path is empty.
+/// The namespace at `path` (CNI_NETNS). `None` when the path is empty.
 pub fn netns(paths: &Paths, path: &str) -> Option<NetNs> {
     (!path.is_empty()).then(|| NetNs {
         path: path.into(),
         id: namespace_id(paths, path),
+        cookie: None,
     })
+}
+
+/// Finds out the kernel's number of a namespace while its caller does something else.
+pub enum CookieLookup {
+    /// It was told at once.
+    Known(Option<u64>),
+    /// Somebody is on the way into the namespace.
+    Entering(JoinHandle<Option<u64>>),
+}
+
+impl CookieLookup {
+    /// Begins. Where the kernel does not tell from outside (before Linux 6.18), a thread goes into the namespace, as that changes
+    /// the thread for good.
+    pub fn start(paths: &Paths, path: &str) -> CookieLookup {
+        let path = paths.under_root(path);
+        let Ok(file) = File::open(&path) else {
+            return CookieLookup::Known(None);
+        };
+        if let Some(cookie) = namespace_cookie(&file) {
+            return CookieLookup::Known(Some(cookie));
+        }
+        if !is_namespace(&file) {
+            return CookieLookup::Known(None);
+        }
+        let entering = thread::Builder::new().stack_size(64 * 1024).spawn(move || {
+            move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).ok()?;
+            Netlink::open().ok()?.namespace_cookie()
+        });
+        match entering {
+            Ok(entering) => CookieLookup::Entering(entering),
+            Err(_) => CookieLookup::Known(None),
+        }
+    }
+
+    /// The number, if the kernel tells it.
+    pub fn finish(self) -> Option<u64> {
+        match self {
+            CookieLookup::Known(cookie) => cookie,
+            CookieLookup::Entering(entering) => entering.join().ok()?,
+        }
+    }
+}
+
+fn is_namespace(file: &File) -> bool {
+    const NSFS_MAGIC: i64 = 0x6e73_6673;
+    fstatfs(file).is_ok_and(|found| found.f_type == NSFS_MAGIC)
+}
+
+/// The kernel's number of the namespace that this file is, which no other gets within a boot; `None` where it does not tell (before
+/// Linux 6.18), or of a file of another kind.
+pub(super) fn namespace_cookie(file: &File) -> Option<u64> {
+    read_cookie(file.as_fd(), CookieOf::Namespace)
+}
+
+/// Of what a number is asked.
+#[derive(Clone, Copy)]
+pub(super) enum CookieOf {
+    /// Of the namespace that a file is: NS_GET_ID of ioctl_nsfs(2), since Linux 6.18.
+    Namespace,
+    /// Of the namespace that a socket is in: SO_NETNS_COOKIE of socket(7), since Linux 5.14. It is the same number.
+    Socket,
+}
+
+/// Asks the kernel for a number of 64 bits.
+#[allow(unsafe_code)]
+pub(super) fn read_cookie(file: BorrowedFd<'_>, of: CookieOf) -> Option<u64> {
+    /// `_IOR(0xb7, 0xd, __u64)`; its size is in it, so that the kernel writes no more.
+    const NS_GET_ID: u32 = 2 << 30 | 8 << 16 | 0xb7 << 8 | 0xd;
+    const SO_NETNS_COOKIE: libc::c_int = 71;
+    let mut cookie: u64 = 0;
+    let mut length: libc::socklen_t = 8;
+    let pointer = std::ptr::from_mut(&mut cookie);
+    let file = file.as_raw_fd();
+    // SAFETY: `file` is open for as long as it is borrowed. Both calls write at most the 8 bytes that `pointer` leads to, which live
+    // until the function ends: the ioctl by its definition, the other by `length`.
+    let answer = unsafe {
+        match of {
+            CookieOf::Namespace => libc::ioctl(file, NS_GET_ID as _, pointer),
+            CookieOf::Socket => libc::getsockopt(
+                file,
+                libc::SOL_SOCKET,
+                SO_NETNS_COOKIE,
+                pointer.cast(),
+                &raw mut length,
+            ),
+        }
+    };
+    (answer == 0 && length == 8).then_some(cookie)
 }
 
 /// Device and inode numbers of what `path` leads to; `None` when it leads nowhere.

@@ -10,6 +10,7 @@ use std::path::Path;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::netlink::{Kind, Netlink, attribute, attributes, u32_at};
+use super::netns::namespace_cookie;
 
 const AF_UNSPEC: u8 = 0;
 const AF_INET: u8 = 2;
@@ -21,13 +22,13 @@ const RTN_UNICAST: u8 = 1;
 const RTA_DST: u16 = 1;
 const ROUTE_MESSAGE: usize = 12;
 
-/// The addresses configured in the network namespace of the calling thread.
-fn addresses() -> io::Result<BTreeSet<IpAddr>> {
+/// The addresses configured in the network namespace of the socket.
+fn addresses(netlink: &Netlink) -> io::Result<BTreeSet<IpAddr>> {
     const ADDRESS_MESSAGE: usize = 8;
     const IFA_ADDRESS: u16 = 1;
     const IFA_LOCAL: u16 = 2;
     let request = [AF_UNSPEC, 0, 0, 0, 0, 0, 0, 0];
-    Netlink::open()?.dump(
+    netlink.dump(
         Kind::GET_ADDRESS,
         &request,
         |found: &mut BTreeSet<IpAddr>, message| {
@@ -123,6 +124,8 @@ pub struct Visitor {
 pub struct Visit {
     /// The number by which the visitor's own namespace knows it; links name their other end by it.
     pub number: Option<u32>,
+    /// The kernel's number of it, which no other gets within a boot, where it tells it.
+    pub cookie: Option<u64>,
     /// The addresses configured in it.
     pub addresses: BTreeSet<IpAddr>,
 }
@@ -159,11 +162,20 @@ impl Visitor {
             .find(|(kind, _)| *kind == NETNSA_NSID)
             .and_then(|(_, value)| u32_at(value, 0));
         move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))?;
+        let inside = Netlink::open()?;
         // -1 where it has none.
         Ok(Visit {
             number: number.filter(|n| *n != u32::MAX),
-            addresses: addresses()?,
+            cookie: inside.namespace_cookie(),
+            addresses: addresses(&inside)?,
         })
+    }
+
+    /// Whether `path` leads to another namespace than the one of this number, where the kernel tells: its inode may be that of one
+    /// that has gone meanwhile.
+    pub fn is_another(path: &Path, cookie: Option<u64>) -> bool {
+        let now = || namespace_cookie(&File::open(path).ok()?);
+        cookie.is_some_and(|then| now().is_some_and(|now| now != then))
     }
 }
 
@@ -183,7 +195,7 @@ mod tests {
     #[test]
     fn the_loopback_address_is_configured_and_the_hosts_own() {
         let lo: IpAddr = "127.0.0.1".parse().unwrap();
-        assert!(addresses().unwrap().contains(&lo));
+        assert!(addresses(&Netlink::open().unwrap()).unwrap().contains(&lo));
         assert!(host_routes().unwrap().contains(&lo));
         let lookup = RouteLookup::open().unwrap();
         assert!(lookup.has(lo).unwrap());

@@ -30,9 +30,39 @@ pub struct Kernel {
     pub also: Vec<(IpAddr, Place)>,
     /// Device and inode of every network namespace.
     pub namespaces: BTreeSet<(u64, u64)>,
+    /// The kernel's numbers of those, by device and inode, as far as it tells them.
+    pub cookies: BTreeMap<(u64, u64), u64>,
+    /// Paths of claims that lead to another namespace now than when their ADD came.
+    pub elsewhere: BTreeSet<Box<str>>,
+}
+
+/// Whether a network namespace exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Existence {
+    /// It does.
+    Certain,
+    /// One of its device and inode does, and the kernel does not tell whether it is the same.
+    Possible,
+    /// It does not.
+    None,
 }
 
 impl Kernel {
+    /// Whether the network namespace exists. Device and inode prove nothing, as the next namespace may have them.
+    pub fn existence(&self, netns: &NetNs) -> Existence {
+        let Some(id) = netns.id.filter(|id| self.namespaces.contains(id)) else {
+            return Existence::None;
+        };
+        match (netns.cookie, self.cookies.get(&id)) {
+            (Some(then), Some(now)) if then == *now => Existence::Certain,
+            (Some(_), Some(_)) => Existence::None,
+            _ if self.incomplete.is_none() && self.elsewhere.contains(&netns.path) => {
+                Existence::None
+            }
+            _ => Existence::Possible,
+        }
+    }
+
     /// All places where the address is configured.
     pub fn places(&self, address: IpAddr) -> impl Iterator<Item = &Place> {
         let also = self.also.iter().filter(move |(a, _)| *a == address);

@@ -24,7 +24,7 @@ mod verdict;
 
 pub use check::Violation;
 pub use collect::{Collected, Stale};
-pub use evidence::{Entry, Evidence, Kernel, Place, Routes, Witness};
+pub use evidence::{Entry, Evidence, Existence, Kernel, Place, Routes, Witness};
 pub use family::Family;
 pub use holds::Lack;
 pub use inventory::{Inventory, ListedPool};

@@ -160,8 +160,11 @@ pub struct Claim {
 pub struct NetNs {
     /// CNI_NETNS.
     pub path: Box<str>,
-    /// Device and inode numbers, the namespace's identity; `None` when the path could not be looked at.
+    /// Device and inode numbers; `None` when the path could not be looked at. The kernel gives them to another namespace as soon
+    /// as this one is gone.
     pub id: Option<(u64, u64)>,
+    /// The kernel's number of it, which no other namespace gets within a boot; `None` where the kernel tells none.
+    pub cookie: Option<u64>,
 }
 
 /// An attachment of a container to a network: what the CNI specification identifies by network name, CNI_CONTAINERID and

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use super::evidence::{Entry, Evidence, Place};
+use super::evidence::{Entry, Evidence, Existence, Place};
 use super::{Attachment, Claim, Held, Ipam, Moment, Pool, Record, Usage, by_text};
 use crate::sorting::set;
 
@@ -207,12 +207,10 @@ impl Ipam {
 }
 
 impl Evidence {
-    /// Whether the holder is still the owner: its namespace exists, or the one entry that names the address is its own.
+    /// Whether the holder is still the owner: its very namespace exists, or the one entry that names the address is its own.
     fn confirms(&self, address: IpAddr, held: &Held) -> bool {
         let netns = held.claim.as_ref().and_then(|claim| claim.netns.as_ref());
-        let lives = netns
-            .and_then(|netns| netns.id)
-            .is_some_and(|id| self.kernel.namespaces.contains(&id));
+        let lives = netns.is_some_and(|netns| self.kernel.existence(netns) == Existence::Certain);
         let is_listed = || matches!(self.use_of(address), Use::Of(Some(entry)) if *entry.container_id == *held.container_id);
         lives || is_listed()
     }
@@ -312,6 +310,7 @@ mod tests {
             netns: Some(NetNs {
                 path: "/run/netns/x".into(),
                 id: Some((4, 77)),
+                cookie: None,
             }),
             addresses: vec![ip(address)],
             stands,
@@ -449,12 +448,24 @@ mod tests {
         ipam.doubt_owners(&look);
         let expected = [("10.1.0.5", ""), ("10.1.0.6", "c2"), ("10.1.0.7", "")];
         assert_eq!(holders(&ipam), pairs(&expected));
-        let mut ipam = state();
-        ipam.hold_evident(&evidence(&[], vec![entry("c1", "10.1.0.5", true)]), NOW);
-        look = evidence(&[], vec![]);
-        look.kernel.namespaces.insert((4, 77));
-        ipam.doubt_owners(&look);
-        assert_eq!(holders(&ipam), pairs(&[("10.1.0.5", "c1")]));
+        // Its namespace exists: by the kernel's number, as another may have the same inode.
+        for (cookie, expected) in [(Some(9), "c1"), (Some(8), ""), (None, "")] {
+            let mut ipam = state();
+            let mut own = entry("c1", "10.1.0.5", true);
+            own.netns.as_mut().unwrap().cookie = Some(9);
+            ipam.hold_evident(&evidence(&[], vec![own]), NOW);
+            look = evidence(&[], vec![]);
+            look.kernel.namespaces.insert((4, 77));
+            look.kernel
+                .cookies
+                .extend(cookie.map(|cookie| ((4, 77), cookie)));
+            ipam.doubt_owners(&look);
+            assert_eq!(
+                holders(&ipam),
+                pairs(&[("10.1.0.5", expected)]),
+                "{cookie:?}"
+            );
+        }
     }
 
     #[test]

@@ -1,15 +1,20 @@
 //! What shows one address of an attachment speaks for all of them: of a pod with two families one may be there no more, or not
 //! yet, and still nobody else may get it.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use super::evidence::{Evidence, Kernel, Routes};
-use super::{Attachment, Held, Ipam};
+use super::{Attachment, Claim, Held, Ipam};
 use crate::sorting::sort_by;
 
-/// The attachments of which the kernel or a route of the host shows an address.
+/// The attachments of which the kernel or a route of the host shows an address, and who came last into which network namespace.
 #[derive(Debug, Default)]
-pub struct Shown(Vec<(Attachment, IpAddr)>);
+pub struct Shown {
+    attachments: Vec<(Attachment, IpAddr)>,
+    /// By device and inode: the generation of the newest claim, and its container.
+    newest: BTreeMap<(u64, u64), (u64, Box<str>)>,
+}
 
 impl Shown {
     /// Those of a state, as the evidence has it.
@@ -20,8 +25,17 @@ impl Shown {
     /// The same by these two.
     pub fn by(ipam: &Ipam, kernel: &Kernel, routes: &Routes) -> Shown {
         let mut shown = Vec::new();
+        let mut newest = BTreeMap::new();
         for record in ipam.pools().flat_map(|(_, _, pool)| &pool.records) {
             let address = record.address();
+            if let Some((held, claim, id)) = record.held().and_then(Held::namespace) {
+                let known = newest
+                    .entry(id)
+                    .or_insert((claim.generation, held.container_id.clone()));
+                if known.0 < claim.generation {
+                    *known = (claim.generation, held.container_id.clone());
+                }
+            }
             let is_routed = matches!(routes, Routes::Read(routes) if routes.contains(&address));
             let is_shown = is_routed || kernel.configured.contains_key(&address);
             if is_shown && let Some(attachment) = record.held().and_then(Held::attachment) {
@@ -29,14 +43,28 @@ impl Shown {
             }
         }
         sort_by(&mut shown, |(a, _), (b, _)| a.cmp(b));
-        Shown(shown)
+        Shown {
+            attachments: shown,
+            newest,
+        }
+    }
+
+    /// Whether another container came later into a network namespace of the same device and inode: then that of the holder is
+    /// gone, as containers do not share one.
+    pub fn is_superseded(&self, held: &Held) -> bool {
+        let Some((_, claim, id)) = held.namespace() else {
+            return false;
+        };
+        self.newest.get(&id).is_some_and(|(generation, container)| {
+            *generation > claim.generation && *container != held.container_id
+        })
     }
 
     /// Another address of a holder that is shown.
     pub fn other(&self, address: IpAddr, held: &Held) -> Option<IpAddr> {
         let attachment = held.attachment()?;
-        let start = self.0.partition_point(|(a, _)| *a < attachment);
-        let same = self.0.get(start..)?.iter();
+        let start = self.attachments.partition_point(|(a, _)| *a < attachment);
+        let same = self.attachments.get(start..)?.iter();
         let mut same = same.take_while(|(a, _)| *a == attachment);
         same.find(|(_, other)| *other != address)
             .map(|(_, other)| *other)
@@ -44,6 +72,12 @@ impl Shown {
 }
 
 impl Held {
+    /// Device and inode of the network namespace that it came with, where both are known.
+    fn namespace(&self) -> Option<(&Held, &Claim, (u64, u64))> {
+        let claim = self.claim.as_deref()?;
+        Some((self, claim, claim.netns.as_ref()?.id?))
+    }
+
     /// Who it is, where that is known.
     pub fn attachment(&self) -> Option<Attachment> {
         let claim = self.claim.as_ref()?;

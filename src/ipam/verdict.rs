@@ -9,7 +9,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::evidence::{Entry, Evidence, Place, Routes, Witness};
+use super::evidence::{Entry, Evidence, Existence, Place, Routes, Witness};
 use super::{Held, Ipam, Moment, Shown};
 
 /// Younger records may belong to an ADD that is not finished.
@@ -191,9 +191,13 @@ impl<'a> Judge<'a> {
         if let Some(place) = kernel.configured.get(&address) {
             signs.push(Reason::Configured(place.clone()));
         }
-        if let Some(netns) = held.claim.as_ref().and_then(|c| c.netns.as_ref())
-            && netns.id.is_some_and(|id| kernel.namespaces.contains(&id))
-        {
+        let netns = held.claim.as_ref().and_then(|c| c.netns.as_ref());
+        let exists = netns.is_some_and(|netns| match kernel.existence(netns) {
+            Existence::Certain => true,
+            Existence::Possible => !self.shown.is_superseded(held),
+            Existence::None => false,
+        });
+        if let Some(netns) = netns.filter(|_| exists) {
             signs.push(Reason::NamespaceExists(netns.path.to_string()));
         }
         let of_container = self.by_container.get(&*held.container_id);
@@ -257,7 +261,8 @@ impl Entry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ipam::{Claim, Kernel, NetNs};
+    use crate::ipam::testing::{pool, with_pools};
+    use crate::ipam::{Claim, Kernel, NetNs, Usage};
 
     const NOW: Moment = Moment(10_000 * SECOND);
     const SECOND: u64 = 1_000_000_000;
@@ -281,6 +286,7 @@ mod tests {
                 netns: Some(NetNs {
                     path: "/run/netns/x".into(),
                     id: Some((4, 77)),
+                    cookie: None,
                 }),
                 generation: 1,
             })),
@@ -487,6 +493,56 @@ mod tests {
             Verdict::Dead,
             "another device"
         );
+    }
+
+    #[test]
+    fn e5_a_namespace_of_the_same_inode_may_be_another() {
+        let mut held = holder(LONG_AGO, Some(AGAIN));
+        let netns = held.claim.as_mut().unwrap().netns.as_mut().unwrap();
+        netns.cookie = Some(9);
+        let path = netns.path.clone();
+        let with = |held: &Held, cookie: Option<u64>, elsewhere: bool| {
+            let mut evidence = nothing();
+            evidence.kernel.namespaces.insert((4, 77));
+            evidence.kernel.cookies.extend(cookie.map(|c| ((4, 77), c)));
+            evidence
+                .kernel
+                .elsewhere
+                .extend(elsewhere.then(|| path.clone()));
+            verdict(held, &evidence)
+        };
+        assert_eq!(with(&held, Some(9), true), Verdict::Alive, "the very one");
+        assert_eq!(with(&held, Some(8), false), Verdict::Dead, "another number");
+        // Where one of both numbers is not known, it may be the same, unless its path leads elsewhere now.
+        let mut old = held.clone();
+        old.claim.as_mut().unwrap().netns.as_mut().unwrap().cookie = None;
+        for (held, cookie) in [(&held, None), (&old, Some(8)), (&old, None)] {
+            assert_eq!(with(held, cookie, false), Verdict::Alive);
+            assert_eq!(with(held, cookie, true), Verdict::Dead);
+        }
+    }
+
+    #[test]
+    fn e5_a_namespace_that_another_container_came_into_later_is_another() {
+        let held = holder(LONG_AGO, Some(AGAIN));
+        let mut evidence = nothing();
+        evidence.kernel.namespaces.insert((4, 77));
+        for (container, generation, expected) in [
+            ("c2", 2, Verdict::Dead),
+            ("c2", 1, Verdict::Alive),
+            ("c1", 2, Verdict::Alive),
+        ] {
+            let mut other = held.clone();
+            other.container_id = container.into();
+            other.claim.as_mut().unwrap().generation = generation;
+            let mut ipam = with_pools(&[("10.1.0.0/16", 0, &["10.1.0.5", "10.1.0.6"])]);
+            for (key, held) in [("10.1.0.5", held.clone()), ("10.1.0.6", other)] {
+                let record = pool(&mut ipam, "10.1.0.0/16").record_mut(&key.parse().unwrap());
+                record.unwrap().usage = Usage::Held(held);
+            }
+            let judgement = judge(address(), &held, (&ipam, &evidence), NOW);
+            assert_eq!(judgement.verdict, expected, "{container} {generation}");
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ use super::look::report;
 use super::wish::{requests, told, wishes};
 use crate::cni::{AddResult, Call};
 use crate::failure::{Failure, Fate};
-use crate::host::{RouteLookup, boot_now, host_routes, netns, wall_now, words};
+use crate::host::{CookieLookup, RouteLookup, boot_now, host_routes, netns, wall_now, words};
 use crate::ipam::{Candidate, Grant, Novelty, PoolWish, Refusal, Request};
 use crate::source::{Asker, Need, News, Source};
 use crate::state::{
@@ -40,17 +40,13 @@ enum Attempt {
 /// Gives the attachment what it asks for, all of it or nothing, and prints the result.
 pub fn add(call: &Call, context: &Context) -> Result<(), Failure> {
     let ipam = &call.conf.ipam;
-    let netns = netns(&context.paths, &call.netns);
+    let mut netns = netns(&context.paths, &call.netns);
+    let known = netns.as_ref().is_some_and(|netns| netns.id.is_some());
+    let cookie = known.then(|| CookieLookup::start(&context.paths, &call.netns));
     let wishes = wishes(call).map_err(|refusal| Failure::Refused {
         refusal,
         source: None,
     })?;
-    let none = BTreeSet::new();
-    let mut requests = requests(&wishes, ipam, &call.attachment, &none);
-    for request in &mut requests {
-        request.pod = call.pod.as_deref();
-        request.netns = netns.as_ref();
-    }
     let source = Source::of(ipam, &context.instead, &context.paths)?;
     let asker = Asker {
         paths: &context.paths,
@@ -65,6 +61,15 @@ pub fn add(call: &Call, context: &Context) -> Result<(), Failure> {
         Need::First
     };
     let mut inquiry = Inquiry::of(asker.ask(need), context);
+    if let (Some(netns), Some(cookie)) = (&mut netns, cookie) {
+        netns.cookie = cookie.finish();
+    }
+    let none = BTreeSet::new();
+    let mut requests = requests(&wishes, ipam, &call.attachment, &none);
+    for request in &mut requests {
+        request.pod = call.pod.as_deref();
+        request.netns = netns.as_ref();
+    }
     let mut look = None;
     let mut lost_grants = Vec::new();
     let mut rounds = 0;

@@ -5,7 +5,7 @@ use tracing::{info, warn};
 use super::Context;
 use super::decide::{Doubt, Event, Look};
 use crate::evidence::{self, Progress};
-use crate::host::boot_now;
+use crate::host::{boot_now, namespace_id};
 use crate::ipam::{Candidate, Found, Judged, Verdict};
 use crate::log::Milliseconds;
 use crate::state::{Loss, QUARANTINE};
@@ -19,7 +19,16 @@ impl Look {
     /// Looks now, and tells how far it has come.
     pub(crate) fn told(candidates: Vec<Candidate>, context: &Context, progress: &Progress) -> Look {
         let began = boot_now();
-        let evidence = evidence::gather(&context.paths, progress);
+        let mut evidence = evidence::gather(&context.paths, progress);
+        let claims = candidates
+            .iter()
+            .filter_map(|candidate| candidate.held.claim.as_ref());
+        for netns in claims.filter_map(|claim| claim.netns.as_ref()) {
+            let now = namespace_id(&context.paths, &netns.path);
+            if netns.id.is_some() && now.is_some() && now != netns.id {
+                evidence.kernel.elsewhere.insert(netns.path.clone());
+            }
+        }
         let kernel = &evidence.kernel;
         info!(
             target: "ipam",

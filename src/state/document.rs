@@ -352,6 +352,7 @@ mod tests {
             let netns = NetNs {
                 path: "/run/netns/a\"b".into(),
                 id: Some((4, 4_026_532_198)),
+                cookie: None,
             };
             let request = Request {
                 attachment: &attachment,

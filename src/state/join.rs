@@ -147,6 +147,7 @@ impl Facts<'_> {
         let netns = self.netns.map(|n| NetNs {
             path: n.path.into(),
             id: n.dev.zip(n.ino),
+            cookie: n.cookie.filter(|_| trust.same_boot),
         });
         let generation = self.generation.min(generation);
         held.claim = Some(Box::new(Claim {

@@ -95,6 +95,7 @@ pub(super) struct SaidNetNs<'de> {
     pub path: Cow<'de, str>,
     pub dev: Option<u64>,
     pub ino: Option<u64>,
+    pub cookie: Option<u64>,
 }
 
 impl Ours<'_> {
@@ -210,6 +211,7 @@ impl<'de> Members<'de> for SaidNetNs<'de> {
             "path" => anycase::value(json, &mut self.path),
             "dev" => anycase::value(json, &mut self.dev),
             "ino" => anycase::value(json, &mut self.ino),
+            "cookie" => anycase::value(json, &mut self.cookie),
             _ => json.skip(),
         }
     }

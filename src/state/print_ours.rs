@@ -148,6 +148,10 @@ fn print_held(out: &mut Out, held: &Held) {
                 out.literal(", \"ino\": ");
                 go_json::number(out, ino);
             }
+            if let Some(cookie) = netns.cookie {
+                out.literal(", \"cookie\": ");
+                go_json::number(out, cookie);
+            }
             out.byte(b'}');
         }
         out.literal(", \"generation\": ");

@@ -280,6 +280,7 @@ impl World {
         let mut kernel = Kernel::default();
         for (n, pod) in &self.pods {
             kernel.namespaces.insert(namespace(*n));
+            kernel.cookies.insert(namespace(*n), u64::from(*n));
             if pod.wired {
                 let place = Place::Namespace(id(*n));
                 let places = pod.addresses.iter().map(|a| (*a, place.clone()));
@@ -297,6 +298,7 @@ impl World {
             netns: Some(NetNs {
                 path: id(*n).into(),
                 id: self.pods.contains_key(n).then_some(namespace(*n)),
+                cookie: None,
             }),
             addresses: addresses.clone(),
             stands: self.pods.contains_key(n),

@@ -2,6 +2,7 @@
 //! once possible.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use serde_json::{Value, json};
 use crate::contention::all_at_once;
 use crate::harness::wait::{Process, SetOnDrop, output, wait_until};
 use crate::harness::{
-    Gate, MAC, Node, Outcome, Reply, SUBNET, WireServer, binary, conf, sh_with, xml,
+    Gate, MAC, Node, Outcome, Reply, SUBNET, WireServer, binary, conf, sh, sh_with, xml,
 };
 use crate::namespaces::Pods;
 use crate::privileged::in_private_namespaces;
@@ -370,4 +371,107 @@ fn a_gc_leaves_what_a_standing_entry_names_for_another_container() {
     output(Command::new("ip").args(["netns", "del", "other"]));
     gc(&pods).silent();
     assert!(pods.held().is_empty());
+}
+
+/// Makes a pod whose network namespace has the inode that another's had. The kernel takes the lowest number that is free, so those
+/// below are taken first; and what else runs on the machine may have this one for a while.
+fn start_in_reused_inode(pods: &Pods, inode: u64) -> String {
+    let mut made: Vec<String> = Vec::new();
+    let mut found = None;
+    wait_until("a network namespace with the inode of another", || {
+        if made.len() == 50 {
+            made.drain(..).for_each(|pod| pods.vanish(&pod));
+        }
+        let pod = format!("reused{}", made.len());
+        output(Command::new("ip").args(["netns", "add", &pod]));
+        match inode_of(&pod) == inode {
+            true => found = Some(pod),
+            false => made.push(pod),
+        }
+        found.is_some()
+    });
+    found.unwrap()
+}
+
+fn inode_of(pod: &str) -> u64 {
+    fs::metadata(format!("/run/netns/{pod}")).unwrap().ino()
+}
+
+#[test]
+#[ignore = "needs root, unshare and iproute2"]
+fn a_reused_inode_confirms_no_dead_owner() {
+    if !in_private_namespaces("never_twice::a_reused_inode_confirms_no_dead_owner") {
+        return;
+    }
+    let pods = Pods::on_a_node([5]);
+    let address = pods.start("one");
+    let copy = pods.node.state_bytes();
+    let inode = inode_of("one");
+    pods.del("one");
+    pods.vanish("one");
+    let two = start_in_reused_inode(&pods, inode);
+    assert_eq!(pods.add(&two).address(), address);
+    pods.wire_up(&two, &address);
+    // An old copy of the state is put back, in which the dead one holds the address.
+    fs::write(pods.node.state_path(), copy).unwrap();
+    assert_quarantined(&pods.add("three"));
+    assert_eq!(pods.held()[&address], "", "held, for nobody knows whom");
+    // Its late DEL.
+    let hint = conf("0.3.0", json!({ "subnet": SUBNET, "ipAddress": address }));
+    pods.call("DEL", "one").stdin(hint).run().silent();
+    assert!(pods.held().contains_key(&address), "another pod has it");
+}
+
+#[test]
+#[ignore = "needs root, unshare and iproute2"]
+fn a_reused_inode_keeps_no_dead_holder_alive() {
+    if !in_private_namespaces("never_twice::a_reused_inode_keeps_no_dead_holder_alive") {
+        return;
+    }
+    let pods = Pods::on_a_node([5]);
+    let address = pods.start("one");
+    let inode = inode_of("one");
+    pods.vanish("one");
+    let stranger = start_in_reused_inode(&pods, inode);
+    assert_eq!(pods.add_later(3700, "new").address(), address, "{stranger}");
+}
+
+/// Kernels before 6.18 tell the number of a namespace only to a socket in it.
+#[test]
+#[ignore = "needs root, unshare, iproute2 and strace"]
+fn a_namespace_has_the_same_number_whatever_the_kernel_lets_us_ask() {
+    if !in_private_namespaces(
+        "never_twice::a_namespace_has_the_same_number_whatever_the_kernel_lets_us_ask",
+    ) {
+        return;
+    }
+    let pods = Pods::on_a_node([5]);
+    sh("ip netns add one");
+    let cookie = |without: &[&str]| {
+        let call = pods.call("ADD", "one");
+        let stdin = pods.node.path("/conf.json");
+        fs::write(&stdin, conf("0.3.0", json!({ "subnet": SUBNET }))).unwrap();
+        let mut strace = Command::new("strace");
+        strace.env_clear().envs(&call.env);
+        strace.env("PATH", std::env::var_os("PATH").unwrap());
+        strace.args(["-f", "-qq", "-o", "/dev/null"]).args(without);
+        strace.arg(binary()).stdin(fs::File::open(stdin).unwrap());
+        let add = Process::start(strace.stdout(Stdio::piped()).stderr(Stdio::piped()));
+        assert!(add.output().status.success(), "{without:?}");
+        let ours = pods.node.state()["azure-vnet-ipam"]["records"]["local"][SUBNET].clone();
+        pods.del("one");
+        ours["10.224.0.5"]["netns"]["cookie"].as_u64()
+    };
+    let no_ioctl = ["-e", "inject=ioctl:error=ENOTTY"];
+    let neither = [
+        no_ioctl[0],
+        no_ioctl[1],
+        "-e",
+        "inject=getsockopt:error=ENOPROTOOPT",
+    ];
+    let by_ioctl = cookie(&[]);
+    let by_socket = cookie(&no_ioctl);
+    assert!(by_socket.is_some(), "this needs Linux 5.14 or later");
+    assert!(by_ioctl.is_none() || by_ioctl == by_socket);
+    assert_eq!(cookie(&neither), None);
 }

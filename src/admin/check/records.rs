@@ -8,8 +8,8 @@ use crate::admin::holder::{Holder, held, in_order};
 use crate::admin::node::Now;
 use crate::admin::traces::{missing, uses};
 use crate::ipam::{
-    AGAIN, Evidence, Held, Ipam, Judge, Judgement, Place, Pool, Reason, Record, Routes, Shown,
-    Verdict,
+    AGAIN, Evidence, Existence, Held, Ipam, Judge, Judgement, Place, Pool, Reason, Record, Routes,
+    Shown, Verdict,
 };
 use crate::sorting::{set, sort_by_key};
 
@@ -121,8 +121,9 @@ fn leak(
 
 fn own_namespace_is_gone(held: &Held, evidence: &Evidence) -> bool {
     let netns = held.claim.as_ref().and_then(|claim| claim.netns.as_ref());
-    let id = netns.and_then(|netns| netns.id);
-    id.is_some_and(|id| !evidence.kernel.namespaces.contains(&id))
+    netns.is_some_and(|netns| {
+        netns.id.is_some() && evidence.kernel.existence(netns) == Existence::None
+    })
 }
 
 /// A record whose owner nobody knows.

@@ -50,6 +50,7 @@ fn pod(container: &str, pod: &str, netns: (u64, u64), age: u64) -> Held {
             netns: Some(NetNs {
                 path: format!("/run/netns/cni-{container:.4}").into(),
                 id: Some(netns),
+                cookie: None,
             }),
             generation: 1,
         })),

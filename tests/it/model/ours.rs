@@ -51,6 +51,7 @@ impl World {
         let netns = NetNs {
             path: id(pod).into(),
             id: Some((4, u64::from(pod))),
+            cookie: Some(u64::from(pod)),
         };
         let inventory = self.inventory();
         let mut look: Option<Look> = None;
