@@ -63,8 +63,9 @@ impl CookieLookup {
 }
 
 fn is_namespace(file: &File) -> bool {
-    const NSFS_MAGIC: i64 = 0x6e73_6673;
-    fstatfs(file).is_ok_and(|found| found.f_type == NSFS_MAGIC)
+    const NSFS_MAGIC: i128 = 0x6e73_6673;
+    // The field has another type on every C library.
+    fstatfs(file).is_ok_and(|found| i128::from(found.f_type) == NSFS_MAGIC)
 }
 
 /// The kernel's number of the namespace that this file is, which no other gets within a boot; `None` where it does not tell (before
