@@ -116,7 +116,10 @@ impl Reclaim {
             match event {
                 Event::Freed(addresses) => found.freed_of_another_boot.extend(addresses),
                 Event::Judged(judged) => judged.iter().for_each(|j| found.add(j, now)),
-                Event::Merged(_) | Event::Settled(..) | Event::Wired(..) => {}
+                Event::Merged(_)
+                | Event::Journaled(_, _)
+                | Event::Settled(..)
+                | Event::Wired(..) => {}
             }
         }
         found

@@ -70,6 +70,16 @@ impl Paths {
         self.lock_folder().join(format!("{}.used", self.name))
     }
 
+    /// What was granted and not given back in this boot.
+    pub fn journal(&self) -> PathBuf {
+        self.lock_folder().join(format!("{}.journal", self.name))
+    }
+
+    /// There since somebody else than this program held the lock; tells when that was last seen.
+    pub fn other_writer(&self) -> PathBuf {
+        self.lock_folder().join(format!("{}.other", self.name))
+    }
+
     /// There since the first hand-out of a boot, like [`Paths::last_use`], but outside of that folder and of every name that
     /// `/var/run/azure-vnet*` stands for; tells the boot.
     pub fn boot_marker(&self) -> PathBuf {
@@ -206,6 +216,8 @@ mod tests {
             paths.fetch_lock(),
             paths.rebuild_owed(),
             paths.last_use(),
+            paths.journal(),
+            paths.other_writer(),
             paths.boot_marker(),
             paths.events(),
             paths.cni_cache(),

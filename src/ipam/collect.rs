@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::verdict::{Judge, Reason};
-use super::{Candidate, Evidence, Held, Ipam, Moment, Routes, Shown, Witness};
+use super::{Candidate, ChangeKind, Evidence, Held, Ipam, Moment, Routes, Shown, Witness};
 use crate::sorting::set;
 
 /// Younger records may belong to an ADD that another runtime has under way.
@@ -119,7 +119,7 @@ impl Ipam {
                 vetoes.push(Reason::OtherShown(other));
             }
             if vetoes.is_empty() {
-                self.free(&candidate, now);
+                self.free(&candidate, ChangeKind::Collected, now);
             }
             collected.push(Collected { candidate, vetoes });
         }

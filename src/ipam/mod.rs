@@ -1,6 +1,7 @@
 //! The domain, pure: address spaces, pools and records; what a source lists; how the two are merged; which address an
 //! attachment gets and how it comes back. Values in, values out: no IO, no clock, no logging.
 
+mod changes;
 mod check;
 mod choose;
 mod collect;
@@ -22,6 +23,7 @@ mod testing;
 mod text;
 mod verdict;
 
+pub use changes::{Change, ChangeKind, Changes, JournalEntry, attached, holdings};
 pub use check::Violation;
 pub use collect::{Collected, Stale};
 pub use evidence::{Entry, Evidence, Existence, Kernel, Place, Routes, Witness};

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-use super::{Family, by_text};
+use super::{Changes, Family, by_text};
 
 /// A point on the boot clock (CLOCK_BOOTTIME): nanoseconds since the machine started, sleep included. It means nothing
 /// under another boot ID.
@@ -41,6 +41,8 @@ pub struct Ipam {
     pub quarantine: Option<Moment>,
     /// DELs that came for attachments without an address; their ADDs may still come.
     pub tombstones: Vec<Tombstone>,
+    /// What this call changed so far, for the journal.
+    pub changes: Changes,
 }
 
 /// A DEL that found nothing.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use super::evidence::{Entry, Evidence, Existence, Place};
-use super::{Attachment, Claim, Held, Ipam, Moment, Pool, Record, Usage, by_text};
+use super::{Attachment, ChangeKind, Claim, Held, Ipam, Moment, Pool, Record, Usage, by_text};
 use crate::sorting::set;
 
 /// An address that was found in use.
@@ -37,6 +37,13 @@ impl Ipam {
         }
         if !found.is_empty() {
             self.generation = generation;
+        }
+        for found in &found {
+            let mut records = self.spaces.values().flat_map(|s| s.pools.values());
+            let record = records.find_map(|pool| pool.record(&found.address)?.held());
+            if let Some(held) = record {
+                self.changes.note(ChangeKind::Found, found.address, held);
+            }
         }
         found
     }

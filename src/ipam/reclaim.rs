@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use super::evidence::{Evidence, Routes};
 use super::verdict::{GRACE, Judge, Judgement, Verdict};
-use super::{Free, Held, Ipam, Moment, Pool, Record, Shown, Usage};
+use super::{ChangeKind, Free, Held, Ipam, Moment, Pool, Record, Shown, Usage};
 
 /// A record as it was when the evidence began to be gathered. Evidence says nothing about what came later, so a record that
 /// differs from this by then is left alone.
@@ -76,7 +76,7 @@ impl Ipam {
                 Verdict::Alive => held.suspect = None,
                 Verdict::Suspect => held.suspect = held.suspect.or(Some(now)),
                 Verdict::Undecided => {}
-                Verdict::Dead => self.free(&candidate, now),
+                Verdict::Dead => self.free(&candidate, ChangeKind::Reclaimed, now),
             }
             judged.push(Judged {
                 candidate,
@@ -93,7 +93,7 @@ impl Ipam {
         let held = record.as_ref().and_then(|record| record.held());
         let is_same = held.is_some_and(|held| held.is_of_the_add_of(&candidate.held));
         if is_same {
-            self.free(candidate, now);
+            self.free(candidate, ChangeKind::Reclaimed, now);
         }
         is_same
     }
@@ -111,11 +111,13 @@ impl Ipam {
     }
 
     /// Frees the candidate's record, which rests first; one that the source lists no longer goes.
-    pub(super) fn free(&mut self, candidate: &Candidate, now: Moment) {
+    pub(super) fn free(&mut self, candidate: &Candidate, kind: ChangeKind, now: Moment) {
         let Some(record) = self.record_mut(candidate) else {
             return;
         };
-        let unlisted = record.held().is_some_and(|held| held.unlisted);
+        let address = record.address();
+        let held = record.held().cloned().unwrap_or_default();
+        let unlisted = held.unlisted;
         record.usage = Usage::Free(Free {
             released: Some(now),
             ..Free::default()
@@ -123,6 +125,7 @@ impl Ipam {
         if unlisted && let Some(pool) = self.pool_mut(candidate) {
             pool.records.retain(|r| r.key != candidate.key);
         }
+        self.changes.note(kind, address, &held);
     }
 
     fn record_mut(&mut self, candidate: &Candidate) -> Option<&mut Record> {

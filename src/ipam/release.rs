@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::{
-    Attachment, Evidence, Free, Grant, Held, Ipam, Moment, Novelty, Record, Tombstone, Usage,
-    named_address,
+    Attachment, ChangeKind, Evidence, Free, Grant, Held, Ipam, Moment, Novelty, Record, Tombstone,
+    Usage, named_address,
 };
 
 /// What a DEL says beside the attachment; all of it may be missing or wrong.
@@ -72,6 +72,10 @@ impl Ipam {
                     if !goes {
                         return true;
                     }
+                    if let Some(held) = record.held() {
+                        let kind = ChangeKind::Released;
+                        self.changes.note(kind, record.address(), held);
+                    }
                     let dropped = record.release(now);
                     freed.push(Freed {
                         pool: pool_name.clone(),
@@ -114,17 +118,16 @@ impl Ipam {
         let Some(record) = pool.and_then(|p| p.record_mut(&grant.key)) else {
             return false;
         };
-        let still = record.held().is_some_and(|held| {
-            held.is_by(attachment)
-                && held
-                    .claim
-                    .as_ref()
-                    .is_some_and(|c| c.generation == grant.generation)
-        });
-        if still {
-            record.usage = Usage::Free(before.clone());
-        }
-        still
+        let same = |held: &&Held| {
+            let claim = held.claim.as_ref();
+            held.is_by(attachment) && claim.is_some_and(|c| c.generation == grant.generation)
+        };
+        let Some(held) = record.held().filter(same) else {
+            return false;
+        };
+        self.changes.note_given_back(record.address(), held);
+        record.usage = Usage::Free(before.clone());
+        true
     }
 
     /// Takes back all that `grants` gave to one attachment, as [`Ipam::revoke`] does. Tells whether that was anything.
@@ -174,6 +177,9 @@ impl Ipam {
                 .is_some_and(|held| held.container_id.is_empty());
             if !ownerless || evidence.shows(address) {
                 continue;
+            }
+            if let Some(held) = record.held() {
+                self.changes.note(ChangeKind::Released, address, held);
             }
             let dropped = record.release(now);
             if dropped {

@@ -8,8 +8,8 @@ use ipnet::IpNet;
 use super::check::are_apart;
 use super::choose::OutOfReach;
 use super::{
-    Attachment, Claim, Family, Grant, Held, Holder, Ipam, Moment, Novelty, Pool, PoolWish, Record,
-    Refusal, Request, Space, Stage, Usage, named_address,
+    Attachment, ChangeKind, Claim, Family, Grant, Held, Holder, Ipam, Moment, Novelty, Pool,
+    PoolWish, Record, Refusal, Request, Space, Stage, Usage, named_address,
 };
 
 impl Ipam {
@@ -81,6 +81,13 @@ impl Ipam {
         }
         let address = IpNet::new(record.address(), net.prefix_len()).map_err(|_| refusal())?;
         let novelty = record.claim(request, generation, now);
+        if let Some(held) = record.held() {
+            let kind = match novelty {
+                Novelty::New(_) => ChangeKind::Granted,
+                Novelty::Renewed => ChangeKind::Renewed,
+            };
+            self.changes.note(kind, address.addr(), held);
+        }
         let early_del = self
             .tombstones
             .iter()

@@ -8,18 +8,18 @@ use std::net::IpAddr;
 use tracing::{info, warn};
 
 use super::Context;
-use super::decide::{Decision, Event, Given, Host, Look, decide, loss};
+use super::decide::{Decision, Event, Given, Host, Journaled, Look, decide, loss};
 use super::inquiry::Inquiry;
 use super::look::report;
 use super::wish::{requests, told, wishes};
 use crate::cni::{AddResult, Call};
 use crate::failure::{Failure, Fate};
 use crate::host::{CookieLookup, RouteLookup, boot_now, host_routes, netns, wall_now, words};
-use crate::ipam::{Candidate, Grant, Novelty, PoolWish, Refusal, Request};
+use crate::ipam::{Candidate, Grant, Novelty, PoolWish, Refusal, Request, holdings};
 use crate::source::{Asker, Need, News, Source};
 use crate::state::{
-    Document, Loaded, LockError, Locked, MOST_ROUNDS, Own, StoreError, WAIT, is_rebuild_owed,
-    last_use, note_boot, note_use,
+    Document, Journal, Loaded, LockError, Locked, MOST_ROUNDS, Own, StoreError, WAIT,
+    is_rebuild_owed, last_use, note_boot, note_use,
 };
 use crate::stdio;
 
@@ -140,7 +140,7 @@ fn attempt(
     };
     let mut locked = Locked::acquire(&context.paths, WAIT)?;
     let last = last_use(&context.paths, context.boot_id.as_deref());
-    let (document, lost) = match read(&mut locked, requests, last, context) {
+    let (document, lost, journal) = match read(&mut locked, requests, last, context) {
         Err(Failure::Store { error, .. }) if error.lock_was_lost => {
             return Ok(Attempt::LockLost(Vec::new()));
         }
@@ -168,6 +168,7 @@ fn attempt(
         last_generation: last.unwrap_or(0),
         look,
         may_ask_again: again.is_some(),
+        journal: journal.as_ref(),
         now: boot_now(),
     };
     if let Some(news) = &inquiry.news {
@@ -236,24 +237,36 @@ fn take_back(
     }
 }
 
-/// The state to work on, and why it has to be made anew, if it has.
+/// The state to work on, and why it has to be made anew, if it has, with what the journal knows then.
 fn read(
     locked: &mut Locked<'_>,
     requests: &[Request<'_>],
     last: Option<u64>,
     context: &Context,
-) -> Result<(Document, Option<String>), Failure> {
+) -> Result<(Document, Option<String>, Option<Journaled>), Failure> {
+    let journaled = || {
+        let journal = Journal::read(&context.paths, context.boot_id.as_deref());
+        let speaks = journal.speaks(&context.paths, last, boot_now());
+        if let Err(why) = &speaks {
+            info!(target: "ipam", "the journal does not tell everything: {why}.");
+        }
+        Journaled {
+            holdings: holdings(&journal.entries),
+            generation: journal.generation,
+            is_complete: speaks.is_ok(),
+        }
+    };
     let store = |error: StoreError| Failure::Store {
         stage: stage(requests),
         error,
     };
-    let document = match locked.load(context.boot_id.as_deref()).map_err(store)? {
+    let mut document = match locked.load(context.boot_id.as_deref()).map_err(store)? {
         Loaded::Read(document) => *document,
         Loaded::Missing => Document::default(),
         Loaded::Corrupt(why) => {
             let aside = locked.set_aside(&wall_now().to_string()).map_err(store)?;
             warn!(target: "ipam", "the state could not be read ({why}) and is now {}.", aside.display());
-            return Ok((Document::default(), Some(why)));
+            return Ok((Document::default(), Some(why), Some(journaled())));
         }
     };
     match &document.own {
@@ -263,8 +276,10 @@ fn read(
         }
         Own::Absent | Own::Ours | Own::Overtaken => {}
     }
+    context.catch_up(&mut document);
     let lost = loss(&document, is_rebuild_owed(&context.paths), last).map(str::to_owned);
-    Ok((document, lost))
+    let journal = lost.is_some().then(journaled);
+    Ok((document, lost, journal))
 }
 
 impl Host for Context {

@@ -1,14 +1,15 @@
 //! What an ADD decides, once everything is read: values in, values out, no IO and no clock, so that whole histories can be
 //! tried against a model.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use super::doubt::Doubt;
 use crate::ipam::{
-    Candidate, Evidence, Found, Grant, Inventory, Ipam, Judged, Merged, Moment, Novelty, Pool,
-    PoolWish, Refusal, Request, Verdict, Violation,
+    Candidate, Evidence, Found, Grant, Held, Inventory, Ipam, Judged, Merged, Moment, Novelty,
+    Pool, PoolWish, Refusal, Request, Verdict, Violation,
 };
-use crate::state::{Document, Loss, Owed, Own, QUARANTINE};
+use crate::state::{Document, Loss, Owed, Own};
 
 /// A look at the node.
 #[derive(Clone, Debug, Default)]
@@ -21,21 +22,6 @@ pub struct Look {
     pub began: Moment,
 }
 
-/// Why a state cannot be believed as it is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Doubt {
-    /// It was lost.
-    Lost(Loss),
-    /// It may have been started from nothing.
-    NeverLooked,
-    /// It is of another boot.
-    NewBoot,
-    /// It was lost a while ago, and those who were under way then are through.
-    QuarantineOver(Moment),
-    /// The source lists so many addresses that are new to it, and that somebody may have had before.
-    NewAddresses(usize),
-}
-
 /// What happened on the way, for the log.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
@@ -43,6 +29,8 @@ pub enum Event {
     Merged(Merged),
     /// A doubt was settled, and these addresses found in use.
     Settled(Doubt, Vec<Found>),
+    /// So many more addresses are held by what the journal of grants says, and whether that is all.
+    Journaled(usize, bool),
     /// After a reboot these addresses were freed.
     Freed(Vec<IpAddr>),
     /// These holders were judged.
@@ -78,8 +66,21 @@ pub struct Given<'a> {
     pub look: Option<&'a Look>,
     /// Whether the source may still be asked before it is said that there is nothing.
     pub may_ask_again: bool,
+    /// What the journal of grants says, where the state was lost.
+    pub journal: Option<&'a Journaled>,
     /// Now.
     pub now: Moment,
+}
+
+/// What the journal of grants says.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Journaled {
+    /// What was granted and not given back, as far as it knows.
+    pub holdings: BTreeMap<IpAddr, Held>,
+    /// The highest generation that it knows of.
+    pub generation: u64,
+    /// Whether nothing else can have been granted: then there is nothing to wait for.
+    pub is_complete: bool,
 }
 
 /// What the host has, asked one address at a time and as a whole.
@@ -173,7 +174,7 @@ pub fn decide(
             let Some(look) = given.look.filter(|look| found.is_settled_by(look)) else {
                 return Decision::LookFirst(Vec::new());
             };
-            found.settle(look, document, now, events);
+            found.settle(look, given.journal, document, now, events);
             changed = true;
             doubt = Doubt::about(document, None, 0, now);
         }
@@ -219,55 +220,12 @@ pub fn decide(
     Decision::Done { taken, changed }
 }
 
-impl Doubt {
-    /// What there is to doubt about a state that was read, or that is about to be made anew because it was `lost`.
-    fn about(document: &Document, lost: Option<Loss>, new: usize, now: Moment) -> Option<Doubt> {
-        let quarantine = document.ipam().quarantine.filter(|until| *until <= now);
-        match (lost, &document.owed, quarantine) {
-            (Some(loss), _, _) => Some(Doubt::Lost(loss)),
-            (None, Owed::Rebuild(loss), _) => Some(Doubt::Lost(loss.clone())),
-            (None, Owed::NewBoot(_), _) => Some(Doubt::NewBoot),
-            (None, Owed::Look, _) => Some(Doubt::NeverLooked),
-            (None, Owed::Nothing, Some(until)) => Some(Doubt::QuarantineOver(until)),
-            (None, Owed::Nothing, None) if new > 0 => Some(Doubt::NewAddresses(new)),
-            (None, Owed::Nothing, None) => None,
-        }
-    }
-
-    /// Whether `look` can settle it: one that began before the end of a quarantine says nothing about its end.
-    fn is_settled_by(&self, look: &Look) -> bool {
-        !matches!(self, Doubt::QuarantineOver(until) if look.began < *until)
-    }
-
-    /// Brings the state in line with what the look showed.
-    fn settle(self, look: &Look, document: &mut Document, now: Moment, events: &mut Vec<Event>) {
-        let ipam = document.ipam_mut();
-        if self == Doubt::NewBoot {
-            events.push(Event::Freed(ipam.new_boot(&look.evidence, now)));
-        }
-        if matches!(self, Doubt::Lost(_)) {
-            ipam.doubt_owners(&look.evidence);
-        }
-        let found = ipam.hold_evident(&look.evidence, now);
-        if self == Doubt::NeverLooked {
-            ipam.adopt_claims(&look.evidence);
-        }
-        match &self {
-            Doubt::Lost(loss) => ipam.quarantine = Some(loss.seen.after(QUARANTINE)),
-            Doubt::QuarantineOver(_) => ipam.quarantine = None,
-            Doubt::NeverLooked | Doubt::NewBoot | Doubt::NewAddresses(_) => {}
-        }
-        events.push(Event::Settled(self, found));
-        document.owed = Owed::Nothing;
-    }
-}
-
 /// Frees the candidates of a look that are dead, on an operator's wish. What there is to doubt about the state is settled
 /// first, as an ADD would.
 pub fn reclaim(document: &mut Document, look: &Look, now: Moment, events: &mut Vec<Event>) {
     let doubt = Doubt::about(document, None, 0, now).filter(|doubt| doubt.is_settled_by(look));
     if let Some(doubt) = doubt {
-        doubt.settle(look, document, now, events);
+        doubt.settle(look, None, document, now, events);
     }
     let candidates = look.candidates.clone();
     let judged = document.ipam_mut().reclaim(candidates, &look.evidence, now);

@@ -2,15 +2,15 @@
 
 use std::mem::ManuallyDrop;
 
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::Context;
 use crate::cni::Call;
 use crate::evidence::{self, Progress};
 use crate::failure::Failure;
-use crate::host::{boot_now, wall_now};
+use crate::host::{boot_now, wall_now, words};
 use crate::ipam::{Freed, Hint};
-use crate::state::{Document, Loaded, LockError, Locked, MOST_ROUNDS, Own, WAIT, load};
+use crate::state::{self, Document, Loaded, LockError, Locked, MOST_ROUNDS, Own, WAIT, load};
 
 /// What the original's messages begin with.
 const STAGE: &str = "Failed to release address";
@@ -36,6 +36,7 @@ fn attempt(call: &Call, context: &Context) -> Result<bool, Failure> {
         Err(error @ LockError::Busy { .. }) => return Err(error.into()),
     };
     let Some(document) = read(&mut locked, context)? else {
+        note_release(call, context);
         return Ok(true);
     };
     // To take it apart would keep the lock for longer, and the process ends anyway.
@@ -57,6 +58,9 @@ fn attempt(call: &Call, context: &Context) -> Result<bool, Failure> {
     }
     if freed.is_empty() {
         info!(target: "ipam", "nothing is held.");
+        if document.is_empty() {
+            note_release(call, context);
+        }
         remember(call, context, &mut locked, &mut document);
         return Ok(true);
     }
@@ -88,6 +92,14 @@ fn attempt(call: &Call, context: &Context) -> Result<bool, Failure> {
     Ok(true)
 }
 
+/// What the state does not know, the journal may. A DEL never fails for it: what it holds for longer harms nobody.
+fn note_release(call: &Call, context: &Context) {
+    let (boot_id, attachment) = (context.boot_id.as_deref(), &call.attachment);
+    if let Err(e) = state::note_release(&context.paths, boot_id, attachment, boot_now()) {
+        debug!(target: "ipam", "the release is in no journal: {}.", words(&e));
+    }
+}
+
 /// The state, if there is one that can be read.
 fn read(locked: &mut Locked<'_>, context: &Context) -> Result<Option<Document>, Failure> {
     match locked
@@ -96,7 +108,10 @@ fn read(locked: &mut Locked<'_>, context: &Context) -> Result<Option<Document>, 
             stage: STAGE,
             error,
         })? {
-        Loaded::Read(document) => Ok(Some(*document)),
+        Loaded::Read(mut document) => {
+            context.catch_up(&mut document);
+            Ok(Some(*document))
+        }
         Loaded::Missing => {
             info!(target: "ipam", "there is no state, so nothing is held.");
             Ok(None)

@@ -48,6 +48,7 @@ fn collect(look: &Look, context: &Context) -> Result<bool, Failure> {
     let Some(mut document) = read(locked.load(context.boot_id.as_deref()))? else {
         return Ok(true);
     };
+    context.catch_up(&mut document);
     let candidates = look.candidates.clone();
     let collected = document
         .ipam_mut()

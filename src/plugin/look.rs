@@ -3,12 +3,13 @@
 use tracing::{info, warn};
 
 use super::Context;
-use super::decide::{Doubt, Event, Look};
+use super::decide::{Event, Look};
+use super::doubt::Doubt;
 use crate::evidence::{self, Progress};
 use crate::host::{boot_now, namespace_id};
 use crate::ipam::{Candidate, Found, Judged, Verdict};
 use crate::log::Milliseconds;
-use crate::state::{Loss, QUARANTINE};
+use crate::state::Loss;
 
 impl Look {
     /// Looks now.
@@ -55,6 +56,14 @@ pub(crate) fn report(events: &[Event]) {
                 info!(target: "ipam", "merged: {added} addresses new, {removed} gone, {unlisted} in use but not listed.");
             }
             Event::Settled(doubt, found) => settled(doubt, found),
+            Event::Journaled(held, is_complete) => {
+                let all = if *is_complete {
+                    "; nothing else can have been granted"
+                } else {
+                    ""
+                };
+                info!(target: "ipam", "{held} more addresses are held by what the journal says{all}.");
+            }
             Event::Freed(freed) => {
                 info!(target: "ipam", "the node was started anew: {} addresses of before are free.", freed.len());
             }
@@ -69,8 +78,7 @@ pub(crate) fn report(events: &[Event]) {
 fn settled(doubt: &Doubt, found: &[Found]) {
     match doubt {
         Doubt::Lost(Loss { why, .. }) => {
-            let seconds = QUARANTINE.as_secs();
-            warn!(target: "ipam", "the state was lost ({why}) and is made anew; {seconds} s of quarantine begin.");
+            warn!(target: "ipam", "the state was lost ({why}) and is made anew.");
         }
         Doubt::NeverLooked => info!(target: "ipam", "the state is taken over from the original."),
         Doubt::QuarantineOver(_) => info!(target: "ipam", "the quarantine is over."),

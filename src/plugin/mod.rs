@@ -6,6 +6,8 @@ mod check;
 #[doc(hidden)]
 pub mod decide;
 mod del;
+#[doc(hidden)]
+pub mod doubt;
 mod gc;
 mod inquiry;
 pub(crate) mod look;
@@ -83,7 +85,22 @@ impl Context {
             time: &time,
             boot_id: self.boot_id.as_deref(),
         };
-        locked.save(document, stamp)
+        let plan = state::plan(document, &self.paths, self.boot_id.as_deref(), boot_now());
+        locked.save(document, stamp)?;
+        // What it lacks then is written with the next state.
+        if let Err(e) = state::carry_out(plan, &self.paths) {
+            let path = self.paths.journal();
+            warn!(target: "ipam", "{} could not be written: {}.", path.display(), words(&e));
+        }
+        Ok(())
+    }
+
+    /// Brings an old copy of the state up to date from the journal, where that tells all that came after it.
+    pub(crate) fn catch_up(&self, document: &mut state::Document) {
+        let missed = state::Journal::catch_up(&self.paths, self.boot_id.as_deref(), document);
+        if missed > 0 {
+            warn!(target: "ipam", "the state is an old copy; {missed} entries of the journal bring it up to date.");
+        }
     }
 }
 

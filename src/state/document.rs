@@ -8,6 +8,7 @@ use serde_json::value::RawValue;
 
 use super::go_json;
 use super::join::Trust;
+use super::journal::Position;
 use super::original::Original;
 use super::ours::{FORMAT, KEY, Ours};
 use super::out::Out;
@@ -34,6 +35,8 @@ pub struct Document {
     boot_id: Option<String>,
     /// When the source began to be asked for the answer that was merged last.
     pub refreshed: Option<Moment>,
+    /// How far the journal of grants goes together with it.
+    pub journal: Option<Position>,
     others: BTreeMap<String, Box<RawValue>>,
     /// Where it is written: see [`Document::reuse`].
     buffer: Vec<u8>,
@@ -170,6 +173,7 @@ impl Document {
         self.boot_id.clone_from(&found.boot_id);
         let refreshed = found.refreshed.filter(|at| same_boot && *at <= now.0);
         self.refreshed = refreshed.map(Moment);
+        self.journal = found.journal.filter(|_| same_boot);
         found.join(
             &mut self.original,
             Trust {
@@ -256,6 +260,7 @@ impl Document {
                         boot_id,
                         &self.owed,
                         self.refreshed,
+                        self.journal,
                     );
                 }
                 (_, _, Some(raw)) => go_json::reindented(&mut out, raw.get(), 1),

@@ -3,16 +3,28 @@
 use std::fmt;
 use std::fs::{self, File, Metadata};
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::fs::{major, minor};
 
+use super::journal::note_other_writer;
 use crate::host::{self, Paths, Waited, overwrite, words};
 
 /// How long a call waits for the others; well past what a crowd of them takes, and within kubelet's patience.
 pub const WAIT: Duration = Duration::from_secs(30);
+
+/// Stands behind the process ID of a holder of this kind. The original writes only the number, and so tells that it was there.
+const MARK: &str = "azure-vnet-ipam";
+
+/// Whether the last holder was one that writes no journal.
+fn is_marked_by_another(lock: &File) -> bool {
+    let mut text = [0; 64];
+    let length = lock.read_at(&mut text, 0).unwrap_or(0);
+    let text = text.get(..length).unwrap_or_default();
+    !text.is_empty() && !text.ends_with(MARK.as_bytes())
+}
 
 /// So often a call is decided again when the lock file is removed while it is held.
 pub const MOST_ROUNDS: usize = 50;
@@ -56,8 +68,12 @@ impl<'p> Locked<'p> {
         let path = paths.lock();
         match host::lock(&path, wait) {
             Ok(Waited::Held(lock)) => {
+                if is_marked_by_another(&lock) {
+                    let _ = note_other_writer(paths, host::boot_now());
+                }
                 // For people and for the error of those who wait in vain. A full disk must not keep anybody from the state.
-                let _ = overwrite(&lock, std::process::id().to_string().as_bytes());
+                let text = format!("{} {MARK}", std::process::id());
+                let _ = overwrite(&lock, text.as_bytes());
                 Ok(Locked { paths, lock })
             }
             Ok(Waited::TimedOut) => {
@@ -144,7 +160,10 @@ pub fn holder_now(paths: &Paths) -> Option<LockHolder> {
 /// Who holds the lock, for an error: where the kernel's list does not tell, the process ID in the file is what its last holder
 /// wrote.
 fn holder(paths: &Paths, path: &Path) -> String {
-    let written = || fs::read_to_string(path).ok()?.trim().parse::<u32>().ok();
+    let written = || {
+        let text = fs::read_to_string(path).ok()?;
+        text.split_whitespace().next()?.parse::<u32>().ok()
+    };
     let holder = holder_now(paths).or_else(|| Some(LockHolder::of(paths, written()?)));
     holder.map_or_else(|| "an unknown process".to_owned(), |h| h.to_string())
 }

@@ -3,6 +3,7 @@
 mod document;
 mod go_json;
 mod join;
+mod journal;
 mod lock;
 mod original;
 mod ours;
@@ -12,6 +13,7 @@ mod record;
 mod store;
 
 pub use document::{Document, Loss, Owed, Own, QUARANTINE, Stamp};
+pub use journal::{Journal, carry_out, note_release, plan};
 pub use lock::{LockError, LockHolder, Locked, MOST_ROUNDS, WAIT, holder_now};
 pub use ours::FORMAT;
 pub use store::{

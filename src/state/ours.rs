@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use super::journal::Position;
 use super::record;
 use crate::anycase::{self, Cursor, Members, Wrong};
 use crate::ipam::{Attachment, read_address};
@@ -43,6 +44,8 @@ pub(super) struct Ours<'de> {
     pub loss: Option<SaidLoss>,
     /// When the source began to be asked for the answer that was merged last.
     pub refreshed: Option<u64>,
+    /// How far the journal of grants goes together with the state.
+    pub journal: Option<Position>,
     pub tombstones: Vec<SaidTombstone>,
     pub spaces: BTreeMap<String, SpaceFacts<'de>>,
 }
@@ -118,8 +121,20 @@ impl<'de> Members<'de> for Ours<'de> {
             "quarantineUntil" => anycase::value(json, &mut self.quarantine_until),
             "lost" => anycase::object(json, self.loss.get_or_insert_default()),
             "refreshed" => anycase::value(json, &mut self.refreshed),
+            "journal" => anycase::object(json, self.journal.get_or_insert_default()),
             "tombstones" => anycase::list(json, &mut self.tombstones),
             "records" => anycase::entries(json, &mut self.spaces),
+            _ => json.skip(),
+        }
+    }
+}
+
+impl<'de> Members<'de> for Position {
+    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), Wrong> {
+        match key {
+            "sequence" => anycase::value(json, &mut self.sequence),
+            "bytes" => anycase::value(json, &mut self.size),
+            "compacted" => anycase::value(json, &mut self.compacted),
             _ => json.skip(),
         }
     }

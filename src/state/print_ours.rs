@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use super::document::Owed;
 use super::go_json;
+use super::journal::Position;
 use super::original::Original;
 use super::ours::{ENTRY, FORMAT, RELEASED};
 use super::out::Out;
@@ -16,6 +17,7 @@ pub(super) fn print_ours(
     boot_id: Option<&str>,
     owed: &Owed,
     refreshed: Option<Moment>,
+    journal: Option<Position>,
 ) {
     let ipam = &original.ipam;
     out.literal("{\n\t\t\"format\": ");
@@ -39,6 +41,15 @@ pub(super) fn print_ours(
             out.byte(b'}');
         }
         Owed::Nothing | Owed::NewBoot(_) => {}
+    }
+    if let Some(position) = journal {
+        out.literal(",\n\t\t\"journal\": {\"sequence\": ");
+        go_json::number(out, position.sequence);
+        out.literal(", \"bytes\": ");
+        go_json::number(out, position.size);
+        out.literal(", \"compacted\": ");
+        go_json::number(out, position.compacted);
+        out.byte(b'}');
     }
     if let Some(at) = refreshed {
         out.literal(",\n\t\t\"refreshed\": ");

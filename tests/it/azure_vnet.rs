@@ -211,8 +211,9 @@ fn thirty_pods_under_azure_vnet_with_failures_in_between() {
         caller.sound();
     }
     assert_eq!(caller.live().len(), 12);
-    // The plugin's state is damaged: what the endpoints have is held, and nobody else is served for a while.
+    // The plugin's state is damaged, and so is the journal: what the endpoints have is held, and nobody else is served for a while.
     fs::write(caller.node.state_path(), "{ half").unwrap();
+    caller.node.remove_journal();
     caller.wire.set(Reply::Xml(xml(5..25)));
     let wait = caller.add(&pod(19), false).unwrap_err();
     assert!(wait.contains("the state was lost"), "{wait}");

@@ -124,6 +124,7 @@ fn a_state_that_is_lost_or_broken_is_told() {
     node.put(STATE, "{");
     node.del("c1").silent();
     told(&node, "state", "wrong", "it could not be read", anew);
+    node.remove_journal();
     assert_eq!(node.add("c2").error().0, 11);
     told(&node, "state", "warning", "s more only what", "wait");
 }

@@ -62,6 +62,7 @@ fn two_pods(host: &Host, network: &str) {
     assert_eq!(host.held().len(), 4);
     // Somebody removes the state: what the kernel shows of either family is held.
     std::fs::remove_file("/run/azure-vnet-ipam.json").unwrap();
+    std::fs::remove_file("/run/azure-vnet/azure-vnet-ipam.journal").unwrap();
     sh("ip netns add pod3");
     let waiting = host.cnitool("add", network, "pod3");
     assert!(!waiting.status.success(), "{waiting:?}");

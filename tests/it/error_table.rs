@@ -152,6 +152,7 @@ fn of_the_surroundings(found: &mut Vec<(i64, String)>) {
     found.push(check());
     fs::remove_file(&path).unwrap();
     fs::write(&path, "{ half").unwrap();
+    node.remove_journal();
     found.push(node.add("c2").error());
     fs::write(&path, good).unwrap();
     found.push(node.add("c2").error());

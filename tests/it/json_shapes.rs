@@ -101,7 +101,8 @@ fn settle(value: &mut Value, key: &str, root: &str) {
         }
         Value::Number(number) => {
             let is_moment = MOMENTS.contains(&key) && number.as_u64() > Some(1_000_000);
-            if is_moment || key == "microseconds" || key.ends_with("Seconds") {
+            let is_count = ["microseconds", "sequence", "bytes", "compacted"].contains(&key);
+            if is_moment || is_count || key.ends_with("Seconds") {
                 *value = 0.into();
             }
         }

@@ -118,7 +118,7 @@ fn a_state_is_on_the_disk_before_it_is_in_place_and_in_place_before_anybody_is_t
     let (node, _wire) = node();
     let trace = node.path("/trace");
     for (command, container_id) in [("ADD", "c3"), ("DEL", "c2")] {
-        let calls = "trace=fsync,rename,renameat,renameat2,write";
+        let calls = "trace=fsync,rename,renameat,renameat2,write,pwrite64";
         let args = ["-y", "-o", trace.to_str().unwrap(), "-e", calls];
         assert!(
             strace(&node, command, container_id, &args).status.success(),
@@ -135,26 +135,37 @@ fn a_state_is_on_the_disk_before_it_is_in_place_and_in_place_before_anybody_is_t
                     ("flushed", is("fsync(", "azure-vnet-ipam.json.new>")),
                     ("in place", is("rename", "azure-vnet-ipam.json.new\"")),
                     ("folder flushed", is("fsync(", "/var/run>")),
+                    ("in the journal", is("write(", "azure-vnet-ipam.journal>")),
+                    ("noted", is("pwrite64(", "azure-vnet-ipam.used>")),
                     ("told", is("write(1<", "")),
                 ]
                 .into_iter()
                 .find_map(|(step, is_it)| is_it.then_some(step))
             })
             .collect();
-        let mut expected = vec!["written", "flushed", "in place", "folder flushed"];
+        let mut expected = vec![
+            "written",
+            "flushed",
+            "in place",
+            "folder flushed",
+            "in the journal",
+        ];
         if command == "ADD" {
-            expected.push("told");
+            expected.extend(["noted", "told"]);
         }
         assert_eq!(steps, expected, "{command}: {text}");
     }
 }
 
-/// The state as it was before each; without the note of the last use, which would tell that it was put back.
+/// State and journal as they were before each; without the note of the last use, which would tell that it was put back.
 fn restored(node: &Node) -> impl Fn() {
     let (path, before) = (node.state_path(), node.state_bytes());
     let note = node.path("/var/run/azure-vnet/azure-vnet-ipam.used");
+    let journal = node.path("/var/run/azure-vnet/azure-vnet-ipam.journal");
+    let journal_before = fs::read(&journal).unwrap();
     move || {
         let _ = fs::remove_file(&note);
+        fs::write(&journal, &journal_before).unwrap();
         fs::write(&path, &before).unwrap();
     }
 }
@@ -193,12 +204,7 @@ fn an_add_of_two_families_killed_at_every_system_call() {
     node.put("/conf.json", conf_of_two_families());
     let add = |id: &str| node.call("ADD", id).stdin(conf_of_two_families()).run();
     add("c1").success();
-    let (path, before) = (node.state_path(), node.state_bytes());
-    let note = node.path("/var/run/azure-vnet/azure-vnet-ipam.used");
-    let again = || {
-        let _ = fs::remove_file(&note);
-        fs::write(&path, &before).unwrap();
-    };
+    let again = restored(&node);
     at_every_system_call(&node, "ADD", "c2", again, |at| {
         let of = |id: &str| node.held().values().filter(|held| *held == id).count();
         assert_eq!(of("c1"), 2, "{at}");
@@ -256,6 +262,7 @@ fn a_rebuilding_add_killed_at_every_system_call() {
                 fs::remove_file(run.join(name)).unwrap();
             }
             fs::write(&path, damage).unwrap();
+            node.remove_journal();
         };
         at_every_system_call(&node, "ADD", "c3", damaged, |at| {
             // Whatever is left of it, nobody gets what c1 has.

@@ -155,6 +155,7 @@ fn a_lost_state_and_old_stamps_are_told_as_such() {
     let (node, _wire) = Node::with_wire("lost", Reply::Xml(xml([5, 6])));
     node.add("c1").success();
     fs::remove_file(node.state_path()).unwrap();
+    node.remove_journal();
     node.add("c2").error();
     let figures = parse(&text(&node));
     let left = figures["quarantine_remaining_seconds"];

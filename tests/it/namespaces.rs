@@ -169,6 +169,7 @@ fn a_lost_state_gives_nothing_away_that_a_pod_holds() {
     pods.remember("two", &two);
     for (what, damage) in damages {
         damage(&pods.node);
+        pods.node.remove_journal();
         let without_quarantine = what.starts_with("replaced");
         let mut add = pods.add("new");
         if !without_quarantine {
@@ -225,6 +226,7 @@ fn a_state_rolled_back_to_before_a_pod_gives_nothing_of_it_away() {
     let two = pods.start("two");
     // A copy of before is put back, as a restored snapshot would be; nothing in it tells that it is old.
     fs::write(pods.node.state_path(), before).unwrap();
+    pods.node.remove_journal();
     let (code, msg) = pods.add("new").error();
     assert!(code == 11 && msg.contains("the state was lost"), "{msg}");
     assert_eq!(pods.held(), pairs(&[(&one, "one"), (&two, "")]));
@@ -462,6 +464,7 @@ fn a_state_deleted_while_pods_are_being_wired_gives_nothing_of_theirs_away() {
     // Both have their addresses, and neither has configured it when the state goes.
     let (one, two) = (pods.add("one").address(), pods.add("two").address());
     fs::remove_file(pods.node.state_path()).unwrap();
+    pods.node.remove_journal();
     assert_eq!(pods.add("new").error().0, 11);
     assert!(pods.held().is_empty(), "nobody knows of them yet");
     pods.wire_up("one", &one);
@@ -491,6 +494,7 @@ fn an_address_without_owner_comes_back_when_it_is_named_and_gone() {
     let pods = Pods::on_a_node(5..7);
     let one = pods.start("one");
     fs::remove_file(pods.node.state_path()).unwrap();
+    pods.node.remove_journal();
     pods.add("new").error();
     assert_eq!(pods.held(), pairs(&[(&one, "")]));
     let named = |pods: &Pods| {
@@ -575,6 +579,7 @@ fn many_namespaces_and_cache_files_are_looked_at_quickly() {
         );
     }
     fs::remove_file(pods.node.state_path()).unwrap();
+    pods.node.remove_journal();
     let add = pods.add("new");
     assert_eq!(add.error().0, 11);
     assert_eq!(pods.held(), pairs(&[(&one, "")]));

@@ -51,6 +51,7 @@ fn a_loss_is_remembered_while_the_source_gives_useless_answers() {
                 None => fs::remove_file(node.state_path()).unwrap(),
                 Some(text) => fs::write(node.state_path(), text).unwrap(),
             }
+            node.remove_journal();
             wire.set(answer.clone());
             node.add("c2").error();
             // Not even when the marks beside the state are gone meanwhile.
@@ -73,6 +74,7 @@ fn a_loss_is_remembered_while_the_source_gives_useless_answers() {
 fn a_quarantine_begins_when_the_loss_is_seen_though_the_source_is_down() {
     let (node, mut wire) = node_with_a_pod("sourcedown");
     fs::remove_file(node.state_path()).unwrap();
+    node.remove_journal();
     wire.stop();
     node.add("c2").error();
     node.advance_clock(20);
@@ -87,6 +89,7 @@ fn a_quarantine_begins_when_the_loss_is_seen_though_the_source_is_down() {
 fn a_del_meanwhile_does_not_settle_a_loss() {
     let (node, mut wire) = node_with_a_pod("delmeanwhile");
     fs::remove_file(node.state_path()).unwrap();
+    node.remove_journal();
     wire.stop();
     node.add("c2").error();
     node.del("c7").silent();
@@ -333,6 +336,7 @@ fn a_boot_id_that_one_caller_cannot_read_is_no_reboot() {
     // Nor is a state lost that was deleted meanwhile forgotten.
     fs::remove_file(pods.node.state_path()).unwrap();
     mask();
+    // Without a boot ID the journal proves nothing.
     assert_quarantined(&pods.add("five"));
     unmask();
 }
@@ -374,27 +378,52 @@ fn a_gc_leaves_what_a_standing_entry_names_for_another_container() {
 }
 
 /// Makes a pod whose network namespace has the inode that another's had. The kernel takes the lowest number that is free, so those
-/// below are taken first; and what else runs on the machine may have this one for a while.
-fn start_in_reused_inode(pods: &Pods, inode: u64) -> String {
-    let mut made: Vec<String> = Vec::new();
-    let mut found = None;
-    wait_until("a network namespace with the inode of another", || {
-        if made.len() == 50 {
-            made.drain(..).for_each(|pod| pods.vanish(&pod));
-        }
-        let pod = format!("reused{}", made.len());
-        output(Command::new("ip").args(["netns", "add", &pod]));
-        match inode_of(&pod) == inode {
-            true => found = Some(pod),
-            false => made.push(pod),
-        }
-        found.is_some()
-    });
-    found.unwrap()
+/// below are taken first. What else runs on the machine may get it instead; then there is none.
+fn start_in_reused_inode(inode: u64) -> Option<String> {
+    const MOST: usize = 30;
+    (0..MOST).map(|n| format!("reused{n}-{inode}")).find(|pod| {
+        sh(&format!("ip netns add {pod}"));
+        inode_of(pod) == inode
+    })
 }
 
 fn inode_of(pod: &str) -> u64 {
     fs::metadata(format!("/run/netns/{pod}")).unwrap().ino()
+}
+
+/// A pod whose inode is another's soon after it is gone.
+struct Reused {
+    address: String,
+    /// The pod that has gone.
+    gone: String,
+    /// The state while it ran.
+    copy: Vec<u8>,
+    /// The pod that has its inode now.
+    stranger: String,
+}
+
+/// Starts pods, and lets them go with a DEL or without, until the inode of one is reused.
+fn reuse_an_inode(pods: &Pods, with_del: bool) -> Reused {
+    for n in 0..100 {
+        let gone = format!("gone{n}");
+        let address = pods.start(&gone);
+        let copy = pods.node.state_bytes();
+        let inode = inode_of(&gone);
+        if with_del {
+            pods.del(&gone);
+        }
+        pods.vanish(&gone);
+        if let Some(stranger) = start_in_reused_inode(inode) {
+            return Reused {
+                address,
+                gone,
+                copy,
+                stranger,
+            };
+        }
+        pods.del(&gone);
+    }
+    panic!("no inode was reused");
 }
 
 #[test]
@@ -404,22 +433,22 @@ fn a_reused_inode_confirms_no_dead_owner() {
         return;
     }
     let pods = Pods::on_a_node([5]);
-    let address = pods.start("one");
-    let copy = pods.node.state_bytes();
-    let inode = inode_of("one");
-    pods.del("one");
-    pods.vanish("one");
-    let two = start_in_reused_inode(&pods, inode);
-    assert_eq!(pods.add(&two).address(), address);
-    pods.wire_up(&two, &address);
+    let reused = reuse_an_inode(&pods, true);
+    let (address, two) = (&reused.address, &reused.stranger);
+    assert_eq!(pods.add(two).address(), *address);
+    sh(&format!(
+        "ip -n {two} link set lo up && ip -n {two} addr add {address}/32 dev lo"
+    ));
     // An old copy of the state is put back, in which the dead one holds the address.
-    fs::write(pods.node.state_path(), copy).unwrap();
+    fs::write(pods.node.state_path(), &reused.copy).unwrap();
+    pods.node.remove_journal();
     assert_quarantined(&pods.add("three"));
-    assert_eq!(pods.held()[&address], "", "held, for nobody knows whom");
+    assert_eq!(pods.held()[address], "", "held, for nobody knows whom");
     // Its late DEL.
     let hint = conf("0.3.0", json!({ "subnet": SUBNET, "ipAddress": address }));
-    pods.call("DEL", "one").stdin(hint).run().silent();
-    assert!(pods.held().contains_key(&address), "another pod has it");
+    let del = pods.call("DEL", &reused.gone).stdin(hint);
+    del.run().silent();
+    assert!(pods.held().contains_key(address), "another pod has it");
 }
 
 #[test]
@@ -429,11 +458,9 @@ fn a_reused_inode_keeps_no_dead_holder_alive() {
         return;
     }
     let pods = Pods::on_a_node([5]);
-    let address = pods.start("one");
-    let inode = inode_of("one");
-    pods.vanish("one");
-    let stranger = start_in_reused_inode(&pods, inode);
-    assert_eq!(pods.add_later(3700, "new").address(), address, "{stranger}");
+    let reused = reuse_an_inode(&pods, false);
+    let new = pods.add_later(3700, "new");
+    assert_eq!(new.address(), reused.address, "{} is gone", reused.gone);
 }
 
 /// Kernels before 6.18 tell the number of a namespace only to a socket in it.

@@ -150,8 +150,8 @@ fn a_lock_freed_in_time_is_taken_and_the_file_is_ours_then() {
     lock.read_to_string(&mut text).unwrap();
     assert_eq!(
         text,
-        pid.to_string(),
-        "never replaced, and the process ID alone in it"
+        format!("{pid} azure-vnet-ipam"),
+        "never replaced, and the process ID and our mark alone in it"
     );
 }
 
@@ -243,6 +243,7 @@ fn a_state_that_was_deleted_is_missed() {
     let (node, _wire) = Node::with_wire("deleted", Reply::Xml(xml(5..10)));
     node.add("c1").success();
     fs::remove_file(node.state_path()).unwrap();
+    node.remove_journal();
     node.put("/var/run/netns/pod", "");
     node.cache("azure", "c1", "eth0", "/var/run/netns/pod", &["10.224.0.5"]);
     let (code, msg) = node.add("c2").error();
@@ -252,6 +253,7 @@ fn a_state_that_was_deleted_is_missed() {
     assert_eq!(node.add("c2").address(), "10.224.0.6");
     for empty in ["", "{}", "null", r#"{"IPAM":null}"#] {
         fs::write(node.state_path(), empty).unwrap();
+        node.remove_journal();
         assert_eq!(node.add("c3").error().0, 11, "{empty:?} is as good as none");
     }
 }
@@ -291,6 +293,7 @@ fn an_old_copy_names_no_owners_whose_late_del_would_free_what_others_have() {
     node.del("c1").silent();
     assert_eq!(node.add("c2").address(), "10.224.0.5");
     fs::write(node.state_path(), copy).unwrap();
+    node.remove_journal();
     assert_eq!(node.add("c3").error().0, 11);
     // The runtime repeats the DEL of a pod that went before the copy was put back.
     node.del("c1").silent();

@@ -48,7 +48,7 @@ pub fn examine(node: &Node, loaded: &Result<Loaded, StoreError>, sight: &mut Sig
 fn made_anew() -> String {
     let seconds = QUARANTINE.as_secs();
     format!(
-        "nothing has to be cleaned up, and running pods keep their addresses: the next ADD makes it anew from what the node shows, and new pods wait {seconds} s"
+        "nothing has to be cleaned up, and running pods keep their addresses: the next ADD makes it anew from what the node and the journal of grants show, and new pods wait {seconds} s unless that journal is whole"
     )
 }
 

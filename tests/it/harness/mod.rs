@@ -170,6 +170,11 @@ impl Node {
         self.path("/var/run/azure-vnet/azure-vnet-ipam.lock")
     }
 
+    /// Removes the journal of grants, which would tell what a lost state held.
+    pub fn remove_journal(&self) {
+        let _ = fs::remove_file(self.path("/var/run/azure-vnet/azure-vnet-ipam.journal"));
+    }
+
     /// The lock under which the source is asked.
     pub fn fetch_lock_path(&self) -> PathBuf {
         self.path("/var/run/azure-vnet/azure-vnet-ipam.fetch")

@@ -86,6 +86,7 @@ impl World {
                     last_generation: last.unwrap_or(0),
                     look: look.as_ref(),
                     may_ask_again: false,
+                    journal: None,
                     now: self.now(),
                 };
                 let was_lost = given.lost.is_some();

@@ -1,0 +1,350 @@
+//! What calls changed about who holds what, as the journal of grants keeps it, and how it is done again.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use super::{Attachment, Claim, Free, Held, Ipam, Moment, Record, Usage, by_text};
+
+/// What happened to a holder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChangeKind {
+    /// An ADD got the address.
+    Granted,
+    /// A repeated ADD got it again.
+    Renewed,
+    /// A look at the node found it in use.
+    Found,
+    /// A DEL released it.
+    Released,
+    /// It was taken back from an ADD whose result reached nobody.
+    GivenBack,
+    /// Its holder was found dead, or an operator released it.
+    Reclaimed,
+    /// A GC freed it.
+    Collected,
+}
+
+impl ChangeKind {
+    /// Whether somebody holds the address after it.
+    pub fn holds(self) -> bool {
+        matches!(
+            self,
+            ChangeKind::Granted | ChangeKind::Renewed | ChangeKind::Found
+        )
+    }
+}
+
+/// One address that changed hands, with the holder that it came to or went from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Change {
+    /// What happened.
+    pub kind: ChangeKind,
+    /// To which address.
+    pub address: IpAddr,
+    /// Whose it is, or was.
+    pub held: Held,
+}
+
+/// The changes of a call so far, in their order. They are no part of what a state says: two states with different ones are equal.
+#[derive(Clone, Debug, Default)]
+pub struct Changes(pub Vec<Change>);
+
+impl PartialEq for Changes {
+    fn eq(&self, _: &Changes) -> bool {
+        true
+    }
+}
+
+impl Changes {
+    /// Notes a change.
+    pub fn note(&mut self, kind: ChangeKind, address: IpAddr, held: &Held) {
+        self.0.push(Change {
+            kind,
+            address,
+            held: held.clone(),
+        });
+    }
+
+    /// Notes that a grant was taken back. One of this very call never happened then.
+    pub fn note_given_back(&mut self, address: IpAddr, held: &Held) {
+        let is_its_grant = |change: &Change| {
+            change.kind == ChangeKind::Granted && change.address == address && change.held == *held
+        };
+        match self.0.iter().rposition(is_its_grant) {
+            Some(grant) => drop(self.0.remove(grant)),
+            None => self.note(ChangeKind::GivenBack, address, held),
+        }
+    }
+}
+
+/// An entry of the journal: one holder, and all of its addresses that changed in one call.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JournalEntry {
+    /// Its number; the next one has the next.
+    pub sequence: u64,
+    /// What happened.
+    pub kind: ChangeKind,
+    /// When.
+    pub at: Moment,
+    /// The generation of the state after it.
+    pub generation: u64,
+    /// The addresses, each with the generation of its claim. None for a release that found no state: everything of the attachment.
+    pub addresses: Vec<(IpAddr, u64)>,
+    /// Whose; the generation in its claim means nothing.
+    pub holder: Held,
+}
+
+impl JournalEntry {
+    /// The holder of one of the addresses.
+    fn held(&self, generation: u64) -> Held {
+        let claim = self.holder.claim.as_ref().map(|claim| {
+            Box::new(Claim {
+                generation,
+                ..(**claim).clone()
+            })
+        });
+        Held {
+            claim,
+            since: self.at,
+            ..self.holder.clone()
+        }
+    }
+
+    /// Whether it takes the address from this holder: the same ADD's, or where no address is named, the same attachment's.
+    fn frees(&self, address: IpAddr, held: &Held) -> bool {
+        if self.addresses.is_empty() {
+            return self
+                .holder
+                .attachment()
+                .is_some_and(|attachment| held.is_by(&attachment));
+        }
+        let generation = held.claim.as_ref().map(|claim| claim.generation);
+        self.addresses.iter().any(|(freed, of)| {
+            *freed == address
+                && held.container_id == self.holder.container_id
+                && generation.is_none_or(|generation| generation == *of)
+        })
+    }
+}
+
+/// Everything that the entries say is held and was not released.
+pub fn holdings(entries: &[JournalEntry]) -> BTreeMap<IpAddr, Held> {
+    let mut holdings = BTreeMap::new();
+    for entry in entries {
+        if entry.kind.holds() {
+            let granted = entry.addresses.iter();
+            holdings.extend(granted.map(|(address, of)| (*address, entry.held(*of))));
+        } else {
+            holdings.retain(|address, held| !entry.frees(*address, held));
+        }
+    }
+    holdings
+}
+
+impl Ipam {
+    /// Does again what entries tell that came after an old copy of the state was made.
+    pub fn replay(&mut self, entries: &[JournalEntry]) {
+        for entry in entries {
+            self.generation = self.generation.max(entry.generation);
+            if entry.kind.holds() {
+                for (address, of) in &entry.addresses {
+                    self.hold_again(*address, entry.held(*of), true);
+                }
+                continue;
+            }
+            for pool in self.pools_mut() {
+                pool.records.retain_mut(|record| {
+                    let address = record.address();
+                    let Some(held) = record.held().filter(|held| entry.frees(address, held)) else {
+                        return true;
+                    };
+                    let is_listed = !held.unlisted;
+                    record.usage = Usage::Free(Free {
+                        released: Some(entry.at),
+                        ..Free::default()
+                    });
+                    is_listed
+                });
+            }
+        }
+    }
+
+    /// Holds what the journal says was granted and not released. What evidence found is known better; but where that knows no owner, the
+    /// one of a journal `is_complete` is the owner. Gives the number of addresses.
+    pub fn hold_journaled(
+        &mut self,
+        holdings: &BTreeMap<IpAddr, Held>,
+        is_complete: bool,
+    ) -> usize {
+        let is_ownerless = |ipam: &Ipam, address: IpAddr| {
+            let records = ipam.pools().flat_map(|(_, _, pool)| &pool.records);
+            let mut held = records
+                .filter(|r| r.address() == address)
+                .filter_map(Record::held);
+            is_complete && held.any(|held| held.container_id.is_empty())
+        };
+        let again = holdings.iter().filter(|(address, held)| {
+            let replaces = is_ownerless(self, **address);
+            let claim = held.claim.as_ref();
+            self.generation = self
+                .generation
+                .max(claim.map_or(0, |claim| claim.generation));
+            self.hold_again(**address, (*held).clone(), replaces)
+        });
+        again.count()
+    }
+
+    fn hold_again(&mut self, address: IpAddr, held: Held, replaces: bool) -> bool {
+        let is_held = |record: &Record| record.address() == address && record.held().is_some();
+        if !replaces
+            && self
+                .pools()
+                .any(|(_, _, pool)| pool.records.iter().any(is_held))
+        {
+            return false;
+        }
+        for pool in self.pools_mut() {
+            let mut records = pool.records.iter_mut();
+            if let Some(record) = records.find(|record| record.address() == address) {
+                let unlisted = record.held().is_some_and(|held| held.unlisted);
+                record.usage = Usage::Held(Held { unlisted, ..held });
+                return true;
+            }
+        }
+        let mut spaces = self.spaces.values_mut().flat_map(|space| &mut space.pools);
+        let of_subnet =
+            spaces.find(|(key, pool)| pool.net(key).is_some_and(|net| net.contains(&address)));
+        let Some((_, pool)) = of_subnet else {
+            return false;
+        };
+        let place = pool
+            .records
+            .partition_point(|r| by_text(&r.key, &address).is_lt());
+        let mut record = Record::new(address);
+        record.usage = Usage::Held(Held {
+            unlisted: true,
+            ..held
+        });
+        pool.records.insert(place, record);
+        true
+    }
+}
+
+/// A holder that is known by its attachment alone.
+pub fn attached(attachment: &Attachment) -> Held {
+    Held {
+        container_id: attachment.container_id.as_str().into(),
+        claim: Some(Box::new(Claim {
+            network: attachment.network.as_str().into(),
+            if_name: attachment.if_name.as_str().into(),
+            pod: None,
+            netns: None,
+            generation: 0,
+        })),
+        ..Held::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ipam::testing::with_pools;
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    fn holder(container_id: &str) -> Held {
+        attached(&Attachment {
+            network: "azure".into(),
+            container_id: container_id.into(),
+            if_name: "eth0".into(),
+        })
+    }
+
+    fn entry(kind: ChangeKind, container_id: &str, addresses: &[(&str, u64)]) -> JournalEntry {
+        JournalEntry {
+            sequence: 1,
+            kind,
+            at: Moment(9),
+            generation: addresses.iter().map(|(_, of)| *of).max().unwrap_or(0),
+            addresses: addresses.iter().map(|(a, of)| (ip(a), *of)).collect(),
+            holder: holder(container_id),
+        }
+    }
+
+    fn held(ipam: &Ipam) -> Vec<(String, String)> {
+        let records = ipam.pools().flat_map(|(_, _, pool)| &pool.records);
+        let held = records.filter_map(|r| Some((r, r.held()?)));
+        held.map(|(r, h)| (r.address().to_string(), h.container_id.to_string()))
+            .collect()
+    }
+
+    #[test]
+    fn what_was_granted_and_not_released_is_held() {
+        use ChangeKind::{Granted, Released, Renewed};
+        let entries = [
+            entry(Granted, "c1", &[("10.1.0.5", 1)]),
+            entry(Granted, "c2", &[("10.1.0.6", 2)]),
+            entry(Renewed, "c1", &[("10.1.0.5", 3)]),
+            entry(Released, "c2", &[("10.1.0.6", 2)]),
+            // Of another holder, or of an earlier ADD of the same: they free nothing.
+            entry(Released, "c9", &[("10.1.0.5", 3)]),
+            entry(Released, "c1", &[("10.1.0.5", 1)]),
+            entry(Granted, "c3", &[("10.1.0.7", 4), ("fd00::7", 5)]),
+        ];
+        let found = holdings(&entries);
+        let keys: Vec<_> = found.keys().map(ToString::to_string).collect();
+        assert_eq!(keys, ["10.1.0.5", "10.1.0.7", "fd00::7"]);
+        let generation = |address: &str| found[&ip(address)].claim.as_ref().unwrap().generation;
+        assert_eq!((generation("10.1.0.5"), generation("fd00::7")), (3, 5));
+        // A DEL that found no state.
+        let all = [&entries[..], &[entry(Released, "c3", &[])]].concat();
+        assert_eq!(holdings(&all).len(), 1);
+    }
+
+    #[test]
+    fn evidence_is_known_better_than_the_journal() {
+        let mut ipam = with_pools(&[("10.1.0.0/16", 0, &["10.1.0.5", "10.1.0.6"])]);
+        let evident = [entry(ChangeKind::Found, "new", &[("10.1.0.5", 1)])];
+        ipam.replay(&evident);
+        let journaled = holdings(&[
+            entry(ChangeKind::Granted, "old", &[("10.1.0.5", 1)]),
+            entry(ChangeKind::Granted, "c2", &[("10.1.0.6", 2)]),
+            entry(ChangeKind::Granted, "c3", &[("10.1.0.9", 3)]),
+            entry(ChangeKind::Granted, "c4", &[("10.9.0.9", 3)]),
+        ]);
+        assert_eq!(ipam.hold_journaled(&journaled, true), 2);
+        let expected = [("10.1.0.5", "new"), ("10.1.0.6", "c2"), ("10.1.0.9", "c3")];
+        let expected = expected.map(|(a, b)| (a.to_owned(), b.to_owned()));
+        assert_eq!(
+            held(&ipam),
+            expected,
+            "of no subnet of ours is nobody's here"
+        );
+        assert_eq!(ipam.check(), []);
+    }
+
+    #[test]
+    fn an_old_copy_is_brought_up_to_date() {
+        use ChangeKind::{Collected, Granted, Reclaimed, Released};
+        let mut ipam = with_pools(&[("10.1.0.0/16", 0, &["10.1.0.5", "10.1.0.6", "10.1.0.7"])]);
+        ipam.replay(&[
+            entry(Granted, "c1", &[("10.1.0.5", 1)]),
+            entry(Granted, "c2", &[("10.1.0.6", 2)]),
+            entry(Granted, "c3", &[("10.1.0.7", 3)]),
+        ]);
+        ipam.replay(&[
+            entry(Released, "c1", &[("10.1.0.5", 1)]),
+            entry(Granted, "c4", &[("10.1.0.5", 4)]),
+            entry(Released, "c1", &[("10.1.0.5", 1)]),
+            entry(Reclaimed, "c2", &[("10.1.0.6", 2)]),
+            entry(Collected, "c3", &[("10.1.0.7", 9)]),
+        ]);
+        let expected = [("10.1.0.5", "c4"), ("10.1.0.7", "c3")];
+        let expected = expected.map(|(a, b)| (a.to_owned(), b.to_owned()));
+        assert_eq!(held(&ipam), expected);
+        assert_eq!(ipam.generation, 9);
+        assert_eq!(ipam.check(), []);
+    }
+}

@@ -1,0 +1,469 @@
+//! The journal of grants: what was given and not given back in this boot, kept where the loss of the state does not reach. A grant of
+//! a moment ago that is not configured yet can be seen nowhere else.
+//!
+//! A header line (`azure-vnet-ipam-journal 1`, boot ID, first number, generation), then a line for each holder that a call changed:
+//! number, checksum, JSON. The state says which number it contains, and how long the file is then; where the two do not fit, the file
+//! is written anew from the state. Nothing is flushed to the disk, as a journal of another boot says nothing.
+
+mod line;
+mod other_writer;
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+
+use line::{entries, parse_line, print_line};
+pub use other_writer::note_other_writer;
+use other_writer::other_writer;
+
+use super::store::MODE;
+use super::{Document, Owed, Own, QUARANTINE};
+use crate::host::{Bounded, Paths, read_bounded};
+use crate::ipam::{Attachment, Change, ChangeKind, JournalEntry, Moment, attached};
+
+/// What the header begins with.
+const MAGIC: &str = "azure-vnet-ipam-journal 1";
+/// Larger files are not read (promise P9): the journal of 65,536 holders takes half of that.
+const LIMIT: usize = 64 << 20;
+/// A smaller file is not compacted.
+const SMALL: u64 = 64 << 10;
+
+/// How far the state and the journal go together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Position {
+    /// The number of the last entry that the state contains.
+    pub sequence: u64,
+    /// The length of the file with it, in bytes.
+    pub size: u64,
+    /// Its length when it was last compacted.
+    pub compacted: u64,
+}
+
+/// What is to be written once the state is in place.
+#[derive(Debug)]
+pub enum Plan {
+    /// Nothing changed hands.
+    Nothing,
+    /// Lines at the end of a file of this length.
+    Append(u64, String),
+    /// The whole file.
+    Replace(String),
+}
+
+/// Works out what the journal needs for a state that is about to be saved, and lets the state say how far both go together.
+pub fn plan(document: &mut Document, paths: &Paths, boot_id: Option<&str>, now: Moment) -> Plan {
+    let changes = std::mem::take(&mut document.ipam_mut().changes.0);
+    if matches!(document.own, Own::Newer { .. }) {
+        return Plan::Nothing;
+    }
+    let before = document.journal.take();
+    // Without pools the state knows of nobody, and the journal may know better.
+    let (Some(boot_id), false) = (
+        boot_id,
+        document.is_empty() || matches!(document.owed, Owed::Rebuild(_)),
+    ) else {
+        return Plan::Nothing;
+    };
+    let generation = document.ipam().generation;
+    let fits = |position: &Position| {
+        let is_grown = position.size > SMALL.max(position.compacted.saturating_mul(2));
+        let file = fs::symlink_metadata(paths.journal());
+        let is_whole = file.is_ok_and(|file| file.is_file() && file.len() == position.size);
+        matches!(document.own, Own::Ours) && is_whole && !is_grown
+    };
+    if let Some(position) = before.filter(fits) {
+        let mut text = String::new();
+        let entries = entries(changes, position.sequence + 1, generation, now);
+        for entry in &entries {
+            print_line(&mut text, entry);
+        }
+        document.journal = Some(Position {
+            sequence: position.sequence + entries.len() as u64,
+            size: position.size + text.len() as u64,
+            ..position
+        });
+        return match text.is_empty() {
+            true => Plan::Nothing,
+            false => Plan::Append(position.size, text),
+        };
+    }
+    let journal = Journal::read(paths, Some(boot_id));
+    // What was granted after an old copy of the state was made stands nowhere else.
+    if journal.generation > generation && !journal.entries.is_empty() {
+        return Plan::Nothing;
+    }
+    // From the state, which knows of everybody.
+    let known = before.map_or(0, |position| position.sequence);
+    let first = journal.last().max(known) + 1;
+    let mut text = format!("{MAGIC} {boot_id} {first} {generation}\n");
+    let records = document
+        .ipam()
+        .pools()
+        .flat_map(|(_, _, pool)| &pool.records);
+    let held = records.filter_map(|record| Some((record.address(), record.held()?)));
+    let held = held.map(|(address, held)| Change {
+        kind: ChangeKind::Granted,
+        address,
+        held: held.clone(),
+    });
+    let entries = entries(held.collect(), first, generation, now);
+    for entry in &entries {
+        print_line(&mut text, entry);
+    }
+    let size = text.len() as u64;
+    document.journal = Some(Position {
+        sequence: first + entries.len() as u64 - 1,
+        size,
+        compacted: size,
+    });
+    Plan::Replace(text)
+}
+
+/// Does what was planned. Where it fails, the state and the file no longer fit, and the next call writes it anew.
+///
+/// # Errors
+/// The system refuses.
+pub fn carry_out(plan: Plan, paths: &Paths) -> io::Result<()> {
+    let path = paths.journal();
+    match plan {
+        Plan::Nothing => Ok(()),
+        Plan::Append(size, text) => {
+            let mut file = open(paths)?;
+            if file.metadata()?.len() != size {
+                return Err(io::Error::other("somebody else has written to it"));
+            }
+            file.write_all(text.as_bytes())
+        }
+        Plan::Replace(text) => {
+            let new = path.with_extension("journal.new");
+            let _ = fs::remove_file(&new);
+            let mut options = File::options();
+            let mut file = options.write(true).create_new(true).mode(MODE).open(&new)?;
+            file.write_all(text.as_bytes())?;
+            fs::rename(&new, &path)
+        }
+    }
+}
+
+/// Opens the journal for appending; it must be a regular file.
+fn open(paths: &Paths) -> io::Result<File> {
+    let nonblock = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or_default();
+    let mut options = File::options();
+    let file = options
+        .append(true)
+        .custom_flags(nonblock)
+        .open(paths.journal())?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::other("it is no regular file")),
+    }
+}
+
+/// Notes a release of an attachment by a DEL that found no state to release it from.
+///
+/// # Errors
+/// There is no journal of this boot to note it in; the system refuses.
+pub fn note_release(
+    paths: &Paths,
+    boot_id: Option<&str>,
+    attachment: &Attachment,
+    now: Moment,
+) -> io::Result<()> {
+    let journal = Journal::read(paths, boot_id);
+    if let Some(why) = journal.doubt {
+        return Err(io::Error::other(why));
+    }
+    let entry = JournalEntry {
+        sequence: journal.last() + 1,
+        kind: ChangeKind::Released,
+        at: now,
+        generation: journal.generation,
+        addresses: Vec::new(),
+        holder: attached(attachment),
+    };
+    let mut text = String::new();
+    print_line(&mut text, &entry);
+    let mut file = open(paths)?;
+    if journal.is_torn {
+        file.set_len(journal.whole)?;
+    }
+    file.write_all(text.as_bytes())
+}
+
+/// What the journal says.
+#[derive(Debug, Default)]
+pub struct Journal {
+    /// Its entries, those of one that proves nothing too.
+    pub entries: Vec<JournalEntry>,
+    /// Why it does not prove that nothing else was granted, if it does not.
+    pub doubt: Option<String>,
+    /// The highest generation that it knows of.
+    pub generation: u64,
+    first: u64,
+    /// The length of its whole lines, in bytes.
+    whole: u64,
+    is_torn: bool,
+}
+
+impl Journal {
+    /// Reads it. Never fails: what cannot be read proves nothing.
+    pub fn read(paths: &Paths, boot_id: Option<&str>) -> Journal {
+        let doubtful = |why: &str| Journal {
+            doubt: Some(why.to_owned()),
+            ..Journal::default()
+        };
+        match read_bounded(&paths.journal(), LIMIT) {
+            Ok(Bounded::Read(bytes)) => match std::str::from_utf8(&bytes) {
+                Ok(text) => Journal::parse(text, boot_id),
+                Err(_) => Journal {
+                    doubt: Some("it is not text".to_owned()),
+                    ..Journal::parse(&String::from_utf8_lossy(&bytes), boot_id)
+                },
+            },
+            Ok(Bounded::Missing) => doubtful("it is not there"),
+            Ok(Bounded::TooLarge) => doubtful("it is too large"),
+            Err(e) => doubtful(&crate::host::words(&e)),
+        }
+    }
+
+    /// Parses it.
+    pub fn parse(text: &str, boot_id: Option<&str>) -> Journal {
+        // The last line may be torn: it was never told to anybody.
+        let whole = text.rfind('\n').map_or(0, |end| end + 1);
+        let mut lines = text.get(..whole).unwrap_or_default().lines();
+        let header = lines.next().and_then(|line| {
+            let mut words = line.strip_prefix(MAGIC)?.split_whitespace();
+            let (boot, first, generation) = (words.next()?, words.next()?, words.next()?);
+            Some((
+                boot,
+                first.parse::<u64>().ok()?,
+                generation.parse::<u64>().ok()?,
+            ))
+        });
+        let Some((boot, first, generation)) = header else {
+            return Journal {
+                doubt: Some("its first line is damaged".to_owned()),
+                ..Journal::default()
+            };
+        };
+        let mut journal = Journal {
+            first,
+            generation,
+            whole: whole as u64,
+            is_torn: whole < text.len(),
+            ..Journal::default()
+        };
+        match boot_id {
+            Some(current) if current == boot => {}
+            Some(_) => {
+                // Nobody of then is alive.
+                journal.doubt = Some("it is of another boot".to_owned());
+                return journal;
+            }
+            None => journal.doubt = Some("the boot ID cannot be read".to_owned()),
+        }
+        for line in lines {
+            let expected = journal.last() + 1;
+            match parse_line(line) {
+                Some(entry) => {
+                    if entry.sequence != expected {
+                        journal.doubt = Some(format!("entry {expected} is missing"));
+                    }
+                    journal.generation = journal.generation.max(entry.generation);
+                    journal.entries.push(entry);
+                }
+                None => journal.doubt = Some(format!("entry {expected} is damaged")),
+            }
+        }
+        journal
+    }
+
+    /// The number of its last entry.
+    fn last(&self) -> u64 {
+        let last = self.entries.last().map(|entry| entry.sequence);
+        last.unwrap_or(self.first.saturating_sub(1))
+    }
+
+    /// Brings an old copy of the state up to date, if everything that came after it is there. Gives the number of entries.
+    pub fn catch_up(paths: &Paths, boot_id: Option<&str>, document: &mut Document) -> usize {
+        let Some(position) = document
+            .journal
+            .filter(|_| matches!(document.own, Own::Ours))
+        else {
+            return 0;
+        };
+        let file = fs::symlink_metadata(paths.journal());
+        if document.is_empty() || file.is_ok_and(|file| file.len() == position.size) {
+            return 0;
+        }
+        let journal = Journal::read(paths, boot_id);
+        let missed = journal.after(&position).filter(|_| journal.doubt.is_none());
+        let Some(missed) = missed.filter(|missed| !missed.is_empty()) else {
+            return 0;
+        };
+        let ipam = document.ipam_mut();
+        ipam.replay(missed);
+        ipam.generation = ipam.generation.max(journal.generation);
+        document.journal = Some(Position {
+            sequence: journal.last(),
+            size: journal.whole,
+            ..position
+        });
+        missed.len()
+    }
+
+    /// Whether nothing else can have been granted in this boot: it is whole, knows of the last hand-out that was noted, and nobody else
+    /// held the lock within the time that an ADD may take.
+    pub fn speaks(&self, paths: &Paths, last: Option<u64>, now: Moment) -> Result<(), String> {
+        if let Some(why) = &self.doubt {
+            return Err(why.clone());
+        }
+        if last.is_some_and(|last| self.generation < last) {
+            return Err("it is older than the last address that was given".to_owned());
+        }
+        match other_writer(paths) {
+            Some(at) if now.since(at) < QUARANTINE => {
+                Err("somebody else has used the state a moment ago".to_owned())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Everything after the last entry that a state contains; `None` where some of it is missing.
+    pub fn after(&self, position: &Position) -> Option<&[JournalEntry]> {
+        if position.sequence + 1 < self.first || position.sequence > self.last() {
+            return None;
+        }
+        let skipped = usize::try_from(position.sequence + 1 - self.first).ok()?;
+        self.entries.get(skipped..)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::line::KINDS;
+    use super::*;
+    use crate::ipam::{NetNs, holdings};
+
+    const BOOT: Option<&str> = Some("boot-1");
+
+    fn grant(sequence: u64, container_id: &str, address: &str) -> JournalEntry {
+        JournalEntry {
+            sequence,
+            kind: ChangeKind::Granted,
+            at: Moment(sequence * 10),
+            generation: sequence,
+            addresses: vec![(address.parse().unwrap(), sequence)],
+            holder: attached(&Attachment {
+                network: "azure".into(),
+                container_id: container_id.into(),
+                if_name: "eth0".into(),
+            }),
+        }
+    }
+
+    fn text(entries: &[JournalEntry]) -> String {
+        let mut text = format!("{MAGIC} boot-1 5 4\n");
+        for entry in entries {
+            print_line(&mut text, entry);
+        }
+        text
+    }
+
+    fn three() -> [JournalEntry; 3] {
+        [
+            grant(5, "c1", "10.1.0.5"),
+            grant(6, "c2", "10.1.0.6"),
+            grant(7, "c\"3", "fd00::7"),
+        ]
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let mut entries = three();
+        let claim = entries[0].holder.claim.as_mut().unwrap();
+        claim.pod = Some("default/web-1".into());
+        claim.netns = Some(NetNs {
+            path: "/run/netns/x".into(),
+            id: Some((4, 77)),
+            cookie: Some(9),
+        });
+        entries[1].holder.claim = None;
+        for (kind, _) in KINDS {
+            entries[1].kind = kind;
+            let journal = Journal::parse(&text(&entries), BOOT);
+            assert_eq!(journal.doubt, None);
+            assert_eq!(journal.entries, entries);
+            assert_eq!(journal.generation, 7);
+        }
+        assert_eq!(Journal::parse(&text(&[]), BOOT).doubt, None);
+    }
+
+    #[test]
+    fn a_torn_last_line_was_never_told_to_anybody() {
+        let whole = text(&three()[..2]);
+        let more = text(&three());
+        for end in whole.len()..more.len() {
+            let journal = Journal::parse(&more[..end], BOOT);
+            assert_eq!(journal.doubt, None, "{end}");
+            assert_eq!(journal.entries.len(), 2, "{end}");
+            assert_eq!(journal.whole, whole.len() as u64);
+        }
+    }
+
+    #[test]
+    fn damage_and_gaps_prove_nothing_but_hold_what_is_left() {
+        let good = text(&three());
+        let lines: Vec<&str> = good.lines().collect();
+        let without = |n: usize| {
+            let mut lines = lines.clone();
+            lines.remove(n);
+            lines.join("\n") + "\n"
+        };
+        for n in [1, 2] {
+            let journal = Journal::parse(&without(n), BOOT);
+            assert!(journal.doubt.is_some(), "line {n}");
+            assert_eq!(holdings(&journal.entries).len(), 2, "line {n}");
+        }
+        // The last lines can be cut off without a trace in the file: the note of the last use tells.
+        assert_eq!(Journal::parse(&without(3), BOOT).doubt, None);
+        assert_eq!(Journal::parse(&without(3), BOOT).generation, 6);
+        assert!(Journal::parse(&without(0), BOOT).doubt.is_some());
+        for at in 0..good.len() {
+            let mut bytes = good.clone().into_bytes();
+            bytes[at] ^= 1;
+            let Ok(text) = String::from_utf8(bytes) else {
+                continue;
+            };
+            let journal = Journal::parse(&text, BOOT);
+            let is_seen = journal.doubt.is_some() || journal.entries.len() < 3 || journal.is_torn;
+            let header = lines[0].len();
+            assert!(is_seen || at <= header, "{at}: {text}");
+        }
+    }
+
+    #[test]
+    fn of_another_boot_it_says_nothing_and_without_a_boot_id_it_proves_nothing() {
+        let other = Journal::parse(&text(&three()), Some("boot-2"));
+        assert!(other.doubt.is_some() && other.entries.is_empty());
+        let unknown = Journal::parse(&text(&three()), None);
+        assert!(unknown.doubt.is_some());
+        assert_eq!(unknown.entries.len(), 3);
+    }
+
+    #[test]
+    fn what_comes_after_a_state_is_told_when_all_of_it_is_there() {
+        let journal = Journal::parse(&text(&three()), BOOT);
+        let after = |sequence: u64| {
+            let position = Position {
+                sequence,
+                ..Position::default()
+            };
+            journal.after(&position).map(<[_]>::len)
+        };
+        assert_eq!(
+            [3, 4, 5, 7, 8].map(after),
+            [None, Some(3), Some(2), Some(0), None]
+        );
+    }
+}

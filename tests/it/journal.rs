@@ -1,0 +1,332 @@
+//! The journal of grants: with it a lost state costs no refused pod and no address given twice; where it does not tell everything, the
+//! quarantine does its work.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use crate::contention::all_at_once;
+use crate::families::{conf_of_two_families, node_of_two_families};
+use crate::harness::{Node, Outcome, Reply, SUBNET, WireServer, conf, xml};
+use crate::namespaces::Pods;
+use crate::privileged::in_private_namespaces;
+
+fn journal(node: &Node) -> PathBuf {
+    node.path("/var/run/azure-vnet/azure-vnet-ipam.journal")
+}
+
+fn lines(node: &Node) -> Vec<String> {
+    let text = fs::read_to_string(journal(node)).unwrap();
+    text.lines().map(str::to_owned).collect()
+}
+
+#[track_caller]
+fn assert_quarantined(outcome: &Outcome) {
+    let (code, msg) = outcome.error();
+    assert!(code == 11 && msg.contains("the state was lost"), "{msg}");
+}
+
+/// A node on which `c1` to `c3` hold addresses that nothing but state and journal tell of, and `c4` had one.
+fn node(name: &str) -> (Node, WireServer) {
+    let (node, wire) = Node::with_wire(name, Reply::Xml(xml(5..20)));
+    for id in ["c1", "c2", "c3", "c4"] {
+        node.add(id).success();
+    }
+    node.del("c4").silent();
+    (node, wire)
+}
+
+const THREE: [(&str, &str); 3] = [
+    ("10.224.0.5", "c1"),
+    ("10.224.0.6", "c2"),
+    ("10.224.0.7", "c3"),
+];
+
+#[track_caller]
+fn assert_held(node: &Node, expected: &[(&str, &str)]) {
+    let held: Vec<_> = node.held().into_iter().collect();
+    let expected: Vec<_> = expected
+        .iter()
+        .map(|(address, id)| ((*address).to_owned(), (*id).to_owned()))
+        .collect();
+    assert_eq!(held, expected);
+}
+
+#[test]
+fn a_lost_state_is_rebuilt_at_once_with_its_owners() {
+    for damage in [None, Some(""), Some("{ half"), Some("\0\0\0\0")] {
+        let (node, _wire) = node("journal");
+        match damage {
+            None => fs::remove_file(node.state_path()).unwrap(),
+            Some(text) => fs::write(node.state_path(), text).unwrap(),
+        }
+        let address = node.add("c5").address();
+        assert!(
+            THREE.iter().all(|(held, _)| *held != address),
+            "{damage:?}: {address}"
+        );
+        node.del("c5").silent();
+        assert_held(&node, &THREE);
+        // And again: the journal goes on with the new state.
+        fs::remove_file(node.state_path()).unwrap();
+        node.del("c2").silent();
+        node.add("c1").success();
+        assert_held(&node, &[THREE[0], THREE[2]]);
+    }
+}
+
+#[test]
+fn a_del_that_finds_no_state_is_remembered() {
+    for damage in [None, Some(""), Some("{ half")] {
+        let (node, mut wire) = node("journaldel");
+        match damage {
+            None => fs::remove_file(node.state_path()).unwrap(),
+            Some(text) => fs::write(node.state_path(), text).unwrap(),
+        }
+        node.del("c1").silent();
+        // So is one that finds a state in which nothing could be rebuilt yet.
+        wire.stop();
+        node.add("c9").error();
+        node.del("c2").silent();
+        wire.start();
+        node.add("c3").success();
+        assert_held(&node, &THREE[2..]);
+    }
+}
+
+#[test]
+fn an_old_copy_is_brought_up_to_date() {
+    let (node, _wire) = Node::with_wire("oldcopies", Reply::Xml(xml(5..20)));
+    let mut copies = Vec::new();
+    for id in ["c1", "c2", "c3", "c4"] {
+        node.add(id).success();
+        copies.push(node.state_bytes());
+    }
+    node.del("c4").silent();
+    copies.push(node.state_bytes());
+    for (n, copy) in copies.iter().enumerate() {
+        fs::write(node.state_path(), copy).unwrap();
+        let address = node.add("new").address();
+        assert!(
+            THREE.iter().all(|(held, _)| *held != address),
+            "copy {n}: {address}"
+        );
+        node.del("new").silent();
+        assert_held(&node, &THREE);
+        // A DEL goes by what the copy does not know, too.
+        fs::write(node.state_path(), copy).unwrap();
+        node.del("c3").silent();
+        assert_held(&node, &THREE[..2]);
+        let again = json!({ "subnet": SUBNET, "ipAddress": "10.224.0.7", "rest": 0 });
+        let again = node.call("ADD", "c3").stdin(conf("0.3.0", again)).run();
+        again.success();
+    }
+}
+
+/// What makes the journal say less than everything.
+#[test]
+fn what_is_missing_from_the_journal_means_a_quarantine() {
+    type Damage = fn(&Node);
+    let damages: [(&str, Damage); 7] = [
+        ("it is gone", |node| fs::remove_file(journal(node)).unwrap()),
+        ("it is empty", |node| fs::write(journal(node), "").unwrap()),
+        ("its first line is damaged", |node| {
+            let text = fs::read_to_string(journal(node)).unwrap();
+            fs::write(journal(node), text.replacen("journal 1", "journal X", 1)).unwrap();
+        }),
+        ("a line is missing", |node| {
+            let mut lines = lines(node);
+            lines.remove(2);
+            fs::write(journal(node), lines.join("\n") + "\n").unwrap();
+        }),
+        ("a line is damaged", |node| {
+            let text = fs::read_to_string(journal(node)).unwrap();
+            fs::write(journal(node), text.replacen("\"c2\"", "\"c9\"", 1)).unwrap();
+        }),
+        ("its end is cut off", |node| {
+            let lines = lines(node);
+            // The grant of c4 and its release.
+            let kept = lines[..lines.len() - 2].join("\n") + "\n";
+            fs::write(journal(node), kept).unwrap();
+        }),
+        ("it is of another boot", |node| {
+            let text = fs::read_to_string(journal(node)).unwrap();
+            let other = text.replacen("8f3c5c52-0000-4000-8000-000000000001", "another", 1);
+            fs::write(journal(node), other).unwrap();
+        }),
+    ];
+    for (what, damage) in damages {
+        let (node, _wire) = node("journalgap");
+        damage(&node);
+        fs::remove_file(node.state_path()).unwrap();
+        let add = node.add("c5");
+        assert_eq!(add.exit, Some(1), "{what}: {add:?}");
+        assert_quarantined(&add);
+        // What is left of it holds addresses all the same.
+        let held = node.held();
+        let left = ["a line", "its end"]
+            .iter()
+            .any(|left| what.starts_with(left));
+        assert_eq!(held.contains_key("10.224.0.5"), left, "{what}: {held:?}");
+        node.advance_clock(31);
+        node.add("c5").success();
+    }
+}
+
+#[test]
+fn a_torn_last_line_was_told_to_nobody() {
+    let (node, _wire) = node("torn");
+    let text = fs::read_to_string(journal(&node)).unwrap();
+    // As of a call that was killed in the middle of it, with the state in place and nothing printed.
+    fs::write(journal(&node), format!("{text}6 0123 {{\"kind\":\"gra")).unwrap();
+    fs::remove_file(node.state_path()).unwrap();
+    node.add("c5").success();
+    node.del("c5").silent();
+    assert_held(&node, &THREE);
+    // It is cut off before the next is written.
+    let text = fs::read_to_string(journal(&node)).unwrap();
+    fs::write(journal(&node), format!("{text}99 x")).unwrap();
+    node.add("c6").success();
+    fs::remove_file(node.state_path()).unwrap();
+    node.del("c6").silent();
+    node.add("c7").success();
+    node.del("c7").silent();
+    assert_held(&node, &THREE);
+}
+
+#[test]
+fn another_writer_is_remembered_for_as_long_as_it_may_be_wiring() {
+    let (node, _wire) = node("others");
+    // The original held the lock, and gave an address that stands in no journal.
+    let others = || fs::write(node.lock_path(), "4711").unwrap();
+    others();
+    fs::remove_file(node.state_path()).unwrap();
+    assert_quarantined(&node.add("c5"));
+    node.advance_clock(31);
+    node.add("c5").success();
+    // A call of ours in between does not hide it.
+    others();
+    node.del("c5").silent();
+    fs::remove_file(node.state_path()).unwrap();
+    assert_quarantined(&node.add("c6"));
+    node.advance_clock(31);
+    node.add("c6").success();
+    // Half a minute later what it gave can be seen.
+    others();
+    node.del("c6").silent();
+    node.advance_clock(31);
+    fs::remove_file(node.state_path()).unwrap();
+    node.add("c7").success();
+}
+
+#[test]
+fn an_address_that_version_0_1_0_gave_stands_in_no_journal() {
+    let (node, _wire) = node("older");
+    // It notes the last generation, and drops what it does not know from the state.
+    let used = node.path("/var/run/azure-vnet/azure-vnet-ipam.used");
+    let note = fs::read_to_string(&used).unwrap();
+    let (_, boot) = note.split_once(' ').unwrap();
+    fs::write(&used, format!("{:020} {boot}", 77)).unwrap();
+    fs::remove_file(node.state_path()).unwrap();
+    assert_quarantined(&node.add("c5"));
+}
+
+#[test]
+fn a_crowd_goes_on_while_the_state_is_deleted_again_and_again() {
+    let (node, _wire) = Node::with_wire("deletions", Reply::Xml(xml(5..258)));
+    crowd_under_deletions(&node);
+}
+
+#[test]
+#[ignore = "needs root, unshare and iproute2"]
+fn a_crowd_on_a_real_node_goes_on_while_the_state_is_deleted_again_and_again() {
+    if in_private_namespaces(
+        "journal::a_crowd_on_a_real_node_goes_on_while_the_state_is_deleted_again_and_again",
+    ) {
+        let pods = Pods::on_a_node(5..258);
+        // Some of them run, so that a look has something to see.
+        let running = ["one", "two", "three"].map(|pod| pods.start(pod));
+        crowd_under_deletions(&pods.node);
+        let held: Vec<_> = pods.held().into_keys().collect();
+        assert_eq!(held, running);
+    }
+}
+
+/// 200 ADDs at once, none of which is refused or gets what another has; and their DELs. Nobody else's addresses change.
+fn crowd_under_deletions(node: &Node) {
+    node.add("c0").success();
+    let running: Vec<_> = (1..200)
+        .map(|n| {
+            if n % 20 == 0 {
+                let _ = fs::remove_file(node.state_path());
+            }
+            node.call("ADD", &format!("c{n}")).start()
+        })
+        .collect();
+    let mut given = BTreeSet::new();
+    for (n, call) in running.into_iter().enumerate() {
+        let address = call.finish().address();
+        assert!(given.insert(address.clone()), "{address} is given twice");
+        assert_eq!(node.held()[&address], format!("c{}", n + 1));
+    }
+    let dels = (0..200).map(|n| node.call("DEL", &format!("c{n}")));
+    all_at_once(dels).iter().for_each(Outcome::silent);
+    assert!(node.held().values().all(|id| !id.starts_with('c')));
+}
+
+#[test]
+fn the_journal_stays_small_and_loses_nobody() {
+    let (node, _wire) = node("compact");
+    let mut largest = 0;
+    for _ in 0..400 {
+        let address = node.add("c9").address();
+        node.del("c9").silent();
+        assert!(!address.is_empty());
+        largest = largest.max(fs::metadata(journal(&node)).unwrap().len());
+    }
+    assert!((60 << 10..70 << 10).contains(&largest), "{largest}");
+    assert!(fs::metadata(journal(&node)).unwrap().len() < largest);
+    fs::remove_file(node.state_path()).unwrap();
+    node.add("c9").success();
+    node.del("c9").silent();
+    assert_held(&node, &THREE);
+}
+
+#[test]
+fn both_addresses_of_a_pod_are_in_one_line() {
+    let (node, _wire) = node_of_two_families("journal-dual", 5..30);
+    let add = |id: &str| node.call("ADD", id).stdin(conf_of_two_families()).run();
+    add("c1").success();
+    add("c2").success();
+    let last = lines(&node).pop().unwrap();
+    let json = last.splitn(3, ' ').nth(2).unwrap();
+    let line: Value = serde_json::from_str(json).unwrap();
+    assert_eq!(
+        (&line["kind"], &line["id"]),
+        (&json!("grant"), &json!("c2"))
+    );
+    assert_eq!(line["addresses"].as_array().unwrap().len(), 2);
+    fs::remove_file(node.state_path()).unwrap();
+    add("c3").success();
+    assert_eq!(node.held().len(), 6);
+}
+
+#[test]
+fn a_journal_that_cannot_be_written_fails_nobody() {
+    let (node, _wire) = Node::with_wire("nojournal", Reply::Xml(xml(5..20)));
+    fs::create_dir_all(journal(&node)).unwrap();
+    node.add("c1").success();
+    node.add("c2").success();
+    node.del("c1").silent();
+    assert!(
+        node.log()
+            .contains("azure-vnet-ipam.journal could not be written")
+    );
+    fs::remove_file(node.state_path()).unwrap();
+    assert_quarantined(&node.add("c3"));
+    fs::remove_dir(journal(&node)).unwrap();
+    node.advance_clock(31);
+    node.add("c3").success();
+}
