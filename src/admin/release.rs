@@ -165,7 +165,7 @@ impl Release {
                 "{address} is held by {who}, not by container {container}"
             ));
         }
-        let look = progress::look(Vec::new(), &node.context);
+        let look = progress::look(vec![candidate.clone()], &node.context);
         self.signs_of_life = signs(
             &candidate,
             address,

@@ -37,6 +37,9 @@ pub fn lock(path: &Path, wait: Duration) -> io::Result<Waited> {
         if there.is_ok_and(|there| (there.dev(), there.ino()) == (held.dev(), held.ino())) {
             return Ok(Waited::Held(file));
         }
+        if deadline.since(boot_now()).is_zero() && !wait.is_zero() {
+            return Ok(Waited::TimedOut);
+        }
     }
 }
 

@@ -2,10 +2,11 @@
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::fs::OpenOptionsExt;
 
 use std::thread::{self, JoinHandle};
 
-use rustix::fs::{fstatfs, stat};
+use rustix::fs::{OFlags, fstatfs, stat};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::Paths;
@@ -34,14 +35,17 @@ impl CookieLookup {
     /// the thread for good.
     pub fn start(paths: &Paths, path: &str) -> CookieLookup {
         let path = paths.under_root(path);
-        let Ok(file) = File::open(&path) else {
+        // Whatever else the path leads to, it is not to keep the call waiting.
+        let nonblock = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or_default();
+        let file = File::options()
+            .read(true)
+            .custom_flags(nonblock)
+            .open(&path);
+        let Some(file) = file.ok().filter(is_namespace) else {
             return CookieLookup::Known(None);
         };
         if let Some(cookie) = namespace_cookie(&file) {
             return CookieLookup::Known(Some(cookie));
-        }
-        if !is_namespace(&file) {
-            return CookieLookup::Known(None);
         }
         let entering = thread::Builder::new().stack_size(64 * 1024).spawn(move || {
             move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).ok()?;

@@ -32,8 +32,8 @@ pub struct Kernel {
     pub namespaces: BTreeSet<(u64, u64)>,
     /// The kernel's numbers of those, by device and inode, as far as it tells them.
     pub cookies: BTreeMap<(u64, u64), u64>,
-    /// Paths of claims that lead to another namespace now than when their ADD came.
-    pub elsewhere: BTreeSet<Box<str>>,
+    /// Paths of claims, with device and inode as they were when their ADD came, that lead to another namespace now.
+    pub elsewhere: BTreeSet<(Box<str>, (u64, u64))>,
 }
 
 /// Whether a network namespace exists.
@@ -56,7 +56,9 @@ impl Kernel {
         match (netns.cookie, self.cookies.get(&id)) {
             (Some(then), Some(now)) if then == *now => Existence::Certain,
             (Some(_), Some(_)) => Existence::None,
-            _ if self.incomplete.is_none() && self.elsewhere.contains(&netns.path) => {
+            _ if self.incomplete.is_none()
+                && self.elsewhere.contains(&(netns.path.clone(), id)) =>
+            {
                 Existence::None
             }
             _ => Existence::Possible,

@@ -508,7 +508,7 @@ mod tests {
             evidence
                 .kernel
                 .elsewhere
-                .extend(elsewhere.then(|| path.clone()));
+                .extend(elsewhere.then(|| (path.clone(), (4, 77))));
             verdict(held, &evidence)
         };
         assert_eq!(with(&held, Some(9), true), Verdict::Alive, "the very one");

@@ -11,9 +11,10 @@ use super::Context;
 use super::decide::{Decision, Event, Given, Host, Journaled, Look, decide, loss};
 use super::inquiry::Inquiry;
 use super::look::report;
+use super::undo::{give_back, take_back};
 use super::wish::{requests, told, wishes};
 use crate::cni::{AddResult, Call};
-use crate::failure::{Failure, Fate};
+use crate::failure::Failure;
 use crate::host::{CookieLookup, RouteLookup, boot_now, host_routes, netns, wall_now, words};
 use crate::ipam::{Candidate, Grant, Novelty, PoolWish, Refusal, Request, holdings};
 use crate::source::{Asker, Need, News, Source};
@@ -77,12 +78,14 @@ pub fn add(call: &Call, context: &Context) -> Result<(), Failure> {
         match attempt(call, &requests, &mut inquiry, look.as_ref(), context)? {
             Attempt::Granted(grants) => break grants,
             Attempt::LookFirst(candidates) => look = Some(Look::at(candidates, context)),
-            Attempt::LockLost(_) if rounds == MOST_ROUNDS => {
+            Attempt::LockLost(_) if rounds == MOST_ROUNDS || context.is_late() => {
                 return Err(LockError::removed(&context.paths).into());
             }
             Attempt::LockLost(grants) => {
                 rounds += 1;
                 lost_grants.extend(grants);
+                // The answer may be merged into the state that has lost.
+                inquiry.again.get_or_insert(Need::Lost);
             }
             // Before anybody is told that there is nothing, the source is asked, once.
             Attempt::Refused {
@@ -123,7 +126,14 @@ pub fn add(call: &Call, context: &Context) -> Result<(), Failure> {
 
 /// Whether there is a state to go on with while a source is asked. A guess, checked under the lock.
 fn has_state(context: &Context) -> bool {
-    fs::metadata(context.paths.state()).is_ok_and(|state| state.len() > 0)
+    /// A state without pools is shorter, and one with a pool longer.
+    const SHORT: u64 = 512;
+    let path = context.paths.state();
+    match fs::metadata(&path).map_or(0, |state| state.len()) {
+        0 => false,
+        SHORT.. => true,
+        _ => !fs::read_to_string(&path).is_ok_and(|text| text.contains("\"lost\": {")),
+    }
 }
 
 /// One try with the pools as they are, under the lock, after whatever news there is was merged into them.
@@ -203,10 +213,11 @@ fn attempt(
         && let Some(newest) = grants.last()
     {
         let boot_id = context.boot_id.as_deref();
-        let mut noted = note_use(&context.paths, boot_id, newest.generation);
-        if noted.is_ok() && last.is_none() {
-            noted = note_boot(&context.paths, boot_id);
-        }
+        let noted = match last.is_none() || !context.paths.boot_marker().exists() {
+            true => note_boot(&context.paths, boot_id),
+            false => Ok(()),
+        };
+        let noted = noted.and_then(|()| note_use(&context.paths, boot_id, newest.generation));
         // Somebody else who has loaded the state before it was replaced may yet replace it.
         if !locked.is_current() {
             return Ok(Attempt::LockLost(grants.clone()));
@@ -220,21 +231,6 @@ fn attempt(
         Ok(grants) => Attempt::Granted(grants),
         Err(refusal) => Attempt::Refused { refusal, again },
     })
-}
-
-/// Undoes grants that are in the state but must not be handed over, as far as the disk lets it.
-fn take_back(
-    taken: &Result<Vec<Grant>, Refusal>,
-    call: &Call,
-    document: &mut Document,
-    locked: &mut Locked<'_>,
-    context: &Context,
-) {
-    if let Ok(grants) = taken
-        && document.ipam_mut().revoke_all(&call.attachment, grants)
-    {
-        let _ = context.save(locked, document);
-    }
 }
 
 /// The state to work on, and why it has to be made anew, if it has, with what the journal knows then.
@@ -316,27 +312,4 @@ fn describe(grant: &Grant) -> String {
         "{} {how} pool {}, generation {}",
         grant.address, grant.pool, grant.generation
     )
-}
-
-/// Takes back what reached nobody: only what this very call took, and only if it is still so.
-fn give_back(call: &Call, grants: &[Grant], context: &Context) -> Fate {
-    let is_renewed = |grant: &Grant| grant.novelty == Novelty::Renewed;
-    if grants.iter().all(is_renewed) {
-        return Fate::HeldBefore;
-    }
-    let Ok(mut locked) = Locked::acquire(&context.paths, WAIT) else {
-        return Fate::StillHeld;
-    };
-    let Ok(Loaded::Read(mut document)) = locked.load(context.boot_id.as_deref()) else {
-        return Fate::StillHeld;
-    };
-    if document.ipam_mut().revoke_all(&call.attachment, grants)
-        && context.save(&mut locked, &mut document).is_err()
-    {
-        return Fate::StillHeld;
-    }
-    for grant in grants.iter().filter(|grant| !is_renewed(grant)) {
-        warn!(target: "ipam", "{} was given back, as the result reached nobody.", grant.address);
-    }
-    Fate::GivenBack
 }

@@ -137,6 +137,7 @@ pub fn decide(
     let (requests, now) = (given.requests, given.now);
     let mut changed = false;
     let ipam = document.ipam_mut();
+    let known_generation = ipam.generation;
     ipam.generation = ipam.generation.max(given.last_generation);
     let mut lost = match &document.owed {
         Owed::Rebuild(loss) => Some(loss.clone()),
@@ -166,6 +167,8 @@ pub fn decide(
             let owed = Owed::Rebuild(loss);
             changed |= document.owed != owed;
             document.owed = owed;
+            // Version 0.1.0, which does not know what is owed, sees by this that the state is no fresh one.
+            document.ipam_mut().generation = known_generation;
         }
     } else {
         let mut doubt = Doubt::about(document, lost, new, now);

@@ -1,6 +1,6 @@
 //! DEL: the addresses of an attachment come back. Needs no source, no pool and no state (promise P4).
 
-use std::mem::ManuallyDrop;
+use std::mem::{self, ManuallyDrop};
 
 use tracing::{debug, info, warn};
 
@@ -17,17 +17,21 @@ const STAGE: &str = "Failed to release address";
 
 /// Releases what the attachment holds.
 pub fn del(call: &Call, context: &Context) -> Result<(), Failure> {
+    let mut lost = Vec::new();
     for _ in 0..MOST_ROUNDS {
-        if attempt(call, context)? {
+        if attempt(call, context, &mut lost)? {
             return Ok(());
+        }
+        if context.is_late() {
+            break;
         }
     }
     Err(LockError::removed(&context.paths).into())
 }
 
 /// Releases it. Tells whether that counts: not when the lock was lost, as then it may be held again in the state that another call
-/// has written.
-fn attempt(call: &Call, context: &Context) -> Result<bool, Failure> {
+/// has written. What was released then is added to `lost`.
+fn attempt(call: &Call, context: &Context, lost: &mut Vec<Freed>) -> Result<bool, Failure> {
     let mut locked = match Locked::acquire(&context.paths, WAIT) {
         Ok(locked) => locked,
         Err(error @ LockError::Io { .. }) => {
@@ -56,6 +60,10 @@ fn attempt(call: &Call, context: &Context) -> Result<bool, Failure> {
             .ipam_mut()
             .release_ownerless(hint(call), &evidence, boot_now());
     }
+    if freed.is_empty() && !lost.is_empty() {
+        report(mem::take(lost), context);
+        return Ok(true);
+    }
     if freed.is_empty() {
         info!(target: "ipam", "nothing is held.");
         if document.is_empty() {
@@ -66,7 +74,10 @@ fn attempt(call: &Call, context: &Context) -> Result<bool, Failure> {
     }
     match context.save(&mut locked, &mut document) {
         Ok(()) if locked.is_current() => {}
-        Ok(()) => return Ok(false),
+        Ok(()) => {
+            lost.extend(freed);
+            return Ok(false);
+        }
         Err(error) if error.lock_was_lost => return Ok(false),
         Err(error) => {
             return Err(Failure::Store {
@@ -75,6 +86,12 @@ fn attempt(call: &Call, context: &Context) -> Result<bool, Failure> {
             });
         }
     }
+    report(freed, context);
+    Ok(true)
+}
+
+/// Tells log and events what was released.
+fn report(freed: Vec<Freed>, context: &Context) {
     for Freed {
         pool,
         address,
@@ -89,7 +106,6 @@ fn attempt(call: &Call, context: &Context) -> Result<bool, Failure> {
         };
         info!(target: "ipam", "{address} {fate} pool {pool}.");
     }
-    Ok(true)
 }
 
 /// What the state does not know, the journal may. A DEL never fails for it: what it holds for longer harms nobody.

@@ -37,6 +37,9 @@ pub fn gc(call: &Call, context: &Context) -> Result<(), Failure> {
         if collect(&look, context)? {
             return Ok(());
         }
+        if context.is_late() {
+            break;
+        }
     }
     Err(LockError::removed(&context.paths).into())
 }
@@ -57,7 +60,11 @@ fn collect(look: &Look, context: &Context) -> Result<bool, Failure> {
     if !freed.is_empty() {
         match context.save(&mut locked, &mut document) {
             Ok(()) if locked.is_current() => {}
-            Ok(()) => return Ok(false),
+            Ok(()) => {
+                let freed: Vec<_> = freed.iter().map(|c| c.candidate.key.to_string()).collect();
+                warn!(target: "ipam", "the lock was removed while {} were freed; looking again.", freed.join(", "));
+                return Ok(false);
+            }
             Err(error) if error.lock_was_lost => return Ok(false),
             Err(error) => {
                 return Err(Failure::Store {

@@ -6,8 +6,8 @@ use super::Context;
 use super::decide::{Event, Look};
 use super::doubt::Doubt;
 use crate::evidence::{self, Progress};
-use crate::host::{boot_now, namespace_id};
-use crate::ipam::{Candidate, Found, Judged, Verdict};
+use crate::host::{Paths, boot_now, namespace_id};
+use crate::ipam::{Candidate, Evidence, Found, Held, Judged, Verdict};
 use crate::log::Milliseconds;
 use crate::state::Loss;
 
@@ -21,15 +21,8 @@ impl Look {
     pub(crate) fn told(candidates: Vec<Candidate>, context: &Context, progress: &Progress) -> Look {
         let began = boot_now();
         let mut evidence = evidence::gather(&context.paths, progress);
-        let claims = candidates
-            .iter()
-            .filter_map(|candidate| candidate.held.claim.as_ref());
-        for netns in claims.filter_map(|claim| claim.netns.as_ref()) {
-            let now = namespace_id(&context.paths, &netns.path);
-            if netns.id.is_some() && now.is_some() && now != netns.id {
-                evidence.kernel.elsewhere.insert(netns.path.clone());
-            }
-        }
+        let held = candidates.iter().map(|candidate| &candidate.held);
+        follow_claims(held, &mut evidence, &context.paths);
         let kernel = &evidence.kernel;
         info!(
             target: "ipam",
@@ -43,6 +36,24 @@ impl Look {
             evidence,
             candidates,
             began,
+        }
+    }
+}
+
+/// Finds out which paths of claims lead to another namespace than when their ADD came. Those of processes do as soon as the process
+/// has gone, which says nothing of the namespace.
+pub(crate) fn follow_claims<'a>(
+    held: impl Iterator<Item = &'a Held>,
+    evidence: &mut Evidence,
+    paths: &Paths,
+) {
+    for netns in held.filter_map(|held| held.claim.as_ref()?.netns.as_ref()) {
+        let now = namespace_id(paths, &netns.path);
+        if let Some(then) = netns.id
+            && now.is_some_and(|now| now != then)
+            && !netns.path.starts_with("/proc/")
+        {
+            evidence.kernel.elsewhere.insert((netns.path.clone(), then));
         }
     }
 }

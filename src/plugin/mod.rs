@@ -13,6 +13,7 @@ mod inquiry;
 pub(crate) mod look;
 pub(crate) mod settings;
 mod status;
+mod undo;
 mod wish;
 
 use std::io::IsTerminal;
@@ -74,7 +75,8 @@ impl Context {
         document: &mut state::Document,
     ) -> Result<(), state::StoreError> {
         // Without our key a state is not behind the last address that was given: it says nothing of it.
-        if matches!(document.own, state::Own::Absent | state::Own::Unreadable(_)) {
+        let is_owed = matches!(document.owed, state::Owed::Rebuild(_));
+        if matches!(document.own, state::Own::Absent | state::Own::Unreadable(_)) && !is_owed {
             let last = state::last_use(&self.paths, self.boot_id.as_deref());
             let ipam = document.ipam_mut();
             ipam.generation = ipam.generation.max(last.unwrap_or(0));
@@ -93,6 +95,11 @@ impl Context {
             warn!(target: "ipam", "{} could not be written: {}.", path.display(), words(&e));
         }
         Ok(())
+    }
+
+    /// Whether the call has lasted for longer than anything that it waits for may take: it is not decided again then.
+    pub(crate) fn is_late(&self) -> bool {
+        boot_now().since(self.started) > 2 * state::WAIT
     }
 
     /// Brings an old copy of the state up to date from the journal, where that tells all that came after it.

@@ -31,8 +31,6 @@ pub struct Document {
     pub own: Own,
     /// What is still to be done before the state can be believed in full.
     pub owed: Owed,
-    /// The boot that it is of, as far as our key tells.
-    boot_id: Option<String>,
     /// When the source began to be asked for the answer that was merged last.
     pub refreshed: Option<Moment>,
     /// How far the journal of grants goes together with it.
@@ -170,7 +168,6 @@ impl Document {
             (None, false, true) => Owed::Nothing,
             (None, false, false) => Owed::NewBoot(found.boot_id.clone()),
         };
-        self.boot_id.clone_from(&found.boot_id);
         let refreshed = found.refreshed.filter(|at| same_boot && *at <= now.0);
         self.refreshed = refreshed.map(Moment);
         self.journal = found.journal.filter(|_| same_boot);
@@ -251,8 +248,8 @@ impl Document {
                 (KEY, _, _) => {
                     let boot_id = match &self.owed {
                         Owed::NewBoot(old) => old.as_deref(),
-                        // Who cannot read it leaves what others knew.
-                        _ => stamp.boot_id.or(self.boot_id.as_deref()),
+                        // Of an unknown boot where it cannot be read: what this call gives may be of another than the state.
+                        _ => stamp.boot_id,
                     };
                     print_ours(
                         &mut out,

@@ -41,10 +41,12 @@ impl Ours<'_> {
     pub fn join(self, original: &mut Original, trust: Trust) {
         let ipam = &mut original.ipam;
         ipam.generation = self.generation;
-        // It ends at most that much later, whatever stands there.
+        // None ends later than that: one that says so is damaged, and ends with the next look at the node.
         let latest = trust.now.after(QUARANTINE);
         let quarantine = self.quarantine_until.filter(|_| trust.same_boot);
-        ipam.quarantine = quarantine.map(|until| Moment(until).min(latest));
+        ipam.quarantine = quarantine
+            .map(Moment)
+            .map(|until| if until > latest { Moment(0) } else { until });
         if trust.same_boot {
             let tombstones = self.tombstones.into_iter();
             ipam.tombstones = tombstones

@@ -2,7 +2,7 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use super::document::ROOM;
@@ -130,9 +130,16 @@ impl Locked<'_> {
         let folder = path.parent().unwrap_or(Path::new("/"));
         let new = suffixed(&path, ".new");
         // The folder is opened before anything is in place, so that little is left to go wrong after.
-        let replaced = write_new(&new, &text).and_then(|()| {
+        let replaced = write_new(&new, &text).and_then(|written| {
             let opened = File::open(folder).map_err(StoreError::at("cannot open", folder))?;
             self.check_lock()?;
+            // That of another call would be half-written.
+            let there =
+                fs::symlink_metadata(&new).and_then(|there| Ok((there, written.metadata()?)));
+            match there {
+                Ok((there, written)) if there.ino() == written.ino() => {}
+                _ => return Err(self.lost_lock()),
+            }
             fs::rename(&new, &path).map_err(StoreError::at("cannot put in place", &new))?;
             Ok(opened)
         });
@@ -180,15 +187,19 @@ impl Locked<'_> {
     }
 
     fn check_lock(&self) -> Result<(), StoreError> {
-        if self.is_current() {
-            return Ok(());
+        match self.is_current() {
+            true => Ok(()),
+            false => Err(self.lost_lock()),
         }
+    }
+
+    fn lost_lock(&self) -> StoreError {
         let path = self.paths.lock();
         let gone = io::Error::other("it was removed while it was held");
-        Err(StoreError {
+        StoreError {
             lock_was_lost: true,
             ..StoreError::at("cannot go on with", &path)(gone)
-        })
+        }
     }
 
     /// Removes what killed calls of the original left half-written (`azure-vnet-ipam.json` and digits); ours always has the
@@ -282,7 +293,7 @@ pub fn note_use(paths: &Paths, boot_id: Option<&str>, generation: u64) -> Result
         .map_err(StoreError::at("cannot write", &path))
 }
 
-fn write_new(new: &Path, text: &[u8]) -> Result<(), StoreError> {
+fn write_new(new: &Path, text: &[u8]) -> Result<File, StoreError> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(MODE);
     let file = match options.open(new) {
@@ -303,7 +314,9 @@ fn write_new(new: &Path, text: &[u8]) -> Result<(), StoreError> {
     let mut file = file.map_err(StoreError::at("cannot create temp file", new))?;
     file.write_all(text)
         .map_err(StoreError::at("cannot write", new))?;
-    file.sync_all().map_err(StoreError::at("cannot flush", new))
+    file.sync_all()
+        .map_err(StoreError::at("cannot flush", new))?;
+    Ok(file)
 }
 
 fn suffixed(path: &Path, suffix: &str) -> PathBuf {

@@ -86,6 +86,43 @@ fn a_quarantine_begins_when_the_loss_is_seen_though_the_source_is_down() {
 }
 
 #[test]
+fn a_rebuild_that_is_owed_waits_for_a_slow_source_and_is_seen_by_version_0_1_0() {
+    let (node, mut wire) = node_with_a_pod("slowsource");
+    fs::remove_file(node.state_path()).unwrap();
+    node.remove_journal();
+    wire.stop();
+    node.add("c2").error();
+    // It knows nothing of what is owed, but compares this with the note of the last use.
+    assert_eq!(node.state()["azure-vnet-ipam"]["generation"], 0);
+    wire.set(Reply::After(
+        Duration::from_secs(4),
+        Box::new(Reply::Xml(xml(5..10))),
+    ));
+    wire.start();
+    assert_quarantined(&node.add("c2"));
+}
+
+#[test]
+fn a_quarantine_without_end_ends() {
+    let (node, _wire) = node_with_a_pod("endless");
+    let mut state = node.state();
+    state["azure-vnet-ipam"]["quarantineUntil"] = (u64::MAX - 1).into();
+    fs::write(node.state_path(), state.to_string()).unwrap();
+    assert_eq!(node.add("c2").address(), "10.224.0.6");
+}
+
+#[test]
+fn a_namespace_path_that_is_something_else_keeps_nobody_waiting() {
+    let (node, _wire) = Node::with_wire("fifo", Reply::Xml(xml([5])));
+    node.put("/var/run/netns/x", "");
+    sh_with("mkfifo \"$1\"", &[&node.path("/var/run/netns/fifo")]);
+    for path in ["/var/run/netns/fifo", "/var/run/netns/x", "/var/run/netns"] {
+        let add = node.call("ADD", "c1").env("CNI_NETNS", path).run();
+        assert_eq!(add.address(), "10.224.0.5", "{path}");
+    }
+}
+
+#[test]
 fn a_del_meanwhile_does_not_settle_a_loss() {
     let (node, mut wire) = node_with_a_pod("delmeanwhile");
     fs::remove_file(node.state_path()).unwrap();
@@ -117,6 +154,13 @@ fn a_state_and_a_lock_folder_that_are_both_gone_are_missed() {
     assert_quarantined(&node.add("c2"));
     node.advance_clock(31);
     node.add("c2").success();
+    // So it is where version 0.1.0 gave the first.
+    let (node, _wire) = Node::with_wire("wiped", Reply::Xml(xml(5..10)));
+    node.add("c1").success();
+    fs::remove_file(node.path("/var/run/.azure-vnet-ipam.boot")).unwrap();
+    node.add("c2").success();
+    wipe(&node);
+    assert_quarantined(&node.add("c3"));
     // Of another boot it says nothing.
     let (node, _wire) = Node::with_wire("wiped", Reply::Xml(xml(5..10)));
     node.add("c1").success();
@@ -280,16 +324,20 @@ fn a_lock_folder_removed_under_a_del_loses_no_release() {
 }
 
 #[test]
-fn a_lock_folder_that_is_removed_all_the_time_gives_nothing_twice() {
+fn a_lock_folder_that_is_removed_many_times_gives_nothing_twice() {
     let (node, _wire) = Node::with_wire("lockstorm", Reply::Xml(xml(5..255)));
     node.add("c0").success();
     let is_over = std::sync::atomic::AtomicBool::new(false);
     let outcomes = thread::scope(|scope| {
         let _over = SetOnDrop(&is_over);
         scope.spawn(|| {
-            while !is_over.load(std::sync::atomic::Ordering::SeqCst) {
+            // Fewer times than a call is decided again, so that all are served in the end.
+            for _ in 0..40 {
                 let _ = fs::remove_dir_all(node.path("/var/run/azure-vnet"));
-                thread::sleep(Duration::from_millis(20));
+                thread::sleep(Duration::from_millis(10));
+                if is_over.load(std::sync::atomic::Ordering::SeqCst) {
+                    return;
+                }
             }
         });
         all_at_once((1..200).map(|n| node.call("ADD", &format!("c{n}"))))
@@ -297,16 +345,10 @@ fn a_lock_folder_that_is_removed_all_the_time_gives_nothing_twice() {
     let held = node.held();
     let mut given = std::collections::BTreeSet::new();
     for (n, outcome) in outcomes.iter().enumerate() {
-        // Whoever finds no peace is refused, and holds nothing that anybody else could get.
-        if outcome.exit == Some(0) {
-            let address = outcome.address();
-            assert!(given.insert(address.clone()), "{address} is given twice");
-            assert_eq!(held[&address], format!("c{}", n + 1), "{address}");
-        } else {
-            assert!([5, 11].contains(&outcome.error().0), "{outcome:?}");
-        }
+        let address = outcome.address();
+        assert!(given.insert(address.clone()), "{address} is given twice");
+        assert_eq!(held[&address], format!("c{}", n + 1), "{address}");
     }
-    assert!(given.len() > 100, "only {} were served", given.len());
 }
 
 #[test]
@@ -452,7 +494,7 @@ fn a_reused_inode_confirms_no_dead_owner() {
 }
 
 #[test]
-#[ignore = "needs root, unshare and iproute2"]
+#[ignore = "needs root, unshare, iproute2 and Linux 5.14"]
 fn a_reused_inode_keeps_no_dead_holder_alive() {
     if !in_private_namespaces("never_twice::a_reused_inode_keeps_no_dead_holder_alive") {
         return;

@@ -25,7 +25,8 @@ use super::screen::{Screen, Tint, counted};
 use super::setup::Setup;
 use crate::cni::CniVersion;
 use crate::host::utc;
-use crate::ipam::Evidence;
+use crate::ipam::{Evidence, Record};
+use crate::plugin::look::follow_claims;
 use crate::plugin::settings;
 use crate::source::{Matched, Source, SourceError};
 use crate::state::{Document, FORMAT, Loaded, StoreError, load};
@@ -65,10 +66,22 @@ impl Facts {
             let (matched, took) = node.ask(&source);
             (source, Answer { matched, took })
         });
-        let evidence = progress::look(Vec::new(), &node.context).evidence;
+        let mut evidence = progress::look(Vec::new(), &node.context).evidence;
+        // At last: what changed while the others were asked is in it.
+        let loaded = load(node.paths(), node.context.boot_id.as_deref());
+        if let Ok(Loaded::Read(document)) = &loaded {
+            let records = document
+                .ipam()
+                .pools()
+                .flat_map(|(_, _, pool)| &pool.records);
+            follow_claims(
+                records.filter_map(Record::held),
+                &mut evidence,
+                node.paths(),
+            );
+        }
         Facts {
-            // At last: what changed while the others were asked is in it.
-            loaded: load(node.paths(), node.context.boot_id.as_deref()),
+            loaded,
             source,
             evidence,
             setup,

@@ -2,12 +2,14 @@
 
 use std::net::IpAddr;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use crate::ipam::{Change, ChangeKind, Claim, Held, JournalEntry, Moment, NetNs};
+use crate::state::go_json;
+use crate::state::out::Out;
 
 /// The JSON of a line.
-#[derive(Serialize, Deserialize)]
+#[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Line {
     kind: String,
@@ -16,24 +18,24 @@ struct Line {
     #[serde(default)]
     addresses: Vec<(IpAddr, u64)>,
     id: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     network: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     if_name: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pod: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     netns: Option<LineNetNs>,
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Deserialize)]
 struct LineNetNs {
     path: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     dev: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     ino: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     cookie: Option<u64>,
 }
 
@@ -48,28 +50,6 @@ pub(super) const KINDS: [(ChangeKind, &str); 7] = [
 ];
 
 impl Line {
-    fn new(entry: &JournalEntry) -> Line {
-        let kind = KINDS.iter().find(|(kind, _)| *kind == entry.kind);
-        let claim = entry.holder.claim.as_deref();
-        let netns = claim.and_then(|claim| claim.netns.as_ref());
-        Line {
-            kind: kind.map_or_else(String::new, |(_, word)| (*word).to_owned()),
-            at: entry.at.0,
-            generation: entry.generation,
-            addresses: entry.addresses.clone(),
-            id: entry.holder.container_id.to_string(),
-            network: claim.map(|claim| claim.network.to_string()),
-            if_name: claim.map(|claim| claim.if_name.to_string()),
-            pod: claim.and_then(|claim| claim.pod.as_deref().map(str::to_owned)),
-            netns: netns.map(|netns| LineNetNs {
-                path: netns.path.to_string(),
-                dev: netns.id.map(|(dev, _)| dev),
-                ino: netns.id.map(|(_, ino)| ino),
-                cookie: netns.cookie,
-            }),
-        }
-    }
-
     fn entry(self, sequence: u64) -> Option<JournalEntry> {
         let (kind, _) = KINDS.iter().find(|(_, word)| *word == self.kind)?;
         let netns = self.netns.map(|netns| NetNs {
@@ -101,24 +81,90 @@ impl Line {
     }
 }
 
-/// FNV-1a: tells a torn or damaged line from a whole one. It is no protection against anybody who can write the file.
-fn checksum(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |sum, byte| {
-        (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
+
+/// FNV-1a, going on from a sum: tells a torn or damaged line from a whole one. It is no protection against anybody who can write the
+/// file.
+fn checksum(sum: u64, bytes: &[u8]) -> u64 {
+    bytes.iter().fold(sum, |sum, byte| {
+        (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
     })
 }
 
-pub(super) fn print_line(out: &mut String, entry: &JournalEntry) {
-    let json = serde_json::to_string(&Line::new(entry)).unwrap_or_default();
-    let sum = checksum(&format!("{} {json}", entry.sequence));
-    *out += &format!("{} {sum:016x} {json}\n", entry.sequence);
+/// Appends the line of an entry. By hand, as an ADD does it.
+pub(super) fn print_line(out: &mut Out, entry: &JournalEntry) {
+    let mut json = Out::default();
+    print_json(&mut json, entry);
+    let json = json.into_bytes();
+    let mut summed = Out::default();
+    go_json::number(&mut summed, entry.sequence);
+    summed.byte(b' ');
+    let sum = checksum(checksum(BASIS, &summed.into_bytes()), &json);
+    go_json::number(out, entry.sequence);
+    out.byte(b' ');
+    for digit in (0..16).rev().map(|place| sum >> (4 * place) & 0xf) {
+        let digit = u32::try_from(digit)
+            .ok()
+            .and_then(|d| char::from_digit(d, 16));
+        out.byte(digit.map_or(b'0', |digit| digit as u8));
+    }
+    out.byte(b' ');
+    out.text(std::str::from_utf8(&json).unwrap_or_default());
+    out.byte(b'\n');
+}
+
+fn print_json(out: &mut Out, entry: &JournalEntry) {
+    let kind = KINDS.iter().find(|(kind, _)| *kind == entry.kind);
+    out.literal("{\"kind\":");
+    go_json::string(out, kind.map_or("", |(_, word)| word));
+    out.literal(",\"at\":");
+    go_json::number(out, entry.at.0);
+    out.literal(",\"generation\":");
+    go_json::number(out, entry.generation);
+    out.literal(",\"addresses\":[");
+    for (n, (address, of)) in entry.addresses.iter().enumerate() {
+        out.literal(if n == 0 { "[\"" } else { ",[\"" });
+        go_json::bare_address(out, *address);
+        out.literal("\",");
+        go_json::number(out, *of);
+        out.byte(b']');
+    }
+    out.literal("],\"id\":");
+    go_json::string(out, &entry.holder.container_id);
+    if let Some(claim) = &entry.holder.claim {
+        out.literal(",\"network\":");
+        go_json::string(out, &claim.network);
+        out.literal(",\"ifName\":");
+        go_json::string(out, &claim.if_name);
+        if let Some(pod) = &claim.pod {
+            out.literal(",\"pod\":");
+            go_json::string(out, pod);
+        }
+        if let Some(netns) = &claim.netns {
+            out.literal(",\"netns\":{\"path\":");
+            go_json::string(out, &netns.path);
+            if let Some((dev, ino)) = netns.id {
+                out.literal(",\"dev\":");
+                go_json::number(out, dev);
+                out.literal(",\"ino\":");
+                go_json::number(out, ino);
+            }
+            if let Some(cookie) = netns.cookie {
+                out.literal(",\"cookie\":");
+                go_json::number(out, cookie);
+            }
+            out.byte(b'}');
+        }
+    }
+    out.byte(b'}');
 }
 
 pub(super) fn parse_line(line: &str) -> Option<JournalEntry> {
     let (sequence, rest) = line.split_once(' ')?;
     let (sum, json) = rest.split_once(' ')?;
     let sequence: u64 = sequence.parse().ok()?;
-    let is_whole = u64::from_str_radix(sum, 16) == Ok(checksum(&format!("{sequence} {json}")));
+    let is_whole = u64::from_str_radix(sum, 16)
+        == Ok(checksum(BASIS, format!("{sequence} {json}").as_bytes()));
     let line: Line = serde_json::from_str(json).ok().filter(|_| is_whole)?;
     line.entry(sequence)
 }

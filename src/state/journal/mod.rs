@@ -16,6 +16,7 @@ use line::{entries, parse_line, print_line};
 pub use other_writer::note_other_writer;
 use other_writer::other_writer;
 
+use super::out::Out;
 use super::store::MODE;
 use super::{Document, Owed, Own, QUARANTINE};
 use crate::host::{Bounded, Paths, read_bounded};
@@ -45,9 +46,9 @@ pub enum Plan {
     /// Nothing changed hands.
     Nothing,
     /// Lines at the end of a file of this length.
-    Append(u64, String),
+    Append(u64, Vec<u8>),
     /// The whole file.
-    Replace(String),
+    Replace(Vec<u8>),
 }
 
 /// Works out what the journal needs for a state that is about to be saved, and lets the state say how far both go together.
@@ -72,11 +73,12 @@ pub fn plan(document: &mut Document, paths: &Paths, boot_id: Option<&str>, now: 
         matches!(document.own, Own::Ours) && is_whole && !is_grown
     };
     if let Some(position) = before.filter(fits) {
-        let mut text = String::new();
+        let mut out = Out::default();
         let entries = entries(changes, position.sequence + 1, generation, now);
         for entry in &entries {
-            print_line(&mut text, entry);
+            print_line(&mut out, entry);
         }
+        let text = out.into_bytes();
         document.journal = Some(Position {
             sequence: position.sequence + entries.len() as u64,
             size: position.size + text.len() as u64,
@@ -95,7 +97,8 @@ pub fn plan(document: &mut Document, paths: &Paths, boot_id: Option<&str>, now: 
     // From the state, which knows of everybody.
     let known = before.map_or(0, |position| position.sequence);
     let first = journal.last().max(known) + 1;
-    let mut text = format!("{MAGIC} {boot_id} {first} {generation}\n");
+    let mut out = Out::default();
+    out.text(&format!("{MAGIC} {boot_id} {first} {generation}\n"));
     let records = document
         .ipam()
         .pools()
@@ -108,8 +111,9 @@ pub fn plan(document: &mut Document, paths: &Paths, boot_id: Option<&str>, now: 
     });
     let entries = entries(held.collect(), first, generation, now);
     for entry in &entries {
-        print_line(&mut text, entry);
+        print_line(&mut out, entry);
     }
+    let text = out.into_bytes();
     let size = text.len() as u64;
     document.journal = Some(Position {
         sequence: first + entries.len() as u64 - 1,
@@ -132,14 +136,14 @@ pub fn carry_out(plan: Plan, paths: &Paths) -> io::Result<()> {
             if file.metadata()?.len() != size {
                 return Err(io::Error::other("somebody else has written to it"));
             }
-            file.write_all(text.as_bytes())
+            file.write_all(&text)
         }
         Plan::Replace(text) => {
             let new = path.with_extension("journal.new");
             let _ = fs::remove_file(&new);
             let mut options = File::options();
             let mut file = options.write(true).create_new(true).mode(MODE).open(&new)?;
-            file.write_all(text.as_bytes())?;
+            file.write_all(&text)?;
             fs::rename(&new, &path)
         }
     }
@@ -181,13 +185,13 @@ pub fn note_release(
         addresses: Vec::new(),
         holder: attached(attachment),
     };
-    let mut text = String::new();
-    print_line(&mut text, &entry);
+    let mut out = Out::default();
+    print_line(&mut out, &entry);
     let mut file = open(paths)?;
     if journal.is_torn {
         file.set_len(journal.whole)?;
     }
-    file.write_all(text.as_bytes())
+    file.write_all(&out.into_bytes())
 }
 
 /// What the journal says.
@@ -363,11 +367,12 @@ mod tests {
     }
 
     fn text(entries: &[JournalEntry]) -> String {
-        let mut text = format!("{MAGIC} boot-1 5 4\n");
+        let mut out = Out::default();
         for entry in entries {
-            print_line(&mut text, entry);
+            print_line(&mut out, entry);
         }
-        text
+        let lines = String::from_utf8(out.into_bytes()).unwrap();
+        format!("{MAGIC} boot-1 5 4\n{lines}")
     }
 
     fn three() -> [JournalEntry; 3] {

@@ -5,7 +5,6 @@ mod wire;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::Write;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -342,7 +341,7 @@ impl Call<'_> {
             .stdout(File::create(&stdout).unwrap())
             .stderr(File::create(&stderr).unwrap());
         let mut process = Process::start(&mut command);
-        write_stdin(&mut process, &self.stdin);
+        process.write_stdin(&self.stdin);
         Running {
             process: Some(process),
             stdout,
@@ -421,22 +420,12 @@ pub fn set_clock(root: &Path, seconds: u64) {
     fs::rename(new, root.join(CLOCK)).unwrap();
 }
 
-pub fn write_stdin(process: &mut Process, text: &str) {
-    // A call that ends before it reads its input is part of some tests.
-    let _ = process
-        .child()
-        .stdin
-        .take()
-        .unwrap()
-        .write_all(text.as_bytes());
-}
-
 /// Runs a command with this input to its end.
 #[track_caller]
 pub fn run(command: &mut Command, stdin: &str) -> Outcome {
     let start = Instant::now();
     let mut process = Process::start_piped(command);
-    write_stdin(&mut process, stdin);
+    process.write_stdin(stdin);
     Outcome::new(process.output(), start.elapsed())
 }
 

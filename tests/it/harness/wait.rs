@@ -208,6 +208,14 @@ impl Process {
         self.child().try_wait().unwrap().is_none()
     }
 
+    /// Writes this to its stdin, and closes it. A child that ends before it has read all is part of some tests.
+    pub fn write_stdin(&mut self, text: &str) {
+        let mut stdin = self.child().stdin.take().unwrap();
+        let what = format!("{} to read its input", self.what);
+        let _watch = Watch::start(what, LIMIT, self.group());
+        let _ = io::Write::write_all(&mut stdin, text.as_bytes());
+    }
+
     fn group(&self) -> Option<Pid> {
         Pid::from_raw(i32::try_from(self.id()).unwrap())
     }

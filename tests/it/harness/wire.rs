@@ -1,6 +1,6 @@
 //! A wire server that really listens.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -134,9 +134,16 @@ impl WireServer {
         let thread = thread::spawn({
             let listener = listener.clone();
             move || {
-                while let Ok((stream, _)) = listener.accept() {
-                    let (reply, requests) = (reply.clone(), requests.clone());
-                    thread::spawn(move || serve(stream, &reply, &requests));
+                loop {
+                    match listener.accept() {
+                        Ok((stream, _)) => {
+                            let (reply, requests) = (reply.clone(), requests.clone());
+                            thread::spawn(move || serve(stream, &reply, &requests));
+                        }
+                        // The listener was shut down.
+                        Err(e) if e.kind() == ErrorKind::InvalidInput => return,
+                        Err(e) => println!("the wire server: {e}"),
+                    }
                 }
             }
         });

@@ -13,9 +13,7 @@ use serde_json::Value;
 
 use super::compare::{Past, Seen, step};
 use crate::harness::wait::{Process, output, wait_until};
-use crate::harness::{
-    Reply, WireServer, binary, http, lock_waiters, set_clock, sh, sh_with, write_stdin,
-};
+use crate::harness::{Reply, WireServer, binary, http, lock_waiters, set_clock, sh, sh_with};
 
 /// Cases that come out by what the host has configured, which a folder cannot show.
 const NEED_THE_KERNEL: [&str; 3] = [
@@ -335,7 +333,7 @@ impl World {
             .or(step["stdin"].as_str())
             .unwrap_or_default();
         let mut process = Process::start_piped(&mut command);
-        write_stdin(&mut process, &fill(stdin));
+        process.write_stdin(&fill(stdin));
         if waits_for_lock {
             self.time_out_waiting_for_lock(&mut process);
         }
