@@ -6,7 +6,6 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use fs2::FileExt;
-use rustix::fs::OFlags;
 
 /// How such a file is kept.
 #[derive(Clone, Copy, Debug)]
@@ -43,9 +42,8 @@ impl Kept {
     fn open(self, path: &Path) -> io::Result<File> {
         let mut options = OpenOptions::new();
         // A pipe in the file's place must not keep a call waiting.
-        let nonblock = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or_default();
         options.append(true).create(true).mode(self.mode);
-        options.custom_flags(nonblock);
+        options.custom_flags(libc::O_NONBLOCK);
         match options.open(path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
                 if let Some(folder) = path.parent() {

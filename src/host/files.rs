@@ -34,8 +34,11 @@ pub fn read_bounded(path: &Path, limit: usize) -> io::Result<Bounded> {
 /// As [`read_bounded`].
 pub fn read_bounded_with(path: &Path, limit: usize, room: usize) -> io::Result<Bounded> {
     // A pipe in a file's place must not keep a call waiting.
-    let nonblock = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or_default();
-    let file = match File::options().read(true).custom_flags(nonblock).open(path) {
+    let file = match File::options()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(path)
+    {
         Ok(file) => file,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Bounded::Missing),
         Err(e) => return Err(e),

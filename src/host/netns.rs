@@ -3,10 +3,9 @@
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
-
 use std::thread::{self, JoinHandle};
 
-use rustix::fs::{OFlags, fstatfs, stat};
+use rustix::fs::{fstatfs, stat};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::Paths;
@@ -36,10 +35,9 @@ impl CookieLookup {
     pub fn start(paths: &Paths, path: &str) -> CookieLookup {
         let path = paths.under_root(path);
         // Whatever else the path leads to, it is not to keep the call waiting.
-        let nonblock = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or_default();
         let file = File::options()
             .read(true)
-            .custom_flags(nonblock)
+            .custom_flags(libc::O_NONBLOCK)
             .open(&path);
         let Some(file) = file.ok().filter(is_namespace) else {
             return CookieLookup::Known(None);

@@ -195,6 +195,12 @@ impl Ipam {
                 .map(move |(pool, p)| (space.as_str(), pool.as_str(), p))
         })
     }
+
+    /// The holders of all addresses.
+    pub fn holders(&self) -> impl Iterator<Item = &Held> {
+        let records = self.pools().flat_map(|(_, _, pool)| &pool.records);
+        records.filter_map(Record::held)
+    }
 }
 
 impl Space {

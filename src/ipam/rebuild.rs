@@ -168,12 +168,8 @@ impl Ipam {
 
     /// Whether the attachment's container holds an address of which the state does not tell the interface.
     pub fn is_claimless(&self, attachment: &Attachment) -> bool {
-        let mut records = self.pools().flat_map(|(_, _, pool)| &pool.records);
-        records.any(|record| {
-            record.held().is_some_and(|held| {
-                held.claim.is_none() && *held.container_id == *attachment.container_id
-            })
-        })
+        self.holders()
+            .any(|held| held.claim.is_none() && *held.container_id == *attachment.container_id)
     }
 
     /// Gives the records of the original, which tell only the container, the rest of their holders' identity, where every entry

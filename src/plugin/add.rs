@@ -242,14 +242,14 @@ fn read(
 ) -> Result<(Document, Option<String>, Option<Journaled>), Failure> {
     let journaled = || {
         let journal = Journal::read(&context.paths, context.boot_id.as_deref());
-        let speaks = journal.speaks(&context.paths, last, boot_now());
-        if let Err(why) = &speaks {
+        let complete = journal.check_complete(&context.paths, last, boot_now());
+        if let Err(why) = &complete {
             info!(target: "ipam", "the journal does not tell everything: {why}.");
         }
         Journaled {
             holdings: holdings(&journal.entries),
             generation: journal.generation,
-            is_complete: speaks.is_ok(),
+            is_complete: complete.is_ok(),
         }
     };
     let store = |error: StoreError| Failure::Store {

@@ -10,7 +10,7 @@ use crate::evidence::{self, Progress};
 use crate::failure::Failure;
 use crate::host::{boot_now, wall_now, words};
 use crate::ipam::{Freed, Hint};
-use crate::state::{self, Document, Loaded, LockError, Locked, MOST_ROUNDS, Own, WAIT, load};
+use crate::state::{self, Document, Loaded, LockError, Locked, Own, WAIT, load};
 
 /// What the original's messages begin with.
 const STAGE: &str = "Failed to release address";
@@ -18,15 +18,7 @@ const STAGE: &str = "Failed to release address";
 /// Releases what the attachment holds.
 pub fn del(call: &Call, context: &Context) -> Result<(), Failure> {
     let mut lost = Vec::new();
-    for _ in 0..MOST_ROUNDS {
-        if attempt(call, context, &mut lost)? {
-            return Ok(());
-        }
-        if context.is_late() {
-            break;
-        }
-    }
-    Err(LockError::removed(&context.paths).into())
+    context.until_it_counts(|| attempt(call, context, &mut lost))
 }
 
 /// Releases it. Tells whether that counts: not when the lock was lost, as then it may be held again in the state that another call
@@ -72,19 +64,9 @@ fn attempt(call: &Call, context: &Context, lost: &mut Vec<Freed>) -> Result<bool
         remember(call, context, &mut locked, &mut document);
         return Ok(true);
     }
-    match context.save(&mut locked, &mut document) {
-        Ok(()) if locked.is_current() => {}
-        Ok(()) => {
-            lost.extend(freed);
-            return Ok(false);
-        }
-        Err(error) if error.lock_was_lost => return Ok(false),
-        Err(error) => {
-            return Err(Failure::Store {
-                stage: STAGE,
-                error,
-            });
-        }
+    if !context.save_decision(&mut locked, &mut document, STAGE)? {
+        *lost = freed;
+        return Ok(false);
     }
     report(freed, context);
     Ok(true)

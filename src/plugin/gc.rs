@@ -8,7 +8,7 @@ use crate::cni::Call;
 use crate::failure::Failure;
 use crate::host::boot_now;
 use crate::ipam::Collected;
-use crate::state::{Document, Loaded, LockError, Locked, MOST_ROUNDS, Own, StoreError, WAIT, load};
+use crate::state::{Document, Loaded, Locked, Own, StoreError, WAIT, load};
 
 /// What the messages begin with.
 const STAGE: &str = "Failed to collect stale addresses";
@@ -33,15 +33,7 @@ pub fn gc(call: &Call, context: &Context) -> Result<(), Failure> {
         return Ok(());
     }
     let look = Look::at(stale.candidates, context);
-    for _ in 0..MOST_ROUNDS {
-        if collect(&look, context)? {
-            return Ok(());
-        }
-        if context.is_late() {
-            break;
-        }
-    }
-    Err(LockError::removed(&context.paths).into())
+    context.until_it_counts(|| collect(&look, context))
 }
 
 /// Frees what may be freed. Tells whether that counts: not when the lock was lost, as then it may be held again in the state that
@@ -57,22 +49,8 @@ fn collect(look: &Look, context: &Context) -> Result<bool, Failure> {
         .ipam_mut()
         .collect(candidates, &look.evidence, boot_now());
     let (freed, kept): (Vec<_>, Vec<_>) = collected.into_iter().partition(|c| c.vetoes.is_empty());
-    if !freed.is_empty() {
-        match context.save(&mut locked, &mut document) {
-            Ok(()) if locked.is_current() => {}
-            Ok(()) => {
-                let freed: Vec<_> = freed.iter().map(|c| c.candidate.key.to_string()).collect();
-                warn!(target: "ipam", "the lock was removed while {} were freed; looking again.", freed.join(", "));
-                return Ok(false);
-            }
-            Err(error) if error.lock_was_lost => return Ok(false),
-            Err(error) => {
-                return Err(Failure::Store {
-                    stage: STAGE,
-                    error,
-                });
-            }
-        }
+    if !freed.is_empty() && !context.save_decision(&mut locked, &mut document, STAGE)? {
+        return Ok(false);
     }
     for Collected { candidate, .. } in &freed {
         let (address, container) = (candidate.key, &candidate.held.container_id);

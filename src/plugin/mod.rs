@@ -97,6 +97,41 @@ impl Context {
         Ok(())
     }
 
+    /// Saves what was decided. Tells whether that counts: not when the lock was lost, as then another call may have written, or may
+    /// yet write, what it decided on the same state.
+    fn save_decision(
+        &self,
+        locked: &mut state::Locked<'_>,
+        document: &mut state::Document,
+        stage: &'static str,
+    ) -> Result<bool, Failure> {
+        let is_lost = match self.save(locked, document) {
+            Ok(()) => !locked.is_current(),
+            Err(error) if error.lock_was_lost => true,
+            Err(error) => return Err(Failure::Store { stage, error }),
+        };
+        if is_lost {
+            warn!(target: "ipam", "the lock file was removed while it was held; this call decides again.");
+        }
+        Ok(!is_lost)
+    }
+
+    /// Calls `attempt` until it tells that it counts.
+    fn until_it_counts(
+        &self,
+        mut attempt: impl FnMut() -> Result<bool, Failure>,
+    ) -> Result<(), Failure> {
+        for _ in 0..state::MOST_ROUNDS {
+            if attempt()? {
+                return Ok(());
+            }
+            if self.is_late() {
+                break;
+            }
+        }
+        Err(state::LockError::removed(&self.paths).into())
+    }
+
     /// Whether the call has lasted for longer than anything that it waits for may take: it is not decided again then.
     pub(crate) fn is_late(&self) -> bool {
         boot_now().since(self.started) > 2 * state::WAIT

@@ -8,7 +8,7 @@ use super::journal::Position;
 use super::original::Original;
 use super::ours::{ENTRY, FORMAT, RELEASED};
 use super::out::Out;
-use crate::ipam::{Free, Held, Moment, Pool, Tombstone, Usage};
+use crate::ipam::{Claim, Free, Held, Moment, Pool, Tombstone, Usage};
 
 /// Appends our key's object, two tabs deep: an entry a line.
 pub(super) fn print_ours(
@@ -137,34 +137,7 @@ fn print_held(out: &mut Out, held: &Held) {
     out.literal("{\"id\": ");
     go_json::string(out, &held.container_id);
     if let Some(claim) = &held.claim {
-        let texts = [
-            ("network", Some(&*claim.network)),
-            ("ifName", Some(&*claim.if_name)),
-            ("pod", claim.pod.as_deref()),
-        ];
-        for (name, text) in texts {
-            if let Some(text) = text {
-                out.literal(", ");
-                go_json::string(out, name);
-                out.literal(": ");
-                go_json::string(out, text);
-            }
-        }
-        if let Some(netns) = &claim.netns {
-            out.literal(", \"netns\": {\"path\": ");
-            go_json::string(out, &netns.path);
-            if let Some((dev, ino)) = netns.id {
-                out.literal(", \"dev\": ");
-                go_json::number(out, dev);
-                out.literal(", \"ino\": ");
-                go_json::number(out, ino);
-            }
-            if let Some(cookie) = netns.cookie {
-                out.literal(", \"cookie\": ");
-                go_json::number(out, cookie);
-            }
-            out.byte(b'}');
-        }
+        print_claim(out, claim);
         out.literal(", \"generation\": ");
         go_json::number(out, claim.generation);
     }
@@ -178,6 +151,38 @@ fn print_held(out: &mut Out, held: &Held) {
         out.literal(", \"unlisted\": true");
     }
     out.byte(b'}');
+}
+
+/// Appends the members of a claim behind others, but for its generation.
+pub(super) fn print_claim(out: &mut Out, claim: &Claim) {
+    let texts = [
+        ("network", Some(&*claim.network)),
+        ("ifName", Some(&*claim.if_name)),
+        ("pod", claim.pod.as_deref()),
+    ];
+    for (name, text) in texts {
+        if let Some(text) = text {
+            out.literal(", ");
+            go_json::string(out, name);
+            out.literal(": ");
+            go_json::string(out, text);
+        }
+    }
+    if let Some(netns) = &claim.netns {
+        out.literal(", \"netns\": {\"path\": ");
+        go_json::string(out, &netns.path);
+        if let Some((dev, ino)) = netns.id {
+            out.literal(", \"dev\": ");
+            go_json::number(out, dev);
+            out.literal(", \"ino\": ");
+            go_json::number(out, ino);
+        }
+        if let Some(cookie) = netns.cookie {
+            out.literal(", \"cookie\": ");
+            go_json::number(out, cookie);
+        }
+        out.byte(b'}');
+    }
 }
 
 /// An object with one member a line.

@@ -143,16 +143,16 @@ impl Locked<'_> {
             fs::rename(&new, &path).map_err(StoreError::at("cannot put in place", &new))?;
             Ok(opened)
         });
-        if replaced.is_err() {
-            // Whoever has the new lock may have taken the file's place, or removed it.
-            self.check_lock()?;
-            let _ = fs::remove_file(&new);
-        }
-        // Only a call that lost its lock takes away the new file of another, or puts its own there.
         let replaced = replaced.map_err(|error| {
+            // Only the holder of a new lock takes away the new file of this call, or puts its own there.
             let kinds = [io::ErrorKind::NotFound, io::ErrorKind::AlreadyExists];
+            let lock_was_lost =
+                error.lock_was_lost || !self.is_current() || kinds.contains(&error.source.kind());
+            if !lock_was_lost {
+                let _ = fs::remove_file(&new);
+            }
             StoreError {
-                lock_was_lost: kinds.contains(&error.source.kind()),
+                lock_was_lost,
                 ..error
             }
         });

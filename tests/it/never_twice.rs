@@ -273,19 +273,42 @@ const PLACES: [&str; 2] = [
     "inject=fsync:delay_enter=2000000:when=2",
 ];
 
+/// Such a call, from under which the lock folder is removed once it has decided.
+fn without_lock_folder(node: &Node, command: &str, id: &str, place: &str) -> Process {
+    let slow = slowed(node, command, id, place);
+    let new = node.path("/var/run/azure-vnet-ipam.json.new");
+    let state = node.state_bytes();
+    wait_until("the slow call to have decided", || {
+        new.exists() || node.state_bytes() != state
+    });
+    fs::remove_dir_all(node.path("/var/run/azure-vnet")).unwrap();
+    slow
+}
+
+#[test]
+#[ignore = "needs strace"]
+fn an_add_decides_again_when_another_file_takes_the_place_of_its_new_one() {
+    let (node, _wire) = Node::with_wire("another", Reply::Xml(xml(5..10)));
+    node.add("c0").success();
+    let slow = slowed(&node, "ADD", "c1", PLACES[0]);
+    let new = node.path("/var/run/azure-vnet-ipam.json.new");
+    wait_until("the slow ADD to have decided", || new.exists());
+    let beside = node.path("/var/run/half");
+    fs::write(&beside, "{").unwrap();
+    fs::rename(&beside, &new).unwrap();
+    let slow = slow.output();
+    assert!(slow.status.success(), "{slow:?}");
+    let held: Vec<_> = node.held().into_values().collect();
+    assert_eq!(held, ["c0", "c1"]);
+}
+
 #[test]
 #[ignore = "needs strace"]
 fn a_lock_folder_removed_under_an_add_gives_nothing_twice() {
     for place in PLACES {
         let (node, _wire) = Node::with_wire("lockgone", Reply::Xml(xml(5..10)));
         node.add("c0").success();
-        let slow = slowed(&node, "ADD", "c1", place);
-        let new = node.path("/var/run/azure-vnet-ipam.json.new");
-        let state = node.state_bytes();
-        wait_until("the slow ADD to have decided", || {
-            new.exists() || node.state_bytes() != state
-        });
-        fs::remove_dir_all(node.path("/var/run/azure-vnet")).unwrap();
+        let slow = without_lock_folder(&node, "ADD", "c1", place);
         let other = node.add("c2").address();
         let slow = slow.output();
         assert!(slow.status.success(), "{place}: {slow:?}");
@@ -309,13 +332,7 @@ fn a_lock_folder_removed_under_a_del_loses_no_release() {
         let (node, _wire) = Node::with_wire("lockgone", Reply::Xml(xml(5..10)));
         node.add("c0").success();
         node.add("c1").success();
-        let slow = slowed(&node, "DEL", "c1", place);
-        let new = node.path("/var/run/azure-vnet-ipam.json.new");
-        let state = node.state_bytes();
-        wait_until("the slow DEL to have decided", || {
-            new.exists() || node.state_bytes() != state
-        });
-        fs::remove_dir_all(node.path("/var/run/azure-vnet")).unwrap();
+        let slow = without_lock_folder(&node, "DEL", "c1", place);
         node.add("c2").success();
         assert!(slow.output().status.success(), "{place}");
         let held: Vec<_> = node.held().into_values().collect();

@@ -25,7 +25,7 @@ use super::screen::{Screen, Tint, counted};
 use super::setup::Setup;
 use crate::cni::CniVersion;
 use crate::host::utc;
-use crate::ipam::{Evidence, Record};
+use crate::ipam::Evidence;
 use crate::plugin::look::follow_claims;
 use crate::plugin::settings;
 use crate::source::{Matched, Source, SourceError};
@@ -70,15 +70,7 @@ impl Facts {
         // At last: what changed while the others were asked is in it.
         let loaded = load(node.paths(), node.context.boot_id.as_deref());
         if let Ok(Loaded::Read(document)) = &loaded {
-            let records = document
-                .ipam()
-                .pools()
-                .flat_map(|(_, _, pool)| &pool.records);
-            follow_claims(
-                records.filter_map(Record::held),
-                &mut evidence,
-                node.paths(),
-            );
+            follow_claims(document.ipam().holders(), &mut evidence, node.paths());
         }
         Facts {
             loaded,

@@ -12,7 +12,6 @@ use super::node::Node;
 use super::outcome::{Done, Trouble, json};
 use super::progress;
 use super::setup::Setup;
-use crate::ipam::Record;
 use crate::plugin::look::follow_claims;
 
 /// Carries it out.
@@ -21,12 +20,7 @@ pub fn run(node: &Node, arguments: &Arguments) -> Result<Done, Trouble> {
     let stated = Stated::read(node)?;
     let setup = Setup::read(node.paths());
     let mut evidence = progress::look(Vec::new(), &node.context).evidence;
-    let records = stated.ipam.pools().flat_map(|(_, _, pool)| &pool.records);
-    follow_claims(
-        records.filter_map(Record::held),
-        &mut evidence,
-        node.paths(),
-    );
+    follow_claims(stated.ipam.holders(), &mut evidence, node.paths());
     let events = node.history()?.events;
     let mut story = Story::of(
         &subject,

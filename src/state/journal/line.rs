@@ -7,6 +7,7 @@ use serde::Deserialize;
 use crate::ipam::{Change, ChangeKind, Claim, Held, JournalEntry, Moment, NetNs};
 use crate::state::go_json;
 use crate::state::out::Out;
+use crate::state::print_ours::print_claim;
 
 /// The JSON of a line.
 #[derive(Deserialize)]
@@ -102,12 +103,7 @@ pub(super) fn print_line(out: &mut Out, entry: &JournalEntry) {
     let sum = checksum(checksum(BASIS, &summed.into_bytes()), &json);
     go_json::number(out, entry.sequence);
     out.byte(b' ');
-    for digit in (0..16).rev().map(|place| sum >> (4 * place) & 0xf) {
-        let digit = u32::try_from(digit)
-            .ok()
-            .and_then(|d| char::from_digit(d, 16));
-        out.byte(digit.map_or(b'0', |digit| digit as u8));
-    }
+    out.text(&format!("{sum:016x}"));
     out.byte(b' ');
     out.text(std::str::from_utf8(&json).unwrap_or_default());
     out.byte(b'\n');
@@ -132,29 +128,7 @@ fn print_json(out: &mut Out, entry: &JournalEntry) {
     out.literal("],\"id\":");
     go_json::string(out, &entry.holder.container_id);
     if let Some(claim) = &entry.holder.claim {
-        out.literal(",\"network\":");
-        go_json::string(out, &claim.network);
-        out.literal(",\"ifName\":");
-        go_json::string(out, &claim.if_name);
-        if let Some(pod) = &claim.pod {
-            out.literal(",\"pod\":");
-            go_json::string(out, pod);
-        }
-        if let Some(netns) = &claim.netns {
-            out.literal(",\"netns\":{\"path\":");
-            go_json::string(out, &netns.path);
-            if let Some((dev, ino)) = netns.id {
-                out.literal(",\"dev\":");
-                go_json::number(out, dev);
-                out.literal(",\"ino\":");
-                go_json::number(out, ino);
-            }
-            if let Some(cookie) = netns.cookie {
-                out.literal(",\"cookie\":");
-                go_json::number(out, cookie);
-            }
-            out.byte(b'}');
-        }
+        print_claim(out, claim);
     }
     out.byte(b'}');
 }

@@ -151,15 +151,14 @@ pub fn carry_out(plan: Plan, paths: &Paths) -> io::Result<()> {
 
 /// Opens the journal for appending; it must be a regular file.
 fn open(paths: &Paths) -> io::Result<File> {
-    let nonblock = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or_default();
     let mut options = File::options();
     let file = options
         .append(true)
-        .custom_flags(nonblock)
+        .custom_flags(libc::O_NONBLOCK)
         .open(paths.journal())?;
     match file.metadata()?.is_file() {
         true => Ok(file),
-        false => Err(io::Error::other("it is no regular file")),
+        false => Err(io::Error::other("it is not a regular file")),
     }
 }
 
@@ -230,7 +229,7 @@ impl Journal {
         }
     }
 
-    /// Parses it.
+    /// Parses the text of a journal. Entries of another boot than `boot_id` are left out; without a boot ID it proves nothing.
     pub fn parse(text: &str, boot_id: Option<&str>) -> Journal {
         // The last line may be torn: it was never told to anybody.
         let whole = text.rfind('\n').map_or(0, |end| end + 1);
@@ -316,9 +315,17 @@ impl Journal {
         missed.len()
     }
 
-    /// Whether nothing else can have been granted in this boot: it is whole, knows of the last hand-out that was noted, and nobody else
-    /// held the lock within the time that an ADD may take.
-    pub fn speaks(&self, paths: &Paths, last: Option<u64>, now: Moment) -> Result<(), String> {
+    /// Checks that nothing else can have been granted in this boot: the journal is whole, contains the last grant that was noted, and
+    /// no program that writes no journal held the lock within the [`QUARANTINE`].
+    ///
+    /// # Errors
+    /// Something else may have been granted, for this reason.
+    pub fn check_complete(
+        &self,
+        paths: &Paths,
+        last: Option<u64>,
+        now: Moment,
+    ) -> Result<(), String> {
         if let Some(why) = &self.doubt {
             return Err(why.clone());
         }

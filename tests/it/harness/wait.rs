@@ -228,10 +228,7 @@ impl Process {
 
     #[track_caller]
     pub fn output_within(mut self, limit: Duration) -> Output {
-        let watch = Watch::start(self.what.clone(), limit, self.group());
-        let output = self.child.take().unwrap().wait_with_output().unwrap();
-        watch.end();
-        output
+        self.wait_within(limit, Child::wait_with_output)
     }
 
     /// Waits for its end.
@@ -242,10 +239,15 @@ impl Process {
 
     #[track_caller]
     pub fn status_within(mut self, limit: Duration) -> ExitStatus {
+        self.wait_within(limit, |mut child| child.wait())
+    }
+
+    #[track_caller]
+    fn wait_within<T>(&mut self, limit: Duration, wait: impl FnOnce(Child) -> io::Result<T>) -> T {
         let watch = Watch::start(self.what.clone(), limit, self.group());
-        let status = self.child.take().unwrap().wait().unwrap();
+        let ended = wait(self.child.take().unwrap()).unwrap();
         watch.end();
-        status
+        ended
     }
 
     /// Kills it with all of its group.
