@@ -35,12 +35,12 @@ impl Arguments {
         found.map(|(_, value)| value.as_os_str())
     }
 
-    /// What is no option.
+    /// What is not an option.
     pub fn operand(&self) -> Option<&OsStr> {
         self.operand.as_deref()
     }
 
-    /// The same as text; what is no UTF-8 is nothing that there could be.
+    /// The same as text; what is not UTF-8 is nothing that there could be.
     pub fn operand_text(&self) -> Option<String> {
         Some(self.operand()?.to_string_lossy().into_owned())
     }

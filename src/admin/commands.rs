@@ -93,7 +93,7 @@ pub const COMMANDS: &[Command] = &[
         operand: "",
         operand_is_optional: true,
         options: &[JSON],
-        about: "hold the state against the node, and tell what is wrong",
+        about: "compare the state with the node, and report what is wrong",
         text: &[
             "Looks into every network namespace of the node, at the routes of the host, at what the runtime and azure-vnet know, asks the source, and compares all of it with the state: leaked addresses, addresses that two attachments claim, addresses in use that nobody holds, pods with an address from elsewhere, records of an unknown owner, a state that is lost or cannot be read, a lock that is held for too long, a source that does not answer or fits no interface. Each finding comes with its evidence and with what to do.",
             "Takes no lock and changes nothing.",

@@ -32,9 +32,9 @@ pub enum Word {
     Ok,
     /// Not there, and none is needed yet.
     Fresh,
-    /// It is not what it was, and the next ADD makes it anew.
+    /// It is not what it was, and the next ADD rebuilds it.
     Lost,
-    /// There, but no state; the next ADD makes it anew.
+    /// There, but no state; the next ADD rebuilds it.
     Corrupt,
     /// There, but the system does not let it be read.
     Unreadable,
@@ -143,10 +143,10 @@ impl Condition {
     fn quarantine(&self) -> Option<String> {
         let seconds = self.quarantine_seconds?;
         Some(format!(
-            "The state was lost and made anew; for {seconds} s more, new pods are told to try again."
+            "The state was lost and rebuilt; for {seconds} s more, new pods are told to try again."
         ))
     }
 }
 
 /// What happens to a state that is lost.
-const REBUILD: &str = "The next ADD makes it anew from what the node shows to be in use, and keeps a copy of what cannot be read; for 30 s after that, new pods are told to try again. There is nothing to clean up.";
+const REBUILD: &str = "The next ADD rebuilds it from what the node shows to be in use, and keeps a copy of what cannot be read; unless the journal of grants is whole, new pods are told to try again for 30 s after that. There is nothing to clean up.";

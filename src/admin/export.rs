@@ -1,4 +1,4 @@
-//! `export`: everything that belongs into a support case, in one document.
+//! `export`: everything that a support case needs, in one document.
 
 use std::net::IpAddr;
 
@@ -32,7 +32,7 @@ struct Export {
     time: String,
     versions: Versions,
     boot_id: Option<String>,
-    /// The state file as it is; as text where it is no JSON, and `null` where it is not there.
+    /// The state file as it is; as text where it is not JSON, and `null` where it is not there.
     state: Option<Box<RawValue>>,
     condition: super::condition::Condition,
     source: Freshness,

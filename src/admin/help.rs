@@ -73,7 +73,7 @@ pub const EXITS: &[(u8, &str)] = &[
     ),
     (
         2,
-        "it could not be done, or what was typed is no command: stderr says why",
+        "it could not be done, or what was typed is not a command: stderr says why",
     ),
 ];
 

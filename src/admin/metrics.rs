@@ -139,7 +139,7 @@ pub fn print(facts: &Facts, program: &str) -> String {
     }
     page.counter(
         "refresh_failures_total",
-        "Operations that asked the source in vain.",
+        "Operations whose query of the source failed.",
     );
     page.sample(&[], &facts.totals.refresh_failures);
     page.gauge(

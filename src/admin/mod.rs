@@ -40,7 +40,7 @@ use crate::host::Paths;
 use crate::ipam::Moment;
 use crate::stdio;
 
-/// It could not be done, or what was typed is no command.
+/// It could not be done, or what was typed is not a command.
 const CANNOT: u8 = 2;
 
 /// Carries out what was typed.

@@ -99,7 +99,7 @@ impl Node {
             Loaded::Missing => Document::default(),
             Loaded::Corrupt(why) => {
                 return Err(Trouble(format!(
-                    "{} cannot be read ({why}); the next ADD sets it aside and makes it anew from what the node shows",
+                    "{} cannot be read ({why}); the next ADD sets it aside and rebuilds it from what the node shows",
                     path.display()
                 )));
             }
@@ -114,7 +114,7 @@ impl Node {
         match self.loss(&document) {
             None if document.is_empty() => Ok(None),
             Some(why) => Err(Trouble(format!(
-                "the state is lost ({why}); the next ADD makes it anew from what the node shows"
+                "the state is lost ({why}); the next ADD rebuilds it from what the node shows"
             ))),
             None => Ok(Some(document)),
         }
@@ -159,7 +159,7 @@ impl Node {
     /// The source that this node's pools come from.
     ///
     /// # Errors
-    /// AZURE_VNET_IPAM_QUERY_URL is no URL.
+    /// AZURE_VNET_IPAM_QUERY_URL is not a URL.
     pub fn source(&self, setup: &Setup) -> Result<Source, Trouble> {
         let source = Source::of(&setup.conf, &self.context.instead, self.paths());
         source.map_err(|e| Trouble(e.to_string()))

@@ -45,7 +45,8 @@ pub struct Release {
 /// Carries it out.
 pub fn run(node: &Node, arguments: &Arguments) -> Result<Done, Trouble> {
     let said = arguments.operand_text().unwrap_or_default();
-    let address = named_address(&said).ok_or_else(|| Trouble(format!("{said:?} is no address")))?;
+    let address =
+        named_address(&said).ok_or_else(|| Trouble(format!("{said:?} is not an address")))?;
     let container = arguments.value("container").map(|id| id.to_string_lossy());
     log::start(None);
     let mut outcome = Release {

@@ -188,11 +188,11 @@ fn conf_files(folder: &Path) -> io::Result<Vec<ConfFile>> {
 /// Reads a network configuration; a `.conf`, which is one plugin, counts as a list of it.
 ///
 /// # Errors
-/// It is no JSON object.
+/// It is not a JSON object.
 pub fn parse(bytes: &[u8]) -> Result<Conflist, String> {
     let whole = Tree::parse(bytes)?;
     if !matches!(whole, Tree::Object(_)) {
-        return Err("it is no object".to_owned());
+        return Err("it is not an object".to_owned());
     }
     let shared = ["name", "cniVersion"].map(|key| (key, whole.get(key).cloned()));
     let (name, cni_version) = (whole.text_at("name"), whole.text_at("cniVersion"));

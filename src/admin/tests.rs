@@ -330,7 +330,7 @@ fn surroundings() -> Vec<Finding> {
             Kind::SetAside,
             "/var/run/azure-vnet-ipam.json",
             "could not be read and were set aside: /var/run/azure-vnet-ipam.json.corrupt-2026-11-20T210939Z",
-            "look what broke them, then remove them",
+            "find out what corrupted them, then remove them",
         ),
     ]
 }

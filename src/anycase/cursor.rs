@@ -155,7 +155,7 @@ impl<'de> Cursor<'de> {
         }
     }
 
-    /// Reads a list item by item; `item` must read the value. `null` is passed over, and told by `false`.
+    /// Reads a list item by item; `item` must read the value. `null` is skipped, and told by `false`.
     ///
     /// # Errors
     /// There is neither a list nor `null`, or `item` finds something wrong.

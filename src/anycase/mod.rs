@@ -1,5 +1,5 @@
 //! JSON objects as the original reads them: keys match without regard to case, a repeated key counts again on top of
-//! what is there, `null` leaves a value as it was, and unknown keys are passed over (contract sections 2 and 5).
+//! what is there, `null` leaves a value as it was, and unknown keys are skipped (contract sections 2 and 5).
 //!
 //! serde's derived readers do none of this, so a type says here, member by member, how it fills itself.
 
@@ -31,7 +31,7 @@ impl Error {
         self.is_eof
     }
 
-    /// What is wrong with `text` where `cursor` has stopped: serde_json's words where it is no JSON, and else our own.
+    /// What is wrong with `text` where `cursor` has stopped: serde_json's words where it is not JSON, and else our own.
     fn of(wrong: Wrong, text: &str, cursor: Cursor<'_>) -> Error {
         if let Err(e) = serde_json::from_str::<IgnoredAny>(text) {
             return Error {

@@ -30,7 +30,7 @@ impl Tree {
     /// Reads a document.
     ///
     /// # Errors
-    /// It is no JSON, or nested too deeply.
+    /// It is not JSON, or nested too deeply.
     pub fn parse(json: &[u8]) -> Result<Tree, String> {
         /// Deeper than any configuration, and not so deep that a call's stack ends.
         const DEPTH: usize = 64;

@@ -51,7 +51,7 @@ pub enum CallError {
     /// Variables that the verb needs.
     #[error("required env variables [{}] missing", .0.join(","))]
     MissingVariables(Vec<&'static str>),
-    /// stdin is no network configuration.
+    /// stdin is not a network configuration.
     #[error("error unmarshall network config: {0}")]
     NotJson(String),
     /// stdin is larger than its bound.
@@ -93,7 +93,7 @@ pub enum CallError {
     /// CNI_ARGS has what nobody knows, and does not ask to ignore it.
     #[error("unknown args in CNI_ARGS: {}", .0.join(","))]
     UnknownArgs(Vec<String>),
-    /// `cniVersion` is no string.
+    /// `cniVersion` is not a string.
     #[error("decoding version from network config: cniVersion must be a string")]
     VersionType,
     /// `cniVersion` is none that we speak.
@@ -102,7 +102,7 @@ pub enum CallError {
     /// `cniVersion` is older than CHECK.
     #[error("config version does not allow CHECK")]
     TooOldForCheck,
-    /// `cniVersion` is no version.
+    /// `cniVersion` is not a version.
     #[error("failed to convert major version part {0:?}: it is not a number")]
     NoVersion(String),
     /// A member that this plugin uses has the wrong type.

@@ -62,7 +62,7 @@ impl Environment {
         self.args(name).next()
     }
 
-    /// The names in CNI_ARGS that mean nothing here, unless `IgnoreUnknown` is set. What is no pair at all is passed over, as
+    /// The names in CNI_ARGS that mean nothing here, unless `IgnoreUnknown` is set. What is not a pair at all is skipped, as
     /// the original does.
     pub fn unknown_args(&self) -> Vec<String> {
         const KNOWN: [&str; 6] = [

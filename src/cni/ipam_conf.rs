@@ -141,7 +141,7 @@ impl Defaults {
         if let Err(e) = anycase::read(json, &mut said) {
             return (
                 Defaults::default(),
-                vec![format!("it is no JSON object: {e}")],
+                vec![format!("it is not a JSON object: {e}")],
             );
         }
         let unknown = said.unknown.drain(..).map(|k| format!("unknown key {k:?}"));
@@ -161,7 +161,7 @@ impl Defaults {
 fn fault(member: &(&'static str, Box<RawValue>)) -> Option<String> {
     let (key, raw) = member;
     if ["type", "families", "addressSpace", "subnet", "ipAddress"].contains(key) {
-        return Some(format!("{key} belongs into a network configuration"));
+        return Some(format!("{key} belongs in a network configuration"));
     }
     let alone = SaidIpam {
         members: vec![member.clone()],
@@ -397,8 +397,8 @@ mod tests {
             [
                 "unknown key \"Restt\"",
                 "invalid ipam.exclude: \"x\"",
-                "ipAddress belongs into a network configuration",
-                "subnet belongs into a network configuration",
+                "ipAddress belongs in a network configuration",
+                "subnet belongs in a network configuration",
                 "invalid ipam.queryInterval: \"abc\""
             ]
         );

@@ -75,11 +75,11 @@ impl<'de> Members<'de> for SaidRoute {
         match key {
             k if is(k, "dst") => anycase::text(json, &mut self.dst, |text| {
                 let net = text.parse().map(Some);
-                net.map_err(|_| format!("{text:?} is no prefix"))
+                net.map_err(|_| format!("{text:?} is not a prefix"))
             }),
             k if is(k, "gw") => anycase::text(json, &mut self.route.gw, |text| {
                 let address = text.parse().map(Some);
-                address.map_err(|_| format!("{text:?} is no address"))
+                address.map_err(|_| format!("{text:?} is not an address"))
             }),
             k if is(k, "mtu") => anycase::value(json, &mut self.route.mtu),
             k if is(k, "advmss") => anycase::value(json, &mut self.route.advmss),

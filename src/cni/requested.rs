@@ -11,7 +11,7 @@ use crate::ipam::{Family, named_address};
 /// The addresses that are asked for, at most one of each family. Callers may say the same one in several places.
 ///
 /// # Errors
-/// One is no address, a list names one twice, or there are two of a family.
+/// One is not an address, a list names one twice, or there are two of a family.
 pub(super) fn requested(
     environment: &Environment,
     said: &SaidConf,
@@ -19,7 +19,7 @@ pub(super) fn requested(
 ) -> Result<Vec<IpAddr>, CallError> {
     let in_args: Vec<String> = environment.args("IP").map(str::to_owned).collect();
     let mut all: Vec<IpAddr> = Vec::new();
-    // The original's key: what is no address there is not found in any pool, which is for those who look there to say.
+    // The original's key: what is not an address there is not found in any pool, which is for those who look there to say.
     all.extend(ipam.ip_address.as_deref().and_then(named_address));
     let lists = [("CNI_ARGS IP", in_args)].into_iter().chain(said.ips()?);
     for (place, texts) in lists {
@@ -30,7 +30,7 @@ pub(super) fn requested(
                 place,
                 why,
             };
-            let address = named_address(&text).ok_or_else(|| wrong("it is no address"))?;
+            let address = named_address(&text).ok_or_else(|| wrong("it is not an address"))?;
             if here.contains(&address) {
                 return Err(wrong("it is there twice"));
             }

@@ -63,7 +63,7 @@ pub struct Event {
     /// How many addresses were taken back from dead holders on the way.
     #[serde(skip_serializing_if = "is_zero")]
     pub reclaimed: u64,
-    /// Whether the source was asked in vain on the way.
+    /// Whether a query of the source failed on the way.
     #[serde(skip_serializing_if = "is_false")]
     pub refresh_failed: bool,
     /// Who typed it, where it was a person.

@@ -13,7 +13,7 @@ pub struct Totals {
     operations: Vec<Count>,
     /// Addresses taken back from dead holders.
     pub reclaimed: u64,
-    /// Times that the source was asked in vain.
+    /// How many queries of the source failed.
     pub refresh_failures: u64,
 }
 

@@ -30,7 +30,7 @@ impl Trail {
         self.reclaimed.set(self.reclaimed.get() + count);
     }
 
-    /// The source was asked in vain.
+    /// A query of the source failed.
     pub fn refresh_failed(&self) {
         self.refresh_failed.set(true);
     }

@@ -251,7 +251,7 @@ mod tests {
             .unwrap();
         assert!(
             !entry(&Kernel::default(), &[]).stands,
-            "a file is no namespace"
+            "a file is not a namespace"
         );
         assert!(
             entry(

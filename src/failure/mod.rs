@@ -152,7 +152,7 @@ impl Failure {
                     Code::Plugin,
                     msg,
                     format!(
-                        "{}; nothing was changed; `azure-vnet-ipam export` writes down what belongs into a report",
+                        "{}; nothing was changed; include the output of `azure-vnet-ipam export` in the bug report",
                         all.join("; ")
                     ),
                 )
@@ -161,11 +161,11 @@ impl Failure {
                 let (code, details) = match lack {
                     Lack::Nothing => (
                         Code::UnknownContainer,
-                        "the pod must be made anew to get an address".to_owned(),
+                        "recreate the pod to get an address".to_owned(),
                     ),
                     Lack::Free { .. } => (
                         Code::Plugin,
-                        "the pod must be made anew to get an address".to_owned(),
+                        "recreate the pod to get an address".to_owned(),
                     ),
                     Lack::Others { holder, .. } => {
                         (Code::Plugin, format!("container {holder} holds it"))
@@ -176,7 +176,7 @@ impl Failure {
             Failure::StateGone(why) => (
                 Code::Plugin,
                 format!("Check failed: the state is gone: {why}"),
-                "the next ADD makes it anew, with every address that the node shows in use"
+                "the next ADD rebuilds it, with every address that the node shows in use"
                     .to_owned(),
             ),
             Failure::NotNow(error) => (
@@ -221,7 +221,7 @@ impl Failure {
             }
             Failure::Panic(what) => {
                 let details = format!(
-                    "{what}; this is a defect of azure-vnet-ipam {}; `azure-vnet-ipam export` writes down what belongs into a report",
+                    "{what}; this is a defect of azure-vnet-ipam {}; include the output of `azure-vnet-ipam export` in the bug report",
                     env!("CARGO_PKG_VERSION")
                 );
                 (Code::Plugin, "internal error".to_owned(), details)

@@ -45,7 +45,7 @@ pub fn read_bounded_with(path: &Path, limit: usize, room: usize) -> io::Result<B
     };
     let meta = file.metadata()?;
     if !meta.is_file() && !meta.is_dir() {
-        return Err(io::Error::other("it is no regular file"));
+        return Err(io::Error::other("it is not a regular file"));
     }
     let expected = usize::try_from(meta.len()).unwrap_or(limit).min(limit);
     let bytes = read_up_to(&file, expected + room, limit)?;
@@ -100,7 +100,7 @@ pub fn overwrite(file: &File, text: &[u8]) -> io::Result<()> {
 /// may write to they lead to files of others. What was there is still there then, and nothing beside it.
 pub fn replace(path: &Path, text: &[u8], mode: u32) -> io::Result<()> {
     if fs::symlink_metadata(path).is_ok_and(|there| !there.is_file()) {
-        return Err(io::Error::other("it is no regular file"));
+        return Err(io::Error::other("it is not a regular file"));
     }
     let mut new = path.as_os_str().to_owned();
     new.push(format!(".{}.new", std::process::id()));
@@ -240,7 +240,7 @@ mod tests {
         std::os::unix::fs::symlink(folder.join("target"), folder.join("link")).unwrap();
         for name in ["folder", "link"] {
             let error = replace(&folder.join(name), b"new", 0o644).unwrap_err();
-            assert_eq!(words(&error), "it is no regular file");
+            assert_eq!(words(&error), "it is not a regular file");
         }
         let error = replace(&folder.join("missing/x"), b"new", 0o644).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::NotFound);

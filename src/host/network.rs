@@ -145,7 +145,7 @@ impl Visitor {
     /// do.
     ///
     /// # Errors
-    /// It is not there, is no network namespace, or may not be entered; the kernel does not answer.
+    /// It is not there, is not a network namespace, or may not be entered; the kernel does not answer.
     pub fn visit(&self, path: &Path) -> io::Result<Visit> {
         const NETNSA_NSID: u16 = 1;
         const NETNSA_FD: u16 = 3;

@@ -264,7 +264,7 @@ impl Subnet {
         }
     }
 
-    /// The subnet by value; `None` when a part is missing or the mask is no prefix. An IPv4 network with a 16-byte mask
+    /// The subnet by value; `None` when a part is missing or the mask is not a prefix. An IPv4 network with a 16-byte mask
     /// counts with the mask's last four bytes, as in the original.
     pub fn net(&self) -> Option<IpNet> {
         let (ip, mask) = (self.ip?, self.mask.as_deref()?);

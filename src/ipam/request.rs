@@ -110,7 +110,7 @@ pub enum Refusal {
         /// The pools that there are, and why each will not do.
         passed_over: Vec<String>,
     },
-    /// The subnet asked for is no pool.
+    /// The subnet asked for is not a pool.
     #[error("{}: Pool id {subnet} not found :Invalid address pool", Stage::Address)]
     NoPool {
         /// The subnet, as the caller spells it.

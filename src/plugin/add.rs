@@ -233,7 +233,7 @@ fn attempt(
     })
 }
 
-/// The state to work on, and why it has to be made anew, if it has, with what the journal knows then.
+/// The state to work on, and why it has to be rebuilt, if it has, with what the journal knows then.
 fn read(
     locked: &mut Locked<'_>,
     requests: &[Request<'_>],

@@ -58,7 +58,7 @@ pub struct Given<'a> {
     pub requests: &'a [Request<'a>],
     /// An answer of the source that is not in the state yet.
     pub news: Option<&'a Inventory>,
-    /// Why the state has to be made anew, if it has: it is not there, or is an old copy.
+    /// Why the state has to be rebuilt, if it has: it is not there, or is an old copy.
     pub lost: Option<String>,
     /// The generation of the last address that was given, as far as is known beside the state.
     pub last_generation: u64,
@@ -107,7 +107,7 @@ pub enum Decision {
     Broken(Vec<Violation>),
 }
 
-/// Why a state that was read, or not there to be read, has to be made anew, if it has. `last` is the generation of the last
+/// Why a state that was read, or not there to be read, has to be rebuilt, if it has. `last` is the generation of the last
 /// address that was given in this boot. A node on which none was given is fresh, and starts at once if the kernel agrees.
 pub fn loss(document: &Document, rebuild_owed: bool, last: Option<u64>) -> Option<&str> {
     if let Owed::Rebuild(loss) = &document.owed {

@@ -20,7 +20,7 @@ pub enum Doubt {
 }
 
 impl Doubt {
-    /// What there is to doubt about a state that was read, or that is about to be made anew because it was `lost`.
+    /// What there is to doubt about a state that was read, or that is about to be rebuilt because it was `lost`.
     pub(super) fn about(
         document: &Document,
         lost: Option<Loss>,

@@ -14,7 +14,7 @@ use crate::state::{Document, Loaded, Locked, Own, StoreError, WAIT, load};
 const STAGE: &str = "Failed to collect stale addresses";
 
 /// Frees the addresses of this network's attachments that are not among the valid ones. Asks the kernel first, and not under
-/// the lock: a runtime that forgot a running pod must not cost that its address.
+/// the lock: a running pod keeps its address even if the runtime omits it.
 pub fn gc(call: &Call, context: &Context) -> Result<(), Failure> {
     let Some(document) = read(load(&context.paths, context.boot_id.as_deref()))? else {
         return Ok(());
@@ -89,7 +89,7 @@ fn read(loaded: Result<Loaded, StoreError>) -> Result<Option<Document>, Failure>
             Ok(None)
         }
         Loaded::Corrupt(why) => {
-            warn!(target: "ipam", "the state could not be read ({why}); the next ADD makes it anew.");
+            warn!(target: "ipam", "the state could not be read ({why}); the next ADD rebuilds it.");
             Ok(None)
         }
     }

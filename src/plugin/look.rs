@@ -80,7 +80,7 @@ pub(crate) fn report(events: &[Event]) {
             }
             Event::Judged(judged) => verdicts(judged),
             Event::Wired(address, others) => {
-                warn!(target: "ipam", "{address} is free, but the host has it or a route to it; {others} such addresses are passed over.");
+                warn!(target: "ipam", "{address} is free, but the host has it or a route to it; {others} such addresses are skipped.");
             }
         }
     }
@@ -89,7 +89,7 @@ pub(crate) fn report(events: &[Event]) {
 fn settled(doubt: &Doubt, found: &[Found]) {
     match doubt {
         Doubt::Lost(Loss { why, .. }) => {
-            warn!(target: "ipam", "the state was lost ({why}) and is made anew.");
+            warn!(target: "ipam", "the state was lost ({why}) and is rebuilt.");
         }
         Doubt::NeverLooked => info!(target: "ipam", "the state is taken over from the original."),
         Doubt::QuarantineOver(_) => info!(target: "ipam", "the quarantine is over."),

@@ -29,12 +29,12 @@ pub fn status(call: &Call, context: &Context) -> Result<(), Failure> {
     }
     let locks = context.paths.lock_folder();
     if fs::metadata(&locks).is_ok_and(|m| !m.is_dir()) {
-        return Err(not_ready(format!("{} is no folder", locks.display())));
+        return Err(not_ready(format!("{} is not a folder", locks.display())));
     }
     let mut ipam = match load(&context.paths, context.boot_id.as_deref())
         .map_err(|e| not_ready(e.to_string()))?
     {
-        // The next ADD makes it anew, if the source lets it.
+        // The next ADD rebuilds it, if the source lets it.
         Loaded::Missing | Loaded::Corrupt(_) => Ipam::default(),
         Loaded::Read(document) => match &document.own {
             Own::Newer { format, .. } => {

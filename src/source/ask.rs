@@ -134,7 +134,7 @@ impl Source {
     /// The source that a configuration names, unless it is another one `instead`.
     ///
     /// # Errors
-    /// AZURE_VNET_IPAM_QUERY_URL is no URL.
+    /// AZURE_VNET_IPAM_QUERY_URL is not a URL.
     pub fn of(conf: &IpamConf, instead: &Instead, paths: &Paths) -> Result<Source, CallError> {
         let url = instead.query_url.as_deref().map(QueryUrl::parse);
         let url = url.transpose()?.or_else(|| conf.query_url.clone());

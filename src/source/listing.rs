@@ -27,7 +27,7 @@ pub struct ListedInterface {
 /// One subnet of an interface.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ListedSubnet {
-    /// The subnet without host bits; `None` when its text is no prefix.
+    /// The subnet without host bits; `None` when its text is not a prefix.
     pub prefix: Option<IpNet>,
     /// The secondary addresses whose text is an address, inside the subnet or not.
     pub addresses: Vec<IpAddr>,

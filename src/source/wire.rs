@@ -15,10 +15,10 @@ use crate::ipam::leading_address;
 #[derive(Debug, thiserror::Error)]
 pub enum WireError {
     /// The bytes are no XML, or stop in its middle.
-    #[error("the answer is no complete XML document: {0}")]
+    #[error("the answer is not a complete XML document: {0}")]
     Xml(#[from] quick_xml::Error),
     /// The document ends before its root element does.
-    #[error("the answer is no complete XML document: unexpected end")]
+    #[error("the answer is not a complete XML document: unexpected end")]
     Cut,
     /// An XML version or encoding that is not read.
     #[error("the answer declares {0}; XML 1.0 in UTF-8 is what the wire server speaks")]
@@ -41,7 +41,7 @@ enum Place {
     Interface,
     Subnet,
     Address,
-    /// Below something unknown, which is passed over with all that is in it.
+    /// Below something unknown, which is skipped with all that is in it.
     Unknown,
 }
 

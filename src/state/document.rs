@@ -102,7 +102,7 @@ impl Document {
     /// Reads a state. `null`s, missing keys and missing fields read as empty (difference D10).
     ///
     /// # Errors
-    /// It is no JSON object, or something under `IPAM` is not what it must be (contract section 5).
+    /// It is not a JSON object, or something under `IPAM` is not what it must be (contract section 5).
     pub fn parse(
         json: &[u8],
         boot_id: Option<&str>,
@@ -195,7 +195,7 @@ impl Document {
                 "the original plugin wrote it; the next ADD looks for addresses in use that it does not know",
             ),
             Owed::Rebuild(_) => {
-                Some("it was lost; the next ADD makes it anew from what the node shows")
+                Some("it was lost; the next ADD rebuilds it from what the node shows")
             }
             Owed::NewBoot(_) => Some(
                 "it is of before the last start of the node; the next ADD frees what the node does not show",

@@ -71,7 +71,7 @@ impl<'p> Locked<'p> {
                 if is_marked_by_another(&lock) {
                     let _ = note_other_writer(paths, host::boot_now());
                 }
-                // For people and for the error of those who wait in vain. A full disk must not keep anybody from the state.
+                // For people and for the error of those whose wait times out. A full disk must not keep anybody from the state.
                 let text = format!("{} {MARK}", std::process::id());
                 let _ = overwrite(&lock, text.as_bytes());
                 Ok(Locked { paths, lock })

@@ -178,7 +178,8 @@ impl<'de> PoolFacts<'de> {
                 Some(())
             },
             |key, json| {
-                let address = read_address(key).ok_or_else(|| format!("{key:?} is no address"))?;
+                let address =
+                    read_address(key).ok_or_else(|| format!("{key:?} is not an address"))?;
                 // They are large, and so are filled in their place.
                 facts.push((address, Facts::default()));
                 match facts.last_mut() {

@@ -105,7 +105,7 @@ pub(super) fn address(text: &str) -> Result<Option<IpAddr>, Wrong> {
     if text.is_empty() {
         return Ok(None);
     }
-    let parsed = read_address(text).ok_or_else(|| format!("{text:?} is no address"))?;
+    let parsed = read_address(text).ok_or_else(|| format!("{text:?} is not an address"))?;
     Ok(Some(parsed.to_canonical()))
 }
 

@@ -219,7 +219,7 @@ pub fn set_aside_before(paths: &Paths) -> Vec<PathBuf> {
     kept
 }
 
-/// Whether a state was lost and not made anew since.
+/// Whether a state was lost and not rebuilt since.
 pub fn is_rebuild_owed(paths: &Paths) -> bool {
     paths.rebuild_owed().exists()
 }

@@ -100,7 +100,7 @@ fn mended(seconds: u32) {
     assert_eq!(held(), running());
 }
 
-/// The quarantine of a state made anew, and a second.
+/// The quarantine of a state rebuilt, and a second.
 const QUARANTINE: u32 = 31;
 
 #[test]
@@ -150,7 +150,7 @@ fn leaked_addresses_come_back() {
     mended(0);
 }
 
-/// A state that is lost is made anew by the next ADD, and nothing is given twice.
+/// A state that is lost is rebuilt by the next ADD, and nothing is given twice.
 #[track_caller]
 fn made_anew(report: &str, cause: &str, journal_is_whole: bool) {
     const STATE: &str = "/var/run/azure-vnet-ipam.json";
@@ -160,7 +160,7 @@ fn made_anew(report: &str, cause: &str, journal_is_whole: bool) {
     for words in [
         "nothing has to be cleaned up",
         "running pods keep their addresses",
-        "the next ADD makes it anew",
+        "the next ADD rebuilds it",
         "new pods wait 30 s",
     ] {
         assert!(to_do.contains(words), "{words}: {to_do}");
@@ -175,10 +175,7 @@ fn made_anew(report: &str, cause: &str, journal_is_whole: bool) {
         let refused = told("add new", 1);
         assert!(refused.contains("the state was lost"), "{refused}");
         let doctor = told("azure-vnet-ipam doctor", 0);
-        assert!(
-            doctor.contains("it was lost and made anew: for "),
-            "{doctor}"
-        );
+        assert!(doctor.contains("it was lost and rebuilt: for "), "{doctor}");
         wait = QUARANTINE;
     }
     let new = added(wait, "new");

@@ -109,7 +109,7 @@ fn a_state_that_is_lost_or_broken_is_told() {
     fs::remove_file(node.state_path()).unwrap();
     told(&node, "state", "wrong", "it is gone", "new pods wait 30 s");
     node.put(STATE, "{");
-    let anew = "the next ADD makes it anew";
+    let anew = "the next ADD rebuilds it";
     told(&node, "state", "wrong", "cannot be understood", anew);
     let newer = r#"{"azure-vnet-ipam":{"format":99}}"#;
     node.put(STATE, newer);
@@ -161,10 +161,10 @@ fn a_lock_that_is_no_file_or_held_for_long_is_told() {
     told(&node, "lock", "ok", "is not known", "");
     fs::remove_file(&path).unwrap();
     fs::create_dir(&path).unwrap();
-    told(&node, "lock", "wrong", "is no file", "move it away");
+    told(&node, "lock", "wrong", "is not a file", "move it away");
     fs::remove_dir_all(path.parent().unwrap()).unwrap();
     node.put("/var/run/azure-vnet", "");
-    told(&node, "lock", "wrong", "is no folder", "rm ");
+    told(&node, "lock", "wrong", "is not a folder", "rm ");
 }
 
 #[test]
@@ -173,7 +173,7 @@ fn a_log_that_cannot_be_written_and_wrong_settings_are_told() {
     told(&node, "log", "ok", " KiB", "");
     fs::remove_file(node.path("/var/log/azure-vnet-ipam.log")).unwrap();
     fs::create_dir(node.path("/var/log/azure-vnet-ipam.log")).unwrap();
-    told(&node, "log", "warning", "is no file", "make it a file");
+    told(&node, "log", "warning", "is not a file", "make it a file");
     told(&node, "settings", "ok", "is not there", "");
     node.put("/etc/azure-vnet-ipam.json", r#"{"rest":5}"#);
     told(&node, "settings", "ok", "is right", "");
@@ -197,7 +197,7 @@ fn a_source_that_does_not_answer_is_told_with_what_to_try() {
         &node,
         "source",
         "wrong",
-        "no complete XML",
+        "not a complete XML",
         "Meanwhile pods",
     );
     wire.stop();

@@ -299,7 +299,9 @@ fn in_clear_a_server_is_asked_only_without_credentials() {
     cluster.add("c2").success();
     let log = cluster.node.log();
     assert!(
-        log.contains("is asked in clear, and the credentials of user \"client\" are never sent so"),
+        log.contains(
+            "uses plain HTTP, and the credentials of user \"client\" are never sent over it"
+        ),
         "{log}"
     );
     assert_eq!(cluster.api.connections(), 1);

@@ -274,7 +274,7 @@ fn a_file_that_cannot_be_written_is_told_and_leaves_nothing() {
     check(outcome, missing, "no such file or directory");
     let path = folder.to_str().unwrap();
     let outcome = typed(&node, &["--output", path]);
-    check(outcome, path, "it is no regular file");
+    check(outcome, path, "it is not a regular file");
     // As on a full disk: the file is made, and nothing goes into it.
     let call = node.call("", "").without("CNI_COMMAND");
     let line = format!("trap '' XFSZ; ulimit -f 0; exec \"$0\" metrics --output {file}");

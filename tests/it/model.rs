@@ -215,7 +215,7 @@ impl World {
             Loss::Damaged => self.state = text.map(|t| t[..t.len() / 2].to_vec()),
             // What the original gave since our last call is noted nowhere but in the state (README, with the original beside us).
             Loss::RolledBack if self.original_wrote_last => {}
-            // Before the state was made anew there was none.
+            // Before the state was rebuilt there was none.
             Loss::RolledBack
                 if self.old_state.as_deref().is_none_or(<[u8]>::is_empty)
                     && self.is_unseen_work_of_the_original() => {}

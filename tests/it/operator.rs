@@ -208,7 +208,7 @@ fn a_release_by_hand_is_refused_unless_all_fits() {
         (
             "release nonsense --container c123456789",
             2,
-            "is no address",
+            "is not an address",
         ),
         (
             "release 10.224.0.5 --container c12345",

@@ -225,7 +225,7 @@ fn status_says_what_is_broken() {
     assert!(said(&node, json!({})).contains("format 99"));
     let (code, msg) = check(&node, "c1", &["10.224.0.5"]).run().error();
     assert!(code == 100 && msg.contains("format 99"), "{msg}");
-    // A corrupt one is made anew by the next ADD, if the source lets it.
+    // A corrupt one is rebuilt by the next ADD, if the source lets it.
     fs::write(node.state_path(), "{ half").unwrap();
     status(&node, json!({})).run().silent();
     wire.set(Reply::Status(500, String::new()));
@@ -245,7 +245,7 @@ fn status_tells_a_pool_that_can_never_give_anything_from_a_full_one() {
     assert_eq!(asked(json!({ "environment": "null" })).0, 50);
     node.put("/var/run/azure-vnet", "");
     let (code, msg) = asked(json!({}));
-    assert!(code == 50 && msg.contains("is no folder"), "{msg}");
+    assert!(code == 50 && msg.contains("is not a folder"), "{msg}");
 }
 
 fn settings(node: &Node, text: impl ToString) {
@@ -281,14 +281,14 @@ fn the_file_of_settings_gives_defaults() {
 fn a_bad_file_of_settings_is_a_warning_and_never_fails_a_pod() {
     let (node, _wire) = Node::with_wire("badsettings", Reply::Xml(xml([5, 6])));
     for (text, left) in [
-        ("{", "it is no JSON object"),
-        ("[]", "it is no JSON object"),
+        ("{", "it is not a JSON object"),
+        ("[]", "it is not a JSON object"),
         (r#"{"exclude":["x"]}"#, r#"invalid ipam.exclude: "x""#),
         (r#"{"exlude":[]}"#, r#"unknown key "exlude""#),
         (r#"{"environment":"moon"}"#, "Invalid configuration"),
         (
             r#"{"subnet":"10.9.0.0/16"}"#,
-            "subnet belongs into a network configuration",
+            "subnet belongs in a network configuration",
         ),
     ] {
         settings(&node, text);
@@ -373,7 +373,7 @@ fn addresses_are_asked_for_in_every_way_of_host_local() {
             json!({}),
             json!({}),
             7,
-            "invalid requested address \"banana\" in CNI_ARGS IP: it is no address",
+            "invalid requested address \"banana\" in CNI_ARGS IP: it is not an address",
         ),
         (
             "",

@@ -1,4 +1,4 @@
-//! `check`: the state against the node.
+//! `check`: compares the state with the node.
 
 pub mod findings;
 pub mod records;

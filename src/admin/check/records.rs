@@ -134,7 +134,7 @@ fn ownerless(holder: &Holder, evidence: &Evidence) -> Finding {
         text: "held, but nobody knows for whom: it was found in use after the state was lost"
             .to_owned(),
         evidence: uses(holder.address, evidence),
-        remedy: "none as long as its pod runs: the DEL of the pod frees it, or, when it is dead, reclaim does; by hand:".to_owned(),
+        remedy: "no action while the pod runs: the DEL of the pod frees it, or, when it is dead, reclaim does; by hand:".to_owned(),
         commands: vec![format!(
             "sudo azure-vnet-ipam release {} --container unknown",
             holder.address
@@ -189,7 +189,7 @@ fn duplicates(holders: &[Holder], ipam: &Ipam, evidence: &Evidence) -> Vec<Findi
             text: "more than one attachment has this address".to_owned(),
             evidence: told.chain(uses(address, evidence)).collect(),
             remedy:
-                "delete all but one of the pods that have it; those made anew get another address"
+                "delete all but one of the pods that have it; recreated pods get another address"
                     .to_owned(),
             commands: Vec::new(),
             holder: held.first().cloned(),
@@ -208,14 +208,14 @@ fn in_use(record: &Record, judge: &Judge<'_>, evidence: &Evidence) -> Option<Fin
         (
             Kind::Stray,
             "in use on this node, but free in the state: another pod may get it too",
-            "delete the pod that has it; or have the state made anew from what the node shows, with 30 s without new pods:",
+            "delete the pod that has it; or have the state rebuilt from what the node shows, with 30 s without new pods:",
             vec![format!("sudo mv {STATE} {STATE}.old")],
         )
     };
     let (kind, text, remedy, commands) = match place {
         Some(Place::Host) => (
             Kind::Wired,
-            "free, but the host itself has it; it is passed over",
+            "free, but the host itself has it; it is skipped",
             "`azure-vnet-ipam doctor` tells how it came there and how it stays away; remove it:",
             vec![format!("sudo ip address del {address} dev INTERFACE")],
         ),
@@ -223,7 +223,7 @@ fn in_use(record: &Record, judge: &Judge<'_>, evidence: &Evidence) -> Option<Fin
         None if listed => stray(),
         None if routed => (
             Kind::Wired,
-            "free, but the host has a route to it; it is passed over",
+            "free, but the host has a route to it; it is skipped",
             "if the route was left behind:",
             vec![format!("sudo ip route del {address}")],
         ),
@@ -291,7 +291,7 @@ fn foreign(ipam: &Ipam, evidence: &Evidence, networks: &BTreeSet<String>) -> Vec
             entry.network.as_deref().unwrap_or_default()
         ),
         evidence: uses(*address, evidence),
-        remedy: "delete the pod; made anew it gets an address of the pools".to_owned(),
+        remedy: "delete the pod; recreated, it gets an address of the pools".to_owned(),
         commands: Vec::new(),
         holder: None,
     };

@@ -174,7 +174,7 @@ struct Report<'a> {
 /// This program, and what it reads and writes.
 fn versions(node: &Node) -> Line {
     let text = format_args!(
-        "{} {}, for CNI {}; the state's key of ours has format {FORMAT}",
+        "{} {}, for CNI {}; state format {FORMAT}",
         node.paths().name(),
         env!("CARGO_PKG_VERSION"),
         CniVersion::texts().join(", ")

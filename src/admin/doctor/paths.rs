@@ -55,7 +55,7 @@ fn lock_folder(path: &Path, meta: Option<&Metadata>, refuses: bool) -> Option<Li
     let remedy = format_args!("remove it: rm {path}; the next call makes the folder");
     Some(Line::wrong(
         LOCK,
-        &format_args!("{path} is no folder"),
+        &format_args!("{path} is not a folder"),
         &remedy,
     ))
 }
@@ -68,7 +68,7 @@ fn lock_file(path: &Path, meta: Option<&Metadata>) -> Option<Line> {
     let remedy = "move it away; the next call makes the file".to_owned();
     Some(Line::wrong(
         LOCK,
-        &format_args!("{path} is no file"),
+        &format_args!("{path} is not a file"),
         &remedy,
     ))
 }
@@ -113,7 +113,7 @@ fn log_file(path: &Path, meta: Option<&Metadata>, refuses: bool) -> Line {
     };
     match meta {
         None => Line::ok(LOG, &format_args!("{shown} is not there yet")),
-        Some(meta) if !meta.is_file() => unwritten("is no file"),
+        Some(meta) if !meta.is_file() => unwritten("is not a file"),
         Some(_) if refuses => unwritten("cannot be written"),
         Some(meta) => Line::ok(
             LOG,

@@ -48,7 +48,7 @@ pub fn examine(node: &Node, loaded: &Result<Loaded, StoreError>, sight: &mut Sig
 fn made_anew() -> String {
     let seconds = QUARANTINE.as_secs();
     format!(
-        "nothing has to be cleaned up, and running pods keep their addresses: the next ADD makes it anew from what the node and the journal of grants show, and new pods wait {seconds} s unless that journal is whole"
+        "nothing has to be cleaned up, and running pods keep their addresses: the next ADD rebuilds it from what the node and the journal of grants show, and new pods wait {seconds} s unless that journal is whole"
     )
 }
 
@@ -70,7 +70,7 @@ fn corrupt(path: &Path, why: &str) -> Line {
     Line::wrong(STATE, &text, &remedy)
 }
 
-/// A state that is there, but has to be made anew.
+/// A state that is there, but has to be rebuilt.
 fn lost(why: &str) -> Line {
     Line::wrong(STATE, &format_args!("it was lost: {why}"), &made_anew())
 }
@@ -138,7 +138,7 @@ fn quarantine(until: Option<Moment>, now: Moment) -> Option<Line> {
     let until = until.filter(|until| *until > now)?;
     let seconds = until.since(now).as_secs() + 1;
     let text = format_args!(
-        "it was lost and made anew: for {seconds} s more only what is known to be held is given"
+        "it was lost and rebuilt: for {seconds} s more only what is known to be held is given"
     );
     Some(Line::warning(STATE, &text, &"wait"))
 }
@@ -153,7 +153,8 @@ fn set_aside(aside: Vec<String>, path: &Path) -> Option<Line> {
     }
     let (aside, path) = (some(aside), path.display());
     let text = format_args!("could not be read and were set aside: {aside}");
-    let remedy = format_args!("look what broke them, then remove them: rm {path}.corrupt-*");
+    let remedy =
+        format_args!("find out what corrupted them, then remove them: rm {path}.corrupt-*");
     Some(Line::warning(SET_ASIDE, &text, &remedy))
 }
 

@@ -189,7 +189,7 @@ impl AddressStory {
             )
         } else if free.wired {
             let why =
-                "it is passed over: the host had it, or a route to it, when it was last looked at";
+                "it is skipped: the host had it, or a route to it, when it was last looked at";
             (Use::Wired, vec![why.to_owned()])
         } else if let Some(left) = left {
             let rests = format!(

@@ -41,7 +41,7 @@ pub struct Freshness {
     pub name: Option<String>,
     /// How long ago its last usable answer came.
     pub answered_seconds: Option<u64>,
-    /// How long ago it was last asked in vain, if that was after the last answer.
+    /// How long ago the last query failed, if that was after the last answer.
     pub failed_seconds: Option<u64>,
 }
 
@@ -200,7 +200,7 @@ impl Freshness {
         };
         if let Some(seconds) = self.failed_seconds {
             sentence.push_str(&format!(
-                " It was asked in vain {} ago; `azure-vnet-ipam doctor` tells why.",
+                " The last query failed {} ago; `azure-vnet-ipam doctor` tells why.",
                 ago(seconds)
             ));
         }

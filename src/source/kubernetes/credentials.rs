@@ -130,7 +130,7 @@ impl Files<'_> {
                 STANDARD.decode(text).map_err(|_| NodeError::Malformed {
                     what,
                     place: place.clone(),
-                    why: "is no base64",
+                    why: "is not base64",
                 })?
             }
         };
@@ -140,7 +140,7 @@ impl Files<'_> {
     /// The token of `user`, ready for a header.
     ///
     /// # Errors
-    /// Its file cannot be read; it is no token.
+    /// Its file cannot be read; it is not a token.
     pub fn token(&self, user: &User) -> Result<Option<String>, NodeError> {
         let (what, place, text) = match &user.token {
             None => return Ok(None),
@@ -157,7 +157,7 @@ impl Files<'_> {
             token if token.bytes().all(|b| b.is_ascii_graphic()) => {
                 return Ok(Some(token.to_owned()));
             }
-            _ => "is no token",
+            _ => "is not a token",
         };
         Err(NodeError::Malformed { what, place, why })
     }
@@ -189,7 +189,7 @@ impl Read {
         match found {
             Ok(certificates) if !certificates.is_empty() => Ok(certificates),
             Ok(_) => Err(self.malformed(what, "holds no certificate")),
-            Err(_) => Err(self.malformed(what, "is no complete PEM")),
+            Err(_) => Err(self.malformed(what, "is not complete PEM")),
         }
     }
 

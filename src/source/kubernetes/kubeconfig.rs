@@ -63,7 +63,7 @@ pub enum Token {
 pub fn parse(text: &[u8]) -> Result<Kubeconfig, NodeError> {
     let file = Yaml::parse(&String::from_utf8_lossy(text)).map_err(NodeError::NotYaml)?;
     if !matches!(file, Yaml::Object(_)) {
-        return Err(NodeError::NotYaml("it is no object".to_owned()));
+        return Err(NodeError::NotYaml("it is not an object".to_owned()));
     }
     let current = file.text_at("current-context");
     let name = current.ok_or(NodeError::NoCurrentContext)?;
@@ -116,7 +116,7 @@ impl Cluster {
         })
     }
 
-    /// Whether it is asked in clear.
+    /// Whether it uses plain HTTP.
     pub fn is_plain(&self) -> bool {
         has_scheme(&self.server, "http://")
     }
@@ -313,10 +313,10 @@ current-context: ";
     #[test]
     fn what_leads_nowhere_is_told_with_what_is_there() {
         let wrong = |text: &str| read(text).err().unwrap();
-        assert!(wrong("a: [").starts_with("the kubeconfig is no YAML object: "));
+        assert!(wrong("a: [").starts_with("the kubeconfig is not a YAML object: "));
         for none in ["", "[]", "text", "null", "\u{0}"] {
             let error = wrong(none);
-            assert!(error.contains("is no YAML object"), "{none:?}: {error}");
+            assert!(error.contains("is not a YAML object"), "{none:?}: {error}");
         }
         for none in ["{}", FULL, "current-context: ''", "current-context: []"] {
             assert_eq!(wrong(none), "the kubeconfig has no current-context");
@@ -376,7 +376,7 @@ current-context: ";
             let text = format!(
                 "{{current-context: d, contexts: [{{name: d, context: {{cluster: k}}}}], clusters: [{{name: k, cluster: {{server: \"{said}\"}}}}]}}"
             );
-            let words = format!("the server {told:?} of the kubeconfig is no URL");
+            let words = format!("the server {told:?} of the kubeconfig is not a URL");
             let found = read(&text).err().unwrap();
             assert!(found.starts_with(&words), "{found}");
         }

@@ -48,7 +48,7 @@ struct Document {
 /// Reads a node object. Keys are as they are spelled, as Kubernetes has it.
 ///
 /// # Errors
-/// It is no JSON, or something in it has the wrong type.
+/// It is not JSON, or something in it has the wrong type.
 pub fn parse(json: &[u8]) -> Result<NodeObject, anycase::Error> {
     let mut document = Document::default();
     anycase::read(json, &mut document)?;
@@ -284,7 +284,7 @@ mod tests {
             ),
             (
                 vec!["10.1.0.0/24", "fd00::"],
-                "node \"n1\" has the range \"fd00::\", which is no prefix",
+                "node \"n1\" has the range \"fd00::\", which is not a prefix",
             ),
             (
                 vec!["fd00::/127"],
@@ -310,7 +310,7 @@ mod tests {
         assert!(pool(Some("Node"), Some("n1")).is_ok() && pool(None, None).is_ok());
         assert_eq!(
             pool(None, Some("n2")).unwrap_err().to_string(),
-            "the answer of https://api is no node: its name is \"n2\", not \"n1\""
+            "the answer of https://api is not a node: its name is \"n2\", not \"n1\""
         );
         assert!(pool(Some("Pod"), Some("n1")).is_err());
     }

@@ -27,7 +27,7 @@ pub struct Request<'a> {
     pub server: &'a str,
     /// The node to ask for; must need no escapes.
     pub node: &'a str,
-    /// TLS, unless the server is asked in clear.
+    /// TLS, unless the server uses plain HTTP.
     pub tls: Option<(ClientConfig, ServerName<'static>)>,
     /// Where the certificates are that vouch for the server, for people.
     pub authority: String,

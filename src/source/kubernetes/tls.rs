@@ -29,7 +29,7 @@ pub struct Secure<T: Transport> {
     buffers: LazyBuffers,
 }
 
-/// A connection in clear, as rustls wants it.
+/// A connection without TLS, as rustls wants it.
 struct Socket<T> {
     transport: T,
     timeout: NextTimeout,

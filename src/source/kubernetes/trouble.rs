@@ -23,8 +23,8 @@ pub enum NodeError {
         /// Whether it is a matter of permissions.
         denied: bool,
     },
-    /// The kubeconfig is no YAML object.
-    #[error("the kubeconfig is no YAML object: {0}")]
+    /// The kubeconfig is not a YAML object.
+    #[error("the kubeconfig is not a YAML object: {0}")]
     NotYaml(String),
     /// The kubeconfig does not say which context counts.
     #[error("the kubeconfig has no current-context")]
@@ -42,8 +42,8 @@ pub enum NodeError {
     /// A cluster without server.
     #[error("cluster {0:?} of the kubeconfig has no server")]
     NoServer(String),
-    /// A server that is no URL.
-    #[error("the server {0:?} of the kubeconfig is no URL like https://HOST:PORT")]
+    /// A server that is not a URL.
+    #[error("the server {0:?} of the kubeconfig is not a URL like https://HOST:PORT")]
     BadServer(String),
     /// A cluster whose server is not to be checked.
     #[error(
@@ -56,10 +56,12 @@ pub enum NodeError {
     )]
     NoAuthority(String),
     /// A name that no certificate can have.
-    #[error("the tls-server-name {0:?} of the kubeconfig is no host name")]
+    #[error("the tls-server-name {0:?} of the kubeconfig is not a host name")]
     BadServerName(String),
-    /// Credentials would be sent in clear.
-    #[error("{server} is asked in clear, and the credentials of user {user:?} are never sent so")]
+    /// Credentials would be sent over plain HTTP.
+    #[error(
+        "{server} uses plain HTTP, and the credentials of user {user:?} are never sent over it"
+    )]
     InClear {
         /// The server.
         server: String,
@@ -111,7 +113,7 @@ pub enum NodeError {
         at: i64,
     },
     /// The node has no usable name.
-    #[error("{0:?} is no name of a node")]
+    #[error("{0:?} is not a valid node name")]
     BadName(String),
     /// The host's name is not known.
     #[error("the name of this host cannot be read: {0}")]
@@ -143,8 +145,8 @@ pub enum NodeError {
     /// The server speaks something else.
     #[error("{0} does not speak TLS")]
     NotTls(String),
-    /// TLS did not come about.
-    #[error("TLS with {server} does not come about: {why}")]
+    /// The TLS handshake failed.
+    #[error("the TLS handshake with {server} failed: {why}")]
     Handshake {
         /// The server.
         server: String,
@@ -179,8 +181,8 @@ pub enum NodeError {
         /// What it says.
         words: String,
     },
-    /// The answer is no node.
-    #[error("the answer of {server} is no node: {why}")]
+    /// The answer is not a node.
+    #[error("the answer of {server} is not a node: {why}")]
     BadAnswer {
         /// The server.
         server: String,
@@ -196,7 +198,7 @@ pub enum NodeError {
         ranges: Vec<String>,
     },
     /// A range of the node is none.
-    #[error("node {node:?} has the range {range:?}, which is no prefix")]
+    #[error("node {node:?} has the range {range:?}, which is not a prefix")]
     BadRange {
         /// The node.
         node: String,

@@ -32,7 +32,7 @@ impl Yaml {
     /// Reads the first document of a text, as kubectl does.
     ///
     /// # Errors
-    /// It is no YAML, is nested too deeply, has too many values, or has anchors or aliases: with these a short text can mean a huge value.
+    /// It is not YAML, is nested too deeply, has too many values, or has anchors or aliases: with these a short text can mean a huge value.
     pub fn parse(text: &str) -> Result<Yaml, String> {
         let mut events = Events {
             parser: Parser::new_from_str(text),
@@ -122,7 +122,7 @@ fn value<'t>(event: Event<'t>, events: &mut Events<'t>, depth: usize) -> Result<
                 let key = match next(events)? {
                     Event::MappingEnd => return Ok(Yaml::Object(members)),
                     Event::Scalar(key, _, 0, _) => key.into_owned(),
-                    _ => return Err("the key of an object is no plain text".to_owned()),
+                    _ => return Err("the key of an object is not plain text".to_owned()),
                 };
                 let event = next(events)?;
                 members.push((key, value(event, events, depth)?));

@@ -59,12 +59,12 @@ fn of_the_kubeconfig() {
     for (text, what, remedy) in [
         (
             "a: [",
-            "the kubeconfig is no YAML object: ",
+            "the kubeconfig is not a YAML object: ",
             "`kubectl config view --kubeconfig ",
         ),
         (
             "",
-            "the kubeconfig is no YAML object: it is no object",
+            "the kubeconfig is not a YAML object: it is not an object",
             "config view",
         ),
         (
@@ -119,7 +119,7 @@ fn of_the_kubeconfig() {
     with(
         json!({ "server": "ftp://x" }),
         none(),
-        "the server \"ftp://x\" of the kubeconfig is no URL",
+        "the server \"ftp://x\" of the kubeconfig is not a URL",
         "correct the server",
     );
     with(
@@ -137,7 +137,7 @@ fn of_the_kubeconfig() {
     with(
         json!({ "tls-server-name": "a b" }),
         none(),
-        "the tls-server-name \"a b\" of the kubeconfig is no host name",
+        "the tls-server-name \"a b\" of the kubeconfig is not a host name",
         "correct tls-server-name",
     );
     with(
@@ -161,7 +161,7 @@ fn of_the_kubeconfig() {
     with(
         json!({ "server": "http://127.0.0.1:1" }),
         none(),
-        "is asked in clear",
+        "uses plain HTTP",
         "begin with https://",
     );
     assert_eq!(cluster.api.connections(), 0, "nobody was asked");
@@ -210,7 +210,7 @@ fn of_certificates_keys_and_tokens() {
     );
     authority(
         json!({ "certificate-authority": "/k/cut" }),
-        "k/cut is no complete PEM",
+        "k/cut is not complete PEM",
         "certificates in PEM",
     );
     authority(
@@ -220,7 +220,7 @@ fn of_certificates_keys_and_tokens() {
     );
     authority(
         json!({ "certificate-authority-data": "!" }),
-        "the certificate-authority in certificate-authority-data is no base64",
+        "the certificate-authority in certificate-authority-data is not base64",
         "certificates in PEM",
     );
     let user = |said: Value, what: &str, remedy: &str| {
@@ -293,12 +293,12 @@ fn of_certificates_keys_and_tokens() {
     );
     token(
         json!({ "tokenFile": "/k/lines" }),
-        "k/lines is no token",
+        "k/lines is not a token",
         "one line of visible ASCII",
     );
     token(
         json!({ "token": "a b" }),
-        "the token of the kubeconfig is no token",
+        "the token of the kubeconfig is not a token",
         "one line of visible ASCII",
     );
     assert_eq!(cluster.api.connections(), 0, "nobody was asked");
@@ -359,12 +359,12 @@ fn of_the_node() {
     let before = cluster.api.connections();
     named(
         "a/../b",
-        "\"a/../b\" is no name of a node",
+        "\"a/../b\" is not a valid node name",
         "kubectl get nodes",
     );
     named(
         "Node1",
-        "\"Node1\" is no name of a node",
+        "\"Node1\" is not a valid node name",
         "kubectl get nodes",
     );
     assert_eq!(cluster.api.connections(), before);
@@ -380,7 +380,7 @@ fn of_the_node() {
     ranges(vec!["10.244.3.0/24"], "it has 10.244.3.0/24", "jsonpath");
     ranges(
         vec!["10.244.3.0/24", "fd00::/x"],
-        "has the range \"fd00::/x\", which is no prefix",
+        "has the range \"fd00::/x\", which is not a prefix",
         "delete the node object",
     );
     ranges(
@@ -397,7 +397,7 @@ fn of_the_node() {
     answers(
         200,
         "<html>",
-        "is no node: expected value",
+        "is not a node: expected value",
         "is https://127.0.0.1:",
     );
     answers(

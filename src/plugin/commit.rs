@@ -1,0 +1,87 @@
+//! Reading the state for a decision, and committing what was decided.
+
+use tracing::warn;
+
+use super::{Context, VERSION};
+use crate::failure::Failure;
+use crate::host::{boot_now, wall_now, words};
+use crate::state::{self, Document, Locked, StoreError};
+
+impl Context {
+    /// Replaces the state under its lock.
+    pub(crate) fn save(
+        &self,
+        locked: &mut Locked<'_>,
+        document: &mut Document,
+    ) -> Result<(), StoreError> {
+        // Without our key a state is not behind the last address that was given: it says nothing of it.
+        let is_owed = matches!(document.owed, state::Owed::Rebuild(_));
+        if matches!(document.own, state::Own::Absent | state::Own::Unreadable(_)) && !is_owed {
+            let last = state::last_use(&self.paths, self.boot_id.as_deref());
+            let ipam = document.ipam_mut();
+            ipam.generation = ipam.generation.max(last.unwrap_or(0));
+        }
+        let time = wall_now().to_string();
+        let stamp = state::Stamp {
+            version: VERSION,
+            time: &time,
+            boot_id: self.boot_id.as_deref(),
+        };
+        let plan = state::plan(document, &self.paths, self.boot_id.as_deref(), boot_now());
+        locked.save(document, stamp)?;
+        // What it lacks then is written with the next state.
+        if let Err(e) = state::carry_out(plan, &self.paths) {
+            let path = self.paths.journal();
+            warn!(target: "ipam", "{} could not be written: {}.", path.display(), words(&e));
+        }
+        Ok(())
+    }
+
+    /// Saves what was decided. Tells whether that counts: not when the lock was lost, as then another call may have written, or may
+    /// yet write, what it decided on the same state.
+    pub(super) fn save_decision(
+        &self,
+        locked: &mut Locked<'_>,
+        document: &mut Document,
+        stage: &'static str,
+    ) -> Result<bool, Failure> {
+        let is_lost = match self.save(locked, document) {
+            Ok(()) => !locked.is_current(),
+            Err(error) if error.lock_was_lost => true,
+            Err(error) => return Err(Failure::Store { stage, error }),
+        };
+        if is_lost {
+            warn!(target: "ipam", "the lock file was removed while it was held; this call decides again.");
+        }
+        Ok(!is_lost)
+    }
+
+    /// Calls `attempt` until it tells that it counts.
+    pub(super) fn until_it_counts(
+        &self,
+        mut attempt: impl FnMut() -> Result<bool, Failure>,
+    ) -> Result<(), Failure> {
+        for _ in 0..state::MOST_ROUNDS {
+            if attempt()? {
+                return Ok(());
+            }
+            if self.is_late() {
+                break;
+            }
+        }
+        Err(state::LockError::removed(&self.paths).into())
+    }
+
+    /// Whether the call has lasted for longer than anything that it waits for may take: it is not decided again then.
+    pub(crate) fn is_late(&self) -> bool {
+        boot_now().since(self.started) > 2 * state::WAIT
+    }
+
+    /// Brings an old copy of the state up to date from the journal, where that tells all that came after it.
+    pub(crate) fn catch_up(&self, document: &mut Document) {
+        let missed = state::Journal::catch_up(&self.paths, self.boot_id.as_deref(), document);
+        if missed > 0 {
+            warn!(target: "ipam", "the state is an old copy; {missed} entries of the journal bring it up to date.");
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Writing the journal: what a saved state needs of it, and the note of a DEL that found no state.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+
+use super::line::{entries, print_line};
+use super::{Journal, MAGIC, Position, SMALL};
+use crate::host::Paths;
+use crate::ipam::{Attachment, Change, ChangeKind, JournalEntry, Moment, attached};
+use crate::state::out::Out;
+use crate::state::store::MODE;
+use crate::state::{Document, Owed, Own};
+
+/// What is to be written once the state is in place.
+#[derive(Debug)]
+pub enum Plan {
+    /// Nothing changed hands.
+    Nothing,
+    /// Lines at the end of a file of this length.
+    Append(u64, Vec<u8>),
+    /// The whole file.
+    Replace(Vec<u8>),
+}
+
+/// Works out what the journal needs for a state that is about to be saved, and lets the state say how far both go together.
+pub fn plan(document: &mut Document, paths: &Paths, boot_id: Option<&str>, now: Moment) -> Plan {
+    let changes = std::mem::take(&mut document.ipam_mut().changes.0);
+    if matches!(document.own, Own::Newer { .. }) {
+        return Plan::Nothing;
+    }
+    let before = document.journal.take();
+    // Without pools the state knows of nobody, and the journal may know better.
+    let (Some(boot_id), false) = (
+        boot_id,
+        document.is_empty() || matches!(document.owed, Owed::Rebuild(_)),
+    ) else {
+        return Plan::Nothing;
+    };
+    let generation = document.ipam().generation;
+    let fits = |position: &Position| {
+        let is_grown = position.size > SMALL.max(position.compacted.saturating_mul(2));
+        let file = fs::symlink_metadata(paths.journal());
+        let is_whole = file.is_ok_and(|file| file.is_file() && file.len() == position.size);
+        matches!(document.own, Own::Ours) && is_whole && !is_grown
+    };
+    if let Some(position) = before.filter(fits) {
+        let mut out = Out::default();
+        let entries = entries(changes, position.sequence + 1, generation, now);
+        for entry in &entries {
+            print_line(&mut out, entry);
+        }
+        let text = out.into_bytes();
+        document.journal = Some(Position {
+            sequence: position.sequence + entries.len() as u64,
+            size: position.size + text.len() as u64,
+            ..position
+        });
+        return match text.is_empty() {
+            true => Plan::Nothing,
+            false => Plan::Append(position.size, text),
+        };
+    }
+    let journal = Journal::read(paths, Some(boot_id));
+    // What was granted after an old copy of the state was made stands nowhere else.
+    if journal.generation > generation && !journal.entries.is_empty() {
+        return Plan::Nothing;
+    }
+    // From the state, which knows of everybody.
+    let known = before.map_or(0, |position| position.sequence);
+    let first = journal.last().max(known) + 1;
+    let mut out = Out::default();
+    out.text(&format!("{MAGIC} {boot_id} {first} {generation}\n"));
+    let records = document
+        .ipam()
+        .pools()
+        .flat_map(|(_, _, pool)| &pool.records);
+    let held = records.filter_map(|record| Some((record.address(), record.held()?)));
+    let held = held.map(|(address, held)| Change {
+        kind: ChangeKind::Granted,
+        address,
+        held: held.clone(),
+    });
+    let entries = entries(held.collect(), first, generation, now);
+    for entry in &entries {
+        print_line(&mut out, entry);
+    }
+    let text = out.into_bytes();
+    let size = text.len() as u64;
+    document.journal = Some(Position {
+        sequence: first + entries.len() as u64 - 1,
+        size,
+        compacted: size,
+    });
+    Plan::Replace(text)
+}
+
+/// Does what was planned. Where it fails, the state and the file no longer fit, and the next call writes it anew.
+///
+/// # Errors
+/// The system refuses.
+pub fn carry_out(plan: Plan, paths: &Paths) -> io::Result<()> {
+    let path = paths.journal();
+    match plan {
+        Plan::Nothing => Ok(()),
+        Plan::Append(size, text) => {
+            let mut file = open(paths)?;
+            if file.metadata()?.len() != size {
+                return Err(io::Error::other("somebody else has written to it"));
+            }
+            file.write_all(&text)
+        }
+        Plan::Replace(text) => {
+            let new = path.with_extension("journal.new");
+            let _ = fs::remove_file(&new);
+            let mut options = File::options();
+            let mut file = options.write(true).create_new(true).mode(MODE).open(&new)?;
+            file.write_all(&text)?;
+            fs::rename(&new, &path)
+        }
+    }
+}
+
+/// Opens the journal for appending; it must be a regular file.
+fn open(paths: &Paths) -> io::Result<File> {
+    let mut options = File::options();
+    let file = options
+        .append(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(paths.journal())?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::other("it is not a regular file")),
+    }
+}
+
+/// Notes a release of an attachment by a DEL that found no state to release it from.
+///
+/// # Errors
+/// There is no journal of this boot to note it in; the system refuses.
+pub fn note_release(
+    paths: &Paths,
+    boot_id: Option<&str>,
+    attachment: &Attachment,
+    now: Moment,
+) -> io::Result<()> {
+    let journal = Journal::read(paths, boot_id);
+    if let Some(why) = journal.doubt {
+        return Err(io::Error::other(why));
+    }
+    let entry = JournalEntry {
+        sequence: journal.last() + 1,
+        kind: ChangeKind::Released,
+        at: now,
+        generation: journal.generation,
+        addresses: Vec::new(),
+        holder: attached(attachment),
+    };
+    let mut out = Out::default();
+    print_line(&mut out, &entry);
+    let mut file = open(paths)?;
+    if journal.is_torn {
+        file.set_len(journal.whole)?;
+    }
+    file.write_all(&out.into_bytes())
+}
