@@ -438,9 +438,9 @@ fn a_gc_leaves_what_a_standing_entry_names_for_another_container() {
 
 /// Makes a pod whose network namespace has the inode that another's had. The kernel takes the lowest number that is free, so those
 /// below are taken first. What else runs on the machine may get it instead; then there is none.
-fn start_in_reused_inode(inode: u64) -> Option<String> {
+fn start_in_reused_inode(inode: u64, gone: &str) -> Option<String> {
     const MOST: usize = 30;
-    (0..MOST).map(|n| format!("reused{n}-{inode}")).find(|pod| {
+    (0..MOST).map(|n| format!("reused{n}-{gone}")).find(|pod| {
         sh(&format!("ip netns add {pod}"));
         inode_of(pod) == inode
     })
@@ -472,7 +472,7 @@ fn reuse_an_inode(pods: &Pods, with_del: bool) -> Reused {
             pods.del(&gone);
         }
         pods.vanish(&gone);
-        if let Some(stranger) = start_in_reused_inode(inode) {
+        if let Some(stranger) = start_in_reused_inode(inode, &gone) {
             return Reused {
                 address,
                 gone,

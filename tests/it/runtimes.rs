@@ -126,12 +126,22 @@ state = "/run/containerd"
             "linux": {},
         });
         fs::write(&path, pod.to_string()).unwrap();
-        let output = self.crictl(&["runp", path.to_str().unwrap()]);
-        if output.status.success() {
-            Ok(String::from_utf8(output.stdout).unwrap().trim().to_owned())
-        } else {
-            Err(String::from_utf8_lossy(&output.stderr).into_owned())
+        // The main plugin gives the bridge the address of a port, which fails when that port goes at the same moment: no fault of
+        // ours, and kubelet would try again.
+        const RACE_OF_THE_BRIDGE: &str = "could not set bridge's mac";
+        const MOST: usize = 5;
+        let mut result = Err(String::new());
+        for _ in 0..MOST {
+            let output = self.crictl(&["runp", path.to_str().unwrap()]);
+            result = match output.status.success() {
+                true => Ok(String::from_utf8(output.stdout).unwrap().trim().to_owned()),
+                false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+            };
+            if !matches!(&result, Err(error) if error.contains(RACE_OF_THE_BRIDGE)) {
+                break;
+            }
         }
+        result
     }
 
     /// The address and the network namespace of a pod.
