@@ -39,7 +39,8 @@ pub mod cni;
 pub mod events;
 #[doc(hidden)]
 pub mod evidence;
-mod failure;
+#[doc(hidden)]
+pub mod failure;
 mod host;
 #[doc(hidden)]
 pub mod ipam;

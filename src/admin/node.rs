@@ -149,7 +149,7 @@ impl Node {
         if locked.is_current() {
             return Ok(());
         }
-        let path = self.paths().lock();
+        let path = self.paths().lock_file();
         Err(Trouble(format!(
             "{} was removed meanwhile, so that another call may have written over the state; try again",
             path.display()

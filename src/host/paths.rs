@@ -51,7 +51,7 @@ impl Paths {
     }
 
     /// The lock that the original takes too.
-    pub fn lock(&self) -> PathBuf {
+    pub fn lock_file(&self) -> PathBuf {
         self.lock_folder().join(format!("{}.lock", self.name))
     }
 
@@ -187,7 +187,7 @@ mod tests {
         let paths = Paths::new(None, "azure-vnet-ipam");
         assert_eq!(paths.state(), Path::new("/var/run/azure-vnet-ipam.json"));
         assert_eq!(
-            paths.lock(),
+            paths.lock_file(),
             Path::new("/var/run/azure-vnet/azure-vnet-ipam.lock")
         );
         assert_eq!(paths.log(), Path::new("/var/log/azure-vnet-ipam.log"));
@@ -212,7 +212,7 @@ mod tests {
         let all = [
             paths.state(),
             paths.lock_folder(),
-            paths.lock(),
+            paths.lock_file(),
             paths.fetch_lock(),
             paths.rebuild_owed(),
             paths.last_use(),

@@ -13,10 +13,10 @@ use crate::state::{Loaded, Own, is_rebuild_owed, last_use, load};
 /// Compares the state with `prevResult`.
 pub fn check(call: &Call, context: &Context) -> Result<(), Failure> {
     // Before the state: every ADD notes its address when that is in the state, so that a state read later knows of it.
-    let last = last_use(&context.paths, context.boot_id.as_deref());
-    let rebuild_owed = is_rebuild_owed(&context.paths);
+    let last = last_use(context.files(), context.boot_id.as_deref());
+    let rebuild_owed = is_rebuild_owed(context.files());
     let document =
-        match load(&context.paths, context.boot_id.as_deref()).map_err(Failure::NotNow)? {
+        match load(context.files(), context.boot_id.as_deref()).map_err(Failure::NotNow)? {
             Loaded::Read(document) => *document,
             Loaded::Missing => return Err(Failure::StateGone("it is not there".to_owned())),
             Loaded::Corrupt(why) => return Err(Failure::StateGone(why)),

@@ -4,10 +4,21 @@ use tracing::warn;
 
 use super::{Context, VERSION};
 use crate::failure::Failure;
-use crate::host::{boot_now, wall_now, words};
-use crate::state::{self, Document, Locked, StoreError};
+use crate::host::words;
+use crate::ipam::Moment;
+use crate::state::{self, Document, Files, Locked, StateFile, StoreError};
 
 impl Context {
+    /// The files that the state and what belongs to it are in.
+    pub(crate) fn files(&self) -> &dyn Files {
+        &*self.node
+    }
+
+    /// Now.
+    pub(crate) fn now(&self) -> Moment {
+        self.node.now()
+    }
+
     /// Replaces the state under its lock.
     pub(crate) fn save(
         &self,
@@ -17,21 +28,21 @@ impl Context {
         // Without our key a state is not behind the last address that was given: it says nothing of it.
         let is_owed = matches!(document.owed, state::Owed::Rebuild(_));
         if matches!(document.own, state::Own::Absent | state::Own::Unreadable(_)) && !is_owed {
-            let last = state::last_use(&self.paths, self.boot_id.as_deref());
+            let last = state::last_use(self.files(), self.boot_id.as_deref());
             let ipam = document.ipam_mut();
             ipam.generation = ipam.generation.max(last.unwrap_or(0));
         }
-        let time = wall_now().to_string();
+        let time = self.files().wall_time();
         let stamp = state::Stamp {
             version: VERSION,
             time: &time,
             boot_id: self.boot_id.as_deref(),
         };
-        let plan = state::plan(document, &self.paths, self.boot_id.as_deref(), boot_now());
+        let plan = state::plan(document, self.files(), self.boot_id.as_deref(), self.now());
         locked.save(document, stamp)?;
         // What it lacks then is written with the next state.
-        if let Err(e) = state::carry_out(plan, &self.paths) {
-            let path = self.paths.journal();
+        if let Err(e) = state::carry_out(plan, self.files()) {
+            let path = self.files().path(StateFile::Journal);
             warn!(target: "ipam", "{} could not be written: {}.", path.display(), words(&e));
         }
         Ok(())
@@ -74,12 +85,12 @@ impl Context {
 
     /// Whether the call has lasted for longer than anything that it waits for may take: it is not decided again then.
     pub(crate) fn is_late(&self) -> bool {
-        boot_now().since(self.started) > 2 * state::WAIT
+        self.now().since(self.started) > 2 * state::WAIT
     }
 
     /// Brings an old copy of the state up to date from the journal, where that tells all that came after it.
     pub(crate) fn catch_up(&self, document: &mut Document) {
-        let missed = state::Journal::catch_up(&self.paths, self.boot_id.as_deref(), document);
+        let missed = state::Journal::catch_up(self.files(), self.boot_id.as_deref(), document);
         if missed > 0 {
             warn!(target: "ipam", "the state is an old copy; {missed} entries of the journal bring it up to date.");
         }

@@ -84,7 +84,7 @@ pub struct Journaled {
 }
 
 /// What the host has, asked one address at a time and as a whole.
-pub trait Host {
+pub trait Host: std::fmt::Debug {
     /// Whether the host has the address, or a route to it alone.
     fn has(&self, address: IpAddr) -> bool;
     /// All such addresses.

@@ -6,10 +6,10 @@ use tracing::{debug, info, warn};
 
 use super::Context;
 use crate::cni::Call;
-use crate::evidence::{self, Progress};
+use crate::evidence::Progress;
 use crate::failure::Failure;
-use crate::host::{boot_now, wall_now, words};
-use crate::ipam::{Freed, Hint};
+use crate::host::words;
+use crate::ipam::{Freed, Hint, Moment};
 use crate::state::{self, Document, Loaded, LockError, Locked, Own, WAIT, load};
 
 /// What the original's messages begin with.
@@ -17,40 +17,50 @@ const STAGE: &str = "Failed to release address";
 
 /// Releases what the attachment holds.
 pub fn del(call: &Call, context: &Context) -> Result<(), Failure> {
+    // To take the state apart would keep the lock for longer, and the process ends anyway.
+    release_all(call, context, &mut ManuallyDrop::new(Document::default()))
+}
+
+/// The same; `document` is the state that it was released from, for the caller to drop.
+pub fn release_all(call: &Call, context: &Context, document: &mut Document) -> Result<(), Failure> {
     let mut lost = Vec::new();
-    context.until_it_counts(|| attempt(call, context, &mut lost))
+    context.until_it_counts(|| attempt(call, context, document, &mut lost))
 }
 
 /// Releases it. Tells whether that counts: not when the lock was lost, as then it may be held again in the state that another call
 /// has written. What was released then is added to `lost`.
-fn attempt(call: &Call, context: &Context, lost: &mut Vec<Freed>) -> Result<bool, Failure> {
-    let mut locked = match Locked::acquire(&context.paths, WAIT) {
+fn attempt(
+    call: &Call,
+    context: &Context,
+    document: &mut Document,
+    lost: &mut Vec<Freed>,
+) -> Result<bool, Failure> {
+    let mut locked = match Locked::acquire(context.files(), WAIT) {
         Ok(locked) => locked,
         Err(error @ LockError::Io { .. }) => {
             return without_lock(call, context, error).map(|()| true);
         }
         Err(error @ LockError::Busy { .. }) => return Err(error.into()),
     };
-    let Some(document) = read(&mut locked, context)? else {
+    let Some(read_now) = read(&mut locked, context)? else {
         note_release(call, context);
         return Ok(true);
     };
-    // To take it apart would keep the lock for longer, and the process ends anyway.
-    let mut document = ManuallyDrop::new(document);
+    *document = read_now;
     let ownerless = document.ipam().is_ownerless(hint(call));
-    let mut freed = release(call, &mut document);
+    let mut freed = release(call, document, context.now());
     if freed.is_empty() && ownerless {
         // Nobody knows whose they are, so the node is asked first, and not under the lock.
         drop(locked);
-        let evidence = evidence::gather(&context.paths, &Progress::default());
-        locked = Locked::acquire(&context.paths, WAIT)?;
+        let evidence = context.node.evidence(&[], &Progress::default());
+        locked = Locked::acquire(context.files(), WAIT)?;
         let Some(again) = read(&mut locked, context)? else {
             return Ok(true);
         };
         *document = again;
         freed = document
             .ipam_mut()
-            .release_ownerless(hint(call), &evidence, boot_now());
+            .release_ownerless(hint(call), &evidence, context.now());
     }
     if freed.is_empty() && !lost.is_empty() {
         report(mem::take(lost), context);
@@ -61,10 +71,10 @@ fn attempt(call: &Call, context: &Context, lost: &mut Vec<Freed>) -> Result<bool
         if document.is_empty() {
             note_release(call, context);
         }
-        remember(call, context, &mut locked, &mut document);
+        remember(call, context, &mut locked, document);
         return Ok(true);
     }
-    if !context.save_decision(&mut locked, &mut document, STAGE)? {
+    if !context.save_decision(&mut locked, document, STAGE)? {
         *lost = freed;
         return Ok(false);
     }
@@ -93,7 +103,7 @@ fn report(freed: Vec<Freed>, context: &Context) {
 /// What the state does not know, the journal may. A DEL never fails for it: what it holds for longer harms nobody.
 fn note_release(call: &Call, context: &Context) {
     let (boot_id, attachment) = (context.boot_id.as_deref(), &call.attachment);
-    if let Err(e) = state::note_release(&context.paths, boot_id, attachment, boot_now()) {
+    if let Err(e) = state::note_release(context.files(), boot_id, attachment, context.now()) {
         debug!(target: "ipam", "the release is in no journal: {}.", words(&e));
     }
 }
@@ -115,7 +125,7 @@ fn read(locked: &mut Locked<'_>, context: &Context) -> Result<Option<Document>, 
             Ok(None)
         }
         Loaded::Corrupt(why) => {
-            match locked.set_aside(&wall_now().to_string()) {
+            match locked.set_aside(&context.files().wall_time()) {
                 Ok(aside) => {
                     warn!(target: "ipam", "the state could not be read ({why}) and is now {}.", aside.display())
                 }
@@ -138,10 +148,10 @@ fn hint(call: &Call) -> Hint<'_> {
     }
 }
 
-fn release(call: &Call, document: &mut Document) -> Vec<Freed> {
+fn release(call: &Call, document: &mut Document, now: Moment) -> Vec<Freed> {
     document
         .ipam_mut()
-        .release(&call.attachment, hint(call), boot_now())
+        .release(&call.attachment, hint(call), now)
 }
 
 /// Takes note of a DEL that may have come before its ADD. If that cannot be kept, nothing is lost but the note.
@@ -150,7 +160,7 @@ fn remember(call: &Call, context: &Context, locked: &mut Locked<'_>, document: &
     if ours
         && document
             .ipam_mut()
-            .note_early_del(&call.attachment, boot_now())
+            .note_early_del(&call.attachment, context.now())
     {
         let _ = context.save(locked, document);
     }
@@ -158,9 +168,9 @@ fn remember(call: &Call, context: &Context, locked: &mut Locked<'_>, document: &
 
 /// A lock that cannot be made (a read-only file system) is in the way only of an attachment that holds something.
 fn without_lock(call: &Call, context: &Context, error: LockError) -> Result<(), Failure> {
-    let holds_nothing = match load(&context.paths, context.boot_id.as_deref()) {
+    let holds_nothing = match load(context.files(), context.boot_id.as_deref()) {
         Ok(Loaded::Missing) => true,
-        Ok(Loaded::Read(mut document)) => release(call, &mut document).is_empty(),
+        Ok(Loaded::Read(mut document)) => release(call, &mut document, context.now()).is_empty(),
         Ok(Loaded::Corrupt(_)) | Err(_) => false,
     };
     if holds_nothing {

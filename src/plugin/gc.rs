@@ -6,7 +6,6 @@ use super::Context;
 use super::decide::Look;
 use crate::cni::Call;
 use crate::failure::Failure;
-use crate::host::boot_now;
 use crate::ipam::Collected;
 use crate::state::{Document, Loaded, Locked, Own, StoreError, WAIT, load};
 
@@ -16,11 +15,11 @@ const STAGE: &str = "Failed to collect stale addresses";
 /// Frees the addresses of this network's attachments that are not among the valid ones. Asks the kernel first, and not under
 /// the lock: a running pod keeps its address even if the runtime omits it.
 pub fn gc(call: &Call, context: &Context) -> Result<(), Failure> {
-    let Some(document) = read(load(&context.paths, context.boot_id.as_deref()))? else {
+    let Some(document) = read(load(context.files(), context.boot_id.as_deref()))? else {
         return Ok(());
     };
     let network = &call.attachment.network;
-    let stale = document.ipam().stale(network, &call.valid, boot_now());
+    let stale = document.ipam().stale(network, &call.valid, context.now());
     info!(
         target: "ipam",
         "network {network} has {} valid attachments, and {} stale addresses; {} more are too young, {} tell no network.",
@@ -39,7 +38,7 @@ pub fn gc(call: &Call, context: &Context) -> Result<(), Failure> {
 /// Frees what may be freed. Tells whether that counts: not when the lock was lost, as then it may be held again in the state that
 /// another call has written.
 fn collect(look: &Look, context: &Context) -> Result<bool, Failure> {
-    let mut locked = Locked::acquire(&context.paths, WAIT)?;
+    let mut locked = Locked::acquire(context.files(), WAIT)?;
     let Some(mut document) = read(locked.load(context.boot_id.as_deref()))? else {
         return Ok(true);
     };
@@ -47,7 +46,7 @@ fn collect(look: &Look, context: &Context) -> Result<bool, Failure> {
     let candidates = look.candidates.clone();
     let collected = document
         .ipam_mut()
-        .collect(candidates, &look.evidence, boot_now());
+        .collect(candidates, &look.evidence, context.now());
     let (freed, kept): (Vec<_>, Vec<_>) = collected.into_iter().partition(|c| c.vetoes.is_empty());
     if !freed.is_empty() && !context.save_decision(&mut locked, &mut document, STAGE)? {
         return Ok(false);

@@ -8,8 +8,8 @@ use crate::source::{Asked, Need, News, SourceError};
 use crate::state::Document;
 
 /// What the source had to say.
-#[derive(Default)]
-pub(super) struct Inquiry {
+#[derive(Debug, Default)]
+pub struct Inquiry {
     /// An answer that is not in the state yet.
     pub news: Option<Box<News>>,
     /// What to ask for before it is said that there is nothing.

@@ -5,8 +5,8 @@ use tracing::{info, warn};
 use super::Context;
 use super::decide::{Event, Look};
 use super::doubt::Doubt;
-use crate::evidence::{self, Progress};
-use crate::host::{Paths, boot_now, namespace_id};
+use crate::evidence::Progress;
+use crate::host::{Paths, namespace_id};
 use crate::ipam::{Candidate, Evidence, Found, Held, Judged, Verdict};
 use crate::log::Milliseconds;
 use crate::state::Loss;
@@ -19,15 +19,13 @@ impl Look {
 
     /// Looks now, and tells how far it has come.
     pub(crate) fn told(candidates: Vec<Candidate>, context: &Context, progress: &Progress) -> Look {
-        let began = boot_now();
-        let mut evidence = evidence::gather(&context.paths, progress);
-        let held = candidates.iter().map(|candidate| &candidate.held);
-        follow_claims(held, &mut evidence, &context.paths);
+        let began = context.now();
+        let evidence = context.node.evidence(&candidates, progress);
         let kernel = &evidence.kernel;
         info!(
             target: "ipam",
             "looked at the node in {}: {} network namespaces with {} addresses{}.",
-            Milliseconds(boot_now().since(began)),
+            Milliseconds(context.now().since(began)),
             kernel.namespaces.len(),
             kernel.configured.len(),
             kernel.incomplete.as_ref().map_or_else(String::new, |why| format!("; not complete: {why}"))

@@ -2,23 +2,32 @@
 //! values -> save -> unlock -> print.
 
 mod add;
+#[doc(hidden)]
+pub mod allocation;
 mod check;
 mod commit;
 #[doc(hidden)]
 pub mod decide;
-mod del;
+#[doc(hidden)]
+pub mod del;
 #[doc(hidden)]
 pub mod doubt;
-mod gc;
-mod inquiry;
+#[doc(hidden)]
+pub mod gc;
+#[doc(hidden)]
+pub mod inquiry;
 pub(crate) mod look;
+mod node;
 pub(crate) mod settings;
 mod status;
-mod undo;
-mod wish;
+#[doc(hidden)]
+pub mod undo;
+#[doc(hidden)]
+pub mod wish;
 
 use std::io::IsTerminal;
 use std::panic;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
@@ -26,7 +35,9 @@ use std::time::Duration;
 
 use tracing::{debug, error, info, warn};
 
-use crate::cni::{Call, CallError, CniError, CniVersion, Environment, NAME_V6, Verb, versions};
+use crate::cni::{
+    Call, CallError, CniError, CniVersion, Environment, NAME, NAME_V6, Verb, versions,
+};
 use crate::events::{Event, Trail};
 use crate::failure::Failure;
 use crate::host::{Paths, boot_id, boot_now, read_up_to, wall_now, words};
@@ -35,6 +46,8 @@ use crate::log;
 use crate::log::Milliseconds;
 use crate::source::Instead;
 use crate::stdio;
+
+pub use node::Node;
 
 /// Larger network configurations are refused (promise P9).
 pub const STDIN_LIMIT: usize = 1 << 20;
@@ -55,6 +68,8 @@ pub struct Context {
     pub instead: Instead,
     /// What is to be told of the call when it is over.
     pub trail: Rc<Trail>,
+    /// The node that the call works on.
+    pub node: Rc<dyn Node>,
 }
 
 impl Context {
@@ -66,6 +81,20 @@ impl Context {
             boot_id: boot_id(paths),
             instead: Instead::of_environment(),
             trail: Rc::default(),
+            node: Rc::new(paths.clone()),
+        }
+    }
+
+    /// The same on a node that is somewhere else than on this machine, for the tests' model of one.
+    #[doc(hidden)]
+    pub fn on(node: Rc<dyn Node>, started: Moment, boot_id: Option<String>) -> Context {
+        Context {
+            paths: Paths::new(Some(PathBuf::from("/nonexistent")), NAME),
+            started,
+            boot_id,
+            instead: Instead::default(),
+            trail: Rc::default(),
+            node,
         }
     }
 }

@@ -3,7 +3,6 @@
 //! Asked every few seconds, so that it takes no lock, reads one file, and asks the source only when there are no pools. It
 //! tries an ADD on what it read, and saves nothing.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::slice;
 use std::time::Duration;
@@ -13,7 +12,7 @@ use super::decide::{Look, candidates, take_all};
 use super::wish::{open_wishes, requests, told};
 use crate::cni::{Call, WhenFull};
 use crate::failure::Failure;
-use crate::host::{boot_now, is_read_only};
+use crate::host::is_read_only;
 use crate::ipam::{Attachment, Inventory, Ipam, Refusal, Request};
 use crate::source::Source;
 use crate::state::{Loaded, Own, load};
@@ -31,7 +30,7 @@ pub fn status(call: &Call, context: &Context) -> Result<(), Failure> {
     if fs::metadata(&locks).is_ok_and(|m| !m.is_dir()) {
         return Err(not_ready(format!("{} is not a folder", locks.display())));
     }
-    let mut ipam = match load(&context.paths, context.boot_id.as_deref())
+    let mut ipam = match load(context.files(), context.boot_id.as_deref())
         .map_err(|e| not_ready(e.to_string()))?
     {
         // The next ADD rebuilds it, if the source lets it.
@@ -55,9 +54,8 @@ pub fn status(call: &Call, context: &Context) -> Result<(), Failure> {
         container_id: "/".to_owned(),
         ..call.attachment.clone()
     };
-    let none = BTreeSet::new();
     let wishes = open_wishes(call);
-    let requests = requests(&wishes, conf, &nobody, &none);
+    let requests = requests(&wishes, conf, &nobody);
     // One by one: that one family is full must not hide that there is none of the other.
     for request in &requests {
         match try_add(&mut ipam, request, conf.when_full, context) {
@@ -78,14 +76,14 @@ fn try_add(
     when_full: WhenFull,
     context: &Context,
 ) -> Result<(), Refusal> {
-    let (now, requests) = (boot_now(), slice::from_ref(request));
-    match take_all(ipam, requests, now, context, &mut Vec::new()) {
+    let (now, requests) = (context.now(), slice::from_ref(request));
+    match take_all(ipam, requests, now, &*context.node, &mut Vec::new()) {
         Err(Refusal::Exhausted { .. }) if when_full == WhenFull::Error => {}
         other => return other.map(drop),
     }
     let look = Look::at(candidates(ipam, requests, now), context);
     ipam.reclaim(look.candidates, &look.evidence, now);
-    take_all(ipam, requests, now, context, &mut Vec::new()).map(drop)
+    take_all(ipam, requests, now, &*context.node, &mut Vec::new()).map(drop)
 }
 
 /// What the source lists.

@@ -24,12 +24,12 @@ pub(super) fn take_back(
 }
 
 /// Takes back what reached nobody: only what this very call took, and only if it is still so.
-pub(super) fn give_back(call: &Call, grants: &[Grant], context: &Context) -> Fate {
+pub fn give_back(call: &Call, grants: &[Grant], context: &Context) -> Fate {
     let is_renewed = |grant: &Grant| grant.novelty == Novelty::Renewed;
     if grants.iter().all(is_renewed) {
         return Fate::HeldBefore;
     }
-    let Ok(mut locked) = Locked::acquire(&context.paths, WAIT) else {
+    let Ok(mut locked) = Locked::acquire(context.files(), WAIT) else {
         return Fate::StillHeld;
     };
     let Ok(Loaded::Read(mut document)) = locked.load(context.boot_id.as_deref()) else {

@@ -7,7 +7,8 @@ use crate::cni::{Call, IpamConf};
 use crate::ipam::{Attachment, Family, PoolWish, Refusal, Request, named_address};
 
 /// One address that a call asks for.
-pub(super) struct Wish<'a> {
+#[derive(Debug)]
+pub struct Wish<'a> {
     /// Of which family.
     family: Family,
     /// From which pools.
@@ -20,7 +21,7 @@ pub(super) struct Wish<'a> {
 ///
 /// # Errors
 /// It asks for an address that none of these pools can have.
-pub(super) fn wishes(call: &Call) -> Result<Vec<Wish<'_>>, Refusal> {
+pub fn wishes(call: &Call) -> Result<Vec<Wish<'_>>, Refusal> {
     let mut wishes = open_wishes(call);
     let not_found = |address: String| Err(Refusal::AddressNotFound { address });
     let said = call.conf.ipam.ip_address.as_ref();
@@ -63,12 +64,14 @@ pub(super) fn open_wishes(call: &Call) -> Vec<Wish<'_>> {
     wishes
 }
 
+/// No address is known to be the host's before the kernel was asked.
+static NONE: BTreeSet<IpAddr> = BTreeSet::new();
+
 /// These wishes of `attachment`, as the pools are asked for them.
-pub(super) fn requests<'a>(
+pub fn requests<'a>(
     wishes: &'a [Wish<'_>],
     conf: &'a IpamConf,
     attachment: &'a Attachment,
-    wired: &'a BTreeSet<IpAddr>,
 ) -> Vec<Request<'a>> {
     let mut requests = Vec::with_capacity(wishes.len());
     for wish in wishes {
@@ -80,7 +83,7 @@ pub(super) fn requests<'a>(
             pod: None,
             netns: None,
             rest: conf.rest,
-            wired,
+            wired: &NONE,
             exclude: &conf.exclude,
         });
     }

@@ -109,7 +109,8 @@ pub struct News {
     began: Moment,
     arrived: Moment,
     stamps: Stamps,
-    lock: File,
+    /// Where the stamps are written; held until then.
+    lock: Option<File>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -269,7 +270,7 @@ impl Asker<'_> {
                 began,
                 arrived,
                 stamps,
-                lock,
+                lock: Some(lock),
             })),
             Err(error) => {
                 stamps.failed = Some(arrived.0);
@@ -281,6 +282,29 @@ impl Asker<'_> {
 }
 
 impl News {
+    /// An answer that no server gave, at this moment, for the tests' model of a node; answers like it have come since
+    /// `doubtful_since`, if they are doubtful.
+    #[doc(hidden)]
+    pub fn in_memory(matched: Matched, at: Moment, doubtful_since: Option<Moment>) -> News {
+        News {
+            matched,
+            took: Duration::ZERO,
+            began: at,
+            arrived: at,
+            stamps: Stamps {
+                doubtful_since: doubtful_since.map(|at| at.0),
+                ..Stamps::default()
+            },
+            lock: None,
+        }
+    }
+
+    fn write_stamps(&self) {
+        if let Some(lock) = &self.lock {
+            self.stamps.write(lock);
+        }
+    }
+
     /// When the source began to be asked: what it says is of no earlier time.
     pub fn began(&self) -> Moment {
         self.began
@@ -305,14 +329,14 @@ impl News {
         if !self.is_doubtful() {
             self.stamps.doubtful_since = None;
         }
-        self.stamps.write(&self.lock);
+        self.write_stamps();
     }
 
     /// The answer is not believed yet; it counts as a failed attempt.
     pub fn doubted(mut self) {
         self.stamps.failed = Some(self.arrived.0);
         self.stamps.doubtful_since.get_or_insert(self.arrived.0);
-        self.stamps.write(&self.lock);
+        self.write_stamps();
     }
 }
 

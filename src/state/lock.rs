@@ -1,16 +1,17 @@
 //! The lock on the state, which the original takes too (contract section 4). Only its holder can write.
 
 use std::fmt;
-use std::fs::{self, File, Metadata};
+use std::fs;
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::fs::{major, minor};
 
+use super::files::{Files, HeldLock};
 use super::journal::note_other_writer;
-use crate::host::{self, Paths, Waited, overwrite, words};
+use crate::host::{Paths, words};
 
 /// How long a call waits for the others; well past what a crowd of them takes, and within kubelet's patience.
 pub const WAIT: Duration = Duration::from_secs(30);
@@ -18,22 +19,14 @@ pub const WAIT: Duration = Duration::from_secs(30);
 /// Stands behind the process ID of a holder of this kind. The original writes only the number, and so tells that it was there.
 const MARK: &str = "azure-vnet-ipam";
 
-/// Whether the last holder was one that writes no journal.
-fn is_marked_by_another(lock: &File) -> bool {
-    let mut text = [0; 64];
-    let length = lock.read_at(&mut text, 0).unwrap_or(0);
-    let text = text.get(..length).unwrap_or_default();
-    !text.is_empty() && !text.ends_with(MARK.as_bytes())
-}
-
 /// So often a call is decided again when the lock file is removed while it is held.
 pub const MOST_ROUNDS: usize = 50;
 
 /// The state, locked: the right to write it. Given back when dropped.
 #[derive(Debug)]
-pub struct Locked<'p> {
-    pub(super) paths: &'p Paths,
-    lock: File,
+pub struct Locked<'f> {
+    pub(super) files: &'f dyn Files,
+    pub(super) lock: Box<dyn HeldLock + 'f>,
 }
 
 /// Why the lock is not held.
@@ -59,33 +52,27 @@ pub enum LockError {
     },
 }
 
-impl<'p> Locked<'p> {
+impl<'f> Locked<'f> {
     /// Waits for the lock.
     ///
     /// # Errors
     /// See [`LockError`].
-    pub fn acquire(paths: &'p Paths, wait: Duration) -> Result<Self, LockError> {
-        let path = paths.lock();
-        match host::lock(&path, wait) {
-            Ok(Waited::Held(lock)) => {
-                if is_marked_by_another(&lock) {
-                    let _ = note_other_writer(paths, host::boot_now());
-                }
-                // For people and for the error of those whose wait times out. A full disk must not keep anybody from the state.
-                let text = format!("{} {MARK}", std::process::id());
-                let _ = overwrite(&lock, text.as_bytes());
-                Ok(Locked { paths, lock })
-            }
-            Ok(Waited::TimedOut) => {
-                let holder = holder(paths, &path);
-                Err(LockError::Busy {
-                    path,
-                    holder,
-                    waited: wait,
-                })
-            }
-            Err(source) => Err(LockError::Io { path, source }),
+    pub fn acquire(files: &'f dyn Files, wait: Duration) -> Result<Self, LockError> {
+        let lock = files.lock(wait)?;
+        let last = lock.text();
+        // The last holder was one that writes no journal.
+        if !last.is_empty() && !last.ends_with(MARK.as_bytes()) {
+            let _ = note_other_writer(files, files.now());
         }
+        // For people and for the error of those whose wait times out.
+        lock.set_text(format!("{} {MARK}", std::process::id()).as_bytes());
+        Ok(Locked { files, lock })
+    }
+
+    /// Whether the file that is locked is still the one that others would lock. Where somebody removed it meanwhile, others may
+    /// have loaded the same state, and what this call decided must be decided again under the new lock.
+    pub fn is_current(&self) -> bool {
+        self.lock.is_current()
     }
 }
 
@@ -93,19 +80,9 @@ impl LockError {
     /// What is to be said when the lock file is removed, again and again, by somebody else while it is held.
     pub fn removed(paths: &Paths) -> LockError {
         LockError::Io {
-            path: paths.lock(),
+            path: paths.lock_file(),
             source: io::Error::other("it is removed again and again"),
         }
-    }
-}
-
-impl Locked<'_> {
-    /// Whether the file that is locked is still the one that others would lock. Where somebody removed it meanwhile, others may
-    /// have loaded the same state, and what this call decided must be decided again under the new lock.
-    pub fn is_current(&self) -> bool {
-        let (held, there) = (self.lock.metadata(), fs::metadata(self.paths.lock()));
-        let id = |file: &Metadata| (file.dev(), file.ino());
-        matches!((held, there), (Ok(held), Ok(there)) if id(&held) == id(&there))
     }
 }
 
@@ -142,7 +119,7 @@ impl fmt::Display for LockHolder {
 /// Who holds the lock now, by the kernel's list alone, which knows it for certain; `None` where nobody does, or where the list
 /// cannot be read. Takes no lock.
 pub fn holder_now(paths: &Paths) -> Option<LockHolder> {
-    let file = fs::metadata(paths.lock()).ok()?;
+    let file = fs::metadata(paths.lock_file()).ok()?;
     let (dev, ino) = (file.dev(), file.ino());
     let locks = fs::read_to_string(paths.locks()).ok()?;
     let id = format!("{:02x}:{:02x}:{ino}", major(dev), minor(dev));
@@ -159,7 +136,7 @@ pub fn holder_now(paths: &Paths) -> Option<LockHolder> {
 
 /// Who holds the lock, for an error: where the kernel's list does not tell, the process ID in the file is what its last holder
 /// wrote.
-fn holder(paths: &Paths, path: &Path) -> String {
+pub(super) fn holder(paths: &Paths, path: &Path) -> String {
     let written = || {
         let text = fs::read_to_string(path).ok()?;
         text.split_whitespace().next()?.parse::<u32>().ok()

@@ -1,6 +1,8 @@
 //! The state file: its lock, its text in the original's form with our own facts beside, and its replacement in one step.
 
+mod disk;
 mod document;
+mod files;
 mod go_json;
 mod join;
 mod journal;
@@ -12,11 +14,12 @@ mod print_ours;
 mod record;
 mod store;
 
+#[doc(hidden)]
+pub use crate::host::Bounded;
+pub use disk::set_aside_before;
 pub use document::{Document, Loss, Owed, Own, QUARANTINE, Stamp};
+pub use files::{Files, HeldLock, StateFile};
 pub use journal::{Journal, carry_out, note_release, plan};
 pub use lock::{LockError, LockHolder, Locked, MOST_ROUNDS, WAIT, holder_now};
 pub use ours::FORMAT;
-pub use store::{
-    Loaded, MODE, StoreError, is_rebuild_owed, last_use, load, note_boot, note_use,
-    set_aside_before,
-};
+pub use store::{Loaded, MODE, StoreError, is_rebuild_owed, last_use, load, note_boot, note_use};

@@ -95,6 +95,7 @@ fn lacks_our_key(text: &[u8]) -> bool {
     Document::parse(text, None, Moment(0)).is_ok_and(|d| matches!(d.own, Own::Absent))
 }
 
+#[derive(Debug)]
 struct Bare;
 
 impl Host for Bare {

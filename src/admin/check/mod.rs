@@ -79,7 +79,7 @@ fn of_line(node: &Node, facts: &Facts, line: &Line) -> Option<Finding> {
     };
     let paths = node.paths();
     let subject = match kind {
-        Kind::Lock => paths.lock().display().to_string(),
+        Kind::Lock => paths.lock_file().display().to_string(),
         Kind::Source | Kind::Interface => match &facts.source {
             Ok((source, _)) => source.name(),
             Err(_) => "the source".to_owned(),

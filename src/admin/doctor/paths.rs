@@ -15,7 +15,7 @@ use crate::state::{LockHolder, WAIT, holder_now};
 /// The lines about them.
 pub fn examine(node: &Node, setup: &Setup, sight: &mut Sight) -> Vec<Line> {
     let paths = node.paths();
-    let (folder, lock, log) = (paths.lock_folder(), paths.lock(), paths.log());
+    let (folder, lock, log) = (paths.lock_folder(), paths.lock_file(), paths.log());
     let refuses = |path: &Path| sight.is_root && refuses_writing(path);
     let mut lines = Vec::new();
     lines.extend(lock_folder(

@@ -9,16 +9,15 @@ mod line;
 mod other_writer;
 mod write;
 
-use std::fs;
-
 use line::parse_line;
 pub use other_writer::note_other_writer;
 use other_writer::other_writer;
 pub use write::{carry_out, note_release, plan};
 
 use super::{Document, Own, QUARANTINE};
-use crate::host::{Bounded, Paths, read_bounded};
+use crate::host::Bounded;
 use crate::ipam::{JournalEntry, Moment};
+use crate::state::files::{Files, StateFile};
 
 /// What the header begins with.
 const MAGIC: &str = "azure-vnet-ipam-journal 1";
@@ -55,12 +54,12 @@ pub struct Journal {
 
 impl Journal {
     /// Reads it. Never fails: what cannot be read proves nothing.
-    pub fn read(paths: &Paths, boot_id: Option<&str>) -> Journal {
+    pub fn read(files: &dyn Files, boot_id: Option<&str>) -> Journal {
         let doubtful = |why: &str| Journal {
             doubt: Some(why.to_owned()),
             ..Journal::default()
         };
-        match read_bounded(&paths.journal(), LIMIT) {
+        match files.read(StateFile::Journal, LIMIT, 0) {
             Ok(Bounded::Read(bytes)) => match std::str::from_utf8(&bytes) {
                 Ok(text) => Journal::parse(text, boot_id),
                 Err(_) => Journal {
@@ -133,18 +132,17 @@ impl Journal {
     }
 
     /// Brings an old copy of the state up to date, if everything that came after it is there. Gives the number of entries.
-    pub fn catch_up(paths: &Paths, boot_id: Option<&str>, document: &mut Document) -> usize {
+    pub fn catch_up(files: &dyn Files, boot_id: Option<&str>, document: &mut Document) -> usize {
         let Some(position) = document
             .journal
             .filter(|_| matches!(document.own, Own::Ours))
         else {
             return 0;
         };
-        let file = fs::symlink_metadata(paths.journal());
-        if document.is_empty() || file.is_ok_and(|file| file.len() == position.size) {
+        if document.is_empty() || files.size(StateFile::Journal) == Some(position.size) {
             return 0;
         }
-        let journal = Journal::read(paths, boot_id);
+        let journal = Journal::read(files, boot_id);
         let missed = journal.after(&position).filter(|_| journal.doubt.is_none());
         let Some(missed) = missed.filter(|missed| !missed.is_empty()) else {
             return 0;
@@ -167,7 +165,7 @@ impl Journal {
     /// Something else may have been granted, for this reason.
     pub fn check_complete(
         &self,
-        paths: &Paths,
+        files: &dyn Files,
         last: Option<u64>,
         now: Moment,
     ) -> Result<(), String> {
@@ -177,7 +175,7 @@ impl Journal {
         if last.is_some_and(|last| self.generation < last) {
             return Err("it is older than the last address that was given".to_owned());
         }
-        match other_writer(paths) {
+        match other_writer(files) {
             Some(at) if now.since(at) < QUARANTINE => {
                 Err("somebody else has used the state a moment ago".to_owned())
             }

@@ -1,15 +1,12 @@
 //! Writing the journal: what a saved state needs of it, and the note of a DEL that found no state.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io;
 
 use super::line::{entries, print_line};
 use super::{Journal, MAGIC, Position, SMALL};
-use crate::host::Paths;
 use crate::ipam::{Attachment, Change, ChangeKind, JournalEntry, Moment, attached};
+use crate::state::files::{Files, StateFile};
 use crate::state::out::Out;
-use crate::state::store::MODE;
 use crate::state::{Document, Owed, Own};
 
 /// What is to be written once the state is in place.
@@ -24,7 +21,12 @@ pub enum Plan {
 }
 
 /// Works out what the journal needs for a state that is about to be saved, and lets the state say how far both go together.
-pub fn plan(document: &mut Document, paths: &Paths, boot_id: Option<&str>, now: Moment) -> Plan {
+pub fn plan(
+    document: &mut Document,
+    files: &dyn Files,
+    boot_id: Option<&str>,
+    now: Moment,
+) -> Plan {
     let changes = std::mem::take(&mut document.ipam_mut().changes.0);
     if matches!(document.own, Own::Newer { .. }) {
         return Plan::Nothing;
@@ -40,8 +42,7 @@ pub fn plan(document: &mut Document, paths: &Paths, boot_id: Option<&str>, now: 
     let generation = document.ipam().generation;
     let fits = |position: &Position| {
         let is_grown = position.size > SMALL.max(position.compacted.saturating_mul(2));
-        let file = fs::symlink_metadata(paths.journal());
-        let is_whole = file.is_ok_and(|file| file.is_file() && file.len() == position.size);
+        let is_whole = files.size(StateFile::Journal) == Some(position.size);
         matches!(document.own, Own::Ours) && is_whole && !is_grown
     };
     if let Some(position) = before.filter(fits) {
@@ -61,7 +62,7 @@ pub fn plan(document: &mut Document, paths: &Paths, boot_id: Option<&str>, now: 
             false => Plan::Append(position.size, text),
         };
     }
-    let journal = Journal::read(paths, Some(boot_id));
+    let journal = Journal::read(files, Some(boot_id));
     // What was granted after an old copy of the state was made stands nowhere else.
     if journal.generation > generation && !journal.entries.is_empty() {
         return Plan::Nothing;
@@ -99,38 +100,11 @@ pub fn plan(document: &mut Document, paths: &Paths, boot_id: Option<&str>, now: 
 ///
 /// # Errors
 /// The system refuses.
-pub fn carry_out(plan: Plan, paths: &Paths) -> io::Result<()> {
-    let path = paths.journal();
+pub fn carry_out(plan: Plan, files: &dyn Files) -> io::Result<()> {
     match plan {
         Plan::Nothing => Ok(()),
-        Plan::Append(size, text) => {
-            let mut file = open(paths)?;
-            if file.metadata()?.len() != size {
-                return Err(io::Error::other("somebody else has written to it"));
-            }
-            file.write_all(&text)
-        }
-        Plan::Replace(text) => {
-            let new = path.with_extension("journal.new");
-            let _ = fs::remove_file(&new);
-            let mut options = File::options();
-            let mut file = options.write(true).create_new(true).mode(MODE).open(&new)?;
-            file.write_all(&text)?;
-            fs::rename(&new, &path)
-        }
-    }
-}
-
-/// Opens the journal for appending; it must be a regular file.
-fn open(paths: &Paths) -> io::Result<File> {
-    let mut options = File::options();
-    let file = options
-        .append(true)
-        .custom_flags(libc::O_NONBLOCK)
-        .open(paths.journal())?;
-    match file.metadata()?.is_file() {
-        true => Ok(file),
-        false => Err(io::Error::other("it is not a regular file")),
+        Plan::Append(size, text) => files.append(StateFile::Journal, size, &text),
+        Plan::Replace(text) => files.replace(StateFile::Journal, &text),
     }
 }
 
@@ -139,12 +113,12 @@ fn open(paths: &Paths) -> io::Result<File> {
 /// # Errors
 /// There is no journal of this boot to note it in; the system refuses.
 pub fn note_release(
-    paths: &Paths,
+    files: &dyn Files,
     boot_id: Option<&str>,
     attachment: &Attachment,
     now: Moment,
 ) -> io::Result<()> {
-    let journal = Journal::read(paths, boot_id);
+    let journal = Journal::read(files, boot_id);
     if let Some(why) = journal.doubt {
         return Err(io::Error::other(why));
     }
@@ -158,9 +132,8 @@ pub fn note_release(
     };
     let mut out = Out::default();
     print_line(&mut out, &entry);
-    let mut file = open(paths)?;
     if journal.is_torn {
-        file.set_len(journal.whole)?;
+        files.truncate(StateFile::Journal, journal.whole)?;
     }
-    file.write_all(&out.into_bytes())
+    files.append(StateFile::Journal, journal.whole, &out.into_bytes())
 }

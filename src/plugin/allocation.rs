@@ -1,0 +1,294 @@
+//! An ADD between what it asks for and what it gives: decided on the state under its lock, until that counts.
+
+use tracing::{info, warn};
+
+use super::Context;
+use super::decide::{Decision, Event, Given, Journaled, Look, decide, loss};
+use super::inquiry::Inquiry;
+use super::look::report;
+use super::undo::take_back;
+use super::wish::told;
+use crate::cni::Call;
+use crate::failure::Failure;
+use crate::ipam::{Candidate, Grant, Novelty, PoolWish, Refusal, Request, holdings};
+use crate::source::{Need, News};
+use crate::state::{
+    Document, Journal, Loaded, LockError, Locked, MOST_ROUNDS, Own, StateFile, StoreError, WAIT,
+    is_rebuild_owed, last_use, note_boot, note_use,
+};
+
+/// An ADD under way. What it needs of the outside, its caller gets for it between two steps, while nobody is kept from the state.
+#[derive(Debug)]
+pub struct Allocation<'a> {
+    call: &'a Call,
+    context: &'a Context,
+    /// What is asked for, an address each.
+    requests: Vec<Request<'a>>,
+    /// What the source was last asked for.
+    need: Need,
+    /// What it had to say.
+    inquiry: Inquiry,
+    look: Option<Look>,
+    /// The state as it was last decided on.
+    document: Document,
+    /// Given by earlier steps of this very call, whose state another call has replaced meanwhile.
+    lost_grants: Vec<Grant>,
+    /// So often the lock was lost.
+    rounds: usize,
+}
+
+/// What comes next.
+#[derive(Debug)]
+pub enum Step {
+    /// These addresses are given, and the state is saved.
+    Granted(Vec<Grant>),
+    /// The node must be looked at; these records are to be judged.
+    Look(Vec<Candidate>),
+    /// Before anybody is told that there is nothing, the source is asked.
+    Ask(Need),
+}
+
+/// What came of looking for an address in the pools as they are.
+enum Attempt {
+    Granted(Vec<Grant>),
+    /// The node must be looked at, which is not done under the lock; these records are to be judged.
+    LookFirst(Vec<Candidate>),
+    /// The lock file was removed while it was held, so that somebody else may have decided on the same state. These addresses
+    /// were given, unless that state has won.
+    LockLost(Vec<Grant>),
+    Refused {
+        refusal: Refusal,
+        again: Option<Need>,
+    },
+}
+
+impl<'a> Allocation<'a> {
+    /// Begins one, after the source was asked for `need`.
+    pub fn new(
+        call: &'a Call,
+        context: &'a Context,
+        requests: Vec<Request<'a>>,
+        need: Need,
+        inquiry: Inquiry,
+    ) -> Self {
+        Allocation {
+            call,
+            context,
+            requests,
+            need,
+            inquiry,
+            look: None,
+            document: Document::default(),
+            lost_grants: Vec::new(),
+            rounds: 0,
+        }
+    }
+
+    /// Takes in what the source had to say when it was asked again.
+    pub fn answered(&mut self, need: Need, inquiry: Inquiry) {
+        self.need = need;
+        self.inquiry = inquiry;
+    }
+
+    /// Takes in a look at the node.
+    pub fn looked(&mut self, look: Look) {
+        self.look = Some(look);
+    }
+
+    /// Tries to allocate.
+    ///
+    /// # Errors
+    /// Nothing can be given; the state cannot be read, locked or replaced.
+    pub fn step(&mut self) -> Result<Step, Failure> {
+        let context = self.context;
+        loop {
+            match self.attempt()? {
+                Attempt::Granted(grants) => return Ok(Step::Granted(self.with_lost(grants))),
+                Attempt::LookFirst(candidates) => return Ok(Step::Look(candidates)),
+                Attempt::LockLost(_) if self.rounds == MOST_ROUNDS || context.is_late() => {
+                    return Err(LockError::removed(&context.paths).into());
+                }
+                Attempt::LockLost(grants) => {
+                    self.rounds += 1;
+                    self.lost_grants.extend(grants);
+                    // The answer may be merged into the state that has lost.
+                    self.inquiry.again.get_or_insert(Need::Lost);
+                }
+                Attempt::Refused {
+                    again: Some(again), ..
+                } if again != self.need => return Ok(Step::Ask(again)),
+                Attempt::Refused { refusal, .. } => {
+                    return Err(Failure::Refused {
+                        refusal: told(refusal, self.call),
+                        source: self.inquiry.failed.take(),
+                    });
+                }
+            }
+        }
+    }
+
+    /// What an earlier step of this very call gave counts as new, so that it is taken back with the rest if the result reaches nobody.
+    fn with_lost(&self, mut grants: Vec<Grant>) -> Vec<Grant> {
+        for grant in &mut grants {
+            let same = |earlier: &&Grant| {
+                earlier.address == grant.address && earlier.novelty != Novelty::Renewed
+            };
+            if grant.novelty == Novelty::Renewed
+                && let Some(earlier) = self.lost_grants.iter().find(same)
+            {
+                grant.novelty = earlier.novelty.clone();
+            }
+        }
+        grants
+    }
+
+    /// One try with the pools as they are, under the lock, after whatever news there is was merged into them.
+    fn attempt(&mut self) -> Result<Attempt, Failure> {
+        let (call, context) = (self.call, self.context);
+        let (requests, inquiry, look) = (&self.requests, &mut self.inquiry, self.look.as_ref());
+        let store = |error| Failure::Store {
+            stage: stage(requests),
+            error,
+        };
+        let mut locked = Locked::acquire(context.files(), WAIT)?;
+        let last = last_use(context.files(), context.boot_id.as_deref());
+        let (document, lost, journal) = match read(&mut locked, requests, last, context) {
+            Err(Failure::Store { error, .. }) if error.lock_was_lost => {
+                return Ok(Attempt::LockLost(Vec::new()));
+            }
+            read => read?,
+        };
+        // Kept until the call is over: to take it apart takes a tenth of the time that the lock is held.
+        self.document = document;
+        let document = &mut self.document;
+        let was_lost = lost.is_some();
+        inquiry.weigh(document, context);
+        // One that was asked for later is in the state already (its lock file may have been removed meanwhile).
+        let older = |news: &mut Box<News>| document.refreshed.is_some_and(|at| news.began() < at);
+        if let Some(news) = inquiry.news.take_if(older) {
+            info!(target: "ipam", "a newer answer of the source is in the state already.");
+            drop(news);
+            inquiry.again = Some(Need::Lost);
+        }
+        // What somebody else's answer said may no longer be there.
+        let again = inquiry
+            .again
+            .filter(|need| *need != Need::Lost || document.is_empty());
+        let given = Given {
+            requests,
+            news: inquiry.news.as_ref().map(|news| &news.matched.inventory),
+            lost,
+            last_generation: last.unwrap_or(0),
+            look,
+            may_ask_again: again.is_some(),
+            journal: journal.as_ref(),
+            now: context.now(),
+        };
+        if let Some(news) = &inquiry.news {
+            document.refreshed = Some(news.began());
+        }
+        let mut events = Vec::new();
+        let (taken, changed) = match decide(document, &given, &*context.node, &mut events) {
+            Decision::LookFirst(candidates) => return Ok(Attempt::LookFirst(candidates)),
+            Decision::Broken(wrong) => return Err(Failure::Broken(wrong)),
+            Decision::Done { taken, changed } => (taken, changed),
+        };
+        report(&events);
+        let dead = events.iter().map(Event::dead).sum();
+        if changed && let Err(error) = context.save(&mut locked, document) {
+            if error.lock_was_lost {
+                return Ok(Attempt::LockLost(Vec::new()));
+            }
+            if error.is_in_place {
+                take_back(&taken, call, document, &mut locked, context);
+            }
+            return Err(store(error));
+        }
+        context.trail.reclaimed(dead);
+        if let Some(news) = inquiry.news.take() {
+            news.merged();
+        }
+        if was_lost && !document.is_empty() {
+            context.files().remove(StateFile::RebuildMark);
+        }
+        // Before anybody can be told of the address.
+        if let Ok(grants) = &taken
+            && let Some(newest) = grants.last()
+        {
+            let boot_id = context.boot_id.as_deref();
+            let noted = match last.is_none() || !context.files().exists(StateFile::BootMarker) {
+                true => note_boot(context.files(), boot_id),
+                false => Ok(()),
+            };
+            let noted = noted.and_then(|()| note_use(context.files(), boot_id, newest.generation));
+            // Somebody else who has loaded the state before it was replaced may yet replace it.
+            if !locked.is_current() {
+                return Ok(Attempt::LockLost(grants.clone()));
+            }
+            if let Err(error) = noted {
+                take_back(&taken, call, document, &mut locked, context);
+                return Err(store(error));
+            }
+        }
+        Ok(match taken {
+            Ok(grants) => Attempt::Granted(grants),
+            Err(refusal) => Attempt::Refused { refusal, again },
+        })
+    }
+}
+
+/// The state to work on, and why it has to be rebuilt, if it has, with what the journal knows then.
+fn read(
+    locked: &mut Locked<'_>,
+    requests: &[Request<'_>],
+    last: Option<u64>,
+    context: &Context,
+) -> Result<(Document, Option<String>, Option<Journaled>), Failure> {
+    let journaled = || {
+        let journal = Journal::read(context.files(), context.boot_id.as_deref());
+        let complete = journal.check_complete(context.files(), last, context.now());
+        if let Err(why) = &complete {
+            info!(target: "ipam", "the journal does not tell everything: {why}.");
+        }
+        Journaled {
+            holdings: holdings(&journal.entries),
+            generation: journal.generation,
+            is_complete: complete.is_ok(),
+        }
+    };
+    let store = |error: StoreError| Failure::Store {
+        stage: stage(requests),
+        error,
+    };
+    let mut document = match locked.load(context.boot_id.as_deref()).map_err(store)? {
+        Loaded::Read(document) => *document,
+        Loaded::Missing => Document::default(),
+        Loaded::Corrupt(why) => {
+            let aside = locked
+                .set_aside(&context.files().wall_time())
+                .map_err(store)?;
+            warn!(target: "ipam", "the state could not be read ({why}) and is now {}.", aside.display());
+            return Ok((Document::default(), Some(why), Some(journaled())));
+        }
+    };
+    match &document.own {
+        Own::Newer { format, .. } => return Err(Failure::NewerFormat { found: *format }),
+        Own::Unreadable(why) => {
+            warn!(target: "ipam", "our part of the state could not be read: {why}.");
+        }
+        Own::Absent | Own::Ours | Own::Overtaken => {}
+    }
+    context.catch_up(&mut document);
+    let lost = loss(&document, is_rebuild_owed(context.files()), last).map(str::to_owned);
+    let journal = lost.is_some().then(journaled);
+    Ok((document, lost, journal))
+}
+
+/// What the original's messages begin with when the state cannot be written: without a subnet it saves first when it has
+/// chosen a pool.
+fn stage(requests: &[Request<'_>]) -> &'static str {
+    match requests.first().map(|request| request.pool) {
+        Some(PoolWish::Named(_)) => "Failed to allocate address",
+        Some(PoolWish::Any { .. }) | None => "Failed to allocate pool",
+    }
+}

@@ -1,0 +1,44 @@
+//! The node that a call works on, behind a trait: the tests' model of a node runs the same ADD, DEL and GC.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use tracing::warn;
+
+use super::decide::Host;
+use super::look::follow_claims;
+use crate::evidence::{self, Progress};
+use crate::host::{Paths, RouteLookup, host_routes, words};
+use crate::ipam::{Candidate, Evidence};
+use crate::state::Files;
+
+/// The files of the state and the clock, what the host has, and what there is to be seen.
+pub trait Node: Files + Host {
+    /// What speaks for whom, among others for these records.
+    fn evidence(&self, candidates: &[Candidate], progress: &Progress) -> Evidence;
+}
+
+impl Node for Paths {
+    fn evidence(&self, candidates: &[Candidate], progress: &Progress) -> Evidence {
+        let mut evidence = evidence::gather(self, progress);
+        let held = candidates.iter().map(|candidate| &candidate.held);
+        follow_claims(held, &mut evidence, self);
+        evidence
+    }
+}
+
+impl Host for Paths {
+    fn has(&self, address: IpAddr) -> bool {
+        if !self.is_this_host() {
+            return false;
+        }
+        RouteLookup::open().and_then(|lookup| lookup.has(address)).unwrap_or_else(|e| {
+            warn!(target: "ipam", "the kernel does not tell whether the host has {address}: {}.", words(&e));
+            false
+        })
+    }
+
+    fn all(&self) -> BTreeSet<IpAddr> {
+        host_routes().unwrap_or_default()
+    }
+}
