@@ -219,7 +219,8 @@ pub fn decide(
     if !wrong.is_empty() {
         return Decision::Broken(wrong);
     }
-    changed |= taken.is_ok() || before.0 != flags(document.ipam());
+    changed |=
+        taken.is_ok() || before.0 != flags(document.ipam()) || document.has_unsaved_moments();
     Decision::Done { taken, changed }
 }
 

@@ -28,10 +28,11 @@ pub fn gc(call: &Call, context: &Context) -> Result<(), Failure> {
         stale.young,
         stale.unknown
     );
-    if stale.candidates.is_empty() {
-        return Ok(());
-    }
-    let look = Look::at(stale.candidates, context);
+    let look = match stale.candidates.is_empty() {
+        true if !document.has_unsaved_moments() => return Ok(()),
+        true => Look::default(),
+        false => Look::at(stale.candidates, context),
+    };
     context.until_it_counts(|| collect(&look, context))
 }
 
@@ -48,7 +49,8 @@ fn collect(look: &Look, context: &Context) -> Result<bool, Failure> {
         .ipam_mut()
         .collect(candidates, &look.evidence, context.now());
     let (freed, kept): (Vec<_>, Vec<_>) = collected.into_iter().partition(|c| c.vetoes.is_empty());
-    if !freed.is_empty() && !context.save_decision(&mut locked, &mut document, STAGE)? {
+    let is_changed = !freed.is_empty() || document.has_unsaved_moments();
+    if is_changed && !context.save_decision(&mut locked, &mut document, STAGE)? {
         return Ok(false);
     }
     for Collected { candidate, .. } in &freed {

@@ -35,6 +35,8 @@ pub struct Document {
     pub refreshed: Option<Moment>,
     /// How far the journal of grants goes together with it.
     pub journal: Option<Position>,
+    /// When it was read, if it was.
+    read: Option<Moment>,
     others: BTreeMap<String, Box<RawValue>>,
     /// Where it is written: see [`Document::reuse`].
     buffer: Vec<u8>,
@@ -115,6 +117,7 @@ impl Document {
         let mut document = Document {
             original: said.original,
             others: said.others,
+            read: Some(now),
             ..Document::default()
         };
         for pool in document.ipam_mut().pools_mut() {
@@ -201,6 +204,17 @@ impl Document {
                 "it is of before the last start of the node; the next ADD frees what the node does not show",
             ),
         }
+    }
+
+    /// Whether a holder counts as first seen, or an address as released, at the moment of reading. Until the state is saved, every
+    /// call counts from anew.
+    pub fn has_unsaved_moments(&self) -> bool {
+        let is_new = |usage: &Usage| match usage {
+            Usage::Held(held) => Some(held.since) == self.read,
+            Usage::Free(free) => free.released.is_some() && free.released == self.read,
+        };
+        let mut records = self.ipam().pools().flat_map(|(_, _, pool)| &pool.records);
+        records.any(|record| is_new(&record.usage))
     }
 
     /// Whether there is no pool in it.

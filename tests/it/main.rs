@@ -30,6 +30,7 @@ mod kill;
 #[cfg(feature = "tls")]
 mod kubernetes;
 mod layering;
+mod leaks;
 mod manual;
 mod metrics;
 mod model;

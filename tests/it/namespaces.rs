@@ -13,7 +13,7 @@ use crate::privileged::in_private_namespaces;
 /// A node in namespaces of its own, with the kernel's interfaces and /proc, and its other files in a folder.
 pub struct Pods {
     pub node: Node,
-    _wire: WireServer,
+    pub wire: WireServer,
 }
 
 impl Pods {
@@ -37,7 +37,7 @@ impl Pods {
         sh_with("mount --rbind /proc \"$1\"", &[&node.path("/proc")]);
         let namespaces = node.path("/var/run/netns");
         sh_with("mount --rbind /run/netns \"$1\"", &[&namespaces]);
-        Pods { node, _wire: wire }
+        Pods { node, wire }
     }
 
     pub fn call(&self, command: &str, pod: &str) -> crate::harness::Call<'_> {
