@@ -1,11 +1,13 @@
 //! E2: the state of the main plugin azure-vnet (contract section 19). Its endpoints may be orphans, so one counts only while
-//! its network namespace or its link on the host exists.
+//! its network namespace exists, which its path or its link on the host leads to.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use super::find_namespace;
 use crate::anycase::{self, Cursor, Members, Wrong, is};
-use crate::host::{Bounded, Link, Paths, links, netns, read_bounded, words};
-use crate::ipam::{Entry, Kernel, Witness, read_address};
+use crate::host::{Bounded, Link, Paths, links, read_bounded, words};
+use crate::ipam::{Entry, Kernel, NetNs, Witness, read_address};
 
 /// Larger files are not read.
 const LIMIT: usize = 16 << 20;
@@ -35,13 +37,32 @@ pub fn read(paths: &Paths, kernel: &Kernel) -> Witness {
         Ok(links) => links,
         Err(e) => return unreadable(format!("the interfaces of the host: {}", words(&e))),
     };
-    let entries = endpoints
-        .into_iter()
-        .map(|endpoint| endpoint.entry(paths, kernel, &links));
     Witness::Read {
-        entries: entries.collect(),
+        entries: entries(endpoints, paths, kernel, &links),
         doubtful: Vec::new(),
     }
+}
+
+/// What the endpoints say, and which of them stand.
+fn entries(endpoints: Vec<Endpoint>, paths: &Paths, kernel: &Kernel, links: &[Link]) -> Vec<Entry> {
+    let host_links: Vec<String> = endpoints.iter().map(|e| e.host_link.clone()).collect();
+    let mut entries: Vec<_> = endpoints.into_iter().map(Endpoint::entry).collect();
+    for entry in &mut entries {
+        entry.stands = find_namespace(paths, kernel, entry);
+    }
+    let named = entries
+        .iter()
+        .filter(|entry| entry.stands)
+        .filter_map(|entry| entry.netns.as_ref()?.id);
+    let named: BTreeSet<_> = named.collect();
+    for (entry, name) in entries.iter_mut().zip(host_links) {
+        // A name is made of those of the pod, so that a pod that was created again has its predecessor's.
+        let link = links.iter().find(|link| link.name == name);
+        let id = link.and_then(|link| kernel.numbers.get(&link.peer_namespace?));
+        entry.stands |=
+            id.is_some_and(|id| !named.contains(id) && kernel.may_be_of(*id, &entry.addresses));
+    }
+    entries
 }
 
 /// An endpoint of azure-vnet, with the network it is in.
@@ -81,16 +102,8 @@ pub fn parse(json: &[u8]) -> Result<Vec<Endpoint>, anycase::Error> {
 }
 
 impl Endpoint {
-    fn entry(self, paths: &Paths, kernel: &Kernel, links: &[Link]) -> Entry {
+    fn entry(self) -> Entry {
         let said = |text: String| Some(text).filter(|t| !t.is_empty());
-        let host_link = links
-            .iter()
-            .any(|link| !self.host_link.is_empty() && link.name == self.host_link);
-        let netns = netns(paths, &self.netns);
-        let namespace = netns
-            .as_ref()
-            .and_then(|n| n.id)
-            .is_some_and(|id| kernel.namespaces.contains(&id));
         // The ID of an endpoint is the start of the container's and the interface; the only place of the latter.
         let if_name = self.id.split_once('-').map(|(_, name)| name.to_owned());
         let pod = said(self.pod).map(|pod| match self.pod_namespace.as_str() {
@@ -102,9 +115,13 @@ impl Endpoint {
             network: said(self.network),
             if_name: if_name.and_then(said),
             pod,
-            netns,
+            netns: said(self.netns).map(|path| NetNs {
+                path: path.into(),
+                id: None,
+                cookie: None,
+            }),
             addresses: self.addresses,
-            stands: namespace || host_link,
+            stands: false,
         }
     }
 }
@@ -222,47 +239,78 @@ mod tests {
         );
     }
 
+    /// The entry of the endpoint above, beside that of its successor where one is known.
+    fn entry(paths: &Paths, kernel: &Kernel, links: &[Link], successor: bool) -> Entry {
+        let mut endpoints = parse(STATE.as_bytes()).unwrap();
+        if successor {
+            let mut successor = parse(STATE.as_bytes()).unwrap().remove(0);
+            successor.container_id = "c2".into();
+            successor.netns = "/var/run/netns/y".into();
+            endpoints.push(successor);
+        }
+        entries(endpoints, paths, kernel, links).remove(0)
+    }
+
     #[test]
-    fn an_endpoint_stands_while_its_namespace_or_link_exists() {
+    fn an_endpoint_stands_while_its_namespace_exists() {
         let root = std::env::temp_dir().join(format!("azure-vnet-{}", std::process::id()));
         let paths = Paths::new(Some(root.clone()), "azure-vnet-ipam");
-        let entry = |kernel: &Kernel, links: &[Link]| {
-            parse(STATE.as_bytes())
-                .unwrap()
-                .remove(0)
-                .entry(&paths, kernel, links)
-        };
-        let bare = entry(&Kernel::default(), &[]);
+        let bare = entry(&paths, &Kernel::default(), &[], false);
         assert!(!bare.stands);
         assert_eq!(
             (bare.if_name.as_deref(), bare.pod.as_deref()),
             (Some("eth0"), Some("default/web-0"))
         );
-        let link = |name: &str| Link {
-            name: name.into(),
-            ..Link::default()
-        };
-        assert!(!entry(&Kernel::default(), &[link("azv0123456789a2")]).stands);
-        assert!(entry(&Kernel::default(), &[link("azv0123456789a")]).stands);
         std::fs::create_dir_all(root.join("var/run/netns")).unwrap();
         std::fs::write(root.join("var/run/netns/x"), "").unwrap();
         let id = stat(root.join("var/run/netns/x"))
             .map(|s| (s.st_dev, s.st_ino))
             .unwrap();
-        assert!(
-            !entry(&Kernel::default(), &[]).stands,
-            "a file is not a namespace"
-        );
-        assert!(
-            entry(
-                &Kernel {
-                    namespaces: [id].into(),
-                    ..Kernel::default()
-                },
-                &[]
-            )
-            .stands
-        );
+        let mut kernel = Kernel::default();
+        let is_standing = |kernel: &Kernel| entry(&paths, kernel, &[], false).stands;
+        assert!(!is_standing(&kernel), "a file is not a namespace");
+        kernel.namespaces.insert(id);
+        assert!(is_standing(&kernel));
+        kernel.host = Some(id);
+        assert!(!is_standing(&kernel), "the host's is nobody's");
+        std::fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn a_link_speaks_for_an_endpoint_only_if_its_namespace_may_be_the_endpoints() {
+        let root = std::env::temp_dir().join(format!("azure-vnet-link-{}", std::process::id()));
+        let paths = Paths::new(Some(root.clone()), "azure-vnet-ipam");
+        std::fs::create_dir_all(root.join("var/run/netns")).unwrap();
+        std::fs::write(root.join("var/run/netns/y"), "").unwrap();
+        let id = stat(root.join("var/run/netns/y"))
+            .map(|s| (s.st_dev, s.st_ino))
+            .unwrap();
+        let link = |name: &str, peer_namespace| Link {
+            name: name.into(),
+            peer_namespace,
+            ..Link::default()
+        };
+        let kernel = |own: &[&str]| Kernel {
+            namespaces: [id].into(),
+            numbers: [(7, id)].into(),
+            inside: [(id, own.iter().map(|a| a.parse().unwrap()).collect())].into(),
+            ..Kernel::default()
+        };
+        let peer = link("azv0123456789a", Some(7));
+        let is_standing = |kernel: &Kernel, link: &Link, successor| {
+            entry(&paths, kernel, std::slice::from_ref(link), successor).stands
+        };
+        assert!(is_standing(&kernel(&[]), &peer, false));
+        assert!(is_standing(&kernel(&["10.224.0.5"]), &peer, false));
+        assert!(!is_standing(&kernel(&["10.224.0.6"]), &peer, false));
+        assert!(!is_standing(&kernel(&[]), &peer, true), "its successor's");
+        for other in [
+            link("azv0123456789a", None),
+            link("azv0123456789a", Some(8)),
+            link("azv0123456789a2", Some(7)),
+        ] {
+            assert!(!is_standing(&kernel(&[]), &other, false), "{other:?}");
+        }
         std::fs::remove_dir_all(root).unwrap();
     }
 

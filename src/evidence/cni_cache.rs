@@ -6,9 +6,9 @@ use std::fs;
 use std::io;
 use std::net::IpAddr;
 
-use super::Progress;
+use super::{Progress, find_namespace};
 use crate::anycase::{self, Cursor, Members, Wrong};
-use crate::host::{Bounded, Paths, namespace_id, read_bounded, words};
+use crate::host::{Bounded, Paths, read_bounded, words};
 use crate::ipam::{Entry, Kernel, NetNs, Witness};
 
 /// Larger files are not read.
@@ -39,7 +39,7 @@ pub fn read(paths: &Paths, kernel: &Kernel, progress: &Progress) -> Witness {
         match read_bounded(&file.path(), FILE_LIMIT) {
             Ok(Bounded::Read(bytes)) => match parse(&bytes) {
                 Some(mut entry) => {
-                    entry.stands = stands(paths, kernel, &mut entry);
+                    entry.stands = find_namespace(paths, kernel, &mut entry);
                     entries.push(entry);
                 }
                 None => doubtful.push(name),
@@ -52,15 +52,6 @@ pub fn read(paths: &Paths, kernel: &Kernel, progress: &Progress) -> Witness {
         }
     }
     Witness::Read { entries, doubtful }
-}
-
-/// Whether the namespace that the entry names exists; fills in which one it is.
-fn stands(paths: &Paths, kernel: &Kernel, entry: &mut Entry) -> bool {
-    let Some(netns) = &mut entry.netns else {
-        return false;
-    };
-    netns.id = namespace_id(paths, &netns.path);
-    netns.id.is_some_and(|id| kernel.namespaces.contains(&id))
 }
 
 /// Reads one file: what libcni writes today, or the bare result that it wrote before version 0.8, which tells addresses only.

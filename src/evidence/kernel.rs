@@ -44,10 +44,6 @@ struct Looker<'a> {
     progress: &'a Progress,
     kernel: Kernel,
     visitor: Visitor,
-    /// The namespace of the host.
-    host: (u64, u64),
-    /// The numbers by which the host knows the namespaces that were seen.
-    numbers: BTreeSet<u32>,
 }
 
 impl Looker<'_> {
@@ -66,10 +62,11 @@ impl Looker<'_> {
         };
         let mut looker = Looker {
             progress,
-            kernel: Kernel::default(),
+            kernel: Kernel {
+                host: Some(host),
+                ..Kernel::default()
+            },
             visitor,
-            host,
-            numbers: BTreeSet::new(),
         };
         if !sees_all_processes(&proc) {
             looker.doubt("not every process is to be seen from here".to_owned());
@@ -87,7 +84,7 @@ impl Looker<'_> {
                 // Its other end is in a namespace that something hides from us.
                 let stray = |link: &&crate::host::Link| {
                     link.peer_namespace
-                        .is_some_and(|n| !looker.numbers.contains(&n))
+                        .is_some_and(|n| !looker.kernel.numbers.contains_key(&n))
                 };
                 if let Some(link) = links.iter().find(stray) {
                     let name = &link.name;
@@ -150,8 +147,12 @@ impl Looker<'_> {
                     Some(cookie) => self.kernel.cookies.insert(id, cookie),
                     None => self.kernel.cookies.remove(&id),
                 };
-                self.numbers.extend(visit.number);
-                let place = if id == self.host {
+                let numbered = visit.number.map(|number| (number, id));
+                self.kernel.numbers.extend(numbered);
+                let own = visit.addresses.iter().copied();
+                let own = own.filter(|address| !is_local(*address)).collect();
+                self.kernel.inside.insert(id, own);
+                let place = if self.kernel.host == Some(id) {
                     Place::Host
                 } else {
                     Place::Namespace(path.display().to_string())

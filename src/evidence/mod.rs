@@ -8,8 +8,8 @@ mod progress;
 
 pub use progress::Progress;
 
-use crate::host::{Paths, host_routes, words};
-use crate::ipam::{Evidence, Routes};
+use crate::host::{Paths, host_routes, namespace_id, words};
+use crate::ipam::{Entry, Evidence, Kernel, Routes};
 
 #[doc(hidden)]
 pub mod parse {
@@ -34,4 +34,19 @@ pub fn gather(paths: &Paths, progress: &Progress) -> Evidence {
         azure_vnet,
         routes,
     }
+}
+
+/// Finds out which namespace the entry's path leads to, and tells whether that exists and may be the attachment's. The host's own is
+/// no attachment's: the number of a process that has ended may be that of one on the host by now, or in another pod.
+fn find_namespace(paths: &Paths, kernel: &Kernel, entry: &mut Entry) -> bool {
+    let Some(netns) = &mut entry.netns else {
+        return false;
+    };
+    netns.id = namespace_id(paths, &netns.path).filter(|id| kernel.host != Some(*id));
+    netns
+        .id
+        .is_some_and(|id| match netns.path.starts_with("/proc/") {
+            true => kernel.may_be_of(id, &entry.addresses),
+            false => kernel.is_of_a_pod(id),
+        })
 }

@@ -32,6 +32,12 @@ pub struct Kernel {
     pub namespaces: BTreeSet<(u64, u64)>,
     /// The kernel's numbers of those, by device and inode, as far as it tells them.
     pub cookies: BTreeMap<(u64, u64), u64>,
+    /// The addresses configured in each of those, but for those of loopback and of single links.
+    pub inside: BTreeMap<(u64, u64), BTreeSet<IpAddr>>,
+    /// Those that links of the host lead to, by the number that the host knows each by.
+    pub numbers: BTreeMap<u32, (u64, u64)>,
+    /// The host's own, where it is known.
+    pub host: Option<(u64, u64)>,
     /// Paths of claims, with device and inode as they were when their ADD came, that lead to another namespace now.
     pub elsewhere: BTreeSet<(Box<str>, (u64, u64))>,
 }
@@ -63,6 +69,19 @@ impl Kernel {
             }
             _ => Existence::Possible,
         }
+    }
+
+    /// Whether the namespace may be that of an attachment with these addresses, as far as its own tell: it has one of them, or none
+    /// at all, like that of a virtual machine. For what may lead to a successor's: a link's name, a process ID.
+    pub fn may_be_of(&self, id: (u64, u64), addresses: &[IpAddr]) -> bool {
+        let fits =
+            |own: &BTreeSet<IpAddr>| own.is_empty() || addresses.iter().any(|a| own.contains(a));
+        self.is_of_a_pod(id) && self.inside.get(&id).is_none_or(fits)
+    }
+
+    /// Whether the namespace exists and is not the host's own.
+    pub fn is_of_a_pod(&self, id: (u64, u64)) -> bool {
+        self.namespaces.contains(&id) && self.host != Some(id)
     }
 
     /// All places where the address is configured.
@@ -124,7 +143,7 @@ pub struct Entry {
     pub netns: Option<NetNs>,
     /// Its addresses.
     pub addresses: Vec<IpAddr>,
-    /// Whether its namespace, or its link on the host, still exists. An entry whose has gone says nothing.
+    /// Whether its namespace still exists. An entry whose has gone says nothing.
     pub stands: bool,
 }
 

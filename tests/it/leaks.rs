@@ -1,10 +1,13 @@
 //! Ways to lose an address for good that were found by attacking the plugin: each of these was once possible.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Node, Reply, SUBNET, xml};
+use crate::harness::wait::{Process, wait_until};
+use crate::harness::{Node, Reply, SUBNET, conf, sh, xml};
 use crate::namespaces::Pods;
 use crate::privileged::in_private_namespaces;
 use crate::verbs::of_the_node;
@@ -85,4 +88,102 @@ fn leaks_come_back_after_the_original_wrote_last_and_the_source_died() {
     pods.wire.stop();
     pods.add("new").error();
     pods.add_later(HOUR, "new").success();
+}
+
+/// azure-vnet's state with these endpoints: container, address and link on the host.
+fn azure_vnet_state(endpoints: &[(&str, &str, &str)]) -> String {
+    let endpoint = |(container, address, link): &(&str, &str, &str)| {
+        let id = format!("{container}-eth0");
+        let endpoint = json!({
+            "Id": id, "ContainerID": container, "IPAddresses": [{ "IP": address, "Mask": "//8AAA==" }],
+            "HostIfName": link, "NetworkNameSpace": format!("/var/run/netns/{container}"),
+        });
+        (id, endpoint)
+    };
+    let endpoints: serde_json::Map<_, _> = endpoints.iter().map(endpoint).collect();
+    let networks = json!({ "azure": { "Endpoints": endpoints } });
+    json!({ "Network": { "ExternalInterfaces": { "eth0": { "Networks": networks } } } }).to_string()
+}
+
+/// A link's name is made of namespace and pod, so that the next pod of a StatefulSet has the name of the one before.
+#[test]
+#[ignore = "needs root, unshare and iproute2"]
+fn an_orphan_is_not_alive_by_the_link_of_its_successor() {
+    if !in_private_namespaces("leaks::an_orphan_is_not_alive_by_the_link_of_its_successor") {
+        return;
+    }
+    let pods = Pods::on_a_node(5..7);
+    let (one, two) = (pods.start("one"), pods.start("two"));
+    pods.vanish("one");
+    sh("ip link set v-two down && ip link set v-two name azv1 && ip link set azv1 up");
+    let endpoints = [("one", &*one, "azv1"), ("two", &*two, "azv1")];
+    // With the successor's endpoint and without, as that may not be saved yet.
+    for known in [2, 1] {
+        let state = azure_vnet_state(&endpoints[..known]);
+        pods.node.put("/var/run/azure-vnet.json", state);
+        assert_eq!(pods.add_later(HOUR, "new").address(), one, "{known}");
+        pods.del("new");
+        let again = json!({ "ipAddress": one, "subnet": SUBNET, "rest": 0 });
+        let add = pods.call("ADD", "one").stdin(conf("0.3.0", again));
+        assert_eq!(add.run().address(), one);
+    }
+    // A virtual machine's address is not the kernel's: its link alone speaks for it, as long as nobody else has that.
+    sh("ip -n two addr flush dev eth0");
+    pods.node.put(
+        "/var/run/azure-vnet.json",
+        azure_vnet_state(&endpoints[..1]),
+    );
+    pods.add_later(HOUR, "new").error();
+    pods.node
+        .put("/var/run/azure-vnet.json", azure_vnet_state(&endpoints));
+    assert_eq!(pods.add_later(HOUR, "new").address(), one);
+}
+
+/// A process in the network namespace of a pod, which the node's /proc shows.
+fn process_in(pod: &str) -> Process {
+    let mut inside = Command::new("ip");
+    inside.args(["netns", "exec", pod, "sleep", "1000"]);
+    let inside = Process::start(&mut inside);
+    let (id, pod) = (inside.id(), format!("/run/netns/{pod}"));
+    let inode = |path: &str| fs::metadata(path).map(|found| found.ino()).ok();
+    wait_until("a process in the pod's namespace", || {
+        inode(&format!("/proc/real/{id}/ns/net")) == inode(&pod)
+    });
+    show_process(id);
+    inside
+}
+
+/// Shows a process in the node's /proc.
+fn show_process(id: u32) {
+    sh(&format!("ln -s real/{id} /proc/{id}"));
+}
+
+#[test]
+#[ignore = "needs root, unshare and iproute2"]
+fn a_path_by_process_id_leads_to_nobody_of_before() {
+    if !in_private_namespaces("leaks::a_path_by_process_id_leads_to_nobody_of_before") {
+        return;
+    }
+    let pods = Pods::on_a_node(5..7);
+    let (one, two) = (pods.start("one"), pods.start("two"));
+    pods.vanish("one");
+    let other = process_in("two");
+    let of_another_pod = format!("/proc/{}/ns/net", other.id());
+    // The process of the host that shows itself under this number is the plugin.
+    for netns in ["/proc/1/ns/net", &of_another_pod] {
+        pods.node.cache("azure", "one", "eth0", netns, &[&one]);
+        assert_eq!(pods.add_later(HOUR, "new").address(), one, "{netns}");
+        pods.del("new");
+        let again = json!({ "ipAddress": one, "subnet": SUBNET, "rest": 0 });
+        let add = pods.call("ADD", "one").stdin(conf("0.3.0", again));
+        assert_eq!(add.run().address(), one);
+    }
+    // The pod itself may be known by such a path.
+    pods.node
+        .cache("azure", "two", "eth0", &of_another_pod, &[&two]);
+    fs::remove_file(pods.node.state_path()).unwrap();
+    pods.node.remove_journal();
+    pods.add("new").error();
+    let held: Vec<_> = pods.held().into_iter().collect();
+    assert_eq!(held, [(two, "two".to_owned())]);
 }

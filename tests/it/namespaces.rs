@@ -361,9 +361,9 @@ fn every_sign_of_life_holds_reclaim_back() {
         "HostIfName": "azv1", "NetworkNameSpace": "/var/run/netns/one",
     }}}}}}}});
     pods.node.put("/var/run/azure-vnet.json", vnet.to_string());
-    sh("ip link add azv1 type veth peer name azv2");
-    still_held("azure-vnet has an endpoint whose link exists");
-    sh("ip link del azv1");
+    sh("ip netns add vm && ip link add azv1 type veth peer name azv2 netns vm");
+    still_held("azure-vnet has an endpoint whose link leads to a namespace without addresses");
+    sh("ip link del azv1 && ip netns del vm");
     fs::write(pods.node.path("/var/run/azure-vnet.json"), "{ half").unwrap();
     still_held("azure-vnet's state cannot be read");
     fs::remove_file(pods.node.path("/var/run/azure-vnet.json")).unwrap();
