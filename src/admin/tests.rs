@@ -145,6 +145,7 @@ fn looked(pods: usize, gone: &[usize]) -> Evidence {
             netns: Some(netns(n)),
             addresses: vec![address(n)],
             stands: true,
+            of_this_boot: false,
         });
     }
     evidence.cache = Witness::Read {

@@ -122,6 +122,7 @@ impl Endpoint {
             }),
             addresses: self.addresses,
             stands: false,
+            of_this_boot: false,
         }
     }
 }

@@ -5,11 +5,13 @@
 use std::fs;
 use std::io;
 use std::net::IpAddr;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 use super::{Progress, find_namespace};
 use crate::anycase::{self, Cursor, Members, Wrong};
-use crate::host::{Bounded, Paths, read_bounded, words};
-use crate::ipam::{Entry, Kernel, NetNs, Witness};
+use crate::host::{Bounded, Paths, boot_now, read_bounded, wall_second, words};
+use crate::ipam::{Entry, Kernel, Moment, NetNs, Witness};
 
 /// Larger files are not read.
 const FILE_LIMIT: usize = 1 << 20;
@@ -40,6 +42,10 @@ pub fn read(paths: &Paths, kernel: &Kernel, progress: &Progress) -> Witness {
             Ok(Bounded::Read(bytes)) => match parse(&bytes) {
                 Some(mut entry) => {
                     entry.stands = find_namespace(paths, kernel, &mut entry);
+                    // libcni before version 1.2 tells none.
+                    if entry.netns.is_none() {
+                        entry.of_this_boot = is_of_this_boot(&file.path());
+                    }
                     entries.push(entry);
                 }
                 None => doubtful.push(name),
@@ -52,6 +58,14 @@ pub fn read(paths: &Paths, kernel: &Kernel, progress: &Progress) -> Witness {
         }
     }
     Witness::Read { entries, doubtful }
+}
+
+/// Whether the file was written since the machine started, as far as the wall clock can be trusted.
+fn is_of_this_boot(file: &Path) -> bool {
+    let since_boot = boot_now().since(Moment(0)).as_secs();
+    let start = i64::try_from(since_boot).map(|seconds| wall_second().saturating_sub(seconds));
+    let written = fs::metadata(file).map(|found| found.mtime());
+    start.is_ok_and(|start| written.is_ok_and(|written| written >= start))
 }
 
 /// Reads one file: what libcni writes today, or the bare result that it wrote before version 0.8, which tells addresses only.
@@ -79,6 +93,7 @@ pub fn parse(bytes: &[u8]) -> Option<Entry> {
         }),
         addresses: cached.result.addresses,
         stands: false,
+        of_this_boot: false,
     };
     (!entry.container_id.is_empty() || !entry.addresses.is_empty()).then_some(entry)
 }

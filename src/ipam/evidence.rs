@@ -145,6 +145,8 @@ pub struct Entry {
     pub addresses: Vec<IpAddr>,
     /// Whether its namespace still exists. An entry whose has gone says nothing.
     pub stands: bool,
+    /// Of one that tells no namespace, whether it was written since the machine started.
+    pub of_this_boot: bool,
 }
 
 /// Routes of the host to single addresses.

@@ -12,6 +12,7 @@ mod inventory;
 mod merge;
 mod model;
 mod order;
+mod owner;
 mod rebuild;
 mod reclaim;
 mod release;

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use super::evidence::{Entry, Evidence, Existence, Place};
+use super::evidence::{Evidence, Place};
+use super::owner::Use;
 use super::{Attachment, ChangeKind, Claim, Held, Ipam, Moment, Pool, Record, Usage, by_text};
 use crate::sorting::set;
 
@@ -69,7 +70,8 @@ impl Pool {
                 Use::OfTheHost => free.wired = true,
                 Use::Of(owner) => {
                     if held.insert(address) {
-                        found.push(record.hold(owner, generation, now, false));
+                        let claim = evidence.claim_of(address, generation);
+                        found.push(record.hold(owner, claim, now, false));
                     }
                 }
             }
@@ -87,7 +89,8 @@ impl Pool {
             };
             if self.record(&address).is_none() && held.insert(address) {
                 let mut record = Record::new(address);
-                found.push(record.hold(owner, generation, now, true));
+                let claim = evidence.claim_of(address, generation);
+                found.push(record.hold(owner, claim, now, true));
                 let place = self
                     .records
                     .partition_point(|r| by_text(&r.key, &address).is_lt());
@@ -102,15 +105,15 @@ impl Record {
     /// Makes a holder of whom evidence tells.
     fn hold(
         &mut self,
-        owner: Option<&Entry>,
-        generation: u64,
+        owner: Option<&str>,
+        claim: Option<Claim>,
         now: Moment,
         unlisted: bool,
     ) -> Found {
-        let container_id = owner.map(|o| o.container_id.clone()).unwrap_or_default();
+        let container_id = owner.unwrap_or_default().to_owned();
         self.usage = Usage::Held(Held {
             container_id: container_id.as_str().into(),
-            claim: owner.and_then(|o| o.claim(generation)).map(Box::new),
+            claim: claim.map(Box::new),
             since: now,
             suspect: None,
             unlisted,
@@ -120,14 +123,6 @@ impl Record {
             container_id,
         }
     }
-}
-
-/// Who uses an address.
-enum Use<'a> {
-    None,
-    OfTheHost,
-    /// Somebody, whom a list knows or not.
-    Of(Option<&'a Entry>),
 }
 
 impl Ipam {
@@ -186,7 +181,7 @@ impl Ipam {
                 continue;
             }
             if let Use::Of(Some(owner)) = evidence.use_of(address)
-                && *owner.container_id == *held.container_id
+                && *owner == *held.container_id
             {
                 held.claim = evidence.claim_of(address, generation).map(Box::new);
                 adopted |= held.claim.is_some();
@@ -209,86 +204,11 @@ impl Ipam {
     }
 }
 
-impl Evidence {
-    /// Whether the holder is still the owner: its very namespace exists, or the one entry that names the address is its own.
-    fn confirms(&self, address: IpAddr, held: &Held) -> bool {
-        let netns = held.claim.as_ref().and_then(|claim| claim.netns.as_ref());
-        let lives = netns.is_some_and(|netns| self.kernel.existence(netns) == Existence::Certain);
-        let is_listed = || matches!(self.use_of(address), Use::Of(Some(entry)) if *entry.container_id == *held.container_id);
-        lives || is_listed()
-    }
-
-    /// The one identity that the entries tell of an address, if any tells the whole of it.
-    fn claim_of(&self, address: IpAddr, generation: u64) -> Option<Claim> {
-        let entries = || {
-            self.standing()
-                .filter(|entry| entry.addresses.contains(&address))
-        };
-        let claim = entries().find_map(|entry| entry.claim(generation))?;
-        entries()
-            .all(|entry| entry.agrees_with(&claim))
-            .then_some(claim)
-    }
-
-    /// Who uses an address, as far as the kernel and the lists tell. The owner is known only when one entry alone names the
-    /// address, and its namespace is there: a DEL for a wrong owner would free what somebody else has.
-    fn use_of(&self, address: IpAddr) -> Use<'_> {
-        let entries: Vec<_> = self
-            .standing()
-            .filter(|entry| entry.addresses.contains(&address))
-            .collect();
-        let owner = match entries.as_slice() {
-            [entry, others @ ..] if entry.may_stand() && others.iter().all(|o| o.is_of(entry)) => {
-                Some(*entry)
-            }
-            _ => None,
-        };
-        match (entries.is_empty(), self.kernel.configured.get(&address)) {
-            (true, None) => Use::None,
-            (true, Some(Place::Host)) => Use::OfTheHost,
-            (false, _) | (true, Some(Place::Namespace(_))) => Use::Of(owner),
-        }
-    }
-}
-
-impl Entry {
-    /// Whether it stands, or leads to a network namespace that the look may have missed.
-    fn may_stand(&self) -> bool {
-        self.stands || self.netns.as_ref().is_some_and(|netns| netns.id.is_some())
-    }
-
-    /// Whether it is about the same container.
-    fn is_of(&self, other: &Entry) -> bool {
-        self.container_id == other.container_id
-    }
-
-    /// Whether it tells of no other attachment of the container.
-    fn agrees_with(&self, claim: &Claim) -> bool {
-        let agrees =
-            |told: &Option<String>, claimed: &str| told.as_deref().is_none_or(|t| t == claimed);
-        agrees(&self.network, &claim.network) && agrees(&self.if_name, &claim.if_name)
-    }
-
-    /// The claim that the entry tells of, if it tells the whole identity.
-    fn claim(&self, generation: u64) -> Option<Claim> {
-        if self.container_id.is_empty() {
-            return None;
-        }
-        Some(Claim {
-            network: self.network.as_deref()?.into(),
-            if_name: self.if_name.as_deref()?.into(),
-            pod: self.pod.as_deref().map(Into::into),
-            netns: self.netns.clone(),
-            generation,
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::ipam::testing::with_pools;
-    use crate::ipam::{Free, Inventory, ListedPool, NetNs, Witness};
+    use crate::ipam::{Entry, Free, Inventory, ListedPool, NetNs, Witness};
 
     const NOW: Moment = Moment(77);
 
@@ -317,6 +237,7 @@ mod tests {
             }),
             addresses: vec![ip(address)],
             stands,
+            of_this_boot: false,
         }
     }
 

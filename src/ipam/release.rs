@@ -146,22 +146,25 @@ impl Ipam {
         })
     }
 
-    /// Releases the addresses that the hint names, where their owner is unknown and the node does not show that they are in use.
+    /// Releases the addresses that the hint names, where their owner is unknown and the node does not show that they are in use. Where
+    /// it cannot show that, the attachment must be the one that the lists name for them.
     pub fn release_ownerless(
         &mut self,
+        attachment: &Attachment,
         hint: Hint<'_>,
         evidence: &Evidence,
         now: Moment,
     ) -> Vec<Freed> {
         let mut freed = Vec::new();
         for key in hint.keys() {
-            freed.extend(self.release_ownerless_one(key, evidence, now));
+            freed.extend(self.release_ownerless_one(attachment, key, evidence, now));
         }
         freed
     }
 
     fn release_ownerless_one(
         &mut self,
+        attachment: &Attachment,
         key: IpAddr,
         evidence: &Evidence,
         now: Moment,
@@ -175,7 +178,9 @@ impl Ipam {
             let ownerless = record
                 .held()
                 .is_some_and(|held| held.container_id.is_empty());
-            if !ownerless || evidence.shows(address) {
+            let is_owner = evidence.kernel.incomplete.is_some()
+                && evidence.owner_of(address) == Some(&*attachment.container_id);
+            if !ownerless || evidence.shows(address) && !is_owner {
                 continue;
             }
             if let Some(held) = record.held() {

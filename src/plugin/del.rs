@@ -58,9 +58,12 @@ fn attempt(
             return Ok(true);
         };
         *document = again;
-        freed = document
-            .ipam_mut()
-            .release_ownerless(hint(call), &evidence, context.now());
+        freed = document.ipam_mut().release_ownerless(
+            &call.attachment,
+            hint(call),
+            &evidence,
+            context.now(),
+        );
     }
     if freed.is_empty() && !lost.is_empty() {
         report(mem::take(lost), context);

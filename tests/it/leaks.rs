@@ -7,7 +7,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use crate::harness::wait::{Process, wait_until};
-use crate::harness::{Node, Reply, SUBNET, conf, sh, xml};
+use crate::harness::{Node, Reply, SUBNET, conf, sh, sh_with, xml};
 use crate::namespaces::Pods;
 use crate::privileged::in_private_namespaces;
 use crate::verbs::of_the_node;
@@ -186,4 +186,105 @@ fn a_path_by_process_id_leads_to_nobody_of_before() {
     pods.add("new").error();
     let held: Vec<_> = pods.held().into_iter().collect();
     assert_eq!(held, [(two, "two".to_owned())]);
+}
+
+/// What libcni before version 1.2 remembers, as containerd 1.6 has it: no network namespace.
+fn remember_without_namespace(node: &Node, pod: &str, address: &str) {
+    node.cache("azure", pod, "eth0", "", &[address]);
+    let path = node.path(&format!("/var/lib/cni/results/azure-{pod}-eth0"));
+    let mut entry: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    entry.as_object_mut().unwrap().remove("netns");
+    fs::write(path, entry.to_string()).unwrap();
+}
+
+fn del_with_address(node: &Node, pod: &str, address: &str) {
+    let hint = conf("0.3.0", json!({ "subnet": SUBNET, "ipAddress": address }));
+    node.call("DEL", pod).stdin(hint).run().silent();
+}
+
+/// A node that cannot be looked at in full, on which `c1` holds an address when the state is lost. It is rebuilt from what is told.
+fn rebuild_without_full_sight(remember: impl Fn(&Node, &str)) -> (Node, String) {
+    let (node, _wire) = Node::with_wire("owner", Reply::Xml(xml(5..8)));
+    let address = node.add("c1").address();
+    fs::remove_file(node.state_path()).unwrap();
+    node.remove_journal();
+    remember(&node, &address);
+    node.add("c2").error();
+    (node, address)
+}
+
+fn remember_in_azure_vnet(node: &Node, container: &str, address: &str) {
+    node.put(&format!("/var/run/netns/{container}"), "");
+    let state = azure_vnet_state(&[(container, address, "azv1")]);
+    node.put("/var/run/azure-vnet.json", state);
+}
+
+#[test]
+fn an_owner_that_the_lists_agree_on_is_known_and_frees_though_the_look_is_incomplete() {
+    let sources: [fn(&Node, &str); 2] = [
+        |node, address| {
+            remember_without_namespace(node, "c1", address);
+            remember_in_azure_vnet(node, "c1", address);
+        },
+        |node, address| remember_without_namespace(node, "c1", address),
+    ];
+    for (n, remember) in sources.into_iter().enumerate() {
+        let (node, address) = rebuild_without_full_sight(remember);
+        let held: Vec<_> = node.held().into_iter().collect();
+        assert_eq!(held, [(address.clone(), "c1".to_owned())], "{n}");
+        node.del("c2").silent();
+        assert_eq!(node.held().len(), 1, "{n}");
+        node.del("c1").silent();
+        assert!(node.held().is_empty(), "{n}");
+    }
+}
+
+#[test]
+fn an_address_that_two_containers_claim_is_freed_for_neither() {
+    let (node, address) = rebuild_without_full_sight(|node, address| {
+        remember_without_namespace(node, "c1", address);
+        remember_in_azure_vnet(node, "c9", address);
+    });
+    assert_eq!(node.held()[&address], "");
+    for container in ["c1", "c9"] {
+        del_with_address(&node, container, &address);
+    }
+    assert_eq!(node.held().len(), 1);
+}
+
+#[test]
+fn an_address_without_owner_is_freed_for_the_container_that_the_lists_name() {
+    let (node, address) = rebuild_without_full_sight(|node, address| {
+        remember_without_namespace(node, "c1", address);
+        remember_in_azure_vnet(node, "c9", address);
+    });
+    fs::remove_file(node.path("/var/run/azure-vnet.json")).unwrap();
+    del_with_address(&node, "c9", &address);
+    assert_eq!(node.held().len(), 1, "another container");
+    del_with_address(&node, "c1", &address);
+    assert!(node.held().is_empty());
+}
+
+#[test]
+#[ignore = "needs root, unshare and iproute2"]
+fn an_entry_without_namespace_tells_the_owner_of_what_the_kernel_shows() {
+    if !in_private_namespaces(
+        "leaks::an_entry_without_namespace_tells_the_owner_of_what_the_kernel_shows",
+    ) {
+        return;
+    }
+    let pods = Pods::on_a_node(5..9);
+    let [one, two] = ["one", "two"].map(|pod| pods.start(pod));
+    for (pod, address) in [("one", &*one), ("two", &*two), ("dead", "10.224.0.8")] {
+        remember_without_namespace(&pods.node, pod, address);
+    }
+    let old = pods.node.path("/var/lib/cni/results/azure-one-eth0");
+    sh_with("touch -d @1 \"$1\"", &[&old]);
+    fs::remove_file(pods.node.state_path()).unwrap();
+    pods.node.remove_journal();
+    pods.add("new").error();
+    // What was written before the node started may tell of a pod of then, and what the kernel does not show is not held.
+    let held: Vec<_> = pods.held().into_iter().collect();
+    let owner = |address: &str, owner: &str| (address.to_owned(), owner.to_owned());
+    assert_eq!(held, [owner(&one, ""), owner(&two, "two")]);
 }

@@ -303,6 +303,7 @@ impl World {
             }),
             addresses: addresses.clone(),
             stands: self.pods.contains_key(n),
+            of_this_boot: false,
         });
         let cache = match self.blind {
             Blindness::Cache => Witness::Unreadable("blind".into()),

@@ -1,0 +1,248 @@
+//! Who uses an address, as far as the kernel and the lists tell. A DEL for a wrong owner would free what somebody else has, and an
+//! address without an owner may never come back.
+
+use std::net::IpAddr;
+
+use super::evidence::{Entry, Evidence, Existence, Place};
+use super::{Claim, Held};
+
+/// Who uses an address.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Use<'a> {
+    /// Nobody.
+    None,
+    /// The host itself.
+    OfTheHost,
+    /// Somebody: this container, where the lists tell.
+    Of(Option<&'a str>),
+}
+
+impl Evidence {
+    /// Whether the holder is still the owner: its very namespace exists, or the lists name it for the address.
+    pub(super) fn confirms(&self, address: IpAddr, held: &Held) -> bool {
+        let netns = held.claim.as_ref().and_then(|claim| claim.netns.as_ref());
+        let lives = netns.is_some_and(|netns| self.kernel.existence(netns) == Existence::Certain);
+        // What is only not contradicted by the kernel is not confirmed by it.
+        let may_be_told = |entry: &&Entry| entry.stands || self.kernel.incomplete.is_some();
+        let is_listed = || {
+            let entries = self.owner_entries(address);
+            entries.iter().all(may_be_told) && container_of(&entries) == Some(&*held.container_id)
+        };
+        lives || is_listed()
+    }
+
+    /// The one identity that the entries tell of an address, if any tells the whole of it and they agree.
+    pub(super) fn claim_of(&self, address: IpAddr, generation: u64) -> Option<Claim> {
+        let entries = self.owner_entries(address);
+        container_of(&entries)?;
+        let claims = entries.iter().filter_map(|entry| entry.claim(generation));
+        let claim = claims.max_by_key(|claim| claim.netns.is_some())?;
+        let agree = entries.iter().all(|entry| entry.agrees_with(&claim));
+        agree.then_some(claim)
+    }
+
+    /// Who uses an address, as far as the kernel and the lists tell.
+    pub(super) fn use_of(&self, address: IpAddr) -> Use<'_> {
+        let is_listed = self
+            .standing()
+            .any(|entry| entry.addresses.contains(&address));
+        match (is_listed, self.kernel.configured.get(&address)) {
+            (false, None) => Use::None,
+            (false, Some(Place::Host)) => Use::OfTheHost,
+            (true, _) | (false, Some(Place::Namespace(_))) => Use::Of(self.owner_of(address)),
+        }
+    }
+
+    /// The container that has the address, when all entries by which that is known name the same one.
+    pub(super) fn owner_of(&self, address: IpAddr) -> Option<&str> {
+        container_of(&self.owner_entries(address))
+    }
+
+    /// The entries by which the owner of an address is known: those that stand, where the kernel was looked at in full; otherwise, or
+    /// where none does, those that may stand.
+    fn owner_entries(&self, address: IpAddr) -> Vec<&Entry> {
+        let is_complete = self.kernel.incomplete.is_none();
+        let witnesses = self.witnesses();
+        let entries = witnesses
+            .iter()
+            .flat_map(|(_, witness)| witness.entries())
+            .filter(|e| e.addresses.contains(&address) && !e.container_id.is_empty());
+        let entries: Vec<&Entry> = entries.collect();
+        let those = |fits: fn(&Entry) -> bool| -> Vec<&Entry> {
+            entries.iter().copied().filter(|e| fits(e)).collect()
+        };
+        let standing = those(|entry| entry.stands);
+        if is_complete && !standing.is_empty() {
+            return standing;
+        }
+        those(match is_complete {
+            // A namespace that is not there was not missed.
+            true => |entry| entry.netns.is_none() && entry.may_stand(),
+            false => Entry::may_stand,
+        })
+    }
+}
+
+/// The container that all of them name, if there are any.
+fn container_of<'a>(entries: &[&'a Entry]) -> Option<&'a str> {
+    let (first, others) = entries.split_first()?;
+    let is_same = |other: &&Entry| other.container_id == first.container_id;
+    others
+        .iter()
+        .all(is_same)
+        .then_some(first.container_id.as_str())
+}
+
+impl Entry {
+    /// Whether it stands, leads to a network namespace that the look may have missed, or names none and was written in this boot.
+    pub(super) fn may_stand(&self) -> bool {
+        self.stands
+            || match &self.netns {
+                Some(netns) => netns.id.is_some(),
+                None => self.of_this_boot,
+            }
+    }
+
+    /// Whether it tells of no other attachment of the container.
+    fn agrees_with(&self, claim: &Claim) -> bool {
+        let agrees =
+            |told: &Option<String>, claimed: &str| told.as_deref().is_none_or(|t| t == claimed);
+        agrees(&self.network, &claim.network) && agrees(&self.if_name, &claim.if_name)
+    }
+
+    /// The claim that the entry tells of, if it tells the whole identity.
+    fn claim(&self, generation: u64) -> Option<Claim> {
+        if self.container_id.is_empty() {
+            return None;
+        }
+        Some(Claim {
+            network: self.network.as_deref()?.into(),
+            if_name: self.if_name.as_deref()?.into(),
+            pod: self.pod.as_deref().map(Into::into),
+            netns: self.netns.clone(),
+            generation,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ipam::{NetNs, Witness};
+
+    fn address() -> IpAddr {
+        "10.1.0.5".parse().unwrap()
+    }
+
+    /// What an entry tells of its namespace.
+    #[derive(Clone, Copy)]
+    enum Netns {
+        Exists,
+        MayExist,
+        Gone,
+        Untold { of_this_boot: bool },
+    }
+
+    fn entry((container_id, netns): &(&str, Netns)) -> Entry {
+        let id = match netns {
+            Netns::Exists | Netns::MayExist => Some((4, 77)),
+            Netns::Gone | Netns::Untold { .. } => None,
+        };
+        let path = !matches!(netns, Netns::Untold { .. });
+        Entry {
+            container_id: (*container_id).into(),
+            network: Some("azure".into()),
+            if_name: Some("eth0".into()),
+            netns: path.then(|| NetNs {
+                path: "/run/netns/x".into(),
+                id,
+                cookie: None,
+            }),
+            addresses: vec![address()],
+            stands: matches!(netns, Netns::Exists),
+            of_this_boot: matches!(netns, Netns::Untold { of_this_boot: true }),
+            ..Entry::default()
+        }
+    }
+
+    fn evidence(is_complete: bool, entries: &[(&str, Netns)]) -> Evidence {
+        let mut evidence = Evidence {
+            cache: Witness::Read {
+                entries: entries.iter().map(entry).collect(),
+                doubtful: vec![],
+            },
+            ..Evidence::default()
+        };
+        evidence.kernel.incomplete = (!is_complete).then(|| "hidden".to_owned());
+        let place = Place::Namespace("/run/netns/x".into());
+        evidence.kernel.configured.insert(address(), place);
+        evidence
+    }
+
+    const UNTOLD: Netns = Netns::Untold { of_this_boot: true };
+    const OLD: Netns = Netns::Untold {
+        of_this_boot: false,
+    };
+
+    /// The owner in a complete look and in an incomplete one.
+    #[track_caller]
+    fn assert_owners(entries: &[(&str, Netns)], complete: &str, incomplete: &str) {
+        let owner = |is_complete| {
+            let evidence = evidence(is_complete, entries);
+            evidence.owner_of(address()).unwrap_or_default().to_owned()
+        };
+        assert_eq!(
+            (owner(true).as_str(), owner(false).as_str()),
+            (complete, incomplete)
+        );
+    }
+
+    #[test]
+    fn the_owner_is_the_one_container_that_entries_name_which_may_stand() {
+        let (one, two) = ("c1", "c2");
+        assert_owners(&[(one, Netns::Exists)], one, one);
+        assert_owners(&[(one, Netns::MayExist)], "", one);
+        assert_owners(&[(one, Netns::Gone)], "", "");
+        assert_owners(&[(one, UNTOLD)], one, one);
+        assert_owners(&[(one, OLD)], "", "");
+        assert_owners(&[(one, UNTOLD), (one, Netns::Exists)], one, one);
+        assert_owners(&[(one, UNTOLD), (one, Netns::MayExist)], one, one);
+        assert_owners(&[(one, Netns::Gone), (two, Netns::Exists)], two, two);
+        assert_owners(&[(one, UNTOLD), (two, UNTOLD)], "", "");
+        assert_owners(&[(one, Netns::Exists), (two, Netns::Exists)], "", "");
+        // What was found to stand is believed before what only may.
+        assert_owners(&[(one, UNTOLD), (two, Netns::Exists)], two, "");
+        assert_owners(&[("", UNTOLD), (two, Netns::Exists)], two, two);
+    }
+
+    #[test]
+    fn entries_that_tell_different_networks_make_no_claim() {
+        let mut evidence = evidence(true, &[("c1", Netns::Exists), ("c1", Netns::Exists)]);
+        let claim = evidence.claim_of(address(), 7).unwrap();
+        assert_eq!((&*claim.network, claim.generation), ("azure", 7));
+        if let Witness::Read { entries, .. } = &mut evidence.cache {
+            entries.last_mut().unwrap().network = Some("other".into());
+        }
+        assert_eq!(evidence.owner_of(address()), Some("c1"));
+        assert_eq!(evidence.claim_of(address(), 7), None);
+    }
+
+    #[test]
+    fn a_holder_is_not_confirmed_by_an_entry_without_namespace_unless_the_look_is_incomplete() {
+        let held = Held {
+            container_id: "c1".into(),
+            ..Held::default()
+        };
+        for (is_complete, netns, expected) in [
+            (true, Netns::Exists, true),
+            (true, UNTOLD, false),
+            (false, UNTOLD, true),
+            (false, OLD, false),
+        ] {
+            let evidence = evidence(is_complete, &[("c1", netns)]);
+            assert_eq!(evidence.confirms(address(), &held), expected);
+        }
+        assert!(!evidence(true, &[("c2", Netns::Exists)]).confirms(address(), &held));
+        assert!(!evidence(true, &[]).confirms(address(), &Held::default()));
+    }
+}
