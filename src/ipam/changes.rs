@@ -170,7 +170,8 @@ impl Ipam {
     }
 
     /// Holds what the journal says was granted and not released. What evidence found is known better; but where that knows no owner, the
-    /// one of a journal `is_complete` is the owner. Gives the number of addresses.
+    /// one of a journal `is_complete` is the owner. Where it is not, a release and another grant may be missing, so that the owner is
+    /// unknown. Gives the number of addresses.
     pub fn hold_journaled(
         &mut self,
         holdings: &BTreeMap<IpAddr, Held>,
@@ -189,7 +190,14 @@ impl Ipam {
             self.generation = self
                 .generation
                 .max(claim.map_or(0, |claim| claim.generation));
-            self.hold_again(**address, (*held).clone(), replaces)
+            let held = match is_complete {
+                true => (*held).clone(),
+                false => Held {
+                    since: held.since,
+                    ..Held::default()
+                },
+            };
+            self.hold_again(**address, held, replaces)
         });
         again.count()
     }

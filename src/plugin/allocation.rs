@@ -14,7 +14,7 @@ use crate::ipam::{Candidate, Grant, Novelty, PoolWish, Refusal, Request, holding
 use crate::source::{Need, News};
 use crate::state::{
     Document, Journal, Loaded, LockError, Locked, MOST_ROUNDS, Own, StateFile, StoreError, WAIT,
-    is_rebuild_owed, last_use, note_boot, note_use,
+    is_rebuild_owed, last_grant, note_boot, note_use,
 };
 
 /// An ADD under way. What it needs of the outside, its caller gets for it between two steps, while nobody is kept from the state.
@@ -91,7 +91,8 @@ impl<'a> Allocation<'a> {
     }
 
     /// Takes in a look at the node.
-    pub fn looked(&mut self, look: Look) {
+    pub fn looked(&mut self, mut look: Look) {
+        look.note_own_namespace(&self.requests);
         self.look = Some(look);
     }
 
@@ -151,7 +152,8 @@ impl<'a> Allocation<'a> {
             error,
         };
         let mut locked = Locked::acquire(context.files(), WAIT)?;
-        let last = last_use(context.files(), context.boot_id.as_deref());
+        let last_grant = last_grant(context.files(), context.boot_id.as_deref());
+        let last = last_grant.map(|last| last.generation);
         let (document, lost, journal) = match read(&mut locked, requests, last, context) {
             Err(Failure::Store { error, .. }) if error.lock_was_lost => {
                 return Ok(Attempt::LockLost(Vec::new()));
@@ -216,9 +218,12 @@ impl<'a> Allocation<'a> {
             && let Some(newest) = grants.last()
         {
             let boot_id = context.boot_id.as_deref();
-            let noted = match last.is_none() || !context.files().exists(StateFile::BootMarker) {
-                true => note_boot(context.files(), boot_id),
-                false => Ok(()),
+            // That of another boot would tell, once everything else is gone, that nothing was given in this one.
+            let is_noted = last_grant.is_some_and(|last| last.is_of_this_boot)
+                && context.files().exists(StateFile::BootMarker);
+            let noted = match is_noted {
+                true => Ok(()),
+                false => note_boot(context.files(), boot_id),
             };
             let noted = noted.and_then(|()| note_use(context.files(), boot_id, newest.generation));
             // Somebody else who has loaded the state before it was replaced may yet replace it.
@@ -277,6 +282,9 @@ fn read(
             warn!(target: "ipam", "our part of the state could not be read: {why}.");
         }
         Own::Absent | Own::Ours | Own::Overtaken => {}
+    }
+    if matches!(document.own, Own::Absent | Own::Unreadable(_)) && !document.is_empty() {
+        context.count_on(&mut document);
     }
     context.catch_up(&mut document);
     let lost = loss(&document, is_rebuild_owed(context.files()), last).map(str::to_owned);

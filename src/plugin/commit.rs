@@ -20,17 +20,11 @@ impl Context {
     }
 
     /// Replaces the state under its lock.
-    pub(crate) fn save(
-        &self,
-        locked: &mut Locked<'_>,
-        document: &mut Document,
-    ) -> Result<(), StoreError> {
+    pub fn save(&self, locked: &mut Locked<'_>, document: &mut Document) -> Result<(), StoreError> {
         // Without our key a state is not behind the last address that was given: it says nothing of it.
         let is_owed = matches!(document.owed, state::Owed::Rebuild(_));
         if matches!(document.own, state::Own::Absent | state::Own::Unreadable(_)) && !is_owed {
-            let last = state::last_use(self.files(), self.boot_id.as_deref());
-            let ipam = document.ipam_mut();
-            ipam.generation = ipam.generation.max(last.unwrap_or(0));
+            self.count_on(document);
         }
         let time = self.files().wall_time();
         let stamp = state::Stamp {
@@ -40,12 +34,26 @@ impl Context {
         };
         let plan = state::plan(document, self.files(), self.boot_id.as_deref(), self.now());
         locked.save(document, stamp)?;
+        // That of a call which holds a newer lock must not be replaced.
+        if plan.is_replacement() && !locked.is_current() {
+            return Ok(());
+        }
         // What it lacks then is written with the next state.
         if let Err(e) = state::carry_out(plan, self.files()) {
             let path = self.files().path(StateFile::Journal);
             warn!(target: "ipam", "{} could not be written: {}.", path.display(), words(&e));
         }
         Ok(())
+    }
+
+    /// Lets a state without our key count grants on from the last one that is noted elsewhere: the journal and the note of the last
+    /// grant would seem to know more otherwise.
+    pub(super) fn count_on(&self, document: &mut Document) {
+        let boot_id = self.boot_id.as_deref();
+        let noted = state::last_use(self.files(), boot_id).unwrap_or(0);
+        let journaled = state::Journal::read(self.files(), boot_id).generation;
+        let ipam = document.ipam_mut();
+        ipam.generation = ipam.generation.max(noted).max(journaled);
     }
 
     /// Saves what was decided. Tells whether that counts: not when the lock was lost, as then another call may have written, or may

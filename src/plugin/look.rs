@@ -7,13 +7,13 @@ use super::decide::{Event, Look};
 use super::doubt::Doubt;
 use crate::evidence::Progress;
 use crate::host::{Paths, namespace_id};
-use crate::ipam::{Candidate, Evidence, Found, Held, Judged, Verdict};
+use crate::ipam::{Candidate, Evidence, Found, Held, Judged, Request, Verdict};
 use crate::log::Milliseconds;
 use crate::state::Loss;
 
 impl Look {
     /// Looks now.
-    pub(crate) fn at(candidates: Vec<Candidate>, context: &Context) -> Look {
+    pub fn at(candidates: Vec<Candidate>, context: &Context) -> Look {
         Look::told(candidates, context, &Progress::default())
     }
 
@@ -34,6 +34,26 @@ impl Look {
             evidence,
             candidates,
             began,
+        }
+    }
+}
+
+impl Look {
+    /// Takes in that the network namespace which this ADD is for is not an earlier container's any more that had the same inode. Where
+    /// the kernel has no other number for it, nothing else tells.
+    pub(super) fn note_own_namespace(&mut self, requests: &[Request<'_>]) {
+        for request in requests {
+            let Some(own) = request.netns else { continue };
+            for held in self.candidates.iter().map(|candidate| &candidate.held) {
+                if *held.container_id != *request.attachment.container_id
+                    && let Some(then) = held.claim.as_ref().and_then(|claim| claim.netns.as_ref())
+                    && let Some(id) = then.id.filter(|id| Some(*id) == own.id)
+                    && then.path != own.path
+                {
+                    let elsewhere = (then.path.clone(), id);
+                    self.evidence.kernel.elsewhere.insert(elsewhere);
+                }
+            }
         }
     }
 }

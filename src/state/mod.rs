@@ -22,4 +22,6 @@ pub use files::{Files, HeldLock, StateFile};
 pub use journal::{Journal, carry_out, note_release, plan};
 pub use lock::{LockError, LockHolder, Locked, MOST_ROUNDS, WAIT, holder_now};
 pub use ours::FORMAT;
-pub use store::{Loaded, MODE, StoreError, is_rebuild_owed, last_use, load, note_boot, note_use};
+pub use store::{
+    Loaded, MODE, StoreError, is_rebuild_owed, last_grant, last_use, load, note_boot, note_use,
+};

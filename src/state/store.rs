@@ -149,9 +149,27 @@ pub fn is_rebuild_owed(files: &dyn Files) -> bool {
     files.exists(StateFile::RebuildMark)
 }
 
-/// Which address was the last to be given since the node started: the generation of its claim, kept beside the state for the
-/// time when that is gone or an old copy of it was put back. `None` when none was given in this boot.
+/// The generation of [`last_grant`].
 pub fn last_use(files: &dyn Files, boot_id: Option<&str>) -> Option<u64> {
+    last_grant(files, boot_id).map(|last| last.generation)
+}
+
+/// What is noted of the last address that was given since the node started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LastGrant {
+    /// The generation of its claim; 0 where that is not known.
+    pub generation: u64,
+    /// Whether it is known to be of this boot. It may be where a boot ID cannot be read.
+    pub is_of_this_boot: bool,
+}
+
+/// Which address was the last to be given since the node started, kept beside the state for the time when that is gone or an old copy
+/// of it was put back. `None` when none was given in this boot.
+pub fn last_grant(files: &dyn Files, boot_id: Option<&str>) -> Option<LastGrant> {
+    let unknown = LastGrant {
+        generation: 0,
+        is_of_this_boot: false,
+    };
     let text = match files.read(StateFile::LastGrant, NOTE_LIMIT, 0) {
         Ok(Bounded::Read(bytes)) => String::from_utf8(bytes).unwrap_or_default(),
         Ok(Bounded::Missing) => {
@@ -160,17 +178,18 @@ pub fn last_use(files: &dyn Files, boot_id: Option<&str>) -> Option<u64> {
                 return None;
             };
             let marker = String::from_utf8(bytes).ok()?;
-            return is_same_boot(id(&marker), boot_id).then_some(0);
+            return is_same_boot(id(&marker), boot_id).then_some(unknown);
         }
         // Whatever it says, it is there.
-        Ok(Bounded::TooLarge) | Err(_) => return Some(0),
+        Ok(Bounded::TooLarge) | Err(_) => return Some(unknown),
     };
     match text.split_once(' ') {
-        Some((generation, of)) if is_same_boot(id(of), boot_id) => {
-            Some(generation.parse().unwrap_or(0))
-        }
+        Some((generation, of)) if is_same_boot(id(of), boot_id) => Some(LastGrant {
+            generation: generation.parse().unwrap_or(0),
+            is_of_this_boot: id(of).is_some() && boot_id.is_some(),
+        }),
         Some(_) => None,
-        None => Some(0),
+        None => Some(unknown),
     }
 }
 

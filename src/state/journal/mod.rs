@@ -1,7 +1,7 @@
 //! The journal of grants: what was given and not given back in this boot, kept where the loss of the state does not reach. A grant of
 //! a moment ago that is not configured yet can be seen nowhere else.
 //!
-//! A header line (`azure-vnet-ipam-journal 1`, boot ID, first number, generation), then a line for each holder that a call changed:
+//! A header line (`azure-vnet-ipam-journal 1`, boot ID, first number, how many entries were written with it, generation), then a line for each holder that a call changed:
 //! number, checksum, JSON. The state says which number it contains, and how long the file is then; where the two do not fit, the file
 //! is written anew from the state. Nothing is flushed to the disk, as a journal of another boot says nothing.
 
@@ -80,14 +80,16 @@ impl Journal {
         let mut lines = text.get(..whole).unwrap_or_default().lines();
         let header = lines.next().and_then(|line| {
             let mut words = line.strip_prefix(MAGIC)?.split_whitespace();
-            let (boot, first, generation) = (words.next()?, words.next()?, words.next()?);
+            let (boot, first) = (words.next()?, words.next()?);
+            let (count, generation) = (words.next()?, words.next()?);
             Some((
                 boot,
                 first.parse::<u64>().ok()?,
+                count.parse::<u64>().ok()?,
                 generation.parse::<u64>().ok()?,
             ))
         });
-        let Some((boot, first, generation)) = header else {
+        let Some((boot, first, count, generation)) = header else {
             return Journal {
                 doubt: Some("its first line is damaged".to_owned()),
                 ..Journal::default()
@@ -122,6 +124,10 @@ impl Journal {
                 None => journal.doubt = Some(format!("entry {expected} is damaged")),
             }
         }
+        // Those came with the first line, so that a kill cannot have torn them off.
+        if journal.last() + 1 < first.saturating_add(count) {
+            journal.doubt = Some(format!("entry {} is missing", journal.last() + 1));
+        }
         journal
     }
 
@@ -147,6 +153,10 @@ impl Journal {
         let Some(missed) = missed.filter(|missed| !missed.is_empty()) else {
             return 0;
         };
+        // One that knows of less than the state was not made after it.
+        if journal.generation < document.ipam().generation {
+            return 0;
+        }
         let ipam = document.ipam_mut();
         ipam.replay(missed);
         ipam.generation = ipam.generation.max(journal.generation);
@@ -223,7 +233,9 @@ mod tests {
             print_line(&mut out, entry);
         }
         let lines = String::from_utf8(out.into_bytes()).unwrap();
-        format!("{MAGIC} boot-1 5 4\n{lines}")
+        // The first of them was written with the header.
+        let count = entries.len().min(1);
+        format!("{MAGIC} boot-1 5 {count} 4\n{lines}")
     }
 
     fn three() -> [JournalEntry; 3] {
@@ -264,6 +276,20 @@ mod tests {
             assert_eq!(journal.doubt, None, "{end}");
             assert_eq!(journal.entries.len(), 2, "{end}");
             assert_eq!(journal.whole, whole.len() as u64);
+        }
+    }
+
+    #[test]
+    fn entries_that_came_with_the_header_are_missed() {
+        let text = text(&three()[..1]);
+        let header = text.find('\n').unwrap() + 1;
+        for end in header..text.len() {
+            let journal = Journal::parse(&text[..end], BOOT);
+            assert_eq!(
+                journal.doubt.as_deref(),
+                Some("entry 5 is missing"),
+                "{end}"
+            );
         }
     }
 

@@ -20,6 +20,13 @@ pub enum Plan {
     Replace(Vec<u8>),
 }
 
+impl Plan {
+    /// Whether the whole file is to be replaced.
+    pub fn is_replacement(&self) -> bool {
+        matches!(self, Plan::Replace(_))
+    }
+}
+
 /// Works out what the journal needs for a state that is about to be saved, and lets the state say how far both go together.
 pub fn plan(
     document: &mut Document,
@@ -62,6 +69,10 @@ pub fn plan(
             false => Plan::Append(position.size, text),
         };
     }
+    // As long as the state may lack a grant, a journal made from it would lack it too, and speak as if there were none.
+    if document.ipam().quarantine.is_some() {
+        return Plan::Nothing;
+    }
     let journal = Journal::read(files, Some(boot_id));
     // What was granted after an old copy of the state was made stands nowhere else.
     if journal.generation > generation && !journal.entries.is_empty() {
@@ -70,8 +81,6 @@ pub fn plan(
     // From the state, which knows of everybody.
     let known = before.map_or(0, |position| position.sequence);
     let first = journal.last().max(known) + 1;
-    let mut out = Out::default();
-    out.text(&format!("{MAGIC} {boot_id} {first} {generation}\n"));
     let records = document
         .ipam()
         .pools()
@@ -83,6 +92,11 @@ pub fn plan(
         held: held.clone(),
     });
     let entries = entries(held.collect(), first, generation, now);
+    let mut out = Out::default();
+    out.text(&format!(
+        "{MAGIC} {boot_id} {first} {} {generation}\n",
+        entries.len()
+    ));
     for entry in &entries {
         print_line(&mut out, entry);
     }

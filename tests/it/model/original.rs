@@ -4,29 +4,27 @@ use std::net::IpAddr;
 
 use serde_json::Value;
 
-use super::*;
+use azure_vnet_ipam::ipam::Held;
+use azure_vnet_ipam::state::StateFile;
+
+use super::world::{Id, Pod, SUBNET, World};
 
 impl World {
     /// The original reads the whole file and believes it; a state that it cannot read stops it.
-    pub(super) fn originals_state(&self) -> Option<Value> {
-        serde_json::from_slice(self.state.as_ref()?)
+    fn originals_state(&self) -> Option<Value> {
+        serde_json::from_slice(self.disk.text(StateFile::State)?)
             .ok()
             .filter(|v: &Value| v["IPAM"].is_object())
     }
 
     /// Whether what the original would believe is the truth: it starts from nothing on a lost state, and knows of no boots,
     /// quarantines and old copies (contract section 16).
-    pub(super) fn original_can_be_trusted(&mut self) -> bool {
-        let Some(value) = self.originals_state() else {
+    fn original_can_be_trusted(&self) -> bool {
+        let (Some(value), Some(document)) = (self.originals_state(), self.document()) else {
             return false;
         };
-        let last = self
-            .last_use
-            .filter(|(boot, _)| *boot == self.boot)
-            .map(|(_, generation)| generation);
-        let document = self.read();
         let known = self.held();
-        loss(&document, self.rebuild_owed, last).is_none()
+        self.loss(&document).is_none()
             && document.ipam().quarantine.is_none()
             && value["IPAM"]["AddressSpaces"]["local"].is_object()
             && self
@@ -35,11 +33,15 @@ impl World {
                 .all(|pod| pod.addresses.iter().all(|a| known.contains(a)))
     }
 
-    pub(super) fn originals_write(&mut self, mut value: Value) {
+    /// It puts its own process ID where ours and a mark were.
+    fn originals_write(&mut self, mut value: Value) {
         self.original_wrote_last = true;
+        self.has_original = true;
         value["IPAM"]["TimeStamp"] = format!("original-{}", self.clock).into();
-        self.old_state.clone_from(&self.state);
-        self.state = Some(serde_json::to_vec_pretty(&value).unwrap());
+        self.old_state = self.disk.files.get(&StateFile::State).cloned();
+        let text = serde_json::to_vec_pretty(&value).unwrap();
+        self.disk.put(StateFile::State, &text);
+        self.disk.lock = (*b"4711").into();
     }
 
     /// The original's ADD with subnet: its own record by container ID, else any free one (contract section 11).
@@ -47,7 +49,39 @@ impl World {
         if !self.original_can_be_trusted() {
             return;
         }
-        let pod = self.container(pod);
+        let id = self.start(pod);
+        // It knows one interface of a container, and of one container there is one call at a time.
+        if self
+            .in_flight
+            .values()
+            .any(|add| add.id.container == id.container)
+        {
+            return;
+        }
+        if id.interface != 0
+            || self
+                .pods
+                .keys()
+                .any(|other| other.container == id.container && *other != id)
+        {
+            return;
+        }
+        // It would take the address of an interface that it does not know, whose ADD was killed.
+        let document = self.document().unwrap_or_default();
+        let mut records = document
+            .ipam()
+            .pools()
+            .flat_map(|(_, _, pool)| &pool.records);
+        let is_of_another = |held: &Held| {
+            *held.container_id == *id.container_id()
+                && held
+                    .claim
+                    .as_ref()
+                    .is_some_and(|c| *c.if_name != *id.if_name())
+        };
+        if records.any(|record| record.held().is_some_and(is_of_another)) {
+            return;
+        }
         let mut value = self.originals_state().unwrap();
         self.originals_merge(&mut value);
         let pool = &mut value["IPAM"]["AddressSpaces"]["local"]["Pools"][SUBNET];
@@ -56,7 +90,7 @@ impl World {
         };
         let own = records
             .iter()
-            .find(|(_, r)| r["ID"] == id(pod))
+            .find(|(_, r)| r["ID"] == id.container_id())
             .map(|(a, _)| a.clone());
         let free: Vec<String> = records
             .iter()
@@ -72,23 +106,23 @@ impl World {
                 .cloned()
         });
         if let Some(key) = pick {
-            records[&key]["ID"] = id(pod).into();
+            records[&key]["ID"] = id.container_id().into();
             records[&key]["InUse"] = true.into();
             let address: IpAddr = key.parse().unwrap();
             for (other, theirs) in &self.pods {
                 assert!(
-                    *other == pod || !theirs.addresses.contains(&address),
-                    "the records told the original that {address} of pod {other} is free"
+                    *other == id || !theirs.addresses.contains(&address),
+                    "the records told the original that {address} of {other:?} is free"
                 );
             }
             let (since, wired) = (
                 self.clock,
                 self.pods
-                    .get(&pod)
+                    .get(&id)
                     .is_some_and(|p| p.wired && p.addresses == [address]),
             );
             self.pods.insert(
-                pod,
+                id,
                 Pod {
                     addresses: vec![address],
                     since,
@@ -99,7 +133,7 @@ impl World {
         self.originals_write(value);
     }
 
-    pub(super) fn originals_merge(&self, value: &mut Value) {
+    fn originals_merge(&self, value: &mut Value) {
         let pool = &mut value["IPAM"]["AddressSpaces"]["local"]["Pools"][SUBNET];
         let Some(records) = pool["Addresses"].as_object_mut() else {
             return;
@@ -113,7 +147,16 @@ impl World {
         }
     }
 
-    pub(super) fn originals_del(&mut self, pod: u32) {
+    pub(super) fn originals_del(&mut self, id: Id) {
+        if id.interface != 0
+            || self.rules.second_interface.is_some()
+                && self
+                    .pods
+                    .keys()
+                    .any(|other| other.container == id.container)
+        {
+            return;
+        }
         let Some(mut value) = self.originals_state() else {
             return;
         };
@@ -123,7 +166,7 @@ impl World {
         };
         if let Some(record) = records
             .values_mut()
-            .find(|r| r["ID"] == id(pod) && r["InUse"] == true)
+            .find(|r| r["ID"] == id.container_id() && r["InUse"] == true)
         {
             record["ID"] = "".into();
             record["InUse"] = false.into();

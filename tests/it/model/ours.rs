@@ -1,195 +1,500 @@
-//! Our own ADD and DEL, as the plugin decides them on the text of the state, and what must be true of what they give.
+//! Calls of ours: the plugin's own ADD, DEL, GC and reclaim on the node in memory, and what must be true of what they give.
 
-use std::collections::BTreeSet;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::rc::Rc;
 use std::time::Duration;
 
-use azure_vnet_ipam::ipam::{
-    Attachment, Family, Grant, Hint, Inventory, NetNs, Novelty, PoolWish, Refusal, Request,
-};
-use azure_vnet_ipam::plugin::decide::{Decision, Given, Look, decide, loss};
-use azure_vnet_ipam::state::{Document, Stamp};
+use azure_vnet_ipam::cni::{Call, Defaults, Environment};
+use azure_vnet_ipam::failure::Failure;
+use azure_vnet_ipam::ipam::{Family, Grant, Inventory, Novelty, Refusal};
+use azure_vnet_ipam::plugin::Context;
+use azure_vnet_ipam::plugin::allocation::{Allocation, Step};
+use azure_vnet_ipam::plugin::decide::{Look, reclaim};
+use azure_vnet_ipam::plugin::del::release_all;
+use azure_vnet_ipam::plugin::gc::gc;
+use azure_vnet_ipam::plugin::inquiry::Inquiry;
+use azure_vnet_ipam::plugin::undo::give_back;
+use azure_vnet_ipam::plugin::wish::{requests, wishes};
+use azure_vnet_ipam::source::{Asked, Matched, Need, News};
+use azure_vnet_ipam::state::{Document, Journal, Loaded, Locked, StateFile, WAIT};
+use serde_json::json;
 
-use super::events::{Event, Who};
-use super::{Bare, Pod, World, attachment, id};
+use super::events::{Blindness, Event, Who};
+use super::node::{Kill, MemoryNode};
+use super::world::{Id, InFlight, Pod, World};
 
-impl World {
-    /// The state as the plugin reads it: nothing for one that is not there, and a debt for one that cannot be read.
-    pub(super) fn read(&mut self) -> Document {
-        let Some(text) = &self.state else {
-            return Document::default();
-        };
-        if text.is_empty() {
-            return Document::default();
-        }
-        match Document::parse(text, Some(&self.boot_id()), self.now()) {
-            Ok(document) => document,
-            Err(_) => {
-                self.state = None;
-                self.rebuild_owed = true;
-                Document::default()
-            }
-        }
+/// The call of an attachment, as the runtime makes it. Made once, as reading it takes as long as deciding it.
+fn call(verb: &'static str, id: Id, is_dual: bool) -> Rc<Call> {
+    thread_local! {
+        static CALLS: RefCell<BTreeMap<(&'static str, Id, bool), Rc<Call>>> = RefCell::default();
     }
+    CALLS.with_borrow_mut(|calls| {
+        let made = calls.entry((verb, id, is_dual));
+        Rc::clone(made.or_insert_with(|| {
+            let families: &[&str] = match is_dual {
+                true => &["IPv4", "IPv6"],
+                false => &["IPv4"],
+            };
+            let conf = json!({
+                "cniVersion": "1.1.0",
+                "name": "azure",
+                "type": "bridge",
+                "ipam": { "type": "azure-vnet-ipam", "families": families },
+            });
+            let environment = Environment {
+                command: verb.to_owned(),
+                container_id: id.container_id(),
+                netns: id.container_id(),
+                if_name: id.if_name(),
+                args: String::new(),
+            };
+            let defaults = Defaults::default();
+            Rc::new(Call::parse(&environment, conf.to_string().as_bytes(), &defaults).unwrap())
+        }))
+    })
+}
 
-    pub(super) fn write(&mut self, document: &mut Document) {
-        self.original_wrote_last = false;
-        let time = format!("t{}", self.clock);
-        let boot_id = self.boot_id();
-        self.old_state.clone_from(&self.state);
-        self.state = Some(document.print(Stamp {
-            version: "v0",
-            time: &time,
-            boot_id: Some(&boot_id),
-        }));
+/// What an ADD came to.
+enum Outcome {
+    Granted(Vec<Grant>),
+    /// It has looked, and goes on later.
+    Looked(Look),
+    Failed(Failure),
+}
+
+/// An ADD on a node. With `may_rest` it comes back as soon as it has looked.
+fn allocate(
+    node: &MemoryNode,
+    add: &mut InFlight,
+    rules: &Rules<'_>,
+    may_rest: bool,
+) -> (Outcome, bool) {
+    let context = rules.context(node);
+    let call = call("ADD", add.id, rules.world.is_dual());
+    let wishes = wishes(&call).unwrap();
+    let netns = rules.world.netns(add.id);
+    let mut requests = requests(&wishes, &call.conf.ipam, &call.attachment);
+    for request in &mut requests {
+        request.netns = Some(&netns);
     }
-
-    /// An ADD of ours. `meanwhile` happens between its look and its decision.
-    pub(super) fn add(&mut self, pod: u8, mut meanwhile: Option<&Event>, result_is_lost: bool) {
-        let pod = self.container(pod);
-        let attachment = attachment(pod);
-        let netns = NetNs {
-            path: id(pod).into(),
-            id: Some((4, u64::from(pod))),
-            cookie: Some(u64::from(pod)),
-        };
-        let inventory = self.inventory();
-        let mut look: Option<Look> = None;
-        let outcome = 'tries: {
-            for _ in 0..6 {
-                let mut document = self.read();
-                let last = self
-                    .last_use
-                    .filter(|(boot, _)| *boot == self.boot)
-                    .map(|(_, generation)| generation);
-                let doubtful = inventory.addresses() == 0 && !document.is_empty();
-                let none = BTreeSet::new();
-                let request = |family: &Family| Request {
-                    attachment: &attachment,
-                    space: "local",
-                    pool: PoolWish::Any {
-                        family: *family,
-                        if_name: None,
-                    },
-                    address: None,
-                    pod: None,
-                    netns: Some(&netns),
-                    rest: Duration::from_secs(30),
-                    wired: &none,
-                    exclude: &[],
-                };
-                let requests: Vec<Request> = self.families.iter().map(request).collect();
-                let given = Given {
-                    requests: &requests,
-                    news: (!doubtful).then_some(&inventory),
-                    lost: loss(&document, self.rebuild_owed, last).map(str::to_owned),
-                    last_generation: last.unwrap_or(0),
-                    look: look.as_ref(),
-                    may_ask_again: false,
-                    journal: None,
-                    now: self.now(),
-                };
-                let was_lost = given.lost.is_some();
-                match decide(&mut document, &given, &Bare, &mut Vec::new()) {
-                    Decision::LookFirst(candidates) => {
-                        look = Some(self.look(candidates));
-                        if let Some(event) = meanwhile.take() {
-                            self.step(event);
-                        }
-                    }
-                    Decision::Broken(wrong) => panic!("{wrong:?}"),
-                    Decision::Done { taken, changed } => {
-                        if changed {
-                            self.write(&mut document);
-                        }
-                        if was_lost && !document.is_empty() {
-                            self.rebuild_owed = false;
-                        }
-                        break 'tries taken;
-                    }
+    let was_doubted = RefCell::new(false);
+    let inquiry = |add: &InFlight| match &add.inventory {
+        Some(inventory) => {
+            let matched = Matched {
+                inventory: inventory.clone(),
+                ..Matched::default()
+            };
+            *was_doubted.borrow_mut() = matched.is_doubtful();
+            let news = News::in_memory(matched, add.began, rules.world.doubtful_since);
+            Inquiry::of(Asked::News(Box::new(news)), &context)
+        }
+        None => Inquiry {
+            failed: Some("it does not answer".to_owned()),
+            ..Inquiry::default()
+        },
+    };
+    let mut allocation = Allocation::new(&call, &context, requests, Need::Ordinary, inquiry(add));
+    if let Some(look) = &add.look {
+        allocation.looked(Look::clone(look));
+    }
+    for _ in 0..10 {
+        let outcome = match allocation.step() {
+            Ok(Step::Look(candidates)) => {
+                let look = Look::at(candidates, &context);
+                if may_rest {
+                    Outcome::Looked(look)
+                } else {
+                    allocation.looked(look);
+                    continue;
                 }
             }
-            panic!("it goes on looking");
+            Ok(Step::Ask(need)) => {
+                (add.inventory, add.began) = (rules.world.inventory(), rules.world.now());
+                allocation.answered(need, inquiry(add));
+                continue;
+            }
+            Ok(Step::Granted(grants)) => Outcome::Granted(grants),
+            Err(failure) => Outcome::Failed(failure),
         };
+        return (outcome, was_doubted.into_inner());
+    }
+    panic!("it goes on looking");
+}
+
+/// What a call sees of the world beside the files.
+struct Rules<'a> {
+    world: &'a World,
+}
+
+impl Rules<'_> {
+    fn context(&self, node: &MemoryNode) -> Context {
+        Context::on(
+            Rc::new(node.clone()),
+            self.world.now(),
+            self.world.boot_id(),
+        )
+    }
+}
+
+impl World {
+    fn node(&self) -> MemoryNode {
+        MemoryNode::new(self.disk.clone(), self.now(), self.evidence())
+    }
+
+    /// Takes over what calls have done to the files.
+    fn take_over(&mut self, node: &MemoryNode) {
+        let disk = node.disk();
+        let (new, old) = (
+            disk.text(StateFile::State),
+            self.disk.text(StateFile::State),
+        );
+        if new != old {
+            self.original_wrote_last = false;
+            self.old_state = self.disk.files.get(&StateFile::State).cloned();
+        }
+        self.disk = disk;
+    }
+
+    /// Where the cache cannot be read, nothing tells what the original gave to another interface from what it gave to this one.
+    fn is_ambiguous(&self, id: Id) -> bool {
+        let document = self.document().unwrap_or_default();
+        let call = call("ADD", id, self.is_dual());
+        id.interface != 0
+            && self.blind == Blindness::Cache
+            && document.ipam().is_claimless(&call.attachment)
+    }
+
+    /// An ADD, if the runtime makes one.
+    fn asking(&mut self, pod: u8) -> Option<InFlight> {
+        // One call at a time for an attachment.
+        if self.in_flight.contains_key(&pod) {
+            return None;
+        }
+        let id = self.start(pod);
+        if id.interface != 0 {
+            // A runtime makes the interfaces of a container one after the other.
+            self.wire_one(pod - 1);
+        }
+        if self.is_ambiguous(id) {
+            return None;
+        }
+        Some(InFlight {
+            id,
+            inventory: self.inventory(),
+            began: self.now(),
+            look: None,
+        })
+    }
+
+    /// An ADD of ours, from beginning to end.
+    pub(super) fn add(&mut self, pod: u8) {
+        let Some(mut add) = self.asking(pod) else {
+            return;
+        };
+        let node = self.node();
+        let outcome = self.run(&node, &mut add, false);
+        self.take_over(&node);
+        self.ended(add, outcome);
+    }
+
+    fn run(&mut self, node: &MemoryNode, add: &mut InFlight, may_rest: bool) -> Outcome {
+        let (outcome, is_doubtful) = allocate(node, add, &Rules { world: self }, may_rest);
+        match is_doubtful {
+            true => drop(self.doubtful_since.get_or_insert(self.now())),
+            false if add.inventory.is_some() => self.doubtful_since = None,
+            false => {}
+        }
+        outcome
+    }
+
+    fn ended(&mut self, add: InFlight, outcome: Outcome) {
         match outcome {
-            Ok(grants) if result_is_lost => self.give_back(&attachment, &grants),
-            Ok(grants) => self.granted(pod, &grants),
-            Err(refusal) => self.refused(&refusal, &inventory),
+            Outcome::Granted(grants) => self.granted(add.id, &grants),
+            Outcome::Looked(_) => {}
+            Outcome::Failed(failure) => self.failed(&failure, &add),
         }
     }
 
-    fn granted(&mut self, pod: u32, grants: &[Grant]) {
+    /// `meanwhile` happens between its look and its decision.
+    pub(super) fn slow_add(&mut self, pod: u8, meanwhile: &Event) {
+        self.begin(pod);
+        self.go_on(pod);
+        if self.in_flight.contains_key(&pod) {
+            self.step(meanwhile);
+            // It may be gone meanwhile.
+            let add = self.in_flight.remove(&pod);
+            if let Some(mut add) = add.filter(|add| !self.is_ambiguous(add.id)) {
+                let node = self.node();
+                let outcome = self.run(&node, &mut add, false);
+                self.take_over(&node);
+                self.ended(add, outcome);
+            }
+        }
+    }
+
+    /// The runtime makes one call after the other for an attachment.
+    pub(super) fn begin(&mut self, pod: u8) {
+        if !self.in_flight.contains_key(&pod) {
+            let add = self.asking(pod);
+            self.in_flight.extend(add.map(|add| (pod, add)));
+        }
+    }
+
+    pub(super) fn go_on(&mut self, pod: u8) {
+        let Some(mut add) = self.in_flight.remove(&pod) else {
+            return;
+        };
+        if self.is_ambiguous(add.id) {
+            return;
+        }
+        let node = self.node();
+        let outcome = self.run(&node, &mut add, true);
+        self.take_over(&node);
+        if let Outcome::Looked(look) = outcome {
+            add.look = Some(Rc::new(look));
+            self.in_flight.insert(pod, add);
+        } else {
+            self.ended(add, outcome);
+        }
+    }
+
+    /// An ADD that cannot print its result.
+    pub(super) fn lost_add(&mut self, pod: u8) {
+        let Some(mut add) = self.asking(pod) else {
+            return;
+        };
+        let node = self.node();
+        let outcome = self.run(&node, &mut add, false);
+        if let Outcome::Granted(grants) = &outcome {
+            let call = call("ADD", add.id, self.is_dual());
+            give_back(&call, grants, &Rules { world: self }.context(&node));
+        }
+        self.take_over(&node);
+        if let Outcome::Failed(failure) = outcome {
+            self.failed(&failure, &add);
+        }
+    }
+
+    /// The runtime learns nothing of what a killed ADD did.
+    pub(super) fn killed_add(&mut self, pod: u8, kill: Kill) {
+        let Some(mut add) = self.asking(pod) else {
+            return;
+        };
+        let node = self.node();
+        node.kill(Some(kill));
+        self.run(&node, &mut add, false);
+        self.take_over(&node);
+    }
+
+    pub(super) fn raced_add(&mut self, pod: u8, other: u8, step: u32) {
+        if self.is_old_copy() {
+            return;
+        }
+        let (Some(mut add), Some(theirs)) = (self.asking(pod), self.asking(other)) else {
+            return;
+        };
+        // Of one container there is one call at a time.
+        if add.id.container == theirs.id.container {
+            return;
+        }
+        let node = self.node();
+        let raced = self.race(&node, theirs.clone(), step);
+        let outcome = self.run(&node, &mut add, false);
+        let raced = raced.take();
+        self.take_over(&node);
+        self.raced(theirs, raced);
+        self.raced(add, Some(outcome));
+    }
+
+    /// What came of one of two calls. What an ADD found held, the other may have freed since.
+    fn raced(&mut self, add: InFlight, outcome: Option<Outcome>) {
+        match outcome {
+            Some(Outcome::Failed(Failure::Refused {
+                refusal: Refusal::Exhausted { .. },
+                ..
+            })) => {}
+            Some(outcome) => self.ended(add, outcome),
+            None => {}
+        }
+    }
+
+    /// Lets the folder of the lock be removed after so many steps of a call, and then another ADD run.
+    fn race(
+        &self,
+        node: &MemoryNode,
+        mut theirs: InFlight,
+        step: u32,
+    ) -> Rc<RefCell<Option<Outcome>>> {
+        let came_to = Rc::new(RefCell::default());
+        let (told, world) = (Rc::clone(&came_to), self.clone());
+        let raced = move |node: &MemoryNode| {
+            node.change(|disk| disk.remove_lock_folder());
+            let (outcome, _) = allocate(node, &mut theirs, &Rules { world: &world }, false);
+            *told.borrow_mut() = Some(outcome);
+        };
+        node.interrupt(step, Box::new(raced));
+        came_to
+    }
+
+    fn granted(&mut self, id: Id, grants: &[Grant]) {
         let addresses: Vec<IpAddr> = grants.iter().map(|g| g.address.addr()).collect();
-        assert_eq!(addresses.len(), self.families.len());
+        assert_eq!(addresses.len(), self.rules.families.len());
         for (other, theirs) in &self.pods {
             let both = theirs.addresses.iter().find(|a| addresses.contains(a));
             assert!(
-                *other == pod || both.is_none(),
-                "{both:?} of pod {other} is given to pod {pod}"
+                *other == id || both.is_none(),
+                "{both:?} of {other:?} is given to {id:?}"
             );
         }
-        self.last_use = grants.last().map(|last| (self.boot, last.generation));
         // A repeated ADD gets what it has, as long as the state knows.
         let is_new = |grant: &Grant| matches!(grant.novelty, Novelty::New(_));
-        let wired = self.pods.get(&pod).is_some_and(|mine| mine.wired);
-        let pod_now = Pod {
+        let wired = self.pods.get(&id).is_some_and(|mine| mine.wired);
+        let pod = Pod {
             addresses,
             since: self.clock,
             wired: wired && !grants.iter().any(is_new),
         };
-        self.pods.insert(pod, pod_now);
+        self.pods.insert(id, pod);
     }
 
-    fn give_back(&mut self, attachment: &Attachment, grants: &[Grant]) {
-        let mut document = self.read();
-        if document.ipam_mut().revoke_all(attachment, grants) {
-            self.write(&mut document);
-        }
-        self.last_use = grants.last().map(|last| (self.boot, last.generation));
-    }
-
-    /// `inventory` is what this ADD was told: another listing may have come since.
-    fn refused(&mut self, refusal: &Refusal, inventory: &Inventory) {
+    fn failed(&self, failure: &Failure, add: &InFlight) {
+        let Failure::Refused { refusal, .. } = failure else {
+            panic!("{}", failure.to_cni().msg);
+        };
         match refusal {
             Refusal::Exhausted { pools } => {
-                let document = self.read();
+                let mut document = self.document().unwrap_or_default();
+                // An old copy, which is not replaced for a refusal.
+                let boot_id = self.boot_id();
+                Journal::catch_up(&self.files(), boot_id.as_deref(), &mut document);
                 let is_meant = |key: &str| pools.iter().any(|pool| pool.subnet == key);
                 let meant = document.ipam().pools().filter(|(_, key, _)| is_meant(key));
                 let mut records = meant.flat_map(|(_, _, pool)| &pool.records);
                 assert!(records.all(|r| r.held().is_some()), "something is free");
             }
             // A pool that is listed without addresses goes with its last one.
-            Refusal::NoPools { family, .. } => {
-                let listed = inventory.pools.iter().flat_map(|pool| &pool.addresses);
-                let of_family = listed.filter(|a| Family::of(**a) == *family);
-                assert!(self.is_dual() && of_family.count() == 0);
+            Refusal::NoPools { family, .. } | Refusal::NoPoolOfFamily { family, .. } => {
+                let of_family = |inventory: &Inventory| {
+                    let listed = inventory.pools.iter().flat_map(|pool| &pool.addresses);
+                    listed.filter(|a| Family::of(**a) == *family).count()
+                };
+                assert_eq!(add.inventory.as_ref().map_or(0, of_family), 0);
+            }
+            Refusal::NoSpace { .. } => {
+                assert!(add.inventory.is_none() && self.document().is_none_or(|d| d.is_empty()));
             }
             Refusal::Quarantined { left } => assert!(*left <= Duration::from_secs(30)),
             other => panic!("{other}"),
         }
     }
 
-    pub(super) fn del(&mut self, pod: u8, who: Who) {
+    pub(super) fn del(&mut self, pod: u8, who: Who, kill: Option<Kill>) {
         // The main plugin unwires first.
-        let pod = match self.end(pod) {
-            Some(pod) => pod,
-            None => self.container(pod),
-        };
+        self.end(pod);
+        let id = self.named(pod);
         if who == Who::TheOriginal {
-            self.originals_del(pod);
-        } else if self.state.is_some() {
-            let now = self.now();
-            let mut document = self.read();
-            let freed = document
-                .ipam_mut()
-                .release(&attachment(pod), Hint::default(), now);
-            let early = freed.is_empty() && !document.is_empty();
-            if !freed.is_empty()
-                || (early && document.ipam_mut().note_early_del(&attachment(pod), now))
-            {
-                self.write(&mut document);
-            }
+            self.originals_del(id);
+        } else {
+            self.release(id, kill);
         }
-        self.cache.remove(&pod);
+        self.cache.remove(&id);
+    }
+
+    fn release(&mut self, id: Id, kill: Option<Kill>) {
+        let node = self.node();
+        node.kill(kill);
+        let call = call("DEL", id, self.is_dual());
+        let context = Rules { world: self }.context(&node);
+        let released = release_all(&call, &context, &mut Document::default());
+        if let Err(failure) = released {
+            assert!(node.is_dead(), "{}", failure.to_cni().msg);
+        }
+        self.take_over(&node);
+    }
+
+    pub(super) fn raced_del(&mut self, pod: u8, other: u8, step: u32) {
+        if self.is_old_copy() {
+            return;
+        }
+        self.end(pod);
+        let id = self.named(pod);
+        let Some(theirs) = self
+            .asking(other)
+            .filter(|theirs| theirs.id.container != id.container)
+        else {
+            return;
+        };
+        let node = self.node();
+        let raced = self.race(&node, theirs.clone(), step);
+        let call = call("DEL", id, self.is_dual());
+        let context = Rules { world: self }.context(&node);
+        let released = release_all(&call, &context, &mut Document::default());
+        if let Err(failure) = released {
+            panic!("{}", failure.to_cni().msg);
+        }
+        let raced = raced.take();
+        self.take_over(&node);
+        self.cache.remove(&id);
+        self.raced(theirs, raced);
+    }
+
+    /// A DEL of the container that this pod had before: containers are numbered on.
+    pub(super) fn late_del(&mut self, pod: u8) {
+        let id = self.named(pod);
+        let before = (1..id.container)
+            .rev()
+            .map(|container| Id { container, ..id });
+        let is_there = |id: &Id| self.containers.values().any(|c| c.number == id.container);
+        let gone = before.into_iter().find(|id| !is_there(id));
+        if let Some(id) = gone {
+            self.release(id, None);
+        }
+    }
+
+    pub(super) fn gc(&mut self, forgets: Option<u8>) {
+        let forgotten = forgets.map(|pod| self.named(pod));
+        let known = self.pods.keys().copied();
+        let in_flight = self.in_flight.values().map(|add| add.id);
+        let valid = known.chain(in_flight).filter(|id| Some(*id) != forgotten);
+        let mut call = Call::clone(&call(
+            "DEL",
+            Id {
+                container: 0,
+                interface: 0,
+            },
+            self.is_dual(),
+        ));
+        call.valid = valid.map(|id| (id.container_id(), id.if_name())).collect();
+        let node = self.node();
+        let collected = gc(&call, &Rules { world: self }.context(&node));
+        match collected {
+            Ok(()) | Err(Failure::Kept { .. }) => {}
+            Err(failure) => panic!("{}", failure.to_cni().msg),
+        }
+        self.take_over(&node);
+    }
+
+    /// What the command `reclaim --yes` does.
+    pub(super) fn reclaim(&mut self) {
+        let Some(document) = self.document() else {
+            return;
+        };
+        if self.loss(&document).is_some() || document.is_empty() {
+            return;
+        }
+        let node = self.node();
+        let context = Rules { world: self }.context(&node);
+        let candidates = document.ipam().candidates(|_, _, _| true, self.now());
+        let look = Look::at(candidates, &context);
+        let mut locked = Locked::acquire(&node, WAIT).unwrap();
+        let Ok(Loaded::Read(mut document)) = locked.load(self.boot_id().as_deref()) else {
+            return;
+        };
+        reclaim(&mut document, &look, self.now(), &mut Vec::new());
+        context.save(&mut locked, &mut document).unwrap();
+        drop(locked);
+        self.take_over(&node);
     }
 }

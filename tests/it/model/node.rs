@@ -1,0 +1,306 @@
+//! A node in memory: its files, its lock and its clock, for the plugin's own ADD, DEL and GC. A call can be killed between any two of
+//! its steps, and something can happen between them.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::io;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::Duration;
+
+use azure_vnet_ipam::evidence::Progress;
+use azure_vnet_ipam::ipam::{Candidate, Evidence, Moment};
+use azure_vnet_ipam::plugin::Node;
+use azure_vnet_ipam::plugin::decide::Host;
+use azure_vnet_ipam::state::{Bounded, Files, HeldLock, LockError, StateFile, StoreError};
+
+/// What is on the disk.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Disk {
+    pub files: BTreeMap<StateFile, Rc<[u8]>>,
+    /// What is in the lock file.
+    pub lock: Rc<[u8]>,
+    /// How many lock files there were before.
+    pub removed_locks: u32,
+}
+
+impl Disk {
+    pub fn text(&self, file: StateFile) -> Option<&[u8]> {
+        self.files.get(&file).map(|text| &**text)
+    }
+
+    pub fn put(&mut self, file: StateFile, text: &[u8]) {
+        self.files.insert(file, text.into());
+    }
+
+    /// `rm -rf /var/run/azure-vnet`
+    pub fn remove_lock_folder(&mut self) {
+        let elsewhere = [StateFile::State, StateFile::BootMarker];
+        self.files.retain(|file, _| elsewhere.contains(file));
+        self.lock = Rc::default();
+        self.removed_locks += 1;
+    }
+}
+
+/// When a call is killed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Kill {
+    /// It has changed this many things.
+    pub after: u32,
+    /// Of a text that it was about to append, half is there.
+    pub is_torn: bool,
+}
+
+/// What happens between two steps of a call.
+type Interruption = Box<dyn FnOnce(&MemoryNode)>;
+
+/// The node, as one call meets it; what is cloned is the same node.
+#[derive(Clone)]
+pub(super) struct MemoryNode(Rc<Inner>);
+
+struct Inner {
+    disk: RefCell<Disk>,
+    now: Moment,
+    evidence: Evidence,
+    kill: Cell<Option<Kill>>,
+    is_dead: Cell<bool>,
+    /// How many things calls have changed.
+    changes: Cell<u32>,
+    /// How many steps calls have made, changes or not.
+    steps: Cell<u32>,
+    /// After how many of them what happens.
+    interruption: RefCell<Option<(u32, Interruption)>>,
+}
+
+impl MemoryNode {
+    pub fn new(disk: Disk, now: Moment, evidence: Evidence) -> MemoryNode {
+        MemoryNode(Rc::new(Inner {
+            disk: RefCell::new(disk),
+            now,
+            evidence,
+            kill: Cell::default(),
+            is_dead: Cell::default(),
+            changes: Cell::default(),
+            steps: Cell::default(),
+            interruption: RefCell::default(),
+        }))
+    }
+
+    pub fn kill(&self, kill: Option<Kill>) {
+        self.0.kill.set(kill);
+    }
+
+    pub fn is_dead(&self) -> bool {
+        self.0.is_dead.get()
+    }
+
+    /// Lets something happen after so many steps.
+    pub fn interrupt(&self, after: u32, interruption: Interruption) {
+        *self.0.interruption.borrow_mut() = Some((after, interruption));
+    }
+
+    pub fn disk(&self) -> Disk {
+        self.0.disk.borrow().clone()
+    }
+
+    pub fn change(&self, change: impl FnOnce(&mut Disk)) {
+        change(&mut self.0.disk.borrow_mut());
+    }
+
+    fn step(&self) -> io::Result<()> {
+        let steps = self.0.steps.get() + 1;
+        self.0.steps.set(steps);
+        let due = self.0.interruption.borrow_mut();
+        let due = { due }.take_if(|(after, _)| *after < steps);
+        if let Some((_, interruption)) = due {
+            interruption(self);
+        }
+        match self.is_dead() {
+            true => Err(io::Error::other("killed")),
+            false => Ok(()),
+        }
+    }
+
+    /// Changes the disk, unless the call is killed before.
+    fn write(
+        &self,
+        torn: Option<&dyn Fn(&mut Disk)>,
+        whole: impl FnOnce(&mut Disk),
+    ) -> io::Result<()> {
+        self.step()?;
+        let changes = self.0.changes.get();
+        if let Some(kill) = self.0.kill.get()
+            && kill.after <= changes
+        {
+            self.0.is_dead.set(true);
+            if let Some(torn) = torn.filter(|_| kill.is_torn) {
+                self.change(torn);
+            }
+            return Err(io::Error::other("killed"));
+        }
+        self.0.changes.set(changes + 1);
+        self.change(whole);
+        Ok(())
+    }
+}
+
+impl fmt::Debug for MemoryNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("MemoryNode")
+    }
+}
+
+#[derive(Debug)]
+struct MemoryLock<'n> {
+    node: &'n MemoryNode,
+    /// Which of the lock files is locked.
+    file: u32,
+}
+
+impl HeldLock for MemoryLock<'_> {
+    fn is_current(&self) -> bool {
+        let _ = self.node.step();
+        self.node.0.disk.borrow().removed_locks == self.file
+    }
+
+    fn text(&self) -> Vec<u8> {
+        self.node.0.disk.borrow().lock.to_vec()
+    }
+
+    fn set_text(&self, text: &[u8]) {
+        let file = self.file;
+        let _ = self.node.write(None, |disk| {
+            if disk.removed_locks == file {
+                disk.lock = text.into();
+            }
+        });
+    }
+}
+
+fn refused(why: &'static str) -> io::Error {
+    io::Error::other(why)
+}
+
+fn length(text: &[u8]) -> u64 {
+    u64::try_from(text.len()).unwrap()
+}
+
+impl Files for MemoryNode {
+    fn now(&self) -> Moment {
+        self.0.now
+    }
+
+    fn wall_time(&self) -> String {
+        // Tells one writing from another, as the original's stamp does.
+        format!("t{}-{}", self.0.now.0, self.0.steps.get())
+    }
+
+    fn lock(&self, _: Duration) -> Result<Box<dyn HeldLock + '_>, LockError> {
+        self.step().map_err(|source| LockError::Io {
+            path: PathBuf::from("lock"),
+            source,
+        })?;
+        let file = self.0.disk.borrow().removed_locks;
+        Ok(Box::new(MemoryLock { node: self, file }))
+    }
+
+    fn path(&self, file: StateFile) -> PathBuf {
+        PathBuf::from(format!("{file:?}"))
+    }
+
+    fn read(&self, file: StateFile, limit: usize, _: usize) -> io::Result<Bounded> {
+        self.step()?;
+        let disk = self.0.disk.borrow();
+        Ok(match disk.text(file) {
+            None => Bounded::Missing,
+            Some(text) if text.len() > limit => Bounded::TooLarge,
+            Some(text) => Bounded::Read(text.to_vec()),
+        })
+    }
+
+    fn size(&self, file: StateFile) -> Option<u64> {
+        self.step().ok()?;
+        self.0.disk.borrow().text(file).map(length)
+    }
+
+    fn exists(&self, file: StateFile) -> bool {
+        self.size(file).is_some()
+    }
+
+    fn overwrite(&self, file: StateFile, text: &[u8]) -> io::Result<()> {
+        self.write(None, |disk| disk.put(file, text))
+    }
+
+    fn append(&self, file: StateFile, old_length: u64, text: &[u8]) -> io::Result<()> {
+        let appended = |disk: &mut Disk, part: &[u8]| {
+            let mut all = disk.text(file).unwrap_or_default().to_vec();
+            all.extend(part);
+            disk.put(file, &all);
+        };
+        match self.0.disk.borrow().text(file) {
+            Some(there) if length(there) == old_length => {}
+            _ => return Err(refused("another length")),
+        }
+        let torn = |disk: &mut Disk| appended(disk, &text[..text.len() / 2]);
+        self.write(Some(&torn), |disk| appended(disk, text))
+    }
+
+    fn truncate(&self, file: StateFile, length: u64) -> io::Result<()> {
+        self.write(None, |disk| {
+            let kept = usize::try_from(length).unwrap();
+            if let Some(text) = disk.text(file).map(|text| text[..kept].to_vec()) {
+                disk.put(file, &text);
+            }
+        })
+    }
+
+    fn replace(&self, file: StateFile, text: &[u8]) -> io::Result<()> {
+        self.write(None, |disk| disk.put(file, text))
+    }
+
+    fn remove(&self, file: StateFile) {
+        let _ = self.write(None, |disk| drop(disk.files.remove(&file)));
+    }
+
+    fn make_state_private(&self) {}
+
+    fn replace_state(&self, lock: &dyn HeldLock, text: &[u8]) -> Result<(), StoreError> {
+        let path = self.path(StateFile::State);
+        // Nothing happens between the look at the lock and the renaming: what can happen in that moment is a limitation that the
+        // README names.
+        if !lock.is_current() {
+            return Err(StoreError::lost_lock(&path));
+        }
+        let interruption = self.0.interruption.take();
+        let written = self.write(None, |disk| disk.put(StateFile::State, text));
+        *self.0.interruption.borrow_mut() = interruption;
+        written.map_err(StoreError::at("cannot write", &path))
+    }
+
+    fn set_state_aside(&self, _: &str) -> Result<PathBuf, StoreError> {
+        let path = self.path(StateFile::State);
+        self.write(None, |disk| drop(disk.files.remove(&StateFile::State)))
+            .map_err(StoreError::at("cannot set aside", &path))?;
+        Ok(path)
+    }
+
+    fn remove_left_overs(&self) {}
+}
+
+impl Host for MemoryNode {
+    fn has(&self, _: IpAddr) -> bool {
+        false
+    }
+
+    fn all(&self) -> BTreeSet<IpAddr> {
+        BTreeSet::new()
+    }
+}
+
+impl Node for MemoryNode {
+    fn evidence(&self, _: &[Candidate], _: &Progress) -> Evidence {
+        self.0.evidence.clone()
+    }
+}
