@@ -4,6 +4,7 @@
 //!
 //! The plugin's own ADD, DEL, GC and reclaim run on real texts of state and journal; the disk, the kernel and the clock are in memory.
 
+mod enumerate;
 mod events;
 mod node;
 mod original;

@@ -27,8 +27,9 @@ use super::world::{Id, InFlight, Pod, World};
 
 /// The call of an attachment, as the runtime makes it. Made once, as reading it takes as long as deciding it.
 fn call(verb: &'static str, id: Id, is_dual: bool) -> Rc<Call> {
+    type Calls = BTreeMap<(&'static str, Id, bool), Rc<Call>>;
     thread_local! {
-        static CALLS: RefCell<BTreeMap<(&'static str, Id, bool), Rc<Call>>> = RefCell::default();
+        static CALLS: RefCell<Calls> = RefCell::default();
     }
     CALLS.with_borrow_mut(|calls| {
         let made = calls.entry((verb, id, is_dual));
@@ -60,7 +61,7 @@ fn call(verb: &'static str, id: Id, is_dual: bool) -> Rc<Call> {
 enum Outcome {
     Granted(Vec<Grant>),
     /// It has looked, and goes on later.
-    Looked(Look),
+    Looked(Rc<Look>),
     Failed(Failure),
 }
 
@@ -104,7 +105,7 @@ fn allocate(
             Ok(Step::Look(candidates)) => {
                 let look = Look::at(candidates, &context);
                 if may_rest {
-                    Outcome::Looked(look)
+                    Outcome::Looked(Rc::new(look))
                 } else {
                     allocation.looked(look);
                     continue;
@@ -157,13 +158,13 @@ impl World {
         self.disk = disk;
     }
 
-    /// Where the cache cannot be read, nothing tells what the original gave to another interface from what it gave to this one.
+    /// Without the cache, nothing tells what the original gave to another interface from what it gave to this one.
     fn is_ambiguous(&self, id: Id) -> bool {
         let document = self.document().unwrap_or_default();
         let call = call("ADD", id, self.is_dual());
-        id.interface != 0
-            && self.blind == Blindness::Cache
-            && document.ipam().is_claimless(&call.attachment)
+        let first = Id { interface: 0, ..id };
+        let is_told = self.blind != Blindness::Cache && self.cache.contains_key(&first);
+        id.interface != 0 && !is_told && document.ipam().is_claimless(&call.attachment)
     }
 
     /// An ADD, if the runtime makes one.
@@ -253,7 +254,7 @@ impl World {
         let outcome = self.run(&node, &mut add, true);
         self.take_over(&node);
         if let Outcome::Looked(look) = outcome {
-            add.look = Some(Rc::new(look));
+            add.look = Some(look);
             self.in_flight.insert(pod, add);
         } else {
             self.ended(add, outcome);
