@@ -86,6 +86,28 @@ impl Ipam {
         judged
     }
 
+    /// Takes the mark of a suspect from every holder that a look sees alive, whether it was to be judged or not. Of what came after the
+    /// look began it says nothing. Tells whether there was any.
+    pub fn clear_suspects(&mut self, evidence: &Evidence, began: Moment, now: Moment) -> bool {
+        let is_marked = |held: &Held| held.suspect.is_some_and(|at| at <= began);
+        if !self.holders().any(is_marked) {
+            return false;
+        }
+        let judge = Judge::by(evidence, Shown::of(self, evidence));
+        let mut is_cleared = false;
+        for record in self.pools_mut().flat_map(|pool| &mut pool.records) {
+            let address = record.address();
+            if let Usage::Held(held) = &mut record.usage
+                && is_marked(held)
+                && judge.judge(address, held, now).verdict == Verdict::Alive
+            {
+                held.suspect = None;
+                is_cleared = true;
+            }
+        }
+        is_cleared
+    }
+
     /// Frees the candidate whoever it is, if the same ADD still holds it; it rests first. Tells whether it did. Of a record that
     /// the original wrote, or of another boot, it is not known since when it is held, so that this does not count.
     pub fn free_by_hand(&mut self, candidate: &Candidate, now: Moment) -> bool {
@@ -264,6 +286,31 @@ mod tests {
             .into_iter()
             .map(|j| (j.candidate.key.to_string(), j.judgement.verdict))
             .collect()
+    }
+
+    #[test]
+    fn a_mark_goes_when_a_look_sees_its_holder_but_not_one_that_came_meanwhile() {
+        let began = Moment(NOW.0 - SECOND);
+        let mut evidence = Evidence::default();
+        for address in ["10.1.0.5", "10.1.0.7"] {
+            let place = Place::Namespace("/run/netns/x".into());
+            evidence.kernel.configured.insert(ip(address), place);
+        }
+        let mut ipam = state();
+        hold(&mut ipam, "10.1.0.7", "c3", NOW, 2);
+        assert!(
+            !ipam.clear_suspects(&evidence, began, NOW),
+            "nobody has one"
+        );
+        for (address, suspect) in [("10.1.0.5", began), ("10.1.0.6", began), ("10.1.0.7", NOW)] {
+            if let Usage::Held(held) = &mut record(&mut ipam, address).usage {
+                held.suspect = Some(suspect);
+            }
+        }
+        assert!(ipam.clear_suspects(&evidence, began, NOW));
+        assert!(!ipam.clear_suspects(&evidence, began, NOW), "once");
+        let marks: Vec<_> = ipam.holders().map(|held| held.suspect).collect();
+        assert_eq!(marks, [None, Some(began), Some(NOW)]);
     }
 
     #[test]

@@ -209,6 +209,10 @@ pub fn decide(
             }
         }
     }
+    if let Some(look) = given.look {
+        let ipam = document.ipam_mut();
+        changed |= ipam.clear_suspects(&look.evidence, look.began, now);
+    }
     // What came with the state is not for this call to judge, but nothing may become wrong by it.
     let wrong: Vec<_> = document
         .ipam()
@@ -231,8 +235,9 @@ pub fn reclaim(document: &mut Document, look: &Look, now: Moment, events: &mut V
     if let Some(doubt) = doubt {
         doubt.settle(look, None, document, now, events);
     }
-    let candidates = look.candidates.clone();
-    let judged = document.ipam_mut().reclaim(candidates, &look.evidence, now);
+    let (candidates, ipam) = (look.candidates.clone(), document.ipam_mut());
+    let judged = ipam.reclaim(candidates, &look.evidence, now);
+    ipam.clear_suspects(&look.evidence, look.began, now);
     events.push(Event::Judged(judged));
 }
 

@@ -45,11 +45,11 @@ fn collect(look: &Look, context: &Context) -> Result<bool, Failure> {
     };
     context.catch_up(&mut document);
     let candidates = look.candidates.clone();
-    let collected = document
-        .ipam_mut()
-        .collect(candidates, &look.evidence, context.now());
+    let ipam = document.ipam_mut();
+    let collected = ipam.collect(candidates, &look.evidence, context.now());
+    let is_cleared = ipam.clear_suspects(&look.evidence, look.began, context.now());
     let (freed, kept): (Vec<_>, Vec<_>) = collected.into_iter().partition(|c| c.vetoes.is_empty());
-    let is_changed = !freed.is_empty() || document.has_unsaved_moments();
+    let is_changed = !freed.is_empty() || is_cleared || document.has_unsaved_moments();
     if is_changed && !context.save_decision(&mut locked, &mut document, STAGE)? {
         return Ok(false);
     }

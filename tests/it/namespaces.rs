@@ -9,6 +9,7 @@ use serde_json::json;
 use crate::harness::wait::{Process, output, wait_until};
 use crate::harness::{Node, Outcome, Reply, SUBNET, WireServer, conf, sh, sh_with, xml};
 use crate::privileged::in_private_namespaces;
+use crate::verbs::of_the_node;
 
 /// A node in namespaces of its own, with the kernel's interfaces and /proc, and its other files in a folder.
 pub struct Pods {
@@ -417,6 +418,52 @@ fn has_link(name: &str) -> bool {
     output(Command::new("ip").args(["link", "show", name]))
         .status
         .success()
+}
+
+#[test]
+#[ignore = "needs root, unshare and iproute2"]
+fn a_look_that_sees_a_pod_alive_clears_its_mark() {
+    if !in_private_namespaces("namespaces::a_look_that_sees_a_pod_alive_clears_its_mark") {
+        return;
+    }
+    type Look = fn(&Pods);
+    let looks: [(&str, Look); 3] = [
+        ("reclaim", |pods| {
+            pods.node.typed(["reclaim", "--yes"]).success();
+        }),
+        ("GC", |pods| {
+            let valid = json!([{ "containerID": "one", "ifname": "eth0" }]);
+            let gc = of_the_node(
+                &pods.node,
+                "GC",
+                json!({ "cni.dev/valid-attachments": valid }),
+            );
+            // The other one is kept, as the kernel shows it.
+            gc.run().error();
+        }),
+        ("ADD", |pods| {
+            pods.add("new").error();
+        }),
+    ];
+    let pods = Pods::on_a_node(5..7);
+    pods.start("zero");
+    pods.node.advance_clock(GRACE);
+    let one = pods.start("one");
+    for (what, look) in looks {
+        pods.del("one");
+        // This one finds nothing, so that the next ADD counts as late.
+        pods.del("one");
+        assert_eq!(pods.add("one").address(), one);
+        let suspects = |pods: &Pods| {
+            let metrics = pods.node.typed(["metrics"]).stdout;
+            let mut lines = metrics.lines();
+            let line = lines.find(|l| l.starts_with("azure_vnet_ipam_pool_suspect_addresses{"));
+            line.unwrap().split(' ').next_back().unwrap().to_owned()
+        };
+        assert_eq!(suspects(&pods), "1", "{what}");
+        look(&pods);
+        assert_eq!(suspects(&pods), "0", "{what}");
+    }
 }
 
 #[test]
