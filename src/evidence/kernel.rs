@@ -49,7 +49,7 @@ struct Looker<'a> {
 impl Looker<'_> {
     fn look(paths: &Paths, progress: &Progress) -> Kernel {
         let proc = paths.processes();
-        let start = || Ok::<_, io::Error>((id(&proc.join("self/ns/net"))?, Visitor::new()?));
+        let start = || Ok::<_, io::Error>((id(&proc.join("self/ns/net"))?, Visitor::new(paths)?));
         let (host, visitor) = match start() {
             Ok(start) => start,
             Err(e) => {
@@ -73,9 +73,11 @@ impl Looker<'_> {
         }
         // Before the namespaces, so that one made meanwhile is not missed.
         let links = links(paths);
-        looker.visit(&proc.join("self/ns/net"));
+        looker.visit(&proc.join("self/ns/net"), Way::Process);
         match mounted(&proc.join("self/mountinfo")) {
-            Ok(mounts) => mounts.iter().for_each(|path| looker.visit(path)),
+            Ok(mounts) => mounts
+                .iter()
+                .for_each(|path| looker.visit(path, Way::Mount)),
             Err(e) => looker.doubt(format!("the list of mounts: {}", words(&e))),
         }
         looker.visit_processes(&proc);
@@ -126,13 +128,13 @@ impl Looker<'_> {
                 Err(e) if is_gone(&e) => {}
                 Err(e) => self.doubt(format!("{}: {}", namespace.display(), words(&e))),
             },
-            Ok(_) | Err(_) => self.visit(&namespace),
+            Ok(_) | Err(_) => self.visit(&namespace, Way::Process),
         }
     }
 
     /// Looks into the namespace that a path leads to, unless it was seen already. One that has gone meanwhile holds nobody;
     /// if another path leads to it too, that one will be tried.
-    fn visit(&mut self, path: &Path) {
+    fn visit(&mut self, path: &Path, way: Way) {
         let visit = id(path).and_then(|id| match self.is_visited(id, path) {
             true => Ok(None),
             false => Ok(Some((id, self.visitor.visit(path)?))),
@@ -152,11 +154,19 @@ impl Looker<'_> {
                 let own = visit.addresses.iter().copied();
                 let own = own.filter(|address| !is_local(*address)).collect();
                 self.kernel.inside.insert(id, own);
-                let place = if self.kernel.host == Some(id) {
-                    Place::Host
-                } else {
-                    Place::Namespace(path.display().to_string())
+                // What is mounted where we see it was mounted by root, such as that of a pod with users of its own.
+                let is_of_users = visit.is_of_other_users && way == Way::Process;
+                let path = path.display().to_string();
+                let place = match (self.kernel.host == Some(id), is_of_users) {
+                    (true, _) => Place::Host,
+                    (false, true) => Place::OfUser(path),
+                    (false, false) => Place::Namespace(path),
                 };
+                if is_of_users {
+                    self.kernel.of_users.insert(id);
+                } else {
+                    self.kernel.of_users.remove(&id);
+                }
                 self.take(place, visit.addresses);
             }
             Err(e) if is_gone(&e) || id(path).is_err_and(|e| is_gone(&e)) => {}
@@ -172,19 +182,32 @@ impl Looker<'_> {
     /// Takes note of addresses. One that the host has too is a pod's.
     fn take(&mut self, place: Place, addresses: BTreeSet<IpAddr>) {
         for address in addresses {
-            match self.kernel.configured.entry(address) {
+            let mut entry = match self.kernel.configured.entry(address) {
                 Entry::Vacant(entry) => {
                     entry.insert(place.clone());
+                    continue;
                 }
-                Entry::Occupied(mut entry) if *entry.get() == Place::Host => {
-                    entry.insert(place.clone());
-                }
-                // Every namespace has these of its own.
-                Entry::Occupied(_) if is_local(address) || place == Place::Host => {}
-                Entry::Occupied(_) => self.kernel.also.push((address, place.clone())),
+                Entry::Occupied(entry) => entry,
+            };
+            let lesser = match entry.get().weight() < place.weight() {
+                true => entry.insert(place.clone()),
+                false => place.clone(),
+            };
+            // Every namespace has local addresses of its own.
+            if lesser != Place::Host && !is_local(address) {
+                self.kernel.also.push((address, lesser));
             }
         }
     }
+}
+
+/// What leads to a namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// A mount.
+    Mount,
+    /// A process.
+    Process,
 }
 
 /// Whether an address means nothing outside of its own namespace or link.

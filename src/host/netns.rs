@@ -1,11 +1,12 @@
 //! The identity of a network namespace.
 
 use std::fs::File;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::thread::{self, JoinHandle};
 
-use rustix::fs::{fstatfs, stat};
+use rustix::fs::{fstat, fstatfs, stat};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::Paths;
@@ -74,6 +75,30 @@ fn is_namespace(file: &File) -> bool {
 /// Linux 6.18), or of a file of another kind.
 pub(super) fn namespace_cookie(file: &File) -> Option<u64> {
     read_cookie(file.as_fd(), CookieOf::Namespace)
+}
+
+/// Whether the network namespace that this file is belongs to a user namespace below the one that is `own` by device and inode, as
+/// everybody may make them. What the kernel does not tell counts as no.
+pub(super) fn is_of_another_user_namespace(file: &File, own: (u64, u64)) -> bool {
+    let owner = open_owner(file.as_fd());
+    let owner = owner.and_then(|owner| Ok(fstat(owner)?));
+    // Of one above our own it tells nothing.
+    owner.is_ok_and(|owner| (owner.st_dev, owner.st_ino) != own)
+}
+
+/// Opens the user namespace that a namespace belongs to: NS_GET_USERNS of ioctl_nsfs(2), since Linux 4.9.
+#[allow(unsafe_code)]
+fn open_owner(namespace: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    /// `_IO(0xb7, 0x1)`
+    const NS_GET_USERNS: u32 = 0xb7 << 8 | 0x1;
+    // SAFETY: `namespace` is open for as long as it is borrowed. The call takes no argument, and answers with a new descriptor, which
+    // nobody else knows of, or -1.
+    unsafe {
+        match libc::ioctl(namespace.as_raw_fd(), NS_GET_USERNS as _) {
+            -1 => Err(io::Error::last_os_error()),
+            owner => Ok(OwnedFd::from_raw_fd(owner)),
+        }
+    }
 }
 
 /// Of what a number is asked.

@@ -9,8 +9,9 @@ use std::path::Path;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
+use super::Paths;
 use super::netlink::{Kind, Netlink, attribute, attributes, u32_at};
-use super::netns::namespace_cookie;
+use super::netns::{is_of_another_user_namespace, namespace_cookie, namespace_id};
 
 const AF_UNSPEC: u8 = 0;
 const AF_INET: u8 = 2;
@@ -118,6 +119,8 @@ fn single_destination(message: &[u8]) -> Option<IpAddr> {
 pub struct Visitor {
     /// To the namespace that the visitor comes from.
     home: Netlink,
+    /// The user namespace of the visitor, where it is known.
+    users: Option<(u64, u64)>,
 }
 
 /// What a network namespace holds.
@@ -128,6 +131,8 @@ pub struct Visit {
     pub cookie: Option<u64>,
     /// The addresses configured in it.
     pub addresses: BTreeSet<IpAddr>,
+    /// Whether it belongs to another user namespace than the visitor's, as everybody may make them.
+    pub is_of_other_users: bool,
 }
 
 impl Visitor {
@@ -135,9 +140,10 @@ impl Visitor {
     ///
     /// # Errors
     /// There is none.
-    pub fn new() -> io::Result<Visitor> {
+    pub fn new(paths: &Paths) -> io::Result<Visitor> {
         Ok(Visitor {
             home: Netlink::open()?,
+            users: namespace_id(paths, "/proc/self/ns/user"),
         })
     }
 
@@ -168,6 +174,9 @@ impl Visitor {
             number: number.filter(|n| *n != u32::MAX),
             cookie: inside.namespace_cookie(),
             addresses: addresses(&inside)?,
+            is_of_other_users: self
+                .users
+                .is_some_and(|own| is_of_another_user_namespace(&file, own)),
         })
     }
 
@@ -205,7 +214,7 @@ mod tests {
 
     #[test]
     fn a_path_that_leads_to_no_namespace_is_told() {
-        let visitor = Visitor::new().unwrap();
+        let visitor = Visitor::new(&Paths::new(None, "azure-vnet-ipam")).unwrap();
         assert!(visitor.visit(Path::new("/nowhere")).is_err());
         assert!(visitor.visit(Path::new("/dev/null")).is_err());
     }

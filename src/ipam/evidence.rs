@@ -38,6 +38,8 @@ pub struct Kernel {
     pub numbers: BTreeMap<u32, (u64, u64)>,
     /// The host's own, where it is known.
     pub host: Option<(u64, u64)>,
+    /// Those that belong to other user namespaces and that nothing mounts.
+    pub of_users: BTreeSet<(u64, u64)>,
     /// Paths of claims, with device and inode as they were when their ADD came, that lead to another namespace now.
     pub elsewhere: BTreeSet<(Box<str>, (u64, u64))>,
 }
@@ -79,9 +81,10 @@ impl Kernel {
         self.is_of_a_pod(id) && self.inside.get(&id).is_none_or(fits)
     }
 
-    /// Whether the namespace exists and is not the host's own.
+    /// Whether the namespace exists, and is neither the host's own nor one that any user can make.
     pub fn is_of_a_pod(&self, id: (u64, u64)) -> bool {
-        self.namespaces.contains(&id) && self.host != Some(id)
+        let is_known = self.namespaces.contains(&id);
+        is_known && self.host != Some(id) && !self.of_users.contains(&id)
     }
 
     /// All places where the address is configured.
@@ -99,6 +102,20 @@ pub enum Place {
     Host,
     /// In another network namespace, which this path leads to.
     Namespace(String),
+    /// In a network namespace that this path leads to, that belongs to another user namespace and that nothing mounts. Any user can
+    /// make one: it holds a reclaim back, but reserves nothing.
+    OfUser(String),
+}
+
+impl Place {
+    /// Which of two places tells more of an address.
+    pub fn weight(&self) -> u8 {
+        match self {
+            Place::OfUser(_) => 0,
+            Place::Host => 1,
+            Place::Namespace(_) => 2,
+        }
+    }
 }
 
 impl fmt::Display for Place {
@@ -106,6 +123,7 @@ impl fmt::Display for Place {
         match self {
             Place::Host => f.write_str("on the host"),
             Place::Namespace(path) => write!(f, "in {path}"),
+            Place::OfUser(path) => write!(f, "in {path}, which a user made"),
         }
     }
 }

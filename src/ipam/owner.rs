@@ -47,7 +47,7 @@ impl Evidence {
             .standing()
             .any(|entry| entry.addresses.contains(&address));
         match (is_listed, self.kernel.configured.get(&address)) {
-            (false, None) => Use::None,
+            (false, None | Some(Place::OfUser(_))) => Use::None,
             (false, Some(Place::Host)) => Use::OfTheHost,
             (true, _) | (false, Some(Place::Namespace(_))) => Use::Of(self.owner_of(address)),
         }

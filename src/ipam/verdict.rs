@@ -156,6 +156,9 @@ impl<'a> Judge<'a> {
             };
         }
         let mut vetoes = vetoes(held, self.evidence);
+        if let Some(place) = self.evidence.kernel.configured.get(&address) {
+            vetoes.push(Reason::Configured(place.clone()));
+        }
         let age = now.since(held.since);
         if age < GRACE {
             vetoes.push(Reason::Young(age));
@@ -188,7 +191,8 @@ impl<'a> Judge<'a> {
     fn signs_of_life(&self, address: IpAddr, held: &Held) -> Vec<Reason> {
         let kernel = &self.evidence.kernel;
         let mut signs = Vec::new();
-        if let Some(place) = kernel.configured.get(&address) {
+        let place = kernel.configured.get(&address);
+        if let Some(place) = place.filter(|place| !matches!(place, Place::OfUser(_))) {
             signs.push(Reason::Configured(place.clone()));
         }
         let netns = held.claim.as_ref().and_then(|c| c.netns.as_ref());
@@ -375,6 +379,19 @@ mod tests {
                 }
             );
         }
+    }
+
+    #[test]
+    fn e0_a_namespace_that_any_user_can_make_holds_back_but_is_no_sign_of_life() {
+        let place = Place::OfUser("/proc/7/ns/net".into());
+        let judged = turned(|e| drop(e.kernel.configured.insert(address(), place.clone())));
+        assert_eq!(
+            judged,
+            Judgement {
+                verdict: Verdict::Undecided,
+                reasons: vec![Reason::Configured(place)]
+            }
+        );
     }
 
     #[test]

@@ -6,13 +6,14 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::harness::wait::{Process, wait_until};
+use crate::harness::wait::{Process, output, wait_until};
 use crate::harness::{Node, Reply, SUBNET, conf, sh, sh_with, xml};
 use crate::namespaces::Pods;
 use crate::privileged::in_private_namespaces;
 use crate::verbs::of_the_node;
 
 const HOUR: u64 = 3600 + 1;
+const QUARANTINE: u64 = 31;
 
 /// Lets the original save the state once: it renews its time stamp, and changes nothing else.
 fn let_original_save(node: &Node) {
@@ -287,4 +288,103 @@ fn an_entry_without_namespace_tells_the_owner_of_what_the_kernel_shows() {
     let held: Vec<_> = pods.held().into_iter().collect();
     let owner = |address: &str, owner: &str| (address.to_owned(), owner.to_owned());
     assert_eq!(held, [owner(&one, ""), owner(&two, "two")]);
+}
+
+/// A process of a user in user and network namespaces of its own, with these addresses on lo, which the node's /proc shows.
+fn user_with(addresses: &[&str]) -> Process {
+    let mut line = "ip link set lo up".to_owned();
+    for address in addresses {
+        line.push_str(&format!(" && ip addr add {address}/32 dev lo"));
+    }
+    let mut user = Command::new("unshare");
+    user.args(["-Urn", "sh", "-c", &format!("{line} && exec sleep 1000")]);
+    let user = Process::start(&mut user);
+    let id = user.id();
+    let last = addresses.last().unwrap();
+    wait_until("the addresses of the user's namespace", || {
+        let mut look = Command::new("nsenter");
+        look.arg(format!("--net=/proc/real/{id}/ns/net"));
+        let shown = output(look.args(["ip", "-o", "addr", "show", "dev", "lo"])).stdout;
+        String::from_utf8_lossy(&shown).contains(&format!("{last}/32"))
+    });
+    show_process(id);
+    user
+}
+
+const POOL: [&str; 3] = ["10.224.0.5", "10.224.0.6", "10.224.0.7"];
+
+#[test]
+#[ignore = "needs root, unshare and iproute2"]
+fn a_users_network_namespace_reserves_no_address() {
+    if !in_private_namespaces("leaks::a_users_network_namespace_reserves_no_address") {
+        return;
+    }
+    let pods = Pods::on_a_node(5..8);
+    let one = pods.start("one");
+    let _user = user_with(&POOL);
+    fs::remove_file(pods.node.state_path()).unwrap();
+    pods.node.remove_journal();
+    pods.add("new").error();
+    let held: Vec<_> = pods.held().into_keys().collect();
+    assert_eq!(held, [one], "what a pod has, though a user has it too");
+    for (n, pod) in ["two", "three"].into_iter().enumerate() {
+        let add = pods.add_later(QUARANTINE, pod);
+        assert_eq!(add.address(), POOL[n + 1]);
+    }
+    // On a fresh node it does not look like a lost state either.
+    pods.vanish("one");
+    fs::remove_file(pods.node.state_path()).unwrap();
+    fs::remove_dir_all(pods.node.path("/var/run/azure-vnet")).unwrap();
+    fs::remove_file(pods.node.path("/var/run/.azure-vnet-ipam.boot")).unwrap();
+    pods.add("new").success();
+}
+
+#[test]
+#[ignore = "needs root, unshare and iproute2"]
+fn a_users_network_namespace_holds_a_reclaim_back_but_no_del() {
+    if !in_private_namespaces("leaks::a_users_network_namespace_holds_a_reclaim_back_but_no_del") {
+        return;
+    }
+    let pods = Pods::on_a_node(5..7);
+    let (one, two) = (pods.start("one"), pods.start("two"));
+    let user = user_with(&[&one, &two]);
+    pods.vanish("one");
+    pods.vanish("two");
+    pods.add_later(HOUR, "new").error();
+    assert_eq!(pods.held().len(), 2);
+    pods.del("one");
+    assert_eq!(pods.start("new"), one);
+    pods.add_later(HOUR, "more").error();
+    user.kill();
+    // Its memory goes with the last process, its network namespace a moment later.
+    let explain = || pods.node.typed(["explain", &two, "--json"]).json();
+    wait_until("the end of the user's namespace", || {
+        explain()["addresses"][0]["shown"] == json!([])
+    });
+    assert_eq!(pods.add_later(HOUR, "more").address(), two);
+}
+
+/// The network namespace of a pod with `hostUsers: false` belongs to another user namespace, too, but is mounted.
+#[test]
+#[ignore = "needs root, unshare and iproute2"]
+fn a_pod_with_users_of_its_own_keeps_its_address() {
+    if !in_private_namespaces("leaks::a_pod_with_users_of_its_own_keeps_its_address") {
+        return;
+    }
+    let pods = Pods::on_a_node(5..7);
+    let address = pods.add("one").address();
+    let pod = user_with(&[&address]);
+    sh(&format!(
+        "touch /run/netns/one && mount --bind /proc/real/{}/ns/net /run/netns/one",
+        pod.id()
+    ));
+    pods.add("two").success();
+    pods.add_later(HOUR, "new").success();
+    assert_eq!(pods.held()[&address], "one", "not the one that is gone");
+    pods.remember("one", &address);
+    fs::remove_file(pods.node.state_path()).unwrap();
+    pods.node.remove_journal();
+    pods.add("new").error();
+    let held: Vec<_> = pods.held().into_iter().collect();
+    assert_eq!(held, [(address, "one".to_owned())]);
 }

@@ -220,14 +220,14 @@ fn in_use(record: &Record, judge: &Judge<'_>, evidence: &Evidence) -> Option<Fin
             vec![format!("sudo ip address del {address} dev INTERFACE")],
         ),
         Some(Place::Namespace(_)) => stray(),
-        None if listed => stray(),
-        None if routed => (
+        None | Some(Place::OfUser(_)) if listed => stray(),
+        None | Some(Place::OfUser(_)) if routed => (
             Kind::Wired,
             "free, but the host has a route to it; it is skipped",
             "if the route was left behind:",
             vec![format!("sudo ip route del {address}")],
         ),
-        None => return None,
+        None | Some(Place::OfUser(_)) => return None,
     };
     Some(Finding {
         kind,
