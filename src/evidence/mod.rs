@@ -6,6 +6,7 @@ mod cni_cache;
 mod kernel;
 mod progress;
 
+pub use kernel::IsExplained;
 pub use progress::Progress;
 
 use crate::host::{Paths, host_routes, namespace_id, words};
@@ -18,9 +19,9 @@ pub mod parse {
     pub use super::cni_cache::parse as cni_cache;
 }
 
-/// Looks at everything.
-pub fn gather(paths: &Paths, progress: &Progress) -> Evidence {
-    let kernel = kernel::look(paths, progress);
+/// Looks at everything. Network namespaces are searched for everywhere unless `is_explained` tells of the others that it is not needed.
+pub fn gather(paths: &Paths, progress: &Progress, is_explained: IsExplained<'_>) -> Evidence {
+    let kernel = kernel::look(paths, progress, is_explained);
     let cache = cni_cache::read(paths, &kernel, progress);
     let azure_vnet = azure_vnet::read(paths, &kernel);
     let routes = if paths.is_this_host() {

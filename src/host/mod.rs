@@ -22,6 +22,6 @@ pub use flock::{Waited, lock};
 #[cfg(feature = "tls")]
 pub use host_name::host_name;
 pub use links::{Link, links, links_named};
-pub use netns::{CookieLookup, namespace_id, netns};
+pub use netns::{CookieLookup, SocketsOfProcess, namespace_id, netns};
 pub use network::{RouteLookup, Visitor, host_routes};
 pub use paths::Paths;

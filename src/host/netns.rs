@@ -4,9 +4,11 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 use std::thread::{self, JoinHandle};
 
 use rustix::fs::{fstat, fstatfs, stat};
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::Paths;
@@ -80,23 +82,69 @@ pub(super) fn namespace_cookie(file: &File) -> Option<u64> {
 /// Whether the network namespace that this file is belongs to a user namespace below the one that is `own` by device and inode, as
 /// everybody may make them. What the kernel does not tell counts as no.
 pub(super) fn is_of_another_user_namespace(file: &File, own: (u64, u64)) -> bool {
-    let owner = open_owner(file.as_fd());
+    let owner = open_related(file.as_fd(), Related::OwnerOfNamespace);
     let owner = owner.and_then(|owner| Ok(fstat(owner)?));
     // Of one above our own it tells nothing.
     owner.is_ok_and(|owner| (owner.st_dev, owner.st_ino) != own)
 }
 
-/// Opens the user namespace that a namespace belongs to: NS_GET_USERNS of ioctl_nsfs(2), since Linux 4.9.
+/// The sockets of another process.
+pub struct SocketsOfProcess {
+    process: OwnedFd,
+}
+
+impl SocketsOfProcess {
+    /// Opens the way to the process that a path like /proc/7 leads to, if it may be looked into.
+    pub fn open(process: &Path) -> Option<SocketsOfProcess> {
+        let pid = Pid::from_raw(number_in(process)?)?;
+        let process = pidfd_open(pid, PidfdFlags::empty()).ok()?;
+        Some(SocketsOfProcess { process })
+    }
+
+    /// The network namespace of the socket that a path like /proc/7/fd/3 leads to, unless it is one of those that are known by the
+    /// kernel's number.
+    pub fn namespace(&self, socket: &Path, is_known: impl Fn(u64) -> bool) -> Option<File> {
+        let flags = PidfdGetfdFlags::empty();
+        let socket = pidfd_getfd(&self.process, number_in(socket)?, flags).ok()?;
+        if read_cookie(socket.as_fd(), CookieOf::Socket).is_none_or(is_known) {
+            return None;
+        }
+        open_related(socket.as_fd(), Related::NamespaceOfSocket)
+            .ok()
+            .map(File::from)
+    }
+}
+
+/// The number that the name of a file is.
+fn number_in(path: &Path) -> Option<i32> {
+    path.file_name()?.to_str()?.parse().ok()
+}
+
+/// What is opened through a descriptor.
+#[derive(Clone, Copy)]
+enum Related {
+    /// The user namespace that a namespace belongs to: NS_GET_USERNS of ioctl_nsfs(2), since Linux 4.9.
+    OwnerOfNamespace,
+    /// The network namespace that a socket is in: SIOCGSKNS, since Linux 4.10.
+    NamespaceOfSocket,
+}
+
+/// Opens it.
 #[allow(unsafe_code)]
-fn open_owner(namespace: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+fn open_related(file: BorrowedFd<'_>, what: Related) -> io::Result<OwnedFd> {
     /// `_IO(0xb7, 0x1)`
     const NS_GET_USERNS: u32 = 0xb7 << 8 | 0x1;
-    // SAFETY: `namespace` is open for as long as it is borrowed. The call takes no argument, and answers with a new descriptor, which
-    // nobody else knows of, or -1.
+    const SIOCGSKNS: u32 = 0x894c;
+    let request = match what {
+        Related::OwnerOfNamespace => NS_GET_USERNS,
+        Related::NamespaceOfSocket => SIOCGSKNS,
+    };
+    // SAFETY: `file` is open for as long as it is borrowed. Neither call takes an argument; they answer with a new descriptor, which
+    // nobody else knows of, or with -1.
     unsafe {
-        match libc::ioctl(namespace.as_raw_fd(), NS_GET_USERNS as _) {
+        match libc::ioctl(file.as_raw_fd(), request as _) {
             -1 => Err(io::Error::last_os_error()),
-            owner => Ok(OwnedFd::from_raw_fd(owner)),
+            opened => Ok(OwnedFd::from_raw_fd(opened)),
         }
     }
 }

@@ -147,37 +147,51 @@ impl Visitor {
         })
     }
 
-    /// Goes into the network namespace that `path` leads to, and stays there: the calling thread should have nothing else to
+    /// Goes into the network namespace that `file` is, and stays there: the calling thread should have nothing else to
     /// do.
     ///
     /// # Errors
-    /// It is not there, is not a network namespace, or may not be entered; the kernel does not answer.
-    pub fn visit(&self, path: &Path) -> io::Result<Visit> {
-        const NETNSA_NSID: u16 = 1;
+    /// It is not a network namespace, or may not be entered; the kernel does not answer.
+    pub fn visit(&self, file: &File) -> io::Result<Visit> {
         const NETNSA_FD: u16 = 3;
-        const GENERIC_MESSAGE: usize = 4;
-        let file = File::open(path)?;
         let mut request = vec![0u8; GENERIC_MESSAGE];
         request.extend(attribute(NETNSA_FD, &file.as_raw_fd().to_ne_bytes()));
         let answer = self
             .home
             .ask(Kind::GET_NAMESPACE_ID, &request)?
             .unwrap_or_default();
-        let mut found = attributes(answer.get(GENERIC_MESSAGE..).unwrap_or_default());
-        let number = found
-            .find(|(kind, _)| *kind == NETNSA_NSID)
-            .and_then(|(_, value)| u32_at(value, 0));
+        let number = namespace_number(&answer);
         move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))?;
         let inside = Netlink::open()?;
-        // -1 where it has none.
         Ok(Visit {
-            number: number.filter(|n| *n != u32::MAX),
+            number,
             cookie: inside.namespace_cookie(),
             addresses: addresses(&inside)?,
             is_of_other_users: self
                 .users
-                .is_some_and(|own| is_of_another_user_namespace(&file, own)),
+                .is_some_and(|own| is_of_another_user_namespace(file, own)),
         })
+    }
+
+    /// The numbers of all namespaces that the visitor's own has had to do with, such as by a link that was moved there.
+    ///
+    /// # Errors
+    /// The kernel does not list them.
+    pub fn numbers(&self) -> io::Result<BTreeSet<u32>> {
+        let request = [0; GENERIC_MESSAGE];
+        self.home.dump(
+            Kind::GET_NAMESPACE_ID,
+            &request,
+            |found: &mut BTreeSet<u32>, message| found.extend(namespace_number(message)),
+        )
+    }
+
+    /// Whether the kernel still lets the namespace of this number be used.
+    pub fn is_live(&self, number: u32) -> bool {
+        let mut request = vec![0u8; GENERIC_MESSAGE];
+        request.extend(attribute(NETNSA_NSID, &number.to_ne_bytes()));
+        let answer = self.home.ask(Kind::GET_NAMESPACE_ID, &request);
+        answer.is_ok_and(|answer| answer.is_some())
     }
 
     /// Whether `path` leads to another namespace than the one of this number, where the kernel tells: its inode may be that of one
@@ -186,6 +200,16 @@ impl Visitor {
         let now = || namespace_cookie(&File::open(path).ok()?);
         cookie.is_some_and(|then| now().is_some_and(|now| now != then))
     }
+}
+
+const NETNSA_NSID: u16 = 1;
+const GENERIC_MESSAGE: usize = 4;
+
+/// The number of a namespace in a message; `None` where it has none.
+fn namespace_number(message: &[u8]) -> Option<u32> {
+    let mut found = attributes(message.get(GENERIC_MESSAGE..)?);
+    let (_, number) = found.find(|(kind, _)| *kind == NETNSA_NSID)?;
+    u32_at(number, 0).filter(|number| *number != u32::MAX)
 }
 
 fn ip(bytes: &[u8]) -> Option<IpAddr> {
@@ -213,9 +237,8 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_leads_to_no_namespace_is_told() {
+    fn a_file_that_is_no_namespace_is_told() {
         let visitor = Visitor::new(&Paths::new(None, "azure-vnet-ipam")).unwrap();
-        assert!(visitor.visit(Path::new("/nowhere")).is_err());
-        assert!(visitor.visit(Path::new("/dev/null")).is_err());
+        assert!(visitor.visit(&File::open("/dev/null").unwrap()).is_err());
     }
 }

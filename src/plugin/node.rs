@@ -9,7 +9,7 @@ use super::decide::Host;
 use super::look::follow_claims;
 use crate::evidence::{self, Progress};
 use crate::host::{Paths, RouteLookup, host_routes, words};
-use crate::ipam::{Candidate, Evidence};
+use crate::ipam::{Candidate, Evidence, Existence, Held, Kernel, NetNs};
 use crate::state::Files;
 
 /// The files of the state and the clock, what the host has, and what there is to be seen.
@@ -20,7 +20,18 @@ pub trait Node: Files + Host {
 
 impl Node for Paths {
     fn evidence(&self, candidates: &[Candidate], progress: &Progress) -> Evidence {
-        let mut evidence = evidence::gather(self, progress);
+        // Nobody is taken for dead whose namespace may be kept where it is seldom looked for.
+        let netns = |held: &Held| held.claim.as_ref().and_then(|claim| claim.netns.clone());
+        let sought = candidates.iter().map(|c| (c.key, netns(&c.held)));
+        let sought: Vec<(IpAddr, Option<NetNs>)> = sought.collect();
+        let are_shown = |kernel: &Kernel| {
+            let is_shown = |(address, netns): &(IpAddr, Option<NetNs>)| {
+                let exists = |netns| kernel.existence(netns) == Existence::Certain;
+                kernel.configured.contains_key(address) || netns.as_ref().is_some_and(exists)
+            };
+            !sought.is_empty() && sought.iter().all(is_shown)
+        };
+        let mut evidence = evidence::gather(self, progress, &are_shown);
         let held = candidates.iter().map(|candidate| &candidate.held);
         follow_claims(held, &mut evidence, self);
         evidence

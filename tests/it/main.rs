@@ -24,6 +24,7 @@ mod errors;
 mod families;
 mod freshness;
 mod harness;
+mod hidden;
 mod journal;
 mod json_shapes;
 mod kill;

@@ -1,0 +1,218 @@
+//! Where network namespaces are seldom kept: by a mount in another mount namespace, by a descriptor, by a socket. And what tells that
+//! there is one which was not found.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::mem;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use rustix::fs::{AtFlags, CWD, StatxFlags, makedev, statx};
+
+use super::mounts::{Mount, mounted};
+use super::{IsExplained, Looker, Way, id, threads};
+use crate::host::{Link, Paths, SocketsOfProcess, links};
+
+impl Looker<'_> {
+    /// Looks again for what is missing, as long as that may be on its way: namespaces come and go while a node is looked at, and between
+    /// its last mount and its end one is kept by nothing that can be seen.
+    pub(super) fn await_missing(&mut self, paths: &Paths, proc: &Path) {
+        const ROUNDS: u32 = 5;
+        const CHECKS: u32 = 5;
+        const PAUSE: Duration = Duration::from_millis(1);
+        for _ in 0..ROUNDS {
+            for _ in 0..CHECKS {
+                if self.missing().is_none() {
+                    return;
+                }
+                thread::sleep(PAUSE);
+                self.forget_ended(paths);
+            }
+            self.visit_all(proc);
+        }
+    }
+
+    /// Forgets numbers and links that are no more: another namespace may get the number.
+    fn forget_ended(&mut self, paths: &Paths) {
+        let numbers = mem::take(&mut self.numbers);
+        let live = numbers.into_iter().filter(|number| self.is_live(*number));
+        self.numbers = live.collect();
+        if let Ok(now) = links(paths) {
+            let is_same =
+                |a: &Link, b: &Link| (a.index, a.peer_namespace) == (b.index, b.peer_namespace);
+            self.links
+                .retain(|link| now.iter().any(|other| is_same(link, other)));
+        }
+    }
+
+    /// Looks there one after the other, until everything is explained.
+    pub(super) fn search(&mut self, proc: &Path, is_explained: IsExplained<'_>) {
+        let is_over = |looker: &Self| is_explained(&looker.kernel) && looker.missing().is_none();
+        if is_over(self) {
+            return;
+        }
+        let processes = self.processes(proc);
+        self.visit_other_mounts(proc, &processes);
+        if is_over(self) {
+            return;
+        }
+        let mut sockets = Vec::new();
+        for process in &processes {
+            self.visit_descriptors(process, &mut sockets);
+        }
+        if !is_over(self) {
+            self.visit_sockets(&sockets);
+        }
+    }
+
+    /// Visits what is mounted in other mount namespaces.
+    fn visit_other_mounts(&mut self, proc: &Path, processes: &[PathBuf]) {
+        let of_users = |process: &Path| id(&process.join("ns/user")).ok();
+        let own_users = of_users(&proc.join("self"));
+        let mut seen = BTreeSet::new();
+        seen.extend(id(&proc.join("self/ns/mnt")));
+        for process in processes {
+            let is_new = id(&process.join("ns/mnt")).is_ok_and(|id| seen.insert(id));
+            if !is_new {
+                continue;
+            }
+            for mount in mounted(&process.join("mountinfo")).unwrap_or_default() {
+                let path = mount.path.strip_prefix("/").unwrap_or(&mount.path);
+                let path = process.join("root").join(path);
+                let is_it = || id(&path).is_ok_and(|(_, inode)| inode == mount.inode);
+                if !self.has_seen(mount.inode) && is_it() {
+                    // Any user can mount what he made in a mount namespace that he made.
+                    let way = match of_users(process) == own_users {
+                        true => Way::Mount,
+                        false => Way::Process,
+                    };
+                    self.visit(&path, way);
+                }
+            }
+        }
+    }
+
+    /// Visits what a process has open, and lists its sockets.
+    fn visit_descriptors(&mut self, process: &Path, sockets: &mut Vec<PathBuf>) {
+        // The first thread may have ended before the others.
+        let folders = match id(&process.join("ns/net")) {
+            Ok(_) => vec![process.to_owned()],
+            Err(_) => threads(process, true),
+        };
+        for folder in folders {
+            let files = fs::read_dir(folder.join("fd"));
+            for file in files.into_iter().flatten().flatten() {
+                let path = file.path();
+                let Ok(name) = fs::read_link(&path) else {
+                    continue;
+                };
+                let name = name.to_string_lossy();
+                // One that was opened by the path of a mount has that for a name.
+                let may_be = name.starts_with("net:[")
+                    || name.starts_with('/') && !name.starts_with("/dev/");
+                if name.starts_with("socket:[") {
+                    sockets.push(path);
+                } else if may_be
+                    && self.is_unseen(&path)
+                    && let Ok(file) = File::open(&path)
+                {
+                    // It may be a namespace of another kind, or gone. One that may not be entered is as good as not found.
+                    let _ = self.enter(&file, &path, Way::Process);
+                }
+            }
+        }
+    }
+
+    /// Visits the namespaces of sockets.
+    fn visit_sockets(&mut self, sockets: &[PathBuf]) {
+        let mut known: BTreeSet<u64> = self.kernel.cookies.values().copied().collect();
+        let mut last: Option<(&Path, Option<SocketsOfProcess>)> = None;
+        for socket in sockets {
+            let Some(process) = socket.parent().and_then(Path::parent) else {
+                continue;
+            };
+            if last.as_ref().is_none_or(|(of, _)| *of != process) {
+                last = Some((process, SocketsOfProcess::open(process)));
+            }
+            let Some((_, Some(process))) = &last else {
+                continue;
+            };
+            let namespace = process.namespace(socket, |cookie| known.contains(&cookie));
+            // One that may not be entered is as good as not found.
+            if let Some(namespace) = namespace
+                && self.enter(&namespace, socket, Way::Process).is_ok()
+            {
+                known.extend(self.kernel.cookies.values());
+            }
+        }
+    }
+
+    /// Doubts the look when a mount in our own mount namespace is covered by another, so that nothing leads to its namespace.
+    pub(super) fn doubt_covered(&mut self, mounts: &[Mount], proc: &Path) {
+        let is_unseen = |mount: &&Mount| !self.has_seen(mount.inode);
+        let Some(mount) = mounts.iter().find(is_unseen) else {
+            return;
+        };
+        // It may have been removed meanwhile.
+        let now = mounted(&proc.join("self/mountinfo")).unwrap_or_default();
+        let covered = now
+            .iter()
+            .find(|mount| mounts.contains(mount) && is_unseen(mount));
+        if covered.is_some() {
+            let path = mount.path.display();
+            self.doubt(format!(
+                "another mount covers the network namespace at {path}"
+            ));
+        }
+    }
+
+    /// What tells that there is a namespace that was not found.
+    pub(super) fn missing(&self) -> Option<String> {
+        let is_missing = |number: &u32| {
+            let is_seen = self.kernel.numbers.contains_key(number);
+            !is_seen && self.is_live(*number)
+        };
+        let link = self
+            .links
+            .iter()
+            .find(|link| link.peer_namespace.as_ref().is_some_and(is_missing));
+        if let Some(link) = link {
+            let name = &link.name;
+            return Some(format!(
+                "the other end of {name} is in a network namespace that was not found"
+            ));
+        }
+        let number = self.numbers.iter().find(|number| is_missing(number))?;
+        Some(format!(
+            "the network namespace that the host knows as number {number} was not found"
+        ))
+    }
+
+    /// Whether the namespace of a number is more than a remainder that the kernel is about to remove. Where it cannot be told, it is.
+    fn is_live(&self, number: u32) -> bool {
+        // Before Linux 4.20 the kernel knows no number when it is asked for one.
+        let known = self.kernel.numbers.keys().next();
+        let can_tell = || known.is_some_and(|known| self.visitor.is_live(*known));
+        self.visitor.is_live(number) || !can_tell()
+    }
+
+    /// Whether a descriptor is a namespace that was not visited.
+    fn is_unseen(&self, descriptor: &Path) -> bool {
+        /// What is known already: a file system that does not answer must not keep the look waiting. Of statx(2).
+        const AT_STATX_DONT_SYNC: u32 = 0x4000;
+        let flags = AtFlags::from_bits_retain(AT_STATX_DONT_SYNC);
+        let found = statx(CWD, descriptor, flags, StatxFlags::INO);
+        found.is_ok_and(|found| {
+            let device = makedev(found.stx_dev_major, found.stx_dev_minor);
+            let is_namespace = self.kernel.host.is_some_and(|(nsfs, _)| nsfs == device);
+            is_namespace && !self.has_seen(found.stx_ino)
+        })
+    }
+
+    /// Whether the namespace of this inode was visited.
+    fn has_seen(&self, inode: u64) -> bool {
+        let device = self.kernel.host.map(|(device, _)| device);
+        device.is_some_and(|device| self.kernel.namespaces.contains(&(device, inode)))
+    }
+}

@@ -1,0 +1,89 @@
+//! Where network namespaces are mounted.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::list;
+
+/// A network namespace that is mounted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Mount {
+    /// Where. Another mount may cover it.
+    pub path: PathBuf,
+    /// Its inode.
+    pub inode: u64,
+}
+
+/// The network namespaces that are mounted, by a file like /proc/self/mountinfo.
+pub(super) fn mounted(mountinfo: &Path) -> io::Result<Vec<Mount>> {
+    let text = list(mountinfo)?;
+    let namespaces = text.lines().filter_map(|line| {
+        let mut fields = line.split(' ').skip(3);
+        let (root, path) = (fields.next()?, fields.next()?);
+        Some(Mount {
+            path: unescaped(path).into(),
+            inode: inode(root)?,
+        })
+    });
+    Ok(namespaces.collect())
+}
+
+/// The inode in a name like `net:[4026532198]`.
+fn inode(name: &str) -> Option<u64> {
+    let inode = name.strip_prefix("net:[")?.strip_suffix(']')?;
+    inode.parse().ok()
+}
+
+/// Mountinfo writes spaces and the like as a backslash and three octal digits.
+fn unescaped(text: &str) -> String {
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        let octal = after.get(..3).filter(|_| *first == b'\\');
+        let octal =
+            octal.and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok());
+        out.push(octal.unwrap_or(*first));
+        rest = if octal.is_some() {
+            after.get(3..).unwrap_or_default()
+        } else {
+            after
+        };
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mount_points_are_unescaped() {
+        assert_eq!(unescaped("/run/netns/a\\040b\\134c"), "/run/netns/a b\\c");
+        assert_eq!(unescaped("/x\\"), "/x\\");
+        assert_eq!(unescaped("/x\\9zz"), "/x\\9zz");
+    }
+
+    #[test]
+    fn only_mounted_network_namespaces_count() {
+        let path = std::env::temp_dir().join(format!("mountinfo-{}", std::process::id()));
+        let lines = "36 35 0:4 net:[4026532198] /run/netns/cni-1 rw shared:1 - nsfs nsfs rw\n\
+                     37 35 0:4 mnt:[4026532199] /run/snapd/ns/x rw - nsfs nsfs rw\n\
+                     38 35 0:4 net:[4026532200] /run/netns/a\\040b rw - nsfs nsfs rw\n\
+                     short line\n";
+        std::fs::write(&path, lines).unwrap();
+        let found = mounted(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(
+            found,
+            [
+                ("/run/netns/cni-1", 4026532198),
+                ("/run/netns/a b", 4026532200)
+            ]
+            .map(|(path, inode)| Mount {
+                path: path.into(),
+                inode,
+            })
+        );
+        assert!(mounted(&path).is_err());
+    }
+}

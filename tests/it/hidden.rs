@@ -1,0 +1,289 @@
+//! Network namespaces that neither a mount nor the first thread of a process leads to. An address in one is in use all the same, also
+//! where no link of the host tells of it, as with macvlan.
+
+use std::fs::{self, File};
+use std::net::UdpSocket;
+use std::os::fd::AsFd;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread;
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use crate::harness::wait::{Process, SetOnDrop, output, wait_until};
+use crate::harness::{sh, sh_with};
+use crate::namespaces::Pods;
+use crate::privileged::in_private_namespaces;
+
+const HOUR: u64 = 3600 + 1;
+
+/// A node with one address, which a pod has in a network namespace without a link to the host.
+fn node_with_a_pod() -> Pods {
+    let pods = Pods::on_a_node([5]);
+    sh("ip netns add one");
+    let address = pods.add("one").address();
+    sh(&format!(
+        "ip -n one link set lo up && ip -n one addr add {address}/32 dev lo"
+    ));
+    // The ADD came with another path, so that only the address tells.
+    let mut state = pods.node.state();
+    let ours = &mut state["azure-vnet-ipam"]["records"]["local"][crate::harness::SUBNET];
+    ours[&*address].as_object_mut().unwrap().remove("netns");
+    fs::write(pods.node.state_path(), state.to_string()).unwrap();
+    pods
+}
+
+/// Checks that the pod keeps its address while its namespace exists, and that this is no doubt about the whole look.
+#[track_caller]
+fn assert_seen(pods: &Pods) {
+    pods.add_later(HOUR, "new").error();
+    assert_eq!(pods.held()["10.224.0.5"], "one");
+    let log = pods.node.log();
+    assert!(!log.contains("not complete"), "{log}");
+}
+
+#[track_caller]
+fn assert_given_again(pods: &Pods) {
+    wait_until("the end of the namespace", || {
+        pods.add_later(HOUR, "new").exit == Some(0)
+    });
+}
+
+/// Shows a process in the node's /proc.
+fn show(id: u32) {
+    sh(&format!("ln -s real/{id} /proc/{id}"));
+}
+
+fn hide(id: u32) {
+    sh(&format!("rm /proc/{id}"));
+}
+
+fn enter(namespace: &str) {
+    let file = File::open(format!("/run/netns/{namespace}")).unwrap();
+    move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
+}
+
+#[test]
+#[ignore = "needs root, unshare and iproute2"]
+fn an_address_in_the_namespace_of_another_thread_is_seen() {
+    if !in_private_namespaces("hidden::an_address_in_the_namespace_of_another_thread_is_seen") {
+        return;
+    }
+    let pods = node_with_a_pod();
+    thread::scope(|scope| {
+        let (inside, is_inside) = mpsc::channel();
+        let (leave, left) = mpsc::channel::<()>();
+        scope.spawn(move || {
+            enter("one");
+            inside.send(()).unwrap();
+            // Until the other end is dropped.
+            let _ = left.recv();
+        });
+        is_inside.recv().unwrap();
+        sh("ip netns del one");
+        show(std::process::id());
+        assert_seen(&pods);
+        drop(leave);
+    });
+    assert_given_again(&pods);
+}
+
+#[test]
+#[ignore = "needs root, unshare, iproute2 and python3"]
+fn an_address_of_a_process_whose_first_thread_has_ended_is_seen() {
+    if !in_private_namespaces(
+        "hidden::an_address_of_a_process_whose_first_thread_has_ended_is_seen",
+    ) {
+        return;
+    }
+    let pods = node_with_a_pod();
+    let mut process = Command::new("ip");
+    let code = "import ctypes, threading, time\n\
+                threading.Thread(target=time.sleep, args=(1000,)).start()\n\
+                ctypes.CDLL(None).pthread_exit(None)";
+    process.args(["netns", "exec", "one", "python3", "-c", code]);
+    let process = Process::start(&mut process);
+    let status = format!("/proc/real/{}/status", process.id());
+    wait_until("the end of the first thread", || {
+        fs::read_to_string(&status).is_ok_and(|text| text.contains("State:\tZ"))
+    });
+    sh("ip netns del one");
+    show(process.id());
+    assert_seen(&pods);
+    process.kill();
+    assert_given_again(&pods);
+}
+
+#[test]
+#[ignore = "needs root, unshare and iproute2"]
+fn an_address_in_a_namespace_that_a_descriptor_keeps_is_seen() {
+    if !in_private_namespaces("hidden::an_address_in_a_namespace_that_a_descriptor_keeps_is_seen") {
+        return;
+    }
+    let pods = node_with_a_pod();
+    let kept = File::open("/run/netns/one").unwrap();
+    sh("ip netns del one");
+    show(std::process::id());
+    assert_seen(&pods);
+    drop(kept);
+    assert_given_again(&pods);
+}
+
+#[test]
+#[ignore = "needs root, unshare, iproute2 and Linux 5.14"]
+fn an_address_in_a_namespace_that_a_socket_keeps_is_seen() {
+    if !in_private_namespaces("hidden::an_address_in_a_namespace_that_a_socket_keeps_is_seen") {
+        return;
+    }
+    let pods = node_with_a_pod();
+    let inside = thread::spawn(|| {
+        enter("one");
+        UdpSocket::bind("127.0.0.1:0").unwrap()
+    });
+    let kept = inside.join().unwrap();
+    sh("ip netns del one");
+    show(std::process::id());
+    assert_seen(&pods);
+    drop(kept);
+    assert_given_again(&pods);
+}
+
+#[test]
+#[ignore = "needs root, unshare and iproute2"]
+fn an_address_in_a_namespace_that_is_mounted_elsewhere_is_seen() {
+    if !in_private_namespaces("hidden::an_address_in_a_namespace_that_is_mounted_elsewhere_is_seen")
+    {
+        return;
+    }
+    let pods = node_with_a_pod();
+    let mut elsewhere = Command::new("unshare");
+    elsewhere.args(["-m", "--propagation", "private", "sleep", "1000"]);
+    let elsewhere = Process::start(&mut elsewhere);
+    let id = elsewhere.id();
+    let own = fs::read_link("/proc/self/ns/mnt").unwrap();
+    let started = format!("/proc/real/{id}/comm");
+    wait_until("a process in another mount namespace", || {
+        let is_elsewhere =
+            fs::read_link(format!("/proc/real/{id}/ns/mnt")).is_ok_and(|ns| ns != own);
+        is_elsewhere && fs::read_to_string(&started).is_ok_and(|name| name == "sleep\n")
+    });
+    // The file stays: without it the mount would go everywhere.
+    for _ in 0..2 {
+        output(Command::new("umount").arg("/run/netns/one"));
+    }
+    show(id);
+    assert_seen(&pods);
+    elsewhere.kill();
+    hide(id);
+    assert_given_again(&pods);
+}
+
+#[test]
+#[ignore = "needs root, unshare and iproute2"]
+fn a_namespace_below_another_mount_is_missed() {
+    if !in_private_namespaces("hidden::a_namespace_below_another_mount_is_missed") {
+        return;
+    }
+    let pods = node_with_a_pod();
+    sh("ip netns add other && mount --bind /run/netns/other /run/netns/one");
+    let (code, _) = pods.add_later(HOUR, "new").error();
+    assert_eq!(code, 100);
+    let log = pods.node.log();
+    let reason = "another mount covers the network namespace at /run/netns/one";
+    assert!(log.contains(reason), "{log}");
+}
+
+#[test]
+#[ignore = "needs root, unshare and iproute2"]
+fn a_namespace_that_the_host_knows_by_number_is_missed() {
+    if !in_private_namespaces("hidden::a_namespace_that_the_host_knows_by_number_is_missed") {
+        return;
+    }
+    let pods = node_with_a_pod();
+    // It was moved there, and nothing of it is left on the host.
+    sh("ip link add macvlan0 link eth0 type macvlan && ip link set macvlan0 netns one");
+    let kept = File::open("/run/netns/one").unwrap();
+    sh("ip netns del one");
+    // The process that keeps it cannot be seen.
+    pods.add_later(HOUR, "new").error();
+    let log = pods.node.log();
+    assert!(log.contains("that the host knows as number"), "{log}");
+    drop(kept);
+    assert_given_again(&pods);
+}
+
+/// Namespaces come and go while the node is looked at.
+#[test]
+#[ignore = "needs root, unshare and iproute2"]
+fn a_busy_node_takes_back_what_is_dead() {
+    if !in_private_namespaces("hidden::a_busy_node_takes_back_what_is_dead") {
+        return;
+    }
+    let pods = Pods::on_a_node([5]);
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let _over = SetOnDrop(&is_over);
+        for n in 0..2 {
+            let is_over = &is_over;
+            scope.spawn(move || {
+                let mut names = (0..).map(|i| format!("b{n}-{i}"));
+                while !is_over.load(Ordering::SeqCst) {
+                    let name = names.next().unwrap();
+                    sh(&format!(
+                        "ip netns add {name} && ip link add {name} type veth peer name eth0 netns {name} && ip netns del {name}"
+                    ));
+                }
+            });
+        }
+        for n in 0..30 {
+            let pod = format!("dead{n}");
+            pods.add(&pod).success();
+            // One look may meet a namespace between its last mount and its end, not every one.
+            let mut looks = 0;
+            wait_until("a look that is complete", || {
+                looks += 1;
+                pods.add_later(HOUR, "new").exit == Some(0)
+            });
+            assert!(looks < 10, "{n}: {looks} looks");
+            pods.del("new");
+        }
+    });
+}
+
+#[test]
+#[ignore = "needs root, unshare, iproute2 and python3"]
+fn many_threads_and_descriptors_are_looked_at_quickly() {
+    if !in_private_namespaces("hidden::many_threads_and_descriptors_are_looked_at_quickly") {
+        return;
+    }
+    let pods = Pods::on_a_node([5]);
+    let lines: String = (0..500).map(|n| format!("netns add many{n}\n")).collect();
+    fs::write(pods.node.path("/batch"), lines).unwrap();
+    sh_with("ip -batch \"$1\"", &[&pods.node.path("/batch")]);
+    let code = "import socket, sys, threading, time\n\
+                kept = [socket.socket() for _ in range(20)]\n\
+                threads = [threading.Thread(target=time.sleep, args=(1000,)) for _ in range(49)]\n\
+                [thread.start() for thread in threads]\n\
+                time.sleep(1000)";
+    let start = |_| {
+        let mut process = Command::new("python3");
+        Process::start(process.args(["-c", code]))
+    };
+    let processes: Vec<Process> = (0..100).map(start).collect();
+    for process in &processes {
+        let tasks = format!("/proc/real/{}/task", process.id());
+        wait_until("the threads of a process", || {
+            fs::read_dir(&tasks).is_ok_and(|tasks| tasks.count() == 50)
+        });
+        show(process.id());
+    }
+    pods.add("dead").success();
+    assert_eq!(pods.add_later(HOUR, "new").address(), "10.224.0.5");
+    let log = pods.node.log();
+    let looks: Vec<_> = log
+        .lines()
+        .filter(|l| l.contains("looked at the node in"))
+        .collect();
+    println!("{looks:#?}");
+}
