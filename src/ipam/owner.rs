@@ -36,7 +36,13 @@ impl Evidence {
         let entries = self.owner_entries(address);
         container_of(&entries)?;
         let claims = entries.iter().filter_map(|entry| entry.claim(generation));
-        let claim = claims.max_by_key(|claim| claim.netns.is_some())?;
+        let mut claim = claims.max_by_key(|claim| claim.netns.is_some())?;
+        if let Some(netns) = &mut claim.netns
+            && let Some(id) = netns.id
+        {
+            // The path was followed in this very look.
+            netns.cookie = self.kernel.cookies.get(&id).copied();
+        }
         let agree = entries.iter().all(|entry| entry.agrees_with(&claim));
         agree.then_some(claim)
     }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use super::evidence::{Evidence, Kernel, Routes};
+use super::evidence::{Evidence, Existence, Kernel, Routes};
 use super::{Attachment, Claim, Held, Ipam};
 use crate::sorting::sort_by;
 
@@ -29,11 +29,18 @@ impl Shown {
         for record in ipam.pools().flat_map(|(_, _, pool)| &pool.records) {
             let address = record.address();
             if let Some((held, claim, id)) = record.held().and_then(Held::namespace) {
+                // Whose the kernel knows it to be is newer than everybody else.
+                let netns = claim.netns.as_ref();
+                let exists = |netns| kernel.existence(netns) == Existence::Certain;
+                let generation = match netns.is_some_and(exists) {
+                    true => u64::MAX,
+                    false => claim.generation,
+                };
                 let known = newest
                     .entry(id)
-                    .or_insert((claim.generation, held.container_id.clone()));
-                if known.0 < claim.generation {
-                    *known = (claim.generation, held.container_id.clone());
+                    .or_insert((generation, held.container_id.clone()));
+                if known.0 < generation {
+                    *known = (generation, held.container_id.clone());
                 }
             }
             let is_routed = matches!(routes, Routes::Read(routes) if routes.contains(&address));

@@ -4,7 +4,6 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
