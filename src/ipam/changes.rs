@@ -1,9 +1,9 @@
 //! What calls changed about who holds what, as the journal of grants keeps it, and how it is done again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use super::{Attachment, Claim, Free, Held, Ipam, Moment, Record, Usage, by_text};
+use super::{Attachment, Claim, Free, Held, Ipam, Moment, Pool, Record, Usage, by_text};
 
 /// What happened to a holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,6 +134,15 @@ pub fn holdings(entries: &[JournalEntry]) -> BTreeMap<IpAddr, Held> {
         if entry.kind.holds() {
             let granted = entry.addresses.iter();
             holdings.extend(granted.map(|(address, of)| (*address, entry.held(*of))));
+        } else if !entry.addresses.is_empty() {
+            for (address, _) in &entry.addresses {
+                if holdings
+                    .get(address)
+                    .is_some_and(|held| entry.frees(*address, held))
+                {
+                    holdings.remove(address);
+                }
+            }
         } else {
             holdings.retain(|address, held| !entry.frees(*address, held));
         }
@@ -148,7 +157,7 @@ impl Ipam {
             self.generation = self.generation.max(entry.generation);
             if entry.kind.holds() {
                 for (address, of) in &entry.addresses {
-                    self.hold_again(*address, entry.held(*of), true);
+                    self.hold_again(*address, entry.held(*of));
                 }
                 continue;
             }
@@ -177,19 +186,22 @@ impl Ipam {
         holdings: &BTreeMap<IpAddr, Held>,
         is_complete: bool,
     ) -> usize {
-        let is_ownerless = |ipam: &Ipam, address: IpAddr| {
-            let records = ipam.pools().flat_map(|(_, _, pool)| &pool.records);
-            let mut held = records
-                .filter(|r| r.address() == address)
-                .filter_map(Record::held);
-            is_complete && held.any(|held| held.container_id.is_empty())
-        };
+        let records = self.pools().flat_map(|(_, _, pool)| &pool.records);
+        let mut held_now = BTreeSet::new();
+        let mut ownerless = BTreeSet::new();
+        for record in records {
+            let Some(held) = record.held() else { continue };
+            held_now.insert(record.address());
+            if is_complete && held.container_id.is_empty() {
+                ownerless.insert(record.address());
+            }
+        }
         let again = holdings.iter().filter(|(address, held)| {
-            let replaces = is_ownerless(self, **address);
             let claim = held.claim.as_ref();
             self.generation = self
                 .generation
                 .max(claim.map_or(0, |claim| claim.generation));
+            let is_free = !held_now.contains(address) || ownerless.contains(address);
             let held = match is_complete {
                 true => (*held).clone(),
                 false => Held {
@@ -197,23 +209,15 @@ impl Ipam {
                     ..Held::default()
                 },
             };
-            self.hold_again(**address, held, replaces)
+            is_free && self.hold_again(**address, held)
         });
         again.count()
     }
 
-    fn hold_again(&mut self, address: IpAddr, held: Held, replaces: bool) -> bool {
-        let is_held = |record: &Record| record.address() == address && record.held().is_some();
-        if !replaces
-            && self
-                .pools()
-                .any(|(_, _, pool)| pool.records.iter().any(is_held))
-        {
-            return false;
-        }
+    /// Holds an address, whoever has it now; false where no pool has room for it.
+    fn hold_again(&mut self, address: IpAddr, held: Held) -> bool {
         for pool in self.pools_mut() {
-            let mut records = pool.records.iter_mut();
-            if let Some(record) = records.find(|record| record.address() == address) {
+            if let Some(record) = pool.record_of(address) {
                 let unlisted = record.held().is_some_and(|held| held.unlisted);
                 record.usage = Usage::Held(Held { unlisted, ..held });
                 return true;
@@ -235,6 +239,20 @@ impl Ipam {
         });
         pool.records.insert(place, record);
         true
+    }
+}
+
+impl Pool {
+    /// The record of an address, which mostly stands where its key does.
+    fn record_of(&mut self, address: IpAddr) -> Option<&mut Record> {
+        let is_at_key = self
+            .record(&address)
+            .is_some_and(|record| record.address() == address);
+        if is_at_key {
+            return self.record_mut(&address);
+        }
+        let mut records = self.records.iter_mut();
+        records.find(|record| record.address() == address)
     }
 }
 

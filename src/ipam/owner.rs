@@ -1,10 +1,12 @@
 //! Who uses an address, as far as the kernel and the lists tell. A DEL for a wrong owner would free what somebody else has, and an
 //! address without an owner may never come back.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use super::evidence::{Entry, Evidence, Existence, Place};
 use super::{Claim, Held};
+use crate::sorting::set;
 
 /// Who uses an address.
 #[derive(Debug, PartialEq, Eq)]
@@ -17,13 +19,45 @@ pub(super) enum Use<'a> {
     Of(Option<&'a str>),
 }
 
-impl Evidence {
+/// Evidence by address: thousands of records are not compared with thousands of entries each.
+pub(super) struct Signs<'a> {
+    evidence: &'a Evidence,
+    entries: BTreeMap<IpAddr, Vec<&'a Entry>>,
+}
+
+impl<'a> Signs<'a> {
+    pub fn of(evidence: &'a Evidence) -> Signs<'a> {
+        let mut entries: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for (_, witness) in evidence.witnesses() {
+            for entry in witness.entries() {
+                for address in &entry.addresses {
+                    entries.entry(*address).or_default().push(entry);
+                }
+            }
+        }
+        Signs { evidence, entries }
+    }
+
+    /// Every address that the kernel or an entry that stands names.
+    pub fn addresses(&self) -> BTreeSet<IpAddr> {
+        let configured = self.evidence.kernel.configured.keys().copied();
+        let standing = self.evidence.standing();
+        set(configured.chain(standing.flat_map(|entry| entry.addresses.iter().copied())))
+    }
+
+    /// The entries that name an address, whether they stand or not.
+    fn naming(&self, address: IpAddr) -> &[&'a Entry] {
+        self.entries.get(&address).map_or(&[], Vec::as_slice)
+    }
+
     /// Whether the holder is still the owner: its very namespace exists, or the lists name it for the address.
-    pub(super) fn confirms(&self, address: IpAddr, held: &Held) -> bool {
+    pub fn confirms(&self, address: IpAddr, held: &Held) -> bool {
         let netns = held.claim.as_ref().and_then(|claim| claim.netns.as_ref());
-        let lives = netns.is_some_and(|netns| self.kernel.existence(netns) == Existence::Certain);
+        let lives =
+            netns.is_some_and(|netns| self.evidence.kernel.existence(netns) == Existence::Certain);
         // What is only not contradicted by the kernel is not confirmed by it.
-        let may_be_told = |entry: &&Entry| entry.stands || self.kernel.incomplete.is_some();
+        let may_be_told =
+            |entry: &&Entry| entry.stands || self.evidence.kernel.incomplete.is_some();
         let is_listed = || {
             let entries = self.owner_entries(address);
             entries.iter().all(may_be_told) && container_of(&entries) == Some(&*held.container_id)
@@ -32,7 +66,7 @@ impl Evidence {
     }
 
     /// The one identity that the entries tell of an address, if any tells the whole of it and they agree.
-    pub(super) fn claim_of(&self, address: IpAddr, generation: u64) -> Option<Claim> {
+    pub fn claim_of(&self, address: IpAddr, generation: u64) -> Option<Claim> {
         let entries = self.owner_entries(address);
         container_of(&entries)?;
         let claims = entries.iter().filter_map(|entry| entry.claim(generation));
@@ -41,18 +75,19 @@ impl Evidence {
             && let Some(id) = netns.id
         {
             // The path was followed in this very look.
-            netns.cookie = self.kernel.cookies.get(&id).copied();
+            let cookie = self.evidence.kernel.cookies.get(&id).copied();
+            netns.cookie = cookie.or(netns.cookie);
         }
         let agree = entries.iter().all(|entry| entry.agrees_with(&claim));
         agree.then_some(claim)
     }
 
     /// Who uses an address, as far as the kernel and the lists tell.
-    pub(super) fn use_of(&self, address: IpAddr) -> Use<'_> {
-        let is_listed = self
-            .standing()
-            .any(|entry| entry.addresses.contains(&address));
-        match (is_listed, self.kernel.configured.get(&address)) {
+    pub fn use_of(&self, address: IpAddr) -> Use<'a> {
+        // With an incomplete look at the kernel, all of them say something.
+        let all = self.evidence.kernel.incomplete.is_some();
+        let is_listed = self.naming(address).iter().any(|entry| entry.stands || all);
+        match (is_listed, self.evidence.kernel.configured.get(&address)) {
             (false, None | Some(Place::OfUser(_))) => Use::None,
             (false, Some(Place::Host)) => Use::OfTheHost,
             (true, _) | (false, Some(Place::Namespace(_))) => Use::Of(self.owner_of(address)),
@@ -60,22 +95,18 @@ impl Evidence {
     }
 
     /// The container that has the address, when all entries by which that is known name the same one.
-    pub(super) fn owner_of(&self, address: IpAddr) -> Option<&str> {
+    pub fn owner_of(&self, address: IpAddr) -> Option<&'a str> {
         container_of(&self.owner_entries(address))
     }
 
     /// The entries by which the owner of an address is known: those that stand, where the kernel was looked at in full; otherwise, or
     /// where none does, those that may stand.
-    fn owner_entries(&self, address: IpAddr) -> Vec<&Entry> {
-        let is_complete = self.kernel.incomplete.is_none();
-        let witnesses = self.witnesses();
-        let entries = witnesses
-            .iter()
-            .flat_map(|(_, witness)| witness.entries())
-            .filter(|e| e.addresses.contains(&address) && !e.container_id.is_empty());
-        let entries: Vec<&Entry> = entries.collect();
-        let those = |fits: fn(&Entry) -> bool| -> Vec<&Entry> {
-            entries.iter().copied().filter(|e| fits(e)).collect()
+    fn owner_entries(&self, address: IpAddr) -> Vec<&'a Entry> {
+        let is_complete = self.evidence.kernel.incomplete.is_none();
+        let entries = self.naming(address).iter().copied();
+        let entries = entries.filter(|entry| !entry.container_id.is_empty());
+        let those = |fits: fn(&Entry) -> bool| -> Vec<&'a Entry> {
+            entries.clone().filter(|entry| fits(entry)).collect()
         };
         let standing = those(|entry| entry.stands);
         if is_complete && !standing.is_empty() {
@@ -195,7 +226,10 @@ mod tests {
     fn assert_owners(entries: &[(&str, Netns)], complete: &str, incomplete: &str) {
         let owner = |is_complete| {
             let evidence = evidence(is_complete, entries);
-            evidence.owner_of(address()).unwrap_or_default().to_owned()
+            Signs::of(&evidence)
+                .owner_of(address())
+                .unwrap_or_default()
+                .to_owned()
         };
         assert_eq!(
             (owner(true).as_str(), owner(false).as_str()),
@@ -224,13 +258,13 @@ mod tests {
     #[test]
     fn entries_that_tell_different_networks_make_no_claim() {
         let mut evidence = evidence(true, &[("c1", Netns::Exists), ("c1", Netns::Exists)]);
-        let claim = evidence.claim_of(address(), 7).unwrap();
+        let claim = Signs::of(&evidence).claim_of(address(), 7).unwrap();
         assert_eq!((&*claim.network, claim.generation), ("azure", 7));
         if let Witness::Read { entries, .. } = &mut evidence.cache {
             entries.last_mut().unwrap().network = Some("other".into());
         }
-        assert_eq!(evidence.owner_of(address()), Some("c1"));
-        assert_eq!(evidence.claim_of(address(), 7), None);
+        assert_eq!(Signs::of(&evidence).owner_of(address()), Some("c1"));
+        assert_eq!(Signs::of(&evidence).claim_of(address(), 7), None);
     }
 
     #[test]
@@ -246,9 +280,11 @@ mod tests {
             (false, OLD, false),
         ] {
             let evidence = evidence(is_complete, &[("c1", netns)]);
-            assert_eq!(evidence.confirms(address(), &held), expected);
+            assert_eq!(Signs::of(&evidence).confirms(address(), &held), expected);
         }
-        assert!(!evidence(true, &[("c2", Netns::Exists)]).confirms(address(), &held));
-        assert!(!evidence(true, &[]).confirms(address(), &Held::default()));
+        let of_another = evidence(true, &[("c2", Netns::Exists)]);
+        assert!(!Signs::of(&of_another).confirms(address(), &held));
+        let of_nobody = evidence(true, &[]);
+        assert!(!Signs::of(&of_nobody).confirms(address(), &Held::default()));
     }
 }

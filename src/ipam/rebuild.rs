@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use super::evidence::{Evidence, Place};
-use super::owner::Use;
+use super::owner::{Signs, Use};
 use super::{Attachment, ChangeKind, Claim, Held, Ipam, Moment, Pool, Record, Usage, by_text};
-use crate::sorting::set;
+use crate::sorting::{set, sort_by};
 
 /// An address that was found in use.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,12 +29,12 @@ impl Ipam {
             .flat_map(|(_, _, pool)| &pool.records)
             .filter(|r| r.held().is_some());
         let mut held = set(held.map(Record::address));
+        let signs = Signs::of(evidence);
+        let evident = signs.addresses();
         let mut found = Vec::new();
-        for pool in self.spaces.values_mut().flat_map(|s| &mut s.pools) {
-            found.extend(
-                pool.1
-                    .hold_evident(pool.0, evidence, generation, now, &mut held),
-            );
+        for (key, pool) in self.spaces.values_mut().flat_map(|s| &mut s.pools) {
+            found.extend(pool.hold_listed(&signs, generation, now, &mut held));
+            found.extend(pool.hold_unlisted(key, (&signs, &evident), generation, now, &mut held));
         }
         if !found.is_empty() {
             self.generation = generation;
@@ -51,10 +51,10 @@ impl Ipam {
 }
 
 impl Pool {
-    fn hold_evident(
+    /// Holds those of its records that are in use.
+    fn hold_listed(
         &mut self,
-        key: &str,
-        evidence: &Evidence,
+        signs: &Signs<'_>,
         generation: u64,
         now: Moment,
         held: &mut BTreeSet<IpAddr>,
@@ -65,37 +65,48 @@ impl Pool {
             let Usage::Free(free) = &mut record.usage else {
                 continue;
             };
-            match evidence.use_of(address) {
+            match signs.use_of(address) {
                 Use::None => {}
                 Use::OfTheHost => free.wired = true,
                 Use::Of(owner) => {
                     if held.insert(address) {
-                        let claim = evidence.claim_of(address, generation);
+                        let claim = signs.claim_of(address, generation);
                         found.push(record.hold(owner, claim, now, false));
                     }
                 }
             }
         }
+        found
+    }
+
+    /// Holds the `evident` addresses of its subnet of which it has no record.
+    fn hold_unlisted(
+        &mut self,
+        key: &str,
+        (signs, evident): (&Signs<'_>, &BTreeSet<IpAddr>),
+        generation: u64,
+        now: Moment,
+        held: &mut BTreeSet<IpAddr>,
+    ) -> Vec<Found> {
+        let mut found = Vec::new();
         let Some(net) = self.net(key) else {
             return found;
         };
-        let configured = evidence.kernel.configured.keys().copied();
-        let listed = evidence
-            .standing()
-            .flat_map(|entry| entry.addresses.iter().copied());
-        for address in configured.chain(listed).filter(|a| net.contains(a)) {
-            let Use::Of(owner) = evidence.use_of(address) else {
+        let mut records = Vec::new();
+        for address in evident.range(net.network()..=net.broadcast()) {
+            let Use::Of(owner) = signs.use_of(*address) else {
                 continue;
             };
-            if self.record(&address).is_none() && held.insert(address) {
-                let mut record = Record::new(address);
-                let claim = evidence.claim_of(address, generation);
+            if self.record(address).is_none() && held.insert(*address) {
+                let mut record = Record::new(*address);
+                let claim = signs.claim_of(*address, generation);
                 found.push(record.hold(owner, claim, now, true));
-                let place = self
-                    .records
-                    .partition_point(|r| by_text(&r.key, &address).is_lt());
-                self.records.insert(place, record);
+                records.push(record);
             }
+        }
+        if !records.is_empty() {
+            self.records.extend(records);
+            sort_by(&mut self.records, |a, b| by_text(&a.key, &b.key));
         }
         found
     }
@@ -129,11 +140,12 @@ impl Ipam {
     /// Forgets the owners that the node does not confirm. In an old copy of the state an address may stand for somebody who
     /// has gone, and whose late DEL would free what another has by now. It stays held all the same.
     pub fn doubt_owners(&mut self, evidence: &Evidence) {
+        let signs = Signs::of(evidence);
         let records = self.pools_mut().flat_map(|pool| &mut pool.records);
         for record in records {
             let address = record.address();
             if let Usage::Held(held) = &mut record.usage
-                && !evidence.confirms(address, held)
+                && !signs.confirms(address, held)
             {
                 held.container_id = "".into();
                 held.claim = None;
@@ -171,6 +183,7 @@ impl Ipam {
     /// that names the address tells the same. Tells whether there was any.
     pub fn adopt_claims(&mut self, evidence: &Evidence) -> bool {
         let generation = self.generation;
+        let signs = Signs::of(evidence);
         let mut adopted = false;
         for record in self.pools_mut().flat_map(|pool| &mut pool.records) {
             let address = record.address();
@@ -180,10 +193,10 @@ impl Ipam {
             if held.claim.is_some() || held.container_id.is_empty() {
                 continue;
             }
-            if let Use::Of(Some(owner)) = evidence.use_of(address)
+            if let Use::Of(Some(owner)) = signs.use_of(address)
                 && *owner == *held.container_id
             {
-                held.claim = evidence.claim_of(address, generation).map(Box::new);
+                held.claim = signs.claim_of(address, generation).map(Box::new);
                 adopted |= held.claim.is_some();
             }
         }

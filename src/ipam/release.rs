@@ -4,6 +4,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use super::owner::Signs;
 use super::{
     Attachment, ChangeKind, Evidence, Free, Grant, Held, Ipam, Moment, Novelty, Record, Tombstone,
     Usage, named_address,
@@ -179,7 +180,7 @@ impl Ipam {
                 .held()
                 .is_some_and(|held| held.container_id.is_empty());
             let is_owner = evidence.kernel.incomplete.is_some()
-                && evidence.owner_of(address) == Some(&*attachment.container_id);
+                && Signs::of(evidence).owner_of(address) == Some(&*attachment.container_id);
             if !ownerless || evidence.shows(address) && !is_owner {
                 continue;
             }

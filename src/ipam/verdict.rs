@@ -16,6 +16,8 @@ use super::{Held, Ipam, Moment, Shown};
 pub const GRACE: Duration = Duration::from_secs(15 * 60);
 /// Two looks that both find nothing must be this far apart.
 pub const AGAIN: Duration = Duration::from_secs(60);
+/// Of a list with more parts than this that cannot be read, any might speak for anybody: each is not compared with each holder.
+const MOST_DOUBTFUL: usize = 1000;
 /// For records of this age one look is enough.
 pub const OLD: Duration = Duration::from_secs(60 * 60);
 
@@ -232,6 +234,10 @@ fn vetoes(held: &Held, evidence: &Evidence) -> Vec<Reason> {
         match witness {
             Witness::Absent => {}
             Witness::Unreadable(why) => vetoes.push(Reason::Unreadable(name, why.clone())),
+            Witness::Read { doubtful, .. } if doubtful.len() > MOST_DOUBTFUL => {
+                let why = format!("{} parts of it", doubtful.len());
+                vetoes.push(Reason::Unreadable(name, why));
+            }
             Witness::Read { doubtful, .. } => {
                 // Of a record whose owner is unknown, any part may speak.
                 if let Some(part) = doubtful

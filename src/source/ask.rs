@@ -1,15 +1,13 @@
 //! The sources themselves.
 
-use std::fs::File;
-use std::io::Read;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use ipnet::{IpNet, Ipv4Net};
 
 use super::fetch::{FetchError, get};
 use super::kubernetes::{KubernetesNode, NodeError};
-use super::listing::Listing;
+use super::listing::{Listing, TooMany};
 use super::matching::{Matched, Style, match_links, suffice};
 use super::wire::WireError;
 use super::{interfaces_file, wire};
@@ -68,6 +66,14 @@ pub enum SourceError {
         name: String,
         /// What is wrong with it.
         source: WireError,
+    },
+    /// The answer lists too much.
+    #[error("{name}: {error}")]
+    TooMany {
+        /// Where it is from.
+        name: String,
+        /// What it lists too many of.
+        error: TooMany,
     },
     /// The file.
     #[error("{}: {why}", path.display())]
@@ -187,7 +193,9 @@ impl Source {
         let is_of = match (error, &both.1) {
             (SourceError::Fetch { url, .. }, Source::Wire(second)) => url == second,
             (SourceError::File { path, .. }, Source::InterfacesFile(second)) => path == second,
-            (SourceError::Wire { name, .. }, second) => *name == second.name(),
+            (SourceError::Wire { name, .. } | SourceError::TooMany { name, .. }, second) => {
+                *name == second.name()
+            }
             (SourceError::Node { .. }, Source::Node(_)) => true,
             _ => false,
         };
@@ -233,28 +241,13 @@ impl Source {
                 })?;
                 (wire(listing)?, Style::Wire)
             }
-            Source::SavedAnswer(path) => {
-                let cannot = |e: std::io::Error| SourceError::File {
-                    path: path.clone(),
-                    why: words(&e),
-                };
-                let limit = u64::try_from(FILE_LIMIT).unwrap_or(u64::MAX);
-                let file = File::open(path).map_err(cannot)?.take(limit);
-                (wire(wire::read(file))?, Style::Wire)
-            }
+            Source::SavedAnswer(path) => (wire(wire::parse(&read_file(path)?))?, Style::Wire),
             Source::InterfacesFile(path) => {
-                let cannot = |why: String| SourceError::File {
+                let parsed = interfaces_file::parse(&read_file(path)?);
+                let listing = parsed.map_err(|e| SourceError::File {
                     path: path.clone(),
-                    why,
-                };
-                let bytes = match read_bounded(path, FILE_LIMIT).map_err(|e| cannot(words(&e)))? {
-                    Bounded::Read(bytes) => bytes,
-                    Bounded::Missing => return Err(cannot("it does not exist".to_owned())),
-                    Bounded::TooLarge => {
-                        return Err(cannot(format!("it is larger than {FILE_LIMIT} bytes")));
-                    }
-                };
-                let listing = interfaces_file::parse(&bytes).map_err(|e| cannot(e.to_string()))?;
+                    why: e.to_string(),
+                })?;
                 (listing, Style::File)
             }
             Source::Node(node) => {
@@ -278,6 +271,10 @@ impl Source {
                 });
             }
         };
+        listing.check_size().map_err(|error| SourceError::TooMany {
+            name: self.name(),
+            error,
+        })?;
         // What goes wrong with these goes wrong with all of them too, or does not matter.
         let named = links_named(paths, known).unwrap_or_default();
         let links = match suffice(&listing, &named) {
@@ -286,6 +283,20 @@ impl Source {
         };
         Ok(match_links(listing, &links, style))
     }
+}
+
+/// Reads an answer from a file.
+fn read_file(path: &Path) -> Result<Vec<u8>, SourceError> {
+    let why = match read_bounded(path, FILE_LIMIT) {
+        Ok(Bounded::Read(bytes)) => return Ok(bytes),
+        Ok(Bounded::Missing) => "it does not exist".to_owned(),
+        Ok(Bounded::TooLarge) => format!("it is larger than {FILE_LIMIT} bytes"),
+        Err(e) => words(&e),
+    };
+    Err(SourceError::File {
+        path: path.to_owned(),
+        why,
+    })
 }
 
 /// Asks both, the second in the time that the first leaves it. What one of them says does not count without the other: a family

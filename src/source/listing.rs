@@ -37,7 +37,30 @@ pub struct ListedSubnet {
     pub malformed: usize,
 }
 
+/// Subnets that a document may list. An Azure node has a few on each of up to eight interfaces.
+const MOST_SUBNETS: usize = 64;
+/// Addresses for pods that a document may list. An Azure interface has 256 at most.
+const MOST_ADDRESSES: usize = 65_536;
+
 impl Listing {
+    /// Checks that it lists no more than a node can have: merging takes time under the lock on the state.
+    ///
+    /// # Errors
+    /// What it lists too many of.
+    pub fn check_size(&self) -> Result<(), TooMany> {
+        let subnets = || self.interfaces.iter().flat_map(|i| &i.subnets);
+        let addresses = subnets().map(|subnet| subnet.addresses.len()).sum();
+        for (what, count, most) in [
+            ("subnets", subnets().count(), MOST_SUBNETS),
+            ("addresses for pods", addresses, MOST_ADDRESSES),
+        ] {
+            if count > most {
+                return Err(TooMany { what, count, most });
+            }
+        }
+        Ok(())
+    }
+
     /// Takes note of an address of the last subnet; `None` is one whose text is none.
     pub fn add(&mut self, address: Option<IpAddr>, is_primary: bool) {
         let last = self.interfaces.last_mut();
@@ -45,6 +68,15 @@ impl Listing {
             subnet.add(address, is_primary);
         }
     }
+}
+
+/// A document lists more than any node can have.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the answer lists {count} {what}, more than {most}")]
+pub struct TooMany {
+    what: &'static str,
+    count: usize,
+    most: usize,
 }
 
 impl ListedSubnet {
@@ -85,6 +117,49 @@ pub fn parse_prefix(text: &str) -> Option<IpNet> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_listing_may_have_as_much_as_a_node_and_no_more() {
+        let listing = |interfaces: usize, subnets: usize, addresses: usize| {
+            let subnet = ListedSubnet {
+                addresses: vec![IpAddr::from([10, 0, 0, 5]); addresses],
+                // They are counted only, and take no time.
+                primary: MOST_ADDRESSES,
+                malformed: MOST_ADDRESSES,
+                prefix: None,
+            };
+            let interface = ListedInterface {
+                subnets: vec![subnet; subnets],
+                ..ListedInterface::default()
+            };
+            Listing {
+                interfaces: vec![interface; interfaces],
+            }
+        };
+        for (interfaces, subnets, addresses) in
+            [(0, 0, 0), (8, 8, 1024), (1, 1, 65_536), (1000, 0, 0)]
+        {
+            assert_eq!(listing(interfaces, subnets, addresses).check_size(), Ok(()));
+        }
+        for (interfaces, subnets, addresses, text) in [
+            (65, 1, 1, "the answer lists 65 subnets, more than 64"),
+            (
+                1,
+                1,
+                65_537,
+                "the answer lists 65537 addresses for pods, more than 65536",
+            ),
+            (
+                2,
+                1,
+                32_769,
+                "the answer lists 65538 addresses for pods, more than 65536",
+            ),
+        ] {
+            let listing = listing(interfaces, subnets, addresses);
+            assert_eq!(listing.check_size().unwrap_err().to_string(), text);
+        }
+    }
 
     #[test]
     fn prefixes_are_read_as_the_original_reads_them() {

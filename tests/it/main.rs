@@ -13,6 +13,7 @@
 #[cfg(feature = "tls")]
 mod apiserver;
 mod azure_vnet;
+mod bounds;
 mod broken;
 mod callers;
 mod contention;

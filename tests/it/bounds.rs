@@ -1,0 +1,166 @@
+//! Inputs that are larger than any node has: every call still ends within its time limits.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+
+use crate::harness::{MAC, Node, Reply, SUBNET, conf, xml, xml_of};
+
+/// Far more than any of these calls takes on a busy machine, and far less than work that grows with the square of the input.
+const SOON: Duration = Duration::from_secs(10);
+
+/// An answer of the wire server with so many subnets, an address for pods in each.
+fn many_subnets(count: u32) -> String {
+    let subnet = |n: u32| {
+        let (a, b) = (n >> 8, n & 0xff);
+        format!(
+            r#"<IPSubnet Prefix="11.{a}.{b}.0/24"><IPAddress Address="11.{a}.{b}.5" IsPrimary="false"/></IPSubnet>"#
+        )
+    };
+    let subnets: String = (0..count).map(subnet).collect();
+    format!(
+        r#"<Interfaces><Interface MacAddress="{MAC}" IsPrimary="true">{subnets}</Interface></Interfaces>"#
+    )
+}
+
+/// The same as the file of Azure Stack.
+fn interfaces_file(count: u32) -> String {
+    let subnet = |n: u32| {
+        let (a, b) = (n >> 8, n & 0xff);
+        json!({
+            "Prefix": format!("11.{a}.{b}.0/24"),
+            "IPAddresses": [{ "Address": format!("11.{a}.{b}.5"), "IsPrimary": false }],
+        })
+    };
+    let subnets: Vec<Value> = (0..count).map(subnet).collect();
+    json!({ "Interfaces": [{ "MacAddress": MAC, "IsPrimary": true, "IPSubnets": subnets }] })
+        .to_string()
+}
+
+#[test]
+fn an_answer_with_more_than_a_node_can_have_is_refused() {
+    let (node, wire) = Node::with_wire("subnets", Reply::Xml(xml(5..10)));
+    node.add("c1").success();
+    for answer in [
+        many_subnets(65),
+        many_subnets(36_000),
+        xml_of("10.224.0.0/15".parse().unwrap(), 0..=u16::MAX).replace(
+            "</IPSubnet>",
+            r#"<IPAddress Address="10.225.0.7" IsPrimary="false"/></IPSubnet>"#,
+        ),
+    ] {
+        // A pause follows each failure.
+        node.advance_clock(11);
+        wire.set(Reply::Xml(answer));
+        let add = node.add("c2");
+        assert!(add.success().took < SOON, "{:?}", add.took);
+        let log = node.log();
+        assert!(log.contains(", more than 6"), "{log}");
+        let del = node.del("c2");
+        del.silent();
+        assert!(del.took < SOON, "{:?}", del.took);
+        let pools = &node.state()["IPAM"]["AddressSpaces"]["local"]["Pools"];
+        assert_eq!(pools.as_object().unwrap().len(), 1);
+        std::fs::remove_file(node.path("/var/log/azure-vnet-ipam.log")).unwrap();
+    }
+}
+
+#[test]
+fn every_source_is_refused_that_lists_more_than_a_node_can_have() {
+    for (count, is_taken) in [(64, true), (65, false)] {
+        let node = Node::new("files");
+        node.put("/answer.xml", many_subnets(count));
+        node.put("/etc/kubernetes/interfaces.json", interfaces_file(count));
+        let url = format!("file:{}", node.path("/answer.xml").display());
+        for ipam in [json!({ "queryUrl": url }), json!({ "environment": "mas" })] {
+            let add = node
+                .call("ADD", "c1")
+                .without("AZURE_VNET_IPAM_QUERY_URL")
+                .stdin(conf("1.0.0", ipam));
+            if is_taken {
+                add.run().success();
+                node.call("DEL", "c1")
+                    .stdin(conf("1.0.0", json!({})))
+                    .run()
+                    .silent();
+            } else {
+                let add = add.run();
+                assert_eq!(add.error().0, 100);
+                assert!(
+                    add.stdout.contains("lists 65 subnets, more than 64"),
+                    "{add:?}"
+                );
+            }
+            let _ = std::fs::remove_file(node.state_path());
+            let _ = std::fs::remove_dir_all(node.path("/var/run/azure-vnet"));
+            let _ = std::fs::remove_file(node.path("/var/run/.azure-vnet-ipam.boot"));
+        }
+    }
+}
+
+/// A state of the original with so many addresses from 10.224.0.5 on, every one of them held.
+fn state_of_the_original(count: u32) -> Value {
+    let mut addresses = Map::new();
+    for n in 0..count {
+        let address = address(n);
+        let record = json!({ "ID": format!("pod-{n}"), "Addr": address, "InUse": true });
+        addresses.insert(address, record);
+    }
+    addresses.insert(
+        "10.224.0.4".to_owned(),
+        json!({ "ID": "", "Addr": "10.224.0.4", "InUse": false }),
+    );
+    let pool = json!({
+        "Id": SUBNET, "IfName": "eth0", "Subnet": { "IP": "10.224.0.0", "Mask": "//8AAA==" },
+        "Gateway": "10.224.0.1", "Addresses": addresses, "IsIPv6": false, "Priority": 0, "RefCount": 1,
+    });
+    json!({ "IPAM": {
+        "Version": "v1.4.59", "TimeStamp": "2026-11-20T21:09:39.380892147Z",
+        "AddressSpaces": { "local": { "Id": "local", "Scope": 0, "Pools": { SUBNET: pool } } },
+    }})
+}
+
+fn address(n: u32) -> String {
+    let n = n + 5;
+    format!("10.224.{}.{}", n >> 8, n & 0xff)
+}
+
+#[test]
+fn the_first_look_after_the_original_takes_time_in_proportion_to_what_it_finds() {
+    let node = Node::new("takeover");
+    node.put(
+        "/var/run/azure-vnet-ipam.json",
+        state_of_the_original(65_000).to_string(),
+    );
+    // Results of other plugins name addresses too.
+    let others: Vec<String> = (0..100).map(|n| format!("10.9.9.{n}")).collect();
+    for n in 0..10_000 {
+        let own = address(n);
+        let addresses = others.iter().chain([&own]).map(String::as_str);
+        let addresses: Vec<&str> = addresses.collect();
+        let id = format!("pod-{n}");
+        node.cache("azure", &id, "eth0", "/var/run/netns/pod", &addresses);
+    }
+    let add = node.add("c1");
+    assert_eq!(add.address(), "10.224.0.4");
+    assert!(add.took < SOON, "{:?}", add.took);
+}
+
+#[test]
+fn a_lost_state_of_many_holders_is_rebuilt_from_the_journal_in_time() {
+    const HELD: u32 = 60_000;
+    let last = u16::try_from(HELD + 5).unwrap();
+    let (node, _wire) = Node::with_wire("holders", Reply::Xml(xml(4..last)));
+    node.put(
+        "/var/run/azure-vnet-ipam.json",
+        state_of_the_original(HELD).to_string(),
+    );
+    node.add("c1").success();
+    // The original has used it a moment before.
+    node.advance_clock(40);
+    std::fs::remove_file(node.state_path()).unwrap();
+    let add = node.add("c1");
+    assert_eq!(add.address(), "10.224.0.4");
+    assert!(add.took < SOON, "{:?}", add.took);
+    assert_eq!(node.held().len(), usize::try_from(HELD).unwrap() + 1);
+}
