@@ -1,6 +1,7 @@
 //! `export`: everything that a support case needs, in one document.
 
 use std::net::IpAddr;
+use std::path::Path;
 
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -16,7 +17,7 @@ use super::show::Freshness;
 use crate::anycase::Tree;
 use crate::cni::CniVersion;
 use crate::events::{Event, History, Totals};
-use crate::host::{Bounded, read_bounded};
+use crate::host::{Bounded, read_bounded, read_text};
 use crate::ipam::{Evidence, Ipam, Routes, Witness};
 use crate::source::{WIRE_SERVER, last_attempts};
 use crate::state::FORMAT;
@@ -123,7 +124,7 @@ pub fn run(node: &Node, arguments: &Arguments) -> Result<Done, Trouble> {
             program: env!("CARGO_PKG_VERSION"),
             state_format: FORMAT,
             cni: CniVersion::texts().to_vec(),
-            kernel: std::fs::read_to_string("/proc/version")
+            kernel: read_text(Path::new("/proc/version"))
                 .map_or_else(|_| String::new(), |text| text.trim().to_owned()),
         },
         boot_id: node.context.boot_id.clone(),

@@ -1,11 +1,13 @@
 //! Files that many processes append to at once, and that are put away when they are full.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use fs2::FileExt;
+
+use super::files::{appending, check_regular};
 
 /// How such a file is kept.
 #[derive(Clone, Copy, Debug)]
@@ -32,7 +34,9 @@ impl Kept {
     ) -> io::Result<()> {
         let mut file = self.open(path)?;
         // Who cannot have the lock at once writes into the full file: nobody waits for the sake of a line.
-        if file.metadata()?.len() >= self.full_at && FileExt::try_lock_exclusive(&file).is_ok() {
+        let meta = file.metadata()?;
+        check_regular(&meta)?;
+        if meta.len() >= self.full_at && FileExt::try_lock_exclusive(&file).is_ok() {
             self.rotate(path, &file, heading)?;
             file = self.open(path)?;
         }
@@ -40,10 +44,8 @@ impl Kept {
     }
 
     fn open(self, path: &Path) -> io::Result<File> {
-        let mut options = OpenOptions::new();
-        // A pipe in the file's place must not keep a call waiting.
-        options.append(true).create(true).mode(self.mode);
-        options.custom_flags(libc::O_NONBLOCK);
+        let mut options = appending(self.mode);
+        options.create(true);
         match options.open(path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
                 if let Some(folder) = path.parent() {
@@ -61,7 +63,7 @@ impl Kept {
     /// Moves every file one place on; the oldest is overwritten. The full file is locked: of many calls that come here one does
     /// it, and those after it find that the path no longer leads to the file they opened.
     fn rotate(self, path: &Path, full: &File, heading: impl FnOnce() -> Vec<u8>) -> io::Result<()> {
-        let (ours, there) = (full.metadata()?, fs::metadata(path)?);
+        let (ours, there) = (full.metadata()?, fs::symlink_metadata(path)?);
         if (ours.dev(), ours.ino()) != (there.dev(), there.ino()) {
             return Ok(());
         }

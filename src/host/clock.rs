@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
-use tz::{LocalTimeType, TimeZone, UtcDateTime};
+use tz::{LocalTimeType, TimeZone, TimeZoneSettings, UtcDateTime};
 
 use super::{Bounded, Paths, read_bounded};
 use crate::ipam::Moment;
@@ -97,16 +97,28 @@ pub fn utc(unix_seconds: i64) -> String {
 fn local_offset(unix_seconds: i64) -> i32 {
     static ZONE: OnceLock<Option<TimeZone>> = OnceLock::new();
     let zone = ZONE.get_or_init(|| match std::env::var("TZ") {
-        Ok(tz) => TimeZone::from_posix_tz(&tz).ok(),
+        Ok(tz) => ZONES.parse_posix_tz(&tz).ok(),
         // Most nodes run on UTC, and say so by having no such file or a link that is read faster than a zone file.
         Err(_) if local_time_is_utc(Path::new("/etc/localtime")) => None,
-        Err(_) => TimeZone::local().ok(),
+        Err(_) => ZONES.parse_local().ok(),
     });
     let found = zone
         .as_ref()
         .and_then(|zone| zone.find_local_time_type(unix_seconds).ok());
     found.map_or(0, LocalTimeType::ut_offset)
 }
+
+/// Where zones are, and how they are read.
+const ZONES: TimeZoneSettings<'static> =
+    TimeZoneSettings::new(TimeZoneSettings::DEFAULT_DIRECTORIES, |path| {
+        /// The largest of them takes a few KiB.
+        const LIMIT: usize = 1 << 20;
+        match read_bounded(Path::new(path), LIMIT)? {
+            Bounded::Read(bytes) => Ok(bytes),
+            Bounded::Missing => Err("it does not exist".into()),
+            Bounded::TooLarge => Err("it is too large".into()),
+        }
+    });
 
 fn local_time_is_utc(file: &Path) -> bool {
     match std::fs::read_link(file) {

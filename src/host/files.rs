@@ -1,6 +1,7 @@
-//! Reading files with a bound on their size (promise P9), and writing small ones.
+//! The one place where files are opened (promise P9). Nothing that stands in a file's place keeps a call waiting: files are opened
+//! without blocking, are used only when they are regular, and are read with a bound. Who writes follows no link in a file's place.
 
-use std::fs::{self, File, Permissions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
@@ -8,6 +9,9 @@ use std::path::{Path, PathBuf};
 
 use rustix::buffer::spare_capacity;
 use rustix::io::retry_on_intr;
+
+/// The mode of new files: nobody else is to read or lock them.
+const PRIVATE: u32 = 0o600;
 
 /// What became of reading a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,19 +37,14 @@ pub fn read_bounded(path: &Path, limit: usize) -> io::Result<Bounded> {
 /// # Errors
 /// As [`read_bounded`].
 pub fn read_bounded_with(path: &Path, limit: usize, room: usize) -> io::Result<Bounded> {
-    // A pipe in a file's place must not keep a call waiting.
-    let file = match File::options()
-        .read(true)
-        .custom_flags(libc::O_NONBLOCK)
-        .open(path)
-    {
+    let file = match open(path) {
         Ok(file) => file,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Bounded::Missing),
         Err(e) => return Err(e),
     };
     let meta = file.metadata()?;
     if !meta.is_file() && !meta.is_dir() {
-        return Err(io::Error::other("it is not a regular file"));
+        return Err(not_regular());
     }
     let expected = usize::try_from(meta.len()).unwrap_or(limit).min(limit);
     let bytes = read_up_to(&file, expected + room, limit)?;
@@ -54,6 +53,82 @@ pub fn read_bounded_with(path: &Path, limit: usize, room: usize) -> io::Result<B
     } else {
         Bounded::Read(bytes)
     })
+}
+
+/// Reads a text of the kernel's or of ours, as a whole.
+///
+/// # Errors
+/// It is not there, cannot be read, is not text, or is larger than any such text.
+pub fn read_text(path: &Path) -> io::Result<String> {
+    const LIMIT: usize = 4 << 20;
+    match read_bounded(path, LIMIT)? {
+        Bounded::Read(bytes) => {
+            String::from_utf8(bytes).map_err(|_| io::ErrorKind::InvalidData.into())
+        }
+        Bounded::Missing => Err(io::ErrorKind::NotFound.into()),
+        Bounded::TooLarge => Err(io::ErrorKind::FileTooLarge.into()),
+    }
+}
+
+/// Opens what is not read as a file: a folder, or a network namespace. Whatever else it is, it does not keep the call waiting.
+///
+/// # Errors
+/// It is not there or may not be opened.
+pub fn open(path: &Path) -> io::Result<File> {
+    File::options()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(path)
+}
+
+/// How files of ours are opened for writing; new ones get this mode. To be followed by [`check_regular`], unless the file is new.
+pub fn writing(mode: u32) -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options
+        .write(true)
+        .mode(mode)
+        .custom_flags(libc::O_NONBLOCK | libc::O_NOFOLLOW);
+    options
+}
+
+/// The same, at the end of what is there.
+pub fn appending(mode: u32) -> OpenOptions {
+    let mut options = writing(mode);
+    options.append(true);
+    options
+}
+
+/// How lock files are opened, which others open as well: through a link, too.
+pub fn locking() -> OpenOptions {
+    let mut options = writing(PRIVATE);
+    options.read(true).create(true).truncate(false);
+    options.custom_flags(libc::O_NONBLOCK);
+    options
+}
+
+/// Checks that an open file is a regular one, by what the kernel says of it.
+///
+/// # Errors
+/// It is not.
+pub fn check_regular(meta: &fs::Metadata) -> io::Result<()> {
+    match meta.is_file() {
+        true => Ok(()),
+        false => Err(not_regular()),
+    }
+}
+
+fn not_regular() -> io::Error {
+    io::Error::other("it is not a regular file")
+}
+
+/// Writes a small file of ours in place, as [`overwrite`] does; a new one is private.
+///
+/// # Errors
+/// It cannot be opened or written.
+pub fn put(path: &Path, text: &[u8]) -> io::Result<File> {
+    let file = writing(PRIVATE).create(true).truncate(false).open(path)?;
+    overwrite(&file, text)?;
+    Ok(file)
 }
 
 /// Reads on from where the file is, to its end or until there are more than `limit` bytes. With the `expected` length that
@@ -81,11 +156,13 @@ pub fn read_up_to(file: impl AsFd, expected: usize, limit: usize) -> io::Result<
 /// behind what is new: not for what must be whole after a kill.
 ///
 /// # Errors
-/// It cannot be written.
+/// It is not a regular file, or cannot be written.
 pub fn overwrite(file: &File, text: &[u8]) -> io::Result<()> {
+    let before = file.metadata()?;
+    check_regular(&before)?;
     file.write_all_at(text, 0)?;
     let length = u64::try_from(text.len()).unwrap_or(u64::MAX);
-    if file.metadata()?.len() > length {
+    if before.len() > length {
         file.set_len(length)?;
     }
     Ok(())
@@ -100,20 +177,13 @@ pub fn overwrite(file: &File, text: &[u8]) -> io::Result<()> {
 /// may write to they lead to files of others. What was there is still there then, and nothing beside it.
 pub fn replace(path: &Path, text: &[u8], mode: u32) -> io::Result<()> {
     if fs::symlink_metadata(path).is_ok_and(|there| !there.is_file()) {
-        return Err(io::Error::other("it is not a regular file"));
+        return Err(not_regular());
     }
     let mut new = path.as_os_str().to_owned();
     new.push(format!(".{}.new", std::process::id()));
     let new = PathBuf::from(new);
-    let mut options = File::options();
-    options.write(true).create_new(true).mode(mode);
-    let mut file = match options.open(&new) {
-        // A process that had the same ID was killed.
-        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
-            fs::remove_file(&new).and_then(|()| options.open(&new))
-        }
-        opened => opened,
-    }?;
+    // A process that had the same ID may have been killed.
+    let mut file = create_new(&new, mode)?;
     let replaced = file
         .write_all(text)
         .and_then(|()| file.set_permissions(Permissions::from_mode(mode)))
@@ -122,6 +192,21 @@ pub fn replace(path: &Path, text: &[u8], mode: u32) -> io::Result<()> {
         let _ = fs::remove_file(&new);
     }
     replaced
+}
+
+/// Makes a new file. What is there was left by a call that was killed, and goes.
+///
+/// # Errors
+/// The system refuses.
+pub fn create_new(path: &Path, mode: u32) -> io::Result<File> {
+    let mut options = writing(mode);
+    options.create_new(true);
+    match options.open(path) {
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+            fs::remove_file(path).and_then(|()| options.open(path))
+        }
+        opened => opened,
+    }
 }
 
 /// Whether a file could not be put at `path`, as its folder is there and may not be written.
@@ -190,6 +275,27 @@ mod tests {
             assert_eq!(fs::read_to_string(&path).unwrap(), text);
         }
         fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn what_is_written_in_place_is_private_and_follows_no_link() {
+        let (folder, names) = folder("put");
+        let target = folder.join("target");
+        fs::write(&target, "old").unwrap();
+        std::os::unix::fs::symlink(&target, folder.join("link")).unwrap();
+        assert!(put(&folder.join("link"), b"new").is_err());
+        assert_eq!(fs::read_to_string(&target).unwrap(), "old");
+        let path = folder.join("x");
+        for text in ["longer", "short"] {
+            put(&path, text.as_bytes()).unwrap();
+            assert_eq!(read_text(&path).unwrap(), text);
+        }
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o077, 0);
+        assert!(put(Path::new("/dev/null"), b"").is_err(), "a device");
+        assert!(read_text(Path::new("/dev/zero")).is_err(), "a device");
+        assert_eq!(names(), ["link", "target", "x"]);
+        fs::remove_dir_all(folder).unwrap();
     }
 
     /// A folder of its own, and the names of what is in it.

@@ -1,8 +1,8 @@
 //! BSD file locks with a bound on the wait (contract section 4).
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::Path;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
@@ -11,6 +11,7 @@ use std::time::Duration;
 use fs2::FileExt;
 
 use super::clock::{block_at_most, boot_now};
+use super::files::{check_regular, locking};
 use crate::ipam::Moment;
 
 /// What became of waiting for a lock.
@@ -34,6 +35,7 @@ pub fn lock(path: &Path, wait: Duration) -> io::Result<Waited> {
             return Ok(Waited::TimedOut);
         };
         let (held, there) = (file.metadata()?, fs::metadata(path));
+        check_regular(&held)?;
         if there.is_ok_and(|there| (there.dev(), there.ino()) == (held.dev(), held.ino())) {
             return Ok(Waited::Held(file));
         }
@@ -44,13 +46,7 @@ pub fn lock(path: &Path, wait: Duration) -> io::Result<Waited> {
 }
 
 fn open(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600);
+    let options = locking();
     // Somebody may remove the folder between the two steps.
     const MOST_TRIES: usize = 20;
     let mut tries = 0;

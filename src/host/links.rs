@@ -5,6 +5,7 @@ use std::io;
 use std::path::Path;
 
 use super::Paths;
+use super::files::read_text;
 use super::netlink::{Kind, Netlink, attribute, attributes, u16_at, u32_at};
 use crate::sorting::{sort_by, sort_by_key};
 
@@ -131,7 +132,7 @@ fn from_folder(folder: &Path) -> io::Result<Vec<Link>> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         let fact = |name: &str| {
-            let text = fs::read_to_string(entry.path().join(name)).unwrap_or_default();
+            let text = read_text(&entry.path().join(name)).unwrap_or_default();
             text.trim().to_owned()
         };
         let name = entry.file_name().to_string_lossy().into_owned();

@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::thread::{self, JoinHandle};
 
@@ -12,6 +11,7 @@ use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open}
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::Paths;
+use super::files::open;
 use super::netlink::Netlink;
 use crate::ipam::NetNs;
 
@@ -37,12 +37,7 @@ impl CookieLookup {
     /// the thread for good.
     pub fn start(paths: &Paths, path: &str) -> CookieLookup {
         let path = paths.under_root(path);
-        // Whatever else the path leads to, it is not to keep the call waiting.
-        let file = File::options()
-            .read(true)
-            .custom_flags(libc::O_NONBLOCK)
-            .open(&path);
-        let Some(file) = file.ok().filter(is_namespace) else {
+        let Some(file) = open(path.as_ref()).ok().filter(is_namespace) else {
             return CookieLookup::Known(None);
         };
         if let Some(cookie) = namespace_cookie(&file) {

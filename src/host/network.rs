@@ -10,6 +10,7 @@ use std::path::Path;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::Paths;
+use super::files::open;
 use super::netlink::{Kind, Netlink, attribute, attributes, u32_at};
 use super::netns::{is_of_another_user_namespace, namespace_cookie, namespace_id};
 
@@ -197,7 +198,7 @@ impl Visitor {
     /// Whether `path` leads to another namespace than the one of this number, where the kernel tells: its inode may be that of one
     /// that has gone meanwhile.
     pub fn is_another(path: &Path, cookie: Option<u64>) -> bool {
-        let now = || namespace_cookie(&File::open(path).ok()?);
+        let now = || namespace_cookie(&open(path).ok()?);
         cookie.is_some_and(|then| now().is_some_and(|now| now != then))
     }
 }

@@ -13,7 +13,7 @@ use super::undo::give_back;
 use super::wish::{requests, wishes};
 use crate::cni::{AddResult, Call};
 use crate::failure::Failure;
-use crate::host::{CookieLookup, netns};
+use crate::host::{CookieLookup, netns, read_text};
 use crate::ipam::{Grant, Novelty};
 use crate::source::{Asker, Need, Source};
 use crate::stdio;
@@ -80,7 +80,7 @@ fn has_state(context: &Context) -> bool {
     match fs::metadata(&path).map_or(0, |state| state.len()) {
         0 => false,
         SHORT.. => true,
-        _ => !fs::read_to_string(&path).is_ok_and(|text| text.contains("\"lost\": {")),
+        _ => !read_text(&path).is_ok_and(|text| text.contains("\"lost\": {")),
     }
 }
 

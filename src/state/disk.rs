@@ -1,8 +1,8 @@
 //! The files of a node on its disk.
 
-use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions};
+use std::fs::{self, DirBuilder, File, Metadata, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -10,7 +10,10 @@ use super::LockError;
 use super::files::{Files, HeldLock, StateFile};
 use super::lock::holder;
 use super::store::{MODE, StoreError};
-use crate::host::{self, Bounded, Paths, Waited, boot_now, overwrite, read_bounded_with, wall_now};
+use crate::host::{
+    self, Bounded, Paths, Waited, appending, boot_now, check_regular, create_new, open, overwrite,
+    put, read_bounded_with, wall_now,
+};
 use crate::ipam::Moment;
 use crate::sorting::sort_by;
 
@@ -90,10 +93,7 @@ impl Files for Paths {
     }
 
     fn overwrite(&self, file: StateFile, text: &[u8]) -> io::Result<()> {
-        let mut options = File::options();
-        options.write(true).create(true).truncate(false).mode(MODE);
-        let opened = options.open(self.path(file))?;
-        overwrite(&opened, text)?;
+        let opened = put(&self.path(file), text)?;
         match file {
             // A power cut must not take it back when the state has been put away.
             StateFile::RebuildMark => opened.sync_all(),
@@ -116,9 +116,7 @@ impl Files for Paths {
     fn replace(&self, file: StateFile, text: &[u8]) -> io::Result<()> {
         let path = self.path(file);
         let new = suffixed(&path, ".new");
-        let _ = fs::remove_file(&new);
-        let mut options = File::options();
-        let mut file = options.write(true).create_new(true).mode(MODE).open(&new)?;
+        let mut file = create_new(&new, MODE)?;
         file.write_all(text)?;
         fs::rename(&new, &path)
     }
@@ -143,7 +141,7 @@ impl Files for Paths {
         let lost_lock = || StoreError::lost_lock(&self.lock_file());
         // The folder is opened before anything is in place, so that little is left to go wrong after.
         let replaced = write_new(&new, text).and_then(|written| {
-            let opened = File::open(folder).map_err(StoreError::at("cannot open", folder))?;
+            let opened = open(folder).map_err(StoreError::at("cannot open", folder))?;
             if !lock.is_current() {
                 return Err(lost_lock());
             }
@@ -208,32 +206,20 @@ pub fn set_aside_before(paths: &Paths) -> Vec<PathBuf> {
 
 /// Opens a file for appending; it must be a regular one.
 fn open_regular(path: &Path) -> io::Result<File> {
-    let mut options = File::options();
-    let file = options
-        .append(true)
-        .custom_flags(libc::O_NONBLOCK)
-        .open(path)?;
-    match file.metadata()?.is_file() {
-        true => Ok(file),
-        false => Err(io::Error::other("it is not a regular file")),
-    }
+    let file = appending(MODE).open(path)?;
+    check_regular(&file.metadata()?)?;
+    Ok(file)
 }
 
 fn write_new(new: &Path, text: &[u8]) -> Result<File, StoreError> {
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true).mode(MODE);
-    let file = match options.open(new) {
-        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
-            // A killed call left it.
-            fs::remove_file(new).and_then(|()| options.open(new))
-        }
+    let file = match create_new(new, MODE) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
             let folder = new.parent().unwrap_or(Path::new("/"));
             DirBuilder::new()
                 .recursive(true)
                 .mode(0o755)
                 .create(folder)
-                .and_then(|()| options.open(new))
+                .and_then(|()| create_new(new, MODE))
         }
         other => other,
     };

@@ -11,7 +11,7 @@ use rustix::fs::{major, minor};
 
 use super::files::{Files, HeldLock};
 use super::journal::note_other_writer;
-use crate::host::{Paths, words};
+use crate::host::{Paths, read_text, words};
 
 /// How long a call waits for the others; well past what a crowd of them takes, and within kubelet's patience.
 pub const WAIT: Duration = Duration::from_secs(30);
@@ -97,7 +97,7 @@ pub struct LockHolder {
 
 impl LockHolder {
     fn of(paths: &Paths, pid: u32) -> LockHolder {
-        let name = fs::read_to_string(paths.process(pid).join("comm"));
+        let name = read_text(&paths.process(pid).join("comm"));
         LockHolder {
             pid,
             name: name.ok().map(|name| name.trim().to_owned()),
@@ -121,7 +121,7 @@ impl fmt::Display for LockHolder {
 pub fn holder_now(paths: &Paths) -> Option<LockHolder> {
     let file = fs::metadata(paths.lock_file()).ok()?;
     let (dev, ino) = (file.dev(), file.ino());
-    let locks = fs::read_to_string(paths.locks()).ok()?;
+    let locks = read_text(&paths.locks()).ok()?;
     let id = format!("{:02x}:{:02x}:{ino}", major(dev), minor(dev));
     let pid = locks.lines().find_map(|line| {
         let mut fields = line.split_ascii_whitespace().skip(1);
@@ -138,7 +138,7 @@ pub fn holder_now(paths: &Paths) -> Option<LockHolder> {
 /// wrote.
 pub(super) fn holder(paths: &Paths, path: &Path) -> String {
     let written = || {
-        let text = fs::read_to_string(path).ok()?;
+        let text = read_text(path).ok()?;
         text.split_whitespace().next()?.parse::<u32>().ok()
     };
     let holder = holder_now(paths).or_else(|| Some(LockHolder::of(paths, written()?)));

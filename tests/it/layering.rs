@@ -135,3 +135,33 @@ fn files_stay_small() {
         );
     }
 }
+
+/// Where files are opened.
+const OPENER: &str = "src/host/files.rs";
+
+#[test]
+fn files_are_opened_in_one_place() {
+    let own = ["fs::read(", "fs::read_to_string", "fs::write", "fs::copy"];
+    let types = ["File::open", "File::create", "File::options", "OpenOptions"];
+    let crates = ["rustix::fs::open", "openat(", "libc::open"];
+    let mut found = Vec::new();
+    let mut seen = 0;
+    for path in sources(&package().join("src")) {
+        if path.ends_with("tests.rs") {
+            continue;
+        }
+        let text = text(&path);
+        let ways = own.iter().chain(&types).chain(&crates);
+        let ways: Vec<_> = ways.filter(|way| text.contains(**way)).collect();
+        if path == package().join(OPENER) {
+            seen += ways.len();
+        } else if !ways.is_empty() {
+            found.push(format!("{}: {ways:?}", path.display()));
+        }
+    }
+    assert!(
+        found.is_empty(),
+        "{found:#?}: a pipe or a device in the file's place would keep the call waiting"
+    );
+    assert!(seen > 0, "{OPENER} opens files");
+}

@@ -47,6 +47,7 @@ mod recorded;
 mod runtimes;
 mod sibling;
 mod spec;
+mod strange_files;
 mod trouble;
 mod verbs;
 #[cfg(not(feature = "tls"))]

@@ -8,7 +8,7 @@ use super::line::{LOCK, Line, Sight, not_writable};
 use crate::admin::node::Node;
 use crate::admin::screen::age;
 use crate::admin::setup::Setup;
-use crate::host::refuses_writing;
+use crate::host::{read_text, refuses_writing};
 use crate::ipam::Moment;
 use crate::state::{LockHolder, WAIT, holder_now};
 
@@ -25,18 +25,18 @@ pub fn examine(node: &Node, setup: &Setup, sight: &mut Sight) -> Vec<Line> {
     ));
     lines.extend(lock_file(&lock, fs::metadata(&lock).ok().as_ref()));
     let holder = holder_now(paths).map(|holder| {
-        let stat = fs::read_to_string(paths.process(holder.pid).join("stat"));
+        let stat = read_text(&paths.process(holder.pid).join("stat"));
         let running = stat.ok().and_then(|stat| running(&stat, node.now.boot));
         (holder, running)
     });
-    lines.push(match fs::read(paths.locks()) {
+    lines.push(match read_text(&paths.locks()) {
         Err(_) if holder.is_none() => {
             let text = "who holds it is not known, as /proc/locks cannot be read";
             Line::ok(LOCK, &text)
         }
         _ => held(holder),
     });
-    let meta = fs::metadata(&log).ok();
+    let meta = fs::symlink_metadata(&log).ok();
     lines.push(log_file(&log, meta.as_ref(), refuses(&log)));
     let path = paths.settings();
     let exists = fs::symlink_metadata(&path).is_ok();
@@ -113,6 +113,7 @@ fn log_file(path: &Path, meta: Option<&Metadata>, refuses: bool) -> Line {
     };
     match meta {
         None => Line::ok(LOG, &format_args!("{shown} is not there yet")),
+        Some(meta) if meta.is_symlink() => unwritten("is a link, which is not followed"),
         Some(meta) if !meta.is_file() => unwritten("is not a file"),
         Some(_) if refuses => unwritten("cannot be written"),
         Some(meta) => Line::ok(

@@ -2,7 +2,7 @@
 //! there is one which was not found.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File};
+use std::fs;
 use std::mem;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -12,7 +12,7 @@ use rustix::fs::{AtFlags, CWD, StatxFlags, makedev, statx};
 
 use super::mounts::{Mount, mounted};
 use super::{IsExplained, Looker, Way, id, threads};
-use crate::host::{Link, Paths, SocketsOfProcess, links};
+use crate::host::{Link, Paths, SocketsOfProcess, links, open};
 
 impl Looker<'_> {
     /// Looks again for what is missing, as long as that may be on its way: namespaces come and go while a node is looked at, and between
@@ -115,7 +115,7 @@ impl Looker<'_> {
                     sockets.push(path);
                 } else if may_be
                     && self.is_unseen(&path)
-                    && let Ok(file) = File::open(&path)
+                    && let Ok(file) = open(&path)
                 {
                     // It may be a namespace of another kind, or gone. One that may not be entered is as good as not found.
                     let _ = self.enter(&file, &path, Way::Process);

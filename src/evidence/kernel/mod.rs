@@ -15,7 +15,7 @@ use std::thread;
 use rustix::fs::{fstat, stat};
 
 use super::Progress;
-use crate::host::{Bounded, Link, Paths, Visitor, links, read_bounded, words};
+use crate::host::{Bounded, Link, Paths, Visitor, links, open, read_bounded, words};
 use crate::ipam::{Kernel, Place};
 use mounts::{Mount, mounted};
 use shown::shown;
@@ -169,7 +169,7 @@ impl Looker<'_> {
     fn visit(&mut self, path: &Path, way: Way) {
         let visited = id(path).and_then(|id| match self.is_visited(id, path) {
             true => Ok(()),
-            false => self.enter(&File::open(path)?, path, way),
+            false => self.enter(&open(path)?, path, way),
         });
         match visited {
             Ok(()) => {}
