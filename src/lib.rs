@@ -63,6 +63,7 @@ use cni::{Environment, NAME, NAME_V6, Said};
 
 /// The whole program.
 pub fn main() -> ExitCode {
+    host::ignore_file_size_signal();
     let mut args = env::args_os();
     let paths = host::Paths::new(root(), name(args.next().as_deref()));
     host::shift_boot_clock(&paths);

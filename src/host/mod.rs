@@ -11,6 +11,7 @@ mod netlink;
 mod netns;
 mod network;
 mod paths;
+mod signals;
 
 pub use appending::{Kept, numbered};
 pub use clock::{boot_id, boot_now, shift_boot_clock, utc, wall_now, wall_second};
@@ -25,3 +26,4 @@ pub use links::{Link, links, links_named};
 pub use netns::{CookieLookup, SocketsOfProcess, namespace_id, netns};
 pub use network::{RouteLookup, Visitor, host_routes};
 pub use paths::Paths;
+pub use signals::ignore_file_size_signal;

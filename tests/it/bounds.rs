@@ -98,6 +98,45 @@ fn every_source_is_refused_that_lists_more_than_a_node_can_have() {
     }
 }
 
+#[test]
+fn a_limit_on_the_size_of_files_kills_no_call() {
+    let (node, _wire) = Node::with_wire("fsize", Reply::Xml(xml(5..30)));
+    node.add("c1").success();
+    // In blocks of 512 bytes: nothing, less than the state, and more than the state.
+    for blocks in [0, 1, 64] {
+        // A full log, and events of many calls before.
+        let line = "2026/11/20 21:09:39 [1] [ipam] text\n";
+        for path in [
+            "/var/log/azure-vnet-ipam.log",
+            "/var/run/azure-vnet/azure-vnet-ipam.events",
+        ] {
+            node.put(path, line.repeat(2000));
+        }
+        let before = node.held();
+        let limited = |verb: &str, id: &str| {
+            let line = format!("ulimit -f {blocks}; \"$0\"");
+            node.call(verb, id).run_in_shell(&line)
+        };
+        let add = limited("ADD", "c2");
+        let del = limited("DEL", "c1");
+        if blocks < 64 {
+            for outcome in [add, del] {
+                let (code, msg) = outcome.error();
+                assert!(code == 5 && msg.contains("file too large"), "{code} {msg}");
+            }
+            assert_eq!(node.held(), before);
+            assert!(node.left_overs().is_empty(), "{:?}", node.left_overs());
+        } else {
+            add.success();
+            del.silent();
+            assert_eq!(node.held().into_values().collect::<Vec<_>>(), ["c2"]);
+        }
+        limited("DEL", "c9").success();
+        node.typed(["show"]).success();
+    }
+    node.add("c3").success();
+}
+
 /// A state of the original with so many addresses from 10.224.0.5 on, every one of them held.
 fn state_of_the_original(count: u32) -> Value {
     let mut addresses = Map::new();
