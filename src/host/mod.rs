@@ -12,6 +12,7 @@ mod netns;
 mod network;
 mod paths;
 mod signals;
+mod streams;
 
 pub use appending::{Kept, numbered};
 pub use clock::{boot_id, boot_now, shift_boot_clock, utc, wall_now, wall_second};
@@ -27,3 +28,4 @@ pub use netns::{CookieLookup, SocketsOfProcess, namespace_id, netns};
 pub use network::{RouteLookup, Visitor, host_routes};
 pub use paths::Paths;
 pub use signals::ignore_file_size_signal;
+pub use streams::{read_stream, write_stream};

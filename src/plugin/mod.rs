@@ -25,7 +25,7 @@ pub mod undo;
 #[doc(hidden)]
 pub mod wish;
 
-use std::io::IsTerminal;
+use std::io::{ErrorKind, IsTerminal};
 use std::panic;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -40,7 +40,7 @@ use crate::cni::{
 };
 use crate::events::{Event, Trail};
 use crate::failure::Failure;
-use crate::host::{Paths, boot_id, boot_now, read_up_to, wall_now, words};
+use crate::host::{Paths, boot_id, boot_now, read_stream, wall_now, words};
 use crate::ipam::Moment;
 use crate::log;
 use crate::log::Milliseconds;
@@ -54,6 +54,9 @@ pub const STDIN_LIMIT: usize = 1 << 20;
 
 /// The version that a new state names, in the original's form.
 const VERSION: &str = concat!("v", env!("CARGO_PKG_VERSION"));
+
+/// Runtimes write the configuration at once, and close the pipe.
+const STDIN_PATIENCE: Duration = Duration::from_secs(30);
 
 /// What every step of a call needs to know.
 #[derive(Debug)]
@@ -102,7 +105,7 @@ impl Context {
 /// Carries out a call, whatever happens: the runtime gets a result, or an error object and a non-zero exit status.
 pub fn main(environment: &Environment, paths: &Paths, started: Moment) -> ExitCode {
     if environment.verb() == Some(Verb::Version) {
-        return match stdio::print(&versions(&version_asked())) {
+        return match stdio::print(&versions(&version_asked(started))) {
             Ok(()) => ExitCode::SUCCESS,
             Err(_) => ExitCode::FAILURE,
         };
@@ -168,8 +171,8 @@ impl Ending {
         let (code, msg, details) = (error.code as u8, &error.msg, &error.details);
         let (command, took) = (&self.environment.command, Milliseconds(self.took()));
         error!(target: "cni-ipam", "{command} failed in {took} with code {code}: {msg} ({details})");
-        // If not even that can be printed, the exit status must do. Of a defect after the result only the log tells.
-        if !(stdio::has_printed() && matches!(failure, Failure::Panic(_))) {
+        // If not even that can be printed, the exit status must do; so it must behind a result, or the beginning of one.
+        if !stdio::has_printed() {
             let _ = stdio::print(&error.print(version.as_str()));
         }
         (code, error.msg)
@@ -222,7 +225,7 @@ fn run(
     trail: &Rc<Trail>,
 ) -> Result<(), Failure> {
     environment.check_required()?;
-    let stdin = read_stdin()?;
+    let stdin = read_stdin(started)?;
     if let Some(version) = Call::version_asked(&stdin).and_then(|text| CniVersion::of(&text))
         && let Ok(mut spoken) = cni_version.lock()
     {
@@ -293,11 +296,19 @@ fn announce(call: &Call) {
     );
 }
 
-fn read_stdin() -> Result<Vec<u8>, CallError> {
+fn read_stdin(started: Moment) -> Result<Vec<u8>, CallError> {
     /// Most configurations are shorter.
     const USUAL_LENGTH: usize = 4096;
-    let read = read_up_to(std::io::stdin(), USUAL_LENGTH, STDIN_LIMIT);
-    let bytes = read.map_err(|e| CallError::Unreadable(words(&e)))?;
+    let deadline = started.after(STDIN_PATIENCE);
+    let read = read_stream(std::io::stdin(), USUAL_LENGTH, STDIN_LIMIT, deadline);
+    let bytes = read.map_err(|e| {
+        CallError::Unreadable(match e.kind() {
+            ErrorKind::TimedOut => {
+                format!("it did not end within {} s", STDIN_PATIENCE.as_secs())
+            }
+            _ => words(&e),
+        })
+    })?;
     if bytes.len() > STDIN_LIMIT {
         Err(CallError::TooLong(STDIN_LIMIT))
     } else {
@@ -307,12 +318,12 @@ fn read_stdin() -> Result<Vec<u8>, CallError> {
 
 /// The version that the caller of VERSION speaks, to be echoed. Whatever is wrong with stdin, the answer is the same; nobody
 /// is kept waiting at a terminal.
-fn version_asked() -> String {
+fn version_asked(started: Moment) -> String {
     let newest = || CniVersion::NEWEST.to_string();
     if std::io::stdin().is_terminal() {
         return newest();
     }
-    let Ok(stdin) = read_stdin() else {
+    let Ok(stdin) = read_stdin(started) else {
         return newest();
     };
     Call::version_asked(&stdin).unwrap_or_else(newest)

@@ -1,12 +1,15 @@
 //! What can go wrong around the program without needing root to be made to go wrong.
 
 use std::fs::{self, File};
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{PipeReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
-use crate::harness::wait::{output, wait_until};
-use crate::harness::{Node, Reply, binary, held, lock_waiters, xml};
+use rustix::fs::{OFlags, fcntl_setfl};
+use serde_json::{Value, json};
+
+use crate::harness::wait::{Process, output, wait_until};
+use crate::harness::{Node, Reply, SUBNET, address, binary, conf, held, lock_waiters, xml};
 
 #[test]
 fn a_closed_stdout_takes_nothing() {
@@ -501,4 +504,100 @@ fn a_state_of_the_original_is_taken_over_with_pods_running() {
 fn the_binary_needs_nothing_from_its_surroundings() {
     let output = output(Command::new(binary()).env_clear().current_dir("/"));
     assert!(output.status.success() && output.stdout.is_empty());
+}
+
+/// A network configuration whose result takes more than a pipe holds.
+fn long_conf() -> String {
+    let route = |n: usize| json!({ "dst": format!("10.{}.{}.0/24", n / 256, n % 256) });
+    let routes: Vec<_> = (0..3000).map(route).collect();
+    conf("1.0.0", json!({ "subnet": SUBNET, "routes": routes }))
+}
+
+/// Starts an ADD whose stdout is a full pipe that does not block. Gives the end from which to read, and how much is in it.
+fn add_to_full_pipe(node: &Node, stdin: &str) -> (Process, PipeReader, usize) {
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    fcntl_setfl(&writer, OFlags::NONBLOCK).unwrap();
+    let mut filled = 0;
+    while let Ok(written) = writer.write(&[b' '; 4096]) {
+        filled += written;
+    }
+    let mut command = node.call("ADD", "c1").command();
+    command
+        .stdin(Stdio::piped())
+        .stdout(writer)
+        .stderr(Stdio::null());
+    let mut add = Process::start(&mut command);
+    drop(command);
+    add.write_stdin(stdin);
+    wait_until("the grant", || {
+        node.state_path().exists() && node.held().len() == 1
+    });
+    (add, reader, filled)
+}
+
+#[test]
+fn a_full_stdout_that_does_not_block_is_waited_for() {
+    for stdin in [conf("1.0.0", json!({ "subnet": SUBNET })), long_conf()] {
+        let (node, _wire) = Node::with_wire("slow", Reply::Xml(xml([5])));
+        let (add, mut reader, filled) = add_to_full_pipe(&node, &stdin);
+        let mut printed = Vec::new();
+        reader.read_to_end(&mut printed).unwrap();
+        assert!(add.status().success());
+        let result: Value = serde_json::from_slice(&printed[filled..]).unwrap();
+        assert_eq!(address(&result).unwrap(), "10.224.0.5");
+        assert_eq!(node.held().len(), 1);
+    }
+}
+
+#[test]
+fn a_stdout_that_nobody_reads_ends_an_add_which_takes_nothing() {
+    for stdin in [conf("1.0.0", json!({ "subnet": SUBNET })), long_conf()] {
+        let (node, _wire) = Node::with_wire("unread", Reply::Xml(xml([5])));
+        node.advance_clock(0);
+        let (mut add, mut reader, filled) = add_to_full_pipe(&node, &stdin);
+        let mut first = vec![0; filled];
+        if stdin.len() > 10_000 {
+            // Room for the beginning of the result.
+            reader.read_exact(&mut first).unwrap();
+        }
+        // For the result, and again for the error where nothing was printed.
+        wait_until("the end of the ADD", || {
+            node.advance_clock(1);
+            !add.is_running()
+        });
+        assert_eq!(add.status().code(), Some(1));
+        assert!(node.held().is_empty());
+        let mut printed = Vec::new();
+        reader.read_to_end(&mut printed).unwrap();
+        let text = String::from_utf8(printed).unwrap();
+        assert!(
+            !text.contains("\"code\""),
+            "no error follows the beginning of a result"
+        );
+    }
+}
+
+#[test]
+fn a_stdin_that_does_not_end_ends_the_call() {
+    let (node, _wire) = Node::with_wire("stdin", Reply::Xml(xml([5])));
+    node.advance_clock(0);
+    for verb in ["ADD", "DEL", "CHECK", "GC", "STATUS"] {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        writer.write_all(b"{ \"cniVersion\": ").unwrap();
+        let mut command = node.call(verb, "c1").command();
+        command
+            .stdin(reader)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut call = Process::start(&mut command);
+        wait_until("the end of the call", || {
+            node.advance_clock(1);
+            !call.is_running()
+        });
+        let error: Value = serde_json::from_slice(&call.output().stdout).unwrap();
+        assert_eq!(error["code"], 5, "{error}");
+        let msg = "cannot read stdin: it did not end within 30 s";
+        assert_eq!(error["msg"], msg);
+        drop(writer);
+    }
 }

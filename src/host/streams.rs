@@ -1,0 +1,150 @@
+//! Reading and writing streams of others, who may keep a call waiting, and who may have made them non-blocking.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use rustix::buffer::spare_capacity;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+use super::clock::{block_at_most, boot_now};
+use crate::ipam::Moment;
+
+/// What a pipe that is ready takes without blocking, whatever its reader does.
+const CHUNK: usize = 4096;
+
+/// Writes all of a text.
+///
+/// # Errors
+/// It cannot be written, or not before `deadline`. Tells how many bytes were written all the same.
+pub fn write_stream(
+    stream: BorrowedFd<'_>,
+    text: &[u8],
+    deadline: Option<Moment>,
+) -> Result<(), (usize, io::Error)> {
+    let mut rest = text;
+    while !rest.is_empty() {
+        let failed = |error: io::Error| (text.len() - rest.len(), error);
+        wait_until_ready(stream, PollFlags::OUT, deadline).map_err(failed)?;
+        let chunk = rest.get(..CHUNK).unwrap_or(rest);
+        match rustix::io::write(stream, chunk) {
+            Ok(0) => return Err(failed(io::ErrorKind::WriteZero.into())),
+            Ok(written) => rest = rest.get(written..).unwrap_or_default(),
+            Err(Errno::INTR | Errno::AGAIN) => {}
+            Err(e) => return Err(failed(e.into())),
+        }
+    }
+    Ok(())
+}
+
+/// Reads to the end, or until there are more than `limit` bytes; so many are `expected`.
+///
+/// # Errors
+/// It cannot be read, or does not end before `deadline`.
+pub fn read_stream(
+    stream: impl AsFd,
+    expected: usize,
+    limit: usize,
+    deadline: Moment,
+) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(expected);
+    while bytes.len() <= limit {
+        if bytes.len() == bytes.capacity() {
+            bytes.reserve(bytes.len().max(1));
+        }
+        wait_until_ready(stream.as_fd(), PollFlags::IN, Some(deadline))?;
+        match rustix::io::read(&stream, spare_capacity(&mut bytes)) {
+            Ok(0) => break,
+            Ok(_) | Err(Errno::INTR | Errno::AGAIN) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Ok(bytes)
+}
+
+/// Waits until a stream can be read or written. What is wrong with it, reading and writing tell.
+fn wait_until_ready(
+    stream: BorrowedFd<'_>,
+    flags: PollFlags,
+    deadline: Option<Moment>,
+) -> io::Result<()> {
+    loop {
+        let left = deadline.map(|deadline| deadline.since(boot_now()));
+        let timeout = left.map(|left| timespec(block_at_most(left)));
+        let mut streams = [PollFd::from_borrowed_fd(stream, flags)];
+        match poll(&mut streams, timeout.as_ref()) {
+            Ok(0) if left.is_some_and(|left| left.is_zero()) => {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            Ok(0) | Err(Errno::INTR) => {}
+            Ok(_) => return Ok(()),
+            Err(e) => return Err(e.into()),
+        }
+    }
+}
+
+fn timespec(duration: Duration) -> Timespec {
+    Timespec {
+        tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: duration.subsec_nanos().into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::thread;
+
+    use rustix::fs::{OFlags, fcntl_setfl};
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn a_slow_reader_gets_all_of_a_long_text() {
+        let text: Vec<u8> = (b'a'..=b'w').cycle().take(1 << 20).collect();
+        for flags in [OFlags::NONBLOCK, OFlags::empty()] {
+            let (mut reader, writer) = io::pipe().unwrap();
+            fcntl_setfl(&writer, flags).unwrap();
+            let expected = text.clone();
+            let reading = thread::spawn(move || {
+                let mut found = Vec::new();
+                reader.read_to_end(&mut found).unwrap();
+                found == expected
+            });
+            write_stream(writer.as_fd(), &text, Some(boot_now().after(LONG))).unwrap();
+            drop(writer);
+            assert!(reading.join().unwrap());
+        }
+    }
+
+    #[test]
+    fn a_reader_that_does_not_read_is_not_waited_for_for_ever() {
+        for flags in [OFlags::NONBLOCK, OFlags::empty()] {
+            let (_reader, writer) = io::pipe().unwrap();
+            fcntl_setfl(&writer, flags).unwrap();
+            let soon = boot_now().after(Duration::from_millis(20));
+            let (written, error) =
+                write_stream(writer.as_fd(), &[0; 1 << 20], Some(soon)).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+            assert!(written > 0 && written < 1 << 20, "{written}");
+        }
+    }
+
+    #[test]
+    fn a_stream_is_read_to_its_end_its_bound_or_the_deadline() {
+        let later = || boot_now().after(LONG);
+        let (reader, mut writer) = io::pipe().unwrap();
+        fcntl_setfl(&reader, OFlags::NONBLOCK).unwrap();
+        writer.write_all(&[b'x'; 5000]).unwrap();
+        assert!(read_stream(&reader, 1, 100, later()).unwrap().len() > 100);
+        let soon = boot_now().after(Duration::from_millis(20));
+        let error = read_stream(&reader, 1, 10_000, soon).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        writer.write_all(b"rest").unwrap();
+        drop(writer);
+        assert_eq!(read_stream(&reader, 0, 100, later()).unwrap(), b"rest");
+    }
+}
