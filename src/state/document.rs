@@ -150,10 +150,7 @@ impl Document {
             };
             return;
         }
-        if let Err(why) = read.and_then(|()| match found.is_known() {
-            true => Ok(()),
-            false => Err(format!("format {} never was", found.format)),
-        }) {
+        if let Err(why) = read.and_then(|()| found.check()) {
             self.own = Own::Unreadable(why);
             self.owed = Owed::Look;
             return;
@@ -173,7 +170,8 @@ impl Document {
         };
         let refreshed = found.refreshed.filter(|at| same_boot && *at <= now.0);
         self.refreshed = refreshed.map(Moment);
-        self.journal = found.journal.filter(|_| same_boot);
+        let journal = found.journal.filter(Position::is_plausible);
+        self.journal = journal.filter(|_| same_boot);
         found.join(
             &mut self.original,
             Trust {

@@ -52,7 +52,7 @@ impl Ours<'_> {
             ipam.tombstones = tombstones
                 .map(|t| Tombstone {
                     attachment: t.attachment,
-                    at: Moment(t.at),
+                    at: Moment(t.at.min(trust.now.0)),
                 })
                 .collect();
         }

@@ -28,6 +28,9 @@ pub(super) const RELEASED: &str = "\": {\"released\": ";
 /// The oldest format that is read.
 const OLDEST: u64 = 1;
 
+/// Nothing that is counted one by one comes near this: a larger number is damaged, and there must be room for the next ones.
+pub(super) const MOST_COUNTED: u64 = 1 << 53;
+
 /// What stands under the key.
 #[derive(Debug, Default)]
 pub(super) struct Ours<'de> {
@@ -105,6 +108,20 @@ impl Ours<'_> {
     /// Whether the format is one that is read; the format comes first in the text.
     pub fn is_known(&self) -> bool {
         (OLDEST..=FORMAT).contains(&self.format)
+    }
+
+    /// Checks what can be checked without the records.
+    ///
+    /// # Errors
+    /// What no program of ours has written.
+    pub fn check(&self) -> Result<(), Wrong> {
+        if !self.is_known() {
+            return Err(format!("format {} never was", self.format));
+        }
+        if self.generation > MOST_COUNTED {
+            return Err(format!("generation {} never was", self.generation));
+        }
+        Ok(())
     }
 }
 

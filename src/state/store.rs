@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use super::document::ROOM;
 use super::files::{Files, StateFile};
 use super::lock::Locked;
+use super::ours::MOST_COUNTED;
 use super::{Document, Own, Stamp};
 use crate::host::{Bounded, words};
 
@@ -185,12 +186,17 @@ pub fn last_grant(files: &dyn Files, boot_id: Option<&str>) -> Option<LastGrant>
     };
     match text.split_once(' ') {
         Some((generation, of)) if is_same_boot(id(of), boot_id) => Some(LastGrant {
-            generation: generation.parse().unwrap_or(0),
+            generation: number(generation).unwrap_or(0),
             is_of_this_boot: id(of).is_some() && boot_id.is_some(),
         }),
         Some(_) => None,
         None => Some(unknown),
     }
+}
+
+/// A generation as it stands in a file; nothing where nobody can have written it.
+fn number(text: &str) -> Option<u64> {
+    text.parse().ok().filter(|n| *n <= MOST_COUNTED)
 }
 
 /// A boot ID as it stands in a file; nothing where it was not known.

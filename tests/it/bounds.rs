@@ -137,6 +137,117 @@ fn a_limit_on_the_size_of_files_kills_no_call() {
     node.add("c3").success();
 }
 
+/// The places of numbers in our key of a state, as JSON pointers.
+const NUMBERS: [&str; 12] = [
+    "/generation",
+    "/journal/sequence",
+    "/journal/bytes",
+    "/journal/compacted",
+    "/refreshed",
+    "/quarantineUntil",
+    "/tombstones/0/at",
+    "/records/local/10.224.0.0~116/10.224.0.5/since",
+    "/records/local/10.224.0.0~116/10.224.0.5/generation",
+    "/records/local/10.224.0.0~116/10.224.0.5/suspect",
+    "/records/local/10.224.0.0~116/10.224.0.6/released",
+    "/format",
+];
+
+/// Sets a member of a JSON object, wherever it is.
+fn set(object: &mut Value, pointer: &str, value: u64) {
+    let mut place = object;
+    for key in pointer.split('/').skip(1) {
+        let key = key.replace("~1", "/");
+        place = match key.parse::<usize>() {
+            Ok(n) => &mut place[n],
+            Err(_) => &mut place[key],
+        };
+    }
+    *place = value.into();
+}
+
+#[test]
+fn numbers_that_nobody_has_written_are_damage_and_not_internal_errors() {
+    for pointer in NUMBERS {
+        for number in [u64::MAX, u64::MAX - 1, 1 << 63, (1 << 53) + 1] {
+            let what = format!("{pointer} {number}");
+            let (node, _wire) = Node::with_wire("numbers", Reply::Xml(xml(5..30)));
+            node.add("c1").success();
+            node.add("c2").success();
+            node.del("c2").silent();
+            node.del("early").silent();
+            let mut state = node.state();
+            set(&mut state["azure-vnet-ipam"], pointer, number);
+            node.put("/var/run/azure-vnet-ipam.json", state.to_string());
+            if pointer == "/format" {
+                assert_eq!(node.add("c3").error().0, 100, "a newer format");
+                node.del("c1").silent();
+                continue;
+            }
+            node.typed(["show"]).success();
+            node.add("c3").success();
+            let conf = conf("1.0.0", json!({ "subnet": SUBNET }));
+            node.call("CHECK", "c1").stdin(conf).run().silent();
+            node.del("c1").silent();
+            // What was released a moment ago, or would rest for ever, comes back.
+            node.advance_clock(400);
+            node.add("early").success();
+            let pool: Vec<String> = node.held().into_values().collect();
+            assert_eq!(pool.len(), 2, "{what}");
+            let generation = &node.state()["azure-vnet-ipam"]["generation"];
+            assert!(generation.as_u64().unwrap() < 100, "{what}: {generation}");
+            assert!(!node.log().contains("internal error"), "{what}");
+        }
+    }
+}
+
+#[test]
+fn numbers_beside_the_state_that_nobody_has_written_are_damage() {
+    let boot = "8f3c5c52-0000-4000-8000-000000000001";
+    let most = u64::MAX;
+    for (file, text) in [
+        ("used", format!("{most} {boot}")),
+        ("used", format!("{} {boot}", most - 1)),
+        ("other", most.to_string()),
+        (
+            "journal",
+            format!("azure-vnet-ipam-journal 1 {boot} {most} {most}\n"),
+        ),
+        (
+            "journal",
+            format!("azure-vnet-ipam-journal 1 {boot} 1 {most}\n"),
+        ),
+        (
+            "journal",
+            format!("azure-vnet-ipam-journal 1 {boot} {most} 1\n"),
+        ),
+        (
+            "fetch",
+            format!("{{\"bootId\": \"{boot}\", \"answered\": {most}, \"failed\": {most}}}"),
+        ),
+    ] {
+        for is_lost in [false, true] {
+            let (node, _wire) = Node::with_wire("beside", Reply::Xml(xml(5..30)));
+            node.add("c1").success();
+            if is_lost {
+                std::fs::remove_file(node.state_path()).unwrap();
+            }
+            let path = format!("/var/run/azure-vnet/azure-vnet-ipam.{file}");
+            node.put(&path, &text);
+            let add = node.add("c2");
+            if add.exit != Some(0) {
+                assert_eq!(add.error().0, 11, "{file} {text}");
+                assert!(is_lost, "{file} {text}");
+                node.advance_clock(31);
+                node.add("c2").success();
+            }
+            node.del("c1").silent();
+            node.add("c3").success();
+            assert!(!node.log().contains("internal error"), "{file} {text}");
+        }
+    }
+}
+
 /// A state of the original with so many addresses from 10.224.0.5 on, every one of them held.
 fn state_of_the_original(count: u32) -> Value {
     let mut addresses = Map::new();

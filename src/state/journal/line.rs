@@ -6,6 +6,7 @@ use serde::Deserialize;
 
 use crate::ipam::{Change, ChangeKind, Claim, Held, JournalEntry, Moment, NetNs};
 use crate::state::go_json;
+use crate::state::ours::MOST_COUNTED;
 use crate::state::out::Out;
 use crate::state::print_ours::print_claim;
 
@@ -140,7 +141,11 @@ pub(super) fn parse_line(line: &str) -> Option<JournalEntry> {
     let is_whole = u64::from_str_radix(sum, 16)
         == Ok(checksum(BASIS, format!("{sequence} {json}").as_bytes()));
     let line: Line = serde_json::from_str(json).ok().filter(|_| is_whole)?;
-    line.entry(sequence)
+    let entry = line.entry(sequence)?;
+    // There must be room for the next ones.
+    let granted = entry.addresses.iter().map(|(_, of)| *of);
+    let most = granted.fold(sequence.max(entry.generation), u64::max);
+    (most <= MOST_COUNTED).then_some(entry)
 }
 
 /// The entries for changes of one call: neighbours of one holder and kind in one.

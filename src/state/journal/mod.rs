@@ -14,6 +14,7 @@ pub use other_writer::note_other_writer;
 use other_writer::other_writer;
 pub use write::{carry_out, note_release, plan};
 
+use super::ours::MOST_COUNTED;
 use super::{Document, Own, QUARANTINE};
 use crate::host::Bounded;
 use crate::ipam::{JournalEntry, Moment};
@@ -35,6 +36,13 @@ pub struct Position {
     pub size: u64,
     /// Its length when it was last compacted.
     pub compacted: u64,
+}
+
+impl Position {
+    /// Whether there is room for what comes next.
+    pub fn is_plausible(&self) -> bool {
+        self.sequence.max(self.size).max(self.compacted) <= MOST_COUNTED
+    }
 }
 
 /// What the journal says.
@@ -82,12 +90,8 @@ impl Journal {
             let mut words = line.strip_prefix(MAGIC)?.split_whitespace();
             let (boot, first) = (words.next()?, words.next()?);
             let (count, generation) = (words.next()?, words.next()?);
-            Some((
-                boot,
-                first.parse::<u64>().ok()?,
-                count.parse::<u64>().ok()?,
-                generation.parse::<u64>().ok()?,
-            ))
+            let number = |word: &str| word.parse().ok().filter(|n: &u64| *n <= MOST_COUNTED);
+            Some((boot, number(first)?, number(count)?, number(generation)?))
         });
         let Some((boot, first, count, generation)) = header else {
             return Journal {
@@ -321,6 +325,33 @@ mod tests {
             let is_seen = journal.doubt.is_some() || journal.entries.len() < 3 || journal.is_torn;
             let header = lines[0].len();
             assert!(is_seen || at <= header, "{at}: {text}");
+        }
+    }
+
+    #[test]
+    fn numbers_without_room_for_the_next_ones_are_damage() {
+        let most = u64::MAX;
+        for header in [
+            format!("{MAGIC} boot-1 {most} 0 1\n"),
+            format!("{MAGIC} boot-1 1 {most} 1\n"),
+            format!("{MAGIC} boot-1 1 0 {most}\n"),
+        ] {
+            let journal = Journal::parse(&header, BOOT);
+            assert!(journal.doubt.is_some() && journal.last() < 10, "{header}");
+        }
+        let last = |change: &dyn Fn(&mut JournalEntry)| {
+            let mut entries = three();
+            change(&mut entries[2]);
+            Journal::parse(&text(&entries), BOOT)
+        };
+        assert_eq!(last(&|_| ()).doubt, None);
+        for journal in [
+            last(&|entry| entry.sequence = most),
+            last(&|entry| entry.generation = most),
+            last(&|entry| entry.addresses[0].1 = most),
+        ] {
+            assert!(journal.doubt.is_some());
+            assert_eq!((journal.last(), journal.generation), (6, 6));
         }
     }
 
