@@ -3,7 +3,9 @@
 //! Lines are gathered in memory and written at once when the call is over, as writing each would cost more than the rest of
 //! a DEL. Nothing that goes wrong here ever reaches the call (difference D18).
 
+use std::collections::VecDeque;
 use std::fmt;
+use std::mem;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -25,16 +27,25 @@ const KEPT: Kept = Kept {
 /// Most lines are shorter.
 const USUAL_LENGTH: usize = 192;
 
+/// Of one call so many lines are written from the beginning (promise P9). A node with 250 pods needs fewer, whatever happens.
+const FIRST: usize = 900;
+/// And so many from the end, where it stands what the call came to.
+const LAST: usize = 100;
+/// Longer lines are cut.
+const LONGEST: usize = 4096;
+
 /// Lines not yet written.
-static LINES: Mutex<Lines> = Mutex::new(Lines {
-    text: Vec::new(),
-    second: None,
-    prefix: String::new(),
-});
+static LINES: Mutex<Lines> = Mutex::new(Lines::new());
 
 /// What was gathered, and what the lines of the present second begin with.
 struct Lines {
     text: Vec<u8>,
+    /// How many lines are in it.
+    count: usize,
+    /// The last of the lines that are not in it.
+    last: VecDeque<Vec<u8>>,
+    /// How many lines between these two were left out.
+    left_out: usize,
     second: Option<i64>,
     prefix: String,
 }
@@ -66,7 +77,7 @@ pub fn start(level: Option<&str>) {
 
 /// Writes the lines gathered so far.
 pub fn flush(path: &Path) {
-    let lines = std::mem::take(&mut gathered().text);
+    let lines = gathered().take();
     if !lines.is_empty() {
         // There is nobody to tell.
         let _ = KEPT.append(path, &lines, Vec::new);
@@ -114,23 +125,81 @@ fn gathered() -> MutexGuard<'static, Lines> {
 }
 
 impl Lines {
+    const fn new() -> Lines {
+        Lines {
+            text: Vec::new(),
+            count: 0,
+            last: VecDeque::new(),
+            left_out: 0,
+            second: None,
+            prefix: String::new(),
+        }
+    }
+
     /// Keeps a line, of which the beginning is left to be made, until all are written.
     fn add(&mut self, second: i64, line: &str) {
+        self.begin(second);
+        if self.count < FIRST {
+            self.count += 1;
+            let (prefix, text) = (&self.prefix, &mut self.text);
+            append(text, prefix, line);
+            return;
+        }
+        if self.last.len() == LAST {
+            self.last.pop_front();
+            self.left_out += 1;
+        }
+        let mut text = Vec::new();
+        append(&mut text, &self.prefix, line);
+        self.last.push_back(text);
+    }
+
+    /// Everything that is to be written, which is kept no longer.
+    fn take(&mut self) -> Vec<u8> {
+        let mut text = mem::take(&mut self.text);
+        self.count = 0;
+        let left_out = mem::take(&mut self.left_out);
+        if left_out > 0 {
+            let line = format!("cni-ipam] {left_out} lines are left out here.");
+            append(&mut text, &self.prefix, &line);
+        }
+        text.extend(mem::take(&mut self.last).into_iter().flatten());
+        text
+    }
+
+    /// Makes the beginning of the lines of this second.
+    fn begin(&mut self, second: i64) {
         if self.second != Some(second) {
             self.second = Some(second);
             self.prefix = format!("{} [{}] [", wall_now().log_form(), std::process::id());
         }
-        self.text.extend(self.prefix.as_bytes());
-        let start = self.text.len();
-        self.text.extend(line.as_bytes());
-        // What callers and servers say may hold anything; it must not look like further lines.
-        for byte in self.text.iter_mut().skip(start) {
-            if byte.is_ascii_control() {
-                *byte = b' ';
-            }
-        }
-        self.text.push(b'\n');
     }
+}
+
+/// At most so many bytes of a text, and no part of a character.
+pub fn beginning(text: &str, most: usize) -> &str {
+    if text.len() <= most {
+        return text;
+    }
+    let end = (0..=most).rev().find(|end| text.is_char_boundary(*end));
+    text.get(..end.unwrap_or(0)).unwrap_or_default()
+}
+
+fn append(text: &mut Vec<u8>, prefix: &str, line: &str) {
+    let shown = beginning(line, LONGEST);
+    text.extend(prefix.as_bytes());
+    let start = text.len();
+    text.extend(shown.as_bytes());
+    // What callers and servers say may hold anything; it must not look like further lines.
+    for byte in text.iter_mut().skip(start) {
+        if byte.is_ascii_control() {
+            *byte = b' ';
+        }
+    }
+    if shown.len() < line.len() {
+        text.extend(b"...");
+    }
+    text.push(b'\n');
 }
 
 #[cfg(test)]
@@ -150,13 +219,51 @@ mod tests {
     #[test]
     fn a_line_stays_one_line() {
         let mut lines = Lines {
-            text: Vec::new(),
             second: Some(7),
             prefix: "2026/11/20 21:09:39 [1] [".to_owned(),
+            ..Lines::new()
         };
         lines.add(7, "ipam] a\nb\x1b[31m");
         assert_eq!(lines.text, b"2026/11/20 21:09:39 [1] [ipam] a b [31m\n");
         lines.add(8, "ipam] c");
         assert!(!lines.text.ends_with(b"2026/11/20 21:09:39 [1] [ipam] c\n"));
+    }
+
+    #[test]
+    fn of_many_lines_the_first_and_the_last_are_written() {
+        let written = |count: usize| {
+            let mut lines = Lines::new();
+            for n in 0..count {
+                lines.add(7, &format!("ipam] line {n}."));
+            }
+            let text = String::from_utf8(lines.take()).unwrap();
+            assert!(lines.take().is_empty());
+            text
+        };
+        let text = written(FIRST + LAST);
+        assert_eq!(text.lines().count(), FIRST + LAST);
+        assert!(!text.contains("left out"), "{text}");
+        let text = written(100_000);
+        let found: Vec<_> = text
+            .lines()
+            .map(|l| l.split_once("] [").unwrap().1)
+            .collect();
+        assert_eq!(found.len(), FIRST + 1 + LAST);
+        assert_eq!(found[FIRST - 1], "ipam] line 899.");
+        assert_eq!(found[FIRST], "cni-ipam] 99000 lines are left out here.");
+        assert_eq!(found[FIRST + 1], "ipam] line 99900.");
+        assert_eq!(found[FIRST + LAST], "ipam] line 99999.");
+    }
+
+    #[test]
+    fn a_long_line_is_cut_between_characters() {
+        let mut lines = Lines::new();
+        lines.add(7, &format!("ipam] {}", "ä".repeat(1 << 20)));
+        let text = String::from_utf8(lines.take()).unwrap();
+        assert!(
+            text.ends_with("ää...\n") && text.len() < LONGEST + 100,
+            "{}",
+            text.len()
+        );
     }
 }

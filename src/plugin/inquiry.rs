@@ -77,11 +77,18 @@ impl Inquiry {
     }
 }
 
+/// So many hardware addresses are logged one by one; a node has fewer interfaces.
+const MOST_TOLD: usize = 64;
+
 /// Tells the log what a source said.
 fn announce(news: &News) {
     let matched = &news.matched;
-    for mac in &matched.unmatched {
+    let unmatched = &matched.unmatched;
+    for mac in unmatched.iter().take(MOST_TOLD) {
         info!(target: "ipam", "Failed to find interface with MAC address:{mac}.");
+    }
+    if let Some(more) = unmatched.len().checked_sub(MOST_TOLD).filter(|n| *n > 0) {
+        info!(target: "ipam", "Failed to find interface with {more} more MAC addresses.");
     }
     for pool in &matched.inventory.pools {
         let (count, subnet) = (pool.addresses.len(), pool.subnet);

@@ -165,7 +165,8 @@ impl Ending {
         log::start(None);
         let error = failure.to_cni();
         let error = CniError {
-            details: self.paths.named(error.details),
+            msg: shortened(error.msg),
+            details: shortened(self.paths.named(error.details)),
             ..error
         };
         let (code, msg, details) = (error.code as u8, &error.msg, &error.details);
@@ -214,6 +215,15 @@ impl Ending {
         };
         trail.end(&mut event);
         event.note(&self.paths);
+    }
+}
+
+/// A text with what callers and servers say in it, which may be as long as their limits allow, at a length for people.
+fn shortened(text: String) -> String {
+    const LONGEST: usize = 4096;
+    match log::beginning(&text, LONGEST) {
+        all if all.len() == text.len() => text,
+        beginning => format!("{beginning}..."),
     }
 }
 

@@ -137,6 +137,43 @@ fn a_limit_on_the_size_of_files_kills_no_call() {
     node.add("c3").success();
 }
 
+#[test]
+fn what_a_call_logs_and_answers_is_bounded() {
+    let (node, wire) = Node::with_wire("macs", Reply::Xml(xml(5..30)));
+    node.add("c1").success();
+    let log = node.path("/var/log/azure-vnet-ipam.log");
+    let many: String = (0..80_000u32)
+        .map(|n| format!("<Interface MacAddress=\"{n:012x}\"/>"))
+        .collect();
+    let answer = xml(5..30).replace("</Interfaces>", &format!("{many}</Interfaces>"));
+    wire.set(Reply::Xml(answer));
+    std::fs::remove_file(&log).unwrap();
+    let add = node.add("c2");
+    assert!(add.success().took < SOON, "{:?}", add.took);
+    let text = node.log();
+    assert!(text.len() < 100 << 10, "{} bytes", text.len());
+    assert!(
+        text.contains("interface with 79936 more MAC addresses"),
+        "{text}"
+    );
+    assert!(text.contains("ADD done in"), "{text}");
+    // One long word in the place of many short ones.
+    let long = "x".repeat(3 << 20);
+    for answer in [
+        format!("<{long}/>"),
+        format!("<Interfaces><{long}></Interfaces>"),
+        format!("<Interfaces><Interface IsPrimary=\"{long}\"/></Interfaces>"),
+        xml(5..30).replace(MAC, &long),
+    ] {
+        let (node, _wire) = Node::with_wire("words", Reply::Xml(answer));
+        let add = node.add("c1");
+        assert_eq!(add.exit, Some(1));
+        add.error();
+        let (log, printed) = (node.log().len(), add.stdout.len());
+        assert!(log < 100 << 10 && printed < 20 << 10, "{log} {printed}");
+    }
+}
+
 /// The places of numbers in our key of a state, as JSON pointers.
 const NUMBERS: [&str; 12] = [
     "/generation",
