@@ -17,7 +17,7 @@ use super::show::Freshness;
 use crate::anycase::Tree;
 use crate::cni::CniVersion;
 use crate::events::{Event, History, Totals};
-use crate::host::{Bounded, read_bounded, read_text};
+use crate::host::{Bounded, read_bounded, read_no_link, read_text};
 use crate::ipam::{Evidence, Ipam, Routes, Witness};
 use crate::source::{WIRE_SERVER, last_attempts};
 use crate::state::FORMAT;
@@ -163,7 +163,7 @@ fn state(node: &Node) -> Option<Box<RawValue>> {
 fn log(node: &Node) -> Vec<String> {
     const LINES: usize = 200;
     const LIMIT: usize = 8 << 20;
-    let Ok(Bounded::Read(bytes)) = read_bounded(&node.paths().log(), LIMIT) else {
+    let Ok(Bounded::Read(bytes)) = read_no_link(&node.paths().log(), LIMIT) else {
         return Vec::new();
     };
     let text = String::from_utf8_lossy(&bytes);

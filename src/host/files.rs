@@ -37,7 +37,21 @@ pub fn read_bounded(path: &Path, limit: usize) -> io::Result<Bounded> {
 /// # Errors
 /// As [`read_bounded`].
 pub fn read_bounded_with(path: &Path, limit: usize, room: usize) -> io::Result<Bounded> {
-    let file = match open(path) {
+    read_opened(open(path), limit, room)
+}
+
+/// The same, of a file in a folder that others may write to: a link there leads to files of others.
+///
+/// # Errors
+/// As [`read_bounded`], or it is a link.
+pub fn read_no_link(path: &Path, limit: usize) -> io::Result<Bounded> {
+    let mut options = File::options();
+    let flags = libc::O_NONBLOCK | libc::O_NOFOLLOW;
+    read_opened(options.read(true).custom_flags(flags).open(path), limit, 0)
+}
+
+fn read_opened(opened: io::Result<File>, limit: usize, room: usize) -> io::Result<Bounded> {
+    let file = match opened {
         Ok(file) => file,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Bounded::Missing),
         Err(e) => return Err(e),

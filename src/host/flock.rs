@@ -1,8 +1,8 @@
 //! BSD file locks with a bound on the wait (contract section 4).
 
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
@@ -36,6 +36,10 @@ pub fn lock(path: &Path, wait: Duration) -> io::Result<Waited> {
         };
         let (held, there) = (file.metadata()?, fs::metadata(path));
         check_regular(&held)?;
+        if held.mode() & 0o077 != 0 {
+            // The original leaves it readable, and who may read it may lock it. Not on a read-only file system.
+            let _ = file.set_permissions(Permissions::from_mode(0o600));
+        }
         if there.is_ok_and(|there| (there.dev(), there.ino()) == (held.dev(), held.ino())) {
             return Ok(Waited::Held(file));
         }

@@ -18,7 +18,8 @@ pub use appending::{Kept, numbered};
 pub use clock::{boot_id, boot_now, shift_boot_clock, utc, wall_now, wall_second};
 pub use files::{
     Bounded, appending, check_regular, create_new, is_read_only, open, overwrite, put,
-    read_bounded, read_bounded_with, read_text, read_up_to, refuses_writing, replace, words,
+    read_bounded, read_bounded_with, read_no_link, read_text, read_up_to, refuses_writing, replace,
+    words,
 };
 pub use flock::{Waited, lock};
 #[cfg(feature = "tls")]

@@ -1,8 +1,9 @@
 //! What somebody else puts in the place of files: nothing there keeps a call waiting, and no link leads it to other files.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::os::unix::fs::symlink;
-use std::path::Path;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -139,4 +140,160 @@ fn a_link_to_a_device_without_end_in_the_place_of_any_file_keeps_nobody_waiting(
         symlink("/dev/zero", node.path(path)).unwrap();
         run_all(&node, &format!("/dev/zero at {path}"));
     }
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o7777
+}
+
+/// Every file below a folder.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => found.extend(files(&path)),
+            false => found.push(path),
+        }
+    }
+    found
+}
+
+#[test]
+fn every_file_is_private_whatever_the_umask() {
+    let node = node();
+    let run = |verb: &str, id: &str| {
+        let call = node.call(verb, id);
+        let call = if verb.is_empty() {
+            call.without("CNI_COMMAND")
+        } else {
+            call
+        };
+        call.run_in_shell(&format!("umask 0; \"$0\" {id}"))
+    };
+    // All that the first call made goes.
+    let own = ["/var/run", "/var/log"].map(|folder| node.path(folder));
+    for folder in &own {
+        fs::remove_dir_all(folder).unwrap();
+    }
+    node.put("/var/run/netns/pod", "");
+    let given = node.path("/var/run/netns/pod");
+    let out = node.path("/out");
+    fs::create_dir_all(&out).unwrap();
+    let mut seen = BTreeSet::new();
+    let mut check = || {
+        for file in own.iter().chain([&out]).flat_map(|folder| files(folder)) {
+            let name = file.file_name().unwrap().to_str().unwrap().to_owned();
+            let expected = match name.as_str() {
+                "azure-vnet-ipam.log" => 0o640,
+                "metrics.prom" => 0o644,
+                _ => 0o600,
+            };
+            assert!(
+                file == given || mode(&file) == expected,
+                "{name}: {:o}",
+                mode(&file)
+            );
+            seen.insert(name);
+        }
+        for folder in ["/var/run/azure-vnet", "/var/log"] {
+            assert_eq!(mode(&node.path(folder)), 0o755, "{folder}");
+        }
+    };
+    run("ADD", "c1").success();
+    run("ADD", "c2").success();
+    run("DEL", "c1").success();
+    check();
+    // Somebody else, who leaves no mark.
+    fs::write(node.lock_path(), "1").unwrap();
+    run("DEL", "c2").success();
+    check();
+    fs::write(node.state_path(), "{").unwrap();
+    fs::set_permissions(node.state_path(), PermissionsExt::from_mode(0o666)).unwrap();
+    run("DEL", "c3").success();
+    check();
+    for command in ["metrics --output", "export --output"] {
+        let name = command.split(' ').next().unwrap();
+        let file = out.join(format!("{name}.prom"));
+        run("", &format!("{command} {}", file.display())).success();
+    }
+    check();
+    let made = [
+        ".azure-vnet-ipam.boot",
+        "azure-vnet-ipam.events",
+        "azure-vnet-ipam.fetch",
+        "azure-vnet-ipam.journal",
+        "azure-vnet-ipam.json",
+        "azure-vnet-ipam.lock",
+        "azure-vnet-ipam.log",
+        "azure-vnet-ipam.other",
+        "azure-vnet-ipam.rebuild",
+        "azure-vnet-ipam.used",
+        "export.prom",
+        "metrics.prom",
+    ];
+    let missing: Vec<_> = made.iter().filter(|name| !seen.contains(**name)).collect();
+    assert!(missing.is_empty(), "not seen: {missing:?}");
+    assert!(seen.iter().any(|name| name.contains(".json.corrupt-")));
+}
+
+#[test]
+fn lock_files_that_others_made_become_private() {
+    let node = node();
+    for path in [node.lock_path(), node.fetch_lock_path()] {
+        fs::set_permissions(&path, PermissionsExt::from_mode(0o644)).unwrap();
+    }
+    node.add("c2").success();
+    for path in [node.lock_path(), node.fetch_lock_path()] {
+        assert_eq!(mode(&path), 0o600, "{}", path.display());
+    }
+}
+
+#[test]
+fn no_link_leads_to_files_of_others() {
+    for name in [
+        "/var/log/azure-vnet-ipam.log",
+        "/var/run/azure-vnet/azure-vnet-ipam.events",
+        "/var/run/azure-vnet/azure-vnet-ipam.journal",
+        "/var/run/azure-vnet/azure-vnet-ipam.used",
+        "/var/run/azure-vnet/azure-vnet-ipam.other",
+        "/var/run/azure-vnet/azure-vnet-ipam.rebuild",
+        "/var/run/.azure-vnet-ipam.boot",
+    ] {
+        let node = node();
+        node.put("/victim", "secret");
+        make_way(&node.path(name));
+        symlink(node.path("/victim"), node.path(name)).unwrap();
+        run_all(&node, name);
+        let victim = fs::read_to_string(node.path("/victim")).unwrap();
+        assert_eq!(victim, "secret", "{name}");
+        let export = node.typed(["export"]);
+        assert!(!export.success().stdout.contains("secret"), "{name}");
+    }
+}
+
+#[test]
+fn a_folder_of_logs_that_is_a_link_is_followed() {
+    let node = node();
+    fs::rename(node.path("/var/log"), node.path("/data")).unwrap();
+    symlink(node.path("/data"), node.path("/var/log")).unwrap();
+    fs::remove_file(node.path("/data/azure-vnet-ipam.log")).unwrap();
+    node.add("c2").success();
+    assert!(node.log().contains("ADD done in"));
+    let doctor = node.typed(["doctor"]).stdout;
+    assert!(!doctor.contains("is a link"), "{doctor}");
+    // But not one in the file's own place, which anybody may have made who may write to the folder.
+    fs::rename(
+        node.path("/data/azure-vnet-ipam.log"),
+        node.path("/data/other.log"),
+    )
+    .unwrap();
+    symlink("other.log", node.path("/data/azure-vnet-ipam.log")).unwrap();
+    node.add("c3").success();
+    assert!(!node.log().contains("c3"));
+    let doctor = node.typed(["doctor"]).stdout;
+    assert!(
+        doctor.contains("is a link, which is not followed"),
+        "{doctor}"
+    );
 }
