@@ -15,7 +15,7 @@ use tracing::{Event, Metadata, Subscriber, span};
 use tracing_subscriber::fmt::FormatFields;
 use tracing_subscriber::fmt::format::{DefaultFields, Writer};
 
-use crate::host::{Kept, wall_now, wall_second};
+use crate::host::{Kept, is_obeyed, wall_now, wall_second};
 
 /// `.log` and `.log.1` to `.log.7`, 5 MB each.
 const KEPT: Kept = Kept {
@@ -189,12 +189,20 @@ fn append(text: &mut Vec<u8>, prefix: &str, line: &str) {
     let shown = beginning(line, LONGEST);
     text.extend(prefix.as_bytes());
     let start = text.len();
-    text.extend(shown.as_bytes());
-    // What callers and servers say may hold anything; it must not look like further lines.
-    for byte in text.iter_mut().skip(start) {
-        if byte.is_ascii_control() {
-            *byte = b' ';
+    // What callers and servers say may hold anything; it must not look like further lines, nor do anything to a terminal.
+    if shown.is_ascii() {
+        text.extend(shown.as_bytes());
+        for byte in text.iter_mut().skip(start) {
+            if byte.is_ascii_control() {
+                *byte = b' ';
+            }
         }
+    } else {
+        let plain: String = shown
+            .chars()
+            .map(|c| if is_obeyed(c) { ' ' } else { c })
+            .collect();
+        text.extend(plain.as_bytes());
     }
     if shown.len() < line.len() {
         text.extend(b"...");
@@ -225,6 +233,8 @@ mod tests {
         };
         lines.add(7, "ipam] a\nb\x1b[31m");
         assert_eq!(lines.text, b"2026/11/20 21:09:39 [1] [ipam] a b [31m\n");
+        lines.add(7, "ipam] ä\nb\u{9b}31m\u{202e}c");
+        assert!(lines.text.ends_with("[ipam] ä b 31m c\n".as_bytes()));
         lines.add(8, "ipam] c");
         assert!(!lines.text.ends_with(b"2026/11/20 21:09:39 [1] [ipam] c\n"));
     }

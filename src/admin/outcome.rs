@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::path::Path;
 
-use crate::host::{replace, words};
+use crate::host::{is_obeyed, replace, words};
 use crate::state::StoreError;
 
 /// A command that was carried out.
@@ -68,6 +68,22 @@ fn hinted(text: String, error: &std::io::Error) -> String {
 /// A report as JSON, for programs.
 pub fn json(report: &impl serde::Serialize) -> Result<String, Trouble> {
     let text = serde_json::to_string_pretty(report);
-    text.map(|text| text + "\n")
+    text.map(|text| escaped(text) + "\n")
         .map_err(|e| Trouble(format!("cannot print JSON: {e}")))
+}
+
+/// JSON without what a terminal would obey; it can stand in strings only. The lines of the text itself stay.
+fn escaped(json: String) -> String {
+    let is_escaped = |c: char| c != '\n' && is_obeyed(c);
+    if !json.contains(is_escaped) {
+        return json;
+    }
+    let mut out = String::with_capacity(json.len() + 64);
+    for c in json.chars() {
+        match is_escaped(c) {
+            true => out.push_str(&format!("\\u{:04x}", u32::from(c))),
+            false => out.push(c),
+        }
+    }
+    out
 }

@@ -6,6 +6,8 @@ use std::time::Duration;
 use rustix::stdio::stdout;
 use rustix::termios::tcgetwinsize;
 
+use crate::host::is_obeyed;
+
 /// What the text is printed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Screen {
@@ -177,7 +179,7 @@ fn shortened(text: &str, width: usize) -> String {
 /// Without what a terminal would obey: callers had a part in it.
 pub fn clean(text: &str) -> String {
     text.chars()
-        .map(|c| if c.is_control() { '?' } else { c })
+        .map(|c| if is_obeyed(c) { '?' } else { c })
         .collect()
 }
 

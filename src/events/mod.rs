@@ -17,7 +17,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::anycase::{self, Cursor, Members, Wrong};
-use crate::host::{Bounded, Kept, Paths, numbered, read_bounded};
+use crate::host::{Bounded, Kept, Paths, is_obeyed, numbered, read_bounded};
 use crate::ipam::read_address;
 
 /// So many operations are told.
@@ -164,7 +164,7 @@ fn cut(text: String, most: usize) -> String {
         }
         short.push(match c {
             '"' | '\\' => '\'',
-            c if c.is_control() => ' ',
+            c if is_obeyed(c) => ' ',
             c => c,
         });
     }

@@ -13,6 +13,7 @@ mod network;
 mod paths;
 mod signals;
 mod streams;
+mod terminal;
 
 pub use appending::{Kept, numbered};
 pub use clock::{boot_id, boot_now, shift_boot_clock, utc, wall_now, wall_second};
@@ -30,3 +31,4 @@ pub use network::{RouteLookup, Visitor, host_routes};
 pub use paths::Paths;
 pub use signals::ignore_file_size_signal;
 pub use streams::{read_stream, write_stream};
+pub use terminal::is_obeyed;

@@ -44,6 +44,47 @@ fn everything(folder: &Path) -> BTreeMap<String, (Vec<u8>, i64, i64)> {
 }
 
 #[test]
+fn nothing_that_a_terminal_obeys_is_printed() {
+    let (node, _wire) = Node::with_wire("marks", Reply::Xml(xml(5..9)));
+    let marks = "\u{7f}\u{80}\u{9b}31m\u{9f}\u{61c}\u{200e}\u{200f}\u{2028}\u{202a}\u{202e}\u{2066}\u{2069}";
+    let pod = format!("web{marks}-1");
+    let args = format!("K8S_POD_NAMESPACE=default;K8S_POD_NAME={pod}");
+    node.call("ADD", "c9")
+        .env("CNI_ARGS", &args)
+        .env("CNI_NETNS", &format!("/var/run/netns/{pod}"))
+        .run()
+        .success();
+    let is_obeyed = |c: char| marks.replace("31m", "").contains(c);
+    for words in [
+        &["show"][..],
+        &["show", "--json"],
+        &["show", "--events"],
+        &["show", "--events", "--json"],
+        &["check"],
+        &["check", "--json"],
+        &["explain", "c9"],
+        &["explain", "c9", "--json"],
+        &["doctor"],
+        &["doctor", "--json"],
+        &["export"],
+        &["reclaim"],
+        &["reclaim", "--json"],
+        &["metrics"],
+    ] {
+        let typed = node.typed(words.iter().copied());
+        for text in [&typed.stdout, &typed.stderr] {
+            assert!(!text.contains(is_obeyed), "{words:?}: {text:?}");
+        }
+        if words.contains(&"--json") {
+            typed.json();
+        }
+    }
+    let shown = node.typed(["show", "--json"]).json().to_string();
+    assert!(shown.contains(&format!("default/{pod}")), "{shown}");
+    assert!(!node.log().contains(is_obeyed));
+}
+
+#[test]
 fn every_operation_of_a_crowd_is_told() {
     let (node, _wire) = Node::with_wire("events", Reply::Xml(xml(5..220)));
     let ids: Vec<String> = (0..200).map(|n| format!("c{n}")).collect();
