@@ -99,9 +99,9 @@ pub enum CallError {
     /// `cniVersion` is none that we speak.
     #[error("incompatible CNI versions")]
     Incompatible(String),
-    /// `cniVersion` is older than CHECK.
-    #[error("config version does not allow CHECK")]
-    TooOldForCheck,
+    /// `cniVersion` is older than the verb.
+    #[error("config version does not allow {}", .0.as_str())]
+    TooOldFor(Verb),
     /// `cniVersion` is not a version.
     #[error("failed to convert major version part {0:?}: it is not a number")]
     NoVersion(String),
@@ -162,6 +162,15 @@ impl Verb {
     /// Whether it is about addresses that are to be given.
     pub fn draws(self) -> bool {
         matches!(self, Verb::Add | Verb::Status)
+    }
+
+    /// The version that brought it, where it was not there from the start.
+    pub fn since(self) -> Option<CniVersion> {
+        match self {
+            Verb::Add | Verb::Del | Verb::Version => None,
+            Verb::Check => Some(CniVersion::V040),
+            Verb::Gc | Verb::Status => Some(CniVersion::V110),
+        }
     }
 
     /// Its text.
@@ -235,9 +244,7 @@ impl Call {
         }
         let verb = environment.verb();
         let of_the_node = matches!(verb, Some(Verb::Gc | Verb::Status));
-        // Before 1.1.0 there is no such verb, and the original's checks come in its order.
-        let known = !of_the_node || said.cni_version()?.as_deref() == Some("1.1.0");
-        if !(of_the_node && known) {
+        if !of_the_node {
             match environment.container_id.as_str() {
                 "" => return Err(CallError::NoContainerId),
                 bad if !is_identifier(bad) => {
@@ -250,9 +257,7 @@ impl Call {
             }
             check_if_name(&environment.if_name)?;
         }
-        let verb = verb
-            .filter(|_| known)
-            .ok_or_else(|| CallError::UnknownCommand(environment.command.clone()))?;
+        let verb = verb.ok_or_else(|| CallError::UnknownCommand(environment.command.clone()))?;
         let version = version(said.cni_version()?, verb)?;
         if verb == Verb::Add {
             let unknown = environment.unknown_args();
@@ -294,19 +299,19 @@ const LONGEST: usize = 1024;
 
 /// The version to speak. Without one the original checks for 0.1.0 and answers in the form of 0.2.0.
 fn version(said: Option<String>, verb: Verb) -> Result<CniVersion, CallError> {
+    let since = verb.since();
     let Some(said) = said else {
-        return if verb == Verb::Check {
-            Err(CallError::TooOldForCheck)
-        } else {
-            Ok(CniVersion::V020)
+        return match since {
+            Some(_) => Err(CallError::TooOldFor(verb)),
+            None => Ok(CniVersion::V020),
         };
     };
     match CniVersion::of(&said) {
-        Some(version) if verb == Verb::Check && version < CniVersion::V040 => {
-            Err(CallError::TooOldForCheck)
+        Some(version) if since.is_some_and(|since| version < since) => {
+            Err(CallError::TooOldFor(verb))
         }
         Some(version) => Ok(version),
-        None if verb == Verb::Check && !is_number(said.split('.').next()) => {
+        None if since.is_some() && !is_number(said.split('.').next()) => {
             Err(CallError::NoVersion(said))
         }
         None => Err(CallError::Incompatible(said)),
@@ -430,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn gc_and_status_need_no_container_and_are_unknown_before_1_1_0() {
+    fn gc_and_status_need_no_container_and_version_1_1_0() {
         let bare = |command: &str| Environment {
             command: command.into(),
             ..Environment::default()
@@ -440,15 +445,27 @@ mod tests {
         };
         for command in ["GC", "STATUS"] {
             assert!(parse(&bare(command), &conf("1.1.0")).is_ok(), "{command}");
-            assert_eq!(
-                parse(&bare(command), &conf("1.0.0")),
-                Err(CallError::NoContainerId)
-            );
-            assert_eq!(
-                parse(&environment(command), &conf("1.0.0")),
-                Err(CallError::UnknownCommand(command.into()))
-            );
+            let verb = Verb::named(command).unwrap();
+            for older in ["0.1.0", "0.4.0", "1.0.0"] {
+                for environment in [bare(command), environment(command)] {
+                    let parsed = parse(&environment, &conf(older));
+                    assert_eq!(parsed, Err(CallError::TooOldFor(verb)), "{older}");
+                }
+            }
+            let parsed = parse(&bare(command), r#"{"name":"azure"}"#);
+            assert_eq!(parsed, Err(CallError::TooOldFor(verb)));
+            for (version, error) in [
+                ("x", CallError::NoVersion("x".into())),
+                ("9.9.9", CallError::Incompatible("9.9.9".into())),
+            ] {
+                assert_eq!(parse(&bare(command), &conf(version)), Err(error));
+            }
         }
+        let parsed = parse(
+            &environment("CHECK"),
+            r#"{"cniVersion":"0.3.1","name":"azure"}"#,
+        );
+        assert_eq!(parsed, Err(CallError::TooOldFor(Verb::Check)));
         assert_eq!(
             parse(&bare("GC"), r#"{"cniVersion":"1.1.0","name":"azure"}"#),
             Err(CallError::NoAttachments)

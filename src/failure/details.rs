@@ -24,8 +24,7 @@ pub(super) fn call_details(error: &CallError) -> String {
             "CNI_IFNAME must be a name that the kernel allows".to_owned()
         }
         CallError::UnknownCommand(_) => {
-            "CNI_COMMAND may be ADD, DEL, CHECK, VERSION and, with cniVersion 1.1.0, GC and STATUS"
-                .to_owned()
+            "CNI_COMMAND may be ADD, DEL, CHECK, GC, STATUS and VERSION".to_owned()
         }
         CallError::UnknownArgs(_) => "the runtime may set IgnoreUnknown=1 in CNI_ARGS".to_owned(),
         CallError::Invalid { key, must_be, .. } => format!("{key} must be {must_be}"),
@@ -42,8 +41,12 @@ pub(super) fn call_details(error: &CallError) -> String {
         CallError::Incompatible(said) => {
             format!("config is {said:?}, plugin supports [{}]", supported())
         }
-        CallError::TooOldForCheck => {
-            "CHECK came with version 0.4.0 of the specification".to_owned()
+        CallError::TooOldFor(verb) => {
+            let since = verb.since().unwrap_or(CniVersion::NEWEST);
+            format!(
+                "{} came with version {since} of the specification",
+                verb.as_str()
+            )
         }
         CallError::WrongType { key, must_be, .. } => {
             format!("in the network configuration, {key} must be {must_be}")

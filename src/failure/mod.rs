@@ -259,7 +259,7 @@ fn code_of(error: &CallError) -> Code {
         | CallError::Requested { .. }
         | CallError::NoAttachments
         | CallError::QueryUrl(_) => Code::InvalidNetworkConfig,
-        CallError::Incompatible(_) | CallError::TooOldForCheck => Code::IncompatibleVersion,
+        CallError::Incompatible(_) | CallError::TooOldFor(_) => Code::IncompatibleVersion,
         CallError::WrongType { .. } | CallError::UnknownEnvironment(_) => Code::Plugin,
     }
 }

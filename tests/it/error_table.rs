@@ -106,6 +106,8 @@ fn of_calls(found: &mut Vec<(i64, String)>) {
     let check = |id: &str, stdin: String| node.call("CHECK", id).stdin(stdin).run().error();
     found.extend([
         check("c1", conf("0.3.1", json!({}))),
+        node.call("GC", "").run().error(),
+        node.call("STATUS", "").run().error(),
         check("c9", conf_with(json!({}), prev_result(&["10.224.0.6"]))),
         check("c1", conf_with(json!({}), prev_result(&["10.224.0.6"]))),
         check("c1", conf_with(json!({}), json!({ "prevResult": 7 }))),

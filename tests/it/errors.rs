@@ -68,8 +68,6 @@ fn bad_environments() {
         ),
         ("CNI_COMMAND", "UPDATE", 4, "unknown CNI_COMMAND: UPDATE"),
         ("CNI_COMMAND", "add", 4, "unknown CNI_COMMAND: add"),
-        ("CNI_COMMAND", "GC", 4, "unknown CNI_COMMAND: GC"),
-        ("CNI_COMMAND", "STATUS", 4, "unknown CNI_COMMAND: STATUS"),
         (
             "AZURE_VNET_IPAM_QUERY_URL",
             "https://example.invalid/",
@@ -97,12 +95,22 @@ fn bad_environments() {
             bare.1,
             "required env variables [CNI_CONTAINERID,CNI_NETNS,CNI_IFNAME] missing"
         );
-        let check = node
-            .call("CHECK", "c1")
-            .stdin(conf("0.3.1", json!({})))
-            .run()
-            .error();
-        assert_eq!(check, (1, "config version does not allow CHECK".into()));
+        for (verb, too_old) in [
+            ("CHECK", &["0.1.0", "0.3.1"][..]),
+            ("GC", &["0.3.1", "0.4.0", "1.0.0"]),
+            ("STATUS", &["0.3.1", "0.4.0", "1.0.0"]),
+        ] {
+            for version in too_old {
+                for id in ["c1", ""] {
+                    if verb == "CHECK" && id.is_empty() {
+                        continue;
+                    }
+                    let call = node.call(verb, id).stdin(conf(version, json!({})));
+                    let msg = format!("config version does not allow {verb}");
+                    assert_eq!(call.run().error(), (1, msg), "{version} {id}");
+                }
+            }
+        }
     });
     node.call("ADD", "c1").without("CNI_PATH").run().success();
 }
