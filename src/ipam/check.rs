@@ -1,5 +1,6 @@
 //! The invariants of the whole state, in one place.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
@@ -119,6 +120,44 @@ pub(super) fn are_apart(a: Option<IpNet>, b: Option<IpNet>) -> bool {
     }
 }
 
+/// For each subnet that may have an address in common with others, which those are. Not every two are compared: of subnets in their
+/// order, one that contains another comes before it, and only others that contain it stand between them.
+pub(super) fn overlapping(nets: &[Option<IpNet>]) -> BTreeMap<usize, Vec<usize>> {
+    let mut found: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    let mut pair = |a: usize, b: usize| {
+        found.entry(a).or_default().push(b);
+        found.entry(b).or_default().push(a);
+    };
+    let mut order = Vec::new();
+    for (n, net) in nets.iter().enumerate() {
+        match net {
+            Some(net) => order.push((net.trunc(), n)),
+            // One that nobody knows may be any.
+            None => {
+                let others = nets.iter().enumerate();
+                let others =
+                    others.filter(|(other, net)| *other < n || (net.is_some() && *other != n));
+                others.for_each(|(other, _)| pair(n, other));
+            }
+        }
+    }
+    sort_by(&mut order, |(a, _), (b, _)| {
+        (a.network(), a.prefix_len()).cmp(&(b.network(), b.prefix_len()))
+    });
+    let mut around: Vec<(IpNet, usize)> = Vec::new();
+    for (net, n) in order {
+        while around
+            .last()
+            .is_some_and(|(outer, _)| !outer.contains(&net))
+        {
+            around.pop();
+        }
+        around.iter().for_each(|(_, outer)| pair(n, *outer));
+        around.push((net, n));
+    }
+    found
+}
+
 /// Where the records of a pool are out of order.
 fn out_of_order(name: &str, pool: &Pool) -> impl Iterator<Item = Violation> {
     let pairs = pool.records.iter().zip(pool.records.iter().skip(1));
@@ -132,6 +171,38 @@ fn out_of_order(name: &str, pool: &Pool) -> impl Iterator<Item = Violation> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn subnets_that_overlap_are_those_that_are_not_apart() {
+        let texts = [
+            "10.0.0.0/8",
+            "10.1.0.0/16",
+            "10.1.2.0/24",
+            "10.2.0.0/16",
+            "10.1.2.0/24",
+            "11.0.0.0/8",
+            "fd00::/64",
+            "fd00::/120",
+            "0.0.0.0/0",
+            "10.1.2.128/25",
+            "x",
+            "y",
+            "::/0",
+            "10.1.3.7/24",
+        ];
+        let nets: Vec<Option<IpNet>> = texts.iter().map(|text| text.parse().ok()).collect();
+        let found = overlapping(&nets);
+        for (a, net) in nets.iter().enumerate() {
+            let others = nets.iter().enumerate();
+            let expected: Vec<usize> = others
+                .filter(|(b, other)| *b != a && !are_apart(*net, **other))
+                .map(|(b, _)| b)
+                .collect();
+            let mut all = found.get(&a).cloned().unwrap_or_default();
+            sort_by(&mut all, Ord::cmp);
+            assert_eq!(all, expected, "{}", texts[a]);
+        }
+    }
     use crate::ipam::{Claim, Held, Pool, Record, Space, Usage};
 
     fn held(key: &str, addr: &str, id: &str, generation: Option<u64>) -> Record {

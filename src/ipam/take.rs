@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use super::check::are_apart;
+use super::check::overlapping;
 use super::choose::OutOfReach;
 use super::{
     Attachment, ChangeKind, Claim, Family, Grant, Held, Holder, Ipam, Moment, Novelty, Pool,
@@ -122,20 +122,25 @@ impl Ipam {
                 .map(Record::address)
                 .collect()
         };
+        let pools: Vec<_> = self.pools().collect();
+        let nets: Vec<_> = pools.iter().map(|(_, key, pool)| pool.net(key)).collect();
+        let overlapping = overlapping(&nets);
         let mut found = BTreeMap::new();
-        for (here, key, pool) in self.pools().filter(|(here, _, _)| *here == space) {
+        for (n, (here, key, pool)) in pools.iter().enumerate() {
+            if *here != space {
+                continue;
+            }
             let mut taken = BTreeSet::new();
             if pool.records.iter().any(|r| r.address() != r.key) {
                 taken.extend(held(pool));
             }
-            let net = pool.net(key);
-            for (there, other_key, other) in self.pools() {
-                if !are_apart(net, other.net(other_key)) && (there, other_key) != (here, key) {
+            for other in overlapping.get(&n).into_iter().flatten() {
+                if let Some((_, _, other)) = pools.get(*other) {
                     taken.extend(held(other));
                 }
             }
             if !taken.is_empty() {
-                found.insert(key.to_owned(), taken);
+                found.insert((*key).to_owned(), taken);
             }
         }
         found

@@ -23,6 +23,45 @@ fn many_subnets(count: u32) -> String {
     )
 }
 
+/// A state of the original that took such an answer, with nothing held.
+fn state_with_subnets(count: u32) -> Value {
+    let mut pools = Map::new();
+    for n in 0..count {
+        let (a, b) = (n >> 8, n & 0xff);
+        let (subnet, address) = (format!("11.{a}.{b}.0/24"), format!("11.{a}.{b}.5"));
+        let pool = json!({
+            "Id": subnet, "IfName": "eth0", "Subnet": { "IP": format!("11.{a}.{b}.0"), "Mask": "////AA==" },
+            "Gateway": format!("11.{a}.{b}.1"), "IsIPv6": false, "Priority": 0, "RefCount": 0,
+            "Addresses": { &address: { "ID": format!("pod-{n}"), "Addr": address, "InUse": true } },
+        });
+        pools.insert(subnet, pool);
+    }
+    json!({ "IPAM": {
+        "Version": "v1.4.59", "TimeStamp": "2026-11-20T21:09:39.380892147Z",
+        "AddressSpaces": { "local": { "Id": "local", "Scope": 0, "Pools": pools } },
+    }})
+}
+
+#[test]
+fn a_state_of_many_subnets_takes_time_in_proportion() {
+    let (node, _wire) = Node::with_wire("pools", Reply::Xml(xml(5..30)));
+    node.put(
+        "/var/run/azure-vnet-ipam.json",
+        state_with_subnets(36_000).to_string(),
+    );
+    for (verb, id) in [
+        ("ADD", "c1"),
+        ("ADD", "c2"),
+        ("DEL", "pod-7"),
+        ("DEL", "c1"),
+    ] {
+        let call = node.call(verb, id).run();
+        assert!(call.success().took < SOON, "{verb}: {:?}", call.took);
+    }
+    let doctor = node.typed(["doctor"]);
+    assert!(doctor.took < SOON, "{:?}", doctor.took);
+}
+
 /// The same as the file of Azure Stack.
 fn interfaces_file(count: u32) -> String {
     let subnet = |n: u32| {
