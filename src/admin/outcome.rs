@@ -72,9 +72,9 @@ pub fn json(report: &impl serde::Serialize) -> Result<String, Trouble> {
         .map_err(|e| Trouble(format!("cannot print JSON: {e}")))
 }
 
-/// JSON without what a terminal would obey; it can stand in strings only. The lines of the text itself stay.
+/// JSON without what a terminal would obey. What is below a blank is escaped in strings already, and is layout elsewhere.
 fn escaped(json: String) -> String {
-    let is_escaped = |c: char| c != '\n' && is_obeyed(c);
+    let is_escaped = |c: char| c > ' ' && is_obeyed(c);
     if !json.contains(is_escaped) {
         return json;
     }
