@@ -100,9 +100,16 @@ pub(super) struct OutOfReach<'a> {
 
 impl OutOfReach<'_> {
     pub fn contains(&self, address: &IpAddr) -> bool {
-        self.held_elsewhere.contains(address)
-            || self.wired.contains(address)
-            || self.excludes(address)
+        self.is_held_elsewhere(address) || self.is_wired(address) || self.excludes(address)
+    }
+
+    // Nearly always these are empty, and a call for each address would cost more than the rest of the choice.
+    fn is_held_elsewhere(&self, address: &IpAddr) -> bool {
+        !self.held_elsewhere.is_empty() && self.held_elsewhere.contains(address)
+    }
+
+    fn is_wired(&self, address: &IpAddr) -> bool {
+        !self.wired.is_empty() && self.wired.contains(address)
     }
 
     pub fn excludes(&self, address: &IpAddr) -> bool {
@@ -138,9 +145,9 @@ impl Pool {
                     count.held += 1;
                     count.suspect += usize::from(held.suspect.is_some());
                 }
-                Usage::Free(_) if out.held_elsewhere.contains(&address) => count.held += 1,
+                Usage::Free(_) if out.is_held_elsewhere(&address) => count.held += 1,
                 Usage::Free(_) if out.excludes(&address) => count.excluded += 1,
-                Usage::Free(free) if free.wired || out.wired.contains(&address) => count.wired += 1,
+                Usage::Free(free) if free.wired || out.is_wired(&address) => count.wired += 1,
                 Usage::Free(free) if free.released.is_some_and(|at| now.since(at) < rest) => {
                     count.resting += 1
                 }
