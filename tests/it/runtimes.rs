@@ -126,10 +126,15 @@ state = "/run/containerd"
             "linux": {},
         });
         fs::write(&path, pod.to_string()).unwrap();
-        // The main plugin gives the bridge the address of a port, which fails when that port goes at the same moment: no fault of
-        // ours, and kubelet would try again.
-        const RACE_OF_THE_BRIDGE: &str = "could not set bridge's mac";
+        // The bridge plugin fails when a port of its bridge goes at the same moment. kubelet would try again, and so does this,
+        // unless it was our ADD that failed.
+        const OF_THE_MAIN_PLUGIN: &str = "failed (add)";
         const MOST: usize = 5;
+        let our_failures = || {
+            let log = fs::read_to_string("/var/log/azure-vnet-ipam.log").unwrap_or_default();
+            log.matches("ADD failed in").count()
+        };
+        let before = our_failures();
         let mut result = Err(String::new());
         for _ in 0..MOST {
             let output = self.crictl(&["runp", path.to_str().unwrap()]);
@@ -137,7 +142,9 @@ state = "/run/containerd"
                 true => Ok(String::from_utf8(output.stdout).unwrap().trim().to_owned()),
                 false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
             };
-            if !matches!(&result, Err(error) if error.contains(RACE_OF_THE_BRIDGE)) {
+            let is_theirs =
+                |error: &String| error.contains(OF_THE_MAIN_PLUGIN) && our_failures() == before;
+            if !result.as_ref().is_err_and(is_theirs) {
                 break;
             }
         }
