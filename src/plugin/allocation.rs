@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use crate::ipam::{Candidate, Grant, Novelty, PoolWish, Refusal, Request, holdings};
 use crate::source::{Need, News};
 use crate::state::{
-    Document, Journal, Loaded, LockError, Locked, MOST_ROUNDS, Own, StateFile, StoreError, WAIT,
+    Document, Journal, Loaded, LockError, Locked, MOST_ROUNDS, Own, StateFile, StoreError,
     is_rebuild_owed, last_grant, note_boot, note_use,
 };
 
@@ -151,7 +151,7 @@ impl<'a> Allocation<'a> {
             stage: stage(requests),
             error,
         };
-        let mut locked = Locked::acquire(context.files(), WAIT)?;
+        let mut locked = context.lock()?;
         let last_grant = last_grant(context.files(), context.boot_id.as_deref());
         let last = last_grant.map(|last| last.generation);
         let (document, lost, journal) = match read(&mut locked, requests, last, context) {

@@ -1,12 +1,17 @@
 //! Reading the state for a decision, and committing what was decided.
 
+use std::time::Duration;
+
 use tracing::warn;
 
 use super::{Context, VERSION};
 use crate::failure::Failure;
 use crate::host::words;
 use crate::ipam::Moment;
-use crate::state::{self, Document, Files, Locked, StateFile, StoreError};
+use crate::state::{self, Document, Files, LockError, Locked, StateFile, StoreError};
+
+/// No call that waits for others lasts for longer than this, beside what the source takes.
+const LONGEST: Duration = Duration::from_secs(60);
 
 impl Context {
     /// The files that the state and what belongs to it are in.
@@ -17,6 +22,12 @@ impl Context {
     /// Now.
     pub(crate) fn now(&self) -> Moment {
         self.node.now()
+    }
+
+    /// Waits for the lock on the state, in all for no longer than a call may last.
+    pub(super) fn lock(&self) -> Result<Locked<'_>, LockError> {
+        let left = LONGEST.saturating_sub(self.now().since(self.started));
+        Locked::acquire(self.files(), state::WAIT.min(left))
     }
 
     /// Replaces the state under its lock.
@@ -93,7 +104,7 @@ impl Context {
 
     /// Whether the call has lasted for longer than anything that it waits for may take: it is not decided again then.
     pub(crate) fn is_late(&self) -> bool {
-        self.now().since(self.started) > 2 * state::WAIT
+        self.now().since(self.started) > LONGEST
     }
 
     /// Brings an old copy of the state up to date from the journal, where that tells all that came after it.

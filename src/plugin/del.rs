@@ -10,7 +10,7 @@ use crate::evidence::Progress;
 use crate::failure::Failure;
 use crate::host::words;
 use crate::ipam::{Freed, Hint, Moment};
-use crate::state::{self, Document, Loaded, LockError, Locked, Own, WAIT, load};
+use crate::state::{self, Document, Loaded, LockError, Locked, Own, load};
 
 /// What the original's messages begin with.
 const STAGE: &str = "Failed to release address";
@@ -35,7 +35,7 @@ fn attempt(
     document: &mut Document,
     lost: &mut Vec<Freed>,
 ) -> Result<bool, Failure> {
-    let mut locked = match Locked::acquire(context.files(), WAIT) {
+    let mut locked = match context.lock() {
         Ok(locked) => locked,
         Err(error @ LockError::Io { .. }) => {
             return without_lock(call, context, error).map(|()| true);
@@ -53,7 +53,7 @@ fn attempt(
         // Nobody knows whose they are, so the node is asked first, and not under the lock.
         drop(locked);
         let evidence = context.node.evidence(&[], &Progress::default());
-        locked = Locked::acquire(context.files(), WAIT)?;
+        locked = context.lock()?;
         let Some(again) = read(&mut locked, context)? else {
             return Ok(true);
         };

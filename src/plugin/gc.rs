@@ -7,7 +7,7 @@ use super::decide::Look;
 use crate::cni::Call;
 use crate::failure::Failure;
 use crate::ipam::Collected;
-use crate::state::{Document, Loaded, Locked, Own, StoreError, WAIT, load};
+use crate::state::{Document, Loaded, Own, StoreError, load};
 
 /// What the messages begin with.
 const STAGE: &str = "Failed to collect stale addresses";
@@ -39,7 +39,7 @@ pub fn gc(call: &Call, context: &Context) -> Result<(), Failure> {
 /// Frees what may be freed. Tells whether that counts: not when the lock was lost, as then it may be held again in the state that
 /// another call has written.
 fn collect(look: &Look, context: &Context) -> Result<bool, Failure> {
-    let mut locked = Locked::acquire(context.files(), WAIT)?;
+    let mut locked = context.lock()?;
     let Some(mut document) = read(locked.load(context.boot_id.as_deref()))? else {
         return Ok(true);
     };

@@ -6,7 +6,7 @@ use super::Context;
 use crate::cni::Call;
 use crate::failure::Fate;
 use crate::ipam::{Grant, Novelty, Refusal};
-use crate::state::{Document, Loaded, Locked, WAIT};
+use crate::state::{Document, Loaded, Locked};
 
 /// Undoes grants that are in the state but must not be handed over, as far as the disk lets it.
 pub(super) fn take_back(
@@ -29,7 +29,7 @@ pub fn give_back(call: &Call, grants: &[Grant], context: &Context) -> Fate {
     if grants.iter().all(is_renewed) {
         return Fate::HeldBefore;
     }
-    let Ok(mut locked) = Locked::acquire(context.files(), WAIT) else {
+    let Ok(mut locked) = context.lock() else {
         return Fate::StillHeld;
     };
     let Ok(Loaded::Read(mut document)) = locked.load(context.boot_id.as_deref()) else {
