@@ -25,6 +25,8 @@ const NODE: Rules = Rules {
     second_interface: Some(7),
     has_cookies: true,
     is_ticking: true,
+    releases_are_final: false,
+    losses_are_seen_once: false,
 };
 
 proptest! {

@@ -27,6 +27,8 @@ const NODE: Rules = Rules {
     second_interface: Some(A_NET1),
     has_cookies: true,
     is_ticking: false,
+    releases_are_final: false,
+    losses_are_seen_once: false,
 };
 
 /// Ages are told apart up to this one, in seconds: everything that is older is treated alike.
@@ -96,7 +98,7 @@ fn all_events() -> Vec<Event> {
     events
 }
 
-const ALL_LOSSES: [Loss; 9] = [
+const ALL_LOSSES: [Loss; 11] = [
     Loss::Deleted,
     Loss::Emptied,
     Loss::Damaged,
@@ -104,6 +106,8 @@ const ALL_LOSSES: [Loss; 9] = [
     Loss::OurKeyRemoved,
     Loss::JournalTorn,
     Loss::JournalRemoved,
+    Loss::JournalEntryRemoved,
+    Loss::JournalEntryDamaged,
     Loss::LockFolderRemoved,
     Loss::RunWiped,
 ];
@@ -134,8 +138,14 @@ fn fields() -> Vec<Field> {
         },
         Field {
             name: "a lost state and useless answers",
-            rules: NODE,
-            beginnings: vec![fresh()],
+            rules: Rules {
+                losses_are_seen_once: true,
+                ..NODE
+            },
+            beginnings: vec![
+                fresh(),
+                vec![add(A), Lose(Loss::Deleted), Lose(Loss::JournalRemoved)],
+            ],
             events: [
                 vec![add(A), add(B), Wire(A), del(A), Pass(31)],
                 vec![Lose(Loss::Deleted), Lose(Loss::JournalRemoved)],
@@ -150,7 +160,20 @@ fn fields() -> Vec<Field> {
         Field {
             name: "old copies and reused inodes",
             rules: NODE,
-            beginnings: vec![fresh()],
+            beginnings: vec![
+                fresh(),
+                vec![
+                    Event::Source(0b001),
+                    add(A),
+                    Pass(905),
+                    Vanish(A),
+                    add(B),
+                    Pass(905),
+                    add(B),
+                    Lose(Loss::RolledBack),
+                    Lose(Loss::JournalRemoved),
+                ],
+            ],
             events: [
                 vec![add(A), add(B), Wire(A), Wire(B), del(A), LateDel(A)],
                 vec![Lose(Loss::RolledBack), Lose(Loss::JournalRemoved), Pass(31)],
@@ -164,7 +187,22 @@ fn fields() -> Vec<Field> {
                 has_cookies: false,
                 ..NODE
             },
-            beginnings: vec![fresh()],
+            beginnings: vec![
+                fresh(),
+                vec![
+                    Event::Source(0b001),
+                    add(A),
+                    add(B),
+                    Pass(905),
+                    Vanish(A),
+                    add(B),
+                    Pass(905),
+                    add(B),
+                    add(A),
+                    Lose(Loss::RolledBack),
+                    Lose(Loss::JournalRemoved),
+                ],
+            ],
             events: [
                 vec![
                     add(A),
@@ -187,7 +225,15 @@ fn fields() -> Vec<Field> {
         Field {
             name: "lists, GC and reclaim",
             rules: NODE,
-            beginnings: vec![fresh(), running()],
+            beginnings: vec![
+                fresh(),
+                running(),
+                vec![
+                    add(A),
+                    Reboot { keeps_state: true },
+                    Event::Add(B, Who::TheOriginal),
+                ],
+            ],
             events: [
                 vec![add(A), add(B), Wire(B), Cached(A), Cached(B), Vanish(A)],
                 vec![Lose(Loss::RunWiped), Lose(Loss::LockFolderRemoved)],
@@ -205,7 +251,10 @@ fn fields() -> Vec<Field> {
         Field {
             name: "boots",
             rules: NODE,
-            beginnings: vec![fresh()],
+            beginnings: vec![
+                fresh(),
+                vec![add(A), Reboot { keeps_state: true }, BootIdReadable(false)],
+            ],
             events: [
                 vec![add(A), add(B), Wire(A), del(A), Pass(31)],
                 vec![BootIdReadable(false), BootIdReadable(true)],
@@ -223,10 +272,74 @@ fn fields() -> Vec<Field> {
             rules: NODE,
             beginnings: vec![fresh(), running()],
             events: [
-                vec![add(A), add(A_NET1), add(B), Wire(A), del(A_NET1)],
+                vec![add(A), add(A_NET1), add(B), Wire(A), del(A_NET1), del(B)],
                 [A, B].map(|pod| Event::Add(pod, Who::TheOriginal)).to_vec(),
                 [A, B].map(|pod| Event::Del(pod, Who::TheOriginal)).to_vec(),
                 vec![Lose(Loss::OurKeyRemoved), Lose(Loss::Deleted), Pass(31)],
+            ]
+            .concat(),
+            agreed: 5,
+        },
+        Field {
+            name: "a journal that misses what the original did",
+            rules: NODE,
+            beginnings: vec![vec![
+                Event::Source(0b001),
+                add(A),
+                Event::Del(A, Who::TheOriginal),
+                Event::Add(B, Who::TheOriginal),
+                Lose(Loss::Deleted),
+            ]],
+            events: vec![
+                add(A),
+                add(B),
+                del(A),
+                LateDel(A),
+                Pass(31),
+                Event::Source(0b111),
+            ],
+            agreed: 6,
+        },
+        Field {
+            name: "a damaged journal",
+            rules: NODE,
+            beginnings: vec![fresh(), running()],
+            events: [
+                vec![add(A), add(B), del(A), del(B)],
+                vec![
+                    Lose(Loss::JournalEntryRemoved),
+                    Lose(Loss::JournalEntryDamaged),
+                    Lose(Loss::JournalTorn),
+                ],
+                vec![Lose(Loss::Deleted), Lose(Loss::RolledBack)],
+            ]
+            .concat(),
+            agreed: 5,
+        },
+        Field {
+            name: "releases",
+            rules: Rules {
+                releases_are_final: true,
+                ..NODE
+            },
+            beginnings: vec![fresh()],
+            events: [
+                vec![add(A), add(B), del(A), del(B), LostAdd(B), Wire(A)],
+                vec![Lose(Loss::Deleted), Pass(31)],
+            ]
+            .concat(),
+            agreed: 6,
+        },
+        Field {
+            name: "older and newer answers",
+            rules: Rules {
+                is_ticking: true,
+                ..NODE
+            },
+            beginnings: vec![fresh()],
+            events: [
+                vec![Begin(A), GoOn(A), add(A), add(B), del(B)],
+                vec![Event::Source(0b001), Event::Source(0b111)],
             ]
             .concat(),
             agreed: 5,
@@ -269,6 +382,20 @@ fn fields() -> Vec<Field> {
             },
             agreed: 3,
         },
+        Field {
+            name: "kills after a lock is lost",
+            rules: NODE,
+            beginnings: vec![fresh()],
+            events: {
+                let mut events = vec![add(A), add(B), Lose(Loss::Deleted)];
+                let kills = (12..32).flat_map(|step| (0..4).map(move |changes| (step, changes)));
+                events.extend(
+                    kills.map(|(step, changes)| Event::KilledRacedAdd(B, A, step, changes)),
+                );
+                events
+            },
+            agreed: 3,
+        },
     ]
 }
 
@@ -285,11 +412,13 @@ impl World {
             answer,
             doubtful_since,
             blind,
+            loss_seen,
+            newest_answer,
             ..
         } = self;
         write!(
             text,
-            "{pods:?}{containers:?}{in_flight:?}{cache:?}{listed:?}{answer:?}{doubtful_since:?}{blind:?}"
+            "{pods:?}{containers:?}{in_flight:?}{cache:?}{listed:?}{answer:?}{doubtful_since:?}{blind:?}{loss_seen:?}{newest_answer:?}"
         )
         .unwrap();
         let flags = (
@@ -298,6 +427,9 @@ impl World {
             self.disk.removed_locks.min(1),
         );
         write!(text, "{flags:?}{}", self.boot).unwrap();
+        if self.rules.releases_are_final {
+            write!(text, "{:?}", self.released).unwrap();
+        }
         for file in self.disk.files.values().chain(&self.old_state) {
             text.push('\n');
             text.push_str(&String::from_utf8_lossy(file));
@@ -310,7 +442,7 @@ impl World {
 
     /// The text with ages in the place of moments, and without the checksums of the journal.
     fn with_ages(&self, text: &str) -> String {
-        /// Moments are written in nanoseconds, and no other number of this many digits is written.
+        /// Moments are written in nanoseconds. Generations may have as many digits, but are smaller than a second.
         const DIGITS_OF_MOMENTS: usize = 11;
         const DIGITS_OF_CHECKSUMS: usize = 16;
         let mut aged = String::with_capacity(text.len());
@@ -323,11 +455,15 @@ impl World {
             let (word, after) = word.split_at(end);
             aged.push_str(before);
             match word.parse::<u64>() {
+                Ok(number) if number < SECOND => aged.push_str(word),
                 Ok(moment) if word.len() >= DIGITS_OF_MOMENTS && moment > self.clock => {
                     aged.push_str("later");
                 }
                 Ok(moment) if word.len() >= DIGITS_OF_MOMENTS => {
-                    let age = ((self.clock - moment) / SECOND).min(OLDEST);
+                    let age = self.clock - moment;
+                    // Where each event takes a part of a second, that tells what came first.
+                    let parts = if self.rules.is_ticking { 10 } else { 1 };
+                    let age = (age / (SECOND / parts)).min(OLDEST * parts);
                     write!(aged, "{age}s").unwrap();
                 }
                 _ if word.len() == DIGITS_OF_CHECKSUMS => aged.push('#'),

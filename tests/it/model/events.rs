@@ -24,6 +24,8 @@ pub(super) enum Event {
     Del(u8, Who),
     /// A DEL that is killed.
     KilledDel(u8, Kill),
+    /// A `RacedAdd` that is killed when it has changed so many more things after the other ADD.
+    KilledRacedAdd(u8, u8, u32, u32),
     /// The same as of an ADD.
     RacedDel(u8, u8, u32),
     /// A DEL of the container that the pod had before.
@@ -73,6 +75,10 @@ pub(super) enum Loss {
     OurKeyRemoved,
     JournalTorn,
     JournalRemoved,
+    /// The first entry of several.
+    JournalEntryRemoved,
+    /// An address in an entry reads as another one.
+    JournalEntryDamaged,
     LockFolderRemoved,
     /// The state and the folder of the lock.
     RunWiped,
@@ -113,6 +119,8 @@ pub(super) fn event() -> impl Strategy<Value = Event> {
         Just(Loss::OurKeyRemoved),
         Just(Loss::JournalTorn),
         Just(Loss::JournalRemoved),
+        Just(Loss::JournalEntryRemoved),
+        Just(Loss::JournalEntryDamaged),
         Just(Loss::LockFolderRemoved),
         Just(Loss::RunWiped),
     ];

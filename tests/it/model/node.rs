@@ -92,6 +92,14 @@ impl MemoryNode {
         self.0.kill.set(kill);
     }
 
+    /// Kills the call when it has changed so many more things.
+    pub fn kill_after(&self, changes: u32) {
+        self.kill(Some(Kill {
+            after: self.0.changes.get() + changes,
+            is_torn: false,
+        }));
+    }
+
     pub fn is_dead(&self) -> bool {
         self.0.is_dead.get()
     }
@@ -257,7 +265,11 @@ impl Files for MemoryNode {
     }
 
     fn replace(&self, file: StateFile, text: &[u8]) -> io::Result<()> {
-        self.write(None, |disk| disk.put(file, text))
+        // As with the state, nothing happens between the look at the lock and the replacement.
+        let interruption = self.0.interruption.take();
+        let written = self.write(None, |disk| disk.put(file, text));
+        *self.0.interruption.borrow_mut() = interruption;
+        written
     }
 
     fn remove(&self, file: StateFile) {

@@ -37,6 +37,8 @@ impl World {
     fn originals_write(&mut self, mut value: Value) {
         self.original_wrote_last = true;
         self.has_original = true;
+        // It has merged what it asked the source for.
+        self.newest_answer = None;
         value["IPAM"]["TimeStamp"] = format!("original-{}", self.clock).into();
         self.old_state = self.disk.files.get(&StateFile::State).cloned();
         let text = serde_json::to_vec_pretty(&value).unwrap();

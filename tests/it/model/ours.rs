@@ -1,14 +1,14 @@
 //! Calls of ours: the plugin's own ADD, DEL, GC and reclaim on the node in memory, and what must be true of what they give.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
 use azure_vnet_ipam::cni::{Call, Defaults, Environment};
 use azure_vnet_ipam::failure::Failure;
-use azure_vnet_ipam::ipam::{Family, Grant, Inventory, Novelty, Refusal};
+use azure_vnet_ipam::ipam::{Family, Grant, Inventory, Moment, Novelty, Refusal};
 use azure_vnet_ipam::plugin::Context;
 use azure_vnet_ipam::plugin::allocation::{Allocation, Step};
 use azure_vnet_ipam::plugin::decide::{Look, reclaim};
@@ -211,10 +211,28 @@ impl World {
     }
 
     fn ended(&mut self, add: InFlight, outcome: Outcome) {
+        self.note_answer(&add);
+        if self.rules.losses_are_seen_once && !matches!(outcome, Outcome::Looked(_)) {
+            self.loss_seen.get_or_insert(Moment(self.clock));
+        }
         match outcome {
             Outcome::Granted(grants) => self.granted(add.id, &grants),
             Outcome::Looked(_) => {}
             Outcome::Failed(failure) => self.failed(&failure, &add),
+        }
+    }
+
+    /// Takes note of the answer that an ADD has merged, unless it was asked for before one that is merged already. One without addresses
+    /// may have been put off.
+    fn note_answer(&mut self, add: &InFlight) {
+        let Some(inventory) = &add.inventory else {
+            return;
+        };
+        let listed = inventory.pools.iter().flat_map(|pool| &pool.addresses);
+        let listed: BTreeSet<IpAddr> = listed.copied().collect();
+        let newest = self.newest_answer.as_ref();
+        if !listed.is_empty() && newest.is_none_or(|(began, _)| *began <= add.began) {
+            self.newest_answer = Some((add.began, listed));
         }
     }
 
@@ -268,6 +286,7 @@ impl World {
         };
         let node = self.node();
         let outcome = self.run(&node, &mut add, false);
+        self.note_answer(&add);
         if let Outcome::Granted(grants) = &outcome {
             let call = call("ADD", add.id, self.is_dual());
             give_back(&call, grants, &Rules { world: self }.context(&node));
@@ -287,6 +306,30 @@ impl World {
         node.kill(Some(kill));
         self.run(&node, &mut add, false);
         self.take_over(&node);
+        self.newest_answer = None;
+    }
+
+    /// The runtime learns nothing of what the killed ADD did.
+    pub(super) fn killed_raced_add(&mut self, pod: u8, other: u8, step: u32, changes: u32) {
+        if self.is_old_copy() {
+            return;
+        }
+        let (Some(mut add), Some(theirs)) = (self.asking(pod), self.asking(other)) else {
+            return;
+        };
+        if add.id.container == theirs.id.container {
+            return;
+        }
+        let node = self.node();
+        let raced = self.race(&node, theirs.clone(), step, Some(changes));
+        let outcome = self.run(&node, &mut add, false);
+        let raced = raced.take();
+        self.take_over(&node);
+        self.newest_answer = None;
+        self.raced(theirs, raced);
+        if !node.is_dead() {
+            self.raced(add, Some(outcome));
+        }
     }
 
     pub(super) fn raced_add(&mut self, pod: u8, other: u8, step: u32) {
@@ -301,7 +344,7 @@ impl World {
             return;
         }
         let node = self.node();
-        let raced = self.race(&node, theirs.clone(), step);
+        let raced = self.race(&node, theirs.clone(), step, None);
         let outcome = self.run(&node, &mut add, false);
         let raced = raced.take();
         self.take_over(&node);
@@ -321,12 +364,14 @@ impl World {
         }
     }
 
-    /// Lets the folder of the lock be removed after so many steps of a call, and then another ADD run.
+    /// Lets the folder of the lock be removed after so many steps of a call, and then another ADD run; kills the call when it has
+    /// changed so many things after that.
     fn race(
         &self,
         node: &MemoryNode,
         mut theirs: InFlight,
         step: u32,
+        kill: Option<u32>,
     ) -> Rc<RefCell<Option<Outcome>>> {
         let came_to = Rc::new(RefCell::default());
         let (told, world) = (Rc::clone(&came_to), self.clone());
@@ -334,6 +379,9 @@ impl World {
             node.change(|disk| disk.remove_lock_folder());
             let (outcome, _) = allocate(node, &mut theirs, &Rules { world: &world }, false);
             *told.borrow_mut() = Some(outcome);
+            if let Some(changes) = kill {
+                node.kill_after(changes);
+            }
         };
         node.interrupt(step, Box::new(raced));
         came_to
@@ -351,6 +399,14 @@ impl World {
         }
         // A repeated ADD gets what it has, as long as the state knows.
         let is_new = |grant: &Grant| matches!(grant.novelty, Novelty::New(_));
+        if let Some((_, listed)) = &self.newest_answer {
+            let new = grants.iter().filter(|grant| is_new(grant));
+            let unlisted = new
+                .map(|grant| grant.address.addr())
+                .find(|a| !listed.contains(a));
+            assert_eq!(unlisted, None, "the newest answer does not list it");
+        }
+        self.released.remove(&id);
         let wired = self.pods.get(&id).is_some_and(|mine| mine.wired);
         let pod = Pod {
             addresses,
@@ -386,7 +442,15 @@ impl World {
             Refusal::NoSpace { .. } => {
                 assert!(add.inventory.is_none() && self.document().is_none_or(|d| d.is_empty()));
             }
-            Refusal::Quarantined { left } => assert!(*left <= Duration::from_secs(30)),
+            Refusal::Quarantined { left } => {
+                let since = self
+                    .loss_seen
+                    .map_or(Duration::ZERO, |seen| self.now().since(seen));
+                assert!(
+                    since + *left <= Duration::from_secs(30),
+                    "the quarantine is to last for {left:?} more, {since:?} after the loss was seen"
+                );
+            }
             other => panic!("{other}"),
         }
     }
@@ -404,15 +468,22 @@ impl World {
     }
 
     fn release(&mut self, id: Id, kill: Option<Kill>) {
-        let node = self.node();
+        let (node, was_old) = (self.node(), self.is_old_copy());
         node.kill(kill);
         let call = call("DEL", id, self.is_dual());
         let context = Rules { world: self }.context(&node);
         let released = release_all(&call, &context, &mut Document::default());
         if let Err(failure) = released {
             assert!(node.is_dead(), "{}", failure.to_cni().msg);
+        } else {
+            self.released.insert(id);
         }
         self.take_over(&node);
+        // What it writes must not look like an old copy.
+        assert!(
+            was_old || !self.is_old_copy(),
+            "a DEL has made the state look lost"
+        );
     }
 
     pub(super) fn raced_del(&mut self, pod: u8, other: u8, step: u32) {
@@ -428,7 +499,7 @@ impl World {
             return;
         };
         let node = self.node();
-        let raced = self.race(&node, theirs.clone(), step);
+        let raced = self.race(&node, theirs.clone(), step, None);
         let call = call("DEL", id, self.is_dual());
         let context = Rules { world: self }.context(&node);
         let released = release_all(&call, &context, &mut Document::default());

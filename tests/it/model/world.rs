@@ -5,7 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::rc::Rc;
 
 use azure_vnet_ipam::ipam::{
-    Entry, Evidence, Family, Inventory, Kernel, ListedPool, Moment, NetNs, Place, Routes, Witness,
+    Entry, Evidence, Family, Held, Inventory, Kernel, ListedPool, Moment, NetNs, Place, Routes,
+    Witness,
 };
 use azure_vnet_ipam::plugin::decide::{Look, loss};
 use azure_vnet_ipam::state::{Document, Owed, Own, StateFile, is_rebuild_owed, last_use};
@@ -80,6 +81,10 @@ pub(super) struct Rules {
     pub has_cookies: bool,
     /// Whether time goes by with each event.
     pub is_ticking: bool,
+    /// Whether nothing happens that hides a release: what was released is then held by nobody, even when the state was lost.
+    pub releases_are_final: bool,
+    /// Whether nothing happens that lets a state look lost again: a quarantine is then counted from when the loss was first seen.
+    pub losses_are_seen_once: bool,
 }
 
 /// What is there, and what is remembered of it.
@@ -111,6 +116,12 @@ pub(super) struct World {
     pub blind: Blindness,
     /// Makes the original's choices.
     pub dice: u64,
+    /// When an ADD was first through after something was lost.
+    pub loss_seen: Option<Moment>,
+    /// The newest answer that is known to be merged: when the source began to be asked, and what it listed.
+    pub newest_answer: Option<(Moment, BTreeSet<IpAddr>)>,
+    /// The attachments that were released, and got nothing since.
+    pub released: BTreeSet<Id>,
 }
 
 fn address(n: u8) -> IpAddr {
@@ -153,6 +164,9 @@ impl World {
             has_original: false,
             blind: Blindness::No,
             dice: 1,
+            loss_seen: None,
+            newest_answer: None,
+            released: BTreeSet::new(),
             rules,
         }
     }
@@ -185,6 +199,9 @@ impl World {
             Event::LostAdd(pod) => self.lost_add(*pod),
             Event::KilledAdd(pod, kill) => self.killed_add(*pod, *kill),
             Event::RacedAdd(pod, other, step) => self.raced_add(*pod, *other, *step),
+            Event::KilledRacedAdd(pod, other, step, changes) => {
+                self.killed_raced_add(*pod, *other, *step, *changes);
+            }
             Event::Del(pod, who) => self.del(*pod, *who, None),
             Event::KilledDel(pod, kill) => self.del(*pod, Who::We, Some(*kill)),
             Event::RacedDel(pod, other, step) => self.raced_del(*pod, *other, *step),
@@ -199,6 +216,8 @@ impl World {
             Event::Lose(loss) => self.lose(*loss),
             Event::Reboot { keeps_state } => self.reboot(*keeps_state),
             Event::BootIdReadable(is_readable) => self.is_boot_id_readable = *is_readable,
+            // See `is_unseen_work_of_the_original`.
+            Event::WipeCache | Event::Blind(Blindness::Cache) if self.only_lists_tell() => {}
             Event::Blind(blind) => self.blind = *blind,
             Event::WipeCache => self.cache.clear(),
             Event::Gc { forgets } => self.gc(*forgets),
@@ -341,6 +360,8 @@ impl World {
     }
 
     fn lose(&mut self, loss: Loss) {
+        self.loss_seen = None;
+        self.newest_answer = None;
         let state = self.disk.text(StateFile::State).map(<[u8]>::to_vec);
         match loss {
             // Nor is it noted elsewhere that the original is giving addresses, until the kernel shows one of them.
@@ -402,6 +423,16 @@ impl World {
                 }
             }
             Loss::JournalRemoved => drop(self.disk.files.remove(&StateFile::Journal)),
+            Loss::JournalEntryRemoved => self.change_journal(|journal| {
+                let mut lines: Vec<&str> = journal.split_inclusive('\n').collect();
+                if lines.len() > 2 {
+                    lines.remove(1);
+                }
+                lines.concat()
+            }),
+            Loss::JournalEntryDamaged => {
+                self.change_journal(|journal| journal.replacen("10.0.0.7", "10.0.0.9", 1));
+            }
             Loss::LockFolderRemoved if self.is_old_copy() => {}
             Loss::LockFolderRemoved => self.disk.remove_lock_folder(),
         }
@@ -422,9 +453,26 @@ impl World {
         last_use(&self.files(), self.boot_id().as_deref())
     }
 
-    /// Whether only the original has given addresses in this boot, and none of them can be seen yet.
+    /// Whether only the original has given addresses in this boot, and neither the kernel shows one of them nor libcni's cache all of
+    /// them.
     fn is_unseen_work_of_the_original(&self) -> bool {
-        self.last_use().is_none() && self.pods.values().all(|pod| !pod.wired)
+        let is_listed = self.blind != Blindness::Cache
+            && self.pods.keys().all(|id| self.cache.contains_key(id));
+        self.last_use().is_none() && !is_listed && self.pods.values().all(|pod| !pod.wired)
+    }
+
+    /// Whether nothing but libcni's cache tells that the original has given addresses.
+    fn only_lists_tell(&self) -> bool {
+        self.document().is_none_or(|document| document.is_empty())
+            && self.last_use().is_none()
+            && self.pods.values().all(|pod| !pod.wired)
+    }
+
+    fn change_journal(&mut self, change: impl FnOnce(&str) -> String) {
+        if let Some(journal) = self.disk.text(StateFile::Journal) {
+            let changed = change(&String::from_utf8_lossy(journal));
+            self.disk.put(StateFile::Journal, changed.as_bytes());
+        }
     }
 
     /// The state as the plugin reads it, if there is one.
@@ -457,6 +505,8 @@ impl World {
         self.boot += 1;
         self.clock = 10 * SECOND;
         self.doubtful_since = None;
+        self.loss_seen = None;
+        self.newest_answer = None;
         self.old_state = None;
         if !keeps_state {
             self.disk = Disk::default();
@@ -582,6 +632,20 @@ impl World {
                 let mut lost = pod.addresses.iter().filter(|a| !held.contains(a));
                 let lost = lost.find(|a| in_a_pool(a));
                 assert_eq!(lost, None, "{id:?} lives without its address");
+            }
+            if self.rules.releases_are_final {
+                for id in &self.released {
+                    let pools = document.ipam().pools();
+                    let mut records = pools.flat_map(|(_, _, pool)| &pool.records);
+                    let is_theirs = |held: &Held| {
+                        let claim = held.claim.as_ref();
+                        *held.container_id == *id.container_id()
+                            && claim.is_some_and(|claim| *claim.if_name == *id.if_name())
+                    };
+                    let held = records.find(|r| r.held().is_some_and(is_theirs));
+                    let held = held.map(|record| record.address());
+                    assert_eq!(held, None, "{id:?} was released, and holds an address");
+                }
             }
         }
     }
