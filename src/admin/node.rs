@@ -9,11 +9,8 @@ use crate::events::{History, history};
 use crate::host::{Paths, boot_now, wall_second};
 use crate::ipam::Moment;
 use crate::plugin::Context;
-use crate::plugin::decide::loss;
 use crate::source::{Matched, Source, SourceError};
-use crate::state::{
-    Document, FORMAT, Loaded, LockError, Locked, Own, WAIT, is_rebuild_owed, last_use, load,
-};
+use crate::state::{Document, FORMAT, Loaded, LockError, Locked, Own, WAIT, load};
 
 /// What every command starts from.
 #[derive(Debug)]
@@ -122,8 +119,7 @@ impl Node {
 
     /// Why the next ADD would make the state anew, if it would.
     pub fn loss(&self, document: &Document) -> Option<String> {
-        let last = last_use(self.paths(), self.context.boot_id.as_deref());
-        loss(document, is_rebuild_owed(self.paths()), last).map(str::to_owned)
+        self.context.lost_reason(document)
     }
 
     /// The right to write the state.

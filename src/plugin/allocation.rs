@@ -165,8 +165,11 @@ impl<'a> Allocation<'a> {
         let document = &mut self.document;
         let was_lost = lost.is_some();
         inquiry.weigh(document, context);
-        // One that was asked for later is in the state already (its lock file may have been removed meanwhile).
-        let older = |news: &mut Box<News>| document.refreshed.is_some_and(|at| news.began() < at);
+        // One that was asked for later is in the state already (its lock file may have been removed meanwhile). A moment that lies
+        // ahead is of another boot.
+        let now = context.now();
+        let refreshed = document.refreshed.filter(|at| *at <= now);
+        let older = |news: &mut Box<News>| refreshed.is_some_and(|at| news.began() < at);
         if let Some(news) = inquiry.news.take_if(older) {
             info!(target: "ipam", "a newer answer of the source is in the state already.");
             drop(news);

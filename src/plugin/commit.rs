@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tracing::warn;
 
+use super::decide::loss;
 use super::{Context, VERSION};
 use crate::failure::Failure;
 use crate::host::words;
@@ -105,6 +106,13 @@ impl Context {
     /// Whether the call has lasted for longer than anything that it waits for may take: it is not decided again then.
     pub(crate) fn is_late(&self) -> bool {
         self.now().since(self.started) > LONGEST
+    }
+
+    /// Why the state has to be rebuilt, if it has.
+    pub(crate) fn lost_reason(&self, document: &Document) -> Option<String> {
+        let files = self.files();
+        let last = state::last_use(files, self.boot_id.as_deref());
+        loss(document, state::is_rebuild_owed(files), last).map(str::to_owned)
     }
 
     /// Brings an old copy of the state up to date from the journal, where that tells all that came after it.

@@ -44,6 +44,10 @@ fn collect(look: &Look, context: &Context) -> Result<bool, Failure> {
         return Ok(true);
     };
     context.catch_up(&mut document);
+    if let Some(why) = context.lost_reason(&document) {
+        warn!(target: "ipam", "the state is lost ({why}); nothing is freed before the next ADD rebuilds it.");
+        return Ok(true);
+    }
     let candidates = look.candidates.clone();
     let ipam = document.ipam_mut();
     let collected = ipam.collect(candidates, &look.evidence, context.now());

@@ -24,6 +24,7 @@ const NODE: Rules = Rules {
     addresses: 6,
     second_interface: Some(7),
     has_cookies: true,
+    kernel_shows_addresses: true,
     is_ticking: true,
     releases_are_final: false,
     losses_are_seen_once: false,

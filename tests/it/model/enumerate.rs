@@ -26,6 +26,7 @@ const NODE: Rules = Rules {
     addresses: 3,
     second_interface: Some(A_NET1),
     has_cookies: true,
+    kernel_shows_addresses: true,
     is_ticking: false,
     releases_are_final: false,
     losses_are_seen_once: false,
@@ -315,6 +316,28 @@ fn fields() -> Vec<Field> {
             ]
             .concat(),
             agreed: 5,
+        },
+        Field {
+            name: "pods that only the lists show",
+            rules: Rules {
+                kernel_shows_addresses: false,
+                ..NODE
+            },
+            beginnings: vec![vec![
+                Event::Source(0b001),
+                add(A),
+                Wire(A),
+                Pass(3700),
+                Vanish(A),
+                add(B),
+            ]],
+            events: [
+                vec![add(A), Wire(B), del(A), Vanish(B), Pass(905)],
+                vec![Lose(Loss::RolledBack), Lose(Loss::JournalRemoved)],
+                vec![Gc { forgets: None }, Reclaim],
+            ]
+            .concat(),
+            agreed: 6,
         },
         Field {
             name: "releases",

@@ -539,6 +539,7 @@ impl World {
             self.is_dual(),
         ));
         call.valid = valid.map(|id| (id.container_id(), id.if_name())).collect();
+        let before = self.held();
         let node = self.node();
         let collected = gc(&call, &Rules { world: self }.context(&node));
         match collected {
@@ -546,6 +547,15 @@ impl World {
             Err(failure) => panic!("{}", failure.to_cni().msg),
         }
         self.take_over(&node);
+        // Whoever a record names: what a pod has that the runtime knows stays held.
+        let held = self.held();
+        let known = self.pods.iter().filter(|(id, _)| Some(**id) != forgotten);
+        for address in known.flat_map(|(_, pod)| &pod.addresses) {
+            assert!(
+                held.contains(address) || !before.contains(address),
+                "GC frees {address}, which a pod has"
+            );
+        }
     }
 
     /// What the command `reclaim --yes` does.

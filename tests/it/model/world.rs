@@ -79,6 +79,8 @@ pub(super) struct Rules {
     pub second_interface: Option<u8>,
     /// Whether the kernel has a number of its own for network namespaces.
     pub has_cookies: bool,
+    /// Whether the kernel shows the addresses of pods, and not only libcni's cache, as of a virtual machine.
+    pub kernel_shows_addresses: bool,
     /// Whether time goes by with each event.
     pub is_ticking: bool,
     /// Whether nothing happens that hides a release: what was released is then held by nobody, even when the state was lost.
@@ -522,7 +524,12 @@ impl World {
                 kernel.cookies.insert((4, inode), u64::from(number));
             }
         }
-        for (id, pod) in self.pods.iter().filter(|(_, pod)| pod.wired) {
+        let shows_addresses = self.rules.kernel_shows_addresses;
+        for (id, pod) in self
+            .pods
+            .iter()
+            .filter(|(_, pod)| pod.wired && shows_addresses)
+        {
             let place = Place::Namespace(id.container_id());
             let places = pod.addresses.iter().map(|a| (*a, place.clone()));
             kernel.configured.extend(places);
