@@ -275,9 +275,9 @@ const PLACES: [&str; 2] = [
 
 /// Such a call, from under which the lock folder is removed once it has decided.
 fn without_lock_folder(node: &Node, command: &str, id: &str, place: &str) -> Process {
-    let slow = slowed(node, command, id, place);
-    let new = node.path("/var/run/azure-vnet-ipam.json.new");
     let state = node.state_bytes();
+    let new = node.path("/var/run/azure-vnet-ipam.json.new");
+    let slow = slowed(node, command, id, place);
     wait_until("the slow call to have decided", || {
         new.exists() || node.state_bytes() != state
     });
