@@ -117,7 +117,7 @@ impl Node {
         }
     }
 
-    /// Why the next ADD would make the state anew, if it would.
+    /// Why the next ADD would rebuild the state, if it would.
     pub fn loss(&self, document: &Document) -> Option<String> {
         self.context.lost_reason(document)
     }

@@ -157,7 +157,7 @@ impl Reclaim {
         text.push_str(&list(&self.freed, screen));
         for address in &self.freed_of_another_boot {
             text.push_str(&format!(
-                "  {address}  held before the node was started anew\n"
+                "  {address}  held before the node was restarted\n"
             ));
         }
         if !self.kept.is_empty() {

@@ -33,7 +33,7 @@ pub struct Setup {
 pub struct ConfFile {
     /// Where it is.
     pub path: PathBuf,
-    /// What it says, or what is wrong with it.
+    /// The parsed configuration, or why it cannot be parsed.
     pub conflist: Result<Conflist, String>,
 }
 

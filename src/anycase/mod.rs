@@ -194,7 +194,7 @@ pub fn raw(json: &mut Cursor<'_>, target: &mut Option<Box<RawValue>>) -> Result<
 /// Reads the object at hand into `target`; `null` leaves it.
 ///
 /// # Errors
-/// There is no object, or something in it is wrong.
+/// The value is not an object, or one of its members is not valid.
 pub fn object<'de, T: Members<'de>>(json: &mut Cursor<'de>, target: &mut T) -> Result<(), Wrong> {
     json.object(|key, json| target.member(key, json))
 }

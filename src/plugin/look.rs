@@ -94,7 +94,7 @@ pub(crate) fn report(events: &[Event]) {
                 info!(target: "ipam", "{held} more addresses are held by what the journal says{all}.");
             }
             Event::Freed(freed) => {
-                info!(target: "ipam", "the node was started anew: {} addresses of before are free.", freed.len());
+                info!(target: "ipam", "the node was restarted: {} addresses of before are free.", freed.len());
             }
             Event::Judged(judged) => verdicts(judged),
             Event::Wired(address, others) => {

@@ -47,7 +47,7 @@ pub enum Asked {
     News(Box<News>),
     /// Somebody else's answer of after the start of this process is in the state.
     Answered,
-    /// No answer of after the start of this process is to be had.
+    /// The source did not answer, or another call's attempt failed after this process started.
     Failed(SourceError),
     /// Nobody was asked; a [`Need::Newer`] may still be.
     Skipped(&'static str),

@@ -152,7 +152,7 @@ fn leaked_addresses_come_back() {
 
 /// A state that is lost is rebuilt by the next ADD, and nothing is given twice.
 #[track_caller]
-fn made_anew(report: &str, cause: &str, journal_is_whole: bool) {
+fn assert_rebuild_reported(report: &str, cause: &str, journal_is_whole: bool) {
     const STATE: &str = "/var/run/azure-vnet-ipam.json";
     let before = running();
     assert_eq!(before.len(), 3);
@@ -187,14 +187,14 @@ fn made_anew(report: &str, cause: &str, journal_is_whole: bool) {
 
 #[test]
 #[ignore = "needs root, unshare, iproute2, perl and time namespaces"]
-fn a_corrupt_state_is_made_anew() {
-    if !on_a_node("corrupt", "a_corrupt_state_is_made_anew") {
+fn a_corrupt_state_is_rebuilt() {
+    if !on_a_node("corrupt", "a_corrupt_state_is_rebuilt") {
         return;
     }
     let report = told("azure-vnet-ipam check", 1);
     assert!(remedy(&report, &["state"]).ends_with("this file is kept beside it"));
     told("rm /var/run/azure-vnet/azure-vnet-ipam.journal", 0);
-    made_anew(&report, "cannot be understood", false);
+    assert_rebuild_reported(&report, "cannot be understood", false);
     // It was kept for a look, and is a finding until that was had.
     let report = told(&format!("later {QUARANTINE} azure-vnet-ipam check"), 1);
     assert!(report.contains("\n1 finding; 4 holders"), "{report}");
@@ -206,13 +206,13 @@ fn a_corrupt_state_is_made_anew() {
 
 #[test]
 #[ignore = "needs root, unshare, iproute2, perl and time namespaces"]
-fn a_deleted_state_is_made_anew() {
-    if !on_a_node("deleted", "a_deleted_state_is_made_anew") {
+fn a_deleted_state_is_rebuilt() {
+    if !on_a_node("deleted", "a_deleted_state_is_rebuilt") {
         return;
     }
     let report = told("azure-vnet-ipam check", 1);
     assert!(report.contains("\n1 finding; "), "{report}");
-    made_anew(&report, "it is gone, though addresses were given", true);
+    assert_rebuild_reported(&report, "it is gone, though addresses were given", true);
     mended(0);
 }
 

@@ -6,9 +6,13 @@
 
 mod enumerate;
 mod events;
+mod fields;
+mod losses;
 mod node;
 mod original;
 mod ours;
+mod promises;
+mod seen;
 mod world;
 
 use azure_vnet_ipam::ipam::Family;

@@ -490,7 +490,7 @@ fn a_reboot_frees_what_is_not_there_and_nothing_else() {
     assert!(
         pods.node
             .log()
-            .contains("the node was started anew: 1 addresses of before are free")
+            .contains("the node was restarted: 1 addresses of before are free")
     );
     pods.add("more").success();
     assert_eq!(pods.held()[&two], "two", "once");

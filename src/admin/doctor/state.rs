@@ -44,8 +44,8 @@ pub fn examine(node: &Node, loaded: &Result<Loaded, StoreError>, sight: &mut Sig
     lines
 }
 
-/// What becomes of a state that is not to be had, for people who wonder what to clean up.
-fn made_anew() -> String {
+/// How the next ADD rebuilds a missing or unreadable state, and what an operator has to do meanwhile.
+fn rebuild_remedy() -> String {
     let seconds = QUARANTINE.as_secs();
     format!(
         "nothing has to be cleaned up, and running pods keep their addresses: the next ADD rebuilds it from what the node and the journal of grants show, and new pods wait {seconds} s unless that journal is whole"
@@ -55,7 +55,11 @@ fn made_anew() -> String {
 fn missing(path: &Path, lost: Option<&str>) -> Line {
     let path = path.display();
     match lost {
-        Some(why) => Line::wrong(STATE, &format_args!("{path} was lost: {why}"), &made_anew()),
+        Some(why) => Line::wrong(
+            STATE,
+            &format_args!("{path} was lost: {why}"),
+            &rebuild_remedy(),
+        ),
         None => {
             let text = "is not there yet: no address was given since the node started";
             Line::ok(STATE, &format_args!("{path} {text}"))
@@ -64,15 +68,19 @@ fn missing(path: &Path, lost: Option<&str>) -> Line {
 }
 
 fn corrupt(path: &Path, why: &str) -> Line {
-    let (path, made_anew) = (path.display(), made_anew());
+    let (path, rebuild_remedy) = (path.display(), rebuild_remedy());
     let text = format_args!("{path} cannot be understood: {why}");
-    let remedy = format_args!("{made_anew}; this file is kept beside it");
+    let remedy = format_args!("{rebuild_remedy}; this file is kept beside it");
     Line::wrong(STATE, &text, &remedy)
 }
 
 /// A state that is there, but has to be rebuilt.
 fn lost(why: &str) -> Line {
-    Line::wrong(STATE, &format_args!("it was lost: {why}"), &made_anew())
+    Line::wrong(
+        STATE,
+        &format_args!("it was lost: {why}"),
+        &rebuild_remedy(),
+    )
 }
 
 /// The file itself; `mode` with or without the bits of its kind.
@@ -121,7 +129,7 @@ fn key(document: &Document) -> Option<Line> {
         Own::Unreadable(why) => Line::wrong(
             STATE,
             &format_args!("our key in it cannot be understood: {why}"),
-            &"nothing has to be cleaned up: the next ADD looks at the node and writes the key anew",
+            &"nothing has to be cleaned up: the next ADD looks at the node and writes the key again",
         ),
         Own::Newer { format, .. } => Line::wrong(
             STATE,

@@ -3,7 +3,7 @@
 //!
 //! A header line (`azure-vnet-ipam-journal 1`, boot ID, first number, how many entries were written with it, generation), then a line for each holder that a call changed:
 //! number, checksum, JSON. The state says which number it contains, and how long the file is then; where the two do not fit, the file
-//! is written anew from the state. Nothing is flushed to the disk, as a journal of another boot says nothing.
+//! is rewritten from the state. Nothing is flushed to the disk, as a journal of another boot says nothing.
 
 mod line;
 mod other_writer;

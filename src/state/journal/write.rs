@@ -110,7 +110,7 @@ pub fn plan(
     Plan::Replace(text)
 }
 
-/// Does what was planned. Where it fails, the state and the file no longer fit, and the next call writes it anew.
+/// Writes what was planned. If that fails, the state and the file no longer match, and the next call rewrites the file.
 ///
 /// # Errors
 /// The system refuses.

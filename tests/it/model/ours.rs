@@ -309,30 +309,8 @@ impl World {
         self.newest_answer = None;
     }
 
-    /// The runtime learns nothing of what the killed ADD did.
-    pub(super) fn killed_raced_add(&mut self, pod: u8, other: u8, step: u32, changes: u32) {
-        if self.is_old_copy() {
-            return;
-        }
-        let (Some(mut add), Some(theirs)) = (self.asking(pod), self.asking(other)) else {
-            return;
-        };
-        if add.id.container == theirs.id.container {
-            return;
-        }
-        let node = self.node();
-        let raced = self.race(&node, theirs.clone(), step, Some(changes));
-        let outcome = self.run(&node, &mut add, false);
-        let raced = raced.take();
-        self.take_over(&node);
-        self.newest_answer = None;
-        self.raced(theirs, raced);
-        if !node.is_dead() {
-            self.raced(add, Some(outcome));
-        }
-    }
-
-    pub(super) fn raced_add(&mut self, pod: u8, other: u8, step: u32) {
+    /// Of a call that is killed, after it has changed so many things since, the runtime learns nothing.
+    pub(super) fn raced_add(&mut self, pod: u8, other: u8, step: u32, kill: Option<u32>) {
         if self.is_old_copy() {
             return;
         }
@@ -344,12 +322,17 @@ impl World {
             return;
         }
         let node = self.node();
-        let raced = self.race(&node, theirs.clone(), step, None);
+        let raced = self.race(&node, theirs.clone(), step, kill);
         let outcome = self.run(&node, &mut add, false);
         let raced = raced.take();
         self.take_over(&node);
+        if kill.is_some() {
+            self.newest_answer = None;
+        }
         self.raced(theirs, raced);
-        self.raced(add, Some(outcome));
+        if !node.is_dead() {
+            self.raced(add, Some(outcome));
+        }
     }
 
     /// What came of one of two calls. What an ADD found held, the other may have freed since.

@@ -1,23 +1,17 @@
-//! What is there on the node, what is remembered of it, and what must always be true.
+//! What is there on the node, and what is remembered of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::rc::Rc;
 
-use azure_vnet_ipam::ipam::{
-    Entry, Evidence, Family, Held, Inventory, Kernel, ListedPool, Moment, NetNs, Place, Routes,
-    Witness,
-};
-use azure_vnet_ipam::plugin::decide::{Look, loss};
-use azure_vnet_ipam::state::{Document, Owed, Own, StateFile, is_rebuild_owed, last_use};
-use serde_json::Value;
+use azure_vnet_ipam::ipam::{Family, Inventory, Moment, NetNs};
+use azure_vnet_ipam::plugin::decide::Look;
 
-use super::events::{Answer, Blindness, Event, Loss, Who};
-use super::node::{Disk, MemoryNode};
+use super::events::{Answer, Blindness, Event, Who};
+use super::node::Disk;
 
 pub(super) const SECOND: u64 = 1_000_000_000;
 pub(super) const SUBNET: &str = "10.0.0.0/24";
-const SUBNET_V6: &str = "fd00::/120";
 /// An ADD is through with its wiring within this time; the quarantine is longer.
 const WIRING: u64 = 25;
 
@@ -132,7 +126,7 @@ fn address(n: u8) -> IpAddr {
 
 /// The addresses that the source lists when the bits of these numbers are set. There is one less of IPv6, so that an ADD may
 /// find nothing when it has an IPv4 address already.
-fn listed(rules: &Rules, bits: u8) -> BTreeSet<IpAddr> {
+pub(super) fn listed(rules: &Rules, bits: u8) -> BTreeSet<IpAddr> {
     let set = (0..rules.addresses).filter(|n| bits >> n & 1 == 1);
     let mut all: BTreeSet<IpAddr> = set.clone().map(address).collect();
     if rules.families.contains(&Family::V6) {
@@ -140,10 +134,6 @@ fn listed(rules: &Rules, bits: u8) -> BTreeSet<IpAddr> {
         all.extend(set.filter(|n| n + 1 < rules.addresses).map(v6));
     }
     all
-}
-
-fn lacks_our_key(text: &[u8]) -> bool {
-    Document::parse(text, None, Moment(0)).is_ok_and(|d| matches!(d.own, Own::Absent))
 }
 
 impl World {
@@ -200,9 +190,9 @@ impl World {
             Event::GoOn(pod) => self.go_on(*pod),
             Event::LostAdd(pod) => self.lost_add(*pod),
             Event::KilledAdd(pod, kill) => self.killed_add(*pod, *kill),
-            Event::RacedAdd(pod, other, step) => self.raced_add(*pod, *other, *step),
+            Event::RacedAdd(pod, other, step) => self.raced_add(*pod, *other, *step, None),
             Event::KilledRacedAdd(pod, other, step, changes) => {
-                self.killed_raced_add(*pod, *other, *step, *changes);
+                self.raced_add(*pod, *other, *step, Some(*changes));
             }
             Event::Del(pod, who) => self.del(*pod, *who, None),
             Event::KilledDel(pod, kill) => self.del(*pod, Who::We, Some(*kill)),
@@ -243,9 +233,15 @@ impl World {
         }
     }
 
-    fn next_number(&mut self) -> u32 {
+    /// Makes a new container, which has no network namespace yet.
+    fn make_container(&mut self, group: u8) {
         self.last_container += 1;
-        self.last_container
+        let container = Container {
+            number: self.last_container,
+            inode: None,
+            is_gone: false,
+        };
+        self.containers.insert(group, container);
     }
 
     /// The attachment of a pod, for an ADD: of a new container where the last is gone. Its network namespace is there then. The kernel
@@ -253,13 +249,7 @@ impl World {
     pub fn start(&mut self, pod: u8) -> Id {
         let group = self.group(pod);
         if self.containers.get(&group).is_none_or(|c| c.is_gone) {
-            let number = self.next_number();
-            let container = Container {
-                number,
-                inode: None,
-                is_gone: false,
-            };
-            self.containers.insert(group, container);
+            self.make_container(group);
         }
         let used: BTreeSet<u64> = self.namespaces().map(|(_, inode)| inode).collect();
         let free = (1..).find(|inode| !used.contains(inode)).unwrap();
@@ -273,20 +263,14 @@ impl World {
     pub fn named(&mut self, pod: u8) -> Id {
         let group = self.group(pod);
         if !self.containers.contains_key(&group) {
-            let number = self.next_number();
-            let container = Container {
-                number,
-                inode: None,
-                is_gone: false,
-            };
-            self.containers.insert(group, container);
+            self.make_container(group);
         }
         let number = self.containers[&group].number;
         self.id(pod, number)
     }
 
     /// The network namespaces that exist: the container's number, and the inode.
-    fn namespaces(&self) -> impl Iterator<Item = (u32, u64)> {
+    pub fn namespaces(&self) -> impl Iterator<Item = (u32, u64)> {
         let there = self.containers.values().filter(|c| !c.is_gone);
         there.filter_map(|c| Some((c.number, c.inode?)))
     }
@@ -361,143 +345,6 @@ impl World {
         self.in_flight.clear();
     }
 
-    fn lose(&mut self, loss: Loss) {
-        self.loss_seen = None;
-        self.newest_answer = None;
-        let state = self.disk.text(StateFile::State).map(<[u8]>::to_vec);
-        match loss {
-            // Nor is it noted elsewhere that the original is giving addresses, until the kernel shows one of them.
-            Loss::Deleted | Loss::Emptied | Loss::RunWiped
-                if self.is_unseen_work_of_the_original() => {}
-            Loss::Deleted => drop(self.disk.files.remove(&StateFile::State)),
-            Loss::RunWiped => {
-                self.disk.files.remove(&StateFile::State);
-                self.disk.remove_lock_folder();
-            }
-            Loss::Emptied => {
-                if state.is_some() {
-                    self.disk.put(StateFile::State, b"");
-                }
-            }
-            Loss::Damaged => {
-                if let Some(text) = state {
-                    self.disk.put(StateFile::State, &text[..text.len() / 2]);
-                }
-            }
-            // What the original gave since our last call is noted nowhere but in the state (README, with the original beside us).
-            Loss::RolledBack if self.original_wrote_last => {}
-            // Nothing is left then that tells an old copy (README, known limitations).
-            Loss::RolledBack if self.disk.text(StateFile::LastGrant).is_none() => {}
-            // Before the state was rebuilt there was none.
-            Loss::RolledBack
-                if self.old_state.as_deref().is_none_or(<[u8]>::is_empty)
-                    && self.is_unseen_work_of_the_original() => {}
-            // An old copy without our key looks like the original's, and begins no quarantine.
-            Loss::RolledBack if self.old_state.as_deref().is_some_and(lacks_our_key) => {}
-            Loss::RolledBack => {
-                let old = self.old_state.take();
-                self.old_state = state.map(Into::into);
-                match old {
-                    Some(old) => drop(self.disk.files.insert(StateFile::State, old)),
-                    None => drop(self.disk.files.remove(&StateFile::State)),
-                }
-            }
-            // What only our key tells is which of its interfaces a container's addresses are for, until there is other evidence.
-            Loss::OurKeyRemoved
-                if self.pods.keys().any(|id| id.interface != 0)
-                    || self.in_flight.values().any(|add| add.id.interface != 0) => {}
-            // Of a state that is whole. One that was lost a moment ago and then loses our key too, within the quarantine,
-            // takes the knowledge of pods that are being wired with it (README, known limitations).
-            Loss::OurKeyRemoved if self.is_whole() => {
-                let value = state.and_then(|text| serde_json::from_slice(&text).ok());
-                if let Some(mut value) = value {
-                    let value: &mut Value = &mut value;
-                    value.as_object_mut().unwrap().remove("azure-vnet-ipam");
-                    let text = value.to_string();
-                    self.disk.put(StateFile::State, text.as_bytes());
-                }
-            }
-            Loss::OurKeyRemoved => {}
-            Loss::JournalTorn => {
-                let journal = self.disk.text(StateFile::Journal).map(<[u8]>::to_vec);
-                if let Some(text) = journal.filter(|text| text.len() > 10) {
-                    self.disk.put(StateFile::Journal, &text[..text.len() - 10]);
-                }
-            }
-            Loss::JournalRemoved => drop(self.disk.files.remove(&StateFile::Journal)),
-            Loss::JournalEntryRemoved => self.change_journal(|journal| {
-                let mut lines: Vec<&str> = journal.split_inclusive('\n').collect();
-                if lines.len() > 2 {
-                    lines.remove(1);
-                }
-                lines.concat()
-            }),
-            Loss::JournalEntryDamaged => {
-                self.change_journal(|journal| journal.replacen("10.0.0.7", "10.0.0.9", 1));
-            }
-            Loss::LockFolderRemoved if self.is_old_copy() => {}
-            Loss::LockFolderRemoved => self.disk.remove_lock_folder(),
-        }
-    }
-
-    /// A view of the files for the plugin's own functions.
-    pub fn files(&self) -> MemoryNode {
-        MemoryNode::new(self.disk.clone(), self.now(), Evidence::default())
-    }
-
-    /// Whether the state is an old copy. Once the folder of the lock is gone, nothing tells (README, known limitations).
-    pub fn is_old_copy(&self) -> bool {
-        self.document()
-            .is_some_and(|document| self.loss(&document).is_some())
-    }
-
-    fn last_use(&self) -> Option<u64> {
-        last_use(&self.files(), self.boot_id().as_deref())
-    }
-
-    /// Whether only the original has given addresses in this boot, and neither the kernel shows one of them nor libcni's cache all of
-    /// them.
-    fn is_unseen_work_of_the_original(&self) -> bool {
-        let is_listed = self.blind != Blindness::Cache
-            && self.pods.keys().all(|id| self.cache.contains_key(id));
-        self.last_use().is_none() && !is_listed && self.pods.values().all(|pod| !pod.wired)
-    }
-
-    /// Whether nothing but libcni's cache tells that the original has given addresses.
-    fn only_lists_tell(&self) -> bool {
-        self.document().is_none_or(|document| document.is_empty())
-            && self.last_use().is_none()
-            && self.pods.values().all(|pod| !pod.wired)
-    }
-
-    fn change_journal(&mut self, change: impl FnOnce(&str) -> String) {
-        if let Some(journal) = self.disk.text(StateFile::Journal) {
-            let changed = change(&String::from_utf8_lossy(journal));
-            self.disk.put(StateFile::Journal, changed.as_bytes());
-        }
-    }
-
-    /// The state as the plugin reads it, if there is one.
-    pub fn document(&self) -> Option<Document> {
-        let text = self.disk.text(StateFile::State).filter(|t| !t.is_empty())?;
-        Document::parse(text, self.boot_id().as_deref(), self.now()).ok()
-    }
-
-    /// Whether the state is ours, of this boot, not an old copy, and nothing about it is still to be settled.
-    pub fn is_whole(&self) -> bool {
-        self.document().is_some_and(|document| {
-            matches!(document.own, Own::Ours)
-                && document.owed == Owed::Nothing
-                && self.loss(&document).is_none()
-                && document.ipam().quarantine.is_none()
-        })
-    }
-
-    pub fn loss(&self, document: &Document) -> Option<String> {
-        let files = self.files();
-        loss(document, is_rebuild_owed(&files), self.last_use()).map(str::to_owned)
-    }
-
     fn reboot(&mut self, keeps_state: bool) {
         for container in self.containers.values_mut() {
             container.is_gone |= container.inode.is_some();
@@ -512,212 +359,6 @@ impl World {
         self.old_state = None;
         if !keeps_state {
             self.disk = Disk::default();
-        }
-    }
-
-    /// What a look at the node shows now.
-    pub fn evidence(&self) -> Evidence {
-        let mut kernel = Kernel::default();
-        for (number, inode) in self.namespaces() {
-            kernel.namespaces.insert((4, inode));
-            if self.rules.has_cookies {
-                kernel.cookies.insert((4, inode), u64::from(number));
-            }
-        }
-        let shows_addresses = self.rules.kernel_shows_addresses;
-        for (id, pod) in self
-            .pods
-            .iter()
-            .filter(|(_, pod)| pod.wired && shows_addresses)
-        {
-            let place = Place::Namespace(id.container_id());
-            let places = pod.addresses.iter().map(|a| (*a, place.clone()));
-            kernel.configured.extend(places);
-        }
-        if self.blind == Blindness::Namespaces {
-            kernel.incomplete = Some("blind".into());
-        }
-        let entries = self.cache.iter().map(|(id, addresses)| {
-            let there = self
-                .namespaces()
-                .find(|(number, _)| *number == id.container);
-            Entry {
-                container_id: id.container_id(),
-                network: Some("azure".into()),
-                if_name: Some(id.if_name()),
-                pod: None,
-                netns: Some(NetNs {
-                    path: id.container_id().into(),
-                    id: there.map(|(_, inode)| (4, inode)),
-                    cookie: None,
-                }),
-                addresses: addresses.clone(),
-                stands: there.is_some(),
-                of_this_boot: false,
-            }
-        });
-        let cache = match self.blind {
-            Blindness::Cache => Witness::Unreadable("blind".into()),
-            _ => Witness::Read {
-                entries: entries.collect(),
-                doubtful: vec![],
-            },
-        };
-        let routes = match self.blind {
-            Blindness::Routes => Routes::Unreadable("blind".into()),
-            _ => Routes::default(),
-        };
-        Evidence {
-            kernel,
-            cache,
-            azure_vnet: Witness::Absent,
-            routes,
-        }
-    }
-
-    /// What the source says when it is asked now; nothing when it fails.
-    pub fn inventory(&self) -> Option<Inventory> {
-        let pool = |family: &Family| {
-            let subnet = match family {
-                Family::V4 => SUBNET,
-                Family::V6 => SUBNET_V6,
-            };
-            let of_family = |a: &&IpAddr| Family::of(**a) == *family;
-            let addresses = match self.answer {
-                Answer::Good => self.listed.iter().filter(of_family).copied().collect(),
-                _ => Vec::new(),
-            };
-            ListedPool::new(subnet.parse().unwrap(), "eth0".into(), 0, addresses)
-        };
-        match self.answer {
-            Answer::Good | Answer::Empty => Some(Inventory {
-                pools: self.rules.families.iter().map(pool).collect(),
-            }),
-            Answer::Unmatched => Some(Inventory::default()),
-            Answer::None => None,
-        }
-    }
-
-    /// The addresses that the state says are held.
-    pub fn held(&self) -> BTreeSet<IpAddr> {
-        let Some(document) = self.document() else {
-            return BTreeSet::new();
-        };
-        let records = document
-            .ipam()
-            .pools()
-            .flat_map(|(_, _, pool)| &pool.records);
-        records
-            .filter(|r| r.held().is_some())
-            .map(|r| r.address())
-            .collect()
-    }
-
-    fn check(&self) {
-        let mut owners: BTreeMap<IpAddr, Id> = BTreeMap::new();
-        for (id, pod) in &self.pods {
-            for address in &pod.addresses {
-                let other = owners.insert(*address, *id);
-                assert_eq!(other, None, "{address} has two live owners");
-            }
-        }
-        let Some(document) = self.document() else {
-            return;
-        };
-        assert_eq!(document.ipam().check(), []);
-        // A state that is whole and of this boot knows of every pod; but not of what lies in a subnet that went while the state
-        // was lost. When it comes back, its addresses are new, and looked for before any is given.
-        if self.is_whole() {
-            let held = self.held();
-            let in_a_pool = |address: &IpAddr| {
-                let mut pools = document.ipam().pools();
-                pools.any(|(_, key, pool)| {
-                    !pool.records.is_empty() && pool.net(key).unwrap().contains(address)
-                })
-            };
-            for (id, pod) in &self.pods {
-                let mut lost = pod.addresses.iter().filter(|a| !held.contains(a));
-                let lost = lost.find(|a| in_a_pool(a));
-                assert_eq!(lost, None, "{id:?} lives without its address");
-            }
-            if self.rules.releases_are_final {
-                for id in &self.released {
-                    let pools = document.ipam().pools();
-                    let mut records = pools.flat_map(|(_, _, pool)| &pool.records);
-                    let is_theirs = |held: &Held| {
-                        let claim = held.claim.as_ref();
-                        *held.container_id == *id.container_id()
-                            && claim.is_some_and(|claim| *claim.if_name == *id.if_name())
-                    };
-                    let held = records.find(|r| r.held().is_some_and(is_theirs));
-                    let held = held.map(|record| record.address());
-                    assert_eq!(held, None, "{id:?} was released, and holds an address");
-                }
-            }
-        }
-    }
-
-    pub fn live_through(mut self, events: &[Event]) {
-        for event in events {
-            self.step(event);
-        }
-        self.nothing_leaks();
-    }
-
-    /// Hours later, with open eyes: everything that no live pod holds has come back.
-    pub fn nothing_leaks(&mut self) {
-        const NEWCOMERS: std::ops::Range<u8> = 100..140;
-        self.blind = Blindness::No;
-        self.answer = Answer::Good;
-        self.is_boot_id_readable = true;
-        self.listed = listed(&self.rules, u8::MAX);
-        self.pass(60);
-        // What tells the network namespace of a pod of the original from a dead one of ours with the same inode? Nothing, as long as it
-        // lives, where the kernel has no other number for it, or where the original has written since another boot.
-        if !self.rules.has_cookies || self.has_original {
-            self.pods.clear();
-        }
-        // The runtime removes containers whose ADD never came to a good end.
-        let live: BTreeSet<u32> = self.pods.keys().map(|id| id.container).collect();
-        for container in self.containers.values_mut() {
-            container.is_gone |= container.inode.is_some() && !live.contains(&container.number);
-        }
-        let mut newcomers = NEWCOMERS;
-        for _ in 0..4 {
-            self.pass(3700);
-            for newcomer in newcomers.by_ref() {
-                let before = self.pods.len();
-                self.add(newcomer);
-                if self.pods.len() == before {
-                    // The runtime removes what it could not make.
-                    self.end(newcomer);
-                    break;
-                }
-            }
-        }
-        // One that lost its state on the way may have two addresses, which its DEL frees.
-        let live: BTreeSet<String> = self.pods.keys().map(|id| id.container_id()).collect();
-        let theirs: BTreeSet<IpAddr> = self
-            .pods
-            .values()
-            .flat_map(|pod| pod.addresses.clone())
-            .collect();
-        let document = self.document().expect("a state after an ADD");
-        let records = document
-            .ipam()
-            .pools()
-            .flat_map(|(_, _, pool)| &pool.records)
-            .filter(|r| self.listed.contains(&r.address()))
-            // Nobody can have the IPv4 address for which there is none of IPv6.
-            .filter(|r| r.held().is_some() || !self.is_dual() || r.address().is_ipv6());
-        for record in records {
-            let holder = record.held().map(|h| h.container_id.to_string());
-            assert!(
-                theirs.contains(&record.address())
-                    || holder.as_ref().is_some_and(|h| live.contains(h)),
-                "{} is of no use to anybody: {holder:?}",
-                record.address()
-            );
         }
     }
 }

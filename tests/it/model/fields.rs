@@ -1,0 +1,410 @@
+//! What the search tries: kinds of trouble, each with the events that belong to it.
+
+use azure_vnet_ipam::ipam::Family;
+
+use super::events::{Answer, Blindness, Event, Loss, Who};
+use super::node::Kill;
+use super::world::Rules;
+
+/// The pods: the first container's interface, its second one, and another container's.
+const A: u8 = 0;
+const A_NET1: u8 = 1;
+const B: u8 = 2;
+
+const NODE: Rules = Rules {
+    families: &[Family::V4],
+    addresses: 3,
+    second_interface: Some(A_NET1),
+    has_cookies: true,
+    kernel_shows_addresses: true,
+    is_ticking: false,
+    releases_are_final: false,
+    losses_are_seen_once: false,
+};
+
+/// Which events, after which beginning, how deep.
+pub(super) struct Field {
+    pub name: &'static str,
+    pub rules: Rules,
+    pub beginnings: Vec<Vec<Event>>,
+    pub events: Vec<Event>,
+    /// How many events deep all histories must have been tried.
+    pub agreed: u8,
+}
+
+fn add(pod: u8) -> Event {
+    Event::Add(pod, Who::We)
+}
+
+fn del(pod: u8) -> Event {
+    Event::Del(pod, Who::We)
+}
+
+fn kills(most: u32) -> impl Iterator<Item = Kill> {
+    let whole = (0..=most).map(|after| Kill {
+        after,
+        is_torn: false,
+    });
+    let torn = (1..=3).map(|after| Kill {
+        after,
+        is_torn: true,
+    });
+    whole.chain(torn)
+}
+
+/// Everything that can happen.
+fn all_events() -> Vec<Event> {
+    use Event::{
+        BootIdReadable, Cached, Gc, GoOn, KilledAdd, KilledDel, LateDel, Lose, LostAdd, Pass,
+        RacedAdd, RacedDel, Reboot, Reclaim, Source, Vanish, WipeCache, Wire,
+    };
+    let mut events = Vec::new();
+    for pod in [A, A_NET1, B] {
+        events.extend([add(pod), Event::Begin(pod), GoOn(pod), del(pod), Wire(pod)]);
+        events.extend([Cached(pod), LostAdd(pod), LateDel(pod)]);
+    }
+    events.extend([A, B].map(Vanish));
+    for pod in [A, B] {
+        events.extend([
+            Event::Add(pod, Who::TheOriginal),
+            Event::Del(pod, Who::TheOriginal),
+        ]);
+    }
+    events.extend(kills(7).map(|kill| KilledAdd(B, kill)));
+    events.extend(kills(4).map(|kill| KilledDel(A, kill)));
+    events.extend((0..30).map(|step| RacedAdd(B, A, step)));
+    events.extend((0..16).map(|step| RacedDel(A, B, step)));
+    events.extend(ALL_LOSSES.map(Lose));
+    events.extend([0b111, 0b001].map(Source));
+    events.extend(ALL_ANSWERS.map(Event::Answer));
+    events.extend([31, 65, 905, 3700].map(Pass));
+    events.extend([true, false].map(|keeps_state| Reboot { keeps_state }));
+    events.extend([true, false].map(BootIdReadable));
+    events.extend([Blindness::No, Blindness::Namespaces, Blindness::Cache].map(Event::Blind));
+    events.extend([None, Some(A), Some(B)].map(|forgets| Gc { forgets }));
+    events.extend([WipeCache, Reclaim]);
+    events
+}
+
+const ALL_LOSSES: [Loss; 11] = [
+    Loss::Deleted,
+    Loss::Emptied,
+    Loss::Damaged,
+    Loss::RolledBack,
+    Loss::OurKeyRemoved,
+    Loss::JournalTorn,
+    Loss::JournalRemoved,
+    Loss::JournalEntryRemoved,
+    Loss::JournalEntryDamaged,
+    Loss::LockFolderRemoved,
+    Loss::RunWiped,
+];
+
+const ALL_ANSWERS: [Answer; 4] = [Answer::Good, Answer::Empty, Answer::Unmatched, Answer::None];
+
+/// Everything a few events deep from several beginnings, and kinds of trouble deeper.
+pub(super) fn fields() -> Vec<Field> {
+    use Event::{
+        Begin, Blind, BootIdReadable, Cached, Gc, GoOn, LateDel, Lose, LostAdd, Pass, Reboot,
+        Reclaim, Vanish, Wire,
+    };
+    let fresh = Vec::new;
+    let running = || vec![add(A), Wire(A)];
+    vec![
+        Field {
+            name: "everything",
+            rules: NODE,
+            beginnings: vec![
+                fresh(),
+                running(),
+                vec![add(A), Wire(A), add(A_NET1), add(B)],
+                vec![add(A), Wire(A), add(B), Wire(B), Pass(905), Vanish(A)],
+                vec![add(A), Wire(A), Event::Add(B, Who::TheOriginal)],
+            ],
+            events: all_events(),
+            agreed: 2,
+        },
+        Field {
+            name: "a lost state and useless answers",
+            rules: Rules {
+                losses_are_seen_once: true,
+                ..NODE
+            },
+            beginnings: vec![
+                fresh(),
+                vec![add(A), Lose(Loss::Deleted), Lose(Loss::JournalRemoved)],
+            ],
+            events: [
+                vec![add(A), add(B), Wire(A), del(A), Pass(31)],
+                vec![Lose(Loss::Deleted), Lose(Loss::JournalRemoved)],
+                vec![
+                    Event::Answer(Answer::Good),
+                    Event::Answer(Answer::Unmatched),
+                ],
+            ]
+            .concat(),
+            agreed: 7,
+        },
+        Field {
+            name: "old copies and reused inodes",
+            rules: NODE,
+            beginnings: vec![
+                fresh(),
+                vec![
+                    Event::Source(0b001),
+                    add(A),
+                    Pass(905),
+                    Vanish(A),
+                    add(B),
+                    Pass(905),
+                    add(B),
+                    Lose(Loss::RolledBack),
+                    Lose(Loss::JournalRemoved),
+                ],
+            ],
+            events: [
+                vec![add(A), add(B), Wire(A), Wire(B), del(A), LateDel(A)],
+                vec![Lose(Loss::RolledBack), Lose(Loss::JournalRemoved), Pass(31)],
+            ]
+            .concat(),
+            agreed: 7,
+        },
+        Field {
+            name: "the same without numbers of namespaces",
+            rules: Rules {
+                has_cookies: false,
+                ..NODE
+            },
+            beginnings: vec![
+                fresh(),
+                vec![
+                    Event::Source(0b001),
+                    add(A),
+                    add(B),
+                    Pass(905),
+                    Vanish(A),
+                    add(B),
+                    Pass(905),
+                    add(B),
+                    add(A),
+                    Lose(Loss::RolledBack),
+                    Lose(Loss::JournalRemoved),
+                ],
+            ],
+            events: [
+                vec![
+                    add(A),
+                    add(B),
+                    Wire(A),
+                    Wire(B),
+                    Vanish(A),
+                    del(A),
+                    LateDel(A),
+                ],
+                vec![
+                    Lose(Loss::RolledBack),
+                    Lose(Loss::JournalRemoved),
+                    Pass(905),
+                ],
+            ]
+            .concat(),
+            agreed: 6,
+        },
+        Field {
+            name: "lists, GC and reclaim",
+            rules: NODE,
+            beginnings: vec![
+                fresh(),
+                running(),
+                vec![
+                    add(A),
+                    Reboot { keeps_state: true },
+                    Event::Add(B, Who::TheOriginal),
+                ],
+            ],
+            events: [
+                vec![add(A), add(B), Wire(B), Cached(A), Cached(B), Vanish(A)],
+                vec![Lose(Loss::RunWiped), Lose(Loss::LockFolderRemoved)],
+                vec![
+                    Gc { forgets: None },
+                    Gc { forgets: Some(B) },
+                    Reclaim,
+                    Pass(905),
+                ],
+                vec![Blind(Blindness::Namespaces), Blind(Blindness::No)],
+            ]
+            .concat(),
+            agreed: 5,
+        },
+        Field {
+            name: "boots",
+            rules: NODE,
+            beginnings: vec![
+                fresh(),
+                vec![add(A), Reboot { keeps_state: true }, BootIdReadable(false)],
+            ],
+            events: [
+                vec![add(A), add(B), Wire(A), del(A), Pass(31)],
+                vec![BootIdReadable(false), BootIdReadable(true)],
+                vec![
+                    Reboot { keeps_state: true },
+                    Lose(Loss::Deleted),
+                    Lose(Loss::RunWiped),
+                ],
+            ]
+            .concat(),
+            agreed: 6,
+        },
+        Field {
+            name: "the original beside us",
+            rules: NODE,
+            beginnings: vec![fresh(), running()],
+            events: [
+                vec![add(A), add(A_NET1), add(B), Wire(A), del(A_NET1), del(B)],
+                [A, B].map(|pod| Event::Add(pod, Who::TheOriginal)).to_vec(),
+                [A, B].map(|pod| Event::Del(pod, Who::TheOriginal)).to_vec(),
+                vec![Lose(Loss::OurKeyRemoved), Lose(Loss::Deleted), Pass(31)],
+            ]
+            .concat(),
+            agreed: 5,
+        },
+        Field {
+            name: "a journal that misses what the original did",
+            rules: NODE,
+            beginnings: vec![vec![
+                Event::Source(0b001),
+                add(A),
+                Event::Del(A, Who::TheOriginal),
+                Event::Add(B, Who::TheOriginal),
+                Lose(Loss::Deleted),
+            ]],
+            events: vec![
+                add(A),
+                add(B),
+                del(A),
+                LateDel(A),
+                Pass(31),
+                Event::Source(0b111),
+            ],
+            agreed: 6,
+        },
+        Field {
+            name: "a damaged journal",
+            rules: NODE,
+            beginnings: vec![fresh(), running()],
+            events: [
+                vec![add(A), add(B), del(A), del(B)],
+                vec![
+                    Lose(Loss::JournalEntryRemoved),
+                    Lose(Loss::JournalEntryDamaged),
+                    Lose(Loss::JournalTorn),
+                ],
+                vec![Lose(Loss::Deleted), Lose(Loss::RolledBack)],
+            ]
+            .concat(),
+            agreed: 5,
+        },
+        Field {
+            name: "pods that only the lists show",
+            rules: Rules {
+                kernel_shows_addresses: false,
+                ..NODE
+            },
+            beginnings: vec![vec![
+                Event::Source(0b001),
+                add(A),
+                Wire(A),
+                Pass(3700),
+                Vanish(A),
+                add(B),
+            ]],
+            events: [
+                vec![add(A), Wire(B), del(A), Vanish(B), Pass(905)],
+                vec![Lose(Loss::RolledBack), Lose(Loss::JournalRemoved)],
+                vec![Gc { forgets: None }, Reclaim],
+            ]
+            .concat(),
+            agreed: 6,
+        },
+        Field {
+            name: "releases",
+            rules: Rules {
+                releases_are_final: true,
+                ..NODE
+            },
+            beginnings: vec![fresh()],
+            events: [
+                vec![add(A), add(B), del(A), del(B), LostAdd(B), Wire(A)],
+                vec![Lose(Loss::Deleted), Pass(31)],
+            ]
+            .concat(),
+            agreed: 6,
+        },
+        Field {
+            name: "older and newer answers",
+            rules: Rules {
+                is_ticking: true,
+                ..NODE
+            },
+            beginnings: vec![fresh()],
+            events: [
+                vec![Begin(A), GoOn(A), add(A), add(B), del(B)],
+                vec![Event::Source(0b001), Event::Source(0b111)],
+            ]
+            .concat(),
+            agreed: 5,
+        },
+        Field {
+            name: "calls under way",
+            rules: NODE,
+            beginnings: vec![fresh(), running()],
+            events: [
+                vec![
+                    Begin(A),
+                    GoOn(A),
+                    Begin(B),
+                    GoOn(B),
+                    add(B),
+                    LostAdd(B),
+                    del(B),
+                ],
+                vec![
+                    Lose(Loss::Deleted),
+                    Lose(Loss::Damaged),
+                    Lose(Loss::JournalTorn),
+                ],
+                vec![Event::Source(0b001), Event::Source(0b111)],
+            ]
+            .concat(),
+            agreed: 5,
+        },
+        Field {
+            name: "kills and a lock that is lost",
+            rules: NODE,
+            beginnings: vec![fresh(), running()],
+            events: {
+                let mut events = vec![add(A), del(B), Lose(Loss::Deleted)];
+                events.extend(kills(7).map(|kill| Event::KilledAdd(B, kill)));
+                events.extend(kills(4).map(|kill| Event::KilledDel(A, kill)));
+                events.extend((0..30).map(|step| Event::RacedAdd(B, A, step)));
+                events.extend((0..16).map(|step| Event::RacedDel(A, B, step)));
+                events
+            },
+            agreed: 3,
+        },
+        Field {
+            name: "kills after a lock is lost",
+            rules: NODE,
+            beginnings: vec![fresh()],
+            events: {
+                let mut events = vec![add(A), add(B), Lose(Loss::Deleted)];
+                let kills = (12..32).flat_map(|step| (0..4).map(move |changes| (step, changes)));
+                events.extend(
+                    kills.map(|(step, changes)| Event::KilledRacedAdd(B, A, step, changes)),
+                );
+                events
+            },
+            agreed: 3,
+        },
+    ]
+}

@@ -1,0 +1,121 @@
+//! What happens to the files, where something is left by which the plugin can tell.
+
+use azure_vnet_ipam::ipam::Moment;
+use azure_vnet_ipam::state::{Document, Own, StateFile};
+use serde_json::Value;
+
+use super::events::{Blindness, Loss};
+use super::world::World;
+
+fn lacks_our_key(text: &[u8]) -> bool {
+    Document::parse(text, None, Moment(0)).is_ok_and(|d| matches!(d.own, Own::Absent))
+}
+
+impl World {
+    pub(super) fn lose(&mut self, loss: Loss) {
+        self.loss_seen = None;
+        self.newest_answer = None;
+        let state = self.disk.text(StateFile::State).map(<[u8]>::to_vec);
+        match loss {
+            // Nor is it noted elsewhere that the original is giving addresses, until the kernel shows one of them.
+            Loss::Deleted | Loss::Emptied | Loss::RunWiped
+                if self.is_unseen_work_of_the_original() => {}
+            Loss::Deleted => drop(self.disk.files.remove(&StateFile::State)),
+            Loss::RunWiped => {
+                self.disk.files.remove(&StateFile::State);
+                self.disk.remove_lock_folder();
+            }
+            Loss::Emptied => {
+                if state.is_some() {
+                    self.disk.put(StateFile::State, b"");
+                }
+            }
+            Loss::Damaged => {
+                if let Some(text) = state {
+                    self.disk.put(StateFile::State, &text[..text.len() / 2]);
+                }
+            }
+            // What the original gave since our last call is noted nowhere but in the state (README, with the original beside us).
+            Loss::RolledBack if self.original_wrote_last => {}
+            // Nothing is left then that tells an old copy (README, known limitations).
+            Loss::RolledBack if self.disk.text(StateFile::LastGrant).is_none() => {}
+            // Before the state was rebuilt there was none.
+            Loss::RolledBack
+                if self.old_state.as_deref().is_none_or(<[u8]>::is_empty)
+                    && self.is_unseen_work_of_the_original() => {}
+            // An old copy without our key looks like the original's, and begins no quarantine.
+            Loss::RolledBack if self.old_state.as_deref().is_some_and(lacks_our_key) => {}
+            Loss::RolledBack => {
+                let old = self.old_state.take();
+                self.old_state = state.map(Into::into);
+                match old {
+                    Some(old) => drop(self.disk.files.insert(StateFile::State, old)),
+                    None => drop(self.disk.files.remove(&StateFile::State)),
+                }
+            }
+            // What only our key tells is which of its interfaces a container's addresses are for, until there is other evidence.
+            Loss::OurKeyRemoved
+                if self.pods.keys().any(|id| id.interface != 0)
+                    || self.in_flight.values().any(|add| add.id.interface != 0) => {}
+            // Of a state that is whole. One that was lost a moment ago and then loses our key too, within the quarantine,
+            // takes the knowledge of pods that are being wired with it (README, known limitations).
+            Loss::OurKeyRemoved if self.is_whole() => {
+                let value = state.and_then(|text| serde_json::from_slice(&text).ok());
+                if let Some(mut value) = value {
+                    let value: &mut Value = &mut value;
+                    value.as_object_mut().unwrap().remove("azure-vnet-ipam");
+                    let text = value.to_string();
+                    self.disk.put(StateFile::State, text.as_bytes());
+                }
+            }
+            Loss::OurKeyRemoved => {}
+            Loss::JournalTorn => {
+                let journal = self.disk.text(StateFile::Journal).map(<[u8]>::to_vec);
+                if let Some(text) = journal.filter(|text| text.len() > 10) {
+                    self.disk.put(StateFile::Journal, &text[..text.len() - 10]);
+                }
+            }
+            Loss::JournalRemoved => drop(self.disk.files.remove(&StateFile::Journal)),
+            Loss::JournalEntryRemoved => self.change_journal(|journal| {
+                let mut lines: Vec<&str> = journal.split_inclusive('\n').collect();
+                if lines.len() > 2 {
+                    lines.remove(1);
+                }
+                lines.concat()
+            }),
+            Loss::JournalEntryDamaged => {
+                self.change_journal(|journal| journal.replacen("10.0.0.7", "10.0.0.9", 1));
+            }
+            Loss::LockFolderRemoved if self.is_old_copy() => {}
+            Loss::LockFolderRemoved => self.disk.remove_lock_folder(),
+        }
+    }
+
+    /// Whether the state is an old copy. Once the folder of the lock is gone, nothing tells (README, known limitations).
+    pub(super) fn is_old_copy(&self) -> bool {
+        self.document()
+            .is_some_and(|document| self.loss(&document).is_some())
+    }
+
+    /// Whether only the original has given addresses in this boot, and neither the kernel shows one of them nor libcni's cache all of
+    /// them.
+    pub(super) fn is_unseen_work_of_the_original(&self) -> bool {
+        let is_listed = self.blind != Blindness::Cache
+            && self.pods.keys().all(|id| self.cache.contains_key(id));
+        self.last_use().is_none() && !is_listed && self.pods.values().all(|pod| !pod.wired)
+    }
+
+    /// Whether nothing but libcni's cache tells that the original has given addresses.
+    pub(super) fn only_lists_tell(&self) -> bool {
+        self.document().is_none_or(|document| document.is_empty())
+            && self.last_use().is_none()
+            && self.pods.values().all(|pod| !pod.wired)
+    }
+
+    pub(super) fn change_journal(&mut self, change: impl FnOnce(&str) -> String) {
+        if let Some(journal) = self.disk.text(StateFile::Journal) {
+            let changed = change(&String::from_utf8_lossy(journal));
+            self.disk.put(StateFile::Journal, changed.as_bytes());
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! What must be true of the node, always and in the end.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use azure_vnet_ipam::ipam::Held;
+
+use super::events::{Answer, Blindness, Event};
+use super::world::{Id, World, listed};
+
+impl World {
+    pub(super) fn check(&self) {
+        let mut owners: BTreeMap<IpAddr, Id> = BTreeMap::new();
+        for (id, pod) in &self.pods {
+            for address in &pod.addresses {
+                let other = owners.insert(*address, *id);
+                assert_eq!(other, None, "{address} has two live owners");
+            }
+        }
+        let Some(document) = self.document() else {
+            return;
+        };
+        assert_eq!(document.ipam().check(), []);
+        // A state that is whole and of this boot knows of every pod; but not of what lies in a subnet that went while the state
+        // was lost. When it comes back, its addresses are new, and looked for before any is given.
+        if self.is_whole() {
+            let held = self.held();
+            let in_a_pool = |address: &IpAddr| {
+                let mut pools = document.ipam().pools();
+                pools.any(|(_, key, pool)| {
+                    !pool.records.is_empty() && pool.net(key).unwrap().contains(address)
+                })
+            };
+            for (id, pod) in &self.pods {
+                let mut lost = pod.addresses.iter().filter(|a| !held.contains(a));
+                let lost = lost.find(|a| in_a_pool(a));
+                assert_eq!(lost, None, "{id:?} lives without its address");
+            }
+            if self.rules.releases_are_final {
+                for id in &self.released {
+                    let pools = document.ipam().pools();
+                    let mut records = pools.flat_map(|(_, _, pool)| &pool.records);
+                    let is_theirs = |held: &Held| {
+                        let claim = held.claim.as_ref();
+                        *held.container_id == *id.container_id()
+                            && claim.is_some_and(|claim| *claim.if_name == *id.if_name())
+                    };
+                    let held = records.find(|r| r.held().is_some_and(is_theirs));
+                    let held = held.map(|record| record.address());
+                    assert_eq!(held, None, "{id:?} was released, and holds an address");
+                }
+            }
+        }
+    }
+
+    pub(super) fn live_through(mut self, events: &[Event]) {
+        for event in events {
+            self.step(event);
+        }
+        self.nothing_leaks();
+    }
+
+    /// Hours later, with open eyes: everything that no live pod holds has come back.
+    pub(super) fn nothing_leaks(&mut self) {
+        const NEWCOMERS: std::ops::Range<u8> = 100..140;
+        self.blind = Blindness::No;
+        self.answer = Answer::Good;
+        self.is_boot_id_readable = true;
+        self.listed = listed(&self.rules, u8::MAX);
+        self.pass(60);
+        // What tells the network namespace of a pod of the original from a dead one of ours with the same inode? Nothing, as long as it
+        // lives, where the kernel has no other number for it, or where the original has written since another boot.
+        if !self.rules.has_cookies || self.has_original {
+            self.pods.clear();
+        }
+        // The runtime removes containers whose ADD never came to a good end.
+        let live: BTreeSet<u32> = self.pods.keys().map(|id| id.container).collect();
+        for container in self.containers.values_mut() {
+            container.is_gone |= container.inode.is_some() && !live.contains(&container.number);
+        }
+        let mut newcomers = NEWCOMERS;
+        for _ in 0..4 {
+            self.pass(3700);
+            for newcomer in newcomers.by_ref() {
+                let before = self.pods.len();
+                self.add(newcomer);
+                if self.pods.len() == before {
+                    // The runtime removes what it could not make.
+                    self.end(newcomer);
+                    break;
+                }
+            }
+        }
+        // One that lost its state on the way may have two addresses, which its DEL frees.
+        let live: BTreeSet<String> = self.pods.keys().map(|id| id.container_id()).collect();
+        let theirs: BTreeSet<IpAddr> = self
+            .pods
+            .values()
+            .flat_map(|pod| pod.addresses.clone())
+            .collect();
+        let document = self.document().expect("a state after an ADD");
+        let records = document
+            .ipam()
+            .pools()
+            .flat_map(|(_, _, pool)| &pool.records)
+            .filter(|r| self.listed.contains(&r.address()))
+            // Nobody can have the IPv4 address for which there is none of IPv6.
+            .filter(|r| r.held().is_some() || !self.is_dual() || r.address().is_ipv6());
+        for record in records {
+            let holder = record.held().map(|h| h.container_id.to_string());
+            assert!(
+                theirs.contains(&record.address())
+                    || holder.as_ref().is_some_and(|h| live.contains(h)),
+                "{} is of no use to anybody: {holder:?}",
+                record.address()
+            );
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! What calls see of the node: its state, what a look at it shows, and what the source says.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use azure_vnet_ipam::ipam::{
+    Entry, Evidence, Family, Inventory, Kernel, ListedPool, NetNs, Place, Routes, Witness,
+};
+use azure_vnet_ipam::plugin::decide::loss;
+use azure_vnet_ipam::state::{Document, Owed, Own, StateFile, is_rebuild_owed, last_use};
+
+use super::events::{Answer, Blindness};
+use super::node::MemoryNode;
+use super::world::{SUBNET, World};
+
+const SUBNET_V6: &str = "fd00::/120";
+
+impl World {
+    /// A view of the files for the plugin's own functions.
+    pub(super) fn files(&self) -> MemoryNode {
+        MemoryNode::new(self.disk.clone(), self.now(), Evidence::default())
+    }
+
+    pub(super) fn last_use(&self) -> Option<u64> {
+        last_use(&self.files(), self.boot_id().as_deref())
+    }
+
+    /// The state as the plugin reads it, if there is one.
+    pub(super) fn document(&self) -> Option<Document> {
+        let text = self.disk.text(StateFile::State).filter(|t| !t.is_empty())?;
+        Document::parse(text, self.boot_id().as_deref(), self.now()).ok()
+    }
+
+    /// Whether the state is ours, of this boot, not an old copy, and nothing about it is still to be settled.
+    pub(super) fn is_whole(&self) -> bool {
+        self.document().is_some_and(|document| {
+            matches!(document.own, Own::Ours)
+                && document.owed == Owed::Nothing
+                && self.loss(&document).is_none()
+                && document.ipam().quarantine.is_none()
+        })
+    }
+
+    pub(super) fn loss(&self, document: &Document) -> Option<String> {
+        let files = self.files();
+        loss(document, is_rebuild_owed(&files), self.last_use()).map(str::to_owned)
+    }
+
+    /// What a look at the node shows now.
+    pub(super) fn evidence(&self) -> Evidence {
+        let mut kernel = Kernel::default();
+        for (number, inode) in self.namespaces() {
+            kernel.namespaces.insert((4, inode));
+            if self.rules.has_cookies {
+                kernel.cookies.insert((4, inode), u64::from(number));
+            }
+        }
+        let shows_addresses = self.rules.kernel_shows_addresses;
+        for (id, pod) in self
+            .pods
+            .iter()
+            .filter(|(_, pod)| pod.wired && shows_addresses)
+        {
+            let place = Place::Namespace(id.container_id());
+            let places = pod.addresses.iter().map(|a| (*a, place.clone()));
+            kernel.configured.extend(places);
+        }
+        if self.blind == Blindness::Namespaces {
+            kernel.incomplete = Some("blind".into());
+        }
+        let entries = self.cache.iter().map(|(id, addresses)| {
+            let there = self
+                .namespaces()
+                .find(|(number, _)| *number == id.container);
+            Entry {
+                container_id: id.container_id(),
+                network: Some("azure".into()),
+                if_name: Some(id.if_name()),
+                pod: None,
+                netns: Some(NetNs {
+                    path: id.container_id().into(),
+                    id: there.map(|(_, inode)| (4, inode)),
+                    cookie: None,
+                }),
+                addresses: addresses.clone(),
+                stands: there.is_some(),
+                of_this_boot: false,
+            }
+        });
+        let cache = match self.blind {
+            Blindness::Cache => Witness::Unreadable("blind".into()),
+            _ => Witness::Read {
+                entries: entries.collect(),
+                doubtful: vec![],
+            },
+        };
+        let routes = match self.blind {
+            Blindness::Routes => Routes::Unreadable("blind".into()),
+            _ => Routes::default(),
+        };
+        Evidence {
+            kernel,
+            cache,
+            azure_vnet: Witness::Absent,
+            routes,
+        }
+    }
+
+    /// What the source says when it is asked now; nothing when it fails.
+    pub(super) fn inventory(&self) -> Option<Inventory> {
+        let pool = |family: &Family| {
+            let subnet = match family {
+                Family::V4 => SUBNET,
+                Family::V6 => SUBNET_V6,
+            };
+            let of_family = |a: &&IpAddr| Family::of(**a) == *family;
+            let addresses = match self.answer {
+                Answer::Good => self.listed.iter().filter(of_family).copied().collect(),
+                _ => Vec::new(),
+            };
+            ListedPool::new(subnet.parse().unwrap(), "eth0".into(), 0, addresses)
+        };
+        match self.answer {
+            Answer::Good | Answer::Empty => Some(Inventory {
+                pools: self.rules.families.iter().map(pool).collect(),
+            }),
+            Answer::Unmatched => Some(Inventory::default()),
+            Answer::None => None,
+        }
+    }
+
+    /// The addresses that the state says are held.
+    pub(super) fn held(&self) -> BTreeSet<IpAddr> {
+        let Some(document) = self.document() else {
+            return BTreeSet::new();
+        };
+        let records = document
+            .ipam()
+            .pools()
+            .flat_map(|(_, _, pool)| &pool.records);
+        records
+            .filter(|r| r.held().is_some())
+            .map(|r| r.address())
+            .collect()
+    }
+}
