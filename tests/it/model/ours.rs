@@ -222,10 +222,12 @@ impl World {
         }
     }
 
-    /// Takes note of the answer that an ADD has merged, unless it was asked for before one that is merged already. One without addresses
-    /// may have been put off.
+    /// Takes note of the answer that an ADD has merged, unless it was asked for before one that is merged already, which the original may
+    /// have left there, or a boot that nothing tells from this one. An answer without addresses may have been put off.
     fn note_answer(&mut self, add: &InFlight) {
-        let Some(inventory) = &add.inventory else {
+        let merged = self.document().and_then(|document| document.refreshed);
+        let inventory = add.inventory.as_ref();
+        let Some(inventory) = inventory.filter(|_| merged <= Some(add.began)) else {
             return;
         };
         let listed = inventory.pools.iter().flat_map(|pool| &pool.addresses);
