@@ -4,7 +4,7 @@
 //! One call is one short process. The rooms, each of which may use only those above it:
 //!
 //! - `sorting`: what is sorted without haste;
-//! - [`anycase`]: JSON objects as the original reads them;
+//! - [`codec`]: JSON objects as the original reads them;
 //! - [`ipam`]: the domain, pure: pools, records, merging, taking, releasing;
 //! - [`cni`]: the protocol: environment, network configuration, results, errors;
 //! - `host`: the few facts asked of the kernel, and every path;
@@ -15,7 +15,7 @@
 //! - `log`, `stdio`: the log, and the standard streams;
 //! - `failure`: everything that can go wrong, and the error that callers get;
 //! - `plugin`: one call as one transaction;
-//! - [`admin`]: what an operator types.
+//! - [`ops`]: what an operator types.
 //!
 //! What is public is so for the tests; the program's interface is the CNI specification.
 
@@ -30,11 +30,9 @@
 )]
 
 #[doc(hidden)]
-pub mod admin;
-#[doc(hidden)]
-pub mod anycase;
-#[doc(hidden)]
 pub mod cni;
+#[doc(hidden)]
+pub mod codec;
 #[doc(hidden)]
 pub mod events;
 #[doc(hidden)]
@@ -45,6 +43,8 @@ mod host;
 #[doc(hidden)]
 pub mod ipam;
 mod log;
+#[doc(hidden)]
+pub mod ops;
 #[doc(hidden)]
 pub mod plugin;
 mod sorting;
@@ -59,7 +59,7 @@ use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use cni::{Environment, NAME, NAME_V6, Said};
+use cni::{Environment, Invocation, NAME, NAME_V6};
 
 /// The whole program.
 pub fn main() -> ExitCode {
@@ -69,9 +69,9 @@ pub fn main() -> ExitCode {
     host::shift_boot_clock(&paths);
     let started = host::boot_now();
     match Environment::said(|name| env::var_os(name)) {
-        Said::Call(environment) => plugin::main(&environment, &paths, started),
+        Invocation::Call(environment) => plugin::main(&environment, &paths, started),
         // It was a person who started it.
-        Said::NoCall => admin::main(args, &paths, started),
+        Invocation::Operator => ops::main(args, &paths, started),
     }
 }
 

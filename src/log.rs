@@ -15,10 +15,10 @@ use tracing::{Event, Metadata, Subscriber, span};
 use tracing_subscriber::fmt::FormatFields;
 use tracing_subscriber::fmt::format::{DefaultFields, Writer};
 
-use crate::host::{Kept, is_obeyed, wall_now, wall_second};
+use crate::host::{RotatingFile, is_obeyed, wall_now, wall_second};
 
 /// `.log` and `.log.1` to `.log.7`, 5 MB each.
-const KEPT: Kept = Kept {
+const KEPT: RotatingFile = RotatingFile {
     full_at: 5 << 20,
     files: 8,
     mode: 0o640,

@@ -39,11 +39,11 @@ mod tests {
 
     #[test]
     fn equals_keep_their_order() {
-        let mut words = vec!["bb", "a", "ab", "c", "aa"];
-        sort_by_key(&mut words, |word| word.len());
-        assert_eq!(words, ["a", "c", "bb", "ab", "aa"]);
-        sort_by(&mut words, |a, b| b.cmp(a));
-        assert_eq!(words, ["c", "bb", "ab", "aa", "a"]);
+        let mut io_reason = vec!["bb", "a", "ab", "c", "aa"];
+        sort_by_key(&mut io_reason, |word| word.len());
+        assert_eq!(io_reason, ["a", "c", "bb", "ab", "aa"]);
+        sort_by(&mut io_reason, |a, b| b.cmp(a));
+        assert_eq!(io_reason, ["c", "bb", "ab", "aa", "a"]);
         let mut none: Vec<u8> = Vec::new();
         sort_by(&mut none, Ord::cmp);
         assert!(none.is_empty());

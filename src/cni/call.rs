@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::netconf::{Attachments, SaidConf};
+use super::netconf::{Attachments, RawConf};
 use super::requested::requested;
 use super::{CniVersion, Defaults, Environment, NetConf};
 use crate::ipam::Attachment;
@@ -222,7 +222,7 @@ impl Environment {
 impl Call {
     /// The version that the input of a VERSION call names, if it is one.
     pub fn version_asked(stdin: &[u8]) -> Option<String> {
-        SaidConf::read(stdin).ok()?.cni_version().ok()?
+        RawConf::read(stdin).ok()?.cni_version().ok()?
     }
 
     /// Checks the rest, once stdin is read, in the original's order.
@@ -234,7 +234,7 @@ impl Call {
         stdin: &[u8],
         defaults: &Defaults,
     ) -> Result<Call, CallError> {
-        let said = SaidConf::read(stdin)?;
+        let said = RawConf::read(stdin)?;
         let name = said.name()?;
         match name.as_str() {
             "" => return Err(CallError::NoName),

@@ -19,17 +19,17 @@ pub struct Environment {
 
 /// Whether the plugin was called by a runtime or by a person.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Said {
+pub enum Invocation {
     /// CNI_COMMAND is set.
     Call(Environment),
     /// It is not.
-    NoCall,
+    Operator,
 }
 
 impl Environment {
     /// Reads the variables through `get`. What is not UTF-8 is kept with replacement characters, which no check lets through
     /// where the text matters.
-    pub fn said(get: impl Fn(&str) -> Option<OsString>) -> Said {
+    pub fn said(get: impl Fn(&str) -> Option<OsString>) -> Invocation {
         let text = |name| {
             get(name)
                 .map(|v| v.to_string_lossy().into_owned())
@@ -43,9 +43,9 @@ impl Environment {
             args: text("CNI_ARGS"),
         };
         if environment.command.is_empty() {
-            Said::NoCall
+            Invocation::Operator
         } else {
-            Said::Call(environment)
+            Invocation::Call(environment)
         }
     }
 
@@ -146,12 +146,12 @@ mod tests {
 
     #[test]
     fn without_a_command_it_is_no_call() {
-        assert_eq!(Environment::said(|_| None), Said::NoCall);
+        assert_eq!(Environment::said(|_| None), Invocation::Operator);
         assert_eq!(
             Environment::said(|name| (name == "CNI_COMMAND").then(OsString::new)),
-            Said::NoCall
+            Invocation::Operator
         );
-        let Said::Call(call) = Environment::said(|name| Some(name.into())) else {
+        let Invocation::Call(call) = Environment::said(|name| Some(name.into())) else {
             panic!("is a call")
         };
         assert_eq!(

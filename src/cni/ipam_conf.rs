@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use super::call::CallError;
 use super::values::{families, interval, prefix, rest, string, typed};
 use super::{Dns, QueryUrl, Route, Verb, overrides};
-use crate::anycase::{self, Cursor, Members, Wrong, is};
+use crate::codec::{self, Cursor, Members, ParseError, is};
 use crate::ipam::Family;
 
 /// The plugin's name, by which `ipam.type` and its files call it.
@@ -109,23 +109,23 @@ pub enum WhenFull {
 
 /// Defaults for the members of `ipam`: what `/etc/azure-vnet-ipam.json` says, as far as that is right.
 #[derive(Clone, Debug, Default)]
-pub struct Defaults(SaidIpam);
+pub struct Defaults(RawIpam);
 
 /// What was said, each member as it is spelled.
 #[derive(Clone, Debug, Default)]
-pub(super) struct SaidIpam {
+pub(super) struct RawIpam {
     members: Vec<(&'static str, Box<RawValue>)>,
     unknown: Vec<String>,
 }
 
-impl<'de> Members<'de> for SaidIpam {
-    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), Wrong> {
+impl<'de> Members<'de> for RawIpam {
+    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
         let Some(known) = KEYS.into_iter().find(|known| is(key, known)) else {
             self.unknown.push(key.to_owned());
             return json.skip();
         };
         let mut found = None;
-        anycase::raw(json, &mut found)?;
+        codec::raw(json, &mut found)?;
         if let Some(found) = found {
             self.members.retain(|(key, _)| *key != known);
             self.members.push((known, found));
@@ -137,8 +137,8 @@ impl<'de> Members<'de> for SaidIpam {
 impl Defaults {
     /// Reads the file's text. What is wrong in it is told, and left out; the rest counts.
     pub fn read(json: &[u8]) -> (Defaults, Vec<String>) {
-        let mut said = SaidIpam::default();
-        if let Err(e) = anycase::read(json, &mut said) {
+        let mut said = RawIpam::default();
+        if let Err(e) = codec::read(json, &mut said) {
             return (
                 Defaults::default(),
                 vec![format!("it is not a JSON object: {e}")],
@@ -163,7 +163,7 @@ fn fault(member: &(&'static str, Box<RawValue>)) -> Option<String> {
     if ["type", "families", "addressSpace", "subnet", "ipAddress"].contains(key) {
         return Some(format!("{key} belongs in a network configuration"));
     }
-    let alone = SaidIpam {
+    let alone = RawIpam {
         members: vec![member.clone()],
         unknown: vec![],
     };
@@ -176,12 +176,12 @@ fn fault(member: &(&'static str, Box<RawValue>)) -> Option<String> {
     }
 }
 
-impl SaidIpam {
+impl RawIpam {
     /// What the key `ipam` says on top of the defaults.
-    pub fn read(raw: Option<&RawValue>, defaults: &Defaults) -> Result<SaidIpam, CallError> {
+    pub fn read(raw: Option<&RawValue>, defaults: &Defaults) -> Result<RawIpam, CallError> {
         let mut said = defaults.0.clone();
         if let Some(raw) = raw {
-            anycase::read(raw.get().as_bytes(), &mut said).map_err(|e| CallError::WrongType {
+            codec::read(raw.get().as_bytes(), &mut said).map_err(|e| CallError::WrongType {
                 key: "ipam",
                 must_be: "an object",
                 found: e.to_string(),
@@ -307,7 +307,7 @@ mod tests {
 
     fn meant(ipam: &str, defaults: &Defaults, verb: Verb) -> Result<IpamConf, CallError> {
         let raw = RawValue::from_string(ipam.to_owned()).unwrap();
-        SaidIpam::read(Some(&raw), defaults)?.meant(verb)
+        RawIpam::read(Some(&raw), defaults)?.meant(verb)
     }
 
     fn alone(ipam: &str) -> Result<IpamConf, CallError> {

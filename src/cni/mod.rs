@@ -14,7 +14,7 @@ mod values;
 mod version;
 
 pub use call::{Call, CallError, Verb};
-pub use environment::{Environment, Said};
+pub use environment::{Environment, Invocation};
 pub use error::{CniError, Code};
 pub use ipam_conf::{Backend, Defaults, IpamConf, NAME, NAME_V6, WhenFull, is_ipam_key};
 pub use netconf::{Attachments, NetConf};

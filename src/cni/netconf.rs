@@ -6,15 +6,15 @@ use std::net::IpAddr;
 use serde_json::value::RawValue;
 
 use super::call::CallError;
-use super::ipam_conf::SaidIpam;
+use super::ipam_conf::RawIpam;
 use super::values::{string, typed};
 use super::{CniVersion, Defaults, IpamConf, Verb};
-use crate::anycase::{self, Cursor, Members, Wrong, is};
+use crate::codec::{self, Cursor, Members, ParseError, is};
 use crate::ipam::named_address;
 
 /// The members this plugin uses, as they are spelled. Others are ignored, whatever their type (difference D15).
 #[derive(Debug, Default)]
-pub(super) struct SaidConf {
+pub(super) struct RawConf {
     cni_version: Option<Box<RawValue>>,
     name: Option<Box<RawValue>>,
     master: Option<Box<RawValue>>,
@@ -45,8 +45,8 @@ pub struct NetConf {
 /// Container ID and interface name of attachments.
 pub type Attachments = BTreeSet<(String, String)>;
 
-impl<'de> Members<'de> for SaidConf {
-    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), Wrong> {
+impl<'de> Members<'de> for RawConf {
+    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
         let target = match key {
             k if is(k, "cniVersion") => &mut self.cni_version,
             k if is(k, "name") => &mut self.name,
@@ -62,15 +62,15 @@ impl<'de> Members<'de> for SaidConf {
             }
             _ => return json.skip(),
         };
-        anycase::raw(json, target)
+        codec::raw(json, target)
     }
 }
 
-impl SaidConf {
+impl RawConf {
     /// Reads stdin.
     pub fn read(stdin: &[u8]) -> Result<Self, CallError> {
-        let mut said = SaidConf::default();
-        anycase::read(stdin, &mut said).map_err(|e| {
+        let mut said = RawConf::default();
+        codec::read(stdin, &mut said).map_err(|e| {
             // The one message of the original's decoder that callers meet daily: nothing came on stdin.
             let end = e
                 .is_eof()
@@ -106,8 +106,8 @@ impl SaidConf {
         defaults: &Defaults,
     ) -> Result<NetConf, CallError> {
         let lenient = !verb.draws();
-        let said = match SaidIpam::read(self.ipam.as_deref(), defaults) {
-            Err(_) if lenient => SaidIpam::default(),
+        let said = match RawIpam::read(self.ipam.as_deref(), defaults) {
+            Err(_) if lenient => RawIpam::default(),
             other => other?,
         };
         let master = match string(self.master.as_deref(), "master") {
@@ -210,19 +210,19 @@ impl SaidConf {
 }
 
 /// One member of an object; `null` counts as not there.
-fn inner(raw: &RawValue, key: &str) -> Result<Option<Box<RawValue>>, anycase::Error> {
+fn inner(raw: &RawValue, key: &str) -> Result<Option<Box<RawValue>>, codec::Error> {
     struct One<'a>(&'a str, Option<Box<RawValue>>);
     impl<'de> Members<'de> for One<'_> {
-        fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), Wrong> {
+        fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
             if is(key, self.0) {
-                anycase::raw(json, &mut self.1)
+                codec::raw(json, &mut self.1)
             } else {
                 json.skip()
             }
         }
     }
     let mut one = One(key, None);
-    anycase::read(raw.get().as_bytes(), &mut one)?;
+    codec::read(raw.get().as_bytes(), &mut one)?;
     Ok(one.1)
 }
 
@@ -232,7 +232,7 @@ mod tests {
     use crate::cni::Backend;
 
     fn meant(json: &str, verb: Verb) -> Result<NetConf, CallError> {
-        let said = SaidConf::read(json.as_bytes())?;
+        let said = RawConf::read(json.as_bytes())?;
         said.meant(said.name()?, CniVersion::V030, verb, &Defaults::default())
     }
 
@@ -285,8 +285,8 @@ mod tests {
         assert!(meant(json, Verb::Del).is_ok());
     }
 
-    fn said(json: &str) -> SaidConf {
-        SaidConf::read(json.as_bytes()).unwrap()
+    fn said(json: &str) -> RawConf {
+        RawConf::read(json.as_bytes()).unwrap()
     }
 
     #[test]

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use super::call::CallError;
 use super::values::typed;
-use crate::anycase::{self, Cursor, Members, Wrong, is};
+use crate::codec::{self, Cursor, Members, ParseError, is};
 
 /// A route for the pod.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -65,39 +65,39 @@ pub struct Dns {
 }
 
 #[derive(Default)]
-struct SaidRoute {
+struct RawRoute {
     dst: Option<IpNet>,
     route: Route,
 }
 
-impl<'de> Members<'de> for SaidRoute {
-    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), Wrong> {
+impl<'de> Members<'de> for RawRoute {
+    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
         match key {
-            k if is(k, "dst") => anycase::text(json, &mut self.dst, |text| {
+            k if is(k, "dst") => codec::text(json, &mut self.dst, |text| {
                 let net = text.parse().map(Some);
                 net.map_err(|_| format!("{text:?} is not a prefix"))
             }),
-            k if is(k, "gw") => anycase::text(json, &mut self.route.gw, |text| {
+            k if is(k, "gw") => codec::text(json, &mut self.route.gw, |text| {
                 let address = text.parse().map(Some);
                 address.map_err(|_| format!("{text:?} is not an address"))
             }),
-            k if is(k, "mtu") => anycase::value(json, &mut self.route.mtu),
-            k if is(k, "advmss") => anycase::value(json, &mut self.route.advmss),
-            k if is(k, "priority") => anycase::value(json, &mut self.route.priority),
-            k if is(k, "table") => anycase::value(json, &mut self.route.table),
-            k if is(k, "scope") => anycase::value(json, &mut self.route.scope),
+            k if is(k, "mtu") => codec::value(json, &mut self.route.mtu),
+            k if is(k, "advmss") => codec::value(json, &mut self.route.advmss),
+            k if is(k, "priority") => codec::value(json, &mut self.route.priority),
+            k if is(k, "table") => codec::value(json, &mut self.route.table),
+            k if is(k, "scope") => codec::value(json, &mut self.route.scope),
             _ => json.skip(),
         }
     }
 }
 
 impl<'de> Members<'de> for Dns {
-    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), Wrong> {
+    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
         match key {
-            k if is(k, "nameservers") => anycase::compound(json, &mut self.nameservers),
-            k if is(k, "domain") => anycase::value(json, &mut self.domain),
-            k if is(k, "search") => anycase::compound(json, &mut self.search),
-            k if is(k, "options") => anycase::compound(json, &mut self.options),
+            k if is(k, "nameservers") => codec::compound(json, &mut self.nameservers),
+            k if is(k, "domain") => codec::value(json, &mut self.domain),
+            k if is(k, "search") => codec::compound(json, &mut self.search),
+            k if is(k, "options") => codec::compound(json, &mut self.options),
             _ => json.skip(),
         }
     }
@@ -109,8 +109,8 @@ pub(super) fn routes(raw: &RawValue) -> Result<Vec<Route>, CallError> {
     const MUST_BE: &str = "a list of routes, each with dst and, if it has one, gw";
     let all: Vec<Box<RawValue>> = typed(raw, KEY, MUST_BE)?;
     let read = |raw: &RawValue| -> Result<Route, String> {
-        let mut said = SaidRoute::default();
-        anycase::read(raw.get().as_bytes(), &mut said).map_err(|e| e.to_string())?;
+        let mut said = RawRoute::default();
+        codec::read(raw.get().as_bytes(), &mut said).map_err(|e| e.to_string())?;
         Ok(Route {
             dst: said.dst.ok_or("a route without dst")?,
             ..said.route
@@ -124,7 +124,7 @@ pub(super) fn routes(raw: &RawValue) -> Result<Vec<Route>, CallError> {
 /// Reads `ipam.dns`.
 pub(super) fn dns(raw: &RawValue) -> Result<Dns, CallError> {
     let mut dns = Dns::default();
-    anycase::read(raw.get().as_bytes(), &mut dns).map_err(|e| {
+    codec::read(raw.get().as_bytes(), &mut dns).map_err(|e| {
         wrong(
             "ipam.dns",
             "an object with nameservers, domain, search and options",

@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 
 use super::call::CallError;
-use super::netconf::SaidConf;
+use super::netconf::RawConf;
 use super::{Environment, IpamConf};
 use crate::ipam::{Family, named_address};
 
@@ -14,7 +14,7 @@ use crate::ipam::{Family, named_address};
 /// One is not an address, a list names one twice, or there are two of a family.
 pub(super) fn requested(
     environment: &Environment,
-    said: &SaidConf,
+    said: &RawConf,
     ipam: &IpamConf,
 ) -> Result<Vec<IpAddr>, CallError> {
     let in_args: Vec<String> = environment.args("IP").map(str::to_owned).collect();
@@ -60,7 +60,7 @@ mod tests {
             ip_address: ip_address.map(str::to_owned),
             ..IpamConf::default()
         };
-        let found = requested(&environment, &SaidConf::read(conf.as_bytes())?, &ipam)?;
+        let found = requested(&environment, &RawConf::read(conf.as_bytes())?, &ipam)?;
         Ok(found.iter().map(ToString::to_string).collect())
     }
 

@@ -8,7 +8,7 @@ mod totals;
 mod trail;
 
 pub use totals::Totals;
-pub use trail::Trail;
+pub use trail::OperationRecord;
 
 use std::io;
 use std::net::IpAddr;
@@ -16,15 +16,15 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use crate::anycase::{self, Cursor, Members, Wrong};
-use crate::host::{Bounded, Kept, Paths, is_obeyed, numbered, read_bounded};
+use crate::codec::{self, Cursor, Members, ParseError};
+use crate::host::{Paths, ReadOutcome, RotatingFile, is_obeyed, numbered, read_bounded};
 use crate::ipam::read_address;
 
 /// So many operations are told.
 pub const MOST: usize = 256;
 
 /// Two files, of which the full one alone holds enough: no line is longer than a kilobyte.
-const KEPT: Kept = Kept {
+const KEPT: RotatingFile = RotatingFile {
     full_at: 256 << 10,
     files: 2,
     mode: 0o600,
@@ -89,28 +89,28 @@ struct Line {
 }
 
 impl<'de> Members<'de> for Line {
-    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), Wrong> {
+    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
         let event = &mut self.event;
         match key {
-            "totals" => anycase::object(json, self.totals.get_or_insert_default()),
-            "time" => anycase::value(json, &mut event.time),
-            "verb" => anycase::value(json, &mut event.verb),
-            "network" => anycase::value(json, &mut event.network),
-            "container" => anycase::value(json, &mut event.container_id),
-            "interface" => anycase::value(json, &mut event.if_name),
-            "pod" => anycase::value(json, &mut event.pod),
+            "totals" => codec::object(json, self.totals.get_or_insert_default()),
+            "time" => codec::value(json, &mut event.time),
+            "verb" => codec::value(json, &mut event.verb),
+            "network" => codec::value(json, &mut event.network),
+            "container" => codec::value(json, &mut event.container_id),
+            "interface" => codec::value(json, &mut event.if_name),
+            "pod" => codec::value(json, &mut event.pod),
             "addresses" => json
                 .list(&mut |json| {
                     event.addresses.extend(read_address(&json.string()?));
                     Ok(())
                 })
                 .map(drop),
-            "code" => anycase::value(json, &mut event.code),
-            "msg" => anycase::value(json, &mut event.msg),
-            "microseconds" => anycase::value(json, &mut event.microseconds),
-            "reclaimed" => anycase::value(json, &mut event.reclaimed),
-            "refreshFailed" => anycase::value(json, &mut event.refresh_failed),
-            "by" => anycase::value(json, &mut event.by),
+            "code" => codec::value(json, &mut event.code),
+            "msg" => codec::value(json, &mut event.msg),
+            "microseconds" => codec::value(json, &mut event.microseconds),
+            "reclaimed" => codec::value(json, &mut event.reclaimed),
+            "refreshFailed" => codec::value(json, &mut event.refresh_failed),
+            "by" => codec::value(json, &mut event.by),
             _ => json.skip(),
         }
     }
@@ -210,7 +210,7 @@ fn read(path: &Path) -> io::Result<(Totals, Vec<Event>)> {
     /// Those who came late to a full file may have written a little more.
     const LIMIT: usize = 4 << 20;
     match read_bounded(path, LIMIT) {
-        Ok(Bounded::Read(bytes)) => Ok(parse(&bytes)),
+        Ok(ReadOutcome::Read(bytes)) => Ok(parse(&bytes)),
         Err(e) if e.kind() == io::ErrorKind::PermissionDenied => Err(e),
         _ => Ok(Default::default()),
     }
@@ -222,7 +222,7 @@ pub fn parse(text: &[u8]) -> (Totals, Vec<Event>) {
     let mut events = Vec::new();
     for line in text.split(|b| *b == b'\n') {
         let mut found = Line::default();
-        if anycase::read(line, &mut found).is_err() {
+        if codec::read(line, &mut found).is_err() {
             continue;
         }
         match found.totals {

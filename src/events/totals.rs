@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::Event;
-use crate::anycase::{self, Cursor, Members, Wrong};
+use crate::codec::{self, Cursor, Members, ParseError};
 
 /// What all operations came to.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -27,22 +27,22 @@ struct Count {
 }
 
 impl<'de> Members<'de> for Totals {
-    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), Wrong> {
+    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
         match key {
-            "operations" => anycase::list(json, &mut self.operations),
-            "reclaimed" => anycase::value(json, &mut self.reclaimed),
-            "refreshFailures" => anycase::value(json, &mut self.refresh_failures),
+            "operations" => codec::list(json, &mut self.operations),
+            "reclaimed" => codec::value(json, &mut self.reclaimed),
+            "refreshFailures" => codec::value(json, &mut self.refresh_failures),
             _ => json.skip(),
         }
     }
 }
 
 impl<'de> Members<'de> for Count {
-    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), Wrong> {
+    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
         match key {
-            "verb" => anycase::value(json, &mut self.verb),
-            "code" => anycase::value(json, &mut self.code),
-            "count" => anycase::value(json, &mut self.count),
+            "verb" => codec::value(json, &mut self.verb),
+            "code" => codec::value(json, &mut self.code),
+            "count" => codec::value(json, &mut self.count),
             _ => json.skip(),
         }
     }

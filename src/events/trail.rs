@@ -7,14 +7,14 @@ use super::Event;
 
 /// Notes of one call.
 #[derive(Debug, Default)]
-pub struct Trail {
+pub struct OperationRecord {
     network: RefCell<String>,
     addresses: RefCell<Vec<IpAddr>>,
     reclaimed: Cell<usize>,
     refresh_failed: Cell<bool>,
 }
 
-impl Trail {
+impl OperationRecord {
     /// The network's name.
     pub fn network(&self, name: &str) {
         name.clone_into(&mut self.network.borrow_mut());

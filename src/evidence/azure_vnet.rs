@@ -5,26 +5,26 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use super::find_namespace;
-use crate::anycase::{self, Cursor, Members, Wrong, is};
-use crate::host::{Bounded, Link, Paths, links, read_bounded, words};
-use crate::ipam::{Entry, Kernel, NetNs, Witness, read_address};
+use crate::codec::{self, Cursor, Members, ParseError, is};
+use crate::host::{Link, Paths, ReadOutcome, io_reason, links, read_bounded};
+use crate::ipam::{Entry, EvidenceList, Kernel, NetNs, read_address};
 
 /// Larger files are not read.
 const LIMIT: usize = 16 << 20;
 
 /// Reads the file.
-pub fn read(paths: &Paths, kernel: &Kernel) -> Witness {
+pub fn read(paths: &Paths, kernel: &Kernel) -> EvidenceList {
     let path = paths.azure_vnet();
-    let unreadable = |why: String| Witness::Unreadable(format!("{}: {why}", path.display()));
+    let unreadable = |why: String| EvidenceList::Unreadable(format!("{}: {why}", path.display()));
     let bytes = match read_bounded(&path, LIMIT) {
-        Ok(Bounded::Read(bytes)) => bytes,
-        Ok(Bounded::Missing) => return Witness::Absent,
-        Ok(Bounded::TooLarge) => return unreadable(format!("it is larger than {LIMIT} bytes")),
-        Err(e) => return unreadable(words(&e)),
+        Ok(ReadOutcome::Read(bytes)) => bytes,
+        Ok(ReadOutcome::Missing) => return EvidenceList::Absent,
+        Ok(ReadOutcome::TooLarge) => return unreadable(format!("it is larger than {LIMIT} bytes")),
+        Err(e) => return unreadable(io_reason(&e)),
     };
     // As the original reads its own state: nothing in the file means nothing known.
     if bytes.is_empty() {
-        return Witness::Read {
+        return EvidenceList::Read {
             entries: Vec::new(),
             doubtful: Vec::new(),
         };
@@ -35,9 +35,9 @@ pub fn read(paths: &Paths, kernel: &Kernel) -> Witness {
     };
     let links = match links(paths) {
         Ok(links) => links,
-        Err(e) => return unreadable(format!("the interfaces of the host: {}", words(&e))),
+        Err(e) => return unreadable(format!("the interfaces of the host: {}", io_reason(&e))),
     };
-    Witness::Read {
+    EvidenceList::Read {
         entries: entries(endpoints, paths, kernel, &links),
         doubtful: Vec::new(),
     }
@@ -48,18 +48,18 @@ fn entries(endpoints: Vec<Endpoint>, paths: &Paths, kernel: &Kernel, links: &[Li
     let host_links: Vec<String> = endpoints.iter().map(|e| e.host_link.clone()).collect();
     let mut entries: Vec<_> = endpoints.into_iter().map(Endpoint::entry).collect();
     for entry in &mut entries {
-        entry.stands = find_namespace(paths, kernel, entry);
+        entry.is_live = find_namespace(paths, kernel, entry);
     }
     let named = entries
         .iter()
-        .filter(|entry| entry.stands)
+        .filter(|entry| entry.is_live)
         .filter_map(|entry| entry.netns.as_ref()?.id);
     let named: BTreeSet<_> = named.collect();
     for (entry, name) in entries.iter_mut().zip(host_links) {
         // A name is made of those of the pod, so that a pod that was created again has its predecessor's.
         let link = links.iter().find(|link| link.name == name);
         let id = link.and_then(|link| kernel.numbers.get(&link.peer_namespace?));
-        entry.stands |=
+        entry.is_live |=
             id.is_some_and(|id| !named.contains(id) && kernel.may_be_of(*id, &entry.addresses));
     }
     entries
@@ -82,9 +82,9 @@ pub struct Endpoint {
 ///
 /// # Errors
 /// It is not JSON, or something in it has the wrong type.
-pub fn parse(json: &[u8]) -> Result<Vec<Endpoint>, anycase::Error> {
+pub fn parse(json: &[u8]) -> Result<Vec<Endpoint>, codec::Error> {
     let mut said = Top::default();
-    anycase::read(json, &mut said)?;
+    codec::read(json, &mut said)?;
     let networks = said
         .network
         .interfaces
@@ -121,7 +121,7 @@ impl Endpoint {
                 cookie: None,
             }),
             addresses: self.addresses,
-            stands: false,
+            is_live: false,
             of_this_boot: false,
         }
     }
@@ -133,9 +133,9 @@ struct Top {
 }
 
 impl<'de> Members<'de> for Top {
-    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), Wrong> {
+    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
         match key {
-            "Network" => anycase::object(json, &mut self.network),
+            "Network" => codec::object(json, &mut self.network),
             _ => json.skip(),
         }
     }
@@ -147,9 +147,9 @@ struct NetworkManager {
 }
 
 impl<'de> Members<'de> for NetworkManager {
-    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), Wrong> {
+    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
         match key {
-            k if is(k, "ExternalInterfaces") => anycase::entries(json, &mut self.interfaces),
+            k if is(k, "ExternalInterfaces") => codec::entries(json, &mut self.interfaces),
             _ => json.skip(),
         }
     }
@@ -161,9 +161,9 @@ struct Interface {
 }
 
 impl<'de> Members<'de> for Interface {
-    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), Wrong> {
+    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
         match key {
-            k if is(k, "Networks") => anycase::entries(json, &mut self.networks),
+            k if is(k, "Networks") => codec::entries(json, &mut self.networks),
             _ => json.skip(),
         }
     }
@@ -175,25 +175,25 @@ struct Network {
 }
 
 impl<'de> Members<'de> for Network {
-    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), Wrong> {
+    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
         match key {
-            k if is(k, "Endpoints") => anycase::entries(json, &mut self.endpoints),
+            k if is(k, "Endpoints") => codec::entries(json, &mut self.endpoints),
             _ => json.skip(),
         }
     }
 }
 
 impl<'de> Members<'de> for Endpoint {
-    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), Wrong> {
+    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
         match key {
-            k if is(k, "ContainerID") => anycase::value(json, &mut self.container_id),
-            k if is(k, "PODName") => anycase::value(json, &mut self.pod),
-            k if is(k, "PODNameSpace") => anycase::value(json, &mut self.pod_namespace),
-            k if is(k, "NetworkNameSpace") => anycase::value(json, &mut self.netns),
-            k if is(k, "HostIfName") => anycase::value(json, &mut self.host_link),
+            k if is(k, "ContainerID") => codec::value(json, &mut self.container_id),
+            k if is(k, "PODName") => codec::value(json, &mut self.pod),
+            k if is(k, "PODNameSpace") => codec::value(json, &mut self.pod_namespace),
+            k if is(k, "NetworkNameSpace") => codec::value(json, &mut self.netns),
+            k if is(k, "HostIfName") => codec::value(json, &mut self.host_link),
             k if is(k, "IPAddresses") => {
                 let mut addresses: Vec<Address> = Vec::new();
-                anycase::list(json, &mut addresses)?;
+                codec::list(json, &mut addresses)?;
                 self.addresses = addresses.into_iter().filter_map(|a| a.ip).collect();
                 Ok(())
             }
@@ -208,9 +208,9 @@ struct Address {
 }
 
 impl<'de> Members<'de> for Address {
-    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), Wrong> {
+    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
         match key {
-            k if is(k, "IP") => anycase::text(json, &mut self.ip, |text| {
+            k if is(k, "IP") => codec::text(json, &mut self.ip, |text| {
                 Ok(read_address(text).map(|a| a.to_canonical()))
             }),
             _ => json.skip(),
@@ -257,7 +257,7 @@ mod tests {
         let root = std::env::temp_dir().join(format!("azure-vnet-{}", std::process::id()));
         let paths = Paths::new(Some(root.clone()), "azure-vnet-ipam");
         let bare = entry(&paths, &Kernel::default(), &[], false);
-        assert!(!bare.stands);
+        assert!(!bare.is_live);
         assert_eq!(
             (bare.if_name.as_deref(), bare.pod.as_deref()),
             (Some("eth0"), Some("default/web-0"))
@@ -268,7 +268,7 @@ mod tests {
             .map(|s| (s.st_dev, s.st_ino))
             .unwrap();
         let mut kernel = Kernel::default();
-        let is_standing = |kernel: &Kernel| entry(&paths, kernel, &[], false).stands;
+        let is_standing = |kernel: &Kernel| entry(&paths, kernel, &[], false).is_live;
         assert!(!is_standing(&kernel), "a file is not a namespace");
         kernel.namespaces.insert(id);
         assert!(is_standing(&kernel));
@@ -299,7 +299,7 @@ mod tests {
         };
         let peer = link("azv0123456789a", Some(7));
         let is_standing = |kernel: &Kernel, link: &Link, successor| {
-            entry(&paths, kernel, std::slice::from_ref(link), successor).stands
+            entry(&paths, kernel, std::slice::from_ref(link), successor).is_live
         };
         assert!(is_standing(&kernel(&[]), &peer, false));
         assert!(is_standing(&kernel(&["10.224.0.5"]), &peer, false));

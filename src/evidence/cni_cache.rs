@@ -9,9 +9,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use super::{Progress, find_namespace};
-use crate::anycase::{self, Cursor, Members, Wrong};
-use crate::host::{Bounded, Paths, boot_now, read_bounded, wall_second, words};
-use crate::ipam::{Entry, Kernel, Moment, NetNs, Witness};
+use crate::codec::{self, Cursor, Members, ParseError};
+use crate::host::{Paths, ReadOutcome, boot_now, io_reason, read_bounded, wall_second};
+use crate::ipam::{Entry, EvidenceList, Kernel, Moment, NetNs};
 
 /// Larger files are not read.
 const FILE_LIMIT: usize = 1 << 20;
@@ -19,13 +19,13 @@ const FILE_LIMIT: usize = 1 << 20;
 const FILES_LIMIT: usize = 100_000;
 
 /// Reads the whole folder.
-pub fn read(paths: &Paths, kernel: &Kernel, progress: &Progress) -> Witness {
+pub fn read(paths: &Paths, kernel: &Kernel, progress: &Progress) -> EvidenceList {
     let folder = paths.cni_cache();
     let unreadable =
-        |e: io::Error| Witness::Unreadable(format!("{}: {}", folder.display(), words(&e)));
+        |e: io::Error| EvidenceList::Unreadable(format!("{}: {}", folder.display(), io_reason(&e)));
     let files = match fs::read_dir(&folder) {
         Ok(files) => files,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Witness::Absent,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return EvidenceList::Absent,
         Err(e) => return unreadable(e),
     };
     let mut entries = Vec::new();
@@ -39,9 +39,9 @@ pub fn read(paths: &Paths, kernel: &Kernel, progress: &Progress) -> Witness {
         };
         let name = file.file_name().to_string_lossy().into_owned();
         match read_bounded(&file.path(), FILE_LIMIT) {
-            Ok(Bounded::Read(bytes)) => match parse(&bytes) {
+            Ok(ReadOutcome::Read(bytes)) => match parse(&bytes) {
                 Some(mut entry) => {
-                    entry.stands = find_namespace(paths, kernel, &mut entry);
+                    entry.is_live = find_namespace(paths, kernel, &mut entry);
                     // libcni before version 1.2 tells none.
                     if entry.netns.is_none() {
                         entry.of_this_boot = is_of_this_boot(&file.path());
@@ -51,13 +51,13 @@ pub fn read(paths: &Paths, kernel: &Kernel, progress: &Progress) -> Witness {
                 None => doubtful.push(name),
             },
             // Removed since, by the DEL of its pod.
-            Ok(Bounded::Missing) => {}
-            Ok(Bounded::TooLarge) => doubtful.push(name),
+            Ok(ReadOutcome::Missing) => {}
+            Ok(ReadOutcome::TooLarge) => doubtful.push(name),
             Err(e) if e.kind() == io::ErrorKind::IsADirectory => {}
             Err(_) => doubtful.push(name),
         }
     }
-    Witness::Read { entries, doubtful }
+    EvidenceList::Read { entries, doubtful }
 }
 
 /// Whether the file was written since the machine started, as far as the wall clock can be trusted.
@@ -72,10 +72,10 @@ fn is_of_this_boot(file: &Path) -> bool {
 /// `None` when it is neither.
 pub fn parse(bytes: &[u8]) -> Option<Entry> {
     let mut cached = Cached::default();
-    anycase::read(bytes, &mut cached).ok()?;
+    codec::read(bytes, &mut cached).ok()?;
     if cached.kind.is_empty() {
         let mut result = CachedResult::default();
-        anycase::read(bytes, &mut result).ok()?;
+        codec::read(bytes, &mut result).ok()?;
         cached.result = result;
     } else if cached.kind != "cniCacheV1" {
         return None;
@@ -92,7 +92,7 @@ pub fn parse(bytes: &[u8]) -> Option<Entry> {
             cookie: None,
         }),
         addresses: cached.result.addresses,
-        stands: false,
+        is_live: false,
         of_this_boot: false,
     };
     (!entry.container_id.is_empty() || !entry.addresses.is_empty()).then_some(entry)
@@ -126,15 +126,15 @@ impl Cached {
 }
 
 impl<'de> Members<'de> for Cached {
-    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), Wrong> {
+    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
         match key {
-            "kind" => anycase::value(json, &mut self.kind),
-            "containerId" => anycase::value(json, &mut self.container_id),
-            "networkName" => anycase::value(json, &mut self.network),
-            "ifName" => anycase::value(json, &mut self.if_name),
-            "netns" => anycase::value(json, &mut self.netns),
-            "cniArgs" => anycase::compound(json, &mut self.args),
-            "result" => anycase::object(json, &mut self.result),
+            "kind" => codec::value(json, &mut self.kind),
+            "containerId" => codec::value(json, &mut self.container_id),
+            "networkName" => codec::value(json, &mut self.network),
+            "ifName" => codec::value(json, &mut self.if_name),
+            "netns" => codec::value(json, &mut self.netns),
+            "cniArgs" => codec::compound(json, &mut self.args),
+            "result" => codec::object(json, &mut self.result),
             _ => json.skip(),
         }
     }
@@ -147,13 +147,13 @@ struct CachedResult {
 }
 
 impl<'de> Members<'de> for CachedResult {
-    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), Wrong> {
+    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
         let mut ips: Vec<CachedIp> = Vec::new();
         match key {
-            "ips" => anycase::list(json, &mut ips)?,
+            "ips" => codec::list(json, &mut ips)?,
             "ip4" | "ip6" => {
                 let mut ip = CachedIp::default();
-                anycase::object(json, &mut ip)?;
+                codec::object(json, &mut ip)?;
                 ips.push(ip);
             }
             _ => json.skip()?,
@@ -170,9 +170,9 @@ struct CachedIp {
 }
 
 impl<'de> Members<'de> for CachedIp {
-    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), Wrong> {
+    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
         match key {
-            "address" | "ip" => anycase::text(json, &mut self.address, |text| {
+            "address" | "ip" => codec::text(json, &mut self.address, |text| {
                 let bare = text.split('/').next().unwrap_or_default();
                 Ok(bare.parse::<IpAddr>().map(|a| a.to_canonical()).ok())
             }),

@@ -9,7 +9,7 @@ mod progress;
 pub use kernel::IsExplained;
 pub use progress::Progress;
 
-use crate::host::{Paths, host_routes, namespace_id, words};
+use crate::host::{Paths, host_routes, io_reason, namespace_id};
 use crate::ipam::{Entry, Evidence, Kernel, Routes};
 
 #[doc(hidden)]
@@ -25,7 +25,7 @@ pub fn gather(paths: &Paths, progress: &Progress, is_explained: IsExplained<'_>)
     let cache = cni_cache::read(paths, &kernel, progress);
     let azure_vnet = azure_vnet::read(paths, &kernel);
     let routes = if paths.is_this_host() {
-        host_routes().map_or_else(|e| Routes::Unreadable(words(&e)), Routes::Read)
+        host_routes().map_or_else(|e| Routes::Unreadable(io_reason(&e)), Routes::Read)
     } else {
         Routes::default()
     };

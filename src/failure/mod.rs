@@ -7,8 +7,8 @@ use std::io;
 use details::{bounded, call_details, refusal_details, some};
 
 use crate::cni::{CallError, CniError, Code};
-use crate::host::words;
-use crate::ipam::{Collected, Lack, Refusal, Violation};
+use crate::host::io_reason;
+use crate::ipam::{CheckFailure, Collected, Refusal, Violation};
 use crate::state::{FORMAT, LockError, StoreError};
 
 /// Why a call failed.
@@ -40,13 +40,13 @@ pub enum Failure {
     /// The state would become wrong.
     Broken(Vec<Violation>),
     /// CHECK: the attachment does not hold what it should.
-    Lack(Lack),
+    CheckFailure(CheckFailure),
     /// CHECK: there is no state to compare with, for this reason.
     StateGone(String),
     /// CHECK: the state cannot be read just now.
     NotNow(StoreError),
     /// GC: some of what the runtime no longer knows could not be freed.
-    Kept {
+    NotAllFreed {
         /// How many were freed.
         freed: usize,
         /// What was not, and why.
@@ -82,9 +82,9 @@ impl From<CallError> for Failure {
     }
 }
 
-impl From<Lack> for Failure {
-    fn from(lack: Lack) -> Self {
-        Failure::Lack(lack)
+impl From<CheckFailure> for Failure {
+    fn from(lack: CheckFailure) -> Self {
+        Failure::CheckFailure(lack)
     }
 }
 
@@ -157,17 +157,17 @@ impl Failure {
                     ),
                 )
             }
-            Failure::Lack(lack) => {
+            Failure::CheckFailure(lack) => {
                 let (code, details) = match lack {
-                    Lack::Nothing => (
+                    CheckFailure::Nothing => (
                         Code::UnknownContainer,
                         "recreate the pod to get an address".to_owned(),
                     ),
-                    Lack::Free { .. } => (
+                    CheckFailure::Free { .. } => (
                         Code::Plugin,
                         "recreate the pod to get an address".to_owned(),
                     ),
-                    Lack::Others { holder, .. } => {
+                    CheckFailure::Others { holder, .. } => {
                         (Code::Plugin, format!("container {holder} holds it"))
                     }
                 };
@@ -184,7 +184,7 @@ impl Failure {
                 format!("the state cannot be read now: {error}"),
                 "the call may be repeated".to_owned(),
             ),
-            Failure::Kept { freed, kept } => {
+            Failure::NotAllFreed { freed, kept } => {
                 let reasons: Vec<String> = kept
                     .iter()
                     .map(|c| {
@@ -215,7 +215,7 @@ impl Failure {
                 };
                 (
                     Code::Io,
-                    format!("cannot write the result to stdout: {}", words(error)),
+                    format!("cannot write the result to stdout: {}", io_reason(error)),
                     fate.to_owned(),
                 )
             }

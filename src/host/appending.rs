@@ -11,7 +11,7 @@ use super::files::{appending, check_regular};
 
 /// How such a file is kept.
 #[derive(Clone, Copy, Debug)]
-pub struct Kept {
+pub struct RotatingFile {
     /// A file of this many bytes is put away before the next text.
     pub full_at: u64,
     /// How many files there are at most: `x`, `x.1`, `x.2` and so on, the oldest last.
@@ -20,7 +20,7 @@ pub struct Kept {
     pub mode: u32,
 }
 
-impl Kept {
+impl RotatingFile {
     /// Appends `text` in one write. Where the file is full, `heading` tells what the next one gets first; it is asked for while
     /// all files are still in their places.
     ///
@@ -94,7 +94,7 @@ pub fn numbered(path: &Path, n: u32) -> PathBuf {
 mod tests {
     use super::*;
 
-    const KEPT: Kept = Kept {
+    const KEPT: RotatingFile = RotatingFile {
         full_at: 100,
         files: 8,
         mode: 0o640,

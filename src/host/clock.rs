@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use tz::{LocalTimeType, TimeZone, TimeZoneSettings, UtcDateTime};
 
-use super::{Bounded, Paths, read_bounded};
+use super::{Paths, ReadOutcome, read_bounded};
 use crate::ipam::Moment;
 
 /// The file that shifts this process's boot clock; unset in every process but those that [`shift_boot_clock`] found one for.
@@ -41,7 +41,7 @@ pub fn boot_now() -> Moment {
 
 /// The whole seconds in a file of that kind; 0 when it has none.
 fn read_offset(file: &Path) -> u64 {
-    let Ok(Bounded::Read(bytes)) = read_bounded(file, 32) else {
+    let Ok(ReadOutcome::Read(bytes)) = read_bounded(file, 32) else {
         return 0;
     };
     let text = String::from_utf8(bytes).unwrap_or_default();
@@ -59,7 +59,7 @@ pub fn block_at_most(left: Duration) -> Duration {
 /// The ID of this boot of the machine; `None` where /proc does not tell.
 pub fn boot_id(paths: &Paths) -> Option<String> {
     const LONGEST: usize = 64;
-    let Ok(Bounded::Read(bytes)) = read_bounded(&paths.boot_id(), LONGEST) else {
+    let Ok(ReadOutcome::Read(bytes)) = read_bounded(&paths.boot_id(), LONGEST) else {
         return None;
     };
     let text = String::from_utf8(bytes).ok()?;
@@ -114,9 +114,9 @@ const ZONES: TimeZoneSettings<'static> =
         /// The largest of them takes a few KiB.
         const LIMIT: usize = 1 << 20;
         match read_bounded(Path::new(path), LIMIT)? {
-            Bounded::Read(bytes) => Ok(bytes),
-            Bounded::Missing => Err("it does not exist".into()),
-            Bounded::TooLarge => Err("it is too large".into()),
+            ReadOutcome::Read(bytes) => Ok(bytes),
+            ReadOutcome::Missing => Err("it does not exist".into()),
+            ReadOutcome::TooLarge => Err("it is too large".into()),
         }
     });
 

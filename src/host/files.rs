@@ -15,7 +15,7 @@ const PRIVATE: u32 = 0o600;
 
 /// What became of reading a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Bounded {
+pub enum ReadOutcome {
     /// It is not there.
     Missing,
     /// Its bytes.
@@ -28,7 +28,7 @@ pub enum Bounded {
 ///
 /// # Errors
 /// It is there but cannot be read.
-pub fn read_bounded(path: &Path, limit: usize) -> io::Result<Bounded> {
+pub fn read_bounded(path: &Path, limit: usize) -> io::Result<ReadOutcome> {
     read_bounded_with(path, limit, 0)
 }
 
@@ -36,7 +36,7 @@ pub fn read_bounded(path: &Path, limit: usize) -> io::Result<Bounded> {
 ///
 /// # Errors
 /// As [`read_bounded`].
-pub fn read_bounded_with(path: &Path, limit: usize, room: usize) -> io::Result<Bounded> {
+pub fn read_bounded_with(path: &Path, limit: usize, room: usize) -> io::Result<ReadOutcome> {
     read_opened(open(path), limit, room)
 }
 
@@ -44,16 +44,16 @@ pub fn read_bounded_with(path: &Path, limit: usize, room: usize) -> io::Result<B
 ///
 /// # Errors
 /// As [`read_bounded`], or it is a link.
-pub fn read_no_link(path: &Path, limit: usize) -> io::Result<Bounded> {
+pub fn read_no_link(path: &Path, limit: usize) -> io::Result<ReadOutcome> {
     let mut options = File::options();
     let flags = libc::O_NONBLOCK | libc::O_NOFOLLOW;
     read_opened(options.read(true).custom_flags(flags).open(path), limit, 0)
 }
 
-fn read_opened(opened: io::Result<File>, limit: usize, room: usize) -> io::Result<Bounded> {
+fn read_opened(opened: io::Result<File>, limit: usize, room: usize) -> io::Result<ReadOutcome> {
     let file = match opened {
         Ok(file) => file,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Bounded::Missing),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(ReadOutcome::Missing),
         Err(e) => return Err(e),
     };
     let meta = file.metadata()?;
@@ -63,9 +63,9 @@ fn read_opened(opened: io::Result<File>, limit: usize, room: usize) -> io::Resul
     let expected = usize::try_from(meta.len()).unwrap_or(limit).min(limit);
     let bytes = read_up_to(&file, expected + room, limit)?;
     Ok(if bytes.len() > limit {
-        Bounded::TooLarge
+        ReadOutcome::TooLarge
     } else {
-        Bounded::Read(bytes)
+        ReadOutcome::Read(bytes)
     })
 }
 
@@ -76,11 +76,11 @@ fn read_opened(opened: io::Result<File>, limit: usize, room: usize) -> io::Resul
 pub fn read_text(path: &Path) -> io::Result<String> {
     const LIMIT: usize = 4 << 20;
     match read_bounded(path, LIMIT)? {
-        Bounded::Read(bytes) => {
+        ReadOutcome::Read(bytes) => {
             String::from_utf8(bytes).map_err(|_| io::ErrorKind::InvalidData.into())
         }
-        Bounded::Missing => Err(io::ErrorKind::NotFound.into()),
-        Bounded::TooLarge => Err(io::ErrorKind::FileTooLarge.into()),
+        ReadOutcome::Missing => Err(io::ErrorKind::NotFound.into()),
+        ReadOutcome::TooLarge => Err(io::ErrorKind::FileTooLarge.into()),
     }
 }
 
@@ -238,10 +238,10 @@ pub fn refuses_writing(path: &Path) -> bool {
 }
 
 /// What the system says of an error, without the number that Rust appends.
-pub fn words(error: &io::Error) -> String {
+pub fn io_reason(error: &io::Error) -> String {
     let text = error.to_string();
     match text.split_once(" (os error") {
-        Some((words, _)) => words.to_lowercase(),
+        Some((io_reason, _)) => io_reason.to_lowercase(),
         None => text,
     }
 }
@@ -253,13 +253,13 @@ mod tests {
     #[test]
     fn the_bound_is_kept() {
         let path = std::env::temp_dir().join(format!("bounded-{}", std::process::id()));
-        assert_eq!(read_bounded(&path, 4).unwrap(), Bounded::Missing);
+        assert_eq!(read_bounded(&path, 4).unwrap(), ReadOutcome::Missing);
         fs::write(&path, "four").unwrap();
         assert_eq!(
             read_bounded(&path, 4).unwrap(),
-            Bounded::Read(b"four".into())
+            ReadOutcome::Read(b"four".into())
         );
-        assert_eq!(read_bounded(&path, 3).unwrap(), Bounded::TooLarge);
+        assert_eq!(read_bounded(&path, 3).unwrap(), ReadOutcome::TooLarge);
         fs::remove_file(&path).unwrap();
         assert!(
             read_bounded(&std::env::temp_dir(), 4).is_err(),
@@ -360,7 +360,7 @@ mod tests {
         std::os::unix::fs::symlink(folder.join("target"), folder.join("link")).unwrap();
         for name in ["folder", "link"] {
             let error = replace(&folder.join(name), b"new", 0o644).unwrap_err();
-            assert_eq!(words(&error), "it is not a regular file");
+            assert_eq!(io_reason(&error), "it is not a regular file");
         }
         let error = replace(&folder.join("missing/x"), b"new", 0o644).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::NotFound);

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::{Bounded, Paths, read_bounded};
+use super::{Paths, ReadOutcome, read_bounded};
 
 /// The name of the host, as it is spelled.
 ///
@@ -11,13 +11,13 @@ use super::{Bounded, Paths, read_bounded};
 pub fn host_name(paths: &Paths) -> io::Result<String> {
     const LONGEST: usize = 256;
     match read_bounded(&paths.host_name(), LONGEST)? {
-        Bounded::Read(bytes) => Ok(String::from_utf8_lossy(&bytes).trim().to_owned()),
+        ReadOutcome::Read(bytes) => Ok(String::from_utf8_lossy(&bytes).trim().to_owned()),
         // Below a root there need be none.
-        Bounded::Missing => Ok(rustix::system::uname()
+        ReadOutcome::Missing => Ok(rustix::system::uname()
             .nodename()
             .to_string_lossy()
             .into_owned()),
-        Bounded::TooLarge => Err(io::Error::other("it is too long")),
+        ReadOutcome::TooLarge => Err(io::Error::other("it is too long")),
     }
 }
 

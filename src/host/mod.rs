@@ -15,19 +15,19 @@ mod signals;
 mod streams;
 mod terminal;
 
-pub use appending::{Kept, numbered};
+pub use appending::{RotatingFile, numbered};
 pub use clock::{boot_id, boot_now, shift_boot_clock, utc, wall_now, wall_second};
 pub use files::{
-    Bounded, appending, check_regular, create_new, is_read_only, open, overwrite, put,
-    read_bounded, read_bounded_with, read_no_link, read_text, read_up_to, refuses_writing, replace,
-    words,
+    ReadOutcome, appending, check_regular, create_new, io_reason, is_read_only, open, overwrite,
+    put, read_bounded, read_bounded_with, read_no_link, read_text, read_up_to, refuses_writing,
+    replace,
 };
 pub use flock::{Waited, lock};
 #[cfg(feature = "tls")]
 pub use host_name::host_name;
 pub use links::{Link, links, links_named};
 pub use netns::{CookieLookup, SocketsOfProcess, namespace_id, netns};
-pub use network::{RouteLookup, Visitor, host_routes};
+pub use network::{NetnsScanner, RouteLookup, host_routes};
 pub use paths::Paths;
 pub use signals::ignore_file_size_signal;
 pub use streams::{read_stream, write_stream};

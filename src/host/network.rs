@@ -117,7 +117,7 @@ fn single_destination(message: &[u8]) -> Option<IpAddr> {
 }
 
 /// Looks into network namespaces, one after another.
-pub struct Visitor {
+pub struct NetnsScanner {
     /// To the namespace that the visitor comes from.
     home: Netlink,
     /// The user namespace of the visitor, where it is known.
@@ -136,13 +136,13 @@ pub struct Visit {
     pub is_of_other_users: bool,
 }
 
-impl Visitor {
+impl NetnsScanner {
     /// Opens the way home.
     ///
     /// # Errors
     /// There is none.
-    pub fn new(paths: &Paths) -> io::Result<Visitor> {
-        Ok(Visitor {
+    pub fn new(paths: &Paths) -> io::Result<NetnsScanner> {
+        Ok(NetnsScanner {
             home: Netlink::open()?,
             users: namespace_id(paths, "/proc/self/ns/user"),
         })
@@ -239,7 +239,7 @@ mod tests {
 
     #[test]
     fn a_file_that_is_no_namespace_is_told() {
-        let visitor = Visitor::new(&Paths::new(None, "azure-vnet-ipam")).unwrap();
+        let visitor = NetnsScanner::new(&Paths::new(None, "azure-vnet-ipam")).unwrap();
         assert!(visitor.visit(&File::open("/dev/null").unwrap()).is_err());
     }
 }

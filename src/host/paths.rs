@@ -66,7 +66,7 @@ impl Paths {
     }
 
     /// There since the first hand-out of a boot; tells the last one and the boot.
-    pub fn last_use(&self) -> PathBuf {
+    pub fn last_grant_path(&self) -> PathBuf {
         self.lock_folder().join(format!("{}.used", self.name))
     }
 
@@ -80,7 +80,7 @@ impl Paths {
         self.lock_folder().join(format!("{}.other", self.name))
     }
 
-    /// There since the first hand-out of a boot, like [`Paths::last_use`], but outside of that folder and of every name that
+    /// There since the first hand-out of a boot, like [`Paths::last_grant_path`], but outside of that folder and of every name that
     /// `/var/run/azure-vnet*` stands for; tells the boot.
     pub fn boot_marker(&self) -> PathBuf {
         self.under_root(&format!("/var/run/.{}.boot", self.name))
@@ -215,7 +215,7 @@ mod tests {
             paths.lock_file(),
             paths.fetch_lock(),
             paths.rebuild_owed(),
-            paths.last_use(),
+            paths.last_grant_path(),
             paths.journal(),
             paths.other_writer(),
             paths.boot_marker(),

@@ -25,7 +25,7 @@ impl Ipam {
         for (name, space) in &self.spaces {
             let elsewhere = self.held_elsewhere(name);
             counts.extend(space.pools.iter().map(|(key, pool)| {
-                let out = OutOfReach {
+                let out = Unavailable {
                     held_elsewhere: elsewhere.get(key).unwrap_or(&none),
                     wired: &none,
                     exclude,
@@ -66,7 +66,7 @@ impl Space {
     pub(super) fn choose<'t>(
         &self,
         fits: impl Fn(&Pool) -> bool,
-        out_of_reach: impl Fn(&str) -> OutOfReach<'t>,
+        out_of_reach: impl Fn(&str) -> Unavailable<'t>,
         rest: Duration,
         now: Moment,
     ) -> Option<&str> {
@@ -89,7 +89,7 @@ impl Space {
 
 /// Addresses that are not to be given though their records are free.
 #[derive(Clone, Copy)]
-pub(super) struct OutOfReach<'a> {
+pub(super) struct Unavailable<'a> {
     /// In use under another record.
     pub held_elsewhere: &'a BTreeSet<IpAddr>,
     /// Somebody else's, as the host shows.
@@ -98,9 +98,9 @@ pub(super) struct OutOfReach<'a> {
     pub exclude: &'a [IpNet],
 }
 
-impl OutOfReach<'_> {
+impl Unavailable<'_> {
     pub fn contains(&self, address: &IpAddr) -> bool {
-        self.is_held_elsewhere(address) || self.is_wired(address) || self.excludes(address)
+        self.is_held_elsewhere(address) || self.is_on_host(address) || self.excludes(address)
     }
 
     // Nearly always these are empty, and a call for each address would cost more than the rest of the choice.
@@ -108,7 +108,7 @@ impl OutOfReach<'_> {
         !self.held_elsewhere.is_empty() && self.held_elsewhere.contains(address)
     }
 
-    fn is_wired(&self, address: &IpAddr) -> bool {
+    fn is_on_host(&self, address: &IpAddr) -> bool {
         !self.wired.is_empty() && self.wired.contains(address)
     }
 
@@ -132,7 +132,7 @@ impl Pool {
         key: &str,
         rest: Duration,
         now: Moment,
-        out: &OutOfReach<'_>,
+        out: &Unavailable<'_>,
     ) -> PoolCount {
         let mut count = PoolCount {
             subnet: key.to_owned(),
@@ -147,7 +147,7 @@ impl Pool {
                 }
                 Usage::Free(_) if out.is_held_elsewhere(&address) => count.held += 1,
                 Usage::Free(_) if out.excludes(&address) => count.excluded += 1,
-                Usage::Free(free) if free.wired || out.is_wired(&address) => count.wired += 1,
+                Usage::Free(free) if free.wired || out.is_on_host(&address) => count.wired += 1,
                 Usage::Free(free) if free.released.is_some_and(|at| now.since(at) < rest) => {
                     count.resting += 1
                 }
@@ -160,7 +160,7 @@ impl Pool {
     /// The free address whose turn it is: never used before used, longest released first, the lowest of equals (difference
     /// D14). One that rests is last by this order, and so is given only when nothing else is left. Those that the host had
     /// when it was last looked at come after all others.
-    pub(super) fn next_free(&self, out: &OutOfReach<'_>) -> Option<IpAddr> {
+    pub(super) fn next_free(&self, out: &Unavailable<'_>) -> Option<IpAddr> {
         self.records
             .iter()
             .filter_map(|record| Some((record, record.free()?)))
@@ -170,7 +170,7 @@ impl Pool {
     }
 
     /// How many free addresses of the pool are given before this one.
-    pub fn given_before(&self, record: &Record) -> usize {
+    pub fn queue_position(&self, record: &Record) -> usize {
         let free = self.records.iter().filter_map(|r| Some(turn(r, r.free()?)));
         let own = record.free().map(|free| turn(record, free));
         own.map_or(0, |own| free.filter(|turn| *turn < own).count())

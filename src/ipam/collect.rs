@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::verdict::{Judge, Reason};
-use super::{Candidate, ChangeKind, Evidence, Held, Ipam, Moment, Routes, Shown, Witness};
+use super::{
+    Candidate, ChangeKind, Evidence, EvidenceList, Held, Ipam, LiveAttachments, Moment, Routes,
+};
 use crate::sorting::set;
 
 /// Younger records may belong to an ADD that another runtime has under way.
@@ -81,8 +83,8 @@ impl Ipam {
         evidence: &Evidence,
         now: Moment,
     ) -> Vec<Collected> {
-        let shown = Shown::of(self, evidence);
-        let judge = Judge::by(evidence, Shown::default());
+        let shown = LiveAttachments::of(self, evidence);
+        let judge = Judge::by(evidence, LiveAttachments::default());
         let mut collected = Vec::new();
         for candidate in candidates {
             let Some(address) = self.unchanged(&candidate) else {
@@ -111,7 +113,7 @@ impl Ipam {
                 }
             }
             for (list, witness) in evidence.witnesses() {
-                if let Witness::Unreadable(why) = witness {
+                if let EvidenceList::Unreadable(why) = witness {
                     vetoes.push(Reason::Unreadable(list, why.clone()));
                 }
             }

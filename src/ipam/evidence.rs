@@ -12,9 +12,9 @@ pub struct Evidence {
     /// E0 and E5: the kernel itself.
     pub kernel: Kernel,
     /// E1: libcni's cache of results.
-    pub cache: Witness,
+    pub cache: EvidenceList,
     /// E2: the state of the main plugin azure-vnet.
-    pub azure_vnet: Witness,
+    pub azure_vnet: EvidenceList,
     /// E3: routes to single addresses on the host.
     pub routes: Routes,
 }
@@ -130,7 +130,7 @@ impl fmt::Display for Place {
 
 /// A list that somebody else keeps.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub enum Witness {
+pub enum EvidenceList {
     /// There is none on this node.
     #[default]
     Absent,
@@ -162,7 +162,7 @@ pub struct Entry {
     /// Its addresses.
     pub addresses: Vec<IpAddr>,
     /// Whether its namespace still exists. An entry whose has gone says nothing.
-    pub stands: bool,
+    pub is_live: bool,
     /// Of one that tells no namespace, whether it was written since the machine started.
     pub of_this_boot: bool,
 }
@@ -184,7 +184,7 @@ impl Default for Routes {
 
 impl Evidence {
     /// Both lists, by the names that people know them by.
-    pub fn witnesses(&self) -> [(&'static str, &Witness); 2] {
+    pub fn witnesses(&self) -> [(&'static str, &EvidenceList); 2] {
         [
             ("the CNI cache", &self.cache),
             ("azure-vnet's state", &self.azure_vnet),
@@ -194,11 +194,11 @@ impl Evidence {
     /// Whether the address may be in use: the kernel, azure-vnet or a route shows it, or cannot be asked.
     pub fn shows(&self, address: IpAddr) -> bool {
         let azure_vnet = match &self.azure_vnet {
-            Witness::Absent => false,
-            Witness::Read { entries, .. } => entries
+            EvidenceList::Absent => false,
+            EvidenceList::Read { entries, .. } => entries
                 .iter()
-                .any(|e| e.stands && e.addresses.contains(&address)),
-            Witness::Unreadable(_) => true,
+                .any(|e| e.is_live && e.addresses.contains(&address)),
+            EvidenceList::Unreadable(_) => true,
         };
         let routes = match &self.routes {
             Routes::Read(routes) => routes.contains(&address),
@@ -217,16 +217,16 @@ impl Evidence {
             .witnesses()
             .into_iter()
             .flat_map(|(_, witness)| witness.entries());
-        entries.filter(move |entry| entry.stands || all)
+        entries.filter(move |entry| entry.is_live || all)
     }
 }
 
-impl Witness {
+impl EvidenceList {
     /// What it says.
     pub fn entries(&self) -> &[Entry] {
         match self {
-            Witness::Read { entries, .. } => entries,
-            Witness::Absent | Witness::Unreadable(_) => &[],
+            EvidenceList::Read { entries, .. } => entries,
+            EvidenceList::Absent | EvidenceList::Unreadable(_) => &[],
         }
     }
 }

@@ -6,7 +6,7 @@ use super::{Attachment, Ipam, Record};
 
 /// What an attachment should hold and does not.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Lack {
+pub enum CheckFailure {
     /// It holds nothing at all.
     #[error("no address is held for this attachment")]
     Nothing,
@@ -33,7 +33,11 @@ impl Ipam {
     ///
     /// # Errors
     /// The first lack.
-    pub fn holds(&self, attachment: &Attachment, told: Option<&[IpAddr]>) -> Result<(), Lack> {
+    pub fn holds(
+        &self,
+        attachment: &Attachment,
+        told: Option<&[IpAddr]>,
+    ) -> Result<(), CheckFailure> {
         let holds_any = || {
             let mut records = self.pools().flat_map(|(_, _, pool)| &pool.records);
             records.any(|r| r.held().is_some_and(|held| held.is_by(attachment)))
@@ -42,7 +46,7 @@ impl Ipam {
             return if holds_any() {
                 Ok(())
             } else {
-                Err(Lack::Nothing)
+                Err(CheckFailure::Nothing)
             };
         };
         for address in told {
@@ -64,9 +68,9 @@ impl Ipam {
             }
             let address = *address;
             return Err(match holder {
-                Some(holder) => Lack::Others { address, holder },
-                None if holds_any() => Lack::Free { address },
-                None => Lack::Nothing,
+                Some(holder) => CheckFailure::Others { address, holder },
+                None if holds_any() => CheckFailure::Free { address },
+                None => CheckFailure::Nothing,
             });
         }
         Ok(())
@@ -121,7 +125,7 @@ mod tests {
         ipam
     }
 
-    fn told(container_id: &str, if_name: &str, addresses: &[&str]) -> Result<(), Lack> {
+    fn told(container_id: &str, if_name: &str, addresses: &[&str]) -> Result<(), CheckFailure> {
         let addresses: Vec<_> = addresses.iter().map(|a| ip(a)).collect();
         state().holds(&attachment(container_id, if_name), Some(&addresses))
     }
@@ -144,7 +148,7 @@ mod tests {
     #[test]
     fn every_lack_is_told() {
         let others = |holder: &str| {
-            Err(Lack::Others {
+            Err(CheckFailure::Others {
                 address: ip("10.1.0.5"),
                 holder: holder.into(),
             })
@@ -153,18 +157,21 @@ mod tests {
         assert_eq!(told("c1", "net1", &["10.1.0.5"]), others("c1"));
         assert_eq!(
             told("c1", "eth0", &["10.1.0.8"]),
-            Err(Lack::Free {
+            Err(CheckFailure::Free {
                 address: ip("10.1.0.8")
             })
         );
         assert_eq!(
             told("c1", "eth0", &["10.1.0.99"]),
-            Err(Lack::Free {
+            Err(CheckFailure::Free {
                 address: ip("10.1.0.99")
             })
         );
-        assert_eq!(told("c9", "eth0", &["10.1.0.8"]), Err(Lack::Nothing));
+        assert_eq!(
+            told("c9", "eth0", &["10.1.0.8"]),
+            Err(CheckFailure::Nothing)
+        );
         let none = state().holds(&attachment("c1", "net1"), None);
-        assert_eq!(none, Err(Lack::Nothing));
+        assert_eq!(none, Err(CheckFailure::Nothing));
     }
 }

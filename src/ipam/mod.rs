@@ -27,9 +27,9 @@ mod verdict;
 pub use changes::{Change, ChangeKind, Changes, JournalEntry, attached, holdings};
 pub use check::Violation;
 pub use collect::{Collected, Stale};
-pub use evidence::{Entry, Evidence, Existence, Kernel, Place, Routes, Witness};
+pub use evidence::{Entry, Evidence, EvidenceList, Existence, Kernel, Place, Routes};
 pub use family::Family;
-pub use holds::Lack;
+pub use holds::CheckFailure;
 pub use inventory::{Inventory, ListedPool};
 pub use merge::Merged;
 pub use model::{
@@ -40,9 +40,9 @@ pub use order::{are_in_order, by_text};
 pub use rebuild::Found;
 pub use reclaim::{Candidate, Judged};
 pub use release::{Freed, Hint};
-pub use request::{Grant, Holder, Novelty, PoolCount, PoolWish, Refusal, Request, Stage};
-pub use shown::Shown;
+pub use request::{Grant, GrantKind, Holder, PoolCount, PoolSelector, Refusal, Request, Stage};
+pub use shown::LiveAttachments;
 pub use text::{
-    colons, dotted, leading_address, leading_v4, leading_v6, named_address, read_address,
+    format_ipv6, format_octet, leading_address, leading_v4, leading_v6, named_address, read_address,
 };
 pub use verdict::{AGAIN, GRACE, Judge, Judgement, OLD, Reason, Verdict, judge};

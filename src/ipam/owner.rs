@@ -57,7 +57,7 @@ impl<'a> Signs<'a> {
             netns.is_some_and(|netns| self.evidence.kernel.existence(netns) == Existence::Certain);
         // What is only not contradicted by the kernel is not confirmed by it.
         let may_be_told =
-            |entry: &&Entry| entry.stands || self.evidence.kernel.incomplete.is_some();
+            |entry: &&Entry| entry.is_live || self.evidence.kernel.incomplete.is_some();
         let is_listed = || {
             let entries = self.owner_entries(address);
             entries.iter().all(may_be_told) && container_of(&entries) == Some(&*held.container_id)
@@ -86,7 +86,10 @@ impl<'a> Signs<'a> {
     pub fn use_of(&self, address: IpAddr) -> Use<'a> {
         // With an incomplete look at the kernel, all of them say something.
         let all = self.evidence.kernel.incomplete.is_some();
-        let is_listed = self.naming(address).iter().any(|entry| entry.stands || all);
+        let is_listed = self
+            .naming(address)
+            .iter()
+            .any(|entry| entry.is_live || all);
         match (is_listed, self.evidence.kernel.configured.get(&address)) {
             (false, None | Some(Place::OfUser(_))) => Use::None,
             (false, Some(Place::Host)) => Use::OfTheHost,
@@ -108,7 +111,7 @@ impl<'a> Signs<'a> {
         let those = |fits: fn(&Entry) -> bool| -> Vec<&'a Entry> {
             entries.clone().filter(|entry| fits(entry)).collect()
         };
-        let standing = those(|entry| entry.stands);
+        let standing = those(|entry| entry.is_live);
         if is_complete && !standing.is_empty() {
             return standing;
         }
@@ -133,7 +136,7 @@ fn container_of<'a>(entries: &[&'a Entry]) -> Option<&'a str> {
 impl Entry {
     /// Whether it stands, leads to a network namespace that the look may have missed, or names none and was written in this boot.
     pub(super) fn may_stand(&self) -> bool {
-        self.stands
+        self.is_live
             || match &self.netns {
                 Some(netns) => netns.id.is_some(),
                 None => self.of_this_boot,
@@ -165,7 +168,7 @@ impl Entry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ipam::{NetNs, Witness};
+    use crate::ipam::{EvidenceList, NetNs};
 
     fn address() -> IpAddr {
         "10.1.0.5".parse().unwrap()
@@ -196,7 +199,7 @@ mod tests {
                 cookie: None,
             }),
             addresses: vec![address()],
-            stands: matches!(netns, Netns::Exists),
+            is_live: matches!(netns, Netns::Exists),
             of_this_boot: matches!(netns, Netns::Untold { of_this_boot: true }),
             ..Entry::default()
         }
@@ -204,7 +207,7 @@ mod tests {
 
     fn evidence(is_complete: bool, entries: &[(&str, Netns)]) -> Evidence {
         let mut evidence = Evidence {
-            cache: Witness::Read {
+            cache: EvidenceList::Read {
                 entries: entries.iter().map(entry).collect(),
                 doubtful: vec![],
             },
@@ -260,7 +263,7 @@ mod tests {
         let mut evidence = evidence(true, &[("c1", Netns::Exists), ("c1", Netns::Exists)]);
         let claim = Signs::of(&evidence).claim_of(address(), 7).unwrap();
         assert_eq!((&*claim.network, claim.generation), ("azure", 7));
-        if let Witness::Read { entries, .. } = &mut evidence.cache {
+        if let EvidenceList::Read { entries, .. } = &mut evidence.cache {
             entries.last_mut().unwrap().network = Some("other".into());
         }
         assert_eq!(Signs::of(&evidence).owner_of(address()), Some("c1"));

@@ -204,7 +204,7 @@ impl Ipam {
     }
 
     /// Takes note of the free addresses that the host has, so that others are tried first. Gives their number.
-    pub fn mark_wired(&mut self, wired: &BTreeSet<IpAddr>) -> usize {
+    pub fn mark_on_host(&mut self, wired: &BTreeSet<IpAddr>) -> usize {
         let mut marked = 0;
         for record in self.pools_mut().flat_map(|pool| &mut pool.records) {
             let address = record.address();
@@ -221,7 +221,7 @@ impl Ipam {
 mod tests {
     use super::*;
     use crate::ipam::testing::with_pools;
-    use crate::ipam::{Entry, Free, Inventory, ListedPool, NetNs, Witness};
+    use crate::ipam::{Entry, EvidenceList, Free, Inventory, ListedPool, NetNs};
 
     const NOW: Moment = Moment(77);
 
@@ -237,7 +237,7 @@ mod tests {
         )])
     }
 
-    fn entry(id: &str, address: &str, stands: bool) -> Entry {
+    fn entry(id: &str, address: &str, is_live: bool) -> Entry {
         Entry {
             container_id: id.into(),
             network: Some("azure".into()),
@@ -249,14 +249,14 @@ mod tests {
                 cookie: None,
             }),
             addresses: vec![ip(address)],
-            stands,
+            is_live,
             of_this_boot: false,
         }
     }
 
     fn evidence(configured: &[&str], entries: Vec<Entry>) -> Evidence {
         let mut evidence = Evidence {
-            cache: Witness::Read {
+            cache: EvidenceList::Read {
                 entries,
                 doubtful: vec![],
             },
@@ -435,7 +435,10 @@ mod tests {
                 ..Free::default()
             })
         );
-        assert_eq!(ipam.mark_wired(&[ip("10.1.0.6"), ip("10.1.0.7")].into()), 2);
+        assert_eq!(
+            ipam.mark_on_host(&[ip("10.1.0.6"), ip("10.1.0.7")].into()),
+            2
+        );
         let pool = ipam.pools().next().unwrap().2;
         assert!(
             !pool.record(&ip("10.1.0.5")).unwrap().free().unwrap().wired,

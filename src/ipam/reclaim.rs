@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use super::evidence::{Evidence, Routes};
 use super::verdict::{GRACE, Judge, Judgement, Verdict};
-use super::{ChangeKind, Free, Held, Ipam, Moment, Pool, Record, Shown, Usage};
+use super::{ChangeKind, Free, Held, Ipam, LiveAttachments, Moment, Pool, Record, Usage};
 
 /// A record as it was when the evidence began to be gathered. Evidence says nothing about what came later, so a record that
 /// differs from this by then is left alone.
@@ -62,7 +62,7 @@ impl Ipam {
         evidence: &Evidence,
         now: Moment,
     ) -> Vec<Judged> {
-        let judge = Judge::by(evidence, Shown::of(self, evidence));
+        let judge = Judge::by(evidence, LiveAttachments::of(self, evidence));
         let mut judged = Vec::new();
         for candidate in candidates {
             let Some(address) = self.unchanged(&candidate) else {
@@ -93,7 +93,7 @@ impl Ipam {
         if !self.holders().any(is_marked) {
             return false;
         }
-        let judge = Judge::by(evidence, Shown::of(self, evidence));
+        let judge = Judge::by(evidence, LiveAttachments::of(self, evidence));
         let mut is_cleared = false;
         for record in self.pools_mut().flat_map(|pool| &mut pool.records) {
             let address = record.address();
@@ -164,7 +164,7 @@ impl Ipam {
     /// the addresses that were freed.
     pub fn new_boot(&mut self, evidence: &Evidence, now: Moment) -> Vec<IpAddr> {
         let kernel = &evidence.kernel;
-        let shown = Shown::by(self, kernel, &Routes::default());
+        let shown = LiveAttachments::by(self, kernel, &Routes::default());
         let mut freed = Vec::new();
         for pool in self.pools_mut() {
             pool.records.retain_mut(|record| {
@@ -213,7 +213,7 @@ impl Held {
 mod tests {
     use super::*;
     use crate::ipam::testing::with_pools;
-    use crate::ipam::{Attachment, Claim, Inventory, Kernel, Place, Tombstone, Witness};
+    use crate::ipam::{Attachment, Claim, EvidenceList, Inventory, Kernel, Place, Tombstone};
     use std::time::Duration;
 
     const SECOND: u64 = 1_000_000_000;
@@ -433,7 +433,7 @@ mod tests {
             ..Free::default()
         });
         let mut evidence = Evidence {
-            cache: Witness::Unreadable("of before".into()),
+            cache: EvidenceList::Unreadable("of before".into()),
             ..Evidence::default()
         };
         evidence

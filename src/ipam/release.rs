@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::owner::Signs;
 use super::{
-    Attachment, ChangeKind, Evidence, Free, Grant, Held, Ipam, Moment, Novelty, Record, Tombstone,
-    Usage, named_address,
+    Attachment, ChangeKind, Evidence, Free, Grant, GrantKind, Held, Ipam, Moment, Record,
+    Tombstone, Usage, named_address,
 };
 
 /// What a DEL says beside the attachment; all of it may be missing or wrong.
@@ -109,7 +109,7 @@ impl Ipam {
 
     /// Takes back what `grant` gave, if it is still that grant's, as if it had never been given. Tells whether it was.
     pub fn revoke(&mut self, attachment: &Attachment, grant: &Grant) -> bool {
-        let Novelty::New(before) = &grant.novelty else {
+        let GrantKind::New(before) = &grant.novelty else {
             return false;
         };
         let pool = self
@@ -222,7 +222,7 @@ impl Record {
 mod tests {
     use super::*;
     use crate::ipam::testing::with_pools;
-    use crate::ipam::{Family, Inventory, ListedPool, PoolWish, Request};
+    use crate::ipam::{Family, Inventory, ListedPool, PoolSelector, Request};
     use std::collections::BTreeSet;
     use std::time::Duration;
 
@@ -249,12 +249,12 @@ mod tests {
             attachment,
             space: "local",
             pool: if pool.is_empty() {
-                PoolWish::Any {
+                PoolSelector::Any {
                     family: Family::V4,
                     if_name: None,
                 }
             } else {
-                PoolWish::Named(pool)
+                PoolSelector::Named(pool)
             },
             address: Some(address),
             pod: None,

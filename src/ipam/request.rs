@@ -17,7 +17,7 @@ pub struct Request<'a> {
     /// The address space.
     pub space: &'a str,
     /// From which pool.
-    pub pool: PoolWish<'a>,
+    pub pool: PoolSelector<'a>,
     /// A particular address, as the caller spells it.
     pub address: Option<&'a str>,
     /// `namespace/name` of the pod, for people.
@@ -34,7 +34,7 @@ pub struct Request<'a> {
 
 /// Which pools will do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PoolWish<'a> {
+pub enum PoolSelector<'a> {
     /// The pool of this subnet, as the caller spells it.
     Named(&'a str),
     /// Any of this family, on this interface where one is given.
@@ -60,14 +60,14 @@ pub struct Grant {
     /// The gateway.
     pub gateway: Option<IpAddr>,
     /// Whether the attachment had it before.
-    pub novelty: Novelty,
+    pub novelty: GrantKind,
     /// The generation of the claim.
     pub generation: u64,
 }
 
 /// Whether a grant is new.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Novelty {
+pub enum GrantKind {
     /// This call took it; what the record was like before, for [`crate::ipam::Ipam::revoke`].
     New(Free),
     /// The attachment held it already.

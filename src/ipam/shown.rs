@@ -10,20 +10,20 @@ use crate::sorting::sort_by;
 
 /// The attachments of which the kernel or a route of the host shows an address, and who came last into which network namespace.
 #[derive(Debug, Default)]
-pub struct Shown {
+pub struct LiveAttachments {
     attachments: Vec<(Attachment, IpAddr)>,
     /// By device and inode: the generation of the newest claim, and its container.
     newest: BTreeMap<(u64, u64), (u64, Box<str>)>,
 }
 
-impl Shown {
+impl LiveAttachments {
     /// Those of a state, as the evidence has it.
-    pub fn of(ipam: &Ipam, evidence: &Evidence) -> Shown {
-        Shown::by(ipam, &evidence.kernel, &evidence.routes)
+    pub fn of(ipam: &Ipam, evidence: &Evidence) -> LiveAttachments {
+        LiveAttachments::by(ipam, &evidence.kernel, &evidence.routes)
     }
 
     /// The same by these two.
-    pub fn by(ipam: &Ipam, kernel: &Kernel, routes: &Routes) -> Shown {
+    pub fn by(ipam: &Ipam, kernel: &Kernel, routes: &Routes) -> LiveAttachments {
         let mut shown = Vec::new();
         let mut newest = BTreeMap::new();
         for record in ipam.pools().flat_map(|(_, _, pool)| &pool.records) {
@@ -50,7 +50,7 @@ impl Shown {
             }
         }
         sort_by(&mut shown, |(a, _), (b, _)| a.cmp(b));
-        Shown {
+        LiveAttachments {
             attachments: shown,
             newest,
         }

@@ -6,10 +6,10 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 
 use super::check::overlapping;
-use super::choose::OutOfReach;
+use super::choose::Unavailable;
 use super::{
-    Attachment, ChangeKind, Claim, Family, Grant, Held, Holder, Ipam, Moment, Novelty, Pool,
-    PoolWish, Record, Refusal, Request, Space, Stage, Usage, named_address,
+    Attachment, ChangeKind, Claim, Family, Grant, GrantKind, Held, Holder, Ipam, Moment, Pool,
+    PoolSelector, Record, Refusal, Request, Space, Stage, Usage, named_address,
 };
 
 impl Ipam {
@@ -23,8 +23,8 @@ impl Ipam {
         let generation = self.generation + 1;
         let Some(space) = self.spaces.get_mut(request.space) else {
             let stage = match request.pool {
-                PoolWish::Named(_) => Stage::Address,
-                PoolWish::Any { .. } => Stage::Pool,
+                PoolSelector::Named(_) => Stage::Address,
+                PoolSelector::Any { .. } => Stage::Pool,
             };
             return Err(Refusal::NoSpace {
                 stage,
@@ -40,13 +40,13 @@ impl Ipam {
             });
         }
         let none = BTreeSet::new();
-        let out = |key: &str| OutOfReach {
+        let out = |key: &str| Unavailable {
             held_elsewhere: elsewhere.get(key).unwrap_or(&none),
             wired: request.wired,
             exclude: request.exclude,
         };
         let (pool_key, place) = match request.pool {
-            PoolWish::Named(subnet) => {
+            PoolSelector::Named(subnet) => {
                 let key = space.pool_named(subnet).ok_or_else(|| Refusal::NoPool {
                     subnet: subnet.to_owned(),
                     known: space.pools.keys().cloned().collect(),
@@ -55,7 +55,7 @@ impl Ipam {
                 let place = space.place_in(&key, request, out(&key), now)?;
                 (key, place)
             }
-            PoolWish::Any { family, if_name } => {
+            PoolSelector::Any { family, if_name } => {
                 space.drop_idle_flags();
                 let found = space.place_in_any(request, family, if_name, now, out);
                 if let Err(Refusal::Exhausted { .. }) = found {
@@ -83,8 +83,8 @@ impl Ipam {
         let novelty = record.claim(request, generation, now);
         if let Some(held) = record.held() {
             let kind = match novelty {
-                Novelty::New(_) => ChangeKind::Granted,
-                Novelty::Renewed => ChangeKind::Renewed,
+                GrantKind::New(_) => ChangeKind::Granted,
+                GrantKind::Renewed => ChangeKind::Renewed,
             };
             self.changes.note(kind, address.addr(), held);
         }
@@ -97,7 +97,7 @@ impl Ipam {
             held.suspect = Some(now);
             self.tombstones.remove(n);
         }
-        if matches!(request.pool, PoolWish::Any { .. }) && pool.ref_count == 0 {
+        if matches!(request.pool, PoolSelector::Any { .. }) && pool.ref_count == 0 {
             pool.ref_count = 1;
         }
         self.generation = generation;
@@ -158,7 +158,7 @@ impl Space {
         &self,
         key: &str,
         request: &Request<'_>,
-        out: OutOfReach<'_>,
+        out: Unavailable<'_>,
         now: Moment,
     ) -> Result<IpAddr, Refusal> {
         let no_pool = || Refusal::NoPool {
@@ -185,7 +185,7 @@ impl Space {
         family: Family,
         if_name: Option<&str>,
         now: Moment,
-        out: impl Fn(&str) -> OutOfReach<'t>,
+        out: impl Fn(&str) -> Unavailable<'t>,
     ) -> Result<(String, IpAddr), Refusal> {
         let mut fitting = self
             .pools
@@ -235,7 +235,7 @@ impl Pool {
         &self,
         address: &str,
         request: &Request<'_>,
-        out: OutOfReach<'_>,
+        out: Unavailable<'_>,
         now: Moment,
     ) -> Result<IpAddr, Refusal> {
         let not_found = || Refusal::AddressNotFound {
@@ -279,7 +279,7 @@ impl Pool {
     }
 
     /// A free record that an old version of the original left with this container's ID: the original gives it back.
-    fn place_left_by(&self, container_id: &str, out: OutOfReach<'_>) -> Option<IpAddr> {
+    fn place_left_by(&self, container_id: &str, out: Unavailable<'_>) -> Option<IpAddr> {
         let left = self.records.iter().find(|r| {
             r.free()
                 .is_some_and(|f| f.left_over_id.as_deref() == Some(container_id))
@@ -291,10 +291,10 @@ impl Pool {
 
 impl Record {
     /// Makes the attachment the holder, or renews what it holds.
-    fn claim(&mut self, request: &Request<'_>, generation: u64, now: Moment) -> Novelty {
+    fn claim(&mut self, request: &Request<'_>, generation: u64, now: Moment) -> GrantKind {
         let (novelty, unlisted) = match &self.usage {
-            Usage::Held(held) => (Novelty::Renewed, held.unlisted),
-            Usage::Free(free) => (Novelty::New(free.clone()), false),
+            Usage::Held(held) => (GrantKind::Renewed, held.unlisted),
+            Usage::Free(free) => (GrantKind::New(free.clone()), false),
         };
         self.addr = Some(self.address());
         self.usage = Usage::Held(Held {

@@ -11,7 +11,7 @@ use ipnet::IpNet;
     clippy::indexing_slicing,
     reason = "an octet is an index of 256 places"
 )]
-pub fn dotted(octet: u8) -> ([u8; 4], usize) {
+pub fn format_octet(octet: u8) -> ([u8; 4], usize) {
     let length = 2 + usize::from(octet >= 10) + usize::from(octet >= 100);
     (DOTTED[usize::from(octet)], length)
 }
@@ -48,7 +48,7 @@ static DOTTED: [[u8; 4]; 256] = {
     clippy::indexing_slicing,
     reason = "eight groups have at most 32 digits and 8 colons"
 )]
-pub fn colons(address: Ipv6Addr) -> ([u8; 40], usize) {
+pub fn format_ipv6(address: Ipv6Addr) -> ([u8; 40], usize) {
     let groups = address.segments();
     // The first of the longest runs of zeros, if there is one of two or more.
     let (mut run, mut longest) = (0, 1);
@@ -248,7 +248,7 @@ mod tests {
             let v4 = Ipv4Addr::from(v4);
             let mut text = Vec::new();
             for octet in v4.octets() {
-                let (digits, length) = dotted(octet);
+                let (digits, length) = format_octet(octet);
                 text.extend(&digits[..length]);
             }
             prop_assert_eq!(String::from_utf8(text).unwrap(), format!("{v4}."));
@@ -266,7 +266,7 @@ mod tests {
             }
             let address = Ipv6Addr::from(groups);
             prop_assume!(address.to_ipv4_mapped().is_none());
-            let (text, length) = colons(address);
+            let (text, length) = format_ipv6(address);
             let text = std::str::from_utf8(&text[..length]).unwrap();
             prop_assert_eq!(text, address.to_string());
             let more = format!("{text}\" and more");

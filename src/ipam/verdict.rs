@@ -9,8 +9,8 @@ use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::evidence::{Entry, Evidence, Existence, Place, Routes, Witness};
-use super::{Held, Ipam, Moment, Shown};
+use super::evidence::{Entry, Evidence, EvidenceList, Existence, Place, Routes};
+use super::{Held, Ipam, LiveAttachments, Moment};
 
 /// Younger records may belong to an ADD that is not finished.
 pub const GRACE: Duration = Duration::from_secs(15 * 60);
@@ -112,13 +112,13 @@ pub fn judge(
     (ipam, evidence): (&Ipam, &Evidence),
     now: Moment,
 ) -> Judgement {
-    Judge::by(evidence, Shown::of(ipam, evidence)).judge(address, held, now)
+    Judge::by(evidence, LiveAttachments::of(ipam, evidence)).judge(address, held, now)
 }
 
 /// Judges many holders by one look: thousands of records are not compared with thousands of entries each.
 pub struct Judge<'a> {
     evidence: &'a Evidence,
-    shown: Shown,
+    shown: LiveAttachments,
     by_address: BTreeMap<IpAddr, Vec<Speaker<'a>>>,
     by_container: BTreeMap<&'a str, Vec<Speaker<'a>>>,
 }
@@ -128,7 +128,7 @@ type Speaker<'a> = (&'static str, &'a Entry);
 
 impl<'a> Judge<'a> {
     /// By this evidence, and the attachments that it shows.
-    pub fn by(evidence: &'a Evidence, shown: Shown) -> Judge<'a> {
+    pub fn by(evidence: &'a Evidence, shown: LiveAttachments) -> Judge<'a> {
         let mut judge = Judge {
             evidence,
             shown,
@@ -136,7 +136,7 @@ impl<'a> Judge<'a> {
             by_container: BTreeMap::new(),
         };
         for (name, witness) in evidence.witnesses() {
-            for entry in witness.entries().iter().filter(|entry| entry.stands) {
+            for entry in witness.entries().iter().filter(|entry| entry.is_live) {
                 let of_container = judge.by_container.entry(&entry.container_id).or_default();
                 of_container.push((name, entry));
                 for address in &entry.addresses {
@@ -232,13 +232,13 @@ fn vetoes(held: &Held, evidence: &Evidence) -> Vec<Reason> {
     }
     for (name, witness) in evidence.witnesses() {
         match witness {
-            Witness::Absent => {}
-            Witness::Unreadable(why) => vetoes.push(Reason::Unreadable(name, why.clone())),
-            Witness::Read { doubtful, .. } if doubtful.len() > MOST_DOUBTFUL => {
+            EvidenceList::Absent => {}
+            EvidenceList::Unreadable(why) => vetoes.push(Reason::Unreadable(name, why.clone())),
+            EvidenceList::Read { doubtful, .. } if doubtful.len() > MOST_DOUBTFUL => {
                 let why = format!("{} parts of it", doubtful.len());
                 vetoes.push(Reason::Unreadable(name, why));
             }
-            Witness::Read { doubtful, .. } => {
+            EvidenceList::Read { doubtful, .. } => {
                 // Of a record whose owner is unknown, any part may speak.
                 if let Some(part) = doubtful
                     .iter()
@@ -313,7 +313,7 @@ mod tests {
             network: Some("azure".into()),
             if_name: Some("eth0".into()),
             addresses: vec!["10.1.0.99".parse().unwrap()],
-            stands: true,
+            is_live: true,
             ..Entry::default()
         };
         Evidence {
@@ -327,11 +327,11 @@ mod tests {
                 namespaces: [(4, 78)].into(),
                 ..Kernel::default()
             },
-            cache: Witness::Read {
+            cache: EvidenceList::Read {
                 entries: vec![other("o")],
                 doubtful: vec!["azure-o-eth0".into()],
             },
-            azure_vnet: Witness::Read {
+            azure_vnet: EvidenceList::Read {
                 entries: vec![other("o")],
                 doubtful: vec![],
             },
@@ -359,15 +359,15 @@ mod tests {
             container_id: "c1".into(),
             network: Some("azure".into()),
             if_name: Some("eth0".into()),
-            stands: true,
+            is_live: true,
             ..Entry::default()
         };
         change(&mut entry);
         entry
     }
 
-    fn read(entry: Entry) -> Witness {
-        Witness::Read {
+    fn read(entry: Entry) -> EvidenceList {
+        EvidenceList::Read {
             entries: vec![entry],
             doubtful: vec![],
         }
@@ -432,9 +432,9 @@ mod tests {
             );
         }
         for silent in [
-            entry(|e| e.stands = false),
+            entry(|e| e.is_live = false),
             Entry {
-                stands: false,
+                is_live: false,
                 ..by_address()
             },
             entry(|e| e.container_id = "c2".into()),
@@ -452,8 +452,8 @@ mod tests {
     #[test]
     fn e1_e2_a_list_that_is_there_but_cannot_be_read_vetoes_and_one_that_is_not_there_does_not() {
         for broken in [
-            Witness::Unreadable("x".into()),
-            Witness::Read {
+            EvidenceList::Unreadable("x".into()),
+            EvidenceList::Read {
                 entries: vec![],
                 doubtful: vec!["azure-c1-eth0".into()],
             },
@@ -470,8 +470,8 @@ mod tests {
             );
         }
         let judged = turned(|e| {
-            e.cache = Witness::Absent;
-            e.azure_vnet = Witness::Absent;
+            e.cache = EvidenceList::Absent;
+            e.azure_vnet = EvidenceList::Absent;
         });
         assert_eq!(judged.verdict, Verdict::Dead);
     }

@@ -7,15 +7,15 @@ use tracing::info;
 
 use super::Context;
 use super::allocation::{Allocation, Step};
-use super::decide::Look;
+use super::decide::NodeSnapshot;
 use super::inquiry::Inquiry;
 use super::undo::give_back;
 use super::wish::{requests, wishes};
 use crate::cni::{AddResult, Call};
 use crate::failure::Failure;
 use crate::host::{CookieLookup, netns, read_text};
-use crate::ipam::{Grant, Novelty};
-use crate::source::{Asker, Need, Source};
+use crate::ipam::{Grant, GrantKind};
+use crate::source::{RefreshReason, Refresher, Source};
 use crate::stdio;
 
 /// Gives the attachment what it asks for, all of it or nothing, and prints the result.
@@ -29,7 +29,7 @@ pub fn add(call: &Call, context: &Context) -> Result<(), Failure> {
         source: None,
     })?;
     let source = Source::of(ipam, &context.instead, &context.paths)?;
-    let asker = Asker {
+    let asker = Refresher {
         paths: &context.paths,
         source: &source,
         started: context.started,
@@ -37,9 +37,9 @@ pub fn add(call: &Call, context: &Context) -> Result<(), Failure> {
         interval: ipam.query_interval,
     };
     let need = if has_state(context) {
-        Need::Ordinary
+        RefreshReason::Ordinary
     } else {
-        Need::First
+        RefreshReason::First
     };
     let inquiry = Inquiry::of(asker.ask(need), context);
     if let (Some(netns), Some(cookie)) = (&mut netns, cookie) {
@@ -55,7 +55,7 @@ pub fn add(call: &Call, context: &Context) -> Result<(), Failure> {
     let grants = loop {
         match allocation.step()? {
             Step::Granted(grants) => break grants,
-            Step::Look(candidates) => allocation.looked(Look::at(candidates, context)),
+            Step::Snapshot(candidates) => allocation.looked(NodeSnapshot::at(candidates, context)),
             Step::Ask(need) => {
                 allocation.answered(need, Inquiry::of(asker.ask(need), context));
             }
@@ -86,8 +86,8 @@ fn has_state(context: &Context) -> bool {
 
 fn describe(grant: &Grant) -> String {
     let how = match grant.novelty {
-        Novelty::New(_) => "taken from",
-        Novelty::Renewed => "held before in",
+        GrantKind::New(_) => "taken from",
+        GrantKind::Renewed => "held before in",
     };
     format!(
         "{} {how} pool {}, generation {}",

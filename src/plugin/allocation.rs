@@ -3,17 +3,17 @@
 use tracing::{info, warn};
 
 use super::Context;
-use super::decide::{Decision, Event, Given, Journaled, Look, decide, loss};
+use super::decide::{Decision, Event, Given, Journaled, NodeSnapshot, decide, loss};
 use super::inquiry::Inquiry;
 use super::look::report;
 use super::undo::take_back;
 use super::wish::told;
 use crate::cni::Call;
 use crate::failure::Failure;
-use crate::ipam::{Candidate, Grant, Novelty, PoolWish, Refusal, Request, holdings};
-use crate::source::{Need, News};
+use crate::ipam::{Candidate, Grant, GrantKind, PoolSelector, Refusal, Request, holdings};
+use crate::source::{FreshAnswer, RefreshReason};
 use crate::state::{
-    Document, Journal, Loaded, LockError, Locked, MOST_ROUNDS, Own, StateFile, StoreError,
+    Document, Journal, KeyStatus, Loaded, LockError, Locked, MOST_ROUNDS, StateFile, StoreError,
     is_rebuild_owed, last_grant, note_boot, note_use,
 };
 
@@ -25,10 +25,10 @@ pub struct Allocation<'a> {
     /// What is asked for, an address each.
     requests: Vec<Request<'a>>,
     /// What the source was last asked for.
-    need: Need,
+    need: RefreshReason,
     /// What it had to say.
     inquiry: Inquiry,
-    look: Option<Look>,
+    look: Option<NodeSnapshot>,
     /// The state as it was last decided on.
     document: Document,
     /// Given by earlier steps of this very call, whose state another call has replaced meanwhile.
@@ -43,9 +43,9 @@ pub enum Step {
     /// These addresses are given, and the state is saved.
     Granted(Vec<Grant>),
     /// The node must be looked at; these records are to be judged.
-    Look(Vec<Candidate>),
+    Snapshot(Vec<Candidate>),
     /// Before anybody is told that there is nothing, the source is asked.
-    Ask(Need),
+    Ask(RefreshReason),
 }
 
 /// What came of looking for an address in the pools as they are.
@@ -58,7 +58,7 @@ enum Attempt {
     LockLost(Vec<Grant>),
     Refused {
         refusal: Refusal,
-        again: Option<Need>,
+        again: Option<RefreshReason>,
     },
 }
 
@@ -68,7 +68,7 @@ impl<'a> Allocation<'a> {
         call: &'a Call,
         context: &'a Context,
         requests: Vec<Request<'a>>,
-        need: Need,
+        need: RefreshReason,
         inquiry: Inquiry,
     ) -> Self {
         Allocation {
@@ -85,13 +85,13 @@ impl<'a> Allocation<'a> {
     }
 
     /// Takes in what the source had to say when it was asked again.
-    pub fn answered(&mut self, need: Need, inquiry: Inquiry) {
+    pub fn answered(&mut self, need: RefreshReason, inquiry: Inquiry) {
         self.need = need;
         self.inquiry = inquiry;
     }
 
     /// Takes in a look at the node.
-    pub fn looked(&mut self, mut look: Look) {
+    pub fn looked(&mut self, mut look: NodeSnapshot) {
         look.note_own_namespace(&self.requests);
         self.look = Some(look);
     }
@@ -105,7 +105,7 @@ impl<'a> Allocation<'a> {
         loop {
             match self.attempt()? {
                 Attempt::Granted(grants) => return Ok(Step::Granted(self.with_lost(grants))),
-                Attempt::LookFirst(candidates) => return Ok(Step::Look(candidates)),
+                Attempt::LookFirst(candidates) => return Ok(Step::Snapshot(candidates)),
                 Attempt::LockLost(_) if self.rounds == MOST_ROUNDS || context.is_late() => {
                     return Err(LockError::removed(&context.paths).into());
                 }
@@ -113,7 +113,7 @@ impl<'a> Allocation<'a> {
                     self.rounds += 1;
                     self.lost_grants.extend(grants);
                     // The answer may be merged into the state that has lost.
-                    self.inquiry.again.get_or_insert(Need::Lost);
+                    self.inquiry.again.get_or_insert(RefreshReason::Lost);
                 }
                 Attempt::Refused {
                     again: Some(again), ..
@@ -132,9 +132,9 @@ impl<'a> Allocation<'a> {
     fn with_lost(&self, mut grants: Vec<Grant>) -> Vec<Grant> {
         for grant in &mut grants {
             let same = |earlier: &&Grant| {
-                earlier.address == grant.address && earlier.novelty != Novelty::Renewed
+                earlier.address == grant.address && earlier.novelty != GrantKind::Renewed
             };
-            if grant.novelty == Novelty::Renewed
+            if grant.novelty == GrantKind::Renewed
                 && let Some(earlier) = self.lost_grants.iter().find(same)
             {
                 grant.novelty = earlier.novelty.clone();
@@ -164,21 +164,21 @@ impl<'a> Allocation<'a> {
         self.document = document;
         let document = &mut self.document;
         let was_lost = lost.is_some();
-        inquiry.weigh(document, context);
+        inquiry.reject_implausible(document, context);
         // One that was asked for later is in the state already (its lock file may have been removed meanwhile). A moment that lies
         // ahead is of another boot.
         let now = context.now();
         let refreshed = document.refreshed.filter(|at| *at <= now);
-        let older = |news: &mut Box<News>| refreshed.is_some_and(|at| news.began() < at);
+        let older = |news: &mut Box<FreshAnswer>| refreshed.is_some_and(|at| news.began() < at);
         if let Some(news) = inquiry.news.take_if(older) {
             info!(target: "ipam", "a newer answer of the source is in the state already.");
             drop(news);
-            inquiry.again = Some(Need::Lost);
+            inquiry.again = Some(RefreshReason::Lost);
         }
         // What somebody else's answer said may no longer be there.
         let again = inquiry
             .again
-            .filter(|need| *need != Need::Lost || document.is_empty());
+            .filter(|need| *need != RefreshReason::Lost || document.is_empty());
         let given = Given {
             requests,
             news: inquiry.news.as_ref().map(|news| &news.matched.inventory),
@@ -280,13 +280,14 @@ fn read(
         }
     };
     match &document.own {
-        Own::Newer { format, .. } => return Err(Failure::NewerFormat { found: *format }),
-        Own::Unreadable(why) => {
+        KeyStatus::Newer { format, .. } => return Err(Failure::NewerFormat { found: *format }),
+        KeyStatus::Unreadable(why) => {
             warn!(target: "ipam", "our part of the state could not be read: {why}.");
         }
-        Own::Absent | Own::Ours | Own::Overtaken => {}
+        KeyStatus::Absent | KeyStatus::Ours | KeyStatus::OriginalWroteLast => {}
     }
-    if matches!(document.own, Own::Absent | Own::Unreadable(_)) && !document.is_empty() {
+    if matches!(document.own, KeyStatus::Absent | KeyStatus::Unreadable(_)) && !document.is_empty()
+    {
         context.count_on(&mut document);
     }
     context.catch_up(&mut document);
@@ -299,7 +300,7 @@ fn read(
 /// chosen a pool.
 fn stage(requests: &[Request<'_>]) -> &'static str {
     match requests.first().map(|request| request.pool) {
-        Some(PoolWish::Named(_)) => "Failed to allocate address",
-        Some(PoolWish::Any { .. }) | None => "Failed to allocate pool",
+        Some(PoolSelector::Named(_)) => "Failed to allocate address",
+        Some(PoolSelector::Any { .. }) | None => "Failed to allocate pool",
     }
 }

@@ -8,12 +8,12 @@ use super::Context;
 use super::decide::loss;
 use crate::cni::Call;
 use crate::failure::Failure;
-use crate::state::{Loaded, Own, is_rebuild_owed, last_use, load};
+use crate::state::{KeyStatus, Loaded, is_rebuild_owed, last_grant_path, load};
 
 /// Compares the state with `prevResult`.
 pub fn check(call: &Call, context: &Context) -> Result<(), Failure> {
     // Before the state: every ADD notes its address when that is in the state, so that a state read later knows of it.
-    let last = last_use(context.files(), context.boot_id.as_deref());
+    let last = last_grant_path(context.files(), context.boot_id.as_deref());
     let rebuild_owed = is_rebuild_owed(context.files());
     let document =
         match load(context.files(), context.boot_id.as_deref()).map_err(Failure::NotNow)? {
@@ -21,7 +21,7 @@ pub fn check(call: &Call, context: &Context) -> Result<(), Failure> {
             Loaded::Missing => return Err(Failure::StateGone("it is not there".to_owned())),
             Loaded::Corrupt(why) => return Err(Failure::StateGone(why)),
         };
-    if let Own::Newer { format, .. } = &document.own {
+    if let KeyStatus::Newer { format, .. } = &document.own {
         return Err(Failure::NewerFormat { found: *format });
     }
     if let Some(why) = loss(&document, rebuild_owed, last) {

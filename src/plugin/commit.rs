@@ -7,7 +7,7 @@ use tracing::warn;
 use super::decide::loss;
 use super::{Context, VERSION};
 use crate::failure::Failure;
-use crate::host::words;
+use crate::host::io_reason;
 use crate::ipam::Moment;
 use crate::state::{self, Document, Files, LockError, Locked, StateFile, StoreError};
 
@@ -34,12 +34,16 @@ impl Context {
     /// Replaces the state under its lock.
     pub fn save(&self, locked: &mut Locked<'_>, document: &mut Document) -> Result<(), StoreError> {
         // Without our key a state is not behind the last address that was given: it says nothing of it.
-        let is_owed = matches!(document.owed, state::Owed::Rebuild(_));
-        if matches!(document.own, state::Own::Absent | state::Own::Unreadable(_)) && !is_owed {
+        let is_owed = matches!(document.owed, state::PendingWork::Rebuild(_));
+        if matches!(
+            document.own,
+            state::KeyStatus::Absent | state::KeyStatus::Unreadable(_)
+        ) && !is_owed
+        {
             self.count_on(document);
         }
         let time = self.files().wall_time();
-        let stamp = state::Stamp {
+        let stamp = state::WriteStamp {
             version: VERSION,
             time: &time,
             boot_id: self.boot_id.as_deref(),
@@ -53,7 +57,7 @@ impl Context {
         // What it lacks then is written with the next state.
         if let Err(e) = state::carry_out(plan, self.files()) {
             let path = self.files().path(StateFile::Journal);
-            warn!(target: "ipam", "{} could not be written: {}.", path.display(), words(&e));
+            warn!(target: "ipam", "{} could not be written: {}.", path.display(), io_reason(&e));
         }
         Ok(())
     }
@@ -62,7 +66,7 @@ impl Context {
     /// grant would seem to know more otherwise.
     pub(super) fn count_on(&self, document: &mut Document) {
         let boot_id = self.boot_id.as_deref();
-        let noted = state::last_use(self.files(), boot_id).unwrap_or(0);
+        let noted = state::last_grant_path(self.files(), boot_id).unwrap_or(0);
         let journaled = state::Journal::read(self.files(), boot_id).generation;
         let ipam = document.ipam_mut();
         ipam.generation = ipam.generation.max(noted).max(journaled);
@@ -111,7 +115,7 @@ impl Context {
     /// Why the state has to be rebuilt, if it has.
     pub(crate) fn lost_reason(&self, document: &Document) -> Option<String> {
         let files = self.files();
-        let last = state::last_use(files, self.boot_id.as_deref());
+        let last = state::last_grant_path(files, self.boot_id.as_deref());
         loss(document, state::is_rebuild_owed(files), last).map(str::to_owned)
     }
 

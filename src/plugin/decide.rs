@@ -4,16 +4,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use super::doubt::Doubt;
+use super::doubt::ReconcileReason;
 use crate::ipam::{
-    Candidate, Evidence, Found, Grant, Held, Inventory, Ipam, Judged, Merged, Moment, Novelty,
-    Pool, PoolWish, Refusal, Request, Verdict, Violation,
+    Candidate, Evidence, Found, Grant, GrantKind, Held, Inventory, Ipam, Judged, Merged, Moment,
+    Pool, PoolSelector, Refusal, Request, Verdict, Violation,
 };
-use crate::state::{Document, Loss, Owed, Own};
+use crate::state::{Document, KeyStatus, Loss, PendingWork};
 
 /// A look at the node.
 #[derive(Clone, Debug, Default)]
-pub struct Look {
+pub struct NodeSnapshot {
     /// What it showed.
     pub evidence: Evidence,
     /// The records to be judged by it, as they were before it began: what it does not show of them is no news of later.
@@ -28,7 +28,7 @@ pub enum Event {
     /// An answer of the source was merged.
     Merged(Merged),
     /// A doubt was settled, and these addresses found in use.
-    Settled(Doubt, Vec<Found>),
+    Settled(ReconcileReason, Vec<Found>),
     /// So many more addresses are held by what the journal of grants says, and whether that is all.
     Journaled(usize, bool),
     /// After a reboot these addresses were freed.
@@ -63,7 +63,7 @@ pub struct Given<'a> {
     /// The generation of the last address that was given, as far as is known beside the state.
     pub last_generation: u64,
     /// A look at the node, if there was one.
-    pub look: Option<&'a Look>,
+    pub look: Option<&'a NodeSnapshot>,
     /// Whether the source may still be asked before it is said that there is nothing.
     pub may_ask_again: bool,
     /// What the journal of grants says, where the state was lost.
@@ -110,20 +110,24 @@ pub enum Decision {
 /// Why a state that was read, or not there to be read, has to be rebuilt, if it has. `last` is the generation of the last
 /// address that was given in this boot. A node on which none was given is fresh, and starts at once if the kernel agrees.
 pub fn loss(document: &Document, rebuild_owed: bool, last: Option<u64>) -> Option<&str> {
-    if let Owed::Rebuild(loss) = &document.owed {
+    if let PendingWork::Rebuild(loss) = &document.owed {
         return Some(&loss.why);
     }
     match &document.own {
-        Own::Absent if document.is_empty() && rebuild_owed => Some("it could not be read"),
-        Own::Absent if document.is_empty() && last.is_some() => {
+        KeyStatus::Absent if document.is_empty() && rebuild_owed => Some("it could not be read"),
+        KeyStatus::Absent if document.is_empty() && last.is_some() => {
             Some("it is gone, though addresses were given since the node started")
         }
-        Own::Ours | Own::Overtaken
+        KeyStatus::Ours | KeyStatus::OriginalWroteLast
             if last.is_some_and(|last| document.ipam().generation < last) =>
         {
             Some("it is older than the last address that was given")
         }
-        Own::Absent | Own::Ours | Own::Overtaken | Own::Unreadable(_) | Own::Newer { .. } => None,
+        KeyStatus::Absent
+        | KeyStatus::Ours
+        | KeyStatus::OriginalWroteLast
+        | KeyStatus::Unreadable(_)
+        | KeyStatus::Newer { .. } => None,
     }
 }
 
@@ -140,7 +144,7 @@ pub fn decide(
     let known_generation = ipam.generation;
     ipam.generation = ipam.generation.max(given.last_generation);
     let mut lost = match &document.owed {
-        Owed::Rebuild(loss) => Some(loss.clone()),
+        PendingWork::Rebuild(loss) => Some(loss.clone()),
         _ => given.lost.clone().map(|why| Loss { why, seen: now }),
     };
     let fresh = document.is_empty() && lost.is_none();
@@ -164,14 +168,14 @@ pub fn decide(
     // A state without pools says nothing yet that could be wrong; but what is owed stays owed.
     if document.is_empty() {
         if let Some(loss) = lost {
-            let owed = Owed::Rebuild(loss);
+            let owed = PendingWork::Rebuild(loss);
             changed |= document.owed != owed;
             document.owed = owed;
             // Version 0.1.0, which does not know what is owed, sees by this that the state is no fresh one.
             document.ipam_mut().generation = known_generation;
         }
     } else {
-        let mut doubt = Doubt::about(document, lost, new, now);
+        let mut doubt = ReconcileReason::about(document, lost, new, now);
         // After a loss that was seen long ago, the end of the quarantine is still to be settled.
         while let Some(found) = doubt.take() {
             let Some(look) = given.look.filter(|look| found.is_settled_by(look)) else {
@@ -179,7 +183,7 @@ pub fn decide(
             };
             found.settle(look, given.journal, document, now, events);
             changed = true;
-            doubt = Doubt::about(document, None, 0, now);
+            doubt = ReconcileReason::about(document, None, 0, now);
         }
         // A record that tells only the container may be another interface's.
         if requests
@@ -230,8 +234,9 @@ pub fn decide(
 
 /// Frees the candidates of a look that are dead, on an operator's wish. What there is to doubt about the state is settled
 /// first, as an ADD would.
-pub fn reclaim(document: &mut Document, look: &Look, now: Moment, events: &mut Vec<Event>) {
-    let doubt = Doubt::about(document, None, 0, now).filter(|doubt| doubt.is_settled_by(look));
+pub fn reclaim(document: &mut Document, look: &NodeSnapshot, now: Moment, events: &mut Vec<Event>) {
+    let doubt =
+        ReconcileReason::about(document, None, 0, now).filter(|doubt| doubt.is_settled_by(look));
     if let Some(doubt) = doubt {
         doubt.settle(look, None, document, now, events);
     }
@@ -281,14 +286,14 @@ fn take(
             now,
         )?;
         let address = grant.address.addr();
-        if matches!(grant.novelty, Novelty::Renewed) || !host.has(address) {
+        if matches!(grant.novelty, GrantKind::Renewed) || !host.has(address) {
             return Ok(grant);
         }
         ipam.revoke(request.attachment, &grant);
         // Where there is one there are often many: cloud-init configures all of an interface's addresses on the host.
         wired.insert(address);
         wired.extend(host.all());
-        events.push(Event::Wired(address, ipam.mark_wired(&wired)));
+        events.push(Event::Wired(address, ipam.mark_on_host(&wired)));
     }
 }
 
@@ -299,8 +304,8 @@ pub(super) fn candidates(ipam: &Ipam, requests: &[Request<'_>], now: Moment) -> 
             let named = |subnet| ipam.spaces.get(space).and_then(|s| s.pool_named(subnet));
             space == request.space
                 && match request.pool {
-                    PoolWish::Named(subnet) => named(subnet) == Some(key),
-                    PoolWish::Any { family, if_name } => pool.suits(family, if_name),
+                    PoolSelector::Named(subnet) => named(subnet) == Some(key),
+                    PoolSelector::Any { family, if_name } => pool.suits(family, if_name),
                 }
         })
     };

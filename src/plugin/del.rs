@@ -8,9 +8,9 @@ use super::Context;
 use crate::cni::Call;
 use crate::evidence::Progress;
 use crate::failure::Failure;
-use crate::host::words;
+use crate::host::io_reason;
 use crate::ipam::{Freed, Hint, Moment};
-use crate::state::{self, Document, Loaded, LockError, Locked, Own, load};
+use crate::state::{self, Document, KeyStatus, Loaded, LockError, Locked, load};
 
 /// What the original's messages begin with.
 const STAGE: &str = "Failed to release address";
@@ -107,7 +107,7 @@ fn report(freed: Vec<Freed>, context: &Context) {
 fn note_release(call: &Call, context: &Context) {
     let (boot_id, attachment) = (context.boot_id.as_deref(), &call.attachment);
     if let Err(e) = state::note_release(context.files(), boot_id, attachment, context.now()) {
-        debug!(target: "ipam", "the release is in no journal: {}.", words(&e));
+        debug!(target: "ipam", "the release is in no journal: {}.", io_reason(&e));
     }
 }
 
@@ -159,7 +159,7 @@ fn release(call: &Call, document: &mut Document, now: Moment) -> Vec<Freed> {
 
 /// Takes note of a DEL that may have come before its ADD. If that cannot be kept, nothing is lost but the note.
 fn remember(call: &Call, context: &Context, locked: &mut Locked<'_>, document: &mut Document) {
-    let ours = !matches!(document.own, Own::Newer { .. }) && !document.is_empty();
+    let ours = !matches!(document.own, KeyStatus::Newer { .. }) && !document.is_empty();
     if ours
         && document
             .ipam_mut()

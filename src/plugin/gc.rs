@@ -3,11 +3,11 @@
 use tracing::{info, warn};
 
 use super::Context;
-use super::decide::Look;
+use super::decide::NodeSnapshot;
 use crate::cni::Call;
 use crate::failure::Failure;
 use crate::ipam::Collected;
-use crate::state::{Document, Loaded, Own, StoreError, load};
+use crate::state::{Document, KeyStatus, Loaded, StoreError, load};
 
 /// What the messages begin with.
 const STAGE: &str = "Failed to collect stale addresses";
@@ -30,15 +30,15 @@ pub fn gc(call: &Call, context: &Context) -> Result<(), Failure> {
     );
     let look = match stale.candidates.is_empty() {
         true if !document.has_unsaved_moments() => return Ok(()),
-        true => Look::default(),
-        false => Look::at(stale.candidates, context),
+        true => NodeSnapshot::default(),
+        false => NodeSnapshot::at(stale.candidates, context),
     };
     context.until_it_counts(|| collect(&look, context))
 }
 
 /// Frees what may be freed. Tells whether that counts: not when the lock was lost, as then it may be held again in the state that
 /// another call has written.
-fn collect(look: &Look, context: &Context) -> Result<bool, Failure> {
+fn collect(look: &NodeSnapshot, context: &Context) -> Result<bool, Failure> {
     let mut locked = context.lock()?;
     let Some(mut document) = read(locked.load(context.boot_id.as_deref()))? else {
         return Ok(true);
@@ -71,7 +71,7 @@ fn collect(look: &Look, context: &Context) -> Result<bool, Failure> {
     if kept.is_empty() {
         Ok(true)
     } else {
-        Err(Failure::Kept {
+        Err(Failure::NotAllFreed {
             freed: freed.len(),
             kept,
         })
@@ -86,7 +86,7 @@ fn read(loaded: Result<Loaded, StoreError>) -> Result<Option<Document>, Failure>
     })?;
     match loaded {
         Loaded::Read(document) => match document.own {
-            Own::Newer { format, .. } => Err(Failure::NewerFormat { found: format }),
+            KeyStatus::Newer { format, .. } => Err(Failure::NewerFormat { found: format }),
             _ => Ok(Some(*document)),
         },
         Loaded::Missing => {

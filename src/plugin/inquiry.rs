@@ -4,46 +4,46 @@ use tracing::{debug, info, warn};
 
 use super::Context;
 use crate::log::Milliseconds;
-use crate::source::{Asked, Need, News, SourceError};
+use crate::source::{FreshAnswer, RefreshOutcome, RefreshReason, SourceError};
 use crate::state::Document;
 
 /// What the source had to say.
 #[derive(Debug, Default)]
 pub struct Inquiry {
     /// An answer that is not in the state yet.
-    pub news: Option<Box<News>>,
+    pub news: Option<Box<FreshAnswer>>,
     /// What to ask for before it is said that there is nothing.
-    pub again: Option<Need>,
+    pub again: Option<RefreshReason>,
     /// Why there is no fresh answer.
     pub failed: Option<String>,
 }
 
 impl Inquiry {
     /// What came of asking; the log is told.
-    pub fn of(asked: Asked, context: &Context) -> Inquiry {
+    pub fn of(asked: RefreshOutcome, context: &Context) -> Inquiry {
         match asked {
-            Asked::News(news) => {
+            RefreshOutcome::Fresh(news) => {
                 announce(&news);
                 Inquiry {
                     news: Some(news),
                     ..Inquiry::default()
                 }
             }
-            Asked::Answered => Inquiry {
-                again: Some(Need::Lost),
+            RefreshOutcome::Answered => Inquiry {
+                again: Some(RefreshReason::Lost),
                 ..Inquiry::default()
             },
-            Asked::Skipped(why) => {
+            RefreshOutcome::Skipped(why) => {
                 debug!(target: "ipam", "the source is not asked: {why}.");
                 Inquiry {
-                    again: Some(Need::Newer),
+                    again: Some(RefreshReason::Newer),
                     ..Inquiry::default()
                 }
             }
-            Asked::Failed(error) => {
+            RefreshOutcome::Failed(error) => {
                 warn!(target: "ipam", "Source refresh failed, err:{error}.");
                 // Whoever asked tells of it.
-                if !matches!(error, SourceError::OthersFailed) {
+                if !matches!(error, SourceError::FailedByPeer) {
                     context.trail.refresh_failed();
                 }
                 Inquiry {
@@ -55,9 +55,10 @@ impl Inquiry {
     }
 
     /// Drops an answer that would take everything away and has not stayed so for long (difference D6).
-    pub fn weigh(&mut self, document: &Document, context: &Context) {
-        let doubtful =
-            |news: &News| news.is_doubtful() && !document.is_empty() && !news.is_persistent();
+    pub fn reject_implausible(&mut self, document: &Document, context: &Context) {
+        let doubtful = |news: &FreshAnswer| {
+            news.is_doubtful() && !document.is_empty() && !news.is_persistent()
+        };
         let Some(news) = self.news.take_if(|news| doubtful(news)) else {
             return;
         };
@@ -73,7 +74,7 @@ impl Inquiry {
         warn!(target: "ipam", "Source refresh failed, err:{why}; the stored pools stay for now.");
         context.trail.refresh_failed();
         self.failed = Some(why);
-        news.doubted();
+        news.reject();
     }
 }
 
@@ -81,7 +82,7 @@ impl Inquiry {
 const MOST_TOLD: usize = 64;
 
 /// Tells the log what a source said.
-fn announce(news: &News) {
+fn announce(news: &FreshAnswer) {
     let matched = &news.matched;
     let unmatched = &matched.unmatched;
     for mac in unmatched.iter().take(MOST_TOLD) {

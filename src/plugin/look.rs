@@ -3,22 +3,26 @@
 use tracing::{info, warn};
 
 use super::Context;
-use super::decide::{Event, Look};
-use super::doubt::Doubt;
+use super::decide::{Event, NodeSnapshot};
+use super::doubt::ReconcileReason;
 use crate::evidence::Progress;
 use crate::host::{Paths, namespace_id};
 use crate::ipam::{Candidate, Evidence, Found, Held, Judged, Request, Verdict};
 use crate::log::Milliseconds;
 use crate::state::Loss;
 
-impl Look {
+impl NodeSnapshot {
     /// Looks now.
-    pub fn at(candidates: Vec<Candidate>, context: &Context) -> Look {
-        Look::told(candidates, context, &Progress::default())
+    pub fn at(candidates: Vec<Candidate>, context: &Context) -> NodeSnapshot {
+        NodeSnapshot::told(candidates, context, &Progress::default())
     }
 
     /// Looks now, and tells how far it has come.
-    pub(crate) fn told(candidates: Vec<Candidate>, context: &Context, progress: &Progress) -> Look {
+    pub(crate) fn told(
+        candidates: Vec<Candidate>,
+        context: &Context,
+        progress: &Progress,
+    ) -> NodeSnapshot {
         let began = context.now();
         let evidence = context.node.evidence(&candidates, progress);
         let kernel = &evidence.kernel;
@@ -30,7 +34,7 @@ impl Look {
             kernel.configured.len(),
             kernel.incomplete.as_ref().map_or_else(String::new, |why| format!("; not complete: {why}"))
         );
-        Look {
+        NodeSnapshot {
             evidence,
             candidates,
             began,
@@ -38,7 +42,7 @@ impl Look {
     }
 }
 
-impl Look {
+impl NodeSnapshot {
     /// Takes in that the network namespace which this ADD is for is not an earlier container's any more that had the same inode. Where
     /// the kernel has no other number for it, nothing else tells.
     pub(super) fn note_own_namespace(&mut self, requests: &[Request<'_>]) {
@@ -104,14 +108,16 @@ pub(crate) fn report(events: &[Event]) {
     }
 }
 
-fn settled(doubt: &Doubt, found: &[Found]) {
+fn settled(doubt: &ReconcileReason, found: &[Found]) {
     match doubt {
-        Doubt::Lost(Loss { why, .. }) => {
+        ReconcileReason::Lost(Loss { why, .. }) => {
             warn!(target: "ipam", "the state was lost ({why}) and is rebuilt.");
         }
-        Doubt::NeverLooked => info!(target: "ipam", "the state is taken over from the original."),
-        Doubt::QuarantineOver(_) => info!(target: "ipam", "the quarantine is over."),
-        Doubt::NewBoot | Doubt::NewAddresses(_) => {}
+        ReconcileReason::NeverLooked => {
+            info!(target: "ipam", "the state is taken over from the original.")
+        }
+        ReconcileReason::QuarantineOver(_) => info!(target: "ipam", "the quarantine is over."),
+        ReconcileReason::NewBoot | ReconcileReason::NewAddresses(_) => {}
     }
     for Found {
         address,

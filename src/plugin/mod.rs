@@ -38,13 +38,13 @@ use tracing::{debug, error, info, warn};
 use crate::cni::{
     Call, CallError, CniError, CniVersion, Environment, NAME, NAME_V6, Verb, versions,
 };
-use crate::events::{Event, Trail};
+use crate::events::{Event, OperationRecord};
 use crate::failure::Failure;
-use crate::host::{Paths, boot_id, boot_now, read_stream, wall_now, words};
+use crate::host::{Paths, boot_id, boot_now, io_reason, read_stream, wall_now};
 use crate::ipam::Moment;
 use crate::log;
 use crate::log::Milliseconds;
-use crate::source::Instead;
+use crate::source::SourceOverrides;
 use crate::stdio;
 
 pub use node::Node;
@@ -68,9 +68,9 @@ pub struct Context {
     /// The boot that moments belong to.
     pub boot_id: Option<String>,
     /// What the environment says of the source.
-    pub instead: Instead,
+    pub instead: SourceOverrides,
     /// What is to be told of the call when it is over.
-    pub trail: Rc<Trail>,
+    pub trail: Rc<OperationRecord>,
     /// The node that the call works on.
     pub node: Rc<dyn Node>,
 }
@@ -82,7 +82,7 @@ impl Context {
             paths: paths.clone(),
             started,
             boot_id: boot_id(paths),
-            instead: Instead::of_environment(),
+            instead: SourceOverrides::of_environment(),
             trail: Rc::default(),
             node: Rc::new(paths.clone()),
         }
@@ -95,7 +95,7 @@ impl Context {
             paths: Paths::new(Some(PathBuf::from("/nonexistent")), NAME),
             started,
             boot_id,
-            instead: Instead::default(),
+            instead: SourceOverrides::default(),
             trail: Rc::default(),
             node,
         }
@@ -110,7 +110,7 @@ pub fn main(environment: &Environment, paths: &Paths, started: Moment) -> ExitCo
             Err(_) => ExitCode::FAILURE,
         };
     }
-    let call = Ending {
+    let call = CallReporter {
         environment: environment.clone(),
         paths: paths.clone(),
         started,
@@ -140,18 +140,18 @@ pub fn main(environment: &Environment, paths: &Paths, started: Moment) -> ExitCo
 
 /// What is needed to end a call.
 #[derive(Clone)]
-struct Ending {
+struct CallReporter {
     environment: Environment,
     paths: Paths,
     started: Moment,
 }
 
-impl Ending {
+impl CallReporter {
     fn took(&self) -> Duration {
         boot_now().since(self.started)
     }
 
-    fn succeeded(&self, trail: &Trail) {
+    fn succeeded(&self, trail: &OperationRecord) {
         if self.environment.verb() != Some(Verb::Status) {
             let (command, took) = (&self.environment.command, Milliseconds(self.took()));
             info!(target: "cni-ipam", "{command} done in {took}.");
@@ -180,7 +180,7 @@ impl Ending {
     }
 
     /// Tells everybody that it failed.
-    fn failed(&self, failure: &Failure, version: CniVersion, trail: &Trail) {
+    fn failed(&self, failure: &Failure, version: CniVersion, trail: &OperationRecord) {
         let (code, msg) = self.told(failure, version);
         // Asked for every few seconds, it would push all others out.
         if self.environment.verb() != Some(Verb::Status) {
@@ -198,7 +198,7 @@ impl Ending {
     }
 
     /// Writes down that the call is over.
-    fn note(&self, trail: &Trail, outcome: Event) {
+    fn note(&self, trail: &OperationRecord, outcome: Event) {
         let mut event = Event {
             time: wall_now().to_string(),
             // Of what is none, callers could make up any number.
@@ -232,7 +232,7 @@ fn run(
     paths: &Paths,
     started: Moment,
     cni_version: &Mutex<CniVersion>,
-    trail: &Rc<Trail>,
+    trail: &Rc<OperationRecord>,
 ) -> Result<(), Failure> {
     environment.check_required()?;
     let stdin = read_stdin(started)?;
@@ -316,7 +316,7 @@ fn read_stdin(started: Moment) -> Result<Vec<u8>, CallError> {
             ErrorKind::TimedOut => {
                 format!("it did not end within {} s", STDIN_PATIENCE.as_secs())
             }
-            _ => words(&e),
+            _ => io_reason(&e),
         })
     })?;
     if bytes.len() > STDIN_LIMIT {

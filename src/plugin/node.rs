@@ -8,7 +8,7 @@ use tracing::warn;
 use super::decide::Host;
 use super::look::follow_claims;
 use crate::evidence::{self, Progress};
-use crate::host::{Paths, RouteLookup, host_routes, words};
+use crate::host::{Paths, RouteLookup, host_routes, io_reason};
 use crate::ipam::{Candidate, Evidence, Existence, Held, Kernel, NetNs};
 use crate::state::Files;
 
@@ -44,7 +44,7 @@ impl Host for Paths {
             return false;
         }
         RouteLookup::open().and_then(|lookup| lookup.has(address)).unwrap_or_else(|e| {
-            warn!(target: "ipam", "the kernel does not tell whether the host has {address}: {}.", words(&e));
+            warn!(target: "ipam", "the kernel does not tell whether the host has {address}: {}.", io_reason(&e));
             false
         })
     }

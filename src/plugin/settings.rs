@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use crate::cni::Defaults;
-use crate::host::{Bounded, read_bounded, words};
+use crate::host::{ReadOutcome, io_reason, read_bounded};
 
 /// Larger files are not read.
 const LIMIT: usize = 256 << 10;
@@ -13,10 +13,10 @@ const LIMIT: usize = 256 << 10;
 pub fn read(path: &Path) -> (Defaults, Vec<String>) {
     let none = |why| (Defaults::default(), vec![why]);
     match read_bounded(path, LIMIT) {
-        Ok(Bounded::Read(bytes)) => Defaults::read(&bytes),
-        Ok(Bounded::Missing) => Default::default(),
-        Ok(Bounded::TooLarge) => none(format!("it is larger than {LIMIT} bytes")),
-        Err(e) => none(words(&e)),
+        Ok(ReadOutcome::Read(bytes)) => Defaults::read(&bytes),
+        Ok(ReadOutcome::Missing) => Default::default(),
+        Ok(ReadOutcome::TooLarge) => none(format!("it is larger than {LIMIT} bytes")),
+        Err(e) => none(io_reason(&e)),
     }
 }
 

@@ -8,14 +8,14 @@ use std::slice;
 use std::time::Duration;
 
 use super::Context;
-use super::decide::{Look, candidates, take_all};
+use super::decide::{NodeSnapshot, candidates, take_all};
 use super::wish::{open_wishes, requests, told};
 use crate::cni::{Call, WhenFull};
 use crate::failure::Failure;
 use crate::host::is_read_only;
 use crate::ipam::{Attachment, Inventory, Ipam, Refusal, Request};
 use crate::source::Source;
-use crate::state::{Loaded, Own, load};
+use crate::state::{KeyStatus, Loaded, load};
 
 /// How long the source may take.
 const LIMIT: Duration = Duration::from_secs(3);
@@ -36,7 +36,7 @@ pub fn status(call: &Call, context: &Context) -> Result<(), Failure> {
         // The next ADD rebuilds it, if the source lets it.
         Loaded::Missing | Loaded::Corrupt(_) => Ipam::default(),
         Loaded::Read(document) => match &document.own {
-            Own::Newer { format, .. } => {
+            KeyStatus::Newer { format, .. } => {
                 let newer = Failure::NewerFormat { found: *format };
                 return Err(not_ready(newer.to_cni().msg));
             }
@@ -81,7 +81,7 @@ fn try_add(
         Err(Refusal::Exhausted { .. }) if when_full == WhenFull::Error => {}
         other => return other.map(drop),
     }
-    let look = Look::at(candidates(ipam, requests, now), context);
+    let look = NodeSnapshot::at(candidates(ipam, requests, now), context);
     ipam.reclaim(look.candidates, &look.evidence, now);
     take_all(ipam, requests, now, &*context.node, &mut Vec::new()).map(drop)
 }

@@ -5,7 +5,7 @@ use tracing::warn;
 use super::Context;
 use crate::cni::Call;
 use crate::failure::Fate;
-use crate::ipam::{Grant, Novelty, Refusal};
+use crate::ipam::{Grant, GrantKind, Refusal};
 use crate::state::{Document, Loaded, Locked};
 
 /// Undoes grants that are in the state but must not be handed over, as far as the disk lets it.
@@ -25,7 +25,7 @@ pub(super) fn take_back(
 
 /// Takes back what reached nobody: only what this very call took, and only if it is still so.
 pub fn give_back(call: &Call, grants: &[Grant], context: &Context) -> Fate {
-    let is_renewed = |grant: &Grant| grant.novelty == Novelty::Renewed;
+    let is_renewed = |grant: &Grant| grant.novelty == GrantKind::Renewed;
     if grants.iter().all(is_renewed) {
         return Fate::HeldBefore;
     }

@@ -4,15 +4,15 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use crate::cni::{Call, IpamConf};
-use crate::ipam::{Attachment, Family, PoolWish, Refusal, Request, named_address};
+use crate::ipam::{Attachment, Family, PoolSelector, Refusal, Request, named_address};
 
 /// One address that a call asks for.
 #[derive(Debug)]
-pub struct Wish<'a> {
+pub struct AddressRequest<'a> {
     /// Of which family.
     family: Family,
     /// From which pools.
-    pool: PoolWish<'a>,
+    pool: PoolSelector<'a>,
     /// A particular one, as the caller spells it.
     address: Option<String>,
 }
@@ -21,7 +21,7 @@ pub struct Wish<'a> {
 ///
 /// # Errors
 /// It asks for an address that none of these pools can have.
-pub fn wishes(call: &Call) -> Result<Vec<Wish<'_>>, Refusal> {
+pub fn wishes(call: &Call) -> Result<Vec<AddressRequest<'_>>, Refusal> {
     let mut wishes = open_wishes(call);
     let not_found = |address: String| Err(Refusal::AddressNotFound { address });
     let said = call.conf.ipam.ip_address.as_ref();
@@ -44,20 +44,20 @@ pub fn wishes(call: &Call) -> Result<Vec<Wish<'_>>, Refusal> {
 }
 
 /// The same, whichever addresses it asks for.
-pub(super) fn open_wishes(call: &Call) -> Vec<Wish<'_>> {
+pub(super) fn open_wishes(call: &Call) -> Vec<AddressRequest<'_>> {
     let conf = &call.conf;
     let families = families(call);
     let mut wishes = Vec::with_capacity(families.len());
     for family in &families {
         let named = conf.ipam.subnet.as_deref();
         let is_its = |subnet: &&str| families.len() == 1 || Family::of_prefix(subnet) == *family;
-        let any = PoolWish::Any {
+        let any = PoolSelector::Any {
             family: *family,
             if_name: conf.master.as_deref(),
         };
-        wishes.push(Wish {
+        wishes.push(AddressRequest {
             family: *family,
-            pool: named.filter(is_its).map_or(any, PoolWish::Named),
+            pool: named.filter(is_its).map_or(any, PoolSelector::Named),
             address: None,
         });
     }
@@ -69,7 +69,7 @@ static NONE: BTreeSet<IpAddr> = BTreeSet::new();
 
 /// These wishes of `attachment`, as the pools are asked for them.
 pub fn requests<'a>(
-    wishes: &'a [Wish<'_>],
+    wishes: &'a [AddressRequest<'_>],
     conf: &'a IpamConf,
     attachment: &'a Attachment,
 ) -> Vec<Request<'a>> {

@@ -8,11 +8,11 @@ use ipnet::{IpNet, Ipv4Net};
 use super::fetch::{FetchError, get};
 use super::kubernetes::{KubernetesNode, NodeError};
 use super::listing::{Listing, TooMany};
-use super::matching::{Matched, Style, match_links, suffice};
+use super::matching::{Matched, Style, covers_listing, match_links};
 use super::wire::WireError;
 use super::{interfaces_file, wire};
 use crate::cni::{Backend, CallError, IpamConf, QueryUrl};
-use crate::host::{Bounded, Paths, links, links_named, read_bounded, words};
+use crate::host::{Paths, ReadOutcome, io_reason, links, links_named, read_bounded};
 use crate::ipam::{Family, Inventory, ListedPool};
 
 /// Where the wire server lists the node's interfaces.
@@ -41,7 +41,7 @@ pub enum Source {
 
 /// What goes before the configuration's own words, as the environment has it.
 #[derive(Clone, Debug, Default)]
-pub struct Instead {
+pub struct SourceOverrides {
     /// AZURE_VNET_IPAM_QUERY_URL.
     pub query_url: Option<String>,
     /// AZURE_VNET_IPAM_KUBECONFIG.
@@ -92,13 +92,13 @@ pub enum SourceError {
         error: Box<NodeError>,
     },
     /// The interfaces of this host.
-    #[error("cannot list the network interfaces of this host: {}", words(.0))]
+    #[error("cannot list the network interfaces of this host: {}", io_reason(.0))]
     Links(std::io::Error),
     /// Another process asked a moment ago, and got nothing.
     #[error("another call asked a moment ago, and got no usable answer")]
-    OthersFailed,
+    FailedByPeer,
     /// The lock under which sources are asked.
-    #[error("{}: {}", path.display(), words(source))]
+    #[error("{}: {}", path.display(), io_reason(source))]
     Lock {
         /// The lock file.
         path: PathBuf,
@@ -107,11 +107,11 @@ pub enum SourceError {
     },
 }
 
-impl Instead {
+impl SourceOverrides {
     /// What the environment says.
-    pub fn of_environment() -> Instead {
+    pub fn of_environment() -> SourceOverrides {
         let said = |name| std::env::var(name).ok().filter(|text| !text.is_empty());
-        Instead {
+        SourceOverrides {
             query_url: said("AZURE_VNET_IPAM_QUERY_URL"),
             kubeconfig: said("AZURE_VNET_IPAM_KUBECONFIG"),
         }
@@ -141,7 +141,11 @@ impl Source {
     ///
     /// # Errors
     /// AZURE_VNET_IPAM_QUERY_URL is not a URL.
-    pub fn of(conf: &IpamConf, instead: &Instead, paths: &Paths) -> Result<Source, CallError> {
+    pub fn of(
+        conf: &IpamConf,
+        instead: &SourceOverrides,
+        paths: &Paths,
+    ) -> Result<Source, CallError> {
         let url = instead.query_url.as_deref().map(QueryUrl::parse);
         let url = url.transpose()?.or_else(|| conf.query_url.clone());
         let source = |backend| Source::named(backend, url.clone(), conf, instead, paths);
@@ -158,7 +162,7 @@ impl Source {
         backend: Backend,
         url: Option<QueryUrl>,
         conf: &IpamConf,
-        instead: &Instead,
+        instead: &SourceOverrides,
         paths: &Paths,
     ) -> Source {
         match backend {
@@ -277,7 +281,7 @@ impl Source {
         })?;
         // What goes wrong with these goes wrong with all of them too, or does not matter.
         let named = links_named(paths, known).unwrap_or_default();
-        let links = match suffice(&listing, &named) {
+        let links = match covers_listing(&listing, &named) {
             true => named,
             false => links(paths).map_err(SourceError::Links)?,
         };
@@ -288,10 +292,10 @@ impl Source {
 /// Reads an answer from a file.
 fn read_file(path: &Path) -> Result<Vec<u8>, SourceError> {
     let why = match read_bounded(path, FILE_LIMIT) {
-        Ok(Bounded::Read(bytes)) => return Ok(bytes),
-        Ok(Bounded::Missing) => "it does not exist".to_owned(),
-        Ok(Bounded::TooLarge) => format!("it is larger than {FILE_LIMIT} bytes"),
-        Err(e) => words(&e),
+        Ok(ReadOutcome::Read(bytes)) => return Ok(bytes),
+        Ok(ReadOutcome::Missing) => "it does not exist".to_owned(),
+        Ok(ReadOutcome::TooLarge) => format!("it is larger than {FILE_LIMIT} bytes"),
+        Err(e) => io_reason(&e),
     };
     Err(SourceError::File {
         path: path.to_owned(),

@@ -11,7 +11,7 @@ use ureq::http::Uri;
 use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver};
 use ureq::unversioned::transport::{NextTimeout, TcpConnector};
 
-use crate::host::words;
+use crate::host::io_reason;
 
 /// Larger answers than this are refused. 65,536 addresses take 3.6 MB.
 const BODY_LIMIT: u64 = 4 << 20;
@@ -42,11 +42,11 @@ pub fn get<T>(
     let agent = Agent::with_parts(
         config(limit),
         TcpConnector::default(),
-        NumbersFirst::default(),
+        LiteralIpResolver::default(),
     );
     let mut response = agent.get(url).call().map_err(|error| match error {
         ureq::Error::Timeout(_) => FetchError::TimedOut(limit),
-        ureq::Error::Io(e) => FetchError::Transport(words(&e)),
+        ureq::Error::Io(e) => FetchError::Transport(io_reason(&e)),
         other => FetchError::Transport(other.to_string()),
     })?;
     match response.status().as_u16() {
@@ -76,11 +76,11 @@ pub fn config(limit: Duration) -> Config {
 /// Resolves a host that is an address by itself. The wire server is one, and ureq starts a thread for every name, as it cannot
 /// bound the time of a look-up otherwise.
 #[derive(Debug, Default)]
-pub struct NumbersFirst {
+pub struct LiteralIpResolver {
     names: DefaultResolver,
 }
 
-impl Resolver for NumbersFirst {
+impl Resolver for LiteralIpResolver {
     fn resolve(
         &self,
         uri: &Uri,

@@ -10,8 +10,10 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use super::{Matched, Source, SourceError};
-use crate::anycase::{self, Cursor, Members, Wrong};
-use crate::host::{Bounded, Paths, Waited, boot_now, lock, overwrite, read_bounded, read_up_to};
+use crate::codec::{self, Cursor, Members, ParseError};
+use crate::host::{
+    Paths, ReadOutcome, Waited, boot_now, lock, overwrite, read_bounded, read_up_to,
+};
 use crate::ipam::Moment;
 
 /// All the time a source has when the state has pools to go on with.
@@ -29,7 +31,7 @@ const STAMPS_LENGTH: usize = 256;
 
 /// Why a source is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Need {
+pub enum RefreshReason {
     /// The state has pools; they may be out of date.
     Ordinary,
     /// The state had no pools when it was looked at.
@@ -42,14 +44,14 @@ pub enum Need {
 
 /// What became of asking.
 #[derive(Debug)]
-pub enum Asked {
+pub enum RefreshOutcome {
     /// An answer, to be merged.
-    News(Box<News>),
+    Fresh(Box<FreshAnswer>),
     /// Somebody else's answer of after the start of this process is in the state.
     Answered,
     /// The source did not answer, or another call's attempt failed after this process started.
     Failed(SourceError),
-    /// Nobody was asked; a [`Need::Newer`] may still be.
+    /// Nobody was asked; a [`RefreshReason::Newer`] may still be.
     Skipped(&'static str),
 }
 
@@ -86,7 +88,7 @@ pub struct Attempts {
 
 /// Asks one source on behalf of one process.
 #[derive(Debug)]
-pub struct Asker<'a> {
+pub struct Refresher<'a> {
     /// Where the lock is.
     pub paths: &'a Paths,
     /// Whom to ask.
@@ -101,7 +103,7 @@ pub struct Asker<'a> {
 
 /// An answer, with the right to stamp it. While it lives nobody else asks.
 #[derive(Debug)]
-pub struct News {
+pub struct FreshAnswer {
     /// The answer in terms of this host.
     pub matched: Matched,
     /// How long it took.
@@ -122,13 +124,13 @@ enum Due {
 }
 
 impl<'de> Members<'de> for Stamps {
-    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), Wrong> {
+    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
         match key {
-            "bootId" => anycase::value(json, &mut self.boot_id),
-            "source" => anycase::value(json, &mut self.source),
-            "answered" => anycase::value(json, &mut self.answered),
-            "failed" => anycase::value(json, &mut self.failed),
-            "doubtfulSince" => anycase::value(json, &mut self.doubtful_since),
+            "bootId" => codec::value(json, &mut self.boot_id),
+            "source" => codec::value(json, &mut self.source),
+            "answered" => codec::value(json, &mut self.answered),
+            "failed" => codec::value(json, &mut self.failed),
+            "doubtfulSince" => codec::value(json, &mut self.doubtful_since),
             "links" => json
                 .list(&mut |json| {
                     self.links.push(json.string()?.into_owned());
@@ -142,16 +144,22 @@ impl<'de> Members<'de> for Stamps {
 
 impl Stamps {
     /// Whether the source is to be asked now. Pure.
-    fn due(&self, need: Need, started: Moment, now: Moment, interval: Option<Duration>) -> Due {
+    fn due(
+        &self,
+        need: RefreshReason,
+        started: Moment,
+        now: Moment,
+        interval: Option<Duration>,
+    ) -> Due {
         let after_start = |at: Option<u64>| at.is_some_and(|at| at > started.0);
         let age = |at: Option<u64>| at.map(|at| now.since(Moment(at)));
-        if after_start(self.answered) && need != Need::Lost {
+        if after_start(self.answered) && need != RefreshReason::Lost {
             return Due::Answered;
         }
         if after_start(self.failed) {
             return Due::Failed;
         }
-        if need != Need::Ordinary {
+        if need != RefreshReason::Ordinary {
             return Due::Ask;
         }
         if age(self.answered).is_some_and(|age| interval.is_some_and(|most| age <= most)) {
@@ -185,7 +193,7 @@ impl Stamps {
     fn parse(text: &[u8]) -> Stamps {
         let mut found = Stamps::default();
         let text = String::from_utf8_lossy(text);
-        match anycase::object(&mut Cursor::new(&text), &mut found) {
+        match codec::object(&mut Cursor::new(&text), &mut found) {
             Ok(()) => found,
             Err(_) => Stamps::default(),
         }
@@ -202,7 +210,7 @@ impl Stamps {
 /// Reads when a source was last asked, for people: takes no lock, and what cannot be read says nothing.
 pub fn last_attempts(paths: &Paths, boot_id: Option<&str>) -> Attempts {
     let text = match read_bounded(&paths.fetch_lock(), STAMPS_LIMIT) {
-        Ok(Bounded::Read(text)) => text,
+        Ok(ReadOutcome::Read(text)) => text,
         _ => Vec::new(),
     };
     let stamps = Stamps::parse(&text);
@@ -216,32 +224,32 @@ pub fn last_attempts(paths: &Paths, boot_id: Option<&str>) -> Attempts {
     }
 }
 
-impl Asker<'_> {
+impl Refresher<'_> {
     /// Asks the source unless there is no need to.
-    pub fn ask(&self, need: Need) -> Asked {
+    pub fn ask(&self, need: RefreshReason) -> RefreshOutcome {
         let limit = match need {
-            Need::Ordinary | Need::Newer => LIMIT_WITH_POOLS,
-            Need::First | Need::Lost => LIMIT_WITHOUT,
+            RefreshReason::Ordinary | RefreshReason::Newer => LIMIT_WITH_POOLS,
+            RefreshReason::First | RefreshReason::Lost => LIMIT_WITHOUT,
         };
         let path = self.paths.fetch_lock();
         // The kernel serves those who wait in the order they came, and all but the first find fresh stamps.
         let file = match lock(&path, limit) {
             Ok(Waited::Held(file)) => file,
             Ok(Waited::TimedOut) => {
-                return Asked::Skipped("another call has been asking all the time");
+                return RefreshOutcome::Skipped("another call has been asking all the time");
             }
-            Err(source) => return Asked::Failed(SourceError::Lock { path, source }),
+            Err(source) => return RefreshOutcome::Failed(SourceError::Lock { path, source }),
         };
         let stamps = self.stamps(&file);
         match self.due(&stamps, need) {
             Due::Ask => self.fetch(stamps, file, limit),
-            Due::Answered => Asked::Answered,
-            Due::Failed => Asked::Failed(SourceError::OthersFailed),
-            Due::Skip(why) => Asked::Skipped(why),
+            Due::Answered => RefreshOutcome::Answered,
+            Due::Failed => RefreshOutcome::Failed(SourceError::FailedByPeer),
+            Due::Skip(why) => RefreshOutcome::Skipped(why),
         }
     }
 
-    fn due(&self, stamps: &Stamps, need: Need) -> Due {
+    fn due(&self, stamps: &Stamps, need: RefreshReason) -> Due {
         stamps.due(need, self.started, boot_now(), self.interval)
     }
 
@@ -259,12 +267,12 @@ impl Asker<'_> {
         }
     }
 
-    fn fetch(&self, mut stamps: Stamps, lock: File, limit: Duration) -> Asked {
+    fn fetch(&self, mut stamps: Stamps, lock: File, limit: Duration) -> RefreshOutcome {
         let (start, began) = (Instant::now(), boot_now());
         let answer = self.source.ask(limit, &stamps.links, self.paths);
         let arrived = boot_now();
         match answer {
-            Ok(matched) => Asked::News(Box::new(News {
+            Ok(matched) => RefreshOutcome::Fresh(Box::new(FreshAnswer {
                 matched,
                 took: start.elapsed(),
                 began,
@@ -275,18 +283,18 @@ impl Asker<'_> {
             Err(error) => {
                 stamps.failed = Some(arrived.0);
                 stamps.write(&lock);
-                Asked::Failed(error)
+                RefreshOutcome::Failed(error)
             }
         }
     }
 }
 
-impl News {
+impl FreshAnswer {
     /// An answer that no server gave, at this moment, for the tests' model of a node; answers like it have come since
     /// `doubtful_since`, if they are doubtful.
     #[doc(hidden)]
-    pub fn in_memory(matched: Matched, at: Moment, doubtful_since: Option<Moment>) -> News {
-        News {
+    pub fn in_memory(matched: Matched, at: Moment, doubtful_since: Option<Moment>) -> FreshAnswer {
+        FreshAnswer {
             matched,
             took: Duration::ZERO,
             began: at,
@@ -333,7 +341,7 @@ impl News {
     }
 
     /// The answer is not believed yet; it counts as a failed attempt.
-    pub fn doubted(mut self) {
+    pub fn reject(mut self) {
         self.stamps.failed = Some(self.arrived.0);
         self.stamps.doubtful_since.get_or_insert(self.arrived.0);
         self.write_stamps();
@@ -357,7 +365,7 @@ mod tests {
         }
     }
 
-    fn due(stamps: &Stamps, need: Need) -> Due {
+    fn due(stamps: &Stamps, need: RefreshReason) -> Due {
         stamps.due(need, STARTED, NOW, None)
     }
 
@@ -367,11 +375,22 @@ mod tests {
             answered: Some(STARTED.0 + 1),
             ..Stamps::default()
         };
-        for need in [Need::Ordinary, Need::First, Need::Newer] {
+        for need in [
+            RefreshReason::Ordinary,
+            RefreshReason::First,
+            RefreshReason::Newer,
+        ] {
             assert_eq!(due(&fresh, need), Due::Answered);
         }
-        assert_eq!(due(&fresh, Need::Lost), Due::Ask, "what it said is gone");
-        assert_eq!(due(&stamps(Some(1000), None), Need::Ordinary), Due::Ask);
+        assert_eq!(
+            due(&fresh, RefreshReason::Lost),
+            Due::Ask,
+            "what it said is gone"
+        );
+        assert_eq!(
+            due(&stamps(Some(1000), None), RefreshReason::Ordinary),
+            Due::Ask
+        );
     }
 
     #[test]
@@ -380,7 +399,12 @@ mod tests {
             failed: Some(STARTED.0 + 1),
             ..Stamps::default()
         };
-        for need in [Need::Ordinary, Need::First, Need::Newer, Need::Lost] {
+        for need in [
+            RefreshReason::Ordinary,
+            RefreshReason::First,
+            RefreshReason::Newer,
+            RefreshReason::Lost,
+        ] {
             assert_eq!(due(&failed, need), Due::Failed);
         }
     }
@@ -388,20 +412,24 @@ mod tests {
     #[test]
     fn after_a_failure_there_is_a_pause_while_the_pools_can_serve() {
         assert!(matches!(
-            due(&stamps(Some(900), Some(992)), Need::Ordinary),
+            due(&stamps(Some(900), Some(992)), RefreshReason::Ordinary),
             Due::Skip(_)
         ));
         assert_eq!(
-            due(&stamps(Some(900), Some(991)), Need::Ordinary),
+            due(&stamps(Some(900), Some(991)), RefreshReason::Ordinary),
             Due::Ask,
             "ten seconds are over"
         );
         assert_eq!(
-            due(&stamps(Some(993), Some(992)), Need::Ordinary),
+            due(&stamps(Some(993), Some(992)), RefreshReason::Ordinary),
             Due::Ask,
             "an answer came since"
         );
-        for need in [Need::First, Need::Newer, Need::Lost] {
+        for need in [
+            RefreshReason::First,
+            RefreshReason::Newer,
+            RefreshReason::Lost,
+        ] {
             assert_eq!(due(&stamps(Some(900), Some(992)), need), Due::Ask);
         }
     }
@@ -410,17 +438,17 @@ mod tests {
     fn an_interval_lets_answers_grow_old() {
         let with = |answered, seconds| {
             let interval = Some(Duration::from_secs(seconds));
-            stamps(Some(answered), None).due(Need::Ordinary, STARTED, NOW, interval)
+            stamps(Some(answered), None).due(RefreshReason::Ordinary, STARTED, NOW, interval)
         };
         assert!(matches!(with(991, 10), Due::Skip(_)));
         assert_eq!(with(990, 10), Due::Ask);
         let interval = Some(Duration::from_secs(100));
         assert_eq!(
-            stamps(Some(991), None).due(Need::Newer, STARTED, NOW, interval),
+            stamps(Some(991), None).due(RefreshReason::Newer, STARTED, NOW, interval),
             Due::Ask
         );
         assert_eq!(
-            stamps(None, None).due(Need::Ordinary, STARTED, NOW, interval),
+            stamps(None, None).due(RefreshReason::Ordinary, STARTED, NOW, interval),
             Due::Ask
         );
     }

@@ -1,47 +1,47 @@
 //! /etc/kubernetes/interfaces.json, from which the environments `mas` and `fileIpam` draw (contract section 18).
 
 use super::listing::{ListedInterface, ListedSubnet, Listing, parse_address, parse_prefix};
-use crate::anycase::{self, Cursor, Members, Wrong, is};
+use crate::codec::{self, Cursor, Members, ParseError, is};
 
 /// Reads the file.
 ///
 /// # Errors
 /// It is not JSON, or something in it has the wrong type.
-pub fn parse(json: &[u8]) -> Result<Listing, anycase::Error> {
+pub fn parse(json: &[u8]) -> Result<Listing, codec::Error> {
     let mut listing = Listing::default();
-    anycase::read(json, &mut listing)?;
+    codec::read(json, &mut listing)?;
     Ok(listing)
 }
 
 impl<'de> Members<'de> for Listing {
-    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), Wrong> {
+    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
         match key {
-            k if is(k, "Interfaces") => anycase::list(json, &mut self.interfaces),
+            k if is(k, "Interfaces") => codec::list(json, &mut self.interfaces),
             _ => json.skip(),
         }
     }
 }
 
 impl<'de> Members<'de> for ListedInterface {
-    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), Wrong> {
+    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
         match key {
-            k if is(k, "MacAddress") => anycase::value(json, &mut self.mac),
-            k if is(k, "IsPrimary") => anycase::value(json, &mut self.primary),
-            k if is(k, "IPSubnets") => anycase::list(json, &mut self.subnets),
+            k if is(k, "MacAddress") => codec::value(json, &mut self.mac),
+            k if is(k, "IsPrimary") => codec::value(json, &mut self.primary),
+            k if is(k, "IPSubnets") => codec::list(json, &mut self.subnets),
             _ => json.skip(),
         }
     }
 }
 
 impl<'de> Members<'de> for ListedSubnet {
-    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), Wrong> {
+    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
         match key {
             k if is(k, "Prefix") => {
-                anycase::text(json, &mut self.prefix, |text| Ok(parse_prefix(text)))
+                codec::text(json, &mut self.prefix, |text| Ok(parse_prefix(text)))
             }
             k if is(k, "IPAddresses") => {
                 let mut addresses: Vec<Address> = Vec::new();
-                anycase::list(json, &mut addresses)?;
+                codec::list(json, &mut addresses)?;
                 for address in addresses {
                     self.add(parse_address(&address.text), address.primary);
                 }
@@ -59,10 +59,10 @@ struct Address {
 }
 
 impl<'de> Members<'de> for Address {
-    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), Wrong> {
+    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
         match key {
-            k if is(k, "Address") => anycase::value(json, &mut self.text),
-            k if is(k, "IsPrimary") => anycase::value(json, &mut self.primary),
+            k if is(k, "Address") => codec::value(json, &mut self.text),
+            k if is(k, "IsPrimary") => codec::value(json, &mut self.primary),
             _ => json.skip(),
         }
     }

@@ -108,7 +108,7 @@ pub fn match_links(listing: Listing, links: &[Link], style: Style) -> Matched {
 
 /// Whether `links`, of the host's interfaces those that the last listing led to, are the ones that this listing leads to as
 /// well, so that nobody needs to look at the others.
-pub fn suffice(listing: &Listing, links: &[Link]) -> bool {
+pub fn covers_listing(listing: &Listing, links: &[Link]) -> bool {
     // A `*` leads to the first of all interfaces, which these need not be.
     let leads_here = |interface| link_of(interface, links, Style::File);
     let mut found = listing.interfaces.iter().map(leads_here);
@@ -237,19 +237,19 @@ mod tests {
             interfaces: vec![interface(mac, &["10.0.0.0/16"])],
         };
         let known = [link(2, "eth0", "7c1e52f9f3c4")];
-        assert!(suffice(&one("7C1E52F9F3C4"), &known));
-        assert!(!suffice(&one("7C1E52F9F3C4"), &[]));
+        assert!(covers_listing(&one("7C1E52F9F3C4"), &known));
+        assert!(!covers_listing(&one("7C1E52F9F3C4"), &[]));
         for other in ["7C1E52F9F3C5", "*", ""] {
-            assert!(!suffice(&one(other), &known), "{other}");
+            assert!(!covers_listing(&one(other), &known), "{other}");
         }
         let mut both = one("7C1E52F9F3C4");
         both.interfaces.push(interface("7C1E52F9F3C5", &[]));
-        assert!(!suffice(&both, &known));
+        assert!(!covers_listing(&both, &known));
         let enslaved = Link {
             enslaved: true,
             ..link(2, "vf0", "7c1e52f9f3c4")
         };
-        assert!(!suffice(&one("7C1E52F9F3C4"), &[enslaved]));
+        assert!(!covers_listing(&one("7C1E52F9F3C4"), &[enslaved]));
         let matched = match_links(one("7C1E52F9F3C4"), &known, Style::Wire);
         assert_eq!(matched.links(), ["eth0"]);
     }

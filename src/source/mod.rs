@@ -10,8 +10,10 @@ mod listing;
 mod matching;
 mod wire;
 
-pub use ask::{Instead, Source, SourceError, WIRE_SERVER};
-pub use freshness::{Asked, Asker, Attempts, Need, News, Stamps, last_attempts};
+pub use ask::{Source, SourceError, SourceOverrides, WIRE_SERVER};
+pub use freshness::{
+    Attempts, FreshAnswer, RefreshOutcome, RefreshReason, Refresher, Stamps, last_attempts,
+};
 pub use kubernetes::{KubernetesNode, NodeError};
 pub use listing::{Listing, parse_address, parse_prefix};
 pub use matching::{Matched, Style, match_links};

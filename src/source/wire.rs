@@ -207,7 +207,7 @@ fn enter(
 /// Takes in the addresses that follow as the wire server writes them, and tells what follows them. Nearly the whole answer looks
 /// like this, so that it is not taken apart piece by piece; at whatever looks different quick-xml goes on.
 fn usual_addresses<'a>(mut text: &'a [u8], listing: &mut Listing) -> &'a [u8] {
-    let usual = |text: &'a [u8]| -> Option<(IpAddr, bool, &'a [u8])> {
+    let parse_canonical = |text: &'a [u8]| -> Option<(IpAddr, bool, &'a [u8])> {
         let text = text.trim_ascii_start();
         let (address, rest) = leading_address(text.strip_prefix(b"<IPAddress Address=\"")?)?;
         match rest.strip_prefix(b"\" IsPrimary=\"false\"/>") {
@@ -219,7 +219,7 @@ fn usual_addresses<'a>(mut text: &'a [u8], listing: &mut Listing) -> &'a [u8] {
             )),
         }
     };
-    while let Some((address, primary, rest)) = usual(text) {
+    while let Some((address, primary, rest)) = parse_canonical(text) {
         listing.add(Some(address), primary);
         text = rest;
     }

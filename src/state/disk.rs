@@ -11,8 +11,8 @@ use super::files::{Files, HeldLock, StateFile};
 use super::lock::holder;
 use super::store::{MODE, StoreError};
 use crate::host::{
-    self, Bounded, Paths, Waited, appending, boot_now, check_regular, create_new, open, overwrite,
-    put, read_bounded_with, wall_now,
+    self, Paths, ReadOutcome, Waited, appending, boot_now, check_regular, create_new, open,
+    overwrite, put, read_bounded_with, wall_now,
 };
 use crate::ipam::Moment;
 use crate::sorting::sort_by;
@@ -72,14 +72,14 @@ impl Files for Paths {
         match file {
             StateFile::State => self.state(),
             StateFile::Journal => self.journal(),
-            StateFile::LastGrant => self.last_use(),
+            StateFile::LastGrant => self.last_grant_path(),
             StateFile::RebuildMark => self.rebuild_owed(),
             StateFile::BootMarker => self.boot_marker(),
             StateFile::OtherWriter => self.other_writer(),
         }
     }
 
-    fn read(&self, file: StateFile, limit: usize, room: usize) -> io::Result<Bounded> {
+    fn read(&self, file: StateFile, limit: usize, room: usize) -> io::Result<ReadOutcome> {
         read_bounded_with(&self.path(file), limit, room)
     }
 

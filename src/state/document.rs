@@ -14,7 +14,7 @@ use super::ours::{FORMAT, KEY, Ours};
 use super::out::Out;
 use super::print_ours::print_ours;
 use super::store::is_same_boot;
-use crate::anycase::{self, Cursor, Wrong};
+use crate::codec::{self, Cursor, ParseError};
 use crate::ipam::{Ipam, Moment, Usage};
 
 /// The original's key.
@@ -28,9 +28,9 @@ pub(super) const ROOM: usize = 1024;
 pub struct Document {
     original: Original,
     /// What our own key was like.
-    pub own: Own,
+    pub own: KeyStatus,
     /// What is still to be done before the state can be believed in full.
-    pub owed: Owed,
+    pub owed: PendingWork,
     /// When the source began to be asked for the answer that was merged last.
     pub refreshed: Option<Moment>,
     /// How far the journal of grants goes together with it.
@@ -44,14 +44,14 @@ pub struct Document {
 
 /// What our own key was like when the state was read.
 #[derive(Debug, Default)]
-pub enum Own {
+pub enum KeyStatus {
     /// Not there: the original alone has written this state.
     #[default]
     Absent,
     /// Of a format that is read, and the last to write was one of us.
     Ours,
     /// Of a format that is read, but the original has written since.
-    Overtaken,
+    OriginalWroteLast,
     /// There, but not to be understood; its facts are lost, the records are not.
     Unreadable(String),
     /// Of a newer format: kept as it is, and nothing but releases done.
@@ -65,12 +65,12 @@ pub enum Own {
 
 /// What is still to be done before a state can be believed in full; kept in the state until it is done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Owed {
+pub enum PendingWork {
     /// Nothing.
     #[default]
     Nothing,
     /// A look at what the node has in use: nobody of us has written this state, so it may have been started from nothing.
-    Look,
+    Snapshot,
     /// It is of this other boot: what the node does not show has gone.
     NewBoot(Option<String>),
     /// A rebuild: the state was lost, and has no pools yet that could be rebuilt.
@@ -91,7 +91,7 @@ pub const QUARANTINE: Duration = Duration::from_secs(30);
 
 /// What a written state carries beside its contents.
 #[derive(Clone, Copy, Debug)]
-pub struct Stamp<'a> {
+pub struct WriteStamp<'a> {
     /// The version of this program, for a state that has none yet.
     pub version: &'a str,
     /// The present time, in the original's form.
@@ -109,9 +109,9 @@ impl Document {
         json: &[u8],
         boot_id: Option<&str>,
         now: Moment,
-    ) -> Result<Document, anycase::Error> {
-        let mut said = Said::default();
-        anycase::document(std::str::from_utf8(json)?, |json| {
+    ) -> Result<Document, codec::Error> {
+        let mut said = RawDocument::default();
+        codec::document(std::str::from_utf8(json)?, |json| {
             json.object(|key, json| said.member(key, json))
         })?;
         let mut document = Document {
@@ -129,44 +129,48 @@ impl Document {
         }
         match said.ours {
             Some(ours) => document.join(ours, boot_id, now),
-            None => document.owed = Owed::Look,
+            None => document.owed = PendingWork::Snapshot,
         }
-        if document.is_empty() && document.owed == Owed::Look {
-            document.owed = Owed::Nothing;
+        if document.is_empty() && document.owed == PendingWork::Snapshot {
+            document.owed = PendingWork::Nothing;
         }
         Ok(document)
     }
 
-    fn join(&mut self, ours: SaidOurs<'_>, boot_id: Option<&str>, now: Moment) {
-        let SaidOurs {
+    fn join(&mut self, ours: RawOurs<'_>, boot_id: Option<&str>, now: Moment) {
+        let RawOurs {
             facts: mut found,
             read,
             text,
         } = ours;
         if found.format > FORMAT {
-            self.own = Own::Newer {
+            self.own = KeyStatus::Newer {
                 format: found.format,
                 text: text.to_owned(),
             };
             return;
         }
         if let Err(why) = read.and_then(|()| found.check()) {
-            self.own = Own::Unreadable(why);
-            self.owed = Owed::Look;
+            self.own = KeyStatus::Unreadable(why);
+            self.owed = PendingWork::Snapshot;
             return;
         }
         let same_boot = is_same_boot(found.boot_id.as_deref(), boot_id);
         let overtaken = found.time_stamp != self.original.time_stamp;
-        self.own = if overtaken { Own::Overtaken } else { Own::Ours };
+        self.own = if overtaken {
+            KeyStatus::OriginalWroteLast
+        } else {
+            KeyStatus::Ours
+        };
         let loss = found.loss.take().filter(|_| same_boot).map(|loss| Loss {
             why: loss.why,
             seen: Moment(loss.seen.min(now.0)),
         });
         self.owed = match (loss, found.look_owed, overtaken || same_boot) {
-            (Some(loss), _, _) => Owed::Rebuild(loss),
-            (None, true, _) => Owed::Look,
-            (None, false, true) => Owed::Nothing,
-            (None, false, false) => Owed::NewBoot(found.boot_id.clone()),
+            (Some(loss), _, _) => PendingWork::Rebuild(loss),
+            (None, true, _) => PendingWork::Snapshot,
+            (None, false, true) => PendingWork::Nothing,
+            (None, false, false) => PendingWork::NewBoot(found.boot_id.clone()),
         };
         let refreshed = found.refreshed.filter(|at| same_boot && *at <= now.0);
         self.refreshed = refreshed.map(Moment);
@@ -191,14 +195,14 @@ impl Document {
     /// What is still to be done before it can be believed in full, in words.
     pub fn doubt(&self) -> Option<&'static str> {
         match &self.owed {
-            Owed::Nothing => None,
-            Owed::Look => Some(
+            PendingWork::Nothing => None,
+            PendingWork::Snapshot => Some(
                 "the original plugin wrote it; the next ADD looks for addresses in use that it does not know",
             ),
-            Owed::Rebuild(_) => {
+            PendingWork::Rebuild(_) => {
                 Some("it was lost; the next ADD rebuilds it from what the node shows")
             }
-            Owed::NewBoot(_) => Some(
+            PendingWork::NewBoot(_) => Some(
                 "it is of before the last start of the node; the next ADD frees what the node does not show",
             ),
         }
@@ -236,7 +240,7 @@ impl Document {
     }
 
     /// The text to write: the original's layout to the byte under `IPAM`, top-level keys sorted by their bytes.
-    pub fn print(&mut self, stamp: Stamp<'_>) -> Vec<u8> {
+    pub fn print(&mut self, stamp: WriteStamp<'_>) -> Vec<u8> {
         if self.original.version.is_empty() {
             stamp.version.clone_into(&mut self.original.version);
         }
@@ -256,10 +260,10 @@ impl Document {
             out.literal(": ");
             match (name, &self.own, self.others.get(name)) {
                 (IPAM, _, _) => self.original.print(&mut out),
-                (KEY, Own::Newer { text, .. }, _) => go_json::reindented(&mut out, text, 1),
+                (KEY, KeyStatus::Newer { text, .. }, _) => go_json::reindented(&mut out, text, 1),
                 (KEY, _, _) => {
                     let boot_id = match &self.owed {
-                        Owed::NewBoot(old) => old.as_deref(),
+                        PendingWork::NewBoot(old) => old.as_deref(),
                         // Of an unknown boot where it cannot be read: what this call gives may be of another than the state.
                         _ => stamp.boot_id,
                     };
@@ -283,35 +287,35 @@ impl Document {
 
 /// The top level of the file; its keys count as they are spelled.
 #[derive(Default)]
-struct Said<'de> {
+struct RawDocument<'de> {
     original: Original,
-    ours: Option<SaidOurs<'de>>,
+    ours: Option<RawOurs<'de>>,
     others: BTreeMap<String, Box<RawValue>>,
 }
 
 /// Our key: what it says, or what is wrong with it, and its text.
-struct SaidOurs<'de> {
+struct RawOurs<'de> {
     facts: Ours<'de>,
-    read: Result<(), Wrong>,
+    read: Result<(), ParseError>,
     text: &'de str,
 }
 
-impl<'de> Said<'de> {
-    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), Wrong> {
+impl<'de> RawDocument<'de> {
+    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
         match key {
             IPAM => {
                 self.original = Original::default();
-                anycase::object(json, &mut self.original)
+                codec::object(json, &mut self.original)
             }
             KEY => {
                 let start = *json;
                 let mut facts = Ours::default();
-                let read = anycase::object(json, &mut facts);
+                let read = codec::object(json, &mut facts);
                 if read.is_err() {
                     *json = start;
                     json.skip()?;
                 }
-                self.ours = Some(SaidOurs {
+                self.ours = Some(RawOurs {
                     facts,
                     read,
                     text: json.since(start),
@@ -330,7 +334,7 @@ impl<'de> Said<'de> {
 mod tests {
     use super::*;
     use crate::ipam::{
-        Attachment, Family, Hint, Inventory, ListedPool, NetNs, PoolWish, Request, Usage,
+        Attachment, Family, Hint, Inventory, ListedPool, NetNs, PoolSelector, Request, Usage,
     };
     use serde_json::Value;
     use std::time::Duration;
@@ -343,7 +347,7 @@ mod tests {
     }
 
     fn print(document: &mut Document, time: &str) -> Vec<u8> {
-        document.print(Stamp {
+        document.print(WriteStamp {
             version: "v0",
             time,
             boot_id: BOOT,
@@ -371,7 +375,7 @@ mod tests {
             let request = Request {
                 attachment: &attachment,
                 space: "local",
-                pool: PoolWish::Any {
+                pool: PoolSelector::Any {
                     family: Family::V4,
                     if_name: None,
                 },
@@ -409,7 +413,7 @@ mod tests {
         let text = print(&mut document, "2026-11-20T21:09:39Z");
         let again = parse(&text, BOOT);
         assert_eq!(again.ipam(), document.ipam());
-        assert!(matches!(again.own, Own::Ours));
+        assert!(matches!(again.own, KeyStatus::Ours));
         let mut again = again;
         assert_eq!(
             print(&mut again, "2026-11-20T21:09:39Z"),
@@ -432,10 +436,10 @@ mod tests {
         assert_eq!(free.released, None);
         assert_eq!(
             (&again.owed, again.ipam().tombstones.len()),
-            (&Owed::NewBoot(Some("boot-1".into())), 0)
+            (&PendingWork::NewBoot(Some("boot-1".into())), 0)
         );
         let time = "u";
-        let kept = again.print(Stamp {
+        let kept = again.print(WriteStamp {
             version: "v0",
             time,
             boot_id: Some("boot-2"),
@@ -445,13 +449,13 @@ mod tests {
             again.owed,
             "who only releases leaves the debt"
         );
-        again.owed = Owed::Nothing;
-        let paid = again.print(Stamp {
+        again.owed = PendingWork::Nothing;
+        let paid = again.print(WriteStamp {
             version: "v0",
             time,
             boot_id: Some("boot-2"),
         });
-        assert_eq!(parse(&paid, Some("boot-2")).owed, Owed::Nothing);
+        assert_eq!(parse(&paid, Some("boot-2")).owed, PendingWork::Nothing);
     }
 
     #[test]
@@ -459,14 +463,17 @@ mod tests {
         let value: Value = serde_json::from_slice(&print(&mut used(), "t")).unwrap();
         let theirs = serde_json::json!({ "IPAM": value["IPAM"] }).to_string();
         let mut document = parse(theirs.as_bytes(), BOOT);
-        assert_eq!(document.owed, Owed::Look);
+        assert_eq!(document.owed, PendingWork::Snapshot);
         let mut again = parse(&print(&mut document, "u"), BOOT);
-        assert_eq!(again.owed, Owed::Look);
-        again.owed = Owed::Nothing;
-        assert_eq!(parse(&print(&mut again, "v"), BOOT).owed, Owed::Nothing);
+        assert_eq!(again.owed, PendingWork::Snapshot);
+        again.owed = PendingWork::Nothing;
+        assert_eq!(
+            parse(&print(&mut again, "v"), BOOT).owed,
+            PendingWork::Nothing
+        );
         assert_eq!(
             parse(b"{}", BOOT).owed,
-            Owed::Nothing,
+            PendingWork::Nothing,
             "nothing to look for"
         );
     }
@@ -506,11 +513,15 @@ mod tests {
         pools["10.1.0.5"] = serde_json::json!({"ID": "", "Addr": "10.1.0.5", "InUse": false});
         pools["10.1.0.6"] = serde_json::json!({"ID": "c9", "Addr": "10.1.0.6", "InUse": true});
         let again = parse(value.to_string().as_bytes(), BOOT);
-        assert!(matches!(again.own, Own::Overtaken));
-        assert_eq!(again.owed, Owed::Nothing, "it is kept, whatever the boot");
+        assert!(matches!(again.own, KeyStatus::OriginalWroteLast));
+        assert_eq!(
+            again.owed,
+            PendingWork::Nothing,
+            "it is kept, whatever the boot"
+        );
         assert_eq!(
             parse(value.to_string().as_bytes(), Some("boot-2")).owed,
-            Owed::Nothing
+            PendingWork::Nothing
         );
         let Usage::Free(free) = usage(&again, "10.1.0.5") else {
             panic!("released by the original")
@@ -546,7 +557,7 @@ mod tests {
         let boot = Some("8f3c5c52-0000-4000-8000-000000000001");
         let now = Moment(u64::MAX);
         let mut document = Document::parse(one, boot, now).unwrap();
-        assert!(matches!(document.own, Own::Ours));
+        assert!(matches!(document.own, KeyStatus::Ours));
         let pool = &document.ipam().spaces["local"].pools["10.224.0.0/16"];
         let Usage::Held(held) = &pool.record(&"10.224.0.5".parse().unwrap()).unwrap().usage else {
             panic!("held")
@@ -556,7 +567,7 @@ mod tests {
             Some("default/web-1")
         );
         assert!(held.since < now, "as it was written");
-        let text = String::from_utf8(document.print(Stamp {
+        let text = String::from_utf8(document.print(WriteStamp {
             version: "v0",
             time: "t",
             boot_id: boot,
@@ -586,7 +597,7 @@ mod tests {
         let mut value: Value = serde_json::from_slice(&print(&mut used(), "t")).unwrap();
         value[KEY] = serde_json::json!({"format": FORMAT + 1, "records": [1, {"a": "<"}], "generation": {"x": 1}});
         let mut again = parse(value.to_string().as_bytes(), BOOT);
-        assert!(matches!(again.own, Own::Newer { format, .. } if format == FORMAT + 1));
+        assert!(matches!(again.own, KeyStatus::Newer { format, .. } if format == FORMAT + 1));
         let rewritten: Value = serde_json::from_slice(&print(&mut again, "u")).unwrap();
         assert_eq!(rewritten[KEY], value[KEY]);
         assert_eq!(rewritten["IPAM"]["TimeStamp"], "u");
@@ -604,7 +615,7 @@ mod tests {
             let mut value: Value = serde_json::from_slice(&print(&mut used(), "t")).unwrap();
             value[KEY] = serde_json::from_str(bad).unwrap();
             let again = parse(value.to_string().as_bytes(), BOOT);
-            assert!(matches!(again.own, Own::Unreadable(_)), "{bad}");
+            assert!(matches!(again.own, KeyStatus::Unreadable(_)), "{bad}");
             let Usage::Held(held) = usage(&again, "10.1.0.5") else {
                 panic!("held")
             };
@@ -627,7 +638,7 @@ mod tests {
             r#"{"IPAM":{"AddressSpaces":{"local":{"Pools":{"10.1.0.0/16":{"Addresses":{"10.1.0.5":null}}}}}}}"#,
         ] {
             let mut document = parse(json.as_bytes(), BOOT);
-            assert!(matches!(document.own, Own::Absent), "{json}");
+            assert!(matches!(document.own, KeyStatus::Absent), "{json}");
             assert!(
                 serde_json::from_slice::<Value>(&print(&mut document, "t")).is_ok(),
                 "{json}"

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::{LockError, StoreError};
-use crate::host::Bounded;
+use crate::host::ReadOutcome;
 use crate::ipam::Moment;
 
 /// One of these files.
@@ -60,7 +60,7 @@ pub trait Files: Debug {
     ///
     /// # Errors
     /// It is there but cannot be read.
-    fn read(&self, file: StateFile, limit: usize, room: usize) -> io::Result<Bounded>;
+    fn read(&self, file: StateFile, limit: usize, room: usize) -> io::Result<ReadOutcome>;
 
     /// The length of a regular file, in bytes; `None` where it is not there or something else.
     fn size(&self, file: StateFile) -> Option<u64>;

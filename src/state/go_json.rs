@@ -4,8 +4,8 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use super::out::Out;
-use crate::anycase::plain_length;
-use crate::ipam::{colons, dotted};
+use crate::codec::plain_length;
+use crate::ipam::{format_ipv6, format_octet};
 
 /// Appends a string with its quotes; `<`, `>`, `&` and the two line separators of JavaScript are escaped as in HTML.
 pub(super) fn string(out: &mut Out, text: &str) {
@@ -29,7 +29,7 @@ pub(super) fn bare_address(out: &mut Out, address: IpAddr) {
     match address {
         IpAddr::V4(v4) => {
             for octet in v4.octets() {
-                let (digits, length) = dotted(octet);
+                let (digits, length) = format_octet(octet);
                 out.start_of(digits, length);
             }
             // No dot at the end.
@@ -45,7 +45,7 @@ fn address_v6(out: &mut Out, address: Ipv6Addr) {
     if address.to_ipv4_mapped().is_some() {
         return out.text(&address.to_string());
     }
-    let (text, length) = colons(address);
+    let (text, length) = format_ipv6(address);
     out.start_of(text, length);
 }
 

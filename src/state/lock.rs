@@ -11,7 +11,7 @@ use rustix::fs::{major, minor};
 
 use super::files::{Files, HeldLock};
 use super::journal::note_other_writer;
-use crate::host::{Paths, read_text, words};
+use crate::host::{Paths, io_reason, read_text};
 
 /// How long a call waits for the others; well past what a crowd of them takes, and within kubelet's patience.
 pub const WAIT: Duration = Duration::from_secs(30);
@@ -43,7 +43,7 @@ pub enum LockError {
         waited: Duration,
     },
     /// The lock file or its folder cannot be made, opened or locked.
-    #[error("cannot lock the state: {}: {}", path.display(), words(source))]
+    #[error("cannot lock the state: {}: {}", path.display(), io_reason(source))]
     Io {
         /// The lock file.
         path: PathBuf,

@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use super::go_json;
 use super::out::Out;
 use super::record::{self, address};
-use crate::anycase::{self, Cursor, Members, Wrong, is};
+use crate::codec::{self, Cursor, Members, ParseError, is};
 use crate::ipam::{Ipam, Pool, Record, Space, Subnet, are_in_order, by_text};
 use crate::sorting::sort_by;
 
@@ -25,48 +25,48 @@ pub(super) struct Original {
 }
 
 impl<'de> Members<'de> for Original {
-    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), Wrong> {
+    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
         match key {
-            k if is(k, "Version") => anycase::value(json, &mut self.version),
-            k if is(k, "TimeStamp") => anycase::value(json, &mut self.time_stamp),
-            k if is(k, "AddressSpaces") => anycase::entries(json, &mut self.ipam.spaces),
+            k if is(k, "Version") => codec::value(json, &mut self.version),
+            k if is(k, "TimeStamp") => codec::value(json, &mut self.time_stamp),
+            k if is(k, "AddressSpaces") => codec::entries(json, &mut self.ipam.spaces),
             _ => json.skip(),
         }
     }
 }
 
 impl<'de> Members<'de> for Space {
-    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), Wrong> {
+    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
         match key {
-            k if is(k, "Id") => anycase::value(json, &mut self.id),
-            k if is(k, "Scope") => anycase::value(json, &mut self.scope),
-            k if is(k, "Pools") => anycase::entries(json, &mut self.pools),
+            k if is(k, "Id") => codec::value(json, &mut self.id),
+            k if is(k, "Scope") => codec::value(json, &mut self.scope),
+            k if is(k, "Pools") => codec::entries(json, &mut self.pools),
             _ => json.skip(),
         }
     }
 }
 
 impl<'de> Members<'de> for Pool {
-    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), Wrong> {
+    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
         match key {
-            k if is(k, "Id") => anycase::value(json, &mut self.id),
-            k if is(k, "IfName") => anycase::value(json, &mut self.if_name),
-            k if is(k, "Subnet") => anycase::object(json, &mut self.subnet),
-            k if is(k, "Gateway") => anycase::text(json, &mut self.gateway, address),
+            k if is(k, "Id") => codec::value(json, &mut self.id),
+            k if is(k, "IfName") => codec::value(json, &mut self.if_name),
+            k if is(k, "Subnet") => codec::object(json, &mut self.subnet),
+            k if is(k, "Gateway") => codec::text(json, &mut self.gateway, address),
             k if is(k, "Addresses") => records(json, &mut self.records),
-            k if is(k, "IsIPv6") => anycase::value(json, &mut self.is_ipv6),
-            k if is(k, "Priority") => anycase::value(json, &mut self.priority),
-            k if is(k, "RefCount") => anycase::value(json, &mut self.ref_count),
+            k if is(k, "IsIPv6") => codec::value(json, &mut self.is_ipv6),
+            k if is(k, "Priority") => codec::value(json, &mut self.priority),
+            k if is(k, "RefCount") => codec::value(json, &mut self.ref_count),
             _ => json.skip(),
         }
     }
 }
 
 impl<'de> Members<'de> for Subnet {
-    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), Wrong> {
+    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
         match key {
-            k if is(k, "IP") => anycase::text(json, &mut self.ip, address),
-            k if is(k, "Mask") => anycase::text(json, &mut self.mask, |text| {
+            k if is(k, "IP") => codec::text(json, &mut self.ip, address),
+            k if is(k, "Mask") => codec::text(json, &mut self.mask, |text| {
                 BASE64
                     .decode(text)
                     .map(|mask| Some(mask.into()))
@@ -78,18 +78,18 @@ impl<'de> Members<'de> for Subnet {
 }
 
 /// Reads the map of addresses, each under its key, on top of what is there.
-fn records(json: &mut Cursor<'_>, records: &mut Vec<Record>) -> Result<(), Wrong> {
+fn records(json: &mut Cursor<'_>, records: &mut Vec<Record>) -> Result<(), ParseError> {
     // A record takes about 100 bytes. What is wrong with the guess, the vector mends.
     const USUAL_LENGTH: usize = 100;
     if records.is_empty() {
         records.reserve(json.left() / USUAL_LENGTH);
     }
     json.object_of(
-        record::usual,
+        record::parse_canonical,
         |key, json| {
             let key = address(key)?.ok_or("a record without an address as its key")?;
-            let mut said = SaidRecord::default();
-            anycase::object(json, &mut said)?;
+            let mut said = RawRecord::default();
+            codec::object(json, &mut said)?;
             Ok(record::record(key, said.addr, &said.id, said.in_use))
         },
         |record| records.push(record),
@@ -99,18 +99,18 @@ fn records(json: &mut Cursor<'_>, records: &mut Vec<Record>) -> Result<(), Wrong
 }
 
 #[derive(Default)]
-struct SaidRecord<'de> {
+struct RawRecord<'de> {
     id: Cow<'de, str>,
     addr: Option<IpAddr>,
     in_use: bool,
 }
 
-impl<'de> Members<'de> for SaidRecord<'de> {
-    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), Wrong> {
+impl<'de> Members<'de> for RawRecord<'de> {
+    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
         match key {
-            k if is(k, "ID") => anycase::value(json, &mut self.id),
-            k if is(k, "Addr") => anycase::text(json, &mut self.addr, address),
-            k if is(k, "InUse") => anycase::value(json, &mut self.in_use),
+            k if is(k, "ID") => codec::value(json, &mut self.id),
+            k if is(k, "Addr") => codec::text(json, &mut self.addr, address),
+            k if is(k, "InUse") => codec::value(json, &mut self.in_use),
             _ => json.skip(),
         }
     }

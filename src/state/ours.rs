@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use super::journal::Position;
 use super::record;
-use crate::anycase::{self, Cursor, Members, Wrong};
+use crate::codec::{self, Cursor, Members, ParseError};
 use crate::ipam::{Attachment, read_address};
 
 /// The key.
@@ -44,23 +44,23 @@ pub(super) struct Ours<'de> {
     pub look_owed: bool,
     pub quarantine_until: Option<u64>,
     /// There while a rebuild is owed that could not be begun yet.
-    pub loss: Option<SaidLoss>,
+    pub loss: Option<RawLoss>,
     /// When the source began to be asked for the answer that was merged last.
     pub refreshed: Option<u64>,
     /// How far the journal of grants goes together with the state.
     pub journal: Option<Position>,
-    pub tombstones: Vec<SaidTombstone>,
+    pub tombstones: Vec<RawTombstone>,
     pub spaces: BTreeMap<String, SpaceFacts<'de>>,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct SaidLoss {
+pub(super) struct RawLoss {
     pub why: String,
     pub seen: u64,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct SaidTombstone {
+pub(super) struct RawTombstone {
     pub attachment: Attachment,
     pub at: u64,
 }
@@ -86,7 +86,7 @@ pub(super) struct Facts<'de> {
     pub network: Option<Cow<'de, str>>,
     pub if_name: Option<Cow<'de, str>>,
     pub pod: Option<Cow<'de, str>>,
-    pub netns: Option<SaidNetNs<'de>>,
+    pub netns: Option<RawNetNs<'de>>,
     pub since: Option<u64>,
     pub generation: u64,
     pub unlisted: bool,
@@ -97,7 +97,7 @@ pub(super) struct Facts<'de> {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct SaidNetNs<'de> {
+pub(super) struct RawNetNs<'de> {
     pub path: Cow<'de, str>,
     pub dev: Option<u64>,
     pub ino: Option<u64>,
@@ -114,7 +114,7 @@ impl Ours<'_> {
     ///
     /// # Errors
     /// What no program of ours has written.
-    pub fn check(&self) -> Result<(), Wrong> {
+    pub fn check(&self) -> Result<(), ParseError> {
         if !self.is_known() {
             return Err(format!("format {} never was", self.format));
         }
@@ -126,68 +126,68 @@ impl Ours<'_> {
 }
 
 impl<'de> Members<'de> for Ours<'de> {
-    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), Wrong> {
+    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
         match key {
-            "format" => anycase::value(json, &mut self.format),
-            "bootId" => anycase::value(json, &mut self.boot_id),
-            "timeStamp" => anycase::value(json, &mut self.time_stamp),
-            "generation" if self.is_known() => anycase::value(json, &mut self.generation),
+            "format" => codec::value(json, &mut self.format),
+            "bootId" => codec::value(json, &mut self.boot_id),
+            "timeStamp" => codec::value(json, &mut self.time_stamp),
+            "generation" if self.is_known() => codec::value(json, &mut self.generation),
             // What a newer version keeps under these names need not look like ours.
             _ if !self.is_known() => json.skip(),
-            "lookOwed" => anycase::value(json, &mut self.look_owed),
-            "quarantineUntil" => anycase::value(json, &mut self.quarantine_until),
-            "lost" => anycase::object(json, self.loss.get_or_insert_default()),
-            "refreshed" => anycase::value(json, &mut self.refreshed),
-            "journal" => anycase::object(json, self.journal.get_or_insert_default()),
-            "tombstones" => anycase::list(json, &mut self.tombstones),
-            "records" => anycase::entries(json, &mut self.spaces),
+            "lookOwed" => codec::value(json, &mut self.look_owed),
+            "quarantineUntil" => codec::value(json, &mut self.quarantine_until),
+            "lost" => codec::object(json, self.loss.get_or_insert_default()),
+            "refreshed" => codec::value(json, &mut self.refreshed),
+            "journal" => codec::object(json, self.journal.get_or_insert_default()),
+            "tombstones" => codec::list(json, &mut self.tombstones),
+            "records" => codec::entries(json, &mut self.spaces),
             _ => json.skip(),
         }
     }
 }
 
 impl<'de> Members<'de> for Position {
-    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), Wrong> {
+    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
         match key {
-            "sequence" => anycase::value(json, &mut self.sequence),
-            "bytes" => anycase::value(json, &mut self.size),
-            "compacted" => anycase::value(json, &mut self.compacted),
+            "sequence" => codec::value(json, &mut self.sequence),
+            "bytes" => codec::value(json, &mut self.size),
+            "compacted" => codec::value(json, &mut self.compacted),
             _ => json.skip(),
         }
     }
 }
 
-impl<'de> Members<'de> for SaidLoss {
-    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), Wrong> {
+impl<'de> Members<'de> for RawLoss {
+    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
         match key {
-            "why" => anycase::value(json, &mut self.why),
-            "seen" => anycase::value(json, &mut self.seen),
+            "why" => codec::value(json, &mut self.why),
+            "seen" => codec::value(json, &mut self.seen),
             _ => json.skip(),
         }
     }
 }
 
-impl<'de> Members<'de> for SaidTombstone {
-    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), Wrong> {
+impl<'de> Members<'de> for RawTombstone {
+    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
         match key {
-            "network" => anycase::value(json, &mut self.attachment.network),
-            "id" => anycase::value(json, &mut self.attachment.container_id),
-            "ifName" => anycase::value(json, &mut self.attachment.if_name),
-            "at" => anycase::value(json, &mut self.at),
+            "network" => codec::value(json, &mut self.attachment.network),
+            "id" => codec::value(json, &mut self.attachment.container_id),
+            "ifName" => codec::value(json, &mut self.attachment.if_name),
+            "at" => codec::value(json, &mut self.at),
             _ => json.skip(),
         }
     }
 }
 
 impl<'de> Members<'de> for SpaceFacts<'de> {
-    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), Wrong> {
+    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
         self.0.insert(key.to_owned(), PoolFacts::read(json)?);
         Ok(())
     }
 }
 
 impl<'de> PoolFacts<'de> {
-    fn read(json: &mut Cursor<'de>) -> Result<Self, Wrong> {
+    fn read(json: &mut Cursor<'de>) -> Result<Self, ParseError> {
         let (mut released, mut facts) = (Vec::new(), Vec::new());
         json.object_of(
             |json| {
@@ -200,7 +200,7 @@ impl<'de> PoolFacts<'de> {
                 // They are large, and so are filled in their place.
                 facts.push((address, Facts::default()));
                 match facts.last_mut() {
-                    Some((_, found)) => anycase::object(json, found),
+                    Some((_, found)) => codec::object(json, found),
                     None => json.skip(),
                 }
             },
@@ -220,31 +220,31 @@ fn only_released(json: &mut Cursor<'_>) -> Option<(IpAddr, u64)> {
 }
 
 impl<'de> Members<'de> for Facts<'de> {
-    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), Wrong> {
+    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
         match key {
-            "id" => anycase::value(json, &mut self.id),
-            "network" => anycase::value(json, &mut self.network),
-            "ifName" => anycase::value(json, &mut self.if_name),
-            "pod" => anycase::value(json, &mut self.pod),
-            "netns" => anycase::object(json, self.netns.get_or_insert_default()),
-            "since" => anycase::value(json, &mut self.since),
-            "generation" => anycase::value(json, &mut self.generation),
-            "unlisted" => anycase::value(json, &mut self.unlisted),
-            "suspect" => anycase::value(json, &mut self.suspect),
-            "released" => anycase::value(json, &mut self.released),
-            "wired" => anycase::value(json, &mut self.wired),
+            "id" => codec::value(json, &mut self.id),
+            "network" => codec::value(json, &mut self.network),
+            "ifName" => codec::value(json, &mut self.if_name),
+            "pod" => codec::value(json, &mut self.pod),
+            "netns" => codec::object(json, self.netns.get_or_insert_default()),
+            "since" => codec::value(json, &mut self.since),
+            "generation" => codec::value(json, &mut self.generation),
+            "unlisted" => codec::value(json, &mut self.unlisted),
+            "suspect" => codec::value(json, &mut self.suspect),
+            "released" => codec::value(json, &mut self.released),
+            "wired" => codec::value(json, &mut self.wired),
             _ => json.skip(),
         }
     }
 }
 
-impl<'de> Members<'de> for SaidNetNs<'de> {
-    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), Wrong> {
+impl<'de> Members<'de> for RawNetNs<'de> {
+    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
         match key {
-            "path" => anycase::value(json, &mut self.path),
-            "dev" => anycase::value(json, &mut self.dev),
-            "ino" => anycase::value(json, &mut self.ino),
-            "cookie" => anycase::value(json, &mut self.cookie),
+            "path" => codec::value(json, &mut self.path),
+            "dev" => codec::value(json, &mut self.dev),
+            "ino" => codec::value(json, &mut self.ino),
+            "cookie" => codec::value(json, &mut self.cookie),
             _ => json.skip(),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::document::Owed;
+use super::document::PendingWork;
 use super::go_json;
 use super::journal::Position;
 use super::original::Original;
@@ -15,7 +15,7 @@ pub(super) fn print_ours(
     out: &mut Out,
     original: &Original,
     boot_id: Option<&str>,
-    owed: &Owed,
+    owed: &PendingWork,
     refreshed: Option<Moment>,
     journal: Option<Position>,
 ) {
@@ -32,15 +32,15 @@ pub(super) fn print_ours(
     out.literal(",\n\t\t\"generation\": ");
     go_json::number(out, ipam.generation);
     match owed {
-        Owed::Look => out.literal(",\n\t\t\"lookOwed\": true"),
-        Owed::Rebuild(loss) => {
+        PendingWork::Snapshot => out.literal(",\n\t\t\"lookOwed\": true"),
+        PendingWork::Rebuild(loss) => {
             out.literal(",\n\t\t\"lost\": {\"why\": ");
             go_json::string(out, &loss.why);
             out.literal(", \"seen\": ");
             go_json::number(out, loss.seen.0);
             out.byte(b'}');
         }
-        Owed::Nothing | Owed::NewBoot(_) => {}
+        PendingWork::Nothing | PendingWork::NewBoot(_) => {}
     }
     if let Some(position) = journal {
         out.literal(",\n\t\t\"journal\": {\"sequence\": ");

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use super::go_json;
 use super::out::Out;
-use crate::anycase::{Cursor, Wrong};
+use crate::codec::{Cursor, ParseError};
 use crate::ipam::{Free, Held, Record, Usage, leading_v4, leading_v6, read_address};
 
 // What stands between the values of a record, which lies seven deep.
@@ -19,7 +19,7 @@ const NOT_IN_USE: &str = "\",\n\t\t\t\t\t\t\t\t\"InUse\": false\n\t\t\t\t\t\t\t}
 const NO_ID: &str = "\": {\n\t\t\t\t\t\t\t\t\"ID\": \"\",\n\t\t\t\t\t\t\t\t\"Addr\": \"";
 
 /// Reads key and record, if they are laid out as usual.
-pub(super) fn usual(json: &mut Cursor<'_>) -> Option<Record> {
+pub(super) fn parse_canonical(json: &mut Cursor<'_>) -> Option<Record> {
     json.literal(KEY).then_some(())?;
     let key_text = *json;
     let key = leading(json)?;
@@ -101,7 +101,7 @@ pub(super) fn print(out: &mut Out, record: &Record) {
 }
 
 /// An address; empty text means none.
-pub(super) fn address(text: &str) -> Result<Option<IpAddr>, Wrong> {
+pub(super) fn address(text: &str) -> Result<Option<IpAddr>, ParseError> {
     if text.is_empty() {
         return Ok(None);
     }
@@ -134,7 +134,7 @@ mod tests {
         ] {
             let text = printed(&usual_one);
             let mut cursor = Cursor::new(&text);
-            assert_eq!(usual(&mut cursor), Some(usual_one), "{text}");
+            assert_eq!(parse_canonical(&mut cursor), Some(usual_one), "{text}");
             assert!(cursor.is_at_end());
             for (from, to) in [
                 ("\t\"Addr", "\"Addr"),
@@ -148,7 +148,7 @@ mod tests {
             ] {
                 let other = text.replacen(from, to, 1);
                 assert!(
-                    other == text || usual(&mut Cursor::new(&other)).is_none(),
+                    other == text || parse_canonical(&mut Cursor::new(&other)).is_none(),
                     "{other}"
                 );
             }
@@ -157,7 +157,10 @@ mod tests {
             record(address, None, "c1", true),
             record("::ffff:1.2.3.4".parse().unwrap(), Some(address), "", false),
         ] {
-            assert_eq!(usual(&mut Cursor::new(&printed(&unusual_one))), None);
+            assert_eq!(
+                parse_canonical(&mut Cursor::new(&printed(&unusual_one))),
+                None
+            );
         }
     }
 }

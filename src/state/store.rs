@@ -7,8 +7,8 @@ use super::document::ROOM;
 use super::files::{Files, StateFile};
 use super::lock::Locked;
 use super::ours::MOST_COUNTED;
-use super::{Document, Own, Stamp};
-use crate::host::{Bounded, words};
+use super::{Document, KeyStatus, WriteStamp};
+use crate::host::{ReadOutcome, io_reason};
 
 /// Larger states than this are not read (promise P9). 65,536 addresses take 7 MB.
 const LIMIT: usize = 64 << 20;
@@ -32,7 +32,7 @@ pub enum Loaded {
 
 /// What went wrong with the file itself.
 #[derive(Debug, thiserror::Error)]
-#[error("{step} {}: {}", path.display(), words(source))]
+#[error("{step} {}: {}", path.display(), io_reason(source))]
 pub struct StoreError {
     /// What was being done.
     pub step: &'static str,
@@ -76,9 +76,9 @@ impl StoreError {
 /// The file is there, but the system does not let it be read.
 pub fn load(files: &dyn Files, boot_id: Option<&str>) -> Result<Loaded, StoreError> {
     let bytes = match files.read(StateFile::State, LIMIT, ROOM) {
-        Ok(Bounded::Read(bytes)) => bytes,
-        Ok(Bounded::Missing) => return Ok(Loaded::Missing),
-        Ok(Bounded::TooLarge) => {
+        Ok(ReadOutcome::Read(bytes)) => bytes,
+        Ok(ReadOutcome::Missing) => return Ok(Loaded::Missing),
+        Ok(ReadOutcome::TooLarge) => {
             return Ok(Loaded::Corrupt(format!("it is larger than {LIMIT} bytes")));
         }
         Err(e) if e.kind() == io::ErrorKind::IsADirectory => {
@@ -115,8 +115,12 @@ impl Locked<'_> {
     ///
     /// # Errors
     /// As [`Files::replace_state`].
-    pub fn save(&mut self, document: &mut Document, stamp: Stamp<'_>) -> Result<(), StoreError> {
-        if !matches!(document.own, Own::Ours) {
+    pub fn save(
+        &mut self,
+        document: &mut Document,
+        stamp: WriteStamp<'_>,
+    ) -> Result<(), StoreError> {
+        if !matches!(document.own, KeyStatus::Ours) {
             self.files.remove_left_overs();
         }
         let text = document.print(stamp);
@@ -151,7 +155,7 @@ pub fn is_rebuild_owed(files: &dyn Files) -> bool {
 }
 
 /// The generation of [`last_grant`].
-pub fn last_use(files: &dyn Files, boot_id: Option<&str>) -> Option<u64> {
+pub fn last_grant_path(files: &dyn Files, boot_id: Option<&str>) -> Option<u64> {
     last_grant(files, boot_id).map(|last| last.generation)
 }
 
@@ -172,17 +176,18 @@ pub fn last_grant(files: &dyn Files, boot_id: Option<&str>) -> Option<LastGrant>
         is_of_this_boot: false,
     };
     let text = match files.read(StateFile::LastGrant, NOTE_LIMIT, 0) {
-        Ok(Bounded::Read(bytes)) => String::from_utf8(bytes).unwrap_or_default(),
-        Ok(Bounded::Missing) => {
+        Ok(ReadOutcome::Read(bytes)) => String::from_utf8(bytes).unwrap_or_default(),
+        Ok(ReadOutcome::Missing) => {
             // Where the whole folder has gone, this is still there, and tells nothing but that some were given.
-            let Ok(Bounded::Read(bytes)) = files.read(StateFile::BootMarker, NOTE_LIMIT, 0) else {
+            let Ok(ReadOutcome::Read(bytes)) = files.read(StateFile::BootMarker, NOTE_LIMIT, 0)
+            else {
                 return None;
             };
             let marker = String::from_utf8(bytes).ok()?;
             return is_same_boot(id(&marker), boot_id).then_some(unknown);
         }
         // Whatever it says, it is there.
-        Ok(Bounded::TooLarge) | Err(_) => return Some(unknown),
+        Ok(ReadOutcome::TooLarge) | Err(_) => return Some(unknown),
     };
     match text.split_once(' ') {
         Some((generation, of)) if is_same_boot(id(of), boot_id) => Some(LastGrant {

@@ -384,7 +384,7 @@ fn a_kubelets_certificate_gives_the_range_of_its_node() {
     assert_eq!(given(&add(&node, "c1", json!({}))), "fd00:10:244:3::2/120");
     assert_eq!(given(&add(&node, "c2", json!({}))), "fd00:10:244:3::3/120");
     assert_eq!(node.held().len(), 2);
-    call(&node, "DEL", "c1", json!({})).run().silent();
+    call(&node, "DEL", "c1", json!({})).run().assert_no_output();
     assert_eq!(
         node.held().into_iter().collect::<Vec<_>>(),
         [("fd00:10:244:3::3".to_owned(), "c2".to_owned())]
@@ -513,7 +513,7 @@ fn a_new_range_is_followed_and_takes_no_address_away() {
     let held = node.held();
     assert_eq!(held["fd00:10:244:8::2"], "c1");
     assert_eq!(held["fd00:10:244:9::2"], "c2");
-    call(&node, "DEL", "c1", json!({})).run().silent();
+    call(&node, "DEL", "c1", json!({})).run().assert_no_output();
     assert_eq!(given(&add(&node, "c3", json!({}))), "fd00:10:244:9::3/120");
     let state = String::from_utf8(node.state_bytes()).unwrap();
     assert!(!state.contains(r#""Addr": "fd00:10:244:8:"#), "{state}");

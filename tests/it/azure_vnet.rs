@@ -96,7 +96,7 @@ impl AzureVnet {
         assert_eq!(outcome.json()["ips"][0]["version"], "4");
         if later_step_fails {
             let release = self.delegate("DEL", pod, Some(SUBNET), Some(&address));
-            release.silent();
+            release.assert_no_output();
             return Err("a later step failed".to_owned());
         }
         self.node.put(&Self::netns(pod), "");

@@ -58,7 +58,7 @@ fn a_state_of_many_subnets_takes_time_in_proportion() {
         let call = node.call(verb, id).run();
         assert!(call.success().took < SOON, "{verb}: {:?}", call.took);
     }
-    let doctor = node.typed(["doctor"]);
+    let doctor = node.run_command(["doctor"]);
     assert!(doctor.took < SOON, "{:?}", doctor.took);
 }
 
@@ -96,7 +96,7 @@ fn an_answer_with_more_than_a_node_can_have_is_refused() {
         let log = node.log();
         assert!(log.contains(", more than 6"), "{log}");
         let del = node.del("c2");
-        del.silent();
+        del.assert_no_output();
         assert!(del.took < SOON, "{:?}", del.took);
         let pools = &node.state()["IPAM"]["AddressSpaces"]["local"]["Pools"];
         assert_eq!(pools.as_object().unwrap().len(), 1);
@@ -121,7 +121,7 @@ fn every_source_is_refused_that_lists_more_than_a_node_can_have() {
                 node.call("DEL", "c1")
                     .stdin(conf("1.0.0", json!({})))
                     .run()
-                    .silent();
+                    .assert_no_output();
             } else {
                 let add = add.run();
                 assert_eq!(add.error().0, 100);
@@ -167,11 +167,11 @@ fn a_limit_on_the_size_of_files_kills_no_call() {
             assert!(node.left_overs().is_empty(), "{:?}", node.left_overs());
         } else {
             add.success();
-            del.silent();
+            del.assert_no_output();
             assert_eq!(node.held().into_values().collect::<Vec<_>>(), ["c2"]);
         }
         limited("DEL", "c9").success();
-        node.typed(["show"]).success();
+        node.run_command(["show"]).success();
     }
     node.add("c3").success();
 }
@@ -250,21 +250,24 @@ fn numbers_that_nobody_has_written_are_damage_and_not_internal_errors() {
             let (node, _wire) = Node::with_wire("numbers", Reply::Xml(xml(5..30)));
             node.add("c1").success();
             node.add("c2").success();
-            node.del("c2").silent();
-            node.del("early").silent();
+            node.del("c2").assert_no_output();
+            node.del("early").assert_no_output();
             let mut state = node.state();
             set(&mut state["azure-vnet-ipam"], pointer, number);
             node.put("/var/run/azure-vnet-ipam.json", state.to_string());
             if pointer == "/format" {
                 assert_eq!(node.add("c3").error().0, 100, "a newer format");
-                node.del("c1").silent();
+                node.del("c1").assert_no_output();
                 continue;
             }
-            node.typed(["show"]).success();
+            node.run_command(["show"]).success();
             node.add("c3").success();
             let conf = conf("1.0.0", json!({ "subnet": SUBNET }));
-            node.call("CHECK", "c1").stdin(conf).run().silent();
-            node.del("c1").silent();
+            node.call("CHECK", "c1")
+                .stdin(conf)
+                .run()
+                .assert_no_output();
+            node.del("c1").assert_no_output();
             // What was released a moment ago, or would rest for ever, comes back.
             node.advance_clock(400);
             node.add("early").success();
@@ -317,7 +320,7 @@ fn numbers_beside_the_state_that_nobody_has_written_are_damage() {
                 node.advance_clock(31);
                 node.add("c2").success();
             }
-            node.del("c1").silent();
+            node.del("c1").assert_no_output();
             node.add("c3").success();
             assert!(!node.log().contains("internal error"), "{file} {text}");
         }

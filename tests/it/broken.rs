@@ -21,14 +21,14 @@ fn on_a_node(kind: &str, test: &str) -> bool {
 }
 
 /// What a person types.
-fn typed(line: &str) -> Output {
+fn run_command(line: &str) -> Output {
     output(Command::new("bash").args(["-c", line]))
 }
 
 /// The text of a command that ends with this status.
 #[track_caller]
-fn told(line: &str, status: i32) -> String {
-    let output = typed(line);
+fn stdout_of(line: &str, status: i32) -> String {
+    let output = run_command(line);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(status), "{line}: {text}{errors}");
@@ -39,7 +39,7 @@ fn told(line: &str, status: i32) -> String {
 /// The address of a new pod, made so much later.
 #[track_caller]
 fn added(seconds: u32, pod: &str) -> String {
-    let address = told(&format!("later {seconds} add {pod}"), 0);
+    let address = stdout_of(&format!("later {seconds} add {pod}"), 0);
     address.trim().to_owned()
 }
 
@@ -60,14 +60,14 @@ fn remedy(report: &str, words: &[&str]) -> String {
 #[track_caller]
 fn obey(command: &str) -> String {
     // Already root, and without sudo on small machines.
-    told(command.strip_prefix("sudo ").unwrap_or(command), 0)
+    stdout_of(command.strip_prefix("sudo ").unwrap_or(command), 0)
 }
 
 /// The addresses of a node's pods, by pod, as the kernel has them; no two have the same.
 #[track_caller]
 fn running() -> BTreeMap<String, String> {
     let line = "for pod in $(ip netns list | cut -d ' ' -f 1); do ip -n $pod -o -4 address show dev eth0 | sed \"s|.*inet \\([^/]*\\)/.*|$pod \\1|\"; done";
-    let text = told(line, 0);
+    let text = stdout_of(line, 0);
     let lines = text.lines().filter_map(|line| line.split_once(' '));
     let found: BTreeMap<String, String> = lines
         .map(|(pod, address)| (format!("default/{pod}"), address.to_owned()))
@@ -81,7 +81,7 @@ fn running() -> BTreeMap<String, String> {
 
 /// The same as the state has them.
 fn held() -> BTreeMap<String, String> {
-    let shown: Value = serde_json::from_str(&told("azure-vnet-ipam show --json", 0)).unwrap();
+    let shown: Value = serde_json::from_str(&stdout_of("azure-vnet-ipam show --json", 0)).unwrap();
     let holders = shown["pools"].as_array().unwrap().iter();
     let holders = holders.flat_map(|pool| pool["holders"].as_array().unwrap());
     let text = |value: &Value| value.as_str().unwrap_or("unknown").to_owned();
@@ -93,9 +93,9 @@ fn held() -> BTreeMap<String, String> {
 /// `check`, so much later, finds nothing, and what the state has is what runs.
 #[track_caller]
 fn mended(seconds: u32) {
-    let report = told(&format!("later {seconds} azure-vnet-ipam check"), 0);
+    let report = stdout_of(&format!("later {seconds} azure-vnet-ipam check"), 0);
     assert!(report.starts_with("Nothing is wrong; "), "{report}");
-    let doctor = told(&format!("later {seconds} azure-vnet-ipam doctor"), 0);
+    let doctor = stdout_of(&format!("later {seconds} azure-vnet-ipam doctor"), 0);
     assert!(doctor.contains("\n0 wrong, "), "{doctor}");
     assert_eq!(held(), running());
 }
@@ -110,15 +110,15 @@ fn on_a_healthy_node_nothing_is_found() {
         return;
     }
     mended(0);
-    let doctor = told("azure-vnet-ipam doctor", 0);
+    let doctor = stdout_of("azure-vnet-ipam doctor", 0);
     assert!(doctor.contains("\n0 wrong, 0 warnings, "), "{doctor}");
     assert_eq!(running().len(), 3);
     // The tools of the script do what they are for.
     let four = added(0, "web-4");
-    told("del web-1", 0);
+    stdout_of("del web-1", 0);
     mended(0);
-    told("vanish web-4", 0);
-    let report = told("later 3700 azure-vnet-ipam check", 1);
+    stdout_of("vanish web-4", 0);
+    let report = stdout_of("later 3700 azure-vnet-ipam check", 1);
     remedy(&report, &["leak", &four, "default/web-4"]);
 }
 
@@ -130,7 +130,7 @@ fn leaked_addresses_come_back() {
     }
     let (before, recorded) = (running(), held());
     assert_eq!((before.len(), recorded.len()), (3, 5));
-    let report = told("azure-vnet-ipam check", 1);
+    let report = stdout_of("azure-vnet-ipam check", 1);
     assert!(report.contains("\n2 findings; "), "{report}");
     let mut remedies = Vec::new();
     for pod in ["default/web-2", "default/web-5"] {
@@ -165,16 +165,16 @@ fn assert_rebuild_reported(report: &str, cause: &str, journal_is_whole: bool) {
     ] {
         assert!(to_do.contains(words), "{words}: {to_do}");
     }
-    let doctor = told("azure-vnet-ipam doctor", 1);
+    let doctor = stdout_of("azure-vnet-ipam doctor", 1);
     assert!(
         doctor.contains(cause) && doctor.contains(&to_do),
         "{doctor}"
     );
     let mut wait = 0;
     if !journal_is_whole {
-        let refused = told("add new", 1);
+        let refused = stdout_of("add new", 1);
         assert!(refused.contains("the state was lost"), "{refused}");
-        let doctor = told("azure-vnet-ipam doctor", 0);
+        let doctor = stdout_of("azure-vnet-ipam doctor", 0);
         assert!(doctor.contains("it was lost and rebuilt: for "), "{doctor}");
         wait = QUARANTINE;
     }
@@ -191,12 +191,12 @@ fn a_corrupt_state_is_rebuilt() {
     if !on_a_node("corrupt", "a_corrupt_state_is_rebuilt") {
         return;
     }
-    let report = told("azure-vnet-ipam check", 1);
+    let report = stdout_of("azure-vnet-ipam check", 1);
     assert!(remedy(&report, &["state"]).ends_with("this file is kept beside it"));
-    told("rm /var/run/azure-vnet/azure-vnet-ipam.journal", 0);
+    stdout_of("rm /var/run/azure-vnet/azure-vnet-ipam.journal", 0);
     assert_rebuild_reported(&report, "cannot be understood", false);
     // It was kept for a look, and is a finding until that was had.
-    let report = told(&format!("later {QUARANTINE} azure-vnet-ipam check"), 1);
+    let report = stdout_of(&format!("later {QUARANTINE} azure-vnet-ipam check"), 1);
     assert!(report.contains("\n1 finding; 4 holders"), "{report}");
     let to_do = remedy(&report, &["set-aside", ".json.corrupt-"]);
     let (_, command) = to_do.split_once("then remove them: ").unwrap();
@@ -210,7 +210,7 @@ fn a_deleted_state_is_rebuilt() {
     if !on_a_node("deleted", "a_deleted_state_is_rebuilt") {
         return;
     }
-    let report = told("azure-vnet-ipam check", 1);
+    let report = stdout_of("azure-vnet-ipam check", 1);
     assert!(report.contains("\n1 finding; "), "{report}");
     assert_rebuild_reported(&report, "it is gone, though addresses were given", true);
     mended(0);
@@ -233,10 +233,10 @@ fn a_dead_wire_server_is_named_with_where_to_look() {
     }
     const SERVER: &str = "http://168.63.129.16/machine/plugins";
     let unanswered = |why: &str| {
-        let report = told("azure-vnet-ipam check", 1);
+        let report = stdout_of("azure-vnet-ipam check", 1);
         assert!(report.contains("\n1 finding; "), "{report}");
         let remedy = remedy(&report, &["source", SERVER, why]);
-        let doctor = told("azure-vnet-ipam doctor", 1);
+        let doctor = stdout_of("azure-vnet-ipam doctor", 1);
         assert!(doctor.contains(SERVER) && doctor.contains(&remedy));
         remedy
     };
@@ -255,20 +255,20 @@ fn a_dead_wire_server_is_named_with_where_to_look() {
     let new = added(0, "new");
     assert!(!before.values().any(|address| *address == new), "{new}");
     // Azure mends its side.
-    told("wire start", 0);
+    stdout_of("wire start", 0);
     mended(0);
     // The node's own side: a route that leads astray, which the first command shows.
-    told("ip route replace 168.63.129.16 dev azbr0", 0);
+    stdout_of("ip route replace 168.63.129.16 dev azbr0", 0);
     assert_eq!(unanswered(""), to_do);
     assert!(obey(route).contains(" dev azbr0 "));
-    told("ip route replace 168.63.129.16 dev wire0", 0);
+    stdout_of("ip route replace 168.63.129.16 dev wire0", 0);
     mended(0);
     // A rule that drops it, which the second shows.
     let rule = "OUTPUT -d 168.63.129.16/32 -j DROP";
-    told(&format!("iptables -A {rule}"), 0);
+    stdout_of(&format!("iptables -A {rule}"), 0);
     assert_eq!(unanswered("it did not answer within 3 s"), to_do);
     assert!(obey(rules).contains(rule));
-    told(&format!("iptables -D {rule}"), 0);
+    stdout_of(&format!("iptables -D {rule}"), 0);
     mended(0);
 }
 
@@ -281,10 +281,10 @@ fn an_interface_with_another_hardware_address_gets_the_right_one() {
     ) {
         return;
     }
-    let refused = told("add web-1", 1);
+    let refused = stdout_of("add web-1", 1);
     let asks = "does the hardware address match? `azure-vnet-ipam doctor` compares them";
     assert!(refused.contains(asks), "{refused}");
-    let report = told("azure-vnet-ipam check", 1);
+    let report = stdout_of("azure-vnet-ipam check", 1);
     assert!(report.contains("\n1 finding; "), "{report}");
     let to_do = remedy(
         &report,
@@ -294,7 +294,7 @@ fn an_interface_with_another_hardware_address_gets_the_right_one() {
             "it has eth0 00:0d:3a:9f:12:34",
         ],
     );
-    let doctor = told("azure-vnet-ipam doctor", 1);
+    let doctor = stdout_of("azure-vnet-ipam doctor", 1);
     assert!(doctor.contains(&to_do), "{doctor}");
     let (_, command) = to_do.split_once("changed by hand: ").unwrap();
     let right = "sudo ip link set dev eth0 address 7c:1e:52:f9:f3:c4";

@@ -55,7 +55,7 @@ fn every_example_calls_the_plugin_and_works() {
             node.call("DEL", "c1")
                 .stdin(conf.to_string())
                 .run()
-                .silent();
+                .assert_no_output();
             assert!(node.held().is_empty(), "{name}");
         }
         assert_eq!(calls, 1, "{name}");
@@ -264,7 +264,7 @@ fn every_verb_of_cnitool_alone() {
         run(command.env("CNI_COMMAND", "GC"), &conf)
     };
     // Young ones are left alone.
-    gc(0, "null").silent();
+    gc(0, "null").assert_no_output();
     assert_eq!(host.held().len(), 1);
     // It is still wired, whatever the runtime knows.
     sh(&format!("ip -n pod1 addr add {one}/24 dev lo"));
@@ -286,7 +286,7 @@ fn every_verb_of_cnitool_alone() {
     sh(&format!("ip route del {one}/32"));
     for _ in 0..2 {
         // A second one is no work.
-        gc(100, "null").silent();
+        gc(100, "null").assert_no_output();
         assert!(host.held().is_empty());
     }
     let log = fs::read_to_string("/var/log/azure-vnet-ipam.log").unwrap();
@@ -329,7 +329,7 @@ fn every_verb_through(network: &str) {
         ("CNI_IFNAME", "eth0"),
     ]);
     let conf = json!({ "cniVersion": "1.1.0", "name": network });
-    run(&mut del, &conf.to_string()).silent();
+    run(&mut del, &conf.to_string()).assert_no_output();
     assert_eq!(host.held(), [two]);
     let lost = host.failure(host.cnitool("check", network, "pod1"));
     assert!(

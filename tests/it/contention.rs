@@ -102,7 +102,7 @@ fn coming_and_going_in_a_full_pool_never_gives_an_address_twice() {
                         assert_eq!(other, None, "{address} is held by two");
                         holders.lock().unwrap().remove(&address);
                     }
-                    node.del(&id).silent();
+                    node.del(&id).assert_no_output();
                 }
             });
         }
@@ -215,7 +215,7 @@ fn a_crowd_on_a_small_pool_with_a_source_that_comes_and_goes() {
             // What the wave left is released, so that the next finds room.
             for id in node.held().into_values() {
                 let began = Instant::now();
-                node.del(&id).silent();
+                node.del(&id).assert_no_output();
                 seen.lock().unwrap().push(Seen {
                     command: "DEL",
                     id,

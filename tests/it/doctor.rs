@@ -28,7 +28,7 @@ fn healthy(name: &str) -> (Node, WireServer) {
 }
 
 fn run(node: &Node, args: &[&str]) -> Outcome {
-    node.typed(args.iter().copied())
+    node.run_command(args.iter().copied())
 }
 
 /// All lines, as JSON.
@@ -122,7 +122,7 @@ fn a_state_that_is_lost_or_broken_is_told() {
     node.put(&format!("{STATE}.corrupt-2026"), "{");
     told(&node, "set-aside", "warning", ".corrupt-2026", "rm ");
     node.put(STATE, "{");
-    node.del("c1").silent();
+    node.del("c1").assert_no_output();
     told(&node, "state", "wrong", "it could not be read", anew);
     node.remove_journal();
     assert_eq!(node.add("c2").error().0, 11);

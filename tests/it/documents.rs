@@ -1,7 +1,7 @@
 //! The state file as an interface: what the original wrote is read without loss and written again to the byte.
 
 use azure_vnet_ipam::ipam::Moment;
-use azure_vnet_ipam::state::{Document, Stamp};
+use azure_vnet_ipam::state::{Document, WriteStamp};
 use serde_json::Value;
 
 use crate::harness::{Node, Reply, xml};
@@ -24,7 +24,7 @@ fn texts_of_the_original() -> Vec<(String, String)> {
 /// The document printed again with the time stamp it had, and without our own key.
 fn again(json: &str, time: &str) -> String {
     let mut document = Document::parse(json.as_bytes(), None, Moment(0)).unwrap();
-    let text = document.print(Stamp {
+    let text = document.print(WriteStamp {
         version: "v0",
         time,
         boot_id: None,
@@ -146,9 +146,9 @@ fn a_state_that_was_used_for_a_while_loads_by_the_rules_of_the_original() {
             node.add(&format!("c{round}-{n}")).success();
         }
         for n in (0..8).step_by(2 - round % 2) {
-            node.del(&format!("c{round}-{n}")).silent();
+            node.del(&format!("c{round}-{n}")).assert_no_output();
         }
-        node.del("never-added").silent();
+        node.del("never-added").assert_no_output();
         wire.set(Reply::Xml(xml(listed)));
     }
     let text = String::from_utf8(node.state_bytes()).unwrap();
@@ -205,13 +205,13 @@ fn what_the_original_changed_in_between_is_believed_over_ours() {
     records["10.224.0.5"]["ID"] = "x".into();
     records["10.224.0.6"] = serde_json::json!({ "ID": "", "Addr": "10.224.0.6", "InUse": false });
     std::fs::write(node.state_path(), state.to_string()).unwrap();
-    node.del("c1").silent();
+    node.del("c1").assert_no_output();
     assert_eq!(node.held()["10.224.0.5"], "x", "our entry for c1 is void");
     assert_eq!(
         node.add("c4").address(),
         "10.224.0.8",
         "what it released rests"
     );
-    node.del("x").silent();
+    node.del("x").assert_no_output();
     assert_eq!(node.held().into_values().collect::<Vec<_>>(), ["c3", "c4"]);
 }

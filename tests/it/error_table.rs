@@ -117,7 +117,7 @@ fn of_calls(found: &mut Vec<(i64, String)>) {
     found.push(gc(json!({ "cni.dev/attachments": 7 })));
     node.advance_clock(600);
     found.push(gc(json!({ "cni.dev/attachments": [] })));
-    node.del("c1").silent();
+    node.del("c1").assert_no_output();
     found.push(add(r#"{"name":"a","ipam":{"ipAddress":"10.224.0.5"}}"#));
 }
 

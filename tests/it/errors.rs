@@ -264,7 +264,7 @@ fn a_del_never_fails_for_what_is_not_there() {
         node.call("DEL", "c1")
             .stdin(conf("0.3.0", hint.clone()))
             .run()
-            .silent();
+            .assert_no_output();
         assert!(!node.state_path().exists(), "a DEL makes no state");
     }
     assert_eq!(wire.count(), 0, "and asks nobody");
@@ -274,7 +274,7 @@ fn a_del_never_fails_for_what_is_not_there() {
             .without("CNI_NETNS")
             .stdin(conf("0.3.0", hint.clone()))
             .run()
-            .silent();
+            .assert_no_output();
         assert!(node.held().is_empty(), "{hint}");
     }
 }

@@ -7,7 +7,7 @@ use std::ops::Range;
 use serde_json::{Value, json};
 
 use crate::contention::all_at_once;
-use crate::harness::{Call, MAC, Node, Outcome, Reply, SUBNET, WireServer, conf, over};
+use crate::harness::{Call, MAC, Node, Outcome, Reply, SUBNET, WireServer, conf, merged_over};
 
 const SUBNET_V6: &str = "fd00:1:2::/120";
 
@@ -88,7 +88,7 @@ fn a_result_has_both_families_in_the_form_of_every_version() {
         }
     }
     assert_eq!(node.held().len(), 2);
-    node.del("c1").silent();
+    node.del("c1").assert_no_output();
     assert!(node.held().is_empty());
 }
 
@@ -135,7 +135,7 @@ fn two_hundred_pods_of_two_families_come_and_go() {
     }
     assert_eq!(node.held().len(), 100);
     for outcome in all_at_once(newcomers.iter().map(|id| dual(&node, "DEL", id))) {
-        outcome.silent();
+        outcome.assert_no_output();
     }
     assert!(node.held().is_empty());
     assert_eq!(node.left_overs(), [""; 0]);
@@ -245,25 +245,25 @@ fn each_family_may_be_asked_for_by_address() {
     // Asking for one of each is enough to get them; then the order is that of asking.
     let outcome = asked(both, json!({}));
     assert_eq!(addresses(&outcome), ["fd00:1:2::9/120", "10.224.0.8/16"]);
-    node.del("c1").silent();
+    node.del("c1").assert_no_output();
     let outcome = asked(json!(["fd00:1:2::a"]), json!({ "families": families }));
     let got = addresses(&outcome);
     assert!(
         got[0].starts_with("10.224.0.") && got[1] == "fd00:1:2::a/120",
         "{got:?}"
     );
-    node.del("c1").silent();
+    node.del("c1").assert_no_output();
     let ipam = json!({ "families": families, "ipAddress": "fd00:1:2:0:0::B" });
     let got = addresses(&asked(json!([]), ipam));
     assert_eq!(got[1], "fd00:1:2::b/120");
-    node.del("c1").silent();
+    node.del("c1").assert_no_output();
     // A subnet is that of its own family.
     for (subnet, asked_for) in [(SUBNET, "10.224.0.14"), (SUBNET_V6, "fd00:1:2::e")] {
         let ipam = json!({ "families": families, "subnet": subnet });
         let got = addresses(&asked(json!([asked_for]), ipam));
         assert_eq!((got.len(), is_v6(&got[0])), (2, false));
         assert!(got.iter().any(|a| a.starts_with(asked_for)), "{got:?}");
-        node.del("c1").silent();
+        node.del("c1").assert_no_output();
     }
     let not_found = |outcome: Outcome| {
         let (code, msg) = outcome.error();
@@ -304,7 +304,7 @@ fn families_that_cannot_be_meant_are_refused() {
         node.call("DEL", "c1")
             .stdin(conf("1.0.0", wrong))
             .run()
-            .silent();
+            .assert_no_output();
     }
     let null = conf("1.0.0", json!({ "families": null }));
     assert_eq!(
@@ -319,10 +319,13 @@ fn checks_and_gc_see_both() {
     let told = dual(&node, "ADD", "c1").run().json();
     let call = |command: &str, members: Value| {
         let stdin: Value = serde_json::from_str(&conf_of_two_families()).unwrap();
-        let stdin = over(over(stdin, json!({ "cniVersion": "1.1.0" })), members);
+        let stdin = merged_over(
+            merged_over(stdin, json!({ "cniVersion": "1.1.0" })),
+            members,
+        );
         node.call(command, "c1").stdin(stdin.to_string()).run()
     };
-    call("CHECK", json!({ "prevResult": told })).silent();
+    call("CHECK", json!({ "prevResult": told })).assert_no_output();
     let mut other = told.clone();
     other["ips"][1]["address"] = "fd00:1:2::20/120".into();
     let (_, msg) = call("CHECK", json!({ "prevResult": other })).error();
@@ -330,11 +333,11 @@ fn checks_and_gc_see_both() {
         msg.contains("fd00:1:2::20 is not held for this attachment"),
         "{msg}"
     );
-    call("STATUS", json!({})).silent();
+    call("STATUS", json!({})).assert_no_output();
     node.advance_clock(120);
     let valid = json!([{ "containerID": "c1", "ifname": "eth0" }]);
     let gc = |valid: Value| call("GC", json!({ "cni.dev/valid-attachments": valid }));
-    gc(valid).silent();
+    gc(valid).assert_no_output();
     // Here the kernel cannot be asked, so that what is stale is kept and counted.
     let (code, msg) = gc(json!([])).error();
     assert_eq!(
@@ -355,16 +358,16 @@ fn an_ipv6_pool_is_stored_and_shown_in_canonical_form() {
     assert_eq!(pool["Gateway"], "fd00:1:2::1");
     assert_eq!(pool["Subnet"]["IP"], "fd00:1:2::");
     assert_eq!(pool["Addresses"]["fd00:1:2::1c"]["InUse"], false);
-    let shown = node.typed(["show"]);
+    let shown = node.run_command(["show"]);
     assert!(
         shown
             .success()
             .stdout
             .contains("fd00:1:2::/120 on eth0, gateway fd00:1:2::1")
     );
-    let story = node.typed(["explain", "FD00:1:2:0::5"]);
+    let story = node.run_command(["explain", "FD00:1:2:0::5"]);
     assert!(story.success().stdout.contains("c1"), "{story:?}");
-    let metrics = node.typed(["metrics"]);
+    let metrics = node.run_command(["metrics"]);
     let line = r#"azure_vnet_ipam_pool_held_addresses{space="local",pool="fd00:1:2::/120",interface="eth0"} 1"#;
     assert!(metrics.success().stdout.contains(line), "{metrics:?}");
     // A DEL may spell them as it likes.
@@ -372,7 +375,7 @@ fn an_ipv6_pool_is_stored_and_shown_in_canonical_form() {
     node.call("DEL", "c1")
         .stdin(conf("0.4.0", spelled))
         .run()
-        .silent();
+        .assert_no_output();
     assert!(node.held().is_empty());
 }
 
@@ -381,7 +384,7 @@ fn a_release_by_hand_of_one_family_leaves_the_other() {
     let (node, _wire) = node_of_two_families("v6-release", 5..30);
     dual(&node, "ADD", "c1").run().success();
     node.advance_clock(3600);
-    let released = node.typed(["release", "fd00:1:2:0::5", "--container", "c1", "--force"]);
+    let released = node.run_command(["release", "fd00:1:2:0::5", "--container", "c1", "--force"]);
     released.success();
     let left: Vec<String> = node.held().into_keys().collect();
     assert_eq!(left, ["10.224.0.5"]);

@@ -34,8 +34,8 @@ fn every_lone_add_asks_and_a_del_never_does() {
         node.add(id).success();
         assert_eq!(wire.count(), n + 1);
     }
-    node.del("c1").silent();
-    node.del("unknown").silent();
+    node.del("c1").assert_no_output();
+    node.del("unknown").assert_no_output();
     assert_eq!(wire.count(), 3);
 }
 
@@ -124,7 +124,7 @@ fn garbage_never_harms() {
         let (node, wire) = Node::with_wire("garbage", Reply::Xml(good.clone()));
         node.add("c1").success();
         node.add("c2").success();
-        node.del("c2").silent();
+        node.del("c2").assert_no_output();
         wire.set(reply);
         assert_eq!(node.add("c3").address(), "10.224.0.7", "reply {n}");
         assert_eq!(wire.count(), 3, "reply {n} was seen");
@@ -156,7 +156,7 @@ fn a_drastic_answer_is_believed_after_a_minute() {
             .unwrap()
             .len()
     };
-    node.del("c2").silent();
+    node.del("c2").assert_no_output();
     assert_eq!(
         (wire.count(), state(&node)),
         (3, 2),
@@ -190,7 +190,7 @@ fn other_answers_are_applied_at_once() {
             .collect::<Vec<_>>()
     };
     assert_eq!(addresses(&node), ["10.224.0.5", "10.224.0.9"]);
-    node.del("c1").silent();
+    node.del("c1").assert_no_output();
     assert_eq!(
         addresses(&node),
         ["10.224.0.9"],
@@ -205,7 +205,7 @@ fn a_slow_source_holds_nobody_up_who_does_not_need_it() {
     wire.set(Reply::Silent);
     let mut waiting = node.call("ADD", "c2").start();
     wait_until("the request of the ADD", || wire.count() == 2);
-    node.del("c1").silent();
+    node.del("c1").assert_no_output();
     assert!(waiting.is_running(), "a DEL does not wait");
     let second = node.call("ADD", "c3").start();
     wait_until("an ADD that waits for the fetch of another", || {

@@ -34,7 +34,7 @@ fn node(name: &str) -> (Node, WireServer) {
     for id in ["c1", "c2", "c3", "c4"] {
         node.add(id).success();
     }
-    node.del("c4").silent();
+    node.del("c4").assert_no_output();
     (node, wire)
 }
 
@@ -67,11 +67,11 @@ fn a_lost_state_is_rebuilt_at_once_with_its_owners() {
             THREE.iter().all(|(held, _)| *held != address),
             "{damage:?}: {address}"
         );
-        node.del("c5").silent();
+        node.del("c5").assert_no_output();
         assert_held(&node, &THREE);
         // And again: the journal goes on with the new state.
         fs::remove_file(node.state_path()).unwrap();
-        node.del("c2").silent();
+        node.del("c2").assert_no_output();
         node.add("c1").success();
         assert_held(&node, &[THREE[0], THREE[2]]);
     }
@@ -85,11 +85,11 @@ fn a_del_that_finds_no_state_is_remembered() {
             None => fs::remove_file(node.state_path()).unwrap(),
             Some(text) => fs::write(node.state_path(), text).unwrap(),
         }
-        node.del("c1").silent();
+        node.del("c1").assert_no_output();
         // So is one that finds a state in which nothing could be rebuilt yet.
         wire.stop();
         node.add("c9").error();
-        node.del("c2").silent();
+        node.del("c2").assert_no_output();
         wire.start();
         node.add("c3").success();
         assert_held(&node, &THREE[2..]);
@@ -104,7 +104,7 @@ fn an_old_copy_is_brought_up_to_date() {
         node.add(id).success();
         copies.push(node.state_bytes());
     }
-    node.del("c4").silent();
+    node.del("c4").assert_no_output();
     copies.push(node.state_bytes());
     for (n, copy) in copies.iter().enumerate() {
         fs::write(node.state_path(), copy).unwrap();
@@ -113,11 +113,11 @@ fn an_old_copy_is_brought_up_to_date() {
             THREE.iter().all(|(held, _)| *held != address),
             "copy {n}: {address}"
         );
-        node.del("new").silent();
+        node.del("new").assert_no_output();
         assert_held(&node, &THREE);
         // A DEL goes by what the copy does not know, too.
         fs::write(node.state_path(), copy).unwrap();
-        node.del("c3").silent();
+        node.del("c3").assert_no_output();
         assert_held(&node, &THREE[..2]);
         let again = json!({ "subnet": SUBNET, "ipAddress": "10.224.0.7", "rest": 0 });
         let again = node.call("ADD", "c3").stdin(conf("0.3.0", again)).run();
@@ -183,16 +183,16 @@ fn a_torn_last_line_was_told_to_nobody() {
     fs::write(journal(&node), format!("{text}6 0123 {{\"kind\":\"gra")).unwrap();
     fs::remove_file(node.state_path()).unwrap();
     node.add("c5").success();
-    node.del("c5").silent();
+    node.del("c5").assert_no_output();
     assert_held(&node, &THREE);
     // It is cut off before the next is written.
     let text = fs::read_to_string(journal(&node)).unwrap();
     fs::write(journal(&node), format!("{text}99 x")).unwrap();
     node.add("c6").success();
     fs::remove_file(node.state_path()).unwrap();
-    node.del("c6").silent();
+    node.del("c6").assert_no_output();
     node.add("c7").success();
-    node.del("c7").silent();
+    node.del("c7").assert_no_output();
     assert_held(&node, &THREE);
 }
 
@@ -208,14 +208,14 @@ fn another_writer_is_remembered_for_as_long_as_it_may_be_wiring() {
     node.add("c5").success();
     // A call of ours in between does not hide it.
     others();
-    node.del("c5").silent();
+    node.del("c5").assert_no_output();
     fs::remove_file(node.state_path()).unwrap();
     assert_quarantined(&node.add("c6"));
     node.advance_clock(31);
     node.add("c6").success();
     // Half a minute later what it gave can be seen.
     others();
-    node.del("c6").silent();
+    node.del("c6").assert_no_output();
     node.advance_clock(31);
     fs::remove_file(node.state_path()).unwrap();
     node.add("c7").success();
@@ -277,7 +277,7 @@ fn crowd_under_deletions(node: &Node) {
         assert_eq!(held.get(address), Some(id), "{address}");
     }
     let dels = (0..200).map(|n| node.call("DEL", &format!("c{n}")));
-    all_at_once(dels).iter().for_each(Outcome::silent);
+    all_at_once(dels).iter().for_each(Outcome::assert_no_output);
     assert!(node.held().values().all(|id| !id.starts_with('c')));
 }
 
@@ -287,7 +287,7 @@ fn the_journal_stays_small_and_loses_nobody() {
     let mut largest = 0;
     for _ in 0..400 {
         let address = node.add("c9").address();
-        node.del("c9").silent();
+        node.del("c9").assert_no_output();
         assert!(!address.is_empty());
         largest = largest.max(fs::metadata(journal(&node)).unwrap().len());
     }
@@ -295,7 +295,7 @@ fn the_journal_stays_small_and_loses_nobody() {
     assert!(fs::metadata(journal(&node)).unwrap().len() < largest);
     fs::remove_file(node.state_path()).unwrap();
     node.add("c9").success();
-    node.del("c9").silent();
+    node.del("c9").assert_no_output();
     assert_held(&node, &THREE);
 }
 
@@ -324,7 +324,7 @@ fn a_journal_that_cannot_be_written_fails_nobody() {
     fs::create_dir_all(journal(&node)).unwrap();
     node.add("c1").success();
     node.add("c2").success();
-    node.del("c1").silent();
+    node.del("c1").assert_no_output();
     assert!(
         node.log()
             .contains("azure-vnet-ipam.journal could not be written")

@@ -36,11 +36,11 @@ fn eventful(name: &str) -> (Node, WireServer) {
     }
     node.advance_clock(2 * 60 * 60);
     node.add("c3").success();
-    node.del("c3").silent();
+    node.del("c3").assert_no_output();
     // Its DEL came first.
-    node.del("c4").silent();
+    node.del("c4").assert_no_output();
     node.add("c4").success();
-    node.del("c5").silent();
+    node.del("c5").assert_no_output();
     let taken = json!({ "subnet": SUBNET, "ipAddress": "10.224.0.5" });
     let taken = conf("0.3.0", taken);
     node.call("ADD", "c6").stdin(taken).run().error();
@@ -54,14 +54,14 @@ fn eventful(name: &str) -> (Node, WireServer) {
     (node, wire)
 }
 
-fn typed(node: &Node, line: &str) -> Outcome {
-    node.typed(line.split(' '))
+fn run_command(node: &Node, line: &str) -> Outcome {
+    node.run_command(line.split(' '))
 }
 
 /// What a command prints is of the shape in the fixture, and its exit status is this.
 #[track_caller]
 fn printed(node: &Node, line: &str, status: i32, fixture: &str) {
-    let outcome = typed(node, line);
+    let outcome = run_command(node, line);
     assert_eq!(outcome.exit, Some(status), "{outcome:?}");
     assert_eq!(outcome.stderr, "", "{outcome:?}");
     let mut value = outcome.json();

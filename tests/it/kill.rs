@@ -192,7 +192,7 @@ fn add_killed_at_every_system_call() {
         assert_eq!(held.len(), 3, "{at}: {held:?}");
         assert_eq!(held[&address], "c3", "{at}");
         assert_eq!(node.left_overs(), [""; 0], "{at}");
-        node.del("c3").silent();
+        node.del("c3").assert_no_output();
         assert_eq!(node.held().len(), 2, "{at}");
     });
 }
@@ -211,7 +211,7 @@ fn an_add_of_two_families_killed_at_every_system_call() {
         assert!([0, 2].contains(&of("c2")), "{at}: {:?}", node.held());
         add("c2").success();
         assert_eq!(of("c2"), 2, "{at}");
-        node.del("c2").silent();
+        node.del("c2").assert_no_output();
         assert_eq!((of("c1"), of("c2")), (2, 0), "{at}");
     });
 }
@@ -222,7 +222,7 @@ fn del_killed_at_every_system_call() {
     let (node, _wire) = node();
     at_every_system_call(&node, "DEL", "c2", restored(&node), |at| {
         sound(&node, at);
-        node.del("c2").silent();
+        node.del("c2").assert_no_output();
         assert_eq!(
             node.held().into_values().collect::<Vec<_>>(),
             ["c1"],

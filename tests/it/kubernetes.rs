@@ -10,7 +10,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Node, Outcome, conf, over};
+use crate::harness::{Node, Outcome, conf, merged_over};
 use certificates::{Authority, Key, Pair, base64};
 use server::{Api, Play, TOKEN, Tls};
 
@@ -53,11 +53,11 @@ impl Cluster {
 
     /// As kubelets have it, with these members of cluster and user on top; `null` takes one away.
     fn kubeconfig(&self, cluster: Value, user: Value) -> String {
-        let cluster = over(
+        let cluster = merged_over(
             json!({ "server": self.api.url(), "certificate-authority": "/etc/kubernetes/certs/ca.crt" }),
             cluster,
         );
-        let user = over(
+        let user = merged_over(
             json!({ "client-certificate": "pki/current.pem", "client-key": "/var/lib/kubelet/pki/current.pem" }),
             user,
         );
@@ -73,7 +73,7 @@ impl Cluster {
     /// One with a token and no certificate.
     fn put_token(&self, cluster: Value, token: Value) {
         let none = json!({ "client-certificate": null, "client-key": null });
-        self.put(cluster, over(none, token));
+        self.put(cluster, merged_over(none, token));
     }
 
     fn add(&self, container_id: &str) -> Outcome {
@@ -87,14 +87,14 @@ impl Cluster {
 
     fn del(&self, container_id: &str) {
         let call = self.node.call("DEL", container_id);
-        call.stdin(netconf(json!({}))).run().silent();
+        call.stdin(netconf(json!({}))).run().assert_no_output();
     }
 }
 
 fn netconf(ipam: Value) -> String {
     conf(
         "1.0.0",
-        over(json!({ "environment": "ipv6NodeIpam" }), ipam),
+        merged_over(json!({ "environment": "ipv6NodeIpam" }), ipam),
     )
 }
 
@@ -425,7 +425,7 @@ fn a_status_asks_the_node_where_there_are_no_pools() {
         let of_1_1 = netconf(json!({})).replace("1.0.0", "1.1.0");
         cluster.node.call("STATUS", "").stdin(of_1_1).run()
     };
-    status().silent();
+    status().assert_no_output();
     cluster.api.set(Play::Node(vec!["10.244.3.0/24"]));
     let (code, msg) = status().error();
     assert_eq!(code, 50);
@@ -442,14 +442,14 @@ fn doctor_tells_what_the_node_has_and_what_to_do_where_it_has_nothing() {
         "/etc/azure-vnet-ipam.json",
         r#"{"environment":"ipv6NodeIpam"}"#,
     );
-    let told = cluster.node.typed(["doctor"]);
+    let told = cluster.node.run_command(["doctor"]);
     assert!(
         told.stdout
             .contains("the node has fd00:10:244:3::/120 with 254 addresses for pods"),
         "{told:?}"
     );
     cluster.api.set(Play::Node(vec!["10.244.3.0/24"]));
-    let told = cluster.node.typed(["doctor", "--json"]);
+    let told = cluster.node.run_command(["doctor", "--json"]);
     assert!(
         told.stdout.contains("has no IPv6 range for pods"),
         "{told:?}"

@@ -7,8 +7,8 @@ use crate::harness::package;
 
 /// The rooms, each of which may use those before it and itself.
 const ROOMS: [&str; 14] = [
-    "sorting", "anycase", "ipam", "cni", "host", "source", "state", "evidence", "events", "log",
-    "stdio", "failure", "plugin", "admin",
+    "sorting", "codec", "ipam", "cni", "host", "source", "state", "evidence", "events", "log",
+    "stdio", "failure", "plugin", "ops",
 ];
 
 fn sources(folder: &Path) -> Vec<PathBuf> {

@@ -66,7 +66,7 @@ fn a_gc_saves_ages_when_the_original_wrote_last() {
         let nothing = json!({ "cni.dev/valid-attachments": [] });
         of_the_node(&node, "GC", nothing).run()
     };
-    gc().silent();
+    gc().assert_no_output();
     node.advance_clock(61);
     // Old enough now, and kept only because the node cannot be looked at here.
     assert_eq!(gc().error().1, "1 stale addresses are kept, 0 are freed");
@@ -200,7 +200,7 @@ fn remember_without_namespace(node: &Node, pod: &str, address: &str) {
 
 fn del_with_address(node: &Node, pod: &str, address: &str) {
     let hint = conf("0.3.0", json!({ "subnet": SUBNET, "ipAddress": address }));
-    node.call("DEL", pod).stdin(hint).run().silent();
+    node.call("DEL", pod).stdin(hint).run().assert_no_output();
 }
 
 /// A node that cannot be looked at in full, on which `c1` holds an address when the state is lost. It is rebuilt from what is told.
@@ -233,9 +233,9 @@ fn an_owner_that_the_lists_agree_on_is_known_and_frees_though_the_look_is_incomp
         let (node, address) = rebuild_without_full_sight(remember);
         let held: Vec<_> = node.held().into_iter().collect();
         assert_eq!(held, [(address.clone(), "c1".to_owned())], "{n}");
-        node.del("c2").silent();
+        node.del("c2").assert_no_output();
         assert_eq!(node.held().len(), 1, "{n}");
-        node.del("c1").silent();
+        node.del("c1").assert_no_output();
         assert!(node.held().is_empty(), "{n}");
     }
 }
@@ -357,7 +357,7 @@ fn a_users_network_namespace_holds_a_reclaim_back_but_no_del() {
     pods.add_later(HOUR, "more").error();
     user.kill();
     // Its memory goes with the last process, its network namespace a moment later.
-    let explain = || pods.node.typed(["explain", &two, "--json"]).json();
+    let explain = || pods.node.run_command(["explain", &two, "--json"]).json();
     wait_until("the end of the user's namespace", || {
         explain()["addresses"][0]["shown"] == json!([])
     });

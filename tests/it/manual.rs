@@ -24,12 +24,12 @@ const COMMANDS: [(&str, &[&str]); 11] = [
     ("man", &[]),
 ];
 
-fn typed<S: AsRef<OsStr>>(args: &[S]) -> Output {
+fn run_command<S: AsRef<OsStr>>(args: &[S]) -> Output {
     output(Command::new(binary()).env_clear().args(args))
 }
 
-fn told(args: &[&str]) -> String {
-    let output = typed(args);
+fn stdout_of(args: &[&str]) -> String {
+    let output = run_command(args);
     assert_eq!(output.status.code(), Some(0), "{args:?}: {output:?}");
     assert!(output.stderr.is_empty(), "{args:?}: {output:?}");
     String::from_utf8(output.stdout).unwrap()
@@ -54,7 +54,7 @@ fn piped(program: &str, args: &[&str], stdin: &str) -> String {
 
 /// The program's own commands, as its help lists them.
 fn listed() -> Vec<String> {
-    let help = told(&["--help"]);
+    let help = stdout_of(&["--help"]);
     let (_, after) = help.split_once("\nCommands:\n").unwrap();
     let lines = after.lines().take_while(|line| !line.is_empty());
     let entries = lines.filter(|line| !line.starts_with("   "));
@@ -79,10 +79,10 @@ fn words(page: &str) -> Vec<&str> {
 
 #[test]
 fn the_help_of_the_program_tells_how_it_is_used() {
-    let help = told(&["--help"]);
+    let help = stdout_of(&["--help"]);
     tidy(&help);
     for same in [&["-h"][..], &["help"]] {
-        assert_eq!(told(same), help, "{same:?}");
+        assert_eq!(stdout_of(same), help, "{same:?}");
     }
     for phrase in [
         "CNI_COMMAND (ADD, DEL, CHECK, GC, STATUS or VERSION)",
@@ -113,10 +113,10 @@ fn the_help_of_the_program_tells_how_it_is_used() {
 #[test]
 fn every_command_has_help_with_its_options_and_an_example() {
     for (name, options) in COMMANDS {
-        let help = told(&[name, "--help"]);
+        let help = stdout_of(&[name, "--help"]);
         tidy(&help);
         for same in [&[name, "-h"], &["help", name]] {
-            assert_eq!(told(same), help, "{same:?}");
+            assert_eq!(stdout_of(same), help, "{same:?}");
         }
         let usage = format!("Usage: azure-vnet-ipam {name}");
         assert!(help.starts_with(&usage), "{help}");
@@ -141,7 +141,7 @@ fn every_command_has_help_with_its_options_and_an_example() {
 #[ignore = "needs bash"]
 fn examples_are_lines_that_a_shell_can_read() {
     for (name, _) in COMMANDS {
-        let help = told(&[name, "--help"]);
+        let help = stdout_of(&[name, "--help"]);
         let (_, examples) = help.split_once("\nExamples:\n").unwrap();
         let (examples, _) = examples.split_once("\nExit status:").unwrap();
         piped("bash", &["-n"], examples);
@@ -163,23 +163,23 @@ fn what_is_no_command_or_option_is_refused_in_a_line() {
         &["completions"],
         &["completions", "fish"],
     ] {
-        let output = typed(args);
+        let output = run_command(args);
         assert_eq!(output.status.code(), Some(2), "{args:?}: {output:?}");
         assert!(output.stdout.is_empty(), "{args:?}: {output:?}");
-        let told = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(told.lines().count(), 1, "{args:?}: {told}");
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(stderr.lines().count(), 1, "{args:?}: {stderr}");
         assert!(
-            told.starts_with("azure-vnet-ipam") && told.ends_with('\n'),
-            "{told}"
+            stderr.starts_with("azure-vnet-ipam") && stderr.ends_with('\n'),
+            "{stderr}"
         );
     }
-    let fish = String::from_utf8(typed(&["completions", "fish"]).stderr).unwrap();
+    let fish = String::from_utf8(run_command(&["completions", "fish"]).stderr).unwrap();
     assert!(fish.contains("bash and zsh"), "{fish}");
 }
 
 #[test]
 fn the_man_page_names_everything() {
-    let page = told(&["man"]);
+    let page = stdout_of(&["man"]);
     assert!(
         page.is_ascii() && page.starts_with(".TH AZURE\\-VNET\\-IPAM 8 "),
         "{page}"
@@ -217,7 +217,7 @@ fn the_man_page_names_everything() {
 #[test]
 #[ignore = "needs groff"]
 fn the_man_page_is_formatted_without_a_warning() {
-    let page = told(&["man"]);
+    let page = stdout_of(&["man"]);
     let text = piped("groff", &["-ww", "-man", "-Tascii", "-P-cbou"], &page);
     let words = words(&text);
     for (name, options) in COMMANDS {
@@ -237,7 +237,7 @@ fn the_man_page_is_formatted_without_a_warning() {
 #[test]
 #[ignore = "needs mandoc"]
 fn mandoc_has_no_warning_about_the_man_page() {
-    let page = told(&["man"]);
+    let page = stdout_of(&["man"]);
     assert_eq!(piped("mandoc", &["-T", "lint", "-W", "warning"], &page), "");
 }
 
@@ -254,7 +254,7 @@ impl Completions {
         ));
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(folder.join("folder")).unwrap();
-        fs::write(folder.join("script"), told(&["completions", shell])).unwrap();
+        fs::write(folder.join("script"), stdout_of(&["completions", shell])).unwrap();
         fs::write(folder.join("settings one.json"), "{}").unwrap();
         Completions { folder }
     }
@@ -292,7 +292,7 @@ impl Drop for Completions {
 #[test]
 #[ignore = "needs bash"]
 fn bash_completes_commands_options_and_files() {
-    piped("bash", &["-n"], &told(&["completions", "bash"]));
+    piped("bash", &["-n"], &stdout_of(&["completions", "bash"]));
     let completions = Completions::of("bash");
     let names = COMMANDS.map(|(name, _)| name);
     let mut all = [&names[..], &["help", "--help", "--version"]].concat();
@@ -328,7 +328,7 @@ fn bash_completes_commands_options_and_files() {
 
 #[test]
 fn zsh_completions_name_everything() {
-    let script = told(&["completions", "zsh"]);
+    let script = stdout_of(&["completions", "zsh"]);
     assert!(
         script.starts_with("#compdef azure-vnet-ipam azure-vnet-ipamv6\n"),
         "{script}"
@@ -346,5 +346,5 @@ fn zsh_completions_name_everything() {
 #[test]
 #[ignore = "needs zsh"]
 fn zsh_reads_its_completions() {
-    piped("zsh", &["-f", "-n"], &told(&["completions", "zsh"]));
+    piped("zsh", &["-f", "-n"], &stdout_of(&["completions", "zsh"]));
 }

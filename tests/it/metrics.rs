@@ -14,12 +14,12 @@ use crate::harness::wait::SetOnDrop;
 use crate::harness::{Node, Outcome, Reply, SUBNET, conf, run, xml};
 
 /// Runs the command.
-fn typed(node: &Node, args: &[&str]) -> Outcome {
-    node.typed(["metrics"].into_iter().chain(args.iter().copied()))
+fn run_command(node: &Node, args: &[&str]) -> Outcome {
+    node.run_command(["metrics"].into_iter().chain(args.iter().copied()))
 }
 
 fn text(node: &Node) -> String {
-    let outcome = typed(node, &[]);
+    let outcome = run_command(node, &[]);
     assert_eq!(outcome.stderr, "", "{outcome:?}");
     outcome.success().stdout.clone()
 }
@@ -64,9 +64,9 @@ fn eventful(name: &str) -> Node {
     for id in ["c1", "c2", "c3"] {
         node.add(id).success();
     }
-    node.del("c2").silent();
+    node.del("c2").assert_no_output();
     // Its DEL came first.
-    node.del("c4").silent();
+    node.del("c4").assert_no_output();
     node.add("c4").success();
     let taken = json!({ "subnet": SUBNET, "ipAddress": "10.224.0.5" });
     let taken = conf("0.3.0", taken);
@@ -210,12 +210,12 @@ fn the_file_is_always_a_whole_one() {
     let (folder, file) = collected(&node);
     fs::write(&file, "old").unwrap();
     fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
-    typed(&node, &["--output", &file]).silent();
+    run_command(&node, &["--output", &file]).assert_no_output();
     let mode = fs::metadata(&file).unwrap().permissions().mode();
     assert_eq!(mode & 0o7777, 0o644, "for the collector, who is not root");
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
-        let over = SetOnDrop(&is_over);
+        let merged_over = SetOnDrop(&is_over);
         let reader = scope.spawn(|| {
             let mut read = 0;
             while !is_over.load(Ordering::SeqCst) {
@@ -231,14 +231,14 @@ fn the_file_is_always_a_whole_one() {
         let writers = [0; 3].map(|_| {
             scope.spawn(|| {
                 for _ in 0..20 {
-                    typed(&node, &["--output", &file]).silent();
+                    run_command(&node, &["--output", &file]).assert_no_output();
                 }
             })
         });
         for writer in writers {
             writer.join().unwrap();
         }
-        drop(over);
+        drop(merged_over);
         assert!(reader.join().unwrap() > 0);
     });
     assert_eq!(names(&folder), ["ipam.prom"]);
@@ -250,7 +250,7 @@ fn the_file_needs_neither_stdout_nor_a_kind_umask() {
     let (_, file) = collected(&node);
     let call = node.call("", "").without("CNI_COMMAND");
     let line = format!("umask 077; exec \"$0\" metrics --output {file} >&-");
-    call.run_in_shell(&line).silent();
+    call.run_in_shell(&line).assert_no_output();
     let mode = fs::metadata(&file).unwrap().permissions().mode();
     assert_eq!(mode & 0o7777, 0o644);
 }
@@ -270,10 +270,10 @@ fn a_file_that_cannot_be_written_is_told_and_leaves_nothing() {
     };
     let missing = node.path("/nowhere/ipam.prom");
     let missing = missing.to_str().unwrap();
-    let outcome = typed(&node, &["--output", missing]);
+    let outcome = run_command(&node, &["--output", missing]);
     check(outcome, missing, "no such file or directory");
     let path = folder.to_str().unwrap();
-    let outcome = typed(&node, &["--output", path]);
+    let outcome = run_command(&node, &["--output", path]);
     check(outcome, path, "it is not a regular file");
     // As on a full disk: the file is made, and nothing goes into it.
     let call = node.call("", "").without("CNI_COMMAND");

@@ -52,7 +52,7 @@ impl Pods {
     }
 
     pub fn del(&self, pod: &str) {
-        self.call("DEL", pod).run().silent();
+        self.call("DEL", pod).run().assert_no_output();
     }
 
     /// The same ADD, some seconds later by the boot clock.
@@ -426,10 +426,10 @@ fn a_look_that_sees_a_pod_alive_clears_its_mark() {
     if !in_private_namespaces("namespaces::a_look_that_sees_a_pod_alive_clears_its_mark") {
         return;
     }
-    type Look = fn(&Pods);
-    let looks: [(&str, Look); 3] = [
+    type NodeSnapshot = fn(&Pods);
+    let looks: [(&str, NodeSnapshot); 3] = [
         ("reclaim", |pods| {
-            pods.node.typed(["reclaim", "--yes"]).success();
+            pods.node.run_command(["reclaim", "--yes"]).success();
         }),
         ("GC", |pods| {
             let valid = json!([{ "containerID": "one", "ifname": "eth0" }]);
@@ -455,7 +455,7 @@ fn a_look_that_sees_a_pod_alive_clears_its_mark() {
         pods.del("one");
         assert_eq!(pods.add("one").address(), one);
         let suspects = |pods: &Pods| {
-            let metrics = pods.node.typed(["metrics"]).stdout;
+            let metrics = pods.node.run_command(["metrics"]).stdout;
             let mut lines = metrics.lines();
             let line = lines.find(|l| l.starts_with("azure_vnet_ipam_pool_suspect_addresses{"));
             line.unwrap().split(' ').next_back().unwrap().to_owned()
@@ -546,7 +546,7 @@ fn an_address_without_owner_comes_back_when_it_is_named_and_gone() {
     assert_eq!(pods.held(), pairs(&[(&one, "")]));
     let named = |pods: &Pods| {
         let hint = conf("0.3.0", json!({ "subnet": SUBNET, "ipAddress": one }));
-        pods.call("DEL", "one").stdin(hint).run().silent();
+        pods.call("DEL", "one").stdin(hint).run().assert_no_output();
     };
     named(&pods);
     assert_eq!(pods.held(), pairs(&[(&one, "")]), "the pod is still there");

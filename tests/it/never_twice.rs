@@ -129,7 +129,7 @@ fn a_del_meanwhile_does_not_settle_a_loss() {
     node.remove_journal();
     wire.stop();
     node.add("c2").error();
-    node.del("c7").silent();
+    node.del("c7").assert_no_output();
     wire.start();
     assert_quarantined(&node.add("c2"));
     assert_eq!(node.held()["10.224.0.5"], "c1");
@@ -190,7 +190,7 @@ fn a_second_interface_does_not_take_over_what_the_original_gave_the_first() {
     let (node, _wire) = node_with_a_pod("second");
     as_the_original_wrote_it(&node);
     assert_eq!(second_interface(&node, "ADD").address(), "10.224.0.6");
-    second_interface(&node, "DEL").silent();
+    second_interface(&node, "DEL").assert_no_output();
     let held: Vec<_> = node.held().into_iter().collect();
     assert_eq!(held, [("10.224.0.5".to_owned(), "c1".to_owned())]);
     // Nor when the original gave it after we had written the state.
@@ -201,11 +201,11 @@ fn a_second_interface_does_not_take_over_what_the_original_gave_the_first() {
     state["IPAM"]["TimeStamp"] = "2026-01-01T00:00:00Z".into();
     fs::write(node.state_path(), state.to_string()).unwrap();
     assert_eq!(second_interface(&node, "ADD").address(), "10.224.0.6");
-    second_interface(&node, "DEL").silent();
+    second_interface(&node, "DEL").assert_no_output();
     assert_eq!(node.held()["10.224.0.5"], "c1");
     // Its own interface still has it.
     assert_eq!(node.add("c1").address(), "10.224.0.5");
-    node.del("c1").silent();
+    node.del("c1").assert_no_output();
     assert!(node.held().is_empty());
 }
 
@@ -249,7 +249,7 @@ fn a_stamp_of_the_future_stops_no_refresh() {
     state["azure-vnet-ipam"]["refreshed"] = (u64::MAX / 2).into();
     fs::write(node.state_path(), state.to_string()).unwrap();
     wire.set(Reply::Xml(xml([5, 6, 9])));
-    node.del("c2").silent();
+    node.del("c2").assert_no_output();
     assert_eq!(node.add("c3").address(), "10.224.0.9");
 }
 
@@ -432,7 +432,7 @@ fn a_gc_leaves_what_a_standing_entry_names_for_another_container() {
     assert_eq!(held, [one, two], "not {three}");
     // When that container has gone, they are nobody's.
     output(Command::new("ip").args(["netns", "del", "other"]));
-    gc(&pods).silent();
+    gc(&pods).assert_no_output();
     assert!(pods.held().is_empty());
 }
 
@@ -506,7 +506,7 @@ fn a_reused_inode_confirms_no_dead_owner() {
     // Its late DEL.
     let hint = conf("0.3.0", json!({ "subnet": SUBNET, "ipAddress": address }));
     let del = pods.call("DEL", &reused.gone).stdin(hint);
-    del.run().silent();
+    del.run().assert_no_output();
     assert!(pods.held().contains_key(address), "another pod has it");
 }
 

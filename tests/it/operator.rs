@@ -18,7 +18,7 @@ use crate::privileged::in_private_namespaces;
 const EVENTS: &str = "/var/run/azure-vnet/azure-vnet-ipam.events";
 
 fn run(node: &Node, line: &str) -> Outcome {
-    node.typed(line.split(' '))
+    node.run_command(line.split(' '))
 }
 
 fn events(node: &Node) -> Vec<Value> {
@@ -71,15 +71,15 @@ fn nothing_that_a_terminal_obeys_is_printed() {
         &["reclaim", "--json"],
         &["metrics"],
     ] {
-        let typed = node.typed(words.iter().copied());
-        for text in [&typed.stdout, &typed.stderr] {
+        let run_command = node.run_command(words.iter().copied());
+        for text in [&run_command.stdout, &run_command.stderr] {
             assert!(!text.contains(is_obeyed), "{words:?}: {text:?}");
         }
         if words.contains(&"--json") || words.contains(&"export") {
-            typed.json();
+            run_command.json();
         }
     }
-    let shown = node.typed(["show", "--json"]).json().to_string();
+    let shown = node.run_command(["show", "--json"]).json().to_string();
     assert!(shown.contains(&format!("default/{pod}")), "{shown}");
     assert!(!node.log().contains(is_obeyed));
 }
@@ -109,7 +109,7 @@ fn failures_are_told_and_questions_are_not() {
     let (node, wire) = Node::with_wire("events", Reply::Xml(xml([5])));
     node.add("c1").success();
     let (code, msg) = node.add("c2").error();
-    node.del("c1").silent();
+    node.del("c1").assert_no_output();
     node.call("ADD", "bad id").run().error();
     for verb in ["STATUS", "VERSION"] {
         node.call(verb, "").stdin(conf("1.1.0", json!({}))).run();
@@ -152,7 +152,7 @@ fn events_that_cannot_be_written_harm_nobody() {
     let (node, _wire) = Node::with_wire("events", Reply::Xml(xml(5..9)));
     fs::create_dir_all(node.path(EVENTS)).unwrap();
     node.add("c1").success();
-    node.del("c1").silent();
+    node.del("c1").assert_no_output();
     assert_eq!(events(&node), [] as [Value; 0]);
 }
 
@@ -343,7 +343,7 @@ fn a_state_without_our_key_does_not_become_a_lost_one() {
         state.as_object_mut().unwrap().remove("azure-vnet-ipam");
         fs::write(node.state_path(), state.to_string()).unwrap();
         match command {
-            "DEL" => node.del("c123456789").silent(),
+            "DEL" => node.del("c123456789").assert_no_output(),
             line => {
                 run(&node, line).success();
             }
@@ -463,7 +463,7 @@ fn explain_knows_addresses_containers_and_pods() {
         assert!(told.stdout.contains("Nothing is known"), "{told:?}");
     }
     // After its release the events still know the pod.
-    node.del("c123456789").silent();
+    node.del("c123456789").assert_no_output();
     let told = run(&node, "explain web-1").success().stdout.clone();
     assert!(
         told.contains("holds no address") && told.contains("ADD"),

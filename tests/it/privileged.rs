@@ -75,11 +75,11 @@ fn a_full_disk_changes_nothing() {
     let (code, msg) = node.del("c1").error();
     assert_eq!(code, 5);
     assert!(msg.starts_with("Failed to release address: "), "{msg}");
-    node.del("c2").silent();
+    node.del("c2").assert_no_output();
     assert_eq!(node.state_bytes(), before);
     assert_eq!(node.left_overs(), ["filler"]);
     fs::remove_file(node.path("/var/run/filler")).unwrap();
-    node.del("c1").silent();
+    node.del("c1").assert_no_output();
     node.add("c2").success();
     sh_with("umount \"$1\"/azure-vnet \"$1\"", &[&node.path("/var/run")]);
 }
@@ -95,7 +95,7 @@ fn a_full_disk_does_not_keep_anybody_from_the_lock() {
     node.add("c1").success();
     let _ = fs::write(node.path("/var/run/azure-vnet/filler"), vec![0; 1 << 20]);
     node.add("c2").success();
-    node.del("c1").silent();
+    node.del("c1").assert_no_output();
     assert_eq!(node.held().len(), 1);
     sh_with("umount \"$1\"", &[&node.path("/var/run/azure-vnet")]);
 }
@@ -121,7 +121,7 @@ fn a_read_only_run_is_told_and_keeps_no_idle_del_from_ending_well() {
             code == 5 && msg.contains("read-only file system"),
             "{code} {msg}"
         );
-        node.del("c2").silent();
+        node.del("c2").assert_no_output();
         if first {
             assert_eq!(
                 node.del("c1").error().0,
@@ -131,7 +131,7 @@ fn a_read_only_run_is_told_and_keeps_no_idle_del_from_ending_well() {
             assert_eq!(node.held().len(), 1);
         }
         sh_with("mount -o remount,rw \"$1\"", &[&run]);
-        node.del("c1").silent();
+        node.del("c1").assert_no_output();
         sh_with("umount \"$1\"", &[&run]);
     }
 }
@@ -147,7 +147,7 @@ fn an_unwritable_log_is_no_trouble() {
         mount(&node, "/var/log", options);
         let _ = fs::write(node.path("/var/log/filler"), vec![0; 1 << 16]);
         node.add("c1").success();
-        node.del("c1").silent();
+        node.del("c1").assert_no_output();
         sh_with("umount \"$1\"", &[&node.path("/var/log")]);
     }
 }
@@ -156,7 +156,7 @@ fn an_unwritable_log_is_no_trouble() {
 fn make_links() {
     sh(&format!(
         "ip link add eth0 address {} type veth peer name peer0",
-        colons(MAC)
+        format_ipv6(MAC)
     ));
     sh("ip link add eth1 address 7c:1e:52:f9:f3:c5 type veth peer name peer1");
 }
@@ -209,7 +209,7 @@ fn of_two_interfaces_with_one_address_the_enslaved_one_is_not_matched() {
     assert_eq!(matched_interface(), "bond0");
 }
 
-fn colons(mac: &str) -> String {
+fn format_ipv6(mac: &str) -> String {
     mac.as_bytes()
         .chunks(2)
         .map(|b| std::str::from_utf8(b).unwrap())

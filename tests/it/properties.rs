@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use azure_vnet_ipam::cni::{Call, Defaults, Environment};
 use azure_vnet_ipam::ipam::{
-    Attachment, Family, Hint, Inventory, Ipam, ListedPool, Moment, Novelty, PoolWish, Refusal,
-    Request, Usage,
+    Attachment, Family, GrantKind, Hint, Inventory, Ipam, ListedPool, Moment, PoolSelector,
+    Refusal, Request, Usage,
 };
 use azure_vnet_ipam::source::parse;
-use azure_vnet_ipam::state::{Document, Stamp};
+use azure_vnet_ipam::state::{Document, WriteStamp};
 use proptest::prelude::*;
 
 /// What may happen to a node, as small numbers.
@@ -139,11 +139,11 @@ impl Node {
             attachment,
             space: "local",
             pool: subnet.map_or(
-                PoolWish::Any {
+                PoolSelector::Any {
                     family: Family::V4,
                     if_name: None,
                 },
-                PoolWish::Named,
+                PoolSelector::Named,
             ),
             address,
             pod: None,
@@ -189,11 +189,11 @@ impl Node {
                 match self.model.held.get(&got) {
                     Some(holder) => assert_eq!(
                         (holder, &grant.novelty),
-                        (&attachment, &Novelty::Renewed),
+                        (&attachment, &GrantKind::Renewed),
                         "{got} has a holder"
                     ),
                     None => {
-                        assert!(matches!(grant.novelty, Novelty::New(_)));
+                        assert!(matches!(grant.novelty, GrantKind::New(_)));
                         assert!(self.model.listed.contains(&got), "{got} is not listed");
                         if wanted.is_none() {
                             let same_pool = |ip: &&IpAddr| {
@@ -240,7 +240,7 @@ impl Node {
         let attachment = attachment(container, interface);
         if let Ok(grant) = self.take(&attachment, None, None, now) {
             let revoked = self.document.ipam_mut().revoke(&attachment, &grant);
-            assert_eq!(revoked, matches!(grant.novelty, Novelty::New(_)));
+            assert_eq!(revoked, matches!(grant.novelty, GrantKind::New(_)));
         }
     }
 
@@ -277,7 +277,7 @@ impl Node {
     /// Through the file and back; the original changes the time stamp only.
     fn reload(&mut self, by_the_original: bool) {
         let time = self.clock.to_string();
-        let mut text = self.document.print(Stamp {
+        let mut text = self.document.print(WriteStamp {
             version: "v0",
             time: &time,
             boot_id: Some("b"),
@@ -370,7 +370,7 @@ proptest! {
             let _ = parse::wire(&damaged[..]);
             let boot_id = Some("8f3c5c52-0000-4000-8000-000000000001");
             if let Ok(mut document) = Document::parse(&damaged, boot_id, Moment(0)) {
-                let again = document.print(Stamp { version: "v0", time: "t", boot_id });
+                let again = document.print(WriteStamp { version: "v0", time: "t", boot_id });
                 let again = Document::parse(&again, boot_id, Moment(0)).unwrap();
                 prop_assert_eq!(again.ipam(), document.ipam());
             }

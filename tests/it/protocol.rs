@@ -28,7 +28,10 @@ fn add_and_del_in_every_version() {
             version,
             json!({ "subnet": "10.224.0.0/16", "ipAddress": "10.224.0.5" }),
         );
-        node.call("DEL", "c1").stdin(with_subnet).run().silent();
+        node.call("DEL", "c1")
+            .stdin(with_subnet)
+            .run()
+            .assert_no_output();
         assert!(node.held().is_empty());
     }
 }
@@ -58,7 +61,7 @@ fn ipv6_pools_serve_who_asks_for_them() {
     node.call("DEL", "c1")
         .stdin(conf("1.0.0", json!({})))
         .run()
-        .silent();
+        .assert_no_output();
     let six = conf("0.4.0", json!({})).replace("azure-vnet-ipam\"", "azure-vnet-ipamv6\"");
     assert_eq!(
         node.call("ADD", "c2").stdin(six).run().address(),
@@ -88,7 +91,7 @@ fn two_interfaces_of_one_container_hold_two_addresses() {
     node.call("DEL", "c1")
         .env("CNI_IFNAME", "net1")
         .run()
-        .silent();
+        .assert_no_output();
     assert_eq!(node.held().into_keys().collect::<Vec<_>>(), ["10.224.0.5"]);
 }
 
@@ -198,7 +201,7 @@ fn version_does_not_wait_for_a_terminal() {
 fn by_hand_it_tells_what_it_is() {
     let node = Node::new("hand");
     let about = node.call("", "").run();
-    about.silent();
+    about.assert_no_output();
     assert_eq!(about.stderr.lines().count(), 2);
     assert!(about.stderr.ends_with(
         "CNI protocol versions supported: 0.1.0, 0.2.0, 0.3.0, 0.3.1, 0.4.0, 1.0.0, 1.1.0\n"
@@ -223,7 +226,7 @@ fn the_log_tells_each_call_in_the_originals_form() {
         .run()
         .success();
     node.add("c2").error();
-    node.del("c1").silent();
+    node.del("c1").assert_no_output();
     let log = node.log();
     for line in log.lines() {
         let (stamp, rest) = line.split_at(19);

@@ -151,7 +151,7 @@ fn every_command_is_listed_and_every_figure_explained() {
 #[test]
 fn everything_that_can_go_wrong_with_the_kubernetes_api_is_listed() {
     let readme = readme();
-    let source = package().join("src/source/kubernetes/trouble.rs");
+    let source = package().join("src/source/kubernetes/error.rs");
     let source = fs::read_to_string(source).unwrap();
     let mut count = 0;
     for attribute in source.split("#[error(").skip(1) {

@@ -44,7 +44,9 @@ fn deviations() -> (BTreeMap<String, String>, Vec<String>) {
     for line in text.lines() {
         let line = line.split('#').next().unwrap();
         let mut words = line.split_whitespace();
-        let Some(name) = words.next() else { continue };
+        let Some(name) = words.next() else {
+            continue;
+        };
         let code = words.next().unwrap_or_default();
         let number = code.strip_prefix('D').and_then(|n| n.parse::<u32>().ok());
         assert!(

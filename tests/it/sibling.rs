@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::families::node_of_two_families;
 use crate::harness::{Node, Outcome, binary, held, run};
 #[cfg(feature = "tls")]
-use crate::harness::{Reply, over, xml};
+use crate::harness::{Reply, merged_over, xml};
 
 /// A link to the program in a folder of the node.
 fn link(node: &Node) -> PathBuf {
@@ -35,7 +35,7 @@ fn call(node: &Node, command: &str, id: &str, stdin: &str) -> Outcome {
     run(&mut program, stdin)
 }
 
-fn typed(node: &Node, words: &[&str]) -> Outcome {
+fn run_command(node: &Node, words: &[&str]) -> Outcome {
     let mut program = Command::new(link(node));
     run(program.env_clear().envs(&node.env).args(words), "")
 }
@@ -75,9 +75,9 @@ fn it_has_files_of_its_own_and_gives_addresses_of_ipv6() {
     let later = conf(json!({ "subnet": "fd00:1:2::/120" }));
     assert_eq!(call(&node, "ADD", "c3", &later).address(), "fd00:1:2::7");
     let by_address = json!({ "subnet": "fd00:1:2::/120", "ipAddress": "fd00:1:2::5" });
-    call(&node, "DEL", "c1", &conf(by_address)).silent();
-    call(&node, "DEL", "c2", &later).silent();
-    call(&node, "DEL", "c3", &later).silent();
+    call(&node, "DEL", "c1", &conf(by_address)).assert_no_output();
+    call(&node, "DEL", "c2", &later).assert_no_output();
+    call(&node, "DEL", "c3", &later).assert_no_output();
     assert!(held(&state(&node)).is_empty());
     assert_eq!(node.held().len(), 1, "the other's address is still held");
 }
@@ -95,26 +95,26 @@ fn what_it_says_names_it_as_it_was_called() {
     assert!(!details.contains("`azure-vnet-ipam "), "{details}");
 
     assert!(
-        typed(&node, &["--version"])
+        run_command(&node, &["--version"])
             .stdout
             .starts_with("azure-vnet-ipamv6 ")
     );
-    let help = typed(&node, &["--help"]).stdout;
+    let help = run_command(&node, &["--help"]).stdout;
     assert!(
         help.starts_with("Usage: azure-vnet-ipamv6 COMMAND"),
         "{help}"
     );
     assert!(help.contains("/var/run/azure-vnet-ipamv6.json"), "{help}");
     assert!(help.contains("/etc/azure-vnet-ipam.json"), "{help}");
-    let shown = typed(&node, &["show"]);
+    let shown = run_command(&node, &["show"]);
     assert!(shown.success().stdout.contains("fd00:1:2::5"), "{shown:?}");
-    let wrong = typed(&node, &["explain"]);
+    let wrong = run_command(&node, &["explain"]);
     assert_eq!(wrong.exit, Some(2));
     assert!(
         wrong.stderr.starts_with("azure-vnet-ipamv6 explain: "),
         "{wrong:?}"
     );
-    let reclaim = typed(&node, &["reclaim"]);
+    let reclaim = run_command(&node, &["reclaim"]);
     assert!(
         !reclaim.success().stdout.contains("azure-vnet-ipam "),
         "{reclaim:?}"
@@ -125,10 +125,10 @@ fn what_it_says_names_it_as_it_was_called() {
         &["completions", "bash"],
         &["completions", "zsh"],
     ] {
-        let ours = typed(&node, words);
+        let ours = run_command(&node, words);
         assert_eq!(
             ours.success().stdout,
-            node.typed(words.iter().copied()).stdout
+            node.run_command(words.iter().copied()).stdout
         );
     }
 }
@@ -139,7 +139,7 @@ fn its_configuration_is_what_azure_vnet_makes_of_the_others() {
     let ipam = json!({ "type": "azure-vnet-ipam", "queryInterval": "7" });
     let azure = |mode: &str| json!({ "cniVersion": "0.3.0", "name": "azure", "plugins": [{ "type": "azure-vnet", "ipv6Mode": mode, "ipam": ipam }] });
     let conflist = |words: &[&str]| {
-        let report = typed(&node, words).json();
+        let report = run_command(&node, words).json();
         let lines = report["lines"].as_array().unwrap().clone();
         let mut of_conflists = lines
             .into_iter()
@@ -185,10 +185,10 @@ fn azure_vnet_calls_both_names() {
         plugin["ipam"] = ipam;
         plugin.to_string()
     };
-    let first = |ipam: Value| with(over(json!({ "type": "azure-vnet-ipam" }), ipam));
+    let first = |ipam: Value| with(merged_over(json!({ "type": "azure-vnet-ipam" }), ipam));
     let second = |ipam: Value| {
         let sibling = json!({ "type": "azure-vnet-ipamv6", "environment": "ipv6NodeIpam" });
-        with(over(sibling, ipam))
+        with(merged_over(sibling, ipam))
     };
     let (v4, v6) = ("10.224.0.0/16", "fd00:10:244:3::/120");
     for (n, id) in ["c1", "c2", "c3"].iter().enumerate() {
@@ -209,13 +209,16 @@ fn azure_vnet_calls_both_names() {
     assert_eq!((node.held().len(), held(&state(&node)).len()), (3, 3));
     for (n, id) in ["c1", "c2", "c3"].iter().enumerate() {
         let told = json!({ "subnet": v4, "ipAddress": format!("10.224.0.{}", 5 + n) });
-        node.call("DEL", id).stdin(first(told)).run().silent();
+        node.call("DEL", id)
+            .stdin(first(told))
+            .run()
+            .assert_no_output();
         let told = json!({ "subnet": v6, "ipAddress": format!("fd00:10:244:3::{}", 2 + n) });
-        call(&node, "DEL", id, &second(told)).silent();
+        call(&node, "DEL", id, &second(told)).assert_no_output();
     }
     assert!(node.held().is_empty() && held(&state(&node)).is_empty());
     // What its operator sees there.
-    let doctor = typed(&node, &["doctor"]).stdout;
+    let doctor = run_command(&node, &["doctor"]).stdout;
     assert!(
         doctor.contains("the node has fd00:10:244:3::/120 with 254 addresses for pods"),
         "{doctor}"
@@ -256,7 +259,7 @@ fn one_call_draws_from_the_virtual_network_and_from_the_nodes_own_range() {
         "{log}"
     );
     node.put("/etc/cni/net.d/10.conf", &stdin);
-    let doctor = node.typed(["doctor"]);
+    let doctor = node.run_command(["doctor"]);
     assert_eq!(doctor.exit, Some(1));
     let said = doctor
         .stdout

@@ -127,7 +127,7 @@ fn s2_del_many_times() {
     let (node, _wire) = node([5]);
     add(&node, "c1").success();
     for _ in 0..3 {
-        del(&node, "c1").silent();
+        del(&node, "c1").assert_no_output();
     }
     assert!(node.held().is_empty());
 }
@@ -136,14 +136,16 @@ fn s2_del_many_times() {
 #[test]
 fn s2_del_needs_nothing() {
     let (node, wire) = node([5]);
-    del(&node, "c1").silent();
+    del(&node, "c1").assert_no_output();
     add(&node, "c1").success();
     wire.set(Reply::Silent);
     let call = node.call("DEL", "c1").without("CNI_NETNS");
-    call.stdin(conf("1.1.0", json!({}))).run().silent();
+    call.stdin(conf("1.1.0", json!({})))
+        .run()
+        .assert_no_output();
     assert!(node.held().is_empty());
     fs::remove_file(node.state_path()).unwrap();
-    del(&node, "c1").silent();
+    del(&node, "c1").assert_no_output();
 }
 
 /// Section 2, DEL: everything that the attachment has is to be released, with and without `prevResult`.
@@ -153,7 +155,9 @@ fn s2_del_releases_all_with_and_without_a_previous_result() {
     for members in [json!({}), prev_result(&["10.224.0.5"])] {
         add(&node, "c1").success();
         let call = node.call("DEL", "c1");
-        call.stdin(conf_with(json!({}), members)).run().silent();
+        call.stdin(conf_with(json!({}), members))
+            .run()
+            .assert_no_output();
         assert!(node.held().is_empty());
     }
 }
@@ -163,7 +167,7 @@ fn s2_del_releases_all_with_and_without_a_previous_result() {
 fn s2_check_goes_by_the_previous_result() {
     let (node, _wire) = node([5, 6]);
     add(&node, "c1").success();
-    check(&node, "c1", prev_result(&["10.224.0.5"])).silent();
+    check(&node, "c1", prev_result(&["10.224.0.5"])).assert_no_output();
     check(&node, "c1", prev_result(&["10.224.0.6"])).error();
 }
 
@@ -175,7 +179,7 @@ fn s2_check_judges_its_own_things_only() {
     let mut changed = prev_result(&["10.224.0.5", "172.16.0.1"]);
     changed["prevResult"]["routes"] = json!([{ "dst": "10.0.0.0/8" }]);
     changed["prevResult"]["interfaces"] = json!([{ "name": "x" }]);
-    check(&node, "c1", changed).silent();
+    check(&node, "c1", changed).assert_no_output();
 }
 
 /// Section 2, CHECK: should fail when an address of `prevResult`, or a reservation, is missing.
@@ -183,7 +187,7 @@ fn s2_check_judges_its_own_things_only() {
 fn s2_check_misses_a_reservation() {
     let (node, _wire) = node([5, 6]);
     add(&node, "c1").success();
-    del(&node, "c1").silent();
+    del(&node, "c1").assert_no_output();
     let missing = check(&node, "c1", prev_result(&["10.224.0.5"]));
     assert_eq!(missing.error().0, 3);
 }
@@ -198,7 +202,7 @@ fn s2_check_right_after_add() {
             scope.spawn(move || {
                 let pod = format!("c{n}");
                 let address = add(node, &pod).address();
-                check(node, &pod, prev_result(&[&address])).silent();
+                check(node, &pod, prev_result(&[&address])).assert_no_output();
             });
         }
     });
@@ -216,7 +220,9 @@ fn s2_check_prints_nothing() {
 #[test]
 fn s2_status_ready() {
     let (node, _wire) = node([5]);
-    of_the_node(&node, "STATUS", json!({})).run().silent();
+    of_the_node(&node, "STATUS", json!({}))
+        .run()
+        .assert_no_output();
 }
 
 /// Section 2, STATUS: must exit with an error when it is known that ADDs cannot be served; should when what it depends on is
@@ -241,7 +247,7 @@ fn s2_status_exhausted() {
             .run()
     };
     assert_eq!(asked("error").error().0, 50);
-    asked("ready").silent();
+    asked("ready").assert_no_output();
 }
 
 /// Section 2, STATUS: must not be relied on: ADD and DEL are served whatever it said, and without it.
@@ -254,7 +260,7 @@ fn s2_status_is_not_relied_on() {
     of_the_node(&node, "STATUS", json!({})).run().error();
     fs::rename(node.path("/aside"), node.state_path()).unwrap();
     add(&node, "c2").success();
-    del(&node, "c1").silent();
+    del(&node, "c1").assert_no_output();
 }
 
 /// Section 2, VERSION: a version object is printed, which names the caller's version and all that are known.
@@ -291,7 +297,7 @@ fn s2_gc_leaves_what_is_valid() {
     node.advance_clock(600);
     let valid = json!([{ "containerID": "c1", "ifname": "eth0" }]);
     let gc = of_the_node(&node, "GC", json!({ "cni.dev/valid-attachments": valid }));
-    gc.run().silent();
+    gc.run().assert_no_output();
     assert_eq!(node.held().len(), 1);
 }
 

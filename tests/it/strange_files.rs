@@ -267,7 +267,7 @@ fn no_link_leads_to_files_of_others() {
         run_all(&node, name);
         let victim = fs::read_to_string(node.path("/victim")).unwrap();
         assert_eq!(victim, "secret", "{name}");
-        let export = node.typed(["export"]);
+        let export = node.run_command(["export"]);
         assert!(!export.success().stdout.contains("secret"), "{name}");
     }
 }
@@ -280,7 +280,7 @@ fn a_folder_of_logs_that_is_a_link_is_followed() {
     fs::remove_file(node.path("/data/azure-vnet-ipam.log")).unwrap();
     node.add("c2").success();
     assert!(node.log().contains("ADD done in"));
-    let doctor = node.typed(["doctor"]).stdout;
+    let doctor = node.run_command(["doctor"]).stdout;
     assert!(!doctor.contains("is a link"), "{doctor}");
     // But not one in the file's own place, which anybody may have made who may write to the folder.
     fs::rename(
@@ -291,7 +291,7 @@ fn a_folder_of_logs_that_is_a_link_is_followed() {
     symlink("other.log", node.path("/data/azure-vnet-ipam.log")).unwrap();
     node.add("c3").success();
     assert!(!node.log().contains("c3"));
-    let doctor = node.typed(["doctor"]).stdout;
+    let doctor = node.run_command(["doctor"]).stdout;
     assert!(
         doctor.contains("is a link, which is not followed"),
         "{doctor}"

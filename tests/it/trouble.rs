@@ -91,11 +91,11 @@ fn log_trouble_never_fails_a_call() {
     let (node, _wire) = Node::with_wire("nolog", Reply::Xml(xml([5])));
     fs::create_dir_all(node.path("/var/log/azure-vnet-ipam.log")).unwrap();
     node.add("c1").success();
-    node.del("c1").silent();
+    node.del("c1").assert_no_output();
     let (node, _wire) = Node::with_wire("nologdir", Reply::Xml(xml([5])));
     node.put("/var/log", "a file in the place of the folder");
     node.add("c1").success();
-    node.del("c1").silent();
+    node.del("c1").assert_no_output();
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn the_lock_is_waited_for_and_its_holder_named() {
         );
     }
     drop(lock);
-    node.del("c1").silent();
+    node.del("c1").assert_no_output();
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn a_lock_folder_that_cannot_be_made_is_an_io_error_and_nothing_for_an_idle_del(
     node.put("/var/run/azure-vnet", "a file in the place of the folder");
     assert_eq!(node.add("c1").error().0, 5);
     assert!(!node.state_path().exists());
-    node.del("c1").silent();
+    node.del("c1").assert_no_output();
 }
 
 #[test]
@@ -205,7 +205,7 @@ fn a_state_that_cannot_be_read_is_set_aside_and_never_taken_for_an_empty_one() {
         assert_eq!(node.held()["10.224.0.5"], "running", "held for its owner");
         assert_eq!(node.add("running").address(), "10.224.0.5");
         assert_eq!(node.add("c1").error().0, 11, "the rest is in quarantine");
-        node.del("c1").silent();
+        node.del("c1").assert_no_output();
         assert!(node.log().contains("azure-vnet-ipam.json.corrupt-"));
         node.advance_clock(31);
         assert_eq!(node.add("c1").address(), "10.224.0.6");
@@ -218,7 +218,7 @@ fn a_del_sets_it_aside_too_and_three_are_kept() {
     let (node, _wire) = Node::with_wire("asides", Reply::Xml(xml([5])));
     for n in 0..5 {
         node.put("/var/run/azure-vnet-ipam.json", format!("broken {n}"));
-        node.del("c1").silent();
+        node.del("c1").assert_no_output();
     }
     let mut aside = node.left_overs();
     aside.sort();
@@ -277,7 +277,7 @@ fn an_address_that_is_new_to_the_state_is_looked_for_before_it_is_given() {
 fn a_state_of_the_original_is_looked_over_before_anything_is_given() {
     let (node, _wire) = Node::with_wire("over", Reply::Xml(xml([5, 6])));
     node.add("c1").success();
-    node.del("c1").silent();
+    node.del("c1").assert_no_output();
     // The original may have started it from nothing while a pod had an address.
     let mut state = node.state();
     state.as_object_mut().unwrap().remove("azure-vnet-ipam");
@@ -293,13 +293,13 @@ fn an_old_copy_names_no_owners_whose_late_del_would_free_what_others_have() {
     let (node, _wire) = Node::with_wire("oldcopy", Reply::Xml(xml([5])));
     node.add("c1").success();
     let copy = node.state_bytes();
-    node.del("c1").silent();
+    node.del("c1").assert_no_output();
     assert_eq!(node.add("c2").address(), "10.224.0.5");
     fs::write(node.state_path(), copy).unwrap();
     node.remove_journal();
     assert_eq!(node.add("c3").error().0, 11);
     // The runtime repeats the DEL of a pod that went before the copy was put back.
-    node.del("c1").silent();
+    node.del("c1").assert_no_output();
     assert_eq!(
         node.held()["10.224.0.5"],
         "",
@@ -344,7 +344,7 @@ fn after_a_reboot_nothing_is_freed_that_could_not_be_looked_for() {
         "/proc/sys/kernel/random/boot_id",
         "8f3c5c52-0000-4000-8000-000000000002\n",
     );
-    node.del("unknown").silent();
+    node.del("unknown").assert_no_output();
     assert_eq!(
         node.state()["azure-vnet-ipam"]["bootId"],
         "8f3c5c52-0000-4000-8000-000000000001",
@@ -365,14 +365,14 @@ fn after_a_reboot_nothing_is_freed_that_could_not_be_looked_for() {
 #[test]
 fn a_del_that_overtook_its_add_is_remembered() {
     let (node, _wire) = Node::with_wire("early", Reply::Xml(xml([5, 6])));
-    node.del("c1").silent();
+    node.del("c1").assert_no_output();
     assert!(!node.state_path().exists(), "only into a state that exists");
     node.add("c0").success();
-    node.del("c1").silent();
+    node.del("c1").assert_no_output();
     let ours = node.state()["azure-vnet-ipam"].clone();
     assert_eq!(ours["tombstones"][0]["id"], "c1");
     let before = node.state_bytes();
-    node.del("c1").silent();
+    node.del("c1").assert_no_output();
     assert_eq!(node.state_bytes(), before, "a second one is no news");
     node.add("c1").success();
     let ours = node.state()["azure-vnet-ipam"].clone();
@@ -418,7 +418,7 @@ fn the_state_is_private_even_where_it_was_not() {
     node.add("c1").success();
     assert_eq!(mode(&node), 0o600);
     fs::set_permissions(node.state_path(), fs::Permissions::from_mode(0o666)).unwrap();
-    node.del("nobody").silent();
+    node.del("nobody").assert_no_output();
     assert_eq!(mode(&node), 0o600);
 }
 
@@ -457,7 +457,7 @@ fn a_newer_format_is_refused_but_released_from() {
         code == 100 && msg.contains("99") && msg.contains("up to 2"),
         "{msg}"
     );
-    node.del("c1").silent();
+    node.del("c1").assert_no_output();
     assert!(node.held().is_empty());
     assert_eq!(
         node.state()["azure-vnet-ipam"],
@@ -494,7 +494,7 @@ fn a_state_of_the_original_is_taken_over_with_pods_running() {
         "asked again, it has what it had"
     );
     node.add("c3").error();
-    node.del("running").silent();
+    node.del("running").assert_no_output();
     let held: Vec<_> = held(&node.state()).into_values().collect();
     assert_eq!(held, ["c1", "c2"]);
     assert_eq!(node.state()["IPAM"]["Version"], "v1.4.59");

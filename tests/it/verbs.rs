@@ -48,14 +48,14 @@ fn a_check_finds_what_is_held_and_names_what_is_not() {
     node.add("c1").success();
     node.add("c2").success();
     let before = node.state_bytes();
-    check(&node, "c1", &["10.224.0.5"]).run().silent();
+    check(&node, "c1", &["10.224.0.5"]).run().assert_no_output();
     check(&node, "c1", &["10.224.0.5", "192.168.7.7"])
         .run()
-        .silent();
+        .assert_no_output();
     node.call("CHECK", "c1")
         .stdin(conf("0.4.0", json!({})))
         .run()
-        .silent();
+        .assert_no_output();
     for (container, address, code, msg) in [
         (
             "c1",
@@ -92,7 +92,7 @@ fn a_check_does_not_fail_for_what_passes() {
     // Somebody holds the lock, and nobody answers.
     let lock = node.hold_lock();
     wire.set(Reply::Silent);
-    check(&node, "c1", &["10.224.0.5"]).run().silent();
+    check(&node, "c1", &["10.224.0.5"]).run().assert_no_output();
     assert_eq!(wire.count(), asked, "a CHECK asks nobody");
     drop(lock);
     // A state that cannot be read just now.
@@ -153,7 +153,7 @@ fn a_gc_without_a_list_frees_nothing() {
         fs::write(node.state_path(), state).unwrap();
         of_the_node(&node, "GC", json!({ "cni.dev/attachments": [] }))
             .run()
-            .silent();
+            .assert_no_output();
     }
 }
 
@@ -162,35 +162,37 @@ fn a_gc_leaves_the_young_and_other_networks_alone() {
     let (node, _wire) = Node::with_wire("gcyoung", Reply::Xml(xml([5, 6])));
     node.add("c1").success();
     let nothing = json!({ "cni.dev/valid-attachments": [] });
-    of_the_node(&node, "GC", nothing.clone()).run().silent();
+    of_the_node(&node, "GC", nothing.clone())
+        .run()
+        .assert_no_output();
     node.advance_clock(600);
     let mut other: Value = serde_json::from_str(&conf_with(json!({}), nothing)).unwrap();
     other["name"] = "other".into();
     of_the_node(&node, "GC", json!({}))
         .stdin(other.to_string())
         .run()
-        .silent();
+        .assert_no_output();
     let valid = json!([{ "containerID": "c1", "ifname": "eth0" }]);
     of_the_node(&node, "GC", json!({ "cni.dev/attachments": valid }))
         .run()
-        .silent();
+        .assert_no_output();
     assert_eq!(node.held().len(), 1);
 }
 
 #[test]
 fn status_is_ready_while_adds_can_be_served() {
     let (node, wire) = Node::with_wire("status", Reply::Xml(xml([5])));
-    status(&node, json!({})).run().silent();
+    status(&node, json!({})).run().assert_no_output();
     assert!(!node.state_path().exists(), "a STATUS makes no state");
     assert!(!node.path("/var/run/azure-vnet").exists(), "and no lock");
     node.add("c1").success();
     let (asked, before, log) = (wire.count(), node.state_bytes(), node.log());
     let lock = node.hold_lock();
     // It waits for nobody.
-    status(&node, json!({})).run().silent();
+    status(&node, json!({})).run().assert_no_output();
     status(&node, json!({ "statusWhenFull": "ready" }))
         .run()
-        .silent();
+        .assert_no_output();
     let (code, msg) = status(&node, json!({ "statusWhenFull": "error" }))
         .run()
         .error();
@@ -227,7 +229,7 @@ fn status_says_what_is_broken() {
     assert!(code == 100 && msg.contains("format 99"), "{msg}");
     // A corrupt one is rebuilt by the next ADD, if the source lets it.
     fs::write(node.state_path(), "{ half").unwrap();
-    status(&node, json!({})).run().silent();
+    status(&node, json!({})).run().assert_no_output();
     wire.set(Reply::Status(500, String::new()));
     assert!(said(&node, json!({})).contains("no pools, and no source"));
     assert_eq!(node.left_overs(), [""; 0], "a STATUS sets nothing aside");
@@ -298,8 +300,8 @@ fn a_bad_file_of_settings_is_a_warning_and_never_fails_a_pod() {
             log.contains(left) && log.contains("this is left out"),
             "{text}: {log}"
         );
-        status(&node, json!({})).run().silent();
-        node.del("c1").silent();
+        status(&node, json!({})).run().assert_no_output();
+        node.del("c1").assert_no_output();
         let by_hand = |file: Option<&str>| {
             let mut command = std::process::Command::new(binary());
             command.env_clear().envs(&node.env).arg("check-settings");
@@ -358,7 +360,7 @@ fn addresses_are_asked_for_in_every_way_of_host_local() {
     ] {
         let add = ask("c1", args, ipam, members);
         assert_eq!(add.address(), "10.224.0.7", "{args}");
-        node.del("c1").silent();
+        node.del("c1").assert_no_output();
         node.advance_clock(31);
     }
     node.call("ADD", "other")
@@ -474,7 +476,7 @@ fn addresses_are_asked_for_in_every_way_of_host_local() {
         );
     }
     assert_eq!(node.held(), before);
-    node.del("other").silent();
+    node.del("other").assert_no_output();
     let (code, msg) = ask("c1", "IP=10.224.0.5", json!({}), json!({})).error();
     assert!(
         code == 100
@@ -528,7 +530,10 @@ fn networks_and_interfaces_with_pools_of_their_own() {
         [one.address(), two.address(), three.address()],
         ["10.224.0.5", "10.225.0.5", "10.224.0.6"]
     );
-    node.call("DEL", "c1").stdin(&first).run().silent();
+    node.call("DEL", "c1")
+        .stdin(&first)
+        .run()
+        .assert_no_output();
     assert_eq!(
         node.held().into_keys().collect::<Vec<_>>(),
         ["10.224.0.6", "10.225.0.5"],
@@ -538,7 +543,7 @@ fn networks_and_interfaces_with_pools_of_their_own() {
         .env("CNI_IFNAME", "net1")
         .stdin(&other)
         .run()
-        .silent();
+        .assert_no_output();
     assert_eq!(node.held().into_keys().collect::<Vec<_>>(), ["10.224.0.6"]);
 }
 
@@ -557,14 +562,14 @@ fn what_a_previous_result_says_releases_nothing_of_others() {
                 .env("CNI_NETNS", netns)
                 .stdin(conf_with(json!({}), previous))
                 .run()
-                .silent();
+                .assert_no_output();
         }
     }
     assert_eq!(node.held().len(), 2);
     node.call("DEL", "c1")
         .stdin(conf_with(json!({}), prev_result(&["10.224.0.6"])))
         .run()
-        .silent();
+        .assert_no_output();
     assert_eq!(
         node.held().into_values().collect::<Vec<_>>(),
         ["c2"],

@@ -25,5 +25,8 @@ fn the_kubernetes_node_is_known_and_cannot_be_asked() {
         details.ends_with("; install one that was built with it, as the default one is"),
         "{details}"
     );
-    node.call("DEL", "c1").stdin(netconf).run().silent();
+    node.call("DEL", "c1")
+        .stdin(netconf)
+        .run()
+        .assert_no_output();
 }

@@ -15,7 +15,7 @@ use std::thread;
 use rustix::fs::{fstat, stat};
 
 use super::Progress;
-use crate::host::{Bounded, Link, Paths, Visitor, links, open, read_bounded, words};
+use crate::host::{Link, NetnsScanner, Paths, ReadOutcome, io_reason, links, open, read_bounded};
 use crate::ipam::{Kernel, Place};
 use mounts::{Mount, mounted};
 use shown::shown;
@@ -36,7 +36,7 @@ pub type IsExplained<'a> = &'a (dyn Fn(&Kernel) -> bool + Sync);
 /// Going into a namespace changes the thread that does it for good, so another thread does it all.
 pub fn look(paths: &Paths, progress: &Progress, is_explained: IsExplained<'_>) -> Kernel {
     let failed = |e: &io::Error| Kernel {
-        incomplete: Some(words(e)),
+        incomplete: Some(io_reason(e)),
         ..Kernel::default()
     };
     let look = || Looker::look(paths, progress, is_explained);
@@ -54,7 +54,7 @@ pub fn look(paths: &Paths, progress: &Progress, is_explained: IsExplained<'_>) -
 struct Looker<'a> {
     progress: &'a Progress,
     kernel: Kernel,
-    visitor: Visitor,
+    visitor: NetnsScanner,
     /// Numbers of namespaces that the host has or had to do with.
     numbers: BTreeSet<u32>,
     links: Vec<Link>,
@@ -63,11 +63,12 @@ struct Looker<'a> {
 impl Looker<'_> {
     fn look(paths: &Paths, progress: &Progress, is_explained: IsExplained<'_>) -> Kernel {
         let proc = paths.processes();
-        let start = || Ok::<_, io::Error>((id(&proc.join("self/ns/net"))?, Visitor::new(paths)?));
+        let start =
+            || Ok::<_, io::Error>((id(&proc.join("self/ns/net"))?, NetnsScanner::new(paths)?));
         let (host, visitor) = match start() {
             Ok(start) => start,
             Err(e) => {
-                let incomplete = Some(format!("{}: {}", proc.display(), words(&e)));
+                let incomplete = Some(format!("{}: {}", proc.display(), io_reason(&e)));
                 return Kernel {
                     incomplete,
                     ..Kernel::default()
@@ -90,7 +91,7 @@ impl Looker<'_> {
         // Before the namespaces, so that one made meanwhile is not missed.
         match links(paths) {
             Ok(links) => looker.links = links,
-            Err(e) => looker.doubt(format!("the interfaces of the host: {}", words(&e))),
+            Err(e) => looker.doubt(format!("the interfaces of the host: {}", io_reason(&e))),
         }
         // A macvlan that was moved into a namespace leaves a number behind, and no link. Old kernels do not list them.
         if paths.links().is_none() {
@@ -115,7 +116,7 @@ impl Looker<'_> {
     /// Visits what is mounted where we see it, and where threads are. Gives the mounts.
     fn visit_all(&mut self, proc: &Path) -> Vec<Mount> {
         let mounts = mounted(&proc.join("self/mountinfo")).unwrap_or_else(|e| {
-            self.doubt(format!("the list of mounts: {}", words(&e)));
+            self.doubt(format!("the list of mounts: {}", io_reason(&e)));
             Vec::new()
         });
         for mount in &mounts {
@@ -132,7 +133,7 @@ impl Looker<'_> {
         match numbered(proc) {
             Ok(processes) => processes,
             Err(e) => {
-                self.doubt(format!("{}: {}", proc.display(), words(&e)));
+                self.doubt(format!("{}: {}", proc.display(), io_reason(&e)));
                 Vec::new()
             }
         }
@@ -149,7 +150,7 @@ impl Looker<'_> {
                         addresses,
                     ),
                     Err(e) if is_gone(&e) => {}
-                    Err(e) => self.doubt(format!("{}: {}", namespace.display(), words(&e))),
+                    Err(e) => self.doubt(format!("{}: {}", namespace.display(), io_reason(&e))),
                 }
                 return;
             }
@@ -174,7 +175,7 @@ impl Looker<'_> {
         match visited {
             Ok(()) => {}
             Err(e) if is_gone(&e) || id(path).is_err_and(|e| is_gone(&e)) => {}
-            Err(e) => self.doubt(format!("{}: {}", path.display(), words(&e))),
+            Err(e) => self.doubt(format!("{}: {}", path.display(), io_reason(&e))),
         }
     }
 
@@ -214,7 +215,7 @@ impl Looker<'_> {
 
     fn is_visited(&self, id: (u64, u64), path: &Path) -> bool {
         let cookie = self.kernel.cookies.get(&id).copied();
-        self.kernel.namespaces.contains(&id) && !Visitor::is_another(path, cookie)
+        self.kernel.namespaces.contains(&id) && !NetnsScanner::is_another(path, cookie)
     }
 
     /// Takes note of addresses. One that the host has too is a pod's.
@@ -283,9 +284,9 @@ fn is_gone(error: &io::Error) -> bool {
 /// The text of one of the kernel's lists.
 fn list(path: &Path) -> io::Result<String> {
     match read_bounded(path, LIST_LIMIT)? {
-        Bounded::Read(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
-        Bounded::Missing => Err(io::ErrorKind::NotFound.into()),
-        Bounded::TooLarge => Err(io::ErrorKind::FileTooLarge.into()),
+        ReadOutcome::Read(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
+        ReadOutcome::Missing => Err(io::ErrorKind::NotFound.into()),
+        ReadOutcome::TooLarge => Err(io::ErrorKind::FileTooLarge.into()),
     }
 }
 

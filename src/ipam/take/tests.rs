@@ -18,8 +18,8 @@ fn attachment(container_id: &str, if_name: &str) -> Attachment {
     }
 }
 
-fn any(if_name: Option<&str>) -> PoolWish<'_> {
-    PoolWish::Any {
+fn any(if_name: Option<&str>) -> PoolSelector<'_> {
+    PoolSelector::Any {
         family: Family::V4,
         if_name,
     }
@@ -28,7 +28,7 @@ fn any(if_name: Option<&str>) -> PoolWish<'_> {
 fn take(
     ipam: &mut Ipam,
     id: &str,
-    pool: PoolWish<'_>,
+    pool: PoolSelector<'_>,
     address: Option<&str>,
 ) -> Result<String, Refusal> {
     let attachment = attachment(id, "eth0");
@@ -74,14 +74,14 @@ fn never_used_addresses_go_first_then_the_longest_released() {
     *usage(&mut ipam, ONE, "10.1.0.5") = released(999);
     *usage(&mut ipam, ONE, "10.1.0.6") = released(100);
     let order: Vec<_> = ["a", "b", "c", "d"]
-        .map(|id| take(&mut ipam, id, PoolWish::Named(ONE), None).unwrap())
+        .map(|id| take(&mut ipam, id, PoolSelector::Named(ONE), None).unwrap())
         .into();
     assert_eq!(
         order,
         ["10.1.0.9/16", "10.1.0.10/16", "10.1.0.6/16", "10.1.0.5/16"]
     );
     assert_eq!(
-        take(&mut ipam, "e", PoolWish::Named(ONE), None)
+        take(&mut ipam, "e", PoolSelector::Named(ONE), None)
             .unwrap_err()
             .to_string(),
         "Failed to allocate address: No available addresses in 10.1.0.0/16: 4 held, 0 free"
@@ -92,9 +92,9 @@ fn never_used_addresses_go_first_then_the_longest_released() {
 fn a_repeated_request_gets_the_same_address_and_renews_the_claim() {
     let mut ipam = with_pools(&[(ONE, 0, &["10.1.0.5", "10.1.0.6"])]);
     for pool in [
-        PoolWish::Named(ONE),
+        PoolSelector::Named(ONE),
         any(None),
-        PoolWish::Named("10.1.0.77/16"),
+        PoolSelector::Named("10.1.0.77/16"),
     ] {
         assert_eq!(take(&mut ipam, "a", pool, None).unwrap(), "10.1.0.5/16");
     }
@@ -127,11 +127,11 @@ fn a_record_of_the_original_is_its_containers_whatever_the_interface() {
         ..Held::default()
     });
     assert_eq!(
-        take(&mut ipam, "a", PoolWish::Named(ONE), None).unwrap(),
+        take(&mut ipam, "a", PoolSelector::Named(ONE), None).unwrap(),
         "10.1.0.6/16"
     );
     assert_eq!(
-        take(&mut ipam, "b", PoolWish::Named(ONE), None).unwrap(),
+        take(&mut ipam, "b", PoolSelector::Named(ONE), None).unwrap(),
         "10.1.0.5/16"
     );
 }
@@ -148,11 +148,11 @@ fn left_over_ids_reserve_nothing_but_their_owner_comes_first() {
     *usage(&mut ipam, ONE, "10.1.0.5") = left("x");
     *usage(&mut ipam, ONE, "10.1.0.6") = left("a");
     assert_eq!(
-        take(&mut ipam, "a", PoolWish::Named(ONE), None).unwrap(),
+        take(&mut ipam, "a", PoolSelector::Named(ONE), None).unwrap(),
         "10.1.0.6/16"
     );
     assert_eq!(
-        take(&mut ipam, "b", PoolWish::Named(ONE), None).unwrap(),
+        take(&mut ipam, "b", PoolSelector::Named(ONE), None).unwrap(),
         "10.1.0.5/16"
     );
 }
@@ -173,7 +173,7 @@ fn a_particular_address_is_found_by_value() {
         take(
             &mut ipam,
             "b",
-            PoolWish::Named("FD00:0::/120"),
+            PoolSelector::Named("FD00:0::/120"),
             Some("FD00::A")
         )
         .unwrap(),
@@ -255,7 +255,7 @@ fn flags_are_kept_as_the_original_keeps_them() {
         "an idle pool loses its flag, a negative one stays"
     );
     let mut ipam = with_pools(&[(ONE, 0, &["10.1.0.5"])]);
-    take(&mut ipam, "a", PoolWish::Named(ONE), None).unwrap();
+    take(&mut ipam, "a", PoolSelector::Named(ONE), None).unwrap();
     assert_eq!(
         ref_counts(&ipam),
         [0],
@@ -275,15 +275,15 @@ fn an_address_listed_in_two_pools_has_one_holder() {
         ("10.1.0.0/16", 0, &["10.1.0.5"]),
         ("10.1.0.0/24", 0, &["10.1.0.5"]),
     ]);
-    take(&mut ipam, "a", PoolWish::Named("10.1.0.0/16"), None).unwrap();
+    take(&mut ipam, "a", PoolSelector::Named("10.1.0.0/16"), None).unwrap();
     assert!(matches!(
-        take(&mut ipam, "b", PoolWish::Named("10.1.0.0/24"), None),
+        take(&mut ipam, "b", PoolSelector::Named("10.1.0.0/24"), None),
         Err(Refusal::Exhausted { .. })
     ));
     let asked = take(
         &mut ipam,
         "b",
-        PoolWish::Named("10.1.0.0/24"),
+        PoolSelector::Named("10.1.0.0/24"),
         Some("10.1.0.5"),
     );
     assert!(matches!(asked, Err(Refusal::AddressInUse { .. })));
@@ -297,10 +297,10 @@ fn two_records_of_one_address_have_one_holder() {
         .unwrap()
         .addr = "10.1.0.6".parse().ok();
     assert_eq!(
-        take(&mut ipam, "a", PoolWish::Named(ONE), None).unwrap(),
+        take(&mut ipam, "a", PoolSelector::Named(ONE), None).unwrap(),
         "10.1.0.6/16"
     );
-    assert!(take(&mut ipam, "b", PoolWish::Named(ONE), None).is_err());
+    assert!(take(&mut ipam, "b", PoolSelector::Named(ONE), None).is_err());
 }
 
 #[test]
@@ -311,7 +311,7 @@ fn spaces_and_pools_that_are_not_there_are_told() {
         refusal.to_string(),
         "Failed to allocate pool: Invalid address space"
     );
-    let refusal = take(&mut ipam, "a", PoolWish::Named(ONE), None).unwrap_err();
+    let refusal = take(&mut ipam, "a", PoolSelector::Named(ONE), None).unwrap_err();
     assert_eq!(
         refusal.to_string(),
         "Failed to allocate address: Invalid address space"
@@ -322,7 +322,7 @@ fn spaces_and_pools_that_are_not_there_are_told() {
         refusal.to_string(),
         "Failed to allocate pool: no available address pools"
     );
-    let refusal = take(&mut ipam, "a", PoolWish::Named("x"), None).unwrap_err();
+    let refusal = take(&mut ipam, "a", PoolSelector::Named("x"), None).unwrap_err();
     assert_eq!(
         refusal.to_string(),
         "Failed to allocate address: Pool id x not found :Invalid address pool"
@@ -332,24 +332,24 @@ fn spaces_and_pools_that_are_not_there_are_told() {
 #[test]
 fn in_quarantine_only_what_is_held_is_given() {
     let mut ipam = with_pools(&[(ONE, 0, &["10.1.0.5", "10.1.0.6"]), (TWO, 1, &["10.2.0.5"])]);
-    take(&mut ipam, "a", PoolWish::Named(ONE), None).unwrap();
+    take(&mut ipam, "a", PoolSelector::Named(ONE), None).unwrap();
     ipam.quarantine = Some(Moment(NOW.0 + 12 * SECOND));
     assert_eq!(
         take(&mut ipam, "a", any(None), None).unwrap(),
         "10.1.0.5/16"
     );
     assert_eq!(
-        take(&mut ipam, "a", PoolWish::Named(ONE), None).unwrap(),
+        take(&mut ipam, "a", PoolSelector::Named(ONE), None).unwrap(),
         "10.1.0.5/16"
     );
     for (id, pool, address) in [
         ("b", any(None), None),
-        ("b", PoolWish::Named(ONE), None),
+        ("b", PoolSelector::Named(ONE), None),
         ("b", any(None), Some("10.1.0.6")),
         // Who holds one gets no other.
         ("a", any(None), Some("10.1.0.6")),
         ("a", any(Some("eth1")), None),
-        ("a", PoolWish::Named(TWO), None),
+        ("a", PoolSelector::Named(TWO), None),
     ] {
         let refusal = take(&mut ipam, id, pool, address).unwrap_err();
         assert_eq!(
@@ -361,7 +361,7 @@ fn in_quarantine_only_what_is_held_is_given() {
     }
     ipam.quarantine = Some(NOW);
     assert_eq!(
-        take(&mut ipam, "b", PoolWish::Named(ONE), None).unwrap(),
+        take(&mut ipam, "b", PoolSelector::Named(ONE), None).unwrap(),
         "10.1.0.6/16",
         "it ends by itself"
     );
@@ -415,7 +415,7 @@ fn early_dels_are_kept_for_five_minutes_and_sixty_four_at_most() {
 #[test]
 fn what_the_host_has_is_passed_over_and_given_last() {
     let mut ipam = with_pools(&[(ONE, 0, &["10.1.0.5", "10.1.0.6", "10.1.0.7"])]);
-    ipam.mark_wired(&["10.1.0.5".parse().unwrap()].into());
+    ipam.mark_on_host(&["10.1.0.5".parse().unwrap()].into());
     let order: Vec<_> = ["a", "b", "c"]
         .map(|id| take(&mut ipam, id, any(None), None).unwrap())
         .into();
@@ -456,7 +456,7 @@ fn a_pool_without_subnet_gives_nothing() {
         .pools
         .insert("nonsense".into(), pool);
     let before = ipam.clone();
-    let refusal = take(&mut ipam, "a", PoolWish::Named("nonsense"), None).unwrap_err();
+    let refusal = take(&mut ipam, "a", PoolSelector::Named("nonsense"), None).unwrap_err();
     assert!(
         refusal
             .to_string()

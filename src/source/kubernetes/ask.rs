@@ -7,11 +7,11 @@ use ureq::http::Uri;
 
 use super::KubernetesNode;
 use super::credentials::{AUTHORITY, Files};
+use super::error::{NodeError, bounded};
 use super::kubeconfig::{self, Cluster};
 use super::object;
 use super::request::Request;
-use super::trouble::{NodeError, bounded};
-use crate::host::{Paths, host_name, words};
+use crate::host::{Paths, host_name, io_reason};
 use crate::ipam::Inventory;
 
 impl KubernetesNode {
@@ -63,7 +63,7 @@ impl KubernetesNode {
         let name = match &self.node {
             Some(name) => name.clone(),
             None => {
-                let name = host_name(paths).map_err(|e| NodeError::NoHostName(words(&e)))?;
+                let name = host_name(paths).map_err(|e| NodeError::NoHostName(io_reason(&e)))?;
                 name.to_lowercase()
             }
         };

@@ -11,10 +11,10 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, InconsistentKeys, RootCertStore};
 
+use super::error::{NodeError, shown};
 use super::kubeconfig::{Cluster, Material, Token, User};
-use super::trouble::{NodeError, shown};
 use super::validity::not_after;
-use crate::host::{Bounded, Paths, read_bounded, wall_second, words};
+use crate::host::{Paths, ReadOutcome, io_reason, read_bounded, wall_second};
 
 /// The key of a cluster for the certificates that vouch for its server.
 pub const AUTHORITY: &str = "certificate-authority";
@@ -144,7 +144,7 @@ impl Files<'_> {
     pub fn token(&self, user: &User) -> Result<Option<String>, NodeError> {
         let (what, place, text) = match &user.token {
             None => return Ok(None),
-            Some(Token::Said(token)) => ("token", "of the kubeconfig".to_owned(), token.clone()),
+            Some(Token::Inline(token)) => ("token", "of the kubeconfig".to_owned(), token.clone()),
             Some(Token::File(path)) => {
                 let bytes = self.file("tokenFile", path)?;
                 let text = String::from_utf8_lossy(&bytes).into_owned();
@@ -211,12 +211,12 @@ fn read(what: &'static str, path: &Path) -> Result<Option<Vec<u8>>, NodeError> {
         denied,
     };
     match read_bounded(path, LIMIT) {
-        Ok(Bounded::Read(bytes)) => Ok(Some(bytes)),
-        Ok(Bounded::Missing) => Ok(None),
-        Ok(Bounded::TooLarge) => Err(cannot(format!("it is larger than {LIMIT} bytes"), false)),
+        Ok(ReadOutcome::Read(bytes)) => Ok(Some(bytes)),
+        Ok(ReadOutcome::Missing) => Ok(None),
+        Ok(ReadOutcome::TooLarge) => Err(cannot(format!("it is larger than {LIMIT} bytes"), false)),
         Err(e) => {
             let denied = e.kind() == std::io::ErrorKind::PermissionDenied;
-            Err(cannot(words(&e), denied))
+            Err(cannot(io_reason(&e), denied))
         }
     }
 }

@@ -1,6 +1,6 @@
 //! A kubeconfig, as kubelets have it: what its current context leads to.
 
-use super::trouble::{Means, NodeError, bounded};
+use super::error::{Means, NodeError, bounded};
 use super::yaml::Yaml;
 
 /// Where to ask, and with which credentials.
@@ -51,7 +51,7 @@ pub enum Material {
 #[derive(Clone, PartialEq)]
 pub enum Token {
     /// In the file itself.
-    Said(String),
+    Inline(String),
     /// The path of another, as for [`Material`].
     File(String),
 }
@@ -146,7 +146,7 @@ impl User {
             .map(|path| Token::File(path.to_owned()));
         let token = said
             .text_at("token")
-            .map(|token| Token::Said(token.to_owned()));
+            .map(|token| Token::Inline(token.to_owned()));
         Ok(User {
             name: name.to_owned(),
             certificate: Material::of(said, "client-certificate"),
@@ -307,7 +307,7 @@ current-context: ";
         let json = r#"{"current-context":"x","contexts":[{"name":"x","context":{"cluster":"k","user":"u"}}],
             "clusters":[{"name":"k","cluster":{"server":"http://127.0.0.1:8080"}}],"users":[{"name":"u","user":{"token":"t"}}]}"#;
         let Kubeconfig { cluster, user } = parse(json.as_bytes()).ok().unwrap();
-        assert!(cluster.is_plain() && user.token == Some(Token::Said("t".to_owned())));
+        assert!(cluster.is_plain() && user.token == Some(Token::Inline("t".to_owned())));
     }
 
     #[test]

@@ -7,6 +7,8 @@ mod ask;
 #[cfg(feature = "tls")]
 mod credentials;
 #[cfg(feature = "tls")]
+mod error;
+#[cfg(feature = "tls")]
 pub mod kubeconfig;
 #[cfg(feature = "tls")]
 pub mod object;
@@ -17,8 +19,6 @@ mod request;
 #[cfg(feature = "tls")]
 mod tls;
 #[cfg(feature = "tls")]
-mod trouble;
-#[cfg(feature = "tls")]
 mod validity;
 #[cfg(feature = "tls")]
 mod yaml;
@@ -28,7 +28,7 @@ use std::path::PathBuf;
 #[cfg(not(feature = "tls"))]
 pub use absent::NodeError;
 #[cfg(feature = "tls")]
-pub use trouble::NodeError;
+pub use error::NodeError;
 
 /// The node object of the Kubernetes API.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,8 +4,8 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv6Net};
 
-use super::trouble::{NodeError, bounded};
-use crate::anycase::{self, Cursor, Members, Wrong};
+use super::error::{NodeError, bounded};
+use crate::codec::{self, Cursor, Members, ParseError};
 use crate::ipam::ListedPool;
 use crate::source::listing::parse_prefix;
 
@@ -49,9 +49,9 @@ struct Document {
 ///
 /// # Errors
 /// It is not JSON, or something in it has the wrong type.
-pub fn parse(json: &[u8]) -> Result<NodeObject, anycase::Error> {
+pub fn parse(json: &[u8]) -> Result<NodeObject, codec::Error> {
     let mut document = Document::default();
-    anycase::read(json, &mut document)?;
+    codec::read(json, &mut document)?;
     let Spec { mut ranges, range } = document.spec;
     if ranges.is_empty() {
         ranges.extend(range.filter(|range| !range.is_empty()));
@@ -66,7 +66,7 @@ pub fn parse(json: &[u8]) -> Result<NodeObject, anycase::Error> {
 /// What the API says with a refusal: the message of its `Status`, or the beginning of whatever it is.
 pub fn refusal(body: &[u8]) -> String {
     let mut status = Refused::default();
-    match anycase::read(body, &mut status) {
+    match codec::read(body, &mut status) {
         Ok(()) => bounded(&status.message),
         Err(_) => bounded(&String::from_utf8_lossy(body)),
     }
@@ -128,39 +128,39 @@ fn first_block(range: Ipv6Net) -> ListedPool {
 }
 
 impl<'de> Members<'de> for Document {
-    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), Wrong> {
+    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
         match key {
-            "kind" => anycase::value(json, &mut self.kind),
-            "metadata" => anycase::object(json, &mut self.metadata),
-            "spec" => anycase::object(json, &mut self.spec),
+            "kind" => codec::value(json, &mut self.kind),
+            "metadata" => codec::object(json, &mut self.metadata),
+            "spec" => codec::object(json, &mut self.spec),
             _ => json.skip(),
         }
     }
 }
 
 impl<'de> Members<'de> for Metadata {
-    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), Wrong> {
+    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
         match key {
-            "name" => anycase::value(json, &mut self.name),
+            "name" => codec::value(json, &mut self.name),
             _ => json.skip(),
         }
     }
 }
 
 impl<'de> Members<'de> for Spec {
-    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), Wrong> {
+    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
         match key {
-            "podCIDRs" => anycase::compound(json, &mut self.ranges),
-            "podCIDR" => anycase::value(json, &mut self.range),
+            "podCIDRs" => codec::compound(json, &mut self.ranges),
+            "podCIDR" => codec::value(json, &mut self.range),
             _ => json.skip(),
         }
     }
 }
 
 impl<'de> Members<'de> for Refused {
-    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), Wrong> {
+    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
         match key {
-            "message" => anycase::value(json, &mut self.message),
+            "message" => codec::value(json, &mut self.message),
             _ => json.skip(),
         }
     }
@@ -273,7 +273,7 @@ mod tests {
 
     #[test]
     fn a_node_without_such_a_range_is_told_with_what_it_has() {
-        for (ranges, words) in [
+        for (ranges, io_reason) in [
             (
                 vec![],
                 "node \"n1\" has no IPv6 range for pods; it has none",
@@ -295,7 +295,7 @@ mod tests {
                 "the range ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff/128 of node \"n1\" has no address for pods, as its first two are never given",
             ),
         ] {
-            assert_eq!(pool(&ranges).unwrap_err(), words);
+            assert_eq!(pool(&ranges).unwrap_err(), io_reason);
         }
     }
 

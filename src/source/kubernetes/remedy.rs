@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::trouble::{Fault, Means, NodeError};
+use super::error::{Fault, Means, NodeError};
 
 impl NodeError {
     /// What to do, in one sentence that names the files and what to type. `kubeconfig` is where that is.

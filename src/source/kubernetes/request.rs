@@ -9,11 +9,11 @@ use rustls::{AlertDescription, CertificateError, ClientConfig};
 use ureq::Agent;
 use ureq::unversioned::transport::{Connector, TcpConnector};
 
+use super::error::{Fault, NodeError, bounded};
 use super::object::refusal;
 use super::tls::Tls;
-use super::trouble::{Fault, NodeError, bounded};
-use crate::host::words;
-use crate::source::fetch::{NumbersFirst, config};
+use crate::host::io_reason;
+use crate::source::fetch::{LiteralIpResolver, config};
 
 /// Larger answers than this are refused. A node with all its images takes a few dozen KiB.
 const BODY_LIMIT: u64 = 4 << 20;
@@ -46,7 +46,7 @@ impl Request<'_> {
     /// The server cannot be reached or trusted, refuses, or is too slow.
     pub fn send(mut self) -> Result<Vec<u8>, NodeError> {
         let left = self.deadline.saturating_duration_since(Instant::now());
-        let (config, names) = (config(left), NumbersFirst::default());
+        let (config, names) = (config(left), LiteralIpResolver::default());
         let agent = match self.tls.take() {
             None => Agent::with_parts(config, TcpConnector::default(), names),
             Some((tls, name)) => {
@@ -82,7 +82,7 @@ impl Request<'_> {
                 server: self.server(),
                 status,
                 node: self.node.to_owned(),
-                words: refusal(&body),
+                reason: refusal(&body),
             }),
         }
     }
@@ -112,7 +112,7 @@ impl Request<'_> {
                 }
                 let why = match e.kind() {
                     ErrorKind::UnexpectedEof => "it breaks the connection off".to_owned(),
-                    _ => words(&e),
+                    _ => io_reason(&e),
                 };
                 // The standard library tells it by these words alone.
                 match why.strip_prefix("failed to lookup address information: ") {

@@ -75,7 +75,7 @@ impl<T: Transport> Transport for Secure<T> {
         let output = self.buffers.output().get(..amount).unwrap_or_default();
         let sent = self.stream.write_all(output);
         let sent = sent.and_then(|()| self.stream.flush());
-        sent.map_err(|e| self.farewell().unwrap_or(e).into())
+        sent.map_err(|e| self.pending_alert().unwrap_or(e).into())
     }
 
     fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, ureq::Error> {
@@ -97,7 +97,7 @@ impl<T: Transport> Transport for Secure<T> {
 impl<T: Transport> Secure<T> {
     /// Why the server hung up, if it said so: with TLS 1.3 it looks at the client certificate when the client is through with
     /// the handshake and sends its request already.
-    fn farewell(&mut self) -> Option<io::Error> {
+    fn pending_alert(&mut self) -> Option<io::Error> {
         let StreamOwned { conn, sock } = &mut self.stream;
         conn.read_tls(sock).ok()?;
         conn.process_new_packets().err().map(io::Error::other)

@@ -15,8 +15,8 @@ use other_writer::other_writer;
 pub use write::{carry_out, note_release, plan};
 
 use super::ours::MOST_COUNTED;
-use super::{Document, Own, QUARANTINE};
-use crate::host::Bounded;
+use super::{Document, KeyStatus, QUARANTINE};
+use crate::host::ReadOutcome;
 use crate::ipam::{JournalEntry, Moment};
 use crate::state::files::{Files, StateFile};
 
@@ -68,16 +68,16 @@ impl Journal {
             ..Journal::default()
         };
         match files.read(StateFile::Journal, LIMIT, 0) {
-            Ok(Bounded::Read(bytes)) => match std::str::from_utf8(&bytes) {
+            Ok(ReadOutcome::Read(bytes)) => match std::str::from_utf8(&bytes) {
                 Ok(text) => Journal::parse(text, boot_id),
                 Err(_) => Journal {
                     doubt: Some("it is not text".to_owned()),
                     ..Journal::parse(&String::from_utf8_lossy(&bytes), boot_id)
                 },
             },
-            Ok(Bounded::Missing) => doubtful("it is not there"),
-            Ok(Bounded::TooLarge) => doubtful("it is too large"),
-            Err(e) => doubtful(&crate::host::words(&e)),
+            Ok(ReadOutcome::Missing) => doubtful("it is not there"),
+            Ok(ReadOutcome::TooLarge) => doubtful("it is too large"),
+            Err(e) => doubtful(&crate::host::io_reason(&e)),
         }
     }
 
@@ -87,9 +87,9 @@ impl Journal {
         let whole = text.rfind('\n').map_or(0, |end| end + 1);
         let mut lines = text.get(..whole).unwrap_or_default().lines();
         let header = lines.next().and_then(|line| {
-            let mut words = line.strip_prefix(MAGIC)?.split_whitespace();
-            let (boot, first) = (words.next()?, words.next()?);
-            let (count, generation) = (words.next()?, words.next()?);
+            let mut io_reason = line.strip_prefix(MAGIC)?.split_whitespace();
+            let (boot, first) = (io_reason.next()?, io_reason.next()?);
+            let (count, generation) = (io_reason.next()?, io_reason.next()?);
             let number = |word: &str| word.parse().ok().filter(|n: &u64| *n <= MOST_COUNTED);
             Some((boot, number(first)?, number(count)?, number(generation)?))
         });
@@ -145,7 +145,7 @@ impl Journal {
     pub fn catch_up(files: &dyn Files, boot_id: Option<&str>, document: &mut Document) -> usize {
         let Some(position) = document
             .journal
-            .filter(|_| matches!(document.own, Own::Ours))
+            .filter(|_| matches!(document.own, KeyStatus::Ours))
         else {
             return 0;
         };

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::host::Bounded;
+use crate::host::ReadOutcome;
 use crate::ipam::Moment;
 use crate::state::files::{Files, StateFile};
 
@@ -18,8 +18,8 @@ pub fn note_other_writer(files: &dyn Files, now: Moment) -> io::Result<()> {
 /// When that was last, if ever.
 pub fn other_writer(files: &dyn Files) -> Option<Moment> {
     match files.read(StateFile::OtherWriter, 64, 0) {
-        Ok(Bounded::Missing) => None,
-        Ok(Bounded::Read(bytes)) => {
+        Ok(ReadOutcome::Missing) => None,
+        Ok(ReadOutcome::Read(bytes)) => {
             let text = String::from_utf8(bytes).ok();
             // Whatever it says, it is there.
             let at = text.and_then(|text| text.trim().parse().ok());

@@ -7,7 +7,7 @@ use super::{Journal, MAGIC, Position, SMALL};
 use crate::ipam::{Attachment, Change, ChangeKind, JournalEntry, Moment, attached};
 use crate::state::files::{Files, StateFile};
 use crate::state::out::Out;
-use crate::state::{Document, Owed, Own};
+use crate::state::{Document, KeyStatus, PendingWork};
 
 /// What is to be written once the state is in place.
 #[derive(Debug)]
@@ -35,14 +35,14 @@ pub fn plan(
     now: Moment,
 ) -> Plan {
     let changes = std::mem::take(&mut document.ipam_mut().changes.0);
-    if matches!(document.own, Own::Newer { .. }) {
+    if matches!(document.own, KeyStatus::Newer { .. }) {
         return Plan::Nothing;
     }
     let before = document.journal.take();
     // Without pools the state knows of nobody, and the journal may know better.
     let (Some(boot_id), false) = (
         boot_id,
-        document.is_empty() || matches!(document.owed, Owed::Rebuild(_)),
+        document.is_empty() || matches!(document.owed, PendingWork::Rebuild(_)),
     ) else {
         return Plan::Nothing;
     };
@@ -50,7 +50,7 @@ pub fn plan(
     let fits = |position: &Position| {
         let is_grown = position.size > SMALL.max(position.compacted.saturating_mul(2));
         let is_whole = files.size(StateFile::Journal) == Some(position.size);
-        matches!(document.own, Own::Ours) && is_whole && !is_grown
+        matches!(document.own, KeyStatus::Ours) && is_whole && !is_grown
     };
     if let Some(position) = before.filter(fits) {
         let mut out = Out::default();

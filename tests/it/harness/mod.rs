@@ -232,7 +232,7 @@ impl Node {
     }
 
     /// What an operator types: a command and what stands behind it.
-    pub fn typed<'a>(&self, words: impl IntoIterator<Item = &'a str>) -> Outcome {
+    pub fn run_command<'a>(&self, words: impl IntoIterator<Item = &'a str>) -> Outcome {
         let call = self.call("", "").without("CNI_COMMAND");
         words
             .into_iter()
@@ -280,7 +280,7 @@ pub fn conf(version: &str, ipam: Value) -> String {
 }
 
 /// An object with the members of another on top of its own.
-pub fn over(mut object: Value, on_top: Value) -> Value {
+pub fn merged_over(mut object: Value, on_top: Value) -> Value {
     for (key, value) in on_top.as_object().unwrap() {
         object[key] = value.clone();
     }
@@ -485,7 +485,7 @@ impl Outcome {
     }
 
     /// A success that prints nothing.
-    pub fn silent(&self) {
+    pub fn assert_no_output(&self) {
         assert_eq!((self.exit, self.stdout.as_str()), (Some(0), ""), "{self:?}");
     }
 }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::certificates::{Authority, Key};
 use super::server::{Api, Play, TOKEN, Tls, node};
 use super::{Cluster, GOOD, KUBECONFIG, netconf};
-use crate::harness::{Outcome, install, over, run};
+use crate::harness::{Outcome, install, merged_over, run};
 
 /// Checks a failed ADD of a node without pools: what happened, and what to do, are both in the details.
 fn assert_told(outcome: &Outcome, what: &str, remedy: &str) {
@@ -590,6 +590,6 @@ fn a_server_that_hangs_is_waited_for_no_longer_than_the_limit() {
 
 #[test]
 fn members_on_top_replace_those_below() {
-    let merged = over(json!({ "a": 1, "b": 2 }), json!({ "b": 3, "c": null }));
+    let merged = merged_over(json!({ "a": 1, "b": 2 }), json!({ "b": 3, "c": null }));
     assert_eq!(merged, json!({ "a": 1, "b": 3, "c": null }));
 }

@@ -1,14 +1,14 @@
 //! What happens to the files, where something is left by which the plugin can tell.
 
 use azure_vnet_ipam::ipam::Moment;
-use azure_vnet_ipam::state::{Document, Own, StateFile};
+use azure_vnet_ipam::state::{Document, KeyStatus, StateFile};
 use serde_json::Value;
 
 use super::events::{Blindness, Loss};
 use super::world::World;
 
 fn lacks_our_key(text: &[u8]) -> bool {
-    Document::parse(text, None, Moment(0)).is_ok_and(|d| matches!(d.own, Own::Absent))
+    Document::parse(text, None, Moment(0)).is_ok_and(|d| matches!(d.own, KeyStatus::Absent))
 }
 
 impl World {
@@ -102,13 +102,13 @@ impl World {
     pub(super) fn is_unseen_work_of_the_original(&self) -> bool {
         let is_listed = self.blind != Blindness::Cache
             && self.pods.keys().all(|id| self.cache.contains_key(id));
-        self.last_use().is_none() && !is_listed && self.pods.values().all(|pod| !pod.wired)
+        self.last_grant_path().is_none() && !is_listed && self.pods.values().all(|pod| !pod.wired)
     }
 
     /// Whether nothing but libcni's cache tells that the original has given addresses.
     pub(super) fn only_lists_tell(&self) -> bool {
         self.document().is_none_or(|document| document.is_empty())
-            && self.last_use().is_none()
+            && self.last_grant_path().is_none()
             && self.pods.values().all(|pod| !pod.wired)
     }
 

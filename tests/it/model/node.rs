@@ -14,7 +14,7 @@ use azure_vnet_ipam::evidence::Progress;
 use azure_vnet_ipam::ipam::{Candidate, Evidence, Moment};
 use azure_vnet_ipam::plugin::Node;
 use azure_vnet_ipam::plugin::decide::Host;
-use azure_vnet_ipam::state::{Bounded, Files, HeldLock, LockError, StateFile, StoreError};
+use azure_vnet_ipam::state::{Files, HeldLock, LockError, ReadOutcome, StateFile, StoreError};
 
 /// What is on the disk.
 #[derive(Clone, Debug, Default)]
@@ -218,13 +218,13 @@ impl Files for MemoryNode {
         PathBuf::from(format!("{file:?}"))
     }
 
-    fn read(&self, file: StateFile, limit: usize, _: usize) -> io::Result<Bounded> {
+    fn read(&self, file: StateFile, limit: usize, _: usize) -> io::Result<ReadOutcome> {
         self.step()?;
         let disk = self.0.disk.borrow();
         Ok(match disk.text(file) {
-            None => Bounded::Missing,
-            Some(text) if text.len() > limit => Bounded::TooLarge,
-            Some(text) => Bounded::Read(text.to_vec()),
+            None => ReadOutcome::Missing,
+            Some(text) if text.len() > limit => ReadOutcome::TooLarge,
+            Some(text) => ReadOutcome::Read(text.to_vec()),
         })
     }
 

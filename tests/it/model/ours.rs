@@ -8,16 +8,16 @@ use std::time::Duration;
 
 use azure_vnet_ipam::cni::{Call, Defaults, Environment};
 use azure_vnet_ipam::failure::Failure;
-use azure_vnet_ipam::ipam::{Family, Grant, Inventory, Moment, Novelty, Refusal};
+use azure_vnet_ipam::ipam::{Family, Grant, GrantKind, Inventory, Moment, Refusal};
 use azure_vnet_ipam::plugin::Context;
 use azure_vnet_ipam::plugin::allocation::{Allocation, Step};
-use azure_vnet_ipam::plugin::decide::{Look, reclaim};
+use azure_vnet_ipam::plugin::decide::{NodeSnapshot, reclaim};
 use azure_vnet_ipam::plugin::del::release_all;
 use azure_vnet_ipam::plugin::gc::gc;
 use azure_vnet_ipam::plugin::inquiry::Inquiry;
 use azure_vnet_ipam::plugin::undo::give_back;
 use azure_vnet_ipam::plugin::wish::{requests, wishes};
-use azure_vnet_ipam::source::{Asked, Matched, Need, News};
+use azure_vnet_ipam::source::{FreshAnswer, Matched, RefreshOutcome, RefreshReason};
 use azure_vnet_ipam::state::{Document, Journal, Loaded, Locked, StateFile, WAIT};
 use serde_json::json;
 
@@ -61,7 +61,7 @@ fn call(verb: &'static str, id: Id, is_dual: bool) -> Rc<Call> {
 enum Outcome {
     Granted(Vec<Grant>),
     /// It has looked, and goes on later.
-    Looked(Rc<Look>),
+    Looked(Rc<NodeSnapshot>),
     Failed(Failure),
 }
 
@@ -88,22 +88,28 @@ fn allocate(
                 ..Matched::default()
             };
             *was_doubted.borrow_mut() = matched.is_doubtful();
-            let news = News::in_memory(matched, add.began, rules.world.doubtful_since);
-            Inquiry::of(Asked::News(Box::new(news)), &context)
+            let news = FreshAnswer::in_memory(matched, add.began, rules.world.doubtful_since);
+            Inquiry::of(RefreshOutcome::Fresh(Box::new(news)), &context)
         }
         None => Inquiry {
             failed: Some("it does not answer".to_owned()),
             ..Inquiry::default()
         },
     };
-    let mut allocation = Allocation::new(&call, &context, requests, Need::Ordinary, inquiry(add));
+    let mut allocation = Allocation::new(
+        &call,
+        &context,
+        requests,
+        RefreshReason::Ordinary,
+        inquiry(add),
+    );
     if let Some(look) = &add.look {
-        allocation.looked(Look::clone(look));
+        allocation.looked(NodeSnapshot::clone(look));
     }
     for _ in 0..10 {
         let outcome = match allocation.step() {
-            Ok(Step::Look(candidates)) => {
-                let look = Look::at(candidates, &context);
+            Ok(Step::Snapshot(candidates)) => {
+                let look = NodeSnapshot::at(candidates, &context);
                 if may_rest {
                     Outcome::Looked(Rc::new(look))
                 } else {
@@ -383,7 +389,7 @@ impl World {
             );
         }
         // A repeated ADD gets what it has, as long as the state knows.
-        let is_new = |grant: &Grant| matches!(grant.novelty, Novelty::New(_));
+        let is_new = |grant: &Grant| matches!(grant.novelty, GrantKind::New(_));
         if let Some((_, listed)) = &self.newest_answer {
             let new = grants.iter().filter(|grant| is_new(grant));
             let unlisted = new
@@ -528,7 +534,7 @@ impl World {
         let node = self.node();
         let collected = gc(&call, &Rules { world: self }.context(&node));
         match collected {
-            Ok(()) | Err(Failure::Kept { .. }) => {}
+            Ok(()) | Err(Failure::NotAllFreed { .. }) => {}
             Err(failure) => panic!("{}", failure.to_cni().msg),
         }
         self.take_over(&node);
@@ -554,7 +560,7 @@ impl World {
         let node = self.node();
         let context = Rules { world: self }.context(&node);
         let candidates = document.ipam().candidates(|_, _, _| true, self.now());
-        let look = Look::at(candidates, &context);
+        let look = NodeSnapshot::at(candidates, &context);
         let mut locked = Locked::acquire(&node, WAIT).unwrap();
         let Ok(Loaded::Read(mut document)) = locked.load(self.boot_id().as_deref()) else {
             return;

@@ -4,10 +4,12 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use azure_vnet_ipam::ipam::{
-    Entry, Evidence, Family, Inventory, Kernel, ListedPool, NetNs, Place, Routes, Witness,
+    Entry, Evidence, EvidenceList, Family, Inventory, Kernel, ListedPool, NetNs, Place, Routes,
 };
 use azure_vnet_ipam::plugin::decide::loss;
-use azure_vnet_ipam::state::{Document, Owed, Own, StateFile, is_rebuild_owed, last_use};
+use azure_vnet_ipam::state::{
+    Document, KeyStatus, PendingWork, StateFile, is_rebuild_owed, last_grant_path,
+};
 
 use super::events::{Answer, Blindness};
 use super::node::MemoryNode;
@@ -21,8 +23,8 @@ impl World {
         MemoryNode::new(self.disk.clone(), self.now(), Evidence::default())
     }
 
-    pub(super) fn last_use(&self) -> Option<u64> {
-        last_use(&self.files(), self.boot_id().as_deref())
+    pub(super) fn last_grant_path(&self) -> Option<u64> {
+        last_grant_path(&self.files(), self.boot_id().as_deref())
     }
 
     /// The state as the plugin reads it, if there is one.
@@ -34,8 +36,8 @@ impl World {
     /// Whether the state is ours, of this boot, not an old copy, and nothing about it is still to be settled.
     pub(super) fn is_whole(&self) -> bool {
         self.document().is_some_and(|document| {
-            matches!(document.own, Own::Ours)
-                && document.owed == Owed::Nothing
+            matches!(document.own, KeyStatus::Ours)
+                && document.owed == PendingWork::Nothing
                 && self.loss(&document).is_none()
                 && document.ipam().quarantine.is_none()
         })
@@ -43,7 +45,7 @@ impl World {
 
     pub(super) fn loss(&self, document: &Document) -> Option<String> {
         let files = self.files();
-        loss(document, is_rebuild_owed(&files), self.last_use()).map(str::to_owned)
+        loss(document, is_rebuild_owed(&files), self.last_grant_path()).map(str::to_owned)
     }
 
     /// What a look at the node shows now.
@@ -83,13 +85,13 @@ impl World {
                     cookie: None,
                 }),
                 addresses: addresses.clone(),
-                stands: there.is_some(),
+                is_live: there.is_some(),
                 of_this_boot: false,
             }
         });
         let cache = match self.blind {
-            Blindness::Cache => Witness::Unreadable("blind".into()),
-            _ => Witness::Read {
+            Blindness::Cache => EvidenceList::Unreadable("blind".into()),
+            _ => EvidenceList::Read {
                 entries: entries.collect(),
                 doubtful: vec![],
             },
@@ -101,7 +103,7 @@ impl World {
         Evidence {
             kernel,
             cache,
-            azure_vnet: Witness::Absent,
+            azure_vnet: EvidenceList::Absent,
             routes,
         }
     }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::rc::Rc;
 
 use azure_vnet_ipam::ipam::{Family, Inventory, Moment, NetNs};
-use azure_vnet_ipam::plugin::decide::Look;
+use azure_vnet_ipam::plugin::decide::NodeSnapshot;
 
 use super::events::{Answer, Blindness, Event, Who};
 use super::node::Disk;
@@ -59,7 +59,7 @@ pub(super) struct InFlight {
     pub id: Id,
     pub inventory: Option<Inventory>,
     pub began: Moment,
-    pub look: Option<Rc<Look>>,
+    pub look: Option<Rc<NodeSnapshot>>,
 }
 
 /// What does not change while a history goes on.

@@ -1,0 +1,310 @@
+//! The records against what the node shows. Pure.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use super::findings::{Finding, Kind};
+use crate::ipam::{
+    AGAIN, Evidence, Existence, Held, Ipam, Judge, Judgement, LiveAttachments, Place, Pool, Reason,
+    Record, Routes, Verdict,
+};
+use crate::ops::holder::{Holder, held, in_order};
+use crate::ops::node::Now;
+use crate::ops::traces::{missing, uses};
+use crate::sorting::{set, sort_by_key};
+
+/// Everything about addresses: what was free `before` the node was looked at, and what is held now. `networks` are those whose
+/// addresses come from this plugin, beside those that the records name.
+pub fn findings(
+    (before, ipam): (&Ipam, &Ipam),
+    evidence: &Evidence,
+    networks: &BTreeSet<String>,
+    now: &Now,
+) -> Vec<Finding> {
+    let judge = Judge::by(evidence, LiveAttachments::of(ipam, evidence));
+    let mut found = Vec::new();
+    let mut holders = Vec::new();
+    for (_, pool, record, holder) in held(ipam) {
+        let address = record.address();
+        let told = Holder::of(pool, address, holder, now);
+        let judgement = judge.judge(address, holder, now.boot);
+        found.extend(leak(address, holder, &told, &judgement, evidence, now));
+        if holder.container_id.is_empty() {
+            found.push(ownerless(&told, evidence));
+        }
+        holders.push(told);
+    }
+    sort_by_key(&mut holders, |holder| holder.address);
+    found.extend(duplicates(&holders, ipam, evidence));
+    // What was released meanwhile may still be shown.
+    let taken = held(before).map(|(_, _, record, _)| record.address());
+    let taken = set(taken.chain(holders.iter().map(|holder| holder.address)));
+    for (_, key, pool) in ipam.pools() {
+        let free = in_order(pool)
+            .into_iter()
+            .filter(|record| record.free().is_some());
+        let free = free.filter(|record| !taken.contains(&record.address()));
+        found.extend(free.filter_map(|record| in_use(record, &judge, evidence)));
+        found.extend(unlisted(key, pool, evidence));
+    }
+    found.extend(foreign(ipam, evidence, networks));
+    found
+}
+
+/// A record for which nothing speaks, or only a route that may have been left behind.
+fn leak(
+    address: IpAddr,
+    held: &Held,
+    holder: &Holder,
+    judgement: &Judgement,
+    evidence: &Evidence,
+    now: &Now,
+) -> Option<Finding> {
+    let age = now.since(held.since);
+    let reclaim = "sudo azure-vnet-ipam reclaim --yes".to_owned();
+    let only = |wanted: fn(&Reason) -> bool| judgement.reasons.iter().all(wanted);
+    let (remedy, commands) = match judgement.verdict {
+        Verdict::Dead => (
+            "free it and all others that are dead:".to_owned(),
+            vec![reclaim],
+        ),
+        Verdict::Suspect => {
+            let seen = held.suspect.map_or_else(
+                || format!("now, and again in {} s or later:", AGAIN.as_secs()),
+                |at| {
+                    let left = AGAIN.saturating_sub(now.since(at));
+                    format!("once more, in {} s or later:", left.as_secs())
+                },
+            );
+            (
+                format!("it is freed when it is found so twice; {seen}"),
+                vec![reclaim],
+            )
+        }
+        // An ADD that is under way has its network namespace; but a DEL may be about to come.
+        Verdict::Undecided if only(|r| matches!(r, Reason::Young(_))) && age >= AGAIN => (
+            "reclaim frees it when it is 15 minutes old; if it cannot wait:".to_owned(),
+            vec![format!(
+                "sudo azure-vnet-ipam release {address} --container {}",
+                holder.container_text()
+            )],
+        ),
+        Verdict::Alive
+            if only(|r| *r == Reason::HostRoute) && own_namespace_is_gone(held, evidence) =>
+        {
+            (
+                "if the route was left behind:".to_owned(),
+                vec![format!("sudo ip route del {address}"), reclaim],
+            )
+        }
+        Verdict::Alive | Verdict::Undecided => return None,
+    };
+    let shown = match judgement.verdict {
+        Verdict::Alive => "but only a route of the host speaks for it",
+        _ => "but nothing on this node shows it",
+    };
+    let since = if holder.first_seen { "at least " } else { "" };
+    Some(Finding {
+        kind: Kind::Leak,
+        subject: address.to_string(),
+        text: format!(
+            "held by {} for {since}{}, {shown}",
+            holder.who(),
+            crate::ops::screen::age(age)
+        ),
+        evidence: missing(address, held, evidence),
+        remedy,
+        commands,
+        holder: Some(holder.clone()),
+    })
+}
+
+fn own_namespace_is_gone(held: &Held, evidence: &Evidence) -> bool {
+    let netns = held.claim.as_ref().and_then(|claim| claim.netns.as_ref());
+    netns.is_some_and(|netns| {
+        netns.id.is_some() && evidence.kernel.existence(netns) == Existence::None
+    })
+}
+
+/// A record whose owner nobody knows.
+fn ownerless(holder: &Holder, evidence: &Evidence) -> Finding {
+    Finding {
+        kind: Kind::UnknownOwner,
+        subject: holder.address.to_string(),
+        text: "held, but nobody knows for whom: it was found in use after the state was lost"
+            .to_owned(),
+        evidence: uses(holder.address, evidence),
+        remedy: "no action while the pod runs: the DEL of the pod frees it, or, when it is dead, reclaim does; by hand:".to_owned(),
+        commands: vec![format!(
+            "sudo azure-vnet-ipam release {} --container unknown",
+            holder.address
+        )],
+        holder: Some(holder.clone()),
+    }
+}
+
+/// Addresses that more than one attachment claims: in the state, in the kernel, or by the lists of others. `holders` come by
+/// address.
+fn duplicates(holders: &[Holder], ipam: &Ipam, evidence: &Evidence) -> Vec<Finding> {
+    let of = |address: IpAddr| {
+        let first = holders.partition_point(|holder| holder.address < address);
+        let rest = holders.get(first..).unwrap_or_default();
+        let count = rest.partition_point(|holder| holder.address == address);
+        rest.get(..count).unwrap_or_default()
+    };
+    let is_ours = |address: IpAddr| {
+        let mut pools = ipam.pools();
+        pools.any(|(_, _, pool)| pool.records.iter().any(|r| r.address() == address))
+    };
+    let also = evidence.kernel.also.iter().map(|(address, _)| *address);
+    let mut twice = set(also.filter(|address| is_ours(*address)));
+    let all = evidence.witnesses();
+    let entries = all.iter().flat_map(|(_, witness)| witness.entries());
+    for entry in entries.filter(|entry| entry.is_live && !entry.container_id.is_empty()) {
+        let is_other = |holder: &Holder| {
+            let id = holder.container.as_ref();
+            id.is_some_and(|id| *id != entry.container_id)
+        };
+        let claimed = entry.addresses.iter().filter(|address| {
+            let holders = of(**address);
+            !holders.is_empty() && holders.iter().all(is_other)
+        });
+        twice.extend(claimed);
+    }
+    for pair in holders.windows(2) {
+        if let [first, second] = pair
+            && first.address == second.address
+        {
+            twice.insert(first.address);
+        }
+    }
+    let finding = |address: IpAddr| {
+        let held = of(address);
+        let told = held
+            .iter()
+            .map(|h| format!("held by {} in pool {}", h.who(), h.pool));
+        Finding {
+            kind: Kind::Duplicate,
+            subject: address.to_string(),
+            text: "more than one attachment has this address".to_owned(),
+            evidence: told.chain(uses(address, evidence)).collect(),
+            remedy:
+                "delete all but one of the pods that have it; recreated pods get another address"
+                    .to_owned(),
+            commands: Vec::new(),
+            holder: held.first().cloned(),
+        }
+    };
+    twice.into_iter().map(finding).collect()
+}
+
+/// A free address that somebody has.
+fn in_use(record: &Record, judge: &Judge<'_>, evidence: &Evidence) -> Option<Finding> {
+    let address = record.address();
+    let place = evidence.kernel.configured.get(&address);
+    let routed = matches!(&evidence.routes, Routes::Read(routes) if routes.contains(&address));
+    let listed = !judge.listed(address).is_empty();
+    let stray = || {
+        (
+            Kind::Stray,
+            "in use on this node, but free in the state: another pod may get it too",
+            "delete the pod that has it; or have the state rebuilt from what the node shows, with 30 s without new pods:",
+            vec![format!("sudo mv {STATE} {STATE}.old")],
+        )
+    };
+    let (kind, text, remedy, commands) = match place {
+        Some(Place::Host) => (
+            Kind::Wired,
+            "free, but the host itself has it; it is skipped",
+            "`azure-vnet-ipam doctor` tells how it came there and how it stays away; remove it:",
+            vec![format!("sudo ip address del {address} dev INTERFACE")],
+        ),
+        Some(Place::Namespace(_)) => stray(),
+        None | Some(Place::OfUser(_)) if listed => stray(),
+        None | Some(Place::OfUser(_)) if routed => (
+            Kind::Wired,
+            "free, but the host has a route to it; it is skipped",
+            "if the route was left behind:",
+            vec![format!("sudo ip route del {address}")],
+        ),
+        None | Some(Place::OfUser(_)) => return None,
+    };
+    Some(Finding {
+        kind,
+        subject: address.to_string(),
+        text: text.to_owned(),
+        evidence: uses(address, evidence),
+        remedy: remedy.to_owned(),
+        commands,
+        holder: None,
+    })
+}
+
+/// The state, for a command.
+const STATE: &str = "/var/run/azure-vnet-ipam.json";
+
+/// Addresses of the pool's subnet that a pod has, though the source never listed them.
+fn unlisted(key: &str, pool: &Pool, evidence: &Evidence) -> Vec<Finding> {
+    let Some(net) = pool.net(key).filter(|net| net.prefix_len() > 0) else {
+        return Vec::new();
+    };
+    let known = set(pool.records.iter().map(Record::address));
+    let places = evidence.kernel.configured.iter();
+    let pods = places.filter(|(address, place)| {
+        matches!(place, Place::Namespace(_)) && net.contains(*address) && !known.contains(address)
+    });
+    let remedy = "find out who gave it (another IPAM plugin, or the address was taken from the network interface in Azure while a pod had it), and delete the pod";
+    let finding = |(address, _): (&IpAddr, &Place)| Finding {
+        kind: Kind::Foreign,
+        subject: address.to_string(),
+        text: format!(
+            "a pod has this address of {key}, which the source does not list for this node"
+        ),
+        evidence: uses(*address, evidence),
+        remedy: remedy.to_owned(),
+        commands: Vec::new(),
+        holder: None,
+    };
+    pods.map(finding).collect()
+}
+
+/// Pods of our networks whose addresses lie in no pool.
+fn foreign(ipam: &Ipam, evidence: &Evidence, networks: &BTreeSet<String>) -> Vec<Finding> {
+    let claims = held(ipam).filter_map(|(_, _, _, held)| held.claim.as_ref());
+    let networks = networks.iter().map(String::as_str);
+    let named = set(claims.map(|claim| &*claim.network).chain(networks));
+    let nets: Vec<_> = ipam
+        .pools()
+        .filter_map(|(_, key, pool)| pool.net(key))
+        .collect();
+    if nets.is_empty() {
+        return Vec::new();
+    }
+    let entries = evidence.cache.entries().iter().filter(|entry| {
+        entry.is_live && entry.network.as_deref().is_some_and(|n| named.contains(n))
+    });
+    let finding = |entry: &crate::ipam::Entry, address: &IpAddr| Finding {
+        kind: Kind::Foreign,
+        subject: address.to_string(),
+        text: format!(
+            "a pod of network {} has this address, which is in none of the pools",
+            entry.network.as_deref().unwrap_or_default()
+        ),
+        evidence: uses(*address, evidence),
+        remedy: "delete the pod; recreated, it gets an address of the pools".to_owned(),
+        commands: Vec::new(),
+        holder: None,
+    };
+    let outside = entries.flat_map(|entry| {
+        let addresses = entry.addresses.iter();
+        let family = |a: &IpAddr| nets.iter().any(|net| net.addr().is_ipv6() == a.is_ipv6());
+        let outside = addresses.filter(move |a| family(a) && !nets_contain(ipam, a));
+        outside.map(move |address| finding(entry, address))
+    });
+    outside.collect()
+}
+
+fn nets_contain(ipam: &Ipam, address: &IpAddr) -> bool {
+    let mut nets = ipam.pools().filter_map(|(_, key, pool)| pool.net(key));
+    nets.any(|net| net.contains(address))
+}

@@ -1,0 +1,186 @@
+//! Findings on a node whose every look is a value.
+
+use std::net::IpAddr;
+
+use super::findings::{Checked, Finding};
+use super::records::findings;
+use crate::ipam::{
+    Claim, Entry, Evidence, EvidenceList, Free, Held, Inventory, Ipam, Kernel, ListedPool, Moment,
+    NetNs, Place, Routes, Usage,
+};
+use crate::ops::condition::{Condition, StateHealth};
+use crate::ops::holder::held;
+use crate::ops::node::Now;
+use crate::ops::screen::Screen;
+use crate::ops::show::Show;
+use crate::ops::tests::holds_json;
+use crate::source::Attempts;
+
+const README: &str = include_str!("../../../README.md");
+const SECOND: u64 = 1_000_000_000;
+const NOW: Now = Now {
+    boot: Moment(1_000_000 * SECOND),
+    wall: 1_795_259_376,
+};
+const SUBNET: &str = "10.224.0.0/16";
+const EIGHTY: Screen = Screen {
+    width: Some(80),
+    colours: false,
+};
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+fn ago(seconds: u64) -> Moment {
+    Moment(NOW.boot.0 - seconds * SECOND)
+}
+
+/// The namespace of a pod that is alive, and of one that is gone.
+const ALIVE: (u64, u64) = (4, 4_026_532_500);
+const GONE: (u64, u64) = (4, 4_026_532_700);
+
+fn pod(container: &str, pod: &str, netns: (u64, u64), age: u64) -> Held {
+    Held {
+        container_id: container.into(),
+        claim: Some(Box::new(Claim {
+            network: "azure".into(),
+            if_name: "eth0".into(),
+            pod: Some(pod.into()),
+            netns: Some(NetNs {
+                path: format!("/run/netns/cni-{container:.4}").into(),
+                id: Some(netns),
+                cookie: None,
+            }),
+            generation: 1,
+        })),
+        since: ago(age),
+        ..Held::default()
+    }
+}
+
+/// A pool of 28 addresses with four holders: one alive, one dead, one suspect, one that the original wrote.
+fn ipam() -> Ipam {
+    let addresses = (5..33).map(|n| ip(&format!("10.224.0.{n}"))).collect();
+    let listed = ListedPool::new(SUBNET.parse().unwrap(), "eth0".into(), 0, addresses);
+    let mut ipam = Ipam::default();
+    ipam.merge(&Inventory {
+        pools: vec![listed],
+    });
+    let pool = ipam.pools_mut().next().unwrap();
+    let suspect = Held {
+        suspect: Some(ago(20)),
+        ..pod("c81d0f6a2b9e", "shop/checkout-59d8", GONE, 1_930)
+    };
+    let original = Held {
+        container_id: "77aa01b2c3d4".into(),
+        since: ago(93_600),
+        ..Held::default()
+    };
+    let holders = [
+        (
+            "10.224.0.5",
+            pod("0a1b2c3d4e5f", "default/web-1", ALIVE, 11_520),
+        ),
+        (
+            "10.224.0.6",
+            pod("3f2a91c04d7e", "batch/report-28392", GONE, 180_000),
+        ),
+        ("10.224.0.7", suspect),
+        ("10.224.0.8", original),
+    ];
+    for (address, holder) in holders {
+        pool.record_mut(&ip(address)).unwrap().usage = Usage::Held(holder);
+    }
+    let rests = Free {
+        released: Some(ago(8)),
+        ..Free::default()
+    };
+    pool.record_mut(&ip("10.224.0.9")).unwrap().usage = Usage::Free(rests);
+    ipam
+}
+
+/// A whole look that shows two of the four, and a pod with a free address.
+fn evidence() -> Evidence {
+    let place = |name: &str| Place::Namespace(format!("/run/netns/{name}"));
+    let entry = |container: &str, address: &str, is_live| Entry {
+        container_id: container.into(),
+        network: Some("azure".into()),
+        if_name: Some("eth0".into()),
+        addresses: vec![ip(address)],
+        is_live,
+        ..Entry::default()
+    };
+    Evidence {
+        kernel: Kernel {
+            configured: [
+                (ip("10.224.0.4"), Place::Host),
+                (ip("10.224.0.5"), place("cni-0a1b")),
+                (ip("10.224.0.8"), place("cni-77aa")),
+                (ip("10.224.0.30"), place("cni-5e5e")),
+            ]
+            .into(),
+            namespaces: [ALIVE, (4, 4_026_532_501), (4, 4_026_532_502)].into(),
+            ..Kernel::default()
+        },
+        cache: EvidenceList::Read {
+            entries: vec![
+                entry("0a1b2c3d4e5f", "10.224.0.5", true),
+                entry("3f2a91c04d7e", "10.224.0.6", false),
+            ],
+            doubtful: Vec::new(),
+        },
+        azure_vnet: EvidenceList::Absent,
+        routes: Routes::Read([ip("10.224.0.5")].into()),
+    }
+}
+
+fn checked(wanted: impl Fn(&Finding) -> bool) -> Checked {
+    let ipam = ipam();
+    let mut findings = findings((&ipam, &ipam), &evidence(), &Default::default(), &NOW);
+    findings.sort_by_key(|finding| finding.kind);
+    findings.retain(wanted);
+    Checked {
+        time: NOW.wall_time(NOW.boot),
+        findings,
+        not_seen: Vec::new(),
+        compared: held(&ipam).count(),
+    }
+}
+
+/// The fenced block below a mark of the README, without the line that was typed.
+fn shown(mark: &str) -> &'static str {
+    let (_, after) = README.split_once(mark).unwrap();
+    let block = after.split("```").nth(1).unwrap();
+    block.splitn(3, '\n').nth(2).unwrap()
+}
+
+#[test]
+fn the_shape_of_findings_about_records_stays() {
+    holds_json("check-leaks", &checked(|_| true));
+}
+
+#[test]
+fn the_screen_of_check_is_the_one_in_the_readme() {
+    let text = checked(|finding| finding.subject == "10.224.0.6").print(&EIGHTY);
+    assert_eq!(text, shown("<!-- printed by check -->"), "{text}");
+}
+
+#[test]
+fn the_screen_of_show_is_the_one_in_the_readme() {
+    let ipam = ipam();
+    let counts = ipam.counts(std::time::Duration::from_secs(30), &[], NOW.boot);
+    let state = Condition {
+        path: "/var/run/azure-vnet-ipam.json".into(),
+        condition: StateHealth::Ok,
+        detail: None,
+        quarantine_seconds: None,
+    };
+    let attempts = Attempts {
+        source: "wire server".into(),
+        answered: Some(ago(42)),
+        failed: None,
+    };
+    let text = Show::of(&ipam, counts, state, attempts, &NOW).print(&EIGHTY);
+    assert_eq!(text, shown("<!-- printed by show -->"), "{text}");
+}

@@ -1,0 +1,245 @@
+//! `doctor`: everything the plugin needs on this node, looked at one by one.
+//!
+//! The facts are taken once, by [`Facts::gather`], so that other commands can share them. For each subject a function makes
+//! lines of them.
+
+mod conflists;
+mod host;
+pub mod line;
+mod owners;
+mod paths;
+mod pools;
+mod source;
+mod state;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::arguments::Arguments;
+use super::node::Node;
+use super::outcome::{CommandError, CommandOutput, json};
+use super::progress;
+use super::screen::{Screen, Tint, counted};
+use super::setup::Setup;
+use crate::cni::CniVersion;
+use crate::host::utc;
+use crate::ipam::Evidence;
+use crate::plugin::look::follow_claims;
+use crate::plugin::settings;
+use crate::source::{Matched, Source, SourceError};
+use crate::state::{Document, FORMAT, Loaded, StoreError, load};
+use crate::stdio;
+
+pub use line::{Line, Status};
+
+use line::Visibility;
+
+/// What the lines are made of, and takes time to find out.
+#[derive(Debug)]
+pub struct Facts {
+    /// All configuration.
+    pub setup: Setup,
+    /// The state, or why the system does not let it be read.
+    pub loaded: Result<Loaded, StoreError>,
+    /// The source and what it answered, or why it is not known which one it is.
+    pub source: Result<(Source, Answer), CommandError>,
+    /// A look at the node.
+    pub evidence: Evidence,
+}
+
+/// What a source said.
+#[derive(Debug)]
+pub struct Answer {
+    /// In terms of this node.
+    pub matched: Result<Matched, SourceError>,
+    /// How long it took.
+    pub took: Duration,
+}
+
+impl Facts {
+    /// Finds out everything: reads, looks and asks, takes no lock and leaves no trace.
+    pub fn gather(node: &Node) -> Facts {
+        let setup = Setup::read(node.paths());
+        let source = node.source(&setup).map(|source| {
+            let (matched, took) = node.ask(&source);
+            (source, Answer { matched, took })
+        });
+        let mut evidence = progress::look(Vec::new(), &node.context).evidence;
+        // At last: what changed while the others were asked is in it.
+        let loaded = load(node.paths(), node.context.boot_id.as_deref());
+        if let Ok(Loaded::Read(document)) = &loaded {
+            follow_claims(document.ipam().holders(), &mut evidence, node.paths());
+        }
+        Facts {
+            loaded,
+            source,
+            evidence,
+            setup,
+        }
+    }
+
+    /// The state, where there is one that can be read.
+    pub fn document(&self) -> Option<&Document> {
+        match &self.loaded {
+            Ok(Loaded::Read(document)) => Some(document),
+            Ok(Loaded::Missing | Loaded::Corrupt(_)) | Err(_) => None,
+        }
+    }
+
+    /// What the source lists, where it answered.
+    pub fn matched(&self) -> Option<&Matched> {
+        self.source.as_ref().ok()?.1.matched.as_ref().ok()
+    }
+}
+
+/// All lines, in the order of their subjects.
+pub fn examine(node: &Node, facts: &Facts) -> Vec<Line> {
+    let mut sight = Visibility::of_this_process();
+    let paths = node.paths();
+    let pools = pools::ours(facts.document(), facts.matched());
+    let mut lines = vec![versions(node)];
+    lines.extend(state::examine(node, &facts.loaded, &mut sight));
+    lines.extend(paths::examine(node, &facts.setup, &mut sight));
+    lines.extend(source::examine(paths, facts, &sight));
+    lines.extend(pools::examine(
+        facts.document(),
+        facts.matched(),
+        &facts.setup.conf,
+        node.now.boot,
+    ));
+    lines.extend(conflists::examine(paths, &facts.setup, &mut sight));
+    lines.extend(owners::examine(paths, &facts.setup, &pools, &mut sight));
+    lines.extend(host::examine(
+        &pools,
+        &facts.evidence.kernel,
+        paths.is_this_host(),
+        &mut sight,
+    ));
+    lines.extend(sight.line());
+    lines
+}
+
+/// Examines the node, and fails where something is wrong.
+///
+/// # Errors
+/// Its lines cannot be printed.
+pub fn run(node: &Node, arguments: &Arguments) -> Result<CommandOutput, CommandError> {
+    let lines = examine(node, &Facts::gather(node));
+    let wrong = lines.iter().any(|line| line.status == Status::Wrong);
+    let text = match arguments.has("json") {
+        true => json(&Report {
+            time: utc(node.now.wall),
+            version: env!("CARGO_PKG_VERSION"),
+            lines: &lines,
+        })?,
+        false => print(&lines, &node.screen),
+    };
+    Ok(CommandOutput {
+        text,
+        status: u8::from(wrong),
+    })
+}
+
+/// Checks the file of settings, or the one that is named, for the person who wrote it. What is wrong goes to stderr.
+///
+/// # Errors
+/// None.
+pub fn check_settings(node: &Node, arguments: &Arguments) -> Result<CommandOutput, CommandError> {
+    let named = arguments.operand().map(PathBuf::from);
+    let path = named.unwrap_or_else(|| node.paths().settings());
+    match settings::check_settings(&path) {
+        Ok(()) => Ok(CommandOutput::well(format!(
+            "{} is right\n",
+            path.display()
+        ))),
+        Err(wrong) => {
+            stdio::tell(&wrong);
+            Ok(CommandOutput {
+                text: String::new(),
+                status: 1,
+            })
+        }
+    }
+}
+
+/// All lines for programs.
+#[derive(Serialize)]
+struct Report<'a> {
+    /// When they were made, in UTC.
+    time: String,
+    /// The version of this program.
+    version: &'a str,
+    lines: &'a [Line],
+}
+
+/// This program, and what it reads and writes.
+fn versions(node: &Node) -> Line {
+    let text = format_args!(
+        "{} {}, for CNI {}; state format {FORMAT}",
+        node.paths().name(),
+        env!("CARGO_PKG_VERSION"),
+        CniVersion::texts().join(", ")
+    );
+    Line::ok("version", &text)
+}
+
+/// The lines for people, and how many there are of each status.
+pub fn print(lines: &[Line], screen: &Screen) -> String {
+    let mut text: String = lines.iter().map(|line| line.print(screen)).collect();
+    let count = |status| lines.iter().filter(|line| line.status == status).count();
+    let (wrong, warnings) = (count(Status::Wrong), count(Status::Warning));
+    let tint = match (wrong, warnings) {
+        (0, 0) => Tint::Good,
+        (0, _) => Tint::Doubtful,
+        _ => Tint::Bad,
+    };
+    let total = format!(
+        "{wrong} wrong, {}, {} ok",
+        counted(warnings, "warning", "warnings"),
+        count(Status::Ok)
+    );
+    text.push('\n');
+    text.push_str(&screen.tint(tint, &total));
+    text.push('\n');
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_line_counts_the_others() {
+        let lines = [
+            Line::ok("state", &"fine"),
+            Line::warning("pool", &"full", &"do this"),
+            Line::wrong("lock", &"held", &"do this"),
+        ];
+        let total = |lines: &[Line]| {
+            let text = print(lines, &Screen::PLAIN);
+            text.lines().last().unwrap().to_owned()
+        };
+        assert_eq!(total(&lines), "1 wrong, 1 warning, 1 ok");
+        assert_eq!(total(&[]), "0 wrong, 0 warnings, 0 ok");
+    }
+
+    #[test]
+    fn a_report_has_its_shape() {
+        let lines = [Line::wrong("lock", &"held", &"wait")];
+        let report = Report {
+            time: "2026-11-20T21:09:39Z".to_owned(),
+            version: "0.1.0",
+            lines: &lines,
+        };
+        assert_eq!(
+            serde_json::to_value(report).unwrap(),
+            serde_json::json!({
+                "time": "2026-11-20T21:09:39Z",
+                "version": "0.1.0",
+                "lines": [{"status": "wrong", "subject": "lock", "text": "held", "remedy": "wait"}],
+            })
+        );
+    }
+}

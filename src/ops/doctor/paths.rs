@@ -1,0 +1,205 @@
+//! The lock, the log, and the file of settings.
+
+use std::fs::{self, Metadata};
+use std::path::Path;
+use std::time::Duration;
+
+use super::line::{LOCK, Line, Visibility, not_writable};
+use crate::host::{read_text, refuses_writing};
+use crate::ipam::Moment;
+use crate::ops::node::Node;
+use crate::ops::screen::age;
+use crate::ops::setup::Setup;
+use crate::state::{LockHolder, WAIT, holder_now};
+
+/// The lines about them.
+pub fn examine(node: &Node, setup: &Setup, sight: &mut Visibility) -> Vec<Line> {
+    let paths = node.paths();
+    let (folder, lock, log) = (paths.lock_folder(), paths.lock_file(), paths.log());
+    let refuses = |path: &Path| sight.is_root && refuses_writing(path);
+    let mut lines = Vec::new();
+    lines.extend(lock_folder(
+        &folder,
+        fs::metadata(&folder).ok().as_ref(),
+        refuses(&folder),
+    ));
+    lines.extend(lock_file(&lock, fs::metadata(&lock).ok().as_ref()));
+    let holder = holder_now(paths).map(|holder| {
+        let stat = read_text(&paths.process(holder.pid).join("stat"));
+        let running = stat.ok().and_then(|stat| running(&stat, node.now.boot));
+        (holder, running)
+    });
+    lines.push(match read_text(&paths.locks()) {
+        Err(_) if holder.is_none() => {
+            let text = "who holds it is not known, as /proc/locks cannot be read";
+            Line::ok(LOCK, &text)
+        }
+        _ => held(holder),
+    });
+    let meta = fs::symlink_metadata(&log).ok();
+    lines.push(log_file(&log, meta.as_ref(), refuses(&log)));
+    let path = paths.settings();
+    let exists = fs::symlink_metadata(&path).is_ok();
+    lines.extend(settings(&path, exists, &setup.wrong_settings, sight));
+    lines
+}
+
+const LOG: &str = "log";
+const SETTINGS: &str = "settings";
+
+fn lock_folder(path: &Path, meta: Option<&Metadata>, refuses: bool) -> Option<Line> {
+    if meta?.is_dir() {
+        return refuses.then(|| not_writable(LOCK, path));
+    }
+    let path = path.display();
+    let remedy = format_args!("remove it: rm {path}; the next call makes the folder");
+    Some(Line::wrong(
+        LOCK,
+        &format_args!("{path} is not a folder"),
+        &remedy,
+    ))
+}
+
+fn lock_file(path: &Path, meta: Option<&Metadata>) -> Option<Line> {
+    if meta?.is_file() {
+        return None;
+    }
+    let path = path.display();
+    let remedy = "move it away; the next call makes the file".to_owned();
+    Some(Line::wrong(
+        LOCK,
+        &format_args!("{path} is not a file"),
+        &remedy,
+    ))
+}
+
+/// Who holds the lock, and for how long that process has been running.
+fn held(holder: Option<(LockHolder, Option<Duration>)>) -> Line {
+    let Some((holder, running)) = holder else {
+        return Line::ok(LOCK, &"nobody holds it");
+    };
+    let Some(running) = running else {
+        // It may have ended since, or be of another PID namespace.
+        let remedy = "look again: it should be gone, as no call takes longer than a moment";
+        return Line::warning(LOCK, &format_args!("{holder} holds it"), &remedy);
+    };
+    let text = format_args!("{holder}, which started {} ago, holds it", age(running));
+    if running <= WAIT {
+        return Line::ok(LOCK, &text);
+    }
+    let (pid, wait) = (holder.pid, WAIT.as_secs());
+    let remedy = format_args!(
+        "pods get no address while it is held, and calls give up after {wait} s. Look what it does: `ps -fp {pid}`; if it hangs, end it: `kill {pid}`. The state stays whole"
+    );
+    Line::wrong(LOCK, &text, &remedy)
+}
+
+/// How long a process has been running, by its line in /proc/PID/stat.
+fn running(stat: &str, now: Moment) -> Option<Duration> {
+    /// What the kernel counts its start in, whatever the machine: hundredths of a second.
+    const TICK: u64 = 10_000_000;
+    /// Its place behind the name, which may have anything in it but ends with the last parenthesis.
+    const STARTED: usize = 19;
+    let (_, fields) = stat.rsplit_once(')')?;
+    let started: u64 = fields.split_whitespace().nth(STARTED)?.parse().ok()?;
+    Some(now.since(Moment(started.saturating_mul(TICK))))
+}
+
+fn log_file(path: &Path, meta: Option<&Metadata>, refuses: bool) -> Line {
+    let shown = path.display();
+    let unwritten = |why: &str| {
+        let remedy = "pods do not mind, but nobody will know what happened: make it a file that can be written";
+        Line::warning(LOG, &format_args!("{shown} {why}"), &remedy)
+    };
+    match meta {
+        None => Line::ok(LOG, &format_args!("{shown} is not there yet")),
+        Some(meta) if meta.is_symlink() => unwritten("is a link, which is not followed"),
+        Some(meta) if !meta.is_file() => unwritten("is not a file"),
+        Some(_) if refuses => unwritten("cannot be written"),
+        Some(meta) => Line::ok(
+            LOG,
+            &format_args!("{shown}, {} KiB", meta.len().div_ceil(1024)),
+        ),
+    }
+}
+
+fn settings(path: &Path, exists: bool, wrong: &[String], sight: &mut Visibility) -> Vec<Line> {
+    let shown = path.display();
+    if !exists {
+        return vec![Line::ok(
+            SETTINGS,
+            &format_args!("{shown} is not there: defaults"),
+        )];
+    }
+    if wrong.is_empty() {
+        return vec![Line::ok(SETTINGS, &format_args!("{shown} is right"))];
+    }
+    let mut lines = Vec::new();
+    for why in wrong {
+        if !sight.misses(&shown.to_string(), why) {
+            let remedy = "it is left out until it is right: correct it, then `azure-vnet-ipam check-settings`";
+            lines.push(Line::wrong(
+                SETTINGS,
+                &format_args!("{shown}: {why}"),
+                &remedy,
+            ));
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::line::Status;
+    use super::*;
+
+    fn holder() -> LockHolder {
+        LockHolder {
+            pid: 4711,
+            name: Some("sleep".to_owned()),
+        }
+    }
+
+    #[test]
+    fn a_lock_that_is_held_for_long_is_wrong_and_its_holder_named() {
+        let at = |seconds| held(Some((holder(), Some(Duration::from_secs(seconds)))));
+        assert_eq!(held(None).status, Status::Ok);
+        assert_eq!(at(30).status, Status::Ok);
+        let line = at(31);
+        assert_eq!(line.status, Status::Wrong);
+        assert!(
+            line.text
+                .contains("process 4711 (sleep), which started 31s ago")
+        );
+        assert!(line.remedy.unwrap().contains("kill 4711"));
+        assert_eq!(held(Some((holder(), None))).status, Status::Warning);
+    }
+
+    #[test]
+    fn the_age_of_a_process_is_read_behind_its_name() {
+        let stat = "7 (a) b (c) S 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 1500 11 12";
+        let now = Moment(20_000_000_000);
+        assert_eq!(running(stat, now), Some(Duration::from_secs(5)));
+        for odd in ["", "7 (a) S 1", "7 a"] {
+            assert_eq!(running(odd, now), None, "{odd}");
+        }
+    }
+
+    #[test]
+    fn settings_are_right_wrong_or_not_there() {
+        let path = Path::new("/etc/x.json");
+        let mut sight = Visibility::of(true);
+        assert_eq!(settings(path, false, &[], &mut sight)[0].status, Status::Ok);
+        assert_eq!(settings(path, true, &[], &mut sight)[0].status, Status::Ok);
+        let wrong = ["rest must be a number".to_owned(), "x".to_owned()];
+        let lines = settings(path, true, &wrong, &mut sight);
+        assert_eq!(lines.len(), 2);
+        assert_eq!(lines[0].status, Status::Wrong);
+        assert!(lines[0].text.contains("rest must be a number"));
+        let denied = ["permission denied".to_owned()];
+        assert_eq!(
+            settings(path, true, &denied, &mut Visibility::of(false)),
+            []
+        );
+    }
+}

@@ -1,0 +1,237 @@
+//! The source of the pools, and the interfaces of the node that its answer is about.
+
+use super::line::{INTERFACE, Line, SOURCE, Visibility, some};
+use super::{Answer, Facts};
+use crate::host::{Link, Paths, io_reason, links};
+use crate::log::Milliseconds;
+use crate::ops::screen::counted;
+use crate::source::{Matched, Source, SourceError};
+
+/// The lines about them.
+pub fn examine(paths: &Paths, facts: &Facts, sight: &Visibility) -> Vec<Line> {
+    let (source, answer) = match &facts.source {
+        Ok(asked) => asked,
+        Err(why) => {
+            let remedy = "unset or correct AZURE_VNET_IPAM_QUERY_URL".to_owned();
+            return vec![Line::wrong(SOURCE, &why.0.clone(), &remedy)];
+        }
+    };
+    if matches!(source, Source::Null) {
+        let text = "ipam.environment is null: there are no pools but those in the state";
+        return vec![Line::ok(SOURCE, &text)];
+    }
+    let matched = match &answer.matched {
+        Ok(matched) => matched,
+        Err(error) => return vec![unanswered(source, error, sight.is_root)],
+    };
+    let mut lines = vec![answered(source, matched, answer)];
+    lines.extend(skipped(matched));
+    let pools = matched.inventory.pools.iter().map(|pool| {
+        let (subnet, if_name) = (pool.subnet, &pool.if_name);
+        let count = counted(pool.addresses.len(), "address", "addresses");
+        // A range of the node is on no interface in particular.
+        let owner = if if_name.is_empty() {
+            "the node"
+        } else {
+            if_name
+        };
+        Line::ok(
+            INTERFACE,
+            &format_args!("{owner} has {subnet} with {count} for pods"),
+        )
+    });
+    lines.extend(pools);
+    let carrying = matched.links();
+    if !matched.unmatched.is_empty() {
+        let own = links(paths).map_err(|e| io_reason(&e));
+        lines.push(unmatched(&matched.unmatched, &carrying, own));
+    }
+    // Of an interface that is not there, what it lists is not known to be nothing.
+    let is_matched = matched.unmatched.is_empty() || !carrying.is_empty();
+    if is_matched && matched.inventory.addresses() == 0 {
+        lines.push(nothing_to_give());
+    }
+    lines
+}
+
+fn answered(source: &Source, matched: &Matched, answer: &Answer) -> Line {
+    let links = matched.links().len() + matched.unmatched.len();
+    let text = format_args!(
+        "{} answered in {}: {}, {} for pods, {} the host's",
+        source.name(),
+        Milliseconds(answer.took),
+        counted(links, "interface", "interfaces"),
+        counted(matched.inventory.addresses(), "address", "addresses"),
+        matched.primary
+    );
+    Line::ok(SOURCE, &text)
+}
+
+fn skipped(matched: &Matched) -> Option<Line> {
+    let skipped = matched.skipped;
+    (skipped > 0).then(|| {
+        Line::warning(
+            SOURCE, &format_args!("{skipped} of the listed addresses and subnets cannot be used"), &"look at the answer: they are malformed, outside their subnet, or in a subnet that is listed twice")
+    })
+}
+
+/// What to do about a source that does not answer, or not as it should.
+fn unanswered(source: &Source, error: &SourceError, is_root: bool) -> Line {
+    const MEANWHILE: &str =
+        "Meanwhile pods get addresses of the stored pools, while there are free ones";
+    let text = error.to_string();
+    let source = source.behind(error);
+    let is_wire_server = source.is_wire_server();
+    let fetched = matches!(error, SourceError::Fetch { .. });
+    if is_wire_server && fetched && !is_root {
+        let remedy = "on many nodes only root may ask it: run this with sudo".to_owned();
+        return Line::warning(SOURCE, &text, &remedy);
+    }
+    let remedy = match source {
+        Source::Wire(url) if is_wire_server => format!(
+            "`ip route get 168.63.129.16` must lead out of the node, not to a bridge or nowhere, and no rule of `iptables -S` and `nft list ruleset` may drop it: remove what does. Then `curl '{url}'` answers; if not, Azure's side is broken: redeploy the node. {MEANWHILE}"
+        ),
+        Source::Wire(url) => format!("try `curl '{url}'`. {MEANWHILE}"),
+        Source::SavedAnswer(path) | Source::InterfacesFile(path) => {
+            format!("correct {}. {MEANWHILE}", path.display())
+        }
+        Source::Node(_) => match error.remedy() {
+            Some(remedy) => format!("{remedy}. {MEANWHILE}"),
+            None => MEANWHILE.to_owned(),
+        },
+        Source::ByFamily(_) | Source::Null => MEANWHILE.to_owned(),
+    };
+    Line::wrong(SOURCE, &text, &remedy)
+}
+
+/// Listed interfaces that are not on this node, and what is there. `carrying` are those of this node that it lists.
+fn unmatched(macs: &[String], carrying: &[String], own: Result<Vec<Link>, String>) -> Line {
+    let listed = some(macs.iter().map(|mac| format_ipv6(mac)));
+    let mut by_hand = ("INTERFACE".to_owned(), "ADDRESS".to_owned());
+    let own = match own {
+        Ok(links) => {
+            // The host's ends of pods' links are many, and never meant.
+            let real: Vec<_> = links
+                .iter()
+                .filter(|link| !link.mac.is_empty() && link.peer_namespace.is_none())
+                .collect();
+            // Where there is a choice, it is not ours to make.
+            if let ([mac], [only], []) = (macs, &*real, carrying)
+                && !listed.starts_with('"')
+            {
+                by_hand = (only.name.clone(), format_ipv6(mac));
+            }
+            let shown = real
+                .iter()
+                .map(|link| format!("{} {}", link.name, format_ipv6(&link.mac)));
+            match real.is_empty() {
+                true => "it has none".to_owned(),
+                false => format!("it has {}", some(shown)),
+            }
+        }
+        Err(why) => format!("its interfaces cannot be listed: {why}"),
+    };
+    let (if_name, mac) = by_hand;
+    Line::wrong(
+        INTERFACE,
+        &format_args!("the source lists {listed}, which no interface of this node has; {own}"),
+        &format_args!(
+            "no pod gets an address of it until Azure and the node agree: attach the interface, or restart the node; where the address was changed by hand: sudo ip link set dev {if_name} address {mac}"
+        ),
+    )
+}
+
+fn nothing_to_give() -> Line {
+    Line::wrong(
+        INTERFACE,
+        &"the source lists no address for pods",
+        &"assign secondary IP configurations to the node's network interface in Azure",
+    )
+}
+
+/// A hardware address as `ip link` shows it; what is none stays as it is, in quotes.
+fn format_ipv6(mac: &str) -> String {
+    let mut shown = String::new();
+    let mut digits = 0_usize;
+    for c in mac.chars().filter(|c| !matches!(c, ':' | '-' | '.')) {
+        if !c.is_ascii_hexdigit() {
+            return format!("{mac:?}");
+        }
+        if digits > 0 && digits.is_multiple_of(2) {
+            shown.push(':');
+        }
+        shown.push(c.to_ascii_lowercase());
+        digits += 1;
+    }
+    match digits > 0 && digits.is_multiple_of(2) {
+        true => shown,
+        false => format!("{mac:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::line::Status;
+    use super::*;
+
+    #[test]
+    fn hardware_addresses_are_shown_as_ip_link_does() {
+        for (mac, shown) in [
+            ("7C1E52F9F3C4", "7c:1e:52:f9:f3:c4"),
+            ("7c-1e-52-f9-f3-c4", "7c:1e:52:f9:f3:c4"),
+            ("*", "\"*\""),
+            ("", "\"\""),
+            ("abc", "\"abc\""),
+        ] {
+            assert_eq!(format_ipv6(mac), shown);
+        }
+    }
+
+    #[test]
+    fn an_interface_that_is_not_there_is_told_with_those_that_are() {
+        let link = |name: &str, mac: &str, peer| Link {
+            name: name.into(),
+            mac: mac.into(),
+            peer_namespace: peer,
+            ..Link::default()
+        };
+        let own = vec![
+            link("lo", "", None),
+            link("eth0", "7c1e52f9f3c4", None),
+            link("azv1", "aaaaaaaaaaaa", Some(3)),
+        ];
+        let line = unmatched(&["7C1E52F9F3C9".to_owned()], &[], Ok(own.clone()));
+        assert_eq!(line.status, Status::Wrong);
+        assert!(line.text.contains("lists 7c:1e:52:f9:f3:c9,"), "{line:?}");
+        assert!(line.text.ends_with("it has eth0 7c:1e:52:f9:f3:c4"));
+        let remedy = line.remedy.unwrap();
+        let command = "sudo ip link set dev eth0 address 7c:1e:52:f9:f3:c9";
+        assert!(remedy.ends_with(command), "{remedy}");
+        // One that Azure knows as it is must not be changed.
+        let listed = ["7C1E52F9F3C9".to_owned()];
+        let line = unmatched(&listed, &["eth0".to_owned()], Ok(own));
+        assert!(line.remedy.unwrap().ends_with("INTERFACE address ADDRESS"));
+        let line = unmatched(&["*".to_owned()], &[], Ok(vec![]));
+        assert!(line.text.ends_with("it has none"));
+    }
+
+    #[test]
+    fn only_root_may_ask_the_wire_server_on_many_nodes() {
+        let url = "http://168.63.129.16/machine/plugins?comp=nmagent&type=getinterfaceinfov1";
+        let paths = Paths::new(None, "azure-vnet-ipam");
+        let conf = crate::cni::IpamConf::default();
+        let wire = Source::of(&conf, &Default::default(), &paths).unwrap();
+        assert_eq!(wire, Source::Wire(url.to_owned()));
+        let error = SourceError::FailedByPeer;
+        let line = unanswered(&wire, &error, true);
+        assert_eq!(line.status, Status::Wrong);
+        let remedy = line.remedy.unwrap();
+        assert!(
+            remedy.contains("iptables") && remedy.contains(url),
+            "{remedy}"
+        );
+        let other = Source::Wire("http://wire.example/".to_owned());
+        let remedy = unanswered(&other, &error, true).remedy.unwrap();
+        assert!(remedy.starts_with("try `curl 'http://wire.example/'`"));
+    }
+}

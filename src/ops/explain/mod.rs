@@ -1,0 +1,41 @@
+//! `explain`: the whole story of one address, container or pod.
+
+mod address;
+mod print;
+pub mod story;
+
+use story::{Story, Subject};
+
+use super::arguments::Arguments;
+use super::condition::StateReport;
+use super::node::Node;
+use super::outcome::{CommandError, CommandOutput, json};
+use super::progress;
+use super::setup::Setup;
+use crate::plugin::look::follow_claims;
+
+/// Carries it out.
+pub fn run(node: &Node, arguments: &Arguments) -> Result<CommandOutput, CommandError> {
+    let subject = Subject::of(&arguments.operand_text().unwrap_or_default());
+    let stated = StateReport::read(node)?;
+    let setup = Setup::read(node.paths());
+    let mut evidence = progress::look(Vec::new(), &node.context).evidence;
+    follow_claims(stated.ipam.holders(), &mut evidence, node.paths());
+    let events = node.history()?.events;
+    let mut story = Story::of(
+        &subject,
+        &stated.ipam,
+        &evidence,
+        events,
+        &setup.conf,
+        &node.now,
+    );
+    story.state = Some(stated.condition);
+    Ok(CommandOutput {
+        status: u8::from(!story.is_known()),
+        text: match arguments.has("json") {
+            true => json(&story)?,
+            false => story.print(&node.screen),
+        },
+    })
+}

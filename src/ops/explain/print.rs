@@ -1,0 +1,108 @@
+//! The story as text.
+
+use super::address::{AddressStory, Use};
+use super::story::Story;
+use crate::ops::screen::{Screen, Tint};
+use crate::ops::show::print_events;
+
+const INDENT: usize = 14;
+
+impl Story {
+    /// The text for people.
+    pub fn print(&self, screen: &Screen) -> String {
+        let mut text = String::new();
+        if let Some(sentence) = self.state.as_ref().and_then(|state| state.sentence()) {
+            text.push_str(&screen.paragraph("", 0, &sentence));
+            text.push('\n');
+        }
+        if !self.is_known() {
+            text.push_str(&format!("Nothing is known of {}.\n", self.subject));
+            return text;
+        }
+        for address in &self.addresses {
+            text.push_str(&address.print(screen));
+            text.push('\n');
+        }
+        if self.addresses.is_empty() {
+            let heading = format!("{} holds no address.", self.subject);
+            text.push_str(&format!("{}\n\n", screen.tint(Tint::Strong, &heading)));
+        }
+        text.push_str(&list("elsewhere", &self.entries, screen));
+        text.push_str(&list("early DELs", &self.early_dels, screen));
+        if !self.events.is_empty() {
+            text.push_str(&screen.tint(Tint::Strong, "Last operations"));
+            text.push('\n');
+            text.push_str(&print_events(&self.events, screen));
+        }
+        text.trim_end().to_owned() + "\n"
+    }
+}
+
+impl AddressStory {
+    fn print(&self, screen: &Screen) -> String {
+        let usage = match self.usage {
+            Use::Held => "held",
+            Use::Resting => "resting",
+            Use::Free => "free",
+            Use::Wired => "free, but on the host",
+            Use::Excluded => "excluded",
+            Use::Unlisted => "not listed for this node",
+            Use::Elsewhere => "in none of the pools",
+        };
+        let address = screen.tint(Tint::Strong, &self.address.to_string());
+        let mut text = format!("{address}  {usage}\n");
+        let mut fact = |name: &str, fact: &str| {
+            if !fact.is_empty() {
+                text.push_str(&screen.paragraph(&format!("  {name}"), INDENT, fact));
+            }
+        };
+        fact("pool", self.pool.as_deref().unwrap_or_default());
+        if let Some(holder) = &self.holder {
+            let since = match holder.first_seen {
+                true => "first seen",
+                false => "since",
+            };
+            fact("pod", holder.pod.as_deref().unwrap_or_default());
+            fact(
+                "container",
+                holder.container.as_deref().unwrap_or("unknown"),
+            );
+            let network = holder.network.as_deref().unwrap_or_default();
+            let interface = holder.interface.as_deref().unwrap_or_default();
+            if !network.is_empty() {
+                fact("network", &format!("{network}, interface {interface}"));
+            }
+            fact("netns", holder.netns.as_deref().unwrap_or_default());
+            fact(
+                since,
+                &format!("{}, {} ago", holder.since, age(holder.age_seconds)),
+            );
+        }
+        if let Some(verdict) = self.verdict {
+            fact("verdict", verdict);
+        }
+        text.push_str(&list("why", &self.reasons, screen));
+        text.push_str(&list("in use", &self.shown, screen));
+        text.push_str(&list("looked at", &self.missing, screen));
+        text.push_str(&list("now", &self.next, screen));
+        text
+    }
+}
+
+fn age(seconds: u64) -> String {
+    crate::ops::screen::age(std::time::Duration::from_secs(seconds))
+}
+
+/// A name, and beside it a line for each.
+fn list(name: &str, lines: &[String], screen: &Screen) -> String {
+    let mut text = String::new();
+    for (n, line) in lines.iter().enumerate() {
+        let head = if n == 0 {
+            format!("  {name}")
+        } else {
+            String::new()
+        };
+        text.push_str(&screen.paragraph(&head, INDENT, line));
+    }
+    text
+}

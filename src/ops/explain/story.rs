@@ -1,0 +1,183 @@
+//! The story as a value. Pure.
+
+use std::net::IpAddr;
+
+use serde::Serialize;
+
+use super::address::{AddressStory, Use};
+use crate::cni::IpamConf;
+use crate::events::Event;
+use crate::ipam::{Entry, Evidence, Ipam, Record, named_address};
+use crate::ops::condition::Condition;
+use crate::ops::holder::names_container;
+use crate::ops::node::Now;
+use crate::ops::screen::age;
+
+/// What is asked about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// An address.
+    Address(IpAddr),
+    /// A container, by the beginning of its ID, or a pod, as `namespace/name` or `name`.
+    Name(String),
+}
+
+/// Everything that is known.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Story {
+    /// What was asked about, as it was typed.
+    pub subject: String,
+    /// When, RFC 3339.
+    pub time: String,
+    /// The state file, where it was looked at.
+    pub state: Option<Condition>,
+    /// The addresses that it is about.
+    pub addresses: Vec<AddressStory>,
+    /// What the lists of others say of it.
+    pub entries: Vec<String>,
+    /// DELs that came for it and found nothing; its ADD may still come.
+    pub early_dels: Vec<String>,
+    /// The last operations on it, the newest last.
+    pub events: Vec<Event>,
+}
+
+impl Subject {
+    /// What the text means.
+    pub fn of(text: &str) -> Subject {
+        match named_address(text) {
+            Some(address) => Subject::Address(address),
+            None => Subject::Name(text.to_owned()),
+        }
+    }
+
+    fn is_container(&self, id: &str) -> bool {
+        /// Shorter ones would fit too many.
+        const LEAST: usize = 4;
+        match self {
+            Subject::Address(_) => false,
+            Subject::Name(name) => !id.is_empty() && names_container(name, id, LEAST),
+        }
+    }
+
+    fn is_pod(&self, pod: Option<&str>) -> bool {
+        match (self, pod) {
+            (Subject::Name(name), Some(pod)) => {
+                pod == name || pod.split_once('/').is_some_and(|(_, last)| last == name)
+            }
+            _ => false,
+        }
+    }
+
+    fn is_address(&self, address: IpAddr) -> bool {
+        *self == Subject::Address(address)
+    }
+
+    fn is_record(&self, record: &Record) -> bool {
+        let held = record.held();
+        let pod = held.and_then(|held| held.claim.as_ref()?.pod.as_deref());
+        self.is_address(record.address())
+            || held.is_some_and(|held| self.is_container(&held.container_id))
+            || self.is_pod(pod)
+    }
+
+    fn is_entry(&self, entry: &Entry) -> bool {
+        entry.addresses.iter().any(|a| self.is_address(*a))
+            || self.is_container(&entry.container_id)
+            || self.is_pod(entry.pod.as_deref())
+    }
+
+    fn is_event(&self, event: &Event) -> bool {
+        event.addresses.iter().any(|a| self.is_address(*a))
+            || self.is_container(&event.container_id)
+            || self.is_pod(event.pod.as_deref())
+    }
+}
+
+impl Story {
+    /// Everything that is known of `subject`.
+    pub fn of(
+        subject: &Subject,
+        ipam: &Ipam,
+        evidence: &Evidence,
+        events: Vec<Event>,
+        conf: &IpamConf,
+        now: &Now,
+    ) -> Story {
+        /// Older ones are in `show --events`.
+        const EVENTS: usize = 8;
+        let mut story = Story {
+            subject: match subject {
+                Subject::Address(address) => address.to_string(),
+                Subject::Name(name) => name.clone(),
+            },
+            time: now.wall_time(now.boot),
+            ..Story::default()
+        };
+        for (_, key, pool) in ipam.pools() {
+            for record in pool.records.iter().filter(|r| subject.is_record(r)) {
+                let told = AddressStory::of((ipam, key, pool), record, evidence, conf, now);
+                story.addresses.push(told);
+            }
+        }
+        if let Subject::Address(address) = subject
+            && story.addresses.is_empty()
+        {
+            story
+                .addresses
+                .push(AddressStory::unlisted(*address, ipam, evidence));
+        }
+        for (name, witness) in evidence.witnesses() {
+            // What stands is told with its address.
+            let told_before = |entry: &&Entry| {
+                let mut addresses = story.addresses.iter();
+                entry.is_live && addresses.any(|a| entry.addresses.contains(&a.address))
+            };
+            let entries = witness.entries().iter().filter(|e| subject.is_entry(e));
+            let entries: Vec<&Entry> = entries.filter(|e| !told_before(e)).collect();
+            story
+                .entries
+                .extend(entries.into_iter().map(|entry| told(name, entry)));
+        }
+        for tombstone in &ipam.tombstones {
+            let attachment = &tombstone.attachment;
+            if subject.is_container(&attachment.container_id) {
+                story.early_dels.push(format!(
+                    "{} ago, for interface {} on network {}",
+                    age(now.since(tombstone.at)),
+                    attachment.if_name,
+                    attachment.network
+                ));
+            }
+        }
+        story.events = events.into_iter().filter(|e| subject.is_event(e)).collect();
+        let surplus = story.events.len().saturating_sub(EVENTS);
+        story.events.drain(..surplus);
+        story
+    }
+
+    /// Whether anything is known at all.
+    pub fn is_known(&self) -> bool {
+        let placed = self
+            .addresses
+            .iter()
+            .any(|a| a.usage != Use::Elsewhere || !a.shown.is_empty());
+        placed || !self.entries.is_empty() || !self.early_dels.is_empty() || !self.events.is_empty()
+    }
+}
+
+/// An entry of somebody else's list in a sentence.
+fn told(list: &str, entry: &Entry) -> String {
+    let addresses: Vec<String> = entry.addresses.iter().map(ToString::to_string).collect();
+    let pod = entry.pod.as_deref().map(|pod| format!(", pod {pod}"));
+    let status = match entry.is_live {
+        true => "its network namespace or link exists",
+        false => "its network namespace is gone",
+    };
+    format!(
+        "{list}: container {}{}, {}; {status}",
+        entry.container_id,
+        pod.unwrap_or_default(),
+        addresses.join(", ")
+    )
+}

@@ -1,0 +1,336 @@
+//! `export`: everything that a support case needs, in one document.
+
+use std::net::IpAddr;
+use std::path::Path;
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::arguments::Arguments;
+use super::check::{Checked, check};
+use super::condition::StateReport;
+use super::doctor::{Facts, Line, examine};
+use super::node::Node;
+use super::outcome::{CommandError, CommandOutput, json};
+use super::setup::Setup;
+use super::show::Freshness;
+use crate::cni::CniVersion;
+use crate::codec::Tree;
+use crate::events::{Event, History, Totals};
+use crate::host::{ReadOutcome, read_bounded, read_no_link, read_text};
+use crate::ipam::{Evidence, EvidenceList, Ipam, Routes};
+use crate::source::{WIRE_SERVER, last_attempts};
+use crate::state::FORMAT;
+
+/// Only who wrote it reads it.
+const MODE: u32 = 0o600;
+
+/// The document.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Export {
+    /// When, RFC 3339.
+    time: String,
+    versions: Versions,
+    boot_id: Option<String>,
+    /// The state file as it is; as text where it is not JSON, and `null` where it is not there.
+    state: Option<Box<RawValue>>,
+    condition: super::condition::Condition,
+    source: Freshness,
+    check: Checked,
+    doctor: Vec<Line>,
+    evidence: Seen,
+    configuration: Vec<ShownConf>,
+    events: Vec<Event>,
+    totals: Totals,
+    /// The end of the log.
+    log: Vec<String>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Versions {
+    program: &'static str,
+    state_format: u64,
+    cni: Vec<&'static str>,
+    /// What the kernel tells of itself.
+    kernel: String,
+}
+
+/// What a look at the node showed, of the pools' addresses only.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Seen {
+    /// Why the look was not complete, if it was not.
+    incomplete: Option<String>,
+    network_namespaces: usize,
+    /// Where which address is configured.
+    configured: Vec<Configured>,
+    /// Addresses that the host has a route to.
+    routes: Vec<IpAddr>,
+    lists: Vec<List>,
+}
+
+#[derive(Serialize)]
+struct Configured {
+    address: IpAddr,
+    places: Vec<String>,
+}
+
+/// A list that somebody else keeps.
+#[derive(Serialize)]
+struct List {
+    name: &'static str,
+    /// Why it cannot be read, if it cannot.
+    unreadable: Option<String>,
+    entries: usize,
+    /// Those of them whose network namespace or link exists.
+    standing: usize,
+    /// Parts that cannot be understood.
+    doubtful: Vec<String>,
+}
+
+/// A file in /etc/cni/net.d.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ShownConf {
+    file: String,
+    error: Option<String>,
+    name: Option<String>,
+    cni_version: Option<String>,
+    plugins: Vec<ShownPlugin>,
+}
+
+/// A plugin there: no more of it than concerns this plugin.
+#[derive(Serialize)]
+struct ShownPlugin {
+    #[serde(rename = "type")]
+    kind: String,
+    /// The `ipam` of a plugin whose addresses come from here; of others only its type.
+    ipam: Option<Tree>,
+}
+
+/// Carries it out.
+pub fn run(node: &Node, arguments: &Arguments) -> Result<CommandOutput, CommandError> {
+    let before = StateReport::read(node)?;
+    let facts = Facts::gather(node);
+    let stated = StateReport::of(node, &facts.loaded)?;
+    let doctor = examine(node, &facts);
+    let attempts = last_attempts(node.paths(), node.context.boot_id.as_deref());
+    let History { events, totals } = node.history()?;
+    let export = Export {
+        time: node.now.wall_time(node.now.boot),
+        versions: Versions {
+            program: env!("CARGO_PKG_VERSION"),
+            state_format: FORMAT,
+            cni: CniVersion::texts().to_vec(),
+            kernel: read_text(Path::new("/proc/version"))
+                .map_or_else(|_| String::new(), |text| text.trim().to_owned()),
+        },
+        boot_id: node.context.boot_id.clone(),
+        state: state(node),
+        source: Freshness::of(attempts, &node.now),
+        check: check(node, &before, &facts, &doctor)?,
+        doctor,
+        evidence: Seen::of(&stated.ipam, &facts.evidence),
+        configuration: configuration(&facts.setup, node.paths().name()),
+        condition: stated.condition,
+        events,
+        totals,
+        log: log(node),
+    };
+    let text = without_credentials(&json(&export)?);
+    CommandOutput::told_in(arguments.value("output"), text, MODE)
+}
+
+/// The state file: as it is where it is JSON, as a text where it is not.
+fn state(node: &Node) -> Option<Box<RawValue>> {
+    /// Enough of a broken one to see how it is broken.
+    const LIMIT: usize = 64 << 10;
+    const WHOLE: usize = 64 << 20;
+    let Ok(ReadOutcome::Read(bytes)) = read_bounded(&node.paths().state(), WHOLE) else {
+        return None;
+    };
+    let text = String::from_utf8_lossy(&bytes);
+    if let Ok(raw) = RawValue::from_string(text.trim().to_owned()) {
+        return Some(raw);
+    }
+    let some: String = text.chars().take(LIMIT).collect();
+    RawValue::from_string(serde_json::to_string(&some).ok()?).ok()
+}
+
+/// The last lines of the log.
+fn log(node: &Node) -> Vec<String> {
+    const LINES: usize = 200;
+    const LIMIT: usize = 8 << 20;
+    let Ok(ReadOutcome::Read(bytes)) = read_no_link(&node.paths().log(), LIMIT) else {
+        return Vec::new();
+    };
+    let text = String::from_utf8_lossy(&bytes);
+    let lines: Vec<&str> = text.lines().collect();
+    let last = lines.get(lines.len().saturating_sub(LINES)..);
+    let last = last.unwrap_or_default().iter();
+    last.map(|line| (*line).to_owned()).collect()
+}
+
+impl Seen {
+    fn of(ipam: &Ipam, evidence: &Evidence) -> Seen {
+        let nets: Vec<_> = ipam
+            .pools()
+            .filter_map(|(_, key, pool)| pool.net(key))
+            .collect();
+        let ours = |address: &&IpAddr| nets.iter().any(|net| net.contains(*address));
+        let kernel = &evidence.kernel;
+        let places = |address: &IpAddr| Configured {
+            address: *address,
+            places: kernel.places(*address).map(ToString::to_string).collect(),
+        };
+        let configured = kernel.configured.keys().filter(ours);
+        Seen {
+            incomplete: kernel.incomplete.clone(),
+            network_namespaces: kernel.namespaces.len(),
+            configured: configured.map(places).collect(),
+            routes: match &evidence.routes {
+                Routes::Read(routes) => routes.iter().filter(ours).copied().collect(),
+                Routes::Unreadable(_) => Vec::new(),
+            },
+            lists: evidence
+                .witnesses()
+                .into_iter()
+                .filter_map(|(name, witness)| List::of(name, witness))
+                .collect(),
+        }
+    }
+}
+
+impl List {
+    fn of(name: &'static str, witness: &EvidenceList) -> Option<List> {
+        let mut list = List {
+            name,
+            unreadable: None,
+            entries: witness.entries().len(),
+            standing: witness.entries().iter().filter(|e| e.is_live).count(),
+            doubtful: Vec::new(),
+        };
+        match witness {
+            EvidenceList::Absent => return None,
+            EvidenceList::Read { doubtful, .. } => list.doubtful.clone_from(doubtful),
+            EvidenceList::Unreadable(why) => list.unreadable = Some(why.clone()),
+        }
+        Some(list)
+    }
+}
+
+/// What concerns this plugin in the network configurations. Those of others may carry credentials.
+fn configuration(setup: &Setup, name: &str) -> Vec<ShownConf> {
+    let shown = |file: &super::setup::ConfFile| {
+        let list = file.conflist.as_ref().ok();
+        let plugins = list.into_iter().flat_map(|list| &list.plugins);
+        ShownConf {
+            file: file.path.display().to_string(),
+            error: file.conflist.as_ref().err().cloned(),
+            name: list.and_then(|list| list.name.clone()),
+            cni_version: list.and_then(|list| list.cni_version.clone()),
+            plugins: plugins
+                .map(|plugin| ShownPlugin {
+                    kind: plugin.kind.clone(),
+                    ipam: match plugin.draws_from(name) {
+                        true => plugin.netconf.get("ipam").map(known_keys),
+                        false => plugin
+                            .ipam_kind
+                            .clone()
+                            .map(|kind| Tree::Object(vec![("type".to_owned(), Tree::Text(kind))])),
+                    },
+                })
+                .collect(),
+        }
+    };
+    setup.files.iter().map(shown).collect()
+}
+
+/// The keys that this plugin reads, without credentials in URLs.
+fn known_keys(ipam: &Tree) -> Tree {
+    let Tree::Object(members) = ipam else {
+        return Tree::default();
+    };
+    let known = members.iter();
+    let known = known.filter(|(key, _)| crate::cni::is_ipam_key(key));
+    Tree::Object(known.cloned().collect())
+}
+
+/// Without what stands before an `@` or behind a `?` in a URL; either may be a secret. What the wire server is asked for is none.
+fn without_credentials(text: &str) -> String {
+    let ends =
+        |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '\\' | '`' | ')' | ',' | ';');
+    let mut clean = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once("://") {
+        let (url, following) = after.split_at(after.find(ends).unwrap_or(after.len()));
+        let (url, query) = url.split_once('?').unwrap_or((url, ""));
+        let (authority, path) = url.split_at(url.find('/').unwrap_or(url.len()));
+        clean.push_str(before);
+        clean.push_str("://");
+        match authority.rsplit_once('@') {
+            Some((_, host)) => clean.push_str(&format!("***@{host}")),
+            None => clean.push_str(authority),
+        }
+        clean.push_str(path);
+        let wires = WIRE_SERVER.split_once('?').map(|(_, query)| query);
+        if Some(query.trim_end_matches([':', '.'])) == wires {
+            clean.push_str(&format!("?{query}"));
+        } else if !query.is_empty() {
+            clean.push_str("?***");
+        }
+        rest = following;
+    }
+    clean.push_str(rest);
+    clean
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_are_left_out_of_urls() {
+        for (text, clean) in [
+            ("http://user:secret@host/x?a=b", "http://***@host/x?***"),
+            (
+                "curl 'http://168.63.129.16/machine/plugins?comp=nmagent&type=getinterfaceinfov1'.",
+                "curl 'http://168.63.129.16/machine/plugins?comp=nmagent&type=getinterfaceinfov1'.",
+            ),
+            ("http://h/x?sig=s3cret: timeout", "http://h/x?*** timeout"),
+            ("http://host/x@y", "http://host/x@y"),
+            (
+                "a http://t:k@h b http://h:1/ c",
+                "a http://***@h b http://h:1/ c",
+            ),
+            ("no url @ all", "no url @ all"),
+            ("http://a@b@c", "http://***@c"),
+        ] {
+            assert_eq!(without_credentials(text), clean);
+        }
+    }
+
+    #[test]
+    fn of_a_configuration_only_what_concerns_us_is_told() {
+        let json = br#"{"cniVersion": "1.0.0", "name": "n", "plugins": [
+            {"type": "calico", "token": "hush", "ipam": {"type": "calico-ipam", "token": "hush"}},
+            {"type": "bridge", "ipam": {"type": "azure-vnet-ipam", "token": "hush",
+                "queryUrl": "http://u:hush@h/"}}]}"#;
+        let setup = Setup {
+            files: vec![super::super::setup::ConfFile {
+                path: "/etc/cni/net.d/10.conflist".into(),
+                conflist: super::super::setup::parse(json),
+            }],
+            ..Setup::default()
+        };
+        let shown = configuration(&setup, "azure-vnet-ipam");
+        let text = without_credentials(&serde_json::to_string(&shown).unwrap());
+        assert!(!text.contains("hush"), "{text}");
+        assert!(
+            text.contains("calico-ipam") && text.contains("http://***@h/"),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,178 @@
+//! The node that a command is about.
+
+use std::time::Duration;
+
+use super::outcome::CommandError;
+use super::screen::Screen;
+use super::setup::Setup;
+use crate::events::{History, history};
+use crate::host::{Paths, boot_now, wall_second};
+use crate::ipam::Moment;
+use crate::plugin::Context;
+use crate::source::{Matched, Source, SourceError};
+use crate::state::{Document, FORMAT, KeyStatus, Loaded, LockError, Locked, WAIT, load};
+
+/// What every command starts from.
+#[derive(Debug)]
+pub struct Node {
+    /// Paths, boot and the like, as a call has them.
+    pub context: Context,
+    /// What stdout is.
+    pub screen: Screen,
+    /// Now.
+    pub now: Now,
+}
+
+/// Now, by both clocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Now {
+    /// On the boot clock.
+    pub boot: Moment,
+    /// On the wall clock: seconds since 1970.
+    pub wall: i64,
+}
+
+impl Now {
+    /// Now.
+    pub fn read() -> Now {
+        Now {
+            boot: boot_now(),
+            wall: wall_second(),
+        }
+    }
+
+    /// How long ago something was.
+    pub fn since(&self, moment: Moment) -> Duration {
+        self.boot.since(moment)
+    }
+
+    /// When it was on the wall clock, in UTC: `2026-11-20T21:09:39Z`.
+    pub fn wall_time(&self, moment: Moment) -> String {
+        let ago = i64::try_from(self.since(moment).as_secs()).unwrap_or(i64::MAX);
+        crate::host::utc(self.wall.saturating_sub(ago))
+    }
+}
+
+impl Node {
+    /// The node that this process runs on.
+    pub fn here(paths: &Paths, started: Moment) -> Node {
+        Node {
+            context: Context::of(paths, started),
+            screen: Screen::of_stdout(),
+            now: Now::read(),
+        }
+    }
+
+    /// Where things are.
+    pub fn paths(&self) -> &Paths {
+        &self.context.paths
+    }
+
+    /// The last operations.
+    ///
+    /// # Errors
+    /// This user may not read them.
+    pub fn history(&self) -> Result<History, CommandError> {
+        let path = self.paths().events();
+        history(self.paths()).map_err(|e| CommandError::with(&path.display().to_string(), &e))
+    }
+
+    /// The state as it is, without lock: it is only ever replaced as a whole.
+    ///
+    /// # Errors
+    /// It is there, but the system does not let it be read.
+    pub fn load(&self) -> Result<Loaded, CommandError> {
+        Ok(load(self.paths(), self.context.boot_id.as_deref())?)
+    }
+
+    /// What a command that frees something works on: the state, if there is one.
+    ///
+    /// # Errors
+    /// It cannot be read, is lost, or a newer version wrote it.
+    pub fn workable(&self, loaded: Loaded) -> Result<Option<Document>, CommandError> {
+        let path = self.paths().state();
+        let document = match loaded {
+            // Not there may be lost.
+            Loaded::Missing => Document::default(),
+            Loaded::Corrupt(why) => {
+                return Err(CommandError(format!(
+                    "{} cannot be read ({why}); the next ADD sets it aside and rebuilds it from what the node shows",
+                    path.display()
+                )));
+            }
+            Loaded::Read(document) => *document,
+        };
+        if let KeyStatus::Newer { format, .. } = &document.own {
+            return Err(CommandError(format!(
+                "{} is of format {format}, and this version of the plugin knows up to {FORMAT}; use the newer one",
+                path.display()
+            )));
+        }
+        match self.loss(&document) {
+            None if document.is_empty() => Ok(None),
+            Some(why) => Err(CommandError(format!(
+                "the state is lost ({why}); the next ADD rebuilds it from what the node shows"
+            ))),
+            None => Ok(Some(document)),
+        }
+    }
+
+    /// Why the next ADD would rebuild the state, if it would.
+    pub fn loss(&self, document: &Document) -> Option<String> {
+        self.context.lost_reason(document)
+    }
+
+    /// The right to write the state.
+    ///
+    /// # Errors
+    /// Others hold it for long, or the system refuses.
+    pub fn lock(&self) -> Result<Locked<'_>, CommandError> {
+        let locked = Locked::acquire(self.paths(), WAIT);
+        locked.map_err(|error| match error {
+            LockError::Busy { ref holder, .. } => {
+                CommandError(format!("{error}: {holder} holds it"))
+            }
+            LockError::Io { path, source } => {
+                CommandError::with(&format!("cannot lock {}", path.display()), &source)
+            }
+        })
+    }
+
+    /// Replaces the state.
+    ///
+    /// # Errors
+    /// The system refuses, or the lock was lost, so that another call may have written over it.
+    pub fn save(
+        &self,
+        locked: &mut Locked<'_>,
+        document: &mut Document,
+    ) -> Result<(), CommandError> {
+        self.context.save(locked, document)?;
+        if locked.is_current() {
+            return Ok(());
+        }
+        let path = self.paths().lock_file();
+        Err(CommandError(format!(
+            "{} was removed meanwhile, so that another call may have written over the state; try again",
+            path.display()
+        )))
+    }
+
+    /// The source that this node's pools come from.
+    ///
+    /// # Errors
+    /// AZURE_VNET_IPAM_QUERY_URL is not a URL.
+    pub fn source(&self, setup: &Setup) -> Result<Source, CommandError> {
+        let source = Source::of(&setup.conf, &self.context.instead, self.paths());
+        source.map_err(|e| CommandError(e.to_string()))
+    }
+
+    /// Asks the source, without leaving a trace for other calls, and tells how long it took.
+    pub fn ask(&self, source: &Source) -> (Result<Matched, SourceError>, Duration) {
+        /// As long as an ADD waits where there are pools.
+        const LIMIT: Duration = Duration::from_secs(3);
+        let began = boot_now();
+        let answer = source.ask(LIMIT, &[], self.paths());
+        (answer, boot_now().since(began))
+    }
+}

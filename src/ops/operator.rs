@@ -1,0 +1,47 @@
+//! Who types.
+
+use std::fs;
+use std::io::IsTerminal;
+
+use rustix::process::getuid;
+
+use crate::events::{Event, OperationRecord};
+use crate::host::{boot_now, wall_now};
+use crate::log;
+use crate::plugin::Context;
+
+/// The person at the terminal, for the log and the events: user, and where.
+pub fn operator() -> String {
+    let uid = getuid().as_raw();
+    let behind = std::env::var("SUDO_UID").ok().filter(|id| !id.is_empty());
+    let behind = behind.map_or_else(String::new, |id| format!(" through sudo by uid {id}"));
+    format!("uid {uid}{behind} on {}", terminal())
+}
+
+/// The terminal that one of the standard streams is.
+fn terminal() -> String {
+    let open = [
+        std::io::stdin().is_terminal(),
+        std::io::stdout().is_terminal(),
+        std::io::stderr().is_terminal(),
+    ];
+    let path = open.iter().position(|is| *is).and_then(|stream| {
+        let path = fs::read_link(format!("/proc/self/fd/{stream}")).ok()?;
+        Some(path.display().to_string())
+    });
+    path.unwrap_or_else(|| "no terminal".to_owned())
+}
+
+/// Writes down in log and events what a command changed.
+pub fn note(context: &Context, trail: &OperationRecord, event: Event) {
+    let mut event = Event {
+        time: wall_now().to_string(),
+        by: Some(operator()),
+        microseconds: u64::try_from(boot_now().since(context.started).as_micros())
+            .unwrap_or(u64::MAX),
+        ..event
+    };
+    trail.end(&mut event);
+    event.note(&context.paths);
+    log::flush(&context.paths.log());
+}

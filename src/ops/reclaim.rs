@@ -1,0 +1,262 @@
+//! `reclaim`: the addresses of dead holders come back, by the rules of an ADD that finds a pool empty.
+
+use std::net::IpAddr;
+
+use serde::Serialize;
+
+use super::arguments::Arguments;
+use super::holder::{Holder, held};
+use super::node::{Node, Now};
+use super::operator::note;
+use super::outcome::{CommandError, CommandOutput, json};
+use super::progress;
+use super::screen::{Screen, Table, Tint, counted};
+use crate::events;
+use crate::host::boot_now;
+use crate::ipam::{AGAIN, GRACE, Judged, Verdict};
+use crate::log;
+use crate::plugin::decide::{Event, reclaim};
+use crate::plugin::look::report;
+
+/// What came of it, or would come of it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Reclaim {
+    /// When, RFC 3339.
+    pub time: String,
+    /// Whether it was done, or only tried.
+    pub done: bool,
+    /// What was freed, or would be.
+    pub freed: Vec<Told>,
+    /// Addresses of before the last start of the node, which are freed without being judged one by one.
+    pub freed_of_another_boot: Vec<IpAddr>,
+    /// Who has no sign of life, but is not to be freed yet, or of whom it cannot be told.
+    pub kept: Vec<Told>,
+    /// How many are alive.
+    pub alive: usize,
+    /// How many are younger than 15 minutes, and were not looked at.
+    pub young: usize,
+}
+
+/// A holder and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Told {
+    /// Who.
+    pub holder: Holder,
+    /// Why.
+    pub reasons: Vec<String>,
+}
+
+/// Carries it out.
+pub fn run(node: &Node, arguments: &Arguments) -> Result<CommandOutput, CommandError> {
+    let done = arguments.has("yes");
+    if done {
+        log::start(None);
+    }
+    let Some(mut document) = node.workable(node.load()?)? else {
+        let nothing = Reclaim::of(&[], done, 0, &node.now);
+        return Ok(CommandOutput::well(match arguments.has("json") {
+            true => json(&nothing)?,
+            false => "there is no state on this node, so nothing is held\n".to_owned(),
+        }));
+    };
+    let candidates = document.ipam().candidates(|_, _, _| true, boot_now());
+    let look = progress::look(candidates, &node.context);
+    let mut events = Vec::new();
+    if done {
+        let mut locked = node.lock()?;
+        let loaded = locked.load(node.context.boot_id.as_deref())?;
+        let Some(again) = node.workable(loaded)? else {
+            return Err(CommandError("the state has gone meanwhile".to_owned()));
+        };
+        document = again;
+        reclaim(&mut document, &look, boot_now(), &mut events);
+        node.save(&mut locked, &mut document)?;
+        report(&events);
+    } else {
+        reclaim(&mut document, &look, boot_now(), &mut events);
+    }
+    let young = young(&document, node);
+    let found = Reclaim::of(&events, done, young, &node.now);
+    if done {
+        let trail = events::OperationRecord::default();
+        trail.reclaimed(found.freed.len());
+        let freed = found.freed.iter().map(|told| told.holder.address);
+        let freed = freed.chain(found.freed_of_another_boot.iter().copied());
+        freed.for_each(|address| trail.address(address));
+        let event = events::Event {
+            verb: "reclaim".to_owned(),
+            ..events::Event::default()
+        };
+        note(&node.context, &trail, event);
+    }
+    Ok(CommandOutput::well(match arguments.has("json") {
+        true => json(&found)?,
+        false => found.print(&node.screen),
+    }))
+}
+
+/// How many holders are too young to be judged.
+fn young(document: &crate::state::Document, node: &Node) -> usize {
+    let ages = held(document.ipam()).map(|(_, _, _, held)| node.now.since(held.since));
+    ages.filter(|age| *age < GRACE).count()
+}
+
+impl Reclaim {
+    /// From what was decided.
+    pub fn of(events: &[Event], done: bool, young: usize, now: &Now) -> Reclaim {
+        let mut found = Reclaim {
+            time: now.wall_time(now.boot),
+            done,
+            young,
+            ..Reclaim::default()
+        };
+        for event in events {
+            match event {
+                Event::Freed(addresses) => found.freed_of_another_boot.extend(addresses),
+                Event::Judged(judged) => judged.iter().for_each(|j| found.add(j, now)),
+                Event::Merged(_)
+                | Event::Journaled(_, _)
+                | Event::Settled(..)
+                | Event::Wired(..) => {}
+            }
+        }
+        found
+    }
+
+    fn add(&mut self, judged: &Judged, now: &Now) {
+        let told = || Told {
+            holder: Holder::of_candidate(&judged.candidate, now),
+            reasons: judged
+                .judgement
+                .reasons
+                .iter()
+                .map(ToString::to_string)
+                .collect(),
+        };
+        match judged.judgement.verdict {
+            Verdict::Dead => self.freed.push(told()),
+            Verdict::Alive => self.alive += 1,
+            Verdict::Suspect | Verdict::Undecided => self.kept.push(told()),
+        }
+    }
+
+    /// The text for people.
+    pub fn print(&self, screen: &Screen) -> String {
+        let mut text = String::new();
+        let count = self.freed.len() + self.freed_of_another_boot.len();
+        let heading = match (self.done, count) {
+            (true, 0) => "Nothing was freed.".to_owned(),
+            (false, 0) => "Nothing would be freed.".to_owned(),
+            (true, _) => format!("Freed {}:", counted(count, "address", "addresses")),
+            (false, _) => format!("{} would be freed:", counted(count, "address", "addresses")),
+        };
+        text.push_str(&screen.tint(Tint::Strong, &heading));
+        text.push('\n');
+        text.push_str(&list(&self.freed, screen));
+        for address in &self.freed_of_another_boot {
+            text.push_str(&format!(
+                "  {address}  held before the node was restarted\n"
+            ));
+        }
+        if !self.kept.is_empty() {
+            let heading = format!(
+                "Left alone, {}:",
+                counted(self.kept.len(), "holder", "holders")
+            );
+            text.push_str(&format!("\n{}\n", screen.tint(Tint::Strong, &heading)));
+            text.push_str(&list(&self.kept, screen));
+        }
+        let minutes = GRACE.as_secs() / 60;
+        text.push_str(&format!(
+            "\n{} alive, {} younger than {minutes} minutes and not looked at.\n",
+            self.alive, self.young
+        ));
+        let again = self
+            .kept
+            .iter()
+            .any(|told| told.holder.suspect_seconds.is_none());
+        match (self.done, count, again && !self.kept.is_empty()) {
+            (false, 0, false) => {}
+            (false, _, _) => text.push_str(&screen.paragraph(
+                "",
+                0,
+                "Nothing was changed; `sudo azure-vnet-ipam reclaim --yes` does it, and takes note of who was found without a sign of life.",
+            )),
+            (true, _, true) => text.push_str(&screen.paragraph(
+                "",
+                0,
+                &format!(
+                    "Who was found without a sign of life for the first time is freed when it is found so again, in {} seconds or later.",
+                    AGAIN.as_secs()
+                ),
+            )),
+            (true, _, false) => {}
+        }
+        text
+    }
+}
+
+fn list(all: &[Told], screen: &Screen) -> String {
+    let mut text = String::new();
+    let mut table = Table::new(
+        &["ADDRESS", "POD", "CONTAINER", "NETWORK", "SINCE"],
+        &[1, 3],
+    );
+    for Told { holder, .. } in all {
+        table.row(holder.cells());
+    }
+    let rows = table.print(screen, 2);
+    let mut rows = rows.lines();
+    if let Some(heading) = rows.next().filter(|_| !all.is_empty()) {
+        text.push_str(heading);
+        text.push('\n');
+    }
+    for (row, told) in rows.zip(all) {
+        text.push_str(row);
+        text.push('\n');
+        text.push_str(&screen.paragraph("", 6, &told.reasons.join("; ")));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ipam::{Candidate, Held, Judgement, Moment, Reason};
+    use crate::ops::tests::holds_json;
+
+    #[test]
+    fn the_shape_of_what_is_freed_stays() {
+        let judged = |address: &str, verdict, reason| Judged {
+            candidate: Candidate {
+                space: "local".to_owned(),
+                pool: "10.224.0.0/16".to_owned(),
+                key: address.parse().unwrap(),
+                held: Held {
+                    container_id: "c1".into(),
+                    ..Held::default()
+                },
+            },
+            judgement: Judgement {
+                verdict,
+                reasons: vec![reason],
+            },
+        };
+        let now = Now {
+            boot: Moment(7_200_000_000_000),
+            wall: 1_795_259_376,
+        };
+        let gone = Reason::NoTrace(now.since(Moment(0)));
+        let events = [
+            Event::Freed(vec!["10.224.0.9".parse().unwrap()]),
+            Event::Judged(vec![
+                judged("10.224.0.5", Verdict::Dead, gone),
+                judged("10.224.0.6", Verdict::Suspect, Reason::FirstLook),
+                judged("10.224.0.7", Verdict::Alive, Reason::HostRoute),
+            ]),
+        ];
+        holds_json("reclaim-freed", &Reclaim::of(&events, true, 3, &now));
+    }
+}

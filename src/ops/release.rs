@@ -1,0 +1,241 @@
+//! `release`: one address comes back by hand.
+
+use std::net::IpAddr;
+
+use serde::Serialize;
+
+use super::arguments::Arguments;
+use super::holder::{Holder, held, names_container};
+use super::node::Node;
+use super::operator::{note, operator};
+use super::outcome::{CommandError, CommandOutput, json};
+use super::progress;
+use super::screen::Screen;
+use crate::events::{Event, OperationRecord};
+use crate::host::boot_now;
+use crate::ipam::{Candidate, Evidence, Ipam, Moment, Reason, Verdict, judge, named_address};
+use crate::log;
+use crate::state::Document;
+use tracing::warn;
+
+/// A shorter beginning of a container ID is taken for a slip.
+const LEAST: usize = 8;
+
+/// What an owner that nobody knows is called.
+const UNKNOWN: &str = "unknown";
+
+/// What came of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Release {
+    /// When, RFC 3339.
+    pub time: String,
+    /// The address.
+    pub address: IpAddr,
+    /// Whether it was released.
+    pub released: bool,
+    /// Why not, where it was not.
+    pub refused: Option<String>,
+    /// Who held it, or still does.
+    pub holder: Option<Holder>,
+    /// What spoke for the holder, or could not be looked at.
+    pub signs_of_life: Vec<String>,
+}
+
+/// Carries it out.
+pub fn run(node: &Node, arguments: &Arguments) -> Result<CommandOutput, CommandError> {
+    let said = arguments.operand_text().unwrap_or_default();
+    let address =
+        named_address(&said).ok_or_else(|| CommandError(format!("{said:?} is not an address")))?;
+    let container = arguments.value("container").map(|id| id.to_string_lossy());
+    log::start(None);
+    let mut outcome = Release {
+        time: node.now.wall_time(node.now.boot),
+        address,
+        released: false,
+        refused: None,
+        holder: None,
+        signs_of_life: Vec::new(),
+    };
+    outcome.refused = outcome.attempt(node, container.as_deref(), arguments.has("force"))?;
+    outcome.released = outcome.refused.is_none();
+    if outcome.released {
+        outcome.tell(node);
+    }
+    outcome.done(node, arguments)
+}
+
+/// Whether what was typed names the holder.
+fn is_named(typed: &str, container_id: &str) -> bool {
+    match container_id {
+        "" => typed == UNKNOWN,
+        id => names_container(typed, id, LEAST),
+    }
+}
+
+/// The record of the address, if it is held; of several the one of the container.
+fn named(
+    document: &Document,
+    address: IpAddr,
+    container: Option<&str>,
+) -> Result<Candidate, String> {
+    // Two pools may list it; mostly one does.
+    let all = held(document.ipam()).filter(|(_, _, r, _)| r.address() == address);
+    let all: Vec<_> = all.collect();
+    let meant = all
+        .iter()
+        .find(|(_, _, _, held)| container.is_some_and(|id| is_named(id, &held.container_id)));
+    if let Some((space, pool, record, held)) = meant.or(all.first()) {
+        return Ok(Candidate {
+            space: (*space).to_owned(),
+            pool: (*pool).to_owned(),
+            key: record.key,
+            held: (*held).clone(),
+        });
+    }
+    let known = document
+        .ipam()
+        .pools()
+        .any(|(_, _, pool)| pool.records.iter().any(|r| r.address() == address));
+    Err(match known {
+        true => format!("{address} is free already"),
+        false => format!("{address} is in none of the pools"),
+    })
+}
+
+/// What speaks for the holder, or might if it could be looked at. Its age does not.
+fn signs(
+    candidate: &Candidate,
+    address: IpAddr,
+    by: (&Ipam, &Evidence),
+    now: Moment,
+) -> Vec<String> {
+    let judgement = judge(address, &candidate.held, by, now);
+    match judgement.verdict {
+        Verdict::Dead | Verdict::Suspect => Vec::new(),
+        Verdict::Alive | Verdict::Undecided => {
+            let reasons = judgement.reasons.iter();
+            let reasons = reasons.filter(|reason| !matches!(reason, Reason::Young(_)));
+            reasons.map(ToString::to_string).collect()
+        }
+    }
+}
+
+/// Frees the record under the lock, if it is still as it was.
+fn release(node: &Node, candidate: &Candidate) -> Result<bool, CommandError> {
+    let mut locked = node.lock()?;
+    let loaded = locked.load(node.context.boot_id.as_deref())?;
+    let Some(mut document) = node.workable(loaded)? else {
+        return Ok(false);
+    };
+    if !document.ipam_mut().free_by_hand(candidate, boot_now()) {
+        return Ok(false);
+    }
+    node.save(&mut locked, &mut document)?;
+    Ok(true)
+}
+
+impl Release {
+    /// Releases the address, or tells why not; takes note of what was found out on the way.
+    fn attempt(
+        &mut self,
+        node: &Node,
+        container: Option<&str>,
+        force: bool,
+    ) -> Result<Option<String>, CommandError> {
+        let refused = |why: &str| Ok(Some(why.to_owned()));
+        let address = self.address;
+        let Some(document) = node.workable(node.load()?)? else {
+            return refused("there is no state on this node, so nothing is held");
+        };
+        let candidate = match named(&document, address, container) {
+            Ok(candidate) => candidate,
+            Err(why) => return Ok(Some(why)),
+        };
+        let holder = Holder::of_candidate(&candidate, &node.now);
+        let who = holder.who();
+        let Some(container) = container else {
+            return Err(CommandError(format!(
+                "--container ID is missing; {address} is held by {who}: --container {}",
+                holder.container_text()
+            )));
+        };
+        self.holder = Some(holder);
+        if !is_named(container, &candidate.held.container_id) {
+            return refused(&format!(
+                "{address} is held by {who}, not by container {container}"
+            ));
+        }
+        let look = progress::look(vec![candidate.clone()], &node.context);
+        self.signs_of_life = signs(
+            &candidate,
+            address,
+            (document.ipam(), &look.evidence),
+            boot_now(),
+        );
+        if !self.signs_of_life.is_empty() && !force {
+            return refused(
+                "something speaks for its holder; if you are certain that it is dead, add --force",
+            );
+        }
+        match release(node, &candidate)? {
+            true => Ok(None),
+            false => refused("its record changed meanwhile, and was left alone"),
+        }
+    }
+
+    /// Tells log and events.
+    fn tell(&self, node: &Node) {
+        let (address, operator) = (self.address, operator());
+        let who = self.holder.as_ref().map_or_else(String::new, Holder::who);
+        let signs = match self.signs_of_life.is_empty() {
+            true => "nothing spoke for it".to_owned(),
+            false => format!("in spite of: {}", self.signs_of_life.join("; ")),
+        };
+        warn!(target: "ipam", "{address} of {who} is released by hand, {operator}; {signs}.");
+        let trail = OperationRecord::default();
+        trail.address(address);
+        let holder = self.holder.as_ref();
+        let text = |of: fn(&Holder) -> Option<&String>| {
+            let found = holder.and_then(of).cloned();
+            found.unwrap_or_default()
+        };
+        trail.network(&text(|h| h.network.as_ref()));
+        let event = Event {
+            verb: "release".to_owned(),
+            container_id: text(|h| h.container.as_ref()),
+            if_name: text(|h| h.interface.as_ref()),
+            pod: holder.and_then(|h| h.pod.clone()),
+            ..Event::default()
+        };
+        note(&node.context, &trail, event);
+    }
+
+    fn done(&self, node: &Node, arguments: &Arguments) -> Result<CommandOutput, CommandError> {
+        Ok(CommandOutput {
+            text: match arguments.has("json") {
+                true => json(self)?,
+                false => self.print(&node.screen),
+            },
+            status: u8::from(!self.released),
+        })
+    }
+
+    /// The text for people.
+    pub fn print(&self, screen: &Screen) -> String {
+        let who = self.holder.as_ref().map_or_else(String::new, Holder::who);
+        let address = self.address;
+        let mut text = match &self.refused {
+            None => screen.paragraph(
+                "",
+                0,
+                &format!("{address} of {who} is released; it rests before it is given again."),
+            ),
+            Some(why) => screen.paragraph("", 0, &format!("Not released: {why}.")),
+        };
+        for sign in &self.signs_of_life {
+            text.push_str(&screen.paragraph("  -", 4, sign));
+        }
+        text
+    }
+}

@@ -1,0 +1,265 @@
+//! How this plugin is configured on the node: the file of settings, and the network configurations that name it.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::cni::{Call, Defaults, Environment, IpamConf, NAME_V6};
+use crate::codec::{Tree, is};
+use crate::failure::Failure;
+use crate::host::{Paths, ReadOutcome, io_reason, read_bounded};
+use crate::plugin::settings;
+use crate::sorting::sort_by;
+
+/// Larger files are no configurations.
+const LIMIT: usize = 1 << 20;
+
+/// All configuration there is.
+#[derive(Debug, Default)]
+pub struct Setup {
+    /// Every network configuration in /etc/cni/net.d, in the order in which runtimes read them: by file name.
+    pub files: Vec<ConfFile>,
+    /// Why the folder cannot be read, if it cannot.
+    pub unreadable: Option<String>,
+    /// What is wrong in /etc/azure-vnet-ipam.json.
+    pub wrong_settings: Vec<String>,
+    /// What `ipam` means in the first network configuration that names this plugin and is right, or else the defaults.
+    pub conf: IpamConf,
+}
+
+/// A file in /etc/cni/net.d.
+#[derive(Debug)]
+pub struct ConfFile {
+    /// Where it is.
+    pub path: PathBuf,
+    /// The parsed configuration, or why it cannot be parsed.
+    pub conflist: Result<Conflist, String>,
+}
+
+/// A network configuration: a list of plugins, of which a `.conf` has one.
+#[derive(Debug, Default)]
+pub struct Conflist {
+    /// The network's name, as far as it is a string.
+    pub name: Option<String>,
+    /// The version, as far as it is a string.
+    pub cni_version: Option<String>,
+    /// The plugins in their order.
+    pub plugins: Vec<Plugin>,
+}
+
+/// One plugin of a list.
+#[derive(Debug, Default)]
+pub struct Plugin {
+    /// Its `type`.
+    pub kind: String,
+    /// The `type` of its `ipam`.
+    pub ipam_kind: Option<String>,
+    /// Its configuration as a runtime hands it over, with `name` and `cniVersion` of the list.
+    pub netconf: Tree,
+}
+
+impl Setup {
+    /// Reads all of it.
+    pub fn read(paths: &Paths) -> Setup {
+        let (defaults, wrong_settings) = settings::read(&paths.settings());
+        let (files, unreadable) = match conf_files(&paths.conf_folder()) {
+            Ok(files) => (files, None),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => (Vec::new(), None),
+            Err(e) => (Vec::new(), Some(io_reason(&e))),
+        };
+        let mut setup = Setup {
+            files,
+            unreadable,
+            wrong_settings,
+            conf: IpamConf::default(),
+        };
+        if paths.name() == NAME_V6 {
+            for file in &mut setup.files {
+                if let Ok(list) = &mut file.conflist {
+                    list.plugins.iter_mut().for_each(Plugin::second_call);
+                }
+            }
+        }
+        let names_us = setup.ours(paths.name());
+        let conf = names_us.filter_map(|(_, plugin)| plugin.meant(&defaults).ok());
+        let conf = conf.map(|call| call.conf.ipam).next();
+        // Without one, what the file of settings says alone.
+        let alone = || {
+            let (plugin, _) = alone(paths.name())?;
+            Some(plugin.meant(&defaults).ok()?.conf.ipam)
+        };
+        if let Some(conf) = conf.or_else(alone) {
+            setup.conf = conf;
+        }
+        setup
+    }
+
+    /// The plugins whose addresses come from the plugin `name`, with their files.
+    pub fn ours(&self, name: &str) -> impl Iterator<Item = (&ConfFile, &Plugin)> {
+        let plugins = self.files.iter().flat_map(|file| {
+            let plugins = file.conflist.iter().flat_map(|list| &list.plugins);
+            plugins.map(move |plugin| (file, plugin))
+        });
+        plugins.filter(move |(_, plugin)| plugin.draws_from(name))
+    }
+}
+
+impl Plugin {
+    /// Whether its addresses come from the plugin `name`.
+    pub fn draws_from(&self, name: &str) -> bool {
+        self.ipam_kind.as_deref() == Some(name) || self.kind == name
+    }
+
+    /// What the main plugin azure-vnet hands to the IPv6 sibling of the plugin that is named, when it is to give pods
+    /// addresses of both families (contract section 19).
+    fn second_call(&mut self) {
+        let mode = self.netconf.text_at("ipv6Mode").unwrap_or_default();
+        if self.kind != "azure-vnet" || mode.is_empty() {
+            return;
+        }
+        if let (Tree::Object(members), Some((sibling, ipam))) = (&mut self.netconf, alone(NAME_V6))
+        {
+            members.retain(|(key, _)| !is(key, "ipam"));
+            members.push(("ipam".to_owned(), ipam));
+            self.ipam_kind = sibling.ipam_kind;
+        }
+    }
+
+    /// What it means to this plugin.
+    ///
+    /// # Errors
+    /// What an ADD would be told: message and details.
+    pub fn meant(&self, defaults: &Defaults) -> Result<Call, String> {
+        let any = Environment {
+            command: "ADD".to_owned(),
+            container_id: "any".to_owned(),
+            netns: "/any".to_owned(),
+            if_name: "eth0".to_owned(),
+            args: String::new(),
+        };
+        let stdin = serde_json::to_vec(&self.netconf).unwrap_or_default();
+        Call::parse(&any, &stdin, defaults).map_err(|e| {
+            let told = Failure::from(e).to_cni();
+            format!("{}; {}", told.msg, told.details)
+        })
+    }
+}
+
+/// A configuration that says nothing but what it must, and its key `ipam`.
+fn alone(name: &str) -> Option<(Plugin, Tree)> {
+    let conf = match name {
+        NAME_V6 => ALONE_V6,
+        _ => ALONE,
+    };
+    let plugin = parse(conf.as_bytes()).ok()?.plugins.pop()?;
+    let ipam = plugin.netconf.get("ipam")?.clone();
+    Some((plugin, ipam))
+}
+
+const ALONE: &str =
+    r#"{"cniVersion": "1.0.0", "name": "azure", "ipam": {"type": "azure-vnet-ipam"}}"#;
+const ALONE_V6: &str = r#"{"cniVersion": "1.0.0", "name": "azure",
+    "ipam": {"type": "azure-vnet-ipamv6", "environment": "ipv6NodeIpam"}}"#;
+
+/// The files that runtimes read, by name.
+fn conf_files(folder: &Path) -> io::Result<Vec<ConfFile>> {
+    let mut paths = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        let extension = path.extension().and_then(OsStr::to_str);
+        if matches!(extension, Some("conf" | "conflist" | "json")) {
+            paths.push(path);
+        }
+    }
+    sort_by(&mut paths, Ord::cmp);
+    let read = |path: PathBuf| {
+        let conflist = match read_bounded(&path, LIMIT) {
+            Ok(ReadOutcome::Read(bytes)) => parse(&bytes),
+            Ok(ReadOutcome::Missing) => Err("it has gone meanwhile".to_owned()),
+            Ok(ReadOutcome::TooLarge) => Err(format!("it is larger than {LIMIT} bytes")),
+            Err(e) => Err(io_reason(&e)),
+        };
+        ConfFile { path, conflist }
+    };
+    Ok(paths.into_iter().map(read).collect())
+}
+
+/// Reads a network configuration; a `.conf`, which is one plugin, counts as a list of it.
+///
+/// # Errors
+/// It is not a JSON object.
+pub fn parse(bytes: &[u8]) -> Result<Conflist, String> {
+    let whole = Tree::parse(bytes)?;
+    if !matches!(whole, Tree::Object(_)) {
+        return Err("it is not an object".to_owned());
+    }
+    let shared = ["name", "cniVersion"].map(|key| (key, whole.get(key).cloned()));
+    let (name, cni_version) = (whole.text_at("name"), whole.text_at("cniVersion"));
+    let plugins = match whole.get("plugins") {
+        Some(Tree::List(plugins)) => plugins.clone(),
+        Some(_) => return Err("plugins must be a list".to_owned()),
+        None => vec![whole],
+    };
+    let plugin = |netconf: Tree| {
+        let Tree::Object(mut members) = netconf else {
+            return Err("a plugin must be an object".to_owned());
+        };
+        for (key, value) in &shared {
+            if let Some(value) = value {
+                members.push(((*key).to_owned(), value.clone()));
+            }
+        }
+        let netconf = Tree::Object(members);
+        Ok(Plugin {
+            kind: netconf.text_at("type").unwrap_or_default(),
+            ipam_kind: netconf.get("ipam").and_then(|ipam| ipam.text_at("type")),
+            netconf,
+        })
+    };
+    Ok(Conflist {
+        name,
+        cni_version,
+        plugins: plugins.into_iter().map(plugin).collect::<Result<_, _>>()?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_and_a_single_plugin_read_alike() {
+        let list = br#"{"cniVersion": "1.0.0", "name": "azure", "plugins": [
+            {"type": "bridge", "ipam": {"type": "azure-vnet-ipam", "rest": 7}}, {"type": "portmap"}]}"#;
+        let list = parse(list).unwrap();
+        assert_eq!(list.name.as_deref(), Some("azure"));
+        let ours: Vec<_> = list
+            .plugins
+            .iter()
+            .map(|p| p.draws_from("azure-vnet-ipam"))
+            .collect();
+        assert_eq!(ours, [true, false]);
+        let call = list.plugins[0].meant(&Defaults::default()).unwrap();
+        assert_eq!(call.conf.ipam.rest.as_secs(), 7);
+        let single = br#"{"cniVersion": "1.0.0", "name": "x", "type": "azure-vnet-ipamv6"}"#;
+        let single = parse(single).unwrap();
+        assert!(single.plugins[0].draws_from("azure-vnet-ipamv6"));
+        assert!(!single.plugins[0].draws_from("azure-vnet-ipam"));
+    }
+
+    #[test]
+    fn what_is_no_configuration_is_told() {
+        for wrong in [
+            &b"[]"[..],
+            b"{",
+            br#"{"plugins": {}}"#,
+            br#"{"plugins": [1]}"#,
+        ] {
+            assert!(parse(wrong).is_err());
+        }
+        let wrong = br#"{"cniVersion": "9.9.9", "name": "x", "ipam": {"type": "azure-vnet-ipam"}}"#;
+        let wrong = parse(wrong).unwrap();
+        assert!(wrong.plugins[0].meant(&Defaults::default()).is_err());
+    }
+}

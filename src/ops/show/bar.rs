@@ -1,0 +1,66 @@
+//! The bar of a pool: how much of it is in which use.
+
+use super::ShownPool;
+use crate::ops::screen::{Screen, Tint};
+
+/// Wider ones tell no more.
+const WIDEST: usize = 64;
+
+/// The bar in a line of its own. Each use has a sign of its own, so that it can be read without colours.
+pub fn print(pool: &ShownPool, screen: &Screen) -> String {
+    let width = screen
+        .width
+        .map_or(WIDEST, |width| width.saturating_sub(4).min(WIDEST));
+    let parts = [
+        (pool.held.saturating_sub(pool.suspect), '#', Tint::Good),
+        (pool.suspect, '!', Tint::Bad),
+        (pool.resting, '~', Tint::Doubtful),
+        (pool.wired + pool.excluded, 'x', Tint::Doubtful),
+        (pool.free, '.', Tint::Faint),
+    ];
+    let cells = shares(&parts.map(|(count, _, _)| count), width);
+    let mut bar = String::new();
+    for ((_, sign, tint), cells) in parts.into_iter().zip(cells) {
+        bar.push_str(&screen.tint(tint, &sign.to_string().repeat(cells)));
+    }
+    format!("  [{bar}]\n")
+}
+
+/// Of so many cells one or more for whatever there is any of, the others by size.
+fn shares(counts: &[usize], cells: usize) -> Vec<usize> {
+    let total: usize = counts.iter().sum();
+    if total == 0 {
+        return vec![0; counts.len()];
+    }
+    let least = |count: &usize| (count * cells / total).max(usize::from(*count > 0));
+    let mut shares: Vec<usize> = counts.iter().map(least).collect();
+    // What is left over, or too much, is the largest part's.
+    let others = |shares: &[usize], largest: usize| {
+        let parts = shares.iter().enumerate();
+        let parts = parts.filter(|(n, _)| *n != largest).map(|(_, share)| share);
+        parts.sum::<usize>()
+    };
+    let largest = counts.iter().enumerate().max_by_key(|(_, count)| **count);
+    if let Some((largest, _)) = largest {
+        let left = cells.saturating_sub(others(&shares, largest));
+        if let Some(share) = shares.get_mut(largest) {
+            *share = left;
+        }
+    }
+    shares
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_there_is_any_of_is_seen() {
+        assert_eq!(shares(&[250, 1, 0, 0, 2], 60), [58, 1, 0, 0, 1]);
+        assert_eq!(shares(&[0, 0, 0, 0, 253], 60), [0, 0, 0, 0, 60]);
+        assert_eq!(shares(&[0, 0, 0], 60), [0, 0, 0]);
+        for counts in [[1, 2, 3, 4, 5], [65_000, 1, 1, 1, 1], [1, 1, 1, 1, 1]] {
+            assert_eq!(shares(&counts, 64).iter().sum::<usize>(), 64);
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! `show`: the pools, how full they are, and who holds what.
+
+mod bar;
+mod happened;
+
+pub use happened::print as print_events;
+
+use std::net::IpAddr;
+
+use serde::Serialize;
+
+use super::arguments::Arguments;
+use super::condition::{Condition, StateReport};
+use super::holder::{Holder, in_order};
+use super::node::{Node, Now};
+use super::outcome::{CommandError, CommandOutput, json};
+use super::screen::{Screen, Table, Tint, age, clean, counted};
+use super::setup::Setup;
+use crate::ipam::{Ipam, PoolCount};
+use crate::source::{Attempts, last_attempts};
+
+/// Everything that is shown.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Show {
+    /// When, RFC 3339.
+    pub time: String,
+    /// The state file.
+    pub state: Condition,
+    /// How fresh the pools are.
+    pub source: Freshness,
+    /// The pools, by space and subnet.
+    pub pools: Vec<ShownPool>,
+}
+
+/// How fresh the pools are.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Freshness {
+    /// The source that was asked last; `None` before anybody asked.
+    pub name: Option<String>,
+    /// How long ago its last usable answer came.
+    pub answered_seconds: Option<u64>,
+    /// How long ago the last query failed, if that was after the last answer.
+    pub failed_seconds: Option<u64>,
+}
+
+/// A pool and its holders.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ShownPool {
+    /// The address space.
+    pub space: String,
+    /// The subnet.
+    pub subnet: String,
+    /// The interface of the host.
+    pub interface: String,
+    /// The gateway.
+    pub gateway: Option<IpAddr>,
+    /// How many addresses there are.
+    pub size: usize,
+    /// In use.
+    pub held: usize,
+    /// Those of them that were found without any sign of life.
+    pub suspect: usize,
+    /// Released a moment ago.
+    pub resting: usize,
+    /// Nobody holds them, but the host has them or a route to them.
+    pub wired: usize,
+    /// Nobody holds them, but the configuration excludes them.
+    pub excluded: usize,
+    /// To be given.
+    pub free: usize,
+    /// Who holds what, by address.
+    pub holders: Vec<Holder>,
+}
+
+/// Carries it out.
+pub fn run(node: &Node, arguments: &Arguments) -> Result<CommandOutput, CommandError> {
+    if arguments.has("events") {
+        let events = node.history()?.events;
+        return Ok(CommandOutput::well(match arguments.has("json") {
+            true => json(&events)?,
+            false => print_events(&events, &node.screen),
+        }));
+    }
+    let setup = Setup::read(node.paths());
+    let mut show = read(node, &setup)?;
+    if let Some(wanted) = arguments.operand_text() {
+        show.narrow(&wanted)?;
+    }
+    Ok(CommandOutput::well(match arguments.has("json") {
+        true => json(&show)?,
+        false => show.print(&node.screen),
+    }))
+}
+
+/// What there is to show.
+///
+/// # Errors
+/// The state cannot be read.
+pub fn read(node: &Node, setup: &Setup) -> Result<Show, CommandError> {
+    let StateReport { ipam, condition } = StateReport::read(node)?;
+    let attempts = last_attempts(node.paths(), node.context.boot_id.as_deref());
+    let counts = ipam.counts(setup.conf.rest, &setup.conf.exclude, node.now.boot);
+    Ok(Show::of(&ipam, counts, condition, attempts, &node.now))
+}
+
+impl Show {
+    /// From values.
+    pub fn of(
+        ipam: &Ipam,
+        counts: Vec<(String, PoolCount)>,
+        state: Condition,
+        attempts: Attempts,
+        now: &Now,
+    ) -> Show {
+        let pools = ipam.pools().zip(counts);
+        let pools = pools.map(|((space, subnet, pool), (_, count))| ShownPool {
+            space: space.to_owned(),
+            subnet: subnet.to_owned(),
+            interface: pool.if_name.clone(),
+            gateway: pool.gateway,
+            size: pool.records.len(),
+            held: count.held,
+            suspect: count.suspect,
+            resting: count.resting,
+            wired: count.wired,
+            excluded: count.excluded,
+            free: count.free,
+            holders: in_order(pool)
+                .into_iter()
+                .filter_map(|record| {
+                    Some(Holder::of(subnet, record.address(), record.held()?, now))
+                })
+                .collect(),
+        });
+        Show {
+            time: now.wall_time(now.boot),
+            state,
+            source: Freshness::of(attempts, now),
+            pools: pools.collect(),
+        }
+    }
+
+    /// Leaves one pool.
+    fn narrow(&mut self, wanted: &str) -> Result<(), CommandError> {
+        let known: Vec<String> = self.pools.iter().map(|pool| pool.subnet.clone()).collect();
+        self.pools.retain(|pool| pool.subnet == wanted);
+        if let (true, Some(sentence)) = (known.is_empty(), self.state.sentence()) {
+            return Err(CommandError(sentence));
+        }
+        if self.pools.is_empty() {
+            return Err(CommandError(match known.is_empty() {
+                true => format!("there is no pool {wanted}; there are none yet"),
+                false => format!(
+                    "there is no pool {wanted}; the pools are {}",
+                    known.join(", ")
+                ),
+            }));
+        }
+        Ok(())
+    }
+
+    /// The text for people.
+    pub fn print(&self, screen: &Screen) -> String {
+        let mut text = String::new();
+        if let Some(sentence) = self.state.sentence() {
+            text.push_str(&screen.paragraph("", 0, &sentence));
+            text.push('\n');
+        }
+        for pool in &self.pools {
+            text.push_str(&pool.print(screen));
+            text.push('\n');
+        }
+        text.push_str(&screen.paragraph("", 0, &self.source.sentence()));
+        text
+    }
+}
+
+impl Freshness {
+    /// From the stamps of the last attempts.
+    pub fn of(attempts: Attempts, now: &Now) -> Freshness {
+        let ago = |moment| now.since(moment).as_secs();
+        let failed = attempts.failed.filter(|at| attempts.answered < Some(*at));
+        Freshness {
+            name: Some(attempts.source).filter(|name| !name.is_empty()),
+            answered_seconds: attempts.answered.map(ago),
+            failed_seconds: failed.map(ago),
+        }
+    }
+
+    fn sentence(&self) -> String {
+        let ago = |seconds| age(std::time::Duration::from_secs(seconds));
+        let name = self.name.as_deref().unwrap_or("the source");
+        let mut sentence = match (self.answered_seconds, &self.name) {
+            (Some(seconds), _) => format!("Source: {name}, answered {} ago.", ago(seconds)),
+            (None, Some(_)) => format!("Source: {name}, no answer yet since the node started."),
+            (None, None) => "Source: not asked yet since the node started.".to_owned(),
+        };
+        if let Some(seconds) = self.failed_seconds {
+            sentence.push_str(&format!(
+                " The last query failed {} ago; `azure-vnet-ipam doctor` tells why.",
+                ago(seconds)
+            ));
+        }
+        sentence
+    }
+}
+
+impl ShownPool {
+    fn print(&self, screen: &Screen) -> String {
+        let mut heading = clean(&self.subnet);
+        if !self.interface.is_empty() {
+            heading.push_str(&format!(" on {}", clean(&self.interface)));
+        }
+        if let Some(gateway) = self.gateway {
+            heading.push_str(&format!(", gateway {gateway}"));
+        }
+        let heading = screen.paragraph("", 0, &heading);
+        let mut text = screen.tint(Tint::Strong, heading.trim_end());
+        text.push('\n');
+        text.push_str(&bar::print(self, screen));
+        text.push_str(&screen.paragraph("", 2, &self.counts()));
+        if !self.holders.is_empty() {
+            text.push('\n');
+            text.push_str(&self.table().print(screen, 2));
+        }
+        text
+    }
+
+    /// How many there are of which kind.
+    fn counts(&self) -> String {
+        let mut parts = vec![format!("{} held", self.held)];
+        let kinds = [
+            (self.suspect, " of them suspect"),
+            (self.resting, " resting"),
+            (self.wired, " on the host"),
+            (self.excluded, " excluded"),
+        ];
+        for (count, kind) in kinds.into_iter().filter(|(count, _)| *count > 0) {
+            parts.push(format!("{count}{kind}"));
+        }
+        parts.push(format!(
+            "{} free, of {}",
+            self.free,
+            counted(self.size, "address", "addresses")
+        ));
+        parts.join(", ")
+    }
+
+    fn table(&self) -> Table {
+        let notes: Vec<String> = self.holders.iter().map(note).collect();
+        let noted = notes.iter().any(|note| !note.is_empty());
+        let mut headings = vec!["ADDRESS", "POD", "CONTAINER", "NETWORK", "SINCE"];
+        if noted {
+            headings.push("NOTE");
+        }
+        let mut table = Table::new(&headings, &[1, 3]);
+        for (holder, note) in self.holders.iter().zip(notes) {
+            let mut cells = holder.cells();
+            if noted {
+                cells.push(note);
+            }
+            table.row(cells);
+        }
+        table
+    }
+}
+
+/// What is unusual about a holder.
+fn note(holder: &Holder) -> String {
+    match (holder.suspect_seconds, holder.listed) {
+        (Some(_), _) => "suspect".to_owned(),
+        (None, false) => "unlisted".to_owned(),
+        (None, true) => String::new(),
+    }
+}

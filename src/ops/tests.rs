@@ -1,0 +1,599 @@
+//! Every screen for people, as it looks at 80 and at 120 columns, with no, few and many pods, and when something is wrong: held
+//! against what stands in tests/fixtures/screens. `ACCEPT=1 cargo test --lib screens` writes down what they look like now.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::IpAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use super::check::findings::{Checked, Finding, Kind};
+use super::check::records;
+use super::condition::{Condition, StateHealth};
+use super::doctor::Line;
+use super::explain::story::{Story, Subject};
+use super::holder::held;
+use super::node::Now;
+use super::reclaim::Reclaim;
+use super::screen::Screen;
+use super::show::{Show, print_events};
+use crate::cni::IpamConf;
+use crate::events::Event;
+use crate::ipam::{
+    Claim, Entry, Evidence, EvidenceList, Free, Held, Ipam, Kernel, Moment, NetNs, Place, Pool,
+    Record, Routes, Space, Subnet, Usage,
+};
+use crate::plugin::decide;
+use crate::source::Attempts;
+
+const SECOND: u64 = 1_000_000_000;
+
+/// Twenty days after the start of the node.
+const NOW: Now = Now {
+    boot: Moment(20 * 86_400 * SECOND),
+    wall: 1_795_208_979,
+};
+
+fn ago(seconds: u64) -> Moment {
+    Moment(NOW.boot.0 - seconds * SECOND)
+}
+
+fn address(n: usize) -> IpAddr {
+    let n = u32::try_from(n).unwrap();
+    IpAddr::from((0x0ae0_0005 + n).to_be_bytes())
+}
+
+fn container(n: usize) -> String {
+    let digits = (n as u128 + 7).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
+    format!("{digits:032x}{digits:032x}")
+}
+
+fn pod(n: usize) -> String {
+    const NAMES: [&str; 5] = [
+        "default/web-7db6d8ff4d-x2x5z",
+        "kube-system/coredns-5d78c9869d-8kqzp",
+        "shop/checkout-worker-with-a-long-name-6f9d7c5b8-abcde",
+        "default/job-1",
+        "monitoring/node-exporter-l9s2v",
+    ];
+    format!("{}{n}", NAMES[n % NAMES.len()])
+}
+
+fn netns(n: usize) -> NetNs {
+    NetNs {
+        path: format!("/var/run/netns/cni-{n:08x}").into(),
+        id: Some((4, 4_026_532_000 + n as u64)),
+        cookie: None,
+    }
+}
+
+/// A holder that has been there for a while.
+fn holder(n: usize) -> Held {
+    const AGES: [u64; 6] = [4, 61, 720, 11_520, 95_000, 1_500_000];
+    Held {
+        container_id: container(n).into(),
+        claim: Some(Box::new(Claim {
+            network: "azure".into(),
+            if_name: "eth0".into(),
+            pod: Some(pod(n).into()),
+            netns: Some(netns(n)),
+            generation: n as u64 + 1,
+        })),
+        since: ago(AGES[n % AGES.len()] + n as u64),
+        suspect: None,
+        unlisted: false,
+    }
+}
+
+/// A pool of 253 addresses, of which so many are held.
+fn node(pods: usize) -> Ipam {
+    let net: ipnet::IpNet = "10.224.0.0/16".parse().unwrap();
+    let mut records: Vec<Record> = (0..253).map(|n| Record::new(address(n))).collect();
+    for (n, record) in records.iter_mut().enumerate().take(pods) {
+        record.usage = Usage::Held(holder(n));
+    }
+    records.sort_by_key(|record| record.key.to_string());
+    let pool = Pool {
+        id: net.to_string(),
+        if_name: "eth0".into(),
+        subnet: Subnet::of(net),
+        gateway: Some("10.224.0.1".parse().unwrap()),
+        records,
+        ..Pool::default()
+    };
+    let space = Space {
+        pools: [(net.to_string(), pool)].into(),
+        ..Space::default()
+    };
+    Ipam {
+        spaces: [("local".to_owned(), space)].into(),
+        generation: pods as u64,
+        ..Ipam::default()
+    }
+}
+
+fn record(ipam: &mut Ipam, n: usize) -> &mut Record {
+    ipam.pools_mut()
+        .next()
+        .unwrap()
+        .record_mut(&address(n))
+        .unwrap()
+}
+
+fn held_mut(ipam: &mut Ipam, n: usize) -> &mut Held {
+    match &mut record(ipam, n).usage {
+        Usage::Held(held) => held,
+        Usage::Free(_) => panic!("{n} is free"),
+    }
+}
+
+/// What the node shows when every pod but `gone` runs.
+fn looked(pods: usize, gone: &[usize]) -> Evidence {
+    let mut evidence = Evidence::default();
+    let kernel = &mut evidence.kernel;
+    kernel.namespaces.insert((4, 4_026_531_840));
+    let mut entries = Vec::new();
+    for n in (0..pods).filter(|n| !gone.contains(n)) {
+        let place = Place::Namespace(netns(n).path.to_string());
+        kernel.configured.insert(address(n), place);
+        kernel.namespaces.extend(netns(n).id);
+        entries.push(Entry {
+            container_id: container(n),
+            network: Some("azure".into()),
+            if_name: Some("eth0".into()),
+            pod: Some(pod(n)),
+            netns: Some(netns(n)),
+            addresses: vec![address(n)],
+            is_live: true,
+            of_this_boot: false,
+        });
+    }
+    evidence.cache = EvidenceList::Read {
+        entries,
+        doubtful: Vec::new(),
+    };
+    evidence
+}
+
+/// Thirty pods with everything that may be the matter with addresses.
+fn troubled() -> (Ipam, Evidence) {
+    let mut ipam = node(30);
+    let mut evidence = looked(30, &[3, 4, 5, 6, 7]);
+    // 3 and 4 are dead, 5 was found so once, 6 is young, and of 7 only a route is left.
+    held_mut(&mut ipam, 3).since = ago(7300);
+    held_mut(&mut ipam, 4).since = ago(86_400);
+    let suspect = held_mut(&mut ipam, 5);
+    suspect.since = ago(1800);
+    suspect.suspect = Some(ago(20));
+    held_mut(&mut ipam, 6).since = ago(300);
+    evidence.routes = Routes::Read([address(7), address(41)].into());
+    // Of 8 nobody knows the owner, and 9 was written by the original.
+    let unknown = held_mut(&mut ipam, 8);
+    unknown.container_id = "".into();
+    unknown.claim = None;
+    held_mut(&mut ipam, 9).claim = None;
+    held_mut(&mut ipam, 10).unlisted = true;
+    // 11 is in two namespaces.
+    let Kernel {
+        configured, also, ..
+    } = &mut evidence.kernel;
+    also.push((address(11), Place::Namespace("/var/run/netns/other".into())));
+    // Free, but a pod, the host, or a route of it has them; and one that is not listed.
+    configured.insert(address(40), Place::Namespace("/var/run/netns/stray".into()));
+    configured.insert(address(42), Place::Host);
+    configured.insert(
+        address(300),
+        Place::Namespace("/var/run/netns/unlisted".into()),
+    );
+    for (n, free) in [
+        (
+            50,
+            Free {
+                released: Some(ago(5)),
+                ..Free::default()
+            },
+        ),
+        (
+            51,
+            Free {
+                released: Some(ago(900)),
+                ..Free::default()
+            },
+        ),
+        (
+            52,
+            Free {
+                wired: true,
+                ..Free::default()
+            },
+        ),
+    ] {
+        record(&mut ipam, n).usage = Usage::Free(free);
+    }
+    (ipam, evidence)
+}
+
+fn condition(
+    condition: StateHealth,
+    detail: Option<&str>,
+    quarantine_seconds: Option<u64>,
+) -> Condition {
+    Condition {
+        path: "/var/run/azure-vnet-ipam.json".into(),
+        condition,
+        detail: detail.map(str::to_owned),
+        quarantine_seconds,
+    }
+}
+
+fn fine() -> Condition {
+    condition(StateHealth::Ok, None, None)
+}
+
+fn show(ipam: &Ipam, state: Condition, attempts: Attempts) -> Show {
+    let counts = ipam.counts(Duration::from_secs(30), &[], NOW.boot);
+    Show::of(ipam, counts, state, attempts, &NOW)
+}
+
+fn answered() -> Attempts {
+    Attempts {
+        source: "wire server".into(),
+        answered: Some(ago(12)),
+        failed: None,
+    }
+}
+
+fn checked(ipam: &Ipam, evidence: &Evidence, more: Vec<Finding>) -> Checked {
+    let networks = BTreeSet::from(["azure".to_owned()]);
+    let mut findings = records::findings((ipam, ipam), evidence, &networks, &NOW);
+    findings.extend(more);
+    findings.sort_by_key(|finding| finding.kind);
+    Checked {
+        time: NOW.wall_time(NOW.boot),
+        findings,
+        not_seen: Vec::new(),
+        compared: held(ipam).count(),
+    }
+}
+
+fn story(subject: &str, ipam: &Ipam, evidence: &Evidence) -> Story {
+    let subject = Subject::of(subject);
+    Story::of(
+        &subject,
+        ipam,
+        evidence,
+        events(),
+        &IpamConf::default(),
+        &NOW,
+    )
+}
+
+fn reclaim(done: bool) -> Reclaim {
+    let (mut ipam, evidence) = troubled();
+    let mut events = Vec::new();
+    let candidates = ipam.candidates(|_, _, _| true, NOW.boot);
+    events.push(decide::Event::Judged(
+        ipam.reclaim(candidates, &evidence, NOW.boot),
+    ));
+    Reclaim::of(&events, done, 6, &NOW)
+}
+
+fn events() -> Vec<Event> {
+    let event = |verb: &str, n: usize| Event {
+        time: "2026-11-20T21:09:39.123Z".into(),
+        verb: verb.into(),
+        network: "azure".into(),
+        container_id: container(n),
+        if_name: "eth0".into(),
+        pod: Some(pod(n)),
+        addresses: vec![address(n)],
+        microseconds: 612,
+        ..Event::default()
+    };
+    vec![
+        event("ADD", 3),
+        event("ADD", 4),
+        Event {
+            addresses: Vec::new(),
+            code: 100,
+            msg: "Failed to allocate address: No available addresses in 10.224.0.0/16: 253 held, 0 free".into(),
+            microseconds: 3_004_250,
+            refresh_failed: true,
+            ..event("ADD", 60)
+        },
+        Event { pod: None, ..event("DEL", 5) },
+        Event {
+            addresses: vec![address(3), address(4)],
+            container_id: String::new(),
+            pod: None,
+            by: Some("uid 0 through sudo by uid 1000 on /dev/pts/0".into()),
+            reclaimed: 2,
+            ..event("reclaim", 0)
+        },
+    ]
+}
+
+/// What a node with a dead source and a broken state has beside its addresses.
+fn surroundings() -> Vec<Finding> {
+    let finding = |kind, subject: &str, text: &str, remedy: &str| Finding {
+        kind,
+        subject: subject.into(),
+        text: text.into(),
+        evidence: Vec::new(),
+        remedy: remedy.into(),
+        commands: Vec::new(),
+        holder: None,
+    };
+    vec![
+        finding(
+            Kind::Source,
+            "wire server",
+            "http://168.63.129.16/machine/plugins?comp=nmagent&type=getinterfaceinfov1: timeout",
+            "look whether routes and firewall let root reach 168.63.129.16",
+        ),
+        finding(
+            Kind::SetAside,
+            "/var/run/azure-vnet-ipam.json",
+            "could not be read and were set aside: /var/run/azure-vnet-ipam.json.corrupt-2026-11-20T210939Z",
+            "find out what corrupted them, then remove them",
+        ),
+    ]
+}
+
+fn doctor() -> Vec<Line> {
+    vec![
+        Line::ok("version", &"azure-vnet-ipam 0.1.0"),
+        Line::warning(
+            "pool",
+            &"10.224.0.0/16 is full: 253 held",
+            &"assign more secondary addresses in Azure, or run fewer pods",
+        ),
+        Line::wrong(
+            "interface",
+            &"the source lists 7c:1e:52:f9:f3:c9, which no interface of this node has; it has eth0 7c:1e:52:f9:f3:c4",
+            &"compare with `ip link`",
+        ),
+    ]
+}
+
+/// Holds a screen against its fixture.
+fn holds(name: &str, text: &str) {
+    holds_file(&format!("screens/{name}.txt"), text);
+}
+
+/// Holds the shape of a report against its fixture.
+pub fn holds_json(name: &str, report: &impl serde::Serialize) {
+    let text = serde_json::to_string_pretty(report).unwrap() + "\n";
+    holds_file(&format!("json/{name}.json"), &text);
+}
+
+fn holds_file(name: &str, text: &str) {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+    let path = fixtures.join(name);
+    if std::env::var_os("ACCEPT").is_some() {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, text).unwrap();
+    }
+    let expected = fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        text == expected,
+        "{} looks otherwise; ACCEPT=1 takes this:\n{text}",
+        path.display()
+    );
+}
+
+fn fits(name: &str, text: &str, width: usize) {
+    for line in text.lines() {
+        // A path, a URL or a command is not broken.
+        let words = line.split_whitespace().map(str::len).max().unwrap_or(0);
+        assert!(
+            line.chars().count() <= width || words > width / 2,
+            "{name}: {line:?} is wider than {width}"
+        );
+        assert!(line.is_ascii(), "{name}: {line:?}");
+        assert_eq!(line, line.trim_end(), "{name}");
+    }
+}
+
+/// At both widths.
+fn at_both(name: &str, print: impl Fn(&Screen) -> String) {
+    for width in [80, 120] {
+        let screen = Screen {
+            width: Some(width),
+            colours: false,
+        };
+        let text = print(&screen);
+        let name = format!("{name}-{width}");
+        fits(&name, &text, width);
+        holds(&name, &text);
+        let coloured = print(&Screen {
+            colours: true,
+            ..screen
+        });
+        assert_eq!(
+            without_colours(&coloured),
+            text,
+            "{name}: colours only colour"
+        );
+    }
+}
+
+fn without_colours(text: &str) -> String {
+    let mut parts = text.split('\x1b');
+    let mut plain = parts.next().unwrap().to_owned();
+    for part in parts {
+        plain.push_str(part.split_once('m').unwrap().1);
+    }
+    plain
+}
+
+#[test]
+fn screens_of_show() {
+    for pods in [0, 3, 30, 250] {
+        let ipam = node(pods);
+        at_both(&format!("show-{pods}"), |screen| {
+            show(&ipam, fine(), answered()).print(screen)
+        });
+    }
+    let (ipam, _) = troubled();
+    at_both("show-troubled", |screen| {
+        let failed = Attempts {
+            failed: Some(ago(3)),
+            ..answered()
+        };
+        show(&ipam, condition(StateHealth::Ok, None, Some(17)), failed).print(screen)
+    });
+}
+
+#[test]
+fn screens_of_show_without_a_state() {
+    let empty = Ipam::default();
+    let lost = "it is gone, though addresses were given since the node started";
+    for (name, state) in [
+        ("fresh", condition(StateHealth::Fresh, None, None)),
+        ("lost", condition(StateHealth::Lost, Some(lost), None)),
+        (
+            "corrupt",
+            condition(
+                StateHealth::Corrupt,
+                Some("a value is missing at line 1 column 1"),
+                None,
+            ),
+        ),
+        (
+            "newer",
+            condition(
+                StateHealth::NewerFormat,
+                Some("it is of format 3, and this version knows up to 2"),
+                None,
+            ),
+        ),
+    ] {
+        at_both(&format!("show-{name}"), |screen| {
+            show(&empty, state.clone(), Attempts::default()).print(screen)
+        });
+    }
+}
+
+#[test]
+fn screens_of_show_events() {
+    at_both("events", |screen| print_events(&events(), screen));
+    at_both("events-none", |screen| print_events(&[], screen));
+}
+
+#[test]
+fn screens_of_check() {
+    at_both("check-clean", |screen| {
+        checked(&node(30), &looked(30, &[]), Vec::new()).print(screen)
+    });
+    let (ipam, evidence) = troubled();
+    at_both("check-findings", |screen| {
+        checked(&ipam, &evidence, surroundings()).print(screen)
+    });
+    at_both("check-blind", |screen| {
+        let mut blind = checked(&node(3), &looked(3, &[]), Vec::new());
+        blind
+            .not_seen
+            .push("some network namespaces (not every process is to be seen from here)".into());
+        blind.print(screen)
+    });
+}
+
+#[test]
+fn screens_of_reclaim() {
+    at_both("reclaim-would", |screen| reclaim(false).print(screen));
+    at_both("reclaim-done", |screen| reclaim(true).print(screen));
+    at_both("reclaim-nothing", |screen| Reclaim::default().print(screen));
+}
+
+#[test]
+fn screens_of_explain() {
+    let (ipam, evidence) = troubled();
+    let of = |n: usize| address(n).to_string();
+    for (name, subject) in [
+        ("alive", of(1)),
+        ("dead", of(3)),
+        ("suspect", of(5)),
+        ("young", of(6)),
+        ("ownerless", of(8)),
+        ("free", of(45)),
+        ("resting", of(50)),
+        ("on-the-host", of(52)),
+        ("elsewhere", "10.9.9.9".to_owned()),
+        ("pod", pod(3)),
+        ("nobody", "default/nobody".to_owned()),
+    ] {
+        at_both(&format!("explain-{name}"), |screen| {
+            story(&subject, &ipam, &evidence).print(screen)
+        });
+    }
+}
+
+#[test]
+fn screens_of_doctor() {
+    at_both("doctor", |screen| super::doctor::print(&doctor(), screen));
+}
+
+#[test]
+fn every_kind_of_trouble_with_addresses_is_found_once() {
+    let (ipam, evidence) = troubled();
+    let found = checked(&ipam, &evidence, Vec::new());
+    let kinds: Vec<_> = found
+        .findings
+        .iter()
+        .map(|f| (f.kind.name(), f.subject.clone()))
+        .collect();
+    let of = |kind, n: usize| (kind, address(n).to_string());
+    assert_eq!(
+        kinds,
+        [
+            of("duplicate", 11),
+            of("stray", 40),
+            of("leak", 3),
+            of("leak", 4),
+            of("leak", 5),
+            of("leak", 6),
+            of("leak", 7),
+            of("wired", 41),
+            of("wired", 42),
+            of("unknown-owner", 8),
+            of("foreign", 300),
+        ]
+    );
+    assert_eq!(found.status(), 1);
+    assert_eq!(checked(&node(30), &looked(30, &[]), Vec::new()).status(), 0);
+}
+
+#[test]
+fn two_containers_with_one_address_are_a_duplicate() {
+    let ipam = node(3);
+    let mut evidence = looked(3, &[]);
+    let EvidenceList::Read { entries, .. } = &mut evidence.cache else {
+        panic!("it was read");
+    };
+    entries[1].container_id = "another".into();
+    let found = checked(&ipam, &evidence, Vec::new()).findings;
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(
+        (found[0].kind, &*found[0].subject),
+        (Kind::Duplicate, &*address(1).to_string())
+    );
+}
+
+#[test]
+fn a_pod_of_our_network_with_an_address_from_elsewhere_is_found() {
+    let mut evidence = looked(3, &[]);
+    let EvidenceList::Read { entries, .. } = &mut evidence.cache else {
+        panic!("it was read");
+    };
+    let mut foreign = entries[0].clone();
+    foreign.container_id = "x".into();
+    foreign.addresses = vec!["192.168.7.7".parse().unwrap()];
+    let mut of_another = foreign.clone();
+    of_another.network = Some("other".into());
+    of_another.addresses = vec!["192.168.8.8".parse().unwrap()];
+    entries.extend([foreign, of_another]);
+    let found = checked(&node(3), &evidence, Vec::new()).findings;
+    let found: Vec<_> = found.iter().map(|f| (f.kind, f.subject.as_str())).collect();
+    assert_eq!(found, [(Kind::Foreign, "192.168.7.7")]);
+}

@@ -1,0 +1,74 @@
+//! What the node shows of an address, in words: for its holder and against.
+
+use std::net::IpAddr;
+
+use super::screen::counted;
+use crate::ipam::{Evidence, EvidenceList, Held, Routes};
+
+/// What was looked at and does not show the address, a sentence each. Only for a holder for whom nothing speaks.
+pub fn missing(address: IpAddr, held: &Held, evidence: &Evidence) -> Vec<String> {
+    let kernel = &evidence.kernel;
+    let mut found = vec![match kernel.incomplete {
+        None => format!(
+            "{} of this node, none of which has {address}",
+            counted(
+                kernel.namespaces.len(),
+                "network namespace",
+                "network namespaces"
+            )
+        ),
+        Some(_) => format!("{address} is in no network namespace that could be looked into"),
+    }];
+    let netns = held.claim.as_ref().and_then(|claim| claim.netns.as_ref());
+    match netns {
+        Some(netns) if netns.id.is_some() => {
+            found.push(format!(
+                "its own network namespace, {}, is gone",
+                netns.path
+            ));
+        }
+        Some(netns) => found.push(format!(
+            "its own network namespace, {}, could not be identified when it came",
+            netns.path
+        )),
+        None => {}
+    }
+    for (name, witness) in evidence.witnesses() {
+        match witness {
+            EvidenceList::Absent => {}
+            EvidenceList::Unreadable(why) => found.push(format!("{name} cannot be read: {why}")),
+            EvidenceList::Read { entries, .. } => {
+                let stale = entries.iter().any(|e| e.addresses.contains(&address));
+                found.push(match stale {
+                    true => format!("{name} has it, but with a network namespace that is gone"),
+                    false => format!("{name} does not have it"),
+                });
+            }
+        }
+    }
+    if matches!(&evidence.routes, Routes::Read(routes) if !routes.contains(&address)) {
+        found.push("no route of the host leads to it".to_owned());
+    }
+    found
+}
+
+/// Where the address is in use on this node, whoever holds it: every place, and every entry of a list that still stands.
+pub fn uses(address: IpAddr, evidence: &Evidence) -> Vec<String> {
+    let places = evidence.kernel.places(address);
+    let mut found: Vec<String> = places.map(|place| format!("configured {place}")).collect();
+    for (name, witness) in evidence.witnesses() {
+        let entries = witness.entries().iter();
+        for entry in entries.filter(|e| e.is_live && e.addresses.contains(&address)) {
+            let pod = entry.pod.as_deref().map(|pod| format!(", pod {pod}"));
+            found.push(format!(
+                "{name}: container {}{}",
+                entry.container_id,
+                pod.unwrap_or_default()
+            ));
+        }
+    }
+    if matches!(&evidence.routes, Routes::Read(routes) if routes.contains(&address)) {
+        found.push("a route of the host leads to it".to_owned());
+    }
+    found
+}
