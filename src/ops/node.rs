@@ -57,7 +57,7 @@ impl Node {
     /// The node that this process runs on.
     pub fn here(paths: &Paths, started: Moment) -> Node {
         Node {
-            context: Context::of(paths, started),
+            context: Context::new(paths, started),
             screen: Screen::of_stdout(),
             now: Now::read(),
         }
@@ -163,7 +163,7 @@ impl Node {
     /// # Errors
     /// AZURE_VNET_IPAM_QUERY_URL is not a URL.
     pub fn source(&self, setup: &Setup) -> Result<Source, CommandError> {
-        let source = Source::of(&setup.conf, &self.context.instead, self.paths());
+        let source = Source::of(&setup.conf, &self.context.source_overrides, self.paths());
         source.map_err(|e| CommandError(e.to_string()))
     }
 

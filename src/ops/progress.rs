@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::evidence::Progress;
 use crate::ipam::Candidate;
 use crate::plugin::Context;
-use crate::plugin::decide::NodeSnapshot;
+use crate::plugin::NodeSnapshot;
 use crate::stdio;
 
 /// What is over sooner needs no telling.
@@ -18,13 +18,13 @@ const STEP: Duration = Duration::from_millis(100);
 /// Looks at the node, and tells on stderr how far that has come when it takes a while and somebody sits there.
 pub fn look(candidates: Vec<Candidate>, context: &Context) -> NodeSnapshot {
     if !std::io::stderr().is_terminal() {
-        return NodeSnapshot::at(candidates, context);
+        return NodeSnapshot::capture(candidates, context);
     }
     let progress = Progress::default();
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         let teller = scope.spawn(|| tell(&progress, &done));
-        let look = NodeSnapshot::told(candidates, context, &progress);
+        let look = NodeSnapshot::capture_with_progress(candidates, context, &progress);
         done.store(true, Ordering::Relaxed);
         teller.thread().unpark();
         look

@@ -15,8 +15,8 @@ use crate::events;
 use crate::host::boot_now;
 use crate::ipam::{AGAIN, GRACE, Judged, Verdict};
 use crate::log;
-use crate::plugin::decide::{Event, reclaim};
-use crate::plugin::look::report;
+use crate::plugin::decide::reclaim;
+use crate::plugin::{Action, log_actions};
 
 /// What came of it, or would come of it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -73,7 +73,7 @@ pub fn run(node: &Node, arguments: &Arguments) -> Result<CommandOutput, CommandE
         document = again;
         reclaim(&mut document, &look, boot_now(), &mut events);
         node.save(&mut locked, &mut document)?;
-        report(&events);
+        log_actions(&events);
     } else {
         reclaim(&mut document, &look, boot_now(), &mut events);
     }
@@ -105,7 +105,7 @@ fn young(document: &crate::state::Document, node: &Node) -> usize {
 
 impl Reclaim {
     /// From what was decided.
-    pub fn of(events: &[Event], done: bool, young: usize, now: &Now) -> Reclaim {
+    pub fn of(events: &[Action], done: bool, young: usize, now: &Now) -> Reclaim {
         let mut found = Reclaim {
             time: now.wall_time(now.boot),
             done,
@@ -114,12 +114,14 @@ impl Reclaim {
         };
         for event in events {
             match event {
-                Event::Freed(addresses) => found.freed_of_another_boot.extend(addresses),
-                Event::Judged(judged) => judged.iter().for_each(|j| found.add(j, now)),
-                Event::Merged(_)
-                | Event::Journaled(_, _)
-                | Event::Settled(..)
-                | Event::Wired(..) => {}
+                Action::FreedAfterReboot(addresses) => {
+                    found.freed_of_another_boot.extend(addresses)
+                }
+                Action::Judged(judged) => judged.iter().for_each(|j| found.add(j, now)),
+                Action::Merged(_)
+                | Action::Replayed { .. }
+                | Action::Reconciled(..)
+                | Action::SkippedOnHost { .. } => {}
             }
         }
         found
@@ -250,8 +252,8 @@ mod tests {
         };
         let gone = Reason::NoTrace(now.since(Moment(0)));
         let events = [
-            Event::Freed(vec!["10.224.0.9".parse().unwrap()]),
-            Event::Judged(vec![
+            Action::FreedAfterReboot(vec!["10.224.0.9".parse().unwrap()]),
+            Action::Judged(vec![
                 judged("10.224.0.5", Verdict::Dead, gone),
                 judged("10.224.0.6", Verdict::Suspect, Reason::FirstLook),
                 judged("10.224.0.7", Verdict::Alive, Reason::HostRoute),

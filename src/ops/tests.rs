@@ -23,7 +23,7 @@ use crate::ipam::{
     Claim, Entry, Evidence, EvidenceList, Free, Held, Ipam, Kernel, Moment, NetNs, Place, Pool,
     Record, Routes, Space, Subnet, Usage,
 };
-use crate::plugin::decide;
+use crate::plugin;
 use crate::source::Attempts;
 
 const SECOND: u64 = 1_000_000_000;
@@ -272,7 +272,7 @@ fn reclaim(done: bool) -> Reclaim {
     let (mut ipam, evidence) = troubled();
     let mut events = Vec::new();
     let candidates = ipam.candidates(|_, _, _| true, NOW.boot);
-    events.push(decide::Event::Judged(
+    events.push(plugin::Action::Judged(
         ipam.reclaim(candidates, &evidence, NOW.boot),
     ));
     Reclaim::of(&events, done, 6, &NOW)

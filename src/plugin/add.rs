@@ -5,12 +5,12 @@ use std::mem::ManuallyDrop;
 
 use tracing::info;
 
-use super::Context;
+use super::address_request::{address_requests, pool_requests};
 use super::allocation::{Allocation, Step};
-use super::decide::NodeSnapshot;
+use super::context::Context;
 use super::inquiry::Inquiry;
-use super::undo::give_back;
-use super::wish::{requests, wishes};
+use super::revoke::release_unprinted;
+use super::snapshot::NodeSnapshot;
 use crate::cni::{AddResult, Call};
 use crate::failure::Failure;
 use crate::host::{CookieLookup, netns, read_text};
@@ -24,11 +24,11 @@ pub fn add(call: &Call, context: &Context) -> Result<(), Failure> {
     let mut netns = netns(&context.paths, &call.netns);
     let known = netns.as_ref().is_some_and(|netns| netns.id.is_some());
     let cookie = known.then(|| CookieLookup::start(&context.paths, &call.netns));
-    let wishes = wishes(call).map_err(|refusal| Failure::Refused {
+    let requested = address_requests(call).map_err(|refusal| Failure::Refused {
         refusal,
         source: None,
     })?;
-    let source = Source::of(ipam, &context.instead, &context.paths)?;
+    let source = Source::of(ipam, &context.source_overrides, &context.paths)?;
     let asker = Refresher {
         paths: &context.paths,
         source: &source,
@@ -45,7 +45,7 @@ pub fn add(call: &Call, context: &Context) -> Result<(), Failure> {
     if let (Some(netns), Some(cookie)) = (&mut netns, cookie) {
         netns.cookie = cookie.finish();
     }
-    let mut requests = requests(&wishes, ipam, &call.attachment);
+    let mut requests = pool_requests(&requested, ipam, &call.attachment);
     for request in &mut requests {
         request.pod = call.pod.as_deref();
         request.netns = netns.as_ref();
@@ -55,7 +55,9 @@ pub fn add(call: &Call, context: &Context) -> Result<(), Failure> {
     let grants = loop {
         match allocation.step()? {
             Step::Granted(grants) => break grants,
-            Step::Snapshot(candidates) => allocation.looked(NodeSnapshot::at(candidates, context)),
+            Step::Snapshot(candidates) => {
+                allocation.looked(NodeSnapshot::capture(candidates, context))
+            }
             Step::Ask(need) => {
                 allocation.answered(need, Inquiry::of(asker.ask(need), context));
             }
@@ -63,12 +65,12 @@ pub fn add(call: &Call, context: &Context) -> Result<(), Failure> {
     };
     for grant in &grants {
         info!(target: "ipam", "{}.", describe(grant));
-        context.trail.address(grant.address.addr());
+        context.record.address(grant.address.addr());
     }
     let result = AddResult::of(&grants, ipam).print(call.conf.version);
     stdio::print(&result).map_err(|error| Failure::Output {
         error,
-        fate: give_back(call, &grants, context),
+        fate: release_unprinted(call, &grants, context),
     })
 }
 

@@ -2,12 +2,14 @@
 
 use tracing::{info, warn};
 
-use super::Context;
-use super::decide::{Decision, Event, Given, Journaled, NodeSnapshot, decide, loss};
+use super::action::{Action, log_actions};
+use super::address_request::narrow_refusal;
+use super::context::Context;
+use super::decide::{Decision, decide, loss};
+use super::inputs::{Inputs, JournalReplay};
 use super::inquiry::Inquiry;
-use super::look::report;
-use super::undo::take_back;
-use super::wish::told;
+use super::revoke::revoke_saved;
+use super::snapshot::NodeSnapshot;
 use crate::cni::Call;
 use crate::failure::Failure;
 use crate::ipam::{Candidate, Grant, GrantKind, PoolSelector, Refusal, Request, holdings};
@@ -52,7 +54,7 @@ pub enum Step {
 enum Attempt {
     Granted(Vec<Grant>),
     /// The node must be looked at, which is not done under the lock; these records are to be judged.
-    LookFirst(Vec<Candidate>),
+    NeedsSnapshot(Vec<Candidate>),
     /// The lock file was removed while it was held, so that somebody else may have decided on the same state. These addresses
     /// were given, unless that state has won.
     LockLost(Vec<Grant>),
@@ -105,7 +107,7 @@ impl<'a> Allocation<'a> {
         loop {
             match self.attempt()? {
                 Attempt::Granted(grants) => return Ok(Step::Granted(self.with_lost(grants))),
-                Attempt::LookFirst(candidates) => return Ok(Step::Snapshot(candidates)),
+                Attempt::NeedsSnapshot(candidates) => return Ok(Step::Snapshot(candidates)),
                 Attempt::LockLost(_) if self.rounds == MOST_ROUNDS || context.is_late() => {
                     return Err(LockError::removed(&context.paths).into());
                 }
@@ -120,7 +122,7 @@ impl<'a> Allocation<'a> {
                 } if again != self.need => return Ok(Step::Ask(again)),
                 Attempt::Refused { refusal, .. } => {
                     return Err(Failure::Refused {
-                        refusal: told(refusal, self.call),
+                        refusal: narrow_refusal(refusal, self.call),
                         source: self.inquiry.failed.take(),
                     });
                 }
@@ -179,12 +181,12 @@ impl<'a> Allocation<'a> {
         let again = inquiry
             .again
             .filter(|need| *need != RefreshReason::Lost || document.is_empty());
-        let given = Given {
+        let given = Inputs {
             requests,
             news: inquiry.news.as_ref().map(|news| &news.matched.inventory),
             lost,
             last_generation: last.unwrap_or(0),
-            look,
+            snapshot: look,
             may_ask_again: again.is_some(),
             journal: journal.as_ref(),
             now: context.now(),
@@ -192,24 +194,24 @@ impl<'a> Allocation<'a> {
         if let Some(news) = &inquiry.news {
             document.refreshed = Some(news.began());
         }
-        let mut events = Vec::new();
-        let (taken, changed) = match decide(document, &given, &*context.node, &mut events) {
-            Decision::LookFirst(candidates) => return Ok(Attempt::LookFirst(candidates)),
-            Decision::Broken(wrong) => return Err(Failure::Broken(wrong)),
-            Decision::Done { taken, changed } => (taken, changed),
+        let mut actions = Vec::new();
+        let (taken, changed) = match decide(document, &given, &*context.node, &mut actions) {
+            Decision::NeedsSnapshot(candidates) => return Ok(Attempt::NeedsSnapshot(candidates)),
+            Decision::Inconsistent(wrong) => return Err(Failure::Broken(wrong)),
+            Decision::Decided { grants, changed } => (grants, changed),
         };
-        report(&events);
-        let dead = events.iter().map(Event::dead).sum();
+        log_actions(&actions);
+        let dead = actions.iter().map(Action::count_dead).sum();
         if changed && let Err(error) = context.save(&mut locked, document) {
             if error.lock_was_lost {
                 return Ok(Attempt::LockLost(Vec::new()));
             }
             if error.is_in_place {
-                take_back(&taken, call, document, &mut locked, context);
+                revoke_saved(&taken, call, document, &mut locked, context);
             }
             return Err(store(error));
         }
-        context.trail.reclaimed(dead);
+        context.record.reclaimed(dead);
         if let Some(news) = inquiry.news.take() {
             news.merged();
         }
@@ -234,7 +236,7 @@ impl<'a> Allocation<'a> {
                 return Ok(Attempt::LockLost(grants.clone()));
             }
             if let Err(error) = noted {
-                take_back(&taken, call, document, &mut locked, context);
+                revoke_saved(&taken, call, document, &mut locked, context);
                 return Err(store(error));
             }
         }
@@ -251,14 +253,14 @@ fn read(
     requests: &[Request<'_>],
     last: Option<u64>,
     context: &Context,
-) -> Result<(Document, Option<String>, Option<Journaled>), Failure> {
+) -> Result<(Document, Option<String>, Option<JournalReplay>), Failure> {
     let journaled = || {
         let journal = Journal::read(context.files(), context.boot_id.as_deref());
         let complete = journal.check_complete(context.files(), last, context.now());
         if let Err(why) = &complete {
             info!(target: "ipam", "the journal does not tell everything: {why}.");
         }
-        Journaled {
+        JournalReplay {
             holdings: holdings(&journal.entries),
             generation: journal.generation,
             is_complete: complete.is_ok(),

@@ -4,7 +4,7 @@
 //! Runtimes may take a failure for permanent and kill the pod, so that nothing that passes may fail it: no lock is waited for,
 //! and what cannot be read just now is for later (code 11).
 
-use super::Context;
+use super::context::Context;
 use super::decide::loss;
 use crate::cni::Call;
 use crate::failure::Failure;
@@ -30,6 +30,6 @@ pub fn check(call: &Call, context: &Context) -> Result<(), Failure> {
     if document.is_empty() {
         return Err(Failure::StateGone("it is empty".to_owned()));
     }
-    let told = call.previous.as_deref();
-    Ok(document.ipam().holds(&call.attachment, told)?)
+    let narrow_refusal = call.previous.as_deref();
+    Ok(document.ipam().holds(&call.attachment, narrow_refusal)?)
 }

@@ -4,12 +4,15 @@ use std::time::Duration;
 
 use tracing::warn;
 
+use super::context::Context;
 use super::decide::loss;
-use super::{Context, VERSION};
 use crate::failure::Failure;
 use crate::host::io_reason;
 use crate::ipam::Moment;
 use crate::state::{self, Document, Files, LockError, Locked, StateFile, StoreError};
+
+/// The version that a new state names, in the original's form.
+const VERSION: &str = concat!("v", env!("CARGO_PKG_VERSION"));
 
 /// No call that waits for others lasts for longer than this, beside what the source takes.
 const LONGEST: Duration = Duration::from_secs(60);

@@ -1,110 +1,30 @@
-//! What an ADD decides, once everything is read: values in, values out, no IO and no clock, so that whole histories can be
-//! tried against a model.
+//! Deciding an ADD: values in, values out. It does no IO and reads no clock, so that whole histories can be compared with a model.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::collections::BTreeSet;
 
-use super::doubt::ReconcileReason;
+use super::action::{Action, ReconcileReason};
+use super::inputs::Inputs;
+use super::node::Host;
+use super::snapshot::NodeSnapshot;
 use crate::ipam::{
-    Candidate, Evidence, Found, Grant, GrantKind, Held, Inventory, Ipam, Judged, Merged, Moment,
-    Pool, PoolSelector, Refusal, Request, Verdict, Violation,
+    Candidate, Grant, GrantKind, Ipam, Moment, Pool, PoolSelector, Refusal, Request, Violation,
 };
 use crate::state::{Document, KeyStatus, Loss, PendingWork};
 
-/// A look at the node.
-#[derive(Clone, Debug, Default)]
-pub struct NodeSnapshot {
-    /// What it showed.
-    pub evidence: Evidence,
-    /// The records to be judged by it, as they were before it began: what it does not show of them is no news of later.
-    pub candidates: Vec<Candidate>,
-    /// When it began.
-    pub began: Moment,
-}
-
-/// What happened on the way, for the log.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Event {
-    /// An answer of the source was merged.
-    Merged(Merged),
-    /// A doubt was settled, and these addresses found in use.
-    Settled(ReconcileReason, Vec<Found>),
-    /// So many more addresses are held by what the journal of grants says, and whether that is all.
-    Journaled(usize, bool),
-    /// After a reboot these addresses were freed.
-    Freed(Vec<IpAddr>),
-    /// These holders were judged.
-    Judged(Vec<Judged>),
-    /// This free address is the host's, and so are these many others.
-    Wired(IpAddr, usize),
-}
-
-impl Event {
-    /// How many holders turned out to be dead.
-    pub fn dead(&self) -> usize {
-        match self {
-            Event::Judged(judged) => {
-                let verdicts = judged.iter().map(|j| j.judgement.verdict);
-                verdicts.filter(|v| *v == Verdict::Dead).count()
-            }
-            _ => 0,
-        }
-    }
-}
-
-/// What an ADD is decided from, beside the state.
-pub struct Given<'a> {
-    /// What is asked for, an address each: all of it is given, or nothing.
-    pub requests: &'a [Request<'a>],
-    /// An answer of the source that is not in the state yet.
-    pub news: Option<&'a Inventory>,
-    /// Why the state has to be rebuilt, if it has: it is not there, or is an old copy.
-    pub lost: Option<String>,
-    /// The generation of the last address that was given, as far as is known beside the state.
-    pub last_generation: u64,
-    /// A look at the node, if there was one.
-    pub look: Option<&'a NodeSnapshot>,
-    /// Whether the source may still be asked before it is said that there is nothing.
-    pub may_ask_again: bool,
-    /// What the journal of grants says, where the state was lost.
-    pub journal: Option<&'a Journaled>,
-    /// Now.
-    pub now: Moment,
-}
-
-/// What the journal of grants says.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Journaled {
-    /// What was granted and not given back, as far as it knows.
-    pub holdings: BTreeMap<IpAddr, Held>,
-    /// The highest generation that it knows of.
-    pub generation: u64,
-    /// Whether nothing else can have been granted: then there is nothing to wait for.
-    pub is_complete: bool,
-}
-
-/// What the host has, asked one address at a time and as a whole.
-pub trait Host: std::fmt::Debug {
-    /// Whether the host has the address, or a route to it alone.
-    fn has(&self, address: IpAddr) -> bool;
-    /// All such addresses.
-    fn all(&self) -> BTreeSet<IpAddr>;
-}
-
-/// The outcome.
+/// What an ADD comes to.
 #[derive(Debug)]
 pub enum Decision {
-    /// The node must be looked at first; these records are to be judged by it. The state is not to be saved.
-    LookFirst(Vec<Candidate>),
-    /// The state as it is now is to be saved, if it changed.
-    Done {
-        /// What each of the requests gave, or why there is nothing.
-        taken: Result<Vec<Grant>, Refusal>,
-        /// Whether the state changed.
+    /// A snapshot of the node is needed first, with these records to be judged. The state must not be saved.
+    NeedsSnapshot(Vec<Candidate>),
+    /// The ADD is decided.
+    Decided {
+        /// The grant of each request, or why there is none.
+        grants: Result<Vec<Grant>, Refusal>,
+        /// Whether the state changed and must be saved.
         changed: bool,
     },
-    /// The state would become wrong; it is not to be saved.
-    Broken(Vec<Violation>),
+    /// The state would become inconsistent. It must not be saved.
+    Inconsistent(Vec<Violation>),
 }
 
 /// Why a state that was read, or not there to be read, has to be rebuilt, if it has. `last` is the generation of the last
@@ -134,129 +54,131 @@ pub fn loss(document: &Document, rebuild_owed: bool, last: Option<u64>) -> Optio
 /// Decides an ADD.
 pub fn decide(
     document: &mut Document,
-    given: &Given<'_>,
+    inputs: &Inputs<'_>,
     host: &dyn Host,
-    events: &mut Vec<Event>,
+    actions: &mut Vec<Action>,
 ) -> Decision {
-    let (requests, now) = (given.requests, given.now);
+    let (requests, now) = (inputs.requests, inputs.now);
     let mut changed = false;
     let ipam = document.ipam_mut();
     let known_generation = ipam.generation;
-    ipam.generation = ipam.generation.max(given.last_generation);
+    ipam.generation = ipam.generation.max(inputs.last_generation);
     let mut lost = match &document.owed {
         PendingWork::Rebuild(loss) => Some(loss.clone()),
-        _ => given.lost.clone().map(|why| Loss { why, seen: now }),
+        _ => inputs.lost.clone().map(|why| Loss { why, seen: now }),
     };
     let fresh = document.is_empty() && lost.is_none();
     let mut new = 0;
-    if let Some(news) = given.news {
+    if let Some(news) = inputs.news {
         let merged = document.ipam_mut().merge(news);
         new = if fresh { 0 } else { merged.added };
-        events.push(Event::Merged(merged));
+        actions.push(Action::Merged(merged));
         changed = true;
     }
-    // On a fresh node nobody can have an address yet, unless it was the original that gave it.
+    // On a fresh node nobody holds an address yet, unless the original granted it.
     if fresh && !document.is_empty() {
-        let Some(look) = given.look else {
-            return Decision::LookFirst(Vec::new());
+        let Some(snapshot) = inputs.snapshot else {
+            return Decision::NeedsSnapshot(Vec::new());
         };
-        lost = document.ipam().is_in_use(&look.evidence).then(|| Loss {
+        lost = document.ipam().is_in_use(&snapshot.evidence).then(|| Loss {
             why: "it is not there, though pods have addresses of its pools".to_owned(),
             seen: now,
         });
     }
-    // A state without pools says nothing yet that could be wrong; but what is owed stays owed.
     if document.is_empty() {
+        // A state without pools holds nothing that could be wrong. A loss stays pending until there are pools to compare.
         if let Some(loss) = lost {
-            let owed = PendingWork::Rebuild(loss);
-            changed |= document.owed != owed;
-            document.owed = owed;
-            // Version 0.1.0, which does not know what is owed, sees by this that the state is no fresh one.
+            let pending = PendingWork::Rebuild(loss);
+            changed |= document.owed != pending;
+            document.owed = pending;
+            // Version 0.1.0 does not know pending work. By this it sees that the state is not a fresh one.
             document.ipam_mut().generation = known_generation;
         }
     } else {
-        let mut doubt = ReconcileReason::about(document, lost, new, now);
-        // After a loss that was seen long ago, the end of the quarantine is still to be settled.
-        while let Some(found) = doubt.take() {
-            let Some(look) = given.look.filter(|look| found.is_settled_by(look)) else {
-                return Decision::LookFirst(Vec::new());
+        let mut reason = ReconcileReason::find(document, lost, new, now);
+        // When the loss was seen long ago, the end of its quarantine follows at once.
+        while let Some(found) = reason.take() {
+            let Some(snapshot) = inputs.snapshot.filter(|snapshot| found.accepts(snapshot)) else {
+                return Decision::NeedsSnapshot(Vec::new());
             };
-            found.settle(look, given.journal, document, now, events);
+            found.reconcile(snapshot, inputs.journal, document, now, actions);
             changed = true;
-            doubt = ReconcileReason::about(document, None, 0, now);
+            reason = ReconcileReason::find(document, None, 0, now);
         }
-        // A record that tells only the container may be another interface's.
+        // A record that names only the container may belong to another of its interfaces.
         if requests
             .iter()
             .any(|request| document.ipam().is_claimless(request.attachment))
         {
-            let Some(look) = given.look else {
-                return Decision::LookFirst(Vec::new());
+            let Some(snapshot) = inputs.snapshot else {
+                return Decision::NeedsSnapshot(Vec::new());
             };
-            changed |= document.ipam_mut().adopt_claims(&look.evidence);
+            changed |= document.ipam_mut().adopt_claims(&snapshot.evidence);
         }
     }
-    let before = (flags(document.ipam()), document.ipam().check());
-    let mut taken = take_all(document.ipam_mut(), requests, now, host, events);
-    if matches!(taken, Err(Refusal::Exhausted { .. })) && !given.may_ask_again {
-        if let Some(look) = given.look.filter(|look| !look.candidates.is_empty()) {
-            let judged = document
-                .ipam_mut()
-                .reclaim(look.candidates.clone(), &look.evidence, now);
+    let before = (pool_flags(document.ipam()), document.ipam().check());
+    let mut grants = allocate_all(document.ipam_mut(), requests, now, host, actions);
+    if matches!(grants, Err(Refusal::Exhausted { .. })) && !inputs.may_ask_again {
+        let judging = inputs.snapshot.filter(|s| !s.candidates.is_empty());
+        if let Some(snapshot) = judging {
+            let ipam = document.ipam_mut();
+            let judged = ipam.reclaim(snapshot.candidates.clone(), &snapshot.evidence, now);
             changed |= !judged.is_empty();
-            events.push(Event::Judged(judged));
-            taken = take_all(document.ipam_mut(), requests, now, host, events);
+            actions.push(Action::Judged(judged));
+            grants = allocate_all(document.ipam_mut(), requests, now, host, actions);
         } else {
             let candidates = candidates(document.ipam(), requests, now);
             if !candidates.is_empty() {
-                return Decision::LookFirst(candidates);
+                return Decision::NeedsSnapshot(candidates);
             }
         }
     }
-    if let Some(look) = given.look {
+    if let Some(snapshot) = inputs.snapshot {
         let ipam = document.ipam_mut();
-        changed |= ipam.clear_suspects(&look.evidence, look.began, now);
+        changed |= ipam.clear_suspects(&snapshot.evidence, snapshot.began, now);
     }
-    // What came with the state is not for this call to judge, but nothing may become wrong by it.
-    let wrong: Vec<_> = document
-        .ipam()
-        .check()
+    // What was inconsistent before is not this call's business, but it must not add to it.
+    let after = document.ipam().check();
+    let added: Vec<_> = after
         .into_iter()
         .filter(|v| !before.1.contains(v))
         .collect();
-    if !wrong.is_empty() {
-        return Decision::Broken(wrong);
+    if !added.is_empty() {
+        return Decision::Inconsistent(added);
     }
     changed |=
-        taken.is_ok() || before.0 != flags(document.ipam()) || document.has_unsaved_moments();
-    Decision::Done { taken, changed }
+        grants.is_ok() || before.0 != pool_flags(document.ipam()) || document.has_unsaved_moments();
+    Decision::Decided { grants, changed }
 }
 
-/// Frees the candidates of a look that are dead, on an operator's wish. What there is to doubt about the state is settled
-/// first, as an ADD would.
-pub fn reclaim(document: &mut Document, look: &NodeSnapshot, now: Moment, events: &mut Vec<Event>) {
-    let doubt =
-        ReconcileReason::about(document, None, 0, now).filter(|doubt| doubt.is_settled_by(look));
-    if let Some(doubt) = doubt {
-        doubt.settle(look, None, document, now, events);
+/// Frees the candidates of a snapshot that are dead, for an operator. A pending reconciliation comes first, as in an ADD.
+pub fn reclaim(
+    document: &mut Document,
+    snapshot: &NodeSnapshot,
+    now: Moment,
+    actions: &mut Vec<Action>,
+) {
+    let reason = ReconcileReason::find(document, None, 0, now);
+    if let Some(reason) = reason.filter(|reason| reason.accepts(snapshot)) {
+        reason.reconcile(snapshot, None, document, now, actions);
     }
-    let (candidates, ipam) = (look.candidates.clone(), document.ipam_mut());
-    let judged = ipam.reclaim(candidates, &look.evidence, now);
-    ipam.clear_suspects(&look.evidence, look.began, now);
-    events.push(Event::Judged(judged));
+    let (candidates, ipam) = (snapshot.candidates.clone(), document.ipam_mut());
+    let judged = ipam.reclaim(candidates, &snapshot.evidence, now);
+    ipam.clear_suspects(&snapshot.evidence, snapshot.began, now);
+    actions.push(Action::Judged(judged));
 }
 
-/// Takes an address for each request, or none at all.
-pub(super) fn take_all(
+/// Allocates an address for each request, or none at all.
+pub(super) fn allocate_all(
     ipam: &mut Ipam,
     requests: &[Request<'_>],
     now: Moment,
     host: &dyn Host,
-    events: &mut Vec<Event>,
+    actions: &mut Vec<Action>,
 ) -> Result<Vec<Grant>, Refusal> {
     let mut grants = Vec::new();
     for request in requests {
-        match take(ipam, request, now, host, events) {
+        match allocate(ipam, request, now, host, actions) {
             Ok(grant) => grants.push(grant),
             Err(refusal) => {
                 ipam.revoke_all(request.attachment, &grants);
@@ -267,20 +189,20 @@ pub(super) fn take_all(
     Ok(grants)
 }
 
-/// Takes an address that the host does not have: one that it has, or has a route to, is somebody else's, whatever the pools
-/// say (difference D19).
-fn take(
+/// Allocates an address that the host neither has nor routes to. Such an address is somebody else's, whatever the pools say
+/// (difference D19).
+fn allocate(
     ipam: &mut Ipam,
     request: &Request<'_>,
     now: Moment,
     host: &dyn Host,
-    events: &mut Vec<Event>,
+    actions: &mut Vec<Action>,
 ) -> Result<Grant, Refusal> {
-    let mut wired = BTreeSet::new();
+    let mut on_host = BTreeSet::new();
     loop {
         let grant = ipam.take(
             &Request {
-                wired: &wired,
+                wired: &on_host,
                 ..request.clone()
             },
             now,
@@ -290,14 +212,15 @@ fn take(
             return Ok(grant);
         }
         ipam.revoke(request.attachment, &grant);
-        // Where there is one there are often many: cloud-init configures all of an interface's addresses on the host.
-        wired.insert(address);
-        wired.extend(host.all());
-        events.push(Event::Wired(address, ipam.mark_on_host(&wired)));
+        // Where there is one there are often many: cloud-init configures all addresses of an interface on the host.
+        on_host.insert(address);
+        on_host.extend(host.all());
+        let count = ipam.mark_on_host(&on_host);
+        actions.push(Action::SkippedOnHost { address, count });
     }
 }
 
-/// The records that may be judged when the pools that would do have nothing to give.
+/// Returns the records to judge when the pools of the requests are exhausted.
 pub(super) fn candidates(ipam: &Ipam, requests: &[Request<'_>], now: Moment) -> Vec<Candidate> {
     let wanted = |space: &str, key: &str, pool: &Pool| {
         requests.iter().any(|request| {
@@ -312,7 +235,7 @@ pub(super) fn candidates(ipam: &Ipam, requests: &[Request<'_>], now: Moment) -> 
     ipam.candidates(wanted, now)
 }
 
-/// The pools' flags of having been handed out whole, the only thing that a refused request may change by itself.
-fn flags(ipam: &Ipam) -> Vec<i64> {
+/// Returns the pools' flags of having been handed out whole, the only thing that a refused request may change by itself.
+fn pool_flags(ipam: &Ipam) -> Vec<i64> {
     ipam.pools().map(|(_, _, pool)| pool.ref_count).collect()
 }

@@ -4,7 +4,7 @@ use std::mem::{self, ManuallyDrop};
 
 use tracing::{debug, info, warn};
 
-use super::Context;
+use super::context::Context;
 use crate::cni::Call;
 use crate::evidence::Progress;
 use crate::failure::Failure;
@@ -66,7 +66,7 @@ fn attempt(
         );
     }
     if freed.is_empty() && !lost.is_empty() {
-        report(mem::take(lost), context);
+        log_released(mem::take(lost), context);
         return Ok(true);
     }
     if freed.is_empty() {
@@ -81,19 +81,19 @@ fn attempt(
         *lost = freed;
         return Ok(false);
     }
-    report(freed, context);
+    log_released(freed, context);
     Ok(true)
 }
 
 /// Tells log and events what was released.
-fn report(freed: Vec<Freed>, context: &Context) {
+fn log_released(freed: Vec<Freed>, context: &Context) {
     for Freed {
         pool,
         address,
         dropped,
     } in freed
     {
-        context.trail.address(address);
+        context.record.address(address);
         let fate = if dropped {
             "released, and gone from"
         } else {

@@ -2,8 +2,8 @@
 
 use tracing::{info, warn};
 
-use super::Context;
-use super::decide::NodeSnapshot;
+use super::context::Context;
+use super::snapshot::NodeSnapshot;
 use crate::cni::Call;
 use crate::failure::Failure;
 use crate::ipam::Collected;
@@ -31,7 +31,7 @@ pub fn gc(call: &Call, context: &Context) -> Result<(), Failure> {
     let look = match stale.candidates.is_empty() {
         true if !document.has_unsaved_moments() => return Ok(()),
         true => NodeSnapshot::default(),
-        false => NodeSnapshot::at(stale.candidates, context),
+        false => NodeSnapshot::capture(stale.candidates, context),
     };
     context.until_it_counts(|| collect(&look, context))
 }
@@ -59,7 +59,7 @@ fn collect(look: &NodeSnapshot, context: &Context) -> Result<bool, Failure> {
     }
     for Collected { candidate, .. } in &freed {
         let (address, container) = (candidate.key, &candidate.held.container_id);
-        context.trail.address(address);
+        context.record.address(address);
         warn!(target: "ipam", "{address} of container {container} is free: the runtime no longer knows it.");
     }
     for Collected { candidate, vetoes } in &kept {

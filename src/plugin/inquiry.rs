@@ -2,7 +2,7 @@
 
 use tracing::{debug, info, warn};
 
-use super::Context;
+use super::context::Context;
 use crate::log::Milliseconds;
 use crate::source::{FreshAnswer, RefreshOutcome, RefreshReason, SourceError};
 use crate::state::Document;
@@ -44,7 +44,7 @@ impl Inquiry {
                 warn!(target: "ipam", "Source refresh failed, err:{error}.");
                 // Whoever asked tells of it.
                 if !matches!(error, SourceError::FailedByPeer) {
-                    context.trail.refresh_failed();
+                    context.record.refresh_failed();
                 }
                 Inquiry {
                     failed: Some(error.told()),
@@ -72,7 +72,7 @@ impl Inquiry {
             news.matched.unmatched.len()
         );
         warn!(target: "ipam", "Source refresh failed, err:{why}; the stored pools stay for now.");
-        context.trail.refresh_failed();
+        context.record.refresh_failed();
         self.failed = Some(why);
         news.reject();
     }

@@ -1,26 +1,32 @@
-//! The node that a call works on, behind a trait: the tests' model of a node runs the same ADD, DEL and GC.
+//! The node that a call works on, behind a trait: the tests run the same ADD, DEL and GC on a node in memory.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use tracing::warn;
 
-use super::decide::Host;
-use super::look::follow_claims;
 use crate::evidence::{self, Progress};
-use crate::host::{Paths, RouteLookup, host_routes, io_reason};
+use crate::host::{Paths, RouteLookup, host_routes, io_reason, namespace_id};
 use crate::ipam::{Candidate, Evidence, Existence, Held, Kernel, NetNs};
 use crate::state::Files;
 
-/// The files of the state and the clock, what the host has, and what there is to be seen.
+/// The addresses of the host, asked one at a time and as a whole.
+pub trait Host: std::fmt::Debug {
+    /// Whether the host has the address, or a route to it alone.
+    fn has(&self, address: IpAddr) -> bool;
+    /// All such addresses.
+    fn all(&self) -> BTreeSet<IpAddr>;
+}
+
+/// The files and the clock, the host's addresses, and the evidence of who is alive.
 pub trait Node: Files + Host {
-    /// What speaks for whom, among others for these records.
+    /// Gathers the evidence of who is alive. `candidates` are the records to be judged by it.
     fn evidence(&self, candidates: &[Candidate], progress: &Progress) -> Evidence;
 }
 
 impl Node for Paths {
     fn evidence(&self, candidates: &[Candidate], progress: &Progress) -> Evidence {
-        // Nobody is taken for dead whose namespace may be kept where it is seldom looked for.
+        // A record may be judged dead only after its namespace was searched in the unusual places too.
         let netns = |held: &Held| held.claim.as_ref().and_then(|claim| claim.netns.clone());
         let sought = candidates.iter().map(|c| (c.key, netns(&c.held)));
         let sought: Vec<(IpAddr, Option<NetNs>)> = sought.collect();
@@ -33,7 +39,7 @@ impl Node for Paths {
         };
         let mut evidence = evidence::gather(self, progress, &are_shown);
         let held = candidates.iter().map(|candidate| &candidate.held);
-        follow_claims(held, &mut evidence, self);
+        note_moved_namespaces(held, &mut evidence, self);
         evidence
     }
 }
@@ -51,5 +57,23 @@ impl Host for Paths {
 
     fn all(&self) -> BTreeSet<IpAddr> {
         host_routes().unwrap_or_default()
+    }
+}
+
+/// Notes which namespace paths of records lead to another namespace than at their ADD. The path of a process is left out: it ends
+/// with the process, which says nothing about the namespace.
+pub(crate) fn note_moved_namespaces<'a>(
+    held: impl Iterator<Item = &'a Held>,
+    evidence: &mut Evidence,
+    paths: &Paths,
+) {
+    for netns in held.filter_map(|held| held.claim.as_ref()?.netns.as_ref()) {
+        let now = namespace_id(paths, &netns.path);
+        if let Some(then) = netns.id
+            && now.is_some_and(|now| now != then)
+            && !netns.path.starts_with("/proc/")
+        {
+            evidence.kernel.elsewhere.insert((netns.path.clone(), then));
+        }
     }
 }

@@ -7,9 +7,10 @@ use std::fs;
 use std::slice;
 use std::time::Duration;
 
-use super::Context;
-use super::decide::{NodeSnapshot, candidates, take_all};
-use super::wish::{open_wishes, requests, told};
+use super::address_request::{narrow_refusal, pool_requests, requests_for_any_address};
+use super::context::Context;
+use super::decide::{allocate_all, candidates};
+use super::snapshot::NodeSnapshot;
 use crate::cni::{Call, WhenFull};
 use crate::failure::Failure;
 use crate::host::is_read_only;
@@ -54,8 +55,8 @@ pub fn status(call: &Call, context: &Context) -> Result<(), Failure> {
         container_id: "/".to_owned(),
         ..call.attachment.clone()
     };
-    let wishes = open_wishes(call);
-    let requests = requests(&wishes, conf, &nobody);
+    let any_address = requests_for_any_address(call);
+    let requests = pool_requests(&any_address, conf, &nobody);
     // One by one: that one family is full must not hide that there is none of the other.
     for request in &requests {
         match try_add(&mut ipam, request, conf.when_full, context) {
@@ -63,7 +64,7 @@ pub fn status(call: &Call, context: &Context) -> Result<(), Failure> {
             // Merely full: what is held comes back.
             Err(Refusal::Exhausted { pools })
                 if conf.when_full == WhenFull::Ready && pools.iter().any(|p| p.held > 0) => {}
-            Err(refusal) => return Err(not_ready(told(refusal, call).to_string())),
+            Err(refusal) => return Err(not_ready(narrow_refusal(refusal, call).to_string())),
         }
     }
     Ok(())
@@ -77,18 +78,18 @@ fn try_add(
     context: &Context,
 ) -> Result<(), Refusal> {
     let (now, requests) = (context.now(), slice::from_ref(request));
-    match take_all(ipam, requests, now, &*context.node, &mut Vec::new()) {
+    match allocate_all(ipam, requests, now, &*context.node, &mut Vec::new()) {
         Err(Refusal::Exhausted { .. }) if when_full == WhenFull::Error => {}
         other => return other.map(drop),
     }
-    let look = NodeSnapshot::at(candidates(ipam, requests, now), context);
+    let look = NodeSnapshot::capture(candidates(ipam, requests, now), context);
     ipam.reclaim(look.candidates, &look.evidence, now);
-    take_all(ipam, requests, now, &*context.node, &mut Vec::new()).map(drop)
+    allocate_all(ipam, requests, now, &*context.node, &mut Vec::new()).map(drop)
 }
 
 /// What the source lists.
 fn ask(call: &Call, context: &Context) -> Result<Inventory, Failure> {
-    let source = Source::of(&call.conf.ipam, &context.instead, &context.paths)?;
+    let source = Source::of(&call.conf.ipam, &context.source_overrides, &context.paths)?;
     let answer = source.ask(LIMIT, &[], &context.paths);
     let matched = answer
         .map_err(|e| not_ready(format!("there are no pools, and no source: {}", e.told())))?;

@@ -297,7 +297,7 @@ fn a_bad_file_of_settings_is_a_warning_and_never_fails_a_pod() {
         node.add("c1").success();
         let log = node.log();
         assert!(
-            log.contains(left) && log.contains("this is left out"),
+            log.contains(left) && log.contains("this is ignored"),
             "{text}: {log}"
         );
         status(&node, json!({})).run().assert_no_output();

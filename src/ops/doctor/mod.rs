@@ -26,7 +26,7 @@ use super::setup::Setup;
 use crate::cni::CniVersion;
 use crate::host::utc;
 use crate::ipam::Evidence;
-use crate::plugin::look::follow_claims;
+use crate::plugin::note_moved_namespaces;
 use crate::plugin::settings;
 use crate::source::{Matched, Source, SourceError};
 use crate::state::{Document, FORMAT, Loaded, StoreError, load};
@@ -70,7 +70,7 @@ impl Facts {
         // At last: what changed while the others were asked is in it.
         let loaded = load(node.paths(), node.context.boot_id.as_deref());
         if let Ok(Loaded::Read(document)) = &loaded {
-            follow_claims(document.ipam().holders(), &mut evidence, node.paths());
+            note_moved_namespaces(document.ipam().holders(), &mut evidence, node.paths());
         }
         Facts {
             loaded,

@@ -12,7 +12,7 @@ use super::node::Node;
 use super::outcome::{CommandError, CommandOutput, json};
 use super::progress;
 use super::setup::Setup;
-use crate::plugin::look::follow_claims;
+use crate::plugin::note_moved_namespaces;
 
 /// Carries it out.
 pub fn run(node: &Node, arguments: &Arguments) -> Result<CommandOutput, CommandError> {
@@ -20,7 +20,7 @@ pub fn run(node: &Node, arguments: &Arguments) -> Result<CommandOutput, CommandE
     let stated = StateReport::read(node)?;
     let setup = Setup::read(node.paths());
     let mut evidence = progress::look(Vec::new(), &node.context).evidence;
-    follow_claims(stated.ipam.holders(), &mut evidence, node.paths());
+    note_moved_namespaces(stated.ipam.holders(), &mut evidence, node.paths());
     let events = node.history()?.events;
     let mut story = Story::of(
         &subject,

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use azure_vnet_ipam::evidence::Progress;
 use azure_vnet_ipam::ipam::{Candidate, Evidence, Moment};
+use azure_vnet_ipam::plugin::Host;
 use azure_vnet_ipam::plugin::Node;
-use azure_vnet_ipam::plugin::decide::Host;
 use azure_vnet_ipam::state::{Files, HeldLock, LockError, ReadOutcome, StateFile, StoreError};
 
 /// What is on the disk.

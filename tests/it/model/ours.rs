@@ -9,14 +9,14 @@ use std::time::Duration;
 use azure_vnet_ipam::cni::{Call, Defaults, Environment};
 use azure_vnet_ipam::failure::Failure;
 use azure_vnet_ipam::ipam::{Family, Grant, GrantKind, Inventory, Moment, Refusal};
-use azure_vnet_ipam::plugin::Context;
+use azure_vnet_ipam::plugin::address_request::{address_requests, pool_requests};
 use azure_vnet_ipam::plugin::allocation::{Allocation, Step};
-use azure_vnet_ipam::plugin::decide::{NodeSnapshot, reclaim};
+use azure_vnet_ipam::plugin::decide::reclaim;
 use azure_vnet_ipam::plugin::del::release_all;
 use azure_vnet_ipam::plugin::gc::gc;
 use azure_vnet_ipam::plugin::inquiry::Inquiry;
-use azure_vnet_ipam::plugin::undo::give_back;
-use azure_vnet_ipam::plugin::wish::{requests, wishes};
+use azure_vnet_ipam::plugin::revoke::release_unprinted;
+use azure_vnet_ipam::plugin::{Context, NodeSnapshot};
 use azure_vnet_ipam::source::{FreshAnswer, Matched, RefreshOutcome, RefreshReason};
 use azure_vnet_ipam::state::{Document, Journal, Loaded, Locked, StateFile, WAIT};
 use serde_json::json;
@@ -74,9 +74,9 @@ fn allocate(
 ) -> (Outcome, bool) {
     let context = rules.context(node);
     let call = call("ADD", add.id, rules.world.is_dual());
-    let wishes = wishes(&call).unwrap();
+    let requested = address_requests(&call).unwrap();
     let netns = rules.world.netns(add.id);
-    let mut requests = requests(&wishes, &call.conf.ipam, &call.attachment);
+    let mut requests = pool_requests(&requested, &call.conf.ipam, &call.attachment);
     for request in &mut requests {
         request.netns = Some(&netns);
     }
@@ -109,7 +109,7 @@ fn allocate(
     for _ in 0..10 {
         let outcome = match allocation.step() {
             Ok(Step::Snapshot(candidates)) => {
-                let look = NodeSnapshot::at(candidates, &context);
+                let look = NodeSnapshot::capture(candidates, &context);
                 if may_rest {
                     Outcome::Looked(Rc::new(look))
                 } else {
@@ -297,7 +297,7 @@ impl World {
         self.note_answer(&add);
         if let Outcome::Granted(grants) = &outcome {
             let call = call("ADD", add.id, self.is_dual());
-            give_back(&call, grants, &Rules { world: self }.context(&node));
+            release_unprinted(&call, grants, &Rules { world: self }.context(&node));
         }
         self.take_over(&node);
         if let Outcome::Failed(failure) = outcome {
@@ -560,7 +560,7 @@ impl World {
         let node = self.node();
         let context = Rules { world: self }.context(&node);
         let candidates = document.ipam().candidates(|_, _, _| true, self.now());
-        let look = NodeSnapshot::at(candidates, &context);
+        let look = NodeSnapshot::capture(candidates, &context);
         let mut locked = Locked::acquire(&node, WAIT).unwrap();
         let Ok(Loaded::Read(mut document)) = locked.load(self.boot_id().as_deref()) else {
             return;

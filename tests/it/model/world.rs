@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::rc::Rc;
 
 use azure_vnet_ipam::ipam::{Family, Inventory, Moment, NetNs};
-use azure_vnet_ipam::plugin::decide::NodeSnapshot;
+use azure_vnet_ipam::plugin::NodeSnapshot;
 
 use super::events::{Answer, Blindness, Event, Who};
 use super::node::Disk;

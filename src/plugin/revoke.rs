@@ -1,15 +1,15 @@
-//! Taking back what an ADD gave and nobody was told of.
+//! Revoking the grants of an ADD whose result nobody received.
 
 use tracing::warn;
 
-use super::Context;
+use super::context::Context;
 use crate::cni::Call;
 use crate::failure::Fate;
 use crate::ipam::{Grant, GrantKind, Refusal};
 use crate::state::{Document, Loaded, Locked};
 
-/// Undoes grants that are in the state but must not be handed over, as far as the disk lets it.
-pub(super) fn take_back(
+/// Revokes grants that are saved but must not be handed out, as far as the disk allows.
+pub(super) fn revoke_saved(
     taken: &Result<Vec<Grant>, Refusal>,
     call: &Call,
     document: &mut Document,
@@ -23,8 +23,9 @@ pub(super) fn take_back(
     }
 }
 
-/// Takes back what reached nobody: only what this very call took, and only if it is still so.
-pub fn give_back(call: &Call, grants: &[Grant], context: &Context) -> Fate {
+/// Releases the addresses of a result that could not be printed: only those that this call newly allocated, and only if the state
+/// still says so.
+pub fn release_unprinted(call: &Call, grants: &[Grant], context: &Context) -> Fate {
     let is_renewed = |grant: &Grant| grant.novelty == GrantKind::Renewed;
     if grants.iter().all(is_renewed) {
         return Fate::HeldBefore;
@@ -41,7 +42,7 @@ pub fn give_back(call: &Call, grants: &[Grant], context: &Context) -> Fate {
         return Fate::StillHeld;
     }
     for grant in grants.iter().filter(|grant| !is_renewed(grant)) {
-        warn!(target: "ipam", "{} was given back, as the result reached nobody.", grant.address);
+        warn!(target: "ipam", "{} was released, because the result could not be printed.", grant.address);
     }
     Fate::GivenBack
 }

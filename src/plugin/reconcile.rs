@@ -1,27 +1,15 @@
-//! What there is to doubt about a state, and how a look at the node settles it.
+//! Comparing a state with the node, when the state alone cannot be relied on.
 
-use super::decide::{Event, Journaled, NodeSnapshot};
+use super::action::{Action, ReconcileReason};
+use super::inputs::JournalReplay;
+use super::snapshot::NodeSnapshot;
 use crate::ipam::Moment;
 use crate::state::{Document, Loss, PendingWork, QUARANTINE};
 
-/// Why a state cannot be believed as it is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ReconcileReason {
-    /// It was lost.
-    Lost(Loss),
-    /// It may have been started from nothing.
-    NeverLooked,
-    /// It is of another boot.
-    NewBoot,
-    /// It was lost a while ago, and those who were under way then are through.
-    QuarantineOver(Moment),
-    /// The source lists so many addresses that are new to it, and that somebody may have had before.
-    NewAddresses(usize),
-}
-
 impl ReconcileReason {
-    /// What there is to doubt about a state that was read, or that is about to be rebuilt because it was `lost`.
-    pub(super) fn about(
+    /// Finds out why a state must be compared with the node, if it must. `lost` says that it is to be rebuilt, `new` how many
+    /// addresses the source lists for the first time.
+    pub(super) fn find(
         document: &Document,
         lost: Option<Loss>,
         new: usize,
@@ -32,7 +20,7 @@ impl ReconcileReason {
             (Some(loss), _, _) => Some(ReconcileReason::Lost(loss)),
             (None, PendingWork::Rebuild(loss), _) => Some(ReconcileReason::Lost(loss.clone())),
             (None, PendingWork::NewBoot(_), _) => Some(ReconcileReason::NewBoot),
-            (None, PendingWork::Snapshot, _) => Some(ReconcileReason::NeverLooked),
+            (None, PendingWork::Snapshot, _) => Some(ReconcileReason::NeverReconciled),
             (None, PendingWork::Nothing, Some(until)) => {
                 Some(ReconcileReason::QuarantineOver(until))
             }
@@ -43,30 +31,31 @@ impl ReconcileReason {
         }
     }
 
-    /// Whether `look` can settle it: one that began before the end of a quarantine says nothing about its end.
-    pub(super) fn is_settled_by(&self, look: &NodeSnapshot) -> bool {
-        !matches!(self, ReconcileReason::QuarantineOver(until) if look.began < *until)
+    /// Whether `snapshot` is recent enough: one that began during a quarantine cannot end it.
+    pub(super) fn accepts(&self, snapshot: &NodeSnapshot) -> bool {
+        !matches!(self, ReconcileReason::QuarantineOver(until) if snapshot.began < *until)
     }
 
-    /// Brings the state in line with what the look showed.
-    pub(super) fn settle(
+    /// Brings the state in line with the snapshot, and with the journal where the state was lost.
+    pub(super) fn reconcile(
         self,
-        look: &NodeSnapshot,
-        journal: Option<&Journaled>,
+        snapshot: &NodeSnapshot,
+        journal: Option<&JournalReplay>,
         document: &mut Document,
         now: Moment,
-        events: &mut Vec<Event>,
+        actions: &mut Vec<Action>,
     ) {
+        let evidence = &snapshot.evidence;
         let ipam = document.ipam_mut();
         if self == ReconcileReason::NewBoot {
-            events.push(Event::Freed(ipam.new_boot(&look.evidence, now)));
+            actions.push(Action::FreedAfterReboot(ipam.new_boot(evidence, now)));
         }
         if matches!(self, ReconcileReason::Lost(_)) {
-            ipam.doubt_owners(&look.evidence);
+            ipam.doubt_owners(evidence);
         }
-        let found = ipam.hold_evident(&look.evidence, now);
-        if self == ReconcileReason::NeverLooked {
-            ipam.adopt_claims(&look.evidence);
+        let found = ipam.hold_evident(evidence, now);
+        if self == ReconcileReason::NeverReconciled {
+            ipam.adopt_claims(evidence);
         }
         match &self {
             ReconcileReason::Lost(loss) => {
@@ -74,17 +63,17 @@ impl ReconcileReason {
                 if let Some(journal) = journal {
                     let held = ipam.hold_journaled(&journal.holdings, is_complete);
                     ipam.generation = ipam.generation.max(journal.generation);
-                    events.push(Event::Journaled(held, is_complete));
+                    actions.push(Action::Replayed { held, is_complete });
                 }
                 let until = loss.seen.after(QUARANTINE);
                 ipam.quarantine = (!is_complete).then_some(until);
             }
             ReconcileReason::QuarantineOver(_) => ipam.quarantine = None,
-            ReconcileReason::NeverLooked
+            ReconcileReason::NeverReconciled
             | ReconcileReason::NewBoot
             | ReconcileReason::NewAddresses(_) => {}
         }
-        events.push(Event::Settled(self, found));
+        actions.push(Action::Reconciled(self, found));
         document.owed = PendingWork::Nothing;
     }
 }

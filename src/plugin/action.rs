@@ -1,0 +1,154 @@
+//! What an ADD did on its way to a decision, and how the log is told.
+
+use std::net::IpAddr;
+
+use tracing::{info, warn};
+
+use crate::ipam::{Found, Judged, Merged, Moment, Verdict};
+use crate::state::Loss;
+
+/// Why a state must be compared with the node before it is used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReconcileReason {
+    /// The state was lost.
+    Lost(Loss),
+    /// The state is the original's, which may have started from nothing.
+    NeverReconciled,
+    /// The state is of another boot.
+    NewBoot,
+    /// The quarantine that followed a loss ended at this moment; every ADD of before the loss is complete.
+    QuarantineOver(Moment),
+    /// The source lists this many new addresses, which somebody may have held earlier.
+    NewAddresses(usize),
+}
+
+/// A change of the state beside the grants themselves.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// An answer of the source was merged.
+    Merged(Merged),
+    /// The state was compared with the node, which uses these addresses.
+    Reconciled(ReconcileReason, Vec<Found>),
+    /// Grants were taken over from the journal.
+    Replayed {
+        /// How many addresses are held by it.
+        held: usize,
+        /// Whether the journal covers every grant.
+        is_complete: bool,
+    },
+    /// These addresses of an earlier boot were freed.
+    FreedAfterReboot(Vec<IpAddr>),
+    /// These holders were judged.
+    Judged(Vec<Judged>),
+    /// A free address was skipped, because the host has it or a route to it.
+    SkippedOnHost {
+        /// The address that would have been next.
+        address: IpAddr,
+        /// How many such addresses there are.
+        count: usize,
+    },
+}
+
+impl Action {
+    /// Counts the holders that turned out to be dead.
+    pub fn count_dead(&self) -> usize {
+        match self {
+            Action::Judged(judged) => count(judged, Verdict::Dead),
+            _ => 0,
+        }
+    }
+}
+
+/// Writes the actions to the log.
+pub(crate) fn log_actions(actions: &[Action]) {
+    for action in actions {
+        match action {
+            Action::Merged(merged) => {
+                let (added, removed, unlisted) = (merged.added, merged.removed, merged.unlisted);
+                info!(target: "ipam", "merged: {added} addresses new, {removed} gone, {unlisted} in use but not listed.");
+            }
+            Action::Reconciled(reason, found) => log_reconciled(reason, found),
+            Action::Replayed { held, is_complete } => {
+                let all = if *is_complete {
+                    "; nothing else can have been granted"
+                } else {
+                    ""
+                };
+                info!(target: "ipam", "the journal holds {held} more addresses{all}.");
+            }
+            Action::FreedAfterReboot(freed) => {
+                info!(target: "ipam", "the node was restarted: freed {} addresses of the earlier boot.", freed.len());
+            }
+            Action::Judged(judged) => log_verdicts(judged),
+            Action::SkippedOnHost { address, count } => {
+                warn!(target: "ipam", "{address} is free, but the host has it or a route to it; {count} such addresses are skipped.");
+            }
+        }
+    }
+}
+
+fn log_reconciled(reason: &ReconcileReason, found: &[Found]) {
+    match reason {
+        ReconcileReason::Lost(Loss { why, .. }) => {
+            warn!(target: "ipam", "the state was lost ({why}) and is rebuilt.");
+        }
+        ReconcileReason::NeverReconciled => {
+            info!(target: "ipam", "the state is taken over from the original.");
+        }
+        ReconcileReason::QuarantineOver(_) => info!(target: "ipam", "the quarantine is over."),
+        ReconcileReason::NewBoot | ReconcileReason::NewAddresses(_) => {}
+    }
+    for Found {
+        address,
+        container_id,
+    } in found
+    {
+        let owner = if container_id.is_empty() {
+            "an unknown owner"
+        } else {
+            container_id
+        };
+        info!(target: "ipam", "{address} is in use on this node and is held for {owner}.");
+    }
+}
+
+fn count(judged: &[Judged], verdict: Verdict) -> usize {
+    let matching = judged.iter().filter(|j| j.judgement.verdict == verdict);
+    matching.count()
+}
+
+fn log_verdicts(judged: &[Judged]) {
+    info!(
+        target: "ipam",
+        "judged {} holders: {} dead, {} suspect, {} undecided, {} alive.",
+        judged.len(),
+        count(judged, Verdict::Dead),
+        count(judged, Verdict::Suspect),
+        count(judged, Verdict::Undecided),
+        count(judged, Verdict::Alive)
+    );
+    for Judged {
+        candidate,
+        judgement,
+    } in judged
+    {
+        let reasons: Vec<String> = judgement.reasons.iter().map(ToString::to_string).collect();
+        let (address, held, reasons) = (candidate.key, &candidate.held, reasons.join("; "));
+        let owner = if held.container_id.is_empty() {
+            "unknown"
+        } else {
+            &held.container_id
+        };
+        let claim = held.claim.as_ref();
+        let pod = claim.and_then(|c| c.pod.as_deref()).unwrap_or("-");
+        match judgement.verdict {
+            Verdict::Dead => {
+                warn!(target: "ipam", "{address} is reclaimed from container {owner}, pod {pod}: {reasons}.");
+            }
+            Verdict::Suspect | Verdict::Undecided => {
+                info!(target: "ipam", "{address} of container {owner}, pod {pod}, is left alone: {reasons}.");
+            }
+            Verdict::Alive => {}
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! What every step of a call needs to know.
+
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use super::node::Node;
+use crate::cni::NAME;
+use crate::events::OperationRecord;
+use crate::host::{Paths, boot_id};
+use crate::ipam::Moment;
+use crate::source::SourceOverrides;
+
+/// What every step of a call needs to know.
+#[derive(Debug)]
+pub struct Context {
+    /// The path of every file.
+    pub paths: Paths,
+    /// When the process started.
+    pub started: Moment,
+    /// The boot that moments belong to.
+    pub boot_id: Option<String>,
+    /// What the environment says instead of the network configuration about the source.
+    pub source_overrides: SourceOverrides,
+    /// What the log of operations will say about the call.
+    pub record: Rc<OperationRecord>,
+    /// The node that the call works on.
+    pub node: Rc<dyn Node>,
+}
+
+impl Context {
+    /// Collects it for a call on this machine.
+    pub fn new(paths: &Paths, started: Moment) -> Context {
+        Context {
+            paths: paths.clone(),
+            started,
+            boot_id: boot_id(paths),
+            source_overrides: SourceOverrides::of_environment(),
+            record: Rc::default(),
+            node: Rc::new(paths.clone()),
+        }
+    }
+
+    /// Collects it for a call on a node that only the tests' memory holds.
+    #[doc(hidden)]
+    pub fn on(node: Rc<dyn Node>, started: Moment, boot_id: Option<String>) -> Context {
+        Context {
+            paths: Paths::new(Some(PathBuf::from("/nonexistent")), NAME),
+            started,
+            boot_id,
+            source_overrides: SourceOverrides::default(),
+            record: Rc::default(),
+            node,
+        }
+    }
+}
