@@ -239,3 +239,6 @@ pub(super) fn candidates(ipam: &Ipam, requests: &[Request<'_>], now: Moment) -> 
 fn pool_flags(ipam: &Ipam) -> Vec<i64> {
     ipam.pools().map(|(_, _, pool)| pool.ref_count).collect()
 }
+
+#[cfg(test)]
+mod tests;

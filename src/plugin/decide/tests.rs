@@ -1,0 +1,473 @@
+//! A table of decisions: the state and what is known of the world in, the decision out.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use super::*;
+use crate::ipam::{Attachment, Family, Held, Inventory, ListedPool, Place};
+use crate::plugin::inputs::JournalReplay;
+
+const SECOND: u64 = 1_000_000_000;
+/// Every record of the tables is older than any age that matters.
+const NOW: Moment = Moment(100_000 * SECOND);
+const SUBNET: &str = "10.0.0.0/24";
+
+/// The pod that asks.
+const POD: &str = "pod";
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+fn listing(addresses: &[&str]) -> Inventory {
+    let addresses = addresses.iter().map(|a| ip(a)).collect();
+    let pool = ListedPool::new(SUBNET.parse().unwrap(), "eth0".to_owned(), 0, addresses);
+    Inventory { pools: vec![pool] }
+}
+
+fn attachment(container_id: &str) -> Attachment {
+    Attachment {
+        network: "azure".into(),
+        container_id: container_id.into(),
+        if_name: "eth0".into(),
+    }
+}
+
+static NOT_ON_HOST: BTreeSet<IpAddr> = BTreeSet::new();
+
+fn request(attachment: &Attachment, family: Family) -> Request<'_> {
+    Request {
+        attachment,
+        space: "local",
+        pool: PoolSelector::Any {
+            family,
+            if_name: None,
+        },
+        address: None,
+        pod: None,
+        netns: None,
+        rest: Duration::from_secs(30),
+        wired: &NOT_ON_HOST,
+        exclude: &[],
+    }
+}
+
+/// A state of ours with one pool, of which each container of `held` holds the next address.
+fn state(addresses: &[&str], held: &[&str]) -> Document {
+    let mut document = Document::default();
+    document.own = KeyStatus::Ours;
+    document.ipam_mut().merge(&listing(addresses));
+    for container_id in held {
+        let attachment = attachment(container_id);
+        let request = request(&attachment, Family::V4);
+        document.ipam_mut().take(&request, Moment(SECOND)).unwrap();
+    }
+    document
+}
+
+fn snapshot(in_use: &[&str], candidates: Vec<Candidate>) -> NodeSnapshot {
+    let mut snapshot = NodeSnapshot {
+        candidates,
+        began: NOW,
+        ..NodeSnapshot::default()
+    };
+    for address in in_use {
+        let place = Place::Namespace("/run/netns/other".into());
+        let configured = &mut snapshot.evidence.kernel.configured;
+        configured.insert(ip(address), place);
+    }
+    snapshot
+}
+
+fn lost(seen: Moment) -> PendingWork {
+    PendingWork::Rebuild(Loss {
+        why: "it is gone".into(),
+        seen,
+    })
+}
+
+/// A host that has these addresses.
+#[derive(Debug)]
+struct HostWith<'a>(&'a [&'a str]);
+
+impl Host for HostWith<'_> {
+    fn has(&self, address: IpAddr) -> bool {
+        self.all().contains(&address)
+    }
+
+    fn all(&self) -> BTreeSet<IpAddr> {
+        self.0.iter().map(|a| ip(a)).collect()
+    }
+}
+
+/// What is known beside the state.
+struct World<'a> {
+    families: &'a [Family],
+    listed: Option<&'a [&'a str]>,
+    lost: bool,
+    may_ask_again: bool,
+    snapshot: Option<NodeSnapshot>,
+    journal: Option<JournalReplay>,
+    on_host: &'a [&'a str],
+}
+
+impl Default for World<'_> {
+    fn default() -> Self {
+        World {
+            families: &[Family::V4],
+            listed: None,
+            lost: false,
+            may_ask_again: false,
+            snapshot: None,
+            journal: None,
+            on_host: &[],
+        }
+    }
+}
+
+/// A decision in a line: what it comes to, and who holds what afterwards.
+fn decided(document: &mut Document, world: &World<'_>) -> String {
+    let attachment = attachment(POD);
+    let families = world.families.iter();
+    let requests: Vec<_> = families.map(|f| request(&attachment, *f)).collect();
+    let news = world.listed.map(listing);
+    let inputs = Inputs {
+        requests: &requests,
+        news: news.as_ref(),
+        lost: world.lost.then(|| "it is gone".to_owned()),
+        last_generation: 0,
+        snapshot: world.snapshot.as_ref(),
+        may_ask_again: world.may_ask_again,
+        journal: world.journal.as_ref(),
+        now: NOW,
+    };
+    let decision = decide(document, &inputs, &HostWith(world.on_host), &mut Vec::new());
+    let (grants, changed) = match decision {
+        Decision::NeedsSnapshot(candidates) => {
+            let keys: Vec<_> = candidates.iter().map(|c| c.key.to_string()).collect();
+            return format!("needs a snapshot of [{}]", keys.join(" "));
+        }
+        Decision::Inconsistent(violations) => return format!("inconsistent: {violations:?}"),
+        Decision::Decided { grants, changed } => (grants, changed),
+    };
+    let outcome = match grants {
+        Ok(grants) => {
+            let addresses = grants.iter().map(|grant| {
+                let again = matches!(grant.novelty, GrantKind::Renewed);
+                let addr = grant.address.addr();
+                addr.to_string() + if again { " again" } else { "" }
+            });
+            addresses.collect::<Vec<_>>().join(", ")
+        }
+        Err(refusal) => {
+            let name = format!("{refusal:?}");
+            name.split([' ', '{']).next().unwrap().to_owned()
+        }
+    };
+    let saved = if changed { "save" } else { "keep" };
+    let records = document
+        .ipam()
+        .pools()
+        .flat_map(|(_, _, pool)| &pool.records);
+    let held = records.filter_map(|record| {
+        let held: &Held = record.held()?;
+        let last = record.key.to_string();
+        let last = last.rsplit('.').next().unwrap().to_owned();
+        Some(format!("{last}={}", held.container_id))
+    });
+    let held: Vec<_> = held.collect();
+    format!("{outcome}; {saved}; {}", held.join(" "))
+}
+
+/// The records of a full pool, to be judged.
+fn candidates_of(document: &Document) -> Vec<Candidate> {
+    let attachment = attachment(POD);
+    candidates(document.ipam(), &[request(&attachment, Family::V4)], NOW)
+}
+
+fn assert_decided(name: &str, mut document: Document, world: World<'_>, expected: &str) {
+    assert_eq!(decided(&mut document, &world), expected, "{name}");
+}
+
+#[test]
+fn a_state_that_can_be_relied_on_decides_alone() {
+    let two = ["10.0.0.4", "10.0.0.5"];
+    for (name, held, world, expected) in [
+        (
+            "a free address is granted",
+            &["a"][..],
+            World::default(),
+            "10.0.0.5; save; 4=a 5=pod",
+        ),
+        (
+            "a repeated ADD renews",
+            &["a", POD],
+            World::default(),
+            "10.0.0.5 again; save; 4=a 5=pod",
+        ),
+        (
+            "the source is asked before a refusal",
+            &["a", "b"],
+            World {
+                may_ask_again: true,
+                ..World::default()
+            },
+            "Exhausted; keep; 4=a 5=b",
+        ),
+        (
+            "a full pool needs a look at its holders",
+            &["a", "b"],
+            World::default(),
+            "needs a snapshot of [10.0.0.4 10.0.0.5]",
+        ),
+        (
+            "an address of the host is skipped",
+            &[],
+            World {
+                on_host: &["10.0.0.4"],
+                ..World::default()
+            },
+            "10.0.0.5; save; 5=pod",
+        ),
+        (
+            "one of two families alone is not granted",
+            &[],
+            World {
+                families: &[Family::V4, Family::V6],
+                ..World::default()
+            },
+            "NoPools; save; ",
+        ),
+        (
+            "an address that left the source is not granted",
+            &[],
+            World {
+                listed: Some(&["10.0.0.5"]),
+                ..World::default()
+            },
+            "10.0.0.5; save; 5=pod",
+        ),
+        (
+            "new addresses may be in use already",
+            &[],
+            World {
+                listed: Some(&["10.0.0.4", "10.0.0.5", "10.0.0.6"]),
+                ..World::default()
+            },
+            "needs a snapshot of []",
+        ),
+        (
+            "a new address in use is held for an unknown owner",
+            &["a"],
+            World {
+                listed: Some(&["10.0.0.4", "10.0.0.5", "10.0.0.6"]),
+                snapshot: Some(snapshot(&["10.0.0.6"], vec![])),
+                ..World::default()
+            },
+            "10.0.0.5; save; 4=a 5=pod 6=",
+        ),
+    ] {
+        assert_decided(name, state(&two, held), world, expected);
+    }
+}
+
+#[test]
+fn a_full_pool_is_reclaimed_only_from_the_dead() {
+    let full = || state(&["10.0.0.4", "10.0.0.5"], &["a", "b"]);
+    for (name, in_use, expected) in [
+        ("nobody is alive", &[][..], "10.0.0.4; save; 4=pod"),
+        ("one is alive", &["10.0.0.4"], "10.0.0.5; save; 4=a 5=pod"),
+        (
+            "both are alive",
+            &["10.0.0.4", "10.0.0.5"],
+            "Exhausted; save; 4=a 5=b",
+        ),
+    ] {
+        let document = full();
+        let world = World {
+            snapshot: Some(snapshot(in_use, candidates_of(&document))),
+            ..World::default()
+        };
+        assert_decided(name, document, world, expected);
+    }
+    let document = full();
+    let mut incomplete = snapshot(&[], candidates_of(&document));
+    incomplete.evidence.kernel.incomplete = Some("/proc is hidden".to_owned());
+    let world = World {
+        snapshot: Some(incomplete),
+        ..World::default()
+    };
+    let expected = "Exhausted; save; 4=a 5=b";
+    assert_decided(
+        "an incomplete look frees nothing",
+        document,
+        world,
+        expected,
+    );
+}
+
+#[test]
+fn a_fresh_node_starts_when_the_kernel_agrees() {
+    let listed = Some(&["10.0.0.4", "10.0.0.5"][..]);
+    for (name, world, expected) in [
+        ("there are no pools", World::default(), "NoSpace; keep; "),
+        (
+            "the node must be looked at",
+            World {
+                listed,
+                ..World::default()
+            },
+            "needs a snapshot of []",
+        ),
+        (
+            "nothing is in use",
+            World {
+                listed,
+                snapshot: Some(snapshot(&[], vec![])),
+                ..World::default()
+            },
+            "10.0.0.4; save; 4=pod",
+        ),
+        (
+            "an address in use means that a state was lost",
+            World {
+                listed,
+                snapshot: Some(snapshot(&["10.0.0.4"], vec![])),
+                ..World::default()
+            },
+            "Quarantined; save; 4=",
+        ),
+    ] {
+        assert_decided(name, Document::default(), world, expected);
+    }
+}
+
+#[test]
+fn a_state_that_cannot_be_relied_on_is_compared_with_the_node_first() {
+    let two = ["10.0.0.4", "10.0.0.5"];
+    let document = |owed: PendingWork| {
+        let mut document = state(&two, &["a"]);
+        document.owed = owed;
+        document
+    };
+    let pending = [
+        PendingWork::Snapshot,
+        PendingWork::NewBoot(Some("other".to_owned())),
+        lost(NOW),
+    ];
+    for owed in pending {
+        let name = format!("{owed:?}");
+        let expected = "needs a snapshot of []";
+        assert_decided(&name, document(owed), World::default(), expected);
+    }
+    for (name, owed, in_use, expected) in [
+        (
+            "the original's state holds what the node shows besides",
+            PendingWork::Snapshot,
+            &["10.0.0.5"][..],
+            "needs a snapshot of [10.0.0.4]",
+        ),
+        (
+            "after a reboot what nothing shows is free",
+            PendingWork::NewBoot(Some("other".to_owned())),
+            &[],
+            "10.0.0.4; save; 4=pod",
+        ),
+        (
+            "after a reboot what the kernel shows is held",
+            PendingWork::NewBoot(Some("other".to_owned())),
+            &["10.0.0.4"],
+            "10.0.0.5; save; 4=a 5=pod",
+        ),
+        (
+            "after a loss everybody waits for those who were under way",
+            lost(NOW),
+            &["10.0.0.5"],
+            "Quarantined; save; 4= 5=",
+        ),
+        (
+            "a loss that was seen long ago has no quarantine left",
+            lost(Moment(SECOND)),
+            &[],
+            "10.0.0.5; save; 4= 5=pod",
+        ),
+    ] {
+        let world = World {
+            snapshot: Some(snapshot(in_use, vec![])),
+            ..World::default()
+        };
+        assert_decided(name, document(owed), world, expected);
+    }
+}
+
+#[test]
+fn a_complete_journal_replaces_the_quarantine() {
+    let two = ["10.0.0.4", "10.0.0.5"];
+    let held = state(&two, &["a"]);
+    let record = held.ipam().pools().next().unwrap().2.records[0].clone();
+    let holdings = BTreeMap::from([(ip("10.0.0.4"), record.held().unwrap().clone())]);
+    for (is_complete, expected) in [
+        (true, "10.0.0.5; save; 4=a 5=pod"),
+        (false, "Quarantined; save; 4="),
+    ] {
+        let world = World {
+            listed: Some(&two),
+            lost: true,
+            snapshot: Some(snapshot(&[], vec![])),
+            journal: Some(JournalReplay {
+                holdings: holdings.clone(),
+                generation: 7,
+                is_complete,
+            }),
+            ..World::default()
+        };
+        let name = format!("complete: {is_complete}");
+        assert_decided(&name, Document::default(), world, expected);
+    }
+}
+
+#[test]
+fn a_quarantine_is_ended_by_a_snapshot_that_is_newer_than_its_end() {
+    let document = || {
+        let mut document = state(&["10.0.0.4"], &[]);
+        document.ipam_mut().quarantine = Some(Moment(NOW.0 - SECOND));
+        document
+    };
+    let early = NodeSnapshot {
+        began: Moment(NOW.0 - 2 * SECOND),
+        ..NodeSnapshot::default()
+    };
+    for (name, snapshot, expected) in [
+        ("no snapshot", None, "needs a snapshot of []"),
+        (
+            "one from during the quarantine",
+            Some(early),
+            "needs a snapshot of []",
+        ),
+        (
+            "a newer one",
+            Some(snapshot(&[], vec![])),
+            "10.0.0.4; save; 4=pod",
+        ),
+    ] {
+        let world = World {
+            snapshot,
+            ..World::default()
+        };
+        assert_decided(name, document(), world, expected);
+    }
+}
+
+#[test]
+fn a_loss_stays_pending_until_there_are_pools() {
+    let mut document = Document::default();
+    let world = World {
+        lost: true,
+        snapshot: Some(snapshot(&[], vec![])),
+        ..World::default()
+    };
+    assert_eq!(decided(&mut document, &world), "NoSpace; save; ");
+    assert_eq!(document.owed, lost(NOW));
+    assert_eq!(document.ipam().generation, 0);
+}
