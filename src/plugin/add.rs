@@ -1,4 +1,4 @@
-//! ADD: an address for an attachment, or one of each family.
+//! ADD: allocates an address for an attachment, or one of each family.
 
 use std::fs;
 use std::mem::ManuallyDrop;
@@ -18,7 +18,10 @@ use crate::ipam::{Grant, GrantKind};
 use crate::source::{RefreshReason, Refresher, Source};
 use crate::stdio;
 
-/// Gives the attachment what it asks for, all of it or nothing, and prints the result.
+/// Allocates the requested addresses, all of them or none, and prints the result.
+///
+/// # Errors
+/// Nothing could be allocated, or the result could not be printed; then the addresses are released again.
 pub fn add(call: &Call, context: &Context) -> Result<(), Failure> {
     let ipam = &call.conf.ipam;
     let mut netns = netns(&context.paths, &call.netns);
@@ -50,7 +53,7 @@ pub fn add(call: &Call, context: &Context) -> Result<(), Failure> {
         request.pod = call.pod.as_deref();
         request.netns = netns.as_ref();
     }
-    // The process ends soon: nothing needs to be taken apart, least of all the state.
+    // Never dropped: freeing a large state takes time, and the process ends soon.
     let mut allocation = ManuallyDrop::new(Allocation::new(call, context, requests, need, inquiry));
     let grants = loop {
         match allocation.step()? {
@@ -74,9 +77,9 @@ pub fn add(call: &Call, context: &Context) -> Result<(), Failure> {
     })
 }
 
-/// Whether there is a state to go on with while a source is asked. A guess, checked under the lock.
+/// Guesses whether there is a state with pools, which decides how long the source may take. The lock is not held.
 fn has_state(context: &Context) -> bool {
-    /// A state without pools is shorter, and one with a pool longer.
+    /// A state with a pool is longer than this; a shorter one may have pools only where it records no loss.
     const SHORT: u64 = 512;
     let path = context.paths.state();
     match fs::metadata(&path).map_or(0, |state| state.len()) {
@@ -88,8 +91,8 @@ fn has_state(context: &Context) -> bool {
 
 fn describe(grant: &Grant) -> String {
     let how = match grant.novelty {
-        GrantKind::New(_) => "taken from",
-        GrantKind::Renewed => "held before in",
+        GrantKind::New(_) => "allocated from",
+        GrantKind::Renewed => "already held in",
     };
     format!(
         "{} {how} pool {}, generation {}",

@@ -247,7 +247,7 @@ fn the_log_tells_each_call_in_the_originals_form() {
     for fact in [
         "ADD container c1 interface eth0 network azure",
         "got 1 addresses from interface eth0, subnet 10.224.0.0/16.",
-        "10.224.0.5/16 taken from pool 10.224.0.0/16",
+        "10.224.0.5/16 allocated from pool 10.224.0.0/16",
         "ADD done in ",
         "with code 100: Failed to allocate address: No available addresses",
         "10.224.0.5 released to pool 10.224.0.0/16.",
