@@ -189,7 +189,8 @@ impl Failure {
                     .iter()
                     .map(|c| {
                         let why: Vec<String> = c.vetoes.iter().map(ToString::to_string).collect();
-                        let container = &c.candidate.held.container_id;
+                        let owner = &c.candidate.held.owner;
+                        let container = owner.container_id().unwrap_or_default();
                         format!(
                             "{} of container {container}: {}",
                             c.candidate.key,

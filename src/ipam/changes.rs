@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use super::{Attachment, Claim, Free, Held, Ipam, Moment, Pool, Record, Usage, by_text};
+use super::{Free, Held, Ipam, Moment, Owner, Pool, Record, Usage, by_text};
 
 /// What happened to a holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,37 +91,33 @@ pub struct JournalEntry {
     /// The addresses, each with the generation of its claim. None for a release that found no state: everything of the attachment.
     pub addresses: Vec<(IpAddr, u64)>,
     /// Whose; the generation in its claim means nothing.
-    pub holder: Held,
+    pub owner: Owner,
 }
 
 impl JournalEntry {
     /// The holder of one of the addresses.
     fn held(&self, generation: u64) -> Held {
-        let claim = self.holder.claim.as_ref().map(|claim| {
-            Box::new(Claim {
-                generation,
-                ..(**claim).clone()
-            })
-        });
+        let mut owner = self.owner.clone();
+        if let Owner::Attachment(claim) = &mut owner {
+            claim.generation = generation;
+        }
         Held {
-            claim,
+            owner,
             since: self.at,
-            ..self.holder.clone()
+            ..Held::default()
         }
     }
 
     /// Whether it takes the address from this holder: the same ADD's, or where no address is named, the same attachment's.
     fn frees(&self, address: IpAddr, held: &Held) -> bool {
         if self.addresses.is_empty() {
-            return self
-                .holder
-                .attachment()
-                .is_some_and(|attachment| held.is_by(&attachment));
+            let attachment = self.owner.attachment();
+            return attachment.is_some_and(|attachment| held.owner.is_attachment(&attachment));
         }
-        let generation = held.claim.as_ref().map(|claim| claim.generation);
+        let generation = held.owner.generation();
         self.addresses.iter().any(|(freed, of)| {
             *freed == address
-                && held.container_id == self.holder.container_id
+                && held.owner.container_id() == self.owner.container_id()
                 && generation.is_none_or(|generation| generation == *of)
         })
     }
@@ -192,15 +188,12 @@ impl Ipam {
         for record in records {
             let Some(held) = record.held() else { continue };
             held_now.insert(record.address());
-            if is_complete && held.container_id.is_empty() {
+            if is_complete && held.owner.is_unknown() {
                 ownerless.insert(record.address());
             }
         }
         let again = holdings.iter().filter(|(address, held)| {
-            let claim = held.claim.as_ref();
-            self.generation = self
-                .generation
-                .max(claim.map_or(0, |claim| claim.generation));
+            self.generation = self.generation.max(held.owner.generation().unwrap_or(0));
             let is_free = !held_now.contains(address) || ownerless.contains(address);
             let held = match is_complete {
                 true => (*held).clone(),
@@ -256,32 +249,18 @@ impl Pool {
     }
 }
 
-/// A holder that is known by its attachment alone.
-pub fn attached(attachment: &Attachment) -> Held {
-    Held {
-        container_id: attachment.container_id.as_str().into(),
-        claim: Some(Box::new(Claim {
-            network: attachment.network.as_str().into(),
-            if_name: attachment.if_name.as_str().into(),
-            pod: None,
-            netns: None,
-            generation: 0,
-        })),
-        ..Held::default()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ipam::Attachment;
     use crate::ipam::testing::with_pools;
 
     fn ip(text: &str) -> IpAddr {
         text.parse().unwrap()
     }
 
-    fn holder(container_id: &str) -> Held {
-        attached(&Attachment {
+    fn owner(container_id: &str) -> Owner {
+        Owner::from_attachment(&Attachment {
             network: "azure".into(),
             container_id: container_id.into(),
             if_name: "eth0".into(),
@@ -295,15 +274,20 @@ mod tests {
             at: Moment(9),
             generation: addresses.iter().map(|(_, of)| *of).max().unwrap_or(0),
             addresses: addresses.iter().map(|(a, of)| (ip(a), *of)).collect(),
-            holder: holder(container_id),
+            owner: owner(container_id),
         }
     }
 
     fn held(ipam: &Ipam) -> Vec<(String, String)> {
         let records = ipam.pools().flat_map(|(_, _, pool)| &pool.records);
         let held = records.filter_map(|r| Some((r, r.held()?)));
-        held.map(|(r, h)| (r.address().to_string(), h.container_id.to_string()))
-            .collect()
+        held.map(|(r, h)| {
+            (
+                r.address().to_string(),
+                h.owner.container_id().unwrap().to_owned(),
+            )
+        })
+        .collect()
     }
 
     #[test]
@@ -322,7 +306,7 @@ mod tests {
         let found = holdings(&entries);
         let keys: Vec<_> = found.keys().map(ToString::to_string).collect();
         assert_eq!(keys, ["10.1.0.5", "10.1.0.7", "fd00::7"]);
-        let generation = |address: &str| found[&ip(address)].claim.as_ref().unwrap().generation;
+        let generation = |address: &str| found[&ip(address)].owner.generation().unwrap();
         assert_eq!((generation("10.1.0.5"), generation("fd00::7")), (3, 5));
         // A DEL that found no state.
         let all = [&entries[..], &[entry(Released, "c3", &[])]].concat();

@@ -29,14 +29,6 @@ pub enum Violation {
         /// The later of the two.
         address: IpAddr,
     },
-    /// A claim without an owner.
-    #[error("{address} in pool {pool} is claimed, but by no container")]
-    ClaimWithoutOwner {
-        /// Subnet text of the pool.
-        pool: String,
-        /// The address.
-        address: IpAddr,
-    },
     /// A claim from the future.
     #[error("{address} in pool {pool} was claimed in generation {claimed}, past the present one")]
     Generation {
@@ -76,15 +68,11 @@ impl Ipam {
                 let address = record.address();
                 is_tidy &= address == record.key && net.is_some_and(|net| net.contains(&address));
                 held.push((address, name));
-                let Some(claim) = &holder.claim else { continue };
-                if holder.container_id.is_empty() {
-                    found.push(Violation::ClaimWithoutOwner {
-                        pool: name.to_owned(),
-                        address,
-                    });
-                }
-                if claim.generation > self.generation {
-                    let (pool, claimed) = (name.to_owned(), claim.generation);
+                let Some(claimed) = holder.owner.generation() else {
+                    continue;
+                };
+                if claimed > self.generation {
+                    let pool = name.to_owned();
                     found.push(Violation::Generation {
                         pool,
                         address,
@@ -203,24 +191,19 @@ mod tests {
             assert_eq!(all, expected, "{}", texts[a]);
         }
     }
-    use crate::ipam::{Claim, Held, Pool, Record, Space, Usage};
+    use crate::ipam::testing::attached;
+    use crate::ipam::{Held, Owner, Pool, Record, Space, Usage};
 
     fn held(key: &str, addr: &str, id: &str, generation: Option<u64>) -> Record {
-        let claim = generation.map(|generation| {
-            Box::new(Claim {
-                network: "azure".into(),
-                if_name: "eth0".into(),
-                pod: None,
-                netns: None,
-                generation,
-            })
-        });
+        let owner = match generation {
+            Some(generation) => attached(id, generation),
+            None => Owner::from_container_id(id),
+        };
         Record {
             key: key.parse().unwrap(),
             addr: addr.parse().ok(),
             usage: Usage::Held(Held {
-                container_id: id.into(),
-                claim,
+                owner,
                 ..Held::default()
             }),
         }
@@ -267,10 +250,6 @@ mod tests {
                 held("10.0.0.10", "", "b", None)
             ]]),
             ["the records of pool p0 are not in order at 10.0.0.10"]
-        );
-        assert_eq!(
-            violations(vec![vec![held("10.0.0.1", "", "", Some(1))]]),
-            ["10.0.0.1 in pool p0 is claimed, but by no container"]
         );
         assert_eq!(
             violations(vec![vec![held("10.0.0.1", "", "a", Some(8))]]),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::verdict::{Judge, Reason};
 use super::{
-    Candidate, ChangeKind, Evidence, EvidenceList, Held, Ipam, LiveAttachments, Moment, Routes,
+    Candidate, ChangeKind, Evidence, EvidenceList, Ipam, LiveAttachments, Moment, Owner, Routes,
 };
 use crate::sorting::set;
 
@@ -40,23 +40,25 @@ impl Ipam {
     pub fn stale(&self, network: &str, valid: &BTreeSet<(String, String)>, now: Moment) -> Stale {
         let records = self.pools().flat_map(|(_, _, pool)| &pool.records);
         let networks =
-            set(records.filter_map(|record| Some(&*record.held()?.claim.as_ref()?.network)));
+            set(records.filter_map(|record| Some(&*record.held()?.owner.claim()?.network)));
         let alone = networks.iter().eq([&network]);
-        let is_valid = |held: &Held| match &held.claim {
-            Some(claim) => {
-                valid.contains(&(held.container_id.to_string(), claim.if_name.to_string()))
+        let is_valid = |owner: &Owner| match owner {
+            Owner::Unknown => false,
+            Owner::Container(id) => valid.iter().any(|(valid, _)| *valid == **id),
+            Owner::Attachment(claim) => {
+                valid.contains(&(claim.container_id.to_string(), claim.if_name.to_string()))
             }
-            None => valid.iter().any(|(id, _)| **id == *held.container_id),
         };
         let mut stale = Stale::default();
         for (space, key, pool) in self.pools() {
             for record in &pool.records {
                 let Some(held) = record.held() else { continue };
-                let of_another = held.claim.as_ref().is_some_and(|c| *c.network != *network);
-                if of_another || is_valid(held) {
+                let claim = held.owner.claim();
+                let of_another = claim.is_some_and(|claim| *claim.network != *network);
+                if of_another || is_valid(&held.owner) {
                     continue;
                 }
-                if held.container_id.is_empty() || held.claim.is_none() && !alone {
+                if held.owner.is_unknown() || claim.is_none() && !alone {
                     stale.unknown += 1;
                     continue;
                 }
@@ -107,7 +109,7 @@ impl Ipam {
             }
             // The runtime's list says all about its own attachments, and nothing about what others have.
             for (list, entry) in judge.listed(address) {
-                if *entry.container_id != *candidate.held.container_id {
+                if !candidate.held.owner.is_container(&entry.container_id) {
                     let container = entry.container_id.clone();
                     vetoes.push(Reason::ListedForAnother(list, container));
                 }
@@ -133,7 +135,7 @@ impl Ipam {
 mod tests {
     use super::*;
     use crate::ipam::testing::with_pools;
-    use crate::ipam::{Claim, Place, Usage};
+    use crate::ipam::{Attachment, Held, Place, Usage};
     use std::net::IpAddr;
 
     const SECOND: u64 = 1_000_000_000;
@@ -155,16 +157,14 @@ mod tests {
     fn hold(ipam: &mut Ipam, address: &str, id: &str, network: Option<&str>, age: u64) {
         for pool in ipam.pools_mut() {
             pool.record_mut(&ip(address)).unwrap().usage = Usage::Held(Held {
-                container_id: id.into(),
-                claim: network.map(|network| {
-                    Box::new(Claim {
+                owner: match network {
+                    None => Owner::from_container_id(id),
+                    Some(network) => Owner::from_attachment(&Attachment {
                         network: network.into(),
+                        container_id: id.into(),
                         if_name: "eth0".into(),
-                        pod: None,
-                        netns: None,
-                        generation: 1,
-                    })
-                }),
+                    }),
+                },
                 since: Moment(NOW.0 - age * SECOND),
                 ..Held::default()
             });

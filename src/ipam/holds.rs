@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::{Attachment, Ipam, Record};
+use super::{Attachment, Ipam, Owner, Record};
 
 /// What an attachment should hold and does not.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -40,7 +40,10 @@ impl Ipam {
     ) -> Result<(), CheckFailure> {
         let holds_any = || {
             let mut records = self.pools().flat_map(|(_, _, pool)| &pool.records);
-            records.any(|r| r.held().is_some_and(|held| held.is_by(attachment)))
+            records.any(|r| {
+                r.held()
+                    .is_some_and(|held| held.owner.is_attachment(attachment))
+            })
         };
         let Some(told) = told else {
             return if holds_any() {
@@ -62,8 +65,10 @@ impl Ipam {
                 .filter(|record| record.address() == *address)
                 .filter_map(Record::held)
                 .peekable();
-            let holder = held.peek().map(|held| held.container_id.to_string());
-            if held.any(|held| held.is_by(attachment) || held.container_id.is_empty()) {
+            let holder = held.peek().and_then(|held| held.owner.container_id());
+            let holder = holder.map(str::to_owned);
+            let may_be_its = |owner: &Owner| owner.is_attachment(attachment) || owner.is_unknown();
+            if held.any(|held| may_be_its(&held.owner)) {
                 continue;
             }
             let address = *address;
@@ -80,8 +85,8 @@ impl Ipam {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ipam::testing::with_pools;
-    use crate::ipam::{Claim, Held, Usage};
+    use crate::ipam::testing::{attached, with_pools};
+    use crate::ipam::{Held, Usage};
 
     fn ip(text: &str) -> IpAddr {
         text.parse().unwrap()
@@ -102,22 +107,14 @@ mod tests {
             0,
             &["10.1.0.5", "10.1.0.6", "10.1.0.7", "10.1.0.8"],
         )]);
-        let claim = Claim {
-            network: "azure".into(),
-            if_name: "eth0".into(),
-            pod: None,
-            netns: None,
-            generation: 1,
-        };
-        for (address, id, claim) in [
-            ("10.1.0.5", "c1", Some(Box::new(claim))),
-            ("10.1.0.6", "c2", None),
-            ("10.1.0.7", "", None),
+        for (address, owner) in [
+            ("10.1.0.5", attached("c1", 1)),
+            ("10.1.0.6", Owner::from_container_id("c2")),
+            ("10.1.0.7", Owner::Unknown),
         ] {
             for pool in ipam.pools_mut() {
                 pool.record_mut(&ip(address)).unwrap().usage = Usage::Held(Held {
-                    container_id: id.into(),
-                    claim: claim.clone(),
+                    owner: owner.clone(),
                     ..Held::default()
                 });
             }

@@ -152,8 +152,8 @@ impl Pool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ipam::Held;
     use crate::ipam::testing::pool;
+    use crate::ipam::{Held, Owner};
 
     fn listed(subnet: &str, addresses: &[&str]) -> ListedPool {
         let addresses = addresses.iter().map(|a| a.parse().unwrap()).collect();
@@ -167,7 +167,7 @@ mod tests {
     fn hold(ipam: &mut Ipam, subnet: &str, address: &str) {
         let pool = pool(ipam, subnet);
         pool.record_mut(&address.parse().unwrap()).unwrap().usage = Usage::Held(Held {
-            container_id: "c1".into(),
+            owner: Owner::from_container_id("c1"),
             ..Held::default()
         });
     }

@@ -6,6 +6,7 @@ mod check;
 mod choose;
 mod collect;
 mod evidence;
+mod evidence_index;
 mod family;
 mod holds;
 mod inventory;
@@ -24,7 +25,7 @@ mod testing;
 mod text;
 mod verdict;
 
-pub use changes::{Change, ChangeKind, Changes, JournalEntry, attached, holdings};
+pub use changes::{Change, ChangeKind, Changes, JournalEntry, holdings};
 pub use check::Violation;
 pub use collect::{Collected, Stale};
 pub use evidence::{Entry, Evidence, EvidenceList, Existence, Kernel, Place, Routes};
@@ -32,11 +33,9 @@ pub use family::Family;
 pub use holds::CheckFailure;
 pub use inventory::{Inventory, ListedPool};
 pub use merge::Merged;
-pub use model::{
-    Attachment, Claim, Free, Held, Ipam, Moment, NetNs, Pool, Record, Space, Subnet, Tombstone,
-    Usage,
-};
+pub use model::{Free, Held, Ipam, Moment, Pool, Record, Space, Subnet, Tombstone, Usage};
 pub use order::{are_in_order, by_text};
+pub use owner::{Attachment, Claim, NetNs, Owner};
 pub use rebuild::Found;
 pub use reclaim::{Candidate, Judged};
 pub use release::{Freed, Hint};

@@ -2,12 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::rc::Rc;
 use std::time::Duration;
 
 use ipnet::IpNet;
 
-use super::{Changes, Family, by_text};
+use super::{Attachment, Changes, Family, Owner, by_text};
 
 /// A point on the boot clock (CLOCK_BOOTTIME): nanoseconds since the machine started, sleep included. It means nothing
 /// under another boot ID.
@@ -130,55 +129,14 @@ pub struct Free {
 /// What is known of an address in use.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Held {
-    /// The holder's container ID; empty when the owner is unknown.
-    pub container_id: Box<str>,
-    /// The rest of the holder's identity; `None` when the original wrote the record.
-    pub claim: Option<Box<Claim>>,
+    /// Whose it is.
+    pub owner: Owner,
     /// When the attachment last asked for it, or when it was first seen where nobody knows that.
     pub since: Moment,
     /// When it was first found without any sign of life.
     pub suspect: Option<Moment>,
     /// The source no longer lists the address: it goes with its release.
     pub unlisted: bool,
-}
-
-/// What the original has no place for: the attachment beyond its container ID, and when it came.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Claim {
-    /// The network's name.
-    pub network: Rc<str>,
-    /// The interface within the container.
-    pub if_name: Rc<str>,
-    /// `namespace/name` of the pod, for people only.
-    pub pod: Option<Box<str>>,
-    /// The network namespace that the ADD was made for.
-    pub netns: Option<NetNs>,
-    /// [`Ipam::generation`] of the ADD that last asked for it.
-    pub generation: u64,
-}
-
-/// A network namespace: where it was, and which one it was.
-#[derive(Clone, Debug, PartialEq)]
-pub struct NetNs {
-    /// CNI_NETNS.
-    pub path: Box<str>,
-    /// Device and inode numbers; `None` when the path could not be looked at. The kernel gives them to another namespace as soon
-    /// as this one is gone.
-    pub id: Option<(u64, u64)>,
-    /// The kernel's number of it, which no other namespace gets within a boot; `None` where the kernel tells none.
-    pub cookie: Option<u64>,
-}
-
-/// An attachment of a container to a network: what the CNI specification identifies by network name, CNI_CONTAINERID and
-/// CNI_IFNAME (difference D8).
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Attachment {
-    /// The network's name.
-    pub network: String,
-    /// CNI_CONTAINERID.
-    pub container_id: String,
-    /// CNI_IFNAME.
-    pub if_name: String,
 }
 
 impl Ipam {
@@ -316,16 +274,6 @@ impl Record {
     }
 }
 
-impl Held {
-    /// Whether `attachment` is the holder. A record without a claim belongs to the container, whatever its interface.
-    pub fn is_by(&self, attachment: &Attachment) -> bool {
-        *self.container_id == *attachment.container_id
-            && self.claim.as_ref().is_none_or(|c| {
-                *c.network == *attachment.network && *c.if_name == *attachment.if_name
-            })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -360,29 +308,5 @@ mod tests {
         assert_eq!(with("fd00::", &[255, 255, 255, 0]), None);
         assert_eq!(with("10.0.0.0", &[0xff; 16]), "10.0.0.0/32".parse().ok());
         assert_eq!(Subnet::default().net(), None);
-    }
-
-    #[test]
-    fn a_record_without_claim_is_held_by_every_attachment_of_its_container() {
-        let attachment = |if_name: &str| Attachment {
-            network: "azure".into(),
-            container_id: "c1".into(),
-            if_name: if_name.into(),
-        };
-        let mut held = Held {
-            container_id: "c1".into(),
-            ..Held::default()
-        };
-        assert!(held.is_by(&attachment("eth0")) && held.is_by(&attachment("net1")));
-        held.claim = Some(Box::new(Claim {
-            network: "azure".into(),
-            if_name: "eth0".into(),
-            pod: None,
-            netns: None,
-            generation: 1,
-        }));
-        assert!(held.is_by(&attachment("eth0")) && !held.is_by(&attachment("net1")));
-        held.container_id = "c2".into();
-        assert!(!held.is_by(&attachment("eth0")));
     }
 }

@@ -1,293 +1,191 @@
-//! Who uses an address, as far as the kernel and the lists tell. A DEL for a wrong owner would free what somebody else has, and an
-//! address without an owner may never come back.
+//! Who owns an address.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::rc::Rc;
 
-use super::evidence::{Entry, Evidence, Existence, Place};
-use super::{Claim, Held};
-use crate::sorting::set;
-
-/// Who uses an address.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Use<'a> {
-    /// Nobody.
-    None,
-    /// The host itself.
-    OfTheHost,
-    /// Somebody: this container, where the lists tell.
-    Of(Option<&'a str>),
+/// The owner of an address in use.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Owner {
+    /// Not known: the address was found in use, or the original wrote no container ID.
+    #[default]
+    Unknown,
+    /// A container, by its ID. The network and the interface are not known, as the original does not store them.
+    Container(Box<str>),
+    /// An attachment.
+    Attachment(Box<Claim>),
 }
 
-/// Evidence by address: thousands of records are not compared with thousands of entries each.
-pub(super) struct Signs<'a> {
-    evidence: &'a Evidence,
-    entries: BTreeMap<IpAddr, Vec<&'a Entry>>,
+/// An attachment as the owner of an address, with what is known of its ADD.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Claim {
+    /// CNI_CONTAINERID.
+    pub container_id: Box<str>,
+    /// The network's name.
+    pub network: Rc<str>,
+    /// The interface within the container.
+    pub if_name: Rc<str>,
+    /// `namespace/name` of the pod, for people only.
+    pub pod: Option<Box<str>>,
+    /// The network namespace that the ADD was made for.
+    pub netns: Option<NetNs>,
+    /// [`Ipam::generation`](super::Ipam::generation) of the ADD that last asked for the address.
+    pub generation: u64,
 }
 
-impl<'a> Signs<'a> {
-    pub fn of(evidence: &'a Evidence) -> Signs<'a> {
-        let mut entries: BTreeMap<_, Vec<_>> = BTreeMap::new();
-        for (_, witness) in evidence.witnesses() {
-            for entry in witness.entries() {
-                for address in &entry.addresses {
-                    entries.entry(*address).or_default().push(entry);
-                }
-            }
-        }
-        Signs { evidence, entries }
-    }
+/// A network namespace: its path and its identity.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NetNs {
+    /// CNI_NETNS.
+    pub path: Box<str>,
+    /// Device and inode numbers; `None` when the path could not be looked at. The kernel gives them to another namespace as soon
+    /// as this one is gone.
+    pub id: Option<(u64, u64)>,
+    /// The kernel's number of the namespace, which no other one gets within a boot; `None` where the kernel has no such number.
+    pub cookie: Option<u64>,
+}
 
-    /// Every address that the kernel or an entry that stands names.
-    pub fn addresses(&self) -> BTreeSet<IpAddr> {
-        let configured = self.evidence.kernel.configured.keys().copied();
-        let standing = self.evidence.standing();
-        set(configured.chain(standing.flat_map(|entry| entry.addresses.iter().copied())))
-    }
+/// An attachment of a container to a network: what the CNI specification identifies by network name, CNI_CONTAINERID and
+/// CNI_IFNAME (difference D8).
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Attachment {
+    /// The network's name.
+    pub network: String,
+    /// CNI_CONTAINERID.
+    pub container_id: String,
+    /// CNI_IFNAME.
+    pub if_name: String,
+}
 
-    /// The entries that name an address, whether they stand or not.
-    fn naming(&self, address: IpAddr) -> &[&'a Entry] {
-        self.entries.get(&address).map_or(&[], Vec::as_slice)
-    }
-
-    /// Whether the holder is still the owner: its very namespace exists, or the lists name it for the address.
-    pub fn confirms(&self, address: IpAddr, held: &Held) -> bool {
-        let netns = held.claim.as_ref().and_then(|claim| claim.netns.as_ref());
-        let lives =
-            netns.is_some_and(|netns| self.evidence.kernel.existence(netns) == Existence::Certain);
-        // What is only not contradicted by the kernel is not confirmed by it.
-        let may_be_told =
-            |entry: &&Entry| entry.is_live || self.evidence.kernel.incomplete.is_some();
-        let is_listed = || {
-            let entries = self.owner_entries(address);
-            entries.iter().all(may_be_told) && container_of(&entries) == Some(&*held.container_id)
-        };
-        lives || is_listed()
-    }
-
-    /// The one identity that the entries tell of an address, if any tells the whole of it and they agree.
-    pub fn claim_of(&self, address: IpAddr, generation: u64) -> Option<Claim> {
-        let entries = self.owner_entries(address);
-        container_of(&entries)?;
-        let claims = entries.iter().filter_map(|entry| entry.claim(generation));
-        let mut claim = claims.max_by_key(|claim| claim.netns.is_some())?;
-        if let Some(netns) = &mut claim.netns
-            && let Some(id) = netns.id
-        {
-            // The path was followed in this very look.
-            let cookie = self.evidence.kernel.cookies.get(&id).copied();
-            netns.cookie = cookie.or(netns.cookie);
-        }
-        let agree = entries.iter().all(|entry| entry.agrees_with(&claim));
-        agree.then_some(claim)
-    }
-
-    /// Who uses an address, as far as the kernel and the lists tell.
-    pub fn use_of(&self, address: IpAddr) -> Use<'a> {
-        // With an incomplete look at the kernel, all of them say something.
-        let all = self.evidence.kernel.incomplete.is_some();
-        let is_listed = self
-            .naming(address)
-            .iter()
-            .any(|entry| entry.is_live || all);
-        match (is_listed, self.evidence.kernel.configured.get(&address)) {
-            (false, None | Some(Place::OfUser(_))) => Use::None,
-            (false, Some(Place::Host)) => Use::OfTheHost,
-            (true, _) | (false, Some(Place::Namespace(_))) => Use::Of(self.owner_of(address)),
+impl Owner {
+    /// The owner of a record that has only a container ID; an empty ID means unknown, as in the original's records.
+    pub fn from_container_id(id: &str) -> Owner {
+        match id {
+            "" => Owner::Unknown,
+            id => Owner::Container(id.into()),
         }
     }
 
-    /// The container that has the address, when all entries by which that is known name the same one.
-    pub fn owner_of(&self, address: IpAddr) -> Option<&'a str> {
-        container_of(&self.owner_entries(address))
+    /// An attachment of which nothing else is known.
+    pub fn from_attachment(attachment: &Attachment) -> Owner {
+        Owner::Attachment(Box::new(Claim {
+            container_id: attachment.container_id.as_str().into(),
+            network: attachment.network.as_str().into(),
+            if_name: attachment.if_name.as_str().into(),
+            pod: None,
+            netns: None,
+            generation: 0,
+        }))
     }
 
-    /// The entries by which the owner of an address is known: those that stand, where the kernel was looked at in full; otherwise, or
-    /// where none does, those that may stand.
-    fn owner_entries(&self, address: IpAddr) -> Vec<&'a Entry> {
-        let is_complete = self.evidence.kernel.incomplete.is_none();
-        let entries = self.naming(address).iter().copied();
-        let entries = entries.filter(|entry| !entry.container_id.is_empty());
-        let those = |fits: fn(&Entry) -> bool| -> Vec<&'a Entry> {
-            entries.clone().filter(|entry| fits(entry)).collect()
-        };
-        let standing = those(|entry| entry.is_live);
-        if is_complete && !standing.is_empty() {
-            return standing;
+    /// The container ID, where it is known.
+    pub fn container_id(&self) -> Option<&str> {
+        match self {
+            Owner::Unknown => None,
+            Owner::Container(id) => Some(id),
+            Owner::Attachment(claim) => Some(&claim.container_id),
         }
-        those(match is_complete {
-            // A namespace that is not there was not missed.
-            true => |entry| entry.netns.is_none() && entry.may_stand(),
-            false => Entry::may_stand,
+    }
+
+    /// Gives up the container ID, where it is known.
+    pub fn into_container_id(self) -> Option<Box<str>> {
+        match self {
+            Owner::Unknown => None,
+            Owner::Container(id) => Some(id),
+            Owner::Attachment(claim) => Some(claim.container_id),
+        }
+    }
+
+    /// The claim of an attachment.
+    pub fn claim(&self) -> Option<&Claim> {
+        match self {
+            Owner::Attachment(claim) => Some(claim),
+            Owner::Unknown | Owner::Container(_) => None,
+        }
+    }
+
+    /// The network namespace that the ADD was made for, where it is known.
+    pub fn netns(&self) -> Option<&NetNs> {
+        self.claim()?.netns.as_ref()
+    }
+
+    /// `namespace/name` of the pod, where it is known.
+    pub fn pod(&self) -> Option<&str> {
+        self.claim()?.pod.as_deref()
+    }
+
+    /// The generation of the claim, where there is one.
+    pub fn generation(&self) -> Option<u64> {
+        self.claim().map(|claim| claim.generation)
+    }
+
+    /// The attachment, where it is known.
+    pub fn attachment(&self) -> Option<Attachment> {
+        let claim = self.claim()?;
+        Some(Attachment {
+            network: claim.network.to_string(),
+            container_id: claim.container_id.to_string(),
+            if_name: claim.if_name.to_string(),
         })
     }
-}
 
-/// The container that all of them name, if there are any.
-fn container_of<'a>(entries: &[&'a Entry]) -> Option<&'a str> {
-    let (first, others) = entries.split_first()?;
-    let is_same = |other: &&Entry| other.container_id == first.container_id;
-    others
-        .iter()
-        .all(is_same)
-        .then_some(first.container_id.as_str())
-}
+    /// Whether nothing is known of the owner.
+    pub fn is_unknown(&self) -> bool {
+        matches!(self, Owner::Unknown)
+    }
 
-impl Entry {
-    /// Whether it stands, leads to a network namespace that the look may have missed, or names none and was written in this boot.
-    pub(super) fn may_stand(&self) -> bool {
-        self.is_live
-            || match &self.netns {
-                Some(netns) => netns.id.is_some(),
-                None => self.of_this_boot,
+    /// Whether it is the container of this ID, or an attachment of that container.
+    pub fn is_container(&self, id: &str) -> bool {
+        self.container_id() == Some(id)
+    }
+
+    /// Whether it is `attachment`. A record that has only a container ID belongs to every attachment of the container.
+    pub fn is_attachment(&self, attachment: &Attachment) -> bool {
+        match self {
+            Owner::Unknown => false,
+            Owner::Container(id) => **id == *attachment.container_id,
+            Owner::Attachment(claim) => {
+                *claim.container_id == *attachment.container_id
+                    && *claim.network == *attachment.network
+                    && *claim.if_name == *attachment.if_name
             }
-    }
-
-    /// Whether it tells of no other attachment of the container.
-    fn agrees_with(&self, claim: &Claim) -> bool {
-        let agrees =
-            |told: &Option<String>, claimed: &str| told.as_deref().is_none_or(|t| t == claimed);
-        agrees(&self.network, &claim.network) && agrees(&self.if_name, &claim.if_name)
-    }
-
-    /// The claim that the entry tells of, if it tells the whole identity.
-    fn claim(&self, generation: u64) -> Option<Claim> {
-        if self.container_id.is_empty() {
-            return None;
         }
-        Some(Claim {
-            network: self.network.as_deref()?.into(),
-            if_name: self.if_name.as_deref()?.into(),
-            pod: self.pod.as_deref().map(Into::into),
-            netns: self.netns.clone(),
-            generation,
-        })
+    }
+
+    /// Whether both came from the same ADD.
+    pub fn is_of_same_add(&self, other: &Owner) -> bool {
+        self.container_id() == other.container_id() && self.generation() == other.generation()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ipam::{EvidenceList, NetNs};
-
-    fn address() -> IpAddr {
-        "10.1.0.5".parse().unwrap()
-    }
-
-    /// What an entry tells of its namespace.
-    #[derive(Clone, Copy)]
-    enum Netns {
-        Exists,
-        MayExist,
-        Gone,
-        Untold { of_this_boot: bool },
-    }
-
-    fn entry((container_id, netns): &(&str, Netns)) -> Entry {
-        let id = match netns {
-            Netns::Exists | Netns::MayExist => Some((4, 77)),
-            Netns::Gone | Netns::Untold { .. } => None,
-        };
-        let path = !matches!(netns, Netns::Untold { .. });
-        Entry {
-            container_id: (*container_id).into(),
-            network: Some("azure".into()),
-            if_name: Some("eth0".into()),
-            netns: path.then(|| NetNs {
-                path: "/run/netns/x".into(),
-                id,
-                cookie: None,
-            }),
-            addresses: vec![address()],
-            is_live: matches!(netns, Netns::Exists),
-            of_this_boot: matches!(netns, Netns::Untold { of_this_boot: true }),
-            ..Entry::default()
-        }
-    }
-
-    fn evidence(is_complete: bool, entries: &[(&str, Netns)]) -> Evidence {
-        let mut evidence = Evidence {
-            cache: EvidenceList::Read {
-                entries: entries.iter().map(entry).collect(),
-                doubtful: vec![],
-            },
-            ..Evidence::default()
-        };
-        evidence.kernel.incomplete = (!is_complete).then(|| "hidden".to_owned());
-        let place = Place::Namespace("/run/netns/x".into());
-        evidence.kernel.configured.insert(address(), place);
-        evidence
-    }
-
-    const UNTOLD: Netns = Netns::Untold { of_this_boot: true };
-    const OLD: Netns = Netns::Untold {
-        of_this_boot: false,
-    };
-
-    /// The owner in a complete look and in an incomplete one.
-    #[track_caller]
-    fn assert_owners(entries: &[(&str, Netns)], complete: &str, incomplete: &str) {
-        let owner = |is_complete| {
-            let evidence = evidence(is_complete, entries);
-            Signs::of(&evidence)
-                .owner_of(address())
-                .unwrap_or_default()
-                .to_owned()
-        };
-        assert_eq!(
-            (owner(true).as_str(), owner(false).as_str()),
-            (complete, incomplete)
-        );
-    }
 
     #[test]
-    fn the_owner_is_the_one_container_that_entries_name_which_may_stand() {
-        let (one, two) = ("c1", "c2");
-        assert_owners(&[(one, Netns::Exists)], one, one);
-        assert_owners(&[(one, Netns::MayExist)], "", one);
-        assert_owners(&[(one, Netns::Gone)], "", "");
-        assert_owners(&[(one, UNTOLD)], one, one);
-        assert_owners(&[(one, OLD)], "", "");
-        assert_owners(&[(one, UNTOLD), (one, Netns::Exists)], one, one);
-        assert_owners(&[(one, UNTOLD), (one, Netns::MayExist)], one, one);
-        assert_owners(&[(one, Netns::Gone), (two, Netns::Exists)], two, two);
-        assert_owners(&[(one, UNTOLD), (two, UNTOLD)], "", "");
-        assert_owners(&[(one, Netns::Exists), (two, Netns::Exists)], "", "");
-        // What was found to stand is believed before what only may.
-        assert_owners(&[(one, UNTOLD), (two, Netns::Exists)], two, "");
-        assert_owners(&[("", UNTOLD), (two, Netns::Exists)], two, two);
-    }
-
-    #[test]
-    fn entries_that_tell_different_networks_make_no_claim() {
-        let mut evidence = evidence(true, &[("c1", Netns::Exists), ("c1", Netns::Exists)]);
-        let claim = Signs::of(&evidence).claim_of(address(), 7).unwrap();
-        assert_eq!((&*claim.network, claim.generation), ("azure", 7));
-        if let EvidenceList::Read { entries, .. } = &mut evidence.cache {
-            entries.last_mut().unwrap().network = Some("other".into());
-        }
-        assert_eq!(Signs::of(&evidence).owner_of(address()), Some("c1"));
-        assert_eq!(Signs::of(&evidence).claim_of(address(), 7), None);
-    }
-
-    #[test]
-    fn a_holder_is_not_confirmed_by_an_entry_without_namespace_unless_the_look_is_incomplete() {
-        let held = Held {
+    fn container_owns_by_every_interface_and_attachment_by_its_own() {
+        let attachment = |if_name: &str| Attachment {
+            network: "azure".into(),
             container_id: "c1".into(),
-            ..Held::default()
+            if_name: if_name.into(),
         };
-        for (is_complete, netns, expected) in [
-            (true, Netns::Exists, true),
-            (true, UNTOLD, false),
-            (false, UNTOLD, true),
-            (false, OLD, false),
-        ] {
-            let evidence = evidence(is_complete, &[("c1", netns)]);
-            assert_eq!(Signs::of(&evidence).confirms(address(), &held), expected);
-        }
-        let of_another = evidence(true, &[("c2", Netns::Exists)]);
-        assert!(!Signs::of(&of_another).confirms(address(), &held));
-        let of_nobody = evidence(true, &[]);
-        assert!(!Signs::of(&of_nobody).confirms(address(), &Held::default()));
+        let container = Owner::from_container_id("c1");
+        assert!(container.is_attachment(&attachment("eth0")));
+        assert!(container.is_attachment(&attachment("net1")));
+        let eth0 = Owner::from_attachment(&attachment("eth0"));
+        assert!(eth0.is_attachment(&attachment("eth0")));
+        assert!(!eth0.is_attachment(&attachment("net1")));
+        let other = Attachment {
+            container_id: "c2".into(),
+            ..attachment("eth0")
+        };
+        assert!(!eth0.is_attachment(&other));
+        assert!(!container.is_attachment(&other));
+    }
+
+    #[test]
+    fn unknown_owner_is_nobody() {
+        let unknown = Owner::from_container_id("");
+        assert!(unknown.is_unknown());
+        assert!(!unknown.is_container(""));
+        assert!(!unknown.is_attachment(&Attachment::default()));
     }
 }

@@ -4,17 +4,17 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use super::evidence::{Evidence, Place};
-use super::owner::{Signs, Use};
-use super::{Attachment, ChangeKind, Claim, Held, Ipam, Moment, Pool, Record, Usage, by_text};
+use super::evidence_index::{AddressUser, Signs};
+use super::{Attachment, ChangeKind, Held, Ipam, Moment, Owner, Pool, Record, Usage, by_text};
 use crate::sorting::{set, sort_by};
 
 /// An address that was found in use.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Found {
     /// The address.
     pub address: IpAddr,
-    /// Its holder's container ID; empty when unknown.
-    pub container_id: String,
+    /// Whose it is.
+    pub owner: Owner,
 }
 
 impl Ipam {
@@ -65,13 +65,13 @@ impl Pool {
             let Usage::Free(free) = &mut record.usage else {
                 continue;
             };
-            match signs.use_of(address) {
-                Use::None => {}
-                Use::OfTheHost => free.wired = true,
-                Use::Of(owner) => {
+            match signs.user_of(address) {
+                AddressUser::None => {}
+                AddressUser::Host => free.wired = true,
+                AddressUser::Pod => {
                     if held.insert(address) {
-                        let claim = signs.claim_of(address, generation);
-                        found.push(record.hold(owner, claim, now, false));
+                        let owner = signs.owner(address, generation);
+                        found.push(record.hold(owner, now, false));
                     }
                 }
             }
@@ -94,13 +94,13 @@ impl Pool {
         };
         let mut records = Vec::new();
         for address in evident.range(net.network()..=net.broadcast()) {
-            let Use::Of(owner) = signs.use_of(*address) else {
+            if signs.user_of(*address) != AddressUser::Pod {
                 continue;
-            };
+            }
             if self.record(address).is_none() && held.insert(*address) {
                 let mut record = Record::new(*address);
-                let claim = signs.claim_of(*address, generation);
-                found.push(record.hold(owner, claim, now, true));
+                let owner = signs.owner(*address, generation);
+                found.push(record.hold(owner, now, true));
                 records.push(record);
             }
         }
@@ -114,24 +114,16 @@ impl Pool {
 
 impl Record {
     /// Makes a holder of whom evidence tells.
-    fn hold(
-        &mut self,
-        owner: Option<&str>,
-        claim: Option<Claim>,
-        now: Moment,
-        unlisted: bool,
-    ) -> Found {
-        let container_id = owner.unwrap_or_default().to_owned();
+    fn hold(&mut self, owner: Owner, now: Moment, unlisted: bool) -> Found {
         self.usage = Usage::Held(Held {
-            container_id: container_id.as_str().into(),
-            claim: claim.map(Box::new),
+            owner: owner.clone(),
             since: now,
             suspect: None,
             unlisted,
         });
         Found {
             address: self.address(),
-            container_id,
+            owner,
         }
     }
 }
@@ -147,8 +139,7 @@ impl Ipam {
             if let Usage::Held(held) = &mut record.usage
                 && !signs.confirms(address, held)
             {
-                held.container_id = "".into();
-                held.claim = None;
+                held.owner = Owner::Unknown;
             }
         }
     }
@@ -175,8 +166,9 @@ impl Ipam {
 
     /// Whether the attachment's container holds an address of which the state does not tell the interface.
     pub fn is_claimless(&self, attachment: &Attachment) -> bool {
-        self.holders()
-            .any(|held| held.claim.is_none() && *held.container_id == *attachment.container_id)
+        self.holders().any(
+            |held| matches!(&held.owner, Owner::Container(id) if **id == *attachment.container_id),
+        )
     }
 
     /// Gives the records of the original, which tell only the container, the rest of their holders' identity, where every entry
@@ -190,14 +182,15 @@ impl Ipam {
             let Usage::Held(held) = &mut record.usage else {
                 continue;
             };
-            if held.claim.is_some() || held.container_id.is_empty() {
+            let Owner::Container(id) = &held.owner else {
                 continue;
-            }
-            if let Use::Of(Some(owner)) = signs.use_of(address)
-                && *owner == *held.container_id
+            };
+            if signs.user_of(address) == AddressUser::Pod
+                && let Owner::Attachment(claim) = signs.owner(address, generation)
+                && claim.container_id == *id
             {
-                held.claim = signs.claim_of(address, generation).map(Box::new);
-                adopted |= held.claim.is_some();
+                held.owner = Owner::Attachment(claim);
+                adopted = true;
             }
         }
         adopted
@@ -274,7 +267,10 @@ mod tests {
     fn holders(ipam: &Ipam) -> Vec<(String, String)> {
         let records = ipam.pools().flat_map(|(_, _, p)| &p.records);
         records
-            .filter_map(|r| Some((r.key.to_string(), r.held()?.container_id.to_string())))
+            .filter_map(|r| {
+                let id = r.held()?.owner.container_id().unwrap_or_default();
+                Some((r.key.to_string(), id.to_owned()))
+            })
             .collect()
     }
 
@@ -307,8 +303,8 @@ mod tests {
             .unwrap()
             .held()
             .unwrap()
-            .claim
-            .clone()
+            .owner
+            .claim()
             .unwrap();
         assert_eq!(
             (&*claim.network, &*claim.if_name, claim.pod.as_deref()),

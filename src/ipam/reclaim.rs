@@ -113,7 +113,7 @@ impl Ipam {
     pub fn free_by_hand(&mut self, candidate: &Candidate, now: Moment) -> bool {
         let record = self.record_mut(candidate);
         let held = record.as_ref().and_then(|record| record.held());
-        let is_same = held.is_some_and(|held| held.is_of_the_add_of(&candidate.held));
+        let is_same = held.is_some_and(|held| held.owner.is_of_same_add(&candidate.held.owner));
         if is_same {
             self.free(candidate, ChangeKind::Reclaimed, now);
         }
@@ -199,21 +199,15 @@ impl Ipam {
 impl Held {
     /// Whether nothing about the holder changed since it was like `before`.
     fn is_still(&self, before: &Held) -> bool {
-        self.since == before.since && self.is_of_the_add_of(before)
-    }
-
-    /// Whether the same ADD made both.
-    fn is_of_the_add_of(&self, before: &Held) -> bool {
-        let generation = |held: &Held| held.claim.as_ref().map(|c| c.generation);
-        self.container_id == before.container_id && generation(self) == generation(before)
+        self.since == before.since && self.owner.is_of_same_add(&before.owner)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ipam::testing::with_pools;
-    use crate::ipam::{Attachment, Claim, EvidenceList, Inventory, Kernel, Place, Tombstone};
+    use crate::ipam::testing::{attached, with_pools};
+    use crate::ipam::{Attachment, EvidenceList, Inventory, Kernel, Place, Tombstone};
     use std::time::Duration;
 
     const SECOND: u64 = 1_000_000_000;
@@ -248,16 +242,8 @@ mod tests {
     }
 
     fn hold(ipam: &mut Ipam, address: &str, id: &str, since: Moment, generation: u64) {
-        let claim = Claim {
-            network: "azure".into(),
-            if_name: "eth0".into(),
-            pod: None,
-            netns: None,
-            generation,
-        };
         let held = Held {
-            container_id: id.into(),
-            claim: Some(Box::new(claim)),
+            owner: attached(id, generation),
             since,
             ..Held::default()
         };
@@ -275,7 +261,7 @@ mod tests {
     fn holders(ipam: &Ipam) -> Vec<String> {
         let records = ipam.pools().flat_map(|(_, _, p)| &p.records);
         records
-            .filter_map(|r| Some(r.held()?.container_id.to_string()))
+            .filter_map(|r| Some(r.held()?.owner.container_id()?.to_owned()))
             .collect()
     }
 

@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::owner::Signs;
+use super::evidence_index::Signs;
 use super::{
     Attachment, ChangeKind, Evidence, Free, Grant, GrantKind, Held, Ipam, Moment, Record,
     Tombstone, Usage, named_address,
@@ -62,13 +62,10 @@ impl Ipam {
                     .as_ref()
                     .is_none_or(|(s, p)| (s, p) == (space_name, pool_name));
                 pool.records.retain_mut(|record| {
-                    let goes = record.held().is_some_and(|held| match &held.claim {
-                        Some(_) => held.is_by(attachment),
-                        None => {
-                            held.is_by(attachment)
-                                && here
-                                && address.is_none_or(|a| a == Some(record.key))
-                        }
+                    let goes = record.held().is_some_and(|held| {
+                        let is_meant = held.owner.claim().is_some()
+                            || here && address.is_none_or(|a| a == Some(record.key));
+                        held.owner.is_attachment(attachment) && is_meant
                     });
                     if !goes {
                         return true;
@@ -120,8 +117,8 @@ impl Ipam {
             return false;
         };
         let same = |held: &&Held| {
-            let claim = held.claim.as_ref();
-            held.is_by(attachment) && claim.is_some_and(|c| c.generation == grant.generation)
+            let owner = &held.owner;
+            owner.is_attachment(attachment) && owner.generation() == Some(grant.generation)
         };
         let Some(held) = record.held().filter(same) else {
             return false;
@@ -143,7 +140,7 @@ impl Ipam {
             let records = self.pools().filter_map(|(_, _, pool)| pool.record(&key));
             records
                 .filter_map(Record::held)
-                .any(|held| held.container_id.is_empty())
+                .any(|held| held.owner.is_unknown())
         })
     }
 
@@ -176,11 +173,9 @@ impl Ipam {
                 continue;
             };
             let address = record.address();
-            let ownerless = record
-                .held()
-                .is_some_and(|held| held.container_id.is_empty());
+            let ownerless = record.held().is_some_and(|held| held.owner.is_unknown());
             let is_owner = evidence.kernel.incomplete.is_some()
-                && Signs::of(evidence).owner_of(address) == Some(&*attachment.container_id);
+                && Signs::of(evidence).container_of(address) == Some(&*attachment.container_id);
             if !ownerless || evidence.shows(address) && !is_owner {
                 continue;
             }
@@ -221,7 +216,7 @@ impl Record {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ipam::testing::with_pools;
+    use crate::ipam::testing::{forget_claim, with_pools};
     use crate::ipam::{Family, Inventory, ListedPool, PoolSelector, Request};
     use std::collections::BTreeSet;
     use std::time::Duration;
@@ -271,7 +266,7 @@ mod tests {
         for pool in ipam.spaces.get_mut("local").unwrap().pools.values_mut() {
             for record in &mut pool.records {
                 if let Usage::Held(held) = &mut record.usage {
-                    held.claim = None;
+                    forget_claim(&mut held.owner);
                 }
             }
         }

@@ -28,7 +28,7 @@ impl LiveAttachments {
         let mut newest = BTreeMap::new();
         for record in ipam.pools().flat_map(|(_, _, pool)| &pool.records) {
             let address = record.address();
-            if let Some((held, claim, id)) = record.held().and_then(Held::namespace) {
+            if let Some((claim, id)) = record.held().and_then(Held::namespace) {
                 // Whose the kernel knows it to be is newer than everybody else.
                 let netns = claim.netns.as_ref();
                 let exists = |netns| kernel.existence(netns) == Existence::Certain;
@@ -38,14 +38,16 @@ impl LiveAttachments {
                 };
                 let known = newest
                     .entry(id)
-                    .or_insert((generation, held.container_id.clone()));
+                    .or_insert((generation, claim.container_id.clone()));
                 if known.0 < generation {
-                    *known = (generation, held.container_id.clone());
+                    *known = (generation, claim.container_id.clone());
                 }
             }
             let is_routed = matches!(routes, Routes::Read(routes) if routes.contains(&address));
             let is_shown = is_routed || kernel.configured.contains_key(&address);
-            if is_shown && let Some(attachment) = record.held().and_then(Held::attachment) {
+            if is_shown
+                && let Some(attachment) = record.held().and_then(|held| held.owner.attachment())
+            {
                 shown.push((attachment, address));
             }
         }
@@ -59,17 +61,17 @@ impl LiveAttachments {
     /// Whether another container came later into a network namespace of the same device and inode: then that of the holder is
     /// gone, as containers do not share one.
     pub fn is_superseded(&self, held: &Held) -> bool {
-        let Some((_, claim, id)) = held.namespace() else {
+        let Some((claim, id)) = held.namespace() else {
             return false;
         };
         self.newest.get(&id).is_some_and(|(generation, container)| {
-            *generation > claim.generation && *container != held.container_id
+            *generation > claim.generation && *container != claim.container_id
         })
     }
 
     /// Another address of a holder that is shown.
     pub fn other(&self, address: IpAddr, held: &Held) -> Option<IpAddr> {
-        let attachment = held.attachment()?;
+        let attachment = held.owner.attachment()?;
         let start = self.attachments.partition_point(|(a, _)| *a < attachment);
         let same = self.attachments.get(start..)?.iter();
         let mut same = same.take_while(|(a, _)| *a == attachment);
@@ -80,27 +82,17 @@ impl LiveAttachments {
 
 impl Held {
     /// Device and inode of the network namespace that it came with, where both are known.
-    fn namespace(&self) -> Option<(&Held, &Claim, (u64, u64))> {
-        let claim = self.claim.as_deref()?;
-        Some((self, claim, claim.netns.as_ref()?.id?))
-    }
-
-    /// Who it is, where that is known.
-    pub fn attachment(&self) -> Option<Attachment> {
-        let claim = self.claim.as_ref()?;
-        Some(Attachment {
-            network: claim.network.to_string(),
-            container_id: self.container_id.to_string(),
-            if_name: claim.if_name.to_string(),
-        })
+    fn namespace(&self) -> Option<(&Claim, (u64, u64))> {
+        let claim = self.owner.claim()?;
+        Some((claim, claim.netns.as_ref()?.id?))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ipam::testing::{pool, with_pools};
-    use crate::ipam::{Candidate, Claim, Moment, Place, Reason, Usage, Verdict};
+    use crate::ipam::testing::{attached, forget_claim, pool, with_pools};
+    use crate::ipam::{Candidate, Moment, Place, Reason, Usage, Verdict};
 
     const NOW: Moment = Moment(100_000_000_000_000);
     const V4: &str = "10.1.0.5";
@@ -120,14 +112,7 @@ mod tests {
         ] {
             let record = pool(&mut ipam, subnet).record_mut(&key.parse().unwrap());
             record.unwrap().usage = Usage::Held(Held {
-                container_id: id.into(),
-                claim: Some(Box::new(Claim {
-                    network: "azure".into(),
-                    if_name: "eth0".into(),
-                    pod: None,
-                    netns: None,
-                    generation: 1,
-                })),
+                owner: attached(id, 1),
                 ..Held::default()
             });
         }
@@ -190,7 +175,7 @@ mod tests {
         for pool in ipam.pools_mut() {
             for record in &mut pool.records {
                 if let Usage::Held(held) = &mut record.usage {
-                    held.claim = None;
+                    forget_claim(&mut held.owner);
                 }
             }
         }

@@ -8,8 +8,8 @@ use ipnet::IpNet;
 use super::check::overlapping;
 use super::choose::Unavailable;
 use super::{
-    Attachment, ChangeKind, Claim, Family, Grant, GrantKind, Held, Holder, Ipam, Moment, Pool,
-    PoolSelector, Record, Refusal, Request, Space, Stage, Usage, named_address,
+    Attachment, ChangeKind, Claim, Family, Grant, GrantKind, Held, Holder, Ipam, Moment, Owner,
+    Pool, PoolSelector, Record, Refusal, Request, Space, Stage, Usage, named_address,
 };
 
 impl Ipam {
@@ -249,9 +249,11 @@ impl Pool {
         };
         let address = record.address();
         match &record.usage {
-            Usage::Held(held) if held.is_by(request.attachment) => Ok(key),
-            Usage::Held(held) if held.container_id.is_empty() => Err(in_use(Holder::Unknown)),
-            Usage::Held(held) => Err(in_use(Holder::Container(held.container_id.to_string()))),
+            Usage::Held(held) if held.owner.is_attachment(request.attachment) => Ok(key),
+            Usage::Held(held) => Err(in_use(match held.owner.container_id() {
+                Some(id) => Holder::Container(id.to_owned()),
+                None => Holder::Unknown,
+            })),
             Usage::Free(_) if out.excludes(&address) => {
                 Err(Refusal::AddressExcluded { address: key })
             }
@@ -271,8 +273,9 @@ impl Pool {
     fn place_held_by(&self, attachment: &Attachment) -> Option<IpAddr> {
         let held = |claimed: bool| {
             self.records.iter().find(move |r| {
-                r.held()
-                    .is_some_and(|h| h.claim.is_some() == claimed && h.is_by(attachment))
+                r.held().is_some_and(|h| {
+                    h.owner.claim().is_some() == claimed && h.owner.is_attachment(attachment)
+                })
             })
         };
         held(true).or_else(|| held(false)).map(|r| r.key)
@@ -298,8 +301,8 @@ impl Record {
         };
         self.addr = Some(self.address());
         self.usage = Usage::Held(Held {
-            container_id: request.attachment.container_id.as_str().into(),
-            claim: Some(Box::new(Claim {
+            owner: Owner::Attachment(Box::new(Claim {
+                container_id: request.attachment.container_id.as_str().into(),
                 network: request.attachment.network.as_str().into(),
                 if_name: request.attachment.if_name.as_str().into(),
                 pod: request.pod.map(Into::into),

@@ -1,6 +1,6 @@
 //! What the tests of the core begin with.
 
-use super::{Inventory, Ipam, ListedPool, Pool};
+use super::{Attachment, Inventory, Ipam, ListedPool, Owner, Pool};
 
 /// A state with these pools, each a subnet, its priority and its addresses; the interface is `eth` and the priority.
 pub fn with_pools(pools: &[(&str, i64, &[&str])]) -> Ipam {
@@ -20,4 +20,22 @@ pub fn with_pools(pools: &[(&str, i64, &[&str])]) -> Ipam {
 pub fn pool<'a>(ipam: &'a mut Ipam, subnet: &str) -> &'a mut Pool {
     let local = ipam.spaces.get_mut("local").unwrap();
     local.pools.get_mut(subnet).unwrap()
+}
+
+/// The attachment of this container's `eth0` to the network `azure`, as an ADD of this generation made it the owner.
+pub fn attached(container_id: &str, generation: u64) -> Owner {
+    let mut owner = Owner::from_attachment(&Attachment {
+        network: "azure".into(),
+        container_id: container_id.into(),
+        if_name: "eth0".into(),
+    });
+    if let Owner::Attachment(claim) = &mut owner {
+        claim.generation = generation;
+    }
+    owner
+}
+
+/// Makes the owner one that the original wrote, which has only the container's ID.
+pub fn forget_claim(owner: &mut Owner) {
+    *owner = Owner::from_container_id(owner.container_id().unwrap_or_default());
 }

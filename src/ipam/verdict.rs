@@ -197,7 +197,7 @@ impl<'a> Judge<'a> {
         if let Some(place) = place.filter(|place| !matches!(place, Place::OfUser(_))) {
             signs.push(Reason::Configured(place.clone()));
         }
-        let netns = held.claim.as_ref().and_then(|c| c.netns.as_ref());
+        let netns = held.owner.netns();
         let exists = netns.is_some_and(|netns| match kernel.existence(netns) {
             Existence::Certain => true,
             Existence::Possible => !self.shown.is_superseded(held),
@@ -206,7 +206,8 @@ impl<'a> Judge<'a> {
         if let Some(netns) = netns.filter(|_| exists) {
             signs.push(Reason::NamespaceExists(netns.path.to_string()));
         }
-        let of_container = self.by_container.get(&*held.container_id);
+        let container_id = held.owner.container_id();
+        let of_container = container_id.and_then(|id| self.by_container.get(id));
         let of_container = of_container.into_iter().flatten();
         let speakers = of_container.filter(|(_, entry)| entry.identifies(held));
         let speakers: Vec<_> = self.listed(address).iter().chain(speakers).collect();
@@ -240,10 +241,8 @@ fn vetoes(held: &Held, evidence: &Evidence) -> Vec<Reason> {
             }
             EvidenceList::Read { doubtful, .. } => {
                 // Of a record whose owner is unknown, any part may speak.
-                if let Some(part) = doubtful
-                    .iter()
-                    .find(|part| part.contains(&*held.container_id))
-                {
+                let id = held.owner.container_id().unwrap_or_default();
+                if let Some(part) = doubtful.iter().find(|part| part.contains(id)) {
                     vetoes.push(Reason::Unreadable(name, part.clone()));
                 }
             }
@@ -259,11 +258,10 @@ impl Entry {
     /// Whether it is about the holder by its identity, as far as both tell.
     fn identifies(&self, held: &Held) -> bool {
         let same = |ours: &str, theirs: &Option<String>| theirs.as_ref().is_none_or(|t| t == ours);
-        !held.container_id.is_empty()
-            && *self.container_id == *held.container_id
+        held.owner.is_container(&self.container_id)
             && held
-                .claim
-                .as_ref()
+                .owner
+                .claim()
                 .is_none_or(|c| same(&c.network, &self.network) && same(&c.if_name, &self.if_name))
     }
 }
@@ -272,7 +270,7 @@ impl Entry {
 mod tests {
     use super::*;
     use crate::ipam::testing::{pool, with_pools};
-    use crate::ipam::{Claim, Kernel, NetNs, Usage};
+    use crate::ipam::{Claim, Kernel, NetNs, Owner, Usage};
 
     const NOW: Moment = Moment(10_000 * SECOND);
     const SECOND: u64 = 1_000_000_000;
@@ -288,8 +286,8 @@ mod tests {
     /// A holder of this age, found without a sign of life this long ago.
     fn holder(age: Duration, suspect: Option<Duration>) -> Held {
         Held {
-            container_id: "c1".into(),
-            claim: Some(Box::new(Claim {
+            owner: Owner::Attachment(Box::new(Claim {
+                container_id: "c1".into(),
                 network: "azure".into(),
                 if_name: "eth0".into(),
                 pod: None,
@@ -303,6 +301,12 @@ mod tests {
             since: ago(age),
             suspect: suspect.map(ago),
             unlisted: false,
+        }
+    }
+
+    fn set_cookie(held: &mut Held, cookie: Option<u64>) {
+        if let Owner::Attachment(claim) = &mut held.owner {
+            claim.netns.as_mut().unwrap().cookie = cookie;
         }
     }
 
@@ -479,8 +483,7 @@ mod tests {
     #[test]
     fn of_an_unknown_owner_any_doubtful_part_may_speak() {
         let held = Held {
-            container_id: "".into(),
-            claim: None,
+            owner: Owner::Unknown,
             ..holder(LONG_AGO, Some(AGAIN))
         };
         assert_eq!(verdict(&held, &nothing()), Verdict::Undecided);
@@ -521,9 +524,8 @@ mod tests {
     #[test]
     fn e5_a_namespace_of_the_same_inode_may_be_another() {
         let mut held = holder(LONG_AGO, Some(AGAIN));
-        let netns = held.claim.as_mut().unwrap().netns.as_mut().unwrap();
-        netns.cookie = Some(9);
-        let path = netns.path.clone();
+        let path = held.owner.netns().unwrap().path.clone();
+        set_cookie(&mut held, Some(9));
         let with = |held: &Held, cookie: Option<u64>, elsewhere: bool| {
             let mut evidence = nothing();
             evidence.kernel.namespaces.insert((4, 77));
@@ -538,7 +540,7 @@ mod tests {
         assert_eq!(with(&held, Some(8), false), Verdict::Dead, "another number");
         // Where one of both numbers is not known, it may be the same, unless its path leads elsewhere now.
         let mut old = held.clone();
-        old.claim.as_mut().unwrap().netns.as_mut().unwrap().cookie = None;
+        set_cookie(&mut old, None);
         for (held, cookie) in [(&held, None), (&old, Some(8)), (&old, None)] {
             assert_eq!(with(held, cookie, false), Verdict::Alive);
             assert_eq!(with(held, cookie, true), Verdict::Dead);
@@ -556,8 +558,10 @@ mod tests {
             ("c1", 2, Verdict::Alive),
         ] {
             let mut other = held.clone();
-            other.container_id = container.into();
-            other.claim.as_mut().unwrap().generation = generation;
+            if let Owner::Attachment(claim) = &mut other.owner {
+                claim.container_id = container.into();
+                claim.generation = generation;
+            }
             let mut ipam = with_pools(&[("10.1.0.0/16", 0, &["10.1.0.5", "10.1.0.6"])]);
             for (key, held) in [("10.1.0.5", held.clone()), ("10.1.0.6", other)] {
                 let record = pool(&mut ipam, "10.1.0.0/16").record_mut(&key.parse().unwrap());

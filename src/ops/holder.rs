@@ -45,12 +45,12 @@ pub struct Holder {
 impl Holder {
     /// That of a record.
     pub fn of(pool: &str, address: IpAddr, held: &Held, now: &Now) -> Holder {
-        let claim = held.claim.as_deref();
+        let claim = held.owner.claim();
         Holder {
             address,
             pool: pool.to_owned(),
             pod: claim.and_then(|c| c.pod.as_deref()).map(str::to_owned),
-            container: Some(held.container_id.to_string()).filter(|id| !id.is_empty()),
+            container: held.owner.container_id().map(str::to_owned),
             network: claim.map(|c| c.network.to_string()),
             interface: claim.map(|c| c.if_name.to_string()),
             netns: claim

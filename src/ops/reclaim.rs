@@ -226,7 +226,7 @@ fn list(all: &[Told], screen: &Screen) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ipam::{Candidate, Held, Judgement, Moment, Reason};
+    use crate::ipam::{Candidate, Held, Judgement, Moment, Owner, Reason};
     use crate::ops::tests::holds_json;
 
     #[test]
@@ -237,7 +237,7 @@ mod tests {
                 pool: "10.224.0.0/16".to_owned(),
                 key: address.parse().unwrap(),
                 held: Held {
-                    container_id: "c1".into(),
+                    owner: Owner::from_container_id("c1"),
                     ..Held::default()
                 },
             },

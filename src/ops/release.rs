@@ -13,7 +13,9 @@ use super::progress;
 use super::screen::Screen;
 use crate::events::{Event, OperationRecord};
 use crate::host::boot_now;
-use crate::ipam::{Candidate, Evidence, Ipam, Moment, Reason, Verdict, judge, named_address};
+use crate::ipam::{
+    Candidate, Evidence, Ipam, Moment, Owner, Reason, Verdict, judge, named_address,
+};
 use crate::log;
 use crate::state::Document;
 use tracing::warn;
@@ -66,10 +68,10 @@ pub fn run(node: &Node, arguments: &Arguments) -> Result<CommandOutput, CommandE
 }
 
 /// Whether what was typed names the holder.
-fn is_named(typed: &str, container_id: &str) -> bool {
-    match container_id {
-        "" => typed == UNKNOWN,
-        id => names_container(typed, id, LEAST),
+fn is_named(typed: &str, owner: &Owner) -> bool {
+    match owner.container_id() {
+        None => typed == UNKNOWN,
+        Some(id) => names_container(typed, id, LEAST),
     }
 }
 
@@ -84,7 +86,7 @@ fn named(
     let all: Vec<_> = all.collect();
     let meant = all
         .iter()
-        .find(|(_, _, _, held)| container.is_some_and(|id| is_named(id, &held.container_id)));
+        .find(|(_, _, _, held)| container.is_some_and(|id| is_named(id, &held.owner)));
     if let Some((space, pool, record, held)) = meant.or(all.first()) {
         return Ok(Candidate {
             space: (*space).to_owned(),
@@ -161,7 +163,7 @@ impl Release {
             )));
         };
         self.holder = Some(holder);
-        if !is_named(container, &candidate.held.container_id) {
+        if !is_named(container, &candidate.held.owner) {
             return refused(&format!(
                 "{address} is held by {who}, not by container {container}"
             ));

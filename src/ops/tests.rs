@@ -20,8 +20,8 @@ use super::show::{Show, print_events};
 use crate::cni::IpamConf;
 use crate::events::Event;
 use crate::ipam::{
-    Claim, Entry, Evidence, EvidenceList, Free, Held, Ipam, Kernel, Moment, NetNs, Place, Pool,
-    Record, Routes, Space, Subnet, Usage,
+    Claim, Entry, Evidence, EvidenceList, Free, Held, Ipam, Kernel, Moment, NetNs, Owner, Place,
+    Pool, Record, Routes, Space, Subnet, Usage,
 };
 use crate::plugin;
 use crate::source::Attempts;
@@ -71,8 +71,8 @@ fn netns(n: usize) -> NetNs {
 fn holder(n: usize) -> Held {
     const AGES: [u64; 6] = [4, 61, 720, 11_520, 95_000, 1_500_000];
     Held {
-        container_id: container(n).into(),
-        claim: Some(Box::new(Claim {
+        owner: Owner::Attachment(Box::new(Claim {
+            container_id: container(n).into(),
             network: "azure".into(),
             if_name: "eth0".into(),
             pod: Some(pod(n).into()),
@@ -168,10 +168,8 @@ fn troubled() -> (Ipam, Evidence) {
     held_mut(&mut ipam, 6).since = ago(300);
     evidence.routes = Routes::Read([address(7), address(41)].into());
     // Of 8 nobody knows the owner, and 9 was written by the original.
-    let unknown = held_mut(&mut ipam, 8);
-    unknown.container_id = "".into();
-    unknown.claim = None;
-    held_mut(&mut ipam, 9).claim = None;
+    held_mut(&mut ipam, 8).owner = Owner::Unknown;
+    held_mut(&mut ipam, 9).owner = Owner::from_container_id(&container(9));
     held_mut(&mut ipam, 10).unlisted = true;
     // 11 is in two namespaces.
     let Kernel {

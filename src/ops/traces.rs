@@ -19,7 +19,7 @@ pub fn missing(address: IpAddr, held: &Held, evidence: &Evidence) -> Vec<String>
         ),
         Some(_) => format!("{address} is in no network namespace that could be looked into"),
     }];
-    let netns = held.claim.as_ref().and_then(|claim| claim.netns.as_ref());
+    let netns = held.owner.netns();
     match netns {
         Some(netns) if netns.id.is_some() => {
             found.push(format!(

@@ -98,16 +98,8 @@ fn log_reconciled(reason: &ReconcileReason, found: &[Found]) {
         ReconcileReason::QuarantineOver(_) => info!(target: "ipam", "the quarantine is over."),
         ReconcileReason::NewBoot | ReconcileReason::NewAddresses(_) => {}
     }
-    for Found {
-        address,
-        container_id,
-    } in found
-    {
-        let owner = if container_id.is_empty() {
-            "an unknown owner"
-        } else {
-            container_id
-        };
+    for Found { address, owner } in found {
+        let owner = owner.container_id().unwrap_or("an unknown owner");
         info!(target: "ipam", "{address} is in use on this node and is held for {owner}.");
     }
 }
@@ -134,13 +126,8 @@ fn log_verdicts(judged: &[Judged]) {
     {
         let reasons: Vec<String> = judgement.reasons.iter().map(ToString::to_string).collect();
         let (address, held, reasons) = (candidate.key, &candidate.held, reasons.join("; "));
-        let owner = if held.container_id.is_empty() {
-            "unknown"
-        } else {
-            &held.container_id
-        };
-        let claim = held.claim.as_ref();
-        let pod = claim.and_then(|c| c.pod.as_deref()).unwrap_or("-");
+        let owner = held.owner.container_id().unwrap_or("unknown");
+        let pod = held.owner.pod().unwrap_or("-");
         match judgement.verdict {
             Verdict::Dead => {
                 warn!(target: "ipam", "{address} is reclaimed from container {owner}, pod {pod}: {reasons}.");

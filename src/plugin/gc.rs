@@ -58,12 +58,18 @@ fn collect(look: &NodeSnapshot, context: &Context) -> Result<bool, Failure> {
         return Ok(false);
     }
     for Collected { candidate, .. } in &freed {
-        let (address, container) = (candidate.key, &candidate.held.container_id);
+        let (address, container) = (
+            candidate.key,
+            candidate.held.owner.container_id().unwrap_or_default(),
+        );
         context.record.address(address);
         warn!(target: "ipam", "{address} of container {container} is free: the runtime no longer knows it.");
     }
     for Collected { candidate, vetoes } in &kept {
-        let (address, container) = (candidate.key, &candidate.held.container_id);
+        let (address, container) = (
+            candidate.key,
+            candidate.held.owner.container_id().unwrap_or_default(),
+        );
         let reasons: Vec<String> = vetoes.iter().map(ToString::to_string).collect();
         let reasons = reasons.join("; ");
         warn!(target: "ipam", "{address} of container {container} is kept, though the runtime no longer knows it: {reasons}.");

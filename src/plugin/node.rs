@@ -27,7 +27,7 @@ pub trait Node: Files + Host {
 impl Node for Paths {
     fn evidence(&self, candidates: &[Candidate], progress: &Progress) -> Evidence {
         // A record may be judged dead only after its namespace was searched in the unusual places too.
-        let netns = |held: &Held| held.claim.as_ref().and_then(|claim| claim.netns.clone());
+        let netns = |held: &Held| held.owner.netns().cloned();
         let sought = candidates.iter().map(|c| (c.key, netns(&c.held)));
         let sought: Vec<(IpAddr, Option<NetNs>)> = sought.collect();
         let are_shown = |kernel: &Kernel| {
@@ -67,7 +67,7 @@ pub(crate) fn note_moved_namespaces<'a>(
     evidence: &mut Evidence,
     paths: &Paths,
 ) {
-    for netns in held.filter_map(|held| held.claim.as_ref()?.netns.as_ref()) {
+    for netns in held.filter_map(|held| held.owner.netns()) {
         let now = namespace_id(paths, &netns.path);
         if let Some(then) = netns.id
             && now.is_some_and(|now| now != then)

@@ -54,8 +54,8 @@ impl NodeSnapshot {
         for request in requests {
             let Some(own) = request.netns else { continue };
             for held in self.candidates.iter().map(|candidate| &candidate.held) {
-                if *held.container_id != *request.attachment.container_id
-                    && let Some(then) = held.claim.as_ref().and_then(|claim| claim.netns.as_ref())
+                if !held.owner.is_container(&request.attachment.container_id)
+                    && let Some(then) = held.owner.netns()
                     && let Some(id) = then.id.filter(|id| Some(*id) == own.id)
                     && then.path != own.path
                 {

@@ -334,7 +334,7 @@ impl<'de> RawDocument<'de> {
 mod tests {
     use super::*;
     use crate::ipam::{
-        Attachment, Family, Hint, Inventory, ListedPool, NetNs, PoolSelector, Request, Usage,
+        Attachment, Family, Hint, Inventory, ListedPool, NetNs, Owner, PoolSelector, Request, Usage,
     };
     use serde_json::Value;
     use std::time::Duration;
@@ -531,8 +531,8 @@ mod tests {
             panic!("taken by the original")
         };
         assert_eq!(
-            (&*held.container_id, &held.claim, held.since),
-            ("c9", &None, NOW)
+            (&held.owner, held.since),
+            (&Owner::from_container_id("c9"), NOW)
         );
     }
 
@@ -544,7 +544,7 @@ mod tests {
         let Usage::Held(held) = usage(&again, "10.1.0.5") else {
             panic!("held")
         };
-        assert!(held.claim.is_some());
+        assert!(held.owner.claim().is_some());
         assert_eq!(
             held.since, NOW,
             "it may have been released and taken again meanwhile"
@@ -562,10 +562,7 @@ mod tests {
         let Usage::Held(held) = &pool.record(&"10.224.0.5".parse().unwrap()).unwrap().usage else {
             panic!("held")
         };
-        assert_eq!(
-            held.claim.as_ref().unwrap().pod.as_deref(),
-            Some("default/web-1")
-        );
+        assert_eq!(held.owner.pod(), Some("default/web-1"));
         assert!(held.since < now, "as it was written");
         let text = String::from_utf8(document.print(WriteStamp {
             version: "v0",
@@ -589,7 +586,7 @@ mod tests {
         let Usage::Held(held) = usage(&again, "10.1.0.5") else {
             panic!("held")
         };
-        assert_eq!((&*held.container_id, &held.claim), ("c9", &None));
+        assert_eq!(held.owner, Owner::from_container_id("c9"));
     }
 
     #[test]
@@ -619,7 +616,7 @@ mod tests {
             let Usage::Held(held) = usage(&again, "10.1.0.5") else {
                 panic!("held")
             };
-            assert_eq!(&*held.container_id, "c1");
+            assert_eq!(held.owner, Owner::from_container_id("c1"));
         }
     }
 

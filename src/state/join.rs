@@ -1,12 +1,13 @@
 //! Our facts joined to the records of the original that they fit.
 
+use std::mem;
 use std::net::IpAddr;
 use std::rc::Rc;
 
 use super::document::QUARANTINE;
 use super::original::Original;
 use super::ours::{Facts, Ours};
-use crate::ipam::{Claim, Free, Held, Moment, NetNs, Record, Tombstone, Usage, by_text};
+use crate::ipam::{Claim, Free, Held, Moment, NetNs, Owner, Record, Tombstone, Usage, by_text};
 
 /// So many records are looked through for the next one before they are searched.
 const NEAR: usize = 4;
@@ -132,7 +133,7 @@ fn shared(last: &mut Option<Rc<str>>, name: &str) -> Rc<str> {
 
 impl Facts<'_> {
     fn join_held(self, held: &mut Held, trust: Trust, generation: u64, names: &mut Names) {
-        if self.id.as_deref().unwrap_or_default() != &*held.container_id {
+        if self.id.as_deref().unwrap_or_default() != held.owner.container_id().unwrap_or_default() {
             return;
         }
         held.unlisted = self.unlisted;
@@ -143,16 +144,17 @@ impl Facts<'_> {
         let (Some(network), Some(if_name)) = (self.network, self.if_name) else {
             return;
         };
-        if held.container_id.is_empty() {
+        let Some(container_id) = mem::take(&mut held.owner).into_container_id() else {
             return;
-        }
+        };
         let netns = self.netns.map(|n| NetNs {
             path: n.path.into(),
             id: n.dev.zip(n.ino),
             cookie: n.cookie.filter(|_| trust.same_boot),
         });
         let generation = self.generation.min(generation);
-        held.claim = Some(Box::new(Claim {
+        held.owner = Owner::Attachment(Box::new(Claim {
+            container_id,
             network: shared(&mut names.network, &network),
             if_name: shared(&mut names.if_name, &if_name),
             pod: self.pod.map(Into::into),

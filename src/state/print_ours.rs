@@ -135,8 +135,8 @@ fn print_free(out: &mut Out, key: IpAddr, free: &Free) {
 
 fn print_held(out: &mut Out, held: &Held) {
     out.literal("{\"id\": ");
-    go_json::string(out, &held.container_id);
-    if let Some(claim) = &held.claim {
+    go_json::string(out, held.owner.container_id().unwrap_or_default());
+    if let Some(claim) = held.owner.claim() {
         print_claim(out, claim);
         out.literal(", \"generation\": ");
         go_json::number(out, claim.generation);

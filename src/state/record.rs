@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use super::go_json;
 use super::out::Out;
 use crate::codec::{Cursor, ParseError};
-use crate::ipam::{Free, Held, Record, Usage, leading_v4, leading_v6, read_address};
+use crate::ipam::{Free, Held, Owner, Record, Usage, leading_v4, leading_v6, read_address};
 
 // What stands between the values of a record, which lies seven deep.
 const KEY: &str = "\n\t\t\t\t\t\t\t\"";
@@ -58,7 +58,7 @@ fn leading_other(json: &mut Cursor<'_>) -> Option<IpAddr> {
 pub(super) fn record(key: IpAddr, addr: Option<IpAddr>, id: &str, in_use: bool) -> Record {
     let usage = if in_use {
         Usage::Held(Held {
-            container_id: id.into(),
+            owner: Owner::from_container_id(id),
             ..Held::default()
         })
     } else {
@@ -73,7 +73,7 @@ pub(super) fn record(key: IpAddr, addr: Option<IpAddr>, id: &str, in_use: bool) 
 /// Appends key and record, on a line of their own.
 pub(super) fn print(out: &mut Out, record: &Record) {
     let (id, in_use) = match &record.usage {
-        Usage::Held(held) => (&*held.container_id, true),
+        Usage::Held(held) => (held.owner.container_id().unwrap_or_default(), true),
         Usage::Free(free) => (free.left_over_id.as_deref().unwrap_or_default(), false),
     };
     out.literal(KEY);

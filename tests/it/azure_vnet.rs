@@ -1,5 +1,5 @@
-//! The caller azure-vnet, played as contract section 19 tells it: what it sends, how it reads answers, and what it does when
-//! they are errors.
+//! A simulation of the caller azure-vnet (contract section 19): what it sends, how it reads answers, and how it reacts to
+//! errors.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,11 +14,11 @@ struct AzureVnet {
     wire: WireServer,
     /// Address by container ID, of the endpoints in its state; `None` while it has no network.
     endpoints: Option<BTreeMap<String, String>>,
-    /// How many pods have had an address.
+    /// How many pods were given an address so far.
     lives: usize,
 }
 
-/// What the runtime hears of an ADD.
+/// The result of an ADD, as the runtime sees it.
 type Heard = Result<String, String>;
 
 impl AzureVnet {
@@ -32,7 +32,7 @@ impl AzureVnet {
         }
     }
 
-    /// Its configuration as it writes it out again: keys unknown to it are gone, empty ones are left out.
+    /// The configuration as azure-vnet prints it again: without unknown keys and without empty ones.
     fn stdin(subnet: Option<&str>, address: Option<&str>) -> String {
         let mut ipam = json!({ "type": "azure-vnet-ipam" });
         for (key, value) in [("subnet", subnet), ("ipAddress", address)] {
@@ -70,7 +70,7 @@ impl AzureVnet {
         format!("/var/run/netns/cni-{pod}")
     }
 
-    /// The message that it makes of a failed call's output.
+    /// The message that azure-vnet makes from the output of a failed call.
     fn message(outcome: &Outcome) -> String {
         match serde_json::from_str::<Value>(&outcome.stdout) {
             Ok(error) => error["msg"].as_str().unwrap().to_owned(),
@@ -78,7 +78,7 @@ impl AzureVnet {
         }
     }
 
-    /// An ADD, of which a later step may fail.
+    /// Runs an ADD. With a failure set, a later step of azure-vnet fails.
     fn add(&mut self, pod: &str, later_step_fails: bool) -> Heard {
         let subnet = self.endpoints.as_ref().map(|_| SUBNET);
         let mut outcome = self.delegate("ADD", pod, subnet, None);
@@ -108,7 +108,7 @@ impl AzureVnet {
         Ok(address)
     }
 
-    /// A DEL. The endpoint is removed and saved first, and only then is the address released.
+    /// Runs a DEL: removes and saves the endpoint first, then releases the address.
     fn del(&mut self, pod: &str) -> Result<(), String> {
         let Some(endpoints) = &mut self.endpoints else {
             return Ok(());
@@ -145,7 +145,7 @@ impl AzureVnet {
         self.node.put("/var/run/azure-vnet.json", state.to_string());
     }
 
-    /// Its state goes, as Cilium's agent removes it.
+    /// Removes azure-vnet's state, as Cilium's agent does.
     fn forget(&mut self) -> BTreeMap<String, String> {
         fs::remove_file(self.node.path("/var/run/azure-vnet.json")).unwrap();
         self.endpoints.take().unwrap_or_default()
@@ -155,7 +155,7 @@ impl AzureVnet {
         self.endpoints.clone().unwrap_or_default()
     }
 
-    /// Every pod has an address of its own, and the plugin knows of it.
+    /// Checks that every pod has its own address and that the plugin has recorded it.
     fn sound(&self) {
         let live = self.live();
         let addresses: BTreeSet<_> = live.values().collect();
@@ -173,7 +173,7 @@ fn pod(n: usize) -> String {
 
 #[test]
 fn thirty_pods_under_azure_vnet_with_failures_in_between() {
-    // A node whose interface is not in the answer yet.
+    // The answer does not list the node's interface yet.
     let mut caller = AzureVnet::on(5..17);
     caller
         .wire
@@ -185,7 +185,7 @@ fn thirty_pods_under_azure_vnet_with_failures_in_between() {
         2,
         "it asks again after its own recovery"
     );
-    // Then it is, and pods come until the pool is full, one of them with a failure of azure-vnet's own.
+    // The answer lists it. Pods are added until the pool is full; one of them meets a failure of azure-vnet itself.
     caller.wire.set(Reply::Xml(xml(5..17)));
     for n in 1..=12 {
         if n == 4 {
@@ -201,17 +201,17 @@ fn thirty_pods_under_azure_vnet_with_failures_in_between() {
         "words at which azure-vnet deletes the state must not stand here: {full}"
     );
     assert_eq!(caller.live().len(), 12);
-    // The wire server goes; pods come and go all the same.
+    // Pods come and go without a wire server.
     caller.wire.set(Reply::Status(500, String::new()));
     for n in 1..=6 {
         caller.del(&pod(n)).unwrap();
-        // The runtime repeats itself, and azure-vnet knows no endpoint then.
+        // The runtime repeats the DEL; azure-vnet has no endpoint any more.
         caller.del(&pod(n)).unwrap();
         caller.add(&pod(12 + n), false).unwrap();
         caller.sound();
     }
     assert_eq!(caller.live().len(), 12);
-    // The plugin's state is damaged, and so is the journal: what the endpoints have is held, and nobody else is served for a while.
+    // State and journal are damaged: the addresses of endpoints stay held, and new pods wait for the quarantine.
     fs::write(caller.node.state_path(), "{ half").unwrap();
     caller.node.remove_journal();
     caller.wire.set(Reply::Xml(xml(5..25)));
@@ -223,7 +223,7 @@ fn thirty_pods_under_azure_vnet_with_failures_in_between() {
         caller.add(&pod(n), false).unwrap();
         caller.sound();
     }
-    // azure-vnet's own state goes: its first ADD names no subnet again, and takes nothing from pods that run.
+    // azure-vnet loses its state: its next ADD names no subnet, and takes no address of a running pod.
     let running = caller.forget();
     caller.del(&pod(20)).unwrap();
     for n in 25..=26 {
@@ -231,12 +231,12 @@ fn thirty_pods_under_azure_vnet_with_failures_in_between() {
         assert!(running.values().all(|theirs| *theirs != address));
         caller.sound();
     }
-    // The runtime takes the forgotten pods down, and azure-vnet hands on their container IDs.
+    // The runtime deletes the forgotten pods. azure-vnet passes on their container IDs.
     for pod in running.keys() {
         caller.del(pod).unwrap();
         caller.sound();
     }
-    // The pool goes on; addresses that the source drops stay with who has them.
+    // The pool still works. Addresses that the source no longer lists stay with their holders.
     caller.wire.set(Reply::Xml(xml(20..30)));
     for n in 27..=30 {
         caller.add(&pod(n), false).unwrap();

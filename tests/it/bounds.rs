@@ -1,4 +1,4 @@
-//! Inputs that are larger than any node has: every call still ends within its time limits.
+//! Inputs larger than those of any node: every call ends within its time limits.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use serde_json::{Map, Value, json};
 
 use crate::harness::{MAC, Node, Reply, SUBNET, conf, xml, xml_of};
 
-/// Far more than any of these calls takes on a busy machine, and far less than work that grows with the square of the input.
+/// Far longer than any of these calls takes on a busy machine, and far shorter than quadratic work.
 const SOON: Duration = Duration::from_secs(10);
 
-/// An answer of the wire server with so many subnets, an address for pods in each.
+/// A wire server answer with `count` subnets of one address each.
 fn many_subnets(count: u32) -> String {
     let subnet = |n: u32| {
         let (a, b) = (n >> 8, n & 0xff);
@@ -23,7 +23,7 @@ fn many_subnets(count: u32) -> String {
     )
 }
 
-/// A state of the original that took such an answer, with nothing held.
+/// The original's state after such an answer, with no address held.
 fn state_with_subnets(count: u32) -> Value {
     let mut pools = Map::new();
     for n in 0..count {
@@ -62,7 +62,7 @@ fn a_state_of_many_subnets_takes_time_in_proportion() {
     assert!(doctor.took < SOON, "{:?}", doctor.took);
 }
 
-/// The same as the file of Azure Stack.
+/// The same list as the file of Azure Stack.
 fn interfaces_file(count: u32) -> String {
     let subnet = |n: u32| {
         let (a, b) = (n >> 8, n & 0xff);
@@ -88,7 +88,7 @@ fn an_answer_with_more_than_a_node_can_have_is_refused() {
             r#"<IPAddress Address="10.225.0.7" IsPrimary="false"/></IPSubnet>"#,
         ),
     ] {
-        // A pause follows each failure.
+        // Skip the pause after a failed fetch.
         node.advance_clock(11);
         wire.set(Reply::Xml(answer));
         let add = node.add("c2");
@@ -141,9 +141,9 @@ fn every_source_is_refused_that_lists_more_than_a_node_can_have() {
 fn a_limit_on_the_size_of_files_kills_no_call() {
     let (node, _wire) = Node::with_wire("fsize", Reply::Xml(xml(5..30)));
     node.add("c1").success();
-    // In blocks of 512 bytes: nothing, less than the state, and more than the state.
+    // In blocks of 512 bytes: zero, smaller than the state, larger than the state.
     for blocks in [0, 1, 64] {
-        // A full log, and events of many calls before.
+        // A full log, and events of many earlier calls.
         let line = "2026/11/20 21:09:39 [1] [ipam] text\n";
         for path in [
             "/var/log/azure-vnet-ipam.log",
@@ -196,7 +196,7 @@ fn what_a_call_logs_and_answers_is_bounded() {
         "{text}"
     );
     assert!(text.contains("ADD done in"), "{text}");
-    // One long word in the place of many short ones.
+    // One long word instead of many short ones.
     let long = "x".repeat(3 << 20);
     for answer in [
         format!("<{long}/>"),
@@ -213,7 +213,7 @@ fn what_a_call_logs_and_answers_is_bounded() {
     }
 }
 
-/// The places of numbers in our key of a state, as JSON pointers.
+/// JSON pointers to all numbers in our key of the state.
 const NUMBERS: [&str; 12] = [
     "/generation",
     "/journal/sequence",
@@ -229,7 +229,7 @@ const NUMBERS: [&str; 12] = [
     "/format",
 ];
 
-/// Sets a member of a JSON object, wherever it is.
+/// Sets the value at a JSON pointer.
 fn set(object: &mut Value, pointer: &str, value: u64) {
     let mut place = object;
     for key in pointer.split('/').skip(1) {
@@ -268,7 +268,7 @@ fn numbers_that_nobody_has_written_are_damage_and_not_internal_errors() {
                 .run()
                 .assert_no_output();
             node.del("c1").assert_no_output();
-            // What was released a moment ago, or would rest for ever, comes back.
+            // An address that was just released, or has an endless cooldown, becomes free.
             node.advance_clock(400);
             node.add("early").success();
             let pool: Vec<String> = node.held().into_values().collect();
@@ -327,7 +327,7 @@ fn numbers_beside_the_state_that_nobody_has_written_are_damage() {
     }
 }
 
-/// A state of the original with so many addresses from 10.224.0.5 on, every one of them held.
+/// The original's state with `count` addresses from 10.224.0.5 on, all held.
 fn state_of_the_original(count: u32) -> Value {
     let mut addresses = Map::new();
     for n in 0..count {
@@ -361,7 +361,7 @@ fn the_first_look_after_the_original_takes_time_in_proportion_to_what_it_finds()
         "/var/run/azure-vnet-ipam.json",
         state_of_the_original(65_000).to_string(),
     );
-    // Results of other plugins name addresses too.
+    // Results of other plugins list addresses too.
     let others: Vec<String> = (0..100).map(|n| format!("10.9.9.{n}")).collect();
     for n in 0..10_000 {
         let own = address(n);
@@ -385,7 +385,7 @@ fn a_lost_state_of_many_holders_is_rebuilt_from_the_journal_in_time() {
         state_of_the_original(HELD).to_string(),
     );
     node.add("c1").success();
-    // The original has used it a moment before.
+    // The original used the state a moment before.
     node.advance_clock(40);
     std::fs::remove_file(node.state_path()).unwrap();
     let add = node.add("c1");

@@ -1,6 +1,6 @@
-//! Five broken nodes: `check` or `doctor` names what is wrong with each and what to do, and that, done as it is printed, mends it.
+//! Five broken nodes: `check` or `doctor` reports each problem, and its remedy, run as printed, repairs the node.
 //!
-//! `tests/broken/node` makes the nodes; a test starts it, and itself in there.
+//! `tests/broken/node` creates the nodes. Each test runs itself again inside its node.
 
 use std::collections::BTreeMap;
 use std::process::{Command, Output};
@@ -11,7 +11,7 @@ use crate::harness::wait::output;
 use crate::harness::{binary, package};
 use crate::privileged::run_again;
 
-/// Runs a test again, alone and on a node of this kind. True in there.
+/// Runs the test again on a node of this kind. Returns true inside that node.
 fn on_a_node(kind: &str, test: &str) -> bool {
     let mut node = Command::new(package().join("tests/broken/node"));
     run_again(
@@ -20,12 +20,12 @@ fn on_a_node(kind: &str, test: &str) -> bool {
     )
 }
 
-/// What a person types.
+/// Runs a command as an operator would.
 fn run_command(line: &str) -> Output {
     output(Command::new("bash").args(["-c", line]))
 }
 
-/// The text of a command that ends with this status.
+/// Runs a command, checks its exit status, and returns its stdout.
 #[track_caller]
 fn stdout_of(line: &str, status: i32) -> String {
     let output = run_command(line);
@@ -36,17 +36,17 @@ fn stdout_of(line: &str, status: i32) -> String {
     text
 }
 
-/// The address of a new pod, made so much later.
+/// Adds a pod `seconds` later and returns its address.
 #[track_caller]
 fn added(seconds: u32, pod: &str) -> String {
     let address = stdout_of(&format!("later {seconds} add {pod}"), 0);
     address.trim().to_owned()
 }
 
-/// What is to be done about the finding that has these words, as it is printed.
+/// The printed remedy of the finding that contains these words.
 #[track_caller]
 fn remedy(report: &str, words: &[&str]) -> String {
-    // Of `check`, findings are paragraphs.
+    // `check` prints each finding as a paragraph.
     let has_all = |finding: &&str| words.iter().all(|word| finding.contains(word));
     let finding = report.split("\n\n").find(has_all);
     let finding = finding.unwrap_or_else(|| panic!("{words:?}: {report}"));
@@ -56,14 +56,14 @@ fn remedy(report: &str, words: &[&str]) -> String {
     remedy.trim_end().to_owned()
 }
 
-/// Runs what a remedy tells to type.
+/// Runs the command of a remedy.
 #[track_caller]
 fn obey(command: &str) -> String {
-    // Already root, and without sudo on small machines.
+    // The test is root already, and small machines have no sudo.
     stdout_of(command.strip_prefix("sudo ").unwrap_or(command), 0)
 }
 
-/// The addresses of a node's pods, by pod, as the kernel has them; no two have the same.
+/// Pod to address, as the kernel has them. Checks that no two pods share an address.
 #[track_caller]
 fn running() -> BTreeMap<String, String> {
     let line = "for pod in $(ip netns list | cut -d ' ' -f 1); do ip -n $pod -o -4 address show dev eth0 | sed \"s|.*inet \\([^/]*\\)/.*|$pod \\1|\"; done";
@@ -79,7 +79,7 @@ fn running() -> BTreeMap<String, String> {
     found
 }
 
-/// The same as the state has them.
+/// Pod to address, as the state has them.
 fn held() -> BTreeMap<String, String> {
     let shown: Value = serde_json::from_str(&stdout_of("azure-vnet-ipam show --json", 0)).unwrap();
     let holders = shown["pools"].as_array().unwrap().iter();
@@ -90,7 +90,7 @@ fn held() -> BTreeMap<String, String> {
         .collect()
 }
 
-/// `check`, so much later, finds nothing, and what the state has is what runs.
+/// Checks that `check`, run `seconds` later, finds nothing, and that state and kernel agree.
 #[track_caller]
 fn mended(seconds: u32) {
     let report = stdout_of(&format!("later {seconds} azure-vnet-ipam check"), 0);
@@ -100,7 +100,7 @@ fn mended(seconds: u32) {
     assert_eq!(held(), running());
 }
 
-/// The quarantine of a state rebuilt, and a second.
+/// The quarantine of a rebuilt state, plus one second.
 const QUARANTINE: u32 = 31;
 
 #[test]
@@ -113,7 +113,7 @@ fn on_a_healthy_node_nothing_is_found() {
     let doctor = stdout_of("azure-vnet-ipam doctor", 0);
     assert!(doctor.contains("\n0 wrong, 0 warnings, "), "{doctor}");
     assert_eq!(running().len(), 3);
-    // The tools of the script do what they are for.
+    // The tools of the script work.
     let four = added(0, "web-4");
     stdout_of("del web-1", 0);
     mended(0);
@@ -138,7 +138,7 @@ fn leaked_addresses_come_back() {
         remedies.push(remedy(&report, &["leak", &recorded[pod], pod, gone]));
     }
     assert_eq!(remedies[0], remedies[1]);
-    // What is to be typed stands in a line of its own.
+    // The command is on its own line.
     let command = remedies[0].lines().last().unwrap().trim();
     assert_eq!(command, "sudo azure-vnet-ipam reclaim --yes");
     let freed = obey(command);
@@ -150,7 +150,7 @@ fn leaked_addresses_come_back() {
     mended(0);
 }
 
-/// A state that is lost is rebuilt by the next ADD, and nothing is given twice.
+/// Checks that the next ADD rebuilds the lost state and that no address is granted twice.
 #[track_caller]
 fn assert_rebuild_reported(report: &str, cause: &str, journal_is_whole: bool) {
     const STATE: &str = "/var/run/azure-vnet-ipam.json";
@@ -195,7 +195,7 @@ fn a_corrupt_state_is_rebuilt() {
     assert!(remedy(&report, &["state"]).ends_with("this file is kept beside it"));
     stdout_of("rm /var/run/azure-vnet/azure-vnet-ipam.journal", 0);
     assert_rebuild_reported(&report, "cannot be understood", false);
-    // It was kept for a look, and is a finding until that was had.
+    // The corrupt copy is kept, and reported until someone removes it.
     let report = stdout_of(&format!("later {QUARANTINE} azure-vnet-ipam check"), 1);
     assert!(report.contains("\n1 finding; 4 holders"), "{report}");
     let to_do = remedy(&report, &["set-aside", ".json.corrupt-"]);
@@ -216,7 +216,7 @@ fn a_deleted_state_is_rebuilt() {
     mended(0);
 }
 
-/// The commands that a remedy names in backticks.
+/// The commands in backticks in a remedy.
 fn commands(remedy: &str) -> Vec<String> {
     let parts = remedy.split('`').skip(1).step_by(2);
     parts.map(str::to_owned).collect()
@@ -250,20 +250,20 @@ fn a_dead_wire_server_is_named_with_where_to_look() {
         panic!("{commands:?}")
     };
     assert!(ask.starts_with("curl 'http://168.63.129.16/"), "{ask}");
-    // Nothing on the node keeps it from the server, which is dead; and meanwhile it is as the remedy says.
+    // The node can reach the address, but the server is dead. Pods are served from the stored pools, as the remedy says.
     assert!(obey(route).contains(" dev eth0 "));
     let new = added(0, "new");
     assert!(!before.values().any(|address| *address == new), "{new}");
-    // Azure mends its side.
+    // The wire server comes back.
     stdout_of("wire start", 0);
     mended(0);
-    // The node's own side: a route that leads astray, which the first command shows.
+    // A wrong route on the node. The first command shows it.
     stdout_of("ip route replace 168.63.129.16 dev azbr0", 0);
     assert_eq!(unanswered(""), to_do);
     assert!(obey(route).contains(" dev azbr0 "));
     stdout_of("ip route replace 168.63.129.16 dev wire0", 0);
     mended(0);
-    // A rule that drops it, which the second shows.
+    // A firewall rule that drops the packets. The second command shows it.
     let rule = "OUTPUT -d 168.63.129.16/32 -j DROP";
     stdout_of(&format!("iptables -A {rule}"), 0);
     assert_eq!(unanswered("it did not answer within 3 s"), to_do);

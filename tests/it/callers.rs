@@ -1,4 +1,4 @@
-//! Callers that nobody here wrote: cnitool, and the reference plugins bridge and ptp, on the conflists that are shipped.
+//! Real callers: cnitool and the reference plugins bridge and ptp, with the conflists that we ship.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,7 +14,7 @@ use crate::harness::{
 };
 use crate::privileged::in_private_namespaces_with_all_processes as in_private_namespaces;
 
-/// The conflists that are shipped, by name of the file.
+/// The shipped conflists: name of the file and content.
 pub fn examples() -> Vec<(String, Value)> {
     let mut paths: Vec<_> = fs::read_dir(package().join("conflist-examples"))
         .unwrap()
@@ -40,11 +40,11 @@ fn every_example_calls_the_plugin_and_works() {
                 continue;
             }
             calls += 1;
-            // These want more than a wire server of IPv4: see dual_stack.
+            // These need more than an IPv4 wire server: see dual_stack.
             if !plugin["ipam"]["families"].is_null() {
                 continue;
             }
-            // What a main plugin hands on: its own configuration with name and version of the list.
+            // The configuration that a main plugin passes on: its own, with name and version of the list.
             let mut conf = plugin.clone();
             conf["name"] = conflist["name"].clone();
             conf["cniVersion"] = conflist["cniVersion"].clone();
@@ -65,7 +65,7 @@ fn every_example_calls_the_plugin_and_works() {
     assert!(expected.iter().all(|e| names.contains(*e)), "{names:?}");
 }
 
-/// A program beside Rust, which `.ci/run` installs.
+/// The path of a program that `.ci/run` installs.
 pub fn tool(name: &str) -> PathBuf {
     let home = std::env::var("HOME").unwrap_or_default();
     let mut folders = vec![
@@ -87,9 +87,9 @@ pub fn tool(name: &str) -> PathBuf {
     found.unwrap_or_else(|| panic!("{name} is not installed; .ci/run tells how"))
 }
 
-/// A program to be run some seconds later by the boot clock.
+/// A command that runs with the boot clock `seconds` ahead.
 pub fn later(seconds: u64, program: &Path) -> Command {
-    // The kernel counts from the machine's own clock, however deep this time namespace is.
+    // The offset is relative to the machine's clock, even in a nested time namespace.
     let offsets = fs::read_to_string("/proc/self/timens_offsets").unwrap();
     let offset = offsets.lines().find_map(|line| {
         let mut fields = line.strip_prefix("boottime")?.split_whitespace();
@@ -102,8 +102,8 @@ pub fn later(seconds: u64, program: &Path) -> Command {
     command
 }
 
-/// A whole node in namespaces of its own: built-in paths, the wire server on its real address, a folder of plugins and one of
-/// conflists. The plugins of others want a /proc with all processes, so the addresses are those of nobody else.
+/// A whole node in private namespaces: built-in paths, the wire server on its real address, a folder of plugins and one of
+/// conflists. Other plugins need a /proc with all processes, so each test uses addresses that nobody else has.
 pub struct Host {
     pub folder: PathBuf,
     pub wire: WireServer,
@@ -111,8 +111,8 @@ pub struct Host {
 }
 
 impl Host {
-    /// A host whose pods get these IPv4 addresses of a subnet of its own. Must be called in mount and network namespaces of its
-    /// own.
+    /// Creates a host whose pods get these IPv4 addresses of a private subnet. Must be called in private mount and network
+    /// namespaces.
     pub fn new(last: impl IntoIterator<Item = u16>) -> Host {
         let subnets = OwnSubnets::claim();
         let xml = xml_of(subnets.ipv4, last);
@@ -148,7 +148,7 @@ impl Host {
         self.cnitool_later(0, command, network, pod)
     }
 
-    /// The same, some seconds later by the boot clock.
+    /// The same, with the boot clock `seconds` ahead.
     pub fn cnitool_later(&self, seconds: u64, command: &str, network: &str, pod: &str) -> Output {
         let mut cnitool = later(seconds, &tool("cnitool"));
         cnitool
@@ -158,19 +158,19 @@ impl Host {
         output(&mut cnitool)
     }
 
-    /// The same, which must succeed, and say nothing but for an ADD.
+    /// Runs a verb that must succeed, and print nothing unless it is ADD.
     fn verb(&self, command: &str, network: &str, pod: &str) {
         let output = self.cnitool(command, network, pod);
         assert!(output.status.success(), "{command}: {output:?}");
     }
 
-    /// The words of one that must fail.
+    /// The message of a call that must fail.
     fn failure(&self, output: Output) -> String {
         assert!(!output.status.success(), "{output:?}");
         String::from_utf8(output.stderr).unwrap() + &String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Adds a pod to a network; gives its address.
+    /// Adds a pod to a network and returns its address.
     pub fn add(&self, network: &str, pod: &str) -> String {
         sh(&format!("ip netns add {pod}"));
         let output = self.cnitool("add", network, pod);
@@ -186,7 +186,7 @@ impl Host {
         sh(&format!("ip netns del {pod}"));
     }
 
-    /// The addresses that are held; none where nothing ever was.
+    /// The addresses that are held. Empty without a state.
     pub fn held(&self) -> Vec<String> {
         let Ok(text) = fs::read("/run/azure-vnet-ipam.json") else {
             return Vec::new();
@@ -248,7 +248,7 @@ fn every_verb_of_cnitool_alone() {
         host.add(NET, pod);
         host.verb("check", NET, pod);
     }
-    // This client takes down what libcni remembers, and then sends a GC without a list, which frees nothing.
+    // This client clears libcni's cache and then sends a GC without a list, which frees nothing.
     fs::remove_file(result_of(NET, "pod1")).unwrap();
     let no_list = host.failure(host.cnitool_later(100, "gc", NET, "none"));
     assert!(
@@ -263,10 +263,10 @@ fn every_verb_of_cnitool_alone() {
         let mut command = later(seconds, &host.folder.join("bin/azure-vnet-ipam"));
         run(command.env("CNI_COMMAND", "GC"), &conf)
     };
-    // Young ones are left alone.
+    // Young records are kept.
     gc(0, "null").assert_no_output();
     assert_eq!(host.held().len(), 1);
-    // It is still wired, whatever the runtime knows.
+    // The pod still has its address, although the runtime does not list it.
     sh(&format!("ip -n pod1 addr add {one}/24 dev lo"));
     assert_eq!(host.add(NET, "pod3"), host.subnets.ipv4(7));
     fs::remove_file(result_of(NET, "pod3")).unwrap();
@@ -277,7 +277,7 @@ fn every_verb_of_cnitool_alone() {
         "{kept}"
     );
     assert_eq!(host.held(), [one.as_str()]);
-    // A host route is a sign of life too.
+    // A host route also protects an address.
     sh(&format!(
         "ip -n pod1 addr del {one}/24 dev lo && ip route add {one}/32 dev eth0"
     ));
@@ -285,7 +285,7 @@ fn every_verb_of_cnitool_alone() {
     assert!(kept.contains("the host has a route to it"), "{kept}");
     sh(&format!("ip route del {one}/32"));
     for _ in 0..2 {
-        // A second one is no work.
+        // The second GC has nothing to do.
         gc(100, "null").assert_no_output();
         assert!(host.held().is_empty());
     }
@@ -293,7 +293,7 @@ fn every_verb_of_cnitool_alone() {
     assert!(log.contains("the runtime no longer knows it"), "{log}");
 }
 
-/// What libcni remembers of a pod's attachment.
+/// The path of libcni's cache entry for a pod.
 fn result_of(network: &str, pod: &str) -> PathBuf {
     let netns = format!("\"/run/netns/{pod}\"");
     let entries = fs::read_dir("/var/lib/cni/results").unwrap();
@@ -307,7 +307,7 @@ fn result_of(network: &str, pod: &str) -> PathBuf {
         .unwrap_or_else(|| panic!("libcni does not remember {pod}"))
 }
 
-/// Every verb through a main plugin; GC stops there, as its authors have it still to do.
+/// Runs every verb through a main plugin. These plugins do not implement GC yet.
 fn every_verb_through(network: &str) {
     let mut host = Host::new([5, 6]);
     sh("ip netns add none");
@@ -315,7 +315,7 @@ fn every_verb_through(network: &str) {
     let (one, two) = (host.add(network, "pod1"), host.add(network, "pod2"));
     host.verb("check", network, "pod1");
     host.verb("check", network, "pod2");
-    // Somebody releases one by hand.
+    // An operator releases an address.
     let path = result_of(network, "pod1");
     let name = path.file_name().unwrap().to_str().unwrap();
     let container = name
@@ -366,7 +366,7 @@ fn every_verb_through_ptp() {
     }
 }
 
-/// Two pods of a main plugin that delegates to ours: they reach each other, and their addresses come back.
+/// Two pods of a main plugin that delegates to ours reach each other, and their addresses are released.
 fn two_pods(network: &str) {
     let host = Host::new([5, 6, 7]);
     let (one, two) = (host.add(network, "pod1"), host.add(network, "pod2"));

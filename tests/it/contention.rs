@@ -1,4 +1,4 @@
-//! Many real processes at once.
+//! Many processes in parallel.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 use crate::harness::wait::SetOnDrop;
 use crate::harness::{Call, Node, Outcome, Reply, Running, xml};
 
-/// Starts all of these calls before it waits for any.
+/// Starts all ADDs or DELs before it waits for any of them.
 fn at_once(node: &Node, calls: &[(&str, String)]) -> Vec<Outcome> {
     let calls = calls.iter().map(|(command, id)| node.call(command, id));
     all_at_once(calls)
 }
 
-/// The same with calls of any kind.
+/// Starts all calls before it waits for any of them.
 pub fn all_at_once<'a>(calls: impl Iterator<Item = Call<'a>>) -> Vec<Outcome> {
     let running: Vec<_> = calls.map(Call::start).collect();
     running.into_iter().map(Running::finish).collect()
@@ -87,7 +87,7 @@ fn the_same_container_many_times_holds_one_address() {
 fn coming_and_going_in_a_full_pool_never_gives_an_address_twice() {
     let (node, _wire) = Node::with_wire("churn", Reply::Xml(xml(5..15)));
     let node = &node;
-    // Each thread is a container that comes and goes; what it holds between its ADD and its DEL, nobody else may hold.
+    // Each thread is a container that comes and goes. Between its ADD and its DEL nobody else may hold its address.
     let holders = std::sync::Mutex::new(BTreeMap::<String, String>::new());
     thread::scope(|scope| {
         for n in 0..20 {
@@ -110,22 +110,22 @@ fn coming_and_going_in_a_full_pool_never_gives_an_address_twice() {
     assert!(node.held().is_empty());
 }
 
-/// One call as it was seen from outside.
+/// A call, as observed from outside.
 struct Seen {
     command: &'static str,
     id: String,
     began: Instant,
     ended: Instant,
-    /// What an ADD gave.
+    /// The address that an ADD returned.
     address: Option<String>,
     fine: bool,
 }
 
-/// From the end of an ADD to the beginning of the next DEL, a container certainly holds its address; no two may at once.
+/// Checks that no address has two holders. A container holds its address from the end of its ADD to the start of its DEL.
 fn check_for_overlaps(mut seen: Vec<Seen>) -> usize {
     seen.sort_by_key(|s| s.began);
     let end_of_time = seen.iter().map(|s| s.ended).max().unwrap();
-    // By address: who certainly held it from when to when.
+    // By address: the holders, each with start and end.
     let mut held: BTreeMap<String, Vec<(Instant, Instant, String)>> = BTreeMap::new();
     for add in &seen {
         let Some(address) = add.address.as_ref().filter(|_| add.command == "ADD") else {
@@ -186,7 +186,7 @@ fn a_crowd_on_a_small_pool_with_a_source_that_comes_and_goes() {
             }
         });
         for wave in 0..WAVES {
-            // The whole crowd at once; each container comes, comes again, goes, or goes before it came.
+            // All containers in parallel: ADD, repeated ADD, DEL, or DEL before ADD.
             let callers: Vec<_> = (0..CROWD)
                 .map(|n| {
                     let seen = &seen;
@@ -212,7 +212,7 @@ fn a_crowd_on_a_small_pool_with_a_source_that_comes_and_goes() {
                 })
                 .collect();
             callers.into_iter().for_each(|c| c.join().unwrap());
-            // What the wave left is released, so that the next finds room.
+            // Release everything, to make room for the next wave.
             for id in node.held().into_values() {
                 let began = Instant::now();
                 node.del(&id).assert_no_output();

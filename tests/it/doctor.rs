@@ -1,4 +1,4 @@
-//! `doctor` and `check-settings`, on nodes with which something is wrong, one thing at a time.
+//! `doctor` and `check-settings` on nodes with one problem each.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -14,7 +14,7 @@ const CONFLIST: &str = "/etc/cni/net.d/10-azure.conflist";
 const STATE: &str = "/var/run/azure-vnet-ipam.json";
 const EXECUTABLE: &str = "/opt/cni/bin/azure-vnet-ipam";
 
-/// A node on which nothing is wrong, with a pod.
+/// A healthy node with one pod.
 fn healthy(name: &str) -> (Node, WireServer) {
     let (node, wire) = Node::with_wire(name, Reply::Xml(xml([5, 6, 7])));
     let conflist = json!({
@@ -31,7 +31,7 @@ fn run(node: &Node, args: &[&str]) -> Outcome {
     node.run_command(args.iter().copied())
 }
 
-/// All lines, as JSON.
+/// All lines of `doctor --json`.
 fn lines(node: &Node) -> Vec<Value> {
     let done = run(node, &["doctor", "--json"]);
     assert_eq!(done.stderr, "", "{done:?}");
@@ -42,7 +42,7 @@ fn lines(node: &Node) -> Vec<Value> {
     lines
 }
 
-/// There is a line of this status whose text and remedy have these words.
+/// Checks for a line with this status whose text and remedy contain these words.
 #[track_caller]
 fn told(node: &Node, subject: &str, status: &str, text: &str, remedy: &str) {
     let lines = lines(node);
@@ -64,7 +64,7 @@ fn told(node: &Node, subject: &str, status: &str, text: &str, remedy: &str) {
 fn on_a_healthy_node_nothing_is_wrong_and_nothing_is_touched() {
     let (node, _wire) = healthy("doctor");
     let before = (node.state_bytes(), node.log(), node.left_overs());
-    // It waits for no lock.
+    // `doctor` does not wait for the lock.
     let _lock = node.hold_lock();
     let done = run(&node, &["doctor"]);
     assert_eq!(done.exit, Some(0), "{done:?}");
@@ -132,7 +132,7 @@ fn a_state_that_is_lost_or_broken_is_told() {
 #[test]
 fn a_lock_that_is_no_file_or_held_for_long_is_told() {
     let (node, _wire) = healthy("doctor");
-    // Long after whatever started with the machine.
+    // Long after everything that started with the machine.
     node.advance_clock(3600);
     let path = node.lock_path();
     let meta = fs::metadata(&path).unwrap();
@@ -319,7 +319,7 @@ fn without_root_one_line_says_what_needs_it() {
     node.open_to_everybody();
     fs::set_permissions(node.state_path(), Permissions::from_mode(0o000)).unwrap();
     fs::set_permissions(node.path(CONFLIST), Permissions::from_mode(0o000)).unwrap();
-    // A user who may start it.
+    // Run as a user who may execute the program.
     const NOBODY: u32 = 65534;
     let mut command = Command::new(node.path(EXECUTABLE));
     command

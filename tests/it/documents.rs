@@ -1,4 +1,4 @@
-//! The state file as an interface: what the original wrote is read without loss and written again to the byte.
+//! The state file as an interface: states of the original are read without loss and written back byte for byte.
 
 use azure_vnet_ipam::ipam::Moment;
 use azure_vnet_ipam::state::{Document, WriteStamp};
@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::harness::{Node, Reply, xml};
 use crate::recorded::cases;
 
-/// Every text that the original wrote, from the recorded cases.
+/// All state files that the original wrote in the recorded cases.
 fn texts_of_the_original() -> Vec<(String, String)> {
     let mut texts = Vec::new();
     for case in cases() {
@@ -21,7 +21,7 @@ fn texts_of_the_original() -> Vec<(String, String)> {
     texts
 }
 
-/// The document printed again with the time stamp it had, and without our own key.
+/// Parses and prints a state, with its old time stamp and without our key.
 fn again(json: &str, time: &str) -> String {
     let mut document = Document::parse(json.as_bytes(), None, Moment(0)).unwrap();
     let text = document.print(WriteStamp {
@@ -62,7 +62,7 @@ fn every_state_that_the_original_wrote_is_read_to_the_same_values() {
     assert!(read > 300, "only {read} states");
 }
 
-/// The original's layout, written down a second time: fields in its order, tabs, maps sorted by their bytes.
+/// A second implementation of the original's layout: its field order, tabs, maps sorted by bytes.
 fn layout(ipam: &Value) -> String {
     let quoted = |v: &Value| serde_json::to_string(v.as_str().unwrap()).unwrap();
     let map = |depth: usize, value: &Value, entry: &dyn Fn(&Value) -> String| -> String {
@@ -71,7 +71,7 @@ fn layout(ipam: &Value) -> String {
             return "{}".into();
         }
         let (inner, outer) = ("\t".repeat(depth + 1), "\t".repeat(depth));
-        // The keys of a `Value` come sorted by their bytes.
+        // The keys of a `Value` are sorted by bytes.
         let lines: Vec<_> = entries
             .iter()
             .map(|(k, v)| format!("{inner}{k:?}: {}", entry(v)))

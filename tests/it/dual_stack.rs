@@ -1,4 +1,4 @@
-//! Pods with an address of each family, made by main plugins that nobody here wrote, on the conflists that are shipped.
+//! Dual-stack pods of real main plugins, with the conflists that we ship.
 
 use std::ops::Range;
 use std::process::Command;
@@ -10,7 +10,7 @@ use crate::harness::wait::{output, wait_until};
 use crate::harness::{MAC, OwnSubnets, Reply, sh};
 use crate::privileged::in_private_namespaces_with_all_processes as in_private_namespaces;
 
-/// A host whose wire server lists these addresses of both families.
+/// A host whose wire server lists addresses of both families.
 fn host_of_two_families(last: Range<u16>) -> Host {
     let host = Host::new([]);
     let one = |address: String| format!(r#"<IPAddress Address="{address}" IsPrimary="false"/>"#);
@@ -27,7 +27,7 @@ fn host_of_two_families(last: Range<u16>) -> Host {
     host
 }
 
-/// Adds a pod; gives its addresses, IPv4 first.
+/// Adds a pod and returns its addresses, IPv4 first.
 fn add(host: &Host, network: &str, pod: &str) -> [String; 2] {
     sh(&format!("ip netns add {pod}"));
     let output = host.cnitool("add", network, pod);
@@ -42,7 +42,7 @@ fn add(host: &Host, network: &str, pod: &str) -> [String; 2] {
     [address(0), address(1)]
 }
 
-/// Two pods reach each other over both families, and so does one that comes later; the routes of both lead out.
+/// Checks that pods reach each other and the outside over both families.
 fn two_pods(host: &Host, network: &str) {
     let gateway = &*host.subnets.ipv6(1);
     let pods = ["pod1", "pod2"].map(|pod| (pod, add(host, network, pod)));
@@ -60,7 +60,7 @@ fn two_pods(host: &Host, network: &str) {
         assert!(checked.status.success(), "{checked:?}");
     }
     assert_eq!(host.held().len(), 4);
-    // Somebody removes the state: what the kernel shows of either family is held.
+    // Without a state, addresses of both families that the kernel shows are held.
     std::fs::remove_file("/run/azure-vnet-ipam.json").unwrap();
     std::fs::remove_file("/run/azure-vnet/azure-vnet-ipam.journal").unwrap();
     sh("ip netns add pod3");
@@ -106,7 +106,7 @@ fn routes_and_addresses_of_the_host_speak_for_ipv6_too() {
         return;
     }
     let host = host_of_two_families(5..10);
-    // What the host has, or has a route to, is not given.
+    // Addresses of the host or with a host route are not allocated.
     let [five, six] = [5, 6].map(|n| host.subnets.ipv6(n));
     sh(&format!(
         "ip -6 route add {five}/128 dev eth0 && ip -6 address add {six}/128 dev lo"
@@ -114,7 +114,7 @@ fn routes_and_addresses_of_the_host_speak_for_ipv6_too() {
     let [v4, v6] = add(&host, "azure-dual-bridge", "pod1");
     assert_eq!(v4, host.subnets.ipv4(5));
     assert_eq!(v6, host.subnets.ipv6(7));
-    // The pod goes, and nobody says so; of its addresses one still has a route.
+    // The pod vanishes without a DEL; one of its addresses still has a host route.
     sh(&format!(
         "ip netns del pod1 && ip -6 route add {v6}/128 dev eth0"
     ));

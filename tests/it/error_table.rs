@@ -1,4 +1,4 @@
-//! Every row of the README's table of errors is produced here, and every error that is produced here is in the table.
+//! Compares the README's table of errors with the errors that calls produce, in both directions.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::harness::{Node, Reply, SUBNET, conf, package, xml};
 use crate::verbs::{conf_with, of_the_node, prev_result};
 
-/// Code and words of each kind of error in the table.
+/// Code and message pattern of each row of the table.
 fn table() -> Vec<(i64, String)> {
     let readme = fs::read_to_string(package().join("README.md")).unwrap();
     let section = readme.split("## Errors").nth(1).unwrap();
@@ -25,7 +25,7 @@ fn table() -> Vec<(i64, String)> {
     found
 }
 
-/// Whether a message begins with the words of the table, in which `X` and `N` stand for anything.
+/// Whether a message begins with a pattern of the table, in which `X` and `N` match anything.
 fn fits(words: &str, msg: &str) -> bool {
     let spaced = format!(" {words} ").replace("ipam.X", "ipam. X");
     let pieces: Vec<_> = spaced
@@ -64,7 +64,7 @@ fn words_of_the_table_are_compared_rightly() {
     }
 }
 
-/// Those that are wrong in the call itself.
+/// Collects errors of invalid calls.
 fn of_calls(found: &mut Vec<(i64, String)>) {
     let (node, _wire) = Node::with_wire("table", Reply::Xml(xml([5, 6, 7])));
     node.add("c1").success();
@@ -121,7 +121,7 @@ fn of_calls(found: &mut Vec<(i64, String)>) {
     found.push(add(r#"{"name":"a","ipam":{"ipAddress":"10.224.0.5"}}"#));
 }
 
-/// Those that are wrong on the node.
+/// Collects errors of a broken node.
 fn of_the_surroundings(found: &mut Vec<(i64, String)>) {
     let (node, _wire) = Node::with_wire("tablenode", Reply::Xml(xml([5])));
     let folder = node.path("/var/run/azure-vnet");
@@ -131,7 +131,7 @@ fn of_the_surroundings(found: &mut Vec<(i64, String)>) {
     let cramped = "trap '' XFSZ; ulimit -f 0; exec \"$0\"";
     found.push(node.call("ADD", "c1").run_in_shell(cramped).error());
     let _ = fs::remove_file(node.path("/var/run/azure-vnet-ipam.json.new"));
-    // Nobody can be told of this one but the log.
+    // This error appears only in the log.
     node.call("ADD", "c1").run_in_shell("\"$0\" >/dev/full");
     let log = node.log();
     let line = log.split("failed in ").nth(2).unwrap_or(&log);
@@ -160,7 +160,7 @@ fn of_the_surroundings(found: &mut Vec<(i64, String)>) {
     found.push(node.add("c2").error());
 }
 
-/// A pool without a subnet, which the source does not list.
+/// Collects the error of a pool without subnet that the source does not list.
 fn of_a_pool_without_subnet(found: &mut Vec<(i64, String)>) {
     let node = Node::new("nosubnet");
     let record = json!({ "ID": "", "Addr": "10.1.0.5", "InUse": false });
@@ -179,7 +179,7 @@ fn every_row_of_the_table_of_errors_is_produced() {
     let (busy, _wire) = Node::with_wire("tablelock", Reply::Xml(xml([5])));
     busy.add("c1").success();
     let mut found = vec![
-        // Defects, which `failure` has tests for.
+        // Internal errors, which the tests of `failure` cover.
         (100, "internal error".to_owned()),
         (
             100,

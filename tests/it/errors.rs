@@ -1,10 +1,10 @@
-//! Every bad input gets one error object with the right code, and changes nothing.
+//! Every invalid input is answered with one error object with the right code, and changes nothing.
 
 use serde_json::json;
 
 use crate::harness::{Node, Reply, conf, xml};
 
-/// The state's bytes before and after must be the same.
+/// Checks that the state has the same bytes before and after.
 fn unchanged(node: &Node, call: impl FnOnce(&Node)) {
     node.add("holder").success();
     let before = node.state_bytes();

@@ -11,12 +11,12 @@ use crate::harness::{Call, MAC, Node, Outcome, Reply, SUBNET, WireServer, conf, 
 
 const SUBNET_V6: &str = "fd00:1:2::/120";
 
-/// The answer of a wire server whose interface has both a subnet of IPv4 and one of IPv6, with as many addresses each as these
-/// last bytes.
+/// A wire server answer whose interface has an IPv4 and an IPv6 subnet. Each number is the last part of one address in both
+/// subnets.
 pub fn xml(v4: Range<u16>, v6: Range<u16>) -> String {
     let one = |address: String| format!(r#"<IPAddress Address="{address}" IsPrimary="false"/>"#);
     let v4: String = v4.map(|n| one(format!("10.224.0.{n}"))).collect();
-    // Spelled as nobody would store it.
+    // Not the canonical spelling.
     let v6: String = v6.map(|n| one(format!("FD00:1:2:0::0{n:x}"))).collect();
     format!(
         r#"<Interfaces><Interface MacAddress="{MAC}" IsPrimary="true"><IPSubnet Prefix="{SUBNET}">{v4}</IPSubnet><IPSubnet Prefix="fd00:1:2:0::/120">{v6}</IPSubnet></Interface></Interfaces>"#
@@ -36,7 +36,7 @@ fn dual<'a>(node: &'a Node, command: &str, id: &str) -> Call<'a> {
     node.call(command, id).stdin(conf_of_two_families())
 }
 
-/// The addresses of a result, in its order, with their prefix lengths.
+/// The addresses of a result in order, with prefix lengths.
 fn addresses(outcome: &Outcome) -> Vec<String> {
     let result = outcome.success().json();
     let ips = result["ips"].as_array().unwrap();
@@ -126,7 +126,7 @@ fn two_hundred_pods_of_two_families_come_and_go() {
     for id in &ids {
         assert_eq!(node.held().values().filter(|held| *held == id).count(), 2);
     }
-    // In any mixture with newcomers, for whom there is room.
+    // Mixed with new pods, for which there is room.
     let newcomers: Vec<String> = (0..50).map(|n| format!("n{n}")).collect();
     let dels = ids.iter().map(|id| dual(&node, "DEL", id));
     let adds = newcomers.iter().map(|id| dual(&node, "ADD", id));
@@ -156,7 +156,7 @@ fn there_are_both_or_none() {
 
 #[test]
 fn a_family_without_a_pool_is_told_without_the_word_for_an_empty_state() {
-    // At which azure-vnet deletes the state.
+    // azure-vnet deletes the state when it reads these words.
     let (node, _wire) = Node::with_wire("dual-one", Reply::Xml(crate::harness::xml(5..10)));
     let outcome = dual(&node, "ADD", "c3").run();
     let (code, msg) = outcome.error();
@@ -169,7 +169,7 @@ fn a_family_without_a_pool_is_told_without_the_word_for_an_empty_state() {
         let (code, msg) = status(&node);
         assert_eq!(code, 50);
         assert!(msg.contains("no pool has IPv6 addresses"), "{msg}");
-        // Also when the pools that there are are full.
+        // The same when the existing pools are full.
         let stdin = conf("1.0.0", json!({}));
         let add = node.call("ADD", &format!("f{n}")).stdin(stdin).run();
         assert_eq!(add.exit == Some(0), n < 5);
@@ -195,7 +195,7 @@ fn a_family_whose_source_lists_nothing_keeps_its_addresses_for_a_minute() {
         call.stdin(conf("1.0.0", families.clone())).run()
     };
     assert_eq!(addresses(&add("c1")), ["10.224.0.5/16", "fd00:1:2::5/120"]);
-    // The other source has as much to say as before.
+    // The other source still answers as before.
     wire.set(Reply::Xml(v4(0..0)));
     assert_eq!(addresses(&add("c2")), ["10.224.0.6/16", "fd00:1:2::6/120"]);
     assert!(node.log().contains("the stored pools stay for now"));
@@ -214,7 +214,7 @@ fn a_closed_stdout_gives_both_back() {
     let outcome = dual(&node, "ADD", "c2").run_in_shell(r#""$0" >&-"#);
     assert_eq!(outcome.exit, Some(1));
     assert_eq!(node.held(), before);
-    // What was held before stays.
+    // Addresses held before stay held.
     let outcome = dual(&node, "ADD", "c1").run_in_shell(r#""$0" >&-"#);
     assert_eq!(outcome.exit, Some(1));
     assert_eq!(node.held(), before);
@@ -225,7 +225,7 @@ fn a_disk_that_refuses_gives_neither() {
     let (node, _wire) = node_of_two_families("dual-disk", 5..10);
     dual(&node, "ADD", "c1").run().success();
     let before = node.state_bytes();
-    // The new state cannot be written where a folder is in its place.
+    // A folder in the place of the new state prevents writing.
     fs::create_dir_all(node.path("/var/run/azure-vnet-ipam.json.new/x")).unwrap();
     assert_eq!(dual(&node, "ADD", "c2").run().error().0, 5);
     assert_eq!(node.state_bytes(), before);
@@ -242,7 +242,7 @@ fn each_family_may_be_asked_for_by_address() {
     let both = json!(["fd00:1:2::9/120", "10.224.0.8"]);
     let outcome = asked(both.clone(), json!({ "families": families }));
     assert_eq!(addresses(&outcome), ["10.224.0.8/16", "fd00:1:2::9/120"]);
-    // Asking for one of each is enough to get them; then the order is that of asking.
+    // Requesting one address of each family is enough; the result has the order of the request.
     let outcome = asked(both, json!({}));
     assert_eq!(addresses(&outcome), ["fd00:1:2::9/120", "10.224.0.8/16"]);
     node.del("c1").assert_no_output();
@@ -257,7 +257,7 @@ fn each_family_may_be_asked_for_by_address() {
     let got = addresses(&asked(json!([]), ipam));
     assert_eq!(got[1], "fd00:1:2::b/120");
     node.del("c1").assert_no_output();
-    // A subnet is that of its own family.
+    // A subnet applies to its own family only.
     for (subnet, asked_for) in [(SUBNET, "10.224.0.14"), (SUBNET_V6, "fd00:1:2::e")] {
         let ipam = json!({ "families": families, "subnet": subnet });
         let got = addresses(&asked(json!([asked_for]), ipam));
@@ -300,7 +300,7 @@ fn families_that_cannot_be_meant_are_refused() {
         let (code, msg) = outcome.error();
         assert_eq!(code, 7, "{wrong}: {msg}");
         assert!(msg.starts_with("invalid ipam.families: "), "{msg}");
-        // A release needs none of it.
+        // DEL ignores these keys.
         node.call("DEL", "c1")
             .stdin(conf("1.0.0", wrong))
             .run()
@@ -338,7 +338,7 @@ fn checks_and_gc_see_both() {
     let valid = json!([{ "containerID": "c1", "ifname": "eth0" }]);
     let gc = |valid: Value| call("GC", json!({ "cni.dev/valid-attachments": valid }));
     gc(valid).assert_no_output();
-    // Here the kernel cannot be asked, so that what is stale is kept and counted.
+    // The kernel cannot be scanned here, so stale records are kept and counted.
     let (code, msg) = gc(json!([])).error();
     assert_eq!(
         (code, &*msg),
@@ -370,7 +370,7 @@ fn an_ipv6_pool_is_stored_and_shown_in_canonical_form() {
     let metrics = node.run_command(["metrics"]);
     let line = r#"azure_vnet_ipam_pool_held_addresses{space="local",pool="fd00:1:2::/120",interface="eth0"} 1"#;
     assert!(metrics.success().stdout.contains(line), "{metrics:?}");
-    // A DEL may spell them as it likes.
+    // DEL accepts any spelling.
     let spelled = json!({ "subnet": "fd00:1:2:0::/120", "ipAddress": "FD00:1:2:0:0::5" });
     node.call("DEL", "c1")
         .stdin(conf("0.4.0", spelled))

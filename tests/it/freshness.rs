@@ -1,4 +1,4 @@
-//! When the source is asked: how many fetches a burst makes, what failures and absurd answers do.
+//! When the source is asked: fetches of a burst, failures, and implausible answers.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ fn a_burst_makes_one_fetch() {
     let (node, wire) = Node::with_wire("burst", Reply::Gated(gate.clone(), Box::new(answer)));
     let calls = (0..BURST).map(|n| node.call("ADD", &format!("c{n}")).start());
     let calls: Vec<_> = calls.collect();
-    // One asks, and all others have started and wait for it.
+    // One call fetches; all others have started and wait for it.
     wait_until("a burst that waits for one fetch", || {
         wire.count() == 1 && lock_waiters(&node.fetch_lock_path()) == BURST - 1
     });
@@ -116,7 +116,7 @@ fn garbage_never_harms() {
         Reply::Raw(Vec::new()),
         Reply::Raw(b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n<Interfaces>".to_vec()),
         Reply::Xml(format!("<Interfaces>{}", " ".repeat(5 << 20))),
-        // Absurd rather than garbage: nothing of this node, and nothing for pods.
+        // Valid but useless: nothing for this node, and nothing for pods.
         Reply::Xml(good.replace("7C1E52F9F3C4", "001122334455")),
         Reply::Xml(xml([])),
     ];
@@ -251,11 +251,11 @@ fn an_interface_that_is_no_longer_what_it_was_is_looked_for_anew() {
     node.add("c1").success();
     node.add("c2").success();
     assert_eq!(carries(), ["eth0"]);
-    // Renamed.
+    // The interface is renamed.
     std::fs::rename(link("eth0"), link("eth9")).unwrap();
     node.add("c1").success();
     assert_eq!(carries(), ["eth9"]);
-    // Its name has gone over to another one.
+    // Another interface takes its old name.
     std::fs::rename(link("eth9"), link("eth7")).unwrap();
     node.put("sys/class/net/eth9/address", "00:11:22:33:44:55\n");
     node.add("c2").success();

@@ -1,5 +1,5 @@
-//! Network namespaces that neither a mount nor the first thread of a process leads to. An address in one is in use all the same, also
-//! where no link of the host tells of it, as with macvlan.
+//! Network namespaces that neither a mount nor the main thread of a process refers to. Their addresses are in use all the same,
+//! even without a link on the host, as with macvlan.
 
 use std::fs::{self, File};
 use std::net::UdpSocket;
@@ -18,7 +18,7 @@ use crate::privileged::in_private_namespaces;
 
 const HOUR: u64 = 3600 + 1;
 
-/// A node with one address, which a pod has in a network namespace without a link to the host.
+/// A node with one address, held by a pod in a network namespace without a link to the host.
 fn node_with_a_pod() -> Pods {
     let pods = Pods::on_a_node([5]);
     sh("ip netns add one");
@@ -26,7 +26,7 @@ fn node_with_a_pod() -> Pods {
     sh(&format!(
         "ip -n one link set lo up && ip -n one addr add {address}/32 dev lo"
     ));
-    // The ADD came with another path, so that only the address tells.
+    // The ADD named another path, so only the address shows that the pod lives.
     let mut state = pods.node.state();
     let ours = &mut state["azure-vnet-ipam"]["records"]["local"][crate::harness::SUBNET];
     ours[&*address].as_object_mut().unwrap().remove("netns");
@@ -34,7 +34,7 @@ fn node_with_a_pod() -> Pods {
     pods
 }
 
-/// Checks that the pod keeps its address while its namespace exists, and that this is no doubt about the whole look.
+/// Checks that the pod keeps its address while its namespace exists, and that the scan counts as complete.
 #[track_caller]
 fn assert_seen(pods: &Pods) {
     pods.add_later(HOUR, "new").error();
@@ -50,7 +50,7 @@ fn assert_given_again(pods: &Pods) {
     });
 }
 
-/// Shows a process in the node's /proc.
+/// Makes a process visible in the node's /proc.
 fn show(id: u32) {
     sh(&format!("ln -s real/{id} /proc/{id}"));
 }
@@ -77,7 +77,7 @@ fn an_address_in_the_namespace_of_another_thread_is_seen() {
         scope.spawn(move || {
             enter("one");
             inside.send(()).unwrap();
-            // Until the other end is dropped.
+            // Runs until the other end is dropped.
             let _ = left.recv();
         });
         is_inside.recv().unwrap();
@@ -168,7 +168,7 @@ fn an_address_in_a_namespace_that_is_mounted_elsewhere_is_seen() {
             fs::read_link(format!("/proc/real/{id}/ns/mnt")).is_ok_and(|ns| ns != own);
         is_elsewhere && fs::read_to_string(&started).is_ok_and(|name| name == "sleep\n")
     });
-    // The file stays: without it the mount would go everywhere.
+    // Keep the file: without it the mount would propagate.
     for _ in 0..2 {
         output(Command::new("umount").arg("/run/netns/one"));
     }
@@ -201,11 +201,11 @@ fn a_namespace_that_the_host_knows_by_number_is_missed() {
         return;
     }
     let pods = node_with_a_pod();
-    // It was moved there, and nothing of it is left on the host.
+    // The link was moved there; nothing remains on the host.
     sh("ip link add macvlan0 link eth0 type macvlan && ip link set macvlan0 netns one");
     let kept = File::open("/run/netns/one").unwrap();
     sh("ip netns del one");
-    // The process that keeps it cannot be seen.
+    // The process that holds the namespace is not visible.
     pods.add_later(HOUR, "new").error();
     let log = pods.node.log();
     assert!(log.contains("that the host knows as number"), "{log}");
@@ -239,7 +239,7 @@ fn a_busy_node_takes_back_what_is_dead() {
         for n in 0..30 {
             let pod = format!("dead{n}");
             pods.add(&pod).success();
-            // One look may meet a namespace between its last mount and its end, not every one.
+            // A single scan may meet a namespace that is being destroyed; repeated scans do not all do so.
             let mut looks = 0;
             wait_until("a look that is complete", || {
                 looks += 1;

@@ -1,5 +1,5 @@
-//! The journal of grants: with it a lost state costs no refused pod and no address given twice; where it does not tell everything, the
-//! quarantine does its work.
+//! The journal of grants. With a complete journal, a lost state delays no pod and no address is granted twice. With an incomplete
+//! one, the quarantine protects the addresses.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -28,7 +28,7 @@ fn assert_quarantined(outcome: &Outcome) {
     assert!(code == 11 && msg.contains("the state was lost"), "{msg}");
 }
 
-/// A node on which `c1` to `c3` hold addresses that nothing but state and journal tell of, and `c4` had one.
+/// A node on which `c1` to `c3` hold addresses and `c4` released one. Only state and journal know them.
 fn node(name: &str) -> (Node, WireServer) {
     let (node, wire) = Node::with_wire(name, Reply::Xml(xml(5..20)));
     for id in ["c1", "c2", "c3", "c4"] {
@@ -69,7 +69,7 @@ fn a_lost_state_is_rebuilt_at_once_with_its_owners() {
         );
         node.del("c5").assert_no_output();
         assert_held(&node, &THREE);
-        // And again: the journal goes on with the new state.
+        // Once more: the journal continues with the new state.
         fs::remove_file(node.state_path()).unwrap();
         node.del("c2").assert_no_output();
         node.add("c1").success();
@@ -86,7 +86,7 @@ fn a_del_that_finds_no_state_is_remembered() {
             Some(text) => fs::write(node.state_path(), text).unwrap(),
         }
         node.del("c1").assert_no_output();
-        // So is one that finds a state in which nothing could be rebuilt yet.
+        // The same for a DEL that finds a state that could not be rebuilt yet.
         wire.stop();
         node.add("c9").error();
         node.del("c2").assert_no_output();
@@ -115,7 +115,7 @@ fn an_old_copy_is_brought_up_to_date() {
         );
         node.del("new").assert_no_output();
         assert_held(&node, &THREE);
-        // A DEL goes by what the copy does not know, too.
+        // A DEL also uses what only the journal knows.
         fs::write(node.state_path(), copy).unwrap();
         node.del("c3").assert_no_output();
         assert_held(&node, &THREE[..2]);
@@ -125,7 +125,7 @@ fn an_old_copy_is_brought_up_to_date() {
     }
 }
 
-/// What makes the journal say less than everything.
+/// Ways to make the journal incomplete.
 #[test]
 fn what_is_missing_from_the_journal_means_a_quarantine() {
     type Damage = fn(&Node);
@@ -147,7 +147,7 @@ fn what_is_missing_from_the_journal_means_a_quarantine() {
         }),
         ("its end is cut off", |node| {
             let lines = lines(node);
-            // The grant of c4 and its release.
+            // The grant and the release of c4.
             let kept = lines[..lines.len() - 2].join("\n") + "\n";
             fs::write(journal(node), kept).unwrap();
         }),
@@ -164,7 +164,7 @@ fn what_is_missing_from_the_journal_means_a_quarantine() {
         let add = node.add("c5");
         assert_eq!(add.exit, Some(1), "{what}: {add:?}");
         assert_quarantined(&add);
-        // What is left of it holds addresses all the same.
+        // The remaining lines still hold their addresses.
         let held = node.held();
         let left = ["a line", "its end"]
             .iter()
@@ -179,13 +179,13 @@ fn what_is_missing_from_the_journal_means_a_quarantine() {
 fn a_torn_last_line_was_told_to_nobody() {
     let (node, _wire) = node("torn");
     let text = fs::read_to_string(journal(&node)).unwrap();
-    // As of a call that was killed in the middle of it, with the state in place and nothing printed.
+    // As after a kill while writing the line: the state is in place and nothing was printed.
     fs::write(journal(&node), format!("{text}6 0123 {{\"kind\":\"gra")).unwrap();
     fs::remove_file(node.state_path()).unwrap();
     node.add("c5").success();
     node.del("c5").assert_no_output();
     assert_held(&node, &THREE);
-    // It is cut off before the next is written.
+    // The torn line is removed before the next one is written.
     let text = fs::read_to_string(journal(&node)).unwrap();
     fs::write(journal(&node), format!("{text}99 x")).unwrap();
     node.add("c6").success();
@@ -199,21 +199,21 @@ fn a_torn_last_line_was_told_to_nobody() {
 #[test]
 fn another_writer_is_remembered_for_as_long_as_it_may_be_wiring() {
     let (node, _wire) = node("others");
-    // The original held the lock, and gave an address that stands in no journal.
+    // The original held the lock and granted an address that is not in the journal.
     let others = || fs::write(node.lock_path(), "4711").unwrap();
     others();
     fs::remove_file(node.state_path()).unwrap();
     assert_quarantined(&node.add("c5"));
     node.advance_clock(31);
     node.add("c5").success();
-    // A call of ours in between does not hide it.
+    // A call of ours in between does not hide that.
     others();
     node.del("c5").assert_no_output();
     fs::remove_file(node.state_path()).unwrap();
     assert_quarantined(&node.add("c6"));
     node.advance_clock(31);
     node.add("c6").success();
-    // Half a minute later what it gave can be seen.
+    // Half a minute later the addresses that it granted are visible on the node.
     others();
     node.del("c6").assert_no_output();
     node.advance_clock(31);
@@ -224,7 +224,7 @@ fn another_writer_is_remembered_for_as_long_as_it_may_be_wiring() {
 #[test]
 fn an_address_that_version_0_1_0_gave_stands_in_no_journal() {
     let (node, _wire) = node("older");
-    // It notes the last generation, and drops what it does not know from the state.
+    // Version 0.1.0 notes the last generation and drops unknown keys from the state.
     let used = node.path("/var/run/azure-vnet/azure-vnet-ipam.used");
     let note = fs::read_to_string(&used).unwrap();
     let (_, boot) = note.split_once(' ').unwrap();
@@ -246,7 +246,7 @@ fn a_crowd_on_a_real_node_goes_on_while_the_state_is_deleted_again_and_again() {
         "journal::a_crowd_on_a_real_node_goes_on_while_the_state_is_deleted_again_and_again",
     ) {
         let pods = Pods::on_a_node(5..258);
-        // Some of them run, so that a look has something to see.
+        // Some pods run, so that a scan finds them.
         let running = ["one", "two", "three"].map(|pod| pods.start(pod));
         crowd_under_deletions(&pods.node);
         let held: Vec<_> = pods.held().into_keys().collect();
@@ -254,7 +254,7 @@ fn a_crowd_on_a_real_node_goes_on_while_the_state_is_deleted_again_and_again() {
     }
 }
 
-/// 200 ADDs at once, none of which is refused or gets what another has; and their DELs. Nobody else's addresses change.
+/// 200 parallel ADDs and their DELs. None is refused, no address is granted twice, and no other address changes.
 fn crowd_under_deletions(node: &Node) {
     node.add("c0").success();
     let running: Vec<_> = (1..200)
@@ -271,7 +271,7 @@ fn crowd_under_deletions(node: &Node) {
         let earlier = given.insert(address.clone(), format!("c{}", n + 1));
         assert_eq!(earlier, None, "{address} is given twice");
     }
-    // Only now: after a deletion the state holds nobody until a call has settled what was lost.
+    // Only now: after a deletion the state is empty until a call has rebuilt it.
     let held = node.held();
     for (address, id) in &given {
         assert_eq!(held.get(address), Some(id), "{address}");

@@ -1,9 +1,9 @@
-//! What commands print with `--json`, key by key: programs rely on it. What differs from run to run stands in the fixtures as
-//! a placeholder of the same type.
+//! The shape of `--json`, key by key, as programs rely on it. Values that differ from run to run are placeholders of the same
+//! type in the fixtures.
 //!
-//! A shape that is meant to change is taken with `ACCEPT=1 cargo test --test it json_shapes`, and the README's table with it. What no
-//! folder can show, such as a leak with all evidence, is held against `check-leaks.json` and `reclaim-freed.json` by tests beside
-//! the code, which print what they found.
+//! To change a shape on purpose, run `ACCEPT=1 cargo test --test it json_shapes` and update the README's table. Shapes that need
+//! a real node, such as a leak with all evidence, are in `check-leaks.json` and `reclaim-freed.json`; tests beside the code
+//! compare them.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,11 +12,11 @@ use serde_json::{Value, json};
 
 use crate::harness::{Node, Outcome, Reply, SUBNET, WireServer, conf, install, package, xml};
 
-/// Keys under which moments of the boot clock stand, in nanoseconds, or counts of something else.
+/// Keys whose values are boot clock times in nanoseconds, or counts that vary.
 const MOMENTS: [&str; 5] = ["since", "suspect", "released", "at", "refreshed"];
 
-/// A node with two old pods, with a young one that is suspect, an address at rest, an
-/// excluded one, and operations that failed.
+/// A node with two old pods, a young suspect one, an address in cooldown, an excluded one, and failed
+/// operations.
 fn eventful(name: &str) -> (Node, WireServer) {
     let (node, wire) = Node::with_wire(name, Reply::Xml(xml(5..12)));
     let ours = json!({ "type": "azure-vnet-ipam", "rest": 3600, "token": "hush" });
@@ -37,7 +37,7 @@ fn eventful(name: &str) -> (Node, WireServer) {
     node.advance_clock(2 * 60 * 60);
     node.add("c3").success();
     node.del("c3").assert_no_output();
-    // Its DEL came first.
+    // The DEL arrives before the ADD.
     node.del("c4").assert_no_output();
     node.add("c4").success();
     node.del("c5").assert_no_output();
@@ -58,7 +58,7 @@ fn run_command(node: &Node, line: &str) -> Outcome {
     node.run_command(line.split(' '))
 }
 
-/// What a command prints is of the shape in the fixture, and its exit status is this.
+/// Checks the exit status of a command, and that its output has the shape of the fixture.
 #[track_caller]
 fn printed(node: &Node, line: &str, status: i32, fixture: &str) {
     let outcome = run_command(node, line);
@@ -81,7 +81,7 @@ fn printed(node: &Node, line: &str, status: i32, fixture: &str) {
     );
 }
 
-/// Puts placeholders in the place of what differs from run to run, or from user to user.
+/// Replaces values that differ between runs or users with placeholders.
 fn settle(value: &mut Value, key: &str, root: &str) {
     match value {
         Value::Object(members) => {
@@ -90,7 +90,7 @@ fn settle(value: &mut Value, key: &str, root: &str) {
             }
         }
         Value::Array(items) => {
-            // Others than root are told what they do not see.
+            // Users other than root get an extra line.
             items.retain(|item| item["subject"] != "root" && item["subject"] != "host");
             if key == "log" && !items.is_empty() {
                 *items = vec!["LINE".into()];
@@ -119,7 +119,7 @@ fn settle(value: &mut Value, key: &str, root: &str) {
     }
 }
 
-/// A text without the folder of the test, ports, versions and quantities.
+/// The text with placeholders for folder, ports, versions and quantities.
 fn settled(text: &str, root: &str) -> String {
     const UNITS: [&str; 6] = ["us", "ms", "s", "bytes", "KiB", "minutes"];
     let is_number = |word: &str| {
@@ -134,7 +134,7 @@ fn settled(text: &str, root: &str) -> String {
                 .chars()
                 .all(|c| c.is_ascii_digit() || "smhd".contains(c))
     };
-    // The versions of CNI stay.
+    // Keep CNI versions.
     let version = env!("CARGO_PKG_VERSION");
     let text = text
         .replace(root, "ROOT")
@@ -160,10 +160,10 @@ fn settled(text: &str, root: &str) -> String {
     settled.collect::<Vec<_>>().join(" ")
 }
 
-/// Lines that only one of both texts has, with their marks.
+/// The lines that only one of the texts has, marked with + or -.
 fn difference(known: &str, found: &str) -> String {
     let (known, found): (Vec<_>, Vec<_>) = (known.lines().collect(), found.lines().collect());
-    // How many lines the rests of both have in common.
+    // The number of lines that the rests have in common.
     let mut common = vec![vec![0; found.len() + 1]; known.len() + 1];
     for k in (0..known.len()).rev() {
         for f in (0..found.len()).rev() {
@@ -203,7 +203,7 @@ fn show() {
 #[test]
 fn check() {
     let (node, mut wire) = eventful("shapes-check");
-    // The node below a folder has no processes to be looked at.
+    // A node in a folder has no processes to scan.
     printed(&node, "check --json", 2, "check");
     let state = String::from_utf8(node.state_bytes()).unwrap();
     node.put(
@@ -266,7 +266,7 @@ fn export() {
     printed(&node, "export", 0, "export-corrupt");
 }
 
-/// The keys of our own in a document: what the state file has is another's.
+/// The keys of our own documents, without those of the state file.
 fn keys(value: &Value, found: &mut BTreeSet<String>) {
     match value {
         Value::Object(members) => {

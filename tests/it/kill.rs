@@ -1,5 +1,5 @@
-//! ADD and DEL killed at every system call, and refused by the disk at every one: the state stays readable, nothing is taken
-//! from others, nothing is left to clean up by hand, and the call repeated succeeds.
+//! ADD and DEL killed at every system call, or refused by the disk at every one: the state stays readable, no other pod loses
+//! its address, nothing must be cleaned up by hand, and the repeated call succeeds.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +11,7 @@ use crate::families::{conf_of_two_families, node_of_two_families};
 use crate::harness::wait::Process;
 use crate::harness::{Node, Reply, WireServer, binary, conf, held, xml};
 
-/// A node on which `c1` holds an address and `c2` another.
+/// A node on which `c1` and `c2` hold one address each.
 fn node() -> (Node, WireServer) {
     let (node, wire) = Node::with_wire("kill", Reply::Xml(xml(5..10)));
     node.add("c1").success();
@@ -23,7 +23,7 @@ fn node() -> (Node, WireServer) {
 fn strace(node: &Node, command: &str, container_id: &str, args: &[&str]) -> Output {
     let call = node.call(command, container_id);
     let stdin = node.path("/conf.json");
-    // A test may have put another one there.
+    // A test may have replaced the binary.
     if !stdin.exists() {
         let ipam = serde_json::json!({ "subnet": crate::harness::SUBNET });
         fs::write(&stdin, conf("0.3.0", ipam)).unwrap();
@@ -44,7 +44,7 @@ fn strace(node: &Node, command: &str, container_id: &str, args: &[&str]) -> Outp
     .output()
 }
 
-/// How often a call makes each system call, in whichever of its threads makes it most: strace counts threads apart.
+/// How often a call makes each system call. strace counts per thread; the highest count is used.
 fn census(node: &Node, command: &str, container_id: &str) -> BTreeMap<String, usize> {
     let trace = node.path("/trace");
     let output = strace(
@@ -78,8 +78,8 @@ fn census(node: &Node, command: &str, container_id: &str) -> BTreeMap<String, us
     most
 }
 
-/// Kills `command` of `container_id` at every system call, `again` putting the node in order before each, and calls `after`.
-/// Gives the number of kills.
+/// Kills `command` of `container_id` at every system call. Calls `again` before each run to reset the node, and `after` behind
+/// it. Returns the number of kills.
 pub fn at_every_system_call(
     node: &Node,
     command: &str,
@@ -107,7 +107,7 @@ pub fn at_every_system_call(
         }
     }
     println!("{command}: {kills} kills at {total} system calls");
-    // How often memory is asked for, and a socket read, differs a little from call to call.
+    // Memory allocations and socket reads vary slightly between calls.
     assert!(kills * 10 >= total * 8, "only {kills} of {total}");
     kills
 }
@@ -157,7 +157,7 @@ fn a_state_is_on_the_disk_before_it_is_in_place_and_in_place_before_anybody_is_t
     }
 }
 
-/// State and journal as they were before each; without the note of the last use, which would tell that it was put back.
+/// Restores state and journal, and removes the note of the last grant, which would reveal the restore.
 fn restored(node: &Node) -> impl Fn() {
     let (path, before) = (node.state_path(), node.state_bytes());
     let note = node.path("/var/run/azure-vnet/azure-vnet-ipam.used");
@@ -170,7 +170,7 @@ fn restored(node: &Node) -> impl Fn() {
     }
 }
 
-/// What must hold after every kill.
+/// Checks what must hold after every kill.
 fn sound(node: &Node, at: &str) {
     let state: Value =
         serde_json::from_slice(&node.state_bytes()).unwrap_or_else(|e| panic!("{at}: {e}"));
@@ -265,7 +265,7 @@ fn a_rebuilding_add_killed_at_every_system_call() {
             node.remove_journal();
         };
         at_every_system_call(&node, "ADD", "c3", damaged, |at| {
-            // Whatever is left of it, nobody gets what c1 has.
+            // Whatever remains, nobody gets the address of c1.
             let (code, msg) = node.add("c3").error();
             assert!(
                 code == 11 && msg.contains("the state was lost"),
@@ -328,7 +328,7 @@ fn the_disk_may_refuse_at_every_step() {
                     ),
                     Some(1) => {
                         refusals += 1;
-                        // Of the error itself the disk may have spared nothing but the status.
+                        // If stdout fails too, only the exit status remains.
                         let error: Value = serde_json::from_str(&stdout)
                             .unwrap_or(serde_json::json!({ "code": 5 }));
                         assert!(
@@ -337,14 +337,14 @@ fn the_disk_may_refuse_at_every_step() {
                         );
                         let took = held.values().any(|id| id == "c3");
                         assert!(!took, "{at}: a failed ADD has taken an address");
-                        // Of a release whose last flush failed, nobody can say whether it would survive a power cut.
+                        // After a failed fsync it is unknown whether a release would survive a power cut.
                         let released = !held.values().any(|id| id == "c2");
                         assert!(
                             !released || call == "fsync",
                             "{at}: a failed release has released"
                         );
                     }
-                    // The loader of a dynamic executable is refused before there is a program.
+                    // The loader of a dynamic executable fails before the program starts.
                     Some(127) => {}
                     other => panic!("{at}: {other:?} {stdout}"),
                 }

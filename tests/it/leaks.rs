@@ -1,4 +1,4 @@
-//! Ways to lose an address for good that were found by attacking the plugin: each of these was once possible.
+//! Ways to leak an address for good. Each was possible once and was found by attacking the plugin.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -15,14 +15,14 @@ use crate::verbs::of_the_node;
 const HOUR: u64 = 3600 + 1;
 const QUARANTINE: u64 = 31;
 
-/// Lets the original save the state once: it renews its time stamp, and changes nothing else.
+/// Saves the state as the original would: with a new time stamp and no other change.
 fn let_original_save(node: &Node) {
     let mut state = node.state();
     state["IPAM"]["TimeStamp"] = "2026-01-01T00:00:00Z".into();
     fs::write(node.state_path(), state.to_string()).unwrap();
 }
 
-/// What our part of the state says of an address.
+/// The entry of an address under our key of the state.
 fn facts(node: &Node, address: &str) -> Value {
     node.state()["azure-vnet-ipam"]["records"]["local"][SUBNET][address].clone()
 }
@@ -68,7 +68,7 @@ fn a_gc_saves_ages_when_the_original_wrote_last() {
     };
     gc().assert_no_output();
     node.advance_clock(61);
-    // Old enough now, and kept only because the node cannot be looked at here.
+    // Old enough now; kept only because the node cannot be scanned here.
     assert_eq!(gc().error().1, "1 stale addresses are kept, 0 are freed");
 }
 
@@ -106,7 +106,7 @@ fn azure_vnet_state(endpoints: &[(&str, &str, &str)]) -> String {
     json!({ "Network": { "ExternalInterfaces": { "eth0": { "Networks": networks } } } }).to_string()
 }
 
-/// A link's name is made of namespace and pod, so that the next pod of a StatefulSet has the name of the one before.
+/// The name of a link derives from namespace and pod, so the next pod of a StatefulSet reuses it.
 #[test]
 #[ignore = "needs root, unshare and iproute2"]
 fn an_orphan_is_not_alive_by_the_link_of_its_successor() {
@@ -118,7 +118,7 @@ fn an_orphan_is_not_alive_by_the_link_of_its_successor() {
     pods.vanish("one");
     sh("ip link set v-two down && ip link set v-two name azv1 && ip link set azv1 up");
     let endpoints = [("one", &*one, "azv1"), ("two", &*two, "azv1")];
-    // With the successor's endpoint and without, as that may not be saved yet.
+    // With and without the successor's endpoint, which may not be saved yet.
     for known in [2, 1] {
         let state = azure_vnet_state(&endpoints[..known]);
         pods.node.put("/var/run/azure-vnet.json", state);
@@ -128,7 +128,7 @@ fn an_orphan_is_not_alive_by_the_link_of_its_successor() {
         let add = pods.call("ADD", "one").stdin(conf("0.3.0", again));
         assert_eq!(add.run().address(), one);
     }
-    // A virtual machine's address is not the kernel's: its link alone speaks for it, as long as nobody else has that.
+    // The address of a virtual machine is not in the kernel. Only its link shows that it lives, while no other pod has that link.
     sh("ip -n two addr flush dev eth0");
     pods.node.put(
         "/var/run/azure-vnet.json",
@@ -140,7 +140,7 @@ fn an_orphan_is_not_alive_by_the_link_of_its_successor() {
     assert_eq!(pods.add_later(HOUR, "new").address(), one);
 }
 
-/// A process in the network namespace of a pod, which the node's /proc shows.
+/// A process in a pod's network namespace, visible in the node's /proc.
 fn process_in(pod: &str) -> Process {
     let mut inside = Command::new("ip");
     inside.args(["netns", "exec", pod, "sleep", "1000"]);
@@ -170,7 +170,7 @@ fn a_path_by_process_id_leads_to_nobody_of_before() {
     pods.vanish("one");
     let other = process_in("two");
     let of_another_pod = format!("/proc/{}/ns/net", other.id());
-    // The process of the host that shows itself under this number is the plugin.
+    // On the host, the process with this ID is the plugin.
     for netns in ["/proc/1/ns/net", &of_another_pod] {
         pods.node.cache("azure", "one", "eth0", netns, &[&one]);
         assert_eq!(pods.add_later(HOUR, "new").address(), one, "{netns}");
@@ -179,7 +179,7 @@ fn a_path_by_process_id_leads_to_nobody_of_before() {
         let add = pods.call("ADD", "one").stdin(conf("0.3.0", again));
         assert_eq!(add.run().address(), one);
     }
-    // The pod itself may be known by such a path.
+    // A live pod may have such a path too.
     pods.node
         .cache("azure", "two", "eth0", &of_another_pod, &[&two]);
     fs::remove_file(pods.node.state_path()).unwrap();
@@ -189,7 +189,7 @@ fn a_path_by_process_id_leads_to_nobody_of_before() {
     assert_eq!(held, [(two, "two".to_owned())]);
 }
 
-/// What libcni before version 1.2 remembers, as containerd 1.6 has it: no network namespace.
+/// Writes a cache entry of libcni before 1.2, as containerd 1.6 does: without network namespace.
 fn remember_without_namespace(node: &Node, pod: &str, address: &str) {
     node.cache("azure", pod, "eth0", "", &[address]);
     let path = node.path(&format!("/var/lib/cni/results/azure-{pod}-eth0"));
@@ -203,7 +203,7 @@ fn del_with_address(node: &Node, pod: &str, address: &str) {
     node.call("DEL", pod).stdin(hint).run().assert_no_output();
 }
 
-/// A node that cannot be looked at in full, on which `c1` holds an address when the state is lost. It is rebuilt from what is told.
+/// A node with an incomplete scan, on which `c1` holds an address when the state is lost. The lists are used to rebuild it.
 fn rebuild_without_full_sight(remember: impl Fn(&Node, &str)) -> (Node, String) {
     let (node, _wire) = Node::with_wire("owner", Reply::Xml(xml(5..8)));
     let address = node.add("c1").address();
@@ -284,13 +284,13 @@ fn an_entry_without_namespace_tells_the_owner_of_what_the_kernel_shows() {
     fs::remove_file(pods.node.state_path()).unwrap();
     pods.node.remove_journal();
     pods.add("new").error();
-    // What was written before the node started may tell of a pod of then, and what the kernel does not show is not held.
+    // Entries from before the boot may describe old pods; addresses that the kernel does not show are not held.
     let held: Vec<_> = pods.held().into_iter().collect();
     let owner = |address: &str, owner: &str| (address.to_owned(), owner.to_owned());
     assert_eq!(held, [owner(&one, ""), owner(&two, "two")]);
 }
 
-/// A process of a user in user and network namespaces of its own, with these addresses on lo, which the node's /proc shows.
+/// A user's process in its own user and network namespaces, with these addresses on lo, visible in the node's /proc.
 fn user_with(addresses: &[&str]) -> Process {
     let mut line = "ip link set lo up".to_owned();
     for address in addresses {
@@ -331,7 +331,7 @@ fn a_users_network_namespace_reserves_no_address() {
         let add = pods.add_later(QUARANTINE, pod);
         assert_eq!(add.address(), POOL[n + 1]);
     }
-    // On a fresh node it does not look like a lost state either.
+    // On a fresh node it is not mistaken for a lost state either.
     pods.vanish("one");
     fs::remove_file(pods.node.state_path()).unwrap();
     fs::remove_dir_all(pods.node.path("/var/run/azure-vnet")).unwrap();
@@ -356,7 +356,7 @@ fn a_users_network_namespace_holds_a_reclaim_back_but_no_del() {
     assert_eq!(pods.start("new"), one);
     pods.add_later(HOUR, "more").error();
     user.kill();
-    // Its memory goes with the last process, its network namespace a moment later.
+    // The process ends first, its network namespace a moment later.
     let explain = || pods.node.run_command(["explain", &two, "--json"]).json();
     wait_until("the end of the user's namespace", || {
         explain()["addresses"][0]["shown"] == json!([])
@@ -364,7 +364,7 @@ fn a_users_network_namespace_holds_a_reclaim_back_but_no_del() {
     assert_eq!(pods.add_later(HOUR, "more").address(), two);
 }
 
-/// The network namespace of a pod with `hostUsers: false` belongs to another user namespace, too, but is mounted.
+/// The network namespace of a pod with `hostUsers: false` also belongs to another user namespace, but it is mounted.
 #[test]
 #[ignore = "needs root, unshare and iproute2"]
 fn a_pod_with_users_of_its_own_keeps_its_address() {

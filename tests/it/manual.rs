@@ -1,4 +1,4 @@
-//! What the program tells of itself: help, the man page, and completions, as people, formatters and shells take them.
+//! Help, man page and completions, as people, formatters and shells use them.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 use crate::harness::binary;
 use crate::harness::wait::{Process, output};
 
-/// What every command of the program must be found in, with its options. Written down once more, so that none goes unseen.
+/// All commands with their options. A second list, so that a missing one is noticed.
 const COMMANDS: [(&str, &[&str]); 11] = [
     ("show", &["--json", "--events"]),
     ("check", &["--json"]),
@@ -35,7 +35,7 @@ fn stdout_of(args: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// A program that reads this text and has nothing to say against it; gives what it prints.
+/// Pipes the text into a program that must not complain, and returns its output.
 #[track_caller]
 fn piped(program: &str, args: &[&str], stdin: &str) -> String {
     let mut process = Process::start_piped(Command::new(program).args(args));
@@ -52,7 +52,7 @@ fn piped(program: &str, args: &[&str], stdin: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The program's own commands, as its help lists them.
+/// The commands that the help lists.
 fn listed() -> Vec<String> {
     let help = stdout_of(&["--help"]);
     let (_, after) = help.split_once("\nCommands:\n").unwrap();
@@ -63,7 +63,7 @@ fn listed() -> Vec<String> {
         .collect()
 }
 
-/// Plain, no wider than a small terminal, without blanks at the ends of lines.
+/// Checks that the text is plain, fits 80 columns, and has no trailing blanks.
 fn tidy(page: &str) {
     assert!(page.is_ascii() && page.ends_with('\n'), "{page}");
     for line in page.lines() {
@@ -71,7 +71,7 @@ fn tidy(page: &str) {
     }
 }
 
-/// The words of a page, without the brackets and marks around them.
+/// The words of a page, without brackets and markup.
 fn words(page: &str) -> Vec<&str> {
     let words = page.split(|c: char| c.is_whitespace() || "[]()|.,;:".contains(c));
     words.filter(|word| !word.is_empty()).collect()
@@ -225,7 +225,7 @@ fn the_man_page_is_formatted_without_a_warning() {
             assert!(words.contains(word), "{word}: {text}");
         }
     }
-    // What roff could take for a request, and what it could swallow.
+    // Text that roff could read as a request or drop.
     let flowing = text.split_whitespace().collect::<Vec<_>>().join(" ");
     for phrase in ["~ resting", ". free", "jq '.pools[].free'", "</dev/null"] {
         assert!(flowing.contains(phrase), "{phrase}: {text}");
@@ -241,7 +241,7 @@ fn mandoc_has_no_warning_about_the_man_page() {
     assert_eq!(piped("mandoc", &["-T", "lint", "-W", "warning"], &page), "");
 }
 
-/// A folder with the completions of a shell in a file, and with files to choose from.
+/// A folder with the completions of a shell, and files to complete.
 struct Completions {
     folder: PathBuf,
 }
@@ -259,7 +259,7 @@ impl Completions {
         Completions { folder }
     }
 
-    /// What bash offers for the last of these words.
+    /// What bash offers for the last word.
     fn offered(&self, words: &[&str]) -> Vec<String> {
         let script = r#"
             . ./script

@@ -1,4 +1,4 @@
-//! Figures for Prometheus: what they are after what happened, and the file that a collector reads.
+//! Metrics for Prometheus: their values after known operations, and the file that a collector reads.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,7 +24,7 @@ fn text(node: &Node) -> String {
     outcome.success().stdout.clone()
 }
 
-/// Figures by name and labels, without what all names begin with.
+/// Metrics by name and labels, without the common prefix.
 fn parse(text: &str) -> BTreeMap<String, f64> {
     let mut figures = BTreeMap::new();
     for line in text.lines().filter(|line| !line.starts_with('#')) {
@@ -36,7 +36,7 @@ fn parse(text: &str) -> BTreeMap<String, f64> {
     figures
 }
 
-/// What is told of the one pool: all, free, held, resting, suspect, and withheld as excluded and as the host's.
+/// The metrics of the pool: size, free, held, cooldown, suspect, excluded, and used by the host.
 fn of_pool(figures: &BTreeMap<String, f64>) -> [f64; 7] {
     let labels = format!(r#"space="local",pool="{SUBNET}",interface="eth0""#);
     let plain = ["", "free_", "held_", "resting_", "suspect_"]
@@ -54,7 +54,7 @@ fn operations(figures: &BTreeMap<String, f64>, verb: &str) -> [f64; 2] {
         .map(|result| figures[&format!(r#"operations_total{{verb="{verb}",result="{result}"}}"#)])
 }
 
-/// A node on which everything that is counted has happened.
+/// A node on which everything that is counted happened.
 fn eventful(name: &str) -> Node {
     let (node, wire) = Node::with_wire(name, Reply::Xml(xml(5..15)));
     node.put(
@@ -112,7 +112,7 @@ fn looking_changes_nothing_and_waits_for_nobody() {
     let before = (node.state_bytes(), node.log());
     let first = parse(&text(&node));
     let mut second = parse(&text(&node));
-    // Time goes on.
+    // Time passes.
     let age = first["refresh_age_seconds"];
     assert!(second["refresh_age_seconds"] >= age);
     second.insert("refresh_age_seconds".into(), age);
@@ -128,7 +128,7 @@ fn without_a_state_there_are_no_pools() {
     assert_eq!(operations(&figures, "ADD"), [0.0, 0.0]);
     let told = |start: &str| figures.keys().any(|series| series.starts_with(start));
     assert!(!told("pool_") && !told("refresh_age") && !told("operation_errors"));
-    // Looking makes nothing either.
+    // Reading creates no files either.
     assert!(!node.path("/var").exists());
 }
 
@@ -275,7 +275,7 @@ fn a_file_that_cannot_be_written_is_told_and_leaves_nothing() {
     let path = folder.to_str().unwrap();
     let outcome = run_command(&node, &["--output", path]);
     check(outcome, path, "it is not a regular file");
-    // As on a full disk: the file is made, and nothing goes into it.
+    // As on a full disk: the file is created, but nothing can be written.
     let call = node.call("", "").without("CNI_COMMAND");
     let line = format!("trap '' XFSZ; ulimit -f 0; exec \"$0\" metrics --output {file}");
     check(call.run_in_shell(&line), &file, "file too large");

@@ -1,8 +1,8 @@
-//! Histories of a whole node - pods that come, go and vanish, calls that are killed or raced, reboots, lost, damaged and rolled-back
-//! files, a source that changes, lists that cannot be read, the original taking turns with us on one file - compared with a model that
+//! Histories of a whole node: pods that come, go and vanish, calls that are killed or raced, reboots, lost, damaged and old
+//! files, a changing source, unreadable lists, the original in turn with us on one file. They are compared with a model that
 //! knows who is alive.
 //!
-//! The plugin's own ADD, DEL, GC and reclaim run on real texts of state and journal; the disk, the kernel and the clock are in memory.
+//! The plugin's own ADD, DEL, GC and reclaim run on real state and journal text. Disk, kernel and clock are in memory.
 
 mod enumerate;
 mod events;

@@ -317,12 +317,7 @@ impl Node {
             for record in &pool.records {
                 match record.held() {
                     Some(by) => {
-                        let claim = by.claim.as_ref().unwrap();
-                        let attachment = Attachment {
-                            network: claim.network.to_string(),
-                            container_id: by.container_id.to_string(),
-                            if_name: claim.if_name.to_string(),
-                        };
+                        let attachment = by.owner.attachment().unwrap();
                         assert_eq!(by.unlisted, !self.model.listed.contains(&record.key));
                         held.insert(record.address(), attachment);
                     }

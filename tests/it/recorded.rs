@@ -1,8 +1,8 @@
-//! The recorded cases of the original, held against the program. A case agrees, or stands in `testdata/recorded/deviations.txt`
-//! with the difference that is meant; a case that stands there and agrees after all fails too.
+//! Replays the recorded cases of the original. A case must agree, or be listed in `testdata/recorded/deviations.txt` with its
+//! difference. A listed case that agrees fails too.
 //!
-//! Without root the cases run in a folder, with a wire server on loopback; the few that need mounts or routes wait for the
-//! second test, which runs all of them with built-in paths and the wire server on its real address, in namespaces of its own.
+//! Without root the cases run in a folder, with a wire server on loopback. The second test runs all of them, also those that
+//! need mounts or routes, in private namespaces with built-in paths and the wire server on its real address.
 
 mod compare;
 mod world;
@@ -32,7 +32,7 @@ pub fn cases() -> Vec<Value> {
         .collect()
 }
 
-/// Case name to reason, and the names listed for cases that are not among the files here.
+/// Case name to difference, and the listed names without a file here.
 fn deviations() -> (BTreeMap<String, String>, Vec<String>) {
     let text = fs::read_to_string(package().join("testdata/recorded/deviations.txt")).unwrap();
     let mut listed = BTreeMap::new();
@@ -67,7 +67,7 @@ fn deviations() -> (BTreeMap<String, String>, Vec<String>) {
     (listed, elsewhere)
 }
 
-/// What came of the cases.
+/// The results of all cases.
 #[derive(Default)]
 struct Report {
     agree: usize,
@@ -76,7 +76,7 @@ struct Report {
     wrong: Vec<String>,
 }
 
-/// Runs the cases, shared out between the worlds, and fails when the list of deviations is not the truth.
+/// Runs the cases in parallel worlds. Fails when the list of deviations is wrong.
 fn run(worlds: Vec<World>) {
     let (listed, _) = deviations();
     let cases = Mutex::new(cases().into_iter());

@@ -123,7 +123,7 @@ fn a_repeated_request_gets_the_same_address_and_renews_the_claim() {
 fn a_record_of_the_original_is_its_containers_whatever_the_interface() {
     let mut ipam = with_pools(&[(ONE, 0, &["10.1.0.5", "10.1.0.6"])]);
     *usage(&mut ipam, ONE, "10.1.0.6") = Usage::Held(Held {
-        container_id: "a".into(),
+        owner: Owner::from_container_id("a"),
         ..Held::default()
     });
     assert_eq!(

@@ -29,7 +29,7 @@ pub fn findings(
         let told = Holder::of(pool, address, holder, now);
         let judgement = judge.judge(address, holder, now.boot);
         found.extend(leak(address, holder, &told, &judgement, evidence, now));
-        if holder.container_id.is_empty() {
+        if holder.owner.is_unknown() {
             found.push(ownerless(&told, evidence));
         }
         holders.push(told);
@@ -120,7 +120,7 @@ fn leak(
 }
 
 fn own_namespace_is_gone(held: &Held, evidence: &Evidence) -> bool {
-    let netns = held.claim.as_ref().and_then(|claim| claim.netns.as_ref());
+    let netns = held.owner.netns();
     netns.is_some_and(|netns| {
         netns.id.is_some() && evidence.kernel.existence(netns) == Existence::None
     })
@@ -270,7 +270,7 @@ fn unlisted(key: &str, pool: &Pool, evidence: &Evidence) -> Vec<Finding> {
 
 /// Pods of our networks whose addresses lie in no pool.
 fn foreign(ipam: &Ipam, evidence: &Evidence, networks: &BTreeSet<String>) -> Vec<Finding> {
-    let claims = held(ipam).filter_map(|(_, _, _, held)| held.claim.as_ref());
+    let claims = held(ipam).filter_map(|(_, _, _, held)| held.owner.claim());
     let networks = networks.iter().map(String::as_str);
     let named = set(claims.map(|claim| &*claim.network).chain(networks));
     let nets: Vec<_> = ipam

@@ -6,7 +6,7 @@ use super::findings::{Checked, Finding};
 use super::records::findings;
 use crate::ipam::{
     Claim, Entry, Evidence, EvidenceList, Free, Held, Inventory, Ipam, Kernel, ListedPool, Moment,
-    NetNs, Place, Routes, Usage,
+    NetNs, Owner, Place, Routes, Usage,
 };
 use crate::ops::condition::{Condition, StateHealth};
 use crate::ops::holder::held;
@@ -42,8 +42,8 @@ const GONE: (u64, u64) = (4, 4_026_532_700);
 
 fn pod(container: &str, pod: &str, netns: (u64, u64), age: u64) -> Held {
     Held {
-        container_id: container.into(),
-        claim: Some(Box::new(Claim {
+        owner: Owner::Attachment(Box::new(Claim {
+            container_id: container.into(),
             network: "azure".into(),
             if_name: "eth0".into(),
             pod: Some(pod.into()),
@@ -73,7 +73,7 @@ fn ipam() -> Ipam {
         ..pod("c81d0f6a2b9e", "shop/checkout-59d8", GONE, 1_930)
     };
     let original = Held {
-        container_id: "77aa01b2c3d4".into(),
+        owner: Owner::from_container_id("77aa01b2c3d4"),
         since: ago(93_600),
         ..Held::default()
     };

@@ -75,9 +75,11 @@ impl Subject {
 
     fn is_record(&self, record: &Record) -> bool {
         let held = record.held();
-        let pod = held.and_then(|held| held.claim.as_ref()?.pod.as_deref());
+        let pod = held.and_then(|held| held.owner.pod());
         self.is_address(record.address())
-            || held.is_some_and(|held| self.is_container(&held.container_id))
+            || held
+                .and_then(|held| held.owner.container_id())
+                .is_some_and(|id| self.is_container(id))
             || self.is_pod(pod)
     }
 

@@ -174,7 +174,8 @@ fn decided(document: &mut Document, world: &World<'_>) -> String {
         let held: &Held = record.held()?;
         let last = record.key.to_string();
         let last = last.rsplit('.').next().unwrap().to_owned();
-        Some(format!("{last}={}", held.container_id))
+        let owner = held.owner.container_id().unwrap_or_default();
+        Some(format!("{last}={owner}"))
     });
     let held: Vec<_> = held.collect();
     format!("{outcome}; {saved}; {}", held.join(" "))

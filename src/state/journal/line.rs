@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use serde::Deserialize;
 
-use crate::ipam::{Change, ChangeKind, Claim, Held, JournalEntry, Moment, NetNs};
+use crate::ipam::{Change, ChangeKind, Claim, JournalEntry, Moment, NetNs, Owner};
 use crate::state::go_json;
 use crate::state::ours::MOST_COUNTED;
 use crate::state::out::Out;
@@ -59,26 +59,24 @@ impl Line {
             id: netns.dev.zip(netns.ino),
             cookie: netns.cookie,
         });
-        let claim = self.network.zip(self.if_name).map(|(network, if_name)| {
-            Box::new(Claim {
+        let owner = match self.network.zip(self.if_name) {
+            Some((network, if_name)) if !self.id.is_empty() => Owner::Attachment(Box::new(Claim {
+                container_id: self.id.into(),
                 network: network.into(),
                 if_name: if_name.into(),
                 pod: self.pod.map(Into::into),
                 netns,
                 generation: 0,
-            })
-        });
+            })),
+            _ => Owner::from_container_id(&self.id),
+        };
         Some(JournalEntry {
             sequence,
             kind: *kind,
             at: Moment(self.at),
             generation: self.generation,
             addresses: self.addresses,
-            holder: Held {
-                container_id: self.id.into(),
-                claim,
-                ..Held::default()
-            },
+            owner,
         })
     }
 }
@@ -127,8 +125,8 @@ fn print_json(out: &mut Out, entry: &JournalEntry) {
         out.byte(b']');
     }
     out.literal("],\"id\":");
-    go_json::string(out, &entry.holder.container_id);
-    if let Some(claim) = &entry.holder.claim {
+    go_json::string(out, entry.owner.container_id().unwrap_or_default());
+    if let Some(claim) = entry.owner.claim() {
         print_claim(out, claim);
     }
     out.byte(b'}');
@@ -162,12 +160,12 @@ pub(super) fn entries(
         held,
     } in changes
     {
-        let of = held.claim.as_ref().map_or(0, |claim| claim.generation);
-        let attachment = held.attachment();
+        let of = held.owner.generation().unwrap_or(0);
+        let attachment = held.owner.attachment();
         if let Some(last) = entries.last_mut()
             && last.kind == kind
             && attachment.is_some()
-            && last.holder.attachment() == attachment
+            && last.owner.attachment() == attachment
         {
             last.addresses.push((address, of));
             continue;
@@ -178,7 +176,7 @@ pub(super) fn entries(
             at: if kind.holds() { held.since } else { now },
             generation,
             addresses: vec![(address, of)],
-            holder: held,
+            owner: held.owner,
         });
     }
     entries

@@ -211,7 +211,7 @@ impl Journal {
 mod tests {
     use super::line::{KINDS, print_line};
     use super::*;
-    use crate::ipam::{Attachment, ChangeKind, NetNs, attached, holdings};
+    use crate::ipam::{Attachment, ChangeKind, NetNs, Owner, holdings};
     use crate::state::out::Out;
 
     const BOOT: Option<&str> = Some("boot-1");
@@ -223,7 +223,7 @@ mod tests {
             at: Moment(sequence * 10),
             generation: sequence,
             addresses: vec![(address.parse().unwrap(), sequence)],
-            holder: attached(&Attachment {
+            owner: Owner::from_attachment(&Attachment {
                 network: "azure".into(),
                 container_id: container_id.into(),
                 if_name: "eth0".into(),
@@ -253,14 +253,16 @@ mod tests {
     #[test]
     fn what_is_written_is_read_again() {
         let mut entries = three();
-        let claim = entries[0].holder.claim.as_mut().unwrap();
+        let Owner::Attachment(claim) = &mut entries[0].owner else {
+            panic!("an attachment")
+        };
         claim.pod = Some("default/web-1".into());
         claim.netns = Some(NetNs {
             path: "/run/netns/x".into(),
             id: Some((4, 77)),
             cookie: Some(9),
         });
-        entries[1].holder.claim = None;
+        entries[1].owner = Owner::from_container_id("c2");
         for (kind, _) in KINDS {
             entries[1].kind = kind;
             let journal = Journal::parse(&text(&entries), BOOT);

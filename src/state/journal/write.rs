@@ -4,7 +4,7 @@ use std::io;
 
 use super::line::{entries, print_line};
 use super::{Journal, MAGIC, Position, SMALL};
-use crate::ipam::{Attachment, Change, ChangeKind, JournalEntry, Moment, attached};
+use crate::ipam::{Attachment, Change, ChangeKind, JournalEntry, Moment, Owner};
 use crate::state::files::{Files, StateFile};
 use crate::state::out::Out;
 use crate::state::{Document, KeyStatus, PendingWork};
@@ -142,7 +142,7 @@ pub fn note_release(
         at: now,
         generation: journal.generation,
         addresses: Vec::new(),
-        holder: attached(attachment),
+        owner: Owner::from_attachment(attachment),
     };
     let mut out = Out::default();
     print_line(&mut out, &entry);

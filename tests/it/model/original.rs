@@ -75,11 +75,9 @@ impl World {
             .pools()
             .flat_map(|(_, _, pool)| &pool.records);
         let is_of_another = |held: &Held| {
-            *held.container_id == *id.container_id()
-                && held
-                    .claim
-                    .as_ref()
-                    .is_some_and(|c| *c.if_name != *id.if_name())
+            held.owner.claim().is_some_and(|claim| {
+                *claim.container_id == *id.container_id() && *claim.if_name != *id.if_name()
+            })
         };
         if records.any(|record| record.held().is_some_and(is_of_another)) {
             return;

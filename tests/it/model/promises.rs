@@ -41,9 +41,10 @@ impl World {
                     let pools = document.ipam().pools();
                     let mut records = pools.flat_map(|(_, _, pool)| &pool.records);
                     let is_theirs = |held: &Held| {
-                        let claim = held.claim.as_ref();
-                        *held.container_id == *id.container_id()
-                            && claim.is_some_and(|claim| *claim.if_name == *id.if_name())
+                        held.owner.claim().is_some_and(|claim| {
+                            *claim.container_id == *id.container_id()
+                                && *claim.if_name == *id.if_name()
+                        })
                     };
                     let held = records.find(|r| r.held().is_some_and(is_theirs));
                     let held = held.map(|record| record.address());
@@ -107,7 +108,9 @@ impl World {
             // Nobody can have the IPv4 address for which there is none of IPv6.
             .filter(|r| r.held().is_some() || !self.is_dual() || r.address().is_ipv6());
         for record in records {
-            let holder = record.held().map(|h| h.container_id.to_string());
+            let holder = record
+                .held()
+                .map(|held| held.owner.container_id().unwrap_or_default().to_owned());
             assert!(
                 theirs.contains(&record.address())
                     || holder.as_ref().is_some_and(|h| live.contains(h)),
