@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use super::{Free, Held, Ipam, Moment, Owner, Pool, Record, Usage, by_text};
+use super::{Held, Ipam, Moment, Owner, Pool, Record, Usage, by_text};
 
 /// What happened to a holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,18 +57,18 @@ impl PartialEq for Changes {
 
 impl Changes {
     /// Notes a change.
-    pub fn note(&mut self, kind: ChangeKind, address: IpAddr, held: &Held) {
+    pub fn note(&mut self, kind: ChangeKind, address: IpAddr, held: Held) {
         self.0.push(Change {
             kind,
             address,
-            held: held.clone(),
+            held,
         });
     }
 
     /// Notes that a grant was taken back. One of this very call never happened then.
-    pub fn note_given_back(&mut self, address: IpAddr, held: &Held) {
+    pub fn note_given_back(&mut self, address: IpAddr, held: Held) {
         let is_its_grant = |change: &Change| {
-            change.kind == ChangeKind::Granted && change.address == address && change.held == *held
+            change.kind == ChangeKind::Granted && change.address == address && change.held == held
         };
         match self.0.iter().rposition(is_its_grant) {
             Some(grant) => drop(self.0.remove(grant)),
@@ -158,18 +158,8 @@ impl Ipam {
                 continue;
             }
             for pool in self.pools_mut() {
-                pool.records.retain_mut(|record| {
-                    let address = record.address();
-                    let Some(held) = record.held().filter(|held| entry.frees(address, held)) else {
-                        return true;
-                    };
-                    let is_listed = !held.unlisted;
-                    record.usage = Usage::Free(Free {
-                        released: Some(entry.at),
-                        ..Free::default()
-                    });
-                    is_listed
-                });
+                let frees = |record: &Record, held: &Held| entry.frees(record.address(), held);
+                pool.free_where(frees, Some(entry.at));
             }
         }
     }

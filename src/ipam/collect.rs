@@ -4,9 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::verdict::{Judge, Reason};
-use super::{
-    Candidate, ChangeKind, Evidence, EvidenceList, Ipam, LiveAttachments, Moment, Owner, Routes,
-};
+use super::{Candidate, ChangeKind, Evidence, Ipam, LiveAttachments, Moment, Owner};
 use crate::sorting::set;
 
 /// Younger records may belong to an ADD that another runtime has under way.
@@ -85,43 +83,13 @@ impl Ipam {
         evidence: &Evidence,
         now: Moment,
     ) -> Vec<Collected> {
-        let shown = LiveAttachments::of(self, evidence);
-        let judge = Judge::by(evidence, LiveAttachments::default());
+        let judge = Judge::by(evidence, LiveAttachments::of(self, evidence));
         let mut collected = Vec::new();
         for candidate in candidates {
             let Some(address) = self.unchanged(&candidate) else {
                 continue;
             };
-            let kernel = &evidence.kernel;
-            let mut vetoes = Vec::new();
-            if let Some(place) = kernel.configured.get(&address) {
-                vetoes.push(Reason::Configured(place.clone()));
-            }
-            if let Some(why) = &kernel.incomplete {
-                vetoes.push(Reason::Incomplete(why.clone()));
-            }
-            match &evidence.routes {
-                Routes::Read(routes) if routes.contains(&address) => vetoes.push(Reason::HostRoute),
-                Routes::Read(_) => {}
-                Routes::Unreadable(why) => {
-                    vetoes.push(Reason::Unreadable("the routing table", why.clone()));
-                }
-            }
-            // The runtime's list says all about its own attachments, and nothing about what others have.
-            for (list, entry) in judge.listed(address) {
-                if !candidate.held.owner.is_container(&entry.container_id) {
-                    let container = entry.container_id.clone();
-                    vetoes.push(Reason::ListedForAnother(list, container));
-                }
-            }
-            for (list, witness) in evidence.witnesses() {
-                if let EvidenceList::Unreadable(why) = witness {
-                    vetoes.push(Reason::Unreadable(list, why.clone()));
-                }
-            }
-            if let Some(other) = shown.other(address, &candidate.held) {
-                vetoes.push(Reason::OtherShown(other));
-            }
+            let vetoes = judge.gc_vetoes(address, &candidate.held);
             if vetoes.is_empty() {
                 self.free(&candidate, ChangeKind::Collected, now);
             }
@@ -135,7 +103,7 @@ impl Ipam {
 mod tests {
     use super::*;
     use crate::ipam::testing::with_pools;
-    use crate::ipam::{Attachment, Held, Place, Usage};
+    use crate::ipam::{Attachment, Held, Place, Routes, Usage};
     use std::net::IpAddr;
 
     const SECOND: u64 = 1_000_000_000;

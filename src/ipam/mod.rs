@@ -8,6 +8,7 @@ mod collect;
 mod evidence;
 mod evidence_index;
 mod family;
+mod free;
 mod holds;
 mod inventory;
 mod merge;

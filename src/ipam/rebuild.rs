@@ -43,7 +43,8 @@ impl Ipam {
             let mut records = self.spaces.values().flat_map(|s| s.pools.values());
             let record = records.find_map(|pool| pool.record(&found.address)?.held());
             if let Some(held) = record {
-                self.changes.note(ChangeKind::Found, found.address, held);
+                self.changes
+                    .note(ChangeKind::Found, found.address, held.clone());
             }
         }
         found

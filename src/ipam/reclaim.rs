@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use super::evidence::{Evidence, Routes};
 use super::verdict::{GRACE, Judge, Judgement, Verdict};
-use super::{ChangeKind, Free, Held, Ipam, LiveAttachments, Moment, Pool, Record, Usage};
+use super::{ChangeKind, Held, Ipam, LiveAttachments, Moment, Pool, Record, Usage};
 
 /// A record as it was when the evidence began to be gathered. Evidence says nothing about what came later, so a record that
 /// differs from this by then is left alone.
@@ -132,22 +132,12 @@ impl Ipam {
         still.then(|| record.address())
     }
 
-    /// Frees the candidate's record, which rests first; one that the source lists no longer goes.
+    /// Frees the candidate's record.
     pub(super) fn free(&mut self, candidate: &Candidate, kind: ChangeKind, now: Moment) {
-        let Some(record) = self.record_mut(candidate) else {
-            return;
-        };
-        let address = record.address();
-        let held = record.held().cloned().unwrap_or_default();
-        let unlisted = held.unlisted;
-        record.usage = Usage::Free(Free {
-            released: Some(now),
-            ..Free::default()
-        });
-        if unlisted && let Some(pool) = self.pool_mut(candidate) {
-            pool.records.retain(|r| r.key != candidate.key);
+        let pool = self.pool_mut(candidate);
+        if let Some((address, held)) = pool.and_then(|pool| pool.free(&candidate.key, Some(now))) {
+            self.changes.note(kind, address, held);
         }
-        self.changes.note(kind, address, &held);
     }
 
     fn record_mut(&mut self, candidate: &Candidate) -> Option<&mut Record> {
@@ -167,28 +157,22 @@ impl Ipam {
         let shown = LiveAttachments::by(self, kernel, &Routes::default());
         let mut freed = Vec::new();
         for pool in self.pools_mut() {
-            pool.records.retain_mut(|record| {
-                let address = record.address();
+            let is_gone = |record: &Record, held: &Held| {
+                kernel.incomplete.is_none()
+                    && !kernel.configured.contains_key(&record.address())
+                    && shown.other(record.address(), held).is_none()
+            };
+            let gone = pool.free_where(is_gone, None);
+            freed.extend(gone.into_iter().map(|(address, _)| address));
+            for record in &mut pool.records {
                 match &mut record.usage {
                     Usage::Free(free) => free.released = None,
-                    Usage::Held(held)
-                        if kernel.incomplete.is_some()
-                            || kernel.configured.contains_key(&address)
-                            || shown.other(address, held).is_some() =>
-                    {
+                    Usage::Held(held) => {
                         held.since = now;
                         held.suspect = None;
                     }
-                    Usage::Held(held) => {
-                        freed.push(address);
-                        if held.unlisted {
-                            return false;
-                        }
-                        record.usage = Usage::Free(Free::default());
-                    }
                 }
-                true
-            });
+            }
         }
         self.quarantine = None;
         self.tombstones.clear();
@@ -207,7 +191,7 @@ impl Held {
 mod tests {
     use super::*;
     use crate::ipam::testing::{attached, with_pools};
-    use crate::ipam::{Attachment, EvidenceList, Inventory, Kernel, Place, Tombstone};
+    use crate::ipam::{Attachment, EvidenceList, Free, Inventory, Kernel, Place, Tombstone};
     use std::time::Duration;
 
     const SECOND: u64 = 1_000_000_000;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::evidence_index::Signs;
 use super::{
-    Attachment, ChangeKind, Evidence, Free, Grant, GrantKind, Held, Ipam, Moment, Record,
-    Tombstone, Usage, named_address,
+    Attachment, ChangeKind, Evidence, Grant, GrantKind, Held, Ipam, Moment, Record, Tombstone,
+    Usage, named_address,
 };
 
 /// What a DEL says beside the attachment; all of it may be missing or wrong.
@@ -61,27 +61,19 @@ impl Ipam {
                 let here = named
                     .as_ref()
                     .is_none_or(|(s, p)| (s, p) == (space_name, pool_name));
-                pool.records.retain_mut(|record| {
-                    let goes = record.held().is_some_and(|held| {
-                        let is_meant = held.owner.claim().is_some()
-                            || here && address.is_none_or(|a| a == Some(record.key));
-                        held.owner.is_attachment(attachment) && is_meant
-                    });
-                    if !goes {
-                        return true;
-                    }
-                    if let Some(held) = record.held() {
-                        let kind = ChangeKind::Released;
-                        self.changes.note(kind, record.address(), held);
-                    }
-                    let dropped = record.release(now);
+                let goes = |record: &Record, held: &Held| {
+                    let is_meant = held.owner.claim().is_some()
+                        || here && address.is_none_or(|a| a == Some(record.key));
+                    held.owner.is_attachment(attachment) && is_meant
+                };
+                for (address, held) in pool.free_where(goes, Some(now)) {
                     freed.push(Freed {
                         pool: pool_name.clone(),
-                        address: record.address(),
-                        dropped,
+                        address,
+                        dropped: held.unlisted,
                     });
-                    !dropped
-                });
+                    self.changes.note(ChangeKind::Released, address, held);
+                }
             }
         }
         freed
@@ -123,7 +115,7 @@ impl Ipam {
         let Some(held) = record.held().filter(same) else {
             return false;
         };
-        self.changes.note_given_back(record.address(), held);
+        self.changes.note_given_back(record.address(), held.clone());
         record.usage = Usage::Free(before.clone());
         true
     }
@@ -153,44 +145,30 @@ impl Ipam {
         evidence: &Evidence,
         now: Moment,
     ) -> Vec<Freed> {
+        let index = Signs::of(evidence);
+        let is_complete = evidence.kernel.incomplete.is_none();
         let mut freed = Vec::new();
         for key in hint.keys() {
-            freed.extend(self.release_ownerless_one(attachment, key, evidence, now));
-        }
-        freed
-    }
-
-    fn release_ownerless_one(
-        &mut self,
-        attachment: &Attachment,
-        key: IpAddr,
-        evidence: &Evidence,
-        now: Moment,
-    ) -> Vec<Freed> {
-        let mut freed = Vec::new();
-        for (name, pool) in self.spaces.values_mut().flat_map(|s| &mut s.pools) {
-            let Some(record) = pool.record_mut(&key) else {
-                continue;
-            };
-            let address = record.address();
-            let ownerless = record.held().is_some_and(|held| held.owner.is_unknown());
-            let is_owner = evidence.kernel.incomplete.is_some()
-                && Signs::of(evidence).container_of(address) == Some(&*attachment.container_id);
-            if !ownerless || evidence.shows(address) && !is_owner {
-                continue;
+            for (name, pool) in self.spaces.values_mut().flat_map(|s| &mut s.pools) {
+                let releases = pool.record(&key).is_some_and(|record| {
+                    let address = record.address();
+                    let container = index.container_of(address);
+                    let is_owner = !is_complete && container == Some(&*attachment.container_id);
+                    record.held().is_some_and(|held| held.owner.is_unknown())
+                        && (is_owner || !evidence.shows(address))
+                });
+                if !releases {
+                    continue;
+                }
+                if let Some((address, held)) = pool.free(&key, Some(now)) {
+                    freed.push(Freed {
+                        pool: name.clone(),
+                        address,
+                        dropped: held.unlisted,
+                    });
+                    self.changes.note(ChangeKind::Released, address, held);
+                }
             }
-            if let Some(held) = record.held() {
-                self.changes.note(ChangeKind::Released, address, held);
-            }
-            let dropped = record.release(now);
-            if dropped {
-                pool.records.retain(|r| r.key != key);
-            }
-            freed.push(Freed {
-                pool: name.clone(),
-                address,
-                dropped,
-            });
         }
         freed
     }
@@ -201,23 +179,11 @@ impl Ipam {
     }
 }
 
-impl Record {
-    /// Frees it; tells whether it should leave the pool.
-    fn release(&mut self, now: Moment) -> bool {
-        let unlisted = matches!(&self.usage, Usage::Held(Held { unlisted: true, .. }));
-        self.usage = Usage::Free(Free {
-            released: Some(now),
-            ..Free::default()
-        });
-        unlisted
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::ipam::testing::{forget_claim, with_pools};
-    use crate::ipam::{Family, Inventory, ListedPool, PoolSelector, Request};
+    use crate::ipam::{Family, Free, Inventory, ListedPool, PoolSelector, Request};
     use std::collections::BTreeSet;
     use std::time::Duration;
 

@@ -86,7 +86,7 @@ impl Ipam {
                 GrantKind::New(_) => ChangeKind::Granted,
                 GrantKind::Renewed => ChangeKind::Renewed,
             };
-            self.changes.note(kind, address.addr(), held);
+            self.changes.note(kind, address.addr(), held.clone());
         }
         let early_del = self
             .tombstones

@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::evidence::{Entry, Evidence, EvidenceList, Existence, Place, Routes};
-use super::{Held, Ipam, LiveAttachments, Moment};
+use super::{Held, Ipam, LiveAttachments, Moment, Owner};
 
 /// Younger records may belong to an ADD that is not finished.
 pub const GRACE: Duration = Duration::from_secs(15 * 60);
@@ -157,7 +157,7 @@ impl<'a> Judge<'a> {
                 reasons: signs,
             };
         }
-        let mut vetoes = vetoes(held, self.evidence);
+        let mut vetoes = self.unreadable(Some(&held.owner));
         if let Some(place) = self.evidence.kernel.configured.get(&address) {
             vetoes.push(Reason::Configured(place.clone()));
         }
@@ -216,6 +216,31 @@ impl<'a> Judge<'a> {
                 signs.push(Reason::Listed(name));
             }
         }
+        signs.extend(self.host_signs(address, held));
+        signs
+    }
+
+    /// Why a GC must keep a record that the runtime's list does not name. The list is complete for the runtime's own attachments,
+    /// and says nothing about what others have.
+    pub(super) fn gc_vetoes(&self, address: IpAddr, held: &Held) -> Vec<Reason> {
+        let mut vetoes = Vec::new();
+        if let Some(place) = self.evidence.kernel.configured.get(&address) {
+            vetoes.push(Reason::Configured(place.clone()));
+        }
+        vetoes.extend(self.host_signs(address, held));
+        for (list, entry) in self.listed(address) {
+            if !held.owner.is_container(&entry.container_id) {
+                let container = entry.container_id.clone();
+                vetoes.push(Reason::ListedForAnother(list, container));
+            }
+        }
+        vetoes.extend(self.unreadable(None));
+        vetoes
+    }
+
+    /// The host's route to the address, and another address of the same attachment that is in use.
+    fn host_signs(&self, address: IpAddr, held: &Held) -> Vec<Reason> {
+        let mut signs = Vec::new();
         if matches!(&self.evidence.routes, Routes::Read(routes) if routes.contains(&address)) {
             signs.push(Reason::HostRoute);
         }
@@ -224,34 +249,41 @@ impl<'a> Judge<'a> {
         }
         signs
     }
-}
 
-fn vetoes(held: &Held, evidence: &Evidence) -> Vec<Reason> {
-    let mut vetoes = Vec::new();
-    if let Some(why) = &evidence.kernel.incomplete {
-        vetoes.push(Reason::Incomplete(why.clone()));
-    }
-    for (name, witness) in evidence.witnesses() {
-        match witness {
-            EvidenceList::Absent => {}
-            EvidenceList::Unreadable(why) => vetoes.push(Reason::Unreadable(name, why.clone())),
-            EvidenceList::Read { doubtful, .. } if doubtful.len() > MOST_DOUBTFUL => {
-                let why = format!("{} parts of it", doubtful.len());
-                vetoes.push(Reason::Unreadable(name, why));
-            }
-            EvidenceList::Read { doubtful, .. } => {
-                // Of a record whose owner is unknown, any part may speak.
-                let id = held.owner.container_id().unwrap_or_default();
-                if let Some(part) = doubtful.iter().find(|part| part.contains(id)) {
-                    vetoes.push(Reason::Unreadable(name, part.clone()));
+    /// What could not be read and so might speak for a record. Of a list that was read in part, only with an `owner` that the
+    /// unreadable part may be about.
+    fn unreadable(&self, owner: Option<&Owner>) -> Vec<Reason> {
+        let evidence = self.evidence;
+        let mut vetoes = Vec::new();
+        if let Some(why) = &evidence.kernel.incomplete {
+            vetoes.push(Reason::Incomplete(why.clone()));
+        }
+        for (name, witness) in evidence.witnesses() {
+            match (witness, owner) {
+                (EvidenceList::Absent, _) | (EvidenceList::Read { .. }, None) => {}
+                (EvidenceList::Unreadable(why), _) => {
+                    vetoes.push(Reason::Unreadable(name, why.clone()))
+                }
+                (EvidenceList::Read { doubtful, .. }, Some(_))
+                    if doubtful.len() > MOST_DOUBTFUL =>
+                {
+                    let why = format!("{} parts of it", doubtful.len());
+                    vetoes.push(Reason::Unreadable(name, why));
+                }
+                (EvidenceList::Read { doubtful, .. }, Some(owner)) => {
+                    // Any part may be about an unknown owner.
+                    let id = owner.container_id().unwrap_or_default();
+                    if let Some(part) = doubtful.iter().find(|part| part.contains(id)) {
+                        vetoes.push(Reason::Unreadable(name, part.clone()));
+                    }
                 }
             }
         }
+        if let Routes::Unreadable(why) = &evidence.routes {
+            vetoes.push(Reason::Unreadable("the routing table", why.clone()));
+        }
+        vetoes
     }
-    if let Routes::Unreadable(why) = &evidence.routes {
-        vetoes.push(Reason::Unreadable("the routing table", why.clone()));
-    }
-    vetoes
 }
 
 impl Entry {
@@ -270,7 +302,7 @@ impl Entry {
 mod tests {
     use super::*;
     use crate::ipam::testing::{pool, with_pools};
-    use crate::ipam::{Claim, Kernel, NetNs, Owner, Usage};
+    use crate::ipam::{Claim, Kernel, NetNs, Usage};
 
     const NOW: Moment = Moment(10_000 * SECOND);
     const SECOND: u64 = 1_000_000_000;
