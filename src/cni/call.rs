@@ -4,25 +4,8 @@ use std::net::IpAddr;
 
 use super::netconf::{Attachments, RawConf};
 use super::requested::requested;
-use super::{CniVersion, Defaults, Environment, NetConf};
+use super::{CallError, CniVersion, Defaults, Environment, NetConf, Verb};
 use crate::ipam::Attachment;
-
-/// CNI_COMMAND.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verb {
-    /// ADD
-    Add,
-    /// DEL
-    Del,
-    /// CHECK
-    Check,
-    /// GC
-    Gc,
-    /// STATUS
-    Status,
-    /// VERSION
-    Version,
-}
 
 /// A call that may be carried out.
 #[derive(Clone, Debug, PartialEq)]
@@ -43,180 +26,6 @@ pub struct Call {
     pub valid: Attachments,
     /// The network configuration.
     pub conf: NetConf,
-}
-
-/// What is wrong with a call. The texts begin with the original's (contract section 14).
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CallError {
-    /// Variables that the verb needs.
-    #[error("required env variables [{}] missing", .0.join(","))]
-    MissingVariables(Vec<&'static str>),
-    /// stdin is not a network configuration.
-    #[error("error unmarshall network config: {0}")]
-    NotJson(String),
-    /// stdin is larger than its bound.
-    #[error("error unmarshall network config: more than {0} bytes on stdin")]
-    TooLong(usize),
-    /// stdin cannot be read.
-    #[error("cannot read stdin: {0}")]
-    Unreadable(String),
-    /// The network has no name.
-    #[error("missing network name")]
-    NoName,
-    /// The network's name has characters that are not allowed.
-    #[error("invalid characters found in network name")]
-    BadName(String),
-    /// CNI_CONTAINERID is empty.
-    #[error("missing containerID")]
-    NoContainerId,
-    /// CNI_CONTAINERID has characters that are not allowed.
-    #[error("invalid characters in containerID")]
-    BadContainerId(String),
-    /// The network's name, or CNI_CONTAINERID, is longer than any file's name, of which libcni makes it a part.
-    #[error("{0} is too long")]
-    TooLongName(&'static str),
-    /// CNI_IFNAME is empty.
-    #[error("interface name is empty")]
-    NoIfName,
-    /// CNI_IFNAME is longer than the kernel allows.
-    #[error("interface name is too long")]
-    IfNameTooLong,
-    /// CNI_IFNAME is a folder.
-    #[error("interface name is . or ..")]
-    IfNameDots,
-    /// CNI_IFNAME has characters that are not allowed.
-    #[error("interface name contains / or : or whitespace characters")]
-    BadIfName,
-    /// No such verb.
-    #[error("unknown CNI_COMMAND: {0}")]
-    UnknownCommand(String),
-    /// CNI_ARGS has what nobody knows, and does not ask to ignore it.
-    #[error("unknown args in CNI_ARGS: {}", .0.join(","))]
-    UnknownArgs(Vec<String>),
-    /// `cniVersion` is not a string.
-    #[error("decoding version from network config: cniVersion must be a string")]
-    VersionType,
-    /// `cniVersion` is none that we speak.
-    #[error("incompatible CNI versions")]
-    Incompatible(String),
-    /// `cniVersion` is older than the verb.
-    #[error("config version does not allow {}", .0.as_str())]
-    TooOldFor(Verb),
-    /// `cniVersion` is not a version.
-    #[error("failed to convert major version part {0:?}: it is not a number")]
-    NoVersion(String),
-    /// A member that this plugin uses has the wrong type.
-    #[error("Failed to parse network configuration: {key} must be {must_be}: {found}")]
-    WrongType {
-        /// Path of the member.
-        key: &'static str,
-        /// What it must be.
-        must_be: &'static str,
-        /// The decoder's words.
-        found: String,
-    },
-    /// `ipam.environment` is none that we know.
-    #[error("Failed to parse network configuration: Invalid configuration")]
-    UnknownEnvironment(String),
-    /// A member that the original does not have is not what it must be.
-    #[error("invalid {key}: {found}")]
-    Invalid {
-        /// Path of the member.
-        key: &'static str,
-        /// What it must be.
-        must_be: &'static str,
-        /// What it is, or the decoder's words.
-        found: String,
-    },
-    /// An address is asked for that cannot be meant.
-    #[error("invalid requested address {address:?} in {place}: {why}")]
-    Requested {
-        /// As the caller spells it.
-        address: String,
-        /// Where it stands.
-        place: &'static str,
-        /// What is wrong with it.
-        why: &'static str,
-    },
-    /// A GC does not tell which attachments are valid.
-    #[error("cni.dev/valid-attachments is missing")]
-    NoAttachments,
-    /// A URL that cannot be asked.
-    #[error("invalid query URL {0:?}")]
-    QueryUrl(String),
-}
-
-impl Verb {
-    fn named(command: &str) -> Option<Verb> {
-        Some(match command {
-            "ADD" => Verb::Add,
-            "DEL" => Verb::Del,
-            "CHECK" => Verb::Check,
-            "GC" => Verb::Gc,
-            "STATUS" => Verb::Status,
-            "VERSION" => Verb::Version,
-            _ => return None,
-        })
-    }
-
-    /// Whether it is about addresses that are to be given.
-    pub fn draws(self) -> bool {
-        matches!(self, Verb::Add | Verb::Status)
-    }
-
-    /// The version that brought it, where it was not there from the start.
-    pub fn since(self) -> Option<CniVersion> {
-        match self {
-            Verb::Add | Verb::Del | Verb::Version => None,
-            Verb::Check => Some(CniVersion::V040),
-            Verb::Gc | Verb::Status => Some(CniVersion::V110),
-        }
-    }
-
-    /// Its text.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Verb::Add => "ADD",
-            Verb::Del => "DEL",
-            Verb::Check => "CHECK",
-            Verb::Gc => "GC",
-            Verb::Status => "STATUS",
-            Verb::Version => "VERSION",
-        }
-    }
-}
-
-impl Environment {
-    /// The verb, if it is one.
-    pub fn verb(&self) -> Option<Verb> {
-        Verb::named(&self.command)
-    }
-
-    /// The first check: the variables that the verb needs. CNI_PATH is not among them, as nothing is looked for there
-    /// (difference D17).
-    ///
-    /// # Errors
-    /// All that are missing, in the original's order.
-    pub fn check_required(&self) -> Result<(), CallError> {
-        let container_id = ("CNI_CONTAINERID", &self.container_id);
-        let netns = ("CNI_NETNS", &self.netns);
-        let if_name = ("CNI_IFNAME", &self.if_name);
-        let required = match self.verb() {
-            Some(Verb::Add | Verb::Check) => vec![container_id, netns, if_name],
-            Some(Verb::Del) => vec![container_id, if_name],
-            Some(Verb::Gc | Verb::Status | Verb::Version) | None => vec![],
-        };
-        let missing: Vec<_> = required
-            .into_iter()
-            .filter(|(_, value)| value.is_empty())
-            .map(|(name, _)| name)
-            .collect();
-        if missing.is_empty() {
-            Ok(())
-        } else {
-            Err(CallError::MissingVariables(missing))
-        }
-    }
 }
 
 impl Call {
@@ -445,7 +254,7 @@ mod tests {
         };
         for command in ["GC", "STATUS"] {
             assert!(parse(&bare(command), &conf("1.1.0")).is_ok(), "{command}");
-            let verb = Verb::named(command).unwrap();
+            let verb = Verb::parse(command).unwrap();
             for older in ["0.1.0", "0.4.0", "1.0.0"] {
                 for environment in [bare(command), environment(command)] {
                     let parsed = parse(&environment, &conf(older));

@@ -2,6 +2,8 @@
 
 use std::ffi::OsString;
 
+use super::{CallError, Verb};
+
 /// CNI variables as they were said; absent and empty are the same.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Environment {
@@ -46,6 +48,37 @@ impl Environment {
             Invocation::Operator
         } else {
             Invocation::Call(environment)
+        }
+    }
+
+    /// The verb, if it is one.
+    pub fn verb(&self) -> Option<Verb> {
+        Verb::parse(&self.command)
+    }
+
+    /// The first check: the variables that the verb needs. CNI_PATH is not among them, as nothing is looked for there
+    /// (difference D17).
+    ///
+    /// # Errors
+    /// All that are missing, in the original's order.
+    pub fn check_required(&self) -> Result<(), CallError> {
+        let container_id = ("CNI_CONTAINERID", &self.container_id);
+        let netns = ("CNI_NETNS", &self.netns);
+        let if_name = ("CNI_IFNAME", &self.if_name);
+        let required = match self.verb() {
+            Some(Verb::Add | Verb::Check) => vec![container_id, netns, if_name],
+            Some(Verb::Del) => vec![container_id, if_name],
+            Some(Verb::Gc | Verb::Status | Verb::Version) | None => vec![],
+        };
+        let missing: Vec<_> = required
+            .into_iter()
+            .filter(|(_, value)| value.is_empty())
+            .map(|(name, _)| name)
+            .collect();
+        if missing.is_empty() {
+            Ok(())
+        } else {
+            Err(CallError::MissingVariables(missing))
         }
     }
 

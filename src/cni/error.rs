@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use super::print::to_pretty_json;
+
 /// Error codes: 1 to 99 are the specification's, 100 and up the plugin's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -56,7 +58,7 @@ impl CniError {
             msg: &self.msg,
             details: &self.details,
         };
-        super::result::pretty(&object)
+        to_pretty_json(&object)
     }
 }
 

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 
 use serde_json::value::RawValue;
 
-use super::call::CallError;
-use super::ipam_conf::RawIpam;
+use super::CallError;
+use super::raw_ipam::RawIpam;
 use super::values::{string, typed};
 use super::{CniVersion, Defaults, IpamConf, Verb};
 use crate::codec::{self, Cursor, Members, ParseError, is};
@@ -105,7 +105,7 @@ impl RawConf {
         verb: Verb,
         defaults: &Defaults,
     ) -> Result<NetConf, CallError> {
-        let lenient = !verb.draws();
+        let lenient = !verb.allocates();
         let said = match RawIpam::read(self.ipam.as_deref(), defaults) {
             Err(_) if lenient => RawIpam::default(),
             other => other?,

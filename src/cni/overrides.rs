@@ -6,7 +6,7 @@ use ipnet::IpNet;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::call::CallError;
+use super::CallError;
 use super::values::typed;
 use crate::codec::{self, Cursor, Members, ParseError, is};
 

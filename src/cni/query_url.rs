@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::call::CallError;
+use super::CallError;
 
 /// Where to ask instead of the wire server.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use super::call::CallError;
+use super::CallError;
 use super::netconf::RawConf;
 use super::{Environment, IpamConf};
 use crate::ipam::{Family, named_address};

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde::Serialize;
 
+use super::print::to_pretty_json;
 use super::{CniVersion, Dns, IpamConf, Route};
 use crate::ipam::Grant;
 
@@ -95,7 +96,7 @@ impl AddResult {
             })
         };
         let new = if old { &[][..] } else { &self.addresses };
-        pretty(&Document {
+        to_pretty_json(&Document {
             cni_version: version.as_str(),
             ip4: first(false),
             ip6: first(true),
@@ -158,16 +159,6 @@ pub fn versions(cni_version: &str) -> String {
     serde_json::to_string(&answer)
         .map(|line| line + "\n")
         .unwrap_or_default()
-}
-
-/// JSON with an indentation of four spaces.
-pub(super) fn pretty(value: &impl Serialize) -> String {
-    let mut out = Vec::with_capacity(512);
-    let formatter = serde_json::ser::PrettyFormatter::with_indent(b"    ");
-    let mut serializer = serde_json::Serializer::with_formatter(&mut out, formatter);
-    // Neither the values, which have string keys only, nor a Vec can fail.
-    let _ = value.serialize(&mut serializer);
-    String::from_utf8(out).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
-use super::call::CallError;
+use super::CallError;
 use crate::ipam::Family;
 
 /// The string that was said, if anything was.

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use super::find_namespace;
+use super::namespace::find_namespace;
 use crate::codec::{self, Cursor, Members, ParseError, is};
 use crate::host::{Link, Paths, ReadOutcome, io_reason, links, read_bounded};
 use crate::ipam::{Entry, EvidenceList, Kernel, NetNs, read_address};

@@ -8,7 +8,8 @@ use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use super::{Progress, find_namespace};
+use super::Progress;
+use super::namespace::find_namespace;
 use crate::codec::{self, Cursor, Members, ParseError};
 use crate::host::{Paths, ReadOutcome, boot_now, io_reason, read_bounded, wall_second};
 use crate::ipam::{Entry, EvidenceList, Kernel, Moment, NetNs};

@@ -4,13 +4,14 @@
 mod azure_vnet;
 mod cni_cache;
 mod kernel;
+mod namespace;
 mod progress;
 
 pub use kernel::IsExplained;
 pub use progress::Progress;
 
-use crate::host::{Paths, host_routes, io_reason, namespace_id};
-use crate::ipam::{Entry, Evidence, Kernel, Routes};
+use crate::host::{Paths, host_routes, io_reason};
+use crate::ipam::{Evidence, Routes};
 
 #[doc(hidden)]
 pub mod parse {
@@ -21,7 +22,7 @@ pub mod parse {
 
 /// Looks at everything. Network namespaces are searched for everywhere unless `is_explained` tells of the others that it is not needed.
 pub fn gather(paths: &Paths, progress: &Progress, is_explained: IsExplained<'_>) -> Evidence {
-    let kernel = kernel::look(paths, progress, is_explained);
+    let kernel = kernel::scan_namespaces(paths, progress, is_explained);
     let cache = cni_cache::read(paths, &kernel, progress);
     let azure_vnet = azure_vnet::read(paths, &kernel);
     let routes = if paths.is_this_host() {
@@ -35,19 +36,4 @@ pub fn gather(paths: &Paths, progress: &Progress, is_explained: IsExplained<'_>)
         azure_vnet,
         routes,
     }
-}
-
-/// Finds out which namespace the entry's path leads to, and tells whether that exists and may be the attachment's. The host's own is
-/// no attachment's: the number of a process that has ended may be that of one on the host by now, or in another pod.
-fn find_namespace(paths: &Paths, kernel: &Kernel, entry: &mut Entry) -> bool {
-    let Some(netns) = &mut entry.netns else {
-        return false;
-    };
-    netns.id = namespace_id(paths, &netns.path).filter(|id| kernel.host != Some(*id));
-    netns
-        .id
-        .is_some_and(|id| match netns.path.starts_with("/proc/") {
-            true => kernel.may_be_of(id, &entry.addresses),
-            false => kernel.is_of_a_pod(id),
-        })
 }

@@ -10,6 +10,7 @@ mod links;
 mod netlink;
 mod netns;
 mod network;
+mod nsfs;
 mod paths;
 mod signals;
 mod streams;

@@ -11,7 +11,7 @@ use rustix::net::{
     socket_with,
 };
 
-use super::netns::{CookieOf, read_cookie};
+use super::nsfs::{CookieOf, read_cookie};
 
 /// A request or answer of rtnetlink.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,8 +1,7 @@
 //! The identity of a network namespace.
 
 use std::fs::File;
-use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::thread::{self, JoinHandle};
 
@@ -13,6 +12,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use super::Paths;
 use super::files::open;
 use super::netlink::Netlink;
+use super::nsfs::{CookieOf, Related, open_related, read_cookie};
 use crate::ipam::NetNs;
 
 /// The namespace at `path` (CNI_NETNS). `None` when the path is empty.
@@ -113,71 +113,6 @@ impl SocketsOfProcess {
 /// The number that the name of a file is.
 fn number_in(path: &Path) -> Option<i32> {
     path.file_name()?.to_str()?.parse().ok()
-}
-
-/// What is opened through a descriptor.
-#[derive(Clone, Copy)]
-enum Related {
-    /// The user namespace that a namespace belongs to: NS_GET_USERNS of ioctl_nsfs(2), since Linux 4.9.
-    OwnerOfNamespace,
-    /// The network namespace that a socket is in: SIOCGSKNS, since Linux 4.10.
-    NamespaceOfSocket,
-}
-
-/// Opens it.
-#[allow(unsafe_code)]
-fn open_related(file: BorrowedFd<'_>, what: Related) -> io::Result<OwnedFd> {
-    /// `_IO(0xb7, 0x1)`
-    const NS_GET_USERNS: u32 = 0xb7 << 8 | 0x1;
-    const SIOCGSKNS: u32 = 0x894c;
-    let request = match what {
-        Related::OwnerOfNamespace => NS_GET_USERNS,
-        Related::NamespaceOfSocket => SIOCGSKNS,
-    };
-    // SAFETY: `file` is open for as long as it is borrowed. Neither call takes an argument; they answer with a new descriptor, which
-    // nobody else knows of, or with -1.
-    unsafe {
-        match libc::ioctl(file.as_raw_fd(), request as _) {
-            -1 => Err(io::Error::last_os_error()),
-            opened => Ok(OwnedFd::from_raw_fd(opened)),
-        }
-    }
-}
-
-/// Of what a number is asked.
-#[derive(Clone, Copy)]
-pub(super) enum CookieOf {
-    /// Of the namespace that a file is: NS_GET_ID of ioctl_nsfs(2), since Linux 6.18.
-    Namespace,
-    /// Of the namespace that a socket is in: SO_NETNS_COOKIE of socket(7), since Linux 5.14. It is the same number.
-    Socket,
-}
-
-/// Asks the kernel for a number of 64 bits.
-#[allow(unsafe_code)]
-pub(super) fn read_cookie(file: BorrowedFd<'_>, of: CookieOf) -> Option<u64> {
-    /// `_IOR(0xb7, 0xd, __u64)`; its size is in it, so that the kernel writes no more.
-    const NS_GET_ID: u32 = 2 << 30 | 8 << 16 | 0xb7 << 8 | 0xd;
-    const SO_NETNS_COOKIE: libc::c_int = 71;
-    let mut cookie: u64 = 0;
-    let mut length: libc::socklen_t = 8;
-    let pointer = std::ptr::from_mut(&mut cookie);
-    let file = file.as_raw_fd();
-    // SAFETY: `file` is open for as long as it is borrowed. Both calls write at most the 8 bytes that `pointer` leads to, which live
-    // until the function ends: the ioctl by its definition, the other by `length`.
-    let answer = unsafe {
-        match of {
-            CookieOf::Namespace => libc::ioctl(file, NS_GET_ID as _, pointer),
-            CookieOf::Socket => libc::getsockopt(
-                file,
-                libc::SOL_SOCKET,
-                SO_NETNS_COOKIE,
-                pointer.cast(),
-                &raw mut length,
-            ),
-        }
-    };
-    (answer == 0 && length == 8).then_some(cookie)
 }
 
 /// Device and inode numbers of what `path` leads to; `None` when it leads nowhere.

@@ -100,7 +100,7 @@ fn run(
         reporter.set_version(version);
     }
     let (defaults, problems) = match environment.verb() {
-        Some(verb) if verb.draws() => settings::read(&paths.settings()),
+        Some(verb) if verb.allocates() => settings::read(&paths.settings()),
         _ => Default::default(),
     };
     let mut call = Call::parse(environment, &stdin, &defaults)?;

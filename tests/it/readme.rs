@@ -93,7 +93,7 @@ fn every_key_of_the_configuration_is_documented() {
     let readme = readme();
     let netconf = source("netconf.rs");
     let of_netconf = netconf.split("is(k, \"").skip(1);
-    let ipam = source("ipam_conf.rs");
+    let ipam = source("raw_ipam.rs");
     let list = ipam.split("const KEYS").nth(1).unwrap();
     let of_ipam = list.split("];").next().unwrap().split("    \"").skip(1);
     let keys: Vec<_> = of_netconf

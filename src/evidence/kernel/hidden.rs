@@ -11,10 +11,11 @@ use std::time::Duration;
 use rustix::fs::{AtFlags, CWD, StatxFlags, makedev, statx};
 
 use super::mounts::{Mount, mounted};
-use super::{IsExplained, Looker, Way, id, threads};
+use super::proc::{id, threads};
+use super::scan::{FoundBy, IsExplained, Scan};
 use crate::host::{Link, Paths, SocketsOfProcess, links, open};
 
-impl Looker<'_> {
+impl Scan<'_> {
     /// Looks again for what is missing, as long as that may be on its way: namespaces come and go while a node is looked at, and between
     /// its last mount and its end one is kept by nothing that can be seen.
     pub(super) fn await_missing(&mut self, paths: &Paths, proc: &Path) {
@@ -47,8 +48,8 @@ impl Looker<'_> {
     }
 
     /// Looks there one after the other, until everything is explained.
-    pub(super) fn search(&mut self, proc: &Path, is_explained: IsExplained<'_>) {
-        let is_over = |looker: &Self| is_explained(&looker.kernel) && looker.missing().is_none();
+    pub(super) fn search_hidden(&mut self, proc: &Path, is_explained: IsExplained<'_>) {
+        let is_over = |scan: &Self| is_explained(&scan.kernel) && scan.missing().is_none();
         if is_over(self) {
             return;
         }
@@ -83,11 +84,11 @@ impl Looker<'_> {
                 let is_it = || id(&path).is_ok_and(|(_, inode)| inode == mount.inode);
                 if !self.has_seen(mount.inode) && is_it() {
                     // Any user can mount what he made in a mount namespace that he made.
-                    let way = match of_users(process) == own_users {
-                        true => Way::Mount,
-                        false => Way::Process,
+                    let found_by = match of_users(process) == own_users {
+                        true => FoundBy::Mount,
+                        false => FoundBy::Process,
                     };
-                    self.visit(&path, way);
+                    self.visit(&path, found_by);
                 }
             }
         }
@@ -118,7 +119,7 @@ impl Looker<'_> {
                     && let Ok(file) = open(&path)
                 {
                     // It may be a namespace of another kind, or gone. One that may not be entered is as good as not found.
-                    let _ = self.enter(&file, &path, Way::Process);
+                    let _ = self.enter(&file, &path, FoundBy::Process);
                 }
             }
         }
@@ -141,7 +142,7 @@ impl Looker<'_> {
             let namespace = process.namespace(socket, |cookie| known.contains(&cookie));
             // One that may not be entered is as good as not found.
             if let Some(namespace) = namespace
-                && self.enter(&namespace, socket, Way::Process).is_ok()
+                && self.enter(&namespace, socket, FoundBy::Process).is_ok()
             {
                 known.extend(self.kernel.cookies.values());
             }
@@ -149,7 +150,7 @@ impl Looker<'_> {
     }
 
     /// Doubts the look when a mount in our own mount namespace is covered by another, so that nothing leads to its namespace.
-    pub(super) fn doubt_covered(&mut self, mounts: &[Mount], proc: &Path) {
+    pub(super) fn reject_covered(&mut self, mounts: &[Mount], proc: &Path) {
         let is_unseen = |mount: &&Mount| !self.has_seen(mount.inode);
         let Some(mount) = mounts.iter().find(is_unseen) else {
             return;
@@ -161,7 +162,7 @@ impl Looker<'_> {
             .find(|mount| mounts.contains(mount) && is_unseen(mount));
         if covered.is_some() {
             let path = mount.path.display();
-            self.doubt(format!(
+            self.mark_incomplete(format!(
                 "another mount covers the network namespace at {path}"
             ));
         }
@@ -193,8 +194,8 @@ impl Looker<'_> {
     fn is_live(&self, number: u32) -> bool {
         // Before Linux 4.20 the kernel knows no number when it is asked for one.
         let known = self.kernel.numbers.keys().next();
-        let can_tell = || known.is_some_and(|known| self.visitor.is_live(*known));
-        self.visitor.is_live(number) || !can_tell()
+        let can_tell = || known.is_some_and(|known| self.scanner.is_live(*known));
+        self.scanner.is_live(number) || !can_tell()
     }
 
     /// Whether a descriptor is a namespace that was not visited.

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::list;
+use super::proc::list;
 
 /// A network namespace that is mounted.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,10 +5,10 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 
-use super::{is_gone, list};
+use super::proc::{is_gone, list};
 
 /// The addresses of a process's namespace as /proc shows them, where the namespace itself may not be looked at.
-pub(super) fn shown(process: &Path) -> io::Result<BTreeSet<IpAddr>> {
+pub(super) fn read_addresses(process: &Path) -> io::Result<BTreeSet<IpAddr>> {
     let text = |name: &str| list(&process.join("net").join(name));
     let mut found = own_addresses(&text("fib_trie")?);
     // Not there where IPv6 is off.
@@ -52,7 +52,7 @@ mod tests {
             .map(|a| a.to_string())
             .collect();
         assert_eq!(found, ["10.1.0.5", "127.0.0.1"]);
-        let ours = shown(Path::new("/proc/self")).unwrap();
+        let ours = read_addresses(Path::new("/proc/self")).unwrap();
         assert!(ours.contains(&"127.0.0.1".parse().unwrap()));
     }
 }

@@ -1,0 +1,311 @@
+//! The key `ipam` of the network configuration as it is spelled, the file of defaults for it, and the check of both.
+
+use serde_json::value::RawValue;
+
+use super::ipam_conf::{Backend, IpamConf, WhenFull};
+use super::values::{families, interval, prefix, rest, string, typed};
+use super::{CallError, NAME_V6, QueryUrl, Verb, overrides};
+use crate::codec::{self, Cursor, Members, ParseError, is};
+
+/// The members that mean something here, as they are spelled. Others are ignored, whatever their type (difference D15).
+const KEYS: [&str; 16] = [
+    "type",
+    "environment",
+    "ipv6Environment",
+    "families",
+    "addressSpace",
+    "subnet",
+    "ipAddress",
+    "queryInterval",
+    "queryUrl",
+    "kubeconfig",
+    "nodeName",
+    "exclude",
+    "rest",
+    "statusWhenFull",
+    "routes",
+    "dns",
+];
+
+/// Whether a key of `ipam` means something here.
+pub fn is_ipam_key(key: &str) -> bool {
+    KEYS.into_iter().any(|known| is(key, known))
+}
+
+/// Defaults for the members of `ipam`: what `/etc/azure-vnet-ipam.json` says, as far as that is right.
+#[derive(Clone, Debug, Default)]
+pub struct Defaults(RawIpam);
+
+/// What was said, each member as it is spelled.
+#[derive(Clone, Debug, Default)]
+pub(super) struct RawIpam {
+    members: Vec<(&'static str, Box<RawValue>)>,
+    unknown: Vec<String>,
+}
+
+impl<'de> Members<'de> for RawIpam {
+    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
+        let Some(known) = KEYS.into_iter().find(|known| is(key, known)) else {
+            self.unknown.push(key.to_owned());
+            return json.skip();
+        };
+        let mut found = None;
+        codec::raw(json, &mut found)?;
+        if let Some(found) = found {
+            self.members.retain(|(key, _)| *key != known);
+            self.members.push((known, found));
+        }
+        Ok(())
+    }
+}
+
+impl Defaults {
+    /// Reads the file's text. What is wrong in it is told, and left out; the rest counts.
+    pub fn read(json: &[u8]) -> (Defaults, Vec<String>) {
+        let mut said = RawIpam::default();
+        if let Err(e) = codec::read(json, &mut said) {
+            return (
+                Defaults::default(),
+                vec![format!("it is not a JSON object: {e}")],
+            );
+        }
+        let unknown = said.unknown.drain(..).map(|k| format!("unknown key {k:?}"));
+        let mut wrong: Vec<String> = unknown.collect();
+        said.members.retain(|member| match fault(member) {
+            None => true,
+            Some(fault) => {
+                wrong.push(fault);
+                false
+            }
+        });
+        (Defaults(said), wrong)
+    }
+}
+
+/// What is wrong with a member as a default for all pods.
+fn fault(member: &(&'static str, Box<RawValue>)) -> Option<String> {
+    let (key, raw) = member;
+    if ["type", "families", "addressSpace", "subnet", "ipAddress"].contains(key) {
+        return Some(format!("{key} belongs in a network configuration"));
+    }
+    let alone = RawIpam {
+        members: vec![member.clone()],
+        unknown: vec![],
+    };
+    match alone.meant(Verb::Add) {
+        Err(e) => Some(e.to_string()),
+        Ok(conf) if *key == "queryInterval" && conf.query_interval.is_none() => {
+            Some(format!("invalid ipam.queryInterval: {}", raw.get()))
+        }
+        Ok(_) => None,
+    }
+}
+
+impl RawIpam {
+    /// What the key `ipam` says on top of the defaults.
+    pub fn read(raw: Option<&RawValue>, defaults: &Defaults) -> Result<RawIpam, CallError> {
+        let mut said = defaults.0.clone();
+        if let Some(raw) = raw {
+            codec::read(raw.get().as_bytes(), &mut said).map_err(|e| CallError::WrongType {
+                key: "ipam",
+                must_be: "an object",
+                found: e.to_string(),
+            })?;
+        }
+        Ok(said)
+    }
+
+    fn raw(&self, key: &str) -> Option<&RawValue> {
+        let found = self.members.iter().find(|(known, _)| *known == key);
+        found.map(|(_, raw)| &**raw)
+    }
+
+    /// What it means for a call of `verb`. For one that draws from no pool, members that are wrong count as not said, and those
+    /// that it does not need are not looked at: releasing depends on none of them (promise P4).
+    pub fn meant(&self, verb: Verb) -> Result<IpamConf, CallError> {
+        let lenient = !verb.allocates();
+        let text = |key: &str, path: &'static str| match string(self.raw(key), path) {
+            Err(_) if lenient => Ok(None),
+            other => other.map(|text| text.filter(|text| !text.is_empty())),
+        };
+        let mut conf = IpamConf {
+            ipv6: text("type", "ipam.type")?.is_some_and(|t| t == NAME_V6),
+            address_space: text("addressSpace", "ipam.addressSpace")?
+                .unwrap_or_else(|| "local".to_owned()),
+            subnet: text("subnet", "ipam.subnet")?,
+            ip_address: text("ipAddress", "ipam.ipAddress")?,
+            ..IpamConf::default()
+        };
+        if lenient {
+            return Ok(conf);
+        }
+        conf.backend = Backend::parse(text("environment", "ipam.environment")?.as_deref())?;
+        // There are no others in that source.
+        conf.ipv6 |= conf.backend == Backend::Ipv6NodeIpam;
+        let ipv6 = text("ipv6Environment", "ipam.ipv6Environment")?;
+        conf.ipv6_backend = ipv6.map(|said| Backend::parse(Some(&said))).transpose()?;
+        if let Some(raw) = self.raw("families") {
+            conf.families = families(raw, conf.subnet.as_deref())?;
+        }
+        conf.query_interval =
+            text("queryInterval", "ipam.queryInterval")?.and_then(|s| interval(&s));
+        conf.query_url = text("queryUrl", "ipam.queryUrl")?
+            .map(|url| QueryUrl::parse(&url))
+            .transpose()?;
+        conf.kubeconfig = text("kubeconfig", "ipam.kubeconfig")?;
+        conf.node_name = text("nodeName", "ipam.nodeName")?;
+        if let Some(raw) = self.raw("exclude") {
+            let said: Vec<String> = typed(raw, "ipam.exclude", "a list of addresses and prefixes")?;
+            let nets: Result<_, _> = said.iter().map(|text| prefix(text)).collect();
+            conf.exclude = nets?;
+        }
+        if let Some(raw) = self.raw("rest") {
+            conf.rest = rest(raw)?;
+        }
+        conf.when_full = match text("statusWhenFull", "ipam.statusWhenFull")?.as_deref() {
+            None | Some("ready") => WhenFull::Ready,
+            Some("error") => WhenFull::Error,
+            Some(other) => {
+                return Err(CallError::Invalid {
+                    key: "ipam.statusWhenFull",
+                    must_be: "\"ready\" or \"error\"",
+                    found: format!("{other:?}"),
+                });
+            }
+        };
+        conf.routes = self.raw("routes").map(overrides::routes).transpose()?;
+        conf.dns = self.raw("dns").map(overrides::dns).transpose()?;
+        Ok(conf)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn meant(ipam: &str, defaults: &Defaults, verb: Verb) -> Result<IpamConf, CallError> {
+        let raw = RawValue::from_string(ipam.to_owned()).unwrap();
+        RawIpam::read(Some(&raw), defaults)?.meant(verb)
+    }
+
+    fn alone(ipam: &str) -> Result<IpamConf, CallError> {
+        meant(ipam, &Defaults::default(), Verb::Add)
+    }
+
+    #[test]
+    fn our_own_keys_are_read() {
+        let conf = alone(
+            r#"{"exclude":["10.1.0.9","10.2.3.4/16","fd00::/8"],"REST":5,"statusWhenFull":"error",
+                "routes":[{"dst":"10.0.0.0/8","gw":"10.1.0.1","mtu":1400}],"dns":{"nameservers":["10.0.0.10"]}}"#,
+        )
+        .unwrap();
+        let nets: Vec<_> = conf.exclude.iter().map(ToString::to_string).collect();
+        assert_eq!(nets, ["10.1.0.9/32", "10.2.0.0/16", "fd00::/8"]);
+        assert_eq!(
+            (conf.rest, conf.when_full),
+            (Duration::from_secs(5), WhenFull::Error)
+        );
+        assert_eq!(conf.routes.unwrap().len(), 1);
+        assert!(conf.dns.is_some());
+        assert_eq!(
+            alone(r#"{"rest":"7"}"#).unwrap().rest,
+            Duration::from_secs(7)
+        );
+        assert_eq!(alone("{}").unwrap(), IpamConf::default());
+    }
+
+    #[test]
+    fn the_kubernetes_node_has_keys_of_its_own_and_ipv6_pools_only() {
+        let said = r#"{"environment":"ipv6NodeIpam","KubeConfig":"/k","nodeName":"n1"}"#;
+        let conf = alone(said).unwrap();
+        assert_eq!((conf.backend, conf.ipv6), (Backend::Ipv6NodeIpam, true));
+        let keys = (conf.kubeconfig.as_deref(), conf.node_name.as_deref());
+        assert_eq!(keys, (Some("/k"), Some("n1")));
+        assert_eq!(conf.backend.name(), "ipv6NodeIpam");
+        let (defaults, wrong) = Defaults::read(said.as_bytes());
+        assert_eq!(wrong, [""; 0]);
+        let conf = meant(r#"{"nodeName":"n2","kubeconfig":""}"#, &defaults, Verb::Add).unwrap();
+        assert_eq!(conf.node_name.as_deref(), Some("n2"));
+        assert_eq!(conf.kubeconfig, None);
+        assert!(!alone(r#"{"environment":"azure"}"#).unwrap().ipv6);
+        for bad in [
+            r#"{"environment":"ipv6nodeipam"}"#,
+            r#"{"kubeconfig":7}"#,
+            r#"{"nodeName":[]}"#,
+        ] {
+            assert!(alone(bad).is_err(), "{bad}");
+            assert!(meant(bad, &Defaults::default(), Verb::Del).is_ok(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_in_them_is_an_error_but_for_a_del() {
+        for wrong in [
+            r#"{"exclude":"10.1.0.9"}"#,
+            r#"{"exclude":["10.1.0"]}"#,
+            r#"{"exclude":[7]}"#,
+            r#"{"rest":-1}"#,
+            r#"{"rest":1.5}"#,
+            r#"{"rest":[]}"#,
+            r#"{"statusWhenFull":"maybe"}"#,
+            r#"{"routes":[{"gw":"10.0.0.1"}]}"#,
+            r#"{"routes":[{"dst":"10.0.0.0"}]}"#,
+            r#"{"dns":["10.0.0.10"]}"#,
+        ] {
+            assert!(
+                matches!(alone(wrong), Err(CallError::Invalid { .. })),
+                "{wrong}"
+            );
+            assert!(
+                meant(wrong, &Defaults::default(), Verb::Del).is_ok(),
+                "{wrong}"
+            );
+        }
+        let wrong = r#"{"statusWhenFull":3}"#;
+        assert!(matches!(alone(wrong), Err(CallError::WrongType { .. })));
+    }
+
+    #[test]
+    fn the_netconf_goes_before_the_defaults_and_what_is_wrong_in_these_is_left_out() {
+        let file = br#"{"rest":5,"exclude":["10.1.0.9","x"],"environment":"mas","Restt":1,"queryUrl":"file:/a",
+            "ipAddress":"10.1.0.7","subnet":"x","queryInterval":"abc"}"#;
+        let (defaults, wrong) = Defaults::read(file);
+        assert_eq!(
+            wrong,
+            [
+                "unknown key \"Restt\"",
+                "invalid ipam.exclude: \"x\"",
+                "ipAddress belongs in a network configuration",
+                "subnet belongs in a network configuration",
+                "invalid ipam.queryInterval: \"abc\""
+            ]
+        );
+        let conf = meant(r#"{"REST":6}"#, &defaults, Verb::Add).unwrap();
+        assert_eq!(
+            (conf.rest, conf.backend),
+            (Duration::from_secs(6), Backend::Mas)
+        );
+        assert_eq!(
+            (conf.exclude, conf.query_url),
+            (vec![], Some(QueryUrl::File("/a".into())))
+        );
+        for bad in ["", "[]", "{", "7"] {
+            let (defaults, wrong) = Defaults::read(bad.as_bytes());
+            assert_eq!(wrong.len(), 1, "{bad}");
+            assert_eq!(
+                meant("{}", &defaults, Verb::Add).unwrap(),
+                IpamConf::default()
+            );
+        }
+        assert_eq!(Defaults::read(b"{}").1, [""; 0]);
+    }
+
+    #[test]
+    fn intervals_are_whole_seconds_above_zero() {
+        assert_eq!(interval("20"), Some(Duration::from_secs(20)));
+        for none in ["", "0", "10s", "-1", "1.5", "99999999999999999999"] {
+            assert_eq!(interval(none), None, "{none}");
+        }
+    }
+}

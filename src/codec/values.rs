@@ -1,0 +1,345 @@
+//! Reads the values of a JSON text at a cursor.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
+
+use super::cursor::{Cursor, ParseError};
+use super::literals::{eight_digits, plain_length};
+
+/// Reads the value of a member.
+type Member<'m, 'de> = &'m mut dyn FnMut(&str, &mut Cursor<'de>) -> Result<(), ParseError>;
+
+impl<'de> Cursor<'de> {
+    /// Reads an object member by member; `member` must read the value. `null` has none.
+    ///
+    /// # Errors
+    /// There is neither an object nor `null`, or `member` finds something wrong.
+    pub fn object(
+        &mut self,
+        mut member: impl FnMut(&str, &mut Self) -> Result<(), ParseError>,
+    ) -> Result<(), ParseError> {
+        self.object_dyn(&mut member)
+    }
+
+    /// The same, once for all kinds of members.
+    fn object_dyn(&mut self, member: Member<'_, 'de>) -> Result<(), ParseError> {
+        self.object_of(|_| None, member, |()| ())
+    }
+
+    /// The same, where most members look alike: `parse_canonical` is tried first, and reads a whole member, the spaces before it, key and
+    /// value, or nothing. `take` gets what became of each.
+    ///
+    /// # Errors
+    /// As [`Cursor::object`].
+    pub fn object_of<T>(
+        &mut self,
+        mut parse_canonical: impl FnMut(&mut Self) -> Option<T>,
+        mut member: impl FnMut(&str, &mut Self) -> Result<T, ParseError>,
+        mut take: impl FnMut(T),
+    ) -> Result<(), ParseError> {
+        if self.null() {
+            return Ok(());
+        }
+        self.expect(b'{', "an object")?;
+        // Looked for from a copy, as the spaces belong to the first member, if there is one.
+        let mut inside = *self;
+        if inside.take(b'}') {
+            *self = inside;
+            return Ok(());
+        }
+        loop {
+            let mut here = *self;
+            if let Some(found) = parse_canonical(&mut here) {
+                *self = here;
+                take(found);
+            } else {
+                let key = self.string()?;
+                self.expect(b':', "`:`")?;
+                take(member(&key, self)?);
+            }
+            if !self.take(b',') {
+                return self.expect(b'}', "`,` or `}`");
+            }
+        }
+    }
+
+    /// Reads a list item by item; `item` must read the value. `null` is skipped, and told by `false`.
+    ///
+    /// # Errors
+    /// There is neither a list nor `null`, or `item` finds something wrong.
+    pub fn list(
+        &mut self,
+        item: &mut dyn FnMut(&mut Self) -> Result<(), ParseError>,
+    ) -> Result<bool, ParseError> {
+        if self.null() {
+            return Ok(false);
+        }
+        self.expect(b'[', "a list")?;
+        if self.take(b']') {
+            return Ok(true);
+        }
+        loop {
+            item(self)?;
+            if !self.take(b',') {
+                return self.expect(b']', "`,` or `]`").map(|()| true);
+            }
+        }
+    }
+
+    /// Reads a string, borrowed from the text unless it holds escapes.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn string(&mut self) -> Result<Cow<'de, str>, ParseError> {
+        self.spaces();
+        if let Some(inside) = self.rest.strip_prefix('"')
+            && let Some((plain, after)) =
+                inside.split_at_checked(plain_length(inside.as_bytes(), *b"\"\\"))
+            && let Some(after) = after.strip_prefix('"')
+        {
+            self.rest = after;
+            return Ok(Cow::Borrowed(plain));
+        }
+        self.any::<String>().map(Cow::Owned)
+    }
+
+    /// Reads a number without sign, fraction and exponent.
+    ///
+    /// # Errors
+    /// There is none, or it is too large.
+    pub fn unsigned(&mut self) -> Result<u64, ParseError> {
+        /// Numbers with more digits may not fit.
+        const MOST: usize = 19;
+        self.spaces();
+        let bytes = self.rest.as_bytes();
+        let (mut number, mut rest) = (0u64, bytes);
+        while let Some((chunk, after)) = rest.split_first_chunk()
+            && let Some(value) = eight_digits(*chunk)
+        {
+            number = number.wrapping_mul(100_000_000).wrapping_add(value);
+            rest = after;
+        }
+        while let [digit @ b'0'..=b'9', after @ ..] = rest {
+            // Wraps only when there are so many digits that it does not count.
+            number = number
+                .wrapping_mul(10)
+                .wrapping_add(u64::from(digit - b'0'));
+            rest = after;
+        }
+        let digits = bytes.len() - rest.len();
+        let is_plain = (digits == 1 || bytes.first() != Some(&b'0'))
+            && !matches!(rest.first(), Some(b'.' | b'e' | b'E'));
+        match self.rest.get(digits..) {
+            Some(after) if is_plain && (1..=MOST).contains(&digits) => {
+                self.rest = after;
+                Ok(number)
+            }
+            _ => self.any(),
+        }
+    }
+
+    /// Reads `true` or `false`.
+    ///
+    /// # Errors
+    /// There is neither.
+    pub fn boolean(&mut self) -> Result<bool, ParseError> {
+        self.spaces();
+        if self.word("true") {
+            Ok(true)
+        } else if self.word("false") {
+            Ok(false)
+        } else {
+            self.any()
+        }
+    }
+
+    /// Passes over `null`, if it is there.
+    pub fn null(&mut self) -> bool {
+        self.spaces();
+        self.word("null")
+    }
+
+    /// Passes over any value.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn skip(&mut self) -> Result<(), ParseError> {
+        self.any::<IgnoredAny>().map(drop)
+    }
+
+    /// Reads any value as it is spelled.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn raw(&mut self) -> Result<Box<RawValue>, ParseError> {
+        self.any()
+    }
+
+    /// Reads a value with serde_json.
+    ///
+    /// # Errors
+    /// There is none, or it is not what it must be.
+    pub fn any<T: Deserialize<'de>>(&mut self) -> Result<T, ParseError> {
+        let mut values = serde_json::Deserializer::from_str(self.rest).into_iter::<T>();
+        let value = match values.next() {
+            Some(Ok(value)) => value,
+            Some(Err(e)) => return Err(without_place(&e)),
+            None => return Err("a value is missing".to_owned()),
+        };
+        let length = values.byte_offset();
+        self.rest = self.rest.get(length..).unwrap_or_default();
+        Ok(value)
+    }
+}
+
+/// serde_json tells the place in the piece that it was given, which says nothing to those who have the whole.
+fn without_place(error: &serde_json::Error) -> ParseError {
+    let text = error.to_string();
+    match text.rsplit_once(" at line ") {
+        Some((words, _)) => words.to_owned(),
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::Value;
+
+    /// Walks over everything, and takes it in again by means of the cursor alone where that is meant to do.
+    fn walk(cursor: &mut Cursor<'_>) -> Result<Value, ParseError> {
+        cursor.spaces();
+        Ok(match cursor.rest.as_bytes().first() {
+            Some(b'{') => {
+                let mut members = serde_json::Map::new();
+                cursor.object(|key, cursor| {
+                    members.insert(key.to_owned(), walk(cursor)?);
+                    Ok(())
+                })?;
+                members.into()
+            }
+            Some(b'[') => {
+                let mut items = Vec::new();
+                cursor.list(&mut |cursor| {
+                    items.push(walk(cursor)?);
+                    Ok(())
+                })?;
+                items.into()
+            }
+            Some(b'"') => cursor.string()?.into_owned().into(),
+            Some(b't' | b'f') => cursor.boolean()?.into(),
+            Some(b'0'..=b'9') => {
+                let mut other = *cursor;
+                match cursor.unsigned() {
+                    Ok(number) => number.into(),
+                    Err(_) => {
+                        let value = other.any()?;
+                        *cursor = other;
+                        value
+                    }
+                }
+            }
+            Some(b'n') if cursor.null() => Value::Null,
+            _ => cursor.any()?,
+        })
+    }
+
+    fn read(text: &str) -> Option<Value> {
+        let mut cursor = Cursor::new(text);
+        let value = walk(&mut cursor).ok()?;
+        cursor.is_at_end().then_some(value)
+    }
+
+    #[test]
+    fn texts_are_read_or_refused_as_serde_json_does() {
+        for text in [
+            "",
+            " ",
+            "null",
+            "nul",
+            "nullx",
+            "truefalse",
+            "{}",
+            "{,}",
+            "{\"a\"}",
+            "{\"a\":}",
+            "{\"a\":1,}",
+            "{\"a\":1 \"b\":2}",
+            "{\"a\":1}}",
+            "[1,2 , 3]",
+            "[1,]",
+            "[,1]",
+            "[",
+            "\"",
+            "\"a\nb\"",
+            "\"\\u00e9\\n\"",
+            "\"\\ud800\"",
+            "\"ä\u{7f}\u{2028}\"",
+            "0",
+            "00",
+            "01",
+            "-1",
+            "- 1",
+            "1.5",
+            "1e3",
+            "1.",
+            "18446744073709551615",
+            "18446744073709551616",
+            "9999999999999999999",
+            "1 2",
+            "1a",
+            "\u{a0}1",
+            "\u{feff}{}",
+            "{\"a\" : [ true , false,null ] }\r\n\t ",
+            "{a:1}",
+            "{'a':1}",
+            "[true false]",
+        ] {
+            assert_eq!(read(text), serde_json::from_str(text).ok(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn what_lies_between_two_places_is_told() {
+        let mut cursor = Cursor::new(" { \"a\" : [1, 2] } ");
+        let start = cursor;
+        cursor.skip().unwrap();
+        assert_eq!(cursor.since(start), "{ \"a\" : [1, 2] }");
+        assert_eq!(cursor.left(), 1);
+        assert!(cursor.is_at_end());
+    }
+
+    #[test]
+    fn a_text_that_comes_again_is_passed_over() {
+        for (text, length, rest) in [
+            (
+                "10.1.0.5 and more/10.1.0.5, which goes on",
+                8,
+                Some(", which goes on"),
+            ),
+            ("10.1.0.5 and more/10.1.0.6, which goes on", 8, None),
+            ("0123456789abcdef!/0123456789abcdef?", 16, Some("?")),
+            ("0123456789abcdef!/0123456789abcdef!", 17, None),
+            ("0123456789abcdef!/0123456789abcdef!", 0, None),
+            ("short/short", 5, None),
+        ] {
+            let earlier = Cursor::new(text);
+            let mut cursor = Cursor::new(text.split_once('/').unwrap().1);
+            let found = cursor.again(earlier, length).then_some(cursor.rest);
+            assert_eq!(found, rest, "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_of_json_characters_is_read_as_serde_json_reads_it(
+            text in r#"([{}\[\]:, \n"]|"[ab\\u0]{0,3}"|-?[0-9]{1,3}|[.eE+]|true|false|null|1{18,21}){0,12}"#
+        ) {
+            prop_assert_eq!(read(&text), serde_json::from_str(&text).ok(), "{:?}", text);
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! One scan of the network namespaces of a node, as far as it has come.
+
+use std::collections::BTreeSet;
+use std::collections::btree_map::Entry;
+use std::fs::File;
+use std::io;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::fstat;
+
+use super::mounts::{Mount, mounted};
+use super::proc::{id, is_gone, numbered, sees_all_processes, threads};
+use super::proc_addresses::read_addresses;
+use crate::evidence::Progress;
+use crate::host::{Link, NetnsScanner, Paths, io_reason, links, open};
+use crate::ipam::{Kernel, Place};
+
+/// Whether everything that the scan was started for is found, so that it need not search where namespaces are seldom kept.
+pub type IsExplained<'a> = &'a (dyn Fn(&Kernel) -> bool + Sync);
+
+/// One look, as far as it has come.
+pub(super) struct Scan<'a> {
+    progress: &'a Progress,
+    pub kernel: Kernel,
+    pub scanner: NetnsScanner,
+    /// Numbers of namespaces that the host has or had to do with.
+    pub numbers: BTreeSet<u32>,
+    pub links: Vec<Link>,
+}
+
+impl<'a> Scan<'a> {
+    /// Visits the host's own namespace, and lists the links and numbers that lead to others.
+    ///
+    /// # Errors
+    /// /proc or rtnetlink cannot be used.
+    pub fn start(paths: &Paths, proc: &Path, progress: &'a Progress) -> io::Result<Scan<'a>> {
+        let host = id(&proc.join("self/ns/net"))?;
+        let mut scan = Scan {
+            progress,
+            kernel: Kernel {
+                host: Some(host),
+                ..Kernel::default()
+            },
+            scanner: NetnsScanner::new(paths)?,
+            numbers: BTreeSet::new(),
+            links: Vec::new(),
+        };
+        if !sees_all_processes(proc) {
+            scan.mark_incomplete("not every process is to be seen from here".to_owned());
+        }
+        // Before the namespaces, so that one made meanwhile is not missed.
+        match links(paths) {
+            Ok(links) => scan.links = links,
+            Err(e) => {
+                scan.mark_incomplete(format!("the interfaces of the host: {}", io_reason(&e)));
+            }
+        }
+        // A macvlan that was moved into a namespace leaves a number behind, and no link. Old kernels do not list them.
+        if paths.links().is_none() {
+            scan.numbers = scan.scanner.numbers().unwrap_or_default();
+        }
+        scan.visit(&proc.join("self/ns/net"), FoundBy::Process);
+        Ok(scan)
+    }
+
+    /// Takes note of why the look is not complete; one reason will do.
+    pub fn mark_incomplete(&mut self, why: String) {
+        self.kernel.incomplete.get_or_insert(why);
+    }
+
+    /// Visits what is mounted where we see it, and where threads are. Gives the mounts.
+    pub fn visit_all(&mut self, proc: &Path) -> Vec<Mount> {
+        let mounts = mounted(&proc.join("self/mountinfo")).unwrap_or_else(|e| {
+            self.mark_incomplete(format!("the list of mounts: {}", io_reason(&e)));
+            Vec::new()
+        });
+        for mount in &mounts {
+            self.visit(&mount.path, FoundBy::Mount);
+        }
+        for process in &self.processes(proc) {
+            self.visit_process(process);
+        }
+        mounts
+    }
+
+    /// What leads to each process.
+    pub fn processes(&mut self, proc: &Path) -> Vec<PathBuf> {
+        match numbered(proc) {
+            Ok(processes) => processes,
+            Err(e) => {
+                self.mark_incomplete(format!("{}: {}", proc.display(), io_reason(&e)));
+                Vec::new()
+            }
+        }
+    }
+
+    fn visit_process(&mut self, process: &Path) {
+        let namespace = process.join("ns/net");
+        let first = id(&namespace);
+        match &first {
+            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
+                match read_addresses(process) {
+                    Ok(addresses) => self.take(
+                        Place::Namespace(process.join("net").display().to_string()),
+                        addresses,
+                    ),
+                    Err(e) if is_gone(&e) => {}
+                    Err(e) => {
+                        self.mark_incomplete(format!("{}: {}", namespace.display(), io_reason(&e)))
+                    }
+                }
+                return;
+            }
+            Ok(_) | Err(_) => self.visit(&namespace, FoundBy::Process),
+        }
+        // Threads may be elsewhere, and the first may have ended before the others.
+        for thread in threads(process, first.is_err()) {
+            let namespace = thread.join("ns/net");
+            if id(&namespace).ok() != first.as_ref().ok().copied() {
+                self.visit(&namespace, FoundBy::Process);
+            }
+        }
+    }
+
+    /// Looks into the namespace that a path leads to, unless it was seen already. One that has gone meanwhile holds nobody;
+    /// if another path leads to it too, that one will be tried.
+    pub fn visit(&mut self, path: &Path, found_by: FoundBy) {
+        let visited = id(path).and_then(|id| match self.is_visited(id, path) {
+            true => Ok(()),
+            false => self.enter(&open(path)?, path, found_by),
+        });
+        match visited {
+            Ok(()) => {}
+            Err(e) if is_gone(&e) || id(path).is_err_and(|e| is_gone(&e)) => {}
+            Err(e) => self.mark_incomplete(format!("{}: {}", path.display(), io_reason(&e))),
+        }
+    }
+
+    /// Looks into the namespace that a file is; `path` leads to it, for people.
+    pub fn enter(&mut self, file: &File, path: &Path, found_by: FoundBy) -> io::Result<()> {
+        let found = fstat(file)?;
+        let id = (found.st_dev, found.st_ino);
+        let visit = self.scanner.visit(file)?;
+        self.progress.namespace();
+        self.kernel.namespaces.insert(id);
+        // Of one that came later in the place of another, the later.
+        match visit.cookie {
+            Some(cookie) => self.kernel.cookies.insert(id, cookie),
+            None => self.kernel.cookies.remove(&id),
+        };
+        let numbered = visit.number.map(|number| (number, id));
+        self.kernel.numbers.extend(numbered);
+        let own = visit.addresses.iter().copied();
+        let own = own.filter(|address| !is_local(*address)).collect();
+        self.kernel.inside.insert(id, own);
+        // What is mounted where we see it was mounted by root, such as that of a pod with users of its own.
+        let is_of_users = visit.is_of_other_users && found_by == FoundBy::Process;
+        let path = path.display().to_string();
+        let place = match (self.kernel.host == Some(id), is_of_users) {
+            (true, _) => Place::Host,
+            (false, true) => Place::OfUser(path),
+            (false, false) => Place::Namespace(path),
+        };
+        if is_of_users {
+            self.kernel.of_users.insert(id);
+        } else {
+            self.kernel.of_users.remove(&id);
+        }
+        self.take(place, visit.addresses);
+        Ok(())
+    }
+
+    fn is_visited(&self, id: (u64, u64), path: &Path) -> bool {
+        let cookie = self.kernel.cookies.get(&id).copied();
+        self.kernel.namespaces.contains(&id) && !NetnsScanner::is_another(path, cookie)
+    }
+
+    /// Takes note of addresses. One that the host has too is a pod's.
+    fn take(&mut self, place: Place, addresses: BTreeSet<IpAddr>) {
+        for address in addresses {
+            let mut entry = match self.kernel.configured.entry(address) {
+                Entry::Vacant(entry) => {
+                    entry.insert(place.clone());
+                    continue;
+                }
+                Entry::Occupied(entry) => entry,
+            };
+            let lesser = match entry.get().weight() < place.weight() {
+                true => entry.insert(place.clone()),
+                false => place.clone(),
+            };
+            // Every namespace has local addresses of its own.
+            if lesser != Place::Host && !is_local(address) {
+                self.kernel.also.push((address, lesser));
+            }
+        }
+    }
+}
+
+/// What leads to a namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FoundBy {
+    /// A mount.
+    Mount,
+    /// A process.
+    Process,
+}
+
+/// Whether an address means nothing outside of its own namespace or link.
+fn is_local(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => v4.is_loopback() || v4.is_link_local(),
+        IpAddr::V6(v6) => v6.is_loopback() || v6.is_unicast_link_local(),
+    }
+}
