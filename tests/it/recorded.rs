@@ -135,14 +135,14 @@ fn run_case(
 }
 
 #[test]
-fn in_a_folder() {
+fn all_cases_agree_in_a_folder() {
     run((0..4).map(|_| World::in_a_folder()).collect());
 }
 
 #[test]
 #[ignore = "needs root, unshare and iproute2: all cases with built-in paths in private namespaces"]
-fn with_built_in_paths() {
-    if in_private_namespaces("recorded::with_built_in_paths") {
+fn all_cases_agree_with_built_in_paths() {
+    if in_private_namespaces("recorded::all_cases_agree_with_built_in_paths") {
         run(vec![World::in_private_namespaces()]);
     }
 }
