@@ -17,6 +17,7 @@ mod bounds;
 mod broken;
 mod callers;
 mod contention;
+mod contributors;
 mod doctor;
 mod documents;
 mod dual_stack;

@@ -1,0 +1,220 @@
+//! The pages for contributors: what they name exists, and what comments cite is in them.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::harness::package;
+
+const CONTRACT: &str = "testdata/recorded/README.md";
+const CONTRIBUTORS: &str = "src/README.md";
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+fn page(name: &str) -> String {
+    read(&package().join(name))
+}
+
+/// The page without its blocks of code.
+fn prose(page: &str) -> String {
+    page.split("\n```").step_by(2).collect()
+}
+
+/// The anchors of a page: explicit ones, and those that headings get.
+fn anchors(page: &str) -> BTreeSet<String> {
+    let explicit = page.split("<a id=\"").skip(1);
+    let explicit = explicit.map(|rest| rest.split('"').next().unwrap().to_owned());
+    let headings = page.lines().filter(|line| line.starts_with('#'));
+    let headings = headings.map(|line| {
+        let words = line.trim_start_matches('#').trim().to_lowercase();
+        let kept = words.replace(' ', "-");
+        kept.chars()
+            .filter(|c| c.is_alphanumeric() || "-_".contains(*c))
+            .collect()
+    });
+    explicit.chain(headings).collect()
+}
+
+/// The targets of all links of a page.
+fn links(page: &str) -> Vec<String> {
+    let targets = page.split("](").skip(1);
+    targets
+        .map(|rest| rest.split(')').next().unwrap().to_owned())
+        .collect()
+}
+
+/// The texts in backticks.
+fn quoted(page: &str) -> Vec<String> {
+    let parts = page.split('`').skip(1).step_by(2);
+    parts.map(str::to_owned).collect()
+}
+
+#[test]
+fn links_and_anchors_resolve() {
+    for name in [CONTRACT, CONTRIBUTORS] {
+        let text = prose(&page(name));
+        let here = package().join(name);
+        let targets = links(&text);
+        assert!(targets.len() > 10, "{name}: {targets:?}");
+        for target in targets {
+            let (path, anchor) = target.split_once('#').unwrap_or((&target, ""));
+            let file = match path {
+                "" => here.clone(),
+                path => here.parent().unwrap().join(path),
+            };
+            assert!(file.exists(), "{name}: {target} does not exist");
+            if !anchor.is_empty() {
+                let found = anchors(&prose(&read(&file)));
+                assert!(
+                    found.contains(anchor),
+                    "{name}: {target} has no such anchor"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn files_named_for_contributors_exist() {
+    let text = prose(&page(CONTRIBUTORS));
+    let mut count = 0;
+    for path in quoted(&text) {
+        let is_path = path.ends_with(".rs") || path.starts_with("tests/") || path.starts_with('.');
+        // The recipes make files of this name.
+        if !is_path || path.contains("example") {
+            continue;
+        }
+        let folder = match path.split('/').next() {
+            Some("tests" | ".ci") => "",
+            _ => "src",
+        };
+        let file = package().join(folder).join(&path);
+        assert!(file.exists(), "{path} does not exist");
+        count += 1;
+    }
+    assert!(count > 40, "only {count} files are named");
+}
+
+#[test]
+fn recorded_cases_named_as_examples_exist() {
+    let text = page(CONTRACT).replace('\n', " ");
+    let folder = package().join("testdata/recorded");
+    let mut count = 0;
+    for mark in ["Case: ", "Cases: ", "case: "] {
+        for after in text.split(mark).skip(1) {
+            // "Case: `a`." or "Cases: `a`, `b`."
+            let end = after.find(['.', ')', '"']).unwrap();
+            for name in quoted(&after[..end]) {
+                let file = folder.join(format!("{name}.json"));
+                assert!(name == "name" || file.exists(), "{name} does not exist");
+                count += 1;
+            }
+        }
+    }
+    assert!(count > 150, "only {count} cases are named");
+}
+
+/// All files of Rust below a folder.
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(sources(&path));
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            found.push(path);
+        }
+    }
+    found
+}
+
+/// The numbers that a text cites after `word`: "sections 5, 9-12" cites 5, 9 and 12, "differences D4 and D5" 4 and 5.
+fn cited(text: &str, word: &str, letter: &str) -> Vec<u32> {
+    let mut numbers = Vec::new();
+    for after in text.split(word).skip(1) {
+        let mut rest = after.strip_prefix('s').unwrap_or(after);
+        for joint in [" ", ", ", " and ", "-"].iter().cycle().take(40) {
+            let Some(next) = rest.strip_prefix(joint) else {
+                continue;
+            };
+            let Some(next) = next.strip_prefix(letter) else {
+                continue;
+            };
+            let digits = next.len() - next.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+            if let Ok(number) = next[..digits].parse() {
+                numbers.push(number);
+                rest = &next[digits..];
+            }
+        }
+    }
+    numbers
+}
+
+#[test]
+fn citations_in_comments_resolve() {
+    let contract = anchors(&page(CONTRACT));
+    let contributors = anchors(&page(CONTRIBUTORS));
+    let mut count = 0;
+    for folder in ["src", "tests/it"] {
+        for path in sources(&package().join(folder)) {
+            // A citation may go on in the next line.
+            let text = read(&path)
+                .lines()
+                .map(|line| {
+                    line.trim_start()
+                        .trim_start_matches('/')
+                        .trim_start_matches('!')
+                })
+                .map(str::trim)
+                .collect::<Vec<_>>()
+                .join(" ");
+            for (word, letter, anchor, known) in [
+                ("contract section", "", "section-", &contract),
+                ("contract, section", "", "section-", &contract),
+                ("promise", "P", "p", &contributors),
+                ("difference", "D", "d", &contributors),
+            ] {
+                for number in cited(&text, word, letter) {
+                    let anchor = format!("{anchor}{number}");
+                    let path = path.display();
+                    assert!(
+                        known.contains(&anchor),
+                        "{path} cites {word} {letter}{number}"
+                    );
+                    count += 1;
+                }
+            }
+        }
+    }
+    assert!(count > 60, "only {count} citations were found");
+}
+
+#[test]
+fn citations_are_read_in_every_form() {
+    assert_eq!(cited("(contract section 7)", "contract section", ""), [7]);
+    assert_eq!(
+        cited("contract sections 5, 9-12, 16.", "contract section", ""),
+        [5, 9, 12, 16]
+    );
+    assert_eq!(
+        cited("differences D4, D5 and D11", "difference", "D"),
+        [4, 5, 11]
+    );
+    assert_eq!(
+        cited("a promise P3; the difference is", "promise", "P"),
+        [3]
+    );
+}
+
+#[test]
+fn every_difference_and_promise_is_described_once() {
+    let text = page(CONTRIBUTORS);
+    for (letter, last) in [("P", 11), ("D", 20)] {
+        for number in 1..=last {
+            let heading = format!("**{letter}{number}** ");
+            assert_eq!(text.matches(&heading).count(), 1, "{heading}");
+        }
+    }
+}
