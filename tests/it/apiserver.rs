@@ -1,4 +1,4 @@
-//! A real kube-apiserver with its store: the plugin asks it for its node's range, with a kubelet's certificate or a token.
+//! A real kube-apiserver with etcd: the plugin asks it for the node's range, with a kubelet's certificate or a token.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -16,7 +16,7 @@ use crate::harness::{Call, Node, Outcome, package, sh_with};
 /// The node of testdata/node.json.
 const SAVED: &str = "aks-nodepool1-31718369-vmss000000";
 
-/// Those who have a certificate: each test has nodes of its own, as all ask one server.
+/// The nodes with a certificate. Each test has its own nodes, because all tests share one server.
 const NODES: [&str; 8] = [
     SAVED, "authz", "own", "token", "denied", "unknown", "ipv4", "moving",
 ];
@@ -24,18 +24,18 @@ const NODES: [&str; 8] = [
 const KUBECONFIG: &str = "/var/lib/kubelet/kubeconfig";
 const CA: &str = "/etc/kubernetes/certs/ca.crt";
 
-/// Who asks the API.
+/// The identity of a request.
 enum As<'a> {
-    /// Somebody who may do everything.
+    /// An administrator.
     Admin,
     /// The kubelet of a node.
     Kubelet(&'a str),
-    /// Whoever has this token.
+    /// The holder of this token.
     Token(&'a str),
     Nobody,
 }
 
-/// A running API server. It ends when its standard input does, so also when this process is killed.
+/// A running API server. It ends when its stdin is closed, so also when this process is killed.
 struct ApiServer {
     folder: PathBuf,
     process: Option<Process>,
@@ -44,10 +44,10 @@ struct ApiServer {
 }
 
 impl ApiServer {
-    /// The one server of all tests that run at the same time, as it takes seconds to start.
+    /// The server that all parallel tests share, because it takes seconds to start.
     fn shared() -> Arc<ApiServer> {
         static SHARED: Mutex<Weak<ApiServer>> = Mutex::new(Weak::new());
-        // Whoever failed to start it has told why.
+        // The test that failed to start it has reported why.
         let mut shared = SHARED.lock().unwrap_or_else(|e| e.into_inner());
         shared.upgrade().unwrap_or_else(|| {
             let started = Arc::new(ApiServer::start());
@@ -57,7 +57,7 @@ impl ApiServer {
     }
 
     fn start() -> ApiServer {
-        // Another one may still be ending.
+        // A previous server may still be stopping.
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("azure-vnet-ipam-apiserver-{}-{n}", std::process::id());
@@ -84,7 +84,7 @@ impl ApiServer {
         }
     }
 
-    /// Status and body of an answer.
+    /// Sends a request and returns status and body.
     fn ask(&self, who: As, method: &str, path: &str, body: Option<&Value>) -> (u16, Value) {
         let (status, text) = self.ask_text(who, method, path, body);
         let json = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{path}: {e}: {text}"));
@@ -106,7 +106,7 @@ impl ApiServer {
         .arg(self.folder.join("ca.crt"))
         .arg(format!("{}{path}", self.url));
         let certificate = |name: &str| self.folder.join(format!("{name}.pem"));
-        // The server writes down by this name who set what.
+        // The server records this name as field manager.
         let agent = match who {
             As::Kubelet(node) => {
                 curl.arg("--cert").arg(certificate(node));
@@ -147,7 +147,7 @@ impl ApiServer {
         answer
     }
 
-    /// Makes the object of a node as a cluster does: the kubelet registers, and a controller gives it its ranges.
+    /// Creates a node object as a cluster does: the kubelet registers it, a controller assigns the ranges.
     fn register(&self, node: &str, ranges: &[&str]) {
         let object = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": node } });
         self.done(As::Kubelet(node), "POST", "/api/v1/nodes", &object);
@@ -195,7 +195,7 @@ impl ApiServer {
         answer["status"]["token"].as_str().unwrap().to_owned()
     }
 
-    /// A node whose kubelet has joined the cluster: its kubeconfig, its certificate as rotated last, and the cluster's CA.
+    /// A node whose kubelet joined the cluster: kubeconfig, current certificate, and the cluster's CA.
     fn joined(&self, name: &str) -> Node {
         let node = Node::new(name);
         node.put("/proc/sys/kernel/hostname", format!("{name}\n"));
@@ -206,7 +206,7 @@ impl ApiServer {
         node.put(&format!("{PKI}/{rotated}"), certificate);
         let current = format!("{PKI}/kubelet-client-current.pem");
         symlink(rotated, node.path(&current)).unwrap();
-        // As kubelets write it when they join.
+        // The form that kubelets write when they join.
         let kubeconfig = format!(
             "\
 apiVersion: v1
@@ -254,7 +254,7 @@ fn object(node: &str) -> String {
     format!("/api/v1/nodes/{node}")
 }
 
-/// An ADD or DEL of the IPv6 plugin, with these members of `ipam` besides.
+/// A call of the IPv6 plugin with these extra keys of `ipam`.
 fn call<'a>(node: &'a Node, command: &str, id: &str, more: Value) -> Call<'a> {
     let mut ipam = json!({ "type": "azure-vnet-ipamv6", "environment": "ipv6NodeIpam" });
     let members = more.as_object().unwrap().clone();
@@ -289,7 +289,7 @@ fn assert_told(outcome: &Outcome, words: &[&str]) {
 
 #[test]
 #[ignore = "needs etcd, kube-apiserver, openssl and curl"]
-fn the_server_answers_as_those_of_clusters_do() {
+fn real_server_answers_like_a_cluster() {
     let server = ApiServer::shared();
     server.register("authz", &["10.244.1.0/24", "fd00:10:244:1::/64"]);
     let own = As::Kubelet("authz");
@@ -320,7 +320,7 @@ fn the_server_answers_as_those_of_clusters_do() {
     assert_eq!(fail(As::Kubelet("authz"), "authz"), unknown);
 }
 
-/// A node without what is another each time; the server sorts its managers by the second.
+/// The node object without values that change each time. The server sorts managers by time, in seconds.
 fn lasting(mut node: Value) -> Value {
     let metadata = &mut node["metadata"];
     for key in ["uid", "resourceVersion", "creationTimestamp"] {
@@ -336,12 +336,12 @@ fn lasting(mut node: Value) -> Value {
 
 #[test]
 #[ignore = "needs etcd, kube-apiserver, openssl and curl"]
-fn the_saved_node_is_what_a_server_prints() {
+fn saved_node_object_matches_the_real_server() {
     let server = ApiServer::shared();
     let saved = fs::read(package().join("testdata/node.json")).unwrap();
     let values: Value = serde_json::from_slice(&saved).unwrap();
     assert_eq!(values["metadata"]["name"], SAVED);
-    // The other taint is the server's own.
+    // The server added the other taint.
     let registered = json!({
         "apiVersion": "v1",
         "kind": "Node",
@@ -375,11 +375,11 @@ fn the_saved_node_is_what_a_server_prints() {
 
 #[test]
 #[ignore = "needs etcd, kube-apiserver, openssl and curl"]
-fn a_kubelets_certificate_gives_the_range_of_its_node() {
+fn kubelet_certificate_gives_the_node_range() {
     let server = ApiServer::shared();
     server.register("own", &["10.244.3.0/24", "fd00:10:244:3::/64"]);
     let node = server.joined("own");
-    // Host names may have capitals; names of nodes have none.
+    // Host names may have capitals, node names have none.
     node.put("/proc/sys/kernel/hostname", "OWN\n");
     assert_eq!(given(&add(&node, "c1", json!({}))), "fd00:10:244:3::2/120");
     assert_eq!(given(&add(&node, "c2", json!({}))), "fd00:10:244:3::3/120");
@@ -393,13 +393,13 @@ fn a_kubelets_certificate_gives_the_range_of_its_node() {
 
 #[test]
 #[ignore = "needs etcd, kube-apiserver, openssl and curl"]
-fn a_service_accounts_token_will_do() {
+fn service_account_token_is_accepted() {
     const TOKEN: &str = "/etc/cni/net.d/ipam.d/token";
     let server = ApiServer::shared();
     server.register("token", &["fd00:10:244:4::/64", "10.244.4.0/24"]);
     let node = server.joined("token");
     node.put("/proc/sys/kernel/hostname", "another\n");
-    // As installers of CNI plugins write it; the server is asked by an address, and known by a name.
+    // The form that installers of CNI plugins write. The server's URL has an address; its certificate has a name.
     let kubeconfig = format!(
         "\
 apiVersion: v1
@@ -436,13 +436,13 @@ current-context: ipam-context
 
 #[test]
 #[ignore = "needs etcd, kube-apiserver, openssl and curl"]
-fn who_may_not_ask_is_told_so() {
+fn forbidden_user_gets_a_remedy() {
     let server = ApiServer::shared();
     server.register("denied", &["10.244.5.0/24", "fd00:10:244:5::/64"]);
     let node = server.joined("denied");
     let other = add(&node, "c1", json!({ "nodeName": "other" }));
     assert_told(&other, &["status 403", "other", "only its own Node object"]);
-    // A certificate of another cluster. The server asks for one, and does not turn anybody away before it sees what is wanted.
+    // A certificate of another cluster. The server checks it only when it authenticates the request.
     sh_with(
         "cd \"$1\" && openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1 -keyout foreign.key \
          -out foreign.crt -subj /O=system:nodes/CN=system:node:denied 2>/dev/null && \
@@ -474,14 +474,14 @@ fn who_may_not_ask_is_told_so() {
 
 #[test]
 #[ignore = "needs etcd, kube-apiserver, openssl and curl"]
-fn an_unknown_node_is_told_and_its_pods_keep_their_addresses() {
+fn unknown_node_is_reported_and_pods_keep_addresses() {
     let server = ApiServer::shared();
     let node = server.joined("unknown");
     let outcome = add(&node, "c1", json!({}));
     assert_told(&outcome, &["status 404", r#"nodes "unknown" not found"#]);
     server.register("unknown", &["10.244.6.0/24", "fd00:10:244:6::/64"]);
     assert_eq!(given(&add(&node, "c1", json!({}))), "fd00:10:244:6::2/120");
-    // Somebody deletes the object of a node that lives.
+    // Someone deletes the object of a live node.
     server.delete("unknown");
     assert_eq!(given(&add(&node, "c2", json!({}))), "fd00:10:244:6::3/120");
     assert_eq!(node.held().len(), 2);
@@ -489,7 +489,7 @@ fn an_unknown_node_is_told_and_its_pods_keep_their_addresses() {
 
 #[test]
 #[ignore = "needs etcd, kube-apiserver, openssl and curl"]
-fn a_node_without_a_range_of_ipv6_is_told() {
+fn node_without_ipv6_range_is_reported() {
     let server = ApiServer::shared();
     server.register("ipv4", &["10.244.7.0/24"]);
     let node = server.joined("ipv4");
@@ -501,12 +501,12 @@ fn a_node_without_a_range_of_ipv6_is_told() {
 
 #[test]
 #[ignore = "needs etcd, kube-apiserver, openssl and curl"]
-fn a_new_range_is_followed_and_takes_no_address_away() {
+fn changed_range_is_followed_without_losing_addresses() {
     let server = ApiServer::shared();
     server.register("moving", &["10.244.8.0/24", "fd00:10:244:8::/64"]);
     let node = server.joined("moving");
     assert_eq!(given(&add(&node, "c1", json!({}))), "fd00:10:244:8::2/120");
-    // The ranges of a node never change; another node of the same name may have others.
+    // The ranges of a node never change, but a new node of the same name may have others.
     server.delete("moving");
     server.register("moving", &["10.244.9.0/24", "fd00:10:244:9::/64"]);
     assert_eq!(given(&add(&node, "c2", json!({}))), "fd00:10:244:9::2/120");

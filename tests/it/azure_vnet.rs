@@ -172,7 +172,7 @@ fn pod(n: usize) -> String {
 }
 
 #[test]
-fn thirty_pods_under_azure_vnet_with_failures_in_between() {
+fn thirty_pods_live_under_azure_vnet_with_failures() {
     // The answer does not list the node's interface yet.
     let mut caller = AzureVnet::on(5..17);
     caller

@@ -43,7 +43,7 @@ fn state_with_subnets(count: u32) -> Value {
 }
 
 #[test]
-fn a_state_of_many_subnets_takes_time_in_proportion() {
+fn add_time_is_linear_in_the_number_of_subnets() {
     let (node, _wire) = Node::with_wire("pools", Reply::Xml(xml(5..30)));
     node.put(
         "/var/run/azure-vnet-ipam.json",
@@ -77,7 +77,7 @@ fn interfaces_file(count: u32) -> String {
 }
 
 #[test]
-fn an_answer_with_more_than_a_node_can_have_is_refused() {
+fn oversized_wire_answer_is_refused() {
     let (node, wire) = Node::with_wire("subnets", Reply::Xml(xml(5..10)));
     node.add("c1").success();
     for answer in [
@@ -105,7 +105,7 @@ fn an_answer_with_more_than_a_node_can_have_is_refused() {
 }
 
 #[test]
-fn every_source_is_refused_that_lists_more_than_a_node_can_have() {
+fn every_source_refuses_oversized_answers() {
     for (count, is_taken) in [(64, true), (65, false)] {
         let node = Node::new("files");
         node.put("/answer.xml", many_subnets(count));
@@ -138,7 +138,7 @@ fn every_source_is_refused_that_lists_more_than_a_node_can_have() {
 }
 
 #[test]
-fn a_limit_on_the_size_of_files_kills_no_call() {
+fn file_size_limit_kills_no_call() {
     let (node, _wire) = Node::with_wire("fsize", Reply::Xml(xml(5..30)));
     node.add("c1").success();
     // In blocks of 512 bytes: zero, smaller than the state, larger than the state.
@@ -177,7 +177,7 @@ fn a_limit_on_the_size_of_files_kills_no_call() {
 }
 
 #[test]
-fn what_a_call_logs_and_answers_is_bounded() {
+fn log_and_error_of_a_call_are_bounded() {
     let (node, wire) = Node::with_wire("macs", Reply::Xml(xml(5..30)));
     node.add("c1").success();
     let log = node.path("/var/log/azure-vnet-ipam.log");
@@ -243,7 +243,7 @@ fn set(object: &mut Value, pointer: &str, value: u64) {
 }
 
 #[test]
-fn numbers_that_nobody_has_written_are_damage_and_not_internal_errors() {
+fn implausible_numbers_in_the_state_are_treated_as_damage() {
     for pointer in NUMBERS {
         for number in [u64::MAX, u64::MAX - 1, 1 << 63, (1 << 53) + 1] {
             let what = format!("{pointer} {number}");
@@ -281,7 +281,7 @@ fn numbers_that_nobody_has_written_are_damage_and_not_internal_errors() {
 }
 
 #[test]
-fn numbers_beside_the_state_that_nobody_has_written_are_damage() {
+fn implausible_numbers_in_other_files_are_treated_as_damage() {
     let boot = "8f3c5c52-0000-4000-8000-000000000001";
     let most = u64::MAX;
     for (file, text) in [
@@ -355,7 +355,7 @@ fn address(n: u32) -> String {
 }
 
 #[test]
-fn the_first_look_after_the_original_takes_time_in_proportion_to_what_it_finds() {
+fn first_reconcile_after_the_original_takes_linear_time() {
     let node = Node::new("takeover");
     node.put(
         "/var/run/azure-vnet-ipam.json",
@@ -376,7 +376,7 @@ fn the_first_look_after_the_original_takes_time_in_proportion_to_what_it_finds()
 }
 
 #[test]
-fn a_lost_state_of_many_holders_is_rebuilt_from_the_journal_in_time() {
+fn journal_rebuilds_a_state_of_many_subnets_in_time() {
     const HELD: u32 = 60_000;
     let last = u16::try_from(HELD + 5).unwrap();
     let (node, _wire) = Node::with_wire("holders", Reply::Xml(xml(4..last)));

@@ -105,8 +105,8 @@ const QUARANTINE: u32 = 31;
 
 #[test]
 #[ignore = "needs root, unshare, iproute2, perl and time namespaces"]
-fn on_a_healthy_node_nothing_is_found() {
-    if !on_a_node("healthy", "on_a_healthy_node_nothing_is_found") {
+fn healthy_node_has_no_findings() {
+    if !on_a_node("healthy", "healthy_node_has_no_findings") {
         return;
     }
     mended(0);
@@ -124,8 +124,8 @@ fn on_a_healthy_node_nothing_is_found() {
 
 #[test]
 #[ignore = "needs root, unshare, iproute2, perl and time namespaces"]
-fn leaked_addresses_come_back() {
-    if !on_a_node("leaked", "leaked_addresses_come_back") {
+fn leaked_addresses_are_reclaimed() {
+    if !on_a_node("leaked", "leaked_addresses_are_reclaimed") {
         return;
     }
     let (before, recorded) = (running(), held());
@@ -187,8 +187,8 @@ fn assert_rebuild_reported(report: &str, cause: &str, journal_is_whole: bool) {
 
 #[test]
 #[ignore = "needs root, unshare, iproute2, perl and time namespaces"]
-fn a_corrupt_state_is_rebuilt() {
-    if !on_a_node("corrupt", "a_corrupt_state_is_rebuilt") {
+fn corrupt_state_is_rebuilt() {
+    if !on_a_node("corrupt", "corrupt_state_is_rebuilt") {
         return;
     }
     let report = stdout_of("azure-vnet-ipam check", 1);
@@ -206,8 +206,8 @@ fn a_corrupt_state_is_rebuilt() {
 
 #[test]
 #[ignore = "needs root, unshare, iproute2, perl and time namespaces"]
-fn a_deleted_state_is_rebuilt() {
-    if !on_a_node("deleted", "a_deleted_state_is_rebuilt") {
+fn deleted_state_is_rebuilt() {
+    if !on_a_node("deleted", "deleted_state_is_rebuilt") {
         return;
     }
     let report = stdout_of("azure-vnet-ipam check", 1);
@@ -224,11 +224,8 @@ fn commands(remedy: &str) -> Vec<String> {
 
 #[test]
 #[ignore = "needs root, unshare, iproute2, perl, iptables and time namespaces"]
-fn a_dead_wire_server_is_named_with_where_to_look() {
-    if !on_a_node(
-        "dead-source",
-        "a_dead_wire_server_is_named_with_where_to_look",
-    ) {
+fn dead_wire_server_is_reported_with_a_remedy() {
+    if !on_a_node("dead-source", "dead_wire_server_is_reported_with_a_remedy") {
         return;
     }
     const SERVER: &str = "http://168.63.129.16/machine/plugins";
@@ -274,11 +271,8 @@ fn a_dead_wire_server_is_named_with_where_to_look() {
 
 #[test]
 #[ignore = "needs root, unshare, iproute2, perl and time namespaces"]
-fn an_interface_with_another_hardware_address_gets_the_right_one() {
-    if !on_a_node(
-        "wrong-mac",
-        "an_interface_with_another_hardware_address_gets_the_right_one",
-    ) {
+fn changed_mac_address_is_reported_and_repaired() {
+    if !on_a_node("wrong-mac", "changed_mac_address_is_reported_and_repaired") {
         return;
     }
     let refused = stdout_of("add web-1", 1);

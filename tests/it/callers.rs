@@ -31,7 +31,7 @@ pub fn examples() -> Vec<(String, Value)> {
 }
 
 #[test]
-fn every_example_calls_the_plugin_and_works() {
+fn every_example_conflist_works() {
     let mut names = BTreeSet::new();
     for (name, conflist) in examples() {
         let mut calls = 0;
@@ -209,8 +209,8 @@ pub fn ping(from: &str, to: &str) {
 
 #[test]
 #[ignore = "needs root, iproute2 and cnitool"]
-fn cnitool_alone() {
-    if !in_private_namespaces("callers::cnitool_alone") {
+fn cnitool_adds_and_deletes_without_main_plugin() {
+    if !in_private_namespaces("callers::cnitool_adds_and_deletes_without_main_plugin") {
         return;
     }
     let host = Host::new([5, 6]);
@@ -235,8 +235,8 @@ fn cnitool_alone() {
 
 #[test]
 #[ignore = "needs root, iproute2 and cnitool"]
-fn every_verb_of_cnitool_alone() {
-    if !in_private_namespaces("callers::every_verb_of_cnitool_alone") {
+fn cnitool_runs_every_verb_without_main_plugin() {
+    if !in_private_namespaces("callers::cnitool_runs_every_verb_without_main_plugin") {
         return;
     }
     const NET: &str = "azure-ipam";
@@ -352,16 +352,16 @@ fn every_verb_through(network: &str) {
 
 #[test]
 #[ignore = "needs root, iproute2, cnitool and the plugin bridge"]
-fn every_verb_through_bridge() {
-    if in_private_namespaces("callers::every_verb_through_bridge") {
+fn every_verb_works_through_bridge() {
+    if in_private_namespaces("callers::every_verb_works_through_bridge") {
         every_verb_through("azure-bridge");
     }
 }
 
 #[test]
 #[ignore = "needs root, iproute2, cnitool and the plugin ptp"]
-fn every_verb_through_ptp() {
-    if in_private_namespaces("callers::every_verb_through_ptp") {
+fn every_verb_works_through_ptp() {
+    if in_private_namespaces("callers::every_verb_works_through_ptp") {
         every_verb_through("azure-ptp");
     }
 }
@@ -389,16 +389,16 @@ fn two_pods(network: &str) {
 
 #[test]
 #[ignore = "needs root, iproute2, ping, cnitool and the plugin bridge"]
-fn two_pods_on_a_bridge() {
-    if in_private_namespaces("callers::two_pods_on_a_bridge") {
+fn two_pods_on_a_bridge_reach_each_other() {
+    if in_private_namespaces("callers::two_pods_on_a_bridge_reach_each_other") {
         two_pods("azure-bridge");
     }
 }
 
 #[test]
 #[ignore = "needs root, iproute2, ping, cnitool and the plugin ptp"]
-fn two_pods_point_to_point() {
-    if in_private_namespaces("callers::two_pods_point_to_point") {
+fn two_pods_on_ptp_reach_each_other() {
+    if in_private_namespaces("callers::two_pods_on_ptp_reach_each_other") {
         two_pods("azure-ptp");
     }
 }

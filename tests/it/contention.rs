@@ -21,7 +21,7 @@ pub fn all_at_once<'a>(calls: impl Iterator<Item = Call<'a>>) -> Vec<Outcome> {
 }
 
 #[test]
-fn two_hundred_containers_come_and_go() {
+fn two_hundred_parallel_containers_get_distinct_addresses() {
     let (node, _wire) = Node::with_wire("crowd", Reply::Xml(xml(5..259)));
     let with_versions = |command: &'static str| {
         let ids = (0..200).map(|n| format!("c{n}"));
@@ -58,7 +58,7 @@ fn two_hundred_containers_come_and_go() {
 }
 
 #[test]
-fn a_pool_that_is_too_small_serves_as_many_as_it_has() {
+fn small_pool_serves_as_many_as_it_has() {
     let (node, _wire) = Node::with_wire("small", Reply::Xml(xml(5..35)));
     let adds: Vec<_> = (0..60).map(|n| ("ADD", format!("c{n}"))).collect();
     let outcomes = at_once(&node, &adds);
@@ -75,7 +75,7 @@ fn a_pool_that_is_too_small_serves_as_many_as_it_has() {
 }
 
 #[test]
-fn the_same_container_many_times_holds_one_address() {
+fn parallel_adds_of_one_container_share_one_address() {
     let (node, _wire) = Node::with_wire("same", Reply::Xml(xml(5..35)));
     let adds = vec![("ADD", "c1".to_owned()); 30];
     let given: BTreeSet<_> = at_once(&node, &adds).iter().map(Outcome::address).collect();
@@ -84,7 +84,7 @@ fn the_same_container_many_times_holds_one_address() {
 }
 
 #[test]
-fn coming_and_going_in_a_full_pool_never_gives_an_address_twice() {
+fn full_pool_never_gives_an_address_twice_under_churn() {
     let (node, _wire) = Node::with_wire("churn", Reply::Xml(xml(5..15)));
     let node = &node;
     // Each thread is a container that comes and goes. Between its ADD and its DEL nobody else may hold its address.
@@ -156,7 +156,7 @@ fn check_for_overlaps(mut seen: Vec<Seen>) -> usize {
 }
 
 #[test]
-fn a_crowd_on_a_small_pool_with_a_source_that_comes_and_goes() {
+fn small_pool_with_flapping_source_never_overlaps() {
     const CROWD: usize = 256;
     const WAVES: u64 = 12;
     let (node, wire) = Node::with_wire("mob", Reply::Xml(xml(5..45)));
@@ -239,7 +239,7 @@ fn a_crowd_on_a_small_pool_with_a_source_that_comes_and_goes() {
 }
 
 #[test]
-fn the_overlap_check_can_fail() {
+fn overlap_check_detects_overlaps() {
     let now = Instant::now();
     let at = |ms: u64| now + Duration::from_millis(ms);
     let add = |id: &str, from: u64, to: u64| Seen {

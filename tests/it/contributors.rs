@@ -192,7 +192,7 @@ fn citations_in_comments_resolve() {
 }
 
 #[test]
-fn citations_are_read_in_every_form() {
+fn citations_are_parsed_in_every_form() {
     assert_eq!(cited("(contract section 7)", "contract section", ""), [7]);
     assert_eq!(
         cited("contract sections 5, 9-12, 16.", "contract section", ""),

@@ -61,7 +61,7 @@ fn told(node: &Node, subject: &str, status: &str, text: &str, remedy: &str) {
 }
 
 #[test]
-fn on_a_healthy_node_nothing_is_wrong_and_nothing_is_touched() {
+fn healthy_node_is_ok_and_left_untouched() {
     let (node, _wire) = healthy("doctor");
     let before = (node.state_bytes(), node.log(), node.left_overs());
     // `doctor` does not wait for the lock.
@@ -78,7 +78,7 @@ fn on_a_healthy_node_nothing_is_wrong_and_nothing_is_touched() {
 }
 
 #[test]
-fn the_report_for_programs_has_its_shape() {
+fn json_report_has_its_shape() {
     let (node, _wire) = healthy("doctor");
     let report = run(&node, &["doctor", "--json"]).json();
     let keys: Vec<_> = report.as_object().unwrap().keys().cloned().collect();
@@ -94,7 +94,7 @@ fn the_report_for_programs_has_its_shape() {
 }
 
 #[test]
-fn a_fresh_node_without_anything_has_no_trouble_but_what_is_missing() {
+fn fresh_node_reports_only_missing_files() {
     let (node, _wire) = Node::with_wire("doctor", Reply::Xml(xml([5])));
     assert!(lines(&node).iter().all(|line| line["status"] != "wrong"));
     told(&node, "state", "ok", "is not there yet", "");
@@ -103,7 +103,7 @@ fn a_fresh_node_without_anything_has_no_trouble_but_what_is_missing() {
 }
 
 #[test]
-fn a_state_that_is_lost_or_broken_is_told() {
+fn lost_or_corrupt_state_is_reported() {
     let (node, _wire) = healthy("doctor");
     let good = node.state_bytes();
     fs::remove_file(node.state_path()).unwrap();
@@ -130,7 +130,7 @@ fn a_state_that_is_lost_or_broken_is_told() {
 }
 
 #[test]
-fn a_lock_that_is_no_file_or_held_for_long_is_told() {
+fn unusable_or_long_held_lock_is_reported() {
     let (node, _wire) = healthy("doctor");
     // Long after everything that started with the machine.
     node.advance_clock(3600);
@@ -168,7 +168,7 @@ fn a_lock_that_is_no_file_or_held_for_long_is_told() {
 }
 
 #[test]
-fn a_log_that_cannot_be_written_and_wrong_settings_are_told() {
+fn unwritable_log_and_invalid_settings_are_reported() {
     let (node, _wire) = healthy("doctor");
     told(&node, "log", "ok", " KiB", "");
     fs::remove_file(node.path("/var/log/azure-vnet-ipam.log")).unwrap();
@@ -182,7 +182,7 @@ fn a_log_that_cannot_be_written_and_wrong_settings_are_told() {
 }
 
 #[test]
-fn a_source_that_does_not_answer_is_told_with_what_to_try() {
+fn dead_source_is_reported_with_a_remedy() {
     let (node, mut wire) = healthy("doctor");
     wire.set(Reply::Status(503, String::new()));
     told(
@@ -221,7 +221,7 @@ fn a_source_that_does_not_answer_is_told_with_what_to_try() {
 }
 
 #[test]
-fn interfaces_and_pools_that_do_not_fit_are_told() {
+fn mismatched_interfaces_and_pools_are_reported() {
     let (node, wire) = healthy("doctor");
     let other = xml([5, 6]).replace("7C1E52F9F3C4", "7C1E52F9F3C9");
     wire.set(Reply::Xml(other));
@@ -250,7 +250,7 @@ fn interfaces_and_pools_that_do_not_fit_are_told() {
 }
 
 #[test]
-fn conflists_that_are_wrong_are_told() {
+fn invalid_conflists_are_reported() {
     let (node, _wire) = healthy("doctor");
     told(
         &node,
@@ -286,7 +286,7 @@ fn conflists_that_are_wrong_are_told() {
 }
 
 #[test]
-fn other_owners_of_the_same_addresses_are_told() {
+fn other_plugins_with_the_same_addresses_are_reported() {
     let (node, _wire) = healthy("doctor");
     told(&node, "owner", "ok", "no other IPAM plugin", "");
     node.put("/var/lib/cni/networks/kubenet/10.224.0.6", "c9\r\neth0");
@@ -353,7 +353,7 @@ fn without_root_one_line_says_what_needs_it() {
 }
 
 #[test]
-fn settings_are_checked_for_who_wrote_them() {
+fn check_settings_reports_valid_and_invalid_files() {
     let node = Node::new("settings");
     let file = node.path("/etc/azure-vnet-ipam.json");
     node.put("/etc/azure-vnet-ipam.json", r#"{"rest":5}"#);

@@ -36,7 +36,7 @@ fn again(json: &str, time: &str) -> String {
 }
 
 #[test]
-fn what_the_original_wrote_is_written_again_to_the_byte() {
+fn states_of_the_original_are_rewritten_byte_for_byte() {
     for (name, text) in texts_of_the_original() {
         let value: Value = serde_json::from_str(&text).unwrap();
         let time = value["IPAM"]["TimeStamp"].as_str().unwrap();
@@ -45,7 +45,7 @@ fn what_the_original_wrote_is_written_again_to_the_byte() {
 }
 
 #[test]
-fn every_state_that_the_original_wrote_is_read_to_the_same_values() {
+fn states_of_the_original_keep_their_values_when_read() {
     let mut read = 0;
     for case in cases() {
         for step in case["steps"].as_array().unwrap() {
@@ -139,7 +139,7 @@ fn layout(ipam: &Value) -> String {
 }
 
 #[test]
-fn a_state_that_was_used_for_a_while_loads_by_the_rules_of_the_original() {
+fn state_after_use_follows_the_originals_format() {
     let (node, wire) = Node::with_wire("parity", Reply::Xml(xml(5..20)));
     for (round, listed) in [5..20, 5..19, 5..18].into_iter().enumerate() {
         for n in 0..8 {
@@ -192,7 +192,7 @@ fn a_state_that_was_used_for_a_while_loads_by_the_rules_of_the_original() {
 }
 
 #[test]
-fn what_the_original_changed_in_between_is_believed_over_ours() {
+fn changes_by_the_original_take_precedence_over_our_key() {
     let (node, _wire) = Node::with_wire("between", Reply::Xml(xml(5..9)));
     for pod in ["c1", "c2", "c3"] {
         node.add(pod).success();

@@ -87,8 +87,8 @@ fn pods_on_a_bridge_reach_each_other_over_both_families() {
 #[cfg(feature = "tls")]
 #[test]
 #[ignore = "needs root, iproute2, ping, cnitool and the plugin ptp"]
-fn pods_point_to_point_with_ipv6_of_the_nodes_own_range() {
-    if in_private_namespaces("dual_stack::pods_point_to_point_with_ipv6_of_the_nodes_own_range") {
+fn pods_on_ptp_use_the_node_ipv6_range() {
+    if in_private_namespaces("dual_stack::pods_on_ptp_use_the_node_ipv6_range") {
         let host = Host::new(5..20);
         sh("mkdir -p /var/lib/kubelet && mount -t tmpfs none /var/lib/kubelet");
         sh("echo Node1 >/proc/sys/kernel/hostname");
@@ -101,8 +101,8 @@ fn pods_point_to_point_with_ipv6_of_the_nodes_own_range() {
 
 #[test]
 #[ignore = "needs root, iproute2, cnitool and the plugin bridge"]
-fn routes_and_addresses_of_the_host_speak_for_ipv6_too() {
-    if !in_private_namespaces("dual_stack::routes_and_addresses_of_the_host_speak_for_ipv6_too") {
+fn host_routes_and_addresses_protect_ipv6_too() {
+    if !in_private_namespaces("dual_stack::host_routes_and_addresses_protect_ipv6_too") {
         return;
     }
     let host = host_of_two_families(5..10);

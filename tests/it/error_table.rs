@@ -46,7 +46,7 @@ fn fits(words: &str, msg: &str) -> bool {
 }
 
 #[test]
-fn words_of_the_table_are_compared_rightly() {
+fn table_patterns_match_messages() {
     for (words, msg) in [
         ("a b", "a b c"),
         ("a X c", "a quite other c d"),
@@ -173,7 +173,7 @@ fn of_a_pool_without_subnet(found: &mut Vec<(i64, String)>) {
 }
 
 #[test]
-fn every_row_of_the_table_of_errors_is_produced() {
+fn every_row_of_the_error_table_is_produced() {
     let table = table();
     assert!(table.len() > 35, "{table:?}");
     let (busy, _wire) = Node::with_wire("tablelock", Reply::Xml(xml([5])));

@@ -20,7 +20,7 @@ fn unchanged(node: &Node, call: impl FnOnce(&Node)) {
 }
 
 #[test]
-fn bad_environments() {
+fn invalid_environments_are_refused() {
     let (node, _wire) = Node::with_wire("environment", Reply::Xml(xml([5, 6])));
     let cases: &[(&str, &str, i64, &str)] = &[
         (
@@ -116,7 +116,7 @@ fn bad_environments() {
 }
 
 #[test]
-fn bad_network_configurations() {
+fn invalid_network_configurations_are_refused() {
     let (node, _wire) = Node::with_wire("netconf", Reply::Xml(xml([5, 6])));
     let cases: &[(&str, i64, &str)] = &[
         (
@@ -212,7 +212,7 @@ fn bad_network_configurations() {
 }
 
 #[test]
-fn an_error_names_the_callers_version() {
+fn error_echoes_the_callers_version() {
     let node = Node::new("errorversion");
     for version in ["0.1.0", "0.4.0", "1.0.0", "1.1.0"] {
         let outcome = node
@@ -228,7 +228,7 @@ fn an_error_names_the_callers_version() {
 }
 
 #[test]
-fn names_stand_in_details_and_counts_in_the_message() {
+fn container_names_appear_only_in_details() {
     let (node, _wire) = Node::with_wire("details", Reply::Xml(xml([5])));
     node.add("secret-container").success();
     let full = node.add("c2");
@@ -248,7 +248,7 @@ fn names_stand_in_details_and_counts_in_the_message() {
 }
 
 #[test]
-fn a_del_never_fails_for_what_is_not_there() {
+fn del_succeeds_when_nothing_exists() {
     let (node, wire) = Node::with_wire("del", Reply::Xml(xml([5])));
     let hints = [
         json!({}),

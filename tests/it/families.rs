@@ -49,7 +49,7 @@ fn is_v6(address: &str) -> bool {
 }
 
 #[test]
-fn a_result_has_both_families_in_the_form_of_every_version() {
+fn result_has_both_families_in_every_version() {
     let (node, _wire) = node_of_two_families("dual-versions", 5..30);
     let routes = json!([
         { "dst": "0.0.0.0/0", "gw": "10.224.0.1" },
@@ -93,7 +93,7 @@ fn a_result_has_both_families_in_the_form_of_every_version() {
 }
 
 #[test]
-fn the_order_is_the_configurations() {
+fn result_order_follows_the_configuration() {
     let (node, _wire) = node_of_two_families("dual-order", 5..30);
     let add = |families: Value| {
         let stdin = conf("1.0.0", json!({ "families": families }));
@@ -108,7 +108,7 @@ fn the_order_is_the_configurations() {
 }
 
 #[test]
-fn two_hundred_pods_of_two_families_come_and_go() {
+fn two_hundred_dual_stack_pods_come_and_go() {
     let (node, _wire) = node_of_two_families("dual-crowd", 2..256);
     let ids: Vec<String> = (0..200).map(|n| format!("c{n}")).collect();
     let mut given = BTreeSet::new();
@@ -142,7 +142,7 @@ fn two_hundred_pods_of_two_families_come_and_go() {
 }
 
 #[test]
-fn there_are_both_or_none() {
+fn add_allocates_both_families_or_none() {
     let (node, _wire) = Node::with_wire("dual-none", Reply::Xml(xml(5..10, 5..7)));
     dual(&node, "ADD", "c1").run().success();
     dual(&node, "ADD", "c2").run().success();
@@ -155,7 +155,7 @@ fn there_are_both_or_none() {
 }
 
 #[test]
-fn a_family_without_a_pool_is_told_without_the_word_for_an_empty_state() {
+fn family_without_pool_is_reported_without_the_recovery_words() {
     // azure-vnet deletes the state when it reads these words.
     let (node, _wire) = Node::with_wire("dual-one", Reply::Xml(crate::harness::xml(5..10)));
     let outcome = dual(&node, "ADD", "c3").run();
@@ -182,7 +182,7 @@ fn status(node: &Node) -> (i64, String) {
 }
 
 #[test]
-fn a_family_whose_source_lists_nothing_keeps_its_addresses_for_a_minute() {
+fn family_with_empty_source_keeps_addresses_for_a_minute() {
     let v4 = |last| crate::harness::xml(last);
     let (node, wire) = Node::with_wire("dual-sources", Reply::Xml(v4(5..10)));
     let file = format!(
@@ -207,7 +207,7 @@ fn a_family_whose_source_lists_nothing_keeps_its_addresses_for_a_minute() {
 }
 
 #[test]
-fn a_closed_stdout_gives_both_back() {
+fn closed_stdout_returns_both_addresses() {
     let (node, _wire) = node_of_two_families("dual-stdout", 5..10);
     dual(&node, "ADD", "c1").run().success();
     let before = node.held();
@@ -221,7 +221,7 @@ fn a_closed_stdout_gives_both_back() {
 }
 
 #[test]
-fn a_disk_that_refuses_gives_neither() {
+fn disk_failure_allocates_neither_family() {
     let (node, _wire) = node_of_two_families("dual-disk", 5..10);
     dual(&node, "ADD", "c1").run().success();
     let before = node.state_bytes();
@@ -232,7 +232,7 @@ fn a_disk_that_refuses_gives_neither() {
 }
 
 #[test]
-fn each_family_may_be_asked_for_by_address() {
+fn each_family_can_be_requested_by_address() {
     let (node, _wire) = node_of_two_families("dual-asked", 5..30);
     let families = json!(["ipv4", "ipv6"]);
     let asked = |ips: Value, ipam: Value| {
@@ -283,7 +283,7 @@ fn each_family_may_be_asked_for_by_address() {
 }
 
 #[test]
-fn families_that_cannot_be_meant_are_refused() {
+fn invalid_families_are_refused() {
     let (node, _wire) = node_of_two_families("dual-wrong", 5..10);
     for wrong in [
         json!({ "families": [] }),
@@ -314,7 +314,7 @@ fn families_that_cannot_be_meant_are_refused() {
 }
 
 #[test]
-fn checks_and_gc_see_both() {
+fn check_and_gc_cover_both_families() {
     let (node, _wire) = node_of_two_families("dual-check", 5..30);
     let told = dual(&node, "ADD", "c1").run().json();
     let call = |command: &str, members: Value| {
@@ -348,7 +348,7 @@ fn checks_and_gc_see_both() {
 }
 
 #[test]
-fn an_ipv6_pool_is_stored_and_shown_in_canonical_form() {
+fn ipv6_pool_is_stored_in_canonical_form() {
     let (node, _wire) = node_of_two_families("v6-text", 5..30);
     let spelled = conf("0.4.0", json!({ "subnet": "FD00:1:2:0:0::/120" }));
     let outcome = node.call("ADD", "c1").stdin(spelled).run();
@@ -380,7 +380,7 @@ fn an_ipv6_pool_is_stored_and_shown_in_canonical_form() {
 }
 
 #[test]
-fn a_release_by_hand_of_one_family_leaves_the_other() {
+fn release_command_for_one_family_keeps_the_other() {
     let (node, _wire) = node_of_two_families("v6-release", 5..30);
     dual(&node, "ADD", "c1").run().success();
     node.advance_clock(3600);

@@ -8,7 +8,7 @@ use crate::harness::wait::{LIMIT, wait_until};
 use crate::harness::{Gate, Node, Reply, SUBNET, conf, lock_waiters, xml};
 
 #[test]
-fn a_burst_makes_one_fetch() {
+fn burst_makes_one_fetch() {
     const BURST: usize = 40;
     let answer = Reply::Xml(xml(5..45));
     let gate = Gate::default();
@@ -28,7 +28,7 @@ fn a_burst_makes_one_fetch() {
 }
 
 #[test]
-fn every_lone_add_asks_and_a_del_never_does() {
+fn every_single_add_fetches_and_del_never_does() {
     let (node, wire) = Node::with_wire("lone", Reply::Xml(xml([5, 6, 7])));
     for (n, id) in ["c1", "c2", "c1"].into_iter().enumerate() {
         node.add(id).success();
@@ -40,7 +40,7 @@ fn every_lone_add_asks_and_a_del_never_does() {
 }
 
 #[test]
-fn an_interval_lets_data_grow_old_but_not_before_saying_no() {
+fn query_interval_allows_old_data_until_pool_is_exhausted() {
     let (node, wire) = Node::with_wire("interval", Reply::Xml(xml([5, 6])));
     let add = |id: &str| {
         node.call("ADD", id)
@@ -65,7 +65,7 @@ fn an_interval_lets_data_grow_old_but_not_before_saying_no() {
 }
 
 #[test]
-fn after_a_failure_there_is_a_pause_while_the_pools_can_serve() {
+fn failed_fetch_pauses_fetching_while_pools_serve() {
     let (node, wire) = Node::with_wire("pause", Reply::Xml(xml([5, 6, 7])));
     node.add("c1").success();
     wire.set(Reply::Status(500, "oops".into()));
@@ -83,7 +83,7 @@ fn after_a_failure_there_is_a_pause_while_the_pools_can_serve() {
 }
 
 #[test]
-fn without_pools_every_call_tries() {
+fn every_add_fetches_without_pools() {
     let (node, mut wire) = Node::with_wire("nopools", Reply::Xml(xml([5])));
     wire.stop();
     let (code, msg) = node.add("c1").error();
@@ -103,7 +103,7 @@ fn without_pools_every_call_tries() {
 }
 
 #[test]
-fn garbage_never_harms() {
+fn garbage_answer_never_harms() {
     let good = xml([5, 6, 7, 8]);
     let garbage = [
         Reply::Xml(String::new()),
@@ -143,7 +143,7 @@ fn garbage_never_harms() {
 }
 
 #[test]
-fn a_drastic_answer_is_believed_after_a_minute() {
+fn implausible_answer_is_believed_after_a_minute() {
     let (node, wire) = Node::with_wire("drastic", Reply::Xml(xml([5, 6])));
     node.add("c1").success();
     wire.set(Reply::Xml(xml([])));
@@ -176,7 +176,7 @@ fn a_drastic_answer_is_believed_after_a_minute() {
 }
 
 #[test]
-fn other_answers_are_applied_at_once() {
+fn plausible_answer_is_applied_at_once() {
     let (node, wire) = Node::with_wire("applied", Reply::Xml(xml([5, 6])));
     assert_eq!(node.add("c1").address(), "10.224.0.5");
     wire.set(Reply::Xml(xml([9])));
@@ -199,7 +199,7 @@ fn other_answers_are_applied_at_once() {
 }
 
 #[test]
-fn a_slow_source_holds_nobody_up_who_does_not_need_it() {
+fn slow_source_does_not_block_other_calls() {
     let (node, wire) = Node::with_wire("slow", Reply::Xml(xml([5, 6, 7])));
     node.add("c1").success();
     wire.set(Reply::Silent);
@@ -218,7 +218,7 @@ fn a_slow_source_holds_nobody_up_who_does_not_need_it() {
 }
 
 #[test]
-fn a_source_that_drips_is_cut_off() {
+fn dripping_source_is_cut_off() {
     let half = xml([5]);
     let (first, second) = half.split_at(half.len() / 2);
     let head = format!(
@@ -237,7 +237,7 @@ fn a_source_that_drips_is_cut_off() {
 }
 
 #[test]
-fn an_interface_that_is_no_longer_what_it_was_is_looked_for_anew() {
+fn changed_interface_is_matched_again() {
     let (node, _wire) = Node::with_wire("links", Reply::Xml(xml([5, 6, 7])));
     let link = |name: &str| node.path(&format!("sys/class/net/{name}"));
     let carries = || {
@@ -263,7 +263,7 @@ fn an_interface_that_is_no_longer_what_it_was_is_looked_for_anew() {
 }
 
 #[test]
-fn a_source_of_another_name_has_stamps_of_its_own() {
+fn different_source_has_its_own_stamps() {
     let (node, wire) = Node::with_wire("names", Reply::Xml(xml([5, 6])));
     node.add("c1").success();
     wire.set(Reply::Status(500, String::new()));

@@ -66,8 +66,8 @@ fn enter(namespace: &str) {
 
 #[test]
 #[ignore = "needs root, unshare and iproute2"]
-fn an_address_in_the_namespace_of_another_thread_is_seen() {
-    if !in_private_namespaces("hidden::an_address_in_the_namespace_of_another_thread_is_seen") {
+fn address_in_another_threads_namespace_is_found() {
+    if !in_private_namespaces("hidden::address_in_another_threads_namespace_is_found") {
         return;
     }
     let pods = node_with_a_pod();
@@ -91,10 +91,8 @@ fn an_address_in_the_namespace_of_another_thread_is_seen() {
 
 #[test]
 #[ignore = "needs root, unshare, iproute2 and python3"]
-fn an_address_of_a_process_whose_first_thread_has_ended_is_seen() {
-    if !in_private_namespaces(
-        "hidden::an_address_of_a_process_whose_first_thread_has_ended_is_seen",
-    ) {
+fn address_is_found_after_the_main_thread_ended() {
+    if !in_private_namespaces("hidden::address_is_found_after_the_main_thread_ended") {
         return;
     }
     let pods = node_with_a_pod();
@@ -117,8 +115,8 @@ fn an_address_of_a_process_whose_first_thread_has_ended_is_seen() {
 
 #[test]
 #[ignore = "needs root, unshare and iproute2"]
-fn an_address_in_a_namespace_that_a_descriptor_keeps_is_seen() {
-    if !in_private_namespaces("hidden::an_address_in_a_namespace_that_a_descriptor_keeps_is_seen") {
+fn address_in_namespace_held_by_descriptor_is_found() {
+    if !in_private_namespaces("hidden::address_in_namespace_held_by_descriptor_is_found") {
         return;
     }
     let pods = node_with_a_pod();
@@ -132,8 +130,8 @@ fn an_address_in_a_namespace_that_a_descriptor_keeps_is_seen() {
 
 #[test]
 #[ignore = "needs root, unshare, iproute2 and Linux 5.14"]
-fn an_address_in_a_namespace_that_a_socket_keeps_is_seen() {
-    if !in_private_namespaces("hidden::an_address_in_a_namespace_that_a_socket_keeps_is_seen") {
+fn address_in_namespace_held_by_socket_is_found() {
+    if !in_private_namespaces("hidden::address_in_namespace_held_by_socket_is_found") {
         return;
     }
     let pods = node_with_a_pod();
@@ -151,9 +149,8 @@ fn an_address_in_a_namespace_that_a_socket_keeps_is_seen() {
 
 #[test]
 #[ignore = "needs root, unshare and iproute2"]
-fn an_address_in_a_namespace_that_is_mounted_elsewhere_is_seen() {
-    if !in_private_namespaces("hidden::an_address_in_a_namespace_that_is_mounted_elsewhere_is_seen")
-    {
+fn address_in_namespace_mounted_elsewhere_is_found() {
+    if !in_private_namespaces("hidden::address_in_namespace_mounted_elsewhere_is_found") {
         return;
     }
     let pods = node_with_a_pod();
@@ -181,8 +178,8 @@ fn an_address_in_a_namespace_that_is_mounted_elsewhere_is_seen() {
 
 #[test]
 #[ignore = "needs root, unshare and iproute2"]
-fn a_namespace_below_another_mount_is_missed() {
-    if !in_private_namespaces("hidden::a_namespace_below_another_mount_is_missed") {
+fn namespace_below_another_mount_is_reported_as_unseen() {
+    if !in_private_namespaces("hidden::namespace_below_another_mount_is_reported_as_unseen") {
         return;
     }
     let pods = node_with_a_pod();
@@ -196,8 +193,9 @@ fn a_namespace_below_another_mount_is_missed() {
 
 #[test]
 #[ignore = "needs root, unshare and iproute2"]
-fn a_namespace_that_the_host_knows_by_number_is_missed() {
-    if !in_private_namespaces("hidden::a_namespace_that_the_host_knows_by_number_is_missed") {
+fn namespace_known_to_the_host_by_number_is_reported_as_unseen() {
+    if !in_private_namespaces("hidden::namespace_known_to_the_host_by_number_is_reported_as_unseen")
+    {
         return;
     }
     let pods = node_with_a_pod();
@@ -216,8 +214,8 @@ fn a_namespace_that_the_host_knows_by_number_is_missed() {
 /// Namespaces come and go while the node is looked at.
 #[test]
 #[ignore = "needs root, unshare and iproute2"]
-fn a_busy_node_takes_back_what_is_dead() {
-    if !in_private_namespaces("hidden::a_busy_node_takes_back_what_is_dead") {
+fn busy_node_still_reclaims_dead_addresses() {
+    if !in_private_namespaces("hidden::busy_node_still_reclaims_dead_addresses") {
         return;
     }
     let pods = Pods::on_a_node([5]);
@@ -253,8 +251,8 @@ fn a_busy_node_takes_back_what_is_dead() {
 
 #[test]
 #[ignore = "needs root, unshare, iproute2 and python3"]
-fn many_threads_and_descriptors_are_looked_at_quickly() {
-    if !in_private_namespaces("hidden::many_threads_and_descriptors_are_looked_at_quickly") {
+fn scan_of_many_threads_and_descriptors_is_fast() {
+    if !in_private_namespaces("hidden::scan_of_many_threads_and_descriptors_is_fast") {
         return;
     }
     let pods = Pods::on_a_node([5]);

@@ -55,7 +55,7 @@ fn assert_held(node: &Node, expected: &[(&str, &str)]) {
 }
 
 #[test]
-fn a_lost_state_is_rebuilt_at_once_with_its_owners() {
+fn lost_state_is_rebuilt_at_once_with_owners() {
     for damage in [None, Some(""), Some("{ half"), Some("\0\0\0\0")] {
         let (node, _wire) = node("journal");
         match damage {
@@ -78,7 +78,7 @@ fn a_lost_state_is_rebuilt_at_once_with_its_owners() {
 }
 
 #[test]
-fn a_del_that_finds_no_state_is_remembered() {
+fn del_without_state_is_journaled() {
     for damage in [None, Some(""), Some("{ half")] {
         let (node, mut wire) = node("journaldel");
         match damage {
@@ -97,7 +97,7 @@ fn a_del_that_finds_no_state_is_remembered() {
 }
 
 #[test]
-fn an_old_copy_is_brought_up_to_date() {
+fn old_state_copy_is_brought_up_to_date() {
     let (node, _wire) = Node::with_wire("oldcopies", Reply::Xml(xml(5..20)));
     let mut copies = Vec::new();
     for id in ["c1", "c2", "c3", "c4"] {
@@ -127,7 +127,7 @@ fn an_old_copy_is_brought_up_to_date() {
 
 /// Ways to make the journal incomplete.
 #[test]
-fn what_is_missing_from_the_journal_means_a_quarantine() {
+fn incomplete_journal_causes_quarantine() {
     type Damage = fn(&Node);
     let damages: [(&str, Damage); 7] = [
         ("it is gone", |node| fs::remove_file(journal(node)).unwrap()),
@@ -176,7 +176,7 @@ fn what_is_missing_from_the_journal_means_a_quarantine() {
 }
 
 #[test]
-fn a_torn_last_line_was_told_to_nobody() {
+fn torn_last_line_is_ignored() {
     let (node, _wire) = node("torn");
     let text = fs::read_to_string(journal(&node)).unwrap();
     // As after a kill while writing the line: the state is in place and nothing was printed.
@@ -197,7 +197,7 @@ fn a_torn_last_line_was_told_to_nobody() {
 }
 
 #[test]
-fn another_writer_is_remembered_for_as_long_as_it_may_be_wiring() {
+fn other_writer_causes_quarantine_for_a_while() {
     let (node, _wire) = node("others");
     // The original held the lock and granted an address that is not in the journal.
     let others = || fs::write(node.lock_path(), "4711").unwrap();
@@ -222,7 +222,7 @@ fn another_writer_is_remembered_for_as_long_as_it_may_be_wiring() {
 }
 
 #[test]
-fn an_address_that_version_0_1_0_gave_stands_in_no_journal() {
+fn address_granted_by_0_1_0_makes_journal_incomplete() {
     let (node, _wire) = node("older");
     // Version 0.1.0 notes the last generation and drops unknown keys from the state.
     let used = node.path("/var/run/azure-vnet/azure-vnet-ipam.used");
@@ -234,17 +234,15 @@ fn an_address_that_version_0_1_0_gave_stands_in_no_journal() {
 }
 
 #[test]
-fn a_crowd_goes_on_while_the_state_is_deleted_again_and_again() {
+fn crowd_survives_repeated_state_deletion() {
     let (node, _wire) = Node::with_wire("deletions", Reply::Xml(xml(5..258)));
     crowd_under_deletions(&node);
 }
 
 #[test]
 #[ignore = "needs root, unshare and iproute2"]
-fn a_crowd_on_a_real_node_goes_on_while_the_state_is_deleted_again_and_again() {
-    if in_private_namespaces(
-        "journal::a_crowd_on_a_real_node_goes_on_while_the_state_is_deleted_again_and_again",
-    ) {
+fn crowd_on_a_real_node_survives_repeated_state_deletion() {
+    if in_private_namespaces("journal::crowd_on_a_real_node_survives_repeated_state_deletion") {
         let pods = Pods::on_a_node(5..258);
         // Some pods run, so that a scan finds them.
         let running = ["one", "two", "three"].map(|pod| pods.start(pod));
@@ -282,7 +280,7 @@ fn crowd_under_deletions(node: &Node) {
 }
 
 #[test]
-fn the_journal_stays_small_and_loses_nobody() {
+fn journal_stays_small_and_keeps_every_holder() {
     let (node, _wire) = node("compact");
     let mut largest = 0;
     for _ in 0..400 {
@@ -300,7 +298,7 @@ fn the_journal_stays_small_and_loses_nobody() {
 }
 
 #[test]
-fn both_addresses_of_a_pod_are_in_one_line() {
+fn both_addresses_of_a_pod_share_one_line() {
     let (node, _wire) = node_of_two_families("journal-dual", 5..30);
     let add = |id: &str| node.call("ADD", id).stdin(conf_of_two_families()).run();
     add("c1").success();
@@ -319,7 +317,7 @@ fn both_addresses_of_a_pod_are_in_one_line() {
 }
 
 #[test]
-fn a_journal_that_cannot_be_written_fails_nobody() {
+fn unwritable_journal_fails_no_call() {
     let (node, _wire) = Node::with_wire("nojournal", Reply::Xml(xml(5..20)));
     fs::create_dir_all(journal(&node)).unwrap();
     node.add("c1").success();

@@ -190,7 +190,7 @@ fn difference(known: &str, found: &str) -> String {
 }
 
 #[test]
-fn show() {
+fn show_json_has_its_shape() {
     let (node, _wire) = eventful("shapes-show");
     printed(&node, "show --json", 0, "show");
     printed(&node, "show --events --json", 0, "show-events");
@@ -201,7 +201,7 @@ fn show() {
 }
 
 #[test]
-fn check() {
+fn check_json_has_its_shape() {
     let (node, mut wire) = eventful("shapes-check");
     // A node in a folder has no processes to scan.
     printed(&node, "check --json", 2, "check");
@@ -216,7 +216,7 @@ fn check() {
 }
 
 #[test]
-fn explain() {
+fn explain_json_has_its_shape() {
     let (node, _wire) = eventful("shapes-explain");
     for (subject, status, fixture) in [
         ("10.224.0.5", 0, "explain-held"),
@@ -232,7 +232,7 @@ fn explain() {
 }
 
 #[test]
-fn reclaim() {
+fn reclaim_json_has_its_shape() {
     let (node, _wire) = eventful("shapes-reclaim");
     printed(&node, "reclaim --json", 0, "reclaim");
     let fresh = Node::new("shapes-fresh");
@@ -240,7 +240,7 @@ fn reclaim() {
 }
 
 #[test]
-fn release() {
+fn release_json_has_its_shape() {
     let (node, _wire) = eventful("shapes-release");
     let line = "release 10.224.0.5 --container 0a1b2c3d --json";
     printed(&node, line, 1, "release-refused");
@@ -251,7 +251,7 @@ fn release() {
 }
 
 #[test]
-fn doctor() {
+fn doctor_json_has_its_shape() {
     let (node, mut wire) = eventful("shapes-doctor");
     printed(&node, "doctor --json", 0, "doctor");
     wire.stop();
@@ -259,7 +259,7 @@ fn doctor() {
 }
 
 #[test]
-fn export() {
+fn export_json_has_its_shape() {
     let (node, _wire) = eventful("shapes-export");
     printed(&node, "export", 0, "export");
     node.put("/var/run/azure-vnet-ipam.json", "{");
@@ -283,7 +283,7 @@ fn keys(value: &Value, found: &mut BTreeSet<String>) {
 }
 
 #[test]
-fn every_key_is_in_the_readme() {
+fn every_json_key_is_in_the_readme() {
     let readme = fs::read_to_string(package().join("README.md")).unwrap();
     let section = readme.split("\n### JSON\n").nth(1).unwrap();
     let section = section.split("\n### ").next().unwrap();
@@ -298,7 +298,7 @@ fn every_key_is_in_the_readme() {
 }
 
 #[test]
-fn differences_are_told_line_by_line() {
+fn differences_are_reported_line_by_line() {
     assert_eq!(difference("a\nb\nc\n", "a\nx\nc\nd\n"), "-b\n+x\n+d\n");
     assert_eq!(difference("", "a\n"), "+a\n");
     assert_eq!(

@@ -114,7 +114,7 @@ pub fn at_every_system_call(
 
 #[test]
 #[ignore = "needs strace"]
-fn a_state_is_on_the_disk_before_it_is_in_place_and_in_place_before_anybody_is_told() {
+fn state_is_synced_before_rename_and_renamed_before_output() {
     let (node, _wire) = node();
     let trace = node.path("/trace");
     for (command, container_id) in [("ADD", "c3"), ("DEL", "c2")] {
@@ -183,7 +183,7 @@ fn sound(node: &Node, at: &str) {
 
 #[test]
 #[ignore = "needs strace"]
-fn add_killed_at_every_system_call() {
+fn add_survives_a_kill_at_every_system_call() {
     let (node, _wire) = node();
     at_every_system_call(&node, "ADD", "c3", restored(&node), |at| {
         sound(&node, at);
@@ -199,7 +199,7 @@ fn add_killed_at_every_system_call() {
 
 #[test]
 #[ignore = "needs strace"]
-fn an_add_of_two_families_killed_at_every_system_call() {
+fn dual_stack_add_survives_a_kill_at_every_system_call() {
     let (node, _wire) = node_of_two_families("kill-dual", 5..10);
     node.put("/conf.json", conf_of_two_families());
     let add = |id: &str| node.call("ADD", id).stdin(conf_of_two_families()).run();
@@ -218,7 +218,7 @@ fn an_add_of_two_families_killed_at_every_system_call() {
 
 #[test]
 #[ignore = "needs strace"]
-fn del_killed_at_every_system_call() {
+fn del_survives_a_kill_at_every_system_call() {
     let (node, _wire) = node();
     at_every_system_call(&node, "DEL", "c2", restored(&node), |at| {
         sound(&node, at);
@@ -235,7 +235,7 @@ fn del_killed_at_every_system_call() {
 
 #[test]
 #[ignore = "needs strace"]
-fn the_first_add_of_a_node_killed_at_every_system_call() {
+fn first_add_of_a_node_survives_a_kill_at_every_system_call() {
     let (node, _wire) = Node::with_wire("first", Reply::Xml(xml(5..10)));
     let run = node.path("/var/run");
     let fresh = || drop(fs::remove_dir_all(&run));
@@ -251,7 +251,7 @@ fn the_first_add_of_a_node_killed_at_every_system_call() {
 
 #[test]
 #[ignore = "needs strace"]
-fn a_rebuilding_add_killed_at_every_system_call() {
+fn rebuilding_add_survives_a_kill_at_every_system_call() {
     for damage in ["", "{ half"] {
         let (node, _wire) = node();
         node.put("/var/run/netns/a", "");
@@ -280,7 +280,7 @@ fn a_rebuilding_add_killed_at_every_system_call() {
 
 #[test]
 #[ignore = "needs strace"]
-fn the_disk_may_refuse_at_every_step() {
+fn disk_failure_at_every_system_call_is_reported() {
     const CALLS: [&str; 9] = [
         "open",
         "openat",

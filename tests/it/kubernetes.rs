@@ -1,4 +1,4 @@
-//! The environment `ipv6NodeIpam`: pools from the node object of a Kubernetes API that really speaks TLS.
+//! The environment `ipv6NodeIpam`: pools from the node object of a test server with real TLS.
 
 mod certificates;
 mod server;
@@ -14,13 +14,13 @@ use crate::harness::{Node, Outcome, conf, merged_over};
 use certificates::{Authority, Key, Pair, base64};
 use server::{Api, Play, TOKEN, Tls};
 
-/// The years in which a certificate is good.
+/// The years in which the certificates are valid.
 const GOOD: Range<i32> = 2000..2090;
 
-/// The default place.
+/// The default path of the kubeconfig.
 const KUBECONFIG: &str = "/var/lib/kubelet/kubeconfig";
 
-/// A cluster, and a node of it.
+/// A cluster with one node.
 struct Cluster {
     authority: Authority,
     client: Pair,
@@ -51,7 +51,7 @@ impl Cluster {
         cluster
     }
 
-    /// As kubelets have it, with these members of cluster and user on top; `null` takes one away.
+    /// A kubelet's kubeconfig with these members of cluster and user on top; `null` removes one.
     fn kubeconfig(&self, cluster: Value, user: Value) -> String {
         let cluster = merged_over(
             json!({ "server": self.api.url(), "certificate-authority": "/etc/kubernetes/certs/ca.crt" }),
@@ -70,7 +70,7 @@ impl Cluster {
         self.node.put(KUBECONFIG, self.kubeconfig(cluster, user));
     }
 
-    /// One with a token and no certificate.
+    /// Writes a kubeconfig with a token and no certificate.
     fn put_token(&self, cluster: Value, token: Value) {
         let none = json!({ "client-certificate": null, "client-key": null });
         self.put(cluster, merged_over(none, token));
@@ -98,8 +98,8 @@ fn netconf(ipam: Value) -> String {
     )
 }
 
-/// A Kubernetes API, and what a kubelet that has joined its cluster leaves below `root`; its node is called node1, and has this
-/// range of IPv6.
+/// A Kubernetes API, and the files of a kubelet that joined its cluster, below `root`. The node is node1 and has this IPv6
+/// range.
 pub fn joined_below(root: &Path, range: &str) -> Api {
     let authority = Authority::new("kubernetes");
     let own = authority.server(&["127.0.0.1"], GOOD);
@@ -125,7 +125,7 @@ pub fn joined_below(root: &Path, range: &str) -> Api {
 }
 
 #[test]
-fn a_pod_gets_an_address_of_the_nodes_range() {
+fn pod_gets_an_address_of_the_node_range() {
     let cluster = Cluster::new("kube", Tls::Usual);
     let result = cluster.add("c1").json();
     assert_eq!(result["ips"][0]["address"], "fd00:10:244:3::2/120");
@@ -142,7 +142,7 @@ fn a_pod_gets_an_address_of_the_nodes_range() {
     let addresses = pool["Addresses"].as_object().unwrap();
     assert_eq!(addresses.len(), 254);
     assert!(addresses.contains_key("fd00:10:244:3::ff"));
-    // As the plugin asks it.
+    // The request of the plugin.
     let requests = cluster.api.requests();
     assert_eq!(requests.len(), 2);
     let head = &requests[0];
@@ -162,7 +162,7 @@ fn a_pod_gets_an_address_of_the_nodes_range() {
 }
 
 #[test]
-fn every_kind_of_client_key_will_do_in_files_and_in_the_kubeconfig() {
+fn client_keys_work_from_files_and_from_the_kubeconfig() {
     for tls in [Tls::Strict, Tls::Old] {
         let cluster = Cluster::new("kubekeys", tls);
         for key in [
@@ -183,7 +183,7 @@ fn every_kind_of_client_key_will_do_in_files_and_in_the_kubeconfig() {
             let one = json!({ "client-certificate": "pki/one.pem", "client-key": "pki/one.pem" });
             cluster.put(json!({}), one);
             cluster.add("c1").success();
-            // What is in the kubeconfig itself goes before files.
+            // Inline data takes precedence over files.
             let data = json!({
                 "client-certificate": "/none", "client-certificate-data": base64(pair.certificate.as_bytes()),
                 "client-key": "/none", "client-key-data": base64(pair.key.as_bytes()),
@@ -198,7 +198,7 @@ fn every_kind_of_client_key_will_do_in_files_and_in_the_kubeconfig() {
 }
 
 #[test]
-fn tokens_are_sent_as_they_are_now() {
+fn current_token_is_sent() {
     let cluster = Cluster::new("kubetoken", Tls::Usual);
     cluster.put_token(json!({}), json!({ "token": TOKEN }));
     cluster.add("c1").success();
@@ -224,7 +224,7 @@ fn tokens_are_sent_as_they_are_now() {
 }
 
 #[test]
-fn the_kubeconfig_is_found_by_environment_configuration_settings_and_default() {
+fn kubeconfig_is_found_in_order_of_precedence() {
     let mut cluster = Cluster::new("kubeplaces", Tls::Usual);
     let good = cluster.kubeconfig(
         json!({}),
@@ -239,7 +239,7 @@ fn the_kubeconfig_is_found_by_environment_configuration_settings_and_default() {
     };
     fs::remove_file(cluster.node.path(KUBECONFIG)).unwrap();
     missing(&cluster.add("c1"), KUBECONFIG);
-    // A file of settings is the way where the main plugin drops unknown keys.
+    // The settings file serves main plugins that drop unknown keys.
     let settings = json!({ "environment": "ipv6NodeIpam", "kubeconfig": "/etc/k/settings", "nodeName": "node1" });
     cluster
         .node
@@ -263,7 +263,7 @@ fn the_kubeconfig_is_found_by_environment_configuration_settings_and_default() {
 }
 
 #[test]
-fn the_server_goes_by_address_name_and_tls_server_name_and_below_a_path() {
+fn server_can_be_an_address_name_or_subpath() {
     let cluster = Cluster::new("kubename", Tls::Usual);
     let authority = Authority::new("kubernetes");
     let own = authority.server(&["localhost"], GOOD);
@@ -271,7 +271,7 @@ fn the_server_goes_by_address_name_and_tls_server_name_and_below_a_path() {
     let localhost = format!("https://localhost:{}/", named.api.port());
     named.put(json!({ "server": localhost }), json!({}));
     named.add("c1").success();
-    // Its certificate is not for the address, but for the name that is said.
+    // The certificate is for the given name, not for the address.
     named.put(json!({ "tls-server-name": "localhost" }), json!({}));
     named.add("c1").success();
     let said = json!({ "tls-server-name": "kubernetes.default" });
@@ -291,7 +291,7 @@ fn the_server_goes_by_address_name_and_tls_server_name_and_below_a_path() {
 }
 
 #[test]
-fn in_clear_a_server_is_asked_only_without_credentials() {
+fn plain_http_is_used_only_without_credentials() {
     let cluster = Cluster::new("kubeclear", Tls::Plain);
     cluster.put_token(json!({ "certificate-authority": null }), json!({}));
     cluster.add("c1").success();
@@ -308,7 +308,7 @@ fn in_clear_a_server_is_asked_only_without_credentials() {
 }
 
 #[test]
-fn proxies_and_redirects_lead_nowhere() {
+fn proxies_and_redirects_are_ignored() {
     let mut cluster = Cluster::new("kubeproxy", Tls::Usual);
     for name in ["HTTPS_PROXY", "https_proxy", "ALL_PROXY", "HTTP_PROXY"] {
         cluster.node = cluster.node.env(name, "http://127.0.0.1:1");
@@ -323,7 +323,7 @@ fn proxies_and_redirects_lead_nowhere() {
 }
 
 #[test]
-fn another_range_is_followed_and_no_pod_loses_its_address() {
+fn changed_range_is_followed_without_losing_addresses() {
     let cluster = Cluster::new("kuberange", Tls::Usual);
     for (id, address) in [("c1", "fd00:10:244:3::2"), ("c2", "fd00:10:244:3::3")] {
         assert_eq!(cluster.add(id).address(), address);
@@ -367,7 +367,7 @@ fn another_range_is_followed_and_no_pod_loses_its_address() {
 }
 
 #[test]
-fn a_failed_ask_keeps_what_is_there() {
+fn failed_query_keeps_the_pools() {
     let cluster = Cluster::new("kubefails", Tls::Usual);
     cluster.add("c1").success();
     for (id, play) in [
@@ -376,7 +376,7 @@ fn a_failed_ask_keeps_what_is_there() {
         ("c4", Play::Answer(200, b"{}".to_vec())),
     ] {
         cluster.api.set(play);
-        // The pause after a failure belongs to the one before.
+        // Skip the pause after the previous failure.
         let _ = fs::remove_file(
             cluster
                 .node
@@ -400,7 +400,7 @@ fn a_failed_ask_keeps_what_is_there() {
 }
 
 #[test]
-fn the_node_goes_by_the_name_of_the_host_in_lower_case_unless_another_is_said() {
+fn node_name_defaults_to_the_lower_case_host_name() {
     let cluster = Cluster::new("kubehost", Tls::Usual);
     cluster.node.put("/proc/sys/kernel/hostname", "NODE1\n");
     cluster.add("c1").success();
@@ -419,7 +419,7 @@ fn the_node_goes_by_the_name_of_the_host_in_lower_case_unless_another_is_said() 
 }
 
 #[test]
-fn a_status_asks_the_node_where_there_are_no_pools() {
+fn status_queries_the_node_only_without_pools() {
     let cluster = Cluster::new("kubestatus", Tls::Usual);
     let status = || {
         let of_1_1 = netconf(json!({})).replace("1.0.0", "1.1.0");
@@ -436,7 +436,7 @@ fn a_status_asks_the_node_where_there_are_no_pools() {
 }
 
 #[test]
-fn doctor_tells_what_the_node_has_and_what_to_do_where_it_has_nothing() {
+fn doctor_reports_the_node_range_or_a_remedy() {
     let cluster = Cluster::new("kubedoctor", Tls::Usual);
     cluster.node.put(
         "/etc/azure-vnet-ipam.json",

@@ -28,7 +28,7 @@ fn facts(node: &Node, address: &str) -> Value {
 }
 
 #[test]
-fn a_refused_add_saves_ages_when_the_original_wrote_last() {
+fn refused_add_saves_ages_after_the_original_wrote() {
     let (node, mut wire) = Node::with_wire("ages", Reply::Xml(xml([5])));
     node.add("c1").success();
     let_original_save(&node);
@@ -44,7 +44,7 @@ fn a_refused_add_saves_ages_when_the_original_wrote_last() {
 }
 
 #[test]
-fn an_age_that_lies_ahead_begins_now() {
+fn age_in_the_future_starts_now() {
     let (node, mut wire) = Node::with_wire("ahead", Reply::Xml(xml([5])));
     node.add("c1").success();
     wire.stop();
@@ -58,7 +58,7 @@ fn an_age_that_lies_ahead_begins_now() {
 }
 
 #[test]
-fn a_gc_saves_ages_when_the_original_wrote_last() {
+fn gc_saves_ages_after_the_original_wrote() {
     let (node, _wire) = Node::with_wire("gcages", Reply::Xml(xml([5])));
     node.add("c1").success();
     let_original_save(&node);
@@ -74,10 +74,9 @@ fn a_gc_saves_ages_when_the_original_wrote_last() {
 
 #[test]
 #[ignore = "needs root, unshare and iproute2"]
-fn leaks_come_back_after_the_original_wrote_last_and_the_source_died() {
-    if !in_private_namespaces(
-        "leaks::leaks_come_back_after_the_original_wrote_last_and_the_source_died",
-    ) {
+fn leaks_are_reclaimed_after_the_original_wrote_and_source_died() {
+    if !in_private_namespaces("leaks::leaks_are_reclaimed_after_the_original_wrote_and_source_died")
+    {
         return;
     }
     let mut pods = Pods::on_a_node(5..7);
@@ -109,8 +108,8 @@ fn azure_vnet_state(endpoints: &[(&str, &str, &str)]) -> String {
 /// The name of a link derives from namespace and pod, so the next pod of a StatefulSet reuses it.
 #[test]
 #[ignore = "needs root, unshare and iproute2"]
-fn an_orphan_is_not_alive_by_the_link_of_its_successor() {
-    if !in_private_namespaces("leaks::an_orphan_is_not_alive_by_the_link_of_its_successor") {
+fn orphaned_endpoint_is_not_kept_alive_by_its_successors_link() {
+    if !in_private_namespaces("leaks::orphaned_endpoint_is_not_kept_alive_by_its_successors_link") {
         return;
     }
     let pods = Pods::on_a_node(5..7);
@@ -161,8 +160,8 @@ fn show_process(id: u32) {
 
 #[test]
 #[ignore = "needs root, unshare and iproute2"]
-fn a_path_by_process_id_leads_to_nobody_of_before() {
-    if !in_private_namespaces("leaks::a_path_by_process_id_leads_to_nobody_of_before") {
+fn path_with_a_reused_process_id_keeps_nobody_alive() {
+    if !in_private_namespaces("leaks::path_with_a_reused_process_id_keeps_nobody_alive") {
         return;
     }
     let pods = Pods::on_a_node(5..7);
@@ -221,7 +220,7 @@ fn remember_in_azure_vnet(node: &Node, container: &str, address: &str) {
 }
 
 #[test]
-fn an_owner_that_the_lists_agree_on_is_known_and_frees_though_the_look_is_incomplete() {
+fn owner_that_lists_agree_on_can_release_despite_incomplete_scan() {
     let sources: [fn(&Node, &str); 2] = [
         |node, address| {
             remember_without_namespace(node, "c1", address);
@@ -241,7 +240,7 @@ fn an_owner_that_the_lists_agree_on_is_known_and_frees_though_the_look_is_incomp
 }
 
 #[test]
-fn an_address_that_two_containers_claim_is_freed_for_neither() {
+fn address_claimed_by_two_containers_is_released_for_neither() {
     let (node, address) = rebuild_without_full_sight(|node, address| {
         remember_without_namespace(node, "c1", address);
         remember_in_azure_vnet(node, "c9", address);
@@ -254,7 +253,7 @@ fn an_address_that_two_containers_claim_is_freed_for_neither() {
 }
 
 #[test]
-fn an_address_without_owner_is_freed_for_the_container_that_the_lists_name() {
+fn ownerless_address_is_released_for_the_container_in_the_lists() {
     let (node, address) = rebuild_without_full_sight(|node, address| {
         remember_without_namespace(node, "c1", address);
         remember_in_azure_vnet(node, "c9", address);
@@ -268,10 +267,8 @@ fn an_address_without_owner_is_freed_for_the_container_that_the_lists_name() {
 
 #[test]
 #[ignore = "needs root, unshare and iproute2"]
-fn an_entry_without_namespace_tells_the_owner_of_what_the_kernel_shows() {
-    if !in_private_namespaces(
-        "leaks::an_entry_without_namespace_tells_the_owner_of_what_the_kernel_shows",
-    ) {
+fn cache_entry_without_namespace_names_the_owner() {
+    if !in_private_namespaces("leaks::cache_entry_without_namespace_names_the_owner") {
         return;
     }
     let pods = Pods::on_a_node(5..9);
@@ -315,8 +312,8 @@ const POOL: [&str; 3] = ["10.224.0.5", "10.224.0.6", "10.224.0.7"];
 
 #[test]
 #[ignore = "needs root, unshare and iproute2"]
-fn a_users_network_namespace_reserves_no_address() {
-    if !in_private_namespaces("leaks::a_users_network_namespace_reserves_no_address") {
+fn user_namespace_reserves_no_address() {
+    if !in_private_namespaces("leaks::user_namespace_reserves_no_address") {
         return;
     }
     let pods = Pods::on_a_node(5..8);
@@ -341,8 +338,8 @@ fn a_users_network_namespace_reserves_no_address() {
 
 #[test]
 #[ignore = "needs root, unshare and iproute2"]
-fn a_users_network_namespace_holds_a_reclaim_back_but_no_del() {
-    if !in_private_namespaces("leaks::a_users_network_namespace_holds_a_reclaim_back_but_no_del") {
+fn user_namespace_delays_reclaim_but_not_del() {
+    if !in_private_namespaces("leaks::user_namespace_delays_reclaim_but_not_del") {
         return;
     }
     let pods = Pods::on_a_node(5..7);
@@ -367,8 +364,8 @@ fn a_users_network_namespace_holds_a_reclaim_back_but_no_del() {
 /// The network namespace of a pod with `hostUsers: false` also belongs to another user namespace, but it is mounted.
 #[test]
 #[ignore = "needs root, unshare and iproute2"]
-fn a_pod_with_users_of_its_own_keeps_its_address() {
-    if !in_private_namespaces("leaks::a_pod_with_users_of_its_own_keeps_its_address") {
+fn pod_with_user_namespace_keeps_its_address() {
+    if !in_private_namespaces("leaks::pod_with_user_namespace_keeps_its_address") {
         return;
     }
     let pods = Pods::on_a_node(5..7);

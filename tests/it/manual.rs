@@ -78,7 +78,7 @@ fn words(page: &str) -> Vec<&str> {
 }
 
 #[test]
-fn the_help_of_the_program_tells_how_it_is_used() {
+fn program_help_describes_the_usage() {
     let help = stdout_of(&["--help"]);
     tidy(&help);
     for same in [&["-h"][..], &["help"]] {
@@ -111,7 +111,7 @@ fn the_help_of_the_program_tells_how_it_is_used() {
 }
 
 #[test]
-fn every_command_has_help_with_its_options_and_an_example() {
+fn command_help_has_options_and_an_example() {
     for (name, options) in COMMANDS {
         let help = stdout_of(&[name, "--help"]);
         tidy(&help);
@@ -139,7 +139,7 @@ fn every_command_has_help_with_its_options_and_an_example() {
 
 #[test]
 #[ignore = "needs bash"]
-fn examples_are_lines_that_a_shell_can_read() {
+fn help_examples_are_valid_shell() {
     for (name, _) in COMMANDS {
         let help = stdout_of(&[name, "--help"]);
         let (_, examples) = help.split_once("\nExamples:\n").unwrap();
@@ -149,7 +149,7 @@ fn examples_are_lines_that_a_shell_can_read() {
 }
 
 #[test]
-fn what_is_no_command_or_option_is_refused_in_a_line() {
+fn unknown_commands_and_options_are_refused_in_one_line() {
     for args in [
         &["frobnicate"][..],
         &["--frobnicate"],
@@ -178,7 +178,7 @@ fn what_is_no_command_or_option_is_refused_in_a_line() {
 }
 
 #[test]
-fn the_man_page_names_everything() {
+fn man_page_names_every_command_and_option() {
     let page = stdout_of(&["man"]);
     assert!(
         page.is_ascii() && page.starts_with(".TH AZURE\\-VNET\\-IPAM 8 "),
@@ -216,7 +216,7 @@ fn the_man_page_names_everything() {
 
 #[test]
 #[ignore = "needs groff"]
-fn the_man_page_is_formatted_without_a_warning() {
+fn man_page_is_formatted_without_warnings() {
     let page = stdout_of(&["man"]);
     let text = piped("groff", &["-ww", "-man", "-Tascii", "-P-cbou"], &page);
     let words = words(&text);
@@ -236,7 +236,7 @@ fn the_man_page_is_formatted_without_a_warning() {
 
 #[test]
 #[ignore = "needs mandoc"]
-fn mandoc_has_no_warning_about_the_man_page() {
+fn mandoc_has_no_warnings_about_the_man_page() {
     let page = stdout_of(&["man"]);
     assert_eq!(piped("mandoc", &["-T", "lint", "-W", "warning"], &page), "");
 }
@@ -327,7 +327,7 @@ fn bash_completes_commands_options_and_files() {
 }
 
 #[test]
-fn zsh_completions_name_everything() {
+fn zsh_completions_name_every_command_and_option() {
     let script = stdout_of(&["completions", "zsh"]);
     assert!(
         script.starts_with("#compdef azure-vnet-ipam azure-vnet-ipamv6\n"),
@@ -345,6 +345,6 @@ fn zsh_completions_name_everything() {
 
 #[test]
 #[ignore = "needs zsh"]
-fn zsh_reads_its_completions() {
+fn zsh_loads_its_completions() {
     piped("zsh", &["-f", "-n"], &stdout_of(&["completions", "zsh"]));
 }

@@ -77,7 +77,7 @@ fn eventful(name: &str) -> Node {
 }
 
 #[test]
-fn the_figures_are_what_happened() {
+fn metrics_match_what_happened() {
     let node = eventful("figures");
     let text = text(&node);
     let figures = parse(&text);
@@ -104,7 +104,7 @@ fn the_figures_are_what_happened() {
 }
 
 #[test]
-fn looking_changes_nothing_and_waits_for_nobody() {
+fn metrics_change_nothing_and_wait_for_nobody() {
     let node = eventful("look");
     let _lock = node.hold_lock();
     let fetch = fs::File::open(node.fetch_lock_path()).unwrap();
@@ -121,7 +121,7 @@ fn looking_changes_nothing_and_waits_for_nobody() {
 }
 
 #[test]
-fn without_a_state_there_are_no_pools() {
+fn missing_state_has_no_pools() {
     let node = Node::new("missing");
     let figures = parse(&text(&node));
     assert_eq!(figures["state_readable"], 1.0);
@@ -133,7 +133,7 @@ fn without_a_state_there_are_no_pools() {
 }
 
 #[test]
-fn of_a_damaged_state_the_rest_is_told() {
+fn corrupt_state_still_yields_other_metrics() {
     let node = eventful("damaged");
     let before = parse(&text(&node));
     for damage in [&b"{\"IPAM\": "[..], b"\xff\xfe", b"[]"] {
@@ -151,7 +151,7 @@ fn of_a_damaged_state_the_rest_is_told() {
 }
 
 #[test]
-fn a_lost_state_and_old_stamps_are_told_as_such() {
+fn lost_state_and_old_stamps_are_reported() {
     let (node, _wire) = Node::with_wire("lost", Reply::Xml(xml([5, 6])));
     node.add("c1").success();
     fs::remove_file(node.state_path()).unwrap();
@@ -170,7 +170,7 @@ fn a_lost_state_and_old_stamps_are_told_as_such() {
 }
 
 #[test]
-fn what_was_counted_in_files_that_are_gone_counts() {
+fn counts_survive_deleted_event_files() {
     let node = Node::new("totals");
     node.put(
         "/var/run/azure-vnet/azure-vnet-ipam.events",
@@ -205,7 +205,7 @@ fn names(folder: &Path) -> Vec<String> {
 }
 
 #[test]
-fn the_file_is_always_a_whole_one() {
+fn output_file_is_always_complete() {
     let node = eventful("file");
     let (folder, file) = collected(&node);
     fs::write(&file, "old").unwrap();
@@ -245,7 +245,7 @@ fn the_file_is_always_a_whole_one() {
 }
 
 #[test]
-fn the_file_needs_neither_stdout_nor_a_kind_umask() {
+fn output_file_needs_neither_stdout_nor_umask() {
     let node = eventful("umask");
     let (_, file) = collected(&node);
     let call = node.call("", "").without("CNI_COMMAND");
@@ -256,7 +256,7 @@ fn the_file_needs_neither_stdout_nor_a_kind_umask() {
 }
 
 #[test]
-fn a_file_that_cannot_be_written_is_told_and_leaves_nothing() {
+fn unwritable_output_file_is_reported_and_leaves_nothing() {
     let node = eventful("refused");
     let (folder, file) = collected(&node);
     fs::write(&file, "old").unwrap();
@@ -283,7 +283,7 @@ fn a_file_that_cannot_be_written_is_told_and_leaves_nothing() {
 
 #[test]
 #[ignore = "needs promtool"]
-fn promtool_finds_nothing_to_say() {
+fn promtool_accepts_the_metrics() {
     let damaged = eventful("lint-damaged");
     fs::write(damaged.state_path(), "{").unwrap();
     for node in [eventful("lint"), Node::new("lint-missing"), damaged] {

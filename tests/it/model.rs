@@ -42,17 +42,17 @@ proptest! {
     })]
 
     #[test]
-    fn no_history_gives_an_address_twice_or_loses_one(events in prop::collection::vec(event(), 1..60)) {
+    fn no_history_grants_an_address_twice_or_leaks_one(events in prop::collection::vec(event(), 1..60)) {
         World::new(NODE).live_through(&events);
     }
 
     #[test]
-    fn nor_does_one_on_a_kernel_without_numbers_of_namespaces(events in prop::collection::vec(event(), 1..60)) {
+    fn no_history_fails_on_a_kernel_without_namespace_numbers(events in prop::collection::vec(event(), 1..60)) {
         World::new(Rules { has_cookies: false, ..NODE }).live_through(&events);
     }
 
     #[test]
-    fn nor_does_one_of_pods_with_two_families(events in prop::collection::vec(event(), 1..60)) {
+    fn no_history_fails_with_dual_stack_pods(events in prop::collection::vec(event(), 1..60)) {
         World::new(Rules { families: &[Family::V4, Family::V6], ..NODE }).live_through(&events);
     }
 }

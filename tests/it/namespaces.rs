@@ -1,4 +1,4 @@
-//! Real pods, made with ip netns and veth, hold their addresses in the kernel while the state is lost, damaged or lies.
+//! Real pods, made with ip netns and veth, keep their addresses in the kernel while the state is lost, damaged or wrong.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,16 +11,16 @@ use crate::harness::{Node, Outcome, Reply, SUBNET, WireServer, conf, sh, sh_with
 use crate::privileged::in_private_namespaces;
 use crate::verbs::of_the_node;
 
-/// A node in namespaces of its own, with the kernel's interfaces and /proc, and its other files in a folder.
+/// A node in private namespaces, with the kernel's interfaces and /proc, and its other files in a folder.
 pub struct Pods {
     pub node: Node,
     pub wire: WireServer,
 }
 
 impl Pods {
-    /// Must be called in mount and network namespaces of its own.
+    /// Must be called in private mount and network namespaces.
     pub fn on_a_node(last: impl IntoIterator<Item = u16>) -> Pods {
-        // Shared, so that the namespaces that are mounted there later are to be seen below the node's root too.
+        // Shared, so that namespaces mounted later are visible below the node's root too.
         sh(
             "mount -t tmpfs none /run && mkdir /run/netns && mount --bind /run/netns /run/netns && mount --make-shared /run/netns",
         );
@@ -29,7 +29,7 @@ impl Pods {
         );
         sh("ip link add br0 type bridge && ip link set br0 up");
         let (node, wire) = Node::with_wire("pods", Reply::Xml(xml(last)));
-        // The real kernel, interfaces and namespaces below the root.
+        // Bind the real /proc, interfaces and namespaces below the root.
         fs::remove_dir_all(node.path("/sys")).unwrap();
         fs::remove_dir_all(node.path("/proc")).unwrap();
         for folder in ["/proc", "/var/run/netns"] {
@@ -55,12 +55,12 @@ impl Pods {
         self.call("DEL", pod).run().assert_no_output();
     }
 
-    /// The same ADD, some seconds later by the boot clock.
+    /// Runs an ADD with the boot clock `seconds` ahead.
     pub fn add_later(&self, seconds: u64, pod: &str) -> Outcome {
         self.at(seconds, || self.add(pod))
     }
 
-    /// Does something at another time, so many seconds ahead of the machine's boot clock.
+    /// Runs `work` with the boot clock `seconds` ahead of the machine's.
     pub fn at<T>(&self, seconds: u64, work: impl FnOnce() -> T) -> T {
         self.node.set_clock(seconds);
         let done = work();
@@ -68,7 +68,7 @@ impl Pods {
         done
     }
 
-    /// Makes a pod: a namespace, an address from the plugin, and that address on an interface in the namespace.
+    /// Starts a pod: a namespace, an ADD, and the address on an interface in the namespace.
     pub fn start(&self, pod: &str) -> String {
         sh(&format!("ip netns add {pod}"));
         let address = self.add(pod).address();
@@ -83,16 +83,16 @@ impl Pods {
         ));
     }
 
-    /// Removes a pod as a crash would: nobody tells the plugin.
+    /// Removes a pod as a crash would, without a DEL.
     pub fn vanish(&self, pod: &str) {
         sh(&format!("ip netns del {pod}"));
-        // The kernel tears a namespace down in its own time; the link on the host goes with it.
+        // The kernel destroys a namespace with a delay, and the link on the host with it.
         wait_until(format!("the end of pod {pod}"), || {
             !has_link(&format!("v-{pod}"))
         });
     }
 
-    /// What libcni remembers of it.
+    /// Writes libcni's cache entry of the pod.
     pub fn remember(&self, pod: &str, address: &str) {
         self.node.cache(
             "azure",
@@ -133,8 +133,8 @@ const HOUR: u64 = 3600 + 1;
 
 #[test]
 #[ignore = "needs root, unshare and iproute2"]
-fn a_lost_state_gives_nothing_away_that_a_pod_holds() {
-    if !in_private_namespaces("namespaces::a_lost_state_gives_nothing_away_that_a_pod_holds") {
+fn lost_state_grants_no_address_of_a_live_pod() {
+    if !in_private_namespaces("namespaces::lost_state_grants_no_address_of_a_live_pod") {
         return;
     }
     type Damage = fn(&Node);
@@ -215,17 +215,15 @@ fn a_lost_state_gives_nothing_away_that_a_pod_holds() {
 
 #[test]
 #[ignore = "needs root, unshare and iproute2"]
-fn a_state_rolled_back_to_before_a_pod_gives_nothing_of_it_away() {
-    if !in_private_namespaces(
-        "namespaces::a_state_rolled_back_to_before_a_pod_gives_nothing_of_it_away",
-    ) {
+fn old_state_copy_grants_no_address_of_a_live_pod() {
+    if !in_private_namespaces("namespaces::old_state_copy_grants_no_address_of_a_live_pod") {
         return;
     }
     let pods = Pods::on_a_node(5..9);
     let one = pods.start("one");
     let before = pods.node.state_bytes();
     let two = pods.start("two");
-    // A copy of before is put back, as a restored snapshot would be; nothing in it tells that it is old.
+    // An old copy is put back, like a restored snapshot. Nothing in it shows its age.
     fs::write(pods.node.state_path(), before).unwrap();
     pods.node.remove_journal();
     let (code, msg) = pods.add("new").error();
@@ -239,8 +237,8 @@ fn a_state_rolled_back_to_before_a_pod_gives_nothing_of_it_away() {
 
 #[test]
 #[ignore = "needs root, unshare and iproute2"]
-fn an_exhausted_pool_takes_back_what_has_really_gone() {
-    if !in_private_namespaces("namespaces::an_exhausted_pool_takes_back_what_has_really_gone") {
+fn exhausted_pool_reclaims_only_dead_addresses() {
+    if !in_private_namespaces("namespaces::exhausted_pool_reclaims_only_dead_addresses") {
         return;
     }
     let pods = Pods::on_a_node(5..8);
@@ -293,8 +291,8 @@ fn an_exhausted_pool_takes_back_what_has_really_gone() {
 
 #[test]
 #[ignore = "needs root, unshare, iproute2 and strace"]
-fn a_reclaiming_add_killed_at_every_system_call() {
-    if !in_private_namespaces("namespaces::a_reclaiming_add_killed_at_every_system_call") {
+fn reclaiming_add_survives_a_kill_at_every_system_call() {
+    if !in_private_namespaces("namespaces::reclaiming_add_survives_a_kill_at_every_system_call") {
         return;
     }
     let pods = Pods::on_a_node(5..7);
@@ -317,8 +315,8 @@ fn a_reclaiming_add_killed_at_every_system_call() {
 
 #[test]
 #[ignore = "needs root, unshare and iproute2"]
-fn after_an_hour_one_look_is_enough() {
-    if !in_private_namespaces("namespaces::after_an_hour_one_look_is_enough") {
+fn one_look_is_enough_after_an_hour() {
+    if !in_private_namespaces("namespaces::one_look_is_enough_after_an_hour") {
         return;
     }
     let pods = Pods::on_a_node(5..6);
@@ -328,11 +326,11 @@ fn after_an_hour_one_look_is_enough() {
     assert_eq!(pods.held(), pairs(&[(&one, "new")]));
 }
 
-/// Each of these keeps a record that nothing else speaks for.
+/// Each single sign of life keeps a record.
 #[test]
 #[ignore = "needs root, unshare and iproute2"]
-fn every_sign_of_life_holds_reclaim_back() {
-    if !in_private_namespaces("namespaces::every_sign_of_life_holds_reclaim_back") {
+fn every_sign_of_life_prevents_reclaim() {
+    if !in_private_namespaces("namespaces::every_sign_of_life_prevents_reclaim") {
         return;
     }
     let pods = Pods::on_a_node(5..6);
@@ -378,7 +376,7 @@ fn every_sign_of_life_holds_reclaim_back() {
     sh(&format!("ip route add {address}/32 dev br0"));
     still_held("the host has a route to it");
     sh(&format!("ip route del {address}/32 dev br0"));
-    // A namespace that nothing but an open file and a link lead to.
+    // A namespace that only an open file and a link refer to.
     let hider = hide_a_namespace();
     still_held("a link leads to a namespace that was not found");
     drop(hider);
@@ -389,13 +387,13 @@ fn every_sign_of_life_holds_reclaim_back() {
     );
 }
 
-/// A process that holds a network namespace open, with a link from the host into it, but neither mounted nor lived in.
+/// A process that holds a network namespace open. The host has a link into it, but it is not mounted and has no process.
 fn hide_a_namespace() -> impl Drop {
     struct Hider(Option<Process>);
     impl Drop for Hider {
         fn drop(&mut self) {
             drop(self.0.take());
-            // The kernel takes a moment to tear a namespace down, and the link with it.
+            // The kernel destroys a namespace, and its link, with a delay.
             if !std::thread::panicking() {
                 wait_until("the end of the hidden namespace", || !has_link("v-hidden"));
             }
@@ -413,7 +411,7 @@ fn hide_a_namespace() -> impl Drop {
     Hider(Some(hold))
 }
 
-/// Whether there is a link of this name in the network namespace of this test.
+/// Whether this test's network namespace has a link of this name.
 fn has_link(name: &str) -> bool {
     output(Command::new("ip").args(["link", "show", name]))
         .status
@@ -422,8 +420,8 @@ fn has_link(name: &str) -> bool {
 
 #[test]
 #[ignore = "needs root, unshare and iproute2"]
-fn a_look_that_sees_a_pod_alive_clears_its_mark() {
-    if !in_private_namespaces("namespaces::a_look_that_sees_a_pod_alive_clears_its_mark") {
+fn live_pod_loses_its_suspect_mark() {
+    if !in_private_namespaces("namespaces::live_pod_loses_its_suspect_mark") {
         return;
     }
     type NodeSnapshot = fn(&Pods);
@@ -438,7 +436,7 @@ fn a_look_that_sees_a_pod_alive_clears_its_mark() {
                 "GC",
                 json!({ "cni.dev/valid-attachments": valid }),
             );
-            // The other one is kept, as the kernel shows it.
+            // The other record is kept, because the kernel shows its address.
             gc.run().error();
         }),
         ("ADD", |pods| {
@@ -451,7 +449,7 @@ fn a_look_that_sees_a_pod_alive_clears_its_mark() {
     let one = pods.start("one");
     for (what, look) in looks {
         pods.del("one");
-        // This one finds nothing, so that the next ADD counts as late.
+        // This ADD finds nothing dead; the next one counts as the second look.
         pods.del("one");
         assert_eq!(pods.add("one").address(), one);
         let suspects = |pods: &Pods| {
@@ -468,8 +466,8 @@ fn a_look_that_sees_a_pod_alive_clears_its_mark() {
 
 #[test]
 #[ignore = "needs root, unshare and iproute2"]
-fn a_reboot_frees_what_is_not_there_and_nothing_else() {
-    if !in_private_namespaces("namespaces::a_reboot_frees_what_is_not_there_and_nothing_else") {
+fn reboot_frees_only_what_no_namespace_has() {
+    if !in_private_namespaces("namespaces::reboot_frees_only_what_no_namespace_has") {
         return;
     }
     let pods = Pods::on_a_node(5..8);
@@ -498,17 +496,16 @@ fn a_reboot_frees_what_is_not_there_and_nothing_else() {
 
 #[test]
 #[ignore = "needs root, unshare and iproute2"]
-fn a_state_deleted_while_pods_are_being_wired_gives_nothing_of_theirs_away() {
-    if !in_private_namespaces(
-        "namespaces::a_state_deleted_while_pods_are_being_wired_gives_nothing_of_theirs_away",
-    ) {
+fn state_deleted_during_pod_setup_grants_no_address_twice() {
+    if !in_private_namespaces("namespaces::state_deleted_during_pod_setup_grants_no_address_twice")
+    {
         return;
     }
     let pods = Pods::on_a_node(5..9);
     for pod in ["one", "two"] {
         sh(&format!("ip netns add {pod}"));
     }
-    // Both have their addresses, and neither has configured it when the state goes.
+    // Both pods have an address that is not configured yet when the state is deleted.
     let (one, two) = (pods.add("one").address(), pods.add("two").address());
     fs::remove_file(pods.node.state_path()).unwrap();
     pods.node.remove_journal();
@@ -532,10 +529,8 @@ fn a_state_deleted_while_pods_are_being_wired_gives_nothing_of_theirs_away() {
 
 #[test]
 #[ignore = "needs root, unshare and iproute2"]
-fn an_address_without_owner_comes_back_when_it_is_named_and_gone() {
-    if !in_private_namespaces(
-        "namespaces::an_address_without_owner_comes_back_when_it_is_named_and_gone",
-    ) {
+fn ownerless_address_is_released_by_a_del_that_names_it() {
+    if !in_private_namespaces("namespaces::ownerless_address_is_released_by_a_del_that_names_it") {
         return;
     }
     let pods = Pods::on_a_node(5..7);
@@ -559,12 +554,12 @@ fn an_address_without_owner_comes_back_when_it_is_named_and_gone() {
 
 #[test]
 #[ignore = "needs root, unshare and iproute2"]
-fn what_the_host_has_is_not_handed_out() {
-    if !in_private_namespaces("namespaces::what_the_host_has_is_not_handed_out") {
+fn addresses_of_the_host_are_not_allocated() {
+    if !in_private_namespaces("namespaces::addresses_of_the_host_are_not_allocated") {
         return;
     }
     let pods = Pods::on_a_node(5..10);
-    // cloud-init configures all addresses of the interface on the host; a main plugin that crashed left a route.
+    // cloud-init configured all addresses on the host; a crashed main plugin left a route.
     sh(
         "ip addr add 10.224.0.5/16 dev eth0 && ip addr add 10.224.0.6/16 dev eth0 && ip route add 10.224.0.7/32 dev br0",
     );
@@ -607,8 +602,8 @@ fn what_the_host_has_is_not_handed_out() {
 
 #[test]
 #[ignore = "needs root, unshare and iproute2"]
-fn many_namespaces_and_cache_files_are_looked_at_quickly() {
-    if !in_private_namespaces("namespaces::many_namespaces_and_cache_files_are_looked_at_quickly") {
+fn scan_of_many_namespaces_and_cache_files_is_fast() {
+    if !in_private_namespaces("namespaces::scan_of_many_namespaces_and_cache_files_is_fast") {
         return;
     }
     let pods = Pods::on_a_node(5..8);

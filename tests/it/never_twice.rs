@@ -1,5 +1,5 @@
-//! Ways to give an address twice, or to free it under a live pod, that were found by attacking the plugin: each of these was
-//! once possible.
+//! Ways to grant an address twice, or to free the address of a live pod. Each was possible once and was found by attacking
+//! the plugin.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -18,14 +18,14 @@ use crate::namespaces::Pods;
 use crate::privileged::in_private_namespaces;
 use crate::verbs::of_the_node;
 
-/// What the refusal of a quarantine says.
+/// Checks that the call was refused by the quarantine.
 #[track_caller]
 fn assert_quarantined(outcome: &Outcome) {
     let (code, msg) = outcome.error();
     assert!(code == 11 && msg.contains("the state was lost"), "{msg}");
 }
 
-/// A node on which `c1` holds 10.224.0.5, which its network namespace and libcni's cache show.
+/// A node on which `c1` holds 10.224.0.5, as its network namespace and libcni's cache show.
 fn node_with_a_pod(name: &str) -> (Node, WireServer) {
     let (node, wire) = Node::with_wire(name, Reply::Xml(xml(5..10)));
     node.put("/var/run/netns/c1", "");
@@ -36,7 +36,7 @@ fn node_with_a_pod(name: &str) -> (Node, WireServer) {
 }
 
 #[test]
-fn a_loss_is_remembered_while_the_source_gives_useless_answers() {
+fn loss_is_remembered_while_the_source_is_useless() {
     let other_mac = xml(5..10).replace(MAC, "001122334455");
     let useless = [
         Reply::Xml(other_mac),
@@ -54,7 +54,7 @@ fn a_loss_is_remembered_while_the_source_gives_useless_answers() {
             node.remove_journal();
             wire.set(answer.clone());
             node.add("c2").error();
-            // Not even when the marks beside the state are gone meanwhile.
+            // Also when the notes beside the state are removed meanwhile.
             for mark in ["rebuild", "used"] {
                 let path = format!("/var/run/azure-vnet/azure-vnet-ipam.{mark}");
                 let _ = fs::remove_file(node.path(&path));
@@ -71,7 +71,7 @@ fn a_loss_is_remembered_while_the_source_gives_useless_answers() {
 }
 
 #[test]
-fn a_quarantine_begins_when_the_loss_is_seen_though_the_source_is_down() {
+fn quarantine_starts_when_loss_is_seen_with_source_down() {
     let (node, mut wire) = node_with_a_pod("sourcedown");
     fs::remove_file(node.state_path()).unwrap();
     node.remove_journal();
@@ -86,13 +86,13 @@ fn a_quarantine_begins_when_the_loss_is_seen_though_the_source_is_down() {
 }
 
 #[test]
-fn a_rebuild_that_is_owed_waits_for_a_slow_source_and_is_seen_by_version_0_1_0() {
+fn pending_rebuild_waits_for_source_and_is_seen_by_0_1_0() {
     let (node, mut wire) = node_with_a_pod("slowsource");
     fs::remove_file(node.state_path()).unwrap();
     node.remove_journal();
     wire.stop();
     node.add("c2").error();
-    // It knows nothing of what is owed, but compares this with the note of the last use.
+    // Version 0.1.0 does not know pending rebuilds, but compares this value with the note of the last grant.
     assert_eq!(node.state()["azure-vnet-ipam"]["generation"], 0);
     wire.set(Reply::After(
         Duration::from_secs(4),
@@ -103,7 +103,7 @@ fn a_rebuild_that_is_owed_waits_for_a_slow_source_and_is_seen_by_version_0_1_0()
 }
 
 #[test]
-fn a_quarantine_without_end_ends() {
+fn endless_quarantine_ends() {
     let (node, _wire) = node_with_a_pod("endless");
     let mut state = node.state();
     state["azure-vnet-ipam"]["quarantineUntil"] = (u64::MAX - 1).into();
@@ -112,7 +112,7 @@ fn a_quarantine_without_end_ends() {
 }
 
 #[test]
-fn a_namespace_path_that_is_something_else_keeps_nobody_waiting() {
+fn special_file_as_namespace_path_does_not_block() {
     let (node, _wire) = Node::with_wire("fifo", Reply::Xml(xml([5])));
     node.put("/var/run/netns/x", "");
     sh_with("mkfifo \"$1\"", &[&node.path("/var/run/netns/fifo")]);
@@ -123,7 +123,7 @@ fn a_namespace_path_that_is_something_else_keeps_nobody_waiting() {
 }
 
 #[test]
-fn a_del_meanwhile_does_not_settle_a_loss() {
+fn del_does_not_end_a_quarantine() {
     let (node, mut wire) = node_with_a_pod("delmeanwhile");
     fs::remove_file(node.state_path()).unwrap();
     node.remove_journal();
@@ -136,32 +136,32 @@ fn a_del_meanwhile_does_not_settle_a_loss() {
 }
 
 #[test]
-fn a_state_and_a_lock_folder_that_are_both_gone_are_missed() {
+fn lost_state_and_lock_folder_are_detected() {
     let wipe = |node: &Node| {
         fs::remove_file(node.state_path()).unwrap();
         fs::remove_dir_all(node.path("/var/run/azure-vnet")).unwrap();
     };
-    // The list tells, also on a node where only the original gave addresses.
+    // The cache shows it, also on a node where only the original granted addresses.
     let (node, _wire) = node_with_a_pod("wiped");
     wipe(&node);
     let _ = fs::remove_file(node.path("/var/run/.azure-vnet-ipam.boot"));
     assert_quarantined(&node.add("c2"));
     assert_eq!(node.held()["10.224.0.5"], "c1");
-    // Nothing tells but that addresses were given in this boot: they may be about to be configured.
+    // Only the note shows that addresses were granted in this boot. They may not be configured yet.
     let (node, _wire) = Node::with_wire("wiped", Reply::Xml(xml(5..10)));
     node.add("c1").success();
     wipe(&node);
     assert_quarantined(&node.add("c2"));
     node.advance_clock(31);
     node.add("c2").success();
-    // So it is where version 0.1.0 gave the first.
+    // The same when version 0.1.0 granted the first address.
     let (node, _wire) = Node::with_wire("wiped", Reply::Xml(xml(5..10)));
     node.add("c1").success();
     fs::remove_file(node.path("/var/run/.azure-vnet-ipam.boot")).unwrap();
     node.add("c2").success();
     wipe(&node);
     assert_quarantined(&node.add("c3"));
-    // Of another boot it says nothing.
+    // A note of another boot does not count.
     let (node, _wire) = Node::with_wire("wiped", Reply::Xml(xml(5..10)));
     node.add("c1").success();
     wipe(&node);
@@ -177,7 +177,7 @@ fn as_the_original_wrote_it(node: &Node) {
     fs::write(node.state_path(), state.to_string()).unwrap();
 }
 
-/// An ADD or DEL of another interface of a container, on another network.
+/// A call for a second interface of the container, on another network.
 fn second_interface(node: &Node, command: &str) -> Outcome {
     let mut conf: Value = serde_json::from_str(&conf("1.0.0", json!({}))).unwrap();
     conf["name"] = "second".into();
@@ -186,14 +186,14 @@ fn second_interface(node: &Node, command: &str) -> Outcome {
 }
 
 #[test]
-fn a_second_interface_does_not_take_over_what_the_original_gave_the_first() {
+fn second_interface_does_not_inherit_the_originals_record() {
     let (node, _wire) = node_with_a_pod("second");
     as_the_original_wrote_it(&node);
     assert_eq!(second_interface(&node, "ADD").address(), "10.224.0.6");
     second_interface(&node, "DEL").assert_no_output();
     let held: Vec<_> = node.held().into_iter().collect();
     assert_eq!(held, [("10.224.0.5".to_owned(), "c1".to_owned())]);
-    // Nor when the original gave it after we had written the state.
+    // The same when the original granted it after we wrote the state.
     let (node, _wire) = node_with_a_pod("second");
     let mut state = node.state();
     let ours = &mut state["azure-vnet-ipam"];
@@ -203,14 +203,14 @@ fn a_second_interface_does_not_take_over_what_the_original_gave_the_first() {
     assert_eq!(second_interface(&node, "ADD").address(), "10.224.0.6");
     second_interface(&node, "DEL").assert_no_output();
     assert_eq!(node.held()["10.224.0.5"], "c1");
-    // Its own interface still has it.
+    // The first interface still holds it.
     assert_eq!(node.add("c1").address(), "10.224.0.5");
     node.del("c1").assert_no_output();
     assert!(node.held().is_empty());
 }
 
 #[test]
-fn an_older_answer_is_not_merged_over_a_newer_one() {
+fn older_answer_is_not_merged_over_a_newer_one() {
     let (node, wire) = Node::with_wire("older", Reply::Xml(xml([5, 6])));
     node.add("c1").success();
     let gate = Gate::default();
@@ -220,7 +220,7 @@ fn an_older_answer_is_not_merged_over_a_newer_one() {
     ));
     let slow = node.call("ADD", "c2").start();
     wait_until("the request of the slow ADD", || wire.count() == 2);
-    // Somebody cleans up, and the next to ask does not wait.
+    // The fetch lock is removed, so the next call does not wait for it.
     fs::remove_file(node.fetch_lock_path()).unwrap();
     wire.set(Reply::Xml(xml([5, 8, 9])));
     node.add("c3").success();
@@ -232,7 +232,7 @@ fn an_older_answer_is_not_merged_over_a_newer_one() {
 }
 
 #[test]
-fn a_stamp_of_the_future_stops_no_refresh() {
+fn stamp_in_the_future_does_not_prevent_a_fetch() {
     let (node, wire) = Node::with_wire("future", Reply::Xml(xml([5, 6, 7])));
     node.add("c1").success();
     for key in ["answered", "failed"] {
@@ -244,7 +244,7 @@ fn a_stamp_of_the_future_stops_no_refresh() {
         node.add("c2").success();
         assert_eq!(wire.count(), before + 1, "{key}");
     }
-    // Nor does one in the state.
+    // The same for a stamp in the state.
     let mut state = node.state();
     state["azure-vnet-ipam"]["refreshed"] = (u64::MAX / 2).into();
     fs::write(node.state_path(), state.to_string()).unwrap();
@@ -253,7 +253,7 @@ fn a_stamp_of_the_future_stops_no_refresh() {
     assert_eq!(node.add("c3").address(), "10.224.0.9");
 }
 
-/// An ADD or DEL that sleeps at a system call for two seconds, long enough for others to do something meanwhile.
+/// A call that sleeps for two seconds at a system call, so that others can act meanwhile.
 fn slowed(node: &Node, command: &str, id: &str, at: &str) -> Process {
     let call = node.call(command, id);
     let stdin = node.path("/conf.json");
@@ -266,14 +266,14 @@ fn slowed(node: &Node, command: &str, id: &str, at: &str) -> Process {
     Process::start(strace.stdout(Stdio::piped()).stderr(Stdio::piped()))
 }
 
-/// Where the two seconds are spent: after the state was loaded and before the new one is in place; and between that and the
-/// printing of the result.
+/// Where the call sleeps: after it loaded the state and before the rename, and between the rename and the printing of the
+/// result.
 const PLACES: [&str; 2] = [
     "inject=fsync:delay_enter=2000000:when=1",
     "inject=fsync:delay_enter=2000000:when=2",
 ];
 
-/// Such a call, from under which the lock folder is removed once it has decided.
+/// Runs a slow call and removes the lock folder after it has decided.
 fn without_lock_folder(node: &Node, command: &str, id: &str, place: &str) -> Process {
     let state = node.state_bytes();
     let new = node.path("/var/run/azure-vnet-ipam.json.new");
@@ -287,7 +287,7 @@ fn without_lock_folder(node: &Node, command: &str, id: &str, place: &str) -> Pro
 
 #[test]
 #[ignore = "needs strace"]
-fn an_add_decides_again_when_another_file_takes_the_place_of_its_new_one() {
+fn add_decides_again_when_its_temp_file_is_replaced() {
     let (node, _wire) = Node::with_wire("another", Reply::Xml(xml(5..10)));
     node.add("c0").success();
     let slow = slowed(&node, "ADD", "c1", PLACES[0]);
@@ -304,7 +304,7 @@ fn an_add_decides_again_when_another_file_takes_the_place_of_its_new_one() {
 
 #[test]
 #[ignore = "needs strace"]
-fn a_lock_folder_removed_under_an_add_gives_nothing_twice() {
+fn lock_folder_removed_during_add_grants_nothing_twice() {
     for place in PLACES {
         let (node, _wire) = Node::with_wire("lockgone", Reply::Xml(xml(5..10)));
         node.add("c0").success();
@@ -327,7 +327,7 @@ fn a_lock_folder_removed_under_an_add_gives_nothing_twice() {
 
 #[test]
 #[ignore = "needs strace"]
-fn a_lock_folder_removed_under_a_del_loses_no_release() {
+fn lock_folder_removed_during_del_keeps_the_release() {
     for place in PLACES {
         let (node, _wire) = Node::with_wire("lockgone", Reply::Xml(xml(5..10)));
         node.add("c0").success();
@@ -341,14 +341,14 @@ fn a_lock_folder_removed_under_a_del_loses_no_release() {
 }
 
 #[test]
-fn a_lock_folder_that_is_removed_many_times_gives_nothing_twice() {
+fn lock_folder_removed_repeatedly_grants_nothing_twice() {
     let (node, _wire) = Node::with_wire("lockstorm", Reply::Xml(xml(5..255)));
     node.add("c0").success();
     let is_over = std::sync::atomic::AtomicBool::new(false);
     let outcomes = thread::scope(|scope| {
         let _over = SetOnDrop(&is_over);
         scope.spawn(|| {
-            // Fewer times than a call is decided again, so that all are served in the end.
+            // Fewer times than a call retries, so that all are served.
             for _ in 0..40 {
                 let _ = fs::remove_dir_all(node.path("/var/run/azure-vnet"));
                 thread::sleep(Duration::from_millis(10));
@@ -370,20 +370,20 @@ fn a_lock_folder_that_is_removed_many_times_gives_nothing_twice() {
 
 #[test]
 #[ignore = "needs root, unshare and iproute2"]
-fn a_boot_id_that_one_caller_cannot_read_is_no_reboot() {
-    if !in_private_namespaces("never_twice::a_boot_id_that_one_caller_cannot_read_is_no_reboot") {
+fn unreadable_boot_id_is_not_a_reboot() {
+    if !in_private_namespaces("never_twice::unreadable_boot_id_is_not_a_reboot") {
         return;
     }
     let pods = Pods::on_a_node([5]);
     let boot_id = pods.node.path("/proc/sys/kernel/random/boot_id");
     let mask = || sh_with("mount --bind /dev/null \"$1\"", &[&boot_id]);
     let unmask = || sh_with("umount \"$1\"", &[&boot_id]);
-    // Its ADD is under way: nothing of it is configured yet.
+    // The ADD is in progress; its address is not configured yet.
     let one = pods.add("one").address();
     mask();
     assert_eq!(pods.add("two").error().0, 100);
     assert_eq!(pods.held()[&one], "one");
-    // What such a caller writes is of this boot for the others, and the other way round.
+    // States of callers with and without boot ID count as the same boot.
     pods.del("one");
     pods.call("ADD", "three")
         .stdin(conf("0.3.0", json!({ "subnet": SUBNET, "rest": 0 })))
@@ -392,26 +392,26 @@ fn a_boot_id_that_one_caller_cannot_read_is_no_reboot() {
     unmask();
     assert_eq!(pods.add("four").error().0, 100);
     assert_eq!(pods.held()[&one], "three");
-    // Nor is a state lost that was deleted meanwhile forgotten.
+    // A state deleted meanwhile is still detected as lost.
     fs::remove_file(pods.node.state_path()).unwrap();
     mask();
-    // Without a boot ID the journal proves nothing.
+    // Without a boot ID the journal is not trusted.
     assert_quarantined(&pods.add("five"));
     unmask();
 }
 
 #[test]
 #[ignore = "needs root, unshare and iproute2"]
-fn a_gc_leaves_what_a_standing_entry_names_for_another_container() {
+fn gc_keeps_address_claimed_by_a_live_entry_of_another_container() {
     if !in_private_namespaces(
-        "never_twice::a_gc_leaves_what_a_standing_entry_names_for_another_container",
+        "never_twice::gc_keeps_address_claimed_by_a_live_entry_of_another_container",
     ) {
         return;
     }
     let pods = Pods::on_a_node(5..10);
     let [one, two, three] = ["one", "two", "three"].map(|pod| pods.add(pod).address());
     output(Command::new("ip").args(["netns", "add", "other"]));
-    // The cache names another container for the first, azure-vnet's state for the second, and nobody for the third.
+    // The cache names another container for the first address, azure-vnet's state for the second, no list for the third.
     pods.remember("other", &one);
     let vnet = json!({"Network": {"ExternalInterfaces": {"eth0": {"Networks": {"azure": {"Endpoints": {"other-eth0": {
         "Id": "other-eth0", "ContainerID": "other", "IPAddresses": [{ "IP": two, "Mask": "//8AAA==" }],
@@ -430,14 +430,14 @@ fn a_gc_leaves_what_a_standing_entry_names_for_another_container() {
     );
     let held: Vec<_> = pods.held().into_keys().collect();
     assert_eq!(held, [one, two], "not {three}");
-    // When that container has gone, they are nobody's.
+    // Without that container they are free.
     output(Command::new("ip").args(["netns", "del", "other"]));
     gc(&pods).assert_no_output();
     assert!(pods.held().is_empty());
 }
 
-/// Makes a pod whose network namespace has the inode that another's had. The kernel takes the lowest number that is free, so those
-/// below are taken first. What else runs on the machine may get it instead; then there is none.
+/// Starts a pod whose network namespace has the inode that another pod's had. The kernel uses the lowest free number, so the
+/// numbers below are occupied first. Returns `None` when another process gets the number.
 fn start_in_reused_inode(inode: u64, gone: &str) -> Option<String> {
     const MOST: usize = 30;
     (0..MOST).map(|n| format!("reused{n}-{gone}")).find(|pod| {
@@ -450,18 +450,18 @@ fn inode_of(pod: &str) -> u64 {
     fs::metadata(format!("/run/netns/{pod}")).unwrap().ino()
 }
 
-/// A pod whose inode is another's soon after it is gone.
+/// A pod whose inode is reused soon after it ended.
 struct Reused {
     address: String,
-    /// The pod that has gone.
+    /// The pod that ended.
     gone: String,
-    /// The state while it ran.
+    /// The state while that pod ran.
     copy: Vec<u8>,
     /// The pod that has its inode now.
     stranger: String,
 }
 
-/// Starts pods, and lets them go with a DEL or without, until the inode of one is reused.
+/// Starts and ends pods, with or without a DEL, until an inode is reused.
 fn reuse_an_inode(pods: &Pods, with_del: bool) -> Reused {
     for n in 0..100 {
         let gone = format!("gone{n}");
@@ -487,8 +487,8 @@ fn reuse_an_inode(pods: &Pods, with_del: bool) -> Reused {
 
 #[test]
 #[ignore = "needs root, unshare and iproute2"]
-fn a_reused_inode_confirms_no_dead_owner() {
-    if !in_private_namespaces("never_twice::a_reused_inode_confirms_no_dead_owner") {
+fn reused_inode_does_not_confirm_a_dead_owner() {
+    if !in_private_namespaces("never_twice::reused_inode_does_not_confirm_a_dead_owner") {
         return;
     }
     let pods = Pods::on_a_node([5]);
@@ -498,12 +498,12 @@ fn a_reused_inode_confirms_no_dead_owner() {
     sh(&format!(
         "ip -n {two} link set lo up && ip -n {two} addr add {address}/32 dev lo"
     ));
-    // An old copy of the state is put back, in which the dead one holds the address.
+    // An old copy of the state is put back, in which the dead pod holds the address.
     fs::write(pods.node.state_path(), &reused.copy).unwrap();
     pods.node.remove_journal();
     assert_quarantined(&pods.add("three"));
     assert_eq!(pods.held()[address], "", "held, for nobody knows whom");
-    // Its late DEL.
+    // The late DEL of the dead pod.
     let hint = conf("0.3.0", json!({ "subnet": SUBNET, "ipAddress": address }));
     let del = pods.call("DEL", &reused.gone).stdin(hint);
     del.run().assert_no_output();
@@ -512,8 +512,8 @@ fn a_reused_inode_confirms_no_dead_owner() {
 
 #[test]
 #[ignore = "needs root, unshare, iproute2 and Linux 5.14"]
-fn a_reused_inode_keeps_no_dead_holder_alive() {
-    if !in_private_namespaces("never_twice::a_reused_inode_keeps_no_dead_holder_alive") {
+fn reused_inode_does_not_keep_a_dead_holder_alive() {
+    if !in_private_namespaces("never_twice::reused_inode_does_not_keep_a_dead_holder_alive") {
         return;
     }
     let pods = Pods::on_a_node([5]);
@@ -522,12 +522,12 @@ fn a_reused_inode_keeps_no_dead_holder_alive() {
     assert_eq!(new.address(), reused.address, "{} is gone", reused.gone);
 }
 
-/// Kernels before 6.18 tell the number of a namespace only to a socket in it.
+/// Kernels before 6.18 report the number of a namespace only to a socket in it.
 #[test]
 #[ignore = "needs root, unshare, iproute2 and strace"]
-fn a_namespace_has_the_same_number_whatever_the_kernel_lets_us_ask() {
+fn namespace_identity_is_the_same_on_every_kernel_interface() {
     if !in_private_namespaces(
-        "never_twice::a_namespace_has_the_same_number_whatever_the_kernel_lets_us_ask",
+        "never_twice::namespace_identity_is_the_same_on_every_kernel_interface",
     ) {
         return;
     }

@@ -1,4 +1,4 @@
-//! What operators type, on nodes in a folder and on nodes with real pods.
+//! The commands of operators, on nodes in a folder and on nodes with real pods.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -26,7 +26,7 @@ fn events(node: &Node) -> Vec<Value> {
     told.success().json().as_array().unwrap().clone()
 }
 
-/// Every file below the folder with its contents and the time of its last change.
+/// All files below the folder with content and modification time.
 fn everything(folder: &Path) -> BTreeMap<String, (Vec<u8>, i64, i64)> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(folder).unwrap() {
@@ -44,7 +44,7 @@ fn everything(folder: &Path) -> BTreeMap<String, (Vec<u8>, i64, i64)> {
 }
 
 #[test]
-fn nothing_that_a_terminal_obeys_is_printed() {
+fn control_characters_are_never_printed() {
     let (node, _wire) = Node::with_wire("marks", Reply::Xml(xml(5..9)));
     let marks = "\u{7f}\u{80}\u{9b}31m\u{9f}\u{61c}\u{200e}\u{200f}\u{2028}\u{202a}\u{202e}\u{2066}\u{2069}";
     let pod = format!("web{marks}-1");
@@ -85,7 +85,7 @@ fn nothing_that_a_terminal_obeys_is_printed() {
 }
 
 #[test]
-fn every_operation_of_a_crowd_is_told() {
+fn every_operation_of_a_crowd_is_recorded() {
     let (node, _wire) = Node::with_wire("events", Reply::Xml(xml(5..220)));
     let ids: Vec<String> = (0..200).map(|n| format!("c{n}")).collect();
     for outcome in all_at_once(ids.iter().map(|id| node.call("ADD", id))) {
@@ -105,7 +105,7 @@ fn every_operation_of_a_crowd_is_told() {
 }
 
 #[test]
-fn failures_are_told_and_questions_are_not() {
+fn failures_are_recorded_and_queries_are_not() {
     let (node, wire) = Node::with_wire("events", Reply::Xml(xml([5])));
     node.add("c1").success();
     let (code, msg) = node.add("c2").error();
@@ -128,7 +128,7 @@ fn failures_are_told_and_questions_are_not() {
 }
 
 #[test]
-fn a_full_file_of_events_is_put_away_and_nothing_is_lost() {
+fn full_events_file_is_rotated_without_loss() {
     let (node, _wire) = Node::with_wire("events", Reply::Xml(xml(5..100)));
     node.add("c0").success();
     let line = fs::read_to_string(node.path(EVENTS)).unwrap();
@@ -148,7 +148,7 @@ fn a_full_file_of_events_is_put_away_and_nothing_is_lost() {
 }
 
 #[test]
-fn events_that_cannot_be_written_harm_nobody() {
+fn unwritable_events_fail_no_call() {
     let (node, _wire) = Node::with_wire("events", Reply::Xml(xml(5..9)));
     fs::create_dir_all(node.path(EVENTS)).unwrap();
     node.add("c1").success();
@@ -157,7 +157,7 @@ fn events_that_cannot_be_written_harm_nobody() {
 }
 
 #[test]
-fn with_cni_command_no_command_runs() {
+fn commands_do_not_run_with_cni_command() {
     let (node, _wire) = Node::with_wire("never", Reply::Xml(xml([5])));
     let version = node.call("VERSION", "").arg("show").run();
     assert!(version.success().json()["supportedVersions"].is_array());
@@ -170,10 +170,10 @@ fn with_cni_command_no_command_runs() {
 }
 
 #[test]
-fn those_who_look_touch_nothing() {
+fn read_only_commands_touch_nothing() {
     let (node, _wire) = Node::with_wire("look", Reply::Xml(xml([5, 6])));
-    // Each with its exit status on a node without a state, with a good one, and with one that cannot be used. Of a node in a
-    // folder `check` cannot look everywhere.
+    // Each with its exit status on a node without a state, with a valid state, and with an unusable one. `check` cannot scan a
+    // node in a folder completely.
     let looks = [
         ("show", [0, 0, 0]),
         ("show --events", [0, 0, 0]),
@@ -224,7 +224,7 @@ fn those_who_look_touch_nothing() {
 }
 
 #[test]
-fn one_pool_may_be_shown() {
+fn show_can_be_limited_to_one_pool() {
     let (node, _wire) = Node::with_wire("pool", Reply::Xml(xml([5])));
     node.add("c1").success();
     let shown = run(&node, "show 10.224.0.0/16 --json").success().json();
@@ -238,7 +238,7 @@ fn one_pool_may_be_shown() {
 }
 
 #[test]
-fn a_release_by_hand_is_refused_unless_all_fits() {
+fn release_is_refused_unless_everything_matches() {
     let (node, _wire) = Node::with_wire("release", Reply::Xml(xml([5, 6])));
     let nothing = run(&node, "release 10.224.0.5 --container c1234567");
     assert_eq!(nothing.exit, Some(1), "{nothing:?}");
@@ -276,7 +276,7 @@ fn a_release_by_hand_is_refused_unless_all_fits() {
             1,
             "in none of the pools",
         ),
-        // In a folder not every network namespace can be looked into.
+        // On a node in a folder the scan is never complete.
         ("release 10.224.0.5 --container c123456789", 1, "--force"),
     ] {
         let refused = run(&node, line);
@@ -312,7 +312,7 @@ fn a_release_by_hand_is_refused_unless_all_fits() {
 }
 
 #[test]
-fn records_of_another_boot_and_of_the_original_are_released_too() {
+fn release_handles_other_boots_and_original_records() {
     let (node, _wire) = Node::with_wire("release", Reply::Xml(xml([5, 6])));
     node.add("c123456789").success();
     node.put("/proc/sys/kernel/random/boot_id", "another\n");
@@ -330,7 +330,7 @@ fn records_of_another_boot_and_of_the_original_are_released_too() {
 }
 
 #[test]
-fn a_state_without_our_key_does_not_become_a_lost_one() {
+fn state_without_our_key_is_not_reported_as_lost() {
     for command in [
         "reclaim --yes",
         "release 10.224.0.5 --container c123456789 --force",
@@ -355,7 +355,7 @@ fn a_state_without_our_key_does_not_become_a_lost_one() {
 }
 
 #[test]
-fn a_lost_state_is_not_told_as_one_that_holds_nothing() {
+fn lost_state_is_not_reported_as_empty() {
     let (node, _wire) = Node::with_wire("gone", Reply::Xml(xml([5])));
     node.add("c123456789").success();
     fs::remove_file(node.state_path()).unwrap();
@@ -372,7 +372,7 @@ fn a_lost_state_is_not_told_as_one_that_holds_nothing() {
 }
 
 #[test]
-fn what_callers_say_does_not_reach_the_terminal_as_it_is() {
+fn caller_text_is_escaped_on_the_terminal() {
     let (node, _wire) = Node::with_wire("escape", Reply::Xml(xml([5])));
     let args = "K8S_POD_NAMESPACE=x;K8S_POD_NAME=\u{1b}[31mred\ny";
     let added = node.call("ADD", "c1").env("CNI_ARGS", args).run();
@@ -390,7 +390,7 @@ fn what_callers_say_does_not_reach_the_terminal_as_it_is() {
 }
 
 #[test]
-fn an_export_has_no_credentials() {
+fn export_contains_no_credentials() {
     let node = Node::new("secrets").env(
         "AZURE_VNET_IPAM_QUERY_URL",
         "http://user:hush@127.0.0.1:1/x?sig=hush",
@@ -418,7 +418,7 @@ fn an_export_has_no_credentials() {
 }
 
 #[test]
-fn of_two_holders_of_one_address_each_may_be_released() {
+fn either_of_two_holders_of_an_address_can_be_released() {
     let (node, _wire) = Node::with_wire("twice", Reply::Xml(xml([5])));
     node.add("c123456789").success();
     let mut state = node.state();
@@ -438,7 +438,7 @@ fn of_two_holders_of_one_address_each_may_be_released() {
 }
 
 #[test]
-fn explain_knows_addresses_containers_and_pods() {
+fn explain_finds_addresses_containers_and_pods() {
     let (node, _wire) = Node::with_wire("explain", Reply::Xml(xml([5, 6])));
     let args = "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web-1";
     node.call("ADD", "c123456789")
@@ -462,7 +462,7 @@ fn explain_knows_addresses_containers_and_pods() {
         assert_eq!(told.exit, Some(1), "{subject}: {told:?}");
         assert!(told.stdout.contains("Nothing is known"), "{told:?}");
     }
-    // After its release the events still know the pod.
+    // The events still name the pod after the release.
     node.del("c123456789").assert_no_output();
     let told = run(&node, "explain web-1").success().stdout.clone();
     assert!(
@@ -473,10 +473,10 @@ fn explain_knows_addresses_containers_and_pods() {
 
 #[test]
 #[ignore = "needs root, who can become somebody else"]
-fn who_may_not_look_is_told_to_use_sudo_in_one_line() {
+fn missing_permission_is_answered_with_sudo_in_one_line() {
     let (node, _wire) = Node::with_wire("nobody", Reply::Xml(xml([5])));
     node.add("c1").success();
-    // Where somebody else may execute it.
+    // A path where another user may execute it.
     let own = node.path("/plugin");
     install(&own);
     node.open_to_everybody();
@@ -505,15 +505,15 @@ fn who_may_not_look_is_told_to_use_sudo_in_one_line() {
     }
 }
 
-/// The same command some seconds later by the boot clock.
+/// Runs a command with the boot clock `seconds` ahead.
 fn later(pods: &Pods, seconds: u64, line: &str) -> Outcome {
     pods.at(seconds, || run(&pods.node, line))
 }
 
 #[test]
 #[ignore = "needs root, unshare and iproute2"]
-fn a_living_pod_is_not_released_and_a_dead_one_is() {
-    if !in_private_namespaces("operator::a_living_pod_is_not_released_and_a_dead_one_is") {
+fn live_pod_is_not_released_and_dead_pod_is() {
+    if !in_private_namespaces("operator::live_pod_is_not_released_and_dead_pod_is") {
         return;
     }
     let pods = Pods::on_a_node(5..20);
@@ -539,7 +539,7 @@ fn a_living_pod_is_not_released_and_a_dead_one_is() {
         "it says what it ignored"
     );
     assert!(pods.held().is_empty());
-    // That pod's address is in use now, and nobody holds it.
+    // That pod uses its address, but no record holds it.
     let checked = run(&pods.node, "check --json");
     let findings = checked.json()["findings"].clone();
     let stray = findings
@@ -553,8 +553,8 @@ fn a_living_pod_is_not_released_and_a_dead_one_is() {
 
 #[test]
 #[ignore = "needs root, unshare and iproute2"]
-fn reclaim_frees_the_dead_and_nobody_else() {
-    if !in_private_namespaces("operator::reclaim_frees_the_dead_and_nobody_else") {
+fn reclaim_frees_only_dead_holders() {
+    if !in_private_namespaces("operator::reclaim_frees_only_dead_holders") {
         return;
     }
     const HOUR: u64 = 3601;
@@ -580,7 +580,7 @@ fn reclaim_frees_the_dead_and_nobody_else() {
         (&json!(false), &json!(1))
     );
     assert_eq!(pods.node.state_bytes(), before, "a dry run changes nothing");
-    // A first look at who is older than a quarter of an hour frees nobody; it is remembered.
+    // The first look at records older than 15 minutes only marks them.
     let first = later(&pods, QUARTER, "reclaim --yes --json")
         .success()
         .json();

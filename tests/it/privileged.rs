@@ -1,4 +1,4 @@
-//! Full disks, read-only folders and real interfaces, in mount and network namespaces that each test makes for itself.
+//! Full disks, read-only folders and real interfaces, in private mount and network namespaces of each test.
 
 use std::fs;
 use std::process::Command;
@@ -9,13 +9,13 @@ use serde_json::json;
 use crate::harness::wait::Process;
 use crate::harness::{MAC, Node, Reply, SUBNET, conf, package, sh, sh_with, xml};
 
-/// What a test that runs itself again somewhere may take.
+/// The time limit of a test that runs itself again.
 const LIMIT: Duration = Duration::from_secs(20 * 60);
 
 /// Set in the second run.
 const INNER: &str = "AZURE_VNET_IPAM_PRIVATE";
 
-/// Runs a test again, alone, through a program that takes a command and runs it somewhere else. True in there.
+/// Runs a test again, alone, through a program that runs its arguments as a command. Returns true in the second run.
 #[track_caller]
 pub fn run_again(test: &str, elsewhere: &mut Command) -> bool {
     if std::env::var_os(INNER).is_some() {
@@ -30,14 +30,14 @@ pub fn run_again(test: &str, elsewhere: &mut Command) -> bool {
     false
 }
 
-/// Runs a test again, alone and in namespaces of its own, where the other processes of the machine cannot be seen. True in there.
+/// Runs a test again in private namespaces that hide the machine's other processes. Returns true in the second run.
 #[track_caller]
 pub fn in_private_namespaces(test: &str) -> bool {
     run_again(test, &mut Command::new(package().join("tests/private")))
 }
 
-/// The same, but the processes of the machine can be seen, and with them the addresses of all its network namespaces: the test
-/// must use addresses that nobody else has. True in there.
+/// The same, but the machine's processes and the addresses in their network namespaces are visible: the test must use
+/// addresses that nobody else has.
 #[track_caller]
 pub fn in_private_namespaces_with_all_processes(test: &str) -> bool {
     let mut private = Command::new(package().join("tests/private"));
@@ -55,13 +55,13 @@ fn mount(node: &Node, folder: &str, options: &str) {
 
 #[test]
 #[ignore = "needs root and unshare"]
-fn a_full_disk_changes_nothing() {
-    if !in_private_namespaces("privileged::a_full_disk_changes_nothing") {
+fn full_disk_changes_nothing() {
+    if !in_private_namespaces("privileged::full_disk_changes_nothing") {
         return;
     }
     let (node, _wire) = Node::with_wire("full", Reply::Xml(xml(5..30)));
     mount(&node, "/var/run", "size=64k");
-    // The lock lives on another disk, so that it is the state that fails.
+    // The lock is on another disk, so that only the state fails.
     mount(&node, "/var/run/azure-vnet", "size=64k");
     node.add("c1").success();
     let before = node.state_bytes();
@@ -86,8 +86,8 @@ fn a_full_disk_changes_nothing() {
 
 #[test]
 #[ignore = "needs root and unshare"]
-fn a_full_disk_does_not_keep_anybody_from_the_lock() {
-    if !in_private_namespaces("privileged::a_full_disk_does_not_keep_anybody_from_the_lock") {
+fn full_disk_does_not_block_the_lock() {
+    if !in_private_namespaces("privileged::full_disk_does_not_block_the_lock") {
         return;
     }
     let (node, _wire) = Node::with_wire("fulllock", Reply::Xml(xml(5..30)));
@@ -102,10 +102,8 @@ fn a_full_disk_does_not_keep_anybody_from_the_lock() {
 
 #[test]
 #[ignore = "needs root and unshare"]
-fn a_read_only_run_is_told_and_keeps_no_idle_del_from_ending_well() {
-    if !in_private_namespaces(
-        "privileged::a_read_only_run_is_told_and_keeps_no_idle_del_from_ending_well",
-    ) {
+fn read_only_run_fails_add_but_not_idle_del() {
+    if !in_private_namespaces("privileged::read_only_run_fails_add_but_not_idle_del") {
         return;
     }
     for first in [true, false] {
@@ -138,8 +136,8 @@ fn a_read_only_run_is_told_and_keeps_no_idle_del_from_ending_well() {
 
 #[test]
 #[ignore = "needs root and unshare"]
-fn an_unwritable_log_is_no_trouble() {
-    if !in_private_namespaces("privileged::an_unwritable_log_is_no_trouble") {
+fn unwritable_log_fails_no_call() {
+    if !in_private_namespaces("privileged::unwritable_log_fails_no_call") {
         return;
     }
     for options in ["size=4k", "ro"] {
@@ -152,7 +150,7 @@ fn an_unwritable_log_is_no_trouble() {
     }
 }
 
-/// Makes eth0 and eth1, with the hardware addresses that wire servers of tests list.
+/// Creates eth0 and eth1 with the MAC addresses that the test wire servers list.
 fn make_links() {
     sh(&format!(
         "ip link add eth0 address {} type veth peer name peer0",
@@ -161,10 +159,10 @@ fn make_links() {
     sh("ip link add eth1 address 7c:1e:52:f9:f3:c5 type veth peer name peer1");
 }
 
-/// The interface that the plugin takes for the first of them.
+/// The interface that the plugin matches to the first one.
 fn matched_interface() -> String {
     let (node, _wire) = Node::with_wire("links", Reply::Xml(xml([5])));
-    // Without this folder below the root, the kernel is asked.
+    // Without this folder below the root, the plugin asks the kernel.
     fs::remove_dir_all(node.path("/sys")).unwrap();
     let add = node.call("ADD", "c1").stdin(conf("0.3.0", json!({})));
     add.run().success();
@@ -174,13 +172,13 @@ fn matched_interface() -> String {
 
 #[test]
 #[ignore = "needs root, unshare and iproute2"]
-fn the_kernels_interfaces_are_matched() {
-    if !in_private_namespaces("privileged::the_kernels_interfaces_are_matched") {
+fn kernel_interfaces_are_matched() {
+    if !in_private_namespaces("privileged::kernel_interfaces_are_matched") {
         return;
     }
     make_links();
     assert_eq!(matched_interface(), "eth0");
-    // A bridge takes the address of its port; the port is still the interface that Azure knows.
+    // A bridge copies the MAC address of its port; the port is the interface that Azure lists.
     sh(
         "ip link add azure0 type bridge && ip link set azure0 address 7c:1e:52:f9:f3:c4 && ip link set eth0 master azure0",
     );
@@ -192,12 +190,11 @@ fn the_kernels_interfaces_are_matched() {
     assert_eq!(matched_interface(), "eth0", "among two hundred others");
 }
 
-/// Accelerated networking: a virtual function serves the interface of the same address.
+/// Accelerated networking: a virtual function with the same MAC address is enslaved to the interface.
 #[test]
 #[ignore = "needs root, unshare, iproute2 and a kernel with bonding"]
-fn of_two_interfaces_with_one_address_the_enslaved_one_is_not_matched() {
-    const TEST: &str =
-        "privileged::of_two_interfaces_with_one_address_the_enslaved_one_is_not_matched";
+fn enslaved_interface_is_not_matched() {
+    const TEST: &str = "privileged::enslaved_interface_is_not_matched";
     if !in_private_namespaces(TEST) {
         return;
     }

@@ -1,4 +1,4 @@
-//! Random histories of the core, held against a model that is too simple to be wrong.
+//! Random histories of the core, compared with a simple model.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
@@ -13,18 +13,18 @@ use azure_vnet_ipam::source::parse;
 use azure_vnet_ipam::state::{Document, WriteStamp};
 use proptest::prelude::*;
 
-/// What may happen to a node, as small numbers.
+/// An event on a node, in small numbers.
 #[derive(Clone, Debug)]
 enum Event {
-    /// The source lists, for each of three subnets, the addresses whose bits are set; a subnet without any is not listed.
+    /// For each of three subnets, the source lists the addresses whose bits are set. A subnet without any is not listed.
     Source([u8; 3]),
     /// An ADD: container, interface, subnet (3 means none), address (8 means none).
     Add(u8, u8, u8, u8),
-    /// An ADD whose result reaches nobody.
+    /// An ADD whose result is lost.
     LostAdd(u8, u8),
     /// A DEL: container, interface, subnet (3 means none).
     Del(u8, u8, u8),
-    /// The state is written and read again.
+    /// The state is saved and loaded.
     Reload,
     /// The original reads the state, changes nothing and writes it.
     Original,
@@ -48,7 +48,7 @@ fn subnet(n: u8) -> String {
 }
 
 fn address(subnet: u8, n: u8) -> IpAddr {
-    // Across the edge where the order of texts is not that of numbers.
+    // Includes addresses whose text order differs from their numeric order.
     Ipv4Addr::new(10, subnet, 0, 7 + n).into()
 }
 
@@ -60,13 +60,13 @@ fn attachment(container: u8, interface: u8) -> Attachment {
     }
 }
 
-/// Who holds what, and what the source lists.
+/// The model: who holds what, and what the source lists.
 #[derive(Default)]
 struct Model {
     held: BTreeMap<IpAddr, Attachment>,
     listed: BTreeSet<IpAddr>,
     pools: BTreeSet<u8>,
-    /// When addresses were last released, by the clock.
+    /// Release time by address.
     released: BTreeMap<IpAddr, Moment>,
 }
 
@@ -274,7 +274,7 @@ impl Node {
         self.model.held.retain(|_, a| *a != attachment);
     }
 
-    /// Through the file and back; the original changes the time stamp only.
+    /// Saves and loads the state. The original changes only the time stamp.
     fn reload(&mut self, by_the_original: bool) {
         let time = self.clock.to_string();
         let mut text = self.document.print(WriteStamp {
@@ -291,12 +291,12 @@ impl Node {
         }
         let parse = |text: &[u8]| Document::parse(text, Some("b"), Moment(self.clock)).unwrap();
         let again = parse(&text);
-        // What is laid out in no usual way is read by other code.
+        // An unusual layout is read by other code.
         let mut unusual = text.clone();
         unusual.retain(|b| !b"\n\t".contains(b));
         assert_eq!(parse(&unusual).ipam(), again.ipam());
         if by_the_original {
-            // Who knows what it did in between: everything is first seen now.
+            // The original may have changed anything: all records count as first seen now.
             for pool in self.document.ipam_mut().pools_mut() {
                 for record in &mut pool.records {
                     if let Usage::Held(held) = &mut record.usage {
@@ -309,7 +309,7 @@ impl Node {
         self.document = again;
     }
 
-    /// The state says what the model says.
+    /// Checks that state and model agree.
     fn agree(&self) {
         assert_eq!(self.ipam().check(), []);
         let mut held = BTreeMap::new();

@@ -14,7 +14,7 @@ const VERSIONS: [&str; 7] = [
 ];
 
 #[test]
-fn add_and_del_in_every_version() {
+fn add_and_del_work_in_every_version() {
     for version in VERSIONS {
         let (node, _wire) = Node::with_wire("versions", Reply::Xml(xml([5, 6])));
         let add = node.call("ADD", "c1").stdin(conf(version, json!({}))).run();
@@ -37,7 +37,7 @@ fn add_and_del_in_every_version() {
 }
 
 #[test]
-fn a_configuration_without_version_is_answered_in_the_form_of_0_2_0() {
+fn missing_version_is_answered_as_0_2_0() {
     let (node, _wire) = Node::with_wire("noversion", Reply::Xml(xml([5])));
     let add = node.call("ADD", "c1").stdin(r#"{"name":"azure"}"#).run();
     assert_eq!(add.json()["cniVersion"], "0.2.0");
@@ -45,7 +45,7 @@ fn a_configuration_without_version_is_answered_in_the_form_of_0_2_0() {
 }
 
 #[test]
-fn ipv6_pools_serve_who_asks_for_them() {
+fn ipv6_pool_serves_requests_for_ipv6() {
     let subnet = r#"<IPSubnet Prefix="fd00:1:2::/120"><IPAddress Address="FD00:1:2:0::A" IsPrimary="false"/></IPSubnet>"#;
     let both = xml([5]).replace("</Interface>", &format!("{subnet}</Interface>"));
     let (node, _wire) = Node::with_wire("ipv6", Reply::Xml(both));
@@ -77,7 +77,7 @@ fn ipv6_pools_serve_who_asks_for_them() {
 }
 
 #[test]
-fn two_interfaces_of_one_container_hold_two_addresses() {
+fn two_interfaces_of_one_container_get_two_addresses() {
     let (node, _wire) = Node::with_wire("interfaces", Reply::Xml(xml([5, 6])));
     assert_eq!(node.add("c1").address(), "10.224.0.5");
     assert_eq!(
@@ -96,7 +96,7 @@ fn two_interfaces_of_one_container_hold_two_addresses() {
 }
 
 #[test]
-fn the_record_keeps_the_network_namespace_from_the_start() {
+fn record_keeps_the_network_namespace() {
     use std::os::unix::fs::MetadataExt;
     let (node, _wire) = Node::with_wire("netns", Reply::Xml(xml([5])));
     node.put("/var/run/netns/pod", "");
@@ -119,7 +119,7 @@ fn the_record_keeps_the_network_namespace_from_the_start() {
 }
 
 #[test]
-fn the_request_is_plain_and_asks_for_no_encoding() {
+fn request_is_plain_and_asks_for_no_encoding() {
     let (node, wire) = Node::with_wire("request", Reply::Xml(xml([5])));
     node.add("c1").success();
     let request = wire.requests().remove(0);
@@ -136,7 +136,7 @@ fn the_request_is_plain_and_asks_for_no_encoding() {
 }
 
 #[test]
-fn the_network_configuration_can_name_the_url_and_a_saved_answer() {
+fn query_url_can_be_a_url_or_a_saved_answer() {
     let (node, wire) = Node::with_wire("url", Reply::Xml(xml([7])));
     let by_conf = |url: &str| conf("0.3.0", json!({ "queryUrl": url }));
     let without = |n: &Node, id: &str, url: &str| {
@@ -189,7 +189,7 @@ fn version_does_not_wait_for_a_terminal() {
     let terminal = File::options().read(true).open(name.to_str().unwrap());
     let mut version = node.call("VERSION", "").command();
     version.stdin(terminal.unwrap()).stdout(Stdio::piped());
-    // Nobody types anything there, nor closes it.
+    // The terminal neither sends input nor closes.
     let output = Process::start(&mut version).output();
     assert!(output.status.success());
     let answer = String::from_utf8(output.stdout).unwrap();
@@ -198,7 +198,7 @@ fn version_does_not_wait_for_a_terminal() {
 }
 
 #[test]
-fn by_hand_it_tells_what_it_is() {
+fn call_without_command_prints_help() {
     let node = Node::new("hand");
     let about = node.call("", "").run();
     about.assert_no_output();
@@ -218,7 +218,7 @@ fn by_hand_it_tells_what_it_is() {
 }
 
 #[test]
-fn the_log_tells_each_call_in_the_originals_form() {
+fn log_has_one_line_per_step_in_the_originals_form() {
     let (node, _wire) = Node::with_wire("log", Reply::Xml(xml([5])));
     let secret = json!({ "subnet": "10.224.0.0/16", "token": "s3cr3t" });
     node.call("ADD", "c1")

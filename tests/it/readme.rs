@@ -1,4 +1,4 @@
-//! What the README shows is what the program does.
+//! The README shows what the program does.
 
 use std::fs;
 use std::process::Command;
@@ -13,7 +13,7 @@ fn readme() -> String {
     fs::read_to_string(package().join("README.md")).unwrap()
 }
 
-/// The fenced block that follows a mark.
+/// The fenced block after a mark.
 fn block_after(mark: &str) -> String {
     let readme = readme();
     let (_, after) = readme
@@ -24,7 +24,7 @@ fn block_after(mark: &str) -> String {
     block.split_once('\n').unwrap().1.to_owned()
 }
 
-/// Numbers that differ from run to run, made the same.
+/// The text with numbers that vary between runs replaced.
 fn settled(text: &str) -> String {
     let mut out = String::new();
     for line in text.lines() {
@@ -40,7 +40,7 @@ fn settled(text: &str) -> String {
 }
 
 #[test]
-fn the_first_command_prints_what_the_readme_shows() {
+fn try_script_prints_what_the_readme_shows() {
     let mut command = Command::new("sh");
     let command = command.arg(package().join("tests/try.sh"));
     let output = output(command.env("BIN", binary()));
@@ -53,7 +53,7 @@ fn the_first_command_prints_what_the_readme_shows() {
 }
 
 #[test]
-fn the_conflist_shown_is_the_one_shipped() {
+fn conflist_in_readme_is_the_shipped_one() {
     let shown: Value =
         serde_json::from_str(&block_after("<!-- conflist-examples/bridge.conflist -->")).unwrap();
     let shipped = examples()
@@ -72,7 +72,7 @@ fn the_conflist_shown_is_the_one_shipped() {
 }
 
 #[test]
-fn every_difference_that_a_case_names_is_explained() {
+fn every_difference_of_a_case_is_explained() {
     let readme = readme();
     let listed = fs::read_to_string(package().join("testdata/recorded/deviations.txt")).unwrap();
     for line in listed
@@ -88,7 +88,7 @@ fn every_difference_that_a_case_names_is_explained() {
 }
 
 #[test]
-fn every_key_of_the_configuration_is_documented() {
+fn every_configuration_key_is_documented() {
     let source = |name: &str| fs::read_to_string(package().join("src/cni").join(name)).unwrap();
     let readme = readme();
     let netconf = source("netconf.rs");
@@ -115,7 +115,7 @@ fn every_key_of_the_configuration_is_documented() {
 }
 
 #[test]
-fn every_command_is_listed_and_every_figure_explained() {
+fn every_command_and_metric_is_documented() {
     let (node, _wire) = Node::with_wire("figures", Reply::Xml(xml([5])));
     node.add("c1").success();
     node.call("BAD", "c1").run().error();
@@ -149,7 +149,7 @@ fn every_command_is_listed_and_every_figure_explained() {
 }
 
 #[test]
-fn everything_that_can_go_wrong_with_the_kubernetes_api_is_listed() {
+fn every_kubernetes_error_is_documented() {
     let readme = readme();
     let source = package().join("src/source/kubernetes/error.rs");
     let source = fs::read_to_string(source).unwrap();
@@ -157,7 +157,7 @@ fn everything_that_can_go_wrong_with_the_kubernetes_api_is_listed() {
     for attribute in source.split("#[error(").skip(1) {
         let text = attribute.split('"').nth(1).unwrap();
         let text = text.split(": ").next().unwrap();
-        // What stands between the parts that differ.
+        // The fixed parts of the message.
         let parts = text.split(['{', '}']).step_by(2).map(str::trim);
         let fixed = parts.max_by_key(|part| part.len()).unwrap();
         let fixed = fixed.trim_end_matches([':', ';', '(']);

@@ -148,7 +148,7 @@ fn all_cases_agree_with_built_in_paths() {
 }
 
 #[test]
-fn the_comparison_can_fail() {
+fn comparison_detects_differences() {
     let case = cases()
         .into_iter()
         .find(|c| c["name"] == "add_ip_free")

@@ -24,22 +24,22 @@ struct Containerd {
 }
 
 impl Containerd {
-    /// Must be called in mount and network namespaces of its own.
+    /// Must be called in private mount and network namespaces.
     fn start(last: impl IntoIterator<Item = u16>) -> Containerd {
         let host = Host::new(last);
         let folder = host.folder.clone();
-        // What containerd's own client looks up in fixed places.
+        // containerd's client uses fixed paths.
         for (place, content) in [("/etc/cni", "net.d"), ("/opt/cni", "bin")] {
             sh(&format!("mkdir -p {place} && mount -t tmpfs none {place}"));
             let copy =
                 format!("mkdir {place}/{content} && cp -L \"$1\"/{content}/* {place}/{content}/");
             sh_with(&copy, &[&folder]);
         }
-        // The one network of these pods.
+        // The only network of these pods.
         sh("cd /etc/cni/net.d && ls | grep -v '^bridge.conflist$' | xargs rm -f");
-        // This containerd is older than 1.1.0.
+        // This containerd does not support CNI 1.1.0.
         sh("sed -i 's/1\\.1\\.0/1.0.0/' /etc/cni/net.d/bridge.conflist");
-        // Bridged pods talk to each other through the host's rules where there are any.
+        // Bridged pods are subject to the host's firewall rules.
         sh("sysctl -qw net.bridge.bridge-nf-call-iptables=0 2>/dev/null || true");
         let config = format!(
             r#"version = 2
@@ -72,7 +72,7 @@ state = "/run/containerd"
         containerd
     }
 
-    /// Starts the daemon, and waits until it answers.
+    /// Starts the daemon and waits until it answers.
     fn run(&mut self) {
         let log = fs::File::create(self.host.folder.join("containerd.log")).unwrap();
         let mut daemon = Command::new(tool("containerd"));
@@ -81,7 +81,7 @@ state = "/run/containerd"
         wait_until("containerd to answer", || {
             self.crictl(&["info"]).status.success()
         });
-        // Pods can be made when the network is ready.
+        // Pods can be created when the network is ready.
         let ready = || {
             let info = self.crictl(&["info"]);
             let info: Value = serde_json::from_slice(&info.stdout).unwrap_or_default();
@@ -117,7 +117,7 @@ state = "/run/containerd"
         output(crictl.args(args))
     }
 
-    /// Makes a pod; gives its ID.
+    /// Creates a pod and returns its ID.
     fn run_pod(&self, n: usize) -> Result<String, String> {
         let path = self.host.folder.join(format!("pod{n}.json"));
         let pod = json!({
@@ -126,8 +126,8 @@ state = "/run/containerd"
             "linux": {},
         });
         fs::write(&path, pod.to_string()).unwrap();
-        // The bridge plugin fails when a port of its bridge goes at the same moment. kubelet would try again, and so does this,
-        // unless it was our ADD that failed.
+        // The bridge plugin fails when a port of its bridge is removed at the same moment. kubelet would retry, and so does this,
+        // unless our ADD failed.
         const OF_THE_MAIN_PLUGIN: &str = "failed (add)";
         const MOST: usize = 5;
         let our_failures = || {
@@ -170,7 +170,7 @@ state = "/run/containerd"
         }
     }
 
-    /// An ADD by hand, an hour later by the boot clock.
+    /// Runs an ADD by hand with the boot clock one hour ahead.
     fn add_an_hour_later(&self, container_id: &str) {
         let conf = json!({ "cniVersion": "1.0.0", "name": "azure-bridge", "ipam": { "type": "azure-vnet-ipam" } });
         let mut add = later(3700, &self.host.folder.join("bin/azure-vnet-ipam"));
@@ -183,7 +183,7 @@ state = "/run/containerd"
         run(&mut add, &conf.to_string()).success();
     }
 
-    /// Container ID by address, of all that are held.
+    /// Container ID by address, for all held addresses.
     fn holders(&self) -> BTreeMap<String, String> {
         let state = fs::read("/run/azure-vnet-ipam.json").unwrap();
         held(&serde_json::from_slice(&state).unwrap())
@@ -209,7 +209,7 @@ impl Drop for Containerd {
     }
 }
 
-/// The shims, and with them the pods, outlive the daemon. Those of this test alone are in its network namespace.
+/// Kills the shims, which outlive the daemon with their pods. Only this test's shims are in its network namespace.
 fn kill_shims() {
     sh(
         "here=$(readlink /proc/self/ns/net); for shim in $(pgrep containerd-shim); do \
@@ -217,7 +217,7 @@ fn kill_shims() {
     );
 }
 
-/// An image with one file, which does nothing for ever.
+/// Creates an image with one program that sleeps for ever.
 fn make_image(folder: &Path) -> PathBuf {
     let build = r#"
         mkdir -p image/layer && cd image
@@ -234,7 +234,7 @@ fn make_image(folder: &Path) -> PathBuf {
     folder.join("pause.tar")
 }
 
-/// What libcni remembers of our network's attachments; it remembers loopback's too.
+/// libcni's cache entries of our network, without those of loopback.
 fn cached() -> Vec<String> {
     let entries = fs::read_dir("/var/lib/cni/results").into_iter().flatten();
     entries
@@ -245,8 +245,10 @@ fn cached() -> Vec<String> {
 
 #[test]
 #[ignore = "needs root, containerd, runc, crictl and the plugin bridge"]
-fn twenty_pods_at_once_under_the_cri() {
-    if !in_private_namespaces_with_all_processes("runtimes::twenty_pods_at_once_under_the_cri") {
+fn cri_starts_and_removes_twenty_pods_at_once() {
+    if !in_private_namespaces_with_all_processes(
+        "runtimes::cri_starts_and_removes_twenty_pods_at_once",
+    ) {
         return;
     }
     let containerd = Containerd::start(5..35);
@@ -285,14 +287,14 @@ fn twenty_pods_at_once_under_the_cri() {
 
 #[test]
 #[ignore = "needs root, containerd, runc, crictl and the plugin bridge"]
-fn a_container_of_ctr() {
-    if !in_private_namespaces_with_all_processes("runtimes::a_container_of_ctr") {
+fn ctr_container_gets_an_address() {
+    if !in_private_namespaces_with_all_processes("runtimes::ctr_container_gets_an_address") {
         return;
     }
     let containerd = Containerd::start([5, 6]);
     let image = containerd.ctr(&["images", "ls", "-q"]);
     let image = image.lines().find(|i| i.contains("pause")).unwrap();
-    // The machine's control groups have it too.
+    // The name also appears in the machine's control groups.
     let name = &*format!("one-{}", std::process::id());
     containerd.ctr(&["run", "-d", "--cni", "--snapshotter", "native", image, name]);
     let address = containerd.host.subnets.ipv4(5);
@@ -310,7 +312,7 @@ fn a_container_of_ctr() {
     });
     containerd.ctr(&["tasks", "rm", name]);
     containerd.ctr(&["containers", "rm", name]);
-    // This client sends no DEL. The address is nobody's, and comes back when it is needed and long gone.
+    // This client sends no DEL. The address is reclaimed when it is needed and long dead.
     assert_eq!(containerd.host.held(), [address.as_str()]);
     containerd.add_an_hour_later("new0");
     containerd.add_an_hour_later("new1");
@@ -321,10 +323,8 @@ fn a_container_of_ctr() {
 
 #[test]
 #[ignore = "needs root, containerd, runc, crictl and the plugin bridge"]
-fn a_containerd_killed_while_pods_are_made_leaks_nothing() {
-    if !in_private_namespaces_with_all_processes(
-        "runtimes::a_containerd_killed_while_pods_are_made_leaks_nothing",
-    ) {
+fn killed_containerd_leaks_no_address() {
+    if !in_private_namespaces_with_all_processes("runtimes::killed_containerd_leaks_no_address") {
         return;
     }
     let mut containerd = Containerd::start(5..15);
@@ -336,7 +336,7 @@ fn a_containerd_killed_while_pods_are_made_leaks_nothing() {
                 let containerd = &containerd;
                 scope.spawn(move || containerd.run_pod(round * 10 + n));
             }
-            // Not a wait for anything: the kill comes at another moment each time.
+            // Kill at a different moment each time.
             thread::sleep(Duration::from_millis(delay));
             kill_process(daemon, Signal::KILL).unwrap();
         });
@@ -352,7 +352,7 @@ fn a_containerd_killed_while_pods_are_made_leaks_nothing() {
             containerd.host.held().len()
         );
     }
-    // One that loses its memory: nobody will ever send a DEL for these.
+    // A containerd that lost its data never sends a DEL for these pods.
     for n in 100..104 {
         containerd.run_pod(n).unwrap();
     }
@@ -360,13 +360,13 @@ fn a_containerd_killed_while_pods_are_made_leaks_nothing() {
     containerd.kill();
     kill_shims();
     sh("for n in /run/netns/cni-*; do umount \"$n\"; rm \"$n\"; done");
-    // The kernel tears namespaces down in its own time, and the links on the host go with them.
+    // The kernel destroys namespaces, and their links on the host, with a delay.
     wait_until("the end of all links", || {
         sh("ip -o link show type veth master azbr0").is_empty()
     });
     assert_eq!(containerd.host.held().len(), before);
     assert!(before >= 4);
-    // An hour later every address can be had again.
+    // An hour later every address can be allocated again.
     for n in 0..10 {
         containerd.add_an_hour_later(&format!("new{n}"));
     }

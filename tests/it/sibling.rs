@@ -1,4 +1,4 @@
-//! The program under its other name, azure-vnet-ipamv6, by which azure-vnet calls it for addresses of IPv6.
+//! The program under its other name, azure-vnet-ipamv6, which azure-vnet calls for IPv6 addresses.
 
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ fn link(node: &Node) -> PathBuf {
     path
 }
 
-/// What azure-vnet sends to it, as far as the source lets that be tried without a Kubernetes API.
+/// The configuration that azure-vnet sends to it, with a source that needs no Kubernetes API.
 fn conf(ipam: Value) -> String {
     let mut ipam = ipam;
     ipam["type"] = "azure-vnet-ipamv6".into();
@@ -46,7 +46,7 @@ fn state(node: &Node) -> Value {
 }
 
 #[test]
-fn it_has_files_of_its_own_and_gives_addresses_of_ipv6() {
+fn azure_vnet_ipamv6_has_its_own_files_and_ipv6_addresses() {
     let (node, _wire) = node_of_two_families("sibling", 5..30);
     let v6 = call(&node, "ADD", "c1", &conf(json!({})));
     assert_eq!(v6.address(), "fd00:1:2::5");
@@ -54,7 +54,7 @@ fn it_has_files_of_its_own_and_gives_addresses_of_ipv6() {
         !node.state_path().exists(),
         "the other's state is not touched"
     );
-    // Whatever the configuration calls it.
+    // The type in the configuration does not matter.
     let by_name = json!({ "cniVersion": "0.3.0", "name": "azure", "ipam": { "type": "other" } });
     assert_eq!(
         call(&node, "ADD", "c2", &by_name.to_string()).address(),
@@ -71,7 +71,7 @@ fn it_has_files_of_its_own_and_gives_addresses_of_ipv6() {
         assert!(node.path(file).exists(), "{file}");
     }
     assert_eq!(held(&state(&node)).len(), 2);
-    // The second of azure-vnet's calls, with the subnet that it remembers.
+    // azure-vnet's second call, with the subnet that it stored.
     let later = conf(json!({ "subnet": "fd00:1:2::/120" }));
     assert_eq!(call(&node, "ADD", "c3", &later).address(), "fd00:1:2::7");
     let by_address = json!({ "subnet": "fd00:1:2::/120", "ipAddress": "fd00:1:2::5" });
@@ -83,7 +83,7 @@ fn it_has_files_of_its_own_and_gives_addresses_of_ipv6() {
 }
 
 #[test]
-fn what_it_says_names_it_as_it_was_called() {
+fn messages_name_the_program_as_called() {
     let (node, _wire) = node_of_two_families("sibling-words", 5..7);
     for id in ["c1", "c2"] {
         call(&node, "ADD", id, &conf(json!({}))).success();
@@ -119,7 +119,7 @@ fn what_it_says_names_it_as_it_was_called() {
         !reclaim.success().stdout.contains("azure-vnet-ipam "),
         "{reclaim:?}"
     );
-    // Written once for both names.
+    // One settings file serves both names.
     for words in [
         &["man"][..],
         &["completions", "bash"],
@@ -134,7 +134,7 @@ fn what_it_says_names_it_as_it_was_called() {
 }
 
 #[test]
-fn its_configuration_is_what_azure_vnet_makes_of_the_others() {
+fn azure_vnet_rewrites_its_configuration() {
     let (node, _wire) = node_of_two_families("sibling-conf", 5..30);
     let ipam = json!({ "type": "azure-vnet-ipam", "queryInterval": "7" });
     let azure = |mode: &str| json!({ "cniVersion": "0.3.0", "name": "azure", "plugins": [{ "type": "azure-vnet", "ipv6Mode": mode, "ipam": ipam }] });
@@ -162,7 +162,7 @@ fn its_configuration_is_what_azure_vnet_makes_of_the_others() {
     );
 }
 
-/// The shipped configuration of azure-vnet for both families: its ADD calls one name after the other, and so does its DEL.
+/// The shipped dual-stack configuration of azure-vnet: ADD and DEL call both names in turn.
 #[cfg(feature = "tls")]
 #[test]
 fn azure_vnet_calls_both_names() {
@@ -192,7 +192,7 @@ fn azure_vnet_calls_both_names() {
     };
     let (v4, v6) = ("10.224.0.0/16", "fd00:10:244:3::/120");
     for (n, id) in ["c1", "c2", "c3"].iter().enumerate() {
-        // Once it has a network it names the subnets that it was given first.
+        // Once it has a network, it names the first subnets that it got.
         let subnet = |subnet: &str| {
             if n == 0 {
                 json!({})
@@ -217,7 +217,7 @@ fn azure_vnet_calls_both_names() {
         call(&node, "DEL", id, &second(told)).assert_no_output();
     }
     assert!(node.held().is_empty() && held(&state(&node)).is_empty());
-    // What its operator sees there.
+    // The operator's view.
     let doctor = run_command(&node, &["doctor"]).stdout;
     assert!(
         doctor.contains("the node has fd00:10:244:3::/120 with 254 addresses for pods"),
@@ -225,10 +225,10 @@ fn azure_vnet_calls_both_names() {
     );
 }
 
-/// Both families in one call, each from where Azure has it.
+/// Both families in one call, each from its own source.
 #[cfg(feature = "tls")]
 #[test]
-fn one_call_draws_from_the_virtual_network_and_from_the_nodes_own_range() {
+fn one_call_allocates_from_both_sources() {
     let (node, wire) = node_of_two_families("both-sources", 5..30);
     node.put("/proc/sys/kernel/hostname", "node1");
     let api = crate::kubernetes::joined_below(&node.root, "fd00:10:244:3::/64");
@@ -237,10 +237,10 @@ fn one_call_draws_from_the_virtual_network_and_from_the_nodes_own_range() {
     let add = |id: &str| node.call("ADD", id).stdin(&*stdin).run();
     let ips = add("c1").success().json()["ips"].clone();
     assert_eq!(ips[0]["address"], "10.224.0.5/16");
-    // Not of the subnet that the virtual network lists too.
+    // Not from the IPv6 subnet that the wire server lists.
     assert_eq!(ips[1]["address"], "fd00:10:244:3::2/120");
     assert_eq!((wire.count(), api.requests().len()), (1, 1));
-    // A source that fails takes nothing away, whichever it is.
+    // A failing source removes no addresses, whichever it is.
     wire.set(Reply::Status(500, String::new()));
     add("c2").success();
     assert_eq!(

@@ -1,6 +1,5 @@
-//! The specification's own demands on an IPAM plugin (CNI SPEC.md 1.1.0), one test each: every "must", "must not" and "should"
-//! that concerns one, named by its section and told in our words. What is demanded of runtimes, and of plugins that make
-//! interfaces, is left out.
+//! The requirements of CNI SPEC.md 1.1.0 on an IPAM plugin, one test each: every "must", "must not" and "should", named by
+//! section and paraphrased. Requirements on runtimes and on plugins that create interfaces are left out.
 
 use std::fs;
 use std::thread;
@@ -32,9 +31,9 @@ fn check(node: &Node, container_id: &str, members: Value) -> Outcome {
         .run()
 }
 
-/// Section 1, Configuration format: a name must begin with a letter or digit, and go on with those and `_`, `.`, `-`.
+/// Section 1, Configuration format: a name must start with a letter or digit, followed by those and `_`, `.`, `-`.
 #[test]
-fn s1_names_of_networks() {
+fn s1_network_names_are_validated() {
     let (node, _wire) = node([5, 6]);
     let named = |name: &str| {
         let conf = conf("1.1.0", json!({})).replace("\"azure\"", &format!("\"{name}\""));
@@ -46,9 +45,9 @@ fn s1_names_of_networks() {
     }
 }
 
-/// Section 1, Plugin configuration objects: a plugin may define more keys, and those of others do not disturb it.
+/// Section 1, Plugin configuration objects: plugins may define more keys; foreign keys are ignored.
 #[test]
-fn s1_keys_of_others_are_ignored() {
+fn s1_unknown_keys_are_ignored() {
     let (node, _wire) = node([5]);
     let others = json!({ "ipMasq": true, "dns": { "nameservers": ["1.1.1.1"] }, "args": { "labels": { "a": 1 } }, "x": [7], "capabilities": { "ips": true } });
     node.call("ADD", "c1")
@@ -57,9 +56,9 @@ fn s1_keys_of_others_are_ignored() {
         .success();
 }
 
-/// Section 1, well-known keys of others should keep their meaning: `capabilities` and `runtimeConfig` name requested addresses.
+/// Section 1, well-known keys should keep their meaning: `capabilities` and `runtimeConfig` request addresses.
 #[test]
-fn s1_a_capability_is_taken_from_the_runtimes_part() {
+fn s1_capability_is_read_from_runtime_config() {
     let (node, _wire) = node([5, 6]);
     let asks =
         json!({ "capabilities": { "ips": true }, "runtimeConfig": { "ips": ["10.224.0.6/16"] } });
@@ -69,7 +68,7 @@ fn s1_a_capability_is_taken_from_the_runtimes_part() {
 
 /// Section 2, Parameters: a container ID must not be empty, and has the form of a name.
 #[test]
-fn s2_container_ids() {
+fn s2_container_ids_are_validated() {
     let (node, _wire) = node([5]);
     for bad in ["", "_a", "a/b", "a b"] {
         assert_eq!(add(&node, bad).error().0, 4, "{bad}");
@@ -77,9 +76,9 @@ fn s2_container_ids() {
     add(&node, "a0_.-Z").success();
 }
 
-/// Section 2, Parameters: a plugin that cannot use an interface name must say so.
+/// Section 2, Parameters: a plugin that cannot use an interface name must return an error.
 #[test]
-fn s2_interface_names() {
+fn s2_interface_names_are_validated() {
     let (node, _wire) = node([5]);
     for bad in ["", ".", "..", "a/b", "a:b", "a b", "abcdefghijklmnop"] {
         let call = node.call("ADD", "c1").env("CNI_IFNAME", bad);
@@ -87,9 +86,9 @@ fn s2_interface_names() {
     }
 }
 
-/// Section 2, Errors: exit 0 on success, not 0 on failure, and an error object on stdout then.
+/// Section 2, Errors: exit 0 on success; non-zero and an error object on stdout on failure.
 #[test]
-fn s2_exit_status_and_error_object() {
+fn s2_failure_has_exit_status_and_error_object() {
     let (node, _wire) = node([5]);
     assert_eq!(add(&node, "c1").exit, Some(0));
     let failed = add(&node, "c2");
@@ -108,7 +107,7 @@ fn s2_add_prints_a_result() {
 /// Section 2, ADD: `prevResult` must be passed on or changed properly. A delegated plugin's result is its own addresses, so that
 /// of a previous plugin nothing may appear twice or be lost in it.
 #[test]
-fn s2_add_is_not_confused_by_a_previous_result() {
+fn s2_add_ignores_a_previous_result() {
     let (node, _wire) = node([5]);
     let add = node
         .call("ADD", "c1")
@@ -123,7 +122,7 @@ fn s2_add_is_not_confused_by_a_previous_result() {
 
 /// Section 2, DEL: must accept several DELs of one attachment, and succeed when nothing is there.
 #[test]
-fn s2_del_many_times() {
+fn s2_del_succeeds_when_repeated() {
     let (node, _wire) = node([5]);
     add(&node, "c1").success();
     for _ in 0..3 {
@@ -134,7 +133,7 @@ fn s2_del_many_times() {
 
 /// Section 2, DEL: should end without error when resources are missing: namespace, source, state.
 #[test]
-fn s2_del_needs_nothing() {
+fn s2_del_succeeds_without_state_or_source() {
     let (node, wire) = node([5]);
     del(&node, "c1").assert_no_output();
     add(&node, "c1").success();
@@ -148,9 +147,9 @@ fn s2_del_needs_nothing() {
     del(&node, "c1").assert_no_output();
 }
 
-/// Section 2, DEL: everything that the attachment has is to be released, with and without `prevResult`.
+/// Section 2, DEL: all resources of the attachment are released, with and without `prevResult`.
 #[test]
-fn s2_del_releases_all_with_and_without_a_previous_result() {
+fn s2_del_releases_all_with_and_without_previous_result() {
     let (node, _wire) = node([5, 6]);
     for members in [json!({}), prev_result(&["10.224.0.5"])] {
         add(&node, "c1").success();
@@ -162,9 +161,9 @@ fn s2_del_releases_all_with_and_without_a_previous_result() {
     }
 }
 
-/// Section 2, CHECK: must go by `prevResult`.
+/// Section 2, CHECK: must use `prevResult`.
 #[test]
-fn s2_check_goes_by_the_previous_result() {
+fn s2_check_follows_the_previous_result() {
     let (node, _wire) = node([5, 6]);
     add(&node, "c1").success();
     check(&node, "c1", prev_result(&["10.224.0.5"])).assert_no_output();
@@ -173,7 +172,7 @@ fn s2_check_goes_by_the_previous_result() {
 
 /// Section 2, CHECK: must allow for a later plugin of the chain to have changed routes and other things.
 #[test]
-fn s2_check_judges_its_own_things_only() {
+fn s2_check_ignores_addresses_of_other_plugins() {
     let (node, _wire) = node([5]);
     add(&node, "c1").success();
     let mut changed = prev_result(&["10.224.0.5", "172.16.0.1"]);
@@ -184,7 +183,7 @@ fn s2_check_judges_its_own_things_only() {
 
 /// Section 2, CHECK: should fail when an address of `prevResult`, or a reservation, is missing.
 #[test]
-fn s2_check_misses_a_reservation() {
+fn s2_check_fails_without_a_reservation() {
     let (node, _wire) = node([5, 6]);
     add(&node, "c1").success();
     del(&node, "c1").assert_no_output();
@@ -192,9 +191,9 @@ fn s2_check_misses_a_reservation() {
     assert_eq!(missing.error().0, 3);
 }
 
-/// Section 2, CHECK: must cope with coming right after the ADD.
+/// Section 2, CHECK: must work immediately after ADD.
 #[test]
-fn s2_check_right_after_add() {
+fn s2_check_succeeds_right_after_add() {
     let (node, _wire) = node(5..15);
     thread::scope(|scope| {
         for n in 0..8 {
@@ -208,7 +207,7 @@ fn s2_check_right_after_add() {
     });
 }
 
-/// Section 2, CHECK: nothing, or an error, is printed.
+/// Section 2, CHECK: prints nothing or an error.
 #[test]
 fn s2_check_prints_nothing() {
     let (node, _wire) = node([5]);
@@ -218,7 +217,7 @@ fn s2_check_prints_nothing() {
 
 /// Section 2, STATUS: must exit 0 when ADDs can be served.
 #[test]
-fn s2_status_ready() {
+fn s2_status_succeeds_when_ready() {
     let (node, _wire) = node([5]);
     of_the_node(&node, "STATUS", json!({}))
         .run()
@@ -228,7 +227,7 @@ fn s2_status_ready() {
 /// Section 2, STATUS: must exit with an error when it is known that ADDs cannot be served; should when what it depends on is
 /// not there. The code is 50.
 #[test]
-fn s2_status_broken() {
+fn s2_status_fails_when_broken() {
     let (node, wire) = node([5]);
     wire.set(Reply::Status(503, String::new()));
     let broken = of_the_node(&node, "STATUS", json!({})).run();
@@ -238,7 +237,7 @@ fn s2_status_broken() {
 /// Section 2, STATUS: should fail when limited resources are exhausted; with `ipam.statusWhenFull` (the README tells why not
 /// by default).
 #[test]
-fn s2_status_exhausted() {
+fn s2_status_reports_exhaustion_when_configured() {
     let (node, _wire) = node([5]);
     add(&node, "c1").success();
     let asked = |when: &str| {
@@ -250,9 +249,9 @@ fn s2_status_exhausted() {
     asked("ready").assert_no_output();
 }
 
-/// Section 2, STATUS: must not be relied on: ADD and DEL are served whatever it said, and without it.
+/// Section 2, STATUS: must not be relied on. ADD and DEL work whatever it returned, and without it.
 #[test]
-fn s2_status_is_not_relied_on() {
+fn s2_add_works_without_status() {
     let (node, wire) = node([5, 6]);
     add(&node, "c1").success();
     fs::rename(node.state_path(), node.path("/aside")).unwrap();
@@ -263,9 +262,9 @@ fn s2_status_is_not_relied_on() {
     del(&node, "c1").assert_no_output();
 }
 
-/// Section 2, VERSION: a version object is printed, which names the caller's version and all that are known.
+/// Section 2, VERSION: prints the caller's version and all supported versions.
 #[test]
-fn s2_version() {
+fn s2_version_lists_versions() {
     let node = Node::new("spec");
     for version in ["0.4.0", "1.0.0", "1.1.0"] {
         let call = node.call("VERSION", "");
@@ -281,7 +280,7 @@ fn s2_version() {
 
 /// Section 2, GC: the list of valid attachments is required.
 #[test]
-fn s2_gc_needs_its_list() {
+fn s2_gc_requires_its_list() {
     let (node, _wire) = node([5]);
     add(&node, "c1").success();
     node.advance_clock(600);
@@ -291,7 +290,7 @@ fn s2_gc_needs_its_list() {
 
 /// Section 2, GC: valid attachments must stay.
 #[test]
-fn s2_gc_leaves_what_is_valid() {
+fn s2_gc_keeps_valid_attachments() {
     let (node, _wire) = node([5]);
     add(&node, "c1").success();
     node.advance_clock(600);
@@ -302,9 +301,9 @@ fn s2_gc_leaves_what_is_valid() {
 }
 
 /// Section 2, GC: should go on after an error, remove what it can, and report all at its end. (That others are freed meanwhile,
-/// `callers::every_verb_of_cnitool_alone` shows with a real kernel.)
+/// `callers::cnitool_runs_every_verb_without_main_plugin` shows with a real kernel.)
 #[test]
-fn s2_gc_reports_what_it_could_not_remove() {
+fn s2_gc_reports_what_it_could_not_free() {
     let (node, _wire) = node([5, 6]);
     add(&node, "c1").success();
     add(&node, "c2").success();
@@ -321,7 +320,7 @@ fn s2_gc_reports_what_it_could_not_remove() {
 
 /// Section 3, Lifecycle and ordering: must cope with running at once for different containers, locking what is shared.
 #[test]
-fn s3_different_containers_at_once() {
+fn s3_parallel_containers_get_distinct_addresses() {
     let (node, _wire) = node(5..25);
     let addresses: Vec<_> = thread::scope(|scope| {
         let calls: Vec<_> = (0..20)
@@ -340,7 +339,7 @@ fn s3_different_containers_at_once() {
 
 /// Section 3, Attachment parameters: an attachment is (network, container ID, interface name).
 #[test]
-fn s3_attachments_are_three_names() {
+fn s3_attachment_is_network_container_and_interface() {
     let (node, _wire) = node([5, 6, 7]);
     let add = |network: &str, if_name: &str| {
         let conf = conf("1.1.0", json!({})).replace("\"azure\"", &format!("\"{network}\""));
@@ -354,7 +353,7 @@ fn s3_attachments_are_three_names() {
 
 /// Section 4, Delegated plugins: an IPAM plugin must find address, gateway and routes, and return them.
 #[test]
-fn s4_address_gateway_and_routes() {
+fn s4_result_has_address_gateway_and_routes() {
     let (node, _wire) = node([5]);
     let result = add(&node, "c1").json();
     assert_eq!(result["ips"][0]["address"], "10.224.0.5/16");
@@ -368,7 +367,7 @@ fn s4_address_gateway_and_routes() {
 /// Section 5, ADD success: the version must be the input's; a delegated plugin must leave out `interfaces`, and `interface` in
 /// `ips`.
 #[test]
-fn s5_the_abbreviated_result() {
+fn s5_result_is_abbreviated() {
     let (node, _wire) = node([5]);
     for version in ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"] {
         let call = node.call("ADD", "c1").stdin(conf(version, json!({})));
@@ -386,7 +385,7 @@ fn s5_the_abbreviated_result() {
 
 /// Section 5, Error: `cniVersion`, `code` and `msg`, perhaps `details`; codes below 100 only with their fixed meanings.
 #[test]
-fn s5_codes_of_errors() {
+fn s5_errors_have_the_specified_codes() {
     let (node, _wire) = node([5]);
     let code = |stdin: &str| node.call("ADD", "c1").stdin(stdin).run().error().0;
     assert_eq!(code(r#"{"name":"a","cniVersion":"9.0.0"}"#), 1);
@@ -399,7 +398,7 @@ fn s5_codes_of_errors() {
 
 /// Section 5, Error: what is written to stderr is free text and never the answer.
 #[test]
-fn s5_the_answer_is_on_stdout() {
+fn s5_result_is_on_stdout() {
     let (node, _wire) = node([5]);
     assert!(add(&node, "c1").stderr.is_empty());
     let failed = add(&node, "c2");

@@ -1,4 +1,4 @@
-//! What somebody else puts in the place of files: nothing there keeps a call waiting, and no link leads it to other files.
+//! Special files and links in the place of our files: no call blocks on them, and no link is followed to foreign files.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 use crate::harness::wait::wait_until_within;
 use crate::harness::{Node, Outcome, Running, SUBNET, conf, sh_with, xml};
 
-/// Far more than any of these calls takes on a busy machine, and less than any limit of the program.
+/// Far longer than any of these calls takes on a busy machine, and shorter than any limit of the program.
 const SOON: Duration = Duration::from_secs(20);
 
-/// Everything that the program opens, from a root.
+/// All files that the program opens, relative to the root.
 const OPENED: [&str; 23] = [
     "/answer.xml",
     "/boottime-offset",
@@ -41,7 +41,7 @@ const OPENED: [&str; 23] = [
     "/var/run/azure-vnet/azure-vnet-ipam.used",
 ];
 
-/// A node on which one address is held, with a source that is a file.
+/// A node with one held address and a file as source.
 fn node() -> Node {
     let node = Node::new("strange");
     let url = format!("file:{}", node.path("/answer.xml").display());
@@ -54,14 +54,14 @@ fn node() -> Node {
     node
 }
 
-/// Waits for the end of a call that has nothing to wait for.
+/// Waits for a call that must not block.
 #[track_caller]
 fn finish(what: &str, mut call: Running) -> Outcome {
     wait_until_within(SOON, what, || !call.is_running());
     call.finish()
 }
 
-/// Does everything that the program can do.
+/// Runs every verb and command of the program.
 fn run_all(node: &Node, what: &str) {
     let previous = json!({ "cniVersion": "1.1.0", "ips": [{ "address": "10.224.0.5/16" }] });
     for (verb, id, more) in [
@@ -110,7 +110,7 @@ fn make_way(path: &Path) {
 }
 
 #[test]
-fn a_pipe_in_the_place_of_any_file_keeps_nobody_waiting() {
+fn pipe_in_place_of_any_file_does_not_block() {
     for path in OPENED {
         let node = node();
         make_way(&node.path(path));
@@ -120,7 +120,7 @@ fn a_pipe_in_the_place_of_any_file_keeps_nobody_waiting() {
 }
 
 #[test]
-fn a_pipe_that_somebody_has_open_keeps_nobody_waiting() {
+fn open_pipe_in_place_of_any_file_does_not_block() {
     for path in OPENED {
         let node = node();
         let pipe = node.path(path);
@@ -133,7 +133,7 @@ fn a_pipe_that_somebody_has_open_keeps_nobody_waiting() {
 }
 
 #[test]
-fn a_link_to_a_device_without_end_in_the_place_of_any_file_keeps_nobody_waiting() {
+fn link_to_an_endless_device_does_not_block() {
     for path in OPENED {
         let node = node();
         make_way(&node.path(path));
@@ -171,7 +171,7 @@ fn every_file_is_private_whatever_the_umask() {
         };
         call.run_in_shell(&format!("umask 0; \"$0\" {id}"))
     };
-    // All that the first call made goes.
+    // Remove everything that the first call created.
     let own = ["/var/run", "/var/log"].map(|folder| node.path(folder));
     for folder in &own {
         fs::remove_dir_all(folder).unwrap();
@@ -204,7 +204,7 @@ fn every_file_is_private_whatever_the_umask() {
     run("ADD", "c2").success();
     run("DEL", "c1").success();
     check();
-    // Somebody else, who leaves no mark.
+    // Another process holds the lock and leaves no mark.
     fs::write(node.lock_path(), "1").unwrap();
     run("DEL", "c2").success();
     check();
@@ -238,7 +238,7 @@ fn every_file_is_private_whatever_the_umask() {
 }
 
 #[test]
-fn lock_files_that_others_made_become_private() {
+fn readable_lock_files_become_private() {
     let node = node();
     for path in [node.lock_path(), node.fetch_lock_path()] {
         fs::set_permissions(&path, PermissionsExt::from_mode(0o644)).unwrap();
@@ -250,7 +250,7 @@ fn lock_files_that_others_made_become_private() {
 }
 
 #[test]
-fn no_link_leads_to_files_of_others() {
+fn links_to_foreign_files_are_not_followed() {
     for name in [
         "/var/log/azure-vnet-ipam.log",
         "/var/run/azure-vnet/azure-vnet-ipam.events",
@@ -273,7 +273,7 @@ fn no_link_leads_to_files_of_others() {
 }
 
 #[test]
-fn a_folder_of_logs_that_is_a_link_is_followed() {
+fn linked_log_folder_is_followed() {
     let node = node();
     fs::rename(node.path("/var/log"), node.path("/data")).unwrap();
     symlink(node.path("/data"), node.path("/var/log")).unwrap();
@@ -282,7 +282,7 @@ fn a_folder_of_logs_that_is_a_link_is_followed() {
     assert!(node.log().contains("ADD done in"));
     let doctor = node.run_command(["doctor"]).stdout;
     assert!(!doctor.contains("is a link"), "{doctor}");
-    // But not one in the file's own place, which anybody may have made who may write to the folder.
+    // A link in place of the file itself is not followed: anyone who may write to the folder could have created it.
     fs::rename(
         node.path("/data/azure-vnet-ipam.log"),
         node.path("/data/other.log"),

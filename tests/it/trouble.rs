@@ -1,4 +1,4 @@
-//! What can go wrong around the program without needing root to be made to go wrong.
+//! Problems around the program that a test can cause without root.
 
 use std::fs::{self, File};
 use std::io::{PipeReader, Read, Seek, SeekFrom, Write};
@@ -12,7 +12,7 @@ use crate::harness::wait::{Process, output, wait_until};
 use crate::harness::{Node, Reply, SUBNET, address, binary, conf, held, lock_waiters, xml};
 
 #[test]
-fn a_closed_stdout_takes_nothing() {
+fn closed_stdout_takes_no_address() {
     for redirect in [">&-", ">/dev/full"] {
         let (node, _wire) = Node::with_wire("stdout", Reply::Xml(xml([5, 6])));
         node.add("c1").success();
@@ -43,9 +43,9 @@ fn a_closed_stdout_takes_nothing() {
 }
 
 #[test]
-fn a_reader_that_went_away_takes_nothing() {
+fn reader_that_went_away_takes_no_address() {
     let (node, _wire) = Node::with_wire("pipe", Reply::Xml(xml([5])));
-    // There until the reader has closed the pipe.
+    // The shell waits until the reader closed the pipe.
     node.put("/reader", "");
     let add = node
         .call("ADD", "c1")
@@ -56,7 +56,7 @@ fn a_reader_that_went_away_takes_nothing() {
 }
 
 #[test]
-fn a_stdout_that_is_thrown_away_is_no_trouble() {
+fn discarded_stdout_is_accepted() {
     let (node, _wire) = Node::with_wire("null", Reply::Xml(xml([5])));
     assert_eq!(
         node.call("ADD", "c1")
@@ -74,7 +74,7 @@ fn a_stdout_that_is_thrown_away_is_no_trouble() {
 }
 
 #[test]
-fn closed_stdin_and_stderr_are_no_trouble() {
+fn closed_stdin_and_stderr_are_accepted() {
     let (node, _wire) = Node::with_wire("streams", Reply::Xml(xml([5])));
     assert_eq!(
         node.call("ADD", "c1").run_in_shell("\"$0\" 2>&-").exit,
@@ -87,7 +87,7 @@ fn closed_stdin_and_stderr_are_no_trouble() {
 }
 
 #[test]
-fn log_trouble_never_fails_a_call() {
+fn log_failure_never_fails_a_call() {
     let (node, _wire) = Node::with_wire("nolog", Reply::Xml(xml([5])));
     fs::create_dir_all(node.path("/var/log/azure-vnet-ipam.log")).unwrap();
     node.add("c1").success();
@@ -99,7 +99,7 @@ fn log_trouble_never_fails_a_call() {
 }
 
 #[test]
-fn the_lock_is_waited_for_and_its_holder_named() {
+fn lock_timeout_names_the_holder() {
     let (node, _wire) = Node::with_wire("held", Reply::Xml(xml([5])));
     node.add("c1").success();
     let path = node.lock_path();
@@ -116,7 +116,7 @@ fn the_lock_is_waited_for_and_its_holder_named() {
     );
     node.advance_clock(1);
     let mut calls = [("DEL", "c1"), ("ADD", "c2")].map(|(verb, id)| node.call(verb, id).start());
-    // It waits for nobody.
+    // VERSION does not wait for the lock.
     node.call("VERSION", "").run().success();
     node.time_out_waiting_for_lock(&mut calls);
     for call in calls {
@@ -132,7 +132,7 @@ fn the_lock_is_waited_for_and_its_holder_named() {
 }
 
 #[test]
-fn a_lock_freed_in_time_is_taken_and_the_file_is_ours_then() {
+fn lock_released_in_time_is_taken() {
     let (node, _wire) = Node::with_wire("freed", Reply::Xml(xml([5])));
     let path = node.lock_path();
     node.put(
@@ -159,7 +159,7 @@ fn a_lock_freed_in_time_is_taken_and_the_file_is_ours_then() {
 }
 
 #[test]
-fn a_lock_folder_that_cannot_be_made_is_an_io_error_and_nothing_for_an_idle_del() {
+fn unusable_lock_folder_is_an_io_error_but_not_for_idle_del() {
     let (node, _wire) = Node::with_wire("lockfile", Reply::Xml(xml([5])));
     node.put("/var/run/azure-vnet", "a file in the place of the folder");
     assert_eq!(node.add("c1").error().0, 5);
@@ -168,7 +168,7 @@ fn a_lock_folder_that_cannot_be_made_is_an_io_error_and_nothing_for_an_idle_del(
 }
 
 #[test]
-fn a_state_that_cannot_be_read_is_set_aside_and_never_taken_for_an_empty_one() {
+fn unreadable_state_is_set_aside_and_not_taken_as_empty() {
     for bad in [
         &b"{"[..],
         b"\0\0\0\0",
@@ -177,7 +177,7 @@ fn a_state_that_cannot_be_read_is_set_aside_and_never_taken_for_an_empty_one() {
         br#"{"IPAM":{"AddressSpaces":{"local":7}}}"#,
     ] {
         let (node, _wire) = Node::with_wire("corrupt", Reply::Xml(xml([5, 6])));
-        // What libcni remembers of a pod that was there before.
+        // libcni's cache entry of an older pod.
         node.put("/var/run/netns/a", "");
         node.cache(
             "azure",
@@ -214,7 +214,7 @@ fn a_state_that_cannot_be_read_is_set_aside_and_never_taken_for_an_empty_one() {
 }
 
 #[test]
-fn a_del_sets_it_aside_too_and_three_are_kept() {
+fn del_sets_corrupt_state_aside_and_three_copies_are_kept() {
     let (node, _wire) = Node::with_wire("asides", Reply::Xml(xml([5])));
     for n in 0..5 {
         node.put("/var/run/azure-vnet-ipam.json", format!("broken {n}"));
@@ -242,7 +242,7 @@ fn a_del_sets_it_aside_too_and_three_are_kept() {
 }
 
 #[test]
-fn a_state_that_was_deleted_is_missed() {
+fn deleted_state_is_detected() {
     let (node, _wire) = Node::with_wire("deleted", Reply::Xml(xml(5..10)));
     node.add("c1").success();
     fs::remove_file(node.state_path()).unwrap();
@@ -262,10 +262,10 @@ fn a_state_that_was_deleted_is_missed() {
 }
 
 #[test]
-fn an_address_that_is_new_to_the_state_is_looked_for_before_it_is_given() {
+fn new_address_is_checked_on_the_node_before_it_is_granted() {
     let (node, wire) = Node::with_wire("new", Reply::Xml(xml([5])));
     node.add("c1").success();
-    // A pod of before, whose address left the source for a while.
+    // An older pod, whose address the source did not list for a while.
     node.put("/var/run/netns/x", "");
     node.cache("azure", "x", "eth0", "/var/run/netns/x", &["10.224.0.6"]);
     wire.set(Reply::Xml(xml([5, 6, 7])));
@@ -274,11 +274,11 @@ fn an_address_that_is_new_to_the_state_is_looked_for_before_it_is_given() {
 }
 
 #[test]
-fn a_state_of_the_original_is_looked_over_before_anything_is_given() {
+fn original_state_is_reconciled_before_granting() {
     let (node, _wire) = Node::with_wire("over", Reply::Xml(xml([5, 6])));
     node.add("c1").success();
     node.del("c1").assert_no_output();
-    // The original may have started it from nothing while a pod had an address.
+    // The original may have started from an empty state while a pod had an address.
     let mut state = node.state();
     state.as_object_mut().unwrap().remove("azure-vnet-ipam");
     fs::write(node.state_path(), state.to_string()).unwrap();
@@ -289,7 +289,7 @@ fn a_state_of_the_original_is_looked_over_before_anything_is_given() {
 }
 
 #[test]
-fn an_old_copy_names_no_owners_whose_late_del_would_free_what_others_have() {
+fn late_del_from_an_old_copy_frees_no_other_pods_address() {
     let (node, _wire) = Node::with_wire("oldcopy", Reply::Xml(xml([5])));
     node.add("c1").success();
     let copy = node.state_bytes();
@@ -298,7 +298,7 @@ fn an_old_copy_names_no_owners_whose_late_del_would_free_what_others_have() {
     fs::write(node.state_path(), copy).unwrap();
     node.remove_journal();
     assert_eq!(node.add("c3").error().0, 11);
-    // The runtime repeats the DEL of a pod that went before the copy was put back.
+    // The runtime repeats the DEL of a pod that ended before the copy was put back.
     node.del("c1").assert_no_output();
     assert_eq!(
         node.held()["10.224.0.5"],
@@ -310,7 +310,7 @@ fn an_old_copy_names_no_owners_whose_late_del_would_free_what_others_have() {
 }
 
 #[test]
-fn a_fresh_node_starts_at_once() {
+fn fresh_node_starts_at_once() {
     for empty in [None, Some(""), Some("{}"), Some(r#"{"IPAM":{}}"#)] {
         let (node, _wire) = Node::with_wire("fresh", Reply::Xml(xml([5, 6])));
         if let Some(text) = empty {
@@ -325,7 +325,7 @@ fn a_fresh_node_starts_at_once() {
 }
 
 #[test]
-fn a_failed_first_use_is_no_use() {
+fn failed_first_grant_does_not_count_as_use() {
     let (node, mut wire) = Node::with_wire("firstuse", Reply::Xml(xml([])));
     node.add("c1").error();
     fs::remove_file(node.state_path()).unwrap();
@@ -337,7 +337,7 @@ fn a_failed_first_use_is_no_use() {
 }
 
 #[test]
-fn after_a_reboot_nothing_is_freed_that_could_not_be_looked_for() {
+fn reboot_frees_nothing_that_could_not_be_checked() {
     let (node, _wire) = Node::with_wire("reboot", Reply::Xml(xml([5, 6])));
     node.add("c1").success();
     node.put(
@@ -363,7 +363,7 @@ fn after_a_reboot_nothing_is_freed_that_could_not_be_looked_for() {
 }
 
 #[test]
-fn a_del_that_overtook_its_add_is_remembered() {
+fn del_before_its_add_is_remembered() {
     let (node, _wire) = Node::with_wire("early", Reply::Xml(xml([5, 6])));
     node.del("c1").assert_no_output();
     assert!(!node.state_path().exists(), "only into a state that exists");
@@ -406,7 +406,7 @@ fn left_over_temp_files_are_removed() {
 }
 
 #[test]
-fn the_state_is_private_even_where_it_was_not() {
+fn state_becomes_private() {
     let (node, _wire) = Node::with_wire("mode", Reply::Xml(xml([5])));
     let mode = |node: &Node| {
         fs::metadata(node.state_path())
@@ -423,7 +423,7 @@ fn the_state_is_private_even_where_it_was_not() {
 }
 
 #[test]
-fn keys_of_others_survive() {
+fn foreign_keys_survive() {
     let (node, _wire) = Node::with_wire("others", Reply::Xml(xml([5])));
     node.put(
         "/var/run/azure-vnet-ipam.json",
@@ -445,7 +445,7 @@ fn keys_of_others_survive() {
 }
 
 #[test]
-fn a_newer_format_is_refused_but_released_from() {
+fn newer_format_is_refused_but_can_be_released_from() {
     let (node, _wire) = Node::with_wire("newer", Reply::Xml(xml([5, 6])));
     node.add("c1").success();
     let mut state = node.state();
@@ -467,7 +467,7 @@ fn a_newer_format_is_refused_but_released_from() {
 }
 
 #[test]
-fn nothing_is_held_back_by_a_killed_holder() {
+fn killed_lock_holder_blocks_nobody() {
     let (node, silent) = Node::with_wire("killed", Reply::Silent);
     let call = node.call("ADD", "c1").start();
     wait_until("the request of the ADD", || silent.count() == 1);
@@ -482,7 +482,7 @@ fn nothing_is_held_back_by_a_killed_holder() {
 }
 
 #[test]
-fn a_state_of_the_original_is_taken_over_with_pods_running() {
+fn original_state_is_taken_over_with_pods_running() {
     let (node, _wire) = Node::with_wire("takeover", Reply::Xml(xml([5, 6, 7])));
     let text = r#"{"IPAM":{"Version":"v1.4.59","TimeStamp":"2026-01-01T00:00:00Z","AddressSpaces":{"local":{"Id":"local","Scope":0,"Pools":{"10.224.0.0/16":{"Id":"10.224.0.0/16","IfName":"eth0","Subnet":{"IP":"10.224.0.0","Mask":"//8AAA=="},"Gateway":"10.224.0.1","Addresses":{"10.224.0.5":{"ID":"running","Addr":"10.224.0.5","InUse":true},"10.224.0.6":{"ID":"","Addr":"10.224.0.6","InUse":false}},"IsIPv6":false,"Priority":0,"RefCount":1}}}}}}"#;
     node.put("/var/run/azure-vnet-ipam.json", text);
@@ -501,19 +501,19 @@ fn a_state_of_the_original_is_taken_over_with_pods_running() {
 }
 
 #[test]
-fn the_binary_needs_nothing_from_its_surroundings() {
+fn binary_needs_no_environment() {
     let output = output(Command::new(binary()).env_clear().current_dir("/"));
     assert!(output.status.success() && output.stdout.is_empty());
 }
 
-/// A network configuration whose result takes more than a pipe holds.
+/// A network configuration whose result is larger than a pipe buffer.
 fn long_conf() -> String {
     let route = |n: usize| json!({ "dst": format!("10.{}.{}.0/24", n / 256, n % 256) });
     let routes: Vec<_> = (0..3000).map(route).collect();
     conf("1.0.0", json!({ "subnet": SUBNET, "routes": routes }))
 }
 
-/// Starts an ADD whose stdout is a full pipe that does not block. Gives the end from which to read, and how much is in it.
+/// Starts an ADD whose stdout is a full non-blocking pipe. Returns the reading end and the bytes in the pipe.
 fn add_to_full_pipe(node: &Node, stdin: &str) -> (Process, PipeReader, usize) {
     let (reader, mut writer) = std::io::pipe().unwrap();
     fcntl_setfl(&writer, OFlags::NONBLOCK).unwrap();
@@ -536,7 +536,7 @@ fn add_to_full_pipe(node: &Node, stdin: &str) -> (Process, PipeReader, usize) {
 }
 
 #[test]
-fn a_full_stdout_that_does_not_block_is_waited_for() {
+fn full_nonblocking_stdout_is_waited_for() {
     for stdin in [conf("1.0.0", json!({ "subnet": SUBNET })), long_conf()] {
         let (node, _wire) = Node::with_wire("slow", Reply::Xml(xml([5])));
         let (add, mut reader, filled) = add_to_full_pipe(&node, &stdin);
@@ -550,17 +550,17 @@ fn a_full_stdout_that_does_not_block_is_waited_for() {
 }
 
 #[test]
-fn a_stdout_that_nobody_reads_ends_an_add_which_takes_nothing() {
+fn unread_stdout_ends_add_without_taking_an_address() {
     for stdin in [conf("1.0.0", json!({ "subnet": SUBNET })), long_conf()] {
         let (node, _wire) = Node::with_wire("unread", Reply::Xml(xml([5])));
         node.advance_clock(0);
         let (mut add, mut reader, filled) = add_to_full_pipe(&node, &stdin);
         let mut first = vec![0; filled];
         if stdin.len() > 10_000 {
-            // Room for the beginning of the result.
+            // Make room for the beginning of the result.
             reader.read_exact(&mut first).unwrap();
         }
-        // For the result, and again for the error where nothing was printed.
+        // Once for the result, and once for the error if nothing was printed.
         wait_until("the end of the ADD", || {
             node.advance_clock(1);
             !add.is_running()
@@ -578,7 +578,7 @@ fn a_stdout_that_nobody_reads_ends_an_add_which_takes_nothing() {
 }
 
 #[test]
-fn a_stdin_that_does_not_end_ends_the_call() {
+fn endless_stdin_ends_the_call() {
     let (node, _wire) = Node::with_wire("stdin", Reply::Xml(xml([5])));
     node.advance_clock(0);
     for verb in ["ADD", "DEL", "CHECK", "GC", "STATUS"] {

@@ -1,4 +1,4 @@
-//! CHECK, GC and STATUS, settings of our own, and addresses that are asked for.
+//! CHECK, GC, STATUS, the settings file, and requested addresses.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::harness::wait::output;
 use crate::harness::{Call, Node, Reply, SUBNET, binary, conf, xml};
 
-/// A network configuration of version 1.1.0 with these members beside `ipam`.
+/// A network configuration of version 1.1.0 with these keys beside `ipam`.
 pub fn conf_with(ipam: Value, members: Value) -> String {
     let mut conf: Value = serde_json::from_str(&conf("1.1.0", ipam)).unwrap();
     for (key, value) in members.as_object().unwrap() {
@@ -29,7 +29,7 @@ fn check<'a>(node: &'a Node, container_id: &str, addresses: &[&str]) -> Call<'a>
         .stdin(conf_with(json!({}), prev_result(addresses)))
 }
 
-/// A call of a verb that concerns no container.
+/// A call of a verb without container: GC or STATUS.
 pub fn of_the_node<'a>(node: &'a Node, command: &str, members: Value) -> Call<'a> {
     node.call(command, "")
         .without("CNI_CONTAINERID")
@@ -43,7 +43,7 @@ fn status(node: &Node, ipam: Value) -> Call<'_> {
 }
 
 #[test]
-fn a_check_finds_what_is_held_and_names_what_is_not() {
+fn check_accepts_held_and_names_missing_addresses() {
     let (node, _wire) = Node::with_wire("check", Reply::Xml(xml([5, 6, 7])));
     node.add("c1").success();
     node.add("c2").success();
@@ -85,23 +85,23 @@ fn a_check_finds_what_is_held_and_names_what_is_not() {
 }
 
 #[test]
-fn a_check_does_not_fail_for_what_passes() {
+fn check_does_not_fail_for_transient_problems() {
     let (node, wire) = Node::with_wire("passing", Reply::Xml(xml([5, 6])));
     node.add("c1").success();
     let asked = wire.count();
-    // Somebody holds the lock, and nobody answers.
+    // The lock is held and the source is dead.
     let lock = node.hold_lock();
     wire.set(Reply::Silent);
     check(&node, "c1", &["10.224.0.5"]).run().assert_no_output();
     assert_eq!(wire.count(), asked, "a CHECK asks nobody");
     drop(lock);
-    // A state that cannot be read just now.
+    // The state is temporarily unreadable.
     let aside = node.path("/aside");
     fs::rename(node.state_path(), &aside).unwrap();
     std::os::unix::fs::symlink(node.state_path(), node.state_path()).unwrap();
     let (code, msg) = check(&node, "c1", &["10.224.0.5"]).run().error();
     assert_eq!(code, 11, "{msg}");
-    // One that is gone is told for what it is.
+    // A missing state is reported as such.
     fs::remove_file(node.state_path()).unwrap();
     let (code, msg) = check(&node, "c1", &["10.224.0.5"]).run().error();
     assert_eq!(
@@ -118,7 +118,7 @@ fn a_check_does_not_fail_for_what_passes() {
 }
 
 #[test]
-fn a_gc_without_a_list_frees_nothing() {
+fn gc_without_a_list_frees_nothing() {
     let (node, _wire) = Node::with_wire("gclist", Reply::Xml(xml([5, 6])));
     node.add("c1").success();
     node.advance_clock(600);
@@ -138,7 +138,7 @@ fn a_gc_without_a_list_frees_nothing() {
         assert_eq!(gc.run().error().0, 7, "{wrong}");
     }
     assert_eq!(node.state_bytes(), before);
-    // Where the kernel cannot be asked, nothing is freed, and that is told.
+    // Without a complete scan nothing is freed, and the error says so.
     let gc = of_the_node(&node, "GC", json!({ "cni.dev/valid-attachments": null }));
     let kept = gc.run();
     assert_eq!(
@@ -148,7 +148,7 @@ fn a_gc_without_a_list_frees_nothing() {
     let details = kept.json()["details"].as_str().unwrap().to_owned();
     assert!(details.contains("10.224.0.5 of container c1"), "{details}");
     assert_eq!(node.state_bytes(), before);
-    // Nobody's state is no trouble.
+    // GC without a state succeeds.
     for state in ["", "{ half"] {
         fs::write(node.state_path(), state).unwrap();
         of_the_node(&node, "GC", json!({ "cni.dev/attachments": [] }))
@@ -158,7 +158,7 @@ fn a_gc_without_a_list_frees_nothing() {
 }
 
 #[test]
-fn a_gc_leaves_the_young_and_other_networks_alone() {
+fn gc_keeps_young_records_and_other_networks() {
     let (node, _wire) = Node::with_wire("gcyoung", Reply::Xml(xml([5, 6])));
     node.add("c1").success();
     let nothing = json!({ "cni.dev/valid-attachments": [] });
@@ -188,7 +188,7 @@ fn status_is_ready_while_adds_can_be_served() {
     node.add("c1").success();
     let (asked, before, log) = (wire.count(), node.state_bytes(), node.log());
     let lock = node.hold_lock();
-    // It waits for nobody.
+    // STATUS does not wait for the lock.
     status(&node, json!({})).run().assert_no_output();
     status(&node, json!({ "statusWhenFull": "ready" }))
         .run()
@@ -208,7 +208,7 @@ fn status_is_ready_while_adds_can_be_served() {
 }
 
 #[test]
-fn status_says_what_is_broken() {
+fn status_reports_what_is_broken() {
     let (node, wire) = Node::with_wire("broken", Reply::Status(500, String::new()));
     let said = |node: &Node, ipam: Value| {
         let (code, msg) = status(node, ipam).run().error();
@@ -227,7 +227,7 @@ fn status_says_what_is_broken() {
     assert!(said(&node, json!({})).contains("format 99"));
     let (code, msg) = check(&node, "c1", &["10.224.0.5"]).run().error();
     assert!(code == 100 && msg.contains("format 99"), "{msg}");
-    // A corrupt one is rebuilt by the next ADD, if the source lets it.
+    // The next ADD rebuilds a corrupt state, if the source answers.
     fs::write(node.state_path(), "{ half").unwrap();
     status(&node, json!({})).run().assert_no_output();
     wire.set(Reply::Status(500, String::new()));
@@ -236,7 +236,7 @@ fn status_says_what_is_broken() {
 }
 
 #[test]
-fn status_tells_a_pool_that_can_never_give_anything_from_a_full_one() {
+fn status_distinguishes_a_full_pool_from_an_unusable_one() {
     let (node, wire) = Node::with_wire("never", Reply::Xml(xml([])));
     let asked = |ipam: Value| status(&node, ipam).run().error();
     let (code, msg) = asked(json!({}));
@@ -255,7 +255,7 @@ fn settings(node: &Node, text: impl ToString) {
 }
 
 #[test]
-fn the_file_of_settings_gives_defaults() {
+fn settings_file_supplies_defaults() {
     let (node, _wire) = Node::with_wire("settings", Reply::Xml(xml([5, 6, 7])));
     settings(
         &node,
@@ -280,7 +280,7 @@ fn the_file_of_settings_gives_defaults() {
 }
 
 #[test]
-fn a_bad_file_of_settings_is_a_warning_and_never_fails_a_pod() {
+fn invalid_settings_file_is_a_warning_and_fails_no_pod() {
     let (node, _wire) = Node::with_wire("badsettings", Reply::Xml(xml([5, 6])));
     for (text, left) in [
         ("{", "it is not a JSON object"),
@@ -321,7 +321,7 @@ fn a_bad_file_of_settings_is_a_warning_and_never_fails_a_pod() {
 }
 
 #[test]
-fn addresses_are_asked_for_in_every_way_of_host_local() {
+fn addresses_can_be_requested_in_every_way_of_host_local() {
     let (node, _wire) = Node::with_wire("asked", Reply::Xml(xml([5, 6, 7, 8])));
     let ask = |container: &str, args: &str, ipam: Value, members: Value| {
         node.call("ADD", container)
@@ -488,7 +488,7 @@ fn addresses_are_asked_for_in_every_way_of_host_local() {
 }
 
 #[test]
-fn routes_and_name_servers_are_the_configurations() {
+fn routes_and_dns_can_be_configured() {
     let (node, _wire) = Node::with_wire("routes", Reply::Xml(xml([5])));
     let routes =
         json!([{ "dst": "10.0.0.0/8", "gw": "10.224.0.9" }, { "dst": "0.0.0.0/0", "mtu": 1400 }]);
@@ -509,7 +509,7 @@ fn routes_and_name_servers_are_the_configurations() {
 }
 
 #[test]
-fn networks_and_interfaces_with_pools_of_their_own() {
+fn networks_and_interfaces_can_have_their_own_pools() {
     let second = xml([5, 6])
         .replace(
             "</Interfaces>",
@@ -548,7 +548,7 @@ fn networks_and_interfaces_with_pools_of_their_own() {
 }
 
 #[test]
-fn what_a_previous_result_says_releases_nothing_of_others() {
+fn previous_result_releases_nothing_of_others() {
     let (node, _wire) = Node::with_wire("hint", Reply::Xml(xml([5, 6])));
     node.add("c1").success();
     node.add("c2").success();

@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::harness::{Node, conf};
 
 #[test]
-fn the_kubernetes_node_is_known_and_cannot_be_asked() {
+fn kubernetes_source_is_known_but_unavailable() {
     let node = Node::new("withouttls").env("AZURE_VNET_IPAM_KUBECONFIG", "/k");
     let netconf = conf("1.0.0", json!({ "environment": "ipv6NodeIpam" }));
     let outcome = node.call("ADD", "c1").stdin(netconf.clone()).run();

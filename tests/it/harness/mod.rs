@@ -21,7 +21,7 @@ use wait::{Process, output, wait_until};
 pub use wire::request_head;
 pub use wire::{Gate, Reply, WireServer, http};
 
-/// The program under test: the one just built, or another that is named, such as the static one that users install.
+/// The program under test: the one just built, or AZURE_VNET_IPAM_UNDER_TEST.
 pub fn binary() -> PathBuf {
     std::env::var_os("AZURE_VNET_IPAM_UNDER_TEST").map_or_else(
         || env!("CARGO_BIN_EXE_azure-vnet-ipam").into(),
@@ -32,17 +32,17 @@ pub fn binary() -> PathBuf {
 pub const MAC: &str = "7C1E52F9F3C4";
 pub const SUBNET: &str = "10.224.0.0/16";
 
-/// By how many seconds the boot clock is ahead, below a root.
+/// The file with the offset of the boot clock in seconds, below the root.
 const CLOCK: &str = "boottime-offset";
 
-/// A node whose files all lie in one folder.
+/// A node whose files are all in one folder.
 pub struct Node {
     pub root: PathBuf,
     pub env: BTreeMap<String, String>,
 }
 
 impl Node {
-    /// A node with lo, eth0 and eth1, and no wire server.
+    /// Creates a node with lo, eth0 and eth1, and without a wire server.
     pub fn new(name: &str) -> Node {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -75,7 +75,7 @@ impl Node {
             .env("AZURE_VNET_IPAM_QUERY_URL", "http://127.0.0.1:1/")
     }
 
-    /// The same with a wire server that answers with this.
+    /// Creates a node with a wire server that sends this reply.
     pub fn with_wire(name: &str, reply: Reply) -> (Node, WireServer) {
         let wire = WireServer::on("127.0.0.1:0", reply);
         (
@@ -111,7 +111,7 @@ impl Node {
         serde_json::from_slice(&self.state_bytes()).unwrap()
     }
 
-    /// Container ID by address, of all that are in use.
+    /// Container ID by address, for all addresses in use.
     pub fn held(&self) -> BTreeMap<String, String> {
         held(&self.state())
     }
@@ -120,23 +120,23 @@ impl Node {
         fs::read_to_string(self.path("/var/log/azure-vnet-ipam.log")).unwrap_or_default()
     }
 
-    /// Lets seconds pass on the boot clock of everything that runs on this node, also of calls that wait.
+    /// Advances the boot clock of the node, also for calls that are waiting.
     pub fn advance_clock(&self, seconds: u64) {
         self.set_clock(self.clock() + seconds);
     }
 
-    /// By how many seconds the node's boot clock is ahead of the machine's.
+    /// The offset of the node's boot clock, in seconds.
     fn clock(&self) -> u64 {
         let text = fs::read_to_string(self.root.join(CLOCK)).unwrap_or_default();
         text.trim().parse().unwrap_or(0)
     }
 
-    /// Sets that.
+    /// Sets the offset of the node's boot clock, in seconds.
     pub fn set_clock(&self, seconds: u64) {
         set_clock(&self.root, seconds);
     }
 
-    /// Writes an entry of libcni's cache.
+    /// Writes an entry of libcni's result cache.
     pub fn cache(
         &self,
         network: &str,
@@ -159,39 +159,39 @@ impl Node {
         );
     }
 
-    /// Lets every user read and write its files, and go through its folders, whatever the umask.
+    /// Makes all files and folders accessible to every user.
     pub fn open_to_everybody(&self) {
         sh_with("chmod -R a+rwX \"$1\"", &[&self.root]);
     }
 
-    /// The lock on the state.
+    /// The path of the state lock.
     pub fn lock_path(&self) -> PathBuf {
         self.path("/var/run/azure-vnet/azure-vnet-ipam.lock")
     }
 
-    /// Removes the journal of grants, which would tell what a lost state held.
+    /// Removes the journal of grants, so that a lost state cannot be rebuilt from it.
     pub fn remove_journal(&self) {
         let _ = fs::remove_file(self.path("/var/run/azure-vnet/azure-vnet-ipam.journal"));
     }
 
-    /// The lock under which the source is asked.
+    /// The path of the fetch lock.
     pub fn fetch_lock_path(&self) -> PathBuf {
         self.path("/var/run/azure-vnet/azure-vnet-ipam.fetch")
     }
 
-    /// Takes the lock on the state, as another process would, until this is dropped.
+    /// Takes the state lock, as another process would. It is released when the result is dropped.
     pub fn hold_lock(&self) -> File {
         let lock = File::options().write(true).open(self.lock_path()).unwrap();
         lock.try_lock().unwrap();
         lock
     }
 
-    /// Lets a whole lock time-out pass for these calls, which wait for the lock on the state.
+    /// Lets the whole lock timeout pass for these calls, which wait for the state lock.
     pub fn time_out_waiting_for_lock(&self, calls: &mut [Running]) {
         wait_until("calls that wait for the lock", || {
             lock_waiters(&self.lock_path()) == calls.len()
         });
-        // With ten seconds to spare for a busy machine, and a moment in which a call that gives up too early would end.
+        // Ten seconds are left for a busy machine. The sleep reveals a call that gives up too early.
         self.advance_clock(20);
         thread::sleep(Duration::from_millis(100));
         for call in calls {
@@ -231,7 +231,7 @@ impl Node {
         }
     }
 
-    /// What an operator types: a command and what stands behind it.
+    /// Runs an operator's command with its arguments.
     pub fn run_command<'a>(&self, words: impl IntoIterator<Item = &'a str>) -> Outcome {
         let call = self.call("", "").without("CNI_COMMAND");
         words
@@ -271,7 +271,7 @@ pub fn held(state: &Value) -> BTreeMap<String, String> {
     found
 }
 
-/// A network configuration as the main plugin sends it, with these members of `ipam`.
+/// The network configuration that the main plugin sends, with these keys of `ipam`.
 pub fn conf(version: &str, ipam: Value) -> String {
     let mut ipam = ipam;
     ipam["type"] = "azure-vnet-ipam".into();
@@ -279,7 +279,7 @@ pub fn conf(version: &str, ipam: Value) -> String {
         .to_string()
 }
 
-/// An object with the members of another on top of its own.
+/// An object with the members of another one merged over its own.
 pub fn merged_over(mut object: Value, on_top: Value) -> Value {
     for (key, value) in on_top.as_object().unwrap() {
         object[key] = value.clone();
@@ -322,8 +322,8 @@ impl Call<'_> {
         command
     }
 
-    /// Starts it, with its output in files, so that a crowd of calls needs no more open files than one. (Calls in a shell, and those
-    /// of runtimes, have pipes.)
+    /// Starts the call with its output in files, so that many calls need no more open files than one. (Calls in a shell and calls
+    /// of runtimes have pipes.)
     #[track_caller]
     pub fn start(self) -> Running {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
@@ -366,10 +366,10 @@ impl Call<'_> {
     }
 }
 
-/// Held while a call of a crowd is started or its output is read, either of which takes a few open files for a moment.
+/// Held while a call is started or its output is read, because both need a few open files for a moment.
 static OPEN_FILES: Mutex<()> = Mutex::new(());
 
-/// A call that runs. It is killed when this is dropped before its end.
+/// A running call. It is killed when this is dropped early.
 pub struct Running {
     process: Option<Process>,
     stdout: PathBuf,
@@ -390,7 +390,7 @@ impl Running {
         self.process.take().unwrap().kill();
     }
 
-    /// Waits for its end.
+    /// Waits for the call to end.
     #[track_caller]
     pub fn finish(mut self) -> Outcome {
         let status = self.process.take().unwrap().status();
@@ -412,15 +412,15 @@ impl Drop for Running {
     }
 }
 
-/// Sets by how many seconds the boot clock is ahead of the machine's below a root. Always a whole file, as calls may read it at
-/// the same time.
+/// Sets the offset of the boot clock below a root, in seconds. Replaces the whole file, because calls may read it at the same
+/// time.
 pub fn set_clock(root: &Path, seconds: u64) {
     let new = root.join(format!("{CLOCK}.new"));
     fs::write(&new, seconds.to_string()).unwrap();
     fs::rename(new, root.join(CLOCK)).unwrap();
 }
 
-/// Runs a command with this input to its end.
+/// Runs a command with this stdin and waits for it.
 #[track_caller]
 pub fn run(command: &mut Command, stdin: &str) -> Outcome {
     let start = Instant::now();
@@ -429,7 +429,7 @@ pub fn run(command: &mut Command, stdin: &str) -> Outcome {
     Outcome::new(process.output(), start.elapsed())
 }
 
-/// What a call came to.
+/// The outcome of a call.
 #[derive(Debug)]
 pub struct Outcome {
     pub exit: Option<i32>,
@@ -458,7 +458,7 @@ impl Outcome {
         address(&self.json()).unwrap_or_else(|| panic!("no address: {self:?}"))
     }
 
-    /// Code and message of a failure, after checking that it is a proper one.
+    /// Checks that the call failed with a complete error object. Returns code and message.
     pub fn error(&self) -> (i64, String) {
         assert_eq!(self.exit, Some(1), "{self:?}");
         let error = self.json();
@@ -484,7 +484,7 @@ impl Outcome {
         self
     }
 
-    /// A success that prints nothing.
+    /// Checks that the call succeeded and printed nothing.
     pub fn assert_no_output(&self) {
         assert_eq!((self.exit, self.stdout.as_str()), (Some(0), ""), "{self:?}");
     }
@@ -500,7 +500,7 @@ pub fn address(result: &Value) -> Option<String> {
     Some(text.split('/').next().unwrap().to_owned())
 }
 
-/// The answer of a wire server whose primary interface has these secondary addresses 10.224.x.y.
+/// A wire server answer whose primary interface has these secondary addresses in 10.224.0.0/16.
 pub fn xml(last: impl IntoIterator<Item = u16>) -> String {
     xml_of(SUBNET.parse().unwrap(), last)
 }
@@ -516,7 +516,7 @@ pub fn xml_of(subnet: Ipv4Net, last: impl IntoIterator<Item = u16>) -> String {
     )
 }
 
-/// A subnet of each family that no other test on this machine uses, in whatever process, until this is dropped.
+/// A subnet of each family, reserved among all test processes of this machine until this is dropped.
 pub struct OwnSubnets {
     /// A /24 of 198.18.0.0/15, which is for tests of networks (RFC 2544).
     pub ipv4: Ipv4Net,
@@ -529,7 +529,7 @@ impl OwnSubnets {
     pub fn claim() -> OwnSubnets {
         let claimed = (0..512u16).find_map(|n| {
             let path = std::env::temp_dir().join(format!("azure-vnet-ipam-subnets-{n}"));
-            // Fails where another user made it.
+            // Fails when another user created the file.
             let claim = File::create(path).ok()?;
             claim.try_lock().ok()?;
             let ipv4 = u32::from(Ipv4Addr::new(198, 18, 0, 0)) + (u32::from(n) << 8);
@@ -554,13 +554,13 @@ impl OwnSubnets {
     }
 }
 
-/// Runs a shell line, which must succeed.
+/// Runs a shell line that must succeed, and returns its stdout.
 #[track_caller]
 pub fn sh(line: &str) -> String {
     sh_with(line, &[])
 }
 
-/// The same with arguments, which the line has as `"$1"` and so on, whatever characters are in them.
+/// The same with arguments, which are `"$1"` and so on in the line.
 #[track_caller]
 pub fn sh_with(line: &str, args: &[&Path]) -> String {
     let output = output(Command::new("sh").args(["-c", line, "sh"]).args(args));
@@ -573,13 +573,13 @@ pub fn sh_with(line: &str, args: &[&Path]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Puts the program there, for everybody to execute. Another process writes it: what this one has open for writing, a child that
-/// another test starts at the same moment has open too, and then it cannot be executed.
+/// Installs the program, executable for everybody. Another process writes the file: a child that another test starts at the
+/// same moment would inherit the open file, and an executable that is open for writing cannot be executed.
 pub fn install(to: &Path) {
     sh_with("install -D -m 755 \"$1\" \"$2\"", &[&binary(), to]);
 }
 
-/// How many processes are blocked in flock(2) on a file; in the kernel's list such a line has an arrow.
+/// The number of processes that wait in flock(2) on a file. In /proc/locks their lines have an arrow.
 pub fn lock_waiters(path: &Path) -> usize {
     use std::os::unix::fs::MetadataExt;
     let Ok(meta) = fs::metadata(path) else {

@@ -1,7 +1,7 @@
-//! Waiting that ends: every wait of a test has a deadline, and a message that names what it waited for.
+//! Waits with a deadline, whose message names what they waited for.
 //!
-//! A child that outlives its deadline is killed with everything that it started, and its test fails. A wait that not even that
-//! ends takes the whole test program down, as a test program that hangs says nothing.
+//! A child that outlives its deadline is killed with its process group, and the test fails. If the wait still does not end,
+//! the whole test program ends, because a hanging test program reports nothing.
 
 use std::fmt::Display;
 use std::io;
@@ -13,14 +13,14 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-/// Far longer than anything that a test waits for takes on a busy machine with one core. The longest limit of the program itself
+/// Far longer than anything that a test waits for on a busy machine with one core. The longest limit of the program itself
 /// is 30 s.
 pub const LIMIT: Duration = Duration::from_secs(180);
-/// How long a killed child may take to go.
+/// How long a killed child may take to end.
 const GRACE: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(2);
 
-/// Returns when the condition holds; fails the test when it does not within [`LIMIT`].
+/// Waits until the condition holds. Fails the test after [`LIMIT`].
 #[track_caller]
 pub fn wait_until(what: impl Display, condition: impl FnMut() -> bool) {
     wait_until_within(LIMIT, what, condition);
@@ -40,7 +40,7 @@ pub fn wait_until_within(limit: Duration, what: impl Display, mut condition: imp
     }
 }
 
-/// Sets a flag when it is dropped, so also when its thread panics: for helper threads that run until the flag is set.
+/// Sets a flag when it is dropped, also by a panic, for helper threads that run until the flag is set.
 pub struct SetOnDrop<'a>(pub &'a AtomicBool);
 
 impl Drop for SetOnDrop<'_> {
@@ -49,7 +49,7 @@ impl Drop for SetOnDrop<'_> {
     }
 }
 
-/// Does something that blocks. Ends the test program when it takes longer than [`LIMIT`].
+/// Runs blocking work. Ends the test program when it takes longer than [`LIMIT`].
 pub fn watched<T>(what: impl Display, work: impl FnOnce() -> T) -> T {
     let watch = Watch::start(what.to_string(), LIMIT, None);
     let done = work();
@@ -57,7 +57,7 @@ pub fn watched<T>(what: impl Display, work: impl FnOnce() -> T) -> T {
     done
 }
 
-/// A wait that the watchdog knows of, until it is dropped.
+/// A wait that the watchdog supervises until it is dropped.
 struct Watch {
     id: u64,
 }
@@ -112,7 +112,7 @@ impl Watch {
         Watch { id }
     }
 
-    /// Ends the wait; fails the test if the watchdog had to.
+    /// Ends the wait. Fails the test if the watchdog killed the child.
     #[track_caller]
     fn end(self) {
         let overdue = {
@@ -143,7 +143,7 @@ impl Watchdog {
                     entry.deadline = now + GRACE;
                 }
                 None => {
-                    // Not through the test runner's capture, which would keep it.
+                    // Bypass the capture of the test runner.
                     let _ =
                         io::Write::write_all(&mut io::stderr(), format!("{entry}\n").as_bytes());
                     std::process::exit(101);
@@ -160,7 +160,7 @@ impl Display for Entry {
     }
 }
 
-/// A name for a command in messages.
+/// The command line, shortened for messages.
 fn describe(command: &Command) -> String {
     let args = command.get_args().map(|a| a.to_string_lossy());
     let program = command.get_program().to_string_lossy();
@@ -169,14 +169,14 @@ fn describe(command: &Command) -> String {
     text.chars().take(300).collect()
 }
 
-/// A child in a process group of its own, which is killed with all of that group when this is dropped before its end.
+/// A child in its own process group. The whole group is killed when this is dropped early.
 pub struct Process {
     child: Option<Child>,
     what: String,
 }
 
 impl Process {
-    /// Starts it.
+    /// Starts the command.
     #[track_caller]
     pub fn start(command: &mut Command) -> Process {
         use std::os::unix::process::CommandExt;
@@ -189,7 +189,7 @@ impl Process {
         }
     }
 
-    /// The same, with its streams piped.
+    /// Starts the command with piped streams.
     #[track_caller]
     pub fn start_piped(command: &mut Command) -> Process {
         let command = command.stdin(Stdio::piped());
@@ -208,7 +208,7 @@ impl Process {
         self.child().try_wait().unwrap().is_none()
     }
 
-    /// Writes this to its stdin, and closes it. A child that ends before it has read all is part of some tests.
+    /// Writes to the child's stdin and closes it. Some tests end the child before it has read everything.
     pub fn write_stdin(&mut self, text: &str) {
         let mut stdin = self.child().stdin.take().unwrap();
         let what = format!("{} to read its input", self.what);
@@ -220,7 +220,7 @@ impl Process {
         Pid::from_raw(i32::try_from(self.id()).unwrap())
     }
 
-    /// Waits for its end, and for that of its output.
+    /// Waits for the child and its output to end.
     #[track_caller]
     pub fn output(self) -> Output {
         self.output_within(LIMIT)
@@ -250,7 +250,7 @@ impl Process {
         ended
     }
 
-    /// Kills it with all of its group.
+    /// Kills the child with its process group.
     pub fn kill(mut self) {
         self.end();
     }
@@ -270,7 +270,7 @@ impl Drop for Process {
     }
 }
 
-/// Runs a command to its end without input, and gives what it printed.
+/// Runs a command without input, and returns its output.
 #[track_caller]
 pub fn output(command: &mut Command) -> Output {
     let command = command.stdin(Stdio::null());
@@ -278,7 +278,7 @@ pub fn output(command: &mut Command) -> Output {
 }
 
 #[test]
-fn a_child_that_does_not_end_is_killed_and_named() {
+fn child_past_its_deadline_is_killed_and_named() {
     let caught = std::panic::catch_unwind(|| {
         // The second holds the pipes of the first.
         let mut command = Command::new("sh");
@@ -294,7 +294,7 @@ fn a_child_that_does_not_end_is_killed_and_named() {
 }
 
 #[test]
-fn a_condition_that_never_holds_is_named() {
+fn condition_that_never_holds_is_named() {
     let caught = std::panic::catch_unwind(|| {
         wait_until_within(Duration::from_millis(10), "rain", || false);
     });
@@ -304,7 +304,7 @@ fn a_condition_that_never_holds_is_named() {
 }
 
 #[test]
-fn a_helper_thread_ends_when_another_panics() {
+fn helper_thread_ends_when_another_panics() {
     let is_over = AtomicBool::new(false);
     let caught = std::panic::catch_unwind(|| {
         thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! A wire server that really listens.
+//! A wire server on a real socket.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -16,7 +16,7 @@ use rustix::net::{
 
 use super::wait::{LIMIT, wait_until, watched};
 
-/// What a wire server does with a request.
+/// How a wire server answers a request.
 #[derive(Clone)]
 pub enum Reply {
     /// Answers 200 with this body.
@@ -25,17 +25,17 @@ pub enum Reply {
     Status(u16, String),
     /// Writes these bytes and closes.
     Raw(Vec<u8>),
-    /// Waits before the rest.
+    /// Waits, then sends the reply.
     After(Duration, Box<Reply>),
-    /// Waits until the gate is open before the rest.
+    /// Waits until the gate is open, then sends the reply.
     Gated(Gate, Box<Reply>),
-    /// Writes the first, waits, writes the second.
+    /// Writes the first part, waits, writes the second part.
     InTwo(Vec<u8>, Duration, Vec<u8>),
     /// Accepts and never answers.
     Silent,
 }
 
-/// Holds answers back until it is opened.
+/// Blocks replies until it is opened.
 #[derive(Clone, Default)]
 pub struct Gate(Arc<AtomicBool>);
 
@@ -49,13 +49,13 @@ impl Gate {
     }
 }
 
-/// A wire server that really listens.
+/// A wire server on a real socket.
 pub struct WireServer {
     address: SocketAddr,
     reply: Arc<Mutex<Reply>>,
     requests: Arc<Mutex<Vec<String>>>,
     accepting: Option<Accepting>,
-    /// Keeps the port from others while nobody listens on it.
+    /// Reserves the port while nobody listens on it.
     _reservation: OwnedFd,
 }
 
@@ -64,7 +64,7 @@ struct Accepting {
     thread: thread::JoinHandle<()>,
 }
 
-/// A socket that has the address and does not listen, and the address with its port.
+/// A bound socket that does not listen, and its address.
 fn reserve(address: &str) -> (OwnedFd, SocketAddr) {
     let address: SocketAddr = address.parse().unwrap();
     let socket = socket_with(
@@ -105,26 +105,26 @@ impl WireServer {
         *self.reply.lock().unwrap() = reply;
     }
 
-    /// How many requests there were so far.
+    /// The number of requests so far.
     pub fn count(&self) -> usize {
         self.requests.lock().unwrap().len()
     }
 
-    /// The heads of the requests so far.
+    /// The headers of all requests so far.
     pub fn requests(&self) -> Vec<String> {
         self.requests.lock().unwrap().clone()
     }
 
-    /// Refuses connections from now on.
+    /// Stops listening: connections are refused.
     pub fn stop(&mut self) {
         if let Some(Accepting { listener, thread }) = self.accepting.take() {
-            // Ends the wait for the next connection, with an error.
+            // Ends the wait in accept with an error.
             shutdown(&listener, Shutdown::Both).unwrap();
             watched("the wire server to stop", || thread.join()).unwrap();
         }
     }
 
-    /// Accepts connections, again or for the first time.
+    /// Starts or resumes listening.
     pub fn start(&mut self) {
         if self.accepting.is_some() {
             return;
@@ -140,7 +140,7 @@ impl WireServer {
                             let (reply, requests) = (reply.clone(), requests.clone());
                             thread::spawn(move || serve(stream, &reply, &requests));
                         }
-                        // The listener was shut down.
+                        // The listener was stopped.
                         Err(e) if e.kind() == ErrorKind::InvalidInput => return,
                         Err(e) => println!("the wire server: {e}"),
                     }
@@ -157,7 +157,7 @@ impl Drop for WireServer {
     }
 }
 
-/// The head of an HTTP request; `None` when the client hangs up before its end.
+/// Reads the header of an HTTP request. `None` when the client closes the connection early.
 pub fn request_head(stream: &mut impl Read) -> Option<String> {
     let mut head = Vec::new();
     let mut byte = [0];
@@ -182,7 +182,7 @@ fn serve(mut stream: TcpStream, reply: &Mutex<Reply>, requests: &Mutex<Vec<Strin
 }
 
 fn answer(stream: &mut TcpStream, reply: Reply) {
-    // Callers that hang up early are part of some tests.
+    // Some tests close the connection early.
     let _ = match reply {
         Reply::Xml(body) => stream.write_all(&http(200, body.as_bytes())),
         Reply::Status(status, body) => stream.write_all(&http(status, body.as_bytes())),
@@ -201,7 +201,7 @@ fn answer(stream: &mut TcpStream, reply: Reply) {
             thread::sleep(wait);
             stream.write_all(&second)
         }),
-        // Until the caller hangs up.
+        // Wait until the caller closes the connection.
         Reply::Silent => stream.read(&mut [0]).map(drop),
     };
 }

@@ -1,4 +1,4 @@
-//! An authority of the tests' own, and what it vouches for.
+//! A certificate authority for tests, and the certificates that it issues.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::harness::package;
 
-/// An authority.
+/// A certificate authority.
 pub struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
 }
@@ -23,7 +23,7 @@ pub struct Pair {
     pub key: String,
 }
 
-/// Kinds of private keys, and forms they are written in.
+/// Kinds and encodings of private keys.
 #[derive(Clone, Copy, Debug)]
 pub enum Key {
     EcPkcs8,
@@ -52,7 +52,7 @@ impl Authority {
         self.issuer.der().clone()
     }
 
-    /// A server's, for these host names and addresses, from the beginning of one year to that of another.
+    /// Issues a server certificate for these names and addresses, from the start of one year to that of another.
     pub fn server(&self, names: &[&str], valid: Range<i32>) -> Pair {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let mut params = CertificateParams::new(names).unwrap();
@@ -60,7 +60,7 @@ impl Authority {
         self.pair(params, Key::EcPkcs8, valid)
     }
 
-    /// A kubelet's.
+    /// Issues a client certificate of a kubelet.
     pub fn client(&self, key: Key, valid: Range<i32>) -> Pair {
         let mut params = CertificateParams::new([]).unwrap();
         let subject = &mut params.distinguished_name;
@@ -87,7 +87,7 @@ impl Key {
         match self {
             Key::EcPkcs8 | Key::EcSec1 => KeyPair::generate().unwrap(),
             Key::Ed25519 => KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap(),
-            // It takes long to make one.
+            // Generating one takes long.
             Key::RsaPkcs8 | Key::RsaPkcs1 => {
                 let path = package().join("tests/fixtures/keys/rsa.pem");
                 let pem = std::fs::read_to_string(path).unwrap();
@@ -115,13 +115,13 @@ impl Pair {
         PrivateKeyDer::from_pem_slice(self.key.as_bytes()).unwrap()
     }
 
-    /// As kubelets keep them.
+    /// Certificate and key in one file, as kubelets keep them.
     pub fn in_one(&self) -> String {
         format!("{}{}", self.certificate, self.key)
     }
 }
 
-/// The key in a PKCS #8 one, which is PKCS #1 or SEC 1 by itself: what its octet string holds, behind version and algorithm.
+/// The inner key of a PKCS #8 key, in PKCS #1 or SEC 1: the content of the octet string behind version and algorithm.
 fn inner(pkcs8: &[u8]) -> &[u8] {
     let (content, _) = element(pkcs8);
     let (_version, rest) = element(content);
@@ -129,7 +129,7 @@ fn inner(pkcs8: &[u8]) -> &[u8] {
     element(rest).0
 }
 
-/// The content of the first DER element, and what follows it.
+/// The content of the first DER element, and the rest.
 fn element(der: &[u8]) -> (&[u8], &[u8]) {
     let (header, length) = match der[1] {
         short @ 0..=0x7f => (2, usize::from(short)),

@@ -1,4 +1,4 @@
-//! A Kubernetes API as far as the plugin knows it, with real TLS, and with every trouble that one can make.
+//! A Kubernetes API for tests, with real TLS, that can fail in many ways.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -16,36 +16,36 @@ use serde_json::{Value, json};
 use super::certificates::{Authority, Pair};
 use crate::harness::request_head;
 
-/// The token that is good.
+/// The valid token.
 pub const TOKEN: &str = "eyJhbGciOi.good-token";
 
-/// What the server does with a request for the node.
+/// How the server answers a request for the node.
 #[derive(Clone)]
 pub enum Play {
-    /// As the real one: the node to those with the token or a client certificate, 401 and 404 to others.
+    /// Answers like a real server: the node for a valid token or client certificate, else 401 or 404.
     Node(Vec<&'static str>),
-    /// Answers everybody with this.
+    /// Answers every request with this.
     Answer(u16, Vec<u8>),
-    /// Writes the beginning, and then a byte now and then without end.
+    /// Writes the beginning, then single bytes without end.
     Drips(&'static str),
 }
 
-/// What the server does with a connection.
+/// How the server treats a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tls {
-    /// Takes any client, with or without a certificate.
+    /// Accepts any client, with or without a certificate.
     Usual,
     /// The same, with TLS 1.2.
     Old,
-    /// Takes only clients with a certificate that it knows.
+    /// Accepts only clients with a known certificate.
     Strict,
     /// Speaks plain HTTP.
     Plain,
-    /// Says nothing.
+    /// Never answers.
     Silent,
-    /// Sends a byte of its first message now and then.
+    /// Sends its first message byte by byte, slowly.
     Drips,
-    /// Hangs up.
+    /// Closes the connection.
     Closes,
 }
 
@@ -60,7 +60,7 @@ pub struct Api {
 }
 
 impl Api {
-    /// One that knows clients of `authority`.
+    /// Starts a server that accepts clients of `authority`.
     pub fn new(authority: &Authority, own: &Pair, tls: Tls) -> Api {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let api = Api {
@@ -117,12 +117,12 @@ impl Api {
         *self.play.lock().unwrap() = play;
     }
 
-    /// The heads of the requests so far.
+    /// The headers of all requests so far.
     pub fn requests(&self) -> Vec<String> {
         self.requests.lock().unwrap().clone()
     }
 
-    /// How many connections there were so far.
+    /// The number of connections so far.
     pub fn connections(&self) -> usize {
         *self.connections.lock().unwrap()
     }
@@ -168,7 +168,7 @@ fn secure(
         }
     };
     if shaken.is_err() {
-        // What the client sends meanwhile is taken, so that it reads why it is refused.
+        // Read what the client sends meanwhile, so that it reads the reason of the refusal.
         let _ = stream.shutdown(Shutdown::Write);
         let _ = socket.read_to_end(&mut Vec::new());
         return;
@@ -182,7 +182,7 @@ fn speaks_tls(stream: &TcpStream) -> bool {
     stream.peek(&mut first).is_ok() && first == [22]
 }
 
-/// As servers of plain HTTP do when they get a TLS hello.
+/// Answers a TLS hello as plain HTTP servers do.
 fn refuse(mut stream: TcpStream) {
     let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n");
     let _ = stream.shutdown(Shutdown::Write);
@@ -201,7 +201,7 @@ fn converse(
     };
     requests.lock().unwrap().push(head.clone());
     let play = play.lock().unwrap().clone();
-    // Callers that hang up early are part of some tests.
+    // Some tests close the connection early.
     match play {
         Play::Node(ranges) => {
             let (status, body) = real(&head, known, &ranges);
@@ -212,7 +212,7 @@ fn converse(
     }
 }
 
-/// What the real one says.
+/// The answer of a real server.
 fn real(head: &str, known: bool, ranges: &[&str]) -> (u16, Value) {
     let lower = head.to_lowercase();
     let bearer = format!("authorization: bearer {TOKEN}\r\n");

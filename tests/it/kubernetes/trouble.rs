@@ -1,4 +1,4 @@
-//! What goes wrong on the way to the node object, and what the caller is told to do about it.
+//! Failures on the way to the node object, and the remedies that the caller gets.
 
 use std::fs;
 use std::ops::Range;
@@ -15,7 +15,7 @@ use super::server::{Api, Play, TOKEN, Tls, node};
 use super::{Cluster, GOOD, KUBECONFIG, netconf};
 use crate::harness::{Outcome, install, merged_over, run};
 
-/// Checks a failed ADD of a node without pools: what happened, and what to do, are both in the details.
+/// Checks that an ADD without pools fails, and that the details contain cause and remedy.
 fn assert_told(outcome: &Outcome, what: &str, remedy: &str) {
     let (code, msg) = outcome.error();
     assert_eq!(
@@ -44,7 +44,7 @@ impl Cluster {
         assert!(!self.node.state_path().exists());
     }
 
-    /// With these members of cluster and user.
+    /// The same with these members of cluster and user.
     fn assert_told_with(&self, cluster: Value, user: Value, what: &str, remedy: &str) {
         self.put(cluster, user);
         self.assert_told(what, remedy);
@@ -52,7 +52,7 @@ impl Cluster {
 }
 
 #[test]
-fn of_the_kubeconfig() {
+fn kubeconfig_errors_are_reported() {
     let cluster = Cluster::new("kubeconfig", Tls::Usual);
     let (node, good) = (&cluster.node, cluster.kubeconfig(json!({}), json!({})));
     let path = node.path(KUBECONFIG);
@@ -168,7 +168,7 @@ fn of_the_kubeconfig() {
 }
 
 #[test]
-fn of_certificates_keys_and_tokens() {
+fn certificate_key_and_token_errors_are_reported() {
     let cluster = Cluster::new("kubefiles", Tls::Usual);
     let node = &cluster.node;
     let text = "no PEM at all";
@@ -305,9 +305,9 @@ fn of_certificates_keys_and_tokens() {
 }
 
 #[test]
-fn of_permissions() {
+fn permission_errors_are_reported() {
     let cluster = Cluster::new("kubedenied", Tls::Usual);
-    // A loop of links is refused to root as well, as permissions are not.
+    // A loop of links fails for root too, unlike permissions.
     let path = cluster.node.path(KUBECONFIG);
     fs::remove_file(&path).unwrap();
     std::os::unix::fs::symlink(&path, &path).unwrap();
@@ -319,7 +319,7 @@ fn of_permissions() {
         cluster.assert_told("cannot be read: permission denied", "run this as root");
         return;
     }
-    // Root reads everything, so that somebody else has to try, with a program in a folder where he may go.
+    // Root may read everything, so another user runs the program from a folder that this user can reach.
     const NOBODY: u32 = 65534;
     let program = cluster.node.path("/program");
     install(&program);
@@ -340,7 +340,7 @@ fn of_permissions() {
 }
 
 #[test]
-fn of_the_node() {
+fn node_object_errors_are_reported() {
     let cluster = Cluster::new("kubenode", Tls::Usual);
     let named = |name: &str, what: &str, remedy: &str| {
         let outcome = cluster.add_with("c1", json!({ "nodeName": name }));
@@ -438,7 +438,7 @@ fn of_the_node() {
     );
 }
 
-/// A cluster whose server has this certificate, and a user with a token.
+/// A cluster whose server has this certificate and whose user has a token.
 fn with_server(name: &str, other_authority: bool, names: &[&str], valid: Range<i32>) -> Cluster {
     let authority = Authority::new("kubernetes");
     let other = Authority::new("other");
@@ -450,7 +450,7 @@ fn with_server(name: &str, other_authority: bool, names: &[&str], valid: Range<i
 }
 
 #[test]
-fn of_a_server_that_cannot_be_trusted_which_gets_no_token() {
+fn untrusted_server_is_reported_and_gets_no_token() {
     for (other, names, valid, what, remedy) in [
         (
             true,
@@ -496,7 +496,7 @@ fn of_a_server_that_cannot_be_trusted_which_gets_no_token() {
 }
 
 #[test]
-fn of_a_server_that_is_not_there_or_speaks_otherwise() {
+fn unreachable_or_invalid_server_is_reported() {
     let cluster = Cluster::new("kubeaway", Tls::Plain);
     let secure = json!({ "server": cluster.api.url().replace("http", "https") });
     cluster.assert_told_with(
@@ -512,7 +512,7 @@ fn of_a_server_that_is_not_there_or_speaks_otherwise() {
         "https://127.0.0.1:1 cannot be asked: connection refused",
         "`curl -k https://127.0.0.1:1/version`",
     );
-    // No label of a name is that long, so that no network is asked.
+    // No DNS label is that long, so no network is asked.
     let unknown = format!("https://{}.invalid", "x".repeat(70));
     let named = json!({ "server": unknown, "tls-server-name": "localhost" });
     cluster.assert_told_with(
@@ -527,7 +527,7 @@ fn of_a_server_that_is_not_there_or_speaks_otherwise() {
 }
 
 #[test]
-fn of_a_client_whose_certificate_the_server_refuses() {
+fn server_that_refuses_the_client_certificate_is_reported() {
     let cluster = Cluster::new("kuberefused", Tls::Strict);
     let stranger = Authority::new("other").client(Key::EcPkcs8, GOOD);
     cluster
@@ -543,7 +543,7 @@ fn of_a_client_whose_certificate_the_server_refuses() {
 }
 
 #[test]
-fn a_server_that_hangs_is_waited_for_no_longer_than_the_limit() {
+fn hanging_server_is_cut_off_at_the_time_limit() {
     let beginning = "HTTP/1.1 200 OK\r\nX: ";
     let body = "HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n{";
     let cases = [
@@ -568,7 +568,7 @@ fn a_server_that_hangs_is_waited_for_no_longer_than_the_limit() {
                 let took = outcome.took;
                 assert!(took >= Duration::from_secs(9), "{tls:?} {play:?}: {took:?}");
             });
-            // With pools it is not waited for as long.
+            // With pools the time limit is shorter.
             scope.spawn(move || {
                 let cluster = Cluster::new("kubehangs", Tls::Usual);
                 cluster.add("c1").success();

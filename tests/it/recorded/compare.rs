@@ -1,4 +1,4 @@
-//! Whether a step came out as recorded.
+//! Compares the outcome of a step with its record.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,25 +6,25 @@ use serde_json::{Map, Value};
 
 use crate::harness::address;
 
-/// What earlier steps of a case did.
+/// The outcome of the earlier steps of a case.
 #[derive(Default)]
 pub struct Past {
-    /// The addresses that the program picked, step by step.
+    /// The addresses that the program chose, by step.
     pub picks: Vec<Option<String>>,
-    /// Where the program picked another free address than the original had: pool and the original's address to ours.
+    /// Where the program chose another free address: pool and the original's address to ours.
     swaps: BTreeMap<(String, String), String>,
-    /// The pool itself was a free choice; states cannot be compared any more.
+    /// The pool was a free choice, so states cannot be compared any more.
     loose: bool,
 }
 
-/// What one step came to.
+/// The outcome of one step.
 pub struct Seen {
     pub exit: Option<i32>,
     pub stdout: String,
     /// The state file, if there is one.
     pub state: Option<Vec<u8>>,
     pub state_mode: u32,
-    /// Files beside the state whose names begin like it.
+    /// Files beside the state whose names begin with its name.
     pub left_overs: BTreeSet<String>,
 }
 
@@ -238,7 +238,7 @@ fn state(step: &Value, seen: &Seen, past: &Past, had_state: bool) -> Verdict {
     Ok(())
 }
 
-/// The spaces of a state, with the addresses that we picked in the place of the original's.
+/// The spaces of a state, with our choices in place of the original's.
 fn spaces(state: &Value, swaps: &BTreeMap<(String, String), String>) -> Value {
     let mut out = Map::new();
     for (name, space) in state["IPAM"]["AddressSpaces"]

@@ -1,4 +1,4 @@
-//! Where the cases run.
+//! The nodes on which cases run.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -15,7 +15,7 @@ use super::compare::{Past, Seen, step};
 use crate::harness::wait::{Process, output, wait_until};
 use crate::harness::{Reply, WireServer, binary, http, lock_waiters, set_clock, sh, sh_with};
 
-/// Cases that come out by what the host has configured, which a folder cannot show.
+/// Cases that depend on the host's addresses, which a folder cannot have.
 const NEED_THE_KERNEL: [&str; 3] = [
     "state_inuse_without_id",
     "wire_isprimary_0",
@@ -24,10 +24,10 @@ const NEED_THE_KERNEL: [&str; 3] = [
 
 const LOCK: &str = "/run/azure-vnet/azure-vnet-ipam.lock";
 
-/// A host for cases, one after another.
+/// A host that runs cases one after another.
 pub struct World {
     wire: WireServer,
-    /// The folder that stands for /; nothing when / itself is private.
+    /// The root folder, or `None` when / itself is private.
     folder: Option<PathBuf>,
     scratch: PathBuf,
     links: Value,
@@ -49,7 +49,7 @@ impl World {
         }
     }
 
-    /// Must be called in mount and network namespaces of its own.
+    /// Must be called in private mount and network namespaces.
     pub fn in_private_namespaces() -> World {
         let scratch =
             std::env::temp_dir().join(format!("azure-vnet-ipam-private-{}", std::process::id()));
@@ -59,7 +59,7 @@ impl World {
             &[&scratch],
         );
         sh("ip addr add 168.63.129.16/32 dev lo");
-        // A network namespace that lasts, for the other ends of links.
+        // A permanent network namespace for the other ends of links.
         sh_with(
             "touch \"$1\"/peer && unshare --net mount --bind /proc/self/ns/net \"$1\"/peer",
             &[&scratch],
@@ -72,7 +72,7 @@ impl World {
         }
     }
 
-    /// Why a case cannot run here.
+    /// The reason why a case cannot run here.
     pub fn cannot(&self, case: &Value) -> Option<String> {
         self.folder.as_ref()?;
         let name = case["name"].as_str().unwrap();
@@ -97,7 +97,7 @@ impl World {
         ))
     }
 
-    /// Runs a case; tells where it differs.
+    /// Runs a case. The error says where it differs.
     pub fn run(&mut self, case: &Value) -> Result<(), String> {
         self.reset(case);
         self.set_wire(&case["wire"]);
@@ -120,7 +120,7 @@ impl World {
         Ok(())
     }
 
-    /// An empty host with the interfaces of the case.
+    /// Resets the host to the interfaces of the case.
     fn reset(&mut self, case: &Value) {
         let _ = fs::create_dir_all(self.scratch.join("lockdir"));
         match &self.folder {
@@ -188,7 +188,7 @@ impl World {
         self.links = links.clone();
     }
 
-    /// What stands for a path of the original here.
+    /// The path here of a path of the original.
     fn local(&self, path: &str) -> PathBuf {
         let Some(folder) = &self.folder else {
             return path.into();
@@ -205,7 +205,7 @@ impl World {
         fs::write(path, bytes).unwrap();
     }
 
-    /// Runs a line of a case; some are meant to fail.
+    /// Runs a shell line of a case. Some lines fail on purpose.
     fn shell(&self, line: &str) {
         let mut line = line.replace("{{tmp}}", "\"$SCRATCH\"");
         let mut shell = Command::new("sh");
@@ -257,7 +257,7 @@ impl World {
         seen
     }
 
-    /// Takes the lock as another process does, for a while or until the step is over.
+    /// Holds the lock as another process would, for a while or until the step ends.
     fn hold_lock(&self, hold: &Value) -> Option<File> {
         let path = self.local(LOCK);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
