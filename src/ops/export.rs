@@ -8,12 +8,12 @@ use serde_json::value::RawValue;
 
 use super::arguments::Arguments;
 use super::check::{Checked, check};
-use super::condition::StateReport;
 use super::doctor::{Facts, Line, examine};
 use super::node::Node;
 use super::outcome::{CommandError, CommandOutput, json};
 use super::setup::Setup;
 use super::show::Freshness;
+use super::state_view::{StateReport, StateView};
 use crate::cni::CniVersion;
 use crate::codec::Tree;
 use crate::events::{Event, History, Totals};
@@ -35,7 +35,7 @@ struct Export {
     boot_id: Option<String>,
     /// The state file as it is; as text where it is not JSON, and `null` where it is not there.
     state: Option<Box<RawValue>>,
-    condition: super::condition::Condition,
+    condition: StateReport,
     source: Freshness,
     check: Checked,
     doctor: Vec<Line>,
@@ -112,9 +112,9 @@ struct ShownPlugin {
 
 /// Carries it out.
 pub fn run(node: &Node, arguments: &Arguments) -> Result<CommandOutput, CommandError> {
-    let before = StateReport::read(node)?;
+    let before = StateView::read(node)?;
     let facts = Facts::gather(node);
-    let stated = StateReport::of(node, &facts.loaded)?;
+    facts.state.require_permission()?;
     let doctor = examine(node, &facts);
     let attempts = last_attempts(node.paths(), node.context.boot_id.as_deref());
     let History { events, totals } = node.history()?;
@@ -132,9 +132,9 @@ pub fn run(node: &Node, arguments: &Arguments) -> Result<CommandOutput, CommandE
         source: Freshness::of(attempts, &node.now),
         check: check(node, &before, &facts, &doctor)?,
         doctor,
-        evidence: Seen::of(&stated.ipam, &facts.evidence),
+        evidence: Seen::of(facts.state.ipam(), &facts.evidence),
         configuration: configuration(&facts.setup, node.paths().name()),
-        condition: stated.condition,
+        condition: facts.state.report,
         events,
         totals,
         log: log(node),

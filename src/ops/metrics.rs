@@ -1,7 +1,6 @@
 //! Figures in the text format of Prometheus.
 
 use std::fmt::Display;
-use std::io;
 use std::mem;
 use std::time::Duration;
 
@@ -9,11 +8,11 @@ use super::arguments::Arguments;
 use super::node::Node;
 use super::outcome::{CommandError, CommandOutput};
 use super::setup::Setup;
+use super::state_view::StateView;
 use crate::cni::Verb;
 use crate::events::Totals;
 use crate::ipam::{Ipam, Moment, PoolCount};
 use crate::source::last_attempts;
-use crate::state::{Loaded, load};
 
 /// The collector is mostly not root.
 const MODE: u32 = 0o644;
@@ -69,17 +68,13 @@ impl Facts {
     /// Nobody but root may read the state. Then the operations cannot be read either, and zeros would be a lie.
     fn of(node: &Node) -> Result<Facts, CommandError> {
         let (paths, boot_id) = (node.paths(), node.context.boot_id.as_deref());
-        let state = |ipam: &Ipam| {
+        let view = StateView::read(node)?;
+        let state = view.report.condition.is_readable().then(|| {
             let conf = Setup::read(paths).conf;
+            let ipam = view.ipam();
             let counts = ipam.counts(conf.rest, &conf.exclude, node.now.boot);
-            Some(StateFacts::of(ipam, counts, node.now.boot))
-        };
-        let state = match load(paths, boot_id) {
-            Ok(Loaded::Missing) => Some(StateFacts::default()),
-            Ok(Loaded::Read(document)) => state(document.ipam()),
-            Err(e) if e.source.kind() == io::ErrorKind::PermissionDenied => return Err(e.into()),
-            Ok(Loaded::Corrupt(_)) | Err(_) => None,
-        };
+            StateFacts::of(ipam, counts, node.now.boot)
+        });
         let answered = last_attempts(paths, boot_id).answered;
         Ok(Facts {
             state,

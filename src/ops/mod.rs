@@ -7,7 +7,6 @@ mod arguments;
 mod check;
 mod commands;
 mod completions;
-mod condition;
 mod doctor;
 mod explain;
 mod export;
@@ -24,6 +23,7 @@ mod release;
 mod screen;
 mod setup;
 mod show;
+mod state_view;
 #[cfg(test)]
 mod tests;
 mod traces;

@@ -10,7 +10,7 @@ use crate::host::{Paths, boot_now, wall_second};
 use crate::ipam::Moment;
 use crate::plugin::Context;
 use crate::source::{Matched, Source, SourceError};
-use crate::state::{Document, FORMAT, KeyStatus, Loaded, LockError, Locked, WAIT, load};
+use crate::state::{Document, LockError, Locked, WAIT};
 
 /// What every command starts from.
 #[derive(Debug)]
@@ -75,51 +75,6 @@ impl Node {
     pub fn history(&self) -> Result<History, CommandError> {
         let path = self.paths().events();
         history(self.paths()).map_err(|e| CommandError::with(&path.display().to_string(), &e))
-    }
-
-    /// The state as it is, without lock: it is only ever replaced as a whole.
-    ///
-    /// # Errors
-    /// It is there, but the system does not let it be read.
-    pub fn load(&self) -> Result<Loaded, CommandError> {
-        Ok(load(self.paths(), self.context.boot_id.as_deref())?)
-    }
-
-    /// What a command that frees something works on: the state, if there is one.
-    ///
-    /// # Errors
-    /// It cannot be read, is lost, or a newer version wrote it.
-    pub fn workable(&self, loaded: Loaded) -> Result<Option<Document>, CommandError> {
-        let path = self.paths().state();
-        let document = match loaded {
-            // Not there may be lost.
-            Loaded::Missing => Document::default(),
-            Loaded::Corrupt(why) => {
-                return Err(CommandError(format!(
-                    "{} cannot be read ({why}); the next ADD sets it aside and rebuilds it from what the node shows",
-                    path.display()
-                )));
-            }
-            Loaded::Read(document) => *document,
-        };
-        if let KeyStatus::Newer { format, .. } = &document.own {
-            return Err(CommandError(format!(
-                "{} is of format {format}, and this version of the plugin knows up to {FORMAT}; use the newer one",
-                path.display()
-            )));
-        }
-        match self.loss(&document) {
-            None if document.is_empty() => Ok(None),
-            Some(why) => Err(CommandError(format!(
-                "the state is lost ({why}); the next ADD rebuilds it from what the node shows"
-            ))),
-            None => Ok(Some(document)),
-        }
-    }
-
-    /// Why the next ADD would rebuild the state, if it would.
-    pub fn loss(&self, document: &Document) -> Option<String> {
-        self.context.lost_reason(document)
     }
 
     /// The right to write the state.

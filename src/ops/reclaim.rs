@@ -11,6 +11,7 @@ use super::operator::note;
 use super::outcome::{CommandError, CommandOutput, json};
 use super::progress;
 use super::screen::{Screen, Table, Tint, counted};
+use super::state_view::StateView;
 use crate::events;
 use crate::host::boot_now;
 use crate::ipam::{AGAIN, GRACE, Judged, Verdict};
@@ -54,7 +55,7 @@ pub fn run(node: &Node, arguments: &Arguments) -> Result<CommandOutput, CommandE
     if done {
         log::start(None);
     }
-    let Some(mut document) = node.workable(node.load()?)? else {
+    let Some(mut document) = StateView::load(node).into_writable()? else {
         let nothing = Reclaim::of(&[], done, 0, &node.now);
         return Ok(CommandOutput::well(match arguments.has("json") {
             true => json(&nothing)?,
@@ -66,8 +67,8 @@ pub fn run(node: &Node, arguments: &Arguments) -> Result<CommandOutput, CommandE
     let mut events = Vec::new();
     if done {
         let mut locked = node.lock()?;
-        let loaded = locked.load(node.context.boot_id.as_deref())?;
-        let Some(again) = node.workable(loaded)? else {
+        let loaded = locked.load(node.context.boot_id.as_deref());
+        let Some(again) = StateView::from_loaded(node, loaded).into_writable()? else {
             return Err(CommandError("the state has gone meanwhile".to_owned()));
         };
         document = again;

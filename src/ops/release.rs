@@ -11,6 +11,7 @@ use super::operator::{note, operator};
 use super::outcome::{CommandError, CommandOutput, json};
 use super::progress;
 use super::screen::Screen;
+use super::state_view::StateView;
 use crate::events::{Event, OperationRecord};
 use crate::host::boot_now;
 use crate::ipam::{
@@ -126,8 +127,8 @@ fn signs(
 /// Frees the record under the lock, if it is still as it was.
 fn release(node: &Node, candidate: &Candidate) -> Result<bool, CommandError> {
     let mut locked = node.lock()?;
-    let loaded = locked.load(node.context.boot_id.as_deref())?;
-    let Some(mut document) = node.workable(loaded)? else {
+    let loaded = locked.load(node.context.boot_id.as_deref());
+    let Some(mut document) = StateView::from_loaded(node, loaded).into_writable()? else {
         return Ok(false);
     };
     if !document.ipam_mut().free_by_hand(candidate, boot_now()) {
@@ -147,7 +148,7 @@ impl Release {
     ) -> Result<Option<String>, CommandError> {
         let refused = |why: &str| Ok(Some(why.to_owned()));
         let address = self.address;
-        let Some(document) = node.workable(node.load()?)? else {
+        let Some(document) = StateView::load(node).into_writable()? else {
             return refused("there is no state on this node, so nothing is held");
         };
         let candidate = match named(&document, address, container) {

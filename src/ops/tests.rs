@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use super::check::findings::{Checked, Finding, Kind};
 use super::check::records;
-use super::condition::{Condition, StateHealth};
 use super::doctor::Line;
 use super::explain::story::{Story, Subject};
 use super::holder::held;
@@ -17,6 +16,7 @@ use super::node::Now;
 use super::reclaim::Reclaim;
 use super::screen::Screen;
 use super::show::{Show, print_events};
+use super::state_view::{StateHealth, StateReport};
 use crate::cni::IpamConf;
 use crate::events::Event;
 use crate::ipam::{
@@ -215,8 +215,8 @@ fn condition(
     condition: StateHealth,
     detail: Option<&str>,
     quarantine_seconds: Option<u64>,
-) -> Condition {
-    Condition {
+) -> StateReport {
+    StateReport {
         path: "/var/run/azure-vnet-ipam.json".into(),
         condition,
         detail: detail.map(str::to_owned),
@@ -224,11 +224,11 @@ fn condition(
     }
 }
 
-fn fine() -> Condition {
+fn fine() -> StateReport {
     condition(StateHealth::Ok, None, None)
 }
 
-fn show(ipam: &Ipam, state: Condition, attempts: Attempts) -> Show {
+fn show(ipam: &Ipam, state: StateReport, attempts: Attempts) -> Show {
     let counts = ipam.counts(Duration::from_secs(30), &[], NOW.boot);
     Show::of(ipam, counts, state, attempts, &NOW)
 }
@@ -462,7 +462,7 @@ fn screens_of_show_without_a_state() {
             "newer",
             condition(
                 StateHealth::NewerFormat,
-                Some("it is of format 3, and this version knows up to 2"),
+                Some("state format 3; this version supports up to 2"),
                 None,
             ),
         ),

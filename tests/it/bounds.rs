@@ -23,7 +23,7 @@ fn many_subnets(count: u32) -> String {
     )
 }
 
-/// The original's state after such an answer, with no address held.
+/// The original's state after such an answer, with every address held.
 fn state_with_subnets(count: u32) -> Value {
     let mut pools = Map::new();
     for n in 0..count {

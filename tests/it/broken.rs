@@ -158,7 +158,7 @@ fn assert_rebuild_reported(report: &str, cause: &str, journal_is_whole: bool) {
     assert_eq!(before.len(), 3);
     let to_do = remedy(report, &["state", STATE, cause]);
     for words in [
-        "nothing has to be cleaned up",
+        "no cleanup is needed",
         "running pods keep their addresses",
         "the next ADD rebuilds it",
         "new pods wait 30 s",
@@ -175,7 +175,10 @@ fn assert_rebuild_reported(report: &str, cause: &str, journal_is_whole: bool) {
         let refused = stdout_of("add new", 1);
         assert!(refused.contains("the state was lost"), "{refused}");
         let doctor = stdout_of("azure-vnet-ipam doctor", 0);
-        assert!(doctor.contains("it was lost and rebuilt: for "), "{doctor}");
+        assert!(
+            doctor.contains("the state was lost and rebuilt: new pods wait for "),
+            "{doctor}"
+        );
         wait = QUARANTINE;
     }
     let new = added(wait, "new");
@@ -192,9 +195,9 @@ fn corrupt_state_is_rebuilt() {
         return;
     }
     let report = stdout_of("azure-vnet-ipam check", 1);
-    assert!(remedy(&report, &["state"]).ends_with("this file is kept beside it"));
+    assert!(remedy(&report, &["state"]).ends_with("the corrupt file is kept"));
     stdout_of("rm /var/run/azure-vnet/azure-vnet-ipam.journal", 0);
-    assert_rebuild_reported(&report, "cannot be understood", false);
+    assert_rebuild_reported(&report, "is corrupt", false);
     // The corrupt copy is kept, and reported until someone removes it.
     let report = stdout_of(&format!("later {QUARANTINE} azure-vnet-ipam check"), 1);
     assert!(report.contains("\n1 finding; 4 holders"), "{report}");

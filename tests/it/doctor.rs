@@ -97,7 +97,7 @@ fn json_report_has_its_shape() {
 fn fresh_node_reports_only_missing_files() {
     let (node, _wire) = Node::with_wire("doctor", Reply::Xml(xml([5])));
     assert!(lines(&node).iter().all(|line| line["status"] != "wrong"));
-    told(&node, "state", "ok", "is not there yet", "");
+    told(&node, "state", "ok", "has no pools yet", "");
     told(&node, "conflist", "warning", "none in", "put one there");
     assert!(!node.path("/var").exists(), "nothing is made");
 }
@@ -110,12 +110,18 @@ fn lost_or_corrupt_state_is_reported() {
     told(&node, "state", "wrong", "it is gone", "new pods wait 30 s");
     node.put(STATE, "{");
     let anew = "the next ADD rebuilds it";
-    told(&node, "state", "wrong", "cannot be understood", anew);
+    told(&node, "state", "wrong", "is corrupt", anew);
     let newer = r#"{"azure-vnet-ipam":{"format":99}}"#;
     node.put(STATE, newer);
     told(&node, "state", "wrong", "format 99", "install the newer");
     node.put(STATE, r#"{"azure-vnet-ipam":{"format":2,"records":7}}"#);
-    told(&node, "state", "wrong", "our key in it", "nothing has to");
+    told(
+        &node,
+        "state",
+        "wrong",
+        "the key of this plugin",
+        "no cleanup is needed",
+    );
     fs::write(node.state_path(), &good).unwrap();
     fs::set_permissions(node.state_path(), Permissions::from_mode(0o644)).unwrap();
     told(&node, "state", "warning", "mode 0644", "chmod 600");
@@ -126,7 +132,7 @@ fn lost_or_corrupt_state_is_reported() {
     told(&node, "state", "wrong", "it could not be read", anew);
     node.remove_journal();
     assert_eq!(node.add("c2").error().0, 11);
-    told(&node, "state", "warning", "s more only what", "wait");
+    told(&node, "state", "warning", "new pods wait for", "wait");
 }
 
 #[test]

@@ -366,7 +366,7 @@ fn lost_state_is_not_reported_as_empty() {
     ] {
         let told = run(&node, line);
         assert_eq!((told.exit, told.stdout.as_str()), (Some(2), ""), "{line}");
-        assert!(told.stderr.contains("is lost"), "{line}: {told:?}");
+        assert!(told.stderr.contains("was lost"), "{line}: {told:?}");
     }
     assert!(!node.state_path().exists());
 }

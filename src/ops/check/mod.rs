@@ -7,18 +7,18 @@ pub use findings::Checked;
 use findings::{Finding, Kind};
 
 use super::arguments::Arguments;
-use super::condition::StateReport;
 use super::doctor::line::{INTERFACE, LOCK, SET_ASIDE, SOURCE, STATE};
 use super::doctor::{Facts, Line, Status, examine};
 use super::holder::held;
 use super::node::Node;
 use super::outcome::{CommandError, CommandOutput, json};
+use super::state_view::StateView;
 use crate::ipam::{Evidence, EvidenceList, Routes};
 use crate::sorting::{set, sort_by_key};
 
 /// Carries it out.
 pub fn run(node: &Node, arguments: &Arguments) -> Result<CommandOutput, CommandError> {
-    let before = StateReport::read(node)?;
+    let before = StateView::read(node)?;
     let facts = Facts::gather(node);
     let lines = examine(node, &facts);
     let found = check(node, &before, &facts, &lines)?;
@@ -38,11 +38,12 @@ pub fn run(node: &Node, arguments: &Arguments) -> Result<CommandOutput, CommandE
 /// This user may not read the state.
 pub fn check(
     node: &Node,
-    before: &StateReport,
+    before: &StateView,
     facts: &Facts,
     lines: &[Line],
 ) -> Result<Checked, CommandError> {
-    let stated = StateReport::of(node, &facts.loaded)?;
+    facts.state.require_permission()?;
+    let ipam = facts.state.ipam();
     let ours = facts.setup.ours(node.paths().name());
     let names = ours.filter_map(|(file, _)| file.conflist.as_ref().ok()?.name.clone());
     let networks = set(names);
@@ -52,7 +53,7 @@ pub fn check(
         .collect();
     let evidence = &facts.evidence;
     findings.extend(records::findings(
-        (&before.ipam, &stated.ipam),
+        (before.ipam(), ipam),
         evidence,
         &networks,
         &node.now,
@@ -62,7 +63,7 @@ pub fn check(
         time: node.now.wall_time(node.now.boot),
         findings,
         not_seen: not_seen(evidence),
-        compared: held(&stated.ipam).count(),
+        compared: held(ipam).count(),
     })
 }
 

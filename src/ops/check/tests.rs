@@ -8,11 +8,11 @@ use crate::ipam::{
     Claim, Entry, Evidence, EvidenceList, Free, Held, Inventory, Ipam, Kernel, ListedPool, Moment,
     NetNs, Owner, Place, Routes, Usage,
 };
-use crate::ops::condition::{Condition, StateHealth};
 use crate::ops::holder::held;
 use crate::ops::node::Now;
 use crate::ops::screen::Screen;
 use crate::ops::show::Show;
+use crate::ops::state_view::{StateHealth, StateReport};
 use crate::ops::tests::holds_json;
 use crate::source::Attempts;
 
@@ -170,7 +170,7 @@ fn the_screen_of_check_is_the_one_in_the_readme() {
 fn the_screen_of_show_is_the_one_in_the_readme() {
     let ipam = ipam();
     let counts = ipam.counts(std::time::Duration::from_secs(30), &[], NOW.boot);
-    let state = Condition {
+    let state = StateReport {
         path: "/var/run/azure-vnet-ipam.json".into(),
         condition: StateHealth::Ok,
         detail: None,

@@ -23,13 +23,14 @@ use super::outcome::{CommandError, CommandOutput, json};
 use super::progress;
 use super::screen::{Screen, Tint, counted};
 use super::setup::Setup;
+use super::state_view::StateView;
 use crate::cni::CniVersion;
 use crate::host::utc;
 use crate::ipam::Evidence;
 use crate::plugin::note_moved_namespaces;
 use crate::plugin::settings;
 use crate::source::{Matched, Source, SourceError};
-use crate::state::{Document, FORMAT, Loaded, StoreError, load};
+use crate::state::FORMAT;
 use crate::stdio;
 
 pub use line::{Line, Status};
@@ -41,8 +42,8 @@ use line::Visibility;
 pub struct Facts {
     /// All configuration.
     pub setup: Setup,
-    /// The state, or why the system does not let it be read.
-    pub loaded: Result<Loaded, StoreError>,
+    /// The state.
+    pub state: StateView,
     /// The source and what it answered, or why it is not known which one it is.
     pub source: Result<(Source, Answer), CommandError>,
     /// A look at the node.
@@ -68,23 +69,13 @@ impl Facts {
         });
         let mut evidence = progress::look(Vec::new(), &node.context).evidence;
         // At last: what changed while the others were asked is in it.
-        let loaded = load(node.paths(), node.context.boot_id.as_deref());
-        if let Ok(Loaded::Read(document)) = &loaded {
-            note_moved_namespaces(document.ipam().holders(), &mut evidence, node.paths());
-        }
+        let state = StateView::load(node);
+        note_moved_namespaces(state.ipam().holders(), &mut evidence, node.paths());
         Facts {
-            loaded,
+            state,
             source,
             evidence,
             setup,
-        }
-    }
-
-    /// The state, where there is one that can be read.
-    pub fn document(&self) -> Option<&Document> {
-        match &self.loaded {
-            Ok(Loaded::Read(document)) => Some(document),
-            Ok(Loaded::Missing | Loaded::Corrupt(_)) | Err(_) => None,
         }
     }
 
@@ -98,13 +89,13 @@ impl Facts {
 pub fn examine(node: &Node, facts: &Facts) -> Vec<Line> {
     let mut sight = Visibility::of_this_process();
     let paths = node.paths();
-    let pools = pools::ours(facts.document(), facts.matched());
+    let pools = pools::ours(facts.state.ipam(), facts.matched());
     let mut lines = vec![versions(node)];
-    lines.extend(state::examine(node, &facts.loaded, &mut sight));
+    lines.extend(state::examine(node, &facts.state, &mut sight));
     lines.extend(paths::examine(node, &facts.setup, &mut sight));
     lines.extend(source::examine(paths, facts, &sight));
     lines.extend(pools::examine(
-        facts.document(),
+        facts.state.ipam(),
         facts.matched(),
         &facts.setup.conf,
         node.now.boot,

@@ -7,9 +7,8 @@ use ipnet::IpNet;
 
 use super::line::Line;
 use crate::cni::IpamConf;
-use crate::ipam::{Moment, PoolCount};
+use crate::ipam::{Ipam, Moment, PoolCount};
 use crate::source::Matched;
-use crate::state::Document;
 
 const SUBJECT: &str = "pool";
 
@@ -33,10 +32,9 @@ impl OurPool {
 
 /// All pools of the state and of the source, each subnet once. The subnet of all addresses, which stands for no pools, is left
 /// out.
-pub fn ours(document: Option<&Document>, matched: Option<&Matched>) -> Vec<OurPool> {
+pub fn ours(ipam: &Ipam, matched: Option<&Matched>) -> Vec<OurPool> {
     let mut all = Vec::new();
-    let stored = document.map(Document::ipam);
-    for (_, key, pool) in stored.iter().flat_map(|ipam| ipam.pools()) {
+    for (_, key, pool) in ipam.pools() {
         if let Some(subnet) = pool.net(key) {
             let addresses = pool.records.iter().map(|record| record.address());
             add(&mut all, subnet, &pool.if_name, addresses);
@@ -75,25 +73,18 @@ fn add(
 }
 
 /// A line for each pool of the state. What the source lists counts only where it answered.
-pub fn examine(
-    document: Option<&Document>,
-    matched: Option<&Matched>,
-    conf: &IpamConf,
-    now: Moment,
-) -> Vec<Line> {
+pub fn examine(ipam: &Ipam, matched: Option<&Matched>, conf: &IpamConf, now: Moment) -> Vec<Line> {
     let listed: Option<Vec<IpNet>> =
         matched.map(|m| m.inventory.pools.iter().map(|pool| pool.subnet).collect());
     let mut lines = Vec::new();
-    if let Some(ipam) = document.map(Document::ipam) {
-        let counts = ipam.counts(conf.rest, &conf.exclude, now);
-        for ((_, key, pool), (_, count)) in ipam.pools().zip(counts) {
-            // A source that lists all addresses has no pools of its own.
-            let is_gone = listed.as_ref().is_some_and(|listed| {
-                let has = |net: &IpNet| net.prefix_len() == 0 || Some(*net) == pool.net(key);
-                !listed.iter().any(has)
-            });
-            lines.push(line(key, &count, is_gone));
-        }
+    let counts = ipam.counts(conf.rest, &conf.exclude, now);
+    for ((_, key, pool), (_, count)) in ipam.pools().zip(counts) {
+        // A source that lists all addresses has no pools of its own.
+        let is_gone = listed.as_ref().is_some_and(|listed| {
+            let has = |net: &IpNet| net.prefix_len() == 0 || Some(*net) == pool.net(key);
+            !listed.iter().any(has)
+        });
+        lines.push(line(key, &count, is_gone));
     }
     lines
 }
@@ -137,23 +128,23 @@ mod tests {
         }
     }
 
-    fn stored(matched: &Matched) -> Document {
-        let mut document = Document::default();
-        document.ipam_mut().merge(&matched.inventory);
-        document
+    fn stored(matched: &Matched) -> Ipam {
+        let mut ipam = Ipam::default();
+        ipam.merge(&matched.inventory);
+        ipam
     }
 
     #[test]
     fn pools_of_state_and_source_are_one() {
         let matched = listed("10.1.0.0/16", &["10.1.0.5", "10.1.0.6"]);
-        let document = stored(&listed("10.1.0.0/16", &["10.1.0.6", "10.1.0.7"]));
-        let all = ours(Some(&document), Some(&matched));
+        let ipam = stored(&listed("10.1.0.0/16", &["10.1.0.6", "10.1.0.7"]));
+        let all = ours(&ipam, Some(&matched));
         assert_eq!(all.len(), 1);
         assert_eq!(all[0].addresses.len(), 3);
         assert!(all[0].overlaps(&"10.1.3.0/24".parse().unwrap()));
         assert!(all[0].overlaps(&"10.0.0.0/8".parse().unwrap()));
         assert!(!all[0].overlaps(&"10.2.0.0/16".parse().unwrap()));
-        assert_eq!(ours(None, Some(&listed("0.0.0.0/0", &[]))), []);
+        assert_eq!(ours(&Ipam::default(), Some(&listed("0.0.0.0/0", &[]))), []);
     }
 
     #[test]
@@ -197,9 +188,9 @@ mod tests {
     #[test]
     fn a_pool_that_the_source_no_longer_lists_is_told() {
         let old = listed("10.1.0.0/16", &["10.1.0.5"]);
-        let document = stored(&old);
+        let ipam = stored(&old);
         let status = |matched: Option<&Matched>| {
-            examine(Some(&document), matched, &IpamConf::default(), Moment(0))[0].status
+            examine(&ipam, matched, &IpamConf::default(), Moment(0))[0].status
         };
         assert_eq!(status(Some(&old)), Status::Ok);
         assert_eq!(status(None), Status::Ok, "the source did not answer");

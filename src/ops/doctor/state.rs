@@ -5,41 +5,26 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
 use super::line::{Line, SET_ASIDE, STATE, Visibility, not_writable, some};
-use crate::host::{io_reason, is_read_only};
-use crate::ipam::Moment;
+use crate::host::is_read_only;
 use crate::ops::node::Node;
-use crate::state::{
-    Document, FORMAT, KeyStatus, Loaded, MODE, PendingWork, QUARANTINE, StoreError,
-    set_aside_before,
-};
+use crate::ops::state_view::{StateHealth, StateReport, StateView};
+use crate::state::{Document, KeyStatus, MODE, set_aside_before};
 
 /// The lines about it.
-pub fn examine(
-    node: &Node,
-    loaded: &Result<Loaded, StoreError>,
-    sight: &mut Visibility,
-) -> Vec<Line> {
+pub fn examine(node: &Node, state: &StateView, sight: &mut Visibility) -> Vec<Line> {
     let paths = node.paths();
     let path = paths.state();
-    let mut lines = match loaded {
-        Err(e) if sight.misses(&path.display().to_string(), &io_reason(&e.source)) => Vec::new(),
-        Err(e) => vec![Line::wrong(
-            STATE,
-            &e,
-            &"look at the file and its folder with `ls -l`, and at the disk with `dmesg`",
-        )],
-        Ok(Loaded::Missing) => vec![missing(&path, node.loss(&Document::default()).as_deref())],
-        Ok(Loaded::Corrupt(why)) => vec![corrupt(&path, why)],
-        Ok(Loaded::Read(document)) => {
-            let mut lines = Vec::new();
-            let meta = fs::metadata(&path).ok();
-            lines.extend(meta.map(|m| file(&path, m.permissions().mode(), m.size())));
-            lines.extend(node.loss(document).as_deref().map(lost));
-            lines.extend(key(document));
-            lines.extend(quarantine(document.ipam().quarantine, node.now.boot));
-            lines
-        }
-    };
+    let mut lines = Vec::new();
+    if let Ok(meta) = fs::metadata(&path)
+        && state.report.condition.is_readable()
+    {
+        lines.push(file(&path, meta.permissions().mode(), meta.size()));
+    }
+    lines.extend(health(&state.report, sight));
+    lines.extend(writer(&state.document));
+    if let Some(quarantine) = state.report.quarantine() {
+        lines.push(Line::warning(STATE, &quarantine, &"wait"));
+    }
     if sight.is_root && is_read_only(&path) {
         lines.push(read_only(&path));
     }
@@ -49,43 +34,18 @@ pub fn examine(
     lines
 }
 
-/// How the next ADD rebuilds a missing or unreadable state, and what an operator has to do meanwhile.
-fn rebuild_remedy() -> String {
-    let seconds = QUARANTINE.as_secs();
-    format!(
-        "nothing has to be cleaned up, and running pods keep their addresses: the next ADD rebuilds it from what the node and the journal of grants show, and new pods wait {seconds} s unless that journal is whole"
-    )
-}
-
-fn missing(path: &Path, lost: Option<&str>) -> Line {
-    let path = path.display();
-    match lost {
-        Some(why) => Line::wrong(
-            STATE,
-            &format_args!("{path} was lost: {why}"),
-            &rebuild_remedy(),
-        ),
-        None => {
-            let text = "is not there yet: no address was given since the node started";
-            Line::ok(STATE, &format_args!("{path} {text}"))
-        }
+/// The health of the state, unless there is nothing to say.
+fn health(report: &StateReport, sight: &mut Visibility) -> Option<Line> {
+    let text = report.text()?;
+    if report.condition == StateHealth::Unreadable
+        && sight.misses(&report.path, report.detail.as_deref().unwrap_or_default())
+    {
+        return None;
     }
-}
-
-fn corrupt(path: &Path, why: &str) -> Line {
-    let (path, rebuild_remedy) = (path.display(), rebuild_remedy());
-    let text = format_args!("{path} cannot be understood: {why}");
-    let remedy = format_args!("{rebuild_remedy}; this file is kept beside it");
-    Line::wrong(STATE, &text, &remedy)
-}
-
-/// A state that is there, but has to be rebuilt.
-fn lost(why: &str) -> Line {
-    Line::wrong(
-        STATE,
-        &format_args!("it was lost: {why}"),
-        &rebuild_remedy(),
-    )
+    Some(match report.remedy() {
+        Some(remedy) => Line::wrong(STATE, &text, &remedy),
+        None => Line::ok(STATE, &text),
+    })
 }
 
 /// The file itself; `mode` with or without the bits of its kind.
@@ -102,60 +62,30 @@ fn file(path: &Path, mode: u32, bytes: u64) -> Line {
     Line::warning(STATE, &text, &remedy)
 }
 
-/// Our own key in it.
-fn key(document: &Document) -> Option<Line> {
-    let by = match document.version() {
+/// Which plugin wrote the state last.
+fn writer(document: &Document) -> Option<Line> {
+    let created = match document.version() {
         "" => String::new(),
-        version => format!("; {version} made the state"),
+        version => format!("; version {version} created it"),
     };
-    let line = match &document.own {
-        KeyStatus::Absent if document.is_empty() => return None,
+    match &document.own {
+        KeyStatus::Absent if document.is_empty() => None,
         KeyStatus::Absent => {
-            let text = format_args!(
-                "the original plugin wrote it{by}; the next ADD looks at the node first"
-            );
-            Line::ok(STATE, &text)
+            let text = format_args!("the original plugin wrote it last{created}");
+            Some(Line::ok(STATE, &text))
         }
         KeyStatus::Ours => {
-            let next = match document.owed {
-                PendingWork::Nothing => "",
-                PendingWork::Snapshot | PendingWork::Rebuild(_) => {
-                    "; the next ADD looks at the node first"
-                }
-                PendingWork::NewBoot(_) => {
-                    "; it is of another boot, and the next ADD frees what the node does not show"
-                }
-            };
-            Line::ok(STATE, &format_args!("this plugin wrote it last{by}{next}"))
+            let text = format_args!("this plugin wrote it last{created}");
+            Some(Line::ok(STATE, &text))
         }
-        KeyStatus::OriginalWroteLast => Line::warning(
+        KeyStatus::OriginalWroteLast => Some(Line::warning(
             STATE,
-            &format_args!("the original plugin has written it after this one{by}"),
-            &"where that is not meant, see which executable the runtime calls: one of them alone guards released addresses",
-        ),
-        KeyStatus::Unreadable(why) => Line::wrong(
-            STATE,
-            &format_args!("our key in it cannot be understood: {why}"),
-            &"nothing has to be cleaned up: the next ADD looks at the node and writes the key again",
-        ),
-        KeyStatus::Newer { format, .. } => Line::wrong(
-            STATE,
-            &format_args!(
-                "our key in it has format {format}, and this version knows {FORMAT}: ADDs fail"
-            ),
-            &"install the newer version that wrote it",
-        ),
-    };
-    Some(line)
-}
-
-fn quarantine(until: Option<Moment>, now: Moment) -> Option<Line> {
-    let until = until.filter(|until| *until > now)?;
-    let seconds = until.since(now).as_secs() + 1;
-    let text = format_args!(
-        "it was lost and rebuilt: for {seconds} s more only what is known to be held is given"
-    );
-    Some(Line::warning(STATE, &text, &"wait"))
+            &format_args!("the original plugin wrote it after this plugin{created}"),
+            &"unless that is intended, check which executable the runtime calls: only this plugin protects released addresses",
+        )),
+        // These are matters of the state's health.
+        KeyStatus::Unreadable(_) | KeyStatus::Newer { .. } => None,
+    }
 }
 
 fn read_only(path: &Path) -> Line {
@@ -177,7 +107,7 @@ fn set_aside(aside: Vec<String>, path: &Path) -> Option<Line> {
 mod tests {
     use super::super::line::Status;
     use super::*;
-    use std::time::Duration;
+    use crate::ipam::Moment;
 
     const PATH: &str = "/var/run/azure-vnet-ipam.json";
 
@@ -187,12 +117,35 @@ mod tests {
 
     #[test]
     fn a_missing_state_is_wrong_only_where_addresses_were_given() {
-        let fresh = missing(Path::new(PATH), None);
+        let line = |condition, detail: Option<&str>| {
+            let report = StateReport {
+                path: PATH.to_owned(),
+                condition,
+                detail: detail.map(str::to_owned),
+                quarantine_seconds: None,
+            };
+            health(&report, &mut Visibility::of(true))
+        };
+        assert_eq!(line(StateHealth::Ok, None), None);
+        let fresh = line(StateHealth::Fresh, None).unwrap();
         assert_eq!((fresh.status, fresh.remedy), (Status::Ok, None));
-        let line = missing(Path::new(PATH), Some("it is gone"));
+        let lost = line(StateHealth::Lost, Some("it is gone")).unwrap();
+        assert_eq!(lost.status, Status::Wrong);
+        assert!(lost.text.contains("it is gone"));
+        assert!(lost.remedy.unwrap().contains("new pods wait 30 s"));
+    }
+
+    #[test]
+    fn permission_denied_is_a_matter_of_visibility() {
+        let report = StateReport {
+            path: PATH.to_owned(),
+            condition: StateHealth::Unreadable,
+            detail: Some("permission denied".to_owned()),
+            quarantine_seconds: None,
+        };
+        assert_eq!(health(&report, &mut Visibility::of(false)), None);
+        let line = health(&report, &mut Visibility::of(true)).unwrap();
         assert_eq!(line.status, Status::Wrong);
-        assert!(line.text.contains("it is gone"));
-        assert!(line.remedy.unwrap().contains("new pods wait 30 s"));
     }
 
     #[test]
@@ -205,51 +158,33 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_of_key_is_told() {
+    fn the_last_writer_is_reported() {
         let pools = r#""IPAM":{"Version":"v1.4.59","TimeStamp":"t","AddressSpaces":{"local":{"Pools":{"10.1.0.0/16":{}}}}}"#;
-        for (ours, status, words) in [
-            ("", Status::Ok, "the original plugin wrote it; v1.4.59"),
+        let line = |key: &str| writer(&parsed(&format!("{{{pools}{key}}}")));
+        for (key, status, words) in [
+            (
+                "",
+                Status::Ok,
+                "the original plugin wrote it last; version v1.4.59",
+            ),
             (
                 r#","azure-vnet-ipam":{"format":2,"bootId":"boot","timeStamp":"t"}"#,
                 Status::Ok,
                 "this plugin wrote it last",
             ),
             (
-                r#","azure-vnet-ipam":{"format":2,"bootId":"old","timeStamp":"t"}"#,
-                Status::Ok,
-                "another boot",
-            ),
-            (
                 r#","azure-vnet-ipam":{"format":2,"bootId":"boot","timeStamp":"x"}"#,
                 Status::Warning,
-                "after this one",
-            ),
-            (
-                r#","azure-vnet-ipam":{"format":2,"records":7}"#,
-                Status::Wrong,
-                "cannot be understood",
-            ),
-            (
-                r#","azure-vnet-ipam":{"format":99}"#,
-                Status::Wrong,
-                "format 99",
+                "after this plugin",
             ),
         ] {
-            let line = key(&parsed(&format!("{{{pools}{ours}}}"))).unwrap();
+            let line = line(key).unwrap();
             assert_eq!(line.status, status, "{line:?}");
             assert!(line.text.contains(words), "{line:?}");
             assert_eq!(line.remedy.is_none(), status == Status::Ok, "{line:?}");
         }
-        assert_eq!(key(&parsed("{}")), None);
-    }
-
-    #[test]
-    fn a_quarantine_is_told_while_it_lasts() {
-        let now = Moment(1_000_000_000);
-        let line = quarantine(Some(now.after(Duration::from_secs(12))), now).unwrap();
-        assert!(line.text.contains("for 13 s more"), "{line:?}");
-        assert_eq!(quarantine(Some(now), now), None);
-        assert_eq!(quarantine(None, now), None);
+        assert_eq!(line(r#","azure-vnet-ipam":{"format":99}"#), None);
+        assert_eq!(writer(&parsed("{}")), None);
     }
 
     #[test]

@@ -7,30 +7,30 @@ pub mod story;
 use story::{Story, Subject};
 
 use super::arguments::Arguments;
-use super::condition::StateReport;
 use super::node::Node;
 use super::outcome::{CommandError, CommandOutput, json};
 use super::progress;
 use super::setup::Setup;
+use super::state_view::StateView;
 use crate::plugin::note_moved_namespaces;
 
 /// Carries it out.
 pub fn run(node: &Node, arguments: &Arguments) -> Result<CommandOutput, CommandError> {
     let subject = Subject::of(&arguments.operand_text().unwrap_or_default());
-    let stated = StateReport::read(node)?;
+    let state = StateView::read(node)?;
     let setup = Setup::read(node.paths());
     let mut evidence = progress::look(Vec::new(), &node.context).evidence;
-    note_moved_namespaces(stated.ipam.holders(), &mut evidence, node.paths());
+    note_moved_namespaces(state.ipam().holders(), &mut evidence, node.paths());
     let events = node.history()?.events;
     let mut story = Story::of(
         &subject,
-        &stated.ipam,
+        state.ipam(),
         &evidence,
         events,
         &setup.conf,
         &node.now,
     );
-    story.state = Some(stated.condition);
+    story.state = Some(state.report);
     Ok(CommandOutput {
         status: u8::from(!story.is_known()),
         text: match arguments.has("json") {

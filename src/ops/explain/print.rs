@@ -11,7 +11,7 @@ impl Story {
     /// The text for people.
     pub fn print(&self, screen: &Screen) -> String {
         let mut text = String::new();
-        if let Some(sentence) = self.state.as_ref().and_then(|state| state.sentence()) {
+        if let Some(sentence) = self.state.as_ref().and_then(|state| state.sentences()) {
             text.push_str(&screen.paragraph("", 0, &sentence));
             text.push('\n');
         }

@@ -8,10 +8,10 @@ use super::address::{AddressStory, Use};
 use crate::cni::IpamConf;
 use crate::events::Event;
 use crate::ipam::{Entry, Evidence, Ipam, Record, named_address};
-use crate::ops::condition::Condition;
 use crate::ops::holder::names_container;
 use crate::ops::node::Now;
 use crate::ops::screen::age;
+use crate::ops::state_view::StateReport;
 
 /// What is asked about.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub struct Story {
     /// When, RFC 3339.
     pub time: String,
     /// The state file, where it was looked at.
-    pub state: Option<Condition>,
+    pub state: Option<StateReport>,
     /// The addresses that it is about.
     pub addresses: Vec<AddressStory>,
     /// What the lists of others say of it.

@@ -10,12 +10,12 @@ use std::net::IpAddr;
 use serde::Serialize;
 
 use super::arguments::Arguments;
-use super::condition::{Condition, StateReport};
 use super::holder::{Holder, in_order};
 use super::node::{Node, Now};
 use super::outcome::{CommandError, CommandOutput, json};
 use super::screen::{Screen, Table, Tint, age, clean, counted};
 use super::setup::Setup;
+use super::state_view::{StateReport, StateView};
 use crate::ipam::{Ipam, PoolCount};
 use crate::source::{Attempts, last_attempts};
 
@@ -26,7 +26,7 @@ pub struct Show {
     /// When, RFC 3339.
     pub time: String,
     /// The state file.
-    pub state: Condition,
+    pub state: StateReport,
     /// How fresh the pools are.
     pub source: Freshness,
     /// The pools, by space and subnet.
@@ -100,10 +100,13 @@ pub fn run(node: &Node, arguments: &Arguments) -> Result<CommandOutput, CommandE
 /// # Errors
 /// The state cannot be read.
 pub fn read(node: &Node, setup: &Setup) -> Result<Show, CommandError> {
-    let StateReport { ipam, condition } = StateReport::read(node)?;
+    let StateView {
+        document, report, ..
+    } = StateView::read(node)?;
+    let ipam = document.ipam();
     let attempts = last_attempts(node.paths(), node.context.boot_id.as_deref());
     let counts = ipam.counts(setup.conf.rest, &setup.conf.exclude, node.now.boot);
-    Ok(Show::of(&ipam, counts, condition, attempts, &node.now))
+    Ok(Show::of(ipam, counts, report, attempts, &node.now))
 }
 
 impl Show {
@@ -111,7 +114,7 @@ impl Show {
     pub fn of(
         ipam: &Ipam,
         counts: Vec<(String, PoolCount)>,
-        state: Condition,
+        state: StateReport,
         attempts: Attempts,
         now: &Now,
     ) -> Show {
@@ -147,7 +150,7 @@ impl Show {
     fn narrow(&mut self, wanted: &str) -> Result<(), CommandError> {
         let known: Vec<String> = self.pools.iter().map(|pool| pool.subnet.clone()).collect();
         self.pools.retain(|pool| pool.subnet == wanted);
-        if let (true, Some(sentence)) = (known.is_empty(), self.state.sentence()) {
+        if let (true, Some(sentence)) = (known.is_empty(), self.state.sentences()) {
             return Err(CommandError(sentence));
         }
         if self.pools.is_empty() {
@@ -165,7 +168,7 @@ impl Show {
     /// The text for people.
     pub fn print(&self, screen: &Screen) -> String {
         let mut text = String::new();
-        if let Some(sentence) = self.state.sentence() {
+        if let Some(sentence) = self.state.sentences() {
             text.push_str(&screen.paragraph("", 0, &sentence));
             text.push('\n');
         }
