@@ -1,55 +1,33 @@
 //! Counts over all operations since the node started.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use super::Event;
-use crate::codec::{self, Cursor, Members, ParseError};
+use super::OperationRecord;
 
-/// What all operations came to.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
+/// The counts of all operations.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 pub struct Totals {
-    /// How often which operation came to what.
+    /// How often each operation ended with each code.
     operations: Vec<Count>,
-    /// Addresses taken back from dead holders.
+    /// Addresses reclaimed from dead holders.
     pub reclaimed: u64,
     /// How many queries of the source failed.
     pub refresh_failures: u64,
 }
 
-/// How often an operation came to something.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+/// How often an operation ended with a code.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 struct Count {
     verb: String,
-    /// The code of the error; 0 for a success.
+    /// The error code; 0 for success.
     code: u32,
     count: u64,
 }
 
-impl<'de> Members<'de> for Totals {
-    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
-        match key {
-            "operations" => codec::list(json, &mut self.operations),
-            "reclaimed" => codec::value(json, &mut self.reclaimed),
-            "refreshFailures" => codec::value(json, &mut self.refresh_failures),
-            _ => json.skip(),
-        }
-    }
-}
-
-impl<'de> Members<'de> for Count {
-    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
-        match key {
-            "verb" => codec::value(json, &mut self.verb),
-            "code" => codec::value(json, &mut self.code),
-            "count" => codec::value(json, &mut self.count),
-            _ => json.skip(),
-        }
-    }
-}
-
 impl Totals {
-    /// With every operation and code once, whatever stood in the file.
+    /// The totals with each operation and code once, whatever the file has.
     pub(super) fn merged(self) -> Totals {
         let mut merged = Totals {
             operations: Vec::new(),
@@ -73,17 +51,17 @@ impl Totals {
         }
     }
 
-    /// Adds these.
-    pub(super) fn count(&mut self, events: &[Event]) {
-        for event in events {
-            self.add(&event.verb, event.code, 1);
-            self.reclaimed = self.reclaimed.saturating_add(event.reclaimed);
-            let failed = u64::from(event.refresh_failed);
+    /// Counts these operations.
+    pub(super) fn count(&mut self, records: &[OperationRecord]) {
+        for record in records {
+            self.add(&record.verb, record.code, 1);
+            self.reclaimed = self.reclaimed.saturating_add(record.reclaimed);
+            let failed = u64::from(record.refresh_failed);
             self.refresh_failures = self.refresh_failures.saturating_add(failed);
         }
     }
 
-    /// Verb, code (0 for a success) and how often, in the order in which they were first seen.
+    /// Verb, code (0 for success) and count, in the order of first appearance.
     pub fn operations(&self) -> impl Iterator<Item = (&str, u32, u64)> {
         let counts = self.operations.iter();
         counts.map(|count| (count.verb.as_str(), count.code, count.count))

@@ -16,7 +16,7 @@ use super::show::Freshness;
 use super::state_view::{StateReport, StateView};
 use crate::cni::CniVersion;
 use crate::codec::Tree;
-use crate::events::{Event, History, Totals};
+use crate::events::{History, OperationRecord, Totals};
 use crate::host::{ReadOutcome, read_bounded, read_no_link, read_text};
 use crate::ipam::{Evidence, EvidenceList, Ipam, Routes};
 use crate::source::{WIRE_SERVER, last_attempts};
@@ -41,7 +41,7 @@ struct Export {
     doctor: Vec<Line>,
     evidence: Seen,
     configuration: Vec<ShownConf>,
-    events: Vec<Event>,
+    events: Vec<OperationRecord>,
     totals: Totals,
     /// The end of the log.
     log: Vec<String>,
@@ -117,7 +117,7 @@ pub fn run(node: &Node, arguments: &Arguments) -> Result<CommandOutput, CommandE
     facts.state.require_permission()?;
     let doctor = examine(node, &facts);
     let attempts = last_attempts(node.paths(), node.context.boot_id.as_deref());
-    let History { events, totals } = node.history()?;
+    let History { records, totals } = node.history()?;
     let export = Export {
         time: node.now.wall_time(node.now.boot),
         versions: Versions {
@@ -135,7 +135,7 @@ pub fn run(node: &Node, arguments: &Arguments) -> Result<CommandOutput, CommandE
         evidence: Seen::of(facts.state.ipam(), &facts.evidence),
         configuration: configuration(&facts.setup, node.paths().name()),
         condition: facts.state.report,
-        events,
+        events: records,
         totals,
         log: log(node),
     };

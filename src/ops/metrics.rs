@@ -286,7 +286,6 @@ fn seconds(duration: Duration) -> String {
 mod tests {
     use super::*;
     use crate::cni::{NAME, NAME_V6};
-    use crate::codec;
 
     #[test]
     fn the_figures_of_the_two_names_are_never_the_same() {
@@ -303,9 +302,7 @@ mod tests {
     }
 
     fn totals(json: &str) -> Totals {
-        let mut totals = Totals::default();
-        codec::read(json.as_bytes(), &mut totals).unwrap();
-        totals
+        serde_json::from_str(json).unwrap()
     }
 
     fn pool(space: &str, subnet: &str) -> PoolFacts {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::outcome::CommandError;
 use super::screen::Screen;
 use super::setup::Setup;
-use crate::events::{History, history};
+use crate::events::History;
 use crate::host::{Paths, boot_now, wall_second};
 use crate::ipam::Moment;
 use crate::plugin::Context;
@@ -74,7 +74,7 @@ impl Node {
     /// This user may not read them.
     pub fn history(&self) -> Result<History, CommandError> {
         let path = self.paths().events();
-        history(self.paths()).map_err(|e| CommandError::with(&path.display().to_string(), &e))
+        History::read(self.paths()).map_err(|e| CommandError::with(&path.display().to_string(), &e))
     }
 
     /// The right to write the state.

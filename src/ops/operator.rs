@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 
 use rustix::process::getuid;
 
-use crate::events::{Event, OperationRecord};
+use crate::events::OperationRecord;
 use crate::host::{boot_now, wall_now};
 use crate::log;
 use crate::plugin::Context;
@@ -32,16 +32,15 @@ fn terminal() -> String {
     path.unwrap_or_else(|| "no terminal".to_owned())
 }
 
-/// Writes down in log and events what a command changed.
-pub fn note(context: &Context, trail: &OperationRecord, event: Event) {
-    let mut event = Event {
+/// Writes the record of a command to the file of operations, and flushes the log.
+pub fn note(context: &Context, record: OperationRecord) {
+    let record = OperationRecord {
         time: wall_now().to_string(),
         by: Some(operator()),
         microseconds: u64::try_from(boot_now().since(context.started).as_micros())
             .unwrap_or(u64::MAX),
-        ..event
+        ..record
     };
-    trail.end(&mut event);
-    event.note(&context.paths);
+    record.append(&context.paths);
     log::flush(&context.paths.log());
 }

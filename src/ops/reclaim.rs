@@ -12,7 +12,7 @@ use super::outcome::{CommandError, CommandOutput, json};
 use super::progress;
 use super::screen::{Screen, Table, Tint, counted};
 use super::state_view::StateView;
-use crate::events;
+use crate::events::OperationRecord;
 use crate::host::boot_now;
 use crate::ipam::{AGAIN, GRACE, Judged, Verdict};
 use crate::log;
@@ -81,16 +81,15 @@ pub fn run(node: &Node, arguments: &Arguments) -> Result<CommandOutput, CommandE
     let young = young(&document, node);
     let found = Reclaim::of(&events, done, young, &node.now);
     if done {
-        let trail = events::OperationRecord::default();
-        trail.reclaimed(found.freed.len());
         let freed = found.freed.iter().map(|told| told.holder.address);
         let freed = freed.chain(found.freed_of_another_boot.iter().copied());
-        freed.for_each(|address| trail.address(address));
-        let event = events::Event {
+        let mut record = OperationRecord {
             verb: "reclaim".to_owned(),
-            ..events::Event::default()
+            addresses: freed.collect(),
+            ..OperationRecord::default()
         };
-        note(&node.context, &trail, event);
+        record.count_reclaimed(found.freed.len());
+        note(&node.context, record);
     }
     Ok(CommandOutput::well(match arguments.has("json") {
         true => json(&found)?,

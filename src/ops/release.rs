@@ -12,7 +12,7 @@ use super::outcome::{CommandError, CommandOutput, json};
 use super::progress;
 use super::screen::Screen;
 use super::state_view::StateView;
-use crate::events::{Event, OperationRecord};
+use crate::events::OperationRecord;
 use crate::host::boot_now;
 use crate::ipam::{
     Candidate, Evidence, Ipam, Moment, Owner, Reason, Verdict, judge, named_address,
@@ -196,22 +196,21 @@ impl Release {
             false => format!("in spite of: {}", self.signs_of_life.join("; ")),
         };
         warn!(target: "ipam", "{address} of {who} is released by hand, {operator}; {signs}.");
-        let trail = OperationRecord::default();
-        trail.address(address);
         let holder = self.holder.as_ref();
         let text = |of: fn(&Holder) -> Option<&String>| {
             let found = holder.and_then(of).cloned();
             found.unwrap_or_default()
         };
-        trail.network(&text(|h| h.network.as_ref()));
-        let event = Event {
+        let record = OperationRecord {
             verb: "release".to_owned(),
+            network: text(|h| h.network.as_ref()),
             container_id: text(|h| h.container.as_ref()),
             if_name: text(|h| h.interface.as_ref()),
             pod: holder.and_then(|h| h.pod.clone()),
-            ..Event::default()
+            addresses: vec![address],
+            ..OperationRecord::default()
         };
-        note(&node.context, &trail, event);
+        note(&node.context, record);
     }
 
     fn done(&self, node: &Node, arguments: &Arguments) -> Result<CommandOutput, CommandError> {

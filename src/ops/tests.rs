@@ -18,7 +18,7 @@ use super::screen::Screen;
 use super::show::{Show, print_events};
 use super::state_view::{StateHealth, StateReport};
 use crate::cni::IpamConf;
-use crate::events::Event;
+use crate::events::OperationRecord;
 use crate::ipam::{
     Claim, Entry, Evidence, EvidenceList, Free, Held, Ipam, Kernel, Moment, NetNs, Owner, Place,
     Pool, Record, Routes, Space, Subnet, Usage,
@@ -276,8 +276,8 @@ fn reclaim(done: bool) -> Reclaim {
     Reclaim::of(&events, done, 6, &NOW)
 }
 
-fn events() -> Vec<Event> {
-    let event = |verb: &str, n: usize| Event {
+fn events() -> Vec<OperationRecord> {
+    let event = |verb: &str, n: usize| OperationRecord {
         time: "2026-11-20T21:09:39.123Z".into(),
         verb: verb.into(),
         network: "azure".into(),
@@ -286,12 +286,12 @@ fn events() -> Vec<Event> {
         pod: Some(pod(n)),
         addresses: vec![address(n)],
         microseconds: 612,
-        ..Event::default()
+        ..OperationRecord::default()
     };
     vec![
         event("ADD", 3),
         event("ADD", 4),
-        Event {
+        OperationRecord {
             addresses: Vec::new(),
             code: 100,
             msg: "Failed to allocate address: No available addresses in 10.224.0.0/16: 253 held, 0 free".into(),
@@ -299,8 +299,8 @@ fn events() -> Vec<Event> {
             refresh_failed: true,
             ..event("ADD", 60)
         },
-        Event { pod: None, ..event("DEL", 5) },
-        Event {
+        OperationRecord { pod: None, ..event("DEL", 5) },
+        OperationRecord {
             addresses: vec![address(3), address(4)],
             container_id: String::new(),
             pod: None,

@@ -12,6 +12,7 @@ use super::inquiry::Inquiry;
 use super::revoke::release_unprinted;
 use super::snapshot::NodeSnapshot;
 use crate::cni::{AddResult, Call};
+use crate::events::OperationRecord;
 use crate::failure::Failure;
 use crate::host::{CookieLookup, netns, read_text};
 use crate::ipam::{Grant, GrantKind};
@@ -22,7 +23,7 @@ use crate::stdio;
 ///
 /// # Errors
 /// Nothing could be allocated, or the result could not be printed; then the addresses are released again.
-pub fn add(call: &Call, context: &Context) -> Result<(), Failure> {
+pub fn add(call: &Call, context: &Context, record: &mut OperationRecord) -> Result<(), Failure> {
     let ipam = &call.conf.ipam;
     let mut netns = netns(&context.paths, &call.netns);
     let known = netns.as_ref().is_some_and(|netns| netns.id.is_some());
@@ -44,7 +45,7 @@ pub fn add(call: &Call, context: &Context) -> Result<(), Failure> {
     } else {
         RefreshReason::First
     };
-    let inquiry = Inquiry::of(asker.ask(need), context);
+    let inquiry = Inquiry::of(asker.ask(need), record);
     if let (Some(netns), Some(cookie)) = (&mut netns, cookie) {
         netns.cookie = cookie.finish();
     }
@@ -56,19 +57,19 @@ pub fn add(call: &Call, context: &Context) -> Result<(), Failure> {
     // Never dropped: freeing a large state takes time, and the process ends soon.
     let mut allocation = ManuallyDrop::new(Allocation::new(call, context, requests, need, inquiry));
     let grants = loop {
-        match allocation.step()? {
+        match allocation.step(record)? {
             Step::Granted(grants) => break grants,
             Step::Snapshot(candidates) => {
                 allocation.looked(NodeSnapshot::capture(candidates, context))
             }
             Step::Ask(need) => {
-                allocation.answered(need, Inquiry::of(asker.ask(need), context));
+                allocation.answered(need, Inquiry::of(asker.ask(need), record));
             }
         }
     };
     for grant in &grants {
         info!(target: "ipam", "{}.", describe(grant));
-        context.record.address(grant.address.addr());
+        record.addresses.push(grant.address.addr());
     }
     let result = AddResult::of(&grants, ipam).print(call.conf.version);
     stdio::print(&result).map_err(|error| Failure::Output {

@@ -11,6 +11,7 @@ use super::inquiry::Inquiry;
 use super::revoke::revoke_saved;
 use super::snapshot::NodeSnapshot;
 use crate::cni::Call;
+use crate::events::OperationRecord;
 use crate::failure::Failure;
 use crate::ipam::{Candidate, Grant, GrantKind, PoolSelector, Refusal, Request, holdings};
 use crate::source::{FreshAnswer, RefreshReason};
@@ -102,10 +103,10 @@ impl<'a> Allocation<'a> {
     ///
     /// # Errors
     /// Nothing can be given; the state cannot be read, locked or replaced.
-    pub fn step(&mut self) -> Result<Step, Failure> {
+    pub fn step(&mut self, record: &mut OperationRecord) -> Result<Step, Failure> {
         let context = self.context;
         loop {
-            match self.attempt()? {
+            match self.attempt(record)? {
                 Attempt::Granted(grants) => return Ok(Step::Granted(self.with_lost(grants))),
                 Attempt::NeedsSnapshot(candidates) => return Ok(Step::Snapshot(candidates)),
                 Attempt::LockLost(_) if self.rounds == MOST_ROUNDS || context.is_late() => {
@@ -146,7 +147,7 @@ impl<'a> Allocation<'a> {
     }
 
     /// One try with the pools as they are, under the lock, after whatever news there is was merged into them.
-    fn attempt(&mut self) -> Result<Attempt, Failure> {
+    fn attempt(&mut self, record: &mut OperationRecord) -> Result<Attempt, Failure> {
         let (call, context) = (self.call, self.context);
         let (requests, inquiry, look) = (&self.requests, &mut self.inquiry, self.look.as_ref());
         let store = |error| Failure::Store {
@@ -166,7 +167,7 @@ impl<'a> Allocation<'a> {
         self.document = document;
         let document = &mut self.document;
         let was_lost = lost.is_some();
-        inquiry.reject_implausible(document, context);
+        inquiry.reject_implausible(document, record);
         // One that was asked for later is in the state already (its lock file may have been removed meanwhile). A moment that lies
         // ahead is of another boot.
         let now = context.now();
@@ -211,7 +212,7 @@ impl<'a> Allocation<'a> {
             }
             return Err(store(error));
         }
-        context.record.reclaimed(dead);
+        record.count_reclaimed(dead);
         if let Some(news) = inquiry.news.take() {
             news.merged();
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tracing::{error, info};
 
 use crate::cni::{CniError, CniVersion, Environment, Verb};
-use crate::events::{Event, OperationRecord};
+use crate::events::OperationRecord;
 use crate::failure::Failure;
 use crate::host::{Paths, boot_now, wall_now};
 use crate::ipam::Moment;
@@ -52,26 +52,26 @@ impl CallReporter {
     }
 
     /// Reports success. The result is printed already.
-    pub(super) fn report_success(&self, record: &OperationRecord) {
+    pub(super) fn report_success(&self, record: OperationRecord) {
         if self.environment.verb() != Some(Verb::Status) {
             let (command, took) = (&self.environment.command, Milliseconds(self.took()));
             info!(target: "cni-ipam", "{command} done in {took}.");
-            self.write_event(record, Event::default());
+            self.append_record(record);
         }
         log::flush(&self.paths.log());
     }
 
     /// Reports a failure: prints the error object, and writes the log and the list of operations.
-    pub(super) fn report_failure(&self, failure: &Failure, record: &OperationRecord) {
+    pub(super) fn report_failure(&self, failure: &Failure, record: OperationRecord) {
         let (code, msg) = self.print_error(failure);
         // The runtime repeats STATUS every few seconds. It would push all other operations out of the list.
         if self.environment.verb() != Some(Verb::Status) {
-            let outcome = Event {
-                code: code.into(),
+            let code = code.into();
+            self.append_record(OperationRecord {
+                code,
                 msg,
-                ..Event::default()
-            };
-            self.write_event(record, outcome);
+                ..record
+            });
         }
         log::flush(&self.paths.log());
     }
@@ -102,9 +102,9 @@ impl CallReporter {
     }
 
     /// Adds the call to the list of operations.
-    fn write_event(&self, record: &OperationRecord, outcome: Event) {
+    fn append_record(&self, record: OperationRecord) {
         let verb = self.environment.verb();
-        let mut event = Event {
+        let record = OperationRecord {
             time: wall_now().to_string(),
             // Callers could make up any number of unknown verbs, each a row of its own in the metrics.
             verb: verb.map_or("unknown", Verb::as_str).to_owned(),
@@ -112,10 +112,9 @@ impl CallReporter {
             if_name: self.environment.if_name.clone(),
             pod: self.environment.pod(),
             microseconds: u64::try_from(self.took().as_micros()).unwrap_or(u64::MAX),
-            ..outcome
+            ..record
         };
-        record.end(&mut event);
-        event.note(&self.paths);
+        record.append(&self.paths);
     }
 }
 

@@ -5,7 +5,6 @@ use std::rc::Rc;
 
 use super::node::Node;
 use crate::cni::NAME;
-use crate::events::OperationRecord;
 use crate::host::{Paths, boot_id};
 use crate::ipam::Moment;
 use crate::source::SourceOverrides;
@@ -21,8 +20,6 @@ pub struct Context {
     pub boot_id: Option<String>,
     /// What the environment says instead of the network configuration about the source.
     pub source_overrides: SourceOverrides,
-    /// What the log of operations will say about the call.
-    pub record: Rc<OperationRecord>,
     /// The node that the call works on.
     pub node: Rc<dyn Node>,
 }
@@ -35,7 +32,6 @@ impl Context {
             started,
             boot_id: boot_id(paths),
             source_overrides: SourceOverrides::of_environment(),
-            record: Rc::default(),
             node: Rc::new(paths.clone()),
         }
     }
@@ -48,7 +44,6 @@ impl Context {
             started,
             boot_id,
             source_overrides: SourceOverrides::default(),
-            record: Rc::default(),
             node,
         }
     }

@@ -6,6 +6,7 @@ use tracing::{debug, info, warn};
 
 use super::context::Context;
 use crate::cni::Call;
+use crate::events::OperationRecord;
 use crate::evidence::Progress;
 use crate::failure::Failure;
 use crate::host::io_reason;
@@ -16,15 +17,25 @@ use crate::state::{self, Document, KeyStatus, Loaded, LockError, Locked, load};
 const STAGE: &str = "Failed to release address";
 
 /// Releases what the attachment holds.
-pub fn del(call: &Call, context: &Context) -> Result<(), Failure> {
+pub fn del(call: &Call, context: &Context, record: &mut OperationRecord) -> Result<(), Failure> {
     // To take the state apart would keep the lock for longer, and the process ends anyway.
-    release_all(call, context, &mut ManuallyDrop::new(Document::default()))
+    release_all(
+        call,
+        context,
+        &mut ManuallyDrop::new(Document::default()),
+        record,
+    )
 }
 
 /// The same; `document` is the state that it was released from, for the caller to drop.
-pub fn release_all(call: &Call, context: &Context, document: &mut Document) -> Result<(), Failure> {
+pub fn release_all(
+    call: &Call,
+    context: &Context,
+    document: &mut Document,
+    record: &mut OperationRecord,
+) -> Result<(), Failure> {
     let mut lost = Vec::new();
-    context.until_it_counts(|| attempt(call, context, document, &mut lost))
+    context.until_it_counts(|| attempt(call, context, document, &mut lost, record))
 }
 
 /// Releases it. Tells whether that counts: not when the lock was lost, as then it may be held again in the state that another call
@@ -34,6 +45,7 @@ fn attempt(
     context: &Context,
     document: &mut Document,
     lost: &mut Vec<Freed>,
+    record: &mut OperationRecord,
 ) -> Result<bool, Failure> {
     let mut locked = match context.lock() {
         Ok(locked) => locked,
@@ -66,7 +78,7 @@ fn attempt(
         );
     }
     if freed.is_empty() && !lost.is_empty() {
-        log_released(mem::take(lost), context);
+        log_released(mem::take(lost), record);
         return Ok(true);
     }
     if freed.is_empty() {
@@ -81,19 +93,19 @@ fn attempt(
         *lost = freed;
         return Ok(false);
     }
-    log_released(freed, context);
+    log_released(freed, record);
     Ok(true)
 }
 
 /// Tells log and events what was released.
-fn log_released(freed: Vec<Freed>, context: &Context) {
+fn log_released(freed: Vec<Freed>, record: &mut OperationRecord) {
     for Freed {
         pool,
         address,
         dropped,
     } in freed
     {
-        context.record.address(address);
+        record.addresses.push(address);
         let fate = if dropped {
             "released, and gone from"
         } else {

@@ -5,6 +5,7 @@ use tracing::{info, warn};
 use super::context::Context;
 use super::snapshot::NodeSnapshot;
 use crate::cni::Call;
+use crate::events::OperationRecord;
 use crate::failure::Failure;
 use crate::ipam::Collected;
 use crate::state::{Document, KeyStatus, Loaded, StoreError, load};
@@ -14,7 +15,7 @@ const STAGE: &str = "Failed to collect stale addresses";
 
 /// Frees the addresses of this network's attachments that are not among the valid ones. Asks the kernel first, and not under
 /// the lock: a running pod keeps its address even if the runtime omits it.
-pub fn gc(call: &Call, context: &Context) -> Result<(), Failure> {
+pub fn gc(call: &Call, context: &Context, record: &mut OperationRecord) -> Result<(), Failure> {
     let Some(document) = read(load(context.files(), context.boot_id.as_deref()))? else {
         return Ok(());
     };
@@ -33,12 +34,16 @@ pub fn gc(call: &Call, context: &Context) -> Result<(), Failure> {
         true => NodeSnapshot::default(),
         false => NodeSnapshot::capture(stale.candidates, context),
     };
-    context.until_it_counts(|| collect(&look, context))
+    context.until_it_counts(|| collect(&look, context, record))
 }
 
 /// Frees what may be freed. Tells whether that counts: not when the lock was lost, as then it may be held again in the state that
 /// another call has written.
-fn collect(look: &NodeSnapshot, context: &Context) -> Result<bool, Failure> {
+fn collect(
+    look: &NodeSnapshot,
+    context: &Context,
+    record: &mut OperationRecord,
+) -> Result<bool, Failure> {
     let mut locked = context.lock()?;
     let Some(mut document) = read(locked.load(context.boot_id.as_deref()))? else {
         return Ok(true);
@@ -62,7 +67,7 @@ fn collect(look: &NodeSnapshot, context: &Context) -> Result<bool, Failure> {
             candidate.key,
             candidate.held.owner.container_id().unwrap_or_default(),
         );
-        context.record.address(address);
+        record.addresses.push(address);
         warn!(target: "ipam", "{address} of container {container} is free: the runtime no longer knows it.");
     }
     for Collected { candidate, vetoes } in &kept {

@@ -2,7 +2,7 @@
 
 use tracing::{debug, info, warn};
 
-use super::context::Context;
+use crate::events::OperationRecord;
 use crate::log::Milliseconds;
 use crate::source::{FreshAnswer, RefreshOutcome, RefreshReason, SourceError};
 use crate::state::Document;
@@ -20,7 +20,7 @@ pub struct Inquiry {
 
 impl Inquiry {
     /// What came of asking; the log is told.
-    pub fn of(asked: RefreshOutcome, context: &Context) -> Inquiry {
+    pub fn of(asked: RefreshOutcome, record: &mut OperationRecord) -> Inquiry {
         match asked {
             RefreshOutcome::Fresh(news) => {
                 announce(&news);
@@ -44,7 +44,7 @@ impl Inquiry {
                 warn!(target: "ipam", "Source refresh failed, err:{error}.");
                 // Whoever asked tells of it.
                 if !matches!(error, SourceError::FailedByPeer) {
-                    context.record.refresh_failed();
+                    record.refresh_failed = true;
                 }
                 Inquiry {
                     failed: Some(error.told()),
@@ -55,7 +55,7 @@ impl Inquiry {
     }
 
     /// Drops an answer that would take everything away and has not stayed so for long (difference D6).
-    pub fn reject_implausible(&mut self, document: &Document, context: &Context) {
+    pub fn reject_implausible(&mut self, document: &Document, record: &mut OperationRecord) {
         let doubtful = |news: &FreshAnswer| {
             news.is_doubtful() && !document.is_empty() && !news.is_persistent()
         };
@@ -72,7 +72,7 @@ impl Inquiry {
             news.matched.unmatched.len()
         );
         warn!(target: "ipam", "Source refresh failed, err:{why}; the stored pools stay for now.");
-        context.record.refresh_failed();
+        record.refresh_failed = true;
         self.failed = Some(why);
         news.reject();
     }

@@ -31,7 +31,6 @@ mod status;
 use std::io::{ErrorKind, IsTerminal};
 use std::panic;
 use std::process::ExitCode;
-use std::rc::Rc;
 use std::time::Duration;
 
 use tracing::{debug, info, warn};
@@ -74,14 +73,14 @@ pub fn main(environment: &Environment, paths: &Paths, started: Moment) -> ExitCo
         panic_reporter.report_panic(info.to_string());
         std::process::exit(1)
     }));
-    let record = Rc::default();
-    match run(environment, paths, started, &reporter, &record) {
+    let mut record = OperationRecord::default();
+    match run(environment, paths, started, &reporter, &mut record) {
         Ok(()) => {
-            reporter.report_success(&record);
+            reporter.report_success(record);
             ExitCode::SUCCESS
         }
         Err(failure) => {
-            reporter.report_failure(&failure, &record);
+            reporter.report_failure(&failure, record);
             ExitCode::FAILURE
         }
     }
@@ -92,7 +91,7 @@ fn run(
     paths: &Paths,
     started: Moment,
     reporter: &CallReporter,
-    record: &Rc<OperationRecord>,
+    record: &mut OperationRecord,
 ) -> Result<(), Failure> {
     environment.check_required()?;
     let stdin = read_stdin(started)?;
@@ -105,22 +104,19 @@ fn run(
     };
     let mut call = Call::parse(environment, &stdin, &defaults)?;
     call.conf.ipam.ipv6 |= paths.name() == NAME_V6;
-    record.network(&call.attachment.network);
+    call.attachment.network.clone_into(&mut record.network);
     log::start(call.conf.log_level.as_deref());
     // STATUS reads the same file, but the runtime repeats it every few seconds.
     if call.verb == Verb::Add {
         log_problems(&problems, paths);
     }
     log_call(&call);
-    let context = Context {
-        record: Rc::clone(record),
-        ..Context::new(paths, started)
-    };
+    let context = Context::new(paths, started);
     match call.verb {
-        Verb::Add => add::add(&call, &context),
-        Verb::Del => del::del(&call, &context),
+        Verb::Add => add::add(&call, &context, record),
+        Verb::Del => del::del(&call, &context, record),
         Verb::Check => check::check(&call, &context),
-        Verb::Gc => gc::gc(&call, &context),
+        Verb::Gc => gc::gc(&call, &context, record),
         Verb::Status => status::status(&call, &context),
         // Answered by `main`, before anything is read.
         Verb::Version => Ok(()),

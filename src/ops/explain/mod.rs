@@ -21,7 +21,7 @@ pub fn run(node: &Node, arguments: &Arguments) -> Result<CommandOutput, CommandE
     let setup = Setup::read(node.paths());
     let mut evidence = progress::look(Vec::new(), &node.context).evidence;
     note_moved_namespaces(state.ipam().holders(), &mut evidence, node.paths());
-    let events = node.history()?.events;
+    let events = node.history()?.records;
     let mut story = Story::of(
         &subject,
         state.ipam(),

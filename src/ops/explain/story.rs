@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::address::{AddressStory, Use};
 use crate::cni::IpamConf;
-use crate::events::Event;
+use crate::events::OperationRecord;
 use crate::ipam::{Entry, Evidence, Ipam, Record, named_address};
 use crate::ops::holder::names_container;
 use crate::ops::node::Now;
@@ -39,7 +39,7 @@ pub struct Story {
     /// DELs that came for it and found nothing; its ADD may still come.
     pub early_dels: Vec<String>,
     /// The last operations on it, the newest last.
-    pub events: Vec<Event>,
+    pub events: Vec<OperationRecord>,
 }
 
 impl Subject {
@@ -89,7 +89,7 @@ impl Subject {
             || self.is_pod(entry.pod.as_deref())
     }
 
-    fn is_event(&self, event: &Event) -> bool {
+    fn is_event(&self, event: &OperationRecord) -> bool {
         event.addresses.iter().any(|a| self.is_address(*a))
             || self.is_container(&event.container_id)
             || self.is_pod(event.pod.as_deref())
@@ -102,7 +102,7 @@ impl Story {
         subject: &Subject,
         ipam: &Ipam,
         evidence: &Evidence,
-        events: Vec<Event>,
+        events: Vec<OperationRecord>,
         conf: &IpamConf,
         now: &Now,
     ) -> Story {

@@ -1,10 +1,10 @@
 //! `show --events`: the last operations.
 
-use crate::events::Event;
+use crate::events::OperationRecord;
 use crate::ops::screen::{Screen, Table, Tint};
 
 /// The text for people, the newest last.
-pub fn print(events: &[Event], screen: &Screen) -> String {
+pub fn print(events: &[OperationRecord], screen: &Screen) -> String {
     if events.is_empty() {
         return "Nothing has happened since the node started.\n".to_owned();
     }
@@ -27,7 +27,7 @@ pub fn print(events: &[Event], screen: &Screen) -> String {
     out
 }
 
-fn cells(event: &Event) -> Vec<String> {
+fn cells(event: &OperationRecord) -> Vec<String> {
     let result = match event.code {
         0 => "ok".to_owned(),
         code => format!("error {code}"),
@@ -60,7 +60,7 @@ fn milliseconds(microseconds: u64) -> String {
 }
 
 /// The pod, or else the container; of an operator's command who typed it.
-fn who(event: &Event) -> String {
+fn who(event: &OperationRecord) -> String {
     const SHORT: usize = 12;
     match (&event.pod, &event.by) {
         (Some(pod), None) => pod.clone(),

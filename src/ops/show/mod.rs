@@ -78,7 +78,7 @@ pub struct ShownPool {
 /// Carries it out.
 pub fn run(node: &Node, arguments: &Arguments) -> Result<CommandOutput, CommandError> {
     if arguments.has("events") {
-        let events = node.history()?.events;
+        let events = node.history()?.records;
         return Ok(CommandOutput::well(match arguments.has("json") {
             true => json(&events)?,
             false => print_events(&events, &node.screen),

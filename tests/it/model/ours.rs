@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use azure_vnet_ipam::cni::{Call, Defaults, Environment};
+use azure_vnet_ipam::events::OperationRecord;
 use azure_vnet_ipam::failure::Failure;
 use azure_vnet_ipam::ipam::{Family, Grant, GrantKind, Inventory, Moment, Refusal};
 use azure_vnet_ipam::plugin::address_request::{address_requests, pool_requests};
@@ -89,7 +90,10 @@ fn allocate(
             };
             *was_doubted.borrow_mut() = matched.is_doubtful();
             let news = FreshAnswer::in_memory(matched, add.began, rules.world.doubtful_since);
-            Inquiry::of(RefreshOutcome::Fresh(Box::new(news)), &context)
+            Inquiry::of(
+                RefreshOutcome::Fresh(Box::new(news)),
+                &mut OperationRecord::default(),
+            )
         }
         None => Inquiry {
             failed: Some("it does not answer".to_owned()),
@@ -107,7 +111,7 @@ fn allocate(
         allocation.looked(NodeSnapshot::clone(look));
     }
     for _ in 0..10 {
-        let outcome = match allocation.step() {
+        let outcome = match allocation.step(&mut OperationRecord::default()) {
             Ok(Step::Snapshot(candidates)) => {
                 let look = NodeSnapshot::capture(candidates, &context);
                 if may_rest {
@@ -463,7 +467,12 @@ impl World {
         node.kill(kill);
         let call = call("DEL", id, self.is_dual());
         let context = Rules { world: self }.context(&node);
-        let released = release_all(&call, &context, &mut Document::default());
+        let released = release_all(
+            &call,
+            &context,
+            &mut Document::default(),
+            &mut OperationRecord::default(),
+        );
         if let Err(failure) = released {
             assert!(node.is_dead(), "{}", failure.to_cni().msg);
         } else {
@@ -493,7 +502,12 @@ impl World {
         let raced = self.race(&node, theirs.clone(), step, None);
         let call = call("DEL", id, self.is_dual());
         let context = Rules { world: self }.context(&node);
-        let released = release_all(&call, &context, &mut Document::default());
+        let released = release_all(
+            &call,
+            &context,
+            &mut Document::default(),
+            &mut OperationRecord::default(),
+        );
         if let Err(failure) = released {
             panic!("{}", failure.to_cni().msg);
         }
@@ -532,7 +546,11 @@ impl World {
         call.valid = valid.map(|id| (id.container_id(), id.if_name())).collect();
         let before = self.held();
         let node = self.node();
-        let collected = gc(&call, &Rules { world: self }.context(&node));
+        let collected = gc(
+            &call,
+            &Rules { world: self }.context(&node),
+            &mut OperationRecord::default(),
+        );
         match collected {
             Ok(()) | Err(Failure::NotAllFreed { .. }) => {}
             Err(failure) => panic!("{}", failure.to_cni().msg),

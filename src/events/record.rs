@@ -1,0 +1,124 @@
+//! The record of one operation.
+
+use std::net::IpAddr;
+
+use serde::{Deserialize, Deserializer, Serialize};
+
+use super::KEPT;
+use crate::host::{Paths, is_obeyed};
+use crate::ipam::read_address;
+
+/// One operation: a CNI call, or a command that changed the state. A call fills it on the way.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct OperationRecord {
+    /// When it ended: RFC 3339, with the local offset.
+    pub time: String,
+    /// ADD, DEL, CHECK, GC, or the name of the command.
+    pub verb: String,
+    /// The network's name.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub network: String,
+    /// CNI_CONTAINERID, or the container that the command was about.
+    #[serde(rename = "container", skip_serializing_if = "String::is_empty")]
+    pub container_id: String,
+    /// CNI_IFNAME.
+    #[serde(rename = "interface", skip_serializing_if = "String::is_empty")]
+    pub if_name: String,
+    /// `namespace/name` of the pod.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pod: Option<String>,
+    /// The addresses that were allocated or released.
+    #[serde(
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "valid_addresses"
+    )]
+    pub addresses: Vec<IpAddr>,
+    /// The error code; 0 for success.
+    pub code: u32,
+    /// The error message.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub msg: String,
+    /// How long it took.
+    pub microseconds: u64,
+    /// How many addresses were reclaimed from dead holders.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub reclaimed: u64,
+    /// Whether a query of the source failed.
+    #[serde(skip_serializing_if = "is_false")]
+    pub refresh_failed: bool,
+    /// The operator who typed the command; `None` for a CNI call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
+fn is_zero(n: &u64) -> bool {
+    *n == 0
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
+fn is_false(yes: &bool) -> bool {
+    !yes
+}
+
+/// The addresses of a list of strings, without those that are not addresses.
+fn valid_addresses<'de, D: Deserializer<'de>>(json: D) -> Result<Vec<IpAddr>, D::Error> {
+    let texts = Vec::<String>::deserialize(json)?;
+    Ok(texts.iter().filter_map(|text| read_address(text)).collect())
+}
+
+impl OperationRecord {
+    /// Counts addresses that were reclaimed from dead holders.
+    pub fn count_reclaimed(&mut self, count: usize) {
+        let count = u64::try_from(count).unwrap_or(u64::MAX);
+        self.reclaimed = self.reclaimed.saturating_add(count);
+    }
+
+    /// Appends the record to the file. Failures are ignored: the file is for people only.
+    pub fn append(self, paths: &Paths) {
+        let path = paths.events();
+        if let Ok(mut line) = serde_json::to_vec(&self.truncated()) {
+            line.push(b'\n');
+            let _ = KEPT.append(&path, &line, || super::heading(&path));
+        }
+    }
+
+    /// The record with texts and lists of bounded length, so that a full file holds enough records.
+    pub(super) fn truncated(mut self) -> OperationRecord {
+        const NAME: usize = 64;
+        const SENTENCE: usize = 128;
+        const ADDRESSES: usize = 4;
+        self.addresses.truncate(ADDRESSES);
+        OperationRecord {
+            verb: truncate(self.verb, NAME),
+            network: truncate(self.network, NAME),
+            container_id: truncate(self.container_id, NAME),
+            if_name: truncate(self.if_name, NAME),
+            pod: self.pod.map(|pod| truncate(pod, SENTENCE)),
+            msg: truncate(self.msg, SENTENCE),
+            by: self.by.map(|by| truncate(by, NAME)),
+            ..self
+        }
+    }
+}
+
+/// At most `max` bytes of a text, without characters that JSON escapes or a terminal obeys.
+fn truncate(text: String, max: usize) -> String {
+    let is_plain = |b: u8| matches!(b, b' '..=b'~') && !matches!(b, b'"' | b'\\');
+    if text.len() <= max && text.bytes().all(is_plain) {
+        return text;
+    }
+    let mut short = String::with_capacity(text.len().min(max));
+    for c in text.chars() {
+        if short.len() + c.len_utf8() > max {
+            break;
+        }
+        short.push(match c {
+            '"' | '\\' => '\'',
+            c if is_obeyed(c) => ' ',
+            c => c,
+        });
+    }
+    short
+}
