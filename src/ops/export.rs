@@ -6,8 +6,8 @@ use std::path::Path;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::arguments::Arguments;
 use super::check::{Checked, check};
+use super::cli::OutputArgs;
 use super::doctor::{Facts, Line, examine};
 use super::node::Node;
 use super::outcome::{CommandError, CommandOutput, json};
@@ -111,7 +111,7 @@ struct ShownPlugin {
 }
 
 /// Carries it out.
-pub fn run(node: &Node, arguments: &Arguments) -> Result<CommandOutput, CommandError> {
+pub fn run(node: &Node, args: &OutputArgs) -> Result<CommandOutput, CommandError> {
     let before = StateView::read(node)?;
     let facts = Facts::gather(node);
     facts.state.require_permission()?;
@@ -140,7 +140,7 @@ pub fn run(node: &Node, arguments: &Arguments) -> Result<CommandOutput, CommandE
         log: log(node),
     };
     let text = without_credentials(&json(&export)?);
-    CommandOutput::told_in(arguments.value("output"), text, MODE)
+    CommandOutput::told_in(args.output.as_deref(), text, MODE)
 }
 
 /// The state file: as it is where it is JSON, as a text where it is not.

@@ -1,260 +1,317 @@
-//! What `--help` tells of the program and of each command. The man page says the same at more length.
+//! The texts that `--help` and the man page print below the options. Each one stands here as it is printed.
+//!
+//! A block whose first line ends in a colon is a section. No line is longer than 80 columns, and no indented one longer than
+//! 70, as the man page indents it further.
 
-use super::commands::{COMMANDS, Command, Opt};
-use super::screen::Screen;
-use crate::cni::NAME;
+/// What the program is.
+pub const PROGRAM: &str = r"azure-vnet-ipam assigns IP addresses to the pods of an Azure node. It is a CNI
+IPAM plugin: a container runtime runs it, through a main plugin, with
+CNI_COMMAND (ADD, DEL, CHECK, GC, STATUS or VERSION) and the other CNI variables
+in the environment and the network configuration on stdin.
 
-/// The same on every screen and in every file, so that what is quoted from it looks the same everywhere.
-const PAGE: Screen = Screen {
-    width: Some(80),
-    colours: false,
-};
+Installed or linked as azure-vnet-ipamv6, it keeps a separate state with IPv6
+addresses, for main plugins that call one IPAM plugin per address family.
 
-/// What the program is, a paragraph each.
-pub const ABOUT: &[&str] = &[
-    "azure-vnet-ipam gives pods on an Azure node their addresses. It is a CNI IPAM plugin: a container runtime starts it, through a main plugin, with CNI_COMMAND (ADD, DEL, CHECK, GC, STATUS or VERSION) and the other CNI variables in the environment and the network configuration on stdin.",
-    "A link with the name azure-vnet-ipamv6 keeps a state of its own, with addresses of IPv6, for main plugins that call one IPAM plugin for each family.",
-    "Without CNI_COMMAND it takes the commands of an operator, which show and repair what the plugin keeps in its state.",
-];
+Without CNI_COMMAND it runs the commands of an operator, which show and repair
+the state. `azure-vnet-ipam COMMAND --help` describes a command in detail.
+";
 
-/// What can be typed in place of a command or behind one.
-pub const GENERAL: &[(&str, &str)] = &[
-    ("help [COMMAND]", "the same as COMMAND --help, or --help"),
-    (
-        "-h, --help",
-        "tell what the program does; behind a command, what that does",
-    ),
-    ("-V, --version", "print the version of the program"),
-];
+/// What all commands have in common.
+pub const REFERENCE: &str = r"
+Environment:
+  AZURE_VNET_IPAM_ROOT=DIR
+      look up every file below DIR, for experiments
+  AZURE_VNET_IPAM_QUERY_URL=URL
+      query URL (http: or file:) instead of the wire server
+  AZURE_VNET_IPAM_KUBECONFIG=FILE
+      reach the Kubernetes API with FILE, not the kubelet's kubeconfig
+  NO_COLOR
+      if set and not empty: no colours
+  COLUMNS
+      the width of the terminal, instead of the one it reports
 
-/// What can be set in the environment, as `NAME=VALUE` or `NAME`.
-pub const ENVIRONMENT: &[(&str, &str)] = &[
-    (
-        "AZURE_VNET_IPAM_ROOT=DIR",
-        "look up every file below DIR: for trying by hand",
-    ),
-    (
-        "AZURE_VNET_IPAM_QUERY_URL=URL",
-        "ask URL (http: or file:) instead of the wire server",
-    ),
-    (
-        "AZURE_VNET_IPAM_KUBECONFIG=FILE",
-        "reach the Kubernetes API by FILE instead of the kubelet's kubeconfig",
-    ),
-    ("NO_COLOR", "when set and not empty: no colours"),
-    (
-        "COLUMNS",
-        "how wide the terminal is, instead of what it says itself",
-    ),
-];
+Files:
+  /var/run/azure-vnet-ipam.json
+      the state
+  /var/run/azure-vnet/
+      locks and the last operations
+  /var/log/azure-vnet-ipam.log
+      the log
+  /etc/azure-vnet-ipam.json
+      settings: defaults for the key ipam of network configurations
+  /etc/cni/net.d/
+      the network configurations of the node
+  /var/lib/kubelet/kubeconfig
+      access to the Kubernetes API, whose node object lists addresses
 
-/// What is read or written.
-pub const FILES: &[(&str, &str)] = &[
-    ("/var/run/azure-vnet-ipam.json", "the state"),
-    ("/var/run/azure-vnet/", "locks, and the last operations"),
-    ("/var/log/azure-vnet-ipam.log", "the log"),
-    (
-        "/etc/azure-vnet-ipam.json",
-        "settings: defaults for the key ipam of network configurations",
-    ),
-    ("/etc/cni/net.d/", "the network configurations of the node"),
-    (
-        "/var/lib/kubelet/kubeconfig",
-        "how the Kubernetes API is reached, where the node object lists the addresses",
-    ),
-];
+Examples:
+  # print the CNI versions that the plugin supports
+  CNI_COMMAND=VERSION azure-vnet-ipam </dev/null
 
-/// What exit statuses mean in general.
-pub const EXITS: &[(u8, &str)] = &[
-    (0, "it worked, and nothing is wrong"),
-    (
-        1,
-        "it worked, and something is wrong or was refused; of a CNI call: it failed, and the error is on stdout",
-    ),
-    (
-        2,
-        "it could not be done, or what was typed is not a command: stderr says why",
-    ),
-];
+Exit status:
+  0  success, and nothing is wrong
+  1  something is wrong or was refused; for a CNI call: it failed, and
+     the error is on stdout
+  2  usage error, or the command failed: stderr says why
+";
 
-/// How the plugin is tried without a runtime, and what for.
-pub const VERSION_CALL: (&str, &str) = (
-    "CNI_COMMAND=VERSION azure-vnet-ipam </dev/null",
-    "the versions of CNI it speaks",
-);
+/// `show`.
+pub const SHOW: &str = r"Shows each pool, or only POOL, with its interface, its gateway, and how many of
+its addresses are held, suspected leaks, resting after their release, excluded
+and free. Then lists every holder: address, pod, container, network, interface
+and age.
 
-/// What the program does.
-pub fn all() -> String {
-    let mut out = String::new();
-    add(&mut out, &["Usage: ", NAME, " COMMAND [OPTION...]\n"]);
-    texts(&mut out, ABOUT);
-    let commands = COMMANDS.iter();
-    let commands = commands.map(|command| (command.name.to_owned(), command.about));
-    list(&mut out, "Commands", commands.collect());
-    let more = " COMMAND --help tells more about a command.\n";
-    add(&mut out, &["\n", NAME, more]);
-    for (heading, entries) in [
-        ("Also", GENERAL),
-        ("Environment", ENVIRONMENT),
-        ("Files", FILES),
-    ] {
-        let entries = entries.iter();
-        let entries = entries.map(|(term, text)| ((*term).to_owned(), *text));
-        list(&mut out, heading, entries.collect());
-    }
-    examples(&mut out, &[VERSION_CALL]);
-    exits(&mut out, EXITS);
-    out
-}
+In the bar, # is held, ! is held without any sign of life at the last check,
+~ resting, x excluded (by the host or by the configuration), and . free. An age
+that begins with > belongs to a record that the original plugin wrote. Such a
+record is at least that old.
 
-/// What a command does.
-pub fn of(command: &Command) -> String {
-    let mut out = PAGE.paragraph("Usage: ", 7, &usage(command));
-    texts(&mut out, &[&sentence(command.about)]);
-    texts(&mut out, command.text);
-    let options = command.options.iter();
-    let mut options: Vec<_> = options.map(|o| (spelled(o), o.about)).collect();
-    options.push(("-h, --help".to_owned(), "print this"));
-    list(&mut out, "Options", options);
-    examples(&mut out, command.examples);
-    exits(&mut out, command.exits);
-    out
-}
+With --events, shows the last 256 operations (ADD, DEL, CHECK, GC, reclaim and
+release), newest last.
 
-/// What is typed for a command, in a line: `azure-vnet-ipam show [POOL] [--json]`.
-pub fn usage(command: &Command) -> String {
-    let mut line = String::new();
-    add(&mut line, &[NAME, " ", command.name]);
-    match (command.operand, command.operand_is_optional) {
-        ("", _) => {}
-        (operand, true) => add(&mut line, &[" [", operand, "]"]),
-        (operand, false) => add(&mut line, &[" ", operand]),
-    }
-    for option in command.options {
-        add(&mut line, &[" [", &spelled(option), "]"]);
-    }
-    line
-}
+Takes no lock, changes nothing and queries no source.
 
-/// An option as it is typed: `--output FILE`.
-pub fn spelled(option: &Opt) -> String {
-    let mut out = String::new();
-    add(&mut out, &["--", option.name]);
-    if let Some(value) = option.value {
-        add(&mut out, &[" ", value]);
-    }
-    out
-}
+Examples:
+  # everything
+  azure-vnet-ipam show
+  # one pool
+  azure-vnet-ipam show 10.224.0.0/16
+  # the last operations
+  azure-vnet-ipam show --events
+  # for programs
+  azure-vnet-ipam show --json | jq '.pools[].free'
 
-/// A line of the table of commands as a sentence.
-pub fn sentence(about: &str) -> String {
-    let mut out = String::new();
-    add(&mut out, &[about, "."]);
-    if let Some(first) = out.get_mut(..1) {
-        first.make_ascii_uppercase();
-    }
-    out
-}
+Exit status:
+  0  success
+  2  the command failed: stderr says why
+";
 
-/// Adds texts, one after the other: less code than formatting makes, of which long pages would need much.
-pub fn add(out: &mut String, texts: &[&str]) {
-    for text in texts {
-        out.push_str(text);
-    }
-}
+/// `check`.
+pub const CHECK: &str = r"Compares the state with every network namespace of the node, the routes of the
+host, the records of the runtime and of azure-vnet, and the source. Reports
+leaked addresses, addresses claimed by two attachments, addresses in use without
+a holder, pods with an address from elsewhere, records of an unknown owner, a
+lost or unreadable state, a lock held for too long, and a source that does not
+answer or matches no interface. Each finding comes with its evidence and a
+remedy.
 
-fn texts(out: &mut String, texts: &[&str]) {
-    for text in texts {
-        add(out, &["\n", &PAGE.paragraph("", 0, text)]);
-    }
-}
+Takes no lock and changes nothing.
 
-fn examples(out: &mut String, examples: &[(&str, &str)]) {
-    out.push_str("\nExamples:\n");
-    for (typed, purpose) in examples {
-        out.push_str(&PAGE.paragraph("  # ", 4, purpose));
-        for line in typed.lines() {
-            add(out, &["  ", line, "\n"]);
-        }
-    }
-}
+Examples:
+  # what is wrong
+  azure-vnet-ipam check
+  # for a monitoring agent
+  azure-vnet-ipam check --json >/tmp/findings.json \
+      || echo 'look at the findings'
 
-fn exits(out: &mut String, exits: &[(u8, &'static str)]) {
-    let exits = exits.iter();
-    let exits = exits.map(|(status, meaning)| (status.to_string(), *meaning));
-    list(out, "Exit status", exits.collect());
-}
+Exit status:
+  0  nothing is wrong
+  1  there are findings
+  2  not everything could be examined, and there are no findings
+";
 
-/// Terms and what they mean, which begins in one column.
-fn list(out: &mut String, heading: &str, entries: Vec<(String, &str)>) {
-    add(out, &["\n", heading, ":\n"]);
-    let lengths = entries.iter().map(|(term, _)| term.len());
-    let column = lengths.max().unwrap_or_default() + 4;
-    for (term, text) in entries {
-        out.push_str(&PAGE.paragraph(&format!("  {term}"), column, text));
-    }
-}
+/// `explain`.
+pub const EXPLAIN: &str = r"Prints what the state records, what the node shows, what happened last, and what
+the plugin would do now. SUBJECT is an address, a container ID or its first
+characters, or a pod as namespace/name or name.
+
+Takes no lock and changes nothing.
+
+Examples:
+  # an address
+  azure-vnet-ipam explain 10.224.0.9
+  # a pod
+  azure-vnet-ipam explain default/web-1
+  # a container
+  azure-vnet-ipam explain 3f2a91c04d7e
+
+Exit status:
+  0  the subject is known
+  1  nothing is known about it
+  2  the command failed: stderr says why
+";
+
+/// `reclaim`.
+pub const RECLAIM: &str = r"Judges every holder by the rules that an ADD applies to an exhausted pool. A
+holder is dead if its record is older than 15 minutes and the node shows no sign
+of it. That must be found twice, at least 60 seconds apart, unless the record is
+older than an hour.
+
+Without --yes, only prints what would be freed and why. With --yes, takes the
+lock, frees the dead holders, and marks those that look dead for the first time.
+Holders that change meanwhile are left alone. Freed addresses rest like released
+ones.
+
+Examples:
+  # what would be freed, and why
+  azure-vnet-ipam reclaim
+  # free it
+  sudo azure-vnet-ipam reclaim --yes
+
+Exit status:
+  0  success
+  2  the command failed: stderr says why
+";
+
+/// `release`.
+pub const RELEASE: &str = r"Releases ADDRESS if ID names its holder. Refuses if the node shows any sign of
+the holder, or if not everything could be examined, unless --force is given. A
+pod that gets an address still in use breaks, and so does the other one. The log
+and the events record who released the address, and from which terminal.
+
+ID is the container ID or at least its first 8 characters, or `unknown` for a
+record without an owner. `show` and `check` print it.
+
+Examples:
+  # release an address by its holder
+  sudo azure-vnet-ipam release 10.224.0.9 --container 3f2a91c04d7e
+
+Exit status:
+  0  the address is released
+  1  it is not: another container holds it, it is free, or its holder
+     shows signs of life
+  2  the command failed: stderr says why
+";
+
+/// `doctor`.
+pub const DOCTOR: &str = r"Examines paths and their modes, the lock, the state and its format, the settings
+file, the source and the interfaces it lists, the conflists in /etc/cni/net.d
+that name this plugin, other plugins that assign the same addresses, and
+addresses of the pools that are configured on the host. Each line is ok, a
+warning or wrong, and says what to do.
+
+Takes no lock and changes nothing.
+
+Examples:
+  # examine everything
+  sudo azure-vnet-ipam doctor
+
+Exit status:
+  0  nothing is wrong, but there may be warnings
+  1  something is wrong
+  2  the command failed: stderr says why
+";
+
+/// `export`.
+pub const EXPORT: &str = r"Collects the state, the signs of life on the node, the findings of `check`, the
+lines of `doctor`, the last events and the versions. Includes only the parts of
+configurations that concern this plugin, and no credentials.
+
+Examples:
+  # a file to attach to a support case
+  sudo azure-vnet-ipam export --output /tmp/azure-vnet-ipam.json
+
+Exit status:
+  0  success
+  2  the command failed: stderr says why
+";
+
+/// `metrics`.
+pub const METRICS: &str = r"Prints the pools, their usage, the age of the source's answer, and operation
+counts in the Prometheus text format. With --output FILE, serves the textfile
+collector of the node exporter, which reads files that end in .prom. FILE is
+replaced atomically.
+
+Takes no lock and queries no source.
+
+Examples:
+  # print the metrics
+  azure-vnet-ipam metrics
+  # for a timer or cron
+  azure-vnet-ipam metrics \
+      --output /var/lib/prometheus/node-exporter/azure-vnet-ipam.prom
+
+Exit status:
+  0  success
+  2  the command failed: stderr says why
+";
+
+/// `check-settings`.
+pub const CHECK_SETTINGS: &str = r"Checks the file that supplies defaults for the key ipam of network
+configurations: FILE, or /etc/azure-vnet-ipam.json. An ADD skips invalid
+settings and reports them only in the log.
+
+Examples:
+  # after an edit
+  azure-vnet-ipam check-settings
+
+Exit status:
+  0  the file is valid
+  1  it is invalid or not found: stderr says why
+";
+
+/// `completions`.
+pub const COMPLETIONS: &str = r"Prints a script that completes commands, options and file names.
+
+Examples:
+  # bash
+  azure-vnet-ipam completions bash \
+      >/etc/bash_completion.d/azure-vnet-ipam
+  # zsh
+  azure-vnet-ipam completions zsh \
+      >/usr/local/share/zsh/site-functions/_azure-vnet-ipam
+  # fish
+  azure-vnet-ipam completions fish \
+      >/etc/fish/completions/azure-vnet-ipam.fish
+
+Exit status:
+  0  success
+  2  the command failed: stderr says why
+";
+
+/// `man`.
+pub const MAN: &str = r"Prints the manual page in roff, which man formats.
+
+Examples:
+  # read it
+  azure-vnet-ipam man | man -l -
+  # install it
+  azure-vnet-ipam man >/usr/local/share/man/man8/azure-vnet-ipam.8
+
+Exit status:
+  0  success
+  2  the command failed: stderr says why
+";
 
 #[cfg(test)]
 mod tests {
-    use super::super::commands::named;
-    use super::*;
+    use clap::CommandFactory;
 
-    #[test]
-    fn every_page_fits_and_is_plain() {
-        let pages = COMMANDS.iter().map(of).chain([all()]);
-        for page in pages {
-            assert!(page.is_ascii() && !page.contains('\x1b'), "{page}");
-            let wide = page.lines().find(|line| line.len() > 80);
-            assert_eq!(wide, None);
-            assert!(!page.contains("\n\n\n") && !page.contains(" \n"), "{page}");
-        }
+    use super::super::cli::Cli;
+    use crate::cni::NAME;
+
+    /// The name of each command with its text below the options.
+    fn texts() -> Vec<(String, String)> {
+        let program = Cli::command();
+        let texts = program.get_subcommands().chain([&program]).map(|command| {
+            let text = command.get_after_help().unwrap();
+            (command.get_name().to_owned(), text.to_string())
+        });
+        texts.collect()
     }
 
     #[test]
-    fn the_table_has_what_a_page_needs() {
-        for command in COMMANDS {
-            let name = command.name;
-            assert!(!command.text.is_empty(), "{name}");
-            assert!(!command.examples.is_empty(), "{name}");
-            assert!(
-                command.exits.iter().any(|(status, _)| *status == 0),
-                "{name}"
-            );
-            let lines = command.options.iter().map(|o| o.about);
-            for line in lines.chain([command.about]) {
-                assert!(!line.ends_with('.'), "{name}: {line}");
-            }
-            for (typed, _) in command.examples {
-                let called = format!("{NAME} {name}");
-                assert!(
-                    typed.contains(&called) && !typed.contains('`'),
-                    "{name}: {typed}"
-                );
-                assert!(typed.lines().all(|line| line.len() <= 68), "{typed}");
+    fn every_text_fits_the_terminal_and_the_man_page() {
+        for (name, text) in texts() {
+            assert!(text.is_ascii() && !text.contains("\n\n\n"), "{name}");
+            for line in text.lines() {
+                let columns = if line.starts_with(' ') { 70 } else { 80 };
+                assert!(line.len() <= columns, "{name}: {line}");
+                assert_eq!(line, line.trim_end(), "{name}");
             }
         }
     }
 
     #[test]
-    fn a_usage_line_tells_what_may_be_left_out() {
-        let usage = |name| usage(named(name).unwrap());
-        assert!(usage("show").starts_with("azure-vnet-ipam show [POOL] [--json]"));
-        assert!(usage("release").starts_with("azure-vnet-ipam release ADDRESS [--container ID]"));
-        assert_eq!(usage("man"), "azure-vnet-ipam man");
-    }
-
-    #[test]
-    fn meanings_begin_in_one_column() {
-        let mut out = String::new();
-        let entries = [("a", "one"), ("long", "two")];
-        let entries = entries.map(|(term, text)| (term.to_owned(), text));
-        list(&mut out, "H", entries.to_vec());
-        assert_eq!(out, "\nH:\n  a     one\n  long  two\n");
-    }
-
-    #[test]
-    fn a_sentence_begins_and_ends_as_one() {
-        assert_eq!(sentence("show it"), "Show it.");
+    fn every_text_has_examples_and_exit_statuses() {
+        for (name, text) in texts() {
+            let (_, sections) = text.split_once("\n\nExamples:\n  # ").expect(&name);
+            let (examples, statuses) = sections.split_once("\n\nExit status:\n").expect(&name);
+            assert!(statuses.starts_with("  0  "), "{name}");
+            if name != NAME {
+                let call = format!("{NAME} {name}");
+                assert!(examples.contains(&call), "{name}");
+            }
+        }
     }
 }

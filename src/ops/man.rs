@@ -1,175 +1,122 @@
-//! The man page, from the table of commands: roff with the macros of man(7).
+//! The manual page: the commands as clap_mangen renders them, and the texts of their help.
 
-use super::arguments::Arguments;
-use super::commands::{COMMANDS, Command};
-use super::help::{self, add, sentence, spelled, usage};
-use super::node::Node;
-use super::outcome::{CommandError, CommandOutput};
-use crate::cni::NAME;
+use std::io::{self, Write};
 
-/// When the texts of the page were last gone over, which its foot tells; the time of a build would make each one another.
-const REVISED: &str = "2026-11-21";
+use clap::{Command, CommandFactory};
+use clap_mangen::Man;
+use clap_mangen::roff::{Inline, Roff, bold, roman};
 
-/// Where more is told, as roff.
-const SEE_ALSO: &str = ".BR ip\\-address (8),\n.BR ip\\-netns (8),\n.BR ip\\-route (8),\n";
+use super::cli::Cli;
+use super::help;
 
-const SPECIFICATION: &str = "the specification of CNI: https://www.cni.dev/docs/spec/";
+/// The date of the last change to the texts. The date of the build would make builds differ.
+const REVISED: &str = "2026-11-22";
 
-/// Prints the man page.
+/// The pages of related programs, all in section 8.
+const SEE_ALSO: [&str; 3] = ["ip-address", "ip-netns", "ip-route"];
+
+const SPECIFICATION: &str = "The CNI specification: https://www.cni.dev/docs/spec/";
+
+/// How the sections of a help text appear on the page.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Headings {
+    /// As sections of the page.
+    Sections,
+    /// As paragraphs within a subsection.
+    Paragraphs,
+}
+
+/// Renders the whole page.
 ///
 /// # Errors
-/// None; it looks at nothing.
-pub fn run(_node: &Node, _arguments: &Arguments) -> Result<CommandOutput, CommandError> {
-    Ok(CommandOutput::well(page()))
+/// None in practice: it writes to memory.
+pub fn page() -> io::Result<String> {
+    let mut program = Cli::command().disable_help_subcommand(true);
+    program.build();
+    let title = program.get_name().to_ascii_uppercase();
+    let man = Man::new(program.clone()).title(title).section("8");
+    let man = man.date(REVISED).manual("CNI plugins");
+
+    let mut page = Vec::new();
+    man.render_title(&mut page)?;
+    let mut layout = Roff::new();
+    // No hyphenation and no justification: readers copy paths and options.
+    layout.control("nh", []).control("ad", ["l"]);
+    page.extend(layout.to_roff().bytes());
+    man.render_name_section(&mut page)?;
+    man.render_synopsis_section(&mut page)?;
+
+    let mut description = Roff::new();
+    description.control("SH", ["DESCRIPTION"]);
+    add_text(&mut description, help::PROGRAM, Headings::Sections);
+    description.to_writer(&mut page)?;
+    man.render_options_section(&mut page)?;
+
+    writeln!(page, ".SH COMMANDS")?;
+    for command in program.get_subcommands() {
+        render_command(command, &mut page)?;
+    }
+
+    let mut rest = Roff::new();
+    add_text(&mut rest, help::REFERENCE, Headings::Sections);
+    rest.control("SH", ["SEE ALSO"]);
+    for name in SEE_ALSO {
+        rest.text([bold(name), roman("(8),")]);
+    }
+    rest.text([roman(SPECIFICATION)]);
+    rest.to_writer(&mut page)?;
+    Ok(String::from_utf8_lossy(&page).into_owned())
 }
 
-/// The whole page.
-fn page() -> String {
-    let name = roff(NAME);
-    let title = roff(&NAME.to_ascii_uppercase());
-    let version = env!("CARGO_PKG_VERSION");
-    let mut out = String::new();
-    let foot = [" 8 ", REVISED, " \"", &name, " ", version];
-    add(&mut out, &[".TH ", &title]);
-    add(&mut out, &foot);
-    // Neither hyphens nor gaps of the formatter's own: paths and options are read letter by letter.
-    out.push_str("\" \"CNI plugins\"\n.nh\n.ad l\n");
-    let about = " \\- CNI IPAM plugin for Azure nodes\n.SH SYNOPSIS\n.B ";
-    add(&mut out, &[".SH NAME\n", &name, about, &name]);
-    let call = roff(help::VERSION_CALL.0);
-    let operands = "\n.I COMMAND\n[\\fIOPTION\\fR...]\n.PP\n.B ";
-    add(&mut out, &[operands, &call, "\n.SH DESCRIPTION\n"]);
-    paragraphs(&mut out, help::ABOUT);
-    entries(&mut out, help::GENERAL);
-
-    out.push_str(".SH COMMANDS\n");
-    for command in COMMANDS {
-        section(&mut out, command);
-    }
-    out.push_str(".SH ENVIRONMENT\n");
-    entries(&mut out, help::ENVIRONMENT);
-    out.push_str(".SH FILES\n");
-    entries(&mut out, help::FILES);
-    out.push_str(".SH EXIT STATUS\n");
-    exits(&mut out, help::EXITS);
-
-    out.push_str(".SH EXAMPLES");
-    for command in COMMANDS {
-        for (typed, purpose) in command.examples {
-            example(&mut out, command.name, typed, purpose);
+/// Renders one command as a subsection.
+fn render_command(command: &Command, page: &mut Vec<u8>) -> io::Result<()> {
+    let man = Man::new(command.clone());
+    writeln!(page, ".SS {}", command.get_name().replace('-', r"\-"))?;
+    let mut sections = Vec::new();
+    man.render_synopsis_section(&mut sections)?;
+    man.render_options_section(&mut sections)?;
+    for line in String::from_utf8_lossy(&sections).lines() {
+        // A command is one subsection, so that its parts have no headings.
+        if !line.starts_with(".SH ") {
+            writeln!(page, "{line}")?;
         }
     }
-    let (typed, purpose) = help::VERSION_CALL;
-    example(&mut out, "without a command", typed, purpose);
-
-    add(&mut out, &["\n.SH SEE ALSO\n", SEE_ALSO, SPECIFICATION]);
-    out.push('\n');
-    out
+    let mut text = Roff::new();
+    if let Some(help) = command.get_after_help() {
+        add_text(&mut text, &help.to_string(), Headings::Paragraphs);
+    }
+    text.to_writer(page)
 }
 
-/// One command: what is typed, what it does, its options, its exit statuses.
-fn section(out: &mut String, command: &Command) {
-    add(out, &[".SS ", &roff(&usage(command)), "\n"]);
-    paragraphs(out, &[&sentence(command.about)]);
-    if !command.text.is_empty() {
-        out.push_str(".PP\n");
-        paragraphs(out, command.text);
-    }
-    for option in command.options {
-        entry(out, &spelled(option), option.about);
-    }
-    out.push_str(".PP\nExit status:\n.RS\n");
-    exits(out, command.exits);
-    out.push_str(".RE\n");
-}
-
-/// One example, which begins at the end of a line.
-fn example(out: &mut String, command: &str, typed: &str, purpose: &str) {
-    // A paragraph right below a heading would be one too many.
-    if !out.ends_with("EXAMPLES") {
-        out.push_str("\n.PP");
-    }
-    add(out, &["\n\\fB", &roff(command), "\\fR: ", &roff(purpose)]);
-    add(out, &["\n.PP\n.RS 4\n.EX\n", &roff(typed), "\n.EE\n.RE"]);
-}
-
-fn exits(out: &mut String, exits: &[(u8, &str)]) {
-    for (status, meaning) in exits {
-        entry(out, &status.to_string(), meaning);
-    }
-}
-
-fn paragraphs(out: &mut String, texts: &[&str]) {
-    for (n, text) in texts.iter().enumerate() {
-        let first = if n == 0 { "" } else { ".PP\n" };
-        add(out, &[first, &roff(text), "\n"]);
-    }
-}
-
-fn entries(out: &mut String, entries: &[(&str, &str)]) {
-    for (term, meaning) in entries {
-        entry(out, term, meaning);
-    }
-}
-
-/// A term, and what it means.
-fn entry(out: &mut String, term: &str, meaning: &str) {
-    add(out, &[".TP\n\\fB", &roff(term), "\\fR\n"]);
-    add(out, &[&roff(meaning), "\n"]);
-}
-
-/// Text as roff that shows just that; what stands between backticks is bold. Every hyphen is one that a shell takes for
-/// such when it is copied from the page: the others are too few to be told apart.
-fn roff(text: &str) -> String {
-    let mut out = String::new();
-    let mut bold = false;
-    // A line that began with a dot would be a request.
-    if text.starts_with('.') {
-        out.push_str("\\&");
-    }
-    for c in text.chars() {
-        let instead = match c {
-            '\\' => "\\(rs",
-            '-' => "\\-",
-            '\'' => "\\(aq",
-            '"' => "\\(dq",
-            '^' => "\\(ha",
-            '~' => "\\(ti",
-            '`' => {
-                bold = !bold;
-                if bold { "\\fB" } else { "\\fR" }
-            }
-            c => {
-                out.push(c);
-                continue;
-            }
+/// Adds a help text. Its indented lines keep their indentation and their breaks.
+fn add_text(roff: &mut Roff, text: &str, headings: Headings) {
+    for (n, block) in text.trim().split("\n\n").enumerate() {
+        let (heading, body) = match block.split_once(":\n") {
+            Some((heading, body)) if !heading.contains('\n') => (Some(heading), body),
+            _ => (None, block),
         };
-        out.push_str(instead);
-    }
-    out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_means_something_to_roff_is_escaped() {
-        assert_eq!(roff(r"a\b --c 'd'"), r"a\(rsb \-\-c \(aqd\(aq");
-        assert_eq!(roff(r#"."~^"#), r"\&.\(dq\(ti\(ha");
-        assert_eq!(roff("so `check` does"), r"so \fBcheck\fR does");
-    }
-
-    #[test]
-    fn every_line_is_text_or_a_known_request() {
-        let known = [
-            ".TH", ".SH", ".SS", ".PP", ".TP", ".B", ".I", ".BR", ".RS", ".RE", ".EX", ".EE",
-            ".nh", ".ad",
-        ];
-        for line in page().lines() {
-            let first = line.split(' ').next().unwrap();
-            assert!(!line.is_empty() && !line.starts_with('\''), "{line}");
-            assert!(!line.starts_with('.') || known.contains(&first), "{line}");
+        match (heading, headings) {
+            (Some(heading), Headings::Sections) => {
+                roff.control("SH", [heading.to_ascii_uppercase().as_str()]);
+            }
+            (Some(heading), Headings::Paragraphs) => {
+                roff.control("PP", []).text([bold(heading), roman(":")]);
+            }
+            // A paragraph right below a heading would be empty.
+            (None, Headings::Sections) if n == 0 => {}
+            (None, _) => {
+                roff.control("PP", []);
+            }
+        }
+        for line in body.lines() {
+            roff.text(inlines(line));
         }
     }
+}
+
+/// Sets the words between backticks in bold.
+fn inlines(line: &str) -> Vec<Inline> {
+    let parts = line.split('`').enumerate();
+    let parts = parts.map(|(n, part)| if n % 2 == 1 { bold(part) } else { roman(part) });
+    parts.collect()
 }

@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::mem;
 use std::time::Duration;
 
-use super::arguments::Arguments;
+use super::cli::OutputArgs;
 use super::node::Node;
 use super::outcome::{CommandError, CommandOutput};
 use super::setup::Setup;
@@ -56,9 +56,9 @@ pub struct PoolFacts {
 ///
 /// # Errors
 /// Nobody but root may read the state, or the file cannot be written.
-pub fn run(node: &Node, arguments: &Arguments) -> Result<CommandOutput, CommandError> {
+pub fn run(node: &Node, args: &OutputArgs) -> Result<CommandOutput, CommandError> {
     let text = print(&Facts::of(node)?, node.paths().name());
-    CommandOutput::told_in(arguments.value("output"), text, MODE)
+    CommandOutput::told_in(args.output.as_deref(), text, MODE)
 }
 
 impl Facts {

@@ -1,11 +1,10 @@
-//! What an operator types: without CNI_COMMAND in the environment the first argument names a command.
+//! The commands of an operator: without CNI_COMMAND in the environment the first argument names a command.
 //!
-//! Commands that only look take no lock, and work whatever has become of the state. What they find is a value first, from
-//! which text and JSON are made.
+//! Commands that only look take no lock and work with any state, even a broken one. Each one first builds a value, from which
+//! it makes text and JSON.
 
-mod arguments;
 mod check;
-mod commands;
+mod cli;
 mod completions;
 mod doctor;
 mod explain;
@@ -31,92 +30,97 @@ mod traces;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use arguments::Parsed;
+use cli::Command;
 use node::Node;
-use outcome::CommandError;
+use outcome::{CommandError, CommandOutput};
 
 use crate::cni::CniVersion;
-use crate::host::Paths;
+use crate::host::{Paths, io_reason};
 use crate::ipam::Moment;
 use crate::stdio;
 
-/// It could not be done, or what was typed is not a command.
-const CANNOT: u8 = 2;
+/// The exit status of a usage error and of a command that failed.
+const FAILED: u8 = 2;
 
-/// Carries out what was typed.
+/// Runs the command that the arguments name.
 pub fn main(args: impl IntoIterator<Item = OsString>, paths: &Paths, started: Moment) -> ExitCode {
-    let name = paths.name();
-    let help = |text| print(&paths.named(text), 0);
-    let mut args = args.into_iter();
-    let Some(first) = args.next() else {
-        // As the original, which a runtime never calls so.
-        stdio::tell(&about(name));
+    let program = paths.name();
+    let mut args = args.into_iter().peekable();
+    if args.peek().is_none() {
+        // As the original does, which a runtime never calls this way.
+        stdio::tell(&version_text(program));
         return ExitCode::SUCCESS;
+    }
+    let (command, name) = match cli::parse(program, args) {
+        Ok(parsed) => parsed,
+        Err(error) => return print_help_or_usage_error(&error, paths),
     };
-    let typed = first.to_string_lossy();
-    let command = match &*typed {
-        "--version" | "-V" => return print(&format!("{name} {}\n", env!("CARGO_PKG_VERSION")), 0),
-        "--help" | "-h" => return help(help::all()),
-        "help" => match args.next() {
-            None => return help(help::all()),
-            Some(topic) => match commands::named(&topic.to_string_lossy()) {
-                Some(command) => return help(help::of(command)),
-                None => return refuse(name, &format!("there is no command {topic:?}")),
-            },
-        },
-        typed => match commands::named(typed) {
-            Some(command) => command,
-            None => return refuse(name, &format!("there is no command {typed:?}")),
-        },
-    };
-    let arguments = match arguments::parse(command, args) {
-        Ok(Parsed::Run(arguments)) => arguments,
-        Ok(Parsed::Help) => return help(help::of(command)),
-        Err(why) => {
-            return refuse(&format!("{name} {}", command.name), &why);
+    match run(&command, &Node::here(paths, started)) {
+        // These name both programs.
+        Ok(output) if matches!(command, Command::Man | Command::Completions(_)) => {
+            print(&output.text, output.status)
         }
-    };
-    match (command.run)(&Node::here(paths, started), &arguments) {
-        // These are the same under both names.
-        Ok(done) if matches!(command.name, "man" | "completions") => print(&done.text, done.status),
-        Ok(done) => print(&paths.named(done.text), done.status),
-        Err(CommandError(why)) => {
-            let why = paths.named(why);
-            stdio::tell(&format!("{name} {}: {why}\n", command.name));
-            ExitCode::from(CANNOT)
+        Ok(output) => print(&paths.named(output.text), output.status),
+        Err(CommandError(reason)) => {
+            let reason = paths.named(reason);
+            stdio::tell(&format!("{program} {name}: {reason}\n"));
+            ExitCode::from(FAILED)
         }
     }
 }
 
-/// What was typed means nothing.
-fn refuse(what: &str, why: &str) -> ExitCode {
-    stdio::tell(&format!("{what}: {why}; see {what} --help\n"));
-    ExitCode::from(CANNOT)
+fn run(command: &Command, node: &Node) -> Result<CommandOutput, CommandError> {
+    match command {
+        Command::Show(args) => show::run(node, args),
+        Command::Check(args) => check::run(node, args),
+        Command::Explain(args) => explain::run(node, args),
+        Command::Reclaim(args) => reclaim::run(node, args),
+        Command::Release(args) => release::run(node, args),
+        Command::Doctor(args) => doctor::run(node, args),
+        Command::Export(args) => export::run(node, args),
+        Command::Metrics(args) => metrics::run(node, args),
+        Command::CheckSettings(args) => doctor::check_settings(node, args),
+        Command::Completions(args) => Ok(CommandOutput::well(completions::script(args.shell))),
+        Command::Man => man::page()
+            .map(CommandOutput::well)
+            .map_err(|e| CommandError::with("failed to render the manual page", &e)),
+    }
 }
 
-fn about(name: &str) -> String {
+/// Prints what clap has to say: help and version to stdout, a usage error to stderr.
+fn print_help_or_usage_error(error: &clap::Error, paths: &Paths) -> ExitCode {
+    let text = paths.named(error.render().to_string());
+    if error.use_stderr() {
+        stdio::tell(&text);
+        return ExitCode::from(FAILED);
+    }
+    print(&text, 0)
+}
+
+/// The text for a call without CNI_COMMAND and without arguments.
+fn version_text(program: &str) -> String {
     let versions = CniVersion::texts().join(", ");
     format!(
-        "{name} v{}\nCNI protocol versions supported: {versions}\n",
+        "{program} v{}\nCNI protocol versions supported: {versions}\n",
         env!("CARGO_PKG_VERSION")
     )
 }
 
 fn print(text: &str, status: u8) -> ExitCode {
-    // What tells nothing needs nobody to listen: stdout may be closed.
+    // An empty text needs no reader: stdout may be closed.
     if text.is_empty() {
         return ExitCode::from(status);
     }
     match stdio::print_at_leisure(text) {
         Ok(()) => ExitCode::from(status),
-        // Whoever read it has seen enough, as `head` has.
+        // The reader has seen enough, as `head` has.
         Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::from(status),
         Err(e) => {
-            let why = crate::host::io_reason(&e);
+            let reason = io_reason(&e);
             stdio::tell(&format!(
-                "what was asked is done, but the answer cannot be printed: {why}\n"
+                "the command succeeded, but its output cannot be printed: {reason}\n"
             ));
-            ExitCode::from(CANNOT)
+            ExitCode::from(FAILED)
         }
     }
 }

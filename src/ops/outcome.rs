@@ -1,6 +1,5 @@
 //! What a command came to.
 
-use std::ffi::OsStr;
 use std::path::Path;
 
 use crate::host::{io_reason, is_obeyed, replace};
@@ -31,11 +30,11 @@ impl CommandOutput {
     /// # Errors
     /// The file cannot be put there.
     pub fn told_in(
-        file: Option<&OsStr>,
+        file: Option<&Path>,
         text: String,
         mode: u32,
     ) -> Result<CommandOutput, CommandError> {
-        let Some(file) = file.map(Path::new) else {
+        let Some(file) = file else {
             return Ok(CommandOutput::well(text));
         };
         match replace(file, text.as_bytes(), mode) {

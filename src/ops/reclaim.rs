@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use serde::Serialize;
 
-use super::arguments::Arguments;
+use super::cli::ReclaimArgs;
 use super::holder::{Holder, held};
 use super::node::{Node, Now};
 use super::operator::note;
@@ -50,14 +50,14 @@ pub struct Told {
 }
 
 /// Carries it out.
-pub fn run(node: &Node, arguments: &Arguments) -> Result<CommandOutput, CommandError> {
-    let done = arguments.has("yes");
+pub fn run(node: &Node, args: &ReclaimArgs) -> Result<CommandOutput, CommandError> {
+    let done = args.yes;
     if done {
         log::start(None);
     }
     let Some(mut document) = StateView::load(node).into_writable()? else {
         let nothing = Reclaim::of(&[], done, 0, &node.now);
-        return Ok(CommandOutput::well(match arguments.has("json") {
+        return Ok(CommandOutput::well(match args.json {
             true => json(&nothing)?,
             false => "there is no state on this node, so nothing is held\n".to_owned(),
         }));
@@ -91,7 +91,7 @@ pub fn run(node: &Node, arguments: &Arguments) -> Result<CommandOutput, CommandE
         record.count_reclaimed(found.freed.len());
         note(&node.context, record);
     }
-    Ok(CommandOutput::well(match arguments.has("json") {
+    Ok(CommandOutput::well(match args.json {
         true => json(&found)?,
         false => found.print(&node.screen),
     }))

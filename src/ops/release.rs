@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use serde::Serialize;
 
-use super::arguments::Arguments;
+use super::cli::ReleaseArgs;
 use super::holder::{Holder, held, names_container};
 use super::node::Node;
 use super::operator::{note, operator};
@@ -46,11 +46,9 @@ pub struct Release {
 }
 
 /// Carries it out.
-pub fn run(node: &Node, arguments: &Arguments) -> Result<CommandOutput, CommandError> {
-    let said = arguments.operand_text().unwrap_or_default();
-    let address =
-        named_address(&said).ok_or_else(|| CommandError(format!("{said:?} is not an address")))?;
-    let container = arguments.value("container").map(|id| id.to_string_lossy());
+pub fn run(node: &Node, args: &ReleaseArgs) -> Result<CommandOutput, CommandError> {
+    let address = named_address(&args.address)
+        .ok_or_else(|| CommandError(format!("{:?} is not an address", args.address)))?;
     log::start(None);
     let mut outcome = Release {
         time: node.now.wall_time(node.now.boot),
@@ -60,12 +58,12 @@ pub fn run(node: &Node, arguments: &Arguments) -> Result<CommandOutput, CommandE
         holder: None,
         signs_of_life: Vec::new(),
     };
-    outcome.refused = outcome.attempt(node, container.as_deref(), arguments.has("force"))?;
+    outcome.refused = outcome.attempt(node, args.container.as_deref(), args.force)?;
     outcome.released = outcome.refused.is_none();
     if outcome.released {
         outcome.tell(node);
     }
-    outcome.done(node, arguments)
+    outcome.done(node, args)
 }
 
 /// Whether what was typed names the holder.
@@ -213,9 +211,9 @@ impl Release {
         note(&node.context, record);
     }
 
-    fn done(&self, node: &Node, arguments: &Arguments) -> Result<CommandOutput, CommandError> {
+    fn done(&self, node: &Node, args: &ReleaseArgs) -> Result<CommandOutput, CommandError> {
         Ok(CommandOutput {
-            text: match arguments.has("json") {
+            text: match args.json {
                 true => json(self)?,
                 false => self.print(&node.screen),
             },

@@ -1,4 +1,4 @@
-//! Help, man page and completions, as people, formatters and shells use them.
+//! Help, the manual page and completions, as people, formatters and shells read them.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 use crate::harness::binary;
 use crate::harness::wait::{Process, output};
 
-/// All commands with their options. A second list, so that a missing one is noticed.
+/// Every command of the program with its options. A second copy, so that none is forgotten.
 const COMMANDS: [(&str, &[&str]); 11] = [
     ("show", &["--json", "--events"]),
     ("check", &["--json"]),
@@ -35,7 +35,7 @@ fn stdout_of(args: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Pipes the text into a program that must not complain, and returns its output.
+/// A program that reads this text and has nothing to say against it; gives what it prints.
 #[track_caller]
 fn piped(program: &str, args: &[&str], stdin: &str) -> String {
     let mut process = Process::start_piped(Command::new(program).args(args));
@@ -52,43 +52,47 @@ fn piped(program: &str, args: &[&str], stdin: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The commands that the help lists.
-fn listed() -> Vec<String> {
+/// The commands that the help of the program lists.
+fn listed_commands() -> Vec<String> {
     let help = stdout_of(&["--help"]);
     let (_, after) = help.split_once("\nCommands:\n").unwrap();
     let lines = after.lines().take_while(|line| !line.is_empty());
-    let entries = lines.filter(|line| !line.starts_with("   "));
-    entries
+    lines
         .map(|line| line.split_whitespace().next().unwrap().to_owned())
         .collect()
 }
 
-/// Checks that the text is plain, fits 80 columns, and has no trailing blanks.
-fn tidy(page: &str) {
-    assert!(page.is_ascii() && page.ends_with('\n'), "{page}");
+/// Checks that a page is plain, fits a small terminal and has no blanks at the ends of lines.
+fn assert_tidy(page: &str) {
+    assert!(
+        page.is_ascii() && page.ends_with('\n') && !page.contains("\n\n\n"),
+        "{page}"
+    );
     for line in page.lines() {
         assert!(line.len() <= 80 && line == line.trim_end(), "{line:?}");
     }
 }
 
-/// The words of a page, without brackets and markup.
+/// The words of a page, without the brackets and marks around them.
 fn words(page: &str) -> Vec<&str> {
     let words = page.split(|c: char| c.is_whitespace() || "[]()|.,;:".contains(c));
     words.filter(|word| !word.is_empty()).collect()
 }
 
 #[test]
-fn program_help_describes_the_usage() {
+fn help_of_the_program_lists_commands_files_and_environment() {
     let help = stdout_of(&["--help"]);
-    tidy(&help);
+    assert_tidy(&help);
     for same in [&["-h"][..], &["help"]] {
         assert_eq!(stdout_of(same), help, "{same:?}");
     }
     for phrase in [
         "CNI_COMMAND (ADD, DEL, CHECK, GC, STATUS or VERSION)",
         "CNI_COMMAND=VERSION azure-vnet-ipam </dev/null",
+        "Usage: azure-vnet-ipam <COMMAND>",
         "COMMAND --help",
-        "--version",
+        "-h, --help",
+        "-V, --version",
         "AZURE_VNET_IPAM_ROOT=DIR",
         "AZURE_VNET_IPAM_QUERY_URL=URL",
         "NO_COLOR",
@@ -107,28 +111,30 @@ fn program_help_describes_the_usage() {
             "{phrase}"
         );
     }
-    assert_eq!(listed(), COMMANDS.map(|(name, _)| name));
+    let names = COMMANDS.map(|(name, _)| name);
+    assert_eq!(listed_commands(), [&names[..], &["help"]].concat());
 }
 
 #[test]
-fn command_help_has_options_and_an_example() {
+fn every_command_has_help_with_its_options_and_an_example() {
     for (name, options) in COMMANDS {
         let help = stdout_of(&[name, "--help"]);
-        tidy(&help);
+        assert_tidy(&help);
         for same in [&[name, "-h"], &["help", name]] {
             assert_eq!(stdout_of(same), help, "{same:?}");
         }
-        let usage = format!("Usage: azure-vnet-ipam {name}");
-        assert!(help.starts_with(&usage), "{help}");
+        let usage = format!("\nUsage: azure-vnet-ipam {name}");
+        assert!(help.contains(&usage), "{help}");
         let (_, listed) = help.split_once("\nOptions:\n").unwrap();
         let (listed, after) = listed.split_once("\n\n").unwrap();
-        let first = |line: &str| Some(line.strip_prefix("  ")?.split(' ').next()?.to_owned());
-        let listed: Vec<_> = listed.lines().filter_map(first).collect();
-        let listed: Vec<_> = listed.iter().filter(|word| !word.is_empty()).collect();
-        assert_eq!(
-            listed,
-            [options, &["-h,"]].concat().iter().collect::<Vec<_>>()
-        );
+        let mut listed: Vec<_> = listed
+            .lines()
+            .filter_map(|line| line.split_whitespace().next())
+            .collect();
+        let mut expected = [options, &["-h,"]].concat();
+        listed.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(listed, expected);
         let (_, examples) = after.split_once("Examples:\n").unwrap();
         let called = format!("azure-vnet-ipam {name}");
         let (examples, exits) = examples.split_once("\nExit status:\n").unwrap();
@@ -139,7 +145,7 @@ fn command_help_has_options_and_an_example() {
 
 #[test]
 #[ignore = "needs bash"]
-fn help_examples_are_valid_shell() {
+fn examples_are_lines_that_a_shell_can_read() {
     for (name, _) in COMMANDS {
         let help = stdout_of(&[name, "--help"]);
         let (_, examples) = help.split_once("\nExamples:\n").unwrap();
@@ -149,7 +155,7 @@ fn help_examples_are_valid_shell() {
 }
 
 #[test]
-fn unknown_commands_and_options_are_refused_in_one_line() {
+fn usage_errors_go_to_stderr_with_status_2() {
     for args in [
         &["frobnicate"][..],
         &["--frobnicate"],
@@ -161,33 +167,47 @@ fn unknown_commands_and_options_are_refused_in_one_line() {
         &["release", "10.224.0.5", "--container"],
         &["explain"],
         &["completions"],
-        &["completions", "fish"],
+        &["completions", "tcsh"],
     ] {
         let output = run_command(args);
         assert_eq!(output.status.code(), Some(2), "{args:?}: {output:?}");
         assert!(output.stdout.is_empty(), "{args:?}: {output:?}");
         let stderr = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(stderr.lines().count(), 1, "{args:?}: {stderr}");
-        assert!(
-            stderr.starts_with("azure-vnet-ipam") && stderr.ends_with('\n'),
-            "{stderr}"
-        );
+        assert!(stderr.starts_with("error: "), "{args:?}: {stderr}");
+        assert!(stderr.ends_with("try '--help'.\n"), "{args:?}: {stderr}");
     }
-    let fish = String::from_utf8(run_command(&["completions", "fish"]).stderr).unwrap();
-    assert!(fish.contains("bash and zsh"), "{fish}");
 }
 
 #[test]
-fn man_page_names_every_command_and_option() {
+fn usage_errors_suggest_what_may_be_meant() {
+    for (args, suggested) in [
+        (&["relase", "10.224.0.5"][..], "'release'"),
+        (&["show", "--jsno"], "'--json'"),
+        (&["completions", "fsh"], "'fish'"),
+        (&["completions", "tcsh"], "bash, zsh, fish"),
+        (&["release"], "<ADDRESS>"),
+    ] {
+        let stderr = String::from_utf8(run_command(args).stderr).unwrap();
+        assert!(stderr.contains(suggested), "{args:?}: {stderr}");
+    }
+}
+
+#[test]
+fn man_page_names_every_command_option_and_file() {
     let page = stdout_of(&["man"]);
     assert!(
-        page.is_ascii() && page.starts_with(".TH AZURE\\-VNET\\-IPAM 8 "),
+        page.is_ascii() && page.contains("\n.TH AZURE-VNET-IPAM 8 "),
         "{page}"
     );
+    let headings: Vec<_> = page
+        .lines()
+        .filter_map(|line| Some(line.strip_prefix(".SH ")?.trim_matches('"')))
+        .collect();
     for heading in [
         "NAME",
         "SYNOPSIS",
         "DESCRIPTION",
+        "OPTIONS",
         "COMMANDS",
         "ENVIRONMENT",
         "FILES",
@@ -195,18 +215,24 @@ fn man_page_names_every_command_and_option() {
         "EXAMPLES",
         "SEE ALSO",
     ] {
-        assert!(page.contains(&format!("\n.SH {heading}\n")), "{heading}");
+        assert!(headings.contains(&heading), "{heading}");
     }
     let (_, commands) = page.split_once("\n.SH COMMANDS\n").unwrap();
-    let (commands, _) = commands.split_once("\n.SH ").unwrap();
+    let (commands, reference) = commands.split_once("\n.SH ").unwrap();
+    for file in ["/var/run/azure", "/var/log/azure", "/etc/cni/net.d/"] {
+        let escaped = file.replace('-', "\\-");
+        assert!(reference.contains(&escaped), "{file}");
+    }
     let sections: Vec<_> = commands.split(".SS ").skip(1).collect();
     assert_eq!(sections.len(), COMMANDS.len());
     for ((name, options), section) in COMMANDS.into_iter().zip(sections) {
         let escaped = name.replace('-', "\\-");
-        assert!(
-            section.starts_with(&format!("azure\\-vnet\\-ipam {escaped}")),
-            "{section}"
-        );
+        assert!(section.starts_with(&format!("{escaped}\n")), "{section}");
+        let usage = format!("\n\\fBazure\\-vnet\\-ipam {escaped}\\fR ");
+        assert!(section.contains(&usage), "{section}");
+        for part in ["Examples", "Exit status"] {
+            assert!(section.contains(&format!("\n\\fB{part}\\fR:\n")), "{part}");
+        }
         for option in options {
             let entry = format!("\n.TP\n\\fB{}", option.replace('-', "\\-"));
             assert!(section.contains(&entry), "{option}: {section}");
@@ -216,7 +242,7 @@ fn man_page_names_every_command_and_option() {
 
 #[test]
 #[ignore = "needs groff"]
-fn man_page_is_formatted_without_warnings() {
+fn groff_formats_the_man_page_without_a_warning() {
     let page = stdout_of(&["man"]);
     let text = piped("groff", &["-ww", "-man", "-Tascii", "-P-cbou"], &page);
     let words = words(&text);
@@ -225,7 +251,7 @@ fn man_page_is_formatted_without_warnings() {
             assert!(words.contains(word), "{word}: {text}");
         }
     }
-    // Text that roff could read as a request or drop.
+    // What roff could take for a request, and what it could swallow.
     let flowing = text.split_whitespace().collect::<Vec<_>>().join(" ");
     for phrase in ["~ resting", ". free", "jq '.pools[].free'", "</dev/null"] {
         assert!(flowing.contains(phrase), "{phrase}: {text}");
@@ -236,20 +262,20 @@ fn man_page_is_formatted_without_warnings() {
 
 #[test]
 #[ignore = "needs mandoc"]
-fn mandoc_has_no_warnings_about_the_man_page() {
+fn mandoc_has_no_warning_about_the_man_page() {
     let page = stdout_of(&["man"]);
     assert_eq!(piped("mandoc", &["-T", "lint", "-W", "warning"], &page), "");
 }
 
-/// A folder with the completions of a shell, and files to complete.
+/// A folder with the completion script of a shell, and with files to choose from.
 struct Completions {
     folder: PathBuf,
 }
 
 impl Completions {
-    fn of(shell: &str) -> Completions {
+    fn new(shell: &str, test: &str) -> Completions {
         let folder = std::env::temp_dir().join(format!(
-            "azure-vnet-ipam-completions-{shell}-{}",
+            "azure-vnet-ipam-completions-{test}-{}",
             std::process::id()
         ));
         let _ = fs::remove_dir_all(&folder);
@@ -259,13 +285,15 @@ impl Completions {
         Completions { folder }
     }
 
-    /// What bash offers for the last word.
+    /// Returns what the function of bash offers for the last of these words. Without an offer, bash completes file names.
     fn offered(&self, words: &[&str]) -> Vec<String> {
         let script = r#"
             . ./script
+            # It works only while bash completes.
+            compopt() { :; }
             function=$(complete -p azure-vnet-ipam | sed 's/.*-F \([^ ]*\).*/\1/')
             COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMP_LINE="$*" COMP_POINT=${#COMP_LINE}
-            "$function" azure-vnet-ipam "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"
+            "$function" "$1" "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"
             ((${#COMPREPLY[@]} == 0)) || printf '%s\n' "${COMPREPLY[@]}"
         "#;
         let mut command = Command::new("bash");
@@ -293,9 +321,9 @@ impl Drop for Completions {
 #[ignore = "needs bash"]
 fn bash_completes_commands_options_and_files() {
     piped("bash", &["-n"], &stdout_of(&["completions", "bash"]));
-    let completions = Completions::of("bash");
+    let completions = Completions::new("bash", "offers");
     let names = COMMANDS.map(|(name, _)| name);
-    let mut all = [&names[..], &["help", "--help", "--version"]].concat();
+    let mut all = [&names[..], &["help", "--help", "--version", "-h", "-V"]].concat();
     all.sort_unstable();
     assert_eq!(completions.offered(&[""]), all);
     for (name, options) in COMMANDS {
@@ -307,35 +335,50 @@ fn bash_completes_commands_options_and_files() {
     for (words, offered) in [
         (&["re"][..], &["reclaim", "release"][..]),
         (&["release", "10.224.0.5", "--f"], &["--force"]),
-        (&["release", "--container", ""], &[]),
-        (&["release", "--container", "="], &[]),
-        (&["completions", ""], &["--help", "bash", "zsh"]),
+        (&["release", "--container", ""], &[""]),
+        (
+            &["completions", ""],
+            &["--help", "-h", "bash", "fish", "zsh"],
+        ),
         (&["completions", "z"], &["zsh"]),
         (&["help", "ex"], &["explain", "export"]),
-        (&["check-settings", "s"], &["script", "settings one.json"]),
+        (&["check-settings", "s"], &[]),
         (&["check-settings", "--"], &["--help"]),
         (&["metrics", "--output", "f"], &["folder"]),
-        (&["metrics", "--output", "=", "f"], &["folder"]),
         (
-            &["metrics", "--output", "="],
+            &["metrics", "--output", ""],
             &["folder", "script", "settings one.json"],
         ),
-        (&["frobnicate", ""], &[]),
+        (&["metrics", "--output", "=", "f"], &[]),
     ] {
         assert_eq!(completions.offered(words), offered, "{words:?}");
     }
 }
 
 #[test]
-fn zsh_completions_name_every_command_and_option() {
+#[ignore = "needs bash"]
+fn bash_completes_both_names_and_falls_back_to_file_names() {
+    let completions = Completions::new("bash", "names");
+    for name in ["azure-vnet-ipam", "azure-vnet-ipamv6"] {
+        let mut command = Command::new("bash");
+        command.current_dir(&completions.folder);
+        let output = output(command.args(["-c", ". ./script && complete -p \"$0\"", name]));
+        let rule = String::from_utf8(output.stdout).unwrap();
+        assert!(rule.contains(" -o default "), "{rule}");
+        assert!(rule.ends_with(&format!(" {name}\n")), "{rule}");
+    }
+}
+
+#[test]
+fn zsh_completions_name_everything() {
     let script = stdout_of(&["completions", "zsh"]);
     assert!(
         script.starts_with("#compdef azure-vnet-ipam azure-vnet-ipamv6\n"),
         "{script}"
     );
     for (name, options) in COMMANDS {
-        assert!(script.contains(&format!("\n        '{name}:")), "{name}");
-        assert!(script.contains(&format!("\n        {name})\n")), "{name}");
+        assert!(script.contains(&format!("\n'{name}:")), "{name}");
+        assert!(script.contains(&format!("({name})\n")), "{name}");
         for option in options {
             let taken = ["[", "=["].map(|end| format!("'{option}{end}"));
             assert!(taken.iter().any(|spec| script.contains(spec)), "{option}");
@@ -344,7 +387,22 @@ fn zsh_completions_name_every_command_and_option() {
 }
 
 #[test]
+fn fish_completions_name_everything() {
+    let script = stdout_of(&["completions", "fish"]);
+    for (name, options) in COMMANDS {
+        let command = format!("needs_command\" -f -a \"{name}\" ");
+        assert!(script.contains(&command), "{name}");
+        for option in options {
+            let long = option.trim_start_matches('-');
+            let option = format!("using_subcommand {name}\" -l {long} ");
+            assert!(script.contains(&option), "{option}");
+        }
+    }
+    assert!(script.ends_with("complete -c azure-vnet-ipamv6 -w azure-vnet-ipam\n"));
+}
+
+#[test]
 #[ignore = "needs zsh"]
-fn zsh_loads_its_completions() {
+fn zsh_reads_its_completions() {
     piped("zsh", &["-f", "-n"], &stdout_of(&["completions", "zsh"]));
 }

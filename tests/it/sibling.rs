@@ -101,7 +101,7 @@ fn messages_name_the_program_as_called() {
     );
     let help = run_command(&node, &["--help"]).stdout;
     assert!(
-        help.starts_with("Usage: azure-vnet-ipamv6 COMMAND"),
+        help.contains("\nUsage: azure-vnet-ipamv6 <COMMAND>\n"),
         "{help}"
     );
     assert!(help.contains("/var/run/azure-vnet-ipamv6.json"), "{help}");
@@ -111,7 +111,9 @@ fn messages_name_the_program_as_called() {
     let wrong = run_command(&node, &["explain"]);
     assert_eq!(wrong.exit, Some(2));
     assert!(
-        wrong.stderr.starts_with("azure-vnet-ipamv6 explain: "),
+        wrong
+            .stderr
+            .contains("\nUsage: azure-vnet-ipamv6 explain <SUBJECT>\n"),
         "{wrong:?}"
     );
     let reclaim = run_command(&node, &["reclaim"]);
@@ -124,6 +126,7 @@ fn messages_name_the_program_as_called() {
         &["man"][..],
         &["completions", "bash"],
         &["completions", "zsh"],
+        &["completions", "fish"],
     ] {
         let ours = run_command(&node, words);
         assert_eq!(

@@ -6,7 +6,7 @@ pub mod records;
 pub use findings::Checked;
 use findings::{Finding, Kind};
 
-use super::arguments::Arguments;
+use super::cli::ReportArgs;
 use super::doctor::line::{INTERFACE, LOCK, SET_ASIDE, SOURCE, STATE};
 use super::doctor::{Facts, Line, Status, examine};
 use super::holder::held;
@@ -17,14 +17,14 @@ use crate::ipam::{Evidence, EvidenceList, Routes};
 use crate::sorting::{set, sort_by_key};
 
 /// Carries it out.
-pub fn run(node: &Node, arguments: &Arguments) -> Result<CommandOutput, CommandError> {
+pub fn run(node: &Node, args: &ReportArgs) -> Result<CommandOutput, CommandError> {
     let before = StateView::read(node)?;
     let facts = Facts::gather(node);
     let lines = examine(node, &facts);
     let found = check(node, &before, &facts, &lines)?;
     Ok(CommandOutput {
         status: found.status(),
-        text: match arguments.has("json") {
+        text: match args.json {
             true => json(&found)?,
             false => found.print(&node.screen),
         },

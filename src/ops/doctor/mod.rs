@@ -12,12 +12,11 @@ mod pools;
 mod source;
 mod state;
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Serialize;
 
-use super::arguments::Arguments;
+use super::cli::{CheckSettingsArgs, ReportArgs};
 use super::node::Node;
 use super::outcome::{CommandError, CommandOutput, json};
 use super::progress;
@@ -116,10 +115,10 @@ pub fn examine(node: &Node, facts: &Facts) -> Vec<Line> {
 ///
 /// # Errors
 /// Its lines cannot be printed.
-pub fn run(node: &Node, arguments: &Arguments) -> Result<CommandOutput, CommandError> {
+pub fn run(node: &Node, args: &ReportArgs) -> Result<CommandOutput, CommandError> {
     let lines = examine(node, &Facts::gather(node));
     let wrong = lines.iter().any(|line| line.status == Status::Wrong);
-    let text = match arguments.has("json") {
+    let text = match args.json {
         true => json(&Report {
             time: utc(node.now.wall),
             version: env!("CARGO_PKG_VERSION"),
@@ -137,9 +136,12 @@ pub fn run(node: &Node, arguments: &Arguments) -> Result<CommandOutput, CommandE
 ///
 /// # Errors
 /// None.
-pub fn check_settings(node: &Node, arguments: &Arguments) -> Result<CommandOutput, CommandError> {
-    let named = arguments.operand().map(PathBuf::from);
-    let path = named.unwrap_or_else(|| node.paths().settings());
+pub fn check_settings(
+    node: &Node,
+    args: &CheckSettingsArgs,
+) -> Result<CommandOutput, CommandError> {
+    let path = args.file.clone();
+    let path = path.unwrap_or_else(|| node.paths().settings());
     match settings::check_settings(&path) {
         Ok(()) => Ok(CommandOutput::well(format!(
             "{} is right\n",

@@ -6,7 +6,7 @@ pub mod story;
 
 use story::{Story, Subject};
 
-use super::arguments::Arguments;
+use super::cli::ExplainArgs;
 use super::node::Node;
 use super::outcome::{CommandError, CommandOutput, json};
 use super::progress;
@@ -15,8 +15,8 @@ use super::state_view::StateView;
 use crate::plugin::note_moved_namespaces;
 
 /// Carries it out.
-pub fn run(node: &Node, arguments: &Arguments) -> Result<CommandOutput, CommandError> {
-    let subject = Subject::of(&arguments.operand_text().unwrap_or_default());
+pub fn run(node: &Node, args: &ExplainArgs) -> Result<CommandOutput, CommandError> {
+    let subject = Subject::of(&args.subject);
     let state = StateView::read(node)?;
     let setup = Setup::read(node.paths());
     let mut evidence = progress::look(Vec::new(), &node.context).evidence;
@@ -33,7 +33,7 @@ pub fn run(node: &Node, arguments: &Arguments) -> Result<CommandOutput, CommandE
     story.state = Some(state.report);
     Ok(CommandOutput {
         status: u8::from(!story.is_known()),
-        text: match arguments.has("json") {
+        text: match args.json {
             true => json(&story)?,
             false => story.print(&node.screen),
         },

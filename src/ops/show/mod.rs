@@ -9,7 +9,7 @@ use std::net::IpAddr;
 
 use serde::Serialize;
 
-use super::arguments::Arguments;
+use super::cli::ShowArgs;
 use super::holder::{Holder, in_order};
 use super::node::{Node, Now};
 use super::outcome::{CommandError, CommandOutput, json};
@@ -76,20 +76,20 @@ pub struct ShownPool {
 }
 
 /// Carries it out.
-pub fn run(node: &Node, arguments: &Arguments) -> Result<CommandOutput, CommandError> {
-    if arguments.has("events") {
+pub fn run(node: &Node, args: &ShowArgs) -> Result<CommandOutput, CommandError> {
+    if args.events {
         let events = node.history()?.records;
-        return Ok(CommandOutput::well(match arguments.has("json") {
+        return Ok(CommandOutput::well(match args.json {
             true => json(&events)?,
             false => print_events(&events, &node.screen),
         }));
     }
     let setup = Setup::read(node.paths());
     let mut show = read(node, &setup)?;
-    if let Some(wanted) = arguments.operand_text() {
-        show.narrow(&wanted)?;
+    if let Some(pool) = &args.pool {
+        show.narrow(pool)?;
     }
-    Ok(CommandOutput::well(match arguments.has("json") {
+    Ok(CommandOutput::well(match args.json {
         true => json(&show)?,
         false => show.print(&node.screen),
     }))

@@ -1,0 +1,240 @@
+//! The command line of an operator: commands, their arguments and their help.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint};
+
+use super::help;
+use crate::cni::NAME;
+
+/// CNI IPAM plugin for Azure nodes
+#[derive(Debug, Parser)]
+#[command(
+    name = NAME,
+    version,
+    after_help = [help::PROGRAM, help::REFERENCE].concat(),
+    subcommand_value_name = "COMMAND",
+    // The last one of a repeated option applies.
+    args_override_self = true
+)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// A command of an operator.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Show the pools, how full they are, and who holds what
+    #[command(after_help = help::SHOW)]
+    Show(ShowArgs),
+    /// Compare the state with the node, and report what is wrong
+    #[command(after_help = help::CHECK)]
+    Check(ReportArgs),
+    /// Print all that is known about one address, container or pod
+    #[command(after_help = help::EXPLAIN)]
+    Explain(ExplainArgs),
+    /// Free the addresses of dead holders
+    #[command(after_help = help::RECLAIM)]
+    Reclaim(ReclaimArgs),
+    /// Release one address by hand
+    #[command(after_help = help::RELEASE)]
+    Release(ReleaseArgs),
+    /// Examine everything that the plugin needs on this node
+    #[command(after_help = help::DOCTOR)]
+    Doctor(ReportArgs),
+    /// Print one JSON document for a support case
+    #[command(after_help = help::EXPORT)]
+    Export(OutputArgs),
+    /// Print metrics for Prometheus
+    #[command(after_help = help::METRICS)]
+    Metrics(OutputArgs),
+    /// Report what is wrong in /etc/azure-vnet-ipam.json or FILE
+    #[command(after_help = help::CHECK_SETTINGS)]
+    CheckSettings(CheckSettingsArgs),
+    /// Print a script for command line completion
+    #[command(after_help = help::COMPLETIONS)]
+    Completions(CompletionsArgs),
+    /// Print the manual page
+    #[command(after_help = help::MAN)]
+    Man,
+}
+
+/// The arguments of `show`.
+#[derive(Debug, Args)]
+pub struct ShowArgs {
+    /// Show only the pool of this subnet
+    #[arg(value_hint = ValueHint::Other)]
+    pub pool: Option<String>,
+    /// Print JSON, whose shape is stable, instead of text
+    #[arg(long)]
+    pub json: bool,
+    /// Show the last operations instead of the pools
+    #[arg(long)]
+    pub events: bool,
+}
+
+/// The arguments of a command that prints a report.
+#[derive(Debug, Args)]
+pub struct ReportArgs {
+    /// Print JSON, whose shape is stable, instead of text
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// The arguments of `explain`.
+#[derive(Debug, Args)]
+pub struct ExplainArgs {
+    /// An address, a container or a pod
+    #[arg(value_hint = ValueHint::Other)]
+    pub subject: String,
+    /// Print JSON, whose shape is stable, instead of text
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// The arguments of `reclaim`.
+#[derive(Debug, Args)]
+pub struct ReclaimArgs {
+    /// Free the addresses instead of printing what would be freed
+    #[arg(long)]
+    pub yes: bool,
+    /// Print JSON, whose shape is stable, instead of text
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// The arguments of `release`.
+#[derive(Debug, Args)]
+pub struct ReleaseArgs {
+    /// The address to release
+    #[arg(value_hint = ValueHint::Other)]
+    pub address: String,
+    /// The container that holds it
+    #[arg(long, value_name = "ID", value_hint = ValueHint::Other)]
+    pub container: Option<String>,
+    /// Release it in spite of signs of life
+    #[arg(long)]
+    pub force: bool,
+    /// Print JSON, whose shape is stable, instead of text
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// The arguments of a command that writes a document.
+#[derive(Debug, Args)]
+pub struct OutputArgs {
+    /// Replace FILE atomically instead of writing to stdout
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub output: Option<PathBuf>,
+}
+
+/// The arguments of `check-settings`.
+#[derive(Debug, Args)]
+pub struct CheckSettingsArgs {
+    /// The settings file
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub file: Option<PathBuf>,
+}
+
+/// The arguments of `completions`.
+#[derive(Debug, Args)]
+pub struct CompletionsArgs {
+    /// bash, zsh or fish
+    // The manual page would show them as a list that mandoc warns of.
+    #[arg(hide_possible_values = true)]
+    pub shell: Shell,
+}
+
+/// A shell with completions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Shell {
+    /// GNU Bash.
+    #[value(help = None)]
+    Bash,
+    /// The Z shell.
+    #[value(help = None)]
+    Zsh,
+    /// The friendly interactive shell.
+    #[value(help = None)]
+    Fish,
+}
+
+/// Parses the arguments of the program, which messages call `program`. Returns the command and its name.
+///
+/// # Errors
+/// A usage error, or a request for help or the version. It holds the text to print.
+pub fn parse(
+    program: &'static str,
+    args: impl IntoIterator<Item = OsString>,
+) -> Result<(Command, String), clap::Error> {
+    let parser = Cli::command().no_binary_name(true);
+    let parser = parser.name(program).display_name(program).bin_name(program);
+    let matches = parser.try_get_matches_from(args)?;
+    let name = matches.subcommand_name().unwrap_or_default().to_owned();
+    Ok((Cli::from_arg_matches(&matches)?.command, name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse_line(line: &str) -> Result<Command, clap::Error> {
+        let words = line.split(' ').map(OsString::from);
+        parse(NAME, words).map(|(command, _)| command)
+    }
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn arguments_may_come_in_any_order() {
+        for line in [
+            "release 10.1.0.5 --container c1 --force",
+            "release --force --container=c1 10.1.0.5",
+            "release --container c2 --container c1 10.1.0.5 --force --force",
+        ] {
+            let Command::Release(args) = parse_line(line).unwrap() else {
+                panic!("{line}");
+            };
+            assert_eq!(args.address, "10.1.0.5");
+            assert_eq!(args.container.as_deref(), Some("c1"), "{line}");
+            assert!(args.force && !args.json);
+        }
+    }
+
+    #[test]
+    fn help_takes_precedence_over_a_valid_line() {
+        for line in [
+            "release --help",
+            "release -h",
+            "show x --json --help",
+            "help release",
+        ] {
+            let error = parse_line(line).unwrap_err();
+            assert!(!error.use_stderr(), "{line}: {error}");
+        }
+    }
+
+    #[test]
+    fn unknown_and_missing_arguments_are_usage_errors() {
+        for line in [
+            "show a b",
+            "show --yes",
+            "show -x",
+            "check here",
+            "release --container c1",
+            "release 10.1.0.5 --container",
+            "explain",
+            "metrics --output",
+            "show --json=1",
+            "completions tcsh",
+        ] {
+            let error = parse_line(line).unwrap_err();
+            assert!(error.use_stderr() && error.exit_code() == 2, "{line}");
+        }
+    }
+}
