@@ -9,8 +9,7 @@ use super::CallError;
 use super::raw_ipam::RawIpam;
 use super::values::{string, typed};
 use super::{CniVersion, Defaults, IpamConf, Verb};
-use crate::codec::{self, Cursor, Members, ParseError, is};
-use crate::ipam::named_address;
+use crate::codec::{self, Cursor, Members, ParseError, is, named_address};
 
 /// The members this plugin uses, as they are spelled. Others are ignored, whatever their type (difference D15).
 #[derive(Debug, Default)]

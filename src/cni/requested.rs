@@ -6,7 +6,8 @@ use std::net::IpAddr;
 use super::CallError;
 use super::netconf::RawConf;
 use super::{Environment, IpamConf};
-use crate::ipam::{Family, named_address};
+use crate::codec::named_address;
+use crate::ipam::Family;
 
 /// The addresses that are asked for, at most one of each family. Callers may say the same one in several places.
 ///

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::KEPT;
+use crate::codec::read_address;
 use crate::host::{Paths, is_obeyed};
-use crate::ipam::read_address;
 
 /// One operation: a CNI call, or a command that changed the state. A call fills it on the way.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

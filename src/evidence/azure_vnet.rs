@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use super::namespace::find_namespace;
-use crate::codec::{self, Cursor, Members, ParseError, is};
+use crate::codec::{self, Cursor, Members, ParseError, is, read_address};
 use crate::host::{Link, Paths, ReadOutcome, io_reason, links, read_bounded};
-use crate::ipam::{Entry, EvidenceList, Kernel, NetNs, read_address};
+use crate::ipam::{Entry, EvidenceList, Kernel, NetNs};
 
 /// Larger files are not read.
 const LIMIT: usize = 16 << 20;

@@ -26,7 +26,7 @@ pub enum ChangeKind {
 
 impl ChangeKind {
     /// Whether somebody holds the address after it.
-    pub fn holds(self) -> bool {
+    pub fn is_held_after(self) -> bool {
         matches!(
             self,
             ChangeKind::Granted | ChangeKind::Renewed | ChangeKind::Found
@@ -127,7 +127,7 @@ impl JournalEntry {
 pub fn holdings(entries: &[JournalEntry]) -> BTreeMap<IpAddr, Held> {
     let mut holdings = BTreeMap::new();
     for entry in entries {
-        if entry.kind.holds() {
+        if entry.kind.is_held_after() {
             let granted = entry.addresses.iter();
             holdings.extend(granted.map(|(address, of)| (*address, entry.held(*of))));
         } else if !entry.addresses.is_empty() {
@@ -151,7 +151,7 @@ impl Ipam {
     pub fn replay(&mut self, entries: &[JournalEntry]) {
         for entry in entries {
             self.generation = self.generation.max(entry.generation);
-            if entry.kind.holds() {
+            if entry.kind.is_held_after() {
                 for (address, of) in &entry.addresses {
                     self.hold_again(*address, entry.held(*of));
                 }

@@ -165,20 +165,23 @@ impl Pool {
             .iter()
             .filter_map(|record| Some((record, record.free()?)))
             .filter(|(record, _)| !out.contains(&record.address()))
-            .min_by_key(|(record, free)| turn(record, free))
+            .min_by_key(|(record, free)| queue_key(record, free))
             .map(|(record, _)| record.key)
     }
 
     /// How many free addresses of the pool are given before this one.
     pub fn queue_position(&self, record: &Record) -> usize {
-        let free = self.records.iter().filter_map(|r| Some(turn(r, r.free()?)));
-        let own = record.free().map(|free| turn(record, free));
-        own.map_or(0, |own| free.filter(|turn| *turn < own).count())
+        let free = self
+            .records
+            .iter()
+            .filter_map(|r| Some(queue_key(r, r.free()?)));
+        let own = record.free().map(|free| queue_key(record, free));
+        own.map_or(0, |own| free.filter(|queue_key| *queue_key < own).count())
     }
 }
 
 /// What free addresses are ordered by.
-fn turn(record: &Record, free: &Free) -> (bool, Option<Moment>, IpAddr) {
+fn queue_key(record: &Record, free: &Free) -> (bool, Option<Moment>, IpAddr) {
     (free.wired, free.released, record.key)
 }
 

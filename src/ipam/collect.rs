@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::verdict::{Judge, Reason};
+use super::liveness::{Judge, Reason};
 use super::{Candidate, ChangeKind, Evidence, Ipam, LiveAttachments, Moment, Owner};
 use crate::sorting::set;
 
@@ -83,7 +83,7 @@ impl Ipam {
         evidence: &Evidence,
         now: Moment,
     ) -> Vec<Collected> {
-        let judge = Judge::by(evidence, LiveAttachments::of(self, evidence));
+        let judge = Judge::new(evidence, LiveAttachments::new(self, evidence));
         let mut collected = Vec::new();
         for candidate in candidates {
             let Some(address) = self.unchanged(&candidate) else {

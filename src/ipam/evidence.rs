@@ -109,7 +109,7 @@ pub enum Place {
 
 impl Place {
     /// Which of two places tells more of an address.
-    pub fn weight(&self) -> u8 {
+    pub fn precedence(&self) -> u8 {
         match self {
             Place::OfUser(_) => 0,
             Place::Host => 1,
@@ -184,7 +184,7 @@ impl Default for Routes {
 
 impl Evidence {
     /// Both lists, by the names that people know them by.
-    pub fn witnesses(&self) -> [(&'static str, &EvidenceList); 2] {
+    pub fn lists(&self) -> [(&'static str, &EvidenceList); 2] {
         [
             ("the CNI cache", &self.cache),
             ("azure-vnet's state", &self.azure_vnet),
@@ -211,10 +211,10 @@ impl Evidence {
     }
 
     /// The entries of both lists that still say something; with an incomplete look at the kernel, all of them.
-    pub fn standing(&self) -> impl Iterator<Item = &Entry> {
+    pub fn live_entries(&self) -> impl Iterator<Item = &Entry> {
         let all = self.kernel.incomplete.is_some();
         let entries = self
-            .witnesses()
+            .lists()
             .into_iter()
             .flat_map(|(_, witness)| witness.entries());
         entries.filter(move |entry| entry.is_live || all)

@@ -20,28 +20,29 @@ pub(super) enum AddressUser {
 }
 
 /// Evidence by address: thousands of records are not compared with thousands of entries each.
-pub(super) struct Signs<'a> {
+pub(super) struct EvidenceIndex<'a> {
     evidence: &'a Evidence,
     entries: BTreeMap<IpAddr, Vec<&'a Entry>>,
 }
 
-impl<'a> Signs<'a> {
-    pub fn of(evidence: &'a Evidence) -> Signs<'a> {
+impl<'a> EvidenceIndex<'a> {
+    /// Sorts the entries of both lists by address.
+    pub fn new(evidence: &'a Evidence) -> EvidenceIndex<'a> {
         let mut entries: BTreeMap<_, Vec<_>> = BTreeMap::new();
-        for (_, witness) in evidence.witnesses() {
+        for (_, witness) in evidence.lists() {
             for entry in witness.entries() {
                 for address in &entry.addresses {
                     entries.entry(*address).or_default().push(entry);
                 }
             }
         }
-        Signs { evidence, entries }
+        EvidenceIndex { evidence, entries }
     }
 
     /// Every address that the kernel or an entry that stands names.
     pub fn addresses(&self) -> BTreeSet<IpAddr> {
         let configured = self.evidence.kernel.configured.keys().copied();
-        let standing = self.evidence.standing();
+        let standing = self.evidence.live_entries();
         set(configured.chain(standing.flat_map(|entry| entry.addresses.iter().copied())))
     }
 
@@ -129,8 +130,8 @@ impl<'a> Signs<'a> {
         }
         those(match is_complete {
             // A namespace that is not there was not missed.
-            true => |entry| entry.netns.is_none() && entry.may_stand(),
-            false => Entry::may_stand,
+            true => |entry| entry.netns.is_none() && entry.may_be_live(),
+            false => Entry::may_be_live,
         })
     }
 }
@@ -147,7 +148,7 @@ fn container_of<'a>(entries: &[&'a Entry]) -> Option<&'a str> {
 
 impl Entry {
     /// Whether it stands, leads to a network namespace that the look may have missed, or names none and was written in this boot.
-    pub(super) fn may_stand(&self) -> bool {
+    pub(super) fn may_be_live(&self) -> bool {
         self.is_live
             || match &self.netns {
                 Some(netns) => netns.id.is_some(),
@@ -239,7 +240,7 @@ mod tests {
     fn assert_owners(entries: &[(&str, Netns)], complete: &str, incomplete: &str) {
         let owner = |is_complete| {
             let evidence = evidence(is_complete, entries);
-            Signs::of(&evidence)
+            EvidenceIndex::new(&evidence)
                 .container_of(address())
                 .unwrap_or_default()
                 .to_owned()
@@ -271,14 +272,14 @@ mod tests {
     #[test]
     fn entries_that_tell_different_networks_make_no_claim() {
         let mut evidence = evidence(true, &[("c1", Netns::Exists), ("c1", Netns::Exists)]);
-        let owner = Signs::of(&evidence).owner(address(), 7);
+        let owner = EvidenceIndex::new(&evidence).owner(address(), 7);
         let claim = owner.claim().unwrap();
         assert_eq!((&*claim.network, claim.generation), ("azure", 7));
         if let EvidenceList::Read { entries, .. } = &mut evidence.cache {
             entries.last_mut().unwrap().network = Some("other".into());
         }
         let container = Owner::from_container_id("c1");
-        assert_eq!(Signs::of(&evidence).owner(address(), 7), container);
+        assert_eq!(EvidenceIndex::new(&evidence).owner(address(), 7), container);
     }
 
     #[test]
@@ -294,11 +295,14 @@ mod tests {
             (false, OLD, false),
         ] {
             let evidence = evidence(is_complete, &[("c1", netns)]);
-            assert_eq!(Signs::of(&evidence).confirms(address(), &held), expected);
+            assert_eq!(
+                EvidenceIndex::new(&evidence).confirms(address(), &held),
+                expected
+            );
         }
         let of_another = evidence(true, &[("c2", Netns::Exists)]);
-        assert!(!Signs::of(&of_another).confirms(address(), &held));
+        assert!(!EvidenceIndex::new(&of_another).confirms(address(), &held));
         let of_nobody = evidence(true, &[]);
-        assert!(!Signs::of(&of_nobody).confirms(address(), &Held::default()));
+        assert!(!EvidenceIndex::new(&of_nobody).confirms(address(), &Held::default()));
     }
 }

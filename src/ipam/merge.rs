@@ -71,7 +71,7 @@ impl Pool {
         Pool {
             id: net.to_string(),
             if_name: new.if_name.clone(),
-            subnet: Subnet::of(net),
+            subnet: Subnet::from_net(net),
             gateway: Some(new.gateway),
             records: Vec::new(),
             is_ipv6: net.addr().is_ipv6(),
@@ -98,7 +98,7 @@ impl Pool {
             self.gateway = Some(now.gateway);
         }
         if set(self.subnet.net().is_none()) {
-            self.subnet = Subnet::of(now.subnet.trunc());
+            self.subnet = Subnet::from_net(now.subnet.trunc());
             self.is_ipv6 = now.subnet.addr().is_ipv6();
         }
         changed

@@ -1,16 +1,18 @@
 //! The domain, pure: address spaces, pools and records; what a source lists; how the two are merged; which address an
 //! attachment gets and how it comes back. Values in, values out: no IO, no clock, no logging.
 
+mod attachment_check;
 mod changes;
-mod check;
 mod choose;
 mod collect;
 mod evidence;
 mod evidence_index;
 mod family;
 mod free;
-mod holds;
+mod invariants;
 mod inventory;
+mod live_attachments;
+mod liveness;
 mod merge;
 mod model;
 mod order;
@@ -19,20 +21,19 @@ mod rebuild;
 mod reclaim;
 mod release;
 mod request;
-mod shown;
 mod take;
 #[cfg(test)]
 mod testing;
-mod text;
-mod verdict;
 
+pub use attachment_check::CheckFailure;
 pub use changes::{Change, ChangeKind, Changes, JournalEntry, holdings};
-pub use check::Violation;
 pub use collect::{Collected, Stale};
 pub use evidence::{Entry, Evidence, EvidenceList, Existence, Kernel, Place, Routes};
 pub use family::Family;
-pub use holds::CheckFailure;
+pub use invariants::Violation;
 pub use inventory::{Inventory, ListedPool};
+pub use live_attachments::LiveAttachments;
+pub use liveness::{AGAIN, GRACE, Judge, Judgement, OLD, Reason, Verdict, judge};
 pub use merge::Merged;
 pub use model::{Free, Held, Ipam, Moment, Pool, Record, Space, Subnet, Tombstone, Usage};
 pub use order::{are_in_order, by_text};
@@ -41,8 +42,3 @@ pub use rebuild::Found;
 pub use reclaim::{Candidate, Judged};
 pub use release::{Freed, Hint};
 pub use request::{Grant, GrantKind, Holder, PoolCount, PoolSelector, Refusal, Request, Stage};
-pub use shown::LiveAttachments;
-pub use text::{
-    format_ipv6, format_octet, leading_address, leading_v4, leading_v6, named_address, read_address,
-};
-pub use verdict::{AGAIN, GRACE, Judge, Judgement, OLD, Reason, Verdict, judge};

@@ -211,7 +211,7 @@ impl Pool {
 
 impl Subnet {
     /// The subnet as the state stores a well-formed one.
-    pub fn of(net: IpNet) -> Self {
+    pub fn from_net(net: IpNet) -> Self {
         let mask: Box<[u8]> = match net.netmask() {
             IpAddr::V4(mask) => mask.octets().into(),
             IpAddr::V6(mask) => mask.octets().into(),
@@ -289,7 +289,7 @@ mod tests {
             "::/0",
         ] {
             let net: IpNet = text.parse().unwrap();
-            assert_eq!(Subnet::of(net).net(), Some(net), "{text}");
+            assert_eq!(Subnet::from_net(net).net(), Some(net), "{text}");
         }
     }
 

@@ -13,7 +13,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// alone, as those of most pools do: that is the end of both texts.
 pub fn by_text(a: &IpAddr, b: &IpAddr) -> Ordering {
     match (a, b) {
-        (IpAddr::V4(a), IpAddr::V4(b)) => rank(*a).cmp(&rank(*b)),
+        (IpAddr::V4(a), IpAddr::V4(b)) => text_rank(*a).cmp(&text_rank(*b)),
         (IpAddr::V6(a), IpAddr::V6(b)) if differ_at_the_end(*a, *b) => {
             end_rank(*a).cmp(&end_rank(*b))
         }
@@ -27,11 +27,11 @@ pub fn are_in_order<'a>(addresses: impl Iterator<Item = &'a IpAddr>) -> bool {
     let mut last: Option<(&IpAddr, u32)> = None;
     for address in addresses {
         let here = match address {
-            IpAddr::V4(v4) => rank(*v4),
+            IpAddr::V4(v4) => text_rank(*v4),
             IpAddr::V6(_) => 0,
         };
-        let is_behind = last.is_none_or(|(before, rank)| match (before, address) {
-            (IpAddr::V4(_), IpAddr::V4(_)) => rank < here,
+        let is_behind = last.is_none_or(|(before, text_rank)| match (before, address) {
+            (IpAddr::V4(_), IpAddr::V4(_)) => text_rank < here,
             _ => by_text(before, address).is_lt(),
         });
         if !is_behind {
@@ -46,7 +46,7 @@ pub fn are_in_order<'a>(addresses: impl Iterator<Item = &'a IpAddr>) -> bool {
 /// made once each.
 pub(super) fn sort_by_text(addresses: &mut Vec<IpAddr>) {
     let ranks = addresses.iter().map(|address| match address {
-        IpAddr::V4(v4) => Some(rank(*v4)),
+        IpAddr::V4(v4) => Some(text_rank(*v4)),
         IpAddr::V6(_) => None,
     });
     match ranks.collect::<Option<Vec<u32>>>() {
@@ -54,7 +54,11 @@ pub(super) fn sort_by_text(addresses: &mut Vec<IpAddr>) {
             ranks.sort_unstable();
             ranks.dedup();
             addresses.clear();
-            addresses.extend(ranks.into_iter().map(|rank| IpAddr::from(ranked(rank))));
+            addresses.extend(
+                ranks
+                    .into_iter()
+                    .map(|text_rank| IpAddr::from(from_text_rank(text_rank))),
+            );
         }
         None if addresses.is_sorted_by(is_near) => {
             sort_by(addresses, by_text);
@@ -95,7 +99,7 @@ fn end_rank(address: Ipv6Addr) -> (u32, u32) {
     clippy::indexing_slicing,
     reason = "an octet is an index of 256 places"
 )]
-fn rank(address: Ipv4Addr) -> u32 {
+fn text_rank(address: Ipv4Addr) -> u32 {
     let [a, b, c, d] = address.octets().map(|octet| RANK[usize::from(octet)]);
     u32::from_be_bytes([a, b, c, d])
 }
@@ -105,8 +109,9 @@ fn rank(address: Ipv4Addr) -> u32 {
     clippy::indexing_slicing,
     reason = "an octet is an index of 256 places"
 )]
-fn ranked(rank: u32) -> Ipv4Addr {
-    rank.to_be_bytes()
+fn from_text_rank(text_rank: u32) -> Ipv4Addr {
+    text_rank
+        .to_be_bytes()
         .map(|place| OCTET[usize::from(place)])
         .into()
 }

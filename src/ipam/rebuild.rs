@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use super::evidence::{Evidence, Place};
-use super::evidence_index::{AddressUser, Signs};
+use super::evidence_index::{AddressUser, EvidenceIndex};
 use super::{Attachment, ChangeKind, Held, Ipam, Moment, Owner, Pool, Record, Usage, by_text};
 use crate::sorting::{set, sort_by};
 
@@ -29,12 +29,12 @@ impl Ipam {
             .flat_map(|(_, _, pool)| &pool.records)
             .filter(|r| r.held().is_some());
         let mut held = set(held.map(Record::address));
-        let signs = Signs::of(evidence);
-        let evident = signs.addresses();
+        let index = EvidenceIndex::new(evidence);
+        let evident = index.addresses();
         let mut found = Vec::new();
         for (key, pool) in self.spaces.values_mut().flat_map(|s| &mut s.pools) {
-            found.extend(pool.hold_listed(&signs, generation, now, &mut held));
-            found.extend(pool.hold_unlisted(key, (&signs, &evident), generation, now, &mut held));
+            found.extend(pool.hold_listed(&index, generation, now, &mut held));
+            found.extend(pool.hold_unlisted(key, (&index, &evident), generation, now, &mut held));
         }
         if !found.is_empty() {
             self.generation = generation;
@@ -55,7 +55,7 @@ impl Pool {
     /// Holds those of its records that are in use.
     fn hold_listed(
         &mut self,
-        signs: &Signs<'_>,
+        index: &EvidenceIndex<'_>,
         generation: u64,
         now: Moment,
         held: &mut BTreeSet<IpAddr>,
@@ -66,12 +66,12 @@ impl Pool {
             let Usage::Free(free) = &mut record.usage else {
                 continue;
             };
-            match signs.user_of(address) {
+            match index.user_of(address) {
                 AddressUser::None => {}
                 AddressUser::Host => free.wired = true,
                 AddressUser::Pod => {
                     if held.insert(address) {
-                        let owner = signs.owner(address, generation);
+                        let owner = index.owner(address, generation);
                         found.push(record.hold(owner, now, false));
                     }
                 }
@@ -84,7 +84,7 @@ impl Pool {
     fn hold_unlisted(
         &mut self,
         key: &str,
-        (signs, evident): (&Signs<'_>, &BTreeSet<IpAddr>),
+        (index, evident): (&EvidenceIndex<'_>, &BTreeSet<IpAddr>),
         generation: u64,
         now: Moment,
         held: &mut BTreeSet<IpAddr>,
@@ -95,12 +95,12 @@ impl Pool {
         };
         let mut records = Vec::new();
         for address in evident.range(net.network()..=net.broadcast()) {
-            if signs.user_of(*address) != AddressUser::Pod {
+            if index.user_of(*address) != AddressUser::Pod {
                 continue;
             }
             if self.record(address).is_none() && held.insert(*address) {
                 let mut record = Record::new(*address);
-                let owner = signs.owner(*address, generation);
+                let owner = index.owner(*address, generation);
                 found.push(record.hold(owner, now, true));
                 records.push(record);
             }
@@ -133,12 +133,12 @@ impl Ipam {
     /// Forgets the owners that the node does not confirm. In an old copy of the state an address may stand for somebody who
     /// has gone, and whose late DEL would free what another has by now. It stays held all the same.
     pub fn doubt_owners(&mut self, evidence: &Evidence) {
-        let signs = Signs::of(evidence);
+        let index = EvidenceIndex::new(evidence);
         let records = self.pools_mut().flat_map(|pool| &mut pool.records);
         for record in records {
             let address = record.address();
             if let Usage::Held(held) = &mut record.usage
-                && !signs.confirms(address, held)
+                && !index.confirms(address, held)
             {
                 held.owner = Owner::Unknown;
             }
@@ -154,7 +154,7 @@ impl Ipam {
             .iter()
             .filter(in_a_pod)
             .map(|(address, _)| address);
-        let listed = evidence.standing().filter(|entry| entry.may_stand());
+        let listed = evidence.live_entries().filter(|entry| entry.may_be_live());
         let mut elsewhere = configured.chain(listed.flat_map(|entry| &entry.addresses));
         let is_of = |address: &IpAddr, key: &str, pool: &Pool| {
             pool.record(address).is_some()
@@ -176,7 +176,7 @@ impl Ipam {
     /// that names the address tells the same. Tells whether there was any.
     pub fn adopt_claims(&mut self, evidence: &Evidence) -> bool {
         let generation = self.generation;
-        let signs = Signs::of(evidence);
+        let index = EvidenceIndex::new(evidence);
         let mut adopted = false;
         for record in self.pools_mut().flat_map(|pool| &mut pool.records) {
             let address = record.address();
@@ -186,8 +186,8 @@ impl Ipam {
             let Owner::Container(id) = &held.owner else {
                 continue;
             };
-            if signs.user_of(address) == AddressUser::Pod
-                && let Owner::Attachment(claim) = signs.owner(address, generation)
+            if index.user_of(address) == AddressUser::Pod
+                && let Owner::Attachment(claim) = index.owner(address, generation)
                 && claim.container_id == *id
             {
                 held.owner = Owner::Attachment(claim);

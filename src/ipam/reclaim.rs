@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use super::evidence::{Evidence, Routes};
-use super::verdict::{GRACE, Judge, Judgement, Verdict};
+use super::liveness::{GRACE, Judge, Judgement, Verdict};
 use super::{ChangeKind, Held, Ipam, LiveAttachments, Moment, Pool, Record, Usage};
 
 /// A record as it was when the evidence began to be gathered. Evidence says nothing about what came later, so a record that
@@ -62,7 +62,7 @@ impl Ipam {
         evidence: &Evidence,
         now: Moment,
     ) -> Vec<Judged> {
-        let judge = Judge::by(evidence, LiveAttachments::of(self, evidence));
+        let judge = Judge::new(evidence, LiveAttachments::new(self, evidence));
         let mut judged = Vec::new();
         for candidate in candidates {
             let Some(address) = self.unchanged(&candidate) else {
@@ -93,7 +93,7 @@ impl Ipam {
         if !self.holders().any(is_marked) {
             return false;
         }
-        let judge = Judge::by(evidence, LiveAttachments::of(self, evidence));
+        let judge = Judge::new(evidence, LiveAttachments::new(self, evidence));
         let mut is_cleared = false;
         for record in self.pools_mut().flat_map(|pool| &mut pool.records) {
             let address = record.address();
@@ -154,7 +154,7 @@ impl Ipam {
     /// the addresses that were freed.
     pub fn new_boot(&mut self, evidence: &Evidence, now: Moment) -> Vec<IpAddr> {
         let kernel = &evidence.kernel;
-        let shown = LiveAttachments::by(self, kernel, &Routes::default());
+        let shown = LiveAttachments::from_kernel(self, kernel, &Routes::default());
         let mut freed = Vec::new();
         for pool in self.pools_mut() {
             let is_gone = |record: &Record, held: &Held| {

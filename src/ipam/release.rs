@@ -4,11 +4,12 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::evidence_index::Signs;
+use super::evidence_index::EvidenceIndex;
 use super::{
     Attachment, ChangeKind, Evidence, Grant, GrantKind, Held, Ipam, Moment, Record, Tombstone,
-    Usage, named_address,
+    Usage,
 };
+use crate::codec::named_address;
 
 /// What a DEL says beside the attachment; all of it may be missing or wrong.
 #[derive(Clone, Copy, Debug, Default)]
@@ -20,7 +21,7 @@ pub struct Hint<'a> {
     /// The address, as the caller spells it.
     pub address: Option<&'a str>,
     /// The addresses that the pod was told (`prevResult`); they may find a record of unknown owner, and narrow nothing.
-    pub told: &'a [IpAddr],
+    pub previous: &'a [IpAddr],
 }
 
 /// An address that came back.
@@ -42,7 +43,7 @@ impl Hint<'_> {
 
     /// All addresses that it names.
     fn keys(self) -> impl Iterator<Item = IpAddr> {
-        self.key().into_iter().chain(self.told.iter().copied())
+        self.key().into_iter().chain(self.previous.iter().copied())
     }
 }
 
@@ -145,7 +146,7 @@ impl Ipam {
         evidence: &Evidence,
         now: Moment,
     ) -> Vec<Freed> {
-        let index = Signs::of(evidence);
+        let index = EvidenceIndex::new(evidence);
         let is_complete = evidence.kernel.incomplete.is_none();
         let mut freed = Vec::new();
         for key in hint.keys() {
@@ -248,7 +249,7 @@ mod tests {
             space: Some("local"),
             subnet,
             address,
-            told: &[],
+            previous: &[],
         };
         let freed = ipam.release(attachment, hint, NOW);
         assert_eq!(ipam.check(), []);

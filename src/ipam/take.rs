@@ -5,12 +5,13 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use super::check::overlapping;
 use super::choose::Unavailable;
+use super::invariants::overlapping;
 use super::{
     Attachment, ChangeKind, Claim, Family, Grant, GrantKind, Held, Holder, Ipam, Moment, Owner,
-    Pool, PoolSelector, Record, Refusal, Request, Space, Stage, Usage, named_address,
+    Pool, PoolSelector, Record, Refusal, Request, Space, Stage, Usage,
 };
+use crate::codec::named_address;
 
 impl Ipam {
     /// Gives the attachment an address: the one asked for, else the one it has in a pool that will do, else the one whose turn
@@ -52,12 +53,12 @@ impl Ipam {
                     known: space.pools.keys().cloned().collect(),
                 })?;
                 let key = key.to_owned();
-                let place = space.place_in(&key, request, out(&key), now)?;
+                let place = space.find_in(&key, request, out(&key), now)?;
                 (key, place)
             }
             PoolSelector::Any { family, if_name } => {
                 space.drop_idle_flags();
-                let found = space.place_in_any(request, family, if_name, now, out);
+                let found = space.find_in_any(request, family, if_name, now, out);
                 if let Err(Refusal::Exhausted { .. }) = found {
                     space.flag_exhausted(|pool| pool.suits(family, if_name));
                 }
@@ -150,11 +151,11 @@ impl Ipam {
 impl Space {
     fn holds_any(&self, attachment: &Attachment) -> bool {
         let mut pools = self.pools.values();
-        pools.any(|pool| pool.place_held_by(attachment).is_some())
+        pools.any(|pool| pool.find_held_by(attachment).is_some())
     }
 
     /// The record to take in one pool.
-    fn place_in(
+    fn find_in(
         &self,
         key: &str,
         request: &Request<'_>,
@@ -167,19 +168,19 @@ impl Space {
         };
         let pool = self.pools.get(key).ok_or_else(no_pool)?;
         if let Some(address) = request.address {
-            return pool.place_of(address, request, out, now);
+            return pool.find_named(address, request, out, now);
         }
         let exhausted = || Refusal::Exhausted {
             pools: vec![pool.count(key, request.rest, now, &out)],
         };
-        pool.place_held_by(request.attachment)
-            .or_else(|| pool.place_left_by(&request.attachment.container_id, out))
+        pool.find_held_by(request.attachment)
+            .or_else(|| pool.find_left_over(&request.attachment.container_id, out))
             .or_else(|| pool.next_free(&out))
             .ok_or_else(exhausted)
     }
 
     /// The pool and the record to take when the caller names no subnet.
-    fn place_in_any<'t>(
+    fn find_in_any<'t>(
         &self,
         request: &Request<'_>,
         family: Family,
@@ -204,7 +205,7 @@ impl Space {
         if let Some(address) = request.address {
             let mut worst = None;
             for (key, pool) in fitting {
-                match pool.place_of(address, request, out(key), now) {
+                match pool.find_named(address, request, out(key), now) {
                     Ok(place) => return Ok((key.clone(), place)),
                     Err(Refusal::AddressNotFound { .. }) => {}
                     Err(found) => worst = Some(found),
@@ -216,7 +217,7 @@ impl Space {
         }
         let mut counts = Vec::new();
         for (key, pool) in fitting {
-            if let Some(place) = pool.place_held_by(request.attachment) {
+            if let Some(place) = pool.find_held_by(request.attachment) {
                 return Ok((key.clone(), place));
             }
             counts.push(pool.count(key, request.rest, now, &out(key)));
@@ -224,14 +225,14 @@ impl Space {
         let key = self
             .choose(|pool| pool.suits(family, if_name), &out, request.rest, now)
             .ok_or(Refusal::Exhausted { pools: counts })?;
-        Ok((key.to_owned(), self.place_in(key, request, out(key), now)?))
+        Ok((key.to_owned(), self.find_in(key, request, out(key), now)?))
     }
 }
 
 impl Pool {
     /// The record of the address that the caller names, if the attachment has it or may have it. A prefix length behind the
     /// address is allowed and means nothing.
-    fn place_of(
+    fn find_named(
         &self,
         address: &str,
         request: &Request<'_>,
@@ -270,7 +271,7 @@ impl Pool {
     }
 
     /// The record that the attachment holds: one claimed by it before one that merely carries its container ID.
-    fn place_held_by(&self, attachment: &Attachment) -> Option<IpAddr> {
+    fn find_held_by(&self, attachment: &Attachment) -> Option<IpAddr> {
         let held = |claimed: bool| {
             self.records.iter().find(move |r| {
                 r.held().is_some_and(|h| {
@@ -282,7 +283,7 @@ impl Pool {
     }
 
     /// A free record that an old version of the original left with this container's ID: the original gives it back.
-    fn place_left_by(&self, container_id: &str, out: Unavailable<'_>) -> Option<IpAddr> {
+    fn find_left_over(&self, container_id: &str, out: Unavailable<'_>) -> Option<IpAddr> {
         let left = self.records.iter().find(|r| {
             r.free()
                 .is_some_and(|f| f.left_over_id.as_deref() == Some(container_id))

@@ -195,7 +195,7 @@ impl Seen {
                 Routes::Unreadable(_) => Vec::new(),
             },
             lists: evidence
-                .witnesses()
+                .lists()
                 .into_iter()
                 .filter_map(|(name, witness)| List::of(name, witness))
                 .collect(),

@@ -12,11 +12,10 @@ use super::outcome::{CommandError, CommandOutput, json};
 use super::progress;
 use super::screen::Screen;
 use super::state_view::StateView;
+use crate::codec::named_address;
 use crate::events::OperationRecord;
 use crate::host::boot_now;
-use crate::ipam::{
-    Candidate, Evidence, Ipam, Moment, Owner, Reason, Verdict, judge, named_address,
-};
+use crate::ipam::{Candidate, Evidence, Ipam, Moment, Owner, Reason, Verdict, judge};
 use crate::log;
 use crate::state::Document;
 use tracing::warn;

@@ -83,7 +83,7 @@ impl StateView {
             error,
         };
         let document = match loaded {
-            Ok(Loaded::Read(document)) => *document,
+            Ok(Loaded::Ready(document) | Loaded::Newer { document, .. }) => *document,
             // A missing file may be a lost one.
             Ok(Loaded::Missing) => Document::default(),
             Ok(Loaded::Corrupt(why)) => return unread(StateHealth::Corrupt, why, None),

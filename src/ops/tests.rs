@@ -96,7 +96,7 @@ fn node(pods: usize) -> Ipam {
     let pool = Pool {
         id: net.to_string(),
         if_name: "eth0".into(),
-        subnet: Subnet::of(net),
+        subnet: Subnet::from_net(net),
         gateway: Some("10.224.0.1".parse().unwrap()),
         records,
         ..Pool::default()

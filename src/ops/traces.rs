@@ -33,7 +33,7 @@ pub fn missing(address: IpAddr, held: &Held, evidence: &Evidence) -> Vec<String>
         )),
         None => {}
     }
-    for (name, witness) in evidence.witnesses() {
+    for (name, witness) in evidence.lists() {
         match witness {
             EvidenceList::Absent => {}
             EvidenceList::Unreadable(why) => found.push(format!("{name} cannot be read: {why}")),
@@ -56,7 +56,7 @@ pub fn missing(address: IpAddr, held: &Held, evidence: &Evidence) -> Vec<String>
 pub fn uses(address: IpAddr, evidence: &Evidence) -> Vec<String> {
     let places = evidence.kernel.places(address);
     let mut found: Vec<String> = places.map(|place| format!("configured {place}")).collect();
-    for (name, witness) in evidence.witnesses() {
+    for (name, witness) in evidence.lists() {
         let entries = witness.entries().iter();
         for entry in entries.filter(|e| e.is_live && e.addresses.contains(&address)) {
             let pod = entry.pod.as_deref().map(|pod| format!(", pod {pod}"));

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use crate::cni::{Call, IpamConf};
-use crate::ipam::{Attachment, Family, PoolSelector, Refusal, Request, named_address};
+use crate::codec::named_address;
+use crate::ipam::{Attachment, Family, PoolSelector, Refusal, Request};
 
 /// One address that a call requests.
 #[derive(Debug)]

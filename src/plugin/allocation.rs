@@ -5,7 +5,7 @@ use tracing::{info, warn};
 use super::action::{Action, log_actions};
 use super::address_request::narrow_refusal;
 use super::context::Context;
-use super::decide::{Decision, decide, loss};
+use super::decide::{Decision, decide};
 use super::inputs::{Inputs, JournalReplay};
 use super::inquiry::Inquiry;
 use super::revoke::revoke_saved;
@@ -272,7 +272,8 @@ fn read(
         error,
     };
     let mut document = match locked.load(context.boot_id.as_deref()).map_err(store)? {
-        Loaded::Read(document) => *document,
+        Loaded::Ready(document) => *document,
+        Loaded::Newer { format, .. } => return Err(Failure::NewerFormat { found: format }),
         Loaded::Missing => Document::default(),
         Loaded::Corrupt(why) => {
             let aside = locked
@@ -282,19 +283,16 @@ fn read(
             return Ok((Document::default(), Some(why), Some(journaled())));
         }
     };
-    match &document.own {
-        KeyStatus::Newer { format, .. } => return Err(Failure::NewerFormat { found: *format }),
-        KeyStatus::Unreadable(why) => {
-            warn!(target: "ipam", "our part of the state could not be read: {why}.");
-        }
-        KeyStatus::Absent | KeyStatus::Ours | KeyStatus::OriginalWroteLast => {}
+    if let KeyStatus::Unreadable(why) = &document.own {
+        warn!(target: "ipam", "our part of the state could not be read: {why}.");
     }
     if matches!(document.own, KeyStatus::Absent | KeyStatus::Unreadable(_)) && !document.is_empty()
     {
         context.count_on(&mut document);
     }
     context.catch_up(&mut document);
-    let lost = loss(&document, is_rebuild_owed(context.files()), last).map(str::to_owned);
+    let lost = document.lost_reason(is_rebuild_owed(context.files()), last);
+    let lost = lost.map(str::to_owned);
     let journal = lost.is_some().then(journaled);
     Ok((document, lost, journal))
 }

@@ -5,7 +5,6 @@ use std::time::Duration;
 use tracing::warn;
 
 use super::context::Context;
-use super::decide::loss;
 use crate::failure::Failure;
 use crate::host::io_reason;
 use crate::ipam::Moment;
@@ -69,7 +68,7 @@ impl Context {
     /// grant would seem to know more otherwise.
     pub(super) fn count_on(&self, document: &mut Document) {
         let boot_id = self.boot_id.as_deref();
-        let noted = state::last_grant_path(self.files(), boot_id).unwrap_or(0);
+        let noted = state::last_granted_generation(self.files(), boot_id).unwrap_or(0);
         let journaled = state::Journal::read(self.files(), boot_id).generation;
         let ipam = document.ipam_mut();
         ipam.generation = ipam.generation.max(noted).max(journaled);
@@ -118,8 +117,9 @@ impl Context {
     /// Why the state has to be rebuilt, if it has.
     pub(crate) fn lost_reason(&self, document: &Document) -> Option<String> {
         let files = self.files();
-        let last = state::last_grant_path(files, self.boot_id.as_deref());
-        loss(document, state::is_rebuild_owed(files), last).map(str::to_owned)
+        let last = state::last_granted_generation(files, self.boot_id.as_deref());
+        let why = document.lost_reason(state::is_rebuild_owed(files), last);
+        why.map(str::to_owned)
     }
 
     /// Brings an old copy of the state up to date from the journal, where that tells all that came after it.

@@ -9,7 +9,7 @@ use super::snapshot::NodeSnapshot;
 use crate::ipam::{
     Candidate, Grant, GrantKind, Ipam, Moment, Pool, PoolSelector, Refusal, Request, Violation,
 };
-use crate::state::{Document, KeyStatus, Loss, PendingWork};
+use crate::state::{Document, Loss, PendingWork};
 
 /// What an ADD comes to.
 #[derive(Debug)]
@@ -25,30 +25,6 @@ pub enum Decision {
     },
     /// The state would become inconsistent. It must not be saved.
     Inconsistent(Vec<Violation>),
-}
-
-/// Why a state that was read, or not there to be read, has to be rebuilt, if it has. `last` is the generation of the last
-/// address that was given in this boot. A node on which none was given is fresh, and starts at once if the kernel agrees.
-pub fn loss(document: &Document, rebuild_owed: bool, last: Option<u64>) -> Option<&str> {
-    if let PendingWork::Rebuild(loss) = &document.owed {
-        return Some(&loss.why);
-    }
-    match &document.own {
-        KeyStatus::Absent if document.is_empty() && rebuild_owed => Some("it could not be read"),
-        KeyStatus::Absent if document.is_empty() && last.is_some() => {
-            Some("it is gone, though addresses were given since the node started")
-        }
-        KeyStatus::Ours | KeyStatus::OriginalWroteLast
-            if last.is_some_and(|last| document.ipam().generation < last) =>
-        {
-            Some("it is older than the last address that was given")
-        }
-        KeyStatus::Absent
-        | KeyStatus::Ours
-        | KeyStatus::OriginalWroteLast
-        | KeyStatus::Unreadable(_)
-        | KeyStatus::Newer { .. } => None,
-    }
 }
 
 /// Decides an ADD.

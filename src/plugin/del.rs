@@ -131,7 +131,7 @@ fn read(locked: &mut Locked<'_>, context: &Context) -> Result<Option<Document>, 
             stage: STAGE,
             error,
         })? {
-        Loaded::Read(mut document) => {
+        Loaded::Ready(mut document) | Loaded::Newer { mut document, .. } => {
             context.catch_up(&mut document);
             Ok(Some(*document))
         }
@@ -159,7 +159,7 @@ fn hint(call: &Call) -> Hint<'_> {
         space: Some(&ipam.address_space),
         subnet: ipam.subnet.as_deref(),
         address: ipam.ip_address.as_deref(),
-        told: call.previous.as_deref().unwrap_or_default(),
+        previous: call.previous.as_deref().unwrap_or_default(),
     }
 }
 
@@ -185,8 +185,10 @@ fn remember(call: &Call, context: &Context, locked: &mut Locked<'_>, document: &
 fn without_lock(call: &Call, context: &Context, error: LockError) -> Result<(), Failure> {
     let holds_nothing = match load(context.files(), context.boot_id.as_deref()) {
         Ok(Loaded::Missing) => true,
-        Ok(Loaded::Read(mut document)) => release(call, &mut document, context.now()).is_empty(),
-        Ok(Loaded::Corrupt(_)) | Err(_) => false,
+        Ok(loaded) => loaded
+            .into_document()
+            .is_some_and(|mut document| release(call, &mut document, context.now()).is_empty()),
+        Err(_) => false,
     };
     if holds_nothing {
         Ok(())

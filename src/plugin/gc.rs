@@ -8,7 +8,7 @@ use crate::cni::Call;
 use crate::events::OperationRecord;
 use crate::failure::Failure;
 use crate::ipam::Collected;
-use crate::state::{Document, KeyStatus, Loaded, StoreError, load};
+use crate::state::{Document, Loaded, StoreError, load};
 
 /// What the messages begin with.
 const STAGE: &str = "Failed to collect stale addresses";
@@ -96,10 +96,8 @@ fn read(loaded: Result<Loaded, StoreError>) -> Result<Option<Document>, Failure>
         error,
     })?;
     match loaded {
-        Loaded::Read(document) => match document.own {
-            KeyStatus::Newer { format, .. } => Err(Failure::NewerFormat { found: format }),
-            _ => Ok(Some(*document)),
-        },
+        Loaded::Ready(document) => Ok(Some(*document)),
+        Loaded::Newer { format, .. } => Err(Failure::NewerFormat { found: format }),
         Loaded::Missing => {
             info!(target: "ipam", "there is no state, so nothing is held.");
             Ok(None)

@@ -33,7 +33,8 @@ pub fn release_unprinted(call: &Call, grants: &[Grant], context: &Context) -> Fa
     let Ok(mut locked) = context.lock() else {
         return Fate::StillHeld;
     };
-    let Ok(Loaded::Read(mut document)) = locked.load(context.boot_id.as_deref()) else {
+    let loaded = locked.load(context.boot_id.as_deref());
+    let Some(mut document) = loaded.ok().and_then(Loaded::into_document) else {
         return Fate::StillHeld;
     };
     if document.ipam_mut().revoke_all(&call.attachment, grants)

@@ -16,7 +16,7 @@ use crate::failure::Failure;
 use crate::host::is_read_only;
 use crate::ipam::{Attachment, Inventory, Ipam, Refusal, Request};
 use crate::source::Source;
-use crate::state::{KeyStatus, Loaded, load};
+use crate::state::{Loaded, load};
 
 /// How long the source may take.
 const LIMIT: Duration = Duration::from_secs(3);
@@ -36,13 +36,11 @@ pub fn status(call: &Call, context: &Context) -> Result<(), Failure> {
     {
         // The next ADD rebuilds it, if the source lets it.
         Loaded::Missing | Loaded::Corrupt(_) => Ipam::default(),
-        Loaded::Read(document) => match &document.own {
-            KeyStatus::Newer { format, .. } => {
-                let newer = Failure::NewerFormat { found: *format };
-                return Err(not_ready(newer.to_cni().msg));
-            }
-            _ => document.ipam().clone(),
-        },
+        Loaded::Ready(document) => document.ipam().clone(),
+        Loaded::Newer { format, .. } => {
+            let newer = Failure::NewerFormat { found: format };
+            return Err(not_ready(newer.to_cni().msg));
+        }
     };
     if ipam.pools().next().is_none() {
         ipam.merge(&ask(call, context)?);

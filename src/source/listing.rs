@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use crate::ipam::read_address;
+use crate::codec::read_address;
 
 /// The interfaces that a document lists.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -9,7 +9,7 @@ use quick_xml::events::{BytesStart, Event};
 use quick_xml::{Reader, XmlVersion};
 
 use super::listing::{ListedInterface, ListedSubnet, Listing, parse_address, parse_prefix};
-use crate::ipam::leading_address;
+use crate::codec::leading_address;
 
 /// Why an answer is not one.
 #[derive(Debug, thiserror::Error)]

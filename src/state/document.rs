@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::mem;
-use std::time::Duration;
 
 use serde_json::value::RawValue;
 
@@ -14,6 +13,7 @@ use super::ours::{FORMAT, KEY, Ours};
 use super::out::Out;
 use super::print_ours::print_ours;
 use super::store::is_same_boot;
+use super::trust::{KeyStatus, Loss, PendingWork};
 use crate::codec::{self, Cursor, ParseError};
 use crate::ipam::{Ipam, Moment, Usage};
 
@@ -42,53 +42,6 @@ pub struct Document {
     buffer: Vec<u8>,
 }
 
-/// What our own key was like when the state was read.
-#[derive(Debug, Default)]
-pub enum KeyStatus {
-    /// Not there: the original alone has written this state.
-    #[default]
-    Absent,
-    /// Of a format that is read, and the last to write was one of us.
-    Ours,
-    /// Of a format that is read, but the original has written since.
-    OriginalWroteLast,
-    /// There, but not to be understood; its facts are lost, the records are not.
-    Unreadable(String),
-    /// Of a newer format: kept as it is, and nothing but releases done.
-    Newer {
-        /// Its format version.
-        format: u64,
-        /// Its text.
-        text: String,
-    },
-}
-
-/// What is still to be done before a state can be believed in full; kept in the state until it is done.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum PendingWork {
-    /// Nothing.
-    #[default]
-    Nothing,
-    /// A look at what the node has in use: nobody of us has written this state, so it may have been started from nothing.
-    Snapshot,
-    /// It is of this other boot: what the node does not show has gone.
-    NewBoot(Option<String>),
-    /// A rebuild: the state was lost, and has no pools yet that could be rebuilt.
-    Rebuild(Loss),
-}
-
-/// That a state was lost.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Loss {
-    /// How it is known.
-    pub why: String,
-    /// When it was first seen. Whoever was being given an address then is through [`QUARANTINE`] later.
-    pub seen: Moment,
-}
-
-/// After a state was lost, an ADD that was under way may still wire its address for so long.
-pub const QUARANTINE: Duration = Duration::from_secs(30);
-
 /// What a written state carries beside its contents.
 #[derive(Clone, Copy, Debug)]
 pub struct WriteStamp<'a> {
@@ -110,13 +63,13 @@ impl Document {
         boot_id: Option<&str>,
         now: Moment,
     ) -> Result<Document, codec::Error> {
-        let mut said = RawDocument::default();
+        let mut raw = RawDocument::default();
         codec::document(std::str::from_utf8(json)?, |json| {
-            json.object(|key, json| said.member(key, json))
+            json.object(|key, json| raw.member(key, json))
         })?;
         let mut document = Document {
-            original: said.original,
-            others: said.others,
+            original: raw.original,
+            others: raw.others,
             read: Some(now),
             ..Document::default()
         };
@@ -127,7 +80,7 @@ impl Document {
                 }
             }
         }
-        match said.ours {
+        match raw.ours {
             Some(ours) => document.join(ours, boot_id, now),
             None => document.owed = PendingWork::Snapshot,
         }
@@ -192,22 +145,6 @@ impl Document {
         self.buffer = text;
     }
 
-    /// What is still to be done before it can be believed in full, in words.
-    pub fn doubt(&self) -> Option<&'static str> {
-        match &self.owed {
-            PendingWork::Nothing => None,
-            PendingWork::Snapshot => Some(
-                "the original plugin wrote it; the next ADD looks for addresses in use that it does not know",
-            ),
-            PendingWork::Rebuild(_) => {
-                Some("it was lost; the next ADD rebuilds it from what the node shows")
-            }
-            PendingWork::NewBoot(_) => Some(
-                "it is of before the last start of the node; the next ADD frees what the node does not show",
-            ),
-        }
-    }
-
     /// Whether a holder counts as first seen, or an address as released, at the moment of reading. Until the state is saved, every
     /// call counts from anew.
     pub fn has_unsaved_moments(&self) -> bool {
@@ -245,7 +182,7 @@ impl Document {
             stamp.version.clone_into(&mut self.original.version);
         }
         stamp.time.clone_into(&mut self.original.time_stamp);
-        let mut out = Out::over(mem::take(&mut self.buffer), ROOM);
+        let mut out = Out::reusing(mem::take(&mut self.buffer), ROOM);
         let mut names: Vec<&str> = self.others.keys().map(String::as_str).collect();
         for ours in [IPAM, KEY] {
             names.insert(names.partition_point(|name| *name < ours), ours);

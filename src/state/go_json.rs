@@ -4,8 +4,7 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use super::out::Out;
-use crate::codec::plain_length;
-use crate::ipam::{format_ipv6, format_octet};
+use crate::codec::{format_ipv6, format_octet, plain_length};
 
 /// Appends a string with its quotes; `<`, `>`, `&` and the two line separators of JavaScript are escaped as in HTML.
 pub(super) fn string(out: &mut Out, text: &str) {

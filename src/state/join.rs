@@ -4,9 +4,9 @@ use std::mem;
 use std::net::IpAddr;
 use std::rc::Rc;
 
-use super::document::QUARANTINE;
 use super::original::Original;
 use super::ours::{Facts, Ours};
+use super::trust::QUARANTINE;
 use crate::ipam::{Claim, Free, Held, Moment, NetNs, Owner, Record, Tombstone, Usage, by_text};
 
 /// So many records are looked through for the next one before they are searched.
@@ -66,7 +66,7 @@ impl Ours<'_> {
                 let Some(pool) = space.pools.get_mut(&pool) else {
                     continue;
                 };
-                let mut records = InOrder::of(&mut pool.records);
+                let mut records = InOrder::new(&mut pool.records);
                 for (address, at) in facts.released {
                     if let Some(record) = records.find(&address)
                         && let Usage::Free(free) = &mut record.usage
@@ -74,7 +74,7 @@ impl Ours<'_> {
                         free.released = trust.clock(Some(at));
                     }
                 }
-                let mut records = InOrder::of(&mut pool.records);
+                let mut records = InOrder::new(&mut pool.records);
                 for (address, facts) in facts.facts {
                     let Some(record) = records.find(&address) else {
                         continue;
@@ -99,7 +99,7 @@ struct InOrder<'a> {
 }
 
 impl<'a> InOrder<'a> {
-    fn of(records: &'a mut [Record]) -> Self {
+    fn new(records: &'a mut [Record]) -> Self {
         InOrder { records, next: 0 }
     }
 

@@ -96,7 +96,7 @@ pub struct LockHolder {
 }
 
 impl LockHolder {
-    fn of(paths: &Paths, pid: u32) -> LockHolder {
+    fn new(paths: &Paths, pid: u32) -> LockHolder {
         let name = read_text(&paths.process(pid).join("comm"));
         LockHolder {
             pid,
@@ -131,7 +131,7 @@ pub fn holder_now(paths: &Paths) -> Option<LockHolder> {
             .then(|| pid.parse::<u32>().ok())
             .flatten()
     })?;
-    Some(LockHolder::of(paths, pid))
+    Some(LockHolder::new(paths, pid))
 }
 
 /// Who holds the lock, for an error: where the kernel's list does not tell, the process ID in the file is what its last holder
@@ -141,6 +141,6 @@ pub(super) fn holder(paths: &Paths, path: &Path) -> String {
         let text = read_text(path).ok()?;
         text.split_whitespace().next()?.parse::<u32>().ok()
     };
-    let holder = holder_now(paths).or_else(|| Some(LockHolder::of(paths, written()?)));
+    let holder = holder_now(paths).or_else(|| Some(LockHolder::new(paths, written()?)));
     holder.map_or_else(|| "an unknown process".to_owned(), |h| h.to_string())
 }

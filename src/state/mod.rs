@@ -13,16 +13,18 @@ mod out;
 mod print_ours;
 mod record;
 mod store;
+mod trust;
 
 #[doc(hidden)]
 pub use crate::host::ReadOutcome;
 pub use disk::set_aside_before;
-pub use document::{Document, KeyStatus, Loss, PendingWork, QUARANTINE, WriteStamp};
+pub use document::{Document, WriteStamp};
 pub use files::{Files, HeldLock, StateFile};
 pub use journal::{Journal, carry_out, note_release, plan};
 pub use lock::{LockError, LockHolder, Locked, MOST_ROUNDS, WAIT, holder_now};
 pub use ours::FORMAT;
 pub use store::{
-    Loaded, MODE, StoreError, is_rebuild_owed, last_grant, last_grant_path, load, note_boot,
-    note_use,
+    Loaded, MODE, StoreError, is_rebuild_owed, last_grant, last_granted_generation, load,
+    note_boot, note_use,
 };
+pub use trust::{KeyStatus, Loss, PendingWork, QUARANTINE};

@@ -88,9 +88,9 @@ fn records(json: &mut Cursor<'_>, records: &mut Vec<Record>) -> Result<(), Parse
         record::parse_canonical,
         |key, json| {
             let key = address(key)?.ok_or("a record without an address as its key")?;
-            let mut said = RawRecord::default();
-            codec::object(json, &mut said)?;
-            Ok(record::record(key, said.addr, &said.id, said.in_use))
+            let mut raw = RawRecord::default();
+            codec::object(json, &mut raw)?;
+            Ok(record::record(key, raw.addr, &raw.id, raw.in_use))
         },
         |record| records.push(record),
     )?;

@@ -7,8 +7,8 @@ use std::net::IpAddr;
 
 use super::journal::Position;
 use super::record;
-use crate::codec::{self, Cursor, Members, ParseError};
-use crate::ipam::{Attachment, read_address};
+use crate::codec::{self, Cursor, Members, ParseError, read_address};
+use crate::ipam::Attachment;
 
 /// The key.
 pub(super) const KEY: &str = "azure-vnet-ipam";

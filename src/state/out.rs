@@ -13,7 +13,7 @@ pub(super) struct Out {
 
 impl Out {
     /// An empty text that is written over these bytes, and as many more.
-    pub fn over(mut bytes: Vec<u8>, room: usize) -> Out {
+    pub fn reusing(mut bytes: Vec<u8>, room: usize) -> Out {
         bytes.resize(bytes.len() + room, 0);
         Out { bytes, used: 0 }
     }
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn pieces_of_every_length_follow_each_other() {
-        let mut out = Out::over(b"abc".to_vec(), 3);
+        let mut out = Out::reusing(b"abc".to_vec(), 3);
         let mut expected = String::new();
         for length in 0..70 {
             let text = "0123456789".repeat(7);

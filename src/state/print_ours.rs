@@ -2,12 +2,12 @@
 
 use std::net::IpAddr;
 
-use super::document::PendingWork;
 use super::go_json;
 use super::journal::Position;
 use super::original::Original;
 use super::ours::{ENTRY, FORMAT, RELEASED};
 use super::out::Out;
+use super::trust::PendingWork;
 use crate::ipam::{Claim, Free, Held, Moment, Pool, Tombstone, Usage};
 
 /// Appends our key's object, two tabs deep: an entry a line.

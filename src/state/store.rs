@@ -19,15 +19,40 @@ const NOTE_LIMIT: usize = 4096;
 /// The mode of the state: only root reads it.
 pub const MODE: u32 = 0o600;
 
-/// What the state file was like.
+/// What reading the state file came to.
 #[derive(Debug)]
 pub enum Loaded {
-    /// It is not there.
+    /// A state to work on; an empty file reads as an empty one. [`Document::lost_reason`] tells whether it knows every grant.
+    Ready(Box<Document>),
+    /// The file is not there: the node is fresh, or its state was lost.
     Missing,
-    /// A state; an empty file reads as an empty one.
-    Read(Box<Document>),
-    /// It is there, but no state.
+    /// The file is there, but is not a state, for this reason.
     Corrupt(String),
+    /// A newer version of this program wrote it. Only releases are safe.
+    Newer {
+        /// Its format version.
+        format: u64,
+        /// What can be read of it.
+        document: Box<Document>,
+    },
+}
+
+impl Loaded {
+    /// The state, where there is one that can be read.
+    pub fn document(&self) -> Option<&Document> {
+        match self {
+            Loaded::Ready(document) | Loaded::Newer { document, .. } => Some(document),
+            Loaded::Missing | Loaded::Corrupt(_) => None,
+        }
+    }
+
+    /// The same, to be changed.
+    pub fn into_document(self) -> Option<Document> {
+        match self {
+            Loaded::Ready(document) | Loaded::Newer { document, .. } => Some(*document),
+            Loaded::Missing | Loaded::Corrupt(_) => None,
+        }
+    }
 }
 
 /// What went wrong with the file itself.
@@ -90,12 +115,16 @@ pub fn load(files: &dyn Files, boot_id: Option<&str>) -> Result<Loaded, StoreErr
         }
     };
     if bytes.is_empty() {
-        return Ok(Loaded::Read(Box::default()));
+        return Ok(Loaded::Ready(Box::default()));
     }
     Ok(match Document::parse(&bytes, boot_id, files.now()) {
         Ok(mut document) => {
             document.reuse(bytes);
-            Loaded::Read(Box::new(document))
+            let document = Box::new(document);
+            match document.own {
+                KeyStatus::Newer { format, .. } => Loaded::Newer { format, document },
+                _ => Loaded::Ready(document),
+            }
         }
         Err(error) => Loaded::Corrupt(error.to_string()),
     })
@@ -155,7 +184,7 @@ pub fn is_rebuild_owed(files: &dyn Files) -> bool {
 }
 
 /// The generation of [`last_grant`].
-pub fn last_grant_path(files: &dyn Files, boot_id: Option<&str>) -> Option<u64> {
+pub fn last_granted_generation(files: &dyn Files, boot_id: Option<&str>) -> Option<u64> {
     last_grant(files, boot_id).map(|last| last.generation)
 }
 

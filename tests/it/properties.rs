@@ -251,7 +251,7 @@ impl Node {
             space: Some("local"),
             subnet: name.as_deref(),
             address: None,
-            told: &[],
+            previous: &[],
         };
         let freed: BTreeSet<_> = self
             .document

@@ -186,7 +186,7 @@ impl<'a> Scan<'a> {
                 }
                 Entry::Occupied(entry) => entry,
             };
-            let lesser = match entry.get().weight() < place.weight() {
+            let lesser = match entry.get().precedence() < place.precedence() {
                 true => entry.insert(place.clone()),
                 false => place.clone(),
             };

@@ -104,7 +104,7 @@ fn not_seen(evidence: &Evidence) -> Vec<String> {
     if let Some(why) = &evidence.kernel.incomplete {
         all.push(format!("some network namespaces ({why})"));
     }
-    for (name, witness) in evidence.witnesses() {
+    for (name, witness) in evidence.lists() {
         match witness {
             EvidenceList::Unreadable(why) => all.push(format!("{name} ({why})")),
             EvidenceList::Read { doubtful, .. } if !doubtful.is_empty() => {

@@ -21,7 +21,7 @@ pub fn findings(
     networks: &BTreeSet<String>,
     now: &Now,
 ) -> Vec<Finding> {
-    let judge = Judge::by(evidence, LiveAttachments::of(ipam, evidence));
+    let judge = Judge::new(evidence, LiveAttachments::new(ipam, evidence));
     let mut found = Vec::new();
     let mut holders = Vec::new();
     for (_, pool, record, holder) in held(ipam) {
@@ -158,7 +158,7 @@ fn duplicates(holders: &[Holder], ipam: &Ipam, evidence: &Evidence) -> Vec<Findi
     };
     let also = evidence.kernel.also.iter().map(|(address, _)| *address);
     let mut twice = set(also.filter(|address| is_ours(*address)));
-    let all = evidence.witnesses();
+    let all = evidence.lists();
     let entries = all.iter().flat_map(|(_, witness)| witness.entries());
     for entry in entries.filter(|entry| entry.is_live && !entry.container_id.is_empty()) {
         let is_other = |holder: &Holder| {

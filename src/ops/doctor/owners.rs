@@ -9,9 +9,8 @@ use ipnet::IpNet;
 
 use super::line::{Line, Visibility, some};
 use super::pools::OurPool;
-use crate::codec::Tree;
+use crate::codec::{Tree, named_address, read_address};
 use crate::host::{Paths, io_reason};
-use crate::ipam::{named_address, read_address};
 use crate::ops::screen::counted;
 use crate::ops::setup::Setup;
 use crate::sorting::sort_by;

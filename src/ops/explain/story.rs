@@ -6,8 +6,9 @@ use serde::Serialize;
 
 use super::address::{AddressStory, Use};
 use crate::cni::IpamConf;
+use crate::codec::named_address;
 use crate::events::OperationRecord;
-use crate::ipam::{Entry, Evidence, Ipam, Record, named_address};
+use crate::ipam::{Entry, Evidence, Ipam, Record};
 use crate::ops::holder::names_container;
 use crate::ops::node::Now;
 use crate::ops::screen::age;
@@ -129,7 +130,7 @@ impl Story {
                 .addresses
                 .push(AddressStory::unlisted(*address, ipam, evidence));
         }
-        for (name, witness) in evidence.witnesses() {
+        for (name, witness) in evidence.lists() {
             // What stands is told with its address.
             let told_before = |entry: &&Entry| {
                 let mut addresses = story.addresses.iter();

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::*;
 use crate::ipam::{Attachment, Family, Held, Inventory, ListedPool, Place};
 use crate::plugin::inputs::JournalReplay;
+use crate::state::KeyStatus;
 
 const SECOND: u64 = 1_000_000_000;
 /// Every record of the tables is older than any age that matters.

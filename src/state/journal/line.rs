@@ -173,7 +173,11 @@ pub(super) fn entries(
         entries.push(JournalEntry {
             sequence: first + entries.len() as u64,
             kind,
-            at: if kind.holds() { held.since } else { now },
+            at: if kind.is_held_after() {
+                held.since
+            } else {
+                now
+            },
             generation,
             addresses: vec![(address, of)],
             owner: held.owner,

@@ -87,9 +87,9 @@ impl Journal {
         let whole = text.rfind('\n').map_or(0, |end| end + 1);
         let mut lines = text.get(..whole).unwrap_or_default().lines();
         let header = lines.next().and_then(|line| {
-            let mut io_reason = line.strip_prefix(MAGIC)?.split_whitespace();
-            let (boot, first) = (io_reason.next()?, io_reason.next()?);
-            let (count, generation) = (io_reason.next()?, io_reason.next()?);
+            let mut fields = line.strip_prefix(MAGIC)?.split_whitespace();
+            let (boot, first) = (fields.next()?, fields.next()?);
+            let (count, generation) = (fields.next()?, fields.next()?);
             let number = |word: &str| word.parse().ok().filter(|n: &u64| *n <= MOST_COUNTED);
             Some((boot, number(first)?, number(count)?, number(generation)?))
         });

@@ -102,13 +102,15 @@ impl World {
     pub(super) fn is_unseen_work_of_the_original(&self) -> bool {
         let is_listed = self.blind != Blindness::Cache
             && self.pods.keys().all(|id| self.cache.contains_key(id));
-        self.last_grant_path().is_none() && !is_listed && self.pods.values().all(|pod| !pod.wired)
+        self.last_granted_generation().is_none()
+            && !is_listed
+            && self.pods.values().all(|pod| !pod.wired)
     }
 
     /// Whether nothing but libcni's cache tells that the original has given addresses.
     pub(super) fn only_lists_tell(&self) -> bool {
         self.document().is_none_or(|document| document.is_empty())
-            && self.last_grant_path().is_none()
+            && self.last_granted_generation().is_none()
             && self.pods.values().all(|pod| !pod.wired)
     }
 

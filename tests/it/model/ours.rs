@@ -19,7 +19,7 @@ use azure_vnet_ipam::plugin::inquiry::Inquiry;
 use azure_vnet_ipam::plugin::revoke::release_unprinted;
 use azure_vnet_ipam::plugin::{Context, NodeSnapshot};
 use azure_vnet_ipam::source::{FreshAnswer, Matched, RefreshOutcome, RefreshReason};
-use azure_vnet_ipam::state::{Document, Journal, Loaded, Locked, StateFile, WAIT};
+use azure_vnet_ipam::state::{Document, Journal, Locked, StateFile, WAIT};
 use serde_json::json;
 
 use super::events::{Blindness, Event, Who};
@@ -580,7 +580,8 @@ impl World {
         let candidates = document.ipam().candidates(|_, _, _| true, self.now());
         let look = NodeSnapshot::capture(candidates, &context);
         let mut locked = Locked::acquire(&node, WAIT).unwrap();
-        let Ok(Loaded::Read(mut document)) = locked.load(self.boot_id().as_deref()) else {
+        let loaded = locked.load(self.boot_id().as_deref()).unwrap();
+        let Some(mut document) = loaded.into_document() else {
             return;
         };
         reclaim(&mut document, &look, self.now(), &mut Vec::new());

@@ -6,9 +6,8 @@ use std::net::IpAddr;
 use azure_vnet_ipam::ipam::{
     Entry, Evidence, EvidenceList, Family, Inventory, Kernel, ListedPool, NetNs, Place, Routes,
 };
-use azure_vnet_ipam::plugin::decide::loss;
 use azure_vnet_ipam::state::{
-    Document, KeyStatus, PendingWork, StateFile, is_rebuild_owed, last_grant_path,
+    Document, KeyStatus, PendingWork, StateFile, is_rebuild_owed, last_granted_generation,
 };
 
 use super::events::{Answer, Blindness};
@@ -23,8 +22,8 @@ impl World {
         MemoryNode::new(self.disk.clone(), self.now(), Evidence::default())
     }
 
-    pub(super) fn last_grant_path(&self) -> Option<u64> {
-        last_grant_path(&self.files(), self.boot_id().as_deref())
+    pub(super) fn last_granted_generation(&self) -> Option<u64> {
+        last_granted_generation(&self.files(), self.boot_id().as_deref())
     }
 
     /// The state as the plugin reads it, if there is one.
@@ -45,7 +44,8 @@ impl World {
 
     pub(super) fn loss(&self, document: &Document) -> Option<String> {
         let files = self.files();
-        loss(document, is_rebuild_owed(&files), self.last_grant_path()).map(str::to_owned)
+        let why = document.lost_reason(is_rebuild_owed(&files), self.last_granted_generation());
+        why.map(str::to_owned)
     }
 
     /// What a look at the node shows now.

@@ -18,12 +18,12 @@ pub struct LiveAttachments {
 
 impl LiveAttachments {
     /// Those of a state, as the evidence has it.
-    pub fn of(ipam: &Ipam, evidence: &Evidence) -> LiveAttachments {
-        LiveAttachments::by(ipam, &evidence.kernel, &evidence.routes)
+    pub fn new(ipam: &Ipam, evidence: &Evidence) -> LiveAttachments {
+        LiveAttachments::from_kernel(ipam, &evidence.kernel, &evidence.routes)
     }
 
     /// The same by these two.
-    pub fn by(ipam: &Ipam, kernel: &Kernel, routes: &Routes) -> LiveAttachments {
+    pub fn from_kernel(ipam: &Ipam, kernel: &Kernel, routes: &Routes) -> LiveAttachments {
         let mut shown = Vec::new();
         let mut newest = BTreeMap::new();
         for record in ipam.pools().flat_map(|(_, _, pool)| &pool.records) {

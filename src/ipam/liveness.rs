@@ -112,30 +112,30 @@ pub fn judge(
     (ipam, evidence): (&Ipam, &Evidence),
     now: Moment,
 ) -> Judgement {
-    Judge::by(evidence, LiveAttachments::of(ipam, evidence)).judge(address, held, now)
+    Judge::new(evidence, LiveAttachments::new(ipam, evidence)).judge(address, held, now)
 }
 
 /// Judges many holders by one look: thousands of records are not compared with thousands of entries each.
 pub struct Judge<'a> {
     evidence: &'a Evidence,
     shown: LiveAttachments,
-    by_address: BTreeMap<IpAddr, Vec<Speaker<'a>>>,
-    by_container: BTreeMap<&'a str, Vec<Speaker<'a>>>,
+    by_address: BTreeMap<IpAddr, Vec<ListedEntry<'a>>>,
+    by_container: BTreeMap<&'a str, Vec<ListedEntry<'a>>>,
 }
 
 /// An entry that still stands, and the list that it is from.
-type Speaker<'a> = (&'static str, &'a Entry);
+type ListedEntry<'a> = (&'static str, &'a Entry);
 
 impl<'a> Judge<'a> {
     /// By this evidence, and the attachments that it shows.
-    pub fn by(evidence: &'a Evidence, shown: LiveAttachments) -> Judge<'a> {
+    pub fn new(evidence: &'a Evidence, shown: LiveAttachments) -> Judge<'a> {
         let mut judge = Judge {
             evidence,
             shown,
             by_address: BTreeMap::new(),
             by_container: BTreeMap::new(),
         };
-        for (name, witness) in evidence.witnesses() {
+        for (name, witness) in evidence.lists() {
             for entry in witness.entries().iter().filter(|entry| entry.is_live) {
                 let of_container = judge.by_container.entry(&entry.container_id).or_default();
                 of_container.push((name, entry));
@@ -186,7 +186,7 @@ impl<'a> Judge<'a> {
     }
 
     /// The entries that still stand and have the address, each with the list that it is from.
-    pub fn listed(&self, address: IpAddr) -> &[Speaker<'a>] {
+    pub fn listed(&self, address: IpAddr) -> &[ListedEntry<'a>] {
         self.by_address.get(&address).map_or(&[], Vec::as_slice)
     }
 
@@ -211,7 +211,7 @@ impl<'a> Judge<'a> {
         let of_container = of_container.into_iter().flatten();
         let speakers = of_container.filter(|(_, entry)| entry.identifies(held));
         let speakers: Vec<_> = self.listed(address).iter().chain(speakers).collect();
-        for (name, _) in self.evidence.witnesses() {
+        for (name, _) in self.evidence.lists() {
             if speakers.iter().any(|(list, _)| *list == name) {
                 signs.push(Reason::Listed(name));
             }
@@ -258,7 +258,7 @@ impl<'a> Judge<'a> {
         if let Some(why) = &evidence.kernel.incomplete {
             vetoes.push(Reason::Incomplete(why.clone()));
         }
-        for (name, witness) in evidence.witnesses() {
+        for (name, witness) in evidence.lists() {
             match (witness, owner) {
                 (EvidenceList::Absent, _) | (EvidenceList::Read { .. }, None) => {}
                 (EvidenceList::Unreadable(why), _) => {

@@ -33,10 +33,10 @@ impl Ipam {
     ///
     /// # Errors
     /// The first lack.
-    pub fn holds(
+    pub fn check_attachment(
         &self,
         attachment: &Attachment,
-        told: Option<&[IpAddr]>,
+        expected: Option<&[IpAddr]>,
     ) -> Result<(), CheckFailure> {
         let holds_any = || {
             let mut records = self.pools().flat_map(|(_, _, pool)| &pool.records);
@@ -45,14 +45,14 @@ impl Ipam {
                     .is_some_and(|held| held.owner.is_attachment(attachment))
             })
         };
-        let Some(told) = told else {
+        let Some(expected) = expected else {
             return if holds_any() {
                 Ok(())
             } else {
                 Err(CheckFailure::Nothing)
             };
         };
-        for address in told {
+        for address in expected {
             let ours = |(_, key, pool): &(&str, &str, &super::Pool)| {
                 pool.net(key).is_some_and(|net| net.contains(address))
             };
@@ -124,7 +124,7 @@ mod tests {
 
     fn told(container_id: &str, if_name: &str, addresses: &[&str]) -> Result<(), CheckFailure> {
         let addresses: Vec<_> = addresses.iter().map(|a| ip(a)).collect();
-        state().holds(&attachment(container_id, if_name), Some(&addresses))
+        state().check_attachment(&attachment(container_id, if_name), Some(&addresses))
     }
 
     #[test]
@@ -139,7 +139,10 @@ mod tests {
         ] {
             assert_eq!(told(id, if_name, addresses), Ok(()), "{id} {addresses:?}");
         }
-        assert_eq!(state().holds(&attachment("c1", "eth0"), None), Ok(()));
+        assert_eq!(
+            state().check_attachment(&attachment("c1", "eth0"), None),
+            Ok(())
+        );
     }
 
     #[test]
@@ -168,7 +171,7 @@ mod tests {
             told("c9", "eth0", &["10.1.0.8"]),
             Err(CheckFailure::Nothing)
         );
-        let none = state().holds(&attachment("c1", "net1"), None);
+        let none = state().check_attachment(&attachment("c1", "net1"), None);
         assert_eq!(none, Err(CheckFailure::Nothing));
     }
 }
