@@ -1,7 +1,7 @@
-//! `azure-vnet-ipam`: the CNI IPAM plugin that gives every pod on an Azure node its address, in the place of the original of
-//! the same name.
+//! `azure-vnet-ipam`: a CNI IPAM plugin that assigns an address to every pod on an Azure node. It replaces the original plugin
+//! of the same name.
 //!
-//! One call is one short process. The rooms, each of which may use only those above it:
+//! One call is one short process. Each module may use only the modules above it:
 //!
 //! - `sorting`: what is sorted without haste;
 //! - [`codec`]: JSON objects as the original reads them;
@@ -15,9 +15,9 @@
 //! - `log`, `stdio`: the log, and the standard streams;
 //! - `failure`: everything that can go wrong, and the error that callers get;
 //! - `plugin`: one call as one transaction;
-//! - [`ops`]: what an operator types.
+//! - [`ops`]: the commands of an operator.
 //!
-//! What is public is so for the tests; the program's interface is the CNI specification.
+//! Items are public for the tests only. The interface of the program is the CNI specification.
 
 #![cfg_attr(
     test,
@@ -25,7 +25,7 @@
         clippy::unwrap_used,
         clippy::expect_used,
         clippy::indexing_slicing,
-        reason = "a test that panics has failed, as it should"
+        reason = "a panic is how a test fails"
     )
 )]
 
@@ -61,23 +61,21 @@ use std::process::ExitCode;
 
 use cni::{Environment, Invocation, NAME, NAME_V6};
 
-/// The whole program.
+/// Runs the program.
 pub fn main() -> ExitCode {
     host::ignore_file_size_signal();
     let mut args = env::args_os();
-    let paths = host::Paths::new(root(), name(args.next().as_deref()));
+    let paths = host::Paths::new(root_folder(), program_name(args.next().as_deref()));
     host::shift_boot_clock(&paths);
     let started = host::boot_now();
     match Environment::said(|name| env::var_os(name)) {
         Invocation::Call(environment) => plugin::main(&environment, &paths, started),
-        // It was a person who started it.
         Invocation::Operator => ops::main(args, &paths, started),
     }
 }
 
-/// The name that state, lock and log carry: that by which the program was started, which may have something behind it, such
-/// as a version.
-fn name(called: Option<&OsStr>) -> &'static str {
+/// Returns the name for the state, the lock and the log: that of the executable, which a suffix such as a version may follow.
+fn program_name(called: Option<&OsStr>) -> &'static str {
     let path = called.map(OsStr::as_encoded_bytes).unwrap_or_default();
     let file = path.rsplit(|byte| *byte == b'/').next();
     match file.is_some_and(|file| file.starts_with(NAME_V6.as_bytes())) {
@@ -86,8 +84,8 @@ fn name(called: Option<&OsStr>) -> &'static str {
     }
 }
 
-/// The folder in front of every path, where there is one.
-fn root() -> Option<PathBuf> {
+/// Returns the folder to put in front of every path, if any.
+fn root_folder() -> Option<PathBuf> {
     let root = env::var_os("AZURE_VNET_IPAM_ROOT").filter(|root| !root.is_empty());
     root.map(PathBuf::from)
 }
@@ -97,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_name_is_that_of_the_file_that_was_started() {
+    fn program_name_is_that_of_the_executable() {
         for (called, expected) in [
             ("/opt/cni/bin/azure-vnet-ipam", NAME),
             ("/opt/cni/bin/azure-vnet-ipamv6", NAME_V6),
@@ -105,8 +103,8 @@ mod tests {
             ("/opt/azure-vnet-ipamv6/ipam", NAME),
             ("", NAME),
         ] {
-            assert_eq!(name(Some(OsStr::new(called))), expected, "{called}");
+            assert_eq!(program_name(Some(OsStr::new(called))), expected, "{called}");
         }
-        assert_eq!(name(None), NAME);
+        assert_eq!(program_name(None), NAME);
     }
 }

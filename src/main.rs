@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use dlmalloc::GlobalDlmalloc;
 
-// musl's own allocator asks the kernel for every larger block, and gives it back at once.
+// The allocator of musl requests every larger block from the kernel and returns it at once.
 #[global_allocator]
 static ALLOCATOR: GlobalDlmalloc = GlobalDlmalloc;
 

@@ -1,4 +1,4 @@
-//! The standard streams. stdout belongs to the protocol: it carries one document or nothing (promise P3).
+//! The standard streams. stdout carries one document of the protocol or nothing (promise P3).
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,38 +15,38 @@ static STDOUT_WAS_CLOSED: AtomicBool = AtomicBool::new(false);
 /// Whether anything was printed.
 static HAS_PRINTED: AtomicBool = AtomicBool::new(false);
 
-/// Looks before `main` begins: Rust's start-up opens /dev/null in place of a closed stream, and everything printed there
-/// would seem to have reached the caller.
+/// Checks stdout before `main` begins. Rust's start-up opens /dev/null in place of a closed stream, so everything printed
+/// later would seem to reach the caller.
 #[expect(
     unsafe_code,
     reason = "nothing else runs before the standard library's start-up; the function only asks for a flag"
 )]
 #[used]
 #[unsafe(link_section = ".init_array")]
-static LOOK: extern "C" fn() = {
-    extern "C" fn look() {
+static CHECK_STDOUT: extern "C" fn() = {
+    extern "C" fn check_stdout() {
         let closed = rustix::io::fcntl_getfd(stdout()).is_err();
         STDOUT_WAS_CLOSED.store(closed, Ordering::Relaxed);
     }
-    look
+    check_stdout
 };
 
-/// For how long a runtime may leave its pipe full.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a runtime may leave its pipe full.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Writes a document to stdout, for a runtime.
+/// Prints a document to stdout for a runtime, with a timeout.
 ///
 /// # Errors
-/// Not all of it could be written in time, or stdout was closed from the start.
+/// stdout was closed from the start, or the write failed or timed out.
 pub fn print(text: &str) -> io::Result<()> {
-    print_until(text, Some(boot_now().after(PATIENCE)))
+    print_until(text, Some(boot_now().after(TIMEOUT)))
 }
 
-/// Writes a document to stdout, for a person who may take any time to read it.
+/// Prints a text to stdout for a person, who may take any time to read it.
 ///
 /// # Errors
-/// Not all of it could be written, or stdout was closed from the start.
-pub fn print_at_leisure(text: &str) -> io::Result<()> {
+/// stdout was closed from the start, or the write failed.
+pub fn print_without_timeout(text: &str) -> io::Result<()> {
     print_until(text, None)
 }
 
@@ -62,12 +62,12 @@ fn print_until(text: &str, deadline: Option<Moment>) -> io::Result<()> {
     printed.map_err(|(_, error)| error)
 }
 
-/// Whether anything was printed to stdout, also the beginning of a document alone: nothing may follow it.
+/// Whether anything was printed to stdout, even the beginning of a document. Nothing may follow it.
 pub fn has_printed() -> bool {
     HAS_PRINTED.load(Ordering::Relaxed)
 }
 
-/// Writes text for people to stderr; nobody may be there to read it.
-pub fn tell(text: &str) {
+/// Prints a text to stderr. Errors are ignored: nobody may be there to read it.
+pub fn eprint(text: &str) {
     let _ = write_stream(stderr(), text.as_bytes(), None);
 }

@@ -140,7 +140,7 @@ pub fn run(node: &Node, args: &OutputArgs) -> Result<CommandOutput, CommandError
         log: log(node),
     };
     let text = without_credentials(&json(&export)?);
-    CommandOutput::told_in(args.output.as_deref(), text, MODE)
+    CommandOutput::to_file_or_stdout(args.output.as_deref(), text, MODE)
 }
 
 /// The state file: as it is where it is JSON, as a text where it is not.

@@ -58,7 +58,7 @@ pub struct PoolFacts {
 /// Nobody but root may read the state, or the file cannot be written.
 pub fn run(node: &Node, args: &OutputArgs) -> Result<CommandOutput, CommandError> {
     let text = print(&Facts::of(node)?, node.paths().name());
-    CommandOutput::told_in(args.output.as_deref(), text, MODE)
+    CommandOutput::to_file_or_stdout(args.output.as_deref(), text, MODE)
 }
 
 impl Facts {

@@ -48,7 +48,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>, paths: &Paths, started: Mo
     let mut args = args.into_iter().peekable();
     if args.peek().is_none() {
         // As the original does, which a runtime never calls this way.
-        stdio::tell(&version_text(program));
+        stdio::eprint(&version_text(program));
         return ExitCode::SUCCESS;
     }
     let (command, name) = match cli::parse(program, args) {
@@ -63,7 +63,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>, paths: &Paths, started: Mo
         Ok(output) => print(&paths.named(output.text), output.status),
         Err(CommandError(reason)) => {
             let reason = paths.named(reason);
-            stdio::tell(&format!("{program} {name}: {reason}\n"));
+            stdio::eprint(&format!("{program} {name}: {reason}\n"));
             ExitCode::from(FAILED)
         }
     }
@@ -80,10 +80,10 @@ fn run(command: &Command, node: &Node) -> Result<CommandOutput, CommandError> {
         Command::Export(args) => export::run(node, args),
         Command::Metrics(args) => metrics::run(node, args),
         Command::CheckSettings(args) => doctor::check_settings(node, args),
-        Command::Completions(args) => Ok(CommandOutput::well(completions::script(args.shell))),
+        Command::Completions(args) => Ok(CommandOutput::success(completions::script(args.shell))),
         Command::Man => man::page()
-            .map(CommandOutput::well)
-            .map_err(|e| CommandError::with("failed to render the manual page", &e)),
+            .map(CommandOutput::success)
+            .map_err(|e| CommandError::from_io("failed to render the manual page", &e)),
     }
 }
 
@@ -91,7 +91,7 @@ fn run(command: &Command, node: &Node) -> Result<CommandOutput, CommandError> {
 fn print_help_or_usage_error(error: &clap::Error, paths: &Paths) -> ExitCode {
     let text = paths.named(error.render().to_string());
     if error.use_stderr() {
-        stdio::tell(&text);
+        stdio::eprint(&text);
         return ExitCode::from(FAILED);
     }
     print(&text, 0)
@@ -111,13 +111,13 @@ fn print(text: &str, status: u8) -> ExitCode {
     if text.is_empty() {
         return ExitCode::from(status);
     }
-    match stdio::print_at_leisure(text) {
+    match stdio::print_without_timeout(text) {
         Ok(()) => ExitCode::from(status),
         // The reader has seen enough, as `head` has.
         Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::from(status),
         Err(e) => {
             let reason = io_reason(&e);
-            stdio::tell(&format!(
+            stdio::eprint(&format!(
                 "the command succeeded, but its output cannot be printed: {reason}\n"
             ));
             ExitCode::from(FAILED)

@@ -74,7 +74,8 @@ impl Node {
     /// This user may not read them.
     pub fn history(&self) -> Result<History, CommandError> {
         let path = self.paths().events();
-        History::read(self.paths()).map_err(|e| CommandError::with(&path.display().to_string(), &e))
+        History::read(self.paths())
+            .map_err(|e| CommandError::from_io(&path.display().to_string(), &e))
     }
 
     /// The right to write the state.
@@ -88,7 +89,7 @@ impl Node {
                 CommandError(format!("{error}: {holder} holds it"))
             }
             LockError::Io { path, source } => {
-                CommandError::with(&format!("cannot lock {}", path.display()), &source)
+                CommandError::from_io(&format!("cannot lock {}", path.display()), &source)
             }
         })
     }

@@ -1,4 +1,4 @@
-//! Who types.
+//! The person who runs a command, for the log and the events.
 
 use std::fs;
 use std::io::IsTerminal;
@@ -10,22 +10,22 @@ use crate::host::{boot_now, wall_now};
 use crate::log;
 use crate::plugin::Context;
 
-/// The person at the terminal, for the log and the events: user, and where.
-pub fn operator() -> String {
+/// Describes the person at the terminal: the user ID, also that before sudo, and the terminal.
+pub fn describe_operator() -> String {
     let uid = getuid().as_raw();
-    let behind = std::env::var("SUDO_UID").ok().filter(|id| !id.is_empty());
-    let behind = behind.map_or_else(String::new, |id| format!(" through sudo by uid {id}"));
-    format!("uid {uid}{behind} on {}", terminal())
+    let sudo = std::env::var("SUDO_UID").ok().filter(|id| !id.is_empty());
+    let sudo = sudo.map_or_else(String::new, |id| format!(" through sudo by uid {id}"));
+    format!("uid {uid}{sudo} on {}", terminal())
 }
 
-/// The terminal that one of the standard streams is.
+/// Returns the path of the terminal behind one of the standard streams.
 fn terminal() -> String {
-    let open = [
+    let are_terminals = [
         std::io::stdin().is_terminal(),
         std::io::stdout().is_terminal(),
         std::io::stderr().is_terminal(),
     ];
-    let path = open.iter().position(|is| *is).and_then(|stream| {
+    let path = are_terminals.iter().position(|is| *is).and_then(|stream| {
         let path = fs::read_link(format!("/proc/self/fd/{stream}")).ok()?;
         Some(path.display().to_string())
     });
@@ -33,10 +33,10 @@ fn terminal() -> String {
 }
 
 /// Writes the record of a command to the file of operations, and flushes the log.
-pub fn note(context: &Context, record: OperationRecord) {
+pub fn record_operation(context: &Context, record: OperationRecord) {
     let record = OperationRecord {
         time: wall_now().to_string(),
-        by: Some(operator()),
+        by: Some(describe_operator()),
         microseconds: u64::try_from(boot_now().since(context.started).as_micros())
             .unwrap_or(u64::MAX),
         ..record

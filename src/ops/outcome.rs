@@ -1,47 +1,48 @@
-//! What a command came to.
+//! The output of a command, or why it failed.
 
 use std::path::Path;
 
 use crate::host::{io_reason, is_obeyed, replace};
 use crate::state::StoreError;
 
-/// A command that was carried out.
+/// The output of a command that ran.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CommandOutput {
-    /// What is printed.
+    /// The text for stdout.
     pub text: String,
     /// The exit status.
     pub status: u8,
 }
 
-/// A command that could not be carried out: what is told on stderr, with exit status 2.
+/// Why a command failed: a text for stderr. The exit status is 2.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommandError(pub String);
 
 impl CommandOutput {
-    /// It worked, and this is what it tells.
-    pub fn well(text: String) -> CommandOutput {
+    /// Creates the output of a command that succeeded.
+    pub fn success(text: String) -> CommandOutput {
         CommandOutput { text, status: 0 }
     }
 
-    /// It worked, and this is what it tells: in `file`, which gets these permission bits, or on stdout where none was named.
-    /// The path is as it was typed, like those of every other program.
+    /// Writes a text to `file` with these permission bits, or returns it for stdout if there is no file.
+    ///
+    /// The path is used as it was typed, without the folder that is put in front of the plugin's own paths.
     ///
     /// # Errors
-    /// The file cannot be put there.
-    pub fn told_in(
+    /// The file cannot be replaced.
+    pub fn to_file_or_stdout(
         file: Option<&Path>,
         text: String,
         mode: u32,
     ) -> Result<CommandOutput, CommandError> {
         let Some(file) = file else {
-            return Ok(CommandOutput::well(text));
+            return Ok(CommandOutput::success(text));
         };
         match replace(file, text.as_bytes(), mode) {
             Ok(()) => Ok(CommandOutput::default()),
             Err(e) => {
-                let what = format!("cannot write {}", file.display());
-                Err(CommandError::with(&what, &e))
+                let what = format!("failed to write {}", file.display());
+                Err(CommandError::from_io(&what, &e))
             }
         }
     }
@@ -49,34 +50,37 @@ impl CommandOutput {
 
 impl From<StoreError> for CommandError {
     fn from(error: StoreError) -> Self {
-        CommandError(hinted(error.to_string(), &error.source))
+        CommandError(with_sudo_hint(error.to_string(), &error.source))
     }
 }
 
 impl CommandError {
-    /// The system refuses something.
-    pub fn with(what: &str, error: &std::io::Error) -> CommandError {
-        CommandError(hinted(format!("{what}: {}", io_reason(error)), error))
+    /// Creates an error from a refusal of the system: `what: why`.
+    pub fn from_io(what: &str, error: &std::io::Error) -> CommandError {
+        CommandError(with_sudo_hint(
+            format!("{what}: {}", io_reason(error)),
+            error,
+        ))
     }
 }
 
-/// With what to do where only root may.
-fn hinted(text: String, error: &std::io::Error) -> String {
+/// Adds a remedy if only root has the permission.
+fn with_sudo_hint(text: String, error: &std::io::Error) -> String {
     match error.kind() {
         std::io::ErrorKind::PermissionDenied => format!("{text}; run it with sudo"),
         _ => text,
     }
 }
 
-/// A report as JSON, for programs.
+/// Formats a report as JSON.
 pub fn json(report: &impl serde::Serialize) -> Result<String, CommandError> {
     let text = serde_json::to_string_pretty(report);
-    text.map(|text| escaped(text) + "\n")
-        .map_err(|e| CommandError(format!("cannot print JSON: {e}")))
+    text.map(|text| escape_control_characters(text) + "\n")
+        .map_err(|e| CommandError(format!("failed to format JSON: {e}")))
 }
 
-/// JSON without what a terminal would obey. What is below a blank is escaped in strings already, and is layout elsewhere.
-fn escaped(json: String) -> String {
+/// Escapes the characters that a terminal obeys. JSON strings escape those below a blank already; elsewhere they are layout.
+fn escape_control_characters(json: String) -> String {
     let is_escaped = |c: char| c > ' ' && is_obeyed(c);
     if !json.contains(is_escaped) {
         return json;

@@ -1,4 +1,4 @@
-//! Telling those who wait at a terminal that something is being done.
+//! The progress line for a person who waits at a terminal.
 
 use std::io::IsTerminal;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,44 +7,44 @@ use std::time::Duration;
 
 use crate::evidence::Progress;
 use crate::ipam::Candidate;
-use crate::plugin::Context;
-use crate::plugin::NodeSnapshot;
+use crate::plugin::{Context, NodeSnapshot};
+
 use crate::stdio;
 
-/// What is over sooner needs no telling.
-const PATIENCE: Duration = Duration::from_millis(300);
-const STEP: Duration = Duration::from_millis(100);
+/// How long a snapshot may take without a progress line.
+const DELAY: Duration = Duration::from_millis(300);
+/// The time between two updates of the line.
+const INTERVAL: Duration = Duration::from_millis(100);
 
-/// Looks at the node, and tells on stderr how far that has come when it takes a while and somebody sits there.
-pub fn look(candidates: Vec<Candidate>, context: &Context) -> NodeSnapshot {
+/// Captures a snapshot of the node. Shows the progress on stderr if that is a terminal.
+pub fn capture_snapshot(candidates: Vec<Candidate>, context: &Context) -> NodeSnapshot {
     if !std::io::stderr().is_terminal() {
         return NodeSnapshot::capture(candidates, context);
     }
     let progress = Progress::default();
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
-        let teller = scope.spawn(|| tell(&progress, &done));
-        let look = NodeSnapshot::capture_with_progress(candidates, context, &progress);
+        let printer = scope.spawn(|| print_progress(&progress, &done));
+        let snapshot = NodeSnapshot::capture_with_progress(candidates, context, &progress);
         done.store(true, Ordering::Relaxed);
-        teller.thread().unpark();
-        look
+        printer.thread().unpark();
+        snapshot
     })
 }
 
-/// Tells until all is done.
-fn tell(progress: &Progress, done: &AtomicBool) {
-    let mut told = false;
-    thread::park_timeout(PATIENCE);
+/// Prints the line until the snapshot is done, then clears it.
+fn print_progress(progress: &Progress, done: &AtomicBool) {
+    let mut has_printed = false;
+    thread::park_timeout(DELAY);
     while !done.load(Ordering::Relaxed) {
         let (namespaces, cached) = progress.counts();
-        stdio::tell(&format!(
+        stdio::eprint(&format!(
             "\rlooking at the node: {namespaces} network namespaces, {cached} cached results"
         ));
-        told = true;
-        thread::park_timeout(STEP);
+        has_printed = true;
+        thread::park_timeout(INTERVAL);
     }
-    if told {
-        // Back to the start of the line, and clear it.
-        stdio::tell("\r\x1b[K");
+    if has_printed {
+        stdio::eprint("\r\x1b[K");
     }
 }

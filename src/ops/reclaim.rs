@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::cli::ReclaimArgs;
 use super::holder::{Holder, held};
 use super::node::{Node, Now};
-use super::operator::note;
+use super::operator::record_operation;
 use super::outcome::{CommandError, CommandOutput, json};
 use super::progress;
 use super::screen::{Screen, Table, Tint, counted};
@@ -57,13 +57,13 @@ pub fn run(node: &Node, args: &ReclaimArgs) -> Result<CommandOutput, CommandErro
     }
     let Some(mut document) = StateView::load(node).into_writable()? else {
         let nothing = Reclaim::of(&[], done, 0, &node.now);
-        return Ok(CommandOutput::well(match args.json {
+        return Ok(CommandOutput::success(match args.json {
             true => json(&nothing)?,
             false => "there is no state on this node, so nothing is held\n".to_owned(),
         }));
     };
     let candidates = document.ipam().candidates(|_, _, _| true, boot_now());
-    let look = progress::look(candidates, &node.context);
+    let look = progress::capture_snapshot(candidates, &node.context);
     let mut events = Vec::new();
     if done {
         let mut locked = node.lock()?;
@@ -89,9 +89,9 @@ pub fn run(node: &Node, args: &ReclaimArgs) -> Result<CommandOutput, CommandErro
             ..OperationRecord::default()
         };
         record.count_reclaimed(found.freed.len());
-        note(&node.context, record);
+        record_operation(&node.context, record);
     }
-    Ok(CommandOutput::well(match args.json {
+    Ok(CommandOutput::success(match args.json {
         true => json(&found)?,
         false => found.print(&node.screen),
     }))

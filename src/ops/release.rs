@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::cli::ReleaseArgs;
 use super::holder::{Holder, held, names_container};
 use super::node::Node;
-use super::operator::{note, operator};
+use super::operator::{describe_operator, record_operation};
 use super::outcome::{CommandError, CommandOutput, json};
 use super::progress;
 use super::screen::Screen;
@@ -166,7 +166,7 @@ impl Release {
                 "{address} is held by {who}, not by container {container}"
             ));
         }
-        let look = progress::look(vec![candidate.clone()], &node.context);
+        let look = progress::capture_snapshot(vec![candidate.clone()], &node.context);
         self.signs_of_life = signs(
             &candidate,
             address,
@@ -186,7 +186,7 @@ impl Release {
 
     /// Tells log and events.
     fn tell(&self, node: &Node) {
-        let (address, operator) = (self.address, operator());
+        let (address, operator) = (self.address, describe_operator());
         let who = self.holder.as_ref().map_or_else(String::new, Holder::who);
         let signs = match self.signs_of_life.is_empty() {
             true => "nothing spoke for it".to_owned(),
@@ -207,7 +207,7 @@ impl Release {
             addresses: vec![address],
             ..OperationRecord::default()
         };
-        note(&node.context, record);
+        record_operation(&node.context, record);
     }
 
     fn done(&self, node: &Node, args: &ReleaseArgs) -> Result<CommandOutput, CommandError> {

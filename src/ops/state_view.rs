@@ -115,7 +115,7 @@ impl StateView {
         match &self.error {
             Some(e) if e.source.kind() == io::ErrorKind::PermissionDenied => {
                 let what = format!("{} {}", e.step, e.path.display());
-                Err(CommandError::with(&what, &e.source))
+                Err(CommandError::from_io(&what, &e.source))
             }
             _ => Ok(()),
         }

@@ -263,7 +263,7 @@ fn unwritable_output_file_is_reported_and_leaves_nothing() {
     let check = |outcome: Outcome, path: &str, words: &str| {
         assert_eq!(outcome.exit, Some(2), "{outcome:?}");
         assert_eq!(outcome.stdout, "");
-        let told = format!("azure-vnet-ipam metrics: cannot write {path}: {words}\n");
+        let told = format!("azure-vnet-ipam metrics: failed to write {path}: {words}\n");
         assert_eq!(outcome.stderr, told);
         assert_eq!(names(&folder), ["ipam.prom"]);
         assert_eq!(fs::read_to_string(&file).unwrap(), "old");

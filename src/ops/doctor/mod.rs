@@ -66,7 +66,7 @@ impl Facts {
             let (matched, took) = node.ask(&source);
             (source, Answer { matched, took })
         });
-        let mut evidence = progress::look(Vec::new(), &node.context).evidence;
+        let mut evidence = progress::capture_snapshot(Vec::new(), &node.context).evidence;
         // At last: what changed while the others were asked is in it.
         let state = StateView::load(node);
         note_moved_namespaces(state.ipam().holders(), &mut evidence, node.paths());
@@ -143,12 +143,12 @@ pub fn check_settings(
     let path = args.file.clone();
     let path = path.unwrap_or_else(|| node.paths().settings());
     match settings::check_settings(&path) {
-        Ok(()) => Ok(CommandOutput::well(format!(
+        Ok(()) => Ok(CommandOutput::success(format!(
             "{} is right\n",
             path.display()
         ))),
         Err(wrong) => {
-            stdio::tell(&wrong);
+            stdio::eprint(&wrong);
             Ok(CommandOutput {
                 text: String::new(),
                 status: 1,

@@ -19,7 +19,7 @@ pub fn run(node: &Node, args: &ExplainArgs) -> Result<CommandOutput, CommandErro
     let subject = Subject::of(&args.subject);
     let state = StateView::read(node)?;
     let setup = Setup::read(node.paths());
-    let mut evidence = progress::look(Vec::new(), &node.context).evidence;
+    let mut evidence = progress::capture_snapshot(Vec::new(), &node.context).evidence;
     note_moved_namespaces(state.ipam().holders(), &mut evidence, node.paths());
     let events = node.history()?.records;
     let mut story = Story::of(

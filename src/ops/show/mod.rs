@@ -79,7 +79,7 @@ pub struct ShownPool {
 pub fn run(node: &Node, args: &ShowArgs) -> Result<CommandOutput, CommandError> {
     if args.events {
         let events = node.history()?.records;
-        return Ok(CommandOutput::well(match args.json {
+        return Ok(CommandOutput::success(match args.json {
             true => json(&events)?,
             false => print_events(&events, &node.screen),
         }));
@@ -89,7 +89,7 @@ pub fn run(node: &Node, args: &ShowArgs) -> Result<CommandOutput, CommandError> 
     if let Some(pool) = &args.pool {
         show.narrow(pool)?;
     }
-    Ok(CommandOutput::well(match args.json {
+    Ok(CommandOutput::success(match args.json {
         true => json(&show)?,
         false => show.print(&node.screen),
     }))
