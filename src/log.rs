@@ -28,17 +28,17 @@ const KEPT: RotatingFile = RotatingFile {
 const USUAL_LENGTH: usize = 192;
 
 /// Of one call so many lines are written from the beginning (promise P9). A node with 250 pods needs fewer, whatever happens.
-const FIRST: usize = 900;
+const FIRST_LINES: usize = 900;
 /// And so many from the end, where it stands what the call came to.
-const LAST: usize = 100;
+const LAST_LINES: usize = 100;
 /// Longer lines are cut.
-const LONGEST: usize = 4096;
+const MAX_LINE_LENGTH: usize = 4096;
 
 /// Lines not yet written.
-static LINES: Mutex<Lines> = Mutex::new(Lines::new());
+static LINES: Mutex<LineBuffer> = Mutex::new(LineBuffer::new());
 
 /// What was gathered, and what the lines of the present second begin with.
-struct Lines {
+struct LineBuffer {
     text: Vec<u8>,
     /// How many lines are in it.
     count: usize,
@@ -70,14 +70,14 @@ pub fn start(level: Option<&str>) {
         Some("off" | "none") => LevelFilter::OFF,
         _ => LevelFilter::INFO,
     };
-    let subscriber = OriginalForm { most: level };
+    let subscriber = OriginalFormat { max_level: level };
     // Fails when there is one already, which will do as well.
     let _ = tracing::subscriber::set_global_default(subscriber);
 }
 
 /// Writes the lines gathered so far.
 pub fn flush(path: &Path) {
-    let lines = gathered().take();
+    let lines = buffer().take();
     if !lines.is_empty() {
         // There is nobody to tell.
         let _ = KEPT.append(path, &lines, Vec::new);
@@ -85,17 +85,17 @@ pub fn flush(path: &Path) {
 }
 
 /// Writes events as lines of the original. There are no spans, so that nothing needs to be kept between events.
-struct OriginalForm {
-    most: LevelFilter,
+struct OriginalFormat {
+    max_level: LevelFilter,
 }
 
-impl Subscriber for OriginalForm {
+impl Subscriber for OriginalFormat {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() <= self.most
+        *metadata.level() <= self.max_level
     }
 
     fn max_level_hint(&self) -> Option<LevelFilter> {
-        Some(self.most)
+        Some(self.max_level)
     }
 
     fn event(&self, event: &Event<'_>) {
@@ -104,7 +104,7 @@ impl Subscriber for OriginalForm {
         line.push_str("] ");
         // Writing to a string does not fail.
         let _ = DefaultFields::new().format_fields(Writer::new(&mut line), event);
-        gathered().add(wall_second(), &line);
+        buffer().add(wall_second(), &line);
     }
 
     fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
@@ -120,13 +120,13 @@ impl Subscriber for OriginalForm {
     fn exit(&self, _: &span::Id) {}
 }
 
-fn gathered() -> MutexGuard<'static, Lines> {
+fn buffer() -> MutexGuard<'static, LineBuffer> {
     LINES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Lines {
-    const fn new() -> Lines {
-        Lines {
+impl LineBuffer {
+    const fn new() -> LineBuffer {
+        LineBuffer {
             text: Vec::new(),
             count: 0,
             last: VecDeque::new(),
@@ -139,13 +139,13 @@ impl Lines {
     /// Keeps a line, of which the beginning is left to be made, until all are written.
     fn add(&mut self, second: i64, line: &str) {
         self.begin(second);
-        if self.count < FIRST {
+        if self.count < FIRST_LINES {
             self.count += 1;
             let (prefix, text) = (&self.prefix, &mut self.text);
             append(text, prefix, line);
             return;
         }
-        if self.last.len() == LAST {
+        if self.last.len() == LAST_LINES {
             self.last.pop_front();
             self.left_out += 1;
         }
@@ -177,16 +177,18 @@ impl Lines {
 }
 
 /// At most so many bytes of a text, and no part of a character.
-pub fn beginning(text: &str, most: usize) -> &str {
-    if text.len() <= most {
+pub fn truncate_bytes(text: &str, max_level: usize) -> &str {
+    if text.len() <= max_level {
         return text;
     }
-    let end = (0..=most).rev().find(|end| text.is_char_boundary(*end));
+    let end = (0..=max_level)
+        .rev()
+        .find(|end| text.is_char_boundary(*end));
     text.get(..end.unwrap_or(0)).unwrap_or_default()
 }
 
 fn append(text: &mut Vec<u8>, prefix: &str, line: &str) {
-    let shown = beginning(line, LONGEST);
+    let shown = truncate_bytes(line, MAX_LINE_LENGTH);
     text.extend(prefix.as_bytes());
     let start = text.len();
     // What callers and servers say may hold anything; it must not look like further lines, nor do anything to a terminal.
@@ -226,10 +228,10 @@ mod tests {
 
     #[test]
     fn a_line_stays_one_line() {
-        let mut lines = Lines {
+        let mut lines = LineBuffer {
             second: Some(7),
             prefix: "2026/11/20 21:09:39 [1] [".to_owned(),
-            ..Lines::new()
+            ..LineBuffer::new()
         };
         lines.add(7, "ipam] a\nb\x1b[31m");
         assert_eq!(lines.text, b"2026/11/20 21:09:39 [1] [ipam] a b [31m\n");
@@ -242,7 +244,7 @@ mod tests {
     #[test]
     fn of_many_lines_the_first_and_the_last_are_written() {
         let written = |count: usize| {
-            let mut lines = Lines::new();
+            let mut lines = LineBuffer::new();
             for n in 0..count {
                 lines.add(7, &format!("ipam] line {n}."));
             }
@@ -250,28 +252,31 @@ mod tests {
             assert!(lines.take().is_empty());
             text
         };
-        let text = written(FIRST + LAST);
-        assert_eq!(text.lines().count(), FIRST + LAST);
+        let text = written(FIRST_LINES + LAST_LINES);
+        assert_eq!(text.lines().count(), FIRST_LINES + LAST_LINES);
         assert!(!text.contains("left out"), "{text}");
         let text = written(100_000);
         let found: Vec<_> = text
             .lines()
             .map(|l| l.split_once("] [").unwrap().1)
             .collect();
-        assert_eq!(found.len(), FIRST + 1 + LAST);
-        assert_eq!(found[FIRST - 1], "ipam] line 899.");
-        assert_eq!(found[FIRST], "cni-ipam] 99000 lines are left out here.");
-        assert_eq!(found[FIRST + 1], "ipam] line 99900.");
-        assert_eq!(found[FIRST + LAST], "ipam] line 99999.");
+        assert_eq!(found.len(), FIRST_LINES + 1 + LAST_LINES);
+        assert_eq!(found[FIRST_LINES - 1], "ipam] line 899.");
+        assert_eq!(
+            found[FIRST_LINES],
+            "cni-ipam] 99000 lines are left out here."
+        );
+        assert_eq!(found[FIRST_LINES + 1], "ipam] line 99900.");
+        assert_eq!(found[FIRST_LINES + LAST_LINES], "ipam] line 99999.");
     }
 
     #[test]
     fn a_long_line_is_cut_between_characters() {
-        let mut lines = Lines::new();
+        let mut lines = LineBuffer::new();
         lines.add(7, &format!("ipam] {}", "ä".repeat(1 << 20)));
         let text = String::from_utf8(lines.take()).unwrap();
         assert!(
-            text.ends_with("ää...\n") && text.len() < LONGEST + 100,
+            text.ends_with("ää...\n") && text.len() < MAX_LINE_LENGTH + 100,
             "{}",
             text.len()
         );

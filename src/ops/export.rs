@@ -6,13 +6,13 @@ use std::path::Path;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::check::{Checked, check};
 use super::cli::OutputArgs;
-use super::doctor::{Facts, Line, examine};
+use super::findings::check::{CheckReport, check};
+use super::findings::doctor::{Diagnostic, Inspection, examine};
 use super::node::Node;
+use super::node_config::NodeConfig;
 use super::outcome::{CommandError, CommandOutput, json};
-use super::setup::Setup;
-use super::show::Freshness;
+use super::show::SourceReport;
 use super::state_view::{StateReport, StateView};
 use crate::cni::CniVersion;
 use crate::codec::Tree;
@@ -28,7 +28,7 @@ const MODE: u32 = 0o600;
 /// The document.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Export {
+struct ExportReport {
     /// When, RFC 3339.
     time: String,
     versions: Versions,
@@ -36,11 +36,11 @@ struct Export {
     /// The state file as it is; as text where it is not JSON, and `null` where it is not there.
     state: Option<Box<RawValue>>,
     condition: StateReport,
-    source: Freshness,
-    check: Checked,
-    doctor: Vec<Line>,
-    evidence: Seen,
-    configuration: Vec<ShownConf>,
+    source: SourceReport,
+    check: CheckReport,
+    doctor: Vec<Diagnostic>,
+    evidence: EvidenceReport,
+    configuration: Vec<ConfReport>,
     events: Vec<OperationRecord>,
     totals: Totals,
     /// The end of the log.
@@ -60,7 +60,7 @@ struct Versions {
 /// What a look at the node showed, of the pools' addresses only.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Seen {
+struct EvidenceReport {
     /// Why the look was not complete, if it was not.
     incomplete: Option<String>,
     network_namespaces: usize,
@@ -68,7 +68,7 @@ struct Seen {
     configured: Vec<Configured>,
     /// Addresses that the host has a route to.
     routes: Vec<IpAddr>,
-    lists: Vec<List>,
+    lists: Vec<EvidenceListReport>,
 }
 
 #[derive(Serialize)]
@@ -79,7 +79,7 @@ struct Configured {
 
 /// A list that somebody else keeps.
 #[derive(Serialize)]
-struct List {
+struct EvidenceListReport {
     name: &'static str,
     /// Why it cannot be read, if it cannot.
     unreadable: Option<String>,
@@ -93,17 +93,17 @@ struct List {
 /// A file in /etc/cni/net.d.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct ShownConf {
+struct ConfReport {
     file: String,
     error: Option<String>,
     name: Option<String>,
     cni_version: Option<String>,
-    plugins: Vec<ShownPlugin>,
+    plugins: Vec<PluginReport>,
 }
 
 /// A plugin there: no more of it than concerns this plugin.
 #[derive(Serialize)]
-struct ShownPlugin {
+struct PluginReport {
     #[serde(rename = "type")]
     kind: String,
     /// The `ipam` of a plugin whose addresses come from here; of others only its type.
@@ -113,12 +113,12 @@ struct ShownPlugin {
 /// Carries it out.
 pub fn run(node: &Node, args: &OutputArgs) -> Result<CommandOutput, CommandError> {
     let before = StateView::read(node)?;
-    let facts = Facts::gather(node);
-    facts.state.require_permission()?;
-    let doctor = examine(node, &facts);
+    let inspection = Inspection::gather(node);
+    inspection.state.require_permission()?;
+    let doctor = examine(node, &inspection);
     let attempts = last_attempts(node.paths(), node.context.boot_id.as_deref());
     let History { records, totals } = node.history()?;
-    let export = Export {
+    let export = ExportReport {
         time: node.now.wall_time(node.now.boot),
         versions: Versions {
             program: env!("CARGO_PKG_VERSION"),
@@ -129,12 +129,12 @@ pub fn run(node: &Node, args: &OutputArgs) -> Result<CommandOutput, CommandError
         },
         boot_id: node.context.boot_id.clone(),
         state: state(node),
-        source: Freshness::of(attempts, &node.now),
-        check: check(node, &before, &facts, &doctor)?,
+        source: SourceReport::new(attempts, &node.now),
+        check: check(node, &before, &inspection, &doctor)?,
         doctor,
-        evidence: Seen::of(facts.state.ipam(), &facts.evidence),
-        configuration: configuration(&facts.setup, node.paths().name()),
-        condition: facts.state.report,
+        evidence: EvidenceReport::new(inspection.state.ipam(), &inspection.evidence),
+        configuration: configuration(&inspection.config, node.paths().name()),
+        condition: inspection.state.report,
         events: records,
         totals,
         log: log(node),
@@ -173,8 +173,8 @@ fn log(node: &Node) -> Vec<String> {
     last.map(|line| (*line).to_owned()).collect()
 }
 
-impl Seen {
-    fn of(ipam: &Ipam, evidence: &Evidence) -> Seen {
+impl EvidenceReport {
+    fn new(ipam: &Ipam, evidence: &Evidence) -> EvidenceReport {
         let nets: Vec<_> = ipam
             .pools()
             .filter_map(|(_, key, pool)| pool.net(key))
@@ -186,7 +186,7 @@ impl Seen {
             places: kernel.places(*address).map(ToString::to_string).collect(),
         };
         let configured = kernel.configured.keys().filter(ours);
-        Seen {
+        EvidenceReport {
             incomplete: kernel.incomplete.clone(),
             network_namespaces: kernel.namespaces.len(),
             configured: configured.map(places).collect(),
@@ -197,15 +197,15 @@ impl Seen {
             lists: evidence
                 .lists()
                 .into_iter()
-                .filter_map(|(name, witness)| List::of(name, witness))
+                .filter_map(|(name, witness)| EvidenceListReport::new(name, witness))
                 .collect(),
         }
     }
 }
 
-impl List {
-    fn of(name: &'static str, witness: &EvidenceList) -> Option<List> {
-        let mut list = List {
+impl EvidenceListReport {
+    fn new(name: &'static str, witness: &EvidenceList) -> Option<EvidenceListReport> {
+        let mut list = EvidenceListReport {
             name,
             unreadable: None,
             entries: witness.entries().len(),
@@ -222,19 +222,19 @@ impl List {
 }
 
 /// What concerns this plugin in the network configurations. Those of others may carry credentials.
-fn configuration(setup: &Setup, name: &str) -> Vec<ShownConf> {
-    let shown = |file: &super::setup::ConfFile| {
+fn configuration(config: &NodeConfig, name: &str) -> Vec<ConfReport> {
+    let shown = |file: &super::node_config::ConfFile| {
         let list = file.conflist.as_ref().ok();
         let plugins = list.into_iter().flat_map(|list| &list.plugins);
-        ShownConf {
+        ConfReport {
             file: file.path.display().to_string(),
             error: file.conflist.as_ref().err().cloned(),
             name: list.and_then(|list| list.name.clone()),
             cni_version: list.and_then(|list| list.cni_version.clone()),
             plugins: plugins
-                .map(|plugin| ShownPlugin {
+                .map(|plugin| PluginReport {
                     kind: plugin.kind.clone(),
-                    ipam: match plugin.draws_from(name) {
+                    ipam: match plugin.uses_ipam(name) {
                         true => plugin.netconf.get("ipam").map(known_keys),
                         false => plugin
                             .ipam_kind
@@ -245,7 +245,7 @@ fn configuration(setup: &Setup, name: &str) -> Vec<ShownConf> {
                 .collect(),
         }
     };
-    setup.files.iter().map(shown).collect()
+    config.files.iter().map(shown).collect()
 }
 
 /// The keys that this plugin reads, without credentials in URLs.
@@ -262,29 +262,29 @@ fn known_keys(ipam: &Tree) -> Tree {
 fn without_credentials(text: &str) -> String {
     let ends =
         |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '\\' | '`' | ')' | ',' | ';');
-    let mut clean = String::with_capacity(text.len());
+    let mut replace_control = String::with_capacity(text.len());
     let mut rest = text;
     while let Some((before, after)) = rest.split_once("://") {
         let (url, following) = after.split_at(after.find(ends).unwrap_or(after.len()));
         let (url, query) = url.split_once('?').unwrap_or((url, ""));
         let (authority, path) = url.split_at(url.find('/').unwrap_or(url.len()));
-        clean.push_str(before);
-        clean.push_str("://");
+        replace_control.push_str(before);
+        replace_control.push_str("://");
         match authority.rsplit_once('@') {
-            Some((_, host)) => clean.push_str(&format!("***@{host}")),
-            None => clean.push_str(authority),
+            Some((_, host)) => replace_control.push_str(&format!("***@{host}")),
+            None => replace_control.push_str(authority),
         }
-        clean.push_str(path);
+        replace_control.push_str(path);
         let wires = WIRE_SERVER.split_once('?').map(|(_, query)| query);
         if Some(query.trim_end_matches([':', '.'])) == wires {
-            clean.push_str(&format!("?{query}"));
+            replace_control.push_str(&format!("?{query}"));
         } else if !query.is_empty() {
-            clean.push_str("?***");
+            replace_control.push_str("?***");
         }
         rest = following;
     }
-    clean.push_str(rest);
-    clean
+    replace_control.push_str(rest);
+    replace_control
 }
 
 #[cfg(test)]
@@ -293,7 +293,7 @@ mod tests {
 
     #[test]
     fn credentials_are_left_out_of_urls() {
-        for (text, clean) in [
+        for (text, replace_control) in [
             ("http://user:secret@host/x?a=b", "http://***@host/x?***"),
             (
                 "curl 'http://168.63.129.16/machine/plugins?comp=nmagent&type=getinterfaceinfov1'.",
@@ -308,7 +308,7 @@ mod tests {
             ("no url @ all", "no url @ all"),
             ("http://a@b@c", "http://***@c"),
         ] {
-            assert_eq!(without_credentials(text), clean);
+            assert_eq!(without_credentials(text), replace_control);
         }
     }
 
@@ -318,14 +318,14 @@ mod tests {
             {"type": "calico", "token": "hush", "ipam": {"type": "calico-ipam", "token": "hush"}},
             {"type": "bridge", "ipam": {"type": "azure-vnet-ipam", "token": "hush",
                 "queryUrl": "http://u:hush@h/"}}]}"#;
-        let setup = Setup {
-            files: vec![super::super::setup::ConfFile {
+        let config = NodeConfig {
+            files: vec![super::super::node_config::ConfFile {
                 path: "/etc/cni/net.d/10.conflist".into(),
-                conflist: super::super::setup::parse(json),
+                conflist: super::super::node_config::parse(json),
             }],
-            ..Setup::default()
+            ..NodeConfig::default()
         };
-        let shown = configuration(&setup, "azure-vnet-ipam");
+        let shown = configuration(&config, "azure-vnet-ipam");
         let text = without_credentials(&serde_json::to_string(&shown).unwrap());
         assert!(!text.contains("hush"), "{text}");
         assert!(

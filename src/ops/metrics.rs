@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::cli::OutputArgs;
 use super::node::Node;
+use super::node_config::NodeConfig;
 use super::outcome::{CommandError, CommandOutput};
-use super::setup::Setup;
 use super::state_view::StateView;
 use crate::cni::Verb;
 use crate::events::Totals;
@@ -23,9 +23,9 @@ const VERBS: [Verb; 4] = [Verb::Add, Verb::Check, Verb::Del, Verb::Gc];
 
 /// What the figures are made from.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Facts {
+pub struct NodeMetrics {
     /// What the state says; `None` when it is there but cannot be read.
-    pub state: Option<StateFacts>,
+    pub state: Option<StateMetrics>,
     /// What all operations came to.
     pub totals: Totals,
     /// How long ago the source's last answer was merged, when one was in this boot.
@@ -34,16 +34,16 @@ pub struct Facts {
 
 /// What is told of a state. One that is not there has no pools.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct StateFacts {
+pub struct StateMetrics {
     /// The pools.
-    pub pools: Vec<PoolFacts>,
+    pub pools: Vec<PoolMetrics>,
     /// For how long only known addresses are given; nothing outside of a quarantine.
     pub quarantine: Duration,
 }
 
 /// What is told of a pool.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct PoolFacts {
+pub struct PoolMetrics {
     /// The address space.
     pub space: String,
     /// The interface of the host; empty when unknown.
@@ -57,26 +57,26 @@ pub struct PoolFacts {
 /// # Errors
 /// Nobody but root may read the state, or the file cannot be written.
 pub fn run(node: &Node, args: &OutputArgs) -> Result<CommandOutput, CommandError> {
-    let text = print(&Facts::of(node)?, node.paths().name());
+    let text = print(&NodeMetrics::collect(node)?, node.paths().name());
     CommandOutput::to_file_or_stdout(args.output.as_deref(), text, MODE)
 }
 
-impl Facts {
+impl NodeMetrics {
     /// Those of a node.
     ///
     /// # Errors
     /// Nobody but root may read the state. Then the operations cannot be read either, and zeros would be a lie.
-    fn of(node: &Node) -> Result<Facts, CommandError> {
+    fn collect(node: &Node) -> Result<NodeMetrics, CommandError> {
         let (paths, boot_id) = (node.paths(), node.context.boot_id.as_deref());
         let view = StateView::read(node)?;
         let state = view.report.condition.is_readable().then(|| {
-            let conf = Setup::read(paths).conf;
+            let conf = NodeConfig::read(paths).conf;
             let ipam = view.ipam();
             let counts = ipam.counts(conf.rest, &conf.exclude, node.now.boot);
-            StateFacts::of(ipam, counts, node.now.boot)
+            StateMetrics::new(ipam, counts, node.now.boot)
         });
         let answered = last_attempts(paths, boot_id).answered;
-        Ok(Facts {
+        Ok(NodeMetrics {
             state,
             totals: node.history()?.totals,
             answer_age: answered.map(|at| node.now.since(at)),
@@ -84,18 +84,18 @@ impl Facts {
     }
 }
 
-impl StateFacts {
-    fn of(ipam: &Ipam, counts: Vec<(String, PoolCount)>, now: Moment) -> StateFacts {
+impl StateMetrics {
+    fn new(ipam: &Ipam, counts: Vec<(String, PoolCount)>, now: Moment) -> StateMetrics {
         let pools = counts.into_iter().map(|(space, count)| {
             let pool = ipam.spaces.get(&space);
             let pool = pool.and_then(|space| space.pools.get(&count.subnet));
-            PoolFacts {
+            PoolMetrics {
                 interface: pool.map(|pool| pool.if_name.clone()).unwrap_or_default(),
                 space,
                 count,
             }
         });
-        StateFacts {
+        StateMetrics {
             pools: pools.collect(),
             quarantine: ipam.quarantine.map_or(Duration::ZERO, |u| u.since(now)),
         }
@@ -104,15 +104,15 @@ impl StateFacts {
 
 /// The figures, by name and labels. Their names begin with that of the program, as one collector may read the figures of both
 /// names, and refuses what is there twice.
-pub fn print(facts: &Facts, program: &str) -> String {
+pub fn print(metrics: &NodeMetrics, program: &str) -> String {
     let mut page = Page {
         prefix: program.replace('-', "_"),
         ..Page::default()
     };
     page.gauge("build_info", "The version of the plugin.");
     page.sample(&[("version", env!("CARGO_PKG_VERSION"))], &1);
-    operations(&mut page, &facts.totals);
-    if let Some(state) = &facts.state {
+    operations(&mut page, &metrics.totals);
+    if let Some(state) = &metrics.state {
         pools(&mut page, &state.pools);
         page.gauge(
             "quarantine_remaining_seconds",
@@ -124,8 +124,8 @@ pub fn print(facts: &Facts, program: &str) -> String {
         "reclaimed_addresses_total",
         "Addresses that were taken back from dead holders.",
     );
-    page.sample(&[], &facts.totals.reclaimed);
-    if let Some(age) = facts.answer_age {
+    page.sample(&[], &metrics.totals.reclaimed);
+    if let Some(age) = metrics.answer_age {
         page.gauge(
             "refresh_age_seconds",
             "How long ago an answer of the source was last merged into the state.",
@@ -136,12 +136,12 @@ pub fn print(facts: &Facts, program: &str) -> String {
         "refresh_failures_total",
         "Operations whose query of the source failed.",
     );
-    page.sample(&[], &facts.totals.refresh_failures);
+    page.sample(&[], &metrics.totals.refresh_failures);
     page.gauge(
         "state_readable",
         "1 when the state can be read or is not there, 0 when it is damaged.",
     );
-    page.sample(&[], &u8::from(facts.state.is_some()));
+    page.sample(&[], &u8::from(metrics.state.is_some()));
     page.text
 }
 
@@ -178,7 +178,7 @@ fn operations(page: &mut Page, totals: &Totals) {
     }
 }
 
-fn pools(page: &mut Page, pools: &[PoolFacts]) {
+fn pools(page: &mut Page, pools: &[PoolMetrics]) {
     type Figure = (&'static str, &'static str, fn(&PoolCount) -> usize);
     const FIGURES: [Figure; 5] = [
         ("pool_addresses", "All addresses of the pool.", |c| {
@@ -216,7 +216,7 @@ fn pools(page: &mut Page, pools: &[PoolFacts]) {
     }
 }
 
-impl PoolFacts {
+impl PoolMetrics {
     /// With the space, as two of them may have the same pool.
     fn labels(&self) -> [(&'static str, &str); 3] {
         [
@@ -290,7 +290,7 @@ mod tests {
     #[test]
     fn the_figures_of_the_two_names_are_never_the_same() {
         let of = |name| {
-            let text = print(&Facts::default(), name);
+            let text = print(&NodeMetrics::default(), name);
             let samples = text.lines().filter(|line| !line.starts_with('#'));
             let names = samples.filter_map(|line| Some(line.split_once([' ', '{'])?.0.to_owned()));
             names.collect::<Vec<_>>()
@@ -305,8 +305,8 @@ mod tests {
         serde_json::from_str(json).unwrap()
     }
 
-    fn pool(space: &str, subnet: &str) -> PoolFacts {
-        PoolFacts {
+    fn pool(space: &str, subnet: &str) -> PoolMetrics {
+        PoolMetrics {
             space: space.into(),
             interface: "eth0".into(),
             count: PoolCount {
@@ -323,8 +323,8 @@ mod tests {
 
     #[test]
     fn a_page_is_printed_as_it_is() {
-        let facts = Facts {
-            state: Some(StateFacts {
+        let metrics = NodeMetrics {
+            state: Some(StateMetrics {
                 pools: vec![pool("local", "10.1.0.0/16")],
                 quarantine: Duration::from_millis(29_001),
             }),
@@ -333,7 +333,7 @@ mod tests {
             ),
             answer_age: Some(Duration::from_millis(12_345)),
         };
-        let text = print(&facts, NAME);
+        let text = print(&metrics, NAME);
         let told: Vec<_> = text.lines().filter(|l| !l.starts_with('#')).collect();
         let of_pool = r#"{space="local",pool="10.1.0.0/16",interface="eth0""#;
         let version = env!("CARGO_PKG_VERSION");
@@ -372,21 +372,21 @@ mod tests {
     #[test]
     fn every_figure_has_its_heading_once_and_before_it() {
         let local = pool("local", "10.1.0.0/16");
-        let state = StateFacts {
+        let state = StateMetrics {
             pools: vec![local, pool("other", "10.1.0.0/16")],
             quarantine: Duration::ZERO,
         };
-        let full = Facts {
+        let full = NodeMetrics {
             state: Some(state),
             totals: totals(r#"{"operations": [{"verb": "release", "code": 2, "count": 1}]}"#),
             answer_age: Some(Duration::ZERO),
         };
-        let empty = Facts {
-            state: Some(StateFacts::default()),
-            ..Facts::default()
+        let empty = NodeMetrics {
+            state: Some(StateMetrics::default()),
+            ..NodeMetrics::default()
         };
-        for facts in [full, empty, Facts::default()] {
-            let text = print(&facts, NAME);
+        for metrics in [full, empty, NodeMetrics::default()] {
+            let text = print(&metrics, NAME);
             let mut names = Vec::new();
             let mut samples = Vec::new();
             let mut lines = text.lines().peekable();
@@ -415,7 +415,7 @@ mod tests {
 
     #[test]
     fn what_is_not_known_is_not_told() {
-        let text = print(&Facts::default(), NAME);
+        let text = print(&NodeMetrics::default(), NAME);
         assert!(text.contains("azure_vnet_ipam_state_readable 0\n"));
         for name in ["pool_", "quarantine", "refresh_age", "operation_errors"] {
             assert!(!text.contains(name), "{name}");

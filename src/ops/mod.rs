@@ -3,34 +3,34 @@
 //! Commands that only look take no lock and work with any state, even a broken one. Each one first builds a value, from which
 //! it makes text and JSON.
 
-mod check;
 mod cli;
 mod completions;
-mod doctor;
+mod describe_evidence;
 mod explain;
 mod export;
+mod findings;
 mod help;
-mod holder;
+mod lease;
 mod man;
 mod metrics;
 mod node;
+mod node_config;
 mod operator;
 mod outcome;
 mod progress;
 mod reclaim;
 mod release;
 mod screen;
-mod setup;
 mod show;
 mod state_view;
 #[cfg(test)]
 mod tests;
-mod traces;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
 use cli::Command;
+use findings::{check, doctor};
 use node::Node;
 use outcome::{CommandError, CommandOutput};
 

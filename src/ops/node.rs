@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use super::node_config::NodeConfig;
 use super::outcome::CommandError;
 use super::screen::Screen;
-use super::setup::Setup;
 use crate::events::History;
 use crate::host::{Paths, boot_now, wall_second};
 use crate::ipam::Moment;
@@ -58,7 +58,7 @@ impl Node {
     pub fn here(paths: &Paths, started: Moment) -> Node {
         Node {
             context: Context::new(paths, started),
-            screen: Screen::of_stdout(),
+            screen: Screen::for_stdout(),
             now: Now::read(),
         }
     }
@@ -118,13 +118,13 @@ impl Node {
     ///
     /// # Errors
     /// AZURE_VNET_IPAM_QUERY_URL is not a URL.
-    pub fn source(&self, setup: &Setup) -> Result<Source, CommandError> {
-        let source = Source::of(&setup.conf, &self.context.source_overrides, self.paths());
+    pub fn source(&self, config: &NodeConfig) -> Result<Source, CommandError> {
+        let source = Source::of(&config.conf, &self.context.source_overrides, self.paths());
         source.map_err(|e| CommandError(e.to_string()))
     }
 
     /// Asks the source, without leaving a trace for other calls, and tells how long it took.
-    pub fn ask(&self, source: &Source) -> (Result<Matched, SourceError>, Duration) {
+    pub fn query_source(&self, source: &Source) -> (Result<Matched, SourceError>, Duration) {
         /// As long as an ADD waits where there are pools.
         const LIMIT: Duration = Duration::from_secs(3);
         let began = boot_now();

@@ -5,12 +5,12 @@ use std::net::IpAddr;
 use serde::Serialize;
 
 use super::cli::ReclaimArgs;
-use super::holder::{Holder, held};
+use super::lease::{Lease, held_records};
 use super::node::{Node, Now};
 use super::operator::record_operation;
 use super::outcome::{CommandError, CommandOutput, json};
 use super::progress;
-use super::screen::{Screen, Table, Tint, counted};
+use super::screen::{Screen, Table, Tint, pluralize};
 use super::state_view::StateView;
 use crate::events::OperationRecord;
 use crate::host::boot_now;
@@ -22,17 +22,17 @@ use crate::plugin::{Action, log_actions};
 /// What came of it, or would come of it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Reclaim {
+pub struct ReclaimReport {
     /// When, RFC 3339.
     pub time: String,
     /// Whether it was done, or only tried.
     pub done: bool,
     /// What was freed, or would be.
-    pub freed: Vec<Told>,
+    pub freed: Vec<JudgedLease>,
     /// Addresses of before the last start of the node, which are freed without being judged one by one.
     pub freed_of_another_boot: Vec<IpAddr>,
     /// Who has no sign of life, but is not to be freed yet, or of whom it cannot be told.
-    pub kept: Vec<Told>,
+    pub kept: Vec<JudgedLease>,
     /// How many are alive.
     pub alive: usize,
     /// How many are younger than 15 minutes, and were not looked at.
@@ -42,9 +42,9 @@ pub struct Reclaim {
 /// A holder and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Told {
+pub struct JudgedLease {
     /// Who.
-    pub holder: Holder,
+    pub holder: Lease,
     /// Why.
     pub reasons: Vec<String>,
 }
@@ -56,7 +56,7 @@ pub fn run(node: &Node, args: &ReclaimArgs) -> Result<CommandOutput, CommandErro
         log::start(None);
     }
     let Some(mut document) = StateView::load(node).into_writable()? else {
-        let nothing = Reclaim::of(&[], done, 0, &node.now);
+        let nothing = ReclaimReport::from_decisions(&[], done, 0, &node.now);
         return Ok(CommandOutput::success(match args.json {
             true => json(&nothing)?,
             false => "there is no state on this node, so nothing is held\n".to_owned(),
@@ -79,7 +79,7 @@ pub fn run(node: &Node, args: &ReclaimArgs) -> Result<CommandOutput, CommandErro
         reclaim(&mut document, &look, boot_now(), &mut events);
     }
     let young = young(&document, node);
-    let found = Reclaim::of(&events, done, young, &node.now);
+    let found = ReclaimReport::from_decisions(&events, done, young, &node.now);
     if done {
         let freed = found.freed.iter().map(|told| told.holder.address);
         let freed = freed.chain(found.freed_of_another_boot.iter().copied());
@@ -99,18 +99,18 @@ pub fn run(node: &Node, args: &ReclaimArgs) -> Result<CommandOutput, CommandErro
 
 /// How many holders are too young to be judged.
 fn young(document: &crate::state::Document, node: &Node) -> usize {
-    let ages = held(document.ipam()).map(|(_, _, _, held)| node.now.since(held.since));
+    let ages = held_records(document.ipam()).map(|(_, _, _, held)| node.now.since(held.since));
     ages.filter(|age| *age < GRACE).count()
 }
 
-impl Reclaim {
+impl ReclaimReport {
     /// From what was decided.
-    pub fn of(events: &[Action], done: bool, young: usize, now: &Now) -> Reclaim {
-        let mut found = Reclaim {
+    pub fn from_decisions(events: &[Action], done: bool, young: usize, now: &Now) -> ReclaimReport {
+        let mut found = ReclaimReport {
             time: now.wall_time(now.boot),
             done,
             young,
-            ..Reclaim::default()
+            ..ReclaimReport::default()
         };
         for event in events {
             match event {
@@ -128,8 +128,8 @@ impl Reclaim {
     }
 
     fn add(&mut self, judged: &Judged, now: &Now) {
-        let told = || Told {
-            holder: Holder::of_candidate(&judged.candidate, now),
+        let told = || JudgedLease {
+            holder: Lease::from_candidate(&judged.candidate, now),
             reasons: judged
                 .judgement
                 .reasons
@@ -151,8 +151,11 @@ impl Reclaim {
         let heading = match (self.done, count) {
             (true, 0) => "Nothing was freed.".to_owned(),
             (false, 0) => "Nothing would be freed.".to_owned(),
-            (true, _) => format!("Freed {}:", counted(count, "address", "addresses")),
-            (false, _) => format!("{} would be freed:", counted(count, "address", "addresses")),
+            (true, _) => format!("Freed {}:", pluralize(count, "address", "addresses")),
+            (false, _) => format!(
+                "{} would be freed:",
+                pluralize(count, "address", "addresses")
+            ),
         };
         text.push_str(&screen.tint(Tint::Strong, &heading));
         text.push('\n');
@@ -165,7 +168,7 @@ impl Reclaim {
         if !self.kept.is_empty() {
             let heading = format!(
                 "Left alone, {}:",
-                counted(self.kept.len(), "holder", "holders")
+                pluralize(self.kept.len(), "holder", "holders")
             );
             text.push_str(&format!("\n{}\n", screen.tint(Tint::Strong, &heading)));
             text.push_str(&list(&self.kept, screen));
@@ -200,13 +203,13 @@ impl Reclaim {
     }
 }
 
-fn list(all: &[Told], screen: &Screen) -> String {
+fn list(all: &[JudgedLease], screen: &Screen) -> String {
     let mut text = String::new();
     let mut table = Table::new(
         &["ADDRESS", "POD", "CONTAINER", "NETWORK", "SINCE"],
         &[1, 3],
     );
-    for Told { holder, .. } in all {
+    for JudgedLease { holder, .. } in all {
         table.row(holder.cells());
     }
     let rows = table.print(screen, 2);
@@ -227,7 +230,7 @@ fn list(all: &[Told], screen: &Screen) -> String {
 mod tests {
     use super::*;
     use crate::ipam::{Candidate, Held, Judgement, Moment, Owner, Reason};
-    use crate::ops::tests::holds_json;
+    use crate::ops::tests::assert_json_fixture;
 
     #[test]
     fn the_shape_of_what_is_freed_stays() {
@@ -259,6 +262,9 @@ mod tests {
                 judged("10.224.0.7", Verdict::Alive, Reason::HostRoute),
             ]),
         ];
-        holds_json("reclaim-freed", &Reclaim::of(&events, true, 3, &now));
+        assert_json_fixture(
+            "reclaim-freed",
+            &ReclaimReport::from_decisions(&events, true, 3, &now),
+        );
     }
 }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use serde::Serialize;
 
 use super::cli::ReleaseArgs;
-use super::holder::{Holder, held, names_container};
+use super::lease::{Lease, held_records, matches_container_id};
 use super::node::Node;
 use super::operator::{describe_operator, record_operation};
 use super::outcome::{CommandError, CommandOutput, json};
@@ -29,7 +29,7 @@ const UNKNOWN: &str = "unknown";
 /// What came of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Release {
+pub struct ReleaseReport {
     /// When, RFC 3339.
     pub time: String,
     /// The address.
@@ -39,7 +39,7 @@ pub struct Release {
     /// Why not, where it was not.
     pub refused: Option<String>,
     /// Who held it, or still does.
-    pub holder: Option<Holder>,
+    pub holder: Option<Lease>,
     /// What spoke for the holder, or could not be looked at.
     pub signs_of_life: Vec<String>,
 }
@@ -49,7 +49,7 @@ pub fn run(node: &Node, args: &ReleaseArgs) -> Result<CommandOutput, CommandErro
     let address = named_address(&args.address)
         .ok_or_else(|| CommandError(format!("{:?} is not an address", args.address)))?;
     log::start(None);
-    let mut outcome = Release {
+    let mut outcome = ReleaseReport {
         time: node.now.wall_time(node.now.boot),
         address,
         released: false,
@@ -69,7 +69,7 @@ pub fn run(node: &Node, args: &ReleaseArgs) -> Result<CommandOutput, CommandErro
 fn is_named(typed: &str, owner: &Owner) -> bool {
     match owner.container_id() {
         None => typed == UNKNOWN,
-        Some(id) => names_container(typed, id, LEAST),
+        Some(id) => matches_container_id(typed, id, LEAST),
     }
 }
 
@@ -80,7 +80,7 @@ fn named(
     container: Option<&str>,
 ) -> Result<Candidate, String> {
     // Two pools may list it; mostly one does.
-    let all = held(document.ipam()).filter(|(_, _, r, _)| r.address() == address);
+    let all = held_records(document.ipam()).filter(|(_, _, r, _)| r.address() == address);
     let all: Vec<_> = all.collect();
     let meant = all
         .iter()
@@ -135,7 +135,7 @@ fn release(node: &Node, candidate: &Candidate) -> Result<bool, CommandError> {
     Ok(true)
 }
 
-impl Release {
+impl ReleaseReport {
     /// Releases the address, or tells why not; takes note of what was found out on the way.
     fn attempt(
         &mut self,
@@ -152,8 +152,8 @@ impl Release {
             Ok(candidate) => candidate,
             Err(why) => return Ok(Some(why)),
         };
-        let holder = Holder::of_candidate(&candidate, &node.now);
-        let who = holder.who();
+        let holder = Lease::from_candidate(&candidate, &node.now);
+        let who = holder.describe_holder();
         let Some(container) = container else {
             return Err(CommandError(format!(
                 "--container ID is missing; {address} is held by {who}: --container {}",
@@ -187,14 +187,17 @@ impl Release {
     /// Tells log and events.
     fn tell(&self, node: &Node) {
         let (address, operator) = (self.address, describe_operator());
-        let who = self.holder.as_ref().map_or_else(String::new, Holder::who);
+        let who = self
+            .holder
+            .as_ref()
+            .map_or_else(String::new, Lease::describe_holder);
         let signs = match self.signs_of_life.is_empty() {
             true => "nothing spoke for it".to_owned(),
             false => format!("in spite of: {}", self.signs_of_life.join("; ")),
         };
         warn!(target: "ipam", "{address} of {who} is released by hand, {operator}; {signs}.");
         let holder = self.holder.as_ref();
-        let text = |of: fn(&Holder) -> Option<&String>| {
+        let text = |of: fn(&Lease) -> Option<&String>| {
             let found = holder.and_then(of).cloned();
             found.unwrap_or_default()
         };
@@ -222,7 +225,10 @@ impl Release {
 
     /// The text for people.
     pub fn print(&self, screen: &Screen) -> String {
-        let who = self.holder.as_ref().map_or_else(String::new, Holder::who);
+        let who = self
+            .holder
+            .as_ref()
+            .map_or_else(String::new, Lease::describe_holder);
         let address = self.address;
         let mut text = match &self.refused {
             None => screen.paragraph(

@@ -43,7 +43,7 @@ impl Screen {
     const LEAST: usize = 40;
 
     /// That of stdout. `NO_COLOR` and `TERM=dumb` are honoured.
-    pub fn of_stdout() -> Screen {
+    pub fn for_stdout() -> Screen {
         if !std::io::stdout().is_terminal() {
             return Screen::PLAIN;
         }
@@ -82,7 +82,7 @@ impl Screen {
         let mut out = String::new();
         let mut line = format!("{head:indent$}");
         let mut empty = true;
-        for word in text.split_whitespace().map(clean) {
+        for word in text.split_whitespace().map(replace_control) {
             if !empty && line.chars().count() + 1 + word.chars().count() > width {
                 out.push_str(line.trim_end());
                 out.push('\n');
@@ -122,7 +122,7 @@ impl Table {
     /// Adds a row.
     pub fn row(&mut self, cells: Vec<String>) {
         self.rows
-            .push(cells.iter().map(|cell| clean(cell)).collect());
+            .push(cells.iter().map(|cell| replace_control(cell)).collect());
     }
 
     /// The text, each line after so many blanks.
@@ -150,7 +150,7 @@ impl Table {
         for (n, row) in self.rows.iter().enumerate() {
             let mut line = " ".repeat(indent);
             for (cell, width) in row.iter().zip(&widths) {
-                let cell = shortened(cell, *width);
+                let cell = elide_middle(cell, *width);
                 line.push_str(&format!("{cell:width$}  "));
             }
             let line = line.trim_end();
@@ -163,7 +163,7 @@ impl Table {
 }
 
 /// A text that fits, without its middle where it is too long: the beginning tells the namespace, the end which of many.
-fn shortened(text: &str, width: usize) -> String {
+fn elide_middle(text: &str, width: usize) -> String {
     const GAP: &str = "..";
     let length = text.chars().count();
     if length <= width {
@@ -177,14 +177,14 @@ fn shortened(text: &str, width: usize) -> String {
 }
 
 /// Without what a terminal would obey: callers had a part in it.
-pub fn clean(text: &str) -> String {
+pub fn replace_control(text: &str) -> String {
     text.chars()
         .map(|c| if is_obeyed(c) { '?' } else { c })
         .collect()
 }
 
 /// A duration as people tell it: `42s`, `12m`, `3h12m`, `4d2h`.
-pub fn age(duration: Duration) -> String {
+pub fn format_age(duration: Duration) -> String {
     let seconds = duration.as_secs();
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
     match (days, hours, minutes) {
@@ -196,7 +196,7 @@ pub fn age(duration: Duration) -> String {
 }
 
 /// A number with its noun.
-pub fn counted(count: usize, one: &str, many: &str) -> String {
+pub fn pluralize(count: usize, one: &str, many: &str) -> String {
     match count {
         1 => format!("1 {one}"),
         _ => format!("{count} {many}"),
@@ -224,7 +224,7 @@ mod tests {
             (86_399, "23h59m"),
             (360_000, "4d4h"),
         ] {
-            assert_eq!(age(Duration::from_secs(seconds)), text);
+            assert_eq!(format_age(Duration::from_secs(seconds)), text);
         }
     }
 

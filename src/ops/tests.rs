@@ -7,15 +7,15 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use super::check::findings::{Checked, Finding, Kind};
-use super::check::records;
-use super::doctor::Line;
-use super::explain::story::{Story, Subject};
-use super::holder::held;
+use super::explain::explanation::{Explanation, Query};
+use super::findings::check::finding::{CheckReport, Finding, FindingKind};
+use super::findings::check::records;
+use super::findings::doctor::{Diagnostic, Subject};
+use super::lease::held_records;
 use super::node::Now;
-use super::reclaim::Reclaim;
+use super::reclaim::ReclaimReport;
 use super::screen::Screen;
-use super::show::{Show, print_events};
+use super::show::{ShowReport, print_events};
 use super::state_view::{StateHealth, StateReport};
 use crate::cni::IpamConf;
 use crate::events::OperationRecord;
@@ -128,7 +128,7 @@ fn held_mut(ipam: &mut Ipam, n: usize) -> &mut Held {
 }
 
 /// What the node shows when every pod but `gone` runs.
-fn looked(pods: usize, gone: &[usize]) -> Evidence {
+fn evidence_of_pods(pods: usize, gone: &[usize]) -> Evidence {
     let mut evidence = Evidence::default();
     let kernel = &mut evidence.kernel;
     kernel.namespaces.insert((4, 4_026_531_840));
@@ -158,7 +158,7 @@ fn looked(pods: usize, gone: &[usize]) -> Evidence {
 /// Thirty pods with everything that may be the matter with addresses.
 fn troubled() -> (Ipam, Evidence) {
     let mut ipam = node(30);
-    let mut evidence = looked(30, &[3, 4, 5, 6, 7]);
+    let mut evidence = evidence_of_pods(30, &[3, 4, 5, 6, 7]);
     // 3 and 4 are dead, 5 was found so once, 6 is young, and of 7 only a route is left.
     held_mut(&mut ipam, 3).since = ago(7300);
     held_mut(&mut ipam, 4).since = ago(86_400);
@@ -228,9 +228,9 @@ fn fine() -> StateReport {
     condition(StateHealth::Ok, None, None)
 }
 
-fn show(ipam: &Ipam, state: StateReport, attempts: Attempts) -> Show {
+fn show(ipam: &Ipam, state: StateReport, attempts: Attempts) -> ShowReport {
     let counts = ipam.counts(Duration::from_secs(30), &[], NOW.boot);
-    Show::of(ipam, counts, state, attempts, &NOW)
+    ShowReport::new(ipam, counts, state, attempts, &NOW)
 }
 
 fn answered() -> Attempts {
@@ -241,22 +241,22 @@ fn answered() -> Attempts {
     }
 }
 
-fn checked(ipam: &Ipam, evidence: &Evidence, more: Vec<Finding>) -> Checked {
+fn checked(ipam: &Ipam, evidence: &Evidence, more: Vec<Finding>) -> CheckReport {
     let networks = BTreeSet::from(["azure".to_owned()]);
     let mut findings = records::findings((ipam, ipam), evidence, &networks, &NOW);
     findings.extend(more);
     findings.sort_by_key(|finding| finding.kind);
-    Checked {
+    CheckReport {
         time: NOW.wall_time(NOW.boot),
         findings,
         not_seen: Vec::new(),
-        compared: held(ipam).count(),
+        compared: held_records(ipam).count(),
     }
 }
 
-fn story(subject: &str, ipam: &Ipam, evidence: &Evidence) -> Story {
-    let subject = Subject::of(subject);
-    Story::of(
+fn explanation(subject: &str, ipam: &Ipam, evidence: &Evidence) -> Explanation {
+    let subject = Query::parse(subject);
+    Explanation::new(
         &subject,
         ipam,
         evidence,
@@ -266,14 +266,14 @@ fn story(subject: &str, ipam: &Ipam, evidence: &Evidence) -> Story {
     )
 }
 
-fn reclaim(done: bool) -> Reclaim {
+fn reclaim(done: bool) -> ReclaimReport {
     let (mut ipam, evidence) = troubled();
     let mut events = Vec::new();
     let candidates = ipam.candidates(|_, _, _| true, NOW.boot);
     events.push(plugin::Action::Judged(
         ipam.reclaim(candidates, &evidence, NOW.boot),
     ));
-    Reclaim::of(&events, done, 6, &NOW)
+    ReclaimReport::from_decisions(&events, done, 6, &NOW)
 }
 
 fn events() -> Vec<OperationRecord> {
@@ -324,13 +324,13 @@ fn surroundings() -> Vec<Finding> {
     };
     vec![
         finding(
-            Kind::Source,
+            FindingKind::Source,
             "wire server",
             "http://168.63.129.16/machine/plugins?comp=nmagent&type=getinterfaceinfov1: timeout",
             "look whether routes and firewall let root reach 168.63.129.16",
         ),
         finding(
-            Kind::SetAside,
+            FindingKind::SetAside,
             "/var/run/azure-vnet-ipam.json",
             "could not be read and were set aside: /var/run/azure-vnet-ipam.json.corrupt-2026-11-20T210939Z",
             "find out what corrupted them, then remove them",
@@ -338,16 +338,16 @@ fn surroundings() -> Vec<Finding> {
     ]
 }
 
-fn doctor() -> Vec<Line> {
+fn doctor() -> Vec<Diagnostic> {
     vec![
-        Line::ok("version", &"azure-vnet-ipam 0.1.0"),
-        Line::warning(
-            "pool",
+        Diagnostic::ok(Subject::Version, &"azure-vnet-ipam 0.1.0"),
+        Diagnostic::warning(
+            Subject::Pool,
             &"10.224.0.0/16 is full: 253 held",
             &"assign more secondary addresses in Azure, or run fewer pods",
         ),
-        Line::wrong(
-            "interface",
+        Diagnostic::wrong(
+            Subject::Interface,
             &"the source lists 7c:1e:52:f9:f3:c9, which no interface of this node has; it has eth0 7c:1e:52:f9:f3:c4",
             &"compare with `ip link`",
         ),
@@ -355,17 +355,17 @@ fn doctor() -> Vec<Line> {
 }
 
 /// Holds a screen against its fixture.
-fn holds(name: &str, text: &str) {
-    holds_file(&format!("screens/{name}.txt"), text);
+fn assert_screen_fixture(name: &str, text: &str) {
+    assert_fixture(&format!("screens/{name}.txt"), text);
 }
 
 /// Holds the shape of a report against its fixture.
-pub fn holds_json(name: &str, report: &impl serde::Serialize) {
+pub fn assert_json_fixture(name: &str, report: &impl serde::Serialize) {
     let text = serde_json::to_string_pretty(report).unwrap() + "\n";
-    holds_file(&format!("json/{name}.json"), &text);
+    assert_fixture(&format!("json/{name}.json"), &text);
 }
 
-fn holds_file(name: &str, text: &str) {
+fn assert_fixture(name: &str, text: &str) {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
     let path = fixtures.join(name);
     if std::env::var_os("ACCEPT").is_some() {
@@ -394,7 +394,7 @@ fn fits(name: &str, text: &str, width: usize) {
 }
 
 /// At both widths.
-fn at_both(name: &str, print: impl Fn(&Screen) -> String) {
+fn assert_screens(name: &str, print: impl Fn(&Screen) -> String) {
     for width in [80, 120] {
         let screen = Screen {
             width: Some(width),
@@ -403,7 +403,7 @@ fn at_both(name: &str, print: impl Fn(&Screen) -> String) {
         let text = print(&screen);
         let name = format!("{name}-{width}");
         fits(&name, &text, width);
-        holds(&name, &text);
+        assert_screen_fixture(&name, &text);
         let coloured = print(&Screen {
             colours: true,
             ..screen
@@ -429,12 +429,12 @@ fn without_colours(text: &str) -> String {
 fn screens_of_show() {
     for pods in [0, 3, 30, 250] {
         let ipam = node(pods);
-        at_both(&format!("show-{pods}"), |screen| {
+        assert_screens(&format!("show-{pods}"), |screen| {
             show(&ipam, fine(), answered()).print(screen)
         });
     }
     let (ipam, _) = troubled();
-    at_both("show-troubled", |screen| {
+    assert_screens("show-troubled", |screen| {
         let failed = Attempts {
             failed: Some(ago(3)),
             ..answered()
@@ -467,7 +467,7 @@ fn screens_of_show_without_a_state() {
             ),
         ),
     ] {
-        at_both(&format!("show-{name}"), |screen| {
+        assert_screens(&format!("show-{name}"), |screen| {
             show(&empty, state.clone(), Attempts::default()).print(screen)
         });
     }
@@ -475,21 +475,21 @@ fn screens_of_show_without_a_state() {
 
 #[test]
 fn screens_of_show_events() {
-    at_both("events", |screen| print_events(&events(), screen));
-    at_both("events-none", |screen| print_events(&[], screen));
+    assert_screens("events", |screen| print_events(&events(), screen));
+    assert_screens("events-none", |screen| print_events(&[], screen));
 }
 
 #[test]
 fn screens_of_check() {
-    at_both("check-clean", |screen| {
-        checked(&node(30), &looked(30, &[]), Vec::new()).print(screen)
+    assert_screens("check-clean", |screen| {
+        checked(&node(30), &evidence_of_pods(30, &[]), Vec::new()).print(screen)
     });
     let (ipam, evidence) = troubled();
-    at_both("check-findings", |screen| {
+    assert_screens("check-findings", |screen| {
         checked(&ipam, &evidence, surroundings()).print(screen)
     });
-    at_both("check-blind", |screen| {
-        let mut blind = checked(&node(3), &looked(3, &[]), Vec::new());
+    assert_screens("check-blind", |screen| {
+        let mut blind = checked(&node(3), &evidence_of_pods(3, &[]), Vec::new());
         blind
             .not_seen
             .push("some network namespaces (not every process is to be seen from here)".into());
@@ -499,9 +499,11 @@ fn screens_of_check() {
 
 #[test]
 fn screens_of_reclaim() {
-    at_both("reclaim-would", |screen| reclaim(false).print(screen));
-    at_both("reclaim-done", |screen| reclaim(true).print(screen));
-    at_both("reclaim-nothing", |screen| Reclaim::default().print(screen));
+    assert_screens("reclaim-would", |screen| reclaim(false).print(screen));
+    assert_screens("reclaim-done", |screen| reclaim(true).print(screen));
+    assert_screens("reclaim-nothing", |screen| {
+        ReclaimReport::default().print(screen)
+    });
 }
 
 #[test]
@@ -521,15 +523,17 @@ fn screens_of_explain() {
         ("pod", pod(3)),
         ("nobody", "default/nobody".to_owned()),
     ] {
-        at_both(&format!("explain-{name}"), |screen| {
-            story(&subject, &ipam, &evidence).print(screen)
+        assert_screens(&format!("explain-{name}"), |screen| {
+            explanation(&subject, &ipam, &evidence).print(screen)
         });
     }
 }
 
 #[test]
 fn screens_of_doctor() {
-    at_both("doctor", |screen| super::doctor::print(&doctor(), screen));
+    assert_screens("doctor", |screen| {
+        super::findings::doctor::print(&doctor(), screen)
+    });
 }
 
 #[test]
@@ -559,13 +563,16 @@ fn every_kind_of_trouble_with_addresses_is_found_once() {
         ]
     );
     assert_eq!(found.status(), 1);
-    assert_eq!(checked(&node(30), &looked(30, &[]), Vec::new()).status(), 0);
+    assert_eq!(
+        checked(&node(30), &evidence_of_pods(30, &[]), Vec::new()).status(),
+        0
+    );
 }
 
 #[test]
 fn two_containers_with_one_address_are_a_duplicate() {
     let ipam = node(3);
-    let mut evidence = looked(3, &[]);
+    let mut evidence = evidence_of_pods(3, &[]);
     let EvidenceList::Read { entries, .. } = &mut evidence.cache else {
         panic!("it was read");
     };
@@ -574,13 +581,13 @@ fn two_containers_with_one_address_are_a_duplicate() {
     assert_eq!(found.len(), 1, "{found:?}");
     assert_eq!(
         (found[0].kind, &*found[0].subject),
-        (Kind::Duplicate, &*address(1).to_string())
+        (FindingKind::Duplicate, &*address(1).to_string())
     );
 }
 
 #[test]
 fn a_pod_of_our_network_with_an_address_from_elsewhere_is_found() {
-    let mut evidence = looked(3, &[]);
+    let mut evidence = evidence_of_pods(3, &[]);
     let EvidenceList::Read { entries, .. } = &mut evidence.cache else {
         panic!("it was read");
     };
@@ -593,5 +600,5 @@ fn a_pod_of_our_network_with_an_address_from_elsewhere_is_found() {
     entries.extend([foreign, of_another]);
     let found = checked(&node(3), &evidence, Vec::new()).findings;
     let found: Vec<_> = found.iter().map(|f| (f.kind, f.subject.as_str())).collect();
-    assert_eq!(found, [(Kind::Foreign, "192.168.7.7")]);
+    assert_eq!(found, [(FindingKind::Foreign, "192.168.7.7")]);
 }

@@ -121,7 +121,7 @@ impl CallReporter {
 /// Shortens a text that quotes callers and servers, who may send as much as their limits allow.
 fn shorten(text: String) -> String {
     const LONGEST: usize = 4096;
-    match log::beginning(&text, LONGEST) {
+    match log::truncate_bytes(&text, LONGEST) {
         all if all.len() == text.len() => text,
         beginning => format!("{beginning}..."),
     }

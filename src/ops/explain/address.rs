@@ -10,24 +10,24 @@ use crate::ipam::{
     AGAIN, Evidence, Free, GRACE, Held, Ipam, Judgement, Pool, Reason, Record, Usage, Verdict,
     judge,
 };
-use crate::ops::holder::{Holder, held};
+use crate::ops::describe_evidence::{describe_missing, describe_uses};
+use crate::ops::lease::{Lease, held_records};
 use crate::ops::node::Now;
-use crate::ops::screen::age;
-use crate::ops::traces::{missing, uses};
+use crate::ops::screen::format_age;
 
 /// One address.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct AddressStory {
+pub struct AddressExplanation {
     /// Which.
     pub address: IpAddr,
     /// The subnet of its pool.
     pub pool: Option<String>,
     /// In which use it is.
     #[serde(rename = "use")]
-    pub usage: Use,
+    pub usage: AddressUse,
     /// Who holds it.
-    pub holder: Option<Holder>,
+    pub holder: Option<Lease>,
     /// Where the node shows it in use.
     pub shown: Vec<String>,
     /// What was looked at and does not show it, where nothing does.
@@ -43,7 +43,7 @@ pub struct AddressStory {
 /// The use that an address is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Use {
+pub enum AddressUse {
     /// Somebody holds it.
     Held,
     /// It was released a moment ago.
@@ -60,54 +60,55 @@ pub enum Use {
     Elsewhere,
 }
 
-impl AddressStory {
+impl AddressExplanation {
     /// That of a record.
-    pub fn of(
+    pub fn new(
         (ipam, key, pool): (&Ipam, &str, &Pool),
         record: &Record,
         evidence: &Evidence,
         conf: &IpamConf,
         now: &Now,
-    ) -> AddressStory {
+    ) -> AddressExplanation {
         let address = record.address();
-        let mut story = AddressStory {
+        let mut explanation = AddressExplanation {
             pool: Some(key.to_owned()),
-            ..AddressStory::bare(address, evidence)
+            ..AddressExplanation::bare(address, evidence)
         };
         match &record.usage {
-            Usage::Held(held) => story.held((ipam, key), held, evidence, now),
-            Usage::Free(free) => story.free(pool, record, free, conf, now),
+            Usage::Held(held) => explanation.held((ipam, key), held, evidence, now),
+            Usage::Free(free) => explanation.free(pool, record, free, conf, now),
         }
-        if story.usage != Use::Held
+        if explanation.usage != AddressUse::Held
             && let Some(until) = ipam.quarantine.filter(|at| *at > now.boot)
         {
-            story.next.push(format!(
+            explanation.next.push(format!(
                 "the state was lost: for {} more no address is given to new pods",
-                age(until.since(now.boot))
+                format_age(until.since(now.boot))
             ));
         }
-        let elsewhere = held(ipam).find(|(_, other, r, _)| *other != key && r.address() == address);
-        if story.usage != Use::Held
+        let elsewhere =
+            held_records(ipam).find(|(_, other, r, _)| *other != key && r.address() == address);
+        if explanation.usage != AddressUse::Held
             && let Some((_, other, _, held)) = elsewhere
         {
-            story.usage = Use::Held;
-            let holder = Holder::of(other, address, held, now);
-            story.next = vec![format!(
+            explanation.usage = AddressUse::Held;
+            let holder = Lease::new(other, address, held, now);
+            explanation.next = vec![format!(
                 "it is not given from here: it is held in pool {other}, by {}",
-                holder.who()
+                holder.describe_holder()
             )];
-            story.holder = Some(holder);
+            explanation.holder = Some(holder);
         }
-        story
+        explanation
     }
 
-    fn bare(address: IpAddr, evidence: &Evidence) -> AddressStory {
-        AddressStory {
+    fn bare(address: IpAddr, evidence: &Evidence) -> AddressExplanation {
+        AddressExplanation {
             address,
             pool: None,
-            usage: Use::Elsewhere,
+            usage: AddressUse::Elsewhere,
             holder: None,
-            shown: uses(address, evidence),
+            shown: describe_uses(address, evidence),
             missing: Vec::new(),
             verdict: None,
             reasons: Vec::new(),
@@ -116,30 +117,30 @@ impl AddressStory {
     }
 
     /// An address that is in no pool.
-    pub fn unlisted(address: IpAddr, ipam: &Ipam, evidence: &Evidence) -> AddressStory {
-        let mut story = AddressStory::bare(address, evidence);
+    pub fn unlisted(address: IpAddr, ipam: &Ipam, evidence: &Evidence) -> AddressExplanation {
+        let mut explanation = AddressExplanation::bare(address, evidence);
         let nets = ipam
             .pools()
             .filter_map(|(_, key, pool)| Some((key, pool.net(key)?)));
         let mut around = nets.filter(|(_, net)| net.contains(&address));
         match around.next() {
             Some((key, _)) => {
-                story.usage = Use::Unlisted;
-                story.next.push(format!(
+                explanation.usage = AddressUse::Unlisted;
+                explanation.next.push(format!(
                     "it is not given: the source does not list it among the addresses of {key} for this node"
                 ));
             }
-            None => story
+            None => explanation
                 .next
                 .push("it is not given: it is in none of the pools".to_owned()),
         }
-        story
+        explanation
     }
 
     fn held(&mut self, (ipam, key): (&Ipam, &str), held: &Held, evidence: &Evidence, now: &Now) {
         let judgement = judge(self.address, held, (ipam, evidence), now.boot);
-        let holder = Holder::of(key, self.address, held, now);
-        self.usage = Use::Held;
+        let holder = Lease::new(key, self.address, held, now);
+        self.usage = AddressUse::Held;
         self.verdict = Some(match judgement.verdict {
             Verdict::Alive => "alive",
             Verdict::Dead => "dead",
@@ -148,7 +149,7 @@ impl AddressStory {
         });
         self.reasons = judgement.reasons.iter().map(ToString::to_string).collect();
         if judgement.verdict != Verdict::Alive {
-            self.missing = missing(self.address, held, evidence);
+            self.missing = describe_missing(self.address, held, evidence);
         }
         self.next.push(match &holder.container {
             Some(_) => {
@@ -172,7 +173,7 @@ impl AddressStory {
         let excluded = conf.exclude.iter().any(|net| net.contains(&self.address));
         if let Some(ago) = rested {
             self.reasons
-                .push(format!("it was released {} ago", age(ago)));
+                .push(format!("it was released {} ago", format_age(ago)));
         } else {
             self.reasons.push("no release of it is known".to_owned());
         }
@@ -184,21 +185,21 @@ impl AddressStory {
         };
         (self.usage, self.next) = if excluded {
             (
-                Use::Excluded,
+                AddressUse::Excluded,
                 vec!["it is not given: ipam.exclude covers it".to_owned()],
             )
         } else if free.wired {
             let why =
                 "it is skipped: the host had it, or a route to it, when it was last looked at";
-            (Use::Wired, vec![why.to_owned()])
+            (AddressUse::Wired, vec![why.to_owned()])
         } else if let Some(left) = left {
             let rests = format!(
                 "it rests for {} more, and is given before that only when nothing else is left",
-                age(left)
+                format_age(left)
             );
-            (Use::Resting, vec![rests, turn])
+            (AddressUse::Resting, vec![rests, turn])
         } else {
-            (Use::Free, vec![turn])
+            (AddressUse::Free, vec![turn])
         };
     }
 }
@@ -227,7 +228,7 @@ fn fate(judgement: &Judgement, held: &Held, now: &Now) -> String {
                 let left = GRACE.saturating_sub(now.since(held.since));
                 format!(
                     "nothing speaks for its holder, but it is too young to be judged for {} more",
-                    age(left)
+                    format_age(left)
                 )
             } else {
                 "it is not taken back, as not everything could be looked at".to_owned()

@@ -1,13 +1,13 @@
 //! The story as text.
 
-use super::address::{AddressStory, Use};
-use super::story::Story;
+use super::address::{AddressExplanation, AddressUse};
+use super::explanation::Explanation;
 use crate::ops::screen::{Screen, Tint};
 use crate::ops::show::print_events;
 
 const INDENT: usize = 14;
 
-impl Story {
+impl Explanation {
     /// The text for people.
     pub fn print(&self, screen: &Screen) -> String {
         let mut text = String::new();
@@ -38,16 +38,16 @@ impl Story {
     }
 }
 
-impl AddressStory {
+impl AddressExplanation {
     fn print(&self, screen: &Screen) -> String {
         let usage = match self.usage {
-            Use::Held => "held",
-            Use::Resting => "resting",
-            Use::Free => "free",
-            Use::Wired => "free, but on the host",
-            Use::Excluded => "excluded",
-            Use::Unlisted => "not listed for this node",
-            Use::Elsewhere => "in none of the pools",
+            AddressUse::Held => "held",
+            AddressUse::Resting => "resting",
+            AddressUse::Free => "free",
+            AddressUse::Wired => "free, but on the host",
+            AddressUse::Excluded => "excluded",
+            AddressUse::Unlisted => "not listed for this node",
+            AddressUse::Elsewhere => "in none of the pools",
         };
         let address = screen.tint(Tint::Strong, &self.address.to_string());
         let mut text = format!("{address}  {usage}\n");
@@ -75,7 +75,7 @@ impl AddressStory {
             fact("netns", holder.netns.as_deref().unwrap_or_default());
             fact(
                 since,
-                &format!("{}, {} ago", holder.since, age(holder.age_seconds)),
+                &format!("{}, {} ago", holder.since, format_age(holder.age_seconds)),
             );
         }
         if let Some(verdict) = self.verdict {
@@ -89,8 +89,8 @@ impl AddressStory {
     }
 }
 
-fn age(seconds: u64) -> String {
-    crate::ops::screen::age(std::time::Duration::from_secs(seconds))
+fn format_age(seconds: u64) -> String {
+    crate::ops::screen::format_age(std::time::Duration::from_secs(seconds))
 }
 
 /// A name, and beside it a line for each.

@@ -1,13 +1,13 @@
 //! The bar of a pool: how much of it is in which use.
 
-use super::ShownPool;
+use super::PoolReport;
 use crate::ops::screen::{Screen, Tint};
 
 /// Wider ones tell no more.
 const WIDEST: usize = 64;
 
 /// The bar in a line of its own. Each use has a sign of its own, so that it can be read without colours.
-pub fn print(pool: &ShownPool, screen: &Screen) -> String {
+pub fn print(pool: &PoolReport, screen: &Screen) -> String {
     let width = screen
         .width
         .map_or(WIDEST, |width| width.saturating_sub(4).min(WIDEST));

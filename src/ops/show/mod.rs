@@ -1,20 +1,20 @@
 //! `show`: the pools, how full they are, and who holds what.
 
 mod bar;
-mod happened;
+mod operations;
 
-pub use happened::print as print_events;
+pub use operations::print as print_events;
 
 use std::net::IpAddr;
 
 use serde::Serialize;
 
 use super::cli::ShowArgs;
-use super::holder::{Holder, in_order};
+use super::lease::{Lease, records_by_address};
 use super::node::{Node, Now};
+use super::node_config::NodeConfig;
 use super::outcome::{CommandError, CommandOutput, json};
-use super::screen::{Screen, Table, Tint, age, clean, counted};
-use super::setup::Setup;
+use super::screen::{Screen, Table, Tint, format_age, pluralize, replace_control};
 use super::state_view::{StateReport, StateView};
 use crate::ipam::{Ipam, PoolCount};
 use crate::source::{Attempts, last_attempts};
@@ -22,21 +22,21 @@ use crate::source::{Attempts, last_attempts};
 /// Everything that is shown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Show {
+pub struct ShowReport {
     /// When, RFC 3339.
     pub time: String,
     /// The state file.
     pub state: StateReport,
     /// How fresh the pools are.
-    pub source: Freshness,
+    pub source: SourceReport,
     /// The pools, by space and subnet.
-    pub pools: Vec<ShownPool>,
+    pub pools: Vec<PoolReport>,
 }
 
 /// How fresh the pools are.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Freshness {
+pub struct SourceReport {
     /// The source that was asked last; `None` before anybody asked.
     pub name: Option<String>,
     /// How long ago its last usable answer came.
@@ -48,7 +48,7 @@ pub struct Freshness {
 /// A pool and its holders.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ShownPool {
+pub struct PoolReport {
     /// The address space.
     pub space: String,
     /// The subnet.
@@ -72,7 +72,7 @@ pub struct ShownPool {
     /// To be given.
     pub free: usize,
     /// Who holds what, by address.
-    pub holders: Vec<Holder>,
+    pub holders: Vec<Lease>,
 }
 
 /// Carries it out.
@@ -84,8 +84,8 @@ pub fn run(node: &Node, args: &ShowArgs) -> Result<CommandOutput, CommandError> 
             false => print_events(&events, &node.screen),
         }));
     }
-    let setup = Setup::read(node.paths());
-    let mut show = read(node, &setup)?;
+    let config = NodeConfig::read(node.paths());
+    let mut show = read(node, &config)?;
     if let Some(pool) = &args.pool {
         show.narrow(pool)?;
     }
@@ -99,27 +99,27 @@ pub fn run(node: &Node, args: &ShowArgs) -> Result<CommandOutput, CommandError> 
 ///
 /// # Errors
 /// The state cannot be read.
-pub fn read(node: &Node, setup: &Setup) -> Result<Show, CommandError> {
+pub fn read(node: &Node, config: &NodeConfig) -> Result<ShowReport, CommandError> {
     let StateView {
         document, report, ..
     } = StateView::read(node)?;
     let ipam = document.ipam();
     let attempts = last_attempts(node.paths(), node.context.boot_id.as_deref());
-    let counts = ipam.counts(setup.conf.rest, &setup.conf.exclude, node.now.boot);
-    Ok(Show::of(ipam, counts, report, attempts, &node.now))
+    let counts = ipam.counts(config.conf.rest, &config.conf.exclude, node.now.boot);
+    Ok(ShowReport::new(ipam, counts, report, attempts, &node.now))
 }
 
-impl Show {
+impl ShowReport {
     /// From values.
-    pub fn of(
+    pub fn new(
         ipam: &Ipam,
         counts: Vec<(String, PoolCount)>,
         state: StateReport,
         attempts: Attempts,
         now: &Now,
-    ) -> Show {
+    ) -> ShowReport {
         let pools = ipam.pools().zip(counts);
-        let pools = pools.map(|((space, subnet, pool), (_, count))| ShownPool {
+        let pools = pools.map(|((space, subnet, pool), (_, count))| PoolReport {
             space: space.to_owned(),
             subnet: subnet.to_owned(),
             interface: pool.if_name.clone(),
@@ -131,17 +131,17 @@ impl Show {
             wired: count.wired,
             excluded: count.excluded,
             free: count.free,
-            holders: in_order(pool)
+            holders: records_by_address(pool)
                 .into_iter()
                 .filter_map(|record| {
-                    Some(Holder::of(subnet, record.address(), record.held()?, now))
+                    Some(Lease::new(subnet, record.address(), record.held()?, now))
                 })
                 .collect(),
         });
-        Show {
+        ShowReport {
             time: now.wall_time(now.boot),
             state,
-            source: Freshness::of(attempts, now),
+            source: SourceReport::new(attempts, now),
             pools: pools.collect(),
         }
     }
@@ -181,12 +181,12 @@ impl Show {
     }
 }
 
-impl Freshness {
+impl SourceReport {
     /// From the stamps of the last attempts.
-    pub fn of(attempts: Attempts, now: &Now) -> Freshness {
+    pub fn new(attempts: Attempts, now: &Now) -> SourceReport {
         let ago = |moment| now.since(moment).as_secs();
         let failed = attempts.failed.filter(|at| attempts.answered < Some(*at));
-        Freshness {
+        SourceReport {
             name: Some(attempts.source).filter(|name| !name.is_empty()),
             answered_seconds: attempts.answered.map(ago),
             failed_seconds: failed.map(ago),
@@ -194,7 +194,7 @@ impl Freshness {
     }
 
     fn sentence(&self) -> String {
-        let ago = |seconds| age(std::time::Duration::from_secs(seconds));
+        let ago = |seconds| format_age(std::time::Duration::from_secs(seconds));
         let name = self.name.as_deref().unwrap_or("the source");
         let mut sentence = match (self.answered_seconds, &self.name) {
             (Some(seconds), _) => format!("Source: {name}, answered {} ago.", ago(seconds)),
@@ -211,11 +211,11 @@ impl Freshness {
     }
 }
 
-impl ShownPool {
+impl PoolReport {
     fn print(&self, screen: &Screen) -> String {
-        let mut heading = clean(&self.subnet);
+        let mut heading = replace_control(&self.subnet);
         if !self.interface.is_empty() {
-            heading.push_str(&format!(" on {}", clean(&self.interface)));
+            heading.push_str(&format!(" on {}", replace_control(&self.interface)));
         }
         if let Some(gateway) = self.gateway {
             heading.push_str(&format!(", gateway {gateway}"));
@@ -247,7 +247,7 @@ impl ShownPool {
         parts.push(format!(
             "{} free, of {}",
             self.free,
-            counted(self.size, "address", "addresses")
+            pluralize(self.size, "address", "addresses")
         ));
         parts.join(", ")
     }
@@ -272,7 +272,7 @@ impl ShownPool {
 }
 
 /// What is unusual about a holder.
-fn note(holder: &Holder) -> String {
+fn note(holder: &Lease) -> String {
     match (holder.suspect_seconds, holder.listed) {
         (Some(_), _) => "suspect".to_owned(),
         (None, false) => "unlisted".to_owned(),

@@ -7,16 +7,16 @@ use std::path::Path;
 
 use ipnet::IpNet;
 
-use super::line::{Line, Visibility, some};
-use super::pools::OurPool;
+use super::diagnostic::{Diagnostic, Subject, Visibility, join_first};
+use super::pools::KnownPool;
 use crate::codec::{Tree, named_address, read_address};
 use crate::host::{Paths, io_reason};
-use crate::ops::screen::counted;
-use crate::ops::setup::Setup;
+use crate::ops::node_config::NodeConfig;
+use crate::ops::screen::pluralize;
 use crate::sorting::sort_by;
 use crate::source::parse_prefix;
 
-const SUBJECT: &str = "owner";
+const SUBJECT: Subject = Subject::Owner;
 
 /// Where host-local keeps a folder for each network, with a file for each address.
 const HOST_LOCAL: &str = "/var/lib/cni/networks";
@@ -24,11 +24,11 @@ const HOST_LOCAL: &str = "/var/lib/cni/networks";
 /// The lines about them.
 pub fn examine(
     paths: &Paths,
-    setup: &Setup,
-    pools: &[OurPool],
-    sight: &mut Visibility,
-) -> Vec<Line> {
-    let mut lines = configured(setup, paths.name(), pools);
+    config: &NodeConfig,
+    pools: &[KnownPool],
+    visibility: &mut Visibility,
+) -> Vec<Diagnostic> {
+    let mut lines = configured(config, paths.name(), pools);
     let folder = paths.under_root(HOST_LOCAL);
     let shown = folder.display().to_string();
     match networks(&folder) {
@@ -39,8 +39,8 @@ pub fn examine(
             lines.extend(found);
         }
         Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-        Err(e) if sight.misses(&shown, &io_reason(&e)) => {}
-        Err(e) => lines.push(Line::warning(
+        Err(e) if visibility.hides(&shown, &io_reason(&e)) => {}
+        Err(e) => lines.push(Diagnostic::warning(
             SUBJECT,
             &format_args!("{shown}: {}", io_reason(&e)),
             &"look there by hand for addresses of our pools",
@@ -48,17 +48,17 @@ pub fn examine(
     }
     if lines.is_empty() && !pools.is_empty() {
         let text = "no other IPAM plugin gives addresses of our pools";
-        lines.push(Line::ok(SUBJECT, &text));
+        lines.push(Diagnostic::ok(SUBJECT, &text));
     }
     lines
 }
 
 /// Plugins whose `ipam` names subnets that overlap our pools.
-fn configured(setup: &Setup, name: &str, pools: &[OurPool]) -> Vec<Line> {
+fn configured(config: &NodeConfig, name: &str, pools: &[KnownPool]) -> Vec<Diagnostic> {
     let mut lines = Vec::new();
-    for file in &setup.files {
+    for file in &config.files {
         let plugins = file.conflist.iter().flat_map(|list| &list.plugins);
-        for plugin in plugins.filter(|plugin| !plugin.draws_from(name)) {
+        for plugin in plugins.filter(|plugin| !plugin.uses_ipam(name)) {
             let Some(ipam) = plugin.netconf.get("ipam") else {
                 continue;
             };
@@ -79,7 +79,7 @@ fn configured(setup: &Setup, name: &str, pools: &[OurPool]) -> Vec<Line> {
             let remedy = format_args!(
                 "give it another subnet, or remove {path}: two pods with one address break both"
             );
-            lines.push(Line::wrong(SUBJECT, &text, &remedy));
+            lines.push(Diagnostic::wrong(SUBJECT, &text, &remedy));
         }
     }
     lines
@@ -127,7 +127,7 @@ fn networks(folder: &Path) -> io::Result<Vec<(String, Vec<IpAddr>)>> {
 }
 
 /// What host-local has given of our pools in one network.
-fn given(folder: &str, addresses: &[IpAddr], pools: &[OurPool]) -> Option<Line> {
+fn given(folder: &str, addresses: &[IpAddr], pools: &[KnownPool]) -> Option<Diagnostic> {
     let of = |address: &&IpAddr| pools.iter().find(|pool| pool.subnet.contains(*address));
     let inside: Vec<&IpAddr> = addresses.iter().filter(|a| of(a).is_some()).collect();
     if inside.is_empty() {
@@ -137,42 +137,42 @@ fn given(folder: &str, addresses: &[IpAddr], pools: &[OurPool]) -> Option<Line> 
     let ours = inside.iter().filter(is_ours).count();
     let text = format_args!(
         "host-local has given {} of our subnets by {folder}, {ours} of them ours to give: {}",
-        counted(inside.len(), "address", "addresses"),
-        some(inside.iter().map(ToString::to_string))
+        pluralize(inside.len(), "address", "addresses"),
+        join_first(inside.iter().map(ToString::to_string))
     );
     let remedy = format_args!(
         "give its network another subnet; if no pod uses it any more, remove the folder: rm -r {folder}"
     );
     Some(match ours {
-        0 => Line::warning(SUBJECT, &text, &remedy),
-        _ => Line::wrong(SUBJECT, &text, &remedy),
+        0 => Diagnostic::warning(SUBJECT, &text, &remedy),
+        _ => Diagnostic::wrong(SUBJECT, &text, &remedy),
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::line::Status;
+    use super::super::diagnostic::Status;
     use super::*;
-    use crate::ops::setup::{ConfFile, parse};
+    use crate::ops::node_config::{ConfFile, parse};
 
-    fn pools() -> Vec<OurPool> {
-        vec![OurPool {
+    fn pools() -> Vec<KnownPool> {
+        vec![KnownPool {
             subnet: "10.224.0.0/16".parse().unwrap(),
             if_name: "eth0".into(),
             addresses: ["10.224.0.5".parse().unwrap()].into(),
         }]
     }
 
-    fn clash(ipam: &str) -> Vec<Line> {
+    fn clash(ipam: &str) -> Vec<Diagnostic> {
         let text = format!(r#"{{"name":"x","type":"bridge","ipam":{ipam}}}"#);
-        let setup = Setup {
+        let config = NodeConfig {
             files: vec![ConfFile {
                 path: "/x.conf".into(),
                 conflist: parse(text.as_bytes()),
             }],
-            ..Setup::default()
+            ..NodeConfig::default()
         };
-        configured(&setup, "azure-vnet-ipam", &pools())
+        configured(&config, "azure-vnet-ipam", &pools())
     }
 
     #[test]

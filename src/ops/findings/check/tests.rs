@@ -2,21 +2,21 @@
 
 use std::net::IpAddr;
 
-use super::findings::{Checked, Finding};
+use super::finding::{CheckReport, Finding};
 use super::records::findings;
 use crate::ipam::{
     Claim, Entry, Evidence, EvidenceList, Free, Held, Inventory, Ipam, Kernel, ListedPool, Moment,
     NetNs, Owner, Place, Routes, Usage,
 };
-use crate::ops::holder::held;
+use crate::ops::lease::held_records;
 use crate::ops::node::Now;
 use crate::ops::screen::Screen;
-use crate::ops::show::Show;
+use crate::ops::show::ShowReport;
 use crate::ops::state_view::{StateHealth, StateReport};
-use crate::ops::tests::holds_json;
+use crate::ops::tests::assert_json_fixture;
 use crate::source::Attempts;
 
-const README: &str = include_str!("../../../README.md");
+const README: &str = include_str!("../../../../README.md");
 const SECOND: u64 = 1_000_000_000;
 const NOW: Now = Now {
     boot: Moment(1_000_000 * SECOND),
@@ -135,16 +135,16 @@ fn evidence() -> Evidence {
     }
 }
 
-fn checked(wanted: impl Fn(&Finding) -> bool) -> Checked {
+fn checked(wanted: impl Fn(&Finding) -> bool) -> CheckReport {
     let ipam = ipam();
     let mut findings = findings((&ipam, &ipam), &evidence(), &Default::default(), &NOW);
     findings.sort_by_key(|finding| finding.kind);
     findings.retain(wanted);
-    Checked {
+    CheckReport {
         time: NOW.wall_time(NOW.boot),
         findings,
         not_seen: Vec::new(),
-        compared: held(&ipam).count(),
+        compared: held_records(&ipam).count(),
     }
 }
 
@@ -157,7 +157,7 @@ fn shown(mark: &str) -> &'static str {
 
 #[test]
 fn the_shape_of_findings_about_records_stays() {
-    holds_json("check-leaks", &checked(|_| true));
+    assert_json_fixture("check-leaks", &checked(|_| true));
 }
 
 #[test]
@@ -181,6 +181,6 @@ fn the_screen_of_show_is_the_one_in_the_readme() {
         answered: Some(ago(42)),
         failed: None,
     };
-    let text = Show::of(&ipam, counts, state, attempts, &NOW).print(&EIGHTY);
+    let text = ShowReport::new(&ipam, counts, state, attempts, &NOW).print(&EIGHTY);
     assert_eq!(text, shown("<!-- printed by show -->"), "{text}");
 }

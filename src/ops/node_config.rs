@@ -17,7 +17,7 @@ const LIMIT: usize = 1 << 20;
 
 /// All configuration there is.
 #[derive(Debug, Default)]
-pub struct Setup {
+pub struct NodeConfig {
     /// Every network configuration in /etc/cni/net.d, in the order in which runtimes read them: by file name.
     pub files: Vec<ConfFile>,
     /// Why the folder cannot be read, if it cannot.
@@ -59,40 +59,40 @@ pub struct Plugin {
     pub netconf: Tree,
 }
 
-impl Setup {
+impl NodeConfig {
     /// Reads all of it.
-    pub fn read(paths: &Paths) -> Setup {
+    pub fn read(paths: &Paths) -> NodeConfig {
         let (defaults, wrong_settings) = settings::read(&paths.settings());
         let (files, unreadable) = match conf_files(&paths.conf_folder()) {
             Ok(files) => (files, None),
             Err(e) if e.kind() == io::ErrorKind::NotFound => (Vec::new(), None),
             Err(e) => (Vec::new(), Some(io_reason(&e))),
         };
-        let mut setup = Setup {
+        let mut config = NodeConfig {
             files,
             unreadable,
             wrong_settings,
             conf: IpamConf::default(),
         };
         if paths.name() == NAME_V6 {
-            for file in &mut setup.files {
+            for file in &mut config.files {
                 if let Ok(list) = &mut file.conflist {
-                    list.plugins.iter_mut().for_each(Plugin::second_call);
+                    list.plugins.iter_mut().for_each(Plugin::apply_ipv6_call);
                 }
             }
         }
-        let names_us = setup.ours(paths.name());
-        let conf = names_us.filter_map(|(_, plugin)| plugin.meant(&defaults).ok());
+        let names_us = config.ours(paths.name());
+        let conf = names_us.filter_map(|(_, plugin)| plugin.validate(&defaults).ok());
         let conf = conf.map(|call| call.conf.ipam).next();
         // Without one, what the file of settings says alone.
         let alone = || {
             let (plugin, _) = alone(paths.name())?;
-            Some(plugin.meant(&defaults).ok()?.conf.ipam)
+            Some(plugin.validate(&defaults).ok()?.conf.ipam)
         };
         if let Some(conf) = conf.or_else(alone) {
-            setup.conf = conf;
+            config.conf = conf;
         }
-        setup
+        config
     }
 
     /// The plugins whose addresses come from the plugin `name`, with their files.
@@ -101,19 +101,19 @@ impl Setup {
             let plugins = file.conflist.iter().flat_map(|list| &list.plugins);
             plugins.map(move |plugin| (file, plugin))
         });
-        plugins.filter(move |(_, plugin)| plugin.draws_from(name))
+        plugins.filter(move |(_, plugin)| plugin.uses_ipam(name))
     }
 }
 
 impl Plugin {
     /// Whether its addresses come from the plugin `name`.
-    pub fn draws_from(&self, name: &str) -> bool {
+    pub fn uses_ipam(&self, name: &str) -> bool {
         self.ipam_kind.as_deref() == Some(name) || self.kind == name
     }
 
     /// What the main plugin azure-vnet hands to the IPv6 sibling of the plugin that is named, when it is to give pods
     /// addresses of both families (contract section 19).
-    fn second_call(&mut self) {
+    fn apply_ipv6_call(&mut self) {
         let mode = self.netconf.text_at("ipv6Mode").unwrap_or_default();
         if self.kind != "azure-vnet" || mode.is_empty() {
             return;
@@ -130,7 +130,7 @@ impl Plugin {
     ///
     /// # Errors
     /// What an ADD would be told: message and details.
-    pub fn meant(&self, defaults: &Defaults) -> Result<Call, String> {
+    pub fn validate(&self, defaults: &Defaults) -> Result<Call, String> {
         let any = Environment {
             command: "ADD".to_owned(),
             container_id: "any".to_owned(),
@@ -237,15 +237,15 @@ mod tests {
         let ours: Vec<_> = list
             .plugins
             .iter()
-            .map(|p| p.draws_from("azure-vnet-ipam"))
+            .map(|p| p.uses_ipam("azure-vnet-ipam"))
             .collect();
         assert_eq!(ours, [true, false]);
-        let call = list.plugins[0].meant(&Defaults::default()).unwrap();
+        let call = list.plugins[0].validate(&Defaults::default()).unwrap();
         assert_eq!(call.conf.ipam.rest.as_secs(), 7);
         let single = br#"{"cniVersion": "1.0.0", "name": "x", "type": "azure-vnet-ipamv6"}"#;
         let single = parse(single).unwrap();
-        assert!(single.plugins[0].draws_from("azure-vnet-ipamv6"));
-        assert!(!single.plugins[0].draws_from("azure-vnet-ipam"));
+        assert!(single.plugins[0].uses_ipam("azure-vnet-ipamv6"));
+        assert!(!single.plugins[0].uses_ipam("azure-vnet-ipam"));
     }
 
     #[test]
@@ -260,6 +260,6 @@ mod tests {
         }
         let wrong = br#"{"cniVersion": "9.9.9", "name": "x", "ipam": {"type": "azure-vnet-ipam"}}"#;
         let wrong = parse(wrong).unwrap();
-        assert!(wrong.plugins[0].meant(&Defaults::default()).is_err());
+        assert!(wrong.plugins[0].validate(&Defaults::default()).is_err());
     }
 }

@@ -1,13 +1,13 @@
 //! `doctor`: everything the plugin needs on this node, looked at one by one.
 //!
-//! The facts are taken once, by [`Facts::gather`], so that other commands can share them. For each subject a function makes
+//! The facts are taken once, by [`Inspection::gather`], so that other commands can share them. For each subject a function makes
 //! lines of them.
 
 mod conflists;
+pub mod diagnostic;
+mod files;
 mod host;
-pub mod line;
-mod owners;
-mod paths;
+mod other_ipam;
 mod pools;
 mod source;
 mod state;
@@ -16,65 +16,65 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::cli::{CheckSettingsArgs, ReportArgs};
-use super::node::Node;
-use super::outcome::{CommandError, CommandOutput, json};
-use super::progress;
-use super::screen::{Screen, Tint, counted};
-use super::setup::Setup;
-use super::state_view::StateView;
 use crate::cni::CniVersion;
 use crate::host::utc;
 use crate::ipam::Evidence;
+use crate::ops::cli::{CheckSettingsArgs, ReportArgs};
+use crate::ops::node::Node;
+use crate::ops::node_config::NodeConfig;
+use crate::ops::outcome::{CommandError, CommandOutput, json};
+use crate::ops::progress;
+use crate::ops::screen::{Screen, Tint, pluralize};
+use crate::ops::state_view::StateView;
 use crate::plugin::note_moved_namespaces;
 use crate::plugin::settings;
 use crate::source::{Matched, Source, SourceError};
 use crate::state::FORMAT;
 use crate::stdio;
 
-pub use line::{Line, Status};
+pub use diagnostic::{Diagnostic, Status, Subject};
 
-use line::Visibility;
+use diagnostic::Visibility;
 
 /// What the lines are made of, and takes time to find out.
 #[derive(Debug)]
-pub struct Facts {
+pub struct Inspection {
     /// All configuration.
-    pub setup: Setup,
+    pub config: NodeConfig,
     /// The state.
     pub state: StateView,
     /// The source and what it answered, or why it is not known which one it is.
-    pub source: Result<(Source, Answer), CommandError>,
+    pub source: Result<(Source, SourceAnswer), CommandError>,
     /// A look at the node.
     pub evidence: Evidence,
 }
 
 /// What a source said.
 #[derive(Debug)]
-pub struct Answer {
+pub struct SourceAnswer {
     /// In terms of this node.
     pub matched: Result<Matched, SourceError>,
     /// How long it took.
     pub took: Duration,
 }
 
-impl Facts {
+impl Inspection {
     /// Finds out everything: reads, looks and asks, takes no lock and leaves no trace.
-    pub fn gather(node: &Node) -> Facts {
-        let setup = Setup::read(node.paths());
-        let source = node.source(&setup).map(|source| {
-            let (matched, took) = node.ask(&source);
-            (source, Answer { matched, took })
+    pub fn gather(node: &Node) -> Inspection {
+        let config = NodeConfig::read(node.paths());
+        let source = node.source(&config).map(|source| {
+            let (matched, took) = node.query_source(&source);
+            (source, SourceAnswer { matched, took })
         });
         let mut evidence = progress::capture_snapshot(Vec::new(), &node.context).evidence;
         // At last: what changed while the others were asked is in it.
         let state = StateView::load(node);
         note_moved_namespaces(state.ipam().holders(), &mut evidence, node.paths());
-        Facts {
+        Inspection {
             state,
             source,
             evidence,
-            setup,
+            config,
         }
     }
 
@@ -85,29 +85,38 @@ impl Facts {
 }
 
 /// All lines, in the order of their subjects.
-pub fn examine(node: &Node, facts: &Facts) -> Vec<Line> {
-    let mut sight = Visibility::of_this_process();
+pub fn examine(node: &Node, inspection: &Inspection) -> Vec<Diagnostic> {
+    let mut visibility = Visibility::of_process();
     let paths = node.paths();
-    let pools = pools::ours(facts.state.ipam(), facts.matched());
+    let pools = pools::known_pools(inspection.state.ipam(), inspection.matched());
     let mut lines = vec![versions(node)];
-    lines.extend(state::examine(node, &facts.state, &mut sight));
-    lines.extend(paths::examine(node, &facts.setup, &mut sight));
-    lines.extend(source::examine(paths, facts, &sight));
+    lines.extend(state::examine(node, &inspection.state, &mut visibility));
+    lines.extend(files::examine(node, &inspection.config, &mut visibility));
+    lines.extend(source::examine(paths, inspection, &visibility));
     lines.extend(pools::examine(
-        facts.state.ipam(),
-        facts.matched(),
-        &facts.setup.conf,
+        inspection.state.ipam(),
+        inspection.matched(),
+        &inspection.config.conf,
         node.now.boot,
     ));
-    lines.extend(conflists::examine(paths, &facts.setup, &mut sight));
-    lines.extend(owners::examine(paths, &facts.setup, &pools, &mut sight));
+    lines.extend(conflists::examine(
+        paths,
+        &inspection.config,
+        &mut visibility,
+    ));
+    lines.extend(other_ipam::examine(
+        paths,
+        &inspection.config,
+        &pools,
+        &mut visibility,
+    ));
     lines.extend(host::examine(
         &pools,
-        &facts.evidence.kernel,
+        &inspection.evidence.kernel,
         paths.is_this_host(),
-        &mut sight,
+        &mut visibility,
     ));
-    lines.extend(sight.line());
+    lines.extend(visibility.line());
     lines
 }
 
@@ -116,7 +125,7 @@ pub fn examine(node: &Node, facts: &Facts) -> Vec<Line> {
 /// # Errors
 /// Its lines cannot be printed.
 pub fn run(node: &Node, args: &ReportArgs) -> Result<CommandOutput, CommandError> {
-    let lines = examine(node, &Facts::gather(node));
+    let lines = examine(node, &Inspection::gather(node));
     let wrong = lines.iter().any(|line| line.status == Status::Wrong);
     let text = match args.json {
         true => json(&Report {
@@ -164,22 +173,22 @@ struct Report<'a> {
     time: String,
     /// The version of this program.
     version: &'a str,
-    lines: &'a [Line],
+    lines: &'a [Diagnostic],
 }
 
 /// This program, and what it reads and writes.
-fn versions(node: &Node) -> Line {
+fn versions(node: &Node) -> Diagnostic {
     let text = format_args!(
         "{} {}, for CNI {}; state format {FORMAT}",
         node.paths().name(),
         env!("CARGO_PKG_VERSION"),
         CniVersion::texts().join(", ")
     );
-    Line::ok("version", &text)
+    Diagnostic::ok(Subject::Version, &text)
 }
 
 /// The lines for people, and how many there are of each status.
-pub fn print(lines: &[Line], screen: &Screen) -> String {
+pub fn print(lines: &[Diagnostic], screen: &Screen) -> String {
     let mut text: String = lines.iter().map(|line| line.print(screen)).collect();
     let count = |status| lines.iter().filter(|line| line.status == status).count();
     let (wrong, warnings) = (count(Status::Wrong), count(Status::Warning));
@@ -190,7 +199,7 @@ pub fn print(lines: &[Line], screen: &Screen) -> String {
     };
     let total = format!(
         "{wrong} wrong, {}, {} ok",
-        counted(warnings, "warning", "warnings"),
+        pluralize(warnings, "warning", "warnings"),
         count(Status::Ok)
     );
     text.push('\n');
@@ -206,11 +215,11 @@ mod tests {
     #[test]
     fn the_last_line_counts_the_others() {
         let lines = [
-            Line::ok("state", &"fine"),
-            Line::warning("pool", &"full", &"do this"),
-            Line::wrong("lock", &"held", &"do this"),
+            Diagnostic::ok(Subject::State, &"fine"),
+            Diagnostic::warning(Subject::Pool, &"full", &"do this"),
+            Diagnostic::wrong(Subject::Lock, &"held", &"do this"),
         ];
-        let total = |lines: &[Line]| {
+        let total = |lines: &[Diagnostic]| {
             let text = print(lines, &Screen::PLAIN);
             text.lines().last().unwrap().to_owned()
         };
@@ -220,7 +229,7 @@ mod tests {
 
     #[test]
     fn a_report_has_its_shape() {
-        let lines = [Line::wrong("lock", &"held", &"wait")];
+        let lines = [Diagnostic::wrong(Subject::Lock, &"held", &"wait")];
         let report = Report {
             time: "2026-11-20T21:09:39Z".to_owned(),
             version: "0.1.0",

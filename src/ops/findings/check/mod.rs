@@ -1,27 +1,27 @@
 //! `check`: compares the state with the node.
 
-pub mod findings;
+pub mod finding;
 pub mod records;
 
-pub use findings::Checked;
-use findings::{Finding, Kind};
+pub use finding::CheckReport;
+use finding::{Finding, FindingKind};
 
-use super::cli::ReportArgs;
-use super::doctor::line::{INTERFACE, LOCK, SET_ASIDE, SOURCE, STATE};
-use super::doctor::{Facts, Line, Status, examine};
-use super::holder::held;
-use super::node::Node;
-use super::outcome::{CommandError, CommandOutput, json};
-use super::state_view::StateView;
 use crate::ipam::{Evidence, EvidenceList, Routes};
+use crate::ops::cli::ReportArgs;
+use crate::ops::findings::doctor::diagnostic::Subject;
+use crate::ops::findings::doctor::{Diagnostic, Inspection, Status, examine};
+use crate::ops::lease::held_records;
+use crate::ops::node::Node;
+use crate::ops::outcome::{CommandError, CommandOutput, json};
+use crate::ops::state_view::StateView;
 use crate::sorting::{set, sort_by_key};
 
 /// Carries it out.
 pub fn run(node: &Node, args: &ReportArgs) -> Result<CommandOutput, CommandError> {
     let before = StateView::read(node)?;
-    let facts = Facts::gather(node);
-    let lines = examine(node, &facts);
-    let found = check(node, &before, &facts, &lines)?;
+    let inspection = Inspection::gather(node);
+    let lines = examine(node, &inspection);
+    let found = check(node, &before, &inspection, &lines)?;
     Ok(CommandOutput {
         status: found.status(),
         text: match args.json {
@@ -39,19 +39,19 @@ pub fn run(node: &Node, args: &ReportArgs) -> Result<CommandOutput, CommandError
 pub fn check(
     node: &Node,
     before: &StateView,
-    facts: &Facts,
-    lines: &[Line],
-) -> Result<Checked, CommandError> {
-    facts.state.require_permission()?;
-    let ipam = facts.state.ipam();
-    let ours = facts.setup.ours(node.paths().name());
+    inspection: &Inspection,
+    lines: &[Diagnostic],
+) -> Result<CheckReport, CommandError> {
+    inspection.state.require_permission()?;
+    let ipam = inspection.state.ipam();
+    let ours = inspection.config.ours(node.paths().name());
     let names = ours.filter_map(|(file, _)| file.conflist.as_ref().ok()?.name.clone());
     let networks = set(names);
     let mut findings: Vec<Finding> = lines
         .iter()
-        .filter_map(|line| of_line(node, facts, line))
+        .filter_map(|line| from_diagnostic(node, inspection, line))
         .collect();
-    let evidence = &facts.evidence;
+    let evidence = &inspection.evidence;
     findings.extend(records::findings(
         (before.ipam(), ipam),
         evidence,
@@ -59,29 +59,29 @@ pub fn check(
         &node.now,
     ));
     sort_by_key(&mut findings, |finding| finding.kind);
-    Ok(Checked {
+    Ok(CheckReport {
         time: node.now.wall_time(node.now.boot),
         findings,
         not_seen: not_seen(evidence),
-        compared: held(ipam).count(),
+        compared: held_records(ipam).count(),
     })
 }
 
 /// What `doctor` finds wrong about the state, its lock and the source; the rest is about the node's configuration.
-fn of_line(node: &Node, facts: &Facts, line: &Line) -> Option<Finding> {
+fn from_diagnostic(node: &Node, inspection: &Inspection, line: &Diagnostic) -> Option<Finding> {
     let kind = match (line.subject, line.status) {
-        (SET_ASIDE, _) => Kind::SetAside,
+        (Subject::SetAside, _) => FindingKind::SetAside,
         (_, Status::Ok | Status::Warning) => return None,
-        (STATE, _) => Kind::State,
-        (LOCK, _) => Kind::Lock,
-        (SOURCE, _) => Kind::Source,
-        (INTERFACE, _) => Kind::Interface,
+        (Subject::State, _) => FindingKind::State,
+        (Subject::Lock, _) => FindingKind::Lock,
+        (Subject::Source, _) => FindingKind::Source,
+        (Subject::Interface, _) => FindingKind::Interface,
         _ => return None,
     };
     let paths = node.paths();
     let subject = match kind {
-        Kind::Lock => paths.lock_file().display().to_string(),
-        Kind::Source | Kind::Interface => match &facts.source {
+        FindingKind::Lock => paths.lock_file().display().to_string(),
+        FindingKind::Source | FindingKind::Interface => match &inspection.source {
             Ok((source, _)) => source.name(),
             Err(_) => "the source".to_owned(),
         },

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use serde::Serialize;
 
 use super::node::Now;
-use super::screen::age;
+use super::screen::format_age;
 use crate::ipam::{Candidate, Held, Ipam, Pool, Record};
 use crate::sorting::sort_by_key;
 
@@ -15,7 +15,7 @@ const SHORT: usize = 12;
 /// Who has an address.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Holder {
+pub struct Lease {
     /// The address.
     pub address: IpAddr,
     /// The subnet of its pool.
@@ -42,11 +42,11 @@ pub struct Holder {
     pub listed: bool,
 }
 
-impl Holder {
+impl Lease {
     /// That of a record.
-    pub fn of(pool: &str, address: IpAddr, held: &Held, now: &Now) -> Holder {
+    pub fn new(pool: &str, address: IpAddr, held: &Held, now: &Now) -> Lease {
         let claim = held.owner.claim();
-        Holder {
+        Lease {
             address,
             pool: pool.to_owned(),
             pod: claim.and_then(|c| c.pod.as_deref()).map(str::to_owned),
@@ -65,8 +65,8 @@ impl Holder {
     }
 
     /// That of a record that was judged.
-    pub fn of_candidate(candidate: &Candidate, now: &Now) -> Holder {
-        Holder::of(&candidate.pool, candidate.key, &candidate.held, now)
+    pub fn from_candidate(candidate: &Candidate, now: &Now) -> Lease {
+        Lease::new(&candidate.pool, candidate.key, &candidate.held, now)
     }
 
     /// The pod, or `-`.
@@ -92,7 +92,7 @@ impl Holder {
 
     /// For how long; what is only first seen begins with `>`.
     fn age_text(&self) -> String {
-        let age = age(std::time::Duration::from_secs(self.age_seconds));
+        let age = format_age(std::time::Duration::from_secs(self.age_seconds));
         if self.first_seen {
             format!(">{age}")
         } else {
@@ -112,7 +112,7 @@ impl Holder {
     }
 
     /// Pod and container in a sentence.
-    pub fn who(&self) -> String {
+    pub fn describe_holder(&self) -> String {
         match (&self.pod, &self.container) {
             (Some(pod), Some(_)) => format!("pod {pod} (container {})", self.container_text()),
             (None, Some(_)) => format!("container {}", self.container_text()),
@@ -122,20 +122,20 @@ impl Holder {
 }
 
 /// Whether `asked` names the container: its whole ID, or at least `least` characters of its beginning.
-pub fn names_container(asked: &str, container_id: &str, least: usize) -> bool {
+pub fn matches_container_id(asked: &str, container_id: &str, least: usize) -> bool {
     asked == container_id || asked.len() >= least && container_id.starts_with(asked)
 }
 
 /// Every held record with the name of its pool, in the order of pools and addresses.
-pub fn held(ipam: &Ipam) -> impl Iterator<Item = (&str, &str, &Record, &Held)> {
+pub fn held_records(ipam: &Ipam) -> impl Iterator<Item = (&str, &str, &Record, &Held)> {
     ipam.pools().flat_map(|(space, key, pool)| {
-        let records = in_order(pool).into_iter();
+        let records = records_by_address(pool).into_iter();
         records.filter_map(move |record| Some((space, key, record, record.held()?)))
     })
 }
 
 /// The records of a pool by address, not by text.
-pub fn in_order(pool: &Pool) -> Vec<&Record> {
+pub fn records_by_address(pool: &Pool) -> Vec<&Record> {
     let mut records: Vec<&Record> = pool.records.iter().collect();
     sort_by_key(&mut records, |record| record.address());
     records

@@ -4,24 +4,29 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use super::line::{Line, Visibility};
+use super::diagnostic::{Diagnostic, Subject, Visibility};
 use crate::cni::Defaults;
 use crate::host::Paths;
-use crate::ops::setup::{ConfFile, Plugin, Setup};
+use crate::ops::node_config::{ConfFile, NodeConfig, Plugin};
 use crate::plugin::settings;
 
-const SUBJECT: &str = "conflist";
-const EXECUTABLE: &str = "executable";
+const SUBJECT: Subject = Subject::Conflist;
 
 /// Where runtimes look for plugins, unless they are told otherwise.
 const FOLDER: &str = "/opt/cni/bin";
 
 /// The lines about them.
-pub fn examine(paths: &Paths, setup: &Setup, sight: &mut Visibility) -> Vec<Line> {
+pub fn examine(paths: &Paths, config: &NodeConfig, visibility: &mut Visibility) -> Vec<Diagnostic> {
     let (defaults, _) = settings::read(&paths.settings());
-    let mut lines = conflists(setup, paths.name(), &paths.conf_folder(), &defaults, sight);
+    let mut lines = conflists(
+        config,
+        paths.name(),
+        &paths.conf_folder(),
+        &defaults,
+        visibility,
+    );
     let mut kinds: Vec<&str> = Vec::new();
-    for (_, plugin) in setup.ours(paths.name()) {
+    for (_, plugin) in config.ours(paths.name()) {
         let kind = our_kind(plugin);
         if !kinds.contains(&kind) {
             kinds.push(kind);
@@ -41,40 +46,40 @@ fn our_kind(plugin: &Plugin) -> &str {
 }
 
 fn conflists(
-    setup: &Setup,
+    config: &NodeConfig,
     name: &str,
     folder: &Path,
     defaults: &Defaults,
-    sight: &mut Visibility,
-) -> Vec<Line> {
+    visibility: &mut Visibility,
+) -> Vec<Diagnostic> {
     let mut lines = Vec::new();
-    let broken = setup.files.iter().filter_map(|file| {
+    let broken = config.files.iter().filter_map(|file| {
         let why = file.conflist.as_ref().err()?;
         Some((&*file.path, why))
     });
-    let of_folder = setup.unreadable.iter().map(|why| (folder, why));
+    let of_folder = config.unreadable.iter().map(|why| (folder, why));
     let mut is_known = true;
     for (path, why) in of_folder.chain(broken) {
         let shown = path.display().to_string();
-        if sight.misses(&shown, why) {
+        if visibility.hides(&shown, why) {
             is_known = false;
             continue;
         }
         let remedy =
             format_args!("correct it or remove it; `python3 -m json.tool {shown}` shows where");
-        lines.push(Line::wrong(
+        lines.push(Diagnostic::wrong(
             SUBJECT,
             &format_args!("{shown}: {why}"),
             &remedy,
         ));
     }
-    let ours: Vec<_> = setup.ours(name).collect();
+    let ours: Vec<_> = config.ours(name).collect();
     for (file, plugin) in &ours {
         lines.extend(ours_in(file, plugin, defaults));
     }
     let is_ours = |file: &ConfFile| ours.iter().any(|(ours, _)| ours.path == file.path);
-    match (setup.files.first(), ours.first()) {
-        (_, None) if is_known => lines.push(Line::warning(
+    match (config.files.first(), ours.first()) {
+        (_, None) if is_known => lines.push(Diagnostic::warning(
             SUBJECT,
             &format_args!("none in {} names {name}", folder.display()),
             &format_args!(
@@ -88,11 +93,11 @@ fn conflists(
 }
 
 /// A plugin of ours in a configuration.
-fn ours_in(file: &ConfFile, plugin: &Plugin, defaults: &Defaults) -> Vec<Line> {
+fn ours_in(file: &ConfFile, plugin: &Plugin, defaults: &Defaults) -> Vec<Diagnostic> {
     let shown = file.path.display();
-    if let Err(why) = plugin.meant(defaults) {
+    if let Err(why) = plugin.validate(defaults) {
         let remedy = format_args!("correct {shown}: every ADD fails with these words");
-        return vec![Line::wrong(
+        return vec![Diagnostic::wrong(
             SUBJECT,
             &format_args!("{shown}: {why}"),
             &remedy,
@@ -110,8 +115,11 @@ fn ours_in(file: &ConfFile, plugin: &Plugin, defaults: &Defaults) -> Vec<Line> {
         name.unwrap_or_default()
     );
     match version.filter(|version| !version.is_empty()) {
-        Some(version) => vec![Line::ok(SUBJECT, &format_args!("{text}, CNI {version}"))],
-        None => vec![Line::warning(
+        Some(version) => vec![Diagnostic::ok(
+            SUBJECT,
+            &format_args!("{text}, CNI {version}"),
+        )],
+        None => vec![Diagnostic::warning(
             SUBJECT,
             &format_args!("{text}, without cniVersion, which means 0.2.0"),
             &format_args!("add \"cniVersion\": \"1.0.0\" to {shown}"),
@@ -120,9 +128,9 @@ fn ours_in(file: &ConfFile, plugin: &Plugin, defaults: &Defaults) -> Vec<Line> {
 }
 
 /// Runtimes such as containerd use the first configuration alone.
-fn not_first(file: &ConfFile, first: &ConfFile) -> Line {
+fn not_first(file: &ConfFile, first: &ConfFile) -> Diagnostic {
     let (shown, first) = (file.path.display(), first.path.display());
-    Line::warning(
+    Diagnostic::warning(
         SUBJECT,
         &format_args!("{shown} is not the first by name, {first} is: many runtimes use that alone"),
         &format_args!(
@@ -131,46 +139,46 @@ fn not_first(file: &ConfFile, first: &ConfFile) -> Line {
     )
 }
 
-fn executable(path: &Path, mode: Option<u32>) -> Line {
+fn executable(path: &Path, mode: Option<u32>) -> Diagnostic {
     let shown = path.display();
     match mode {
-        None => Line::warning(
-            EXECUTABLE,
+        None => Diagnostic::warning(
+            Subject::Executable,
             &format_args!("{shown} is not there"),
             &"install it there, unless the runtime looks for plugins elsewhere",
         ),
-        Some(mode) if mode & 0o111 == 0 => Line::wrong(
-            EXECUTABLE,
+        Some(mode) if mode & 0o111 == 0 => Diagnostic::wrong(
+            Subject::Executable,
             &format_args!("{shown} is not executable, mode {:04o}", mode & 0o7777),
             &format_args!("chmod 755 {shown}"),
         ),
-        Some(_) => Line::ok(EXECUTABLE, &format_args!("{shown} is there")),
+        Some(_) => Diagnostic::ok(Subject::Executable, &format_args!("{shown} is there")),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::line::Status;
+    use super::super::diagnostic::Status;
     use super::*;
-    use crate::ops::setup::parse;
+    use crate::ops::node_config::parse;
 
     const GOOD: &str = r#"{"cniVersion":"1.0.0","name":"azure","plugins":[{"type":"bridge","ipam":{"type":"azure-vnet-ipam"}}]}"#;
 
-    fn lines_of(files: &[(&str, &str)]) -> Vec<Line> {
+    fn lines_of(files: &[(&str, &str)]) -> Vec<Diagnostic> {
         let file = |(path, text): &(&str, &str)| ConfFile {
             path: path.into(),
             conflist: parse(text.as_bytes()),
         };
-        let setup = Setup {
+        let config = NodeConfig {
             files: files.iter().map(file).collect(),
-            ..Setup::default()
+            ..NodeConfig::default()
         };
         conflists(
-            &setup,
+            &config,
             "azure-vnet-ipam",
             Path::new("/etc/cni/net.d"),
             &Defaults::default(),
-            &mut Visibility::of(true),
+            &mut Visibility::new(true),
         )
     }
 

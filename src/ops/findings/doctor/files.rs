@@ -4,19 +4,19 @@ use std::fs::{self, Metadata};
 use std::path::Path;
 use std::time::Duration;
 
-use super::line::{LOCK, Line, Visibility, not_writable};
+use super::diagnostic::{Diagnostic, Subject, Visibility, not_writable};
 use crate::host::{read_text, refuses_writing};
 use crate::ipam::Moment;
 use crate::ops::node::Node;
-use crate::ops::screen::age;
-use crate::ops::setup::Setup;
+use crate::ops::node_config::NodeConfig;
+use crate::ops::screen::format_age;
 use crate::state::{LockHolder, WAIT, holder_now};
 
 /// The lines about them.
-pub fn examine(node: &Node, setup: &Setup, sight: &mut Visibility) -> Vec<Line> {
+pub fn examine(node: &Node, config: &NodeConfig, visibility: &mut Visibility) -> Vec<Diagnostic> {
     let paths = node.paths();
     let (folder, lock, log) = (paths.lock_folder(), paths.lock_file(), paths.log());
-    let refuses = |path: &Path| sight.is_root && refuses_writing(path);
+    let refuses = |path: &Path| visibility.is_root && refuses_writing(path);
     let mut lines = Vec::new();
     lines.extend(lock_folder(
         &folder,
@@ -32,7 +32,7 @@ pub fn examine(node: &Node, setup: &Setup, sight: &mut Visibility) -> Vec<Line> 
     lines.push(match read_text(&paths.locks()) {
         Err(_) if holder.is_none() => {
             let text = "who holds it is not known, as /proc/locks cannot be read";
-            Line::ok(LOCK, &text)
+            Diagnostic::ok(Subject::Lock, &text)
         }
         _ => held(holder),
     });
@@ -40,58 +40,58 @@ pub fn examine(node: &Node, setup: &Setup, sight: &mut Visibility) -> Vec<Line> 
     lines.push(log_file(&log, meta.as_ref(), refuses(&log)));
     let path = paths.settings();
     let exists = fs::symlink_metadata(&path).is_ok();
-    lines.extend(settings(&path, exists, &setup.wrong_settings, sight));
+    lines.extend(settings(&path, exists, &config.wrong_settings, visibility));
     lines
 }
 
-const LOG: &str = "log";
-const SETTINGS: &str = "settings";
-
-fn lock_folder(path: &Path, meta: Option<&Metadata>, refuses: bool) -> Option<Line> {
+fn lock_folder(path: &Path, meta: Option<&Metadata>, refuses: bool) -> Option<Diagnostic> {
     if meta?.is_dir() {
-        return refuses.then(|| not_writable(LOCK, path));
+        return refuses.then(|| not_writable(Subject::Lock, path));
     }
     let path = path.display();
     let remedy = format_args!("remove it: rm {path}; the next call makes the folder");
-    Some(Line::wrong(
-        LOCK,
+    Some(Diagnostic::wrong(
+        Subject::Lock,
         &format_args!("{path} is not a folder"),
         &remedy,
     ))
 }
 
-fn lock_file(path: &Path, meta: Option<&Metadata>) -> Option<Line> {
+fn lock_file(path: &Path, meta: Option<&Metadata>) -> Option<Diagnostic> {
     if meta?.is_file() {
         return None;
     }
     let path = path.display();
     let remedy = "move it away; the next call makes the file".to_owned();
-    Some(Line::wrong(
-        LOCK,
+    Some(Diagnostic::wrong(
+        Subject::Lock,
         &format_args!("{path} is not a file"),
         &remedy,
     ))
 }
 
 /// Who holds the lock, and for how long that process has been running.
-fn held(holder: Option<(LockHolder, Option<Duration>)>) -> Line {
+fn held(holder: Option<(LockHolder, Option<Duration>)>) -> Diagnostic {
     let Some((holder, running)) = holder else {
-        return Line::ok(LOCK, &"nobody holds it");
+        return Diagnostic::ok(Subject::Lock, &"nobody holds it");
     };
     let Some(running) = running else {
         // It may have ended since, or be of another PID namespace.
         let remedy = "look again: it should be gone, as no call takes longer than a moment";
-        return Line::warning(LOCK, &format_args!("{holder} holds it"), &remedy);
+        return Diagnostic::warning(Subject::Lock, &format_args!("{holder} holds it"), &remedy);
     };
-    let text = format_args!("{holder}, which started {} ago, holds it", age(running));
+    let text = format_args!(
+        "{holder}, which started {} ago, holds it",
+        format_age(running)
+    );
     if running <= WAIT {
-        return Line::ok(LOCK, &text);
+        return Diagnostic::ok(Subject::Lock, &text);
     }
     let (pid, wait) = (holder.pid, WAIT.as_secs());
     let remedy = format_args!(
         "pods get no address while it is held, and calls give up after {wait} s. Look what it does: `ps -fp {pid}`; if it hangs, end it: `kill {pid}`. The state stays whole"
     );
-    Line::wrong(LOCK, &text, &remedy)
+    Diagnostic::wrong(Subject::Lock, &text, &remedy)
 }
 
 /// How long a process has been running, by its line in /proc/PID/stat.
@@ -105,41 +105,49 @@ fn running(stat: &str, now: Moment) -> Option<Duration> {
     Some(now.since(Moment(started.saturating_mul(TICK))))
 }
 
-fn log_file(path: &Path, meta: Option<&Metadata>, refuses: bool) -> Line {
+fn log_file(path: &Path, meta: Option<&Metadata>, refuses: bool) -> Diagnostic {
     let shown = path.display();
     let unwritten = |why: &str| {
         let remedy = "pods do not mind, but nobody will know what happened: make it a file that can be written";
-        Line::warning(LOG, &format_args!("{shown} {why}"), &remedy)
+        Diagnostic::warning(Subject::Log, &format_args!("{shown} {why}"), &remedy)
     };
     match meta {
-        None => Line::ok(LOG, &format_args!("{shown} is not there yet")),
+        None => Diagnostic::ok(Subject::Log, &format_args!("{shown} is not there yet")),
         Some(meta) if meta.is_symlink() => unwritten("is a link, which is not followed"),
         Some(meta) if !meta.is_file() => unwritten("is not a file"),
         Some(_) if refuses => unwritten("cannot be written"),
-        Some(meta) => Line::ok(
-            LOG,
+        Some(meta) => Diagnostic::ok(
+            Subject::Log,
             &format_args!("{shown}, {} KiB", meta.len().div_ceil(1024)),
         ),
     }
 }
 
-fn settings(path: &Path, exists: bool, wrong: &[String], sight: &mut Visibility) -> Vec<Line> {
+fn settings(
+    path: &Path,
+    exists: bool,
+    wrong: &[String],
+    visibility: &mut Visibility,
+) -> Vec<Diagnostic> {
     let shown = path.display();
     if !exists {
-        return vec![Line::ok(
-            SETTINGS,
+        return vec![Diagnostic::ok(
+            Subject::Settings,
             &format_args!("{shown} is not there: defaults"),
         )];
     }
     if wrong.is_empty() {
-        return vec![Line::ok(SETTINGS, &format_args!("{shown} is right"))];
+        return vec![Diagnostic::ok(
+            Subject::Settings,
+            &format_args!("{shown} is right"),
+        )];
     }
     let mut lines = Vec::new();
     for why in wrong {
-        if !sight.misses(&shown.to_string(), why) {
+        if !visibility.hides(&shown.to_string(), why) {
             let remedy = "it is left out until it is right: correct it, then `azure-vnet-ipam check-settings`";
-            lines.push(Line::wrong(
-                SETTINGS,
+            lines.push(Diagnostic::wrong(
+                Subject::Settings,
                 &format_args!("{shown}: {why}"),
                 &remedy,
             ));
@@ -150,7 +158,7 @@ fn settings(path: &Path, exists: bool, wrong: &[String], sight: &mut Visibility)
 
 #[cfg(test)]
 mod tests {
-    use super::super::line::Status;
+    use super::super::diagnostic::Status;
     use super::*;
 
     fn holder() -> LockHolder {
@@ -188,17 +196,23 @@ mod tests {
     #[test]
     fn settings_are_right_wrong_or_not_there() {
         let path = Path::new("/etc/x.json");
-        let mut sight = Visibility::of(true);
-        assert_eq!(settings(path, false, &[], &mut sight)[0].status, Status::Ok);
-        assert_eq!(settings(path, true, &[], &mut sight)[0].status, Status::Ok);
+        let mut visibility = Visibility::new(true);
+        assert_eq!(
+            settings(path, false, &[], &mut visibility)[0].status,
+            Status::Ok
+        );
+        assert_eq!(
+            settings(path, true, &[], &mut visibility)[0].status,
+            Status::Ok
+        );
         let wrong = ["rest must be a number".to_owned(), "x".to_owned()];
-        let lines = settings(path, true, &wrong, &mut sight);
+        let lines = settings(path, true, &wrong, &mut visibility);
         assert_eq!(lines.len(), 2);
         assert_eq!(lines[0].status, Status::Wrong);
         assert!(lines[0].text.contains("rest must be a number"));
         let denied = ["permission denied".to_owned()];
         assert_eq!(
-            settings(path, true, &denied, &mut Visibility::of(false)),
+            settings(path, true, &denied, &mut Visibility::new(false)),
             []
         );
     }

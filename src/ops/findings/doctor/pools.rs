@@ -5,16 +5,16 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use super::line::Line;
+use super::diagnostic::{Diagnostic, Subject};
 use crate::cni::IpamConf;
 use crate::ipam::{Ipam, Moment, PoolCount};
 use crate::source::Matched;
 
-const SUBJECT: &str = "pool";
+const SUBJECT: Subject = Subject::Pool;
 
 /// A subnet whose addresses this plugin gives, wherever that is known from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OurPool {
+pub struct KnownPool {
     /// The subnet.
     pub subnet: IpNet,
     /// The interface of the host that carries it; empty when unknown.
@@ -23,7 +23,7 @@ pub struct OurPool {
     pub addresses: BTreeSet<IpAddr>,
 }
 
-impl OurPool {
+impl KnownPool {
     /// Whether two subnets have an address in common.
     pub fn overlaps(&self, other: &IpNet) -> bool {
         self.subnet.contains(other) || other.contains(&self.subnet)
@@ -32,7 +32,7 @@ impl OurPool {
 
 /// All pools of the state and of the source, each subnet once. The subnet of all addresses, which stands for no pools, is left
 /// out.
-pub fn ours(ipam: &Ipam, matched: Option<&Matched>) -> Vec<OurPool> {
+pub fn known_pools(ipam: &Ipam, matched: Option<&Matched>) -> Vec<KnownPool> {
     let mut all = Vec::new();
     for (_, key, pool) in ipam.pools() {
         if let Some(subnet) = pool.net(key) {
@@ -48,7 +48,7 @@ pub fn ours(ipam: &Ipam, matched: Option<&Matched>) -> Vec<OurPool> {
 }
 
 fn add(
-    all: &mut Vec<OurPool>,
+    all: &mut Vec<KnownPool>,
     subnet: IpNet,
     if_name: &str,
     addresses: impl Iterator<Item = IpAddr>,
@@ -59,7 +59,7 @@ fn add(
     let place = match all.iter().position(|pool| pool.subnet == subnet) {
         Some(place) => place,
         None => {
-            all.push(OurPool {
+            all.push(KnownPool {
                 subnet,
                 if_name: if_name.to_owned(),
                 addresses: BTreeSet::new(),
@@ -73,7 +73,12 @@ fn add(
 }
 
 /// A line for each pool of the state. What the source lists counts only where it answered.
-pub fn examine(ipam: &Ipam, matched: Option<&Matched>, conf: &IpamConf, now: Moment) -> Vec<Line> {
+pub fn examine(
+    ipam: &Ipam,
+    matched: Option<&Matched>,
+    conf: &IpamConf,
+    now: Moment,
+) -> Vec<Diagnostic> {
     let listed: Option<Vec<IpNet>> =
         matched.map(|m| m.inventory.pools.iter().map(|pool| pool.subnet).collect());
     let mut lines = Vec::new();
@@ -89,7 +94,7 @@ pub fn examine(ipam: &Ipam, matched: Option<&Matched>, conf: &IpamConf, now: Mom
     lines
 }
 
-fn line(subnet: &str, count: &PoolCount, is_gone: bool) -> Line {
+fn line(subnet: &str, count: &PoolCount, is_gone: bool) -> Diagnostic {
     let mut text = format!("{subnet}: {} held, {} free", count.held, count.free);
     for (count, what) in [
         (count.resting, "resting"),
@@ -103,19 +108,19 @@ fn line(subnet: &str, count: &PoolCount, is_gone: bool) -> Line {
     if is_gone {
         text.push_str("; the source no longer lists it");
         let remedy = "its addresses go as they are released; if it is still wanted, look at the network interface in Azure";
-        return Line::warning(SUBJECT, &text, &remedy);
+        return Diagnostic::warning(SUBJECT, &text, &remedy);
     }
     if count.free + count.resting == 0 {
         text.push_str("; nothing is left to give");
         let remedy = "delete pods, or assign more secondary IP configurations in Azure; `azure-vnet-ipam reclaim` tells which holders are dead";
-        return Line::warning(SUBJECT, &text, &remedy);
+        return Diagnostic::warning(SUBJECT, &text, &remedy);
     }
-    Line::ok(SUBJECT, &text)
+    Diagnostic::ok(SUBJECT, &text)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::line::Status;
+    use super::super::diagnostic::Status;
     use super::*;
     use crate::ipam::{Inventory, ListedPool};
 
@@ -138,13 +143,16 @@ mod tests {
     fn pools_of_state_and_source_are_one() {
         let matched = listed("10.1.0.0/16", &["10.1.0.5", "10.1.0.6"]);
         let ipam = stored(&listed("10.1.0.0/16", &["10.1.0.6", "10.1.0.7"]));
-        let all = ours(&ipam, Some(&matched));
+        let all = known_pools(&ipam, Some(&matched));
         assert_eq!(all.len(), 1);
         assert_eq!(all[0].addresses.len(), 3);
         assert!(all[0].overlaps(&"10.1.3.0/24".parse().unwrap()));
         assert!(all[0].overlaps(&"10.0.0.0/8".parse().unwrap()));
         assert!(!all[0].overlaps(&"10.2.0.0/16".parse().unwrap()));
-        assert_eq!(ours(&Ipam::default(), Some(&listed("0.0.0.0/0", &[]))), []);
+        assert_eq!(
+            known_pools(&Ipam::default(), Some(&listed("0.0.0.0/0", &[]))),
+            []
+        );
     }
 
     #[test]

@@ -7,16 +7,66 @@ use serde::{Serialize, Serializer};
 
 use crate::ops::screen::{Screen, Tint};
 
-/// The subjects that `check` is about too.
-pub const STATE: &str = "state";
-/// States that could not be read.
-pub const SET_ASIDE: &str = "set-aside";
-/// The lock on the state.
-pub const LOCK: &str = "lock";
-/// The source of the pools.
-pub const SOURCE: &str = "source";
-/// The interfaces that the source lists.
-pub const INTERFACE: &str = "interface";
+/// What a diagnostic is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// This program.
+    Version,
+    /// The state file.
+    State,
+    /// Corrupt states that were set aside.
+    SetAside,
+    /// The lock on the state.
+    Lock,
+    /// The log file.
+    Log,
+    /// The settings file.
+    Settings,
+    /// The source of the pools.
+    Source,
+    /// The interfaces that the source lists.
+    Interface,
+    /// The pools of the state.
+    Pool,
+    /// The network configurations.
+    Conflist,
+    /// The executable that runtimes call.
+    Executable,
+    /// Other IPAM plugins with addresses of our pools.
+    Owner,
+    /// The addresses of the host itself.
+    Host,
+    /// What only root can see.
+    Root,
+}
+
+impl Subject {
+    /// The word for it, on screens and in JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Subject::Version => "version",
+            Subject::State => "state",
+            Subject::SetAside => "set-aside",
+            Subject::Lock => "lock",
+            Subject::Log => "log",
+            Subject::Settings => "settings",
+            Subject::Source => "source",
+            Subject::Interface => "interface",
+            Subject::Pool => "pool",
+            Subject::Conflist => "conflist",
+            Subject::Executable => "executable",
+            Subject::Owner => "owner",
+            Subject::Host => "host",
+            Subject::Root => "root",
+        }
+    }
+}
+
+impl Serialize for Subject {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
 
 /// How something is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,11 +81,11 @@ pub enum Status {
 
 /// What was found about one thing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Line {
+pub struct Diagnostic {
     /// How it is.
     pub status: Status,
-    /// What it is about, in a word.
-    pub subject: &'static str,
+    /// What it is about.
+    pub subject: Subject,
     /// What was found, without full stop.
     pub text: String,
     /// What to do; nothing where all is well.
@@ -67,31 +117,31 @@ impl Status {
     }
 }
 
-impl Line {
+impl Diagnostic {
     /// It is as it should be.
-    pub fn ok(subject: &'static str, text: &dyn Display) -> Line {
-        Line::new(Status::Ok, subject, text, None)
+    pub fn ok(subject: Subject, text: &dyn Display) -> Diagnostic {
+        Diagnostic::new(Status::Ok, subject, text, None)
     }
 
     /// Somebody should know.
-    pub fn warning(subject: &'static str, text: &dyn Display, remedy: &dyn Display) -> Line {
-        Line::new(Status::Warning, subject, text, Some(remedy))
+    pub fn warning(subject: Subject, text: &dyn Display, remedy: &dyn Display) -> Diagnostic {
+        Diagnostic::new(Status::Warning, subject, text, Some(remedy))
     }
 
     /// It is wrong.
-    pub fn wrong(subject: &'static str, text: &dyn Display, remedy: &dyn Display) -> Line {
-        Line::new(Status::Wrong, subject, text, Some(remedy))
+    pub fn wrong(subject: Subject, text: &dyn Display, remedy: &dyn Display) -> Diagnostic {
+        Diagnostic::new(Status::Wrong, subject, text, Some(remedy))
     }
 
     /// Texts are put together here and not where they are told, which makes a third of all these functions.
     #[inline(never)]
     fn new(
         status: Status,
-        subject: &'static str,
+        subject: Subject,
         text: &dyn Display,
         remedy: Option<&dyn Display>,
-    ) -> Line {
-        Line {
+    ) -> Diagnostic {
+        Diagnostic {
             status,
             subject,
             text: text.to_string(),
@@ -105,7 +155,7 @@ impl Line {
         const INDENT: usize = 20;
         const ARROW: &str = "->";
         let word = self.status.word();
-        let head = format!("{word:STATUS$}{}", self.subject);
+        let head = format!("{word:STATUS$}{}", self.subject.as_str());
         let plain = screen.paragraph(&head, INDENT, &self.text);
         // Coloured at last, as the codes of colours take no columns.
         let rest = plain.strip_prefix(word).unwrap_or_default();
@@ -128,12 +178,12 @@ pub struct Visibility {
 
 impl Visibility {
     /// Of the user whom this process belongs to.
-    pub fn of_this_process() -> Visibility {
-        Visibility::of(rustix::process::geteuid().is_root())
+    pub fn of_process() -> Visibility {
+        Visibility::new(rustix::process::geteuid().is_root())
     }
 
     /// Of root, or of another.
-    pub fn of(is_root: bool) -> Visibility {
+    pub fn new(is_root: bool) -> Visibility {
         Visibility {
             is_root,
             hidden: Vec::new(),
@@ -141,7 +191,7 @@ impl Visibility {
     }
 
     /// Whether `why` something cannot be read is only that the user is not root; takes note of `what` then.
-    pub fn misses(&mut self, what: &str, why: &str) -> bool {
+    pub fn hides(&mut self, what: &str, why: &str) -> bool {
         let is_refusal = matches!(why, "permission denied" | "operation not permitted");
         let refused = !self.is_root && is_refusal;
         if refused && !self.hidden.iter().any(|hidden| hidden == what) {
@@ -151,7 +201,7 @@ impl Visibility {
     }
 
     /// What root would see, and this user does not.
-    pub fn line(self) -> Option<Line> {
+    pub fn line(self) -> Option<Diagnostic> {
         if self.is_root {
             return None;
         }
@@ -159,14 +209,18 @@ impl Visibility {
         hidden.push("what may be written".to_owned());
         let hidden = hidden.join(", ");
         let text = format_args!("not looked at, as only root may: {hidden}");
-        Some(Line::warning("root", &text, &"run it with sudo"))
+        Some(Diagnostic::warning(
+            Subject::Root,
+            &text,
+            &"run it with sudo",
+        ))
     }
 }
 
 /// A folder that calls have to write in, and may not.
-pub fn not_writable(subject: &'static str, folder: &Path) -> Line {
+pub fn not_writable(subject: Subject, folder: &Path) -> Diagnostic {
     let folder = folder.display();
-    Line::wrong(
+    Diagnostic::wrong(
         subject,
         &format_args!("{folder} cannot be written"),
         &format_args!("mount it for writing: `findmnt -T {folder}` tells where it is from"),
@@ -174,7 +228,7 @@ pub fn not_writable(subject: &'static str, folder: &Path) -> Line {
 }
 
 /// The first few of them, and how many more there are.
-pub fn some(items: impl IntoIterator<Item = String>) -> String {
+pub fn join_first(items: impl IntoIterator<Item = String>) -> String {
     const FEW: usize = 4;
     let mut items = items.into_iter();
     let mut text = items.by_ref().take(FEW).collect::<Vec<_>>().join(", ");
@@ -191,8 +245,8 @@ mod tests {
 
     #[test]
     fn a_line_fits_its_screen_with_and_without_colours() {
-        let line = Line::wrong(
-            "interface",
+        let line = Diagnostic::wrong(
+            Subject::Interface,
             &"no interface of this node has the hardware address 7c:1e:52:f9:f3:c6",
             &"attach the interface in Azure, or restart the node so that both agree",
         );
@@ -221,22 +275,22 @@ mod tests {
 
     #[test]
     fn only_others_than_root_are_told_to_use_sudo_and_once() {
-        let mut sight = Visibility::of(false);
-        assert!(sight.misses("the state", "permission denied"));
-        assert!(sight.misses("the state", "operation not permitted"));
-        assert!(!sight.misses("the log", "input/output error"));
-        let line = sight.line().unwrap();
+        let mut visibility = Visibility::new(false);
+        assert!(visibility.hides("the state", "permission denied"));
+        assert!(visibility.hides("the state", "operation not permitted"));
+        assert!(!visibility.hides("the log", "input/output error"));
+        let line = visibility.line().unwrap();
         assert_eq!(line.status, Status::Warning);
         assert_eq!(line.text.matches("the state").count(), 1);
         assert!(line.remedy.unwrap().contains("sudo"));
-        let mut root = Visibility::of(true);
-        assert!(!root.misses("the state", "permission denied"));
+        let mut root = Visibility::new(true);
+        assert!(!root.hides("the state", "permission denied"));
         assert_eq!(root.line(), None);
     }
 
     #[test]
     fn long_lists_are_cut() {
-        let items = |count: usize| some((0..count).map(|n| n.to_string()));
+        let items = |count: usize| join_first((0..count).map(|n| n.to_string()));
         assert_eq!(items(4), "0, 1, 2, 3");
         assert_eq!(items(9), "0, 1, 2, 3 and 5 more");
     }

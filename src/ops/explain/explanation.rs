@@ -4,19 +4,19 @@ use std::net::IpAddr;
 
 use serde::Serialize;
 
-use super::address::{AddressStory, Use};
+use super::address::{AddressExplanation, AddressUse};
 use crate::cni::IpamConf;
 use crate::codec::named_address;
 use crate::events::OperationRecord;
 use crate::ipam::{Entry, Evidence, Ipam, Record};
-use crate::ops::holder::names_container;
+use crate::ops::lease::matches_container_id;
 use crate::ops::node::Now;
-use crate::ops::screen::age;
+use crate::ops::screen::format_age;
 use crate::ops::state_view::StateReport;
 
 /// What is asked about.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Subject {
+pub enum Query {
     /// An address.
     Address(IpAddr),
     /// A container, by the beginning of its ID, or a pod, as `namespace/name` or `name`.
@@ -26,7 +26,7 @@ pub enum Subject {
 /// Everything that is known.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Story {
+pub struct Explanation {
     /// What was asked about, as it was typed.
     pub subject: String,
     /// When, RFC 3339.
@@ -34,7 +34,7 @@ pub struct Story {
     /// The state file, where it was looked at.
     pub state: Option<StateReport>,
     /// The addresses that it is about.
-    pub addresses: Vec<AddressStory>,
+    pub addresses: Vec<AddressExplanation>,
     /// What the lists of others say of it.
     pub entries: Vec<String>,
     /// DELs that came for it and found nothing; its ADD may still come.
@@ -43,12 +43,12 @@ pub struct Story {
     pub events: Vec<OperationRecord>,
 }
 
-impl Subject {
+impl Query {
     /// What the text means.
-    pub fn of(text: &str) -> Subject {
+    pub fn parse(text: &str) -> Query {
         match named_address(text) {
-            Some(address) => Subject::Address(address),
-            None => Subject::Name(text.to_owned()),
+            Some(address) => Query::Address(address),
+            None => Query::Name(text.to_owned()),
         }
     }
 
@@ -56,14 +56,14 @@ impl Subject {
         /// Shorter ones would fit too many.
         const LEAST: usize = 4;
         match self {
-            Subject::Address(_) => false,
-            Subject::Name(name) => !id.is_empty() && names_container(name, id, LEAST),
+            Query::Address(_) => false,
+            Query::Name(name) => !id.is_empty() && matches_container_id(name, id, LEAST),
         }
     }
 
     fn is_pod(&self, pod: Option<&str>) -> bool {
         match (self, pod) {
-            (Subject::Name(name), Some(pod)) => {
+            (Query::Name(name), Some(pod)) => {
                 pod == name || pod.split_once('/').is_some_and(|(_, last)| last == name)
             }
             _ => false,
@@ -71,7 +71,7 @@ impl Subject {
     }
 
     fn is_address(&self, address: IpAddr) -> bool {
-        *self == Subject::Address(address)
+        *self == Query::Address(address)
     }
 
     fn is_record(&self, record: &Record) -> bool {
@@ -97,66 +97,66 @@ impl Subject {
     }
 }
 
-impl Story {
+impl Explanation {
     /// Everything that is known of `subject`.
-    pub fn of(
-        subject: &Subject,
+    pub fn new(
+        subject: &Query,
         ipam: &Ipam,
         evidence: &Evidence,
         events: Vec<OperationRecord>,
         conf: &IpamConf,
         now: &Now,
-    ) -> Story {
+    ) -> Explanation {
         /// Older ones are in `show --events`.
         const EVENTS: usize = 8;
-        let mut story = Story {
+        let mut explanation = Explanation {
             subject: match subject {
-                Subject::Address(address) => address.to_string(),
-                Subject::Name(name) => name.clone(),
+                Query::Address(address) => address.to_string(),
+                Query::Name(name) => name.clone(),
             },
             time: now.wall_time(now.boot),
-            ..Story::default()
+            ..Explanation::default()
         };
         for (_, key, pool) in ipam.pools() {
             for record in pool.records.iter().filter(|r| subject.is_record(r)) {
-                let told = AddressStory::of((ipam, key, pool), record, evidence, conf, now);
-                story.addresses.push(told);
+                let told = AddressExplanation::new((ipam, key, pool), record, evidence, conf, now);
+                explanation.addresses.push(told);
             }
         }
-        if let Subject::Address(address) = subject
-            && story.addresses.is_empty()
+        if let Query::Address(address) = subject
+            && explanation.addresses.is_empty()
         {
-            story
+            explanation
                 .addresses
-                .push(AddressStory::unlisted(*address, ipam, evidence));
+                .push(AddressExplanation::unlisted(*address, ipam, evidence));
         }
         for (name, witness) in evidence.lists() {
             // What stands is told with its address.
             let told_before = |entry: &&Entry| {
-                let mut addresses = story.addresses.iter();
+                let mut addresses = explanation.addresses.iter();
                 entry.is_live && addresses.any(|a| entry.addresses.contains(&a.address))
             };
             let entries = witness.entries().iter().filter(|e| subject.is_entry(e));
             let entries: Vec<&Entry> = entries.filter(|e| !told_before(e)).collect();
-            story
+            explanation
                 .entries
                 .extend(entries.into_iter().map(|entry| told(name, entry)));
         }
         for tombstone in &ipam.tombstones {
             let attachment = &tombstone.attachment;
             if subject.is_container(&attachment.container_id) {
-                story.early_dels.push(format!(
+                explanation.early_dels.push(format!(
                     "{} ago, for interface {} on network {}",
-                    age(now.since(tombstone.at)),
+                    format_age(now.since(tombstone.at)),
                     attachment.if_name,
                     attachment.network
                 ));
             }
         }
-        story.events = events.into_iter().filter(|e| subject.is_event(e)).collect();
-        let surplus = story.events.len().saturating_sub(EVENTS);
-        story.events.drain(..surplus);
-        story
+        explanation.events = events.into_iter().filter(|e| subject.is_event(e)).collect();
+        let surplus = explanation.events.len().saturating_sub(EVENTS);
+        explanation.events.drain(..surplus);
+        explanation
     }
 
     /// Whether anything is known at all.
@@ -164,7 +164,7 @@ impl Story {
         let placed = self
             .addresses
             .iter()
-            .any(|a| a.usage != Use::Elsewhere || !a.shown.is_empty());
+            .any(|a| a.usage != AddressUse::Elsewhere || !a.shown.is_empty());
         placed || !self.entries.is_empty() || !self.early_dels.is_empty() || !self.events.is_empty()
     }
 }

@@ -2,16 +2,16 @@
 
 use std::net::IpAddr;
 
-use super::screen::counted;
+use super::screen::pluralize;
 use crate::ipam::{Evidence, EvidenceList, Held, Routes};
 
 /// What was looked at and does not show the address, a sentence each. Only for a holder for whom nothing speaks.
-pub fn missing(address: IpAddr, held: &Held, evidence: &Evidence) -> Vec<String> {
+pub fn describe_missing(address: IpAddr, held: &Held, evidence: &Evidence) -> Vec<String> {
     let kernel = &evidence.kernel;
     let mut found = vec![match kernel.incomplete {
         None => format!(
             "{} of this node, none of which has {address}",
-            counted(
+            pluralize(
                 kernel.namespaces.len(),
                 "network namespace",
                 "network namespaces"
@@ -53,7 +53,7 @@ pub fn missing(address: IpAddr, held: &Held, evidence: &Evidence) -> Vec<String>
 }
 
 /// Where the address is in use on this node, whoever holds it: every place, and every entry of a list that still stands.
-pub fn uses(address: IpAddr, evidence: &Evidence) -> Vec<String> {
+pub fn describe_uses(address: IpAddr, evidence: &Evidence) -> Vec<String> {
     let places = evidence.kernel.places(address);
     let mut found: Vec<String> = places.map(|place| format!("configured {place}")).collect();
     for (name, witness) in evidence.lists() {

@@ -1,42 +1,42 @@
 //! The source of the pools, and the interfaces of the node that its answer is about.
 
-use super::line::{INTERFACE, Line, SOURCE, Visibility, some};
-use super::{Answer, Facts};
+use super::diagnostic::{Diagnostic, Subject, Visibility, join_first};
+use super::{Inspection, SourceAnswer};
 use crate::host::{Link, Paths, io_reason, links};
 use crate::log::Milliseconds;
-use crate::ops::screen::counted;
+use crate::ops::screen::pluralize;
 use crate::source::{Matched, Source, SourceError};
 
 /// The lines about them.
-pub fn examine(paths: &Paths, facts: &Facts, sight: &Visibility) -> Vec<Line> {
-    let (source, answer) = match &facts.source {
+pub fn examine(paths: &Paths, inspection: &Inspection, visibility: &Visibility) -> Vec<Diagnostic> {
+    let (source, answer) = match &inspection.source {
         Ok(asked) => asked,
         Err(why) => {
             let remedy = "unset or correct AZURE_VNET_IPAM_QUERY_URL".to_owned();
-            return vec![Line::wrong(SOURCE, &why.0.clone(), &remedy)];
+            return vec![Diagnostic::wrong(Subject::Source, &why.0.clone(), &remedy)];
         }
     };
     if matches!(source, Source::Null) {
         let text = "ipam.environment is null: there are no pools but those in the state";
-        return vec![Line::ok(SOURCE, &text)];
+        return vec![Diagnostic::ok(Subject::Source, &text)];
     }
     let matched = match &answer.matched {
         Ok(matched) => matched,
-        Err(error) => return vec![unanswered(source, error, sight.is_root)],
+        Err(error) => return vec![unanswered(source, error, visibility.is_root)],
     };
     let mut lines = vec![answered(source, matched, answer)];
     lines.extend(skipped(matched));
     let pools = matched.inventory.pools.iter().map(|pool| {
         let (subnet, if_name) = (pool.subnet, &pool.if_name);
-        let count = counted(pool.addresses.len(), "address", "addresses");
+        let count = pluralize(pool.addresses.len(), "address", "addresses");
         // A range of the node is on no interface in particular.
         let owner = if if_name.is_empty() {
             "the node"
         } else {
             if_name
         };
-        Line::ok(
-            INTERFACE,
+        Diagnostic::ok(
+            Subject::Interface,
             &format_args!("{owner} has {subnet} with {count} for pods"),
         )
     });
@@ -54,29 +54,29 @@ pub fn examine(paths: &Paths, facts: &Facts, sight: &Visibility) -> Vec<Line> {
     lines
 }
 
-fn answered(source: &Source, matched: &Matched, answer: &Answer) -> Line {
+fn answered(source: &Source, matched: &Matched, answer: &SourceAnswer) -> Diagnostic {
     let links = matched.links().len() + matched.unmatched.len();
     let text = format_args!(
         "{} answered in {}: {}, {} for pods, {} the host's",
         source.name(),
         Milliseconds(answer.took),
-        counted(links, "interface", "interfaces"),
-        counted(matched.inventory.addresses(), "address", "addresses"),
+        pluralize(links, "interface", "interfaces"),
+        pluralize(matched.inventory.addresses(), "address", "addresses"),
         matched.primary
     );
-    Line::ok(SOURCE, &text)
+    Diagnostic::ok(Subject::Source, &text)
 }
 
-fn skipped(matched: &Matched) -> Option<Line> {
+fn skipped(matched: &Matched) -> Option<Diagnostic> {
     let skipped = matched.skipped;
     (skipped > 0).then(|| {
-        Line::warning(
-            SOURCE, &format_args!("{skipped} of the listed addresses and subnets cannot be used"), &"look at the answer: they are malformed, outside their subnet, or in a subnet that is listed twice")
+        Diagnostic::warning(
+            Subject::Source, &format_args!("{skipped} of the listed addresses and subnets cannot be used"), &"look at the answer: they are malformed, outside their subnet, or in a subnet that is listed twice")
     })
 }
 
 /// What to do about a source that does not answer, or not as it should.
-fn unanswered(source: &Source, error: &SourceError, is_root: bool) -> Line {
+fn unanswered(source: &Source, error: &SourceError, is_root: bool) -> Diagnostic {
     const MEANWHILE: &str =
         "Meanwhile pods get addresses of the stored pools, while there are free ones";
     let text = error.to_string();
@@ -85,7 +85,7 @@ fn unanswered(source: &Source, error: &SourceError, is_root: bool) -> Line {
     let fetched = matches!(error, SourceError::Fetch { .. });
     if is_wire_server && fetched && !is_root {
         let remedy = "on many nodes only root may ask it: run this with sudo".to_owned();
-        return Line::warning(SOURCE, &text, &remedy);
+        return Diagnostic::warning(Subject::Source, &text, &remedy);
     }
     let remedy = match source {
         Source::Wire(url) if is_wire_server => format!(
@@ -101,12 +101,12 @@ fn unanswered(source: &Source, error: &SourceError, is_root: bool) -> Line {
         },
         Source::ByFamily(_) | Source::Null => MEANWHILE.to_owned(),
     };
-    Line::wrong(SOURCE, &text, &remedy)
+    Diagnostic::wrong(Subject::Source, &text, &remedy)
 }
 
 /// Listed interfaces that are not on this node, and what is there. `carrying` are those of this node that it lists.
-fn unmatched(macs: &[String], carrying: &[String], own: Result<Vec<Link>, String>) -> Line {
-    let listed = some(macs.iter().map(|mac| format_ipv6(mac)));
+fn unmatched(macs: &[String], carrying: &[String], own: Result<Vec<Link>, String>) -> Diagnostic {
+    let listed = join_first(macs.iter().map(|mac| format_ipv6(mac)));
     let mut by_hand = ("INTERFACE".to_owned(), "ADDRESS".to_owned());
     let own = match own {
         Ok(links) => {
@@ -126,14 +126,14 @@ fn unmatched(macs: &[String], carrying: &[String], own: Result<Vec<Link>, String
                 .map(|link| format!("{} {}", link.name, format_ipv6(&link.mac)));
             match real.is_empty() {
                 true => "it has none".to_owned(),
-                false => format!("it has {}", some(shown)),
+                false => format!("it has {}", join_first(shown)),
             }
         }
         Err(why) => format!("its interfaces cannot be listed: {why}"),
     };
     let (if_name, mac) = by_hand;
-    Line::wrong(
-        INTERFACE,
+    Diagnostic::wrong(
+        Subject::Interface,
         &format_args!("the source lists {listed}, which no interface of this node has; {own}"),
         &format_args!(
             "no pod gets an address of it until Azure and the node agree: attach the interface, or restart the node; where the address was changed by hand: sudo ip link set dev {if_name} address {mac}"
@@ -141,9 +141,9 @@ fn unmatched(macs: &[String], carrying: &[String], own: Result<Vec<Link>, String
     )
 }
 
-fn nothing_to_give() -> Line {
-    Line::wrong(
-        INTERFACE,
+fn nothing_to_give() -> Diagnostic {
+    Diagnostic::wrong(
+        Subject::Interface,
         &"the source lists no address for pods",
         &"assign secondary IP configurations to the node's network interface in Azure",
     )
@@ -171,7 +171,7 @@ fn format_ipv6(mac: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::line::Status;
+    use super::super::diagnostic::Status;
     use super::*;
 
     #[test]

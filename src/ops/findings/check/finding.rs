@@ -2,15 +2,15 @@
 
 use serde::{Serialize, Serializer};
 
-use crate::ops::holder::Holder;
-use crate::ops::screen::{Screen, Tint, counted};
+use crate::ops::lease::Lease;
+use crate::ops::screen::{Screen, Tint, pluralize};
 
 /// Something that is not as it should be.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Finding {
     /// What it is.
-    pub kind: Kind,
+    pub kind: FindingKind,
     /// The address, file or server that it is about.
     pub subject: String,
     /// In a sentence.
@@ -22,12 +22,12 @@ pub struct Finding {
     /// What to type for it, line by line.
     pub commands: Vec<String>,
     /// Who holds the address, where it is about one that is held.
-    pub holder: Option<Holder>,
+    pub holder: Option<Lease>,
 }
 
 /// What a finding is, the worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum FindingKind {
     /// The state is lost, cannot be read, or is not to be believed in full.
     State,
     /// Two attachments claim one address.
@@ -52,40 +52,40 @@ pub enum Kind {
     SetAside,
 }
 
-impl Serialize for Kind {
+impl Serialize for FindingKind {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.name())
     }
 }
 
-impl Kind {
+impl FindingKind {
     /// Its name, on screens and in JSON.
     pub fn name(self) -> &'static str {
         match self {
-            Kind::State => "state",
-            Kind::Duplicate => "duplicate",
-            Kind::Stray => "stray",
-            Kind::Lock => "lock",
-            Kind::Source => "source",
-            Kind::Interface => "interface",
-            Kind::Leak => "leak",
-            Kind::Wired => "wired",
-            Kind::UnknownOwner => "unknown-owner",
-            Kind::Foreign => "foreign",
-            Kind::SetAside => "set-aside",
+            FindingKind::State => "state",
+            FindingKind::Duplicate => "duplicate",
+            FindingKind::Stray => "stray",
+            FindingKind::Lock => "lock",
+            FindingKind::Source => "source",
+            FindingKind::Interface => "interface",
+            FindingKind::Leak => "leak",
+            FindingKind::Wired => "wired",
+            FindingKind::UnknownOwner => "unknown-owner",
+            FindingKind::Foreign => "foreign",
+            FindingKind::SetAside => "set-aside",
         }
     }
 
     /// Whether pods may suffer by it now.
-    fn is_grave(self) -> bool {
+    fn is_severe(self) -> bool {
         matches!(
             self,
-            Kind::State
-                | Kind::Duplicate
-                | Kind::Stray
-                | Kind::Lock
-                | Kind::Source
-                | Kind::Interface
+            FindingKind::State
+                | FindingKind::Duplicate
+                | FindingKind::Stray
+                | FindingKind::Lock
+                | FindingKind::Source
+                | FindingKind::Interface
         )
     }
 }
@@ -93,7 +93,7 @@ impl Kind {
 /// The result of a check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Checked {
+pub struct CheckReport {
     /// When, RFC 3339.
     pub time: String,
     /// What was found, the worst first.
@@ -104,7 +104,7 @@ pub struct Checked {
     pub compared: usize,
 }
 
-impl Checked {
+impl CheckReport {
     /// 0 clean, 1 findings, 2 could not look.
     pub fn status(&self) -> u8 {
         match (self.findings.is_empty(), self.not_seen.is_empty()) {
@@ -119,7 +119,7 @@ impl Checked {
         const INDENT: usize = 4;
         let mut text = String::new();
         for finding in &self.findings {
-            let tint = if finding.kind.is_grave() {
+            let tint = if finding.kind.is_severe() {
                 Tint::Bad
             } else {
                 Tint::Doubtful
@@ -143,7 +143,7 @@ impl Checked {
         for why in &self.not_seen {
             text.push_str(&screen.paragraph("", 0, &format!("Not looked at: {why}.")));
         }
-        let holders = counted(self.compared, "holder", "holders");
+        let holders = pluralize(self.compared, "holder", "holders");
         let last = match self.findings.len() {
             0 if self.not_seen.is_empty() => screen.tint(
                 Tint::Good,
@@ -152,7 +152,7 @@ impl Checked {
             0 => format!("Nothing wrong was found where it could be looked; {holders} compared."),
             n => format!(
                 "{}; {holders} compared with the node.",
-                screen.tint(Tint::Bad, &counted(n, "finding", "findings"))
+                screen.tint(Tint::Bad, &pluralize(n, "finding", "findings"))
             ),
         };
         text.push_str(&last);

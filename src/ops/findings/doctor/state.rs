@@ -4,14 +4,14 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
-use super::line::{Line, SET_ASIDE, STATE, Visibility, not_writable, some};
+use super::diagnostic::{Diagnostic, Subject, Visibility, join_first, not_writable};
 use crate::host::is_read_only;
 use crate::ops::node::Node;
 use crate::ops::state_view::{StateHealth, StateReport, StateView};
 use crate::state::{Document, KeyStatus, MODE, set_aside_before};
 
 /// The lines about it.
-pub fn examine(node: &Node, state: &StateView, sight: &mut Visibility) -> Vec<Line> {
+pub fn examine(node: &Node, state: &StateView, visibility: &mut Visibility) -> Vec<Diagnostic> {
     let paths = node.paths();
     let path = paths.state();
     let mut lines = Vec::new();
@@ -20,12 +20,12 @@ pub fn examine(node: &Node, state: &StateView, sight: &mut Visibility) -> Vec<Li
     {
         lines.push(file(&path, meta.permissions().mode(), meta.size()));
     }
-    lines.extend(health(&state.report, sight));
+    lines.extend(health(&state.report, visibility));
     lines.extend(writer(&state.document));
     if let Some(quarantine) = state.report.quarantine() {
-        lines.push(Line::warning(STATE, &quarantine, &"wait"));
+        lines.push(Diagnostic::warning(Subject::State, &quarantine, &"wait"));
     }
-    if sight.is_root && is_read_only(&path) {
+    if visibility.is_root && is_read_only(&path) {
         lines.push(read_only(&path));
     }
     let aside = set_aside_before(paths);
@@ -35,35 +35,35 @@ pub fn examine(node: &Node, state: &StateView, sight: &mut Visibility) -> Vec<Li
 }
 
 /// The health of the state, unless there is nothing to say.
-fn health(report: &StateReport, sight: &mut Visibility) -> Option<Line> {
+fn health(report: &StateReport, visibility: &mut Visibility) -> Option<Diagnostic> {
     let text = report.text()?;
     if report.condition == StateHealth::Unreadable
-        && sight.misses(&report.path, report.detail.as_deref().unwrap_or_default())
+        && visibility.hides(&report.path, report.detail.as_deref().unwrap_or_default())
     {
         return None;
     }
     Some(match report.remedy() {
-        Some(remedy) => Line::wrong(STATE, &text, &remedy),
-        None => Line::ok(STATE, &text),
+        Some(remedy) => Diagnostic::wrong(Subject::State, &text, &remedy),
+        None => Diagnostic::ok(Subject::State, &text),
     })
 }
 
 /// The file itself; `mode` with or without the bits of its kind.
-fn file(path: &Path, mode: u32, bytes: u64) -> Line {
+fn file(path: &Path, mode: u32, bytes: u64) -> Diagnostic {
     let mode = mode & 0o7777;
     let text = format_args!("{}, mode {mode:04o}, {bytes} bytes", path.display());
     if mode == MODE {
-        return Line::ok(STATE, &text);
+        return Diagnostic::ok(Subject::State, &text);
     }
     let remedy = format_args!(
         "the next call makes it {MODE:04o}; or now: chmod {MODE:o} {}",
         path.display()
     );
-    Line::warning(STATE, &text, &remedy)
+    Diagnostic::warning(Subject::State, &text, &remedy)
 }
 
 /// Which plugin wrote the state last.
-fn writer(document: &Document) -> Option<Line> {
+fn writer(document: &Document) -> Option<Diagnostic> {
     let created = match document.version() {
         "" => String::new(),
         version => format!("; version {version} created it"),
@@ -72,14 +72,14 @@ fn writer(document: &Document) -> Option<Line> {
         KeyStatus::Absent if document.is_empty() => None,
         KeyStatus::Absent => {
             let text = format_args!("the original plugin wrote it last{created}");
-            Some(Line::ok(STATE, &text))
+            Some(Diagnostic::ok(Subject::State, &text))
         }
         KeyStatus::Ours => {
             let text = format_args!("this plugin wrote it last{created}");
-            Some(Line::ok(STATE, &text))
+            Some(Diagnostic::ok(Subject::State, &text))
         }
-        KeyStatus::OriginalWroteLast => Some(Line::warning(
-            STATE,
+        KeyStatus::OriginalWroteLast => Some(Diagnostic::warning(
+            Subject::State,
             &format_args!("the original plugin wrote it after this plugin{created}"),
             &"unless that is intended, check which executable the runtime calls: only this plugin protects released addresses",
         )),
@@ -88,24 +88,24 @@ fn writer(document: &Document) -> Option<Line> {
     }
 }
 
-fn read_only(path: &Path) -> Line {
-    not_writable(STATE, path.parent().unwrap_or(path))
+fn read_only(path: &Path) -> Diagnostic {
+    not_writable(Subject::State, path.parent().unwrap_or(path))
 }
 
-fn set_aside(aside: Vec<String>, path: &Path) -> Option<Line> {
+fn set_aside(aside: Vec<String>, path: &Path) -> Option<Diagnostic> {
     if aside.is_empty() {
         return None;
     }
-    let (aside, path) = (some(aside), path.display());
+    let (aside, path) = (join_first(aside), path.display());
     let text = format_args!("could not be read and were set aside: {aside}");
     let remedy =
         format_args!("find out what corrupted them, then remove them: rm {path}.corrupt-*");
-    Some(Line::warning(SET_ASIDE, &text, &remedy))
+    Some(Diagnostic::warning(Subject::SetAside, &text, &remedy))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::line::Status;
+    use super::super::diagnostic::Status;
     use super::*;
     use crate::ipam::Moment;
 
@@ -124,7 +124,7 @@ mod tests {
                 detail: detail.map(str::to_owned),
                 quarantine_seconds: None,
             };
-            health(&report, &mut Visibility::of(true))
+            health(&report, &mut Visibility::new(true))
         };
         assert_eq!(line(StateHealth::Ok, None), None);
         let fresh = line(StateHealth::Fresh, None).unwrap();
@@ -143,8 +143,8 @@ mod tests {
             detail: Some("permission denied".to_owned()),
             quarantine_seconds: None,
         };
-        assert_eq!(health(&report, &mut Visibility::of(false)), None);
-        let line = health(&report, &mut Visibility::of(true)).unwrap();
+        assert_eq!(health(&report, &mut Visibility::new(false)), None);
+        let line = health(&report, &mut Visibility::new(true)).unwrap();
         assert_eq!(line.status, Status::Wrong);
     }
 

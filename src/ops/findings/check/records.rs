@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use super::findings::{Finding, Kind};
+use super::finding::{Finding, FindingKind};
 use crate::ipam::{
     AGAIN, Evidence, Existence, Held, Ipam, Judge, Judgement, LiveAttachments, Place, Pool, Reason,
     Record, Routes, Verdict,
 };
-use crate::ops::holder::{Holder, held, in_order};
+use crate::ops::describe_evidence::{describe_missing, describe_uses};
+use crate::ops::lease::{Lease, held_records, records_by_address};
 use crate::ops::node::Now;
-use crate::ops::traces::{missing, uses};
 use crate::sorting::{set, sort_by_key};
 
 /// Everything about addresses: what was free `before` the node was looked at, and what is held now. `networks` are those whose
@@ -24,9 +24,9 @@ pub fn findings(
     let judge = Judge::new(evidence, LiveAttachments::new(ipam, evidence));
     let mut found = Vec::new();
     let mut holders = Vec::new();
-    for (_, pool, record, holder) in held(ipam) {
+    for (_, pool, record, holder) in held_records(ipam) {
         let address = record.address();
-        let told = Holder::of(pool, address, holder, now);
+        let told = Lease::new(pool, address, holder, now);
         let judgement = judge.judge(address, holder, now.boot);
         found.extend(leak(address, holder, &told, &judgement, evidence, now));
         if holder.owner.is_unknown() {
@@ -37,10 +37,10 @@ pub fn findings(
     sort_by_key(&mut holders, |holder| holder.address);
     found.extend(duplicates(&holders, ipam, evidence));
     // What was released meanwhile may still be shown.
-    let taken = held(before).map(|(_, _, record, _)| record.address());
+    let taken = held_records(before).map(|(_, _, record, _)| record.address());
     let taken = set(taken.chain(holders.iter().map(|holder| holder.address)));
     for (_, key, pool) in ipam.pools() {
-        let free = in_order(pool)
+        let free = records_by_address(pool)
             .into_iter()
             .filter(|record| record.free().is_some());
         let free = free.filter(|record| !taken.contains(&record.address()));
@@ -55,7 +55,7 @@ pub fn findings(
 fn leak(
     address: IpAddr,
     held: &Held,
-    holder: &Holder,
+    holder: &Lease,
     judgement: &Judgement,
     evidence: &Evidence,
     now: &Now,
@@ -105,14 +105,14 @@ fn leak(
     };
     let since = if holder.first_seen { "at least " } else { "" };
     Some(Finding {
-        kind: Kind::Leak,
+        kind: FindingKind::Leak,
         subject: address.to_string(),
         text: format!(
             "held by {} for {since}{}, {shown}",
-            holder.who(),
-            crate::ops::screen::age(age)
+            holder.describe_holder(),
+            crate::ops::screen::format_age(age)
         ),
-        evidence: missing(address, held, evidence),
+        evidence: describe_missing(address, held, evidence),
         remedy,
         commands,
         holder: Some(holder.clone()),
@@ -127,13 +127,13 @@ fn own_namespace_is_gone(held: &Held, evidence: &Evidence) -> bool {
 }
 
 /// A record whose owner nobody knows.
-fn ownerless(holder: &Holder, evidence: &Evidence) -> Finding {
+fn ownerless(holder: &Lease, evidence: &Evidence) -> Finding {
     Finding {
-        kind: Kind::UnknownOwner,
+        kind: FindingKind::UnknownOwner,
         subject: holder.address.to_string(),
         text: "held, but nobody knows for whom: it was found in use after the state was lost"
             .to_owned(),
-        evidence: uses(holder.address, evidence),
+        evidence: describe_uses(holder.address, evidence),
         remedy: "no action while the pod runs: the DEL of the pod frees it, or, when it is dead, reclaim does; by hand:".to_owned(),
         commands: vec![format!(
             "sudo azure-vnet-ipam release {} --container unknown",
@@ -145,7 +145,7 @@ fn ownerless(holder: &Holder, evidence: &Evidence) -> Finding {
 
 /// Addresses that more than one attachment claims: in the state, in the kernel, or by the lists of others. `holders` come by
 /// address.
-fn duplicates(holders: &[Holder], ipam: &Ipam, evidence: &Evidence) -> Vec<Finding> {
+fn duplicates(holders: &[Lease], ipam: &Ipam, evidence: &Evidence) -> Vec<Finding> {
     let of = |address: IpAddr| {
         let first = holders.partition_point(|holder| holder.address < address);
         let rest = holders.get(first..).unwrap_or_default();
@@ -161,7 +161,7 @@ fn duplicates(holders: &[Holder], ipam: &Ipam, evidence: &Evidence) -> Vec<Findi
     let all = evidence.lists();
     let entries = all.iter().flat_map(|(_, witness)| witness.entries());
     for entry in entries.filter(|entry| entry.is_live && !entry.container_id.is_empty()) {
-        let is_other = |holder: &Holder| {
+        let is_other = |holder: &Lease| {
             let id = holder.container.as_ref();
             id.is_some_and(|id| *id != entry.container_id)
         };
@@ -182,12 +182,12 @@ fn duplicates(holders: &[Holder], ipam: &Ipam, evidence: &Evidence) -> Vec<Findi
         let held = of(address);
         let told = held
             .iter()
-            .map(|h| format!("held by {} in pool {}", h.who(), h.pool));
+            .map(|h| format!("held by {} in pool {}", h.describe_holder(), h.pool));
         Finding {
-            kind: Kind::Duplicate,
+            kind: FindingKind::Duplicate,
             subject: address.to_string(),
             text: "more than one attachment has this address".to_owned(),
-            evidence: told.chain(uses(address, evidence)).collect(),
+            evidence: told.chain(describe_uses(address, evidence)).collect(),
             remedy:
                 "delete all but one of the pods that have it; recreated pods get another address"
                     .to_owned(),
@@ -206,7 +206,7 @@ fn in_use(record: &Record, judge: &Judge<'_>, evidence: &Evidence) -> Option<Fin
     let listed = !judge.listed(address).is_empty();
     let stray = || {
         (
-            Kind::Stray,
+            FindingKind::Stray,
             "in use on this node, but free in the state: another pod may get it too",
             "delete the pod that has it; or have the state rebuilt from what the node shows, with 30 s without new pods:",
             vec![format!("sudo mv {STATE} {STATE}.old")],
@@ -214,7 +214,7 @@ fn in_use(record: &Record, judge: &Judge<'_>, evidence: &Evidence) -> Option<Fin
     };
     let (kind, text, remedy, commands) = match place {
         Some(Place::Host) => (
-            Kind::Wired,
+            FindingKind::Wired,
             "free, but the host itself has it; it is skipped",
             "`azure-vnet-ipam doctor` tells how it came there and how it stays away; remove it:",
             vec![format!("sudo ip address del {address} dev INTERFACE")],
@@ -222,7 +222,7 @@ fn in_use(record: &Record, judge: &Judge<'_>, evidence: &Evidence) -> Option<Fin
         Some(Place::Namespace(_)) => stray(),
         None | Some(Place::OfUser(_)) if listed => stray(),
         None | Some(Place::OfUser(_)) if routed => (
-            Kind::Wired,
+            FindingKind::Wired,
             "free, but the host has a route to it; it is skipped",
             "if the route was left behind:",
             vec![format!("sudo ip route del {address}")],
@@ -233,7 +233,7 @@ fn in_use(record: &Record, judge: &Judge<'_>, evidence: &Evidence) -> Option<Fin
         kind,
         subject: address.to_string(),
         text: text.to_owned(),
-        evidence: uses(address, evidence),
+        evidence: describe_uses(address, evidence),
         remedy: remedy.to_owned(),
         commands,
         holder: None,
@@ -255,12 +255,12 @@ fn unlisted(key: &str, pool: &Pool, evidence: &Evidence) -> Vec<Finding> {
     });
     let remedy = "find out who gave it (another IPAM plugin, or the address was taken from the network interface in Azure while a pod had it), and delete the pod";
     let finding = |(address, _): (&IpAddr, &Place)| Finding {
-        kind: Kind::Foreign,
+        kind: FindingKind::Foreign,
         subject: address.to_string(),
         text: format!(
             "a pod has this address of {key}, which the source does not list for this node"
         ),
-        evidence: uses(*address, evidence),
+        evidence: describe_uses(*address, evidence),
         remedy: remedy.to_owned(),
         commands: Vec::new(),
         holder: None,
@@ -270,7 +270,7 @@ fn unlisted(key: &str, pool: &Pool, evidence: &Evidence) -> Vec<Finding> {
 
 /// Pods of our networks whose addresses lie in no pool.
 fn foreign(ipam: &Ipam, evidence: &Evidence, networks: &BTreeSet<String>) -> Vec<Finding> {
-    let claims = held(ipam).filter_map(|(_, _, _, held)| held.owner.claim());
+    let claims = held_records(ipam).filter_map(|(_, _, _, held)| held.owner.claim());
     let networks = networks.iter().map(String::as_str);
     let named = set(claims.map(|claim| &*claim.network).chain(networks));
     let nets: Vec<_> = ipam
@@ -284,13 +284,13 @@ fn foreign(ipam: &Ipam, evidence: &Evidence, networks: &BTreeSet<String>) -> Vec
         entry.is_live && entry.network.as_deref().is_some_and(|n| named.contains(n))
     });
     let finding = |entry: &crate::ipam::Entry, address: &IpAddr| Finding {
-        kind: Kind::Foreign,
+        kind: FindingKind::Foreign,
         subject: address.to_string(),
         text: format!(
             "a pod of network {} has this address, which is in none of the pools",
             entry.network.as_deref().unwrap_or_default()
         ),
-        evidence: uses(*address, evidence),
+        evidence: describe_uses(*address, evidence),
         remedy: "delete the pod; recreated, it gets an address of the pools".to_owned(),
         commands: Vec::new(),
         holder: None,

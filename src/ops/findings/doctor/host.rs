@@ -1,42 +1,42 @@
 //! Addresses of the pools that are configured on the host itself, where no pod can have them.
 
-use super::line::{Line, Visibility, some};
-use super::pools::OurPool;
+use super::diagnostic::{Diagnostic, Subject, Visibility, join_first};
+use super::pools::KnownPool;
 use crate::ipam::{Kernel, Place};
-use crate::ops::screen::counted;
+use crate::ops::screen::pluralize;
 
-const SUBJECT: &str = "host";
+const SUBJECT: Subject = Subject::Host;
 
 /// The lines about them. Below a root with interfaces of its own, the kernel's addresses are those of another node.
 pub fn examine(
-    pools: &[OurPool],
+    pools: &[KnownPool],
     kernel: &Kernel,
     is_this_host: bool,
-    sight: &mut Visibility,
-) -> Vec<Line> {
+    visibility: &mut Visibility,
+) -> Vec<Diagnostic> {
     let mut lines = Vec::new();
     if is_this_host {
         lines.extend(pools.iter().filter_map(|pool| on_host(pool, kernel)));
     }
     if let Some(why) = &kernel.incomplete {
         // Whatever the reason is called, another than root does not see everything.
-        let reason = if sight.is_root {
+        let reason = if visibility.is_root {
             why
         } else {
             "permission denied"
         };
-        if !sight.misses("network namespaces of pods", reason) {
+        if !visibility.hides("network namespaces of pods", reason) {
             lines.push(incomplete(why));
         }
     } else if is_this_host && lines.is_empty() && !pools.is_empty() {
         let text = "no address of the pools is configured on the host itself";
-        lines.push(Line::ok(SUBJECT, &text));
+        lines.push(Diagnostic::ok(SUBJECT, &text));
     }
     lines
 }
 
 /// The addresses of a pool that the host has.
-fn on_host(pool: &OurPool, kernel: &Kernel) -> Option<Line> {
+fn on_host(pool: &KnownPool, kernel: &Kernel) -> Option<Diagnostic> {
     let is_there = |address| kernel.configured.get(address) == Some(&Place::Host);
     let there: Vec<_> = pool.addresses.iter().filter(|a| is_there(a)).collect();
     let first = there.first()?;
@@ -47,18 +47,18 @@ fn on_host(pool: &OurPool, kernel: &Kernel) -> Option<Line> {
     };
     let text = format_args!(
         "{} of {} on the host itself, which pods cannot have: {}",
-        counted(there.len(), "address", "addresses"),
+        pluralize(there.len(), "address", "addresses"),
         pool.subnet,
-        some(there.iter().map(ToString::to_string))
+        join_first(there.iter().map(ToString::to_string))
     );
     let remedy = format_args!(
         "mostly cloud-init configured them. Remove each: `ip address del {first}/{length} dev {if_name}`; then keep it from doing so again: `network: {{config: disabled}}` in /etc/cloud/cloud.cfg.d/99-disable-network-config.cfg, and in /etc/netplan nothing but DHCP for {if_name}"
     );
-    Some(Line::wrong(SUBJECT, &text, &remedy))
+    Some(Diagnostic::wrong(SUBJECT, &text, &remedy))
 }
 
-fn incomplete(why: &str) -> Line {
-    Line::warning(
+fn incomplete(why: &str) -> Diagnostic {
+    Diagnostic::warning(
         SUBJECT,
         &format_args!("not everything on the node could be looked at: {why}"),
         &"run it as root on the node itself, not in a container; where the plugin sees no more than this, it takes nothing back from dead holders",
@@ -67,11 +67,11 @@ fn incomplete(why: &str) -> Line {
 
 #[cfg(test)]
 mod tests {
-    use super::super::line::Status;
+    use super::super::diagnostic::Status;
     use super::*;
 
-    fn pool() -> OurPool {
-        OurPool {
+    fn pool() -> KnownPool {
+        KnownPool {
             subnet: "10.224.0.0/16".parse().unwrap(),
             if_name: "eth0".into(),
             addresses: ["10.224.0.5", "10.224.0.6", "10.224.0.7"]
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn what_the_host_has_of_the_pools_is_wrong() {
-        let lines = examine(&[pool()], &kernel(None), true, &mut Visibility::of(true));
+        let lines = examine(&[pool()], &kernel(None), true, &mut Visibility::new(true));
         assert_eq!(lines.len(), 1);
         assert_eq!(lines[0].status, Status::Wrong);
         assert!(lines[0].text.starts_with("1 address of 10.224.0.0/16"));
@@ -106,22 +106,28 @@ mod tests {
         let remedy = lines[0].remedy.as_ref().unwrap();
         assert!(remedy.contains("ip address del 10.224.0.5/16 dev eth0"));
         assert!(remedy.contains("{config: disabled}"), "{remedy}");
-        let elsewhere = examine(&[pool()], &kernel(None), false, &mut Visibility::of(true));
+        let elsewhere = examine(&[pool()], &kernel(None), false, &mut Visibility::new(true));
         assert_eq!(elsewhere, [], "it is another node's kernel");
         let mut other = pool();
         other.addresses.clear();
-        let lines = examine(&[other], &kernel(None), true, &mut Visibility::of(true));
+        let lines = examine(&[other], &kernel(None), true, &mut Visibility::new(true));
         assert_eq!(lines[0].status, Status::Ok);
     }
 
     #[test]
     fn a_look_that_was_not_complete_is_told() {
         let hidden = kernel(Some("not every process is to be seen from here"));
-        let lines = examine(&[], &hidden, true, &mut Visibility::of(true));
+        let lines = examine(&[], &hidden, true, &mut Visibility::new(true));
         assert_eq!(lines[0].status, Status::Warning);
         assert!(lines[0].text.contains("not every process"));
-        let mut sight = Visibility::of(false);
-        assert_eq!(examine(&[], &hidden, true, &mut sight), []);
-        assert!(sight.line().unwrap().text.contains("network namespaces"));
+        let mut visibility = Visibility::new(false);
+        assert_eq!(examine(&[], &hidden, true, &mut visibility), []);
+        assert!(
+            visibility
+                .line()
+                .unwrap()
+                .text
+                .contains("network namespaces")
+        );
     }
 }

@@ -43,7 +43,7 @@ fn cells(event: &OperationRecord) -> Vec<String> {
         result,
         milliseconds(event.microseconds),
         address,
-        who(event),
+        describe_subject(event),
     ]
 }
 
@@ -60,7 +60,7 @@ fn milliseconds(microseconds: u64) -> String {
 }
 
 /// The pod, or else the container; of an operator's command who typed it.
-fn who(event: &OperationRecord) -> String {
+fn describe_subject(event: &OperationRecord) -> String {
     const SHORT: usize = 12;
     match (&event.pod, &event.by) {
         (Some(pod), None) => pod.clone(),
