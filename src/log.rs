@@ -1,7 +1,7 @@
-//! The log, shared with the original and in its form: `2026/11/20 21:09:39 [28145] [ipam] text` (contract section 15).
+//! The log file, shared with the original and in its format: `2026/11/20 21:09:39 [28145] [ipam] text` (contract section 15).
 //!
-//! Lines are gathered in memory and written at once when the call is over, as writing each would cost more than the rest of
-//! a DEL. Nothing that goes wrong here ever reaches the call (difference D18).
+//! Lines are buffered in memory and written at the end of the call, as writing each would cost more than the rest of
+//! a DEL. Failures to write the log never fail a call (difference D18).
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -24,33 +24,33 @@ const KEPT: RotatingFile = RotatingFile {
     mode: 0o640,
 };
 
-/// Most lines are shorter.
+/// The capacity of a line; most lines are shorter.
 const USUAL_LENGTH: usize = 192;
 
-/// Of one call so many lines are written from the beginning (promise P9). A node with 250 pods needs fewer, whatever happens.
+/// The number of lines kept from the start of a call (promise P9). A call on a node with 250 pods needs fewer.
 const FIRST_LINES: usize = 900;
-/// And so many from the end, where it stands what the call came to.
+/// The number of lines kept from the end, which has the result of the call.
 const LAST_LINES: usize = 100;
-/// Longer lines are cut.
+/// The length limit of a line.
 const MAX_LINE_LENGTH: usize = 4096;
 
 /// Lines not yet written.
 static LINES: Mutex<LineBuffer> = Mutex::new(LineBuffer::new());
 
-/// What was gathered, and what the lines of the present second begin with.
+/// The buffered lines, and the prefix for lines of the current second.
 struct LineBuffer {
     text: Vec<u8>,
-    /// How many lines are in it.
+    /// The number of lines in `text`.
     count: usize,
-    /// The last of the lines that are not in it.
+    /// The last lines that are not in `text`.
     last: VecDeque<Vec<u8>>,
-    /// How many lines between these two were left out.
+    /// The number of lines dropped between `text` and `last`.
     left_out: usize,
     second: Option<i64>,
     prefix: String,
 }
 
-/// A duration as the log tells it: milliseconds with one decimal, without the weight of floating point.
+/// Displays a duration in milliseconds with one decimal, without floating point, which would enlarge the executable.
 pub struct Milliseconds(pub Duration);
 
 impl fmt::Display for Milliseconds {
@@ -60,7 +60,7 @@ impl fmt::Display for Milliseconds {
     }
 }
 
-/// Begins to gather lines of `level` (`ipam.logLevel`) and above; unknown levels mean the default.
+/// Starts buffering lines of `level` (`ipam.logLevel`) and above; unknown levels mean `info`.
 pub fn start(level: Option<&str>) {
     let level = match level.map(str::to_ascii_lowercase).as_deref() {
         Some("trace") => LevelFilter::TRACE,
@@ -71,20 +71,20 @@ pub fn start(level: Option<&str>) {
         _ => LevelFilter::INFO,
     };
     let subscriber = OriginalFormat { max_level: level };
-    // Fails when there is one already, which will do as well.
+    // Fails if logging has started already, which is fine.
     let _ = tracing::subscriber::set_global_default(subscriber);
 }
 
-/// Writes the lines gathered so far.
+/// Writes the buffered lines.
 pub fn flush(path: &Path) {
     let lines = buffer().take();
     if !lines.is_empty() {
-        // There is nobody to tell.
+        // A failure cannot be reported anywhere.
         let _ = KEPT.append(path, &lines, Vec::new);
     }
 }
 
-/// Writes events as lines of the original. There are no spans, so that nothing needs to be kept between events.
+/// Formats events as the original does. Spans are not used, so nothing is kept between events.
 struct OriginalFormat {
     max_level: LevelFilter,
 }
@@ -102,7 +102,7 @@ impl Subscriber for OriginalFormat {
         let mut line = String::with_capacity(USUAL_LENGTH);
         line.push_str(event.metadata().target());
         line.push_str("] ");
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = DefaultFields::new().format_fields(Writer::new(&mut line), event);
         buffer().add(wall_second(), &line);
     }
@@ -136,7 +136,7 @@ impl LineBuffer {
         }
     }
 
-    /// Keeps a line, of which the beginning is left to be made, until all are written.
+    /// Buffers a line and adds its prefix.
     fn add(&mut self, second: i64, line: &str) {
         self.begin(second);
         if self.count < FIRST_LINES {
@@ -154,20 +154,20 @@ impl LineBuffer {
         self.last.push_back(text);
     }
 
-    /// Everything that is to be written, which is kept no longer.
+    /// Takes the buffered text.
     fn take(&mut self) -> Vec<u8> {
         let mut text = mem::take(&mut self.text);
         self.count = 0;
         let left_out = mem::take(&mut self.left_out);
         if left_out > 0 {
-            let line = format!("cni-ipam] {left_out} lines are left out here.");
+            let line = format!("cni-ipam] {left_out} lines were dropped here.");
             append(&mut text, &self.prefix, &line);
         }
         text.extend(mem::take(&mut self.last).into_iter().flatten());
         text
     }
 
-    /// Makes the beginning of the lines of this second.
+    /// Makes the prefix for lines of this second.
     fn begin(&mut self, second: i64) {
         if self.second != Some(second) {
             self.second = Some(second);
@@ -176,14 +176,12 @@ impl LineBuffer {
     }
 }
 
-/// At most so many bytes of a text, and no part of a character.
-pub fn truncate_bytes(text: &str, max_level: usize) -> &str {
-    if text.len() <= max_level {
+/// At most `max` bytes of a text, cut between characters.
+pub fn truncate_bytes(text: &str, max: usize) -> &str {
+    if text.len() <= max {
         return text;
     }
-    let end = (0..=max_level)
-        .rev()
-        .find(|end| text.is_char_boundary(*end));
+    let end = (0..=max).rev().find(|end| text.is_char_boundary(*end));
     text.get(..end.unwrap_or(0)).unwrap_or_default()
 }
 
@@ -191,7 +189,7 @@ fn append(text: &mut Vec<u8>, prefix: &str, line: &str) {
     let shown = truncate_bytes(line, MAX_LINE_LENGTH);
     text.extend(prefix.as_bytes());
     let start = text.len();
-    // What callers and servers say may hold anything; it must not look like further lines, nor do anything to a terminal.
+    // Callers and servers choose parts of the text: it must not fake lines or control a terminal.
     if shown.is_ascii() {
         text.extend(shown.as_bytes());
         for byte in text.iter_mut().skip(start) {
@@ -227,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_stays_one_line() {
+    fn control_characters_are_replaced() {
         let mut lines = LineBuffer {
             second: Some(7),
             prefix: "2026/11/20 21:09:39 [1] [".to_owned(),
@@ -264,7 +262,7 @@ mod tests {
         assert_eq!(found[FIRST_LINES - 1], "ipam] line 899.");
         assert_eq!(
             found[FIRST_LINES],
-            "cni-ipam] 99000 lines are left out here."
+            "cni-ipam] 99000 lines were dropped here."
         );
         assert_eq!(found[FIRST_LINES + 1], "ipam] line 99900.");
         assert_eq!(found[FIRST_LINES + LAST_LINES], "ipam] line 99999.");

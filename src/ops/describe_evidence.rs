@@ -1,11 +1,11 @@
-//! What the node shows of an address, in words: for its holder and against.
+//! Describes in words where the node shows an address in use, and where it does not.
 
 use std::net::IpAddr;
 
 use super::screen::pluralize;
 use crate::ipam::{Evidence, EvidenceList, Held, Routes};
 
-/// What was looked at and does not show the address, a sentence each. Only for a holder for whom nothing speaks.
+/// Describes the evidence that does not show the address. Only for a holder that is not alive.
 pub fn describe_missing(address: IpAddr, held: &Held, evidence: &Evidence) -> Vec<String> {
     let kernel = &evidence.kernel;
     let mut found = vec![match kernel.incomplete {
@@ -17,7 +17,7 @@ pub fn describe_missing(address: IpAddr, held: &Held, evidence: &Evidence) -> Ve
                 "network namespaces"
             )
         ),
-        Some(_) => format!("{address} is in no network namespace that could be looked into"),
+        Some(_) => format!("{address} is in no network namespace that could be scanned"),
     }];
     let netns = held.owner.netns();
     match netns {
@@ -28,7 +28,7 @@ pub fn describe_missing(address: IpAddr, held: &Held, evidence: &Evidence) -> Ve
             ));
         }
         Some(netns) => found.push(format!(
-            "its own network namespace, {}, could not be identified when it came",
+            "its own network namespace, {}, could not be identified at the time of its ADD",
             netns.path
         )),
         None => {}
@@ -40,8 +40,8 @@ pub fn describe_missing(address: IpAddr, held: &Held, evidence: &Evidence) -> Ve
             EvidenceList::Read { entries, .. } => {
                 let stale = entries.iter().any(|e| e.addresses.contains(&address));
                 found.push(match stale {
-                    true => format!("{name} has it, but with a network namespace that is gone"),
-                    false => format!("{name} does not have it"),
+                    true => format!("{name} lists it, but the network namespace is gone"),
+                    false => format!("{name} does not list it"),
                 });
             }
         }
@@ -52,7 +52,7 @@ pub fn describe_missing(address: IpAddr, held: &Held, evidence: &Evidence) -> Ve
     found
 }
 
-/// Where the address is in use on this node, whoever holds it: every place, and every entry of a list that still stands.
+/// Describes where the address is in use on this node: namespaces, live entries of lists, and host routes.
 pub fn describe_uses(address: IpAddr, evidence: &Evidence) -> Vec<String> {
     let places = evidence.kernel.places(address);
     let mut found: Vec<String> = places.map(|place| format!("configured {place}")).collect();

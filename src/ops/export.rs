@@ -1,4 +1,4 @@
-//! `export`: everything that a support case needs, in one document.
+//! `export`: one document with everything that a support case needs.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -22,14 +22,14 @@ use crate::ipam::{Evidence, EvidenceList, Ipam, Routes};
 use crate::source::{WIRE_SERVER, last_attempts};
 use crate::state::FORMAT;
 
-/// Only who wrote it reads it.
+/// The mode of the file: readable by its owner only.
 const MODE: u32 = 0o600;
 
 /// The document.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ExportReport {
-    /// When, RFC 3339.
+    /// The time, RFC 3339.
     time: String,
     versions: Versions,
     boot_id: Option<String>,
@@ -43,7 +43,7 @@ struct ExportReport {
     configuration: Vec<ConfReport>,
     events: Vec<OperationRecord>,
     totals: Totals,
-    /// The end of the log.
+    /// The last lines of the log.
     log: Vec<String>,
 }
 
@@ -53,18 +53,18 @@ struct Versions {
     program: &'static str,
     state_format: u64,
     cni: Vec<&'static str>,
-    /// What the kernel tells of itself.
+    /// The kernel's version.
     kernel: String,
 }
 
-/// What a look at the node showed, of the pools' addresses only.
+/// The evidence about addresses of the pools.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct EvidenceReport {
-    /// Why the look was not complete, if it was not.
+    /// Why the scan was not complete, if it was not.
     incomplete: Option<String>,
     network_namespaces: usize,
-    /// Where which address is configured.
+    /// The configured addresses and their places.
     configured: Vec<Configured>,
     /// Addresses that the host has a route to.
     routes: Vec<IpAddr>,
@@ -77,7 +77,7 @@ struct Configured {
     places: Vec<String>,
 }
 
-/// A list that somebody else keeps.
+/// A list of another program: the CNI result cache or azure-vnet's state.
 #[derive(Serialize)]
 struct EvidenceListReport {
     name: &'static str,
@@ -86,7 +86,7 @@ struct EvidenceListReport {
     entries: usize,
     /// Those of them whose network namespace or link exists.
     standing: usize,
-    /// Parts that cannot be understood.
+    /// Parts that cannot be parsed.
     doubtful: Vec<String>,
 }
 
@@ -101,16 +101,16 @@ struct ConfReport {
     plugins: Vec<PluginReport>,
 }
 
-/// A plugin there: no more of it than concerns this plugin.
+/// A plugin of a configuration, without what does not concern this plugin.
 #[derive(Serialize)]
 struct PluginReport {
     #[serde(rename = "type")]
     kind: String,
-    /// The `ipam` of a plugin whose addresses come from here; of others only its type.
+    /// The `ipam` of a plugin that uses this one; only the type for others.
     ipam: Option<Tree>,
 }
 
-/// Carries it out.
+/// Runs the command.
 pub fn run(node: &Node, args: &OutputArgs) -> Result<CommandOutput, CommandError> {
     let before = StateView::read(node)?;
     let inspection = Inspection::gather(node);
@@ -143,9 +143,9 @@ pub fn run(node: &Node, args: &OutputArgs) -> Result<CommandOutput, CommandError
     CommandOutput::to_file_or_stdout(args.output.as_deref(), text, MODE)
 }
 
-/// The state file: as it is where it is JSON, as a text where it is not.
+/// The state file as JSON, or as a string if it is not JSON.
 fn state(node: &Node) -> Option<Box<RawValue>> {
-    /// Enough of a broken one to see how it is broken.
+    /// The length limit of a corrupt file.
     const LIMIT: usize = 64 << 10;
     const WHOLE: usize = 64 << 20;
     let Ok(ReadOutcome::Read(bytes)) = read_bounded(&node.paths().state(), WHOLE) else {
@@ -221,7 +221,7 @@ impl EvidenceListReport {
     }
 }
 
-/// What concerns this plugin in the network configurations. Those of others may carry credentials.
+/// The network configurations, reduced to what concerns this plugin, as other parts may contain credentials.
 fn configuration(config: &NodeConfig, name: &str) -> Vec<ConfReport> {
     let shown = |file: &super::node_config::ConfFile| {
         let list = file.conflist.as_ref().ok();
@@ -258,7 +258,7 @@ fn known_keys(ipam: &Tree) -> Tree {
     Tree::Object(known.cloned().collect())
 }
 
-/// Without what stands before an `@` or behind a `?` in a URL; either may be a secret. What the wire server is asked for is none.
+/// Removes user names, passwords and queries from URLs. The query of the wire server is not a secret and stays.
 fn without_credentials(text: &str) -> String {
     let ends =
         |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '\\' | '`' | ')' | ',' | ';');
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_configuration_only_what_concerns_us_is_told() {
+    fn a_configuration_is_reduced_to_what_concerns_us() {
         let json = br#"{"cniVersion": "1.0.0", "name": "n", "plugins": [
             {"type": "calico", "token": "hush", "ipam": {"type": "calico-ipam", "token": "hush"}},
             {"type": "bridge", "ipam": {"type": "azure-vnet-ipam", "token": "hush",

@@ -1,4 +1,4 @@
-//! A holder, as every command tells of it.
+//! A lease, as every command reports it: an address and the attachment that holds it.
 
 use std::net::IpAddr;
 
@@ -9,10 +9,10 @@ use super::screen::format_age;
 use crate::ipam::{Candidate, Held, Ipam, Pool, Record};
 use crate::sorting::sort_by_key;
 
-/// How much of a container ID is shown, as runtimes do.
+/// The length of a shortened container ID, as runtimes print it.
 const SHORT: usize = 12;
 
-/// Who has an address.
+/// A held address and its holder.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Lease {
@@ -20,30 +20,30 @@ pub struct Lease {
     pub address: IpAddr,
     /// The subnet of its pool.
     pub pool: String,
-    /// `namespace/name` of the pod, where the runtime told it.
+    /// `namespace/name` of the pod, if the runtime passed it.
     pub pod: Option<String>,
-    /// The container ID; `None` where nobody knows the owner.
+    /// The container ID; `None` for an unknown owner.
     pub container: Option<String>,
     /// The network's name; `None` in a record of the original.
     pub network: Option<String>,
     /// The interface within the container; `None` in a record of the original.
     pub interface: Option<String>,
-    /// The path of the network namespace that the ADD was made for.
+    /// The path of the network namespace that the ADD named.
     pub netns: Option<String>,
-    /// Since when it holds the address, RFC 3339.
+    /// The time of the allocation, RFC 3339.
     pub since: String,
-    /// The same in seconds before now.
+    /// The age in seconds.
     pub age_seconds: u64,
-    /// Whether `since` is only when the record was first seen, as the original wrote it.
+    /// Whether `since` is the time at which this plugin first saw a record of the original.
     pub first_seen: bool,
-    /// How long ago it was first found without any sign of life, if it was.
+    /// Seconds since the holder was first found dead, while a second look is due.
     pub suspect_seconds: Option<u64>,
     /// Whether the source still lists the address.
     pub listed: bool,
 }
 
 impl Lease {
-    /// That of a record.
+    /// Makes it from a record.
     pub fn new(pool: &str, address: IpAddr, held: &Held, now: &Now) -> Lease {
         let claim = held.owner.claim();
         Lease {
@@ -64,7 +64,7 @@ impl Lease {
         }
     }
 
-    /// That of a record that was judged.
+    /// The lease of a record that was judged.
     pub fn from_candidate(candidate: &Candidate, now: &Now) -> Lease {
         Lease::new(&candidate.pool, candidate.key, &candidate.held, now)
     }
@@ -90,7 +90,7 @@ impl Lease {
         }
     }
 
-    /// For how long; what is only first seen begins with `>`.
+    /// The age; it begins with `>` where the allocation is older than the first sight of it.
     fn age_text(&self) -> String {
         let age = format_age(std::time::Duration::from_secs(self.age_seconds));
         if self.first_seen {
@@ -100,7 +100,7 @@ impl Lease {
         }
     }
 
-    /// What stands in a table under ADDRESS, POD, CONTAINER, NETWORK and SINCE.
+    /// The cells for the columns ADDRESS, POD, CONTAINER, NETWORK and SINCE.
     pub fn cells(&self) -> Vec<String> {
         vec![
             self.address.to_string(),
@@ -111,7 +111,7 @@ impl Lease {
         ]
     }
 
-    /// Pod and container in a sentence.
+    /// Names the pod and the container, as part of a sentence.
     pub fn describe_holder(&self) -> String {
         match (&self.pod, &self.container) {
             (Some(pod), Some(_)) => format!("pod {pod} (container {})", self.container_text()),
@@ -121,12 +121,12 @@ impl Lease {
     }
 }
 
-/// Whether `asked` names the container: its whole ID, or at least `least` characters of its beginning.
+/// Whether `asked` is the container ID, or a prefix of it with at least `least` characters.
 pub fn matches_container_id(asked: &str, container_id: &str, least: usize) -> bool {
     asked == container_id || asked.len() >= least && container_id.starts_with(asked)
 }
 
-/// Every held record with the name of its pool, in the order of pools and addresses.
+/// Every held record with its space and pool, ordered by pool and address.
 pub fn held_records(ipam: &Ipam) -> impl Iterator<Item = (&str, &str, &Record, &Held)> {
     ipam.pools().flat_map(|(space, key, pool)| {
         let records = records_by_address(pool).into_iter();
@@ -134,7 +134,7 @@ pub fn held_records(ipam: &Ipam) -> impl Iterator<Item = (&str, &str, &Record, &
     })
 }
 
-/// The records of a pool by address, not by text.
+/// The records of a pool, ordered by the value of the address.
 pub fn records_by_address(pool: &Pool) -> Vec<&Record> {
     let mut records: Vec<&Record> = pool.records.iter().collect();
     sort_by_key(&mut records, |record| record.address());

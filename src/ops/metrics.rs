@@ -1,4 +1,4 @@
-//! Figures in the text format of Prometheus.
+//! `metrics`: metrics in the text format of Prometheus.
 
 use std::fmt::Display;
 use std::mem;
@@ -14,45 +14,45 @@ use crate::events::Totals;
 use crate::ipam::{Ipam, Moment, PoolCount};
 use crate::source::last_attempts;
 
-/// The collector is mostly not root.
+/// The mode of the file: collectors usually do not run as root.
 const MODE: u32 = 0o644;
 
 /// In alphabetical order: the verbs whose figures are there before anything was counted, so that the first failure shows as
 /// an increase. STATUS is not counted: runtimes ask for it every few seconds.
 const VERBS: [Verb; 4] = [Verb::Add, Verb::Check, Verb::Del, Verb::Gc];
 
-/// What the figures are made from.
+/// The values that the metrics are made from.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeMetrics {
-    /// What the state says; `None` when it is there but cannot be read.
+    /// The values of the state; `None` when it cannot be read.
     pub state: Option<StateMetrics>,
-    /// What all operations came to.
+    /// The counts of all operations.
     pub totals: Totals,
     /// How long ago the source's last answer was merged, when one was in this boot.
     pub answer_age: Option<Duration>,
 }
 
-/// What is told of a state. One that is not there has no pools.
+/// The values of the state. A missing state has no pools.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StateMetrics {
     /// The pools.
     pub pools: Vec<PoolMetrics>,
-    /// For how long only known addresses are given; nothing outside of a quarantine.
+    /// The rest of the quarantine; zero outside of one.
     pub quarantine: Duration,
 }
 
-/// What is told of a pool.
+/// The values of a pool.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PoolMetrics {
     /// The address space.
     pub space: String,
     /// The interface of the host; empty when unknown.
     pub interface: String,
-    /// Its subnet, and how many addresses are in which use.
+    /// The subnet, and the number of addresses in each use.
     pub count: PoolCount,
 }
 
-/// Prints them, or writes them to the file that was named.
+/// Prints the metrics, or writes them to a file.
 ///
 /// # Errors
 /// Nobody but root may read the state, or the file cannot be written.
@@ -62,7 +62,7 @@ pub fn run(node: &Node, args: &OutputArgs) -> Result<CommandOutput, CommandError
 }
 
 impl NodeMetrics {
-    /// Those of a node.
+    /// Collects the values of the node.
     ///
     /// # Errors
     /// Nobody but root may read the state. Then the operations cannot be read either, and zeros would be a lie.
@@ -116,19 +116,19 @@ pub fn print(metrics: &NodeMetrics, program: &str) -> String {
         pools(&mut page, &state.pools);
         page.gauge(
             "quarantine_remaining_seconds",
-            "For how long only known addresses are given, as the state was lost; 0 otherwise.",
+            "Remaining quarantine after a lost state; 0 otherwise.",
         );
         page.sample(&[], &seconds(state.quarantine));
     }
     page.counter(
         "reclaimed_addresses_total",
-        "Addresses that were taken back from dead holders.",
+        "Addresses reclaimed from dead holders.",
     );
     page.sample(&[], &metrics.totals.reclaimed);
     if let Some(age) = metrics.answer_age {
         page.gauge(
             "refresh_age_seconds",
-            "How long ago an answer of the source was last merged into the state.",
+            "Age of the last answer of the source that was merged into the state.",
         );
         page.sample(&[], &seconds(age));
     }
@@ -139,7 +139,7 @@ pub fn print(metrics: &NodeMetrics, program: &str) -> String {
     page.sample(&[], &metrics.totals.refresh_failures);
     page.gauge(
         "state_readable",
-        "1 when the state can be read or is not there, 0 when it is damaged.",
+        "1 if the state is readable or missing, 0 if it is corrupt or unreadable.",
     );
     page.sample(&[], &u8::from(metrics.state.is_some()));
     page.text
@@ -155,7 +155,7 @@ fn operations(page: &mut Page, totals: &Totals) {
     }
     page.counter(
         "operation_errors_total",
-        "Operations that failed, by the code of the error.",
+        "Failed operations, by error code.",
     );
     for (verb, code, count) in totals.operations() {
         let result = if code == 0 { "ok" } else { "error" };
@@ -171,7 +171,7 @@ fn operations(page: &mut Page, totals: &Totals) {
     }
     page.counter(
         "operations_total",
-        "Operations, but for STATUS and VERSION, by what they came to.",
+        "Operations except STATUS and VERSION, by result.",
     );
     for ((verb, result), count) in sums {
         page.sample(&[("verb", verb), ("result", result)], &count);
@@ -184,16 +184,18 @@ fn pools(page: &mut Page, pools: &[PoolMetrics]) {
         ("pool_addresses", "All addresses of the pool.", |c| {
             c.held + c.free + c.resting + c.wired + c.excluded
         }),
-        ("pool_free_addresses", "Addresses to give.", |c| c.free),
-        ("pool_held_addresses", "Addresses in use.", |c| c.held),
+        ("pool_free_addresses", "Addresses free to allocate.", |c| {
+            c.free
+        }),
+        ("pool_held_addresses", "Held addresses.", |c| c.held),
         (
             "pool_resting_addresses",
-            "Addresses released a short while ago, given only when no other is left.",
+            "Addresses in cooldown, allocated only when no other is free.",
             |c| c.resting,
         ),
         (
             "pool_suspect_addresses",
-            "Held addresses whose holders show no sign of life.",
+            "Held addresses whose holders are suspected to be dead.",
             |c| c.suspect,
         ),
     ];
@@ -205,7 +207,7 @@ fn pools(page: &mut Page, pools: &[PoolMetrics]) {
     }
     page.gauge(
         "pool_withheld_addresses",
-        "Addresses that nobody holds and that are not given: the configuration excludes them, or the host has them.",
+        "Free addresses that are not allocated: the configuration excludes them, or the host has them.",
     );
     for pool in pools {
         let count = &pool.count;
@@ -217,7 +219,7 @@ fn pools(page: &mut Page, pools: &[PoolMetrics]) {
 }
 
 impl PoolMetrics {
-    /// With the space, as two of them may have the same pool.
+    /// The labels, with the space, as two spaces may have the same pool.
     fn labels(&self) -> [(&'static str, &str); 3] {
         [
             ("space", &self.space),
@@ -227,15 +229,15 @@ impl PoolMetrics {
     }
 }
 
-/// What is printed so far.
+/// The text printed so far.
 #[derive(Default)]
 struct Page {
     text: String,
-    /// What every full name begins with.
+    /// The prefix of every name.
     prefix: String,
-    /// The full name of what is being told.
+    /// The full name of the current metric.
     name: String,
-    /// What precedes its first sample; what has none is left out.
+    /// HELP and TYPE of the current metric, until its first sample is printed.
     heading: String,
 }
 
@@ -288,7 +290,7 @@ mod tests {
     use crate::cni::{NAME, NAME_V6};
 
     #[test]
-    fn the_figures_of_the_two_names_are_never_the_same() {
+    fn the_metrics_of_both_program_names_differ() {
         let of = |name| {
             let text = print(&NodeMetrics::default(), name);
             let samples = text.lines().filter(|line| !line.starts_with('#'));
@@ -322,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_is_printed_as_it_is() {
+    fn all_metrics_are_printed() {
         let metrics = NodeMetrics {
             state: Some(StateMetrics {
                 pools: vec![pool("local", "10.1.0.0/16")],
@@ -370,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn every_figure_has_its_heading_once_and_before_it() {
+    fn every_metric_has_one_heading_before_its_samples() {
         let local = pool("local", "10.1.0.0/16");
         let state = StateMetrics {
             pools: vec![local, pool("other", "10.1.0.0/16")],
@@ -414,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_not_told() {
+    fn unknown_values_are_left_out() {
         let text = print(&NodeMetrics::default(), NAME);
         assert!(text.contains("azure_vnet_ipam_state_readable 0\n"));
         for name in ["pool_", "quarantine", "refresh_age", "operation_errors"] {

@@ -1,4 +1,4 @@
-//! The node that a command is about.
+//! The node that a command works on.
 
 use std::time::Duration;
 
@@ -12,23 +12,23 @@ use crate::plugin::Context;
 use crate::source::{Matched, Source, SourceError};
 use crate::state::{Document, LockError, Locked, WAIT};
 
-/// What every command starts from.
+/// What every command needs to know.
 #[derive(Debug)]
 pub struct Node {
-    /// Paths, boot and the like, as a call has them.
+    /// The context, as CNI calls have it.
     pub context: Context,
-    /// What stdout is.
+    /// The layout for stdout.
     pub screen: Screen,
     /// Now.
     pub now: Now,
 }
 
-/// Now, by both clocks.
+/// The current time of both clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Now {
-    /// On the boot clock.
+    /// The boot clock.
     pub boot: Moment,
-    /// On the wall clock: seconds since 1970.
+    /// The wall clock: seconds since 1970.
     pub wall: i64,
 }
 
@@ -41,12 +41,12 @@ impl Now {
         }
     }
 
-    /// How long ago something was.
+    /// The time that passed since a moment.
     pub fn since(&self, moment: Moment) -> Duration {
         self.boot.since(moment)
     }
 
-    /// When it was on the wall clock, in UTC: `2026-11-20T21:09:39Z`.
+    /// The wall-clock time of a moment, in UTC: `2026-11-20T21:09:39Z`.
     pub fn wall_time(&self, moment: Moment) -> String {
         let ago = i64::try_from(self.since(moment).as_secs()).unwrap_or(i64::MAX);
         crate::host::utc(self.wall.saturating_sub(ago))
@@ -63,7 +63,7 @@ impl Node {
         }
     }
 
-    /// Where things are.
+    /// The paths of the node.
     pub fn paths(&self) -> &Paths {
         &self.context.paths
     }
@@ -78,10 +78,10 @@ impl Node {
             .map_err(|e| CommandError::from_io(&path.display().to_string(), &e))
     }
 
-    /// The right to write the state.
+    /// Acquires the lock on the state.
     ///
     /// # Errors
-    /// Others hold it for long, or the system refuses.
+    /// The wait timed out, or the system refuses.
     pub fn lock(&self) -> Result<Locked<'_>, CommandError> {
         let locked = Locked::acquire(self.paths(), WAIT);
         locked.map_err(|error| match error {
@@ -94,10 +94,10 @@ impl Node {
         })
     }
 
-    /// Replaces the state.
+    /// Saves the state.
     ///
     /// # Errors
-    /// The system refuses, or the lock was lost, so that another call may have written over it.
+    /// The system refuses, or the lock was lost, so another call may have overwritten the state.
     pub fn save(
         &self,
         locked: &mut Locked<'_>,
@@ -109,7 +109,7 @@ impl Node {
         }
         let path = self.paths().lock_file();
         Err(CommandError(format!(
-            "{} was removed meanwhile, so that another call may have written over the state; try again",
+            "{} was removed meanwhile, so another call may have overwritten the state; try again",
             path.display()
         )))
     }
@@ -123,9 +123,9 @@ impl Node {
         source.map_err(|e| CommandError(e.to_string()))
     }
 
-    /// Asks the source, without leaving a trace for other calls, and tells how long it took.
+    /// Queries the source and measures the time. Other calls do not learn of it.
     pub fn query_source(&self, source: &Source) -> (Result<Matched, SourceError>, Duration) {
-        /// As long as an ADD waits where there are pools.
+        /// The timeout of an ADD when there are pools.
         const LIMIT: Duration = Duration::from_secs(3);
         let began = boot_now();
         let answer = source.ask(LIMIT, &[], self.paths());

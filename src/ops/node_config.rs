@@ -1,4 +1,4 @@
-//! How this plugin is configured on the node: the file of settings, and the network configurations that name it.
+//! The configuration of this plugin on the node: the settings file, and the network configurations that name it.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -12,26 +12,26 @@ use crate::host::{Paths, ReadOutcome, io_reason, read_bounded};
 use crate::plugin::settings;
 use crate::sorting::sort_by;
 
-/// Larger files are no configurations.
+/// The size limit of a configuration file.
 const LIMIT: usize = 1 << 20;
 
-/// All configuration there is.
+/// The settings and all network configurations.
 #[derive(Debug, Default)]
 pub struct NodeConfig {
-    /// Every network configuration in /etc/cni/net.d, in the order in which runtimes read them: by file name.
+    /// The network configurations in /etc/cni/net.d, by file name, which is the order of the runtimes.
     pub files: Vec<ConfFile>,
     /// Why the folder cannot be read, if it cannot.
     pub unreadable: Option<String>,
-    /// What is wrong in /etc/azure-vnet-ipam.json.
+    /// The errors in /etc/azure-vnet-ipam.json.
     pub wrong_settings: Vec<String>,
-    /// What `ipam` means in the first network configuration that names this plugin and is right, or else the defaults.
+    /// The `ipam` of the first valid network configuration that names this plugin, or the defaults.
     pub conf: IpamConf,
 }
 
 /// A file in /etc/cni/net.d.
 #[derive(Debug)]
 pub struct ConfFile {
-    /// Where it is.
+    /// The path.
     pub path: PathBuf,
     /// The parsed configuration, or why it cannot be parsed.
     pub conflist: Result<Conflist, String>,
@@ -40,9 +40,9 @@ pub struct ConfFile {
 /// A network configuration: a list of plugins, of which a `.conf` has one.
 #[derive(Debug, Default)]
 pub struct Conflist {
-    /// The network's name, as far as it is a string.
+    /// The network's name, if it is a string.
     pub name: Option<String>,
-    /// The version, as far as it is a string.
+    /// The CNI version, if it is a string.
     pub cni_version: Option<String>,
     /// The plugins in their order.
     pub plugins: Vec<Plugin>,
@@ -55,12 +55,12 @@ pub struct Plugin {
     pub kind: String,
     /// The `type` of its `ipam`.
     pub ipam_kind: Option<String>,
-    /// Its configuration as a runtime hands it over, with `name` and `cniVersion` of the list.
+    /// The configuration as a runtime passes it, with `name` and `cniVersion` of the list.
     pub netconf: Tree,
 }
 
 impl NodeConfig {
-    /// Reads all of it.
+    /// Reads all configuration of the node.
     pub fn read(paths: &Paths) -> NodeConfig {
         let (defaults, wrong_settings) = settings::read(&paths.settings());
         let (files, unreadable) = match conf_files(&paths.conf_folder()) {
@@ -84,7 +84,7 @@ impl NodeConfig {
         let names_us = config.ours(paths.name());
         let conf = names_us.filter_map(|(_, plugin)| plugin.validate(&defaults).ok());
         let conf = conf.map(|call| call.conf.ipam).next();
-        // Without one, what the file of settings says alone.
+        // Without a network configuration, the settings file alone counts.
         let alone = || {
             let (plugin, _) = alone(paths.name())?;
             Some(plugin.validate(&defaults).ok()?.conf.ipam)
@@ -95,7 +95,7 @@ impl NodeConfig {
         config
     }
 
-    /// The plugins whose addresses come from the plugin `name`, with their files.
+    /// The plugins that use `name` for IPAM, with their files.
     pub fn ours(&self, name: &str) -> impl Iterator<Item = (&ConfFile, &Plugin)> {
         let plugins = self.files.iter().flat_map(|file| {
             let plugins = file.conflist.iter().flat_map(|list| &list.plugins);
@@ -106,7 +106,7 @@ impl NodeConfig {
 }
 
 impl Plugin {
-    /// Whether its addresses come from the plugin `name`.
+    /// Whether it uses the plugin `name` for IPAM, or is that plugin.
     pub fn uses_ipam(&self, name: &str) -> bool {
         self.ipam_kind.as_deref() == Some(name) || self.kind == name
     }
@@ -126,10 +126,10 @@ impl Plugin {
         }
     }
 
-    /// What it means to this plugin.
+    /// Parses the configuration as an ADD would.
     ///
     /// # Errors
-    /// What an ADD would be told: message and details.
+    /// The message and details with which an ADD would fail.
     pub fn validate(&self, defaults: &Defaults) -> Result<Call, String> {
         let any = Environment {
             command: "ADD".to_owned(),
@@ -146,7 +146,7 @@ impl Plugin {
     }
 }
 
-/// A configuration that says nothing but what it must, and its key `ipam`.
+/// A minimal configuration and its `ipam`.
 fn alone(name: &str) -> Option<(Plugin, Tree)> {
     let conf = match name {
         NAME_V6 => ALONE_V6,
@@ -162,7 +162,7 @@ const ALONE: &str =
 const ALONE_V6: &str = r#"{"cniVersion": "1.0.0", "name": "azure",
     "ipam": {"type": "azure-vnet-ipamv6", "environment": "ipv6NodeIpam"}}"#;
 
-/// The files that runtimes read, by name.
+/// The configuration files of a folder, by name.
 fn conf_files(folder: &Path) -> io::Result<Vec<ConfFile>> {
     let mut paths = Vec::new();
     for entry in fs::read_dir(folder)? {
@@ -185,7 +185,7 @@ fn conf_files(folder: &Path) -> io::Result<Vec<ConfFile>> {
     Ok(paths.into_iter().map(read).collect())
 }
 
-/// Reads a network configuration; a `.conf`, which is one plugin, counts as a list of it.
+/// Parses a network configuration. A `.conf` counts as a list of one plugin.
 ///
 /// # Errors
 /// It is not a JSON object.
@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_and_a_single_plugin_read_alike() {
+    fn a_conflist_and_a_conf_parse_alike() {
         let list = br#"{"cniVersion": "1.0.0", "name": "azure", "plugins": [
             {"type": "bridge", "ipam": {"type": "azure-vnet-ipam", "rest": 7}}, {"type": "portmap"}]}"#;
         let list = parse(list).unwrap();
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_configuration_is_told() {
+    fn invalid_configurations_are_errors() {
         for wrong in [
             &b"[]"[..],
             b"{",

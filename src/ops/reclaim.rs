@@ -1,4 +1,4 @@
-//! `reclaim`: the addresses of dead holders come back, by the rules of an ADD that finds a pool empty.
+//! `reclaim`: frees the addresses of dead holders, by the rules of an ADD that finds a pool empty.
 
 use std::net::IpAddr;
 
@@ -19,37 +19,37 @@ use crate::log;
 use crate::plugin::decide::reclaim;
 use crate::plugin::{Action, log_actions};
 
-/// What came of it, or would come of it.
+/// The result of a reclaim, or of a dry run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ReclaimReport {
-    /// When, RFC 3339.
+    /// The time, RFC 3339.
     pub time: String,
-    /// Whether it was done, or only tried.
+    /// Whether it was done; `false` for a dry run.
     pub done: bool,
-    /// What was freed, or would be.
+    /// The leases that were or would be freed.
     pub freed: Vec<JudgedLease>,
-    /// Addresses of before the last start of the node, which are freed without being judged one by one.
+    /// Addresses held before the node was restarted, freed without a judgement each.
     pub freed_of_another_boot: Vec<IpAddr>,
-    /// Who has no sign of life, but is not to be freed yet, or of whom it cannot be told.
+    /// Leases that are not freed: suspect or undecided ones.
     pub kept: Vec<JudgedLease>,
-    /// How many are alive.
+    /// The number of live leases.
     pub alive: usize,
-    /// How many are younger than 15 minutes, and were not looked at.
+    /// The number of leases younger than 15 minutes, which are not judged.
     pub young: usize,
 }
 
-/// A holder and why.
+/// A lease and the reasons of its verdict.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct JudgedLease {
     /// Who.
     pub holder: Lease,
-    /// Why.
+    /// The reasons.
     pub reasons: Vec<String>,
 }
 
-/// Carries it out.
+/// Runs the command.
 pub fn run(node: &Node, args: &ReclaimArgs) -> Result<CommandOutput, CommandError> {
     let done = args.yes;
     if done {
@@ -69,7 +69,7 @@ pub fn run(node: &Node, args: &ReclaimArgs) -> Result<CommandOutput, CommandErro
         let mut locked = node.lock()?;
         let loaded = locked.load(node.context.boot_id.as_deref());
         let Some(again) = StateView::from_loaded(node, loaded).into_writable()? else {
-            return Err(CommandError("the state has gone meanwhile".to_owned()));
+            return Err(CommandError("the state was removed meanwhile".to_owned()));
         };
         document = again;
         reclaim(&mut document, &look, boot_now(), &mut events);
@@ -97,14 +97,14 @@ pub fn run(node: &Node, args: &ReclaimArgs) -> Result<CommandOutput, CommandErro
     }))
 }
 
-/// How many holders are too young to be judged.
+/// The number of leases that are too young to be judged.
 fn young(document: &crate::state::Document, node: &Node) -> usize {
     let ages = held_records(document.ipam()).map(|(_, _, _, held)| node.now.since(held.since));
     ages.filter(|age| *age < GRACE).count()
 }
 
 impl ReclaimReport {
-    /// From what was decided.
+    /// Makes the report from what was decided.
     pub fn from_decisions(events: &[Action], done: bool, young: usize, now: &Now) -> ReclaimReport {
         let mut found = ReclaimReport {
             time: now.wall_time(now.boot),
@@ -144,7 +144,7 @@ impl ReclaimReport {
         }
     }
 
-    /// The text for people.
+    /// Prints the report as text.
     pub fn print(&self, screen: &Screen) -> String {
         let mut text = String::new();
         let count = self.freed.len() + self.freed_of_another_boot.len();
@@ -166,16 +166,13 @@ impl ReclaimReport {
             ));
         }
         if !self.kept.is_empty() {
-            let heading = format!(
-                "Left alone, {}:",
-                pluralize(self.kept.len(), "holder", "holders")
-            );
+            let heading = format!("Kept {}:", pluralize(self.kept.len(), "holder", "holders"));
             text.push_str(&format!("\n{}\n", screen.tint(Tint::Strong, &heading)));
             text.push_str(&list(&self.kept, screen));
         }
         let minutes = GRACE.as_secs() / 60;
         text.push_str(&format!(
-            "\n{} alive, {} younger than {minutes} minutes and not looked at.\n",
+            "\n{} alive, {} younger than {minutes} minutes and not judged.\n",
             self.alive, self.young
         ));
         let again = self
@@ -187,13 +184,13 @@ impl ReclaimReport {
             (false, _, _) => text.push_str(&screen.paragraph(
                 "",
                 0,
-                "Nothing was changed; `sudo azure-vnet-ipam reclaim --yes` does it, and takes note of who was found without a sign of life.",
+                "Nothing was changed; `sudo azure-vnet-ipam reclaim --yes` frees them, and records which holders look dead.",
             )),
             (true, _, true) => text.push_str(&screen.paragraph(
                 "",
                 0,
                 &format!(
-                    "Who was found without a sign of life for the first time is freed when it is found so again, in {} seconds or later.",
+                    "Holders that look dead for the first time are freed when they are found dead again, in {} seconds or later.",
                     AGAIN.as_secs()
                 ),
             )),
@@ -233,7 +230,7 @@ mod tests {
     use crate::ops::tests::assert_json_fixture;
 
     #[test]
-    fn the_shape_of_what_is_freed_stays() {
+    fn the_report_keeps_its_json_shape() {
         let judged = |address: &str, verdict, reason| Judged {
             candidate: Candidate {
                 space: "local".to_owned(),

@@ -1,4 +1,4 @@
-//! `release`: one address comes back by hand.
+//! `release`: releases one address by hand.
 
 use std::net::IpAddr;
 
@@ -20,31 +20,31 @@ use crate::log;
 use crate::state::Document;
 use tracing::warn;
 
-/// A shorter beginning of a container ID is taken for a slip.
+/// The minimum length of a container ID prefix.
 const LEAST: usize = 8;
 
-/// What an owner that nobody knows is called.
+/// The name of an unknown owner on the command line.
 const UNKNOWN: &str = "unknown";
 
-/// What came of it.
+/// The result of a release.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ReleaseReport {
-    /// When, RFC 3339.
+    /// The time, RFC 3339.
     pub time: String,
     /// The address.
     pub address: IpAddr,
     /// Whether it was released.
     pub released: bool,
-    /// Why not, where it was not.
+    /// The reason of a refusal.
     pub refused: Option<String>,
-    /// Who held it, or still does.
+    /// The lease.
     pub holder: Option<Lease>,
-    /// What spoke for the holder, or could not be looked at.
+    /// Evidence that the holder is alive, and evidence that could not be checked.
     pub signs_of_life: Vec<String>,
 }
 
-/// Carries it out.
+/// Runs the command.
 pub fn run(node: &Node, args: &ReleaseArgs) -> Result<CommandOutput, CommandError> {
     let address = named_address(&args.address)
         .ok_or_else(|| CommandError(format!("{:?} is not an address", args.address)))?;
@@ -65,21 +65,21 @@ pub fn run(node: &Node, args: &ReleaseArgs) -> Result<CommandOutput, CommandErro
     outcome.done(node, args)
 }
 
-/// Whether what was typed names the holder.
-fn is_named(typed: &str, owner: &Owner) -> bool {
+/// Whether the argument names the holder.
+fn is_named(argument: &str, owner: &Owner) -> bool {
     match owner.container_id() {
-        None => typed == UNKNOWN,
-        Some(id) => matches_container_id(typed, id, LEAST),
+        None => argument == UNKNOWN,
+        Some(id) => matches_container_id(argument, id, LEAST),
     }
 }
 
-/// The record of the address, if it is held; of several the one of the container.
+/// The held record of the address; of several, the one of the container.
 fn named(
     document: &Document,
     address: IpAddr,
     container: Option<&str>,
 ) -> Result<Candidate, String> {
-    // Two pools may list it; mostly one does.
+    // Two pools may list one address.
     let all = held_records(document.ipam()).filter(|(_, _, r, _)| r.address() == address);
     let all: Vec<_> = all.collect();
     let meant = all
@@ -103,7 +103,7 @@ fn named(
     })
 }
 
-/// What speaks for the holder, or might if it could be looked at. Its age does not.
+/// The evidence that the holder is alive or may be. Its age is not evidence.
 fn signs(
     candidate: &Candidate,
     address: IpAddr,
@@ -121,7 +121,7 @@ fn signs(
     }
 }
 
-/// Frees the record under the lock, if it is still as it was.
+/// Frees the record under the lock, unless it changed.
 fn release(node: &Node, candidate: &Candidate) -> Result<bool, CommandError> {
     let mut locked = node.lock()?;
     let loaded = locked.load(node.context.boot_id.as_deref());
@@ -136,7 +136,7 @@ fn release(node: &Node, candidate: &Candidate) -> Result<bool, CommandError> {
 }
 
 impl ReleaseReport {
-    /// Releases the address, or tells why not; takes note of what was found out on the way.
+    /// Releases the address, or returns the reason of the refusal. Fills the holder and the evidence.
     fn attempt(
         &mut self,
         node: &Node,
@@ -175,16 +175,16 @@ impl ReleaseReport {
         );
         if !self.signs_of_life.is_empty() && !force {
             return refused(
-                "something speaks for its holder; if you are certain that it is dead, add --force",
+                "its holder may be alive; if you are certain that it is dead, add --force",
             );
         }
         match release(node, &candidate)? {
             true => Ok(None),
-            false => refused("its record changed meanwhile, and was left alone"),
+            false => refused("its record changed meanwhile; try again"),
         }
     }
 
-    /// Tells log and events.
+    /// Writes the log line and the operation record.
     fn tell(&self, node: &Node) {
         let (address, operator) = (self.address, describe_operator());
         let who = self
@@ -192,10 +192,10 @@ impl ReleaseReport {
             .as_ref()
             .map_or_else(String::new, Lease::describe_holder);
         let signs = match self.signs_of_life.is_empty() {
-            true => "nothing spoke for it".to_owned(),
-            false => format!("in spite of: {}", self.signs_of_life.join("; ")),
+            true => "no evidence showed its holder".to_owned(),
+            false => format!("despite: {}", self.signs_of_life.join("; ")),
         };
-        warn!(target: "ipam", "{address} of {who} is released by hand, {operator}; {signs}.");
+        warn!(target: "ipam", "{address} of {who} was released by {operator}; {signs}.");
         let holder = self.holder.as_ref();
         let text = |of: fn(&Lease) -> Option<&String>| {
             let found = holder.and_then(of).cloned();
@@ -223,7 +223,7 @@ impl ReleaseReport {
         })
     }
 
-    /// The text for people.
+    /// Prints the report as text.
     pub fn print(&self, screen: &Screen) -> String {
         let who = self
             .holder
@@ -234,7 +234,7 @@ impl ReleaseReport {
             None => screen.paragraph(
                 "",
                 0,
-                &format!("{address} of {who} is released; it rests before it is given again."),
+                &format!("{address} of {who} is released; it is allocated again after a cooldown."),
             ),
             Some(why) => screen.paragraph("", 0, &format!("Not released: {why}.")),
         };

@@ -1,4 +1,4 @@
-//! How things are laid out for people.
+//! The layout of text output: width, colours, paragraphs and tables.
 
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -8,41 +8,41 @@ use rustix::termios::tcgetwinsize;
 
 use crate::host::is_obeyed;
 
-/// What the text is printed on.
+/// The output device of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Screen {
-    /// How many columns there are; `None` where nothing needs to fit, as in a file or a pipe.
+    /// The number of columns; `None` for a file or a pipe.
     pub width: Option<usize>,
-    /// Whether colours are shown. They never tell anything alone.
+    /// Whether to use colours. They never carry information alone.
     pub colours: bool,
 }
 
-/// What a colour stands for.
+/// The meaning of a colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tint {
-    /// As it should be.
+    /// Nothing is wrong.
     Good,
-    /// To be looked at.
+    /// Needs attention.
     Doubtful,
     /// Wrong.
     Bad,
-    /// Of less interest.
+    /// Less important.
     Faint,
     /// A heading.
     Strong,
 }
 
 impl Screen {
-    /// Neither borders nor colours.
+    /// Unlimited width and no colours.
     pub const PLAIN: Screen = Screen {
         width: None,
         colours: false,
     };
 
-    /// Narrower ones are taken for one of this width.
+    /// The minimum width.
     const LEAST: usize = 40;
 
-    /// That of stdout. `NO_COLOR` and `TERM=dumb` are honoured.
+    /// The screen of stdout. `NO_COLOR` and `TERM=dumb` are honoured.
     pub fn for_stdout() -> Screen {
         if !std::io::stdout().is_terminal() {
             return Screen::PLAIN;
@@ -60,7 +60,7 @@ impl Screen {
         }
     }
 
-    /// The text in a colour, where there are any.
+    /// Colours the text, if colours are on.
     pub fn tint(&self, tint: Tint, text: &str) -> String {
         if !self.colours || text.is_empty() {
             return text.to_owned();
@@ -101,7 +101,7 @@ impl Screen {
     }
 }
 
-/// Rows under headings, in columns that are as wide as they must be.
+/// A table with headings. Columns are as wide as their longest cell.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     rows: Vec<Vec<String>>,
@@ -125,10 +125,10 @@ impl Table {
             .push(cells.iter().map(|cell| replace_control(cell)).collect());
     }
 
-    /// The text, each line after so many blanks.
+    /// Prints the table, indented by so many columns.
     pub fn print(&self, screen: &Screen, indent: usize) -> String {
         const GAP: usize = 2;
-        /// What the elastic column keeps in any case.
+        /// The minimum width of an elastic column.
         const LEAST: usize = 8;
         let columns = self.rows.first().map_or(0, Vec::len);
         let mut widths = vec![0; columns];
@@ -162,7 +162,7 @@ impl Table {
     }
 }
 
-/// A text that fits, without its middle where it is too long: the beginning tells the namespace, the end which of many.
+/// Cuts the middle out of a text that is too long: its start names the namespace, its end the pod.
 fn elide_middle(text: &str, width: usize) -> String {
     const GAP: &str = "..";
     let length = text.chars().count();
@@ -176,14 +176,14 @@ fn elide_middle(text: &str, width: usize) -> String {
     format!("{start}{GAP}{end}")
 }
 
-/// Without what a terminal would obey: callers had a part in it.
+/// Replaces control characters, as callers choose parts of the text.
 pub fn replace_control(text: &str) -> String {
     text.chars()
         .map(|c| if is_obeyed(c) { '?' } else { c })
         .collect()
 }
 
-/// A duration as people tell it: `42s`, `12m`, `3h12m`, `4d2h`.
+/// Formats a duration: `42s`, `12m`, `3h12m`, `4d2h`.
 pub fn format_age(duration: Duration) -> String {
     let seconds = duration.as_secs();
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
@@ -195,7 +195,7 @@ pub fn format_age(duration: Duration) -> String {
     }
 }
 
-/// A number with its noun.
+/// A count with its noun in singular or plural.
 pub fn pluralize(count: usize, one: &str, many: &str) -> String {
     match count {
         1 => format!("1 {one}"),
@@ -213,7 +213,7 @@ mod tests {
     };
 
     #[test]
-    fn ages_are_told_in_two_units_at_most() {
+    fn ages_have_two_units_at_most() {
         for (seconds, text) in [
             (0, "0s"),
             (59, "59s"),

@@ -28,7 +28,7 @@ use crate::source::Attempts;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// Twenty days after the start of the node.
+/// Twenty days after the node started.
 const NOW: Now = Now {
     boot: Moment(20 * 86_400 * SECOND),
     wall: 1_795_208_979,
@@ -67,7 +67,7 @@ fn netns(n: usize) -> NetNs {
     }
 }
 
-/// A holder that has been there for a while.
+/// A lease of some age.
 fn holder(n: usize) -> Held {
     const AGES: [u64; 6] = [4, 61, 720, 11_520, 95_000, 1_500_000];
     Held {
@@ -85,7 +85,7 @@ fn holder(n: usize) -> Held {
     }
 }
 
-/// A pool of 253 addresses, of which so many are held.
+/// A pool of 253 addresses with so many leases.
 fn node(pods: usize) -> Ipam {
     let net: ipnet::IpNet = "10.224.0.0/16".parse().unwrap();
     let mut records: Vec<Record> = (0..253).map(|n| Record::new(address(n))).collect();
@@ -127,7 +127,7 @@ fn held_mut(ipam: &mut Ipam, n: usize) -> &mut Held {
     }
 }
 
-/// What the node shows when every pod but `gone` runs.
+/// The evidence of a node on which every pod but `gone` runs.
 fn evidence_of_pods(pods: usize, gone: &[usize]) -> Evidence {
     let mut evidence = Evidence::default();
     let kernel = &mut evidence.kernel;
@@ -155,7 +155,7 @@ fn evidence_of_pods(pods: usize, gone: &[usize]) -> Evidence {
     evidence
 }
 
-/// Thirty pods with everything that may be the matter with addresses.
+/// Thirty pods with every problem that addresses can have.
 fn troubled() -> (Ipam, Evidence) {
     let mut ipam = node(30);
     let mut evidence = evidence_of_pods(30, &[3, 4, 5, 6, 7]);
@@ -311,7 +311,7 @@ fn events() -> Vec<OperationRecord> {
     ]
 }
 
-/// What a node with a dead source and a broken state has beside its addresses.
+/// Findings of a node whose source fails and whose state was corrupt.
 fn surroundings() -> Vec<Finding> {
     let finding = |kind, subject: &str, text: &str, remedy: &str| Finding {
         kind,
@@ -354,12 +354,12 @@ fn doctor() -> Vec<Diagnostic> {
     ]
 }
 
-/// Holds a screen against its fixture.
+/// Compares a screen with its fixture.
 fn assert_screen_fixture(name: &str, text: &str) {
     assert_fixture(&format!("screens/{name}.txt"), text);
 }
 
-/// Holds the shape of a report against its fixture.
+/// Compares a report with its JSON fixture.
 pub fn assert_json_fixture(name: &str, report: &impl serde::Serialize) {
     let text = serde_json::to_string_pretty(report).unwrap() + "\n";
     assert_fixture(&format!("json/{name}.json"), &text);
@@ -382,7 +382,7 @@ fn assert_fixture(name: &str, text: &str) {
 
 fn fits(name: &str, text: &str, width: usize) {
     for line in text.lines() {
-        // A path, a URL or a command is not broken.
+        // Paths, URLs and commands are not wrapped.
         let words = line.split_whitespace().map(str::len).max().unwrap_or(0);
         assert!(
             line.chars().count() <= width || words > width / 2,
@@ -393,7 +393,7 @@ fn fits(name: &str, text: &str, width: usize) {
     }
 }
 
-/// At both widths.
+/// Compares a screen with its fixtures at both widths.
 fn assert_screens(name: &str, print: impl Fn(&Screen) -> String) {
     for width in [80, 120] {
         let screen = Screen {

@@ -44,7 +44,7 @@ fn lines(node: &Node) -> Vec<Value> {
 
 /// Checks for a line with this status whose text and remedy contain these words.
 #[track_caller]
-fn told(node: &Node, subject: &str, status: &str, text: &str, remedy: &str) {
+fn assert_diagnostic(node: &Node, subject: &str, status: &str, text: &str, remedy: &str) {
     let lines = lines(node);
     let has = |line: &Value, key: &str, words: &str| {
         line[key]
@@ -97,8 +97,8 @@ fn json_report_has_its_shape() {
 fn fresh_node_reports_only_missing_files() {
     let (node, _wire) = Node::with_wire("doctor", Reply::Xml(xml([5])));
     assert!(lines(&node).iter().all(|line| line["status"] != "wrong"));
-    told(&node, "state", "ok", "has no pools yet", "");
-    told(&node, "conflist", "warning", "none in", "put one there");
+    assert_diagnostic(&node, "state", "ok", "has no pools yet", "");
+    assert_diagnostic(&node, "conflist", "warning", "none in", "put one there");
     assert!(!node.path("/var").exists(), "nothing is made");
 }
 
@@ -107,15 +107,15 @@ fn lost_or_corrupt_state_is_reported() {
     let (node, _wire) = healthy("doctor");
     let good = node.state_bytes();
     fs::remove_file(node.state_path()).unwrap();
-    told(&node, "state", "wrong", "it is gone", "new pods wait 30 s");
+    assert_diagnostic(&node, "state", "wrong", "it is gone", "new pods wait 30 s");
     node.put(STATE, "{");
     let anew = "the next ADD rebuilds it";
-    told(&node, "state", "wrong", "is corrupt", anew);
+    assert_diagnostic(&node, "state", "wrong", "is corrupt", anew);
     let newer = r#"{"azure-vnet-ipam":{"format":99}}"#;
     node.put(STATE, newer);
-    told(&node, "state", "wrong", "format 99", "install the newer");
+    assert_diagnostic(&node, "state", "wrong", "format 99", "install the newer");
     node.put(STATE, r#"{"azure-vnet-ipam":{"format":2,"records":7}}"#);
-    told(
+    assert_diagnostic(
         &node,
         "state",
         "wrong",
@@ -124,15 +124,15 @@ fn lost_or_corrupt_state_is_reported() {
     );
     fs::write(node.state_path(), &good).unwrap();
     fs::set_permissions(node.state_path(), Permissions::from_mode(0o644)).unwrap();
-    told(&node, "state", "warning", "mode 0644", "chmod 600");
+    assert_diagnostic(&node, "state", "warning", "mode 0644", "chmod 600");
     node.put(&format!("{STATE}.corrupt-2026"), "{");
-    told(&node, "set-aside", "warning", ".corrupt-2026", "rm ");
+    assert_diagnostic(&node, "set-aside", "warning", ".corrupt-2026", "rm ");
     node.put(STATE, "{");
     node.del("c1").assert_no_output();
-    told(&node, "state", "wrong", "it could not be read", anew);
+    assert_diagnostic(&node, "state", "wrong", "it could not be read", anew);
     node.remove_journal();
     assert_eq!(node.add("c2").error().0, 11);
-    told(&node, "state", "warning", "new pods wait for", "wait");
+    assert_diagnostic(&node, "state", "warning", "new pods wait for", "wait");
 }
 
 #[test]
@@ -149,12 +149,12 @@ fn unusable_or_long_held_lock_is_reported() {
         format!("1: FLOCK  ADVISORY  WRITE 4711 {major:02x}:{minor:02x}:{inode} 0 EOF\n"),
     );
     node.put("/proc/4711/comm", "sleep\n");
-    told(&node, "lock", "warning", "process 4711 (sleep)", "again");
+    assert_diagnostic(&node, "lock", "warning", "process 4711 (sleep)", "again");
     node.put(
         "/proc/4711/stat",
         "4711 (sleep) S 1 1 1 0 -1 0 1 2 3 4 5 6 7 8 20 0 1 0 0 11 12\n",
     );
-    told(
+    assert_diagnostic(
         &node,
         "lock",
         "wrong",
@@ -162,36 +162,42 @@ fn unusable_or_long_held_lock_is_reported() {
         "kill 4711",
     );
     node.put("/proc/locks", "");
-    told(&node, "lock", "ok", "nobody holds it", "");
+    assert_diagnostic(&node, "lock", "ok", "nobody holds it", "");
     fs::remove_file(node.path("/proc/locks")).unwrap();
-    told(&node, "lock", "ok", "is not known", "");
+    assert_diagnostic(&node, "lock", "ok", "is unknown", "");
     fs::remove_file(&path).unwrap();
     fs::create_dir(&path).unwrap();
-    told(&node, "lock", "wrong", "is not a file", "move it away");
+    assert_diagnostic(&node, "lock", "wrong", "is not a file", "move it away");
     fs::remove_dir_all(path.parent().unwrap()).unwrap();
     node.put("/var/run/azure-vnet", "");
-    told(&node, "lock", "wrong", "is not a folder", "rm ");
+    assert_diagnostic(&node, "lock", "wrong", "is not a folder", "rm ");
 }
 
 #[test]
 fn unwritable_log_and_invalid_settings_are_reported() {
     let (node, _wire) = healthy("doctor");
-    told(&node, "log", "ok", " KiB", "");
+    assert_diagnostic(&node, "log", "ok", " KiB", "");
     fs::remove_file(node.path("/var/log/azure-vnet-ipam.log")).unwrap();
     fs::create_dir(node.path("/var/log/azure-vnet-ipam.log")).unwrap();
-    told(&node, "log", "warning", "is not a file", "make it a file");
-    told(&node, "settings", "ok", "is not there", "");
+    assert_diagnostic(
+        &node,
+        "log",
+        "warning",
+        "is not a file",
+        "make it a writable file",
+    );
+    assert_diagnostic(&node, "settings", "ok", "does not exist", "");
     node.put("/etc/azure-vnet-ipam.json", r#"{"rest":5}"#);
-    told(&node, "settings", "ok", "is right", "");
+    assert_diagnostic(&node, "settings", "ok", "is valid", "");
     node.put("/etc/azure-vnet-ipam.json", r#"{"rest":"soon"}"#);
-    told(&node, "settings", "wrong", "rest", "check-settings");
+    assert_diagnostic(&node, "settings", "wrong", "rest", "check-settings");
 }
 
 #[test]
 fn dead_source_is_reported_with_a_remedy() {
     let (node, mut wire) = healthy("doctor");
     wire.set(Reply::Status(503, String::new()));
-    told(
+    assert_diagnostic(
         &node,
         "source",
         "wrong",
@@ -199,7 +205,7 @@ fn dead_source_is_reported_with_a_remedy() {
         "try `curl 'http://127",
     );
     wire.set(Reply::Xml("<Interfaces>".to_owned()));
-    told(
+    assert_diagnostic(
         &node,
         "source",
         "wrong",
@@ -207,9 +213,9 @@ fn dead_source_is_reported_with_a_remedy() {
         "Meanwhile pods",
     );
     wire.stop();
-    told(&node, "source", "wrong", "refused", "try `curl");
+    assert_diagnostic(&node, "source", "wrong", "refused", "try `curl");
     let node = node.env("AZURE_VNET_IPAM_QUERY_URL", "ftp://x/");
-    told(
+    assert_diagnostic(
         &node,
         "source",
         "wrong",
@@ -217,7 +223,7 @@ fn dead_source_is_reported_with_a_remedy() {
         "AZURE_VNET_IPAM_QUERY_URL",
     );
     let node = node.env("AZURE_VNET_IPAM_QUERY_URL", "file:/nowhere.xml");
-    told(
+    assert_diagnostic(
         &node,
         "source",
         "wrong",
@@ -232,11 +238,11 @@ fn mismatched_interfaces_and_pools_are_reported() {
     let other = xml([5, 6]).replace("7C1E52F9F3C4", "7C1E52F9F3C9");
     wire.set(Reply::Xml(other));
     let has = "7c:1e:52:f9:f3:c9, which no interface of this node has; it has eth0 7c:1e:52:f9:f3:c4, eth1";
-    told(&node, "interface", "wrong", has, "ip link");
+    assert_diagnostic(&node, "interface", "wrong", has, "ip link");
     wire.set(Reply::Xml(xml([])));
-    told(&node, "interface", "wrong", "no address for pods", "assign");
+    assert_diagnostic(&node, "interface", "wrong", "no address for pods", "assign");
     wire.set(Reply::Xml(xml([5]).replace("10.224.", "10.225.")));
-    told(
+    assert_diagnostic(
         &node,
         "pool",
         "warning",
@@ -244,7 +250,7 @@ fn mismatched_interfaces_and_pools_are_reported() {
         "released",
     );
     wire.set(Reply::Xml(xml([5, 6, 7]).replace("10.224.0.7", "10.9.0.7")));
-    told(
+    assert_diagnostic(
         &node,
         "source",
         "warning",
@@ -252,13 +258,13 @@ fn mismatched_interfaces_and_pools_are_reported() {
         "outside their",
     );
     node.add("c2").success();
-    told(&node, "pool", "warning", "2 held, 0 free", "more secondary");
+    assert_diagnostic(&node, "pool", "warning", "2 held, 0 free", "more secondary");
 }
 
 #[test]
 fn invalid_conflists_are_reported() {
     let (node, _wire) = healthy("doctor");
-    told(
+    assert_diagnostic(
         &node,
         "conflist",
         "ok",
@@ -266,11 +272,11 @@ fn invalid_conflists_are_reported() {
         "",
     );
     node.put("/etc/cni/net.d/20-broken.conf", "{");
-    told(&node, "conflist", "wrong", "20-broken.conf", "correct it");
+    assert_diagnostic(&node, "conflist", "wrong", "20-broken.conf", "correct it");
     fs::remove_file(node.path("/etc/cni/net.d/20-broken.conf")).unwrap();
     let other = r#"{"cniVersion":"1.0.0","name":"x","type":"ptp"}"#;
     node.put("/etc/cni/net.d/05-other.conf", other);
-    told(
+    assert_diagnostic(
         &node,
         "conflist",
         "warning",
@@ -280,28 +286,34 @@ fn invalid_conflists_are_reported() {
     fs::remove_file(node.path("/etc/cni/net.d/05-other.conf")).unwrap();
     let good = fs::read_to_string(node.path(CONFLIST)).unwrap();
     node.put(CONFLIST, good.replace("\"cniVersion\":\"1.0.0\",", ""));
-    told(&node, "conflist", "warning", "without cniVersion", "add");
+    assert_diagnostic(&node, "conflist", "warning", "without cniVersion", "add");
     let bad = r#""type":"azure-vnet-ipam","environment":"mars""#;
     node.put(CONFLIST, good.replace(r#""type":"azure-vnet-ipam""#, bad));
-    told(&node, "conflist", "wrong", "mars", "every ADD fails");
+    assert_diagnostic(&node, "conflist", "wrong", "mars", "every ADD fails");
     fs::write(node.path(CONFLIST), &good).unwrap();
     fs::set_permissions(node.path(EXECUTABLE), Permissions::from_mode(0o644)).unwrap();
-    told(&node, "executable", "wrong", "mode 0644", "chmod 755");
+    assert_diagnostic(&node, "executable", "wrong", "mode 0644", "chmod 755");
     fs::remove_file(node.path(EXECUTABLE)).unwrap();
-    told(&node, "executable", "warning", "is not there", "install it");
+    assert_diagnostic(
+        &node,
+        "executable",
+        "warning",
+        "does not exist",
+        "install it",
+    );
 }
 
 #[test]
 fn other_plugins_with_the_same_addresses_are_reported() {
     let (node, _wire) = healthy("doctor");
-    told(&node, "owner", "ok", "no other IPAM plugin", "");
+    assert_diagnostic(&node, "owner", "ok", "no other IPAM plugin", "");
     node.put("/var/lib/cni/networks/kubenet/10.224.0.6", "c9\r\neth0");
     node.put("/var/lib/cni/networks/kubenet/lock", "");
-    told(
+    assert_diagnostic(
         &node,
         "owner",
         "wrong",
-        "1 of them ours to give: 10.224.0.6",
+        "1 of them in our pools: 10.224.0.6",
         "rm -r ",
     );
     fs::remove_dir_all(node.path("/var/lib/cni/networks")).unwrap();
@@ -310,17 +322,17 @@ fn other_plugins_with_the_same_addresses_are_reported() {
         "ipam": { "type": "host-local", "ranges": [[{ "subnet": "10.224.8.0/24" }]] },
     });
     node.put("/etc/cni/net.d/20-other.conf", other.to_string());
-    told(
+    assert_diagnostic(
         &node,
         "owner",
         "wrong",
-        "host-local gives 10.224.8.0/24",
+        "host-local allocates from 10.224.8.0/24",
         "another subnet",
     );
 }
 
 #[test]
-fn without_root_one_line_says_what_needs_it() {
+fn without_root_one_line_lists_what_needs_root() {
     let (node, _wire) = healthy("doctor");
     node.open_to_everybody();
     fs::set_permissions(node.state_path(), Permissions::from_mode(0o000)).unwrap();
@@ -364,7 +376,7 @@ fn check_settings_reports_valid_and_invalid_files() {
     let file = node.path("/etc/azure-vnet-ipam.json");
     node.put("/etc/azure-vnet-ipam.json", r#"{"rest":5}"#);
     let right = run(&node, &["check-settings"]);
-    let text = format!("{} is right\n", file.display());
+    let text = format!("{} is valid\n", file.display());
     assert_eq!((right.exit, right.stdout), (Some(0), text));
     node.put("/etc/other.json", r#"{"rest":"soon"}"#);
     let other = node.path("/etc/other.json");

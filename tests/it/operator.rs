@@ -298,11 +298,11 @@ fn release_is_refused_unless_everything_matches() {
     let log = node.log();
     let line = log
         .lines()
-        .find(|line| line.contains("released by hand"))
+        .find(|line| line.contains("was released by"))
         .unwrap();
     assert!(line.contains("uid 0") || line.contains("uid "), "{line}");
     assert!(
-        line.contains("no terminal") && line.contains("in spite of"),
+        line.contains("no terminal") && line.contains("despite"),
         "{line}"
     );
     let event = events(&node).pop().unwrap();

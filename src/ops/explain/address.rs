@@ -1,4 +1,4 @@
-//! The story of one address. Pure.
+//! The explanation of one address. Pure.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -15,53 +15,53 @@ use crate::ops::lease::{Lease, held_records};
 use crate::ops::node::Now;
 use crate::ops::screen::format_age;
 
-/// One address.
+/// The explanation of one address.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AddressExplanation {
-    /// Which.
+    /// The address.
     pub address: IpAddr,
     /// The subnet of its pool.
     pub pool: Option<String>,
-    /// In which use it is.
+    /// Its use.
     #[serde(rename = "use")]
     pub usage: AddressUse,
-    /// Who holds it.
+    /// The lease.
     pub holder: Option<Lease>,
-    /// Where the node shows it in use.
+    /// Where it is in use on the node.
     pub shown: Vec<String>,
-    /// What was looked at and does not show it, where nothing does.
+    /// The evidence that does not show it, unless the holder is alive.
     pub missing: Vec<String>,
-    /// What is to be thought of its holder: `alive`, `dead`, `suspect` or `undecided`.
+    /// The verdict about its holder: `alive`, `dead`, `suspect` or `undecided`.
     pub verdict: Option<&'static str>,
-    /// Why.
+    /// The reasons.
     pub reasons: Vec<String>,
-    /// What the plugin would do now.
+    /// What the plugin does next with it.
     pub next: Vec<String>,
 }
 
-/// The use that an address is in.
+/// The use of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AddressUse {
-    /// Somebody holds it.
+    /// An attachment holds it.
     Held,
-    /// It was released a moment ago.
+    /// It was released recently and is in cooldown.
     Resting,
-    /// To be given.
+    /// Free to allocate.
     Free,
-    /// Nobody holds it, but the host has it or a route to it.
+    /// It is free, but the host has it or a route to it.
     Wired,
     /// The configuration excludes it.
     Excluded,
-    /// Of the subnet of a pool, but the source does not list it.
+    /// In the subnet of a pool, but not listed by the source.
     Unlisted,
-    /// Of no pool.
+    /// In no pool.
     Elsewhere,
 }
 
 impl AddressExplanation {
-    /// That of a record.
+    /// Makes it from a record.
     pub fn new(
         (ipam, key, pool): (&Ipam, &str, &Pool),
         record: &Record,
@@ -82,7 +82,7 @@ impl AddressExplanation {
             && let Some(until) = ipam.quarantine.filter(|at| *at > now.boot)
         {
             explanation.next.push(format!(
-                "the state was lost: for {} more no address is given to new pods",
+                "the state was lost: new pods wait for {} more",
                 format_age(until.since(now.boot))
             ));
         }
@@ -94,7 +94,7 @@ impl AddressExplanation {
             explanation.usage = AddressUse::Held;
             let holder = Lease::new(other, address, held, now);
             explanation.next = vec![format!(
-                "it is not given from here: it is held in pool {other}, by {}",
+                "it is not allocated from here: it is held in pool {other}, by {}",
                 holder.describe_holder()
             )];
             explanation.holder = Some(holder);
@@ -116,7 +116,7 @@ impl AddressExplanation {
         }
     }
 
-    /// An address that is in no pool.
+    /// Explains an address that has no record.
     pub fn unlisted(address: IpAddr, ipam: &Ipam, evidence: &Evidence) -> AddressExplanation {
         let mut explanation = AddressExplanation::bare(address, evidence);
         let nets = ipam
@@ -127,12 +127,12 @@ impl AddressExplanation {
             Some((key, _)) => {
                 explanation.usage = AddressUse::Unlisted;
                 explanation.next.push(format!(
-                    "it is not given: the source does not list it among the addresses of {key} for this node"
+                    "it is not allocated: the source does not list it among the addresses of {key} for this node"
                 ));
             }
             None => explanation
                 .next
-                .push("it is not given: it is in none of the pools".to_owned()),
+                .push("it is not allocated: it is in none of the pools".to_owned()),
         }
         explanation
     }
@@ -179,22 +179,21 @@ impl AddressExplanation {
         }
         let before = pool.queue_position(record);
         let turn = match before {
-            0 => "it is the next to be given".to_owned(),
-            1 => "it is given after one other".to_owned(),
-            n => format!("it is given after {n} others"),
+            0 => "it is next in the queue".to_owned(),
+            1 => "one address is before it in the queue".to_owned(),
+            n => format!("{n} addresses are before it in the queue"),
         };
         (self.usage, self.next) = if excluded {
             (
                 AddressUse::Excluded,
-                vec!["it is not given: ipam.exclude covers it".to_owned()],
+                vec!["it is not allocated: ipam.exclude covers it".to_owned()],
             )
         } else if free.wired {
-            let why =
-                "it is skipped: the host had it, or a route to it, when it was last looked at";
+            let why = "it is skipped: the host had it, or a route to it, at the last check";
             (AddressUse::Wired, vec![why.to_owned()])
         } else if let Some(left) = left {
             let rests = format!(
-                "it rests for {} more, and is given before that only when nothing else is left",
+                "it is in cooldown for {} more, and allocated earlier only when nothing else is free",
                 format_age(left)
             );
             (AddressUse::Resting, vec![rests, turn])
@@ -204,21 +203,21 @@ impl AddressExplanation {
     }
 }
 
-/// What becomes of a holder whose pod sends no DEL.
+/// What happens to a lease if no DEL comes.
 fn fate(judgement: &Judgement, held: &Held, now: &Now) -> String {
     match judgement.verdict {
-        Verdict::Alive => "it is not taken back while anything speaks for its holder".to_owned(),
+        Verdict::Alive => "it is not reclaimed while any evidence shows its holder".to_owned(),
         Verdict::Dead => {
-            "it is taken back when an ADD finds the pool empty; at once: sudo azure-vnet-ipam reclaim --yes"
+            "an ADD reclaims it when the pool is empty; to reclaim it now: sudo azure-vnet-ipam reclaim --yes"
                 .to_owned()
         }
         Verdict::Suspect => match held.suspect {
             None => format!(
-                "nothing speaks for its holder; when that is found twice, {} s apart, it is taken back: sudo azure-vnet-ipam reclaim --yes",
+                "no evidence shows its holder; it is reclaimed when that is found twice, {} s apart: sudo azure-vnet-ipam reclaim --yes",
                 AGAIN.as_secs()
             ),
             Some(at) => format!(
-                "nothing speaks for its holder; it is taken back when that is found again in {} s or later",
+                "no evidence shows its holder; it is reclaimed when that is found again in {} s or later",
                 AGAIN.saturating_sub(now.since(at)).as_secs()
             ),
         },
@@ -227,11 +226,11 @@ fn fate(judgement: &Judgement, held: &Held, now: &Now) -> String {
             if judgement.reasons.iter().all(young) {
                 let left = GRACE.saturating_sub(now.since(held.since));
                 format!(
-                    "nothing speaks for its holder, but it is too young to be judged for {} more",
+                    "no evidence shows its holder, but it is too young to be reclaimed for {} more",
                     format_age(left)
                 )
             } else {
-                "it is not taken back, as not everything could be looked at".to_owned()
+                "it is not reclaimed, as not all evidence could be checked".to_owned()
             }
         }
     }

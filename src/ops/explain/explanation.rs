@@ -1,4 +1,4 @@
-//! The story as a value. Pure.
+//! The explanation as a value. Pure.
 
 use std::net::IpAddr;
 
@@ -14,37 +14,37 @@ use crate::ops::node::Now;
 use crate::ops::screen::format_age;
 use crate::ops::state_view::StateReport;
 
-/// What is asked about.
+/// What `explain` was asked about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Query {
     /// An address.
     Address(IpAddr),
-    /// A container, by the beginning of its ID, or a pod, as `namespace/name` or `name`.
+    /// A container, by a prefix of its ID, or a pod, as `namespace/name` or `name`.
     Name(String),
 }
 
-/// Everything that is known.
+/// Everything that is known about the query.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Explanation {
-    /// What was asked about, as it was typed.
+    /// The query as it was typed.
     pub subject: String,
-    /// When, RFC 3339.
+    /// The time, RFC 3339.
     pub time: String,
-    /// The state file, where it was looked at.
+    /// The health of the state.
     pub state: Option<StateReport>,
-    /// The addresses that it is about.
+    /// The addresses.
     pub addresses: Vec<AddressExplanation>,
-    /// What the lists of others say of it.
+    /// Entries in the lists of other programs.
     pub entries: Vec<String>,
-    /// DELs that came for it and found nothing; its ADD may still come.
+    /// DELs that found nothing to release; their ADD may still come.
     pub early_dels: Vec<String>,
-    /// The last operations on it, the newest last.
+    /// The last operations, the newest last.
     pub events: Vec<OperationRecord>,
 }
 
 impl Query {
-    /// What the text means.
+    /// Parses an address, or takes the text as a name.
     pub fn parse(text: &str) -> Query {
         match named_address(text) {
             Some(address) => Query::Address(address),
@@ -53,7 +53,7 @@ impl Query {
     }
 
     fn is_container(&self, id: &str) -> bool {
-        /// Shorter ones would fit too many.
+        /// The minimum length of a container ID prefix.
         const LEAST: usize = 4;
         match self {
             Query::Address(_) => false,
@@ -131,7 +131,7 @@ impl Explanation {
                 .push(AddressExplanation::unlisted(*address, ipam, evidence));
         }
         for (name, witness) in evidence.lists() {
-            // What stands is told with its address.
+            // Live entries are printed with their address.
             let told_before = |entry: &&Entry| {
                 let mut addresses = explanation.addresses.iter();
                 entry.is_live && addresses.any(|a| entry.addresses.contains(&a.address))
@@ -159,7 +159,7 @@ impl Explanation {
         explanation
     }
 
-    /// Whether anything is known at all.
+    /// Whether anything is known.
     pub fn is_known(&self) -> bool {
         let placed = self
             .addresses
@@ -169,7 +169,7 @@ impl Explanation {
     }
 }
 
-/// An entry of somebody else's list in a sentence.
+/// Describes an entry of another program's list.
 fn told(list: &str, entry: &Entry) -> String {
     let addresses: Vec<String> = entry.addresses.iter().map(ToString::to_string).collect();
     let pod = entry.pod.as_deref().map(|pod| format!(", pod {pod}"));

@@ -1,4 +1,4 @@
-//! `explain`: the whole story of one address, container or pod.
+//! `explain`: everything that is known about one address, container or pod.
 
 mod address;
 pub mod explanation;
@@ -14,7 +14,7 @@ use super::progress;
 use super::state_view::StateView;
 use crate::plugin::note_moved_namespaces;
 
-/// Carries it out.
+/// Runs the command.
 pub fn run(node: &Node, args: &ExplainArgs) -> Result<CommandOutput, CommandError> {
     let subject = Query::parse(&args.subject);
     let state = StateView::read(node)?;

@@ -1,4 +1,4 @@
-//! The story as text.
+//! The explanation as text.
 
 use super::address::{AddressExplanation, AddressUse};
 use super::explanation::Explanation;
@@ -8,7 +8,7 @@ use crate::ops::show::print_events;
 const INDENT: usize = 14;
 
 impl Explanation {
-    /// The text for people.
+    /// Prints the report as text.
     pub fn print(&self, screen: &Screen) -> String {
         let mut text = String::new();
         if let Some(sentence) = self.state.as_ref().and_then(|state| state.sentences()) {
@@ -16,7 +16,7 @@ impl Explanation {
             text.push('\n');
         }
         if !self.is_known() {
-            text.push_str(&format!("Nothing is known of {}.\n", self.subject));
+            text.push_str(&format!("Nothing is known about {}.\n", self.subject));
             return text;
         }
         for address in &self.addresses {
@@ -83,7 +83,7 @@ impl AddressExplanation {
         }
         text.push_str(&list("why", &self.reasons, screen));
         text.push_str(&list("in use", &self.shown, screen));
-        text.push_str(&list("looked at", &self.missing, screen));
+        text.push_str(&list("checked", &self.missing, screen));
         text.push_str(&list("now", &self.next, screen));
         text
     }
@@ -93,7 +93,7 @@ fn format_age(seconds: u64) -> String {
     crate::ops::screen::format_age(std::time::Duration::from_secs(seconds))
 }
 
-/// A name, and beside it a line for each.
+/// A name, and beside it one line per item.
 fn list(name: &str, lines: &[String], screen: &Screen) -> String {
     let mut text = String::new();
     for (n, line) in lines.iter().enumerate() {

@@ -1,12 +1,12 @@
-//! The bar of a pool: how much of it is in which use.
+//! The usage bar of a pool.
 
 use super::PoolReport;
 use crate::ops::screen::{Screen, Tint};
 
-/// Wider ones tell no more.
+/// The maximum width.
 const WIDEST: usize = 64;
 
-/// The bar in a line of its own. Each use has a sign of its own, so that it can be read without colours.
+/// Prints the bar. Each use has its own character, so the bar is readable without colours.
 pub fn print(pool: &PoolReport, screen: &Screen) -> String {
     let width = screen
         .width
@@ -26,7 +26,7 @@ pub fn print(pool: &PoolReport, screen: &Screen) -> String {
     format!("  [{bar}]\n")
 }
 
-/// Of so many cells one or more for whatever there is any of, the others by size.
+/// Divides the cells by size; each count above zero gets at least one.
 fn shares(counts: &[usize], cells: usize) -> Vec<usize> {
     let total: usize = counts.iter().sum();
     if total == 0 {
@@ -34,7 +34,7 @@ fn shares(counts: &[usize], cells: usize) -> Vec<usize> {
     }
     let least = |count: &usize| (count * cells / total).max(usize::from(*count > 0));
     let mut shares: Vec<usize> = counts.iter().map(least).collect();
-    // What is left over, or too much, is the largest part's.
+    // Rounding errors go to the largest part.
     let others = |shares: &[usize], largest: usize| {
         let parts = shares.iter().enumerate();
         let parts = parts.filter(|(n, _)| *n != largest).map(|(_, share)| share);
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whatever_there_is_any_of_is_seen() {
+    fn every_count_above_zero_gets_a_cell() {
         assert_eq!(shares(&[250, 1, 0, 0, 2], 60), [58, 1, 0, 0, 1]);
         assert_eq!(shares(&[0, 0, 0, 0, 253], 60), [0, 0, 0, 0, 60]);
         assert_eq!(shares(&[0, 0, 0], 60), [0, 0, 0]);

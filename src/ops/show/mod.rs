@@ -1,4 +1,4 @@
-//! `show`: the pools, how full they are, and who holds what.
+//! `show`: the pools, their usage and their leases.
 
 mod bar;
 mod operations;
@@ -19,33 +19,33 @@ use super::state_view::{StateReport, StateView};
 use crate::ipam::{Ipam, PoolCount};
 use crate::source::{Attempts, last_attempts};
 
-/// Everything that is shown.
+/// The report of `show`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ShowReport {
-    /// When, RFC 3339.
+    /// The time, RFC 3339.
     pub time: String,
     /// The state file.
     pub state: StateReport,
-    /// How fresh the pools are.
+    /// The last queries of the source.
     pub source: SourceReport,
     /// The pools, by space and subnet.
     pub pools: Vec<PoolReport>,
 }
 
-/// How fresh the pools are.
+/// The last queries of the source.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SourceReport {
-    /// The source that was asked last; `None` before anybody asked.
+    /// The source that was queried last; `None` before the first query.
     pub name: Option<String>,
-    /// How long ago its last usable answer came.
+    /// Seconds since the last usable answer.
     pub answered_seconds: Option<u64>,
-    /// How long ago the last query failed, if that was after the last answer.
+    /// Seconds since the last failure, if it came after the last answer.
     pub failed_seconds: Option<u64>,
 }
 
-/// A pool and its holders.
+/// A pool and its leases.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PoolReport {
@@ -57,25 +57,25 @@ pub struct PoolReport {
     pub interface: String,
     /// The gateway.
     pub gateway: Option<IpAddr>,
-    /// How many addresses there are.
+    /// The number of addresses.
     pub size: usize,
-    /// In use.
+    /// Held addresses.
     pub held: usize,
-    /// Those of them that were found without any sign of life.
+    /// Held addresses whose holder is suspected to be dead.
     pub suspect: usize,
-    /// Released a moment ago.
+    /// Released recently, in cooldown.
     pub resting: usize,
-    /// Nobody holds them, but the host has them or a route to them.
+    /// Free, but the host has them or a route to them.
     pub wired: usize,
-    /// Nobody holds them, but the configuration excludes them.
+    /// Free, but excluded by the configuration.
     pub excluded: usize,
-    /// To be given.
+    /// Free to allocate.
     pub free: usize,
-    /// Who holds what, by address.
+    /// The leases, by address.
     pub holders: Vec<Lease>,
 }
 
-/// Carries it out.
+/// Runs the command.
 pub fn run(node: &Node, args: &ShowArgs) -> Result<CommandOutput, CommandError> {
     if args.events {
         let events = node.history()?.records;
@@ -95,7 +95,7 @@ pub fn run(node: &Node, args: &ShowArgs) -> Result<CommandOutput, CommandError> 
     }))
 }
 
-/// What there is to show.
+/// Reads what `show` prints.
 ///
 /// # Errors
 /// The state cannot be read.
@@ -110,7 +110,7 @@ pub fn read(node: &Node, config: &NodeConfig) -> Result<ShowReport, CommandError
 }
 
 impl ShowReport {
-    /// From values.
+    /// Makes the report.
     pub fn new(
         ipam: &Ipam,
         counts: Vec<(String, PoolCount)>,
@@ -146,7 +146,7 @@ impl ShowReport {
         }
     }
 
-    /// Leaves one pool.
+    /// Removes all pools but one.
     fn narrow(&mut self, wanted: &str) -> Result<(), CommandError> {
         let known: Vec<String> = self.pools.iter().map(|pool| pool.subnet.clone()).collect();
         self.pools.retain(|pool| pool.subnet == wanted);
@@ -165,7 +165,7 @@ impl ShowReport {
         Ok(())
     }
 
-    /// The text for people.
+    /// Prints the report as text.
     pub fn print(&self, screen: &Screen) -> String {
         let mut text = String::new();
         if let Some(sentence) = self.state.sentences() {
@@ -182,7 +182,7 @@ impl ShowReport {
 }
 
 impl SourceReport {
-    /// From the stamps of the last attempts.
+    /// Makes it from the stamps of the last queries.
     pub fn new(attempts: Attempts, now: &Now) -> SourceReport {
         let ago = |moment| now.since(moment).as_secs();
         let failed = attempts.failed.filter(|at| attempts.answered < Some(*at));
@@ -199,11 +199,11 @@ impl SourceReport {
         let mut sentence = match (self.answered_seconds, &self.name) {
             (Some(seconds), _) => format!("Source: {name}, answered {} ago.", ago(seconds)),
             (None, Some(_)) => format!("Source: {name}, no answer yet since the node started."),
-            (None, None) => "Source: not asked yet since the node started.".to_owned(),
+            (None, None) => "Source: not queried since the node started.".to_owned(),
         };
         if let Some(seconds) = self.failed_seconds {
             sentence.push_str(&format!(
-                " The last query failed {} ago; `azure-vnet-ipam doctor` tells why.",
+                " The last query failed {} ago; `azure-vnet-ipam doctor` shows why.",
                 ago(seconds)
             ));
         }
@@ -232,7 +232,7 @@ impl PoolReport {
         text
     }
 
-    /// How many there are of which kind.
+    /// The counts of each use, in words.
     fn counts(&self) -> String {
         let mut parts = vec![format!("{} held", self.held)];
         let kinds = [
@@ -271,7 +271,7 @@ impl PoolReport {
     }
 }
 
-/// What is unusual about a holder.
+/// The note on an unusual lease.
 fn note(holder: &Lease) -> String {
     match (holder.suspect_seconds, holder.listed) {
         (Some(_), _) => "suspect".to_owned(),

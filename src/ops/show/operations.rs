@@ -3,10 +3,10 @@
 use crate::events::OperationRecord;
 use crate::ops::screen::{Screen, Table, Tint};
 
-/// The text for people, the newest last.
+/// Prints the operations, the newest last.
 pub fn print(events: &[OperationRecord], screen: &Screen) -> String {
     if events.is_empty() {
-        return "Nothing has happened since the node started.\n".to_owned();
+        return "No operations since the node started.\n".to_owned();
     }
     let mut table = Table::new(&["TIME", "VERB", "RESULT", "MS", "ADDRESS", "WHO"], &[5]);
     for event in events {
@@ -59,7 +59,7 @@ fn milliseconds(microseconds: u64) -> String {
     format!("{}.{}", tenths / 10, tenths % 10)
 }
 
-/// The pod, or else the container; of an operator's command who typed it.
+/// The pod or the container, and the operator who typed a command.
 fn describe_subject(event: &OperationRecord) -> String {
     const SHORT: usize = 12;
     match (&event.pod, &event.by) {

@@ -1,54 +1,54 @@
-//! What is found, as a value.
+//! Findings and the report of `check`.
 
 use serde::{Serialize, Serializer};
 
 use crate::ops::lease::Lease;
 use crate::ops::screen::{Screen, Tint, pluralize};
 
-/// Something that is not as it should be.
+/// Something that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Finding {
-    /// What it is.
+    /// The kind.
     pub kind: FindingKind,
-    /// The address, file or server that it is about.
+    /// The address, file or server concerned.
     pub subject: String,
-    /// In a sentence.
+    /// The description.
     pub text: String,
-    /// What shows it.
+    /// The evidence.
     pub evidence: Vec<String>,
-    /// What to do.
+    /// The remedy.
     pub remedy: String,
-    /// What to type for it, line by line.
+    /// The commands to type, one per line.
     pub commands: Vec<String>,
-    /// Who holds the address, where it is about one that is held.
+    /// The lease, if the finding is about a held address.
     pub holder: Option<Lease>,
 }
 
-/// What a finding is, the worst first.
+/// The kind of a finding, the worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FindingKind {
-    /// The state is lost, cannot be read, or is not to be believed in full.
+    /// The state is lost, cannot be read or written, or needs repair.
     State,
     /// Two attachments claim one address.
     Duplicate,
-    /// A pod has an address of ours that nobody holds, so that another may get it.
+    /// A pod uses an address that is free in the state, so another pod may get it.
     Stray,
     /// The lock is held for too long.
     Lock,
-    /// The source does not answer, or answers nonsense.
+    /// The source does not answer, or its answer is not valid.
     Source,
     /// The source lists an interface that this node does not have.
     Interface,
-    /// An address is held, but nothing shows its holder.
+    /// An address is held, but there is no evidence of its holder.
     Leak,
-    /// The host itself has a free address of ours, or a route to it.
+    /// The host itself has a free address of a pool, or a route to it.
     Wired,
-    /// Nobody knows who holds an address.
+    /// The owner of a held address is unknown.
     UnknownOwner,
-    /// A pod of a network of ours has an address from elsewhere.
+    /// A pod of our network has an address outside of the pools.
     Foreign,
-    /// A file that is kept for people to look at.
+    /// A corrupt file that was kept.
     SetAside,
 }
 
@@ -76,7 +76,7 @@ impl FindingKind {
         }
     }
 
-    /// Whether pods may suffer by it now.
+    /// Whether it can affect pods now.
     fn is_severe(self) -> bool {
         matches!(
             self,
@@ -94,18 +94,18 @@ impl FindingKind {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CheckReport {
-    /// When, RFC 3339.
+    /// The time, RFC 3339.
     pub time: String,
-    /// What was found, the worst first.
+    /// The findings, the worst first.
     pub findings: Vec<Finding>,
-    /// What could not be looked at: nothing may be wrong there, or much.
+    /// The evidence that could not be checked.
     pub not_seen: Vec<String>,
-    /// How many holders were compared with the node.
+    /// The number of leases that were compared with the node.
     pub compared: usize,
 }
 
 impl CheckReport {
-    /// 0 clean, 1 findings, 2 could not look.
+    /// The exit status: 0 clean, 1 findings, 2 incomplete evidence without findings.
     pub fn status(&self) -> u8 {
         match (self.findings.is_empty(), self.not_seen.is_empty()) {
             (false, _) => 1,
@@ -114,7 +114,7 @@ impl CheckReport {
         }
     }
 
-    /// The text for people.
+    /// Prints the report as text.
     pub fn print(&self, screen: &Screen) -> String {
         const INDENT: usize = 4;
         let mut text = String::new();
@@ -135,13 +135,13 @@ impl CheckReport {
             }
             text.push_str(&screen.paragraph("    ->", INDENT + 3, &finding.remedy));
             for command in &finding.commands {
-                // Whole, to be copied.
+                // Not wrapped, so that it can be pasted.
                 text.push_str(&format!("{:indent$}{command}\n", "", indent = INDENT + 5));
             }
             text.push('\n');
         }
         for why in &self.not_seen {
-            text.push_str(&screen.paragraph("", 0, &format!("Not looked at: {why}.")));
+            text.push_str(&screen.paragraph("", 0, &format!("Not checked: {why}.")));
         }
         let holders = pluralize(self.compared, "holder", "holders");
         let last = match self.findings.len() {
@@ -149,7 +149,7 @@ impl CheckReport {
                 Tint::Good,
                 &format!("Nothing is wrong; {holders} compared with the node."),
             ),
-            0 => format!("Nothing wrong was found where it could be looked; {holders} compared."),
+            0 => format!("Nothing wrong was found in what could be checked; {holders} compared."),
             n => format!(
                 "{}; {holders} compared with the node.",
                 screen.tint(Tint::Bad, &pluralize(n, "finding", "findings"))

@@ -16,7 +16,7 @@ use crate::ops::outcome::{CommandError, CommandOutput, json};
 use crate::ops::state_view::StateView;
 use crate::sorting::{set, sort_by_key};
 
-/// Carries it out.
+/// Runs the command.
 pub fn run(node: &Node, args: &ReportArgs) -> Result<CommandOutput, CommandError> {
     let before = StateView::read(node)?;
     let inspection = Inspection::gather(node);
@@ -31,8 +31,8 @@ pub fn run(node: &Node, args: &ReportArgs) -> Result<CommandOutput, CommandError
     })
 }
 
-/// Everything that is wrong, from what was found out: `lines` are those of `doctor`, and `before` is the state of before, so that
-/// what came and went meanwhile is not taken for wrong.
+/// Makes all findings from an inspection and its diagnostics. `before` is the state as it was before the inspection, so that
+/// changes in between are not reported.
 ///
 /// # Errors
 /// This user may not read the state.
@@ -67,7 +67,7 @@ pub fn check(
     })
 }
 
-/// What `doctor` finds wrong about the state, its lock and the source; the rest is about the node's configuration.
+/// Makes a finding of a diagnostic about the state, the lock or the source. The others concern the configuration.
 fn from_diagnostic(node: &Node, inspection: &Inspection, line: &Diagnostic) -> Option<Finding> {
     let kind = match (line.subject, line.status) {
         (Subject::SetAside, _) => FindingKind::SetAside,
@@ -98,7 +98,7 @@ fn from_diagnostic(node: &Node, inspection: &Inspection, line: &Diagnostic) -> O
     })
 }
 
-/// What could not be looked at.
+/// The evidence that could not be checked.
 fn not_seen(evidence: &Evidence) -> Vec<String> {
     let mut all = Vec::new();
     if let Some(why) = &evidence.kernel.incomplete {

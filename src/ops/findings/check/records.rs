@@ -1,4 +1,4 @@
-//! The records against what the node shows. Pure.
+//! Compares the records with the evidence. Pure.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -13,8 +13,8 @@ use crate::ops::lease::{Lease, held_records, records_by_address};
 use crate::ops::node::Now;
 use crate::sorting::{set, sort_by_key};
 
-/// Everything about addresses: what was free `before` the node was looked at, and what is held now. `networks` are those whose
-/// addresses come from this plugin, beside those that the records name.
+/// All findings about addresses, from the state before and after the evidence was collected. `networks` are networks of this
+/// plugin, in addition to those that the records name.
 pub fn findings(
     (before, ipam): (&Ipam, &Ipam),
     evidence: &Evidence,
@@ -36,7 +36,7 @@ pub fn findings(
     }
     sort_by_key(&mut holders, |holder| holder.address);
     found.extend(duplicates(&holders, ipam, evidence));
-    // What was released meanwhile may still be shown.
+    // The evidence may still show what was released meanwhile.
     let taken = held_records(before).map(|(_, _, record, _)| record.address());
     let taken = set(taken.chain(holders.iter().map(|holder| holder.address)));
     for (_, key, pool) in ipam.pools() {
@@ -51,7 +51,7 @@ pub fn findings(
     found
 }
 
-/// A record for which nothing speaks, or only a route that may have been left behind.
+/// A lease without evidence, or with nothing but a host route that may be left over.
 fn leak(
     address: IpAddr,
     held: &Held,
@@ -65,7 +65,7 @@ fn leak(
     let only = |wanted: fn(&Reason) -> bool| judgement.reasons.iter().all(wanted);
     let (remedy, commands) = match judgement.verdict {
         Verdict::Dead => (
-            "free it and all others that are dead:".to_owned(),
+            "free it and all other dead leases:".to_owned(),
             vec![reclaim],
         ),
         Verdict::Suspect => {
@@ -77,11 +77,11 @@ fn leak(
                 },
             );
             (
-                format!("it is freed when it is found so twice; {seen}"),
+                format!("it is freed when it is found dead twice; {seen}"),
                 vec![reclaim],
             )
         }
-        // An ADD that is under way has its network namespace; but a DEL may be about to come.
+        // A running ADD has its network namespace, but a DEL may be about to come.
         Verdict::Undecided if only(|r| matches!(r, Reason::Young(_))) && age >= AGAIN => (
             "reclaim frees it when it is 15 minutes old; if it cannot wait:".to_owned(),
             vec![format!(
@@ -93,14 +93,14 @@ fn leak(
             if only(|r| *r == Reason::HostRoute) && own_namespace_is_gone(held, evidence) =>
         {
             (
-                "if the route was left behind:".to_owned(),
+                "if the route is left over:".to_owned(),
                 vec![format!("sudo ip route del {address}"), reclaim],
             )
         }
         Verdict::Alive | Verdict::Undecided => return None,
     };
     let shown = match judgement.verdict {
-        Verdict::Alive => "but only a route of the host speaks for it",
+        Verdict::Alive => "but only a host route shows it",
         _ => "but nothing on this node shows it",
     };
     let since = if holder.first_seen { "at least " } else { "" };
@@ -126,15 +126,15 @@ fn own_namespace_is_gone(held: &Held, evidence: &Evidence) -> bool {
     })
 }
 
-/// A record whose owner nobody knows.
+/// A lease with an unknown owner.
 fn ownerless(holder: &Lease, evidence: &Evidence) -> Finding {
     Finding {
         kind: FindingKind::UnknownOwner,
         subject: holder.address.to_string(),
-        text: "held, but nobody knows for whom: it was found in use after the state was lost"
+        text: "held for an unknown owner: it was found in use after the state was lost"
             .to_owned(),
         evidence: describe_uses(holder.address, evidence),
-        remedy: "no action while the pod runs: the DEL of the pod frees it, or, when it is dead, reclaim does; by hand:".to_owned(),
+        remedy: "no action while the pod runs: the DEL of the pod frees it, or reclaim once the pod is dead; by hand:".to_owned(),
         commands: vec![format!(
             "sudo azure-vnet-ipam release {} --container unknown",
             holder.address
@@ -198,7 +198,7 @@ fn duplicates(holders: &[Lease], ipam: &Ipam, evidence: &Evidence) -> Vec<Findin
     twice.into_iter().map(finding).collect()
 }
 
-/// A free address that somebody has.
+/// A free address that is in use.
 fn in_use(record: &Record, judge: &Judge<'_>, evidence: &Evidence) -> Option<Finding> {
     let address = record.address();
     let place = evidence.kernel.configured.get(&address);
@@ -208,7 +208,7 @@ fn in_use(record: &Record, judge: &Judge<'_>, evidence: &Evidence) -> Option<Fin
         (
             FindingKind::Stray,
             "in use on this node, but free in the state: another pod may get it too",
-            "delete the pod that has it; or have the state rebuilt from what the node shows, with 30 s without new pods:",
+            "delete the pod that has it; or have the state rebuilt from the node, which blocks new pods for 30 s:",
             vec![format!("sudo mv {STATE} {STATE}.old")],
         )
     };
@@ -216,7 +216,7 @@ fn in_use(record: &Record, judge: &Judge<'_>, evidence: &Evidence) -> Option<Fin
         Some(Place::Host) => (
             FindingKind::Wired,
             "free, but the host itself has it; it is skipped",
-            "`azure-vnet-ipam doctor` tells how it came there and how it stays away; remove it:",
+            "`azure-vnet-ipam doctor` shows how to prevent this; remove it:",
             vec![format!("sudo ip address del {address} dev INTERFACE")],
         ),
         Some(Place::Namespace(_)) => stray(),
@@ -224,7 +224,7 @@ fn in_use(record: &Record, judge: &Judge<'_>, evidence: &Evidence) -> Option<Fin
         None | Some(Place::OfUser(_)) if routed => (
             FindingKind::Wired,
             "free, but the host has a route to it; it is skipped",
-            "if the route was left behind:",
+            "if the route is left over:",
             vec![format!("sudo ip route del {address}")],
         ),
         None | Some(Place::OfUser(_)) => return None,
@@ -240,10 +240,10 @@ fn in_use(record: &Record, judge: &Judge<'_>, evidence: &Evidence) -> Option<Fin
     })
 }
 
-/// The state, for a command.
+/// The path of the state, for commands.
 const STATE: &str = "/var/run/azure-vnet-ipam.json";
 
-/// Addresses of the pool's subnet that a pod has, though the source never listed them.
+/// Addresses of the pool's subnet that a pod has, but the source never listed.
 fn unlisted(key: &str, pool: &Pool, evidence: &Evidence) -> Vec<Finding> {
     let Some(net) = pool.net(key).filter(|net| net.prefix_len() > 0) else {
         return Vec::new();
@@ -253,7 +253,7 @@ fn unlisted(key: &str, pool: &Pool, evidence: &Evidence) -> Vec<Finding> {
     let pods = places.filter(|(address, place)| {
         matches!(place, Place::Namespace(_)) && net.contains(*address) && !known.contains(address)
     });
-    let remedy = "find out who gave it (another IPAM plugin, or the address was taken from the network interface in Azure while a pod had it), and delete the pod";
+    let remedy = "find out what allocated it (another IPAM plugin, or Azure removed it from the network interface while a pod had it), and delete the pod";
     let finding = |(address, _): (&IpAddr, &Place)| Finding {
         kind: FindingKind::Foreign,
         subject: address.to_string(),
@@ -268,7 +268,7 @@ fn unlisted(key: &str, pool: &Pool, evidence: &Evidence) -> Vec<Finding> {
     pods.map(finding).collect()
 }
 
-/// Pods of our networks whose addresses lie in no pool.
+/// Pods of our networks with addresses outside of all pools.
 fn foreign(ipam: &Ipam, evidence: &Evidence, networks: &BTreeSet<String>) -> Vec<Finding> {
     let claims = held_records(ipam).filter_map(|(_, _, _, held)| held.owner.claim());
     let networks = networks.iter().map(String::as_str);

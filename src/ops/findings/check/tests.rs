@@ -1,4 +1,4 @@
-//! Findings on a node whose every look is a value.
+//! The findings of a node that is made of values.
 
 use std::net::IpAddr;
 
@@ -100,7 +100,7 @@ fn ipam() -> Ipam {
     ipam
 }
 
-/// A whole look that shows two of the four, and a pod with a free address.
+/// Complete evidence that shows two of the four, and a pod with a free address.
 fn evidence() -> Evidence {
     let place = |name: &str| Place::Namespace(format!("/run/netns/{name}"));
     let entry = |container: &str, address: &str, is_live| Entry {
@@ -156,7 +156,7 @@ fn shown(mark: &str) -> &'static str {
 }
 
 #[test]
-fn the_shape_of_findings_about_records_stays() {
+fn findings_about_records_keep_their_json_shape() {
     assert_json_fixture("check-leaks", &checked(|_| true));
 }
 

@@ -12,10 +12,10 @@ use crate::plugin::settings;
 
 const SUBJECT: Subject = Subject::Conflist;
 
-/// Where runtimes look for plugins, unless they are told otherwise.
+/// The default plugin folder of runtimes.
 const FOLDER: &str = "/opt/cni/bin";
 
-/// The lines about them.
+/// Examines them.
 pub fn examine(paths: &Paths, config: &NodeConfig, visibility: &mut Visibility) -> Vec<Diagnostic> {
     let (defaults, _) = settings::read(&paths.settings());
     let mut lines = conflists(
@@ -40,7 +40,7 @@ pub fn examine(paths: &Paths, config: &NodeConfig, visibility: &mut Visibility) 
     lines
 }
 
-/// The name by which a plugin of ours is called: of its `ipam`, or its own where it stands alone.
+/// The name of the executable: the type of `ipam`, or the plugin's own type.
 fn our_kind(plugin: &Plugin) -> &str {
     plugin.ipam_kind.as_deref().unwrap_or(&plugin.kind)
 }
@@ -92,11 +92,11 @@ fn conflists(
     lines
 }
 
-/// A plugin of ours in a configuration.
+/// Examines a plugin that uses this one.
 fn ours_in(file: &ConfFile, plugin: &Plugin, defaults: &Defaults) -> Vec<Diagnostic> {
     let shown = file.path.display();
     if let Err(why) = plugin.validate(defaults) {
-        let remedy = format_args!("correct {shown}: every ADD fails with these words");
+        let remedy = format_args!("correct {shown}: every ADD fails with this message");
         return vec![Diagnostic::wrong(
             SUBJECT,
             &format_args!("{shown}: {why}"),
@@ -127,7 +127,7 @@ fn ours_in(file: &ConfFile, plugin: &Plugin, defaults: &Defaults) -> Vec<Diagnos
     }
 }
 
-/// Runtimes such as containerd use the first configuration alone.
+/// Runtimes such as containerd only use the first configuration.
 fn not_first(file: &ConfFile, first: &ConfFile) -> Diagnostic {
     let (shown, first) = (file.path.display(), first.path.display());
     Diagnostic::warning(
@@ -144,7 +144,7 @@ fn executable(path: &Path, mode: Option<u32>) -> Diagnostic {
     match mode {
         None => Diagnostic::warning(
             Subject::Executable,
-            &format_args!("{shown} is not there"),
+            &format_args!("{shown} does not exist"),
             &"install it there, unless the runtime looks for plugins elsewhere",
         ),
         Some(mode) if mode & 0o111 == 0 => Diagnostic::wrong(
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_good_one_is_all_there_is_to_say() {
+    fn a_valid_conflist_is_ok() {
         let lines = lines_of(&[("/a.conflist", GOOD)]);
         assert_eq!(lines.len(), 1);
         assert_eq!(lines[0].status, Status::Ok);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_the_words_of_an_add() {
+    fn an_invalid_conflist_is_reported_as_an_add_would_fail() {
         let noname = GOOD.replace("\"name\":\"azure\",", "");
         let norest = GOOD.replace(
             "{\"type\":\"azure-vnet-ipam\"",
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn another_that_comes_first_is_named() {
+    fn a_conflist_that_comes_first_is_named() {
         let other = r#"{"cniVersion":"1.0.0","name":"x","type":"ptp"}"#;
         let lines = lines_of(&[("/05-x.conf", other), ("/10-a.conflist", GOOD)]);
         let line = lines.last().unwrap();
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn the_executable_must_be_one() {
+    fn the_executable_must_be_executable() {
         let path = Path::new("/opt/cni/bin/azure-vnet-ipam");
         let status = |mode| executable(path, mode).status;
         assert_eq!(status(None), Status::Warning);

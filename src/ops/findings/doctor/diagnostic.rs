@@ -1,4 +1,4 @@
-//! One line of the report, and what is said of things that only root may see.
+//! A diagnostic, and what this user cannot see.
 
 use std::fmt::Display;
 use std::path::Path;
@@ -68,27 +68,27 @@ impl Serialize for Subject {
     }
 }
 
-/// How something is.
+/// The status of a diagnostic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// As it should be.
+    /// Nothing is wrong.
     Ok,
-    /// It works, but somebody should know.
+    /// It works, but needs attention.
     Warning,
-    /// Pods get no address because of it, or may get a wrong one.
+    /// Pods get no address, or may get a wrong one.
     Wrong,
 }
 
-/// What was found about one thing.
+/// The result of one examination.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Diagnostic {
-    /// How it is.
+    /// The status.
     pub status: Status,
     /// What it is about.
     pub subject: Subject,
-    /// What was found, without full stop.
+    /// The text, without full stop.
     pub text: String,
-    /// What to do; nothing where all is well.
+    /// What to do; `None` where nothing is wrong.
     pub remedy: Option<String>,
 }
 
@@ -118,22 +118,22 @@ impl Status {
 }
 
 impl Diagnostic {
-    /// It is as it should be.
+    /// Nothing is wrong.
     pub fn ok(subject: Subject, text: &dyn Display) -> Diagnostic {
         Diagnostic::new(Status::Ok, subject, text, None)
     }
 
-    /// Somebody should know.
+    /// It needs attention.
     pub fn warning(subject: Subject, text: &dyn Display, remedy: &dyn Display) -> Diagnostic {
         Diagnostic::new(Status::Warning, subject, text, Some(remedy))
     }
 
-    /// It is wrong.
+    /// Something is wrong.
     pub fn wrong(subject: Subject, text: &dyn Display, remedy: &dyn Display) -> Diagnostic {
         Diagnostic::new(Status::Wrong, subject, text, Some(remedy))
     }
 
-    /// Texts are put together here and not where they are told, which makes a third of all these functions.
+    /// Texts are formatted here, out of line, which saves a third of the size of the callers.
     #[inline(never)]
     fn new(
         status: Status,
@@ -149,7 +149,7 @@ impl Diagnostic {
         }
     }
 
-    /// The text for people: status, subject, what was found; below it what to do.
+    /// Prints status, subject and text, and the remedy below.
     pub fn print(&self, screen: &Screen) -> String {
         const STATUS: usize = 9;
         const INDENT: usize = 20;
@@ -157,7 +157,7 @@ impl Diagnostic {
         let word = self.status.word();
         let head = format!("{word:STATUS$}{}", self.subject.as_str());
         let plain = screen.paragraph(&head, INDENT, &self.text);
-        // Coloured at last, as the codes of colours take no columns.
+        // Colours are added last, as their codes take no columns.
         let rest = plain.strip_prefix(word).unwrap_or_default();
         let mut text = screen.tint(self.status.tint(), word) + rest;
         if let Some(remedy) = &self.remedy {
@@ -168,21 +168,21 @@ impl Diagnostic {
     }
 }
 
-/// What the user who asks is shown by the system.
+/// What this user is allowed to see.
 #[derive(Debug)]
 pub struct Visibility {
-    /// Whether it is root.
+    /// Whether the user is root.
     pub is_root: bool,
     hidden: Vec<String>,
 }
 
 impl Visibility {
-    /// Of the user whom this process belongs to.
+    /// The visibility of the effective user of this process.
     pub fn of_process() -> Visibility {
         Visibility::new(rustix::process::geteuid().is_root())
     }
 
-    /// Of root, or of another.
+    /// The visibility of root, or of another user.
     pub fn new(is_root: bool) -> Visibility {
         Visibility {
             is_root,
@@ -190,7 +190,7 @@ impl Visibility {
         }
     }
 
-    /// Whether `why` something cannot be read is only that the user is not root; takes note of `what` then.
+    /// Whether `what` cannot be read only because the user is not root, and records that.
     pub fn hides(&mut self, what: &str, why: &str) -> bool {
         let is_refusal = matches!(why, "permission denied" | "operation not permitted");
         let refused = !self.is_root && is_refusal;
@@ -200,15 +200,15 @@ impl Visibility {
         refused
     }
 
-    /// What root would see, and this user does not.
+    /// The diagnostic that lists what only root would see.
     pub fn line(self) -> Option<Diagnostic> {
         if self.is_root {
             return None;
         }
         let mut hidden = self.hidden;
-        hidden.push("what may be written".to_owned());
+        hidden.push("write permissions".to_owned());
         let hidden = hidden.join(", ");
-        let text = format_args!("not looked at, as only root may: {hidden}");
+        let text = format_args!("not checked, as this needs root: {hidden}");
         Some(Diagnostic::warning(
             Subject::Root,
             &text,
@@ -217,17 +217,17 @@ impl Visibility {
     }
 }
 
-/// A folder that calls have to write in, and may not.
+/// A folder that must be writable, and is not.
 pub fn not_writable(subject: Subject, folder: &Path) -> Diagnostic {
     let folder = folder.display();
     Diagnostic::wrong(
         subject,
         &format_args!("{folder} cannot be written"),
-        &format_args!("mount it for writing: `findmnt -T {folder}` tells where it is from"),
+        &format_args!("mount it writable: `findmnt -T {folder}` shows its source"),
     )
 }
 
-/// The first few of them, and how many more there are.
+/// The first few items, and the number of the others.
 pub fn join_first(items: impl IntoIterator<Item = String>) -> String {
     const FEW: usize = 4;
     let mut items = items.into_iter();
@@ -244,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_fits_its_screen_with_and_without_colours() {
+    fn a_diagnostic_fits_its_screen_with_and_without_colours() {
         let line = Diagnostic::wrong(
             Subject::Interface,
             &"no interface of this node has the hardware address 7c:1e:52:f9:f3:c6",
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn only_others_than_root_are_told_to_use_sudo_and_once() {
+    fn only_other_users_than_root_are_told_to_use_sudo() {
         let mut visibility = Visibility::new(false);
         assert!(visibility.hides("the state", "permission denied"));
         assert!(visibility.hides("the state", "operation not permitted"));

@@ -1,4 +1,4 @@
-//! The lock, the log, and the file of settings.
+//! The lock, the log and the settings file.
 
 use std::fs::{self, Metadata};
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::ops::node_config::NodeConfig;
 use crate::ops::screen::format_age;
 use crate::state::{LockHolder, WAIT, holder_now};
 
-/// The lines about them.
+/// Examines them.
 pub fn examine(node: &Node, config: &NodeConfig, visibility: &mut Visibility) -> Vec<Diagnostic> {
     let paths = node.paths();
     let (folder, lock, log) = (paths.lock_folder(), paths.lock_file(), paths.log());
@@ -31,7 +31,7 @@ pub fn examine(node: &Node, config: &NodeConfig, visibility: &mut Visibility) ->
     });
     lines.push(match read_text(&paths.locks()) {
         Err(_) if holder.is_none() => {
-            let text = "who holds it is not known, as /proc/locks cannot be read";
+            let text = "its holder is unknown, as /proc/locks cannot be read";
             Diagnostic::ok(Subject::Lock, &text)
         }
         _ => held(holder),
@@ -49,7 +49,7 @@ fn lock_folder(path: &Path, meta: Option<&Metadata>, refuses: bool) -> Option<Di
         return refuses.then(|| not_writable(Subject::Lock, path));
     }
     let path = path.display();
-    let remedy = format_args!("remove it: rm {path}; the next call makes the folder");
+    let remedy = format_args!("remove it: rm {path}; the next call creates the folder");
     Some(Diagnostic::wrong(
         Subject::Lock,
         &format_args!("{path} is not a folder"),
@@ -62,7 +62,7 @@ fn lock_file(path: &Path, meta: Option<&Metadata>) -> Option<Diagnostic> {
         return None;
     }
     let path = path.display();
-    let remedy = "move it away; the next call makes the file".to_owned();
+    let remedy = "move it away; the next call creates the file".to_owned();
     Some(Diagnostic::wrong(
         Subject::Lock,
         &format_args!("{path} is not a file"),
@@ -70,14 +70,14 @@ fn lock_file(path: &Path, meta: Option<&Metadata>) -> Option<Diagnostic> {
     ))
 }
 
-/// Who holds the lock, and for how long that process has been running.
+/// The holder of the lock, and the age of that process.
 fn held(holder: Option<(LockHolder, Option<Duration>)>) -> Diagnostic {
     let Some((holder, running)) = holder else {
         return Diagnostic::ok(Subject::Lock, &"nobody holds it");
     };
     let Some(running) = running else {
-        // It may have ended since, or be of another PID namespace.
-        let remedy = "look again: it should be gone, as no call takes longer than a moment";
+        // The process may have ended, or belong to another PID namespace.
+        let remedy = "run doctor again: a call holds it only for a moment";
         return Diagnostic::warning(Subject::Lock, &format_args!("{holder} holds it"), &remedy);
     };
     let text = format_args!(
@@ -89,16 +89,16 @@ fn held(holder: Option<(LockHolder, Option<Duration>)>) -> Diagnostic {
     }
     let (pid, wait) = (holder.pid, WAIT.as_secs());
     let remedy = format_args!(
-        "pods get no address while it is held, and calls give up after {wait} s. Look what it does: `ps -fp {pid}`; if it hangs, end it: `kill {pid}`. The state stays whole"
+        "pods get no address while it is held, and calls time out after {wait} s. See what it does: `ps -fp {pid}`; if it hangs, end it: `kill {pid}`. The state stays intact"
     );
     Diagnostic::wrong(Subject::Lock, &text, &remedy)
 }
 
-/// How long a process has been running, by its line in /proc/PID/stat.
+/// The age of a process, from its line in /proc/PID/stat.
 fn running(stat: &str, now: Moment) -> Option<Duration> {
-    /// What the kernel counts its start in, whatever the machine: hundredths of a second.
+    /// The kernel counts in hundredths of a second on every machine.
     const TICK: u64 = 10_000_000;
-    /// Its place behind the name, which may have anything in it but ends with the last parenthesis.
+    /// The index of the start time after the name, which ends with the last parenthesis.
     const STARTED: usize = 19;
     let (_, fields) = stat.rsplit_once(')')?;
     let started: u64 = fields.split_whitespace().nth(STARTED)?.parse().ok()?;
@@ -108,11 +108,11 @@ fn running(stat: &str, now: Moment) -> Option<Duration> {
 fn log_file(path: &Path, meta: Option<&Metadata>, refuses: bool) -> Diagnostic {
     let shown = path.display();
     let unwritten = |why: &str| {
-        let remedy = "pods do not mind, but nobody will know what happened: make it a file that can be written";
+        let remedy = "pods are not affected, but nothing is logged: make it a writable file";
         Diagnostic::warning(Subject::Log, &format_args!("{shown} {why}"), &remedy)
     };
     match meta {
-        None => Diagnostic::ok(Subject::Log, &format_args!("{shown} is not there yet")),
+        None => Diagnostic::ok(Subject::Log, &format_args!("{shown} does not exist yet")),
         Some(meta) if meta.is_symlink() => unwritten("is a link, which is not followed"),
         Some(meta) if !meta.is_file() => unwritten("is not a file"),
         Some(_) if refuses => unwritten("cannot be written"),
@@ -133,19 +133,20 @@ fn settings(
     if !exists {
         return vec![Diagnostic::ok(
             Subject::Settings,
-            &format_args!("{shown} is not there: defaults"),
+            &format_args!("{shown} does not exist: defaults apply"),
         )];
     }
     if wrong.is_empty() {
         return vec![Diagnostic::ok(
             Subject::Settings,
-            &format_args!("{shown} is right"),
+            &format_args!("{shown} is valid"),
         )];
     }
     let mut lines = Vec::new();
     for why in wrong {
         if !visibility.hides(&shown.to_string(), why) {
-            let remedy = "it is left out until it is right: correct it, then `azure-vnet-ipam check-settings`";
+            let remedy =
+                "it is ignored until it is corrected; then run `azure-vnet-ipam check-settings`";
             lines.push(Diagnostic::wrong(
                 Subject::Settings,
                 &format_args!("{shown}: {why}"),
@@ -169,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_is_held_for_long_is_wrong_and_its_holder_named() {
+    fn a_lock_held_for_long_is_wrong_and_its_holder_named() {
         let at = |seconds| held(Some((holder(), Some(Duration::from_secs(seconds)))));
         assert_eq!(held(None).status, Status::Ok);
         assert_eq!(at(30).status, Status::Ok);
@@ -194,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_are_right_wrong_or_not_there() {
+    fn settings_are_valid_invalid_or_missing() {
         let path = Path::new("/etc/x.json");
         let mut visibility = Visibility::new(true);
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Addresses of the pools that are configured on the host itself, where no pod can have them.
+//! Pool addresses that are configured on the host itself, so that no pod can have them.
 
 use super::diagnostic::{Diagnostic, Subject, Visibility, join_first};
 use super::pools::KnownPool;
@@ -19,7 +19,7 @@ pub fn examine(
         lines.extend(pools.iter().filter_map(|pool| on_host(pool, kernel)));
     }
     if let Some(why) = &kernel.incomplete {
-        // Whatever the reason is called, another than root does not see everything.
+        // Users other than root never see everything, whatever the reason says.
         let reason = if visibility.is_root {
             why
         } else {
@@ -35,7 +35,7 @@ pub fn examine(
     lines
 }
 
-/// The addresses of a pool that the host has.
+/// The pool addresses that the host has.
 fn on_host(pool: &KnownPool, kernel: &Kernel) -> Option<Diagnostic> {
     let is_there = |address| kernel.configured.get(address) == Some(&Place::Host);
     let there: Vec<_> = pool.addresses.iter().filter(|a| is_there(a)).collect();
@@ -46,13 +46,13 @@ fn on_host(pool: &KnownPool, kernel: &Kernel) -> Option<Diagnostic> {
         if_name => if_name,
     };
     let text = format_args!(
-        "{} of {} on the host itself, which pods cannot have: {}",
+        "{} of {} configured on the host itself, where no pod can use them: {}",
         pluralize(there.len(), "address", "addresses"),
         pool.subnet,
         join_first(there.iter().map(ToString::to_string))
     );
     let remedy = format_args!(
-        "mostly cloud-init configured them. Remove each: `ip address del {first}/{length} dev {if_name}`; then keep it from doing so again: `network: {{config: disabled}}` in /etc/cloud/cloud.cfg.d/99-disable-network-config.cfg, and in /etc/netplan nothing but DHCP for {if_name}"
+        "usually cloud-init configured them. Remove each: `ip address del {first}/{length} dev {if_name}`; then keep it from doing so again: `network: {{config: disabled}}` in /etc/cloud/cloud.cfg.d/99-disable-network-config.cfg, and in /etc/netplan nothing but DHCP for {if_name}"
     );
     Some(Diagnostic::wrong(SUBJECT, &text, &remedy))
 }
@@ -60,8 +60,8 @@ fn on_host(pool: &KnownPool, kernel: &Kernel) -> Option<Diagnostic> {
 fn incomplete(why: &str) -> Diagnostic {
     Diagnostic::warning(
         SUBJECT,
-        &format_args!("not everything on the node could be looked at: {why}"),
-        &"run it as root on the node itself, not in a container; where the plugin sees no more than this, it takes nothing back from dead holders",
+        &format_args!("the node could not be scanned completely: {why}"),
+        &"run it as root on the node itself, not in a container; with no more access than this, the plugin reclaims nothing",
     )
 }
 
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_host_has_of_the_pools_is_wrong() {
+    fn pool_addresses_on_the_host_are_wrong() {
         let lines = examine(&[pool()], &kernel(None), true, &mut Visibility::new(true));
         assert_eq!(lines.len(), 1);
         assert_eq!(lines[0].status, Status::Wrong);
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_that_was_not_complete_is_told() {
+    fn an_incomplete_scan_is_reported() {
         let hidden = kernel(Some("not every process is to be seen from here"));
         let lines = examine(&[], &hidden, true, &mut Visibility::new(true));
         assert_eq!(lines[0].status, Status::Warning);

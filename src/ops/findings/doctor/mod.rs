@@ -1,7 +1,7 @@
-//! `doctor`: everything the plugin needs on this node, looked at one by one.
+//! `doctor`: examines everything that the plugin needs on this node.
 //!
-//! The facts are taken once, by [`Inspection::gather`], so that other commands can share them. For each subject a function makes
-//! lines of them.
+//! [`Inspection::gather`] collects the data once, so that `check` and `export` can use it too. For each subject, an `examine`
+//! function turns it into diagnostics.
 
 mod conflists;
 pub mod diagnostic;
@@ -36,30 +36,30 @@ pub use diagnostic::{Diagnostic, Status, Subject};
 
 use diagnostic::Visibility;
 
-/// What the lines are made of, and takes time to find out.
+/// The data that diagnostics and findings are made from.
 #[derive(Debug)]
 pub struct Inspection {
     /// All configuration.
     pub config: NodeConfig,
     /// The state.
     pub state: StateView,
-    /// The source and what it answered, or why it is not known which one it is.
+    /// The source and its answer, or why the source is unknown.
     pub source: Result<(Source, SourceAnswer), CommandError>,
-    /// A look at the node.
+    /// The evidence of the node.
     pub evidence: Evidence,
 }
 
-/// What a source said.
+/// The answer of a source.
 #[derive(Debug)]
 pub struct SourceAnswer {
-    /// In terms of this node.
+    /// The answer, matched with the interfaces of this node.
     pub matched: Result<Matched, SourceError>,
-    /// How long it took.
+    /// The duration of the query.
     pub took: Duration,
 }
 
 impl Inspection {
-    /// Finds out everything: reads, looks and asks, takes no lock and leaves no trace.
+    /// Collects the data. Takes no lock and changes nothing.
     pub fn gather(node: &Node) -> Inspection {
         let config = NodeConfig::read(node.paths());
         let source = node.source(&config).map(|source| {
@@ -67,7 +67,7 @@ impl Inspection {
             (source, SourceAnswer { matched, took })
         });
         let mut evidence = progress::capture_snapshot(Vec::new(), &node.context).evidence;
-        // At last: what changed while the others were asked is in it.
+        // Read last, so that it includes what changed meanwhile.
         let state = StateView::load(node);
         note_moved_namespaces(state.ipam().holders(), &mut evidence, node.paths());
         Inspection {
@@ -78,13 +78,13 @@ impl Inspection {
         }
     }
 
-    /// What the source lists, where it answered.
+    /// The answer of the source, if there is one.
     pub fn matched(&self) -> Option<&Matched> {
         self.source.as_ref().ok()?.1.matched.as_ref().ok()
     }
 }
 
-/// All lines, in the order of their subjects.
+/// Makes all diagnostics, ordered by subject.
 pub fn examine(node: &Node, inspection: &Inspection) -> Vec<Diagnostic> {
     let mut visibility = Visibility::of_process();
     let paths = node.paths();
@@ -120,10 +120,10 @@ pub fn examine(node: &Node, inspection: &Inspection) -> Vec<Diagnostic> {
     lines
 }
 
-/// Examines the node, and fails where something is wrong.
+/// Runs the command. Its status is 1 where something is wrong.
 ///
 /// # Errors
-/// Its lines cannot be printed.
+/// The report cannot be printed as JSON.
 pub fn run(node: &Node, args: &ReportArgs) -> Result<CommandOutput, CommandError> {
     let lines = examine(node, &Inspection::gather(node));
     let wrong = lines.iter().any(|line| line.status == Status::Wrong);
@@ -141,7 +141,7 @@ pub fn run(node: &Node, args: &ReportArgs) -> Result<CommandOutput, CommandError
     })
 }
 
-/// Checks the file of settings, or the one that is named, for the person who wrote it. What is wrong goes to stderr.
+/// `check-settings`: checks the settings file, or the named file. Errors go to stderr.
 ///
 /// # Errors
 /// None.
@@ -153,7 +153,7 @@ pub fn check_settings(
     let path = path.unwrap_or_else(|| node.paths().settings());
     match settings::check_settings(&path) {
         Ok(()) => Ok(CommandOutput::success(format!(
-            "{} is right\n",
+            "{} is valid\n",
             path.display()
         ))),
         Err(wrong) => {
@@ -166,17 +166,17 @@ pub fn check_settings(
     }
 }
 
-/// All lines for programs.
+/// The report for programs.
 #[derive(Serialize)]
 struct Report<'a> {
-    /// When they were made, in UTC.
+    /// The time, in UTC.
     time: String,
     /// The version of this program.
     version: &'a str,
     lines: &'a [Diagnostic],
 }
 
-/// This program, and what it reads and writes.
+/// The versions of the program, of CNI and of the state format.
 fn versions(node: &Node) -> Diagnostic {
     let text = format_args!(
         "{} {}, for CNI {}; state format {FORMAT}",
@@ -187,7 +187,7 @@ fn versions(node: &Node) -> Diagnostic {
     Diagnostic::ok(Subject::Version, &text)
 }
 
-/// The lines for people, and how many there are of each status.
+/// Prints the diagnostics, and the count of each status.
 pub fn print(lines: &[Diagnostic], screen: &Screen) -> String {
     let mut text: String = lines.iter().map(|line| line.print(screen)).collect();
     let count = |status| lines.iter().filter(|line| line.status == status).count();

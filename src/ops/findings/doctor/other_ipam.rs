@@ -1,4 +1,4 @@
-//! Other IPAM plugins that give addresses of our pools.
+//! Other IPAM plugins that allocate addresses of our pools.
 
 use std::fs;
 use std::io;
@@ -18,10 +18,10 @@ use crate::source::parse_prefix;
 
 const SUBJECT: Subject = Subject::Owner;
 
-/// Where host-local keeps a folder for each network, with a file for each address.
+/// The folder of host-local: a folder for each network, a file for each address.
 const HOST_LOCAL: &str = "/var/lib/cni/networks";
 
-/// The lines about them.
+/// Examines them.
 pub fn examine(
     paths: &Paths,
     config: &NodeConfig,
@@ -43,11 +43,11 @@ pub fn examine(
         Err(e) => lines.push(Diagnostic::warning(
             SUBJECT,
             &format_args!("{shown}: {}", io_reason(&e)),
-            &"look there by hand for addresses of our pools",
+            &"check it by hand for addresses of our pools",
         )),
     }
     if lines.is_empty() && !pools.is_empty() {
-        let text = "no other IPAM plugin gives addresses of our pools";
+        let text = "no other IPAM plugin allocates addresses of our pools";
         lines.push(Diagnostic::ok(SUBJECT, &text));
     }
     lines
@@ -74,7 +74,7 @@ fn configured(config: &NodeConfig, name: &str, pools: &[KnownPool]) -> Vec<Diagn
             let (path, kind) = (file.path.display(), plugin.ipam_kind.as_deref());
             let kind = kind.unwrap_or("unknown");
             let text = format_args!(
-                "{path}: the IPAM plugin {kind} gives {net}, which overlaps our {subnet}"
+                "{path}: the IPAM plugin {kind} allocates from {net}, which overlaps our {subnet}"
             );
             let remedy = format_args!(
                 "give it another subnet, or remove {path}: two pods with one address break both"
@@ -85,7 +85,7 @@ fn configured(config: &NodeConfig, name: &str, pools: &[KnownPool]) -> Vec<Diagn
     lines
 }
 
-/// Every prefix in a configuration that addresses are given from: `subnet`, `ranges`, `range` and the like, by whatever name.
+/// Collects every prefix that a plugin allocates from: `subnet`, `ranges`, `range` and the like.
 fn subnets(value: &Tree, found: &mut Vec<IpNet>) {
     match value {
         Tree::Text(text) => found.extend(parse_prefix(text)),
@@ -93,9 +93,9 @@ fn subnets(value: &Tree, found: &mut Vec<IpNet>) {
         Tree::Object(members) => {
             for (key, value) in members {
                 match (&**key, value) {
-                    // What is reached, or left out, is not given.
+                    // These are not allocated from.
                     ("routes" | "exclude" | "gateway" | "dns", _) => {}
-                    // Of a single address the prefix length is that of its network.
+                    // The prefix length of a single address is that of its network.
                     ("address", Tree::Text(text)) => {
                         found.extend(named_address(text).map(IpNet::from));
                     }
@@ -107,7 +107,7 @@ fn subnets(value: &Tree, found: &mut Vec<IpNet>) {
     }
 }
 
-/// The folders of host-local with the addresses that it has given.
+/// The folders of host-local with their allocated addresses.
 fn networks(folder: &Path) -> io::Result<Vec<(String, Vec<IpAddr>)>> {
     let mut paths = Vec::new();
     for entry in fs::read_dir(folder)? {
@@ -126,7 +126,7 @@ fn networks(folder: &Path) -> io::Result<Vec<(String, Vec<IpAddr>)>> {
     Ok(found)
 }
 
-/// What host-local has given of our pools in one network.
+/// The addresses of our pools that host-local has allocated for one network.
 fn given(folder: &str, addresses: &[IpAddr], pools: &[KnownPool]) -> Option<Diagnostic> {
     let of = |address: &&IpAddr| pools.iter().find(|pool| pool.subnet.contains(*address));
     let inside: Vec<&IpAddr> = addresses.iter().filter(|a| of(a).is_some()).collect();
@@ -136,7 +136,7 @@ fn given(folder: &str, addresses: &[IpAddr], pools: &[KnownPool]) -> Option<Diag
     let is_ours = |address: &&&IpAddr| of(address).is_some_and(|p| p.addresses.contains(**address));
     let ours = inside.iter().filter(is_ours).count();
     let text = format_args!(
-        "host-local has given {} of our subnets by {folder}, {ours} of them ours to give: {}",
+        "host-local has allocated {} of our subnets in {folder}, {ours} of them in our pools: {}",
         pluralize(inside.len(), "address", "addresses"),
         join_first(inside.iter().map(ToString::to_string))
     );
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_host_local_has_given_is_wrong_where_it_is_ours_to_give() {
+    fn addresses_of_host_local_in_our_pools_are_wrong() {
         let given = |addresses: &[&str]| {
             let addresses: Vec<_> = addresses.iter().map(|a| a.parse().unwrap()).collect();
             given("/var/lib/cni/networks/x", &addresses, &pools())
@@ -208,7 +208,7 @@ mod tests {
         let line = given(&["10.224.0.5", "10.224.0.77", "10.9.0.1"]).unwrap();
         assert_eq!(line.status, Status::Wrong);
         assert!(line.text.contains("2 addresses"), "{line:?}");
-        assert!(line.text.contains("1 of them ours to give"), "{line:?}");
+        assert!(line.text.contains("1 of them in our pools"), "{line:?}");
         let remedy = line.remedy.unwrap();
         assert!(remedy.contains("rm -r /var/lib/cni/networks/x"), "{remedy}");
         assert_eq!(given(&["10.224.0.77"]).unwrap().status, Status::Warning);

@@ -1,4 +1,4 @@
-//! The pools: those in the state, held against what the source lists, and how full they are.
+//! The pools of the state: their usage, and whether the source still lists them.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -12,7 +12,7 @@ use crate::source::Matched;
 
 const SUBJECT: Subject = Subject::Pool;
 
-/// A subnet whose addresses this plugin gives, wherever that is known from.
+/// A subnet that this plugin allocates from, known from the state or the source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnownPool {
     /// The subnet.
@@ -72,7 +72,7 @@ fn add(
     }
 }
 
-/// A line for each pool of the state. What the source lists counts only where it answered.
+/// Examines each pool of the state; `matched` is the answer of the source, if there is one.
 pub fn examine(
     ipam: &Ipam,
     matched: Option<&Matched>,
@@ -107,12 +107,12 @@ fn line(subnet: &str, count: &PoolCount, is_gone: bool) -> Diagnostic {
     }
     if is_gone {
         text.push_str("; the source no longer lists it");
-        let remedy = "its addresses go as they are released; if it is still wanted, look at the network interface in Azure";
+        let remedy = "its addresses are removed as they are released; if it is still needed, check the network interface in Azure";
         return Diagnostic::warning(SUBJECT, &text, &remedy);
     }
     if count.free + count.resting == 0 {
-        text.push_str("; nothing is left to give");
-        let remedy = "delete pods, or assign more secondary IP configurations in Azure; `azure-vnet-ipam reclaim` tells which holders are dead";
+        text.push_str("; no address is left");
+        let remedy = "delete pods, or assign more secondary IP configurations in Azure; `azure-vnet-ipam reclaim` shows which holders are dead";
         return Diagnostic::warning(SUBJECT, &text, &remedy);
     }
     Diagnostic::ok(SUBJECT, &text)
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_given_is_not_free() {
+    fn addresses_that_cannot_be_allocated_are_not_free() {
         let count = PoolCount {
             held: 1,
             free: 1,
@@ -190,11 +190,11 @@ mod tests {
         };
         let full = line("x", &full, false);
         assert_eq!(full.status, Status::Warning);
-        assert!(full.text.ends_with("nothing is left to give"));
+        assert!(full.text.ends_with("no address is left"));
     }
 
     #[test]
-    fn a_pool_that_the_source_no_longer_lists_is_told() {
+    fn an_unlisted_pool_is_reported() {
         let old = listed("10.1.0.0/16", &["10.1.0.5"]);
         let ipam = stored(&old);
         let status = |matched: Option<&Matched>| {

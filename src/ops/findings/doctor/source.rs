@@ -7,7 +7,7 @@ use crate::log::Milliseconds;
 use crate::ops::screen::pluralize;
 use crate::source::{Matched, Source, SourceError};
 
-/// The lines about them.
+/// Examines them.
 pub fn examine(paths: &Paths, inspection: &Inspection, visibility: &Visibility) -> Vec<Diagnostic> {
     let (source, answer) = match &inspection.source {
         Ok(asked) => asked,
@@ -46,7 +46,7 @@ pub fn examine(paths: &Paths, inspection: &Inspection, visibility: &Visibility) 
         let own = links(paths).map_err(|e| io_reason(&e));
         lines.push(unmatched(&matched.unmatched, &carrying, own));
     }
-    // Of an interface that is not there, what it lists is not known to be nothing.
+    // The addresses of a missing interface are unknown.
     let is_matched = matched.unmatched.is_empty() || !carrying.is_empty();
     if is_matched && matched.inventory.addresses() == 0 {
         lines.push(nothing_to_give());
@@ -71,11 +71,11 @@ fn skipped(matched: &Matched) -> Option<Diagnostic> {
     let skipped = matched.skipped;
     (skipped > 0).then(|| {
         Diagnostic::warning(
-            Subject::Source, &format_args!("{skipped} of the listed addresses and subnets cannot be used"), &"look at the answer: they are malformed, outside their subnet, or in a subnet that is listed twice")
+            Subject::Source, &format_args!("{skipped} of the listed addresses and subnets cannot be used"), &"check the answer: they are malformed, outside their subnet, or in a subnet that is listed twice")
     })
 }
 
-/// What to do about a source that does not answer, or not as it should.
+/// The diagnostic and remedy for a source that failed.
 fn unanswered(source: &Source, error: &SourceError, is_root: bool) -> Diagnostic {
     const MEANWHILE: &str =
         "Meanwhile pods get addresses of the stored pools, while there are free ones";
@@ -104,18 +104,18 @@ fn unanswered(source: &Source, error: &SourceError, is_root: bool) -> Diagnostic
     Diagnostic::wrong(Subject::Source, &text, &remedy)
 }
 
-/// Listed interfaces that are not on this node, and what is there. `carrying` are those of this node that it lists.
+/// Listed interfaces that this node does not have. `carrying` are the listed interfaces that it has.
 fn unmatched(macs: &[String], carrying: &[String], own: Result<Vec<Link>, String>) -> Diagnostic {
     let listed = join_first(macs.iter().map(|mac| format_ipv6(mac)));
     let mut by_hand = ("INTERFACE".to_owned(), "ADDRESS".to_owned());
     let own = match own {
         Ok(links) => {
-            // The host's ends of pods' links are many, and never meant.
+            // The host's ends of pod links are many, and never the listed interface.
             let real: Vec<_> = links
                 .iter()
                 .filter(|link| !link.mac.is_empty() && link.peer_namespace.is_none())
                 .collect();
-            // Where there is a choice, it is not ours to make.
+            // With more than one candidate, the operator must choose.
             if let ([mac], [only], []) = (macs, &*real, carrying)
                 && !listed.starts_with('"')
             {
@@ -149,7 +149,7 @@ fn nothing_to_give() -> Diagnostic {
     )
 }
 
-/// A hardware address as `ip link` shows it; what is none stays as it is, in quotes.
+/// Formats a hardware address as `ip link` does; anything else is quoted.
 fn format_ipv6(mac: &str) -> String {
     let mut shown = String::new();
     let mut digits = 0_usize;
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interface_that_is_not_there_is_told_with_those_that_are() {
+    fn a_missing_interface_is_reported_with_the_existing_ones() {
         let link = |name: &str, mac: &str, peer| Link {
             name: name.into(),
             mac: mac.into(),
@@ -207,7 +207,7 @@ mod tests {
         let remedy = line.remedy.unwrap();
         let command = "sudo ip link set dev eth0 address 7c:1e:52:f9:f3:c9";
         assert!(remedy.ends_with(command), "{remedy}");
-        // One that Azure knows as it is must not be changed.
+        // An address that Azure knows must not be changed.
         let listed = ["7C1E52F9F3C9".to_owned()];
         let line = unmatched(&listed, &["eth0".to_owned()], Ok(own));
         assert!(line.remedy.unwrap().ends_with("INTERFACE address ADDRESS"));
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn only_root_may_ask_the_wire_server_on_many_nodes() {
+    fn the_remedy_depends_on_the_server() {
         let url = "http://168.63.129.16/machine/plugins?comp=nmagent&type=getinterfaceinfov1";
         let paths = Paths::new(None, "azure-vnet-ipam");
         let conf = crate::cni::IpamConf::default();

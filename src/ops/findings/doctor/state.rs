@@ -1,4 +1,4 @@
-//! The state: whether it is there, can be read and written, and is what it should be.
+//! The state file: its health, mode, writer and folder.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -10,7 +10,7 @@ use crate::ops::node::Node;
 use crate::ops::state_view::{StateHealth, StateReport, StateView};
 use crate::state::{Document, KeyStatus, MODE, set_aside_before};
 
-/// The lines about it.
+/// Examines the state.
 pub fn examine(node: &Node, state: &StateView, visibility: &mut Visibility) -> Vec<Diagnostic> {
     let paths = node.paths();
     let path = paths.state();
@@ -48,7 +48,7 @@ fn health(report: &StateReport, visibility: &mut Visibility) -> Option<Diagnosti
     })
 }
 
-/// The file itself; `mode` with or without the bits of its kind.
+/// The mode and size of the file; `mode` may include the file type.
 fn file(path: &Path, mode: u32, bytes: u64) -> Diagnostic {
     let mode = mode & 0o7777;
     let text = format_args!("{}, mode {mode:04o}, {bytes} bytes", path.display());
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn others_than_root_should_not_read_it() {
+    fn the_state_should_be_private() {
         assert_eq!(file(Path::new(PATH), 0o100_600, 7).status, Status::Ok);
         let line = file(Path::new(PATH), 0o100_644, 7);
         assert_eq!(line.status, Status::Warning);
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_cannot_be_written_is_told() {
+    fn a_read_only_folder_is_reported() {
         let line = read_only(Path::new(PATH));
         assert_eq!(line.status, Status::Wrong);
         assert_eq!(line.text, "/var/run cannot be written");
