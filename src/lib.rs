@@ -59,7 +59,7 @@ use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use cni::{Environment, Invocation, NAME, NAME_V6};
+use cni::{Environment, NAME, NAME_V6};
 
 /// Runs the program.
 pub fn main() -> ExitCode {
@@ -68,9 +68,9 @@ pub fn main() -> ExitCode {
     let paths = host::Paths::new(root_folder(), program_name(args.next().as_deref()));
     host::shift_boot_clock(&paths);
     let started = host::boot_now();
-    match Environment::said(|name| env::var_os(name)) {
-        Invocation::Call(environment) => plugin::main(&environment, &paths, started),
-        Invocation::Operator => ops::main(args, &paths, started),
+    match Environment::read(|name| env::var_os(name)) {
+        Some(environment) => plugin::main(&environment, &paths, started),
+        None => ops::main(args, &paths, started),
     }
 }
 

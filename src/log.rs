@@ -15,7 +15,7 @@ use tracing::{Event, Metadata, Subscriber, span};
 use tracing_subscriber::fmt::FormatFields;
 use tracing_subscriber::fmt::format::{DefaultFields, Writer};
 
-use crate::host::{RotatingFile, is_obeyed, wall_now, wall_second};
+use crate::host::{RotatingFile, alters_terminal, wall_now, wall_second};
 
 /// `.log` and `.log.1` to `.log.7`, 5 MB each.
 const KEPT: RotatingFile = RotatingFile {
@@ -171,7 +171,7 @@ impl LineBuffer {
     fn begin(&mut self, second: i64) {
         if self.second != Some(second) {
             self.second = Some(second);
-            self.prefix = format!("{} [{}] [", wall_now().log_form(), std::process::id());
+            self.prefix = format!("{} [{}] [", wall_now().format_for_log(), std::process::id());
         }
     }
 }
@@ -200,7 +200,7 @@ fn append(text: &mut Vec<u8>, prefix: &str, line: &str) {
     } else {
         let plain: String = shown
             .chars()
-            .map(|c| if is_obeyed(c) { ' ' } else { c })
+            .map(|c| if alters_terminal(c) { ' ' } else { c })
             .collect();
         text.extend(plain.as_bytes());
     }

@@ -2,9 +2,9 @@
 
 use std::net::IpAddr;
 
-use super::netconf::{Attachments, RawConf};
-use super::requested::requested;
-use super::{CallError, CniVersion, Defaults, Environment, NetConf, Verb};
+use super::network_config::{Attachments, RawNetworkConfig};
+use super::requested_addresses::collect_requested;
+use super::{CallError, CniVersion, Defaults, Environment, NetworkConfig, Verb};
 use crate::ipam::Attachment;
 
 /// A call that may be carried out.
@@ -25,13 +25,13 @@ pub struct Call {
     /// GC: the attachments that are valid.
     pub valid: Attachments,
     /// The network configuration.
-    pub conf: NetConf,
+    pub conf: NetworkConfig,
 }
 
 impl Call {
     /// The version that the input of a VERSION call names, if it is one.
-    pub fn version_asked(stdin: &[u8]) -> Option<String> {
-        RawConf::read(stdin).ok()?.cni_version().ok()?
+    pub fn read_version_request(stdin: &[u8]) -> Option<String> {
+        RawNetworkConfig::read(stdin).ok()?.cni_version().ok()?
     }
 
     /// Checks the rest, once stdin is read, in the original's order.
@@ -43,12 +43,12 @@ impl Call {
         stdin: &[u8],
         defaults: &Defaults,
     ) -> Result<Call, CallError> {
-        let said = RawConf::read(stdin)?;
-        let name = said.name()?;
+        let raw_config = RawNetworkConfig::read(stdin)?;
+        let name = raw_config.name()?;
         match name.as_str() {
             "" => return Err(CallError::NoName),
             bad if !is_identifier(bad) => return Err(CallError::BadName(name)),
-            long if long.len() > LONGEST => return Err(CallError::TooLongName("network name")),
+            long if long.len() > MAX_LENGTH => return Err(CallError::TooLongName("network name")),
             _ => {}
         }
         let verb = environment.verb();
@@ -59,7 +59,7 @@ impl Call {
                 bad if !is_identifier(bad) => {
                     return Err(CallError::BadContainerId(bad.to_owned()));
                 }
-                long if long.len() > LONGEST => {
+                long if long.len() > MAX_LENGTH => {
                     return Err(CallError::TooLongName("containerID"));
                 }
                 _ => {}
@@ -67,28 +67,28 @@ impl Call {
             check_if_name(&environment.if_name)?;
         }
         let verb = verb.ok_or_else(|| CallError::UnknownCommand(environment.command.clone()))?;
-        let version = version(said.cni_version()?, verb)?;
+        let version = version(raw_config.cni_version()?, verb)?;
         if verb == Verb::Add {
             let unknown = environment.unknown_args();
             if !unknown.is_empty() {
                 return Err(CallError::UnknownArgs(unknown));
             }
         }
-        let conf = said.meant(name.clone(), version, verb, defaults)?;
+        let conf = raw_config.validate(name.clone(), version, verb, defaults)?;
         Ok(Call {
             verb,
             requested: match verb {
-                Verb::Add => requested(environment, &said, &conf.ipam)?,
+                Verb::Add => collect_requested(environment, &raw_config, &conf.ipam)?,
                 _ => Vec::new(),
             },
             previous: match verb {
-                Verb::Check => said.prev_addresses()?,
+                Verb::Check => raw_config.prev_addresses()?,
                 // A hint only, so that a bad one is none.
-                Verb::Del => said.prev_addresses().unwrap_or_default(),
+                Verb::Del => raw_config.prev_addresses().unwrap_or_default(),
                 _ => None,
             },
             valid: match verb {
-                Verb::Gc => said.valid_attachments()?,
+                Verb::Gc => raw_config.valid_attachments()?,
                 _ => Attachments::new(),
             },
             attachment: Attachment {
@@ -104,26 +104,26 @@ impl Call {
 }
 
 /// In bytes; every record repeats these names.
-const LONGEST: usize = 1024;
+const MAX_LENGTH: usize = 1024;
 
 /// The version to speak. Without one the original checks for 0.1.0 and answers in the form of 0.2.0.
-fn version(said: Option<String>, verb: Verb) -> Result<CniVersion, CallError> {
+fn version(raw_config: Option<String>, verb: Verb) -> Result<CniVersion, CallError> {
     let since = verb.since();
-    let Some(said) = said else {
+    let Some(raw_config) = raw_config else {
         return match since {
             Some(_) => Err(CallError::TooOldFor(verb)),
             None => Ok(CniVersion::V020),
         };
     };
-    match CniVersion::of(&said) {
+    match CniVersion::parse(&raw_config) {
         Some(version) if since.is_some_and(|since| version < since) => {
             Err(CallError::TooOldFor(verb))
         }
         Some(version) => Ok(version),
-        None if since.is_some() && !is_number(said.split('.').next()) => {
-            Err(CallError::NoVersion(said))
+        None if since.is_some() && !is_number(raw_config.split('.').next()) => {
+            Err(CallError::NoVersion(raw_config))
         }
-        None => Err(CallError::Incompatible(said)),
+        None => Err(CallError::Incompatible(raw_config)),
     }
 }
 
@@ -140,10 +140,10 @@ fn is_identifier(text: &str) -> bool {
 
 /// What the kernel allows as the name of an interface.
 fn check_if_name(name: &str) -> Result<(), CallError> {
-    const LONGEST: usize = 15;
+    const MAX_LENGTH: usize = 15;
     match name {
         "" => Err(CallError::NoIfName),
-        long if long.len() > LONGEST => Err(CallError::IfNameTooLong),
+        long if long.len() > MAX_LENGTH => Err(CallError::IfNameTooLong),
         "." | ".." => Err(CallError::IfNameDots),
         bad if bad.contains(|c: char| c == '/' || c == ':' || c.is_whitespace()) => {
             Err(CallError::BadIfName)

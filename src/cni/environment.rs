@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use super::{CallError, Verb};
 
-/// CNI variables as they were said; absent and empty are the same.
+/// The CNI variables as they are spelled; absent and empty are the same.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Environment {
     /// CNI_COMMAND
@@ -19,19 +19,10 @@ pub struct Environment {
     pub args: String,
 }
 
-/// Whether the plugin was called by a runtime or by a person.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Invocation {
-    /// CNI_COMMAND is set.
-    Call(Environment),
-    /// It is not.
-    Operator,
-}
-
 impl Environment {
-    /// Reads the variables through `get`. What is not UTF-8 is kept with replacement characters, which no check lets through
-    /// where the text matters.
-    pub fn said(get: impl Fn(&str) -> Option<OsString>) -> Invocation {
+    /// Reads the variables through `get`; `None` without CNI_COMMAND, when a person started the program. Bytes that are not UTF-8
+    /// become replacement characters, which no check lets through where the text matters.
+    pub fn read(get: impl Fn(&str) -> Option<OsString>) -> Option<Environment> {
         let text = |name| {
             get(name)
                 .map(|v| v.to_string_lossy().into_owned())
@@ -44,11 +35,7 @@ impl Environment {
             if_name: text("CNI_IFNAME"),
             args: text("CNI_ARGS"),
         };
-        if environment.command.is_empty() {
-            Invocation::Operator
-        } else {
-            Invocation::Call(environment)
-        }
+        (!environment.command.is_empty()).then_some(environment)
     }
 
     /// The verb, if it is one.
@@ -179,14 +166,10 @@ mod tests {
 
     #[test]
     fn without_a_command_it_is_no_call() {
-        assert_eq!(Environment::said(|_| None), Invocation::Operator);
-        assert_eq!(
-            Environment::said(|name| (name == "CNI_COMMAND").then(OsString::new)),
-            Invocation::Operator
-        );
-        let Invocation::Call(call) = Environment::said(|name| Some(name.into())) else {
-            panic!("is a call")
-        };
+        assert_eq!(Environment::read(|_| None), None);
+        let empty = |name: &str| (name == "CNI_COMMAND").then(OsString::new);
+        assert_eq!(Environment::read(empty), None);
+        let call = Environment::read(|name| Some(name.into())).unwrap();
         assert_eq!(
             (call.command.as_str(), call.if_name.as_str()),
             ("CNI_COMMAND", "CNI_IFNAME")

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::CallError;
-use super::values::typed;
+use super::config_values::parse_value;
 use crate::codec::{self, Cursor, Members, ParseError, is};
 
 /// A route for the pod.
@@ -107,13 +107,13 @@ impl<'de> Members<'de> for Dns {
 pub(super) fn routes(raw: &RawValue) -> Result<Vec<Route>, CallError> {
     const KEY: &str = "ipam.routes";
     const MUST_BE: &str = "a list of routes, each with dst and, if it has one, gw";
-    let all: Vec<Box<RawValue>> = typed(raw, KEY, MUST_BE)?;
+    let all: Vec<Box<RawValue>> = parse_value(raw, KEY, MUST_BE)?;
     let read = |raw: &RawValue| -> Result<Route, String> {
-        let mut said = RawRoute::default();
-        codec::read(raw.get().as_bytes(), &mut said).map_err(|e| e.to_string())?;
+        let mut raw_route = RawRoute::default();
+        codec::read(raw.get().as_bytes(), &mut raw_route).map_err(|e| e.to_string())?;
         Ok(Route {
-            dst: said.dst.ok_or("a route without dst")?,
-            ..said.route
+            dst: raw_route.dst.ok_or("a route without dst")?,
+            ..raw_route.route
         })
     };
     all.iter()

@@ -7,7 +7,7 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde::Serialize;
 
 use super::print::to_pretty_json;
-use super::{CniVersion, Dns, IpamConf, Route};
+use super::{CniVersion, Dns, IpamConfig, Route};
 use crate::ipam::Grant;
 
 /// Azure's name server, which the original gives to every pod.
@@ -28,7 +28,7 @@ struct Address {
 }
 
 #[derive(Serialize)]
-struct Ips {
+struct IpJson {
     #[serde(skip_serializing_if = "Option::is_none")]
     version: Option<&'static str>,
     address: IpNet,
@@ -38,7 +38,7 @@ struct Ips {
 
 /// The form of 0.1.0 and 0.2.0: one address a family.
 #[derive(Serialize)]
-struct OldIp {
+struct LegacyIpJson {
     ip: IpNet,
     #[serde(skip_serializing_if = "Option::is_none")]
     gateway: Option<IpAddr>,
@@ -47,22 +47,22 @@ struct OldIp {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Document {
+struct ResultJson {
     cni_version: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    ip4: Option<OldIp>,
+    ip4: Option<LegacyIpJson>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    ip6: Option<OldIp>,
+    ip6: Option<LegacyIpJson>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    ips: Vec<Ips>,
+    ips: Vec<IpJson>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     routes: Vec<Route>,
     dns: Dns,
 }
 
 impl AddResult {
-    /// The result that hands over these grants, with the routes and name servers of `conf` where it names any.
-    pub fn of<'a>(grants: impl IntoIterator<Item = &'a Grant>, conf: &IpamConf) -> Self {
+    /// Creates the result that hands over these grants, with the routes and name servers of `conf` where it names any.
+    pub fn new<'a>(grants: impl IntoIterator<Item = &'a Grant>, conf: &IpamConfig) -> Self {
         let addresses = grants.into_iter().map(|g| Address {
             address: g.address,
             gateway: g.gateway,
@@ -87,7 +87,7 @@ impl AddResult {
                 .iter()
                 .find(|a| old && a.address.addr().is_ipv6() == v6)?;
             let routes = self.routes(version).into_iter();
-            Some(OldIp {
+            Some(LegacyIpJson {
                 ip: address.address,
                 gateway: address.gateway,
                 routes: routes
@@ -96,7 +96,7 @@ impl AddResult {
             })
         };
         let new = if old { &[][..] } else { &self.addresses };
-        to_pretty_json(&Document {
+        to_pretty_json(&ResultJson {
             cni_version: version.as_str(),
             ip4: first(false),
             ip6: first(true),
@@ -112,22 +112,22 @@ impl AddResult {
             return self.addresses.iter().map(Address::route).collect();
         };
         let plain = version < CniVersion::V110;
-        let spoken = |route: &Route| match plain {
+        let in_version = |route: &Route| match plain {
             true => route.plain(),
             false => route.clone(),
         };
-        routes.iter().map(spoken).collect()
+        routes.iter().map(in_version).collect()
     }
 }
 
 impl Address {
-    fn listed(&self, version: CniVersion) -> Ips {
+    fn listed(&self, version: CniVersion) -> IpJson {
         let family = if self.address.addr().is_ipv6() {
             "6"
         } else {
             "4"
         };
-        Ips {
+        IpJson {
             version: (version < CniVersion::V100).then_some(family),
             address: self.address,
             gateway: self.gateway,
@@ -145,7 +145,7 @@ impl Address {
 }
 
 /// The answer to VERSION: one line, with its newline, as the original prints it.
-pub fn versions(cni_version: &str) -> String {
+pub fn print_versions(cni_version: &str) -> String {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
     struct Versions<'a> {
@@ -175,7 +175,7 @@ mod tests {
         });
         AddResult {
             addresses: addresses.collect(),
-            ..AddResult::of([], &IpamConf::default())
+            ..AddResult::new([], &IpamConfig::default())
         }
     }
 
@@ -231,10 +231,10 @@ mod tests {
 
     #[test]
     fn routes_and_name_servers_of_the_configuration_go_before_our_own() {
-        let said = r#"[{"dst":"10.0.0.0/8"},{"dst":"0.0.0.0/0","gw":"10.224.0.9","mtu":1400},{"dst":"::/0"}]"#;
+        let raw_config = r#"[{"dst":"10.0.0.0/8"},{"dst":"0.0.0.0/0","gw":"10.224.0.9","mtu":1400},{"dst":"::/0"}]"#;
         let mut v4 = result(&[("10.224.0.5/16", Some("10.224.0.1"))]);
         let raw = |json: &str| RawValue::from_string(json.to_owned()).unwrap();
-        v4.routes = Some(overrides::routes(&raw(said)).unwrap());
+        v4.routes = Some(overrides::routes(&raw(raw_config)).unwrap());
         v4.dns = overrides::dns(&raw(
             r#"{"Nameservers":["10.0.0.10"],"search":["a.b"],"x":1}"#,
         ))
@@ -244,7 +244,7 @@ mod tests {
         let newest = printed(&v4, CniVersion::V110);
         assert_eq!(
             newest["routes"],
-            serde_json::from_str::<Value>(said).unwrap()
+            serde_json::from_str::<Value>(raw_config).unwrap()
         );
         assert_eq!(newest["dns"], dns);
         assert_eq!(printed(&v4, CniVersion::V100)["routes"], plain);
@@ -292,7 +292,7 @@ mod tests {
     #[test]
     fn version_lists_all_seven_on_one_line() {
         assert_eq!(
-            versions("0.4.0"),
+            print_versions("0.4.0"),
             "{\"cniVersion\":\"0.4.0\",\"supportedVersions\":[\"0.1.0\",\"0.2.0\",\"0.3.0\",\"0.3.1\",\"0.4.0\",\"1.0.0\",\"1.1.0\"]}\n"
         );
     }

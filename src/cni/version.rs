@@ -36,8 +36,8 @@ impl CniVersion {
     /// The newest.
     pub const NEWEST: CniVersion = Self::V110;
 
-    /// The version of this exact text.
-    pub fn of(text: &str) -> Option<CniVersion> {
+    /// Parses a version; the text must be exact.
+    pub fn parse(text: &str) -> Option<CniVersion> {
         Self::ALL.into_iter().find(|v| v.as_str() == text)
     }
 

@@ -15,7 +15,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::host::{Paths, ReadOutcome, RotatingFile, numbered, read_bounded};
+use crate::host::{Paths, ReadOutcome, RotatingFile, read_bounded, rotated_path};
 
 /// How many records a history has at most.
 pub const MAX_RECORDS: usize = 256;
@@ -49,7 +49,7 @@ impl History {
     /// This user may not read them.
     pub fn read(paths: &Paths) -> io::Result<History> {
         let path = paths.events();
-        let (_, mut records) = read(&numbered(&path, 1))?;
+        let (_, mut records) = read(&rotated_path(&path, 1))?;
         let (mut totals, newest) = read(&path)?;
         records.extend(newest);
         totals.count(&records);
@@ -62,7 +62,7 @@ impl History {
 /// The first line of the next file, made before the rotation: the counts of all files but the one that is full now.
 fn heading(path: &Path) -> Vec<u8> {
     let (mut totals, _) = read(path).unwrap_or_default();
-    let (_, removed) = read(&numbered(path, 1)).unwrap_or_default();
+    let (_, removed) = read(&rotated_path(path, 1)).unwrap_or_default();
     totals.count(&removed);
     let mut line = serde_json::to_vec(&Heading { totals }).unwrap_or_default();
     line.push(b'\n');
@@ -138,7 +138,7 @@ mod tests {
         let counts: Vec<_> = totals.operations().collect();
         assert_eq!(counts, [("ADD", 0, 3000)]);
         assert_eq!(totals.reclaimed, 30);
-        let sizes = [paths.events(), numbered(&paths.events(), 1)]
+        let sizes = [paths.events(), rotated_path(&paths.events(), 1)]
             .map(|path| fs::metadata(path).unwrap().len());
         assert!(sizes.iter().all(|size| *size < 257 << 10), "{sizes:?}");
         fs::remove_dir_all(root).unwrap();

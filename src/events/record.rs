@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::KEPT;
 use crate::codec::read_address;
-use crate::host::{Paths, is_obeyed};
+use crate::host::{Paths, alters_terminal};
 
 /// One operation: a CNI call, or a command that changed the state. A call fills it on the way.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -116,7 +116,7 @@ fn truncate(text: String, max: usize) -> String {
         }
         short.push(match c {
             '"' | '\\' => '\'',
-            c if is_obeyed(c) => ' ',
+            c if alters_terminal(c) => ' ',
             c => c,
         });
     }

@@ -1,11 +1,13 @@
 //! E2: the state of the main plugin azure-vnet (contract section 19). Its endpoints may be orphans, so one counts only while
 //! its network namespace exists, which its path or its link on the host leads to.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use serde::Deserialize;
+
 use super::namespace::find_namespace;
-use crate::codec::{self, Cursor, Members, ParseError, is, read_address};
+use crate::codec::read_address;
 use crate::host::{Link, Paths, ReadOutcome, io_reason, links, read_bounded};
 use crate::ipam::{Entry, EvidenceList, Kernel, NetNs};
 
@@ -38,15 +40,19 @@ pub fn read(paths: &Paths, kernel: &Kernel) -> EvidenceList {
         Err(e) => return unreadable(format!("the interfaces of the host: {}", io_reason(&e))),
     };
     EvidenceList::Read {
-        entries: entries(endpoints, paths, kernel, &links),
+        entries: to_entries(&endpoints, paths, kernel, &links),
         doubtful: Vec::new(),
     }
 }
 
-/// What the endpoints say, and which of them stand.
-fn entries(endpoints: Vec<Endpoint>, paths: &Paths, kernel: &Kernel, links: &[Link]) -> Vec<Entry> {
-    let host_links: Vec<String> = endpoints.iter().map(|e| e.host_link.clone()).collect();
-    let mut entries: Vec<_> = endpoints.into_iter().map(Endpoint::entry).collect();
+/// Converts the endpoints, and finds out which of them are live.
+fn to_entries(
+    endpoints: &[Endpoint],
+    paths: &Paths,
+    kernel: &Kernel,
+    links: &[Link],
+) -> Vec<Entry> {
+    let mut entries: Vec<_> = endpoints.iter().map(Endpoint::to_entry).collect();
     for entry in &mut entries {
         entry.is_live = find_namespace(paths, kernel, entry);
     }
@@ -55,8 +61,9 @@ fn entries(endpoints: Vec<Endpoint>, paths: &Paths, kernel: &Kernel, links: &[Li
         .filter(|entry| entry.is_live)
         .filter_map(|entry| entry.netns.as_ref()?.id);
     let named: BTreeSet<_> = named.collect();
-    for (entry, name) in entries.iter_mut().zip(host_links) {
+    for (entry, endpoint) in entries.iter_mut().zip(endpoints) {
         // A name is made of those of the pod, so that a pod that was created again has its predecessor's.
+        let name = endpoint.host_if_name.as_deref().unwrap_or_default();
         let link = links.iter().find(|link| link.name == name);
         let id = link.and_then(|link| kernel.numbers.get(&link.peer_namespace?));
         entry.is_live |=
@@ -66,156 +73,116 @@ fn entries(endpoints: Vec<Endpoint>, paths: &Paths, kernel: &Kernel, links: &[Li
 }
 
 /// An endpoint of azure-vnet, with the network it is in.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase")]
 pub struct Endpoint {
+    #[serde(skip)]
     network: String,
+    #[serde(skip)]
     id: String,
-    container_id: String,
-    pod: String,
-    pod_namespace: String,
-    netns: String,
-    host_link: String,
-    addresses: Vec<IpAddr>,
+    #[serde(rename = "ContainerID")]
+    container_id: Option<String>,
+    #[serde(rename = "PODName")]
+    pod: Option<String>,
+    #[serde(rename = "PODNameSpace")]
+    pod_namespace: Option<String>,
+    network_name_space: Option<String>,
+    host_if_name: Option<String>,
+    #[serde(rename = "IPAddresses")]
+    ip_addresses: Option<Vec<Option<IpNet>>>,
 }
 
-/// Reads azure-vnet's document.
+/// Reads azure-vnet's document. Any of its objects may be `null`.
 ///
 /// # Errors
 /// It is not JSON, or something in it has the wrong type.
-pub fn parse(json: &[u8]) -> Result<Vec<Endpoint>, codec::Error> {
-    let mut said = Top::default();
-    codec::read(json, &mut said)?;
-    let networks = said
-        .network
-        .interfaces
-        .into_iter()
-        .flat_map(|(_, interface)| interface.networks);
+pub fn parse(json: &[u8]) -> Result<Vec<Endpoint>, serde_json::Error> {
+    let document: Option<Document> = serde_json::from_str(&String::from_utf8_lossy(json))?;
+    let manager = document.unwrap_or_default().network.unwrap_or_default();
+    let interfaces = values(manager.external_interfaces);
+    let networks = interfaces.flat_map(|(_, interface)| values(interface.networks));
     let endpoints = networks.flat_map(|(name, network)| {
-        let named = move |(id, endpoint): (String, Endpoint)| Endpoint {
+        values(network.endpoints).map(move |(id, endpoint)| Endpoint {
             network: name.clone(),
             id,
             ..endpoint
-        };
-        network.endpoints.into_iter().map(named)
+        })
     });
     Ok(endpoints.collect())
 }
 
 impl Endpoint {
-    fn entry(self) -> Entry {
-        let said = |text: String| Some(text).filter(|t| !t.is_empty());
+    fn addresses(&self) -> Vec<IpAddr> {
+        let nets = self.ip_addresses.iter().flatten().flatten();
+        let texts = nets.filter_map(|net| net.ip.as_deref());
+        texts
+            .filter_map(read_address)
+            .map(|a| a.to_canonical())
+            .collect()
+    }
+
+    fn to_entry(&self) -> Entry {
+        let not_empty = |text: &Option<String>| text.clone().filter(|t| !t.is_empty());
         // The ID of an endpoint is the start of the container's and the interface; the only place of the latter.
         let if_name = self.id.split_once('-').map(|(_, name)| name.to_owned());
-        let pod = said(self.pod).map(|pod| match self.pod_namespace.as_str() {
-            "" => pod,
-            namespace => format!("{namespace}/{pod}"),
+        let pod = not_empty(&self.pod).map(|pod| match not_empty(&self.pod_namespace) {
+            None => pod,
+            Some(namespace) => format!("{namespace}/{pod}"),
         });
         Entry {
-            container_id: self.container_id,
-            network: said(self.network),
-            if_name: if_name.and_then(said),
+            container_id: self.container_id.clone().unwrap_or_default(),
+            network: not_empty(&Some(self.network.clone())),
+            if_name: not_empty(&if_name),
             pod,
-            netns: said(self.netns).map(|path| NetNs {
+            netns: not_empty(&self.network_name_space).map(|path| NetNs {
                 path: path.into(),
                 id: None,
                 cookie: None,
             }),
-            addresses: self.addresses,
+            addresses: self.addresses(),
             is_live: false,
             of_this_boot: false,
         }
     }
 }
 
-#[derive(Default)]
-struct Top {
-    network: NetworkManager,
+/// The members of a JSON object whose values are objects; `null` counts as an empty one.
+type Objects<T> = Option<BTreeMap<String, Option<T>>>;
+
+fn values<T: Default>(objects: Objects<T>) -> impl Iterator<Item = (String, T)> {
+    let members = objects.unwrap_or_default().into_iter();
+    members.map(|(key, value)| (key, value.unwrap_or_default()))
 }
 
-impl<'de> Members<'de> for Top {
-    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
-        match key {
-            "Network" => codec::object(json, &mut self.network),
-            _ => json.skip(),
-        }
-    }
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Document {
+    network: Option<NetworkManager>,
 }
 
-#[derive(Default)]
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "PascalCase")]
 struct NetworkManager {
-    interfaces: Vec<(String, Interface)>,
+    external_interfaces: Objects<ExternalInterface>,
 }
 
-impl<'de> Members<'de> for NetworkManager {
-    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
-        match key {
-            k if is(k, "ExternalInterfaces") => codec::entries(json, &mut self.interfaces),
-            _ => json.skip(),
-        }
-    }
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct ExternalInterface {
+    networks: Objects<Network>,
 }
 
-#[derive(Default)]
-struct Interface {
-    networks: Vec<(String, Network)>,
-}
-
-impl<'de> Members<'de> for Interface {
-    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
-        match key {
-            k if is(k, "Networks") => codec::entries(json, &mut self.networks),
-            _ => json.skip(),
-        }
-    }
-}
-
-#[derive(Default)]
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "PascalCase")]
 struct Network {
-    endpoints: Vec<(String, Endpoint)>,
+    endpoints: Objects<Endpoint>,
 }
 
-impl<'de> Members<'de> for Network {
-    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
-        match key {
-            k if is(k, "Endpoints") => codec::entries(json, &mut self.endpoints),
-            _ => json.skip(),
-        }
-    }
-}
-
-impl<'de> Members<'de> for Endpoint {
-    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
-        match key {
-            k if is(k, "ContainerID") => codec::value(json, &mut self.container_id),
-            k if is(k, "PODName") => codec::value(json, &mut self.pod),
-            k if is(k, "PODNameSpace") => codec::value(json, &mut self.pod_namespace),
-            k if is(k, "NetworkNameSpace") => codec::value(json, &mut self.netns),
-            k if is(k, "HostIfName") => codec::value(json, &mut self.host_link),
-            k if is(k, "IPAddresses") => {
-                let mut addresses: Vec<Address> = Vec::new();
-                codec::list(json, &mut addresses)?;
-                self.addresses = addresses.into_iter().filter_map(|a| a.ip).collect();
-                Ok(())
-            }
-            _ => json.skip(),
-        }
-    }
-}
-
-#[derive(Default)]
-struct Address {
-    ip: Option<IpAddr>,
-}
-
-impl<'de> Members<'de> for Address {
-    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
-        match key {
-            k if is(k, "IP") => codec::text(json, &mut self.ip, |text| {
-                Ok(read_address(text).map(|a| a.to_canonical()))
-            }),
-            _ => json.skip(),
-        }
-    }
+/// Go's `net.IPNet`.
+#[derive(Debug, Deserialize)]
+struct IpNet {
+    #[serde(rename = "IP")]
+    ip: Option<String>,
 }
 
 #[cfg(test)]
@@ -231,11 +198,11 @@ mod tests {
             panic!("one endpoint")
         };
         assert_eq!(
-            (endpoint.network.as_str(), endpoint.container_id.as_str()),
-            ("azure", "c1c1c1c1c1")
+            (endpoint.network.as_str(), endpoint.container_id.as_deref()),
+            ("azure", Some("c1c1c1c1c1"))
         );
         assert_eq!(
-            endpoint.addresses,
+            endpoint.addresses(),
             ["10.224.0.5".parse::<IpAddr>().unwrap()]
         );
     }
@@ -245,11 +212,11 @@ mod tests {
         let mut endpoints = parse(STATE.as_bytes()).unwrap();
         if successor {
             let mut successor = parse(STATE.as_bytes()).unwrap().remove(0);
-            successor.container_id = "c2".into();
-            successor.netns = "/var/run/netns/y".into();
+            successor.container_id = Some("c2".into());
+            successor.network_name_space = Some("/var/run/netns/y".into());
             endpoints.push(successor);
         }
-        entries(endpoints, paths, kernel, links).remove(0)
+        to_entries(&endpoints, paths, kernel, links).remove(0)
     }
 
     #[test]

@@ -8,9 +8,11 @@ use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
 use super::Progress;
 use super::namespace::find_namespace;
-use crate::codec::{self, Cursor, Members, ParseError};
 use crate::host::{Paths, ReadOutcome, boot_now, io_reason, read_bounded, wall_second};
 use crate::ipam::{Entry, EvidenceList, Kernel, Moment, NetNs};
 
@@ -32,7 +34,7 @@ pub fn read(paths: &Paths, kernel: &Kernel, progress: &Progress) -> EvidenceList
     let mut entries = Vec::new();
     let mut doubtful = Vec::new();
     for (n, file) in files.enumerate() {
-        progress.cached();
+        progress.count_cache_entry();
         let file = match file {
             Ok(file) if n < FILES_LIMIT => file,
             Ok(_) => return unreadable(io::ErrorKind::FileTooLarge.into()),
@@ -69,54 +71,59 @@ fn is_of_this_boot(file: &Path) -> bool {
     start.is_ok_and(|start| written.is_ok_and(|written| written >= start))
 }
 
-/// Reads one file: what libcni writes today, or the bare result that it wrote before version 0.8, which tells addresses only.
+/// Reads one file: what libcni writes today, or the bare result that it wrote before version 0.8, which has addresses only.
 /// `None` when it is neither.
 pub fn parse(bytes: &[u8]) -> Option<Entry> {
-    let mut cached = Cached::default();
-    codec::read(bytes, &mut cached).ok()?;
-    if cached.kind.is_empty() {
-        let mut result = CachedResult::default();
-        codec::read(bytes, &mut result).ok()?;
-        cached.result = result;
-    } else if cached.kind != "cniCacheV1" {
-        return None;
+    let text = String::from_utf8_lossy(bytes);
+    let mut cached: CacheEntry = from_json(&text)?;
+    match cached.kind.as_deref() {
+        Some("cniCacheV1") => {}
+        None | Some("") => cached.result = from_json(&text),
+        Some(_) => return None,
     }
-    let said = |text: String| Some(text).filter(|t| !t.is_empty());
+    let not_empty = |text: Option<String>| text.filter(|t| !t.is_empty());
     let entry = Entry {
         pod: cached.pod(),
-        container_id: cached.container_id,
-        network: said(cached.network),
-        if_name: said(cached.if_name),
-        netns: said(cached.netns).map(|path| NetNs {
+        container_id: cached.container_id.unwrap_or_default(),
+        network: not_empty(cached.network_name),
+        if_name: not_empty(cached.if_name),
+        netns: not_empty(cached.netns).map(|path| NetNs {
             path: path.into(),
             id: None,
             cookie: None,
         }),
-        addresses: cached.result.addresses,
+        addresses: cached.result.unwrap_or_default().addresses(),
         is_live: false,
         of_this_boot: false,
     };
     (!entry.container_id.is_empty() || !entry.addresses.is_empty()).then_some(entry)
 }
 
-#[derive(Default)]
-struct Cached {
-    kind: String,
-    container_id: String,
-    network: String,
-    if_name: String,
-    netns: String,
-    args: Vec<(String, String)>,
-    result: CachedResult,
+/// Parses an object; `null` counts as an empty one.
+fn from_json<T: DeserializeOwned + Default>(text: &str) -> Option<T> {
+    let found: Option<T> = serde_json::from_str(text).ok()?;
+    Some(found.unwrap_or_default())
 }
 
-impl Cached {
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct CacheEntry {
+    kind: Option<String>,
+    container_id: Option<String>,
+    network_name: Option<String>,
+    if_name: Option<String>,
+    netns: Option<String>,
+    cni_args: Option<Vec<(String, String)>>,
+    result: Option<CachedResult>,
+}
+
+impl CacheEntry {
+    /// `namespace/name`, where `cniArgs` has both.
     fn pod(&self) -> Option<String> {
+        let args = self.cni_args.as_ref()?;
         let arg = |name: &str| {
-            self.args
-                .iter()
-                .find(|(key, _)| key == name)
-                .map(|(_, value)| value.as_str())
+            let mut found = args.iter().filter(|(key, _)| key == name);
+            found.next().map(|(_, value)| value.as_str())
         };
         Some(format!(
             "{}/{}",
@@ -126,59 +133,27 @@ impl Cached {
     }
 }
 
-impl<'de> Members<'de> for Cached {
-    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
-        match key {
-            "kind" => codec::value(json, &mut self.kind),
-            "containerId" => codec::value(json, &mut self.container_id),
-            "networkName" => codec::value(json, &mut self.network),
-            "ifName" => codec::value(json, &mut self.if_name),
-            "netns" => codec::value(json, &mut self.netns),
-            "cniArgs" => codec::compound(json, &mut self.args),
-            "result" => codec::object(json, &mut self.result),
-            _ => json.skip(),
-        }
-    }
-}
-
-/// The addresses of a result of any version.
-#[derive(Default)]
+/// A result of any version of CNI.
+#[derive(Default, Deserialize)]
 struct CachedResult {
-    addresses: Vec<IpAddr>,
+    ips: Option<Vec<Option<CachedIp>>>,
+    ip4: Option<CachedIp>,
+    ip6: Option<CachedIp>,
 }
 
-impl<'de> Members<'de> for CachedResult {
-    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
-        let mut ips: Vec<CachedIp> = Vec::new();
-        match key {
-            "ips" => codec::list(json, &mut ips)?,
-            "ip4" | "ip6" => {
-                let mut ip = CachedIp::default();
-                codec::object(json, &mut ip)?;
-                ips.push(ip);
-            }
-            _ => json.skip()?,
-        }
-        self.addresses
-            .extend(ips.into_iter().filter_map(|ip| ip.address));
-        Ok(())
-    }
-}
-
-#[derive(Default)]
+#[derive(Deserialize)]
 struct CachedIp {
-    address: Option<IpAddr>,
+    address: Option<String>,
+    ip: Option<String>,
 }
 
-impl<'de> Members<'de> for CachedIp {
-    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
-        match key {
-            "address" | "ip" => codec::text(json, &mut self.address, |text| {
-                let bare = text.split('/').next().unwrap_or_default();
-                Ok(bare.parse::<IpAddr>().map(|a| a.to_canonical()).ok())
-            }),
-            _ => json.skip(),
-        }
+impl CachedResult {
+    fn addresses(self) -> Vec<IpAddr> {
+        let new = self.ips.unwrap_or_default().into_iter().flatten();
+        let all = new.chain(self.ip4).chain(self.ip6);
+        let texts = all.filter_map(|ip| ip.address.or(ip.ip));
+        let bare = |text: String| text.split('/').next()?.parse::<IpAddr>().ok();
+        texts.filter_map(bare).map(|a| a.to_canonical()).collect()
     }
 }
 

@@ -10,11 +10,11 @@ pub struct Progress {
 }
 
 impl Progress {
-    pub(super) fn namespace(&self) {
+    pub(super) fn count_namespace(&self) {
         self.namespaces.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn cached(&self) {
+    pub(super) fn count_cache_entry(&self) {
         self.cached.fetch_add(1, Ordering::Relaxed);
     }
 

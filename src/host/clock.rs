@@ -68,7 +68,7 @@ pub fn boot_id(paths: &Paths) -> Option<String> {
 
 /// A wall-clock time with the local offset, for people.
 #[derive(Clone, Copy, Debug)]
-pub struct Wall {
+pub struct WallTime {
     local: UtcDateTime,
     offset_seconds: i32,
 }
@@ -79,9 +79,9 @@ pub fn wall_second() -> i64 {
 }
 
 /// Now, on the wall clock.
-pub fn wall_now() -> Wall {
+pub fn wall_now() -> WallTime {
     let Timespec { tv_sec, tv_nsec } = clock_gettime(ClockId::Realtime);
-    Wall::at(
+    WallTime::at(
         tv_sec,
         u32::try_from(tv_nsec).unwrap_or(0),
         local_offset(tv_sec),
@@ -90,7 +90,7 @@ pub fn wall_now() -> Wall {
 
 /// A second of the wall clock in UTC, as RFC 3339 has it.
 pub fn utc(unix_seconds: i64) -> String {
-    Wall::at(unix_seconds, 0, 0).to_string()
+    WallTime::at(unix_seconds, 0, 0).to_string()
 }
 
 /// Seconds east of UTC at a time, as `TZ` or /etc/localtime say; 0 when they say nothing that can be read.
@@ -129,20 +129,20 @@ fn local_time_is_utc(file: &Path) -> bool {
     }
 }
 
-impl Wall {
-    fn at(unix_seconds: i64, nanoseconds: u32, offset_seconds: i32) -> Wall {
+impl WallTime {
+    fn at(unix_seconds: i64, nanoseconds: u32, offset_seconds: i32) -> WallTime {
         let seconds = unix_seconds.saturating_add(i64::from(offset_seconds));
         // Fails only for years that do not fit into 32 bits.
         let local =
             UtcDateTime::from_timespec(seconds, nanoseconds).unwrap_or(UtcDateTime::UNIX_EPOCH);
-        Wall {
+        WallTime {
             local,
             offset_seconds,
         }
     }
 
     /// `2026/11/20 21:09:39`, as the log has it.
-    pub fn log_form(&self) -> String {
+    pub fn format_for_log(&self) -> String {
         let t = &self.local;
         let (year, month, day) = (t.year(), t.month(), t.month_day());
         format!(
@@ -154,7 +154,7 @@ impl Wall {
     }
 }
 
-impl fmt::Display for Wall {
+impl fmt::Display for WallTime {
     /// RFC 3339 with up to nine decimals, trailing zeros cut, as the original's TimeStamp (contract section 5).
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let t = &self.local;
@@ -198,12 +198,12 @@ mod tests {
             (500_000_000, -12_600, "2026-11-20T17:39:39.5-03:30"),
         ] {
             assert_eq!(
-                Wall::at(1_795_208_979, nanoseconds, offset).to_string(),
+                WallTime::at(1_795_208_979, nanoseconds, offset).to_string(),
                 text
             );
         }
         assert_eq!(
-            Wall::at(1_795_208_979, 5, 0).log_form(),
+            WallTime::at(1_795_208_979, 5, 0).format_for_log(),
             "2026/11/20 21:09:39"
         );
     }

@@ -96,7 +96,7 @@ pub fn open(path: &Path) -> io::Result<File> {
 }
 
 /// How files of ours are opened for writing; new ones get this mode. To be followed by [`check_regular`], unless the file is new.
-pub fn writing(mode: u32) -> OpenOptions {
+pub fn write_options(mode: u32) -> OpenOptions {
     let mut options = OpenOptions::new();
     options
         .write(true)
@@ -106,15 +106,15 @@ pub fn writing(mode: u32) -> OpenOptions {
 }
 
 /// The same, at the end of what is there.
-pub fn appending(mode: u32) -> OpenOptions {
-    let mut options = writing(mode);
+pub fn append_options(mode: u32) -> OpenOptions {
+    let mut options = write_options(mode);
     options.append(true);
     options
 }
 
 /// How lock files are opened, which others open as well: through a link, too.
-pub fn locking() -> OpenOptions {
-    let mut options = writing(PRIVATE);
+pub fn lock_options() -> OpenOptions {
+    let mut options = write_options(PRIVATE);
     options.read(true).create(true).truncate(false);
     options.custom_flags(libc::O_NONBLOCK);
     options
@@ -139,8 +139,11 @@ fn not_regular() -> io::Error {
 ///
 /// # Errors
 /// It cannot be opened or written.
-pub fn put(path: &Path, text: &[u8]) -> io::Result<File> {
-    let file = writing(PRIVATE).create(true).truncate(false).open(path)?;
+pub fn write_private(path: &Path, text: &[u8]) -> io::Result<File> {
+    let file = write_options(PRIVATE)
+        .create(true)
+        .truncate(false)
+        .open(path)?;
     overwrite(&file, text)?;
     Ok(file)
 }
@@ -213,7 +216,7 @@ pub fn replace(path: &Path, text: &[u8], mode: u32) -> io::Result<()> {
 /// # Errors
 /// The system refuses.
 pub fn create_new(path: &Path, mode: u32) -> io::Result<File> {
-    let mut options = writing(mode);
+    let mut options = write_options(mode);
     options.create_new(true);
     match options.open(path) {
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
@@ -225,11 +228,11 @@ pub fn create_new(path: &Path, mode: u32) -> io::Result<File> {
 
 /// Whether a file could not be put at `path`, as its folder is there and may not be written.
 pub fn is_read_only(path: &Path) -> bool {
-    refuses_writing(path.parent().unwrap_or(path))
+    is_not_writable(path.parent().unwrap_or(path))
 }
 
 /// Whether the file or folder is there and may not be written.
-pub fn refuses_writing(path: &Path) -> bool {
+pub fn is_not_writable(path: &Path) -> bool {
     let access = rustix::fs::access(path, rustix::fs::Access::WRITE_OK);
     matches!(
         access,
@@ -297,16 +300,19 @@ mod tests {
         let target = folder.join("target");
         fs::write(&target, "old").unwrap();
         std::os::unix::fs::symlink(&target, folder.join("link")).unwrap();
-        assert!(put(&folder.join("link"), b"new").is_err());
+        assert!(write_private(&folder.join("link"), b"new").is_err());
         assert_eq!(fs::read_to_string(&target).unwrap(), "old");
         let path = folder.join("x");
         for text in ["longer", "short"] {
-            put(&path, text.as_bytes()).unwrap();
+            write_private(&path, text.as_bytes()).unwrap();
             assert_eq!(read_text(&path).unwrap(), text);
         }
         let mode = fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o077, 0);
-        assert!(put(Path::new("/dev/null"), b"").is_err(), "a device");
+        assert!(
+            write_private(Path::new("/dev/null"), b"").is_err(),
+            "a device"
+        );
         assert!(read_text(Path::new("/dev/zero")).is_err(), "a device");
         assert_eq!(names(), ["link", "target", "x"]);
         fs::remove_dir_all(folder).unwrap();

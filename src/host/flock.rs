@@ -11,12 +11,12 @@ use std::time::Duration;
 use fs2::FileExt;
 
 use super::clock::{block_at_most, boot_now};
-use super::files::{check_regular, locking};
+use super::files::{check_regular, lock_options};
 use crate::ipam::Moment;
 
 /// What became of waiting for a lock.
 #[derive(Debug)]
-pub enum Waited {
+pub enum LockOutcome {
     /// It is held until this file is closed.
     Held(File),
     /// Others held it all the time.
@@ -28,11 +28,11 @@ pub enum Waited {
 ///
 /// # Errors
 /// The file or its folder cannot be made or opened; the kernel refuses to lock.
-pub fn lock(path: &Path, wait: Duration) -> io::Result<Waited> {
+pub fn lock(path: &Path, wait: Duration) -> io::Result<LockOutcome> {
     let deadline = boot_now().after(wait);
     loop {
-        let Waited::Held(file) = wait_for(open(path)?, deadline)? else {
-            return Ok(Waited::TimedOut);
+        let LockOutcome::Held(file) = wait_for(open(path)?, deadline)? else {
+            return Ok(LockOutcome::TimedOut);
         };
         let (held, there) = (file.metadata()?, fs::metadata(path));
         check_regular(&held)?;
@@ -41,16 +41,16 @@ pub fn lock(path: &Path, wait: Duration) -> io::Result<Waited> {
             let _ = file.set_permissions(Permissions::from_mode(0o600));
         }
         if there.is_ok_and(|there| (there.dev(), there.ino()) == (held.dev(), held.ino())) {
-            return Ok(Waited::Held(file));
+            return Ok(LockOutcome::Held(file));
         }
         if deadline.since(boot_now()).is_zero() && !wait.is_zero() {
-            return Ok(Waited::TimedOut);
+            return Ok(LockOutcome::TimedOut);
         }
     }
 }
 
 fn open(path: &Path) -> io::Result<File> {
-    let options = locking();
+    let options = lock_options();
     // Somebody may remove the folder between the two steps.
     const MOST_TRIES: usize = 20;
     let mut tries = 0;
@@ -76,12 +76,12 @@ fn open(path: &Path) -> io::Result<File> {
 
 /// flock(2) knows no time limit, so a contended lock is waited for by a thread that sleeps in the kernel: nothing polls, and
 /// the kernel's queue keeps its order. A thread left behind by a time-out gives the lock back as soon as it gets it.
-fn wait_for(file: File, deadline: Moment) -> io::Result<Waited> {
+fn wait_for(file: File, deadline: Moment) -> io::Result<LockOutcome> {
     let left = || deadline.since(boot_now());
     match FileExt::try_lock_exclusive(&file) {
-        Ok(()) => return Ok(Waited::Held(file)),
+        Ok(()) => return Ok(LockOutcome::Held(file)),
         Err(e) if e.raw_os_error() != fs2::lock_contended_error().raw_os_error() => return Err(e),
-        Err(_) if left().is_zero() => return Ok(Waited::TimedOut),
+        Err(_) if left().is_zero() => return Ok(LockOutcome::TimedOut),
         Err(_) => {}
     }
     let (sender, receiver) = mpsc::channel();
@@ -94,9 +94,9 @@ fn wait_for(file: File, deadline: Moment) -> io::Result<Waited> {
     loop {
         let left = left();
         match receiver.recv_timeout(block_at_most(left)) {
-            Ok(locked) => return locked.map(Waited::Held),
+            Ok(locked) => return locked.map(LockOutcome::Held),
             Err(RecvTimeoutError::Timeout) if !left.is_zero() => {}
-            Err(_) => return Ok(Waited::TimedOut),
+            Err(_) => return Ok(LockOutcome::TimedOut),
         }
     }
 }
@@ -113,8 +113,8 @@ mod tests {
 
     fn held(path: &Path, wait: Duration) -> Option<File> {
         match lock(path, wait).unwrap() {
-            Waited::Held(file) => Some(file),
-            Waited::TimedOut => None,
+            LockOutcome::Held(file) => Some(file),
+            LockOutcome::TimedOut => None,
         }
     }
 

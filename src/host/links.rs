@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::Paths;
 use super::files::read_text;
-use super::netlink::{Kind, Netlink, attribute, attributes, u16_at, u32_at};
+use super::netlink::{MessageType, Netlink, attribute, attributes, u16_at, u32_at};
 use crate::sorting::{sort_by, sort_by_key};
 
 /// A network interface.
@@ -63,7 +63,7 @@ pub fn links_named(paths: &Paths, names: &[String]) -> io::Result<Vec<Link>> {
     for name in names {
         let mut request = link_request();
         request.extend(attribute(IFLA_IFNAME, &[name.as_bytes(), &[0]].concat()));
-        let answer = netlink.ask(Kind::GET_LINK, &request)?;
+        let answer = netlink.ask(MessageType::GET_LINK, &request)?;
         found.extend(answer.as_deref().and_then(link));
     }
     sort_by_key(&mut found, |link| link.index);
@@ -78,7 +78,7 @@ const IFLA_LINK_NETNSID: u16 = 37;
 
 fn from_kernel() -> io::Result<Vec<Link>> {
     Netlink::open()?.dump(
-        Kind::GET_LINK,
+        MessageType::GET_LINK,
         &link_request(),
         |links: &mut Vec<Link>, message| links.extend(link(message)),
     )
@@ -131,19 +131,20 @@ fn from_folder(folder: &Path) -> io::Result<Vec<Link>> {
     let mut links = Vec::new();
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
-        let fact = |name: &str| {
+        let attribute_text = |name: &str| {
             let text = read_text(&entry.path().join(name)).unwrap_or_default();
             text.trim().to_owned()
         };
         let name = entry.file_name().to_string_lossy().into_owned();
-        let flags = u32::from_str_radix(fact("flags").trim_start_matches("0x"), 16).unwrap_or(0);
+        let flags =
+            u32::from_str_radix(attribute_text("flags").trim_start_matches("0x"), 16).unwrap_or(0);
         let loopback = flags & IFF_LOOPBACK != 0 || name == "lo";
         links.push(Link {
-            index: fact("ifindex").parse().unwrap_or(u32::MAX),
+            index: attribute_text("ifindex").parse().unwrap_or(u32::MAX),
             mac: if loopback {
                 String::new()
             } else {
-                fact("address").replace(':', "").to_lowercase()
+                attribute_text("address").replace(':', "").to_lowercase()
             },
             loopback,
             enslaved: flags & IFF_SLAVE != 0,

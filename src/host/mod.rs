@@ -1,6 +1,5 @@
 //! The few facts asked of the kernel, and where things are looked up. Every path of the program is built in [`Paths`].
 
-mod appending;
 mod clock;
 mod files;
 mod flock;
@@ -12,24 +11,25 @@ mod netns;
 mod network;
 mod nsfs;
 mod paths;
+mod rotating_file;
 mod signals;
-mod streams;
+mod stream_io;
 mod terminal;
 
-pub use appending::{RotatingFile, numbered};
 pub use clock::{boot_id, boot_now, shift_boot_clock, utc, wall_now, wall_second};
 pub use files::{
-    ReadOutcome, appending, check_regular, create_new, io_reason, is_read_only, open, overwrite,
-    put, read_bounded, read_bounded_with, read_no_link, read_text, read_up_to, refuses_writing,
-    replace,
+    ReadOutcome, append_options, check_regular, create_new, io_reason, is_not_writable,
+    is_read_only, open, overwrite, read_bounded, read_bounded_with, read_no_link, read_text,
+    read_up_to, replace, write_private,
 };
-pub use flock::{Waited, lock};
+pub use flock::{LockOutcome, lock};
 #[cfg(feature = "tls")]
 pub use host_name::host_name;
 pub use links::{Link, links, links_named};
 pub use netns::{CookieLookup, SocketsOfProcess, namespace_id, netns};
 pub use network::{NetnsScanner, RouteLookup, host_routes};
 pub use paths::Paths;
+pub use rotating_file::{RotatingFile, rotated_path};
 pub use signals::ignore_file_size_signal;
-pub use streams::{read_stream, write_stream};
-pub use terminal::is_obeyed;
+pub use stream_io::{read_stream, write_stream};
+pub use terminal::alters_terminal;

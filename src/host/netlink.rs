@@ -11,17 +11,17 @@ use rustix::net::{
     socket_with,
 };
 
-use super::nsfs::{CookieOf, read_cookie};
+use super::nsfs::{CookieSource, read_cookie};
 
 /// A request or answer of rtnetlink.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Kind(pub u16);
+pub(super) struct MessageType(pub u16);
 
-impl Kind {
-    pub const GET_LINK: Kind = Kind(18);
-    pub const GET_ADDRESS: Kind = Kind(22);
-    pub const GET_ROUTE: Kind = Kind(26);
-    pub const GET_NAMESPACE_ID: Kind = Kind(90);
+impl MessageType {
+    pub const GET_LINK: MessageType = MessageType(18);
+    pub const GET_ADDRESS: MessageType = MessageType(22);
+    pub const GET_ROUTE: MessageType = MessageType(26);
+    pub const GET_NAMESPACE_ID: MessageType = MessageType(90);
 }
 
 const NLMSG_ERROR: u16 = 2;
@@ -52,14 +52,14 @@ impl Netlink {
 
     /// The kernel's number of the network namespace that the socket is in, where it tells it.
     pub fn namespace_cookie(&self) -> Option<u64> {
-        read_cookie(self.socket.as_fd(), CookieOf::Socket)
+        read_cookie(self.socket.as_fd(), CookieSource::Socket)
     }
 
     /// Asks for a whole table, and hands the payload of each message to `take`. A table that changes under the dump is asked
     /// for again, after `reset`.
     pub fn dump<T: Default>(
         &self,
-        kind: Kind,
+        kind: MessageType,
         body: &[u8],
         mut take: impl FnMut(&mut T, &[u8]),
     ) -> io::Result<T> {
@@ -76,7 +76,7 @@ impl Netlink {
     }
 
     /// Asks one question; `None` when the kernel answers that there is no such thing.
-    pub fn ask(&self, kind: Kind, body: &[u8]) -> io::Result<Option<Vec<u8>>> {
+    pub fn ask(&self, kind: MessageType, body: &[u8]) -> io::Result<Option<Vec<u8>>> {
         /// The answer to a single question is one message, not a dump that ends with a message of its own.
         const SEQUENCE: u32 = 1;
         self.send(kind, NLM_F_REQUEST, SEQUENCE, body)?;
@@ -109,7 +109,7 @@ impl Netlink {
         }
     }
 
-    fn send(&self, kind: Kind, flags: u16, sequence: u32, body: &[u8]) -> io::Result<()> {
+    fn send(&self, kind: MessageType, flags: u16, sequence: u32, body: &[u8]) -> io::Result<()> {
         let too_long = |_| io::Error::from(io::ErrorKind::InvalidInput);
         let length = u32::try_from(HEADER + body.len()).map_err(too_long)?;
         let mut message = Vec::with_capacity(HEADER + body.len());

@@ -12,7 +12,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use super::Paths;
 use super::files::open;
 use super::netlink::Netlink;
-use super::nsfs::{CookieOf, Related, open_related, read_cookie};
+use super::nsfs::{CookieSource, RelatedNamespace, open_related_namespace, read_cookie};
 use crate::ipam::NetNs;
 
 /// The namespace at `path` (CNI_NETNS). `None` when the path is empty.
@@ -71,13 +71,13 @@ fn is_namespace(file: &File) -> bool {
 /// The kernel's number of the namespace that this file is, which no other gets within a boot; `None` where it does not tell (before
 /// Linux 6.18), or of a file of another kind.
 pub(super) fn namespace_cookie(file: &File) -> Option<u64> {
-    read_cookie(file.as_fd(), CookieOf::Namespace)
+    read_cookie(file.as_fd(), CookieSource::Namespace)
 }
 
 /// Whether the network namespace that this file is belongs to a user namespace below the one that is `own` by device and inode, as
 /// everybody may make them. What the kernel does not tell counts as no.
 pub(super) fn is_of_another_user_namespace(file: &File, own: (u64, u64)) -> bool {
-    let owner = open_related(file.as_fd(), Related::OwnerOfNamespace);
+    let owner = open_related_namespace(file.as_fd(), RelatedNamespace::OwningUserNamespace);
     let owner = owner.and_then(|owner| Ok(fstat(owner)?));
     // Of one above our own it tells nothing.
     owner.is_ok_and(|owner| (owner.st_dev, owner.st_ino) != own)
@@ -101,10 +101,10 @@ impl SocketsOfProcess {
     pub fn namespace(&self, socket: &Path, is_known: impl Fn(u64) -> bool) -> Option<File> {
         let flags = PidfdGetfdFlags::empty();
         let socket = pidfd_getfd(&self.process, number_in(socket)?, flags).ok()?;
-        if read_cookie(socket.as_fd(), CookieOf::Socket).is_none_or(is_known) {
+        if read_cookie(socket.as_fd(), CookieSource::Socket).is_none_or(is_known) {
             return None;
         }
-        open_related(socket.as_fd(), Related::NamespaceOfSocket)
+        open_related_namespace(socket.as_fd(), RelatedNamespace::NetworkOfSocket)
             .ok()
             .map(File::from)
     }

@@ -11,7 +11,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::Paths;
 use super::files::open;
-use super::netlink::{Kind, Netlink, attribute, attributes, u32_at};
+use super::netlink::{MessageType, Netlink, attribute, attributes, u32_at};
 use super::netns::{is_of_another_user_namespace, namespace_cookie, namespace_id};
 
 const AF_UNSPEC: u8 = 0;
@@ -31,7 +31,7 @@ fn addresses(netlink: &Netlink) -> io::Result<BTreeSet<IpAddr>> {
     const IFA_LOCAL: u16 = 2;
     let request = [AF_UNSPEC, 0, 0, 0, 0, 0, 0, 0];
     netlink.dump(
-        Kind::GET_ADDRESS,
+        MessageType::GET_ADDRESS,
         &request,
         |found: &mut BTreeSet<IpAddr>, message| {
             // Of a point-to-point link IFA_ADDRESS is the other end.
@@ -59,7 +59,7 @@ pub fn host_routes() -> io::Result<BTreeSet<IpAddr>> {
         let mut request = [0u8; ROUTE_MESSAGE];
         request[0] = family;
         all.extend(netlink.dump(
-            Kind::GET_ROUTE,
+            MessageType::GET_ROUTE,
             &request,
             |found: &mut BTreeSet<IpAddr>, message| {
                 found.extend(single_destination(message));
@@ -100,7 +100,7 @@ impl RouteLookup {
         let mut request = vec![family, bits, 0, 0, 0, 0, 0, 0];
         request.extend(RTM_F_FIB_MATCH.to_ne_bytes());
         request.extend(attribute(RTA_DST, &bytes));
-        let answer = self.netlink.ask(Kind::GET_ROUTE, &request)?;
+        let answer = self.netlink.ask(MessageType::GET_ROUTE, &request)?;
         Ok(answer.is_some_and(|message| single_destination(&message) == Some(address)))
     }
 }
@@ -125,7 +125,7 @@ pub struct NetnsScanner {
 }
 
 /// What a network namespace holds.
-pub struct Visit {
+pub struct NamespaceContents {
     /// The number by which the visitor's own namespace knows it; links name their other end by it.
     pub number: Option<u32>,
     /// The kernel's number of it, which no other gets within a boot, where it tells it.
@@ -153,18 +153,18 @@ impl NetnsScanner {
     ///
     /// # Errors
     /// It is not a network namespace, or may not be entered; the kernel does not answer.
-    pub fn visit(&self, file: &File) -> io::Result<Visit> {
+    pub fn scan(&self, file: &File) -> io::Result<NamespaceContents> {
         const NETNSA_FD: u16 = 3;
         let mut request = vec![0u8; GENERIC_MESSAGE];
         request.extend(attribute(NETNSA_FD, &file.as_raw_fd().to_ne_bytes()));
         let answer = self
             .home
-            .ask(Kind::GET_NAMESPACE_ID, &request)?
+            .ask(MessageType::GET_NAMESPACE_ID, &request)?
             .unwrap_or_default();
         let number = namespace_number(&answer);
         move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))?;
         let inside = Netlink::open()?;
-        Ok(Visit {
+        Ok(NamespaceContents {
             number,
             cookie: inside.namespace_cookie(),
             addresses: addresses(&inside)?,
@@ -181,7 +181,7 @@ impl NetnsScanner {
     pub fn numbers(&self) -> io::Result<BTreeSet<u32>> {
         let request = [0; GENERIC_MESSAGE];
         self.home.dump(
-            Kind::GET_NAMESPACE_ID,
+            MessageType::GET_NAMESPACE_ID,
             &request,
             |found: &mut BTreeSet<u32>, message| found.extend(namespace_number(message)),
         )
@@ -191,7 +191,7 @@ impl NetnsScanner {
     pub fn is_live(&self, number: u32) -> bool {
         let mut request = vec![0u8; GENERIC_MESSAGE];
         request.extend(attribute(NETNSA_NSID, &number.to_ne_bytes()));
-        let answer = self.home.ask(Kind::GET_NAMESPACE_ID, &request);
+        let answer = self.home.ask(MessageType::GET_NAMESPACE_ID, &request);
         answer.is_ok_and(|answer| answer.is_some())
     }
 
@@ -239,7 +239,7 @@ mod tests {
 
     #[test]
     fn a_file_that_is_no_namespace_is_told() {
-        let visitor = NetnsScanner::new(&Paths::new(None, "azure-vnet-ipam")).unwrap();
-        assert!(visitor.visit(&File::open("/dev/null").unwrap()).is_err());
+        let scanner = NetnsScanner::new(&Paths::new(None, "azure-vnet-ipam")).unwrap();
+        assert!(scanner.scan(&File::open("/dev/null").unwrap()).is_err());
     }
 }

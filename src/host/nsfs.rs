@@ -5,22 +5,25 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// What is opened through a descriptor.
 #[derive(Clone, Copy)]
-pub(super) enum Related {
+pub(super) enum RelatedNamespace {
     /// The user namespace that a namespace belongs to: NS_GET_USERNS of ioctl_nsfs(2), since Linux 4.9.
-    OwnerOfNamespace,
+    OwningUserNamespace,
     /// The network namespace that a socket is in: SIOCGSKNS, since Linux 4.10.
-    NamespaceOfSocket,
+    NetworkOfSocket,
 }
 
 /// Opens it.
 #[allow(unsafe_code)]
-pub(super) fn open_related(file: BorrowedFd<'_>, what: Related) -> io::Result<OwnedFd> {
+pub(super) fn open_related_namespace(
+    file: BorrowedFd<'_>,
+    what: RelatedNamespace,
+) -> io::Result<OwnedFd> {
     /// `_IO(0xb7, 0x1)`
     const NS_GET_USERNS: u32 = 0xb7 << 8 | 0x1;
     const SIOCGSKNS: u32 = 0x894c;
     let request = match what {
-        Related::OwnerOfNamespace => NS_GET_USERNS,
-        Related::NamespaceOfSocket => SIOCGSKNS,
+        RelatedNamespace::OwningUserNamespace => NS_GET_USERNS,
+        RelatedNamespace::NetworkOfSocket => SIOCGSKNS,
     };
     // SAFETY: `file` is open for as long as it is borrowed. Neither call takes an argument; they answer with a new descriptor, which
     // nobody else knows of, or with -1.
@@ -34,7 +37,7 @@ pub(super) fn open_related(file: BorrowedFd<'_>, what: Related) -> io::Result<Ow
 
 /// Of what a number is asked.
 #[derive(Clone, Copy)]
-pub(super) enum CookieOf {
+pub(super) enum CookieSource {
     /// Of the namespace that a file is: NS_GET_ID of ioctl_nsfs(2), since Linux 6.18.
     Namespace,
     /// Of the namespace that a socket is in: SO_NETNS_COOKIE of socket(7), since Linux 5.14. It is the same number.
@@ -43,7 +46,7 @@ pub(super) enum CookieOf {
 
 /// Asks the kernel for a number of 64 bits.
 #[allow(unsafe_code)]
-pub(super) fn read_cookie(file: BorrowedFd<'_>, of: CookieOf) -> Option<u64> {
+pub(super) fn read_cookie(file: BorrowedFd<'_>, of: CookieSource) -> Option<u64> {
     /// `_IOR(0xb7, 0xd, __u64)`; its size is in it, so that the kernel writes no more.
     const NS_GET_ID: u32 = 2 << 30 | 8 << 16 | 0xb7 << 8 | 0xd;
     const SO_NETNS_COOKIE: libc::c_int = 71;
@@ -55,8 +58,8 @@ pub(super) fn read_cookie(file: BorrowedFd<'_>, of: CookieOf) -> Option<u64> {
     // until the function ends: the ioctl by its definition, the other by `length`.
     let answer = unsafe {
         match of {
-            CookieOf::Namespace => libc::ioctl(file, NS_GET_ID as _, pointer),
-            CookieOf::Socket => libc::getsockopt(
+            CookieSource::Namespace => libc::ioctl(file, NS_GET_ID as _, pointer),
+            CookieSource::Socket => libc::getsockopt(
                 file,
                 libc::SOL_SOCKET,
                 SO_NETNS_COOKIE,

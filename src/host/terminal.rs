@@ -2,7 +2,7 @@
 
 /// Whether a terminal does something else with a character than to show it: control characters, marks that turn the direction of what
 /// follows, and separators of lines.
-pub fn is_obeyed(c: char) -> bool {
+pub fn alters_terminal(c: char) -> bool {
     c.is_control()
         || matches!(
             c,
@@ -17,10 +17,10 @@ mod tests {
     #[test]
     fn what_is_shown_is_not_obeyed() {
         for c in ['a', ' ', 'ä', '\u{a0}', '\u{202f}', '漢', '\u{5d0}'] {
-            assert!(!is_obeyed(c), "{c:?}");
+            assert!(!alters_terminal(c), "{c:?}");
         }
         for c in ['\0', '\n', '\x1b', '\x7f', '\u{9b}', '\u{202e}', '\u{2066}'] {
-            assert!(is_obeyed(c), "{c:?}");
+            assert!(alters_terminal(c), "{c:?}");
         }
     }
 }

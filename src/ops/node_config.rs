@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::cni::{Call, Defaults, Environment, IpamConf, NAME_V6};
+use crate::cni::{Call, Defaults, Environment, IpamConfig, NAME_V6};
 use crate::codec::{Tree, is};
 use crate::failure::Failure;
 use crate::host::{Paths, ReadOutcome, io_reason, read_bounded};
@@ -25,7 +25,7 @@ pub struct NodeConfig {
     /// The errors in /etc/azure-vnet-ipam.json.
     pub wrong_settings: Vec<String>,
     /// The `ipam` of the first valid network configuration that names this plugin, or the defaults.
-    pub conf: IpamConf,
+    pub conf: IpamConfig,
 }
 
 /// A file in /etc/cni/net.d.
@@ -72,7 +72,7 @@ impl NodeConfig {
             files,
             unreadable,
             wrong_settings,
-            conf: IpamConf::default(),
+            conf: IpamConfig::default(),
         };
         if paths.name() == NAME_V6 {
             for file in &mut config.files {

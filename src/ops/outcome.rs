@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::host::{io_reason, is_obeyed, replace};
+use crate::host::{alters_terminal, io_reason, replace};
 use crate::state::StoreError;
 
 /// The output of a command that ran.
@@ -81,7 +81,7 @@ pub fn json(report: &impl serde::Serialize) -> Result<String, CommandError> {
 
 /// Escapes the characters that a terminal obeys. JSON strings escape those below a blank already; elsewhere they are layout.
 fn escape_control_characters(json: String) -> String {
-    let is_escaped = |c: char| c > ' ' && is_obeyed(c);
+    let is_escaped = |c: char| c > ' ' && alters_terminal(c);
     if !json.contains(is_escaped) {
         return json;
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use rustix::stdio::stdout;
 use rustix::termios::tcgetwinsize;
 
-use crate::host::is_obeyed;
+use crate::host::alters_terminal;
 
 /// The output device of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -179,7 +179,7 @@ fn elide_middle(text: &str, width: usize) -> String {
 /// Replaces control characters, as callers choose parts of the text.
 pub fn replace_control(text: &str) -> String {
     text.chars()
-        .map(|c| if is_obeyed(c) { '?' } else { c })
+        .map(|c| if alters_terminal(c) { '?' } else { c })
         .collect()
 }
 

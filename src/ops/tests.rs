@@ -17,7 +17,7 @@ use super::reclaim::ReclaimReport;
 use super::screen::Screen;
 use super::show::{ShowReport, print_events};
 use super::state_view::{StateHealth, StateReport};
-use crate::cni::IpamConf;
+use crate::cni::IpamConfig;
 use crate::events::OperationRecord;
 use crate::ipam::{
     Claim, Entry, Evidence, EvidenceList, Free, Held, Ipam, Kernel, Moment, NetNs, Owner, Place,
@@ -261,7 +261,7 @@ fn explanation(subject: &str, ipam: &Ipam, evidence: &Evidence) -> Explanation {
         ipam,
         evidence,
         events(),
-        &IpamConf::default(),
+        &IpamConfig::default(),
         &NOW,
     )
 }

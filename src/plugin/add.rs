@@ -71,7 +71,7 @@ pub fn add(call: &Call, context: &Context, record: &mut OperationRecord) -> Resu
         info!(target: "ipam", "{}.", describe(grant));
         record.addresses.push(grant.address.addr());
     }
-    let result = AddResult::of(&grants, ipam).print(call.conf.version);
+    let result = AddResult::new(&grants, ipam).print(call.conf.version);
     stdio::print(&result).map_err(|error| Failure::Output {
         error,
         fate: release_unprinted(call, &grants, context),

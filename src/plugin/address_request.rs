@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use crate::cni::{Call, IpamConf};
+use crate::cni::{Call, IpamConfig};
 use crate::codec::named_address;
 use crate::ipam::{Attachment, Family, PoolSelector, Refusal, Request};
 
@@ -70,7 +70,7 @@ static NONE: BTreeSet<IpAddr> = BTreeSet::new();
 /// Turns the requests of a call into those of an attachment to the pools.
 pub fn pool_requests<'a>(
     requests: &'a [AddressRequest<'_>],
-    conf: &'a IpamConf,
+    conf: &'a IpamConfig,
     attachment: &'a Attachment,
 ) -> Vec<Request<'a>> {
     let mut of_pools = Vec::with_capacity(requests.len());

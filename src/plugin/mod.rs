@@ -35,7 +35,7 @@ use std::time::Duration;
 
 use tracing::{debug, info, warn};
 
-use crate::cni::{Call, CallError, CniVersion, Environment, NAME_V6, Verb, versions};
+use crate::cni::{Call, CallError, CniVersion, Environment, NAME_V6, Verb, print_versions};
 use crate::events::OperationRecord;
 use crate::failure::Failure;
 use crate::host::{Paths, io_reason, read_stream};
@@ -61,7 +61,7 @@ const STDIN_TIMEOUT: Duration = Duration::from_secs(30);
 /// Runs a call. Whatever happens, the runtime gets a result, or an error object and a non-zero exit status.
 pub fn main(environment: &Environment, paths: &Paths, started: Moment) -> ExitCode {
     if environment.verb() == Some(Verb::Version) {
-        return match stdio::print(&versions(&requested_version(started))) {
+        return match stdio::print(&print_versions(&requested_version(started))) {
             Ok(()) => ExitCode::SUCCESS,
             Err(_) => ExitCode::FAILURE,
         };
@@ -95,7 +95,9 @@ fn run(
 ) -> Result<(), Failure> {
     environment.check_required()?;
     let stdin = read_stdin(started)?;
-    if let Some(version) = Call::version_asked(&stdin).and_then(|text| CniVersion::of(&text)) {
+    if let Some(version) =
+        Call::read_version_request(&stdin).and_then(|text| CniVersion::parse(&text))
+    {
         reporter.set_version(version);
     }
     let (defaults, problems) = match environment.verb() {
@@ -195,5 +197,5 @@ fn requested_version(started: Moment) -> String {
     let Ok(stdin) = read_stdin(started) else {
         return newest();
     };
-    Call::version_asked(&stdin).unwrap_or_else(newest)
+    Call::read_version_request(&stdin).unwrap_or_else(newest)
 }

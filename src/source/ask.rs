@@ -11,7 +11,7 @@ use super::listing::{Listing, TooMany};
 use super::matching::{Matched, Style, covers_listing, match_links};
 use super::wire::WireError;
 use super::{interfaces_file, wire};
-use crate::cni::{Backend, CallError, IpamConf, QueryUrl};
+use crate::cni::{Backend, CallError, IpamConfig, QueryUrl};
 use crate::host::{Paths, ReadOutcome, io_reason, links, links_named, read_bounded};
 use crate::ipam::{Family, Inventory, ListedPool};
 
@@ -142,7 +142,7 @@ impl Source {
     /// # Errors
     /// AZURE_VNET_IPAM_QUERY_URL is not a URL.
     pub fn of(
-        conf: &IpamConf,
+        conf: &IpamConfig,
         instead: &SourceOverrides,
         paths: &Paths,
     ) -> Result<Source, CallError> {
@@ -161,7 +161,7 @@ impl Source {
     fn named(
         backend: Backend,
         url: Option<QueryUrl>,
-        conf: &IpamConf,
+        conf: &IpamConfig,
         instead: &SourceOverrides,
         paths: &Paths,
     ) -> Source {

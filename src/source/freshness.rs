@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::{Matched, Source, SourceError};
 use crate::codec::{self, Cursor, Members, ParseError};
 use crate::host::{
-    Paths, ReadOutcome, Waited, boot_now, lock, overwrite, read_bounded, read_up_to,
+    LockOutcome, Paths, ReadOutcome, boot_now, lock, overwrite, read_bounded, read_up_to,
 };
 use crate::ipam::Moment;
 
@@ -234,8 +234,8 @@ impl Refresher<'_> {
         let path = self.paths.fetch_lock();
         // The kernel serves those who wait in the order they came, and all but the first find fresh stamps.
         let file = match lock(&path, limit) {
-            Ok(Waited::Held(file)) => file,
-            Ok(Waited::TimedOut) => {
+            Ok(LockOutcome::Held(file)) => file,
+            Ok(LockOutcome::TimedOut) => {
                 return RefreshOutcome::Skipped("another call has been asking all the time");
             }
             Err(source) => return RefreshOutcome::Failed(SourceError::Lock { path, source }),

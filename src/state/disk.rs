@@ -11,8 +11,8 @@ use super::files::{Files, HeldLock, StateFile};
 use super::lock::holder;
 use super::store::{MODE, StoreError};
 use crate::host::{
-    self, Paths, ReadOutcome, Waited, appending, boot_now, check_regular, create_new, open,
-    overwrite, put, read_bounded_with, wall_now,
+    self, LockOutcome, Paths, ReadOutcome, append_options, boot_now, check_regular, create_new,
+    open, overwrite, read_bounded_with, wall_now, write_private,
 };
 use crate::ipam::Moment;
 use crate::sorting::sort_by;
@@ -58,8 +58,8 @@ impl Files for Paths {
     fn lock(&self, wait: Duration) -> Result<Box<dyn HeldLock + '_>, LockError> {
         let path = self.lock_file();
         match host::lock(&path, wait) {
-            Ok(Waited::Held(file)) => Ok(Box::new(LockFile { file, path })),
-            Ok(Waited::TimedOut) => Err(LockError::Busy {
+            Ok(LockOutcome::Held(file)) => Ok(Box::new(LockFile { file, path })),
+            Ok(LockOutcome::TimedOut) => Err(LockError::Busy {
                 holder: holder(self, &path),
                 path,
                 waited: wait,
@@ -93,7 +93,7 @@ impl Files for Paths {
     }
 
     fn overwrite(&self, file: StateFile, text: &[u8]) -> io::Result<()> {
-        let opened = put(&self.path(file), text)?;
+        let opened = write_private(&self.path(file), text)?;
         match file {
             // A power cut must not take it back when the state has been put away.
             StateFile::RebuildMark => opened.sync_all(),
@@ -206,7 +206,7 @@ pub fn set_aside_before(paths: &Paths) -> Vec<PathBuf> {
 
 /// Opens a file for appending; it must be a regular one.
 fn open_regular(path: &Path) -> io::Result<File> {
-    let file = appending(MODE).open(path)?;
+    let file = append_options(MODE).open(path)?;
     check_regular(&file.metadata()?)?;
     Ok(file)
 }

@@ -54,7 +54,7 @@ fn control_characters_are_never_printed() {
         .env("CNI_NETNS", &format!("/var/run/netns/{pod}"))
         .run()
         .success();
-    let is_obeyed = |c: char| marks.replace("31m", "").contains(c);
+    let alters_terminal = |c: char| marks.replace("31m", "").contains(c);
     for words in [
         &["show"][..],
         &["show", "--json"],
@@ -73,7 +73,7 @@ fn control_characters_are_never_printed() {
     ] {
         let run_command = node.run_command(words.iter().copied());
         for text in [&run_command.stdout, &run_command.stderr] {
-            assert!(!text.contains(is_obeyed), "{words:?}: {text:?}");
+            assert!(!text.contains(alters_terminal), "{words:?}: {text:?}");
         }
         if words.contains(&"--json") || words.contains(&"export") {
             run_command.json();
@@ -81,7 +81,7 @@ fn control_characters_are_never_printed() {
     }
     let shown = node.run_command(["show", "--json"]).json().to_string();
     assert!(shown.contains(&format!("default/{pod}")), "{shown}");
-    assert!(!node.log().contains(is_obeyed));
+    assert!(!node.log().contains(alters_terminal));
 }
 
 #[test]

@@ -91,9 +91,9 @@ fn every_difference_of_a_case_is_explained() {
 fn every_configuration_key_is_documented() {
     let source = |name: &str| fs::read_to_string(package().join("src/cni").join(name)).unwrap();
     let readme = readme();
-    let netconf = source("netconf.rs");
+    let netconf = source("network_config.rs");
     let of_netconf = netconf.split("is(k, \"").skip(1);
-    let ipam = source("raw_ipam.rs");
+    let ipam = source("raw_ipam_config.rs");
     let list = ipam.split("const KEYS").nth(1).unwrap();
     let of_ipam = list.split("];").next().unwrap().split("    \"").skip(1);
     let keys: Vec<_> = of_netconf

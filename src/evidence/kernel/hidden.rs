@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use rustix::fs::{AtFlags, CWD, StatxFlags, makedev, statx};
 
-use super::mounts::{Mount, mounted};
-use super::proc::{id, threads};
+use super::mounts::{NetnsMount, list_netns_mounts};
+use super::proc::{id, list_threads};
 use super::scan::{FoundBy, IsExplained, Scan};
 use crate::host::{Link, Paths, SocketsOfProcess, links, open};
 
@@ -78,7 +78,7 @@ impl Scan<'_> {
             if !is_new {
                 continue;
             }
-            for mount in mounted(&process.join("mountinfo")).unwrap_or_default() {
+            for mount in list_netns_mounts(&process.join("mountinfo")).unwrap_or_default() {
                 let path = mount.path.strip_prefix("/").unwrap_or(&mount.path);
                 let path = process.join("root").join(path);
                 let is_it = || id(&path).is_ok_and(|(_, inode)| inode == mount.inode);
@@ -99,7 +99,7 @@ impl Scan<'_> {
         // The first thread may have ended before the others.
         let folders = match id(&process.join("ns/net")) {
             Ok(_) => vec![process.to_owned()],
-            Err(_) => threads(process, true),
+            Err(_) => list_threads(process, true),
         };
         for folder in folders {
             let files = fs::read_dir(folder.join("fd"));
@@ -150,13 +150,13 @@ impl Scan<'_> {
     }
 
     /// Doubts the look when a mount in our own mount namespace is covered by another, so that nothing leads to its namespace.
-    pub(super) fn reject_covered(&mut self, mounts: &[Mount], proc: &Path) {
-        let is_unseen = |mount: &&Mount| !self.has_seen(mount.inode);
+    pub(super) fn reject_covered(&mut self, mounts: &[NetnsMount], proc: &Path) {
+        let is_unseen = |mount: &&NetnsMount| !self.has_seen(mount.inode);
         let Some(mount) = mounts.iter().find(is_unseen) else {
             return;
         };
         // It may have been removed meanwhile.
-        let now = mounted(&proc.join("self/mountinfo")).unwrap_or_default();
+        let now = list_netns_mounts(&proc.join("self/mountinfo")).unwrap_or_default();
         let covered = now
             .iter()
             .find(|mount| mounts.contains(mount) && is_unseen(mount));

@@ -3,11 +3,11 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::proc::list;
+use super::proc::read_list;
 
 /// A network namespace that is mounted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Mount {
+pub(super) struct NetnsMount {
     /// Where. Another mount may cover it.
     pub path: PathBuf,
     /// Its inode.
@@ -15,13 +15,13 @@ pub(super) struct Mount {
 }
 
 /// The network namespaces that are mounted, by a file like /proc/self/mountinfo.
-pub(super) fn mounted(mountinfo: &Path) -> io::Result<Vec<Mount>> {
-    let text = list(mountinfo)?;
+pub(super) fn list_netns_mounts(mountinfo: &Path) -> io::Result<Vec<NetnsMount>> {
+    let text = read_list(mountinfo)?;
     let namespaces = text.lines().filter_map(|line| {
         let mut fields = line.split(' ').skip(3);
         let (root, path) = (fields.next()?, fields.next()?);
-        Some(Mount {
-            path: unescaped(path).into(),
+        Some(NetnsMount {
+            path: unescape(path).into(),
             inode: inode(root)?,
         })
     });
@@ -35,7 +35,7 @@ fn inode(name: &str) -> Option<u64> {
 }
 
 /// Mountinfo writes spaces and the like as a backslash and three octal digits.
-fn unescaped(text: &str) -> String {
+fn unescape(text: &str) -> String {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((first, after)) = rest.split_first() {
@@ -58,9 +58,9 @@ mod tests {
 
     #[test]
     fn mount_points_are_unescaped() {
-        assert_eq!(unescaped("/run/netns/a\\040b\\134c"), "/run/netns/a b\\c");
-        assert_eq!(unescaped("/x\\"), "/x\\");
-        assert_eq!(unescaped("/x\\9zz"), "/x\\9zz");
+        assert_eq!(unescape("/run/netns/a\\040b\\134c"), "/run/netns/a b\\c");
+        assert_eq!(unescape("/x\\"), "/x\\");
+        assert_eq!(unescape("/x\\9zz"), "/x\\9zz");
     }
 
     #[test]
@@ -71,7 +71,7 @@ mod tests {
                      38 35 0:4 net:[4026532200] /run/netns/a\\040b rw - nsfs nsfs rw\n\
                      short line\n";
         std::fs::write(&path, lines).unwrap();
-        let found = mounted(&path).unwrap();
+        let found = list_netns_mounts(&path).unwrap();
         std::fs::remove_file(&path).unwrap();
         assert_eq!(
             found,
@@ -79,11 +79,11 @@ mod tests {
                 ("/run/netns/cni-1", 4026532198),
                 ("/run/netns/a b", 4026532200)
             ]
-            .map(|(path, inode)| Mount {
+            .map(|(path, inode)| NetnsMount {
                 path: path.into(),
                 inode,
             })
         );
-        assert!(mounted(&path).is_err());
+        assert!(list_netns_mounts(&path).is_err());
     }
 }

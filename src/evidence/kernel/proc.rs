@@ -16,7 +16,7 @@ const LIST_LIMIT: usize = 64 << 20;
 const ESRCH: i32 = 3;
 
 /// What leads to each of the processes or threads in a folder of /proc.
-pub(super) fn numbered(folder: &Path) -> io::Result<Vec<PathBuf>> {
+pub(super) fn list_numbered(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let names =
         fs::read_dir(folder)?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     let numbers = names.filter(|name| name.bytes().all(|b| b.is_ascii_digit()));
@@ -24,13 +24,13 @@ pub(super) fn numbered(folder: &Path) -> io::Result<Vec<PathBuf>> {
 }
 
 /// What leads to each thread of a process, if it has more than one or they are wanted anyway.
-pub(super) fn threads(process: &Path, in_any_case: bool) -> Vec<PathBuf> {
+pub(super) fn list_threads(process: &Path, in_any_case: bool) -> Vec<PathBuf> {
     let task = process.join("task");
     // A folder has two links, and this one another for each thread.
     let has_one = || stat(&task).is_ok_and(|found| found.st_nlink <= 3);
     match !in_any_case && has_one() {
         true => Vec::new(),
-        false => numbered(&task).unwrap_or_default(),
+        false => list_numbered(&task).unwrap_or_default(),
     }
 }
 
@@ -40,7 +40,7 @@ pub(super) fn is_gone(error: &io::Error) -> bool {
 }
 
 /// The text of one of the kernel's lists.
-pub(super) fn list(path: &Path) -> io::Result<String> {
+pub(super) fn read_list(path: &Path) -> io::Result<String> {
     match read_bounded(path, LIST_LIMIT)? {
         ReadOutcome::Read(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
         ReadOutcome::Missing => Err(io::ErrorKind::NotFound.into()),

@@ -5,12 +5,12 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 
-use super::proc::{is_gone, list};
+use super::proc::{is_gone, read_list};
 
 /// The addresses of a process's namespace as /proc shows them, where the namespace itself may not be looked at.
 pub(super) fn read_addresses(process: &Path) -> io::Result<BTreeSet<IpAddr>> {
-    let text = |name: &str| list(&process.join("net").join(name));
-    let mut found = own_addresses(&text("fib_trie")?);
+    let text = |name: &str| read_list(&process.join("net").join(name));
+    let mut found = parse_fib_trie(&text("fib_trie")?);
     // Not there where IPv6 is off.
     let v6 = text("if_inet6").or_else(|e| {
         if is_gone(&e) {
@@ -27,7 +27,7 @@ pub(super) fn read_addresses(process: &Path) -> io::Result<BTreeSet<IpAddr>> {
 }
 
 /// The local addresses in the text of fib_trie: each is followed by a line that says so.
-fn own_addresses(fib_trie: &str) -> BTreeSet<IpAddr> {
+fn parse_fib_trie(fib_trie: &str) -> BTreeSet<IpAddr> {
     let mut found = BTreeSet::new();
     let mut leaf: Option<Ipv4Addr> = None;
     for line in fib_trie.lines().map(str::trim) {
@@ -47,7 +47,7 @@ mod tests {
     #[test]
     fn addresses_are_read_from_what_proc_shows() {
         let text = "Main:\n  +-- 0.0.0.0/0 3 0 5\n     |-- 0.0.0.0\n        /0 universe UNICAST\n     +-- 10.1.0.0/16 2 0 2\n        |-- 10.1.0.0\n           /16 link UNICAST\n        |-- 10.1.0.5\n           /32 host LOCAL\n     |-- 10.1.255.255\n        /32 link BROADCAST\nLocal:\n     |-- 127.0.0.1\n        /32 host LOCAL\n";
-        let found: Vec<_> = own_addresses(text)
+        let found: Vec<_> = parse_fib_trie(text)
             .into_iter()
             .map(|a| a.to_string())
             .collect();

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::fstat;
 
-use super::mounts::{Mount, mounted};
-use super::proc::{id, is_gone, numbered, sees_all_processes, threads};
+use super::mounts::{NetnsMount, list_netns_mounts};
+use super::proc::{id, is_gone, list_numbered, list_threads, sees_all_processes};
 use super::proc_addresses::read_addresses;
 use crate::evidence::Progress;
 use crate::host::{Link, NetnsScanner, Paths, io_reason, links, open};
@@ -70,8 +70,8 @@ impl<'a> Scan<'a> {
     }
 
     /// Visits what is mounted where we see it, and where threads are. Gives the mounts.
-    pub fn visit_all(&mut self, proc: &Path) -> Vec<Mount> {
-        let mounts = mounted(&proc.join("self/mountinfo")).unwrap_or_else(|e| {
+    pub fn visit_all(&mut self, proc: &Path) -> Vec<NetnsMount> {
+        let mounts = list_netns_mounts(&proc.join("self/mountinfo")).unwrap_or_else(|e| {
             self.mark_incomplete(format!("the list of mounts: {}", io_reason(&e)));
             Vec::new()
         });
@@ -86,7 +86,7 @@ impl<'a> Scan<'a> {
 
     /// What leads to each process.
     pub fn processes(&mut self, proc: &Path) -> Vec<PathBuf> {
-        match numbered(proc) {
+        match list_numbered(proc) {
             Ok(processes) => processes,
             Err(e) => {
                 self.mark_incomplete(format!("{}: {}", proc.display(), io_reason(&e)));
@@ -115,7 +115,7 @@ impl<'a> Scan<'a> {
             Ok(_) | Err(_) => self.visit(&namespace, FoundBy::Process),
         }
         // Threads may be elsewhere, and the first may have ended before the others.
-        for thread in threads(process, first.is_err()) {
+        for thread in list_threads(process, first.is_err()) {
             let namespace = thread.join("ns/net");
             if id(&namespace).ok() != first.as_ref().ok().copied() {
                 self.visit(&namespace, FoundBy::Process);
@@ -141,21 +141,21 @@ impl<'a> Scan<'a> {
     pub fn enter(&mut self, file: &File, path: &Path, found_by: FoundBy) -> io::Result<()> {
         let found = fstat(file)?;
         let id = (found.st_dev, found.st_ino);
-        let visit = self.scanner.visit(file)?;
-        self.progress.namespace();
+        let found_inside = self.scanner.scan(file)?;
+        self.progress.count_namespace();
         self.kernel.namespaces.insert(id);
         // Of one that came later in the place of another, the later.
-        match visit.cookie {
+        match found_inside.cookie {
             Some(cookie) => self.kernel.cookies.insert(id, cookie),
             None => self.kernel.cookies.remove(&id),
         };
-        let numbered = visit.number.map(|number| (number, id));
-        self.kernel.numbers.extend(numbered);
-        let own = visit.addresses.iter().copied();
+        let list_numbered = found_inside.number.map(|number| (number, id));
+        self.kernel.numbers.extend(list_numbered);
+        let own = found_inside.addresses.iter().copied();
         let own = own.filter(|address| !is_local(*address)).collect();
         self.kernel.inside.insert(id, own);
         // What is mounted where we see it was mounted by root, such as that of a pod with users of its own.
-        let is_of_users = visit.is_of_other_users && found_by == FoundBy::Process;
+        let is_of_users = found_inside.is_of_other_users && found_by == FoundBy::Process;
         let path = path.display().to_string();
         let place = match (self.kernel.host == Some(id), is_of_users) {
             (true, _) => Place::Host,
@@ -167,7 +167,7 @@ impl<'a> Scan<'a> {
         } else {
             self.kernel.of_users.remove(&id);
         }
-        self.take(place, visit.addresses);
+        self.take(place, found_inside.addresses);
         Ok(())
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::cni::IpamConf;
+use crate::cni::IpamConfig;
 use crate::ipam::{
     AGAIN, Evidence, Free, GRACE, Held, Ipam, Judgement, Pool, Reason, Record, Usage, Verdict,
     judge,
@@ -66,7 +66,7 @@ impl AddressExplanation {
         (ipam, key, pool): (&Ipam, &str, &Pool),
         record: &Record,
         evidence: &Evidence,
-        conf: &IpamConf,
+        conf: &IpamConfig,
         now: &Now,
     ) -> AddressExplanation {
         let address = record.address();
@@ -166,7 +166,7 @@ impl AddressExplanation {
         self.holder = Some(holder);
     }
 
-    fn free(&mut self, pool: &Pool, record: &Record, free: &Free, conf: &IpamConf, now: &Now) {
+    fn free(&mut self, pool: &Pool, record: &Record, free: &Free, conf: &IpamConfig, now: &Now) {
         let rested = free.released.map(|at| now.since(at));
         let left = rested.and_then(|rested| conf.rest.checked_sub(rested));
         let left = left.filter(|left| *left > Duration::ZERO);

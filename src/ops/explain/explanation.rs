@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use serde::Serialize;
 
 use super::address::{AddressExplanation, AddressUse};
-use crate::cni::IpamConf;
+use crate::cni::IpamConfig;
 use crate::codec::named_address;
 use crate::events::OperationRecord;
 use crate::ipam::{Entry, Evidence, Ipam, Record};
@@ -104,7 +104,7 @@ impl Explanation {
         ipam: &Ipam,
         evidence: &Evidence,
         events: Vec<OperationRecord>,
-        conf: &IpamConf,
+        conf: &IpamConfig,
         now: &Now,
     ) -> Explanation {
         /// Older ones are in `show --events`.

@@ -4,7 +4,7 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
-use azure_vnet_ipam::cni::{Call, Defaults, Environment, Said};
+use azure_vnet_ipam::cni::{Call, Defaults, Environment};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|values: Vec<Vec<u8>>| {
@@ -13,7 +13,7 @@ fuzz_target!(|values: Vec<Vec<u8>>| {
         let n = names.iter().position(|n| *n == name)?;
         values.get(n).cloned().map(OsString::from_vec)
     };
-    let Said::Call(environment) = Environment::said(get) else { return };
+    let Some(environment) = Environment::read(get) else { return };
     let _ = environment.pod();
     if environment.check_required().is_ok()
         && let Ok(call) = Call::parse(&environment, br#"{"cniVersion":"1.0.0","name":"azure"}"#, &Defaults::default())

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::diagnostic::{Diagnostic, Subject, Visibility, not_writable};
-use crate::host::{read_text, refuses_writing};
+use crate::host::{is_not_writable, read_text};
 use crate::ipam::Moment;
 use crate::ops::node::Node;
 use crate::ops::node_config::NodeConfig;
@@ -16,7 +16,7 @@ use crate::state::{LockHolder, WAIT, holder_now};
 pub fn examine(node: &Node, config: &NodeConfig, visibility: &mut Visibility) -> Vec<Diagnostic> {
     let paths = node.paths();
     let (folder, lock, log) = (paths.lock_folder(), paths.lock_file(), paths.log());
-    let refuses = |path: &Path| visibility.is_root && refuses_writing(path);
+    let refuses = |path: &Path| visibility.is_root && is_not_writable(path);
     let mut lines = Vec::new();
     lines.extend(lock_folder(
         &folder,

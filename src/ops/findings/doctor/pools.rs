@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 
 use super::diagnostic::{Diagnostic, Subject};
-use crate::cni::IpamConf;
+use crate::cni::IpamConfig;
 use crate::ipam::{Ipam, Moment, PoolCount};
 use crate::source::Matched;
 
@@ -76,7 +76,7 @@ fn add(
 pub fn examine(
     ipam: &Ipam,
     matched: Option<&Matched>,
-    conf: &IpamConf,
+    conf: &IpamConfig,
     now: Moment,
 ) -> Vec<Diagnostic> {
     let listed: Option<Vec<IpNet>> =
@@ -198,7 +198,7 @@ mod tests {
         let old = listed("10.1.0.0/16", &["10.1.0.5"]);
         let ipam = stored(&old);
         let status = |matched: Option<&Matched>| {
-            examine(&ipam, matched, &IpamConf::default(), Moment(0))[0].status
+            examine(&ipam, matched, &IpamConfig::default(), Moment(0))[0].status
         };
         assert_eq!(status(Some(&old)), Status::Ok);
         assert_eq!(status(None), Status::Ok, "the source did not answer");

@@ -219,7 +219,7 @@ mod tests {
     fn the_remedy_depends_on_the_server() {
         let url = "http://168.63.129.16/machine/plugins?comp=nmagent&type=getinterfaceinfov1";
         let paths = Paths::new(None, "azure-vnet-ipam");
-        let conf = crate::cni::IpamConf::default();
+        let conf = crate::cni::IpamConfig::default();
         let wire = Source::of(&conf, &Default::default(), &paths).unwrap();
         assert_eq!(wire, Source::Wire(url.to_owned()));
         let error = SourceError::FailedByPeer;

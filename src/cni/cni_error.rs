@@ -45,14 +45,14 @@ impl CniError {
     pub fn print(&self, cni_version: &str) -> String {
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]
-        struct Object<'a> {
+        struct ErrorJson<'a> {
             cni_version: &'a str,
             code: u8,
             msg: &'a str,
             #[serde(skip_serializing_if = "str::is_empty")]
             details: &'a str,
         }
-        let object = Object {
+        let object = ErrorJson {
             cni_version,
             code: self.code as u8,
             msg: &self.msg,

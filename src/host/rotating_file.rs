@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use fs2::FileExt;
 
-use super::files::{appending, check_regular};
+use super::files::{append_options, check_regular};
 
 /// How such a file is kept.
 #[derive(Clone, Copy, Debug)]
@@ -44,7 +44,7 @@ impl RotatingFile {
     }
 
     fn open(self, path: &Path) -> io::Result<File> {
-        let mut options = appending(self.mode);
+        let mut options = append_options(self.mode);
         options.create(true);
         match options.open(path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
@@ -69,7 +69,7 @@ impl RotatingFile {
         }
         let heading = heading();
         for n in (0..self.files.saturating_sub(1)).rev() {
-            match fs::rename(numbered(path, n), numbered(path, n + 1)) {
+            match fs::rename(rotated_path(path, n), rotated_path(path, n + 1)) {
                 Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
                 _ => {}
             }
@@ -82,7 +82,7 @@ impl RotatingFile {
 }
 
 /// Where the `n`th file before the present one is.
-pub fn numbered(path: &Path, n: u32) -> PathBuf {
+pub fn rotated_path(path: &Path, n: u32) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     if n > 0 {
         name.push(format!(".{n}"));
@@ -110,15 +110,15 @@ mod tests {
     fn a_full_file_is_put_away_and_the_oldest_goes() {
         let folder = folder("rotate");
         let path = folder.join("x.log");
-        let numbered = |n: u32| numbered(&path, n);
+        let rotated_path = |n: u32| rotated_path(&path, n);
         File::create(&path).unwrap().set_len(KEPT.full_at).unwrap();
-        fs::write(numbered(1), "one").unwrap();
-        fs::write(numbered(7), "seven").unwrap();
+        fs::write(rotated_path(1), "one").unwrap();
+        fs::write(rotated_path(7), "seven").unwrap();
         KEPT.append(&path, b"new\n", Vec::new).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "new\n");
-        assert_eq!(fs::metadata(numbered(1)).unwrap().len(), KEPT.full_at);
-        assert_eq!(fs::read_to_string(numbered(2)).unwrap(), "one");
-        assert!(!numbered(8).exists(), "there are eight files at most");
+        assert_eq!(fs::metadata(rotated_path(1)).unwrap().len(), KEPT.full_at);
+        assert_eq!(fs::read_to_string(rotated_path(2)).unwrap(), "one");
+        assert!(!rotated_path(8).exists(), "there are eight files at most");
         File::create(&path)
             .unwrap()
             .set_len(KEPT.full_at - 1)
@@ -138,7 +138,7 @@ mod tests {
         KEPT.append(&path, b"first\n", Vec::new).unwrap();
         KEPT.rotate(&path, &late, Vec::new).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "first\n");
-        assert!(!numbered(&path, 2).exists());
+        assert!(!rotated_path(&path, 2).exists());
         fs::remove_dir_all(folder).unwrap();
     }
 

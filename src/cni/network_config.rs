@@ -6,14 +6,14 @@ use std::net::IpAddr;
 use serde_json::value::RawValue;
 
 use super::CallError;
-use super::raw_ipam::RawIpam;
-use super::values::{string, typed};
-use super::{CniVersion, Defaults, IpamConf, Verb};
+use super::config_values::{parse_string, parse_value};
+use super::raw_ipam_config::RawIpamConfig;
+use super::{CniVersion, Defaults, IpamConfig, Verb};
 use crate::codec::{self, Cursor, Members, ParseError, is, named_address};
 
 /// The members this plugin uses, as they are spelled. Others are ignored, whatever their type (difference D15).
 #[derive(Debug, Default)]
-pub(super) struct RawConf {
+pub(super) struct RawNetworkConfig {
     cni_version: Option<Box<RawValue>>,
     name: Option<Box<RawValue>>,
     master: Option<Box<RawValue>>,
@@ -28,7 +28,7 @@ pub(super) struct RawConf {
 
 /// What the network configuration means.
 #[derive(Clone, Debug, PartialEq)]
-pub struct NetConf {
+pub struct NetworkConfig {
     /// The form of the result.
     pub version: CniVersion,
     /// The network's name.
@@ -38,13 +38,13 @@ pub struct NetConf {
     /// How much to log; anything but a known level means the default.
     pub log_level: Option<String>,
     /// The key `ipam`.
-    pub ipam: IpamConf,
+    pub ipam: IpamConfig,
 }
 
 /// Container ID and interface name of attachments.
 pub type Attachments = BTreeSet<(String, String)>;
 
-impl<'de> Members<'de> for RawConf {
+impl<'de> Members<'de> for RawNetworkConfig {
     fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
         let target = match key {
             k if is(k, "cniVersion") => &mut self.cni_version,
@@ -65,24 +65,24 @@ impl<'de> Members<'de> for RawConf {
     }
 }
 
-impl RawConf {
+impl RawNetworkConfig {
     /// Reads stdin.
     pub fn read(stdin: &[u8]) -> Result<Self, CallError> {
-        let mut said = RawConf::default();
-        codec::read(stdin, &mut said).map_err(|e| {
+        let mut raw_config = RawNetworkConfig::default();
+        codec::read(stdin, &mut raw_config).map_err(|e| {
             // The one message of the original's decoder that callers meet daily: nothing came on stdin.
             let end = e
                 .is_eof()
                 .then(|| "unexpected end of JSON input".to_owned());
             CallError::NotJson(end.unwrap_or_else(|| e.to_string()))
         })?;
-        Ok(said)
+        Ok(raw_config)
     }
 
     /// The network's name, or nothing.
     pub fn name(&self) -> Result<String, CallError> {
         let wrong = |_| CallError::NotJson("name must be a string".to_owned());
-        Ok(string(self.name.as_deref(), "name")
+        Ok(parse_string(self.name.as_deref(), "name")
             .map_err(wrong)?
             .unwrap_or_default())
     }
@@ -90,35 +90,35 @@ impl RawConf {
     /// The version text; absent, `null` and empty are the same.
     pub fn cni_version(&self) -> Result<Option<String>, CallError> {
         let wrong = |_| CallError::VersionType;
-        Ok(string(self.cni_version.as_deref(), "cniVersion")
+        Ok(parse_string(self.cni_version.as_deref(), "cniVersion")
             .map_err(wrong)?
             .filter(|v| !v.is_empty()))
     }
 
     /// What it means for a call of `verb`. For one that draws from no pool, members that have the wrong type count as not said:
     /// releasing depends on none of them (promise P4).
-    pub fn meant(
+    pub fn validate(
         &self,
         name: String,
         version: CniVersion,
         verb: Verb,
         defaults: &Defaults,
-    ) -> Result<NetConf, CallError> {
+    ) -> Result<NetworkConfig, CallError> {
         let lenient = !verb.allocates();
-        let said = match RawIpam::read(self.ipam.as_deref(), defaults) {
-            Err(_) if lenient => RawIpam::default(),
+        let raw_config = match RawIpamConfig::read(self.ipam.as_deref(), defaults) {
+            Err(_) if lenient => RawIpamConfig::default(),
             other => other?,
         };
-        let master = match string(self.master.as_deref(), "master") {
+        let master = match parse_string(self.master.as_deref(), "master") {
             Err(_) if lenient => None,
             other => other?,
         };
-        Ok(NetConf {
+        Ok(NetworkConfig {
             version,
             name,
             master: master.filter(|m| !m.is_empty()),
-            log_level: string(self.log_level.as_deref(), "logLevel").unwrap_or_default(),
-            ipam: said.meant(verb)?,
+            log_level: parse_string(self.log_level.as_deref(), "logLevel").unwrap_or_default(),
+            ipam: raw_config.validate(verb)?,
         })
     }
 
@@ -127,16 +127,16 @@ impl RawConf {
     pub fn ips(&self) -> Result<[(&'static str, Vec<String>); 2], CallError> {
         let list = |raw: Option<Box<RawValue>>, key: &'static str| {
             let ips: Option<Result<Vec<String>, _>> =
-                raw.map(|raw| typed(&raw, key, "a list of addresses"));
+                raw.map(|raw| parse_value(&raw, key, "a list of addresses"));
             Ok((key, ips.transpose()?.unwrap_or_default()))
         };
         let args = self
             .args
             .as_deref()
-            .and_then(|args| inner(args, "cni").ok()?);
-        let args = args.and_then(|cni| inner(&cni, "ips").ok()?);
+            .and_then(|args| parse_member(args, "cni").ok()?);
+        let args = args.and_then(|cni| parse_member(&cni, "ips").ok()?);
         let config = self.runtime_config.as_deref();
-        let config = config.and_then(|config| inner(config, "ips").ok()?);
+        let config = config.and_then(|config| parse_member(config, "ips").ok()?);
         Ok([
             list(args, "args.cni.ips")?,
             list(config, "runtimeConfig.ips")?,
@@ -152,13 +152,13 @@ impl RawConf {
             must_be: MUST_BE,
             found,
         };
-        let member = |of: &RawValue, key| inner(of, key).map_err(|e| wrong(e.to_string()));
+        let member = |of: &RawValue, key| parse_member(of, key).map_err(|e| wrong(e.to_string()));
         let Some(result) = self.prev_result.as_deref() else {
             return Ok(None);
         };
         let mut texts = Vec::new();
         if let Some(ips) = member(result, "ips")? {
-            let ips: Vec<Box<RawValue>> = typed(&ips, KEY, MUST_BE)?;
+            let ips: Vec<Box<RawValue>> = parse_value(&ips, KEY, MUST_BE)?;
             for ip in ips {
                 texts.push(member(&ip, "address")?);
             }
@@ -171,7 +171,7 @@ impl RawConf {
         let mut addresses = Vec::new();
         for text in texts {
             let text = text.ok_or_else(|| wrong("an item without an address".to_owned()))?;
-            let text: String = typed(&text, KEY, MUST_BE)?;
+            let text: String = parse_value(&text, KEY, MUST_BE)?;
             addresses.push(named_address(&text).ok_or_else(|| wrong(format!("{text:?}")))?);
         }
         Ok(Some(addresses))
@@ -190,8 +190,8 @@ impl RawConf {
             found,
         };
         let name = |of: &RawValue, key: &str| -> Result<String, CallError> {
-            let raw = inner(of, key).map_err(|e| wrong(e.to_string()))?;
-            typed(
+            let raw = parse_member(of, key).map_err(|e| wrong(e.to_string()))?;
+            parse_value(
                 &raw.ok_or_else(|| wrong(format!("no {key}")))?,
                 KEY,
                 MUST_BE,
@@ -199,7 +199,7 @@ impl RawConf {
         };
         let mut valid = Attachments::new();
         for raw in &self.attachments {
-            let listed: Option<Vec<Box<RawValue>>> = typed(raw, KEY, MUST_BE)?;
+            let listed: Option<Vec<Box<RawValue>>> = parse_value(raw, KEY, MUST_BE)?;
             for one in listed.into_iter().flatten() {
                 valid.insert((name(&one, "containerID")?, name(&one, "ifname")?));
             }
@@ -209,9 +209,9 @@ impl RawConf {
 }
 
 /// One member of an object; `null` counts as not there.
-fn inner(raw: &RawValue, key: &str) -> Result<Option<Box<RawValue>>, codec::Error> {
-    struct One<'a>(&'a str, Option<Box<RawValue>>);
-    impl<'de> Members<'de> for One<'_> {
+fn parse_member(raw: &RawValue, key: &str) -> Result<Option<Box<RawValue>>, codec::Error> {
+    struct Member<'a>(&'a str, Option<Box<RawValue>>);
+    impl<'de> Members<'de> for Member<'_> {
         fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
             if is(key, self.0) {
                 codec::raw(json, &mut self.1)
@@ -220,7 +220,7 @@ fn inner(raw: &RawValue, key: &str) -> Result<Option<Box<RawValue>>, codec::Erro
             }
         }
     }
-    let mut one = One(key, None);
+    let mut one = Member(key, None);
     codec::read(raw.get().as_bytes(), &mut one)?;
     Ok(one.1)
 }
@@ -230,14 +230,19 @@ mod tests {
     use super::*;
     use crate::cni::Backend;
 
-    fn meant(json: &str, verb: Verb) -> Result<NetConf, CallError> {
-        let said = RawConf::read(json.as_bytes())?;
-        said.meant(said.name()?, CniVersion::V030, verb, &Defaults::default())
+    fn validate(json: &str, verb: Verb) -> Result<NetworkConfig, CallError> {
+        let raw_config = RawNetworkConfig::read(json.as_bytes())?;
+        raw_config.validate(
+            raw_config.name()?,
+            CniVersion::V030,
+            verb,
+            &Defaults::default(),
+        )
     }
 
     #[test]
     fn an_empty_configuration_means_the_defaults() {
-        let conf = meant(r#"{"name":"azure"}"#, Verb::Add).unwrap();
+        let conf = validate(r#"{"name":"azure"}"#, Verb::Add).unwrap();
         assert_eq!(conf.ipam.backend, Backend::Azure);
         assert_eq!(conf.ipam.address_space, "local");
         assert_eq!(
@@ -249,7 +254,7 @@ mod tests {
     #[test]
     fn keys_match_in_any_case_and_of_repeated_ones_the_last_counts() {
         let json = r#"{"NAME":"a","Name":"b","Ipam":{"SUBNET":"10.0.0.0/8","ipaddress":"10.0.0.1","Type":"azure-vnet-ipamv6"}}"#;
-        let conf = meant(json, Verb::Add).unwrap();
+        let conf = validate(json, Verb::Add).unwrap();
         assert_eq!((conf.name.as_str(), conf.ipam.ipv6), ("b", true));
         assert_eq!(conf.ipam.subnet.as_deref(), Some("10.0.0.0/8"));
         assert_eq!(conf.ipam.ip_address.as_deref(), Some("10.0.0.1"));
@@ -265,27 +270,27 @@ mod tests {
             r#"{"name":"a","master":{}}"#,
         ] {
             assert!(
-                matches!(meant(json, Verb::Add), Err(CallError::WrongType { .. })),
+                matches!(validate(json, Verb::Add), Err(CallError::WrongType { .. })),
                 "{json}"
             );
-            assert!(meant(json, Verb::Del).is_ok(), "{json}");
+            assert!(validate(json, Verb::Del).is_ok(), "{json}");
         }
         let unused = r#"{"name":"a","dns":"x","multiTenancy":"y","AdditionalArgs":{},"logLevel":7,"ipam":{"mode":3}}"#;
-        assert!(meant(unused, Verb::Add).is_ok());
+        assert!(validate(unused, Verb::Add).is_ok());
     }
 
     #[test]
     fn an_unknown_environment_fails_an_add_only() {
         let json = r#"{"name":"a","ipam":{"environment":"Azure"}}"#;
         assert_eq!(
-            meant(json, Verb::Add),
+            validate(json, Verb::Add),
             Err(CallError::UnknownEnvironment("Azure".into()))
         );
-        assert!(meant(json, Verb::Del).is_ok());
+        assert!(validate(json, Verb::Del).is_ok());
     }
 
-    fn said(json: &str) -> RawConf {
-        RawConf::read(json.as_bytes()).unwrap()
+    fn raw_config(json: &str) -> RawNetworkConfig {
+        RawNetworkConfig::read(json.as_bytes()).unwrap()
     }
 
     #[test]
@@ -306,15 +311,18 @@ mod tests {
             ),
             ("{}", vec![]),
         ] {
-            let found = said(&format!(r#"{{"prevResult":{json}}}"#))
+            let found = raw_config(&format!(r#"{{"prevResult":{json}}}"#))
                 .prev_addresses()
                 .unwrap()
                 .unwrap();
             let found: Vec<_> = found.iter().map(ToString::to_string).collect();
             assert_eq!(found, expected, "{json}");
         }
-        assert_eq!(said("{}").prev_addresses(), Ok(None));
-        assert_eq!(said(r#"{"prevResult":null}"#).prev_addresses(), Ok(None));
+        assert_eq!(raw_config("{}").prev_addresses(), Ok(None));
+        assert_eq!(
+            raw_config(r#"{"prevResult":null}"#).prev_addresses(),
+            Ok(None)
+        );
         for bad in [
             "7",
             "[]",
@@ -322,7 +330,7 @@ mod tests {
             r#"{"ips":{}}"#,
             r#"{"ips":[{}]}"#,
         ] {
-            let found = said(&format!(r#"{{"prevResult":{bad}}}"#)).prev_addresses();
+            let found = raw_config(&format!(r#"{{"prevResult":{bad}}}"#)).prev_addresses();
             assert!(matches!(found, Err(CallError::Invalid { .. })), "{bad}");
         }
     }
@@ -330,18 +338,18 @@ mod tests {
     #[test]
     fn valid_attachments_may_be_null_or_empty_but_not_missing() {
         assert_eq!(
-            said("{}").valid_attachments(),
+            raw_config("{}").valid_attachments(),
             Err(CallError::NoAttachments)
         );
         for none in ["null", "[]"] {
             let json = format!(r#"{{"cni.dev/valid-attachments":{none}}}"#);
             assert_eq!(
-                said(&json).valid_attachments(),
+                raw_config(&json).valid_attachments(),
                 Ok(Attachments::new()),
                 "{none}"
             );
         }
-        let both = said(
+        let both = raw_config(
             r#"{"cni.dev/attachments":[{"containerID":"c1","ifname":"eth0"}],
                 "cni.dev/valid-attachments":[{"containerID":"c2","ifname":"eth0"},{"containerID":"c1","ifname":"eth0"}]}"#,
         );
@@ -360,7 +368,7 @@ mod tests {
             let json = format!(r#"{{"cni.dev/attachments":{bad}}}"#);
             assert!(
                 matches!(
-                    said(&json).valid_attachments(),
+                    raw_config(&json).valid_attachments(),
                     Err(CallError::Invalid { .. })
                 ),
                 "{bad}"

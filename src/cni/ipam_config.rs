@@ -18,7 +18,7 @@ const REST: Duration = Duration::from_secs(30);
 
 /// What `ipam` means.
 #[derive(Clone, Debug, PartialEq)]
-pub struct IpamConf {
+pub struct IpamConfig {
     /// Where pools come from.
     pub backend: Backend,
     /// Where pools of IPv6 come from, if not from there too.
@@ -78,9 +78,9 @@ pub enum WhenFull {
     Error,
 }
 
-impl Default for IpamConf {
+impl Default for IpamConfig {
     fn default() -> Self {
-        IpamConf {
+        IpamConfig {
             backend: Backend::Azure,
             ipv6_backend: None,
             ipv6: false,

@@ -2,8 +2,10 @@
 
 use serde_json::value::RawValue;
 
-use super::ipam_conf::{Backend, IpamConf, WhenFull};
-use super::values::{families, interval, prefix, rest, string, typed};
+use super::config_values::{
+    parse_cooldown, parse_families, parse_interval, parse_prefix, parse_string, parse_value,
+};
+use super::ipam_config::{Backend, IpamConfig, WhenFull};
 use super::{CallError, NAME_V6, QueryUrl, Verb, overrides};
 use crate::codec::{self, Cursor, Members, ParseError, is};
 
@@ -34,16 +36,16 @@ pub fn is_ipam_key(key: &str) -> bool {
 
 /// Defaults for the members of `ipam`: what `/etc/azure-vnet-ipam.json` says, as far as that is right.
 #[derive(Clone, Debug, Default)]
-pub struct Defaults(RawIpam);
+pub struct Defaults(RawIpamConfig);
 
 /// What was said, each member as it is spelled.
 #[derive(Clone, Debug, Default)]
-pub(super) struct RawIpam {
+pub(super) struct RawIpamConfig {
     members: Vec<(&'static str, Box<RawValue>)>,
     unknown: Vec<String>,
 }
 
-impl<'de> Members<'de> for RawIpam {
+impl<'de> Members<'de> for RawIpamConfig {
     fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
         let Some(known) = KEYS.into_iter().find(|known| is(key, known)) else {
             self.unknown.push(key.to_owned());
@@ -62,23 +64,26 @@ impl<'de> Members<'de> for RawIpam {
 impl Defaults {
     /// Reads the file's text. What is wrong in it is told, and left out; the rest counts.
     pub fn read(json: &[u8]) -> (Defaults, Vec<String>) {
-        let mut said = RawIpam::default();
-        if let Err(e) = codec::read(json, &mut said) {
+        let mut raw_config = RawIpamConfig::default();
+        if let Err(e) = codec::read(json, &mut raw_config) {
             return (
                 Defaults::default(),
                 vec![format!("it is not a JSON object: {e}")],
             );
         }
-        let unknown = said.unknown.drain(..).map(|k| format!("unknown key {k:?}"));
+        let unknown = raw_config
+            .unknown
+            .drain(..)
+            .map(|k| format!("unknown key {k:?}"));
         let mut wrong: Vec<String> = unknown.collect();
-        said.members.retain(|member| match fault(member) {
+        raw_config.members.retain(|member| match fault(member) {
             None => true,
             Some(fault) => {
                 wrong.push(fault);
                 false
             }
         });
-        (Defaults(said), wrong)
+        (Defaults(raw_config), wrong)
     }
 }
 
@@ -88,11 +93,11 @@ fn fault(member: &(&'static str, Box<RawValue>)) -> Option<String> {
     if ["type", "families", "addressSpace", "subnet", "ipAddress"].contains(key) {
         return Some(format!("{key} belongs in a network configuration"));
     }
-    let alone = RawIpam {
+    let alone = RawIpamConfig {
         members: vec![member.clone()],
         unknown: vec![],
     };
-    match alone.meant(Verb::Add) {
+    match alone.validate(Verb::Add) {
         Err(e) => Some(e.to_string()),
         Ok(conf) if *key == "queryInterval" && conf.query_interval.is_none() => {
             Some(format!("invalid ipam.queryInterval: {}", raw.get()))
@@ -101,18 +106,20 @@ fn fault(member: &(&'static str, Box<RawValue>)) -> Option<String> {
     }
 }
 
-impl RawIpam {
+impl RawIpamConfig {
     /// What the key `ipam` says on top of the defaults.
-    pub fn read(raw: Option<&RawValue>, defaults: &Defaults) -> Result<RawIpam, CallError> {
-        let mut said = defaults.0.clone();
+    pub fn read(raw: Option<&RawValue>, defaults: &Defaults) -> Result<RawIpamConfig, CallError> {
+        let mut raw_config = defaults.0.clone();
         if let Some(raw) = raw {
-            codec::read(raw.get().as_bytes(), &mut said).map_err(|e| CallError::WrongType {
-                key: "ipam",
-                must_be: "an object",
-                found: e.to_string(),
+            codec::read(raw.get().as_bytes(), &mut raw_config).map_err(|e| {
+                CallError::WrongType {
+                    key: "ipam",
+                    must_be: "an object",
+                    found: e.to_string(),
+                }
             })?;
         }
-        Ok(said)
+        Ok(raw_config)
     }
 
     fn raw(&self, key: &str) -> Option<&RawValue> {
@@ -122,19 +129,19 @@ impl RawIpam {
 
     /// What it means for a call of `verb`. For one that draws from no pool, members that are wrong count as not said, and those
     /// that it does not need are not looked at: releasing depends on none of them (promise P4).
-    pub fn meant(&self, verb: Verb) -> Result<IpamConf, CallError> {
+    pub fn validate(&self, verb: Verb) -> Result<IpamConfig, CallError> {
         let lenient = !verb.allocates();
-        let text = |key: &str, path: &'static str| match string(self.raw(key), path) {
+        let text = |key: &str, path: &'static str| match parse_string(self.raw(key), path) {
             Err(_) if lenient => Ok(None),
             other => other.map(|text| text.filter(|text| !text.is_empty())),
         };
-        let mut conf = IpamConf {
+        let mut conf = IpamConfig {
             ipv6: text("type", "ipam.type")?.is_some_and(|t| t == NAME_V6),
             address_space: text("addressSpace", "ipam.addressSpace")?
                 .unwrap_or_else(|| "local".to_owned()),
             subnet: text("subnet", "ipam.subnet")?,
             ip_address: text("ipAddress", "ipam.ipAddress")?,
-            ..IpamConf::default()
+            ..IpamConfig::default()
         };
         if lenient {
             return Ok(conf);
@@ -143,24 +150,27 @@ impl RawIpam {
         // There are no others in that source.
         conf.ipv6 |= conf.backend == Backend::Ipv6NodeIpam;
         let ipv6 = text("ipv6Environment", "ipam.ipv6Environment")?;
-        conf.ipv6_backend = ipv6.map(|said| Backend::parse(Some(&said))).transpose()?;
+        conf.ipv6_backend = ipv6
+            .map(|raw_config| Backend::parse(Some(&raw_config)))
+            .transpose()?;
         if let Some(raw) = self.raw("families") {
-            conf.families = families(raw, conf.subnet.as_deref())?;
+            conf.families = parse_families(raw, conf.subnet.as_deref())?;
         }
         conf.query_interval =
-            text("queryInterval", "ipam.queryInterval")?.and_then(|s| interval(&s));
+            text("queryInterval", "ipam.queryInterval")?.and_then(|s| parse_interval(&s));
         conf.query_url = text("queryUrl", "ipam.queryUrl")?
             .map(|url| QueryUrl::parse(&url))
             .transpose()?;
         conf.kubeconfig = text("kubeconfig", "ipam.kubeconfig")?;
         conf.node_name = text("nodeName", "ipam.nodeName")?;
         if let Some(raw) = self.raw("exclude") {
-            let said: Vec<String> = typed(raw, "ipam.exclude", "a list of addresses and prefixes")?;
-            let nets: Result<_, _> = said.iter().map(|text| prefix(text)).collect();
+            let raw_config: Vec<String> =
+                parse_value(raw, "ipam.exclude", "a list of addresses and prefixes")?;
+            let nets: Result<_, _> = raw_config.iter().map(|text| parse_prefix(text)).collect();
             conf.exclude = nets?;
         }
         if let Some(raw) = self.raw("rest") {
-            conf.rest = rest(raw)?;
+            conf.rest = parse_cooldown(raw)?;
         }
         conf.when_full = match text("statusWhenFull", "ipam.statusWhenFull")?.as_deref() {
             None | Some("ready") => WhenFull::Ready,
@@ -184,13 +194,13 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    fn meant(ipam: &str, defaults: &Defaults, verb: Verb) -> Result<IpamConf, CallError> {
+    fn validate(ipam: &str, defaults: &Defaults, verb: Verb) -> Result<IpamConfig, CallError> {
         let raw = RawValue::from_string(ipam.to_owned()).unwrap();
-        RawIpam::read(Some(&raw), defaults)?.meant(verb)
+        RawIpamConfig::read(Some(&raw), defaults)?.validate(verb)
     }
 
-    fn alone(ipam: &str) -> Result<IpamConf, CallError> {
-        meant(ipam, &Defaults::default(), Verb::Add)
+    fn alone(ipam: &str) -> Result<IpamConfig, CallError> {
+        validate(ipam, &Defaults::default(), Verb::Add)
     }
 
     #[test]
@@ -212,20 +222,20 @@ mod tests {
             alone(r#"{"rest":"7"}"#).unwrap().rest,
             Duration::from_secs(7)
         );
-        assert_eq!(alone("{}").unwrap(), IpamConf::default());
+        assert_eq!(alone("{}").unwrap(), IpamConfig::default());
     }
 
     #[test]
     fn the_kubernetes_node_has_keys_of_its_own_and_ipv6_pools_only() {
-        let said = r#"{"environment":"ipv6NodeIpam","KubeConfig":"/k","nodeName":"n1"}"#;
-        let conf = alone(said).unwrap();
+        let raw_config = r#"{"environment":"ipv6NodeIpam","KubeConfig":"/k","nodeName":"n1"}"#;
+        let conf = alone(raw_config).unwrap();
         assert_eq!((conf.backend, conf.ipv6), (Backend::Ipv6NodeIpam, true));
         let keys = (conf.kubeconfig.as_deref(), conf.node_name.as_deref());
         assert_eq!(keys, (Some("/k"), Some("n1")));
         assert_eq!(conf.backend.name(), "ipv6NodeIpam");
-        let (defaults, wrong) = Defaults::read(said.as_bytes());
+        let (defaults, wrong) = Defaults::read(raw_config.as_bytes());
         assert_eq!(wrong, [""; 0]);
-        let conf = meant(r#"{"nodeName":"n2","kubeconfig":""}"#, &defaults, Verb::Add).unwrap();
+        let conf = validate(r#"{"nodeName":"n2","kubeconfig":""}"#, &defaults, Verb::Add).unwrap();
         assert_eq!(conf.node_name.as_deref(), Some("n2"));
         assert_eq!(conf.kubeconfig, None);
         assert!(!alone(r#"{"environment":"azure"}"#).unwrap().ipv6);
@@ -235,7 +245,10 @@ mod tests {
             r#"{"nodeName":[]}"#,
         ] {
             assert!(alone(bad).is_err(), "{bad}");
-            assert!(meant(bad, &Defaults::default(), Verb::Del).is_ok(), "{bad}");
+            assert!(
+                validate(bad, &Defaults::default(), Verb::Del).is_ok(),
+                "{bad}"
+            );
         }
     }
 
@@ -258,7 +271,7 @@ mod tests {
                 "{wrong}"
             );
             assert!(
-                meant(wrong, &Defaults::default(), Verb::Del).is_ok(),
+                validate(wrong, &Defaults::default(), Verb::Del).is_ok(),
                 "{wrong}"
             );
         }
@@ -281,7 +294,7 @@ mod tests {
                 "invalid ipam.queryInterval: \"abc\""
             ]
         );
-        let conf = meant(r#"{"REST":6}"#, &defaults, Verb::Add).unwrap();
+        let conf = validate(r#"{"REST":6}"#, &defaults, Verb::Add).unwrap();
         assert_eq!(
             (conf.rest, conf.backend),
             (Duration::from_secs(6), Backend::Mas)
@@ -294,8 +307,8 @@ mod tests {
             let (defaults, wrong) = Defaults::read(bad.as_bytes());
             assert_eq!(wrong.len(), 1, "{bad}");
             assert_eq!(
-                meant("{}", &defaults, Verb::Add).unwrap(),
-                IpamConf::default()
+                validate("{}", &defaults, Verb::Add).unwrap(),
+                IpamConfig::default()
             );
         }
         assert_eq!(Defaults::read(b"{}").1, [""; 0]);
@@ -303,9 +316,9 @@ mod tests {
 
     #[test]
     fn intervals_are_whole_seconds_above_zero() {
-        assert_eq!(interval("20"), Some(Duration::from_secs(20)));
+        assert_eq!(parse_interval("20"), Some(Duration::from_secs(20)));
         for none in ["", "0", "10s", "-1", "1.5", "99999999999999999999"] {
-            assert_eq!(interval(none), None, "{none}");
+            assert_eq!(parse_interval(none), None, "{none}");
         }
     }
 }

@@ -11,7 +11,7 @@ use super::CallError;
 use crate::ipam::Family;
 
 /// The string that was said, if anything was.
-pub(super) fn string(
+pub(super) fn parse_string(
     raw: Option<&RawValue>,
     key: &'static str,
 ) -> Result<Option<String>, CallError> {
@@ -25,7 +25,7 @@ pub(super) fn string(
 }
 
 /// A value of a key that the original does not have.
-pub(super) fn typed<T: DeserializeOwned>(
+pub(super) fn parse_value<T: DeserializeOwned>(
     raw: &RawValue,
     key: &'static str,
     must_be: &'static str,
@@ -38,13 +38,16 @@ pub(super) fn typed<T: DeserializeOwned>(
 }
 
 /// The families that are wanted, each once, that of the `subnet` among them.
-pub(super) fn families(raw: &RawValue, subnet: Option<&str>) -> Result<Vec<Family>, CallError> {
+pub(super) fn parse_families(
+    raw: &RawValue,
+    subnet: Option<&str>,
+) -> Result<Vec<Family>, CallError> {
     const KEY: &str = "ipam.families";
     const MUST_BE: &str =
         "a list of \"ipv4\" and \"ipv6\", each once at most, with the family of ipam.subnet";
-    let said: Vec<String> = typed(raw, KEY, MUST_BE)?;
+    let names: Vec<String> = parse_value(raw, KEY, MUST_BE)?;
     let mut families = Vec::new();
-    for text in &said {
+    for text in &names {
         let family = match text {
             t if t.eq_ignore_ascii_case("ipv4") => Some(Family::V4),
             t if t.eq_ignore_ascii_case("ipv6") => Some(Family::V6),
@@ -53,7 +56,7 @@ pub(super) fn families(raw: &RawValue, subnet: Option<&str>) -> Result<Vec<Famil
         families.extend(family.filter(|family| !families.contains(family)));
     }
     let has = |subnet| families.contains(&Family::of_prefix(subnet));
-    match families.len() == said.len() && !said.is_empty() && subnet.is_none_or(has) {
+    match families.len() == names.len() && !names.is_empty() && subnet.is_none_or(has) {
         true => Ok(families),
         false => Err(CallError::Invalid {
             key: KEY,
@@ -64,7 +67,7 @@ pub(super) fn families(raw: &RawValue, subnet: Option<&str>) -> Result<Vec<Famil
 }
 
 /// An address, or a prefix without regard to its host bits.
-pub(super) fn prefix(text: &str) -> Result<IpNet, CallError> {
+pub(super) fn parse_prefix(text: &str) -> Result<IpNet, CallError> {
     let net = text.parse::<IpNet>().map(|net| net.trunc());
     net.or_else(|_| text.parse::<IpAddr>().map(IpNet::from))
         .map_err(|_| CallError::Invalid {
@@ -75,7 +78,7 @@ pub(super) fn prefix(text: &str) -> Result<IpNet, CallError> {
 }
 
 /// Whole seconds, as a number or, like `queryInterval`, as a string.
-pub(super) fn rest(raw: &RawValue) -> Result<Duration, CallError> {
+pub(super) fn parse_cooldown(raw: &RawValue) -> Result<Duration, CallError> {
     let digits = raw.get().trim_matches('"');
     let seconds = digits.parse::<u32>().map_err(|_| CallError::Invalid {
         key: "ipam.rest",
@@ -86,7 +89,7 @@ pub(super) fn rest(raw: &RawValue) -> Result<Duration, CallError> {
 }
 
 /// Decimal seconds; nothing where the original falls back to its default too (contract section 6).
-pub(super) fn interval(text: &str) -> Option<Duration> {
+pub(super) fn parse_interval(text: &str) -> Option<Duration> {
     text.parse::<u64>()
         .ok()
         .filter(|seconds| *seconds > 0)

@@ -4,8 +4,8 @@
 use std::net::IpAddr;
 
 use super::CallError;
-use super::netconf::RawConf;
-use super::{Environment, IpamConf};
+use super::network_config::RawNetworkConfig;
+use super::{Environment, IpamConfig};
 use crate::codec::named_address;
 use crate::ipam::Family;
 
@@ -13,16 +13,18 @@ use crate::ipam::Family;
 ///
 /// # Errors
 /// One is not an address, a list names one twice, or there are two of a family.
-pub(super) fn requested(
+pub(super) fn collect_requested(
     environment: &Environment,
-    said: &RawConf,
-    ipam: &IpamConf,
+    raw_config: &RawNetworkConfig,
+    ipam: &IpamConfig,
 ) -> Result<Vec<IpAddr>, CallError> {
     let in_args: Vec<String> = environment.args("IP").map(str::to_owned).collect();
     let mut all: Vec<IpAddr> = Vec::new();
     // The original's key: what is not an address there is not found in any pool, which is for those who look there to say.
     all.extend(ipam.ip_address.as_deref().and_then(named_address));
-    let lists = [("CNI_ARGS IP", in_args)].into_iter().chain(said.ips()?);
+    let lists = [("CNI_ARGS IP", in_args)]
+        .into_iter()
+        .chain(raw_config.ips()?);
     for (place, texts) in lists {
         let mut here = Vec::new();
         for text in texts {
@@ -57,11 +59,15 @@ mod tests {
             args: args.into(),
             ..Environment::default()
         };
-        let ipam = IpamConf {
+        let ipam = IpamConfig {
             ip_address: ip_address.map(str::to_owned),
-            ..IpamConf::default()
+            ..IpamConfig::default()
         };
-        let found = requested(&environment, &RawConf::read(conf.as_bytes())?, &ipam)?;
+        let found = collect_requested(
+            &environment,
+            &RawNetworkConfig::read(conf.as_bytes())?,
+            &ipam,
+        )?;
         Ok(found.iter().map(ToString::to_string).collect())
     }
 
