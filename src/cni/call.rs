@@ -1,4 +1,4 @@
-//! One call: what environment and stdin say, checked in the original's order (contract section 1).
+//! Parses one CNI call from environment and stdin, with the checks in the original's order (contract section 1).
 
 use std::net::IpAddr;
 
@@ -7,18 +7,18 @@ use super::requested_addresses::collect_requested;
 use super::{CallError, CniVersion, Defaults, Environment, NetworkConfig, Verb};
 use crate::ipam::Attachment;
 
-/// A call that may be carried out.
+/// A valid call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Call {
-    /// What to do.
+    /// The verb.
     pub verb: Verb,
-    /// For whom; GC and STATUS tell the network only.
+    /// The attachment; GC and STATUS have only its network.
     pub attachment: Attachment,
-    /// CNI_NETNS; empty when not given.
+    /// CNI_NETNS; empty when it is not set.
     pub netns: String,
-    /// `namespace/name` of the pod, for people.
+    /// `namespace/name` of the pod, for messages.
     pub pod: Option<String>,
-    /// ADD: the addresses that are asked for, at most one of each family.
+    /// ADD: the requested addresses, at most one of each family.
     pub requested: Vec<IpAddr>,
     /// CHECK and DEL: the addresses of `prevResult`, where there is one.
     pub previous: Option<Vec<IpAddr>>,
@@ -29,15 +29,15 @@ pub struct Call {
 }
 
 impl Call {
-    /// The version that the input of a VERSION call names, if it is one.
+    /// Reads `cniVersion` from the input of a VERSION call; `None` if it has none.
     pub fn read_version_request(stdin: &[u8]) -> Option<String> {
         RawNetworkConfig::read(stdin).ok()?.cni_version().ok()?
     }
 
-    /// Checks the rest, once stdin is read, in the original's order.
+    /// Parses and checks a call, in the original's order.
     ///
     /// # Errors
-    /// The first that is wrong.
+    /// The first check that fails.
     pub fn parse(
         environment: &Environment,
         stdin: &[u8],
@@ -83,7 +83,7 @@ impl Call {
             },
             previous: match verb {
                 Verb::Check => raw_config.prev_addresses()?,
-                // A hint only, so that a bad one is none.
+                // Only a hint for a DEL, so an invalid one is ignored.
                 Verb::Del => raw_config.prev_addresses().unwrap_or_default(),
                 _ => None,
             },
@@ -103,27 +103,27 @@ impl Call {
     }
 }
 
-/// In bytes; every record repeats these names.
+/// The most bytes of a network name or container ID, as every record repeats them.
 const MAX_LENGTH: usize = 1024;
 
-/// The version to speak. Without one the original checks for 0.1.0 and answers in the form of 0.2.0.
-fn version(raw_config: Option<String>, verb: Verb) -> Result<CniVersion, CallError> {
+/// Chooses the version of the answer. Without `cniVersion` the original checks for 0.1.0 and answers in the form of 0.2.0.
+fn version(requested: Option<String>, verb: Verb) -> Result<CniVersion, CallError> {
     let since = verb.since();
-    let Some(raw_config) = raw_config else {
+    let Some(requested) = requested else {
         return match since {
             Some(_) => Err(CallError::TooOldFor(verb)),
             None => Ok(CniVersion::V020),
         };
     };
-    match CniVersion::parse(&raw_config) {
+    match CniVersion::parse(&requested) {
         Some(version) if since.is_some_and(|since| version < since) => {
             Err(CallError::TooOldFor(verb))
         }
         Some(version) => Ok(version),
-        None if since.is_some() && !is_number(raw_config.split('.').next()) => {
-            Err(CallError::NoVersion(raw_config))
+        None if since.is_some() && !is_number(requested.split('.').next()) => {
+            Err(CallError::NoVersion(requested))
         }
-        None => Err(CallError::Incompatible(raw_config)),
+        None => Err(CallError::Incompatible(requested)),
     }
 }
 
@@ -131,14 +131,14 @@ fn is_number(text: Option<&str>) -> bool {
     text.is_some_and(|t| !t.is_empty() && t.bytes().all(|b| b.is_ascii_digit()))
 }
 
-/// What the specification allows in network names and container IDs.
+/// Returns whether a text is a network name or container ID as the specification allows it.
 fn is_identifier(text: &str) -> bool {
     let mut bytes = text.bytes();
     bytes.next().is_some_and(|b| b.is_ascii_alphanumeric())
         && bytes.all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-'))
 }
 
-/// What the kernel allows as the name of an interface.
+/// Checks that the kernel allows the name of an interface.
 fn check_if_name(name: &str) -> Result<(), CallError> {
     const MAX_LENGTH: usize = 15;
     match name {
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_thing_wrong_is_told() {
+    fn first_failed_check_is_reported() {
         let bad = Environment {
             container_id: "a/b".into(),
             if_name: "a/b".into(),

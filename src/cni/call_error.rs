@@ -1,17 +1,17 @@
-//! Why a call is refused before any work is done.
+//! The errors of invalid calls.
 
 use super::Verb;
 
-/// What is wrong with a call. The texts begin with the original's (contract section 14).
+/// Why a call is invalid. The texts begin with the original's (contract section 14).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
-    /// Variables that the verb needs.
+    /// Variables are missing that the verb needs.
     #[error("required env variables [{}] missing", .0.join(","))]
     MissingVariables(Vec<&'static str>),
     /// stdin is not a network configuration.
     #[error("error unmarshall network config: {0}")]
     NotJson(String),
-    /// stdin is larger than its bound.
+    /// stdin is larger than its limit.
     #[error("error unmarshall network config: more than {0} bytes on stdin")]
     TooLong(usize),
     /// stdin cannot be read.
@@ -29,7 +29,7 @@ pub enum CallError {
     /// CNI_CONTAINERID has characters that are not allowed.
     #[error("invalid characters in containerID")]
     BadContainerId(String),
-    /// The network's name, or CNI_CONTAINERID, is longer than any file's name, of which libcni makes it a part.
+    /// The network's name, or CNI_CONTAINERID, is longer than any file name, and libcni makes it part of one.
     #[error("{0} is too long")]
     TooLongName(&'static str),
     /// CNI_IFNAME is empty.
@@ -38,7 +38,7 @@ pub enum CallError {
     /// CNI_IFNAME is longer than the kernel allows.
     #[error("interface name is too long")]
     IfNameTooLong,
-    /// CNI_IFNAME is a folder.
+    /// CNI_IFNAME is `.` or `..`.
     #[error("interface name is . or ..")]
     IfNameDots,
     /// CNI_IFNAME has characters that are not allowed.
@@ -47,13 +47,13 @@ pub enum CallError {
     /// No such verb.
     #[error("unknown CNI_COMMAND: {0}")]
     UnknownCommand(String),
-    /// CNI_ARGS has what nobody knows, and does not ask to ignore it.
+    /// CNI_ARGS has unknown keys, and no `IgnoreUnknown`.
     #[error("unknown args in CNI_ARGS: {}", .0.join(","))]
     UnknownArgs(Vec<String>),
     /// `cniVersion` is not a string.
     #[error("decoding version from network config: cniVersion must be a string")]
     VersionType,
-    /// `cniVersion` is none that we speak.
+    /// `cniVersion` is not supported.
     #[error("incompatible CNI versions")]
     Incompatible(String),
     /// `cniVersion` is older than the verb.
@@ -69,36 +69,36 @@ pub enum CallError {
         key: &'static str,
         /// What it must be.
         must_be: &'static str,
-        /// The decoder's words.
+        /// The decoder's message.
         found: String,
     },
-    /// `ipam.environment` is none that we know.
+    /// `ipam.environment` is unknown.
     #[error("Failed to parse network configuration: Invalid configuration")]
     UnknownEnvironment(String),
-    /// A member that the original does not have is not what it must be.
+    /// A member that the original does not have is invalid.
     #[error("invalid {key}: {found}")]
     Invalid {
         /// Path of the member.
         key: &'static str,
         /// What it must be.
         must_be: &'static str,
-        /// What it is, or the decoder's words.
+        /// The value, or the decoder's message.
         found: String,
     },
-    /// An address is asked for that cannot be meant.
+    /// A requested address is invalid.
     #[error("invalid requested address {address:?} in {place}: {why}")]
     Requested {
-        /// As the caller spells it.
+        /// In the caller's spelling.
         address: String,
-        /// Where it stands.
+        /// Where it was requested.
         place: &'static str,
         /// What is wrong with it.
         why: &'static str,
     },
-    /// A GC does not tell which attachments are valid.
+    /// A GC does not list the valid attachments.
     #[error("cni.dev/valid-attachments is missing")]
     NoAttachments,
-    /// A URL that cannot be asked.
+    /// `ipam.queryUrl` is not a URL that can be queried.
     #[error("invalid query URL {0:?}")]
     QueryUrl(String),
 }

@@ -1,4 +1,4 @@
-//! The error object of CNI (SPEC.md, "Error").
+//! Prints the error object of CNI (SPEC.md, "Error").
 
 use serde::Serialize;
 
@@ -31,17 +31,17 @@ pub enum Code {
 /// What a failed call prints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CniError {
-    /// What kind of failure.
+    /// The kind of failure.
     pub code: Code,
     /// One sentence that begins with the original's words where it had some; counts, but no names of pods or containers.
     pub msg: String,
-    /// What to do about it, and the names; empty when there is nothing to add.
+    /// The remedy, and names of pods or containers; may be empty.
     pub details: String,
 }
 
 impl CniError {
-    /// The object as it goes to stdout, indented by four spaces as the original's, without trailing newline. `cni_version` is
-    /// the caller's, or the newest when that is not known.
+    /// Prints the object as the original does: indented by four spaces, without a trailing newline. `cni_version` is the caller's,
+    /// or the newest when that is not known.
     pub fn print(&self, cni_version: &str) -> String {
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]

@@ -1,4 +1,4 @@
-//! Values of the members of a network configuration: what a text may be, and what it means.
+//! Parses the values of members of a network configuration.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use super::CallError;
 use crate::ipam::Family;
 
-/// The string that was said, if anything was.
+/// Parses a string; `None` when the member is missing.
 pub(super) fn parse_string(
     raw: Option<&RawValue>,
     key: &'static str,
@@ -24,7 +24,7 @@ pub(super) fn parse_string(
     serde_json::from_str(raw.get()).map(Some).map_err(wrong)
 }
 
-/// A value of a key that the original does not have.
+/// Parses the value of a key that the original does not have.
 pub(super) fn parse_value<T: DeserializeOwned>(
     raw: &RawValue,
     key: &'static str,
@@ -37,7 +37,7 @@ pub(super) fn parse_value<T: DeserializeOwned>(
     })
 }
 
-/// The families that are wanted, each once, that of the `subnet` among them.
+/// Parses a list of families: each at most once, that of `subnet` among them.
 pub(super) fn parse_families(
     raw: &RawValue,
     subnet: Option<&str>,
@@ -66,7 +66,7 @@ pub(super) fn parse_families(
     }
 }
 
-/// An address, or a prefix without regard to its host bits.
+/// Parses an address, or a prefix whose host bits are ignored.
 pub(super) fn parse_prefix(text: &str) -> Result<IpNet, CallError> {
     let net = text.parse::<IpNet>().map(|net| net.trunc());
     net.or_else(|_| text.parse::<IpAddr>().map(IpNet::from))
@@ -77,7 +77,7 @@ pub(super) fn parse_prefix(text: &str) -> Result<IpNet, CallError> {
         })
 }
 
-/// Whole seconds, as a number or, like `queryInterval`, as a string.
+/// Parses whole seconds, as a number or, like `queryInterval`, as a string.
 pub(super) fn parse_cooldown(raw: &RawValue) -> Result<Duration, CallError> {
     let digits = raw.get().trim_matches('"');
     let seconds = digits.parse::<u32>().map_err(|_| CallError::Invalid {
@@ -88,7 +88,7 @@ pub(super) fn parse_cooldown(raw: &RawValue) -> Result<Duration, CallError> {
     Ok(Duration::from_secs(seconds.into()))
 }
 
-/// Decimal seconds; nothing where the original falls back to its default too (contract section 6).
+/// Parses decimal seconds; `None` where the original also falls back to its default (contract section 6).
 pub(super) fn parse_interval(text: &str) -> Option<Duration> {
     text.parse::<u64>()
         .ok()

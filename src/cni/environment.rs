@@ -1,4 +1,4 @@
-//! The parameters of a call that come in the environment (SPEC.md, "Parameters"; contract section 1).
+//! Reads the CNI variables (SPEC.md, "Parameters"; contract section 1).
 
 use std::ffi::OsString;
 
@@ -38,16 +38,15 @@ impl Environment {
         (!environment.command.is_empty()).then_some(environment)
     }
 
-    /// The verb, if it is one.
+    /// Returns the verb; `None` if it is unknown.
     pub fn verb(&self) -> Option<Verb> {
         Verb::parse(&self.command)
     }
 
-    /// The first check: the variables that the verb needs. CNI_PATH is not among them, as nothing is looked for there
-    /// (difference D17).
+    /// Checks that the variables are set that the verb needs. CNI_PATH is not among them (difference D17).
     ///
     /// # Errors
-    /// All that are missing, in the original's order.
+    /// All missing ones, in the original's order.
     pub fn check_required(&self) -> Result<(), CallError> {
         let container_id = ("CNI_CONTAINERID", &self.container_id);
         let netns = ("CNI_NETNS", &self.netns);
@@ -69,7 +68,7 @@ impl Environment {
         }
     }
 
-    /// The values of `name` in CNI_ARGS; absent and empty are the same.
+    /// Iterates over the values of `name` in CNI_ARGS; absent and empty are the same.
     pub fn args<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         let pairs = self.args.split(';').filter_map(|pair| pair.split_once('='));
         pairs
@@ -77,13 +76,13 @@ impl Environment {
             .map(|(_, value)| value)
     }
 
-    /// The first value of `name` in CNI_ARGS.
+    /// Returns the first value of `name` in CNI_ARGS.
     pub fn arg<'a>(&'a self, name: &'a str) -> Option<&'a str> {
         self.args(name).next()
     }
 
-    /// The names in CNI_ARGS that mean nothing here, unless `IgnoreUnknown` is set. What is not a pair at all is skipped, as
-    /// the original does.
+    /// Returns the unknown keys in CNI_ARGS, unless `IgnoreUnknown` is set. A part that is not a pair is skipped, as by the
+    /// original.
     pub fn unknown_args(&self) -> Vec<String> {
         const KNOWN: [&str; 6] = [
             "IP",
@@ -107,9 +106,9 @@ impl Environment {
             .collect()
     }
 
-    /// `namespace/name` of the pod, when CNI_ARGS tells it: for people, never identity.
+    /// Returns `namespace/name` of the pod from CNI_ARGS: for messages, never identity.
     pub fn pod(&self) -> Option<String> {
-        // No name in Kubernetes is longer than 253 characters; what is longer is nothing for people.
+        // No name in Kubernetes is longer than 253 characters.
         let arg = |name| self.arg(name).filter(|value| value.len() <= 253);
         let name = arg("K8S_POD_NAME")?;
         Some(match arg("K8S_POD_NAMESPACE") {
@@ -144,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_args_are_told_unless_they_are_to_be_ignored() {
+    fn unknown_args_are_listed_unless_they_are_to_be_ignored() {
         let unknown = |args: &str| {
             Environment {
                 args: args.into(),
@@ -165,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_command_it_is_no_call() {
+    fn environment_without_command_is_not_a_call() {
         assert_eq!(Environment::read(|_| None), None);
         let empty = |name: &str| (name == "CNI_COMMAND").then(OsString::new);
         assert_eq!(Environment::read(empty), None);

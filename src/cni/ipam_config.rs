@@ -7,45 +7,45 @@ use ipnet::IpNet;
 use super::{CallError, Dns, QueryUrl, Route};
 use crate::ipam::Family;
 
-/// The plugin's name, by which `ipam.type` and its files call it.
+/// The plugin's name in `ipam.type` and in the names of its files.
 pub const NAME: &str = "azure-vnet-ipam";
 
-/// Its other name: with files of its own, and pools of IPv6 (contract section 18).
+/// The name of the IPv6 plugin, which has files of its own (contract section 18).
 pub const NAME_V6: &str = "azure-vnet-ipamv6";
 
-/// How long a released address rests, unless the configuration says otherwise.
+/// The default cooldown of a released address.
 const REST: Duration = Duration::from_secs(30);
 
-/// What `ipam` means.
+/// The validated key `ipam`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct IpamConfig {
     /// Where pools come from.
     pub backend: Backend,
-    /// Where pools of IPv6 come from, if not from there too.
+    /// Where pools of IPv6 come from; `None` for the same source.
     pub ipv6_backend: Option<Backend>,
-    /// Whether it draws from IPv6 pools, as it goes by the name of the IPv6 sibling, or as the source has no others.
+    /// Whether it allocates from IPv6 pools: under the name of the IPv6 plugin, or from a source that has no others.
     pub ipv6: bool,
-    /// The families of which a pod gets an address each, in the order of the result; none when nothing is said.
+    /// The families of which a pod gets an address each, in the order of the result; empty when the key is missing.
     pub families: Vec<Family>,
-    /// The address space; `local` unless the caller says otherwise.
+    /// The address space; `local` by default.
     pub address_space: String,
-    /// The subnet of the pool, as the caller spells it.
+    /// The subnet of the pool, in the caller's spelling.
     pub subnet: Option<String>,
-    /// A particular address, as the caller spells it.
+    /// A requested address, in the caller's spelling.
     pub ip_address: Option<String>,
-    /// How old the source's data may be.
+    /// The maximum age of the source's data.
     pub query_interval: Option<Duration>,
-    /// Where to ask instead of the wire server.
+    /// The URL to query instead of the wire server.
     pub query_url: Option<QueryUrl>,
-    /// The path of the kubeconfig that leads to the Kubernetes API.
+    /// The path of the kubeconfig for the Kubernetes API.
     pub kubeconfig: Option<String>,
     /// The node's name in the Kubernetes API, where it is not the host's.
     pub node_name: Option<String>,
-    /// What is never handed out.
+    /// Addresses that are never allocated.
     pub exclude: Vec<IpNet>,
-    /// How long a released address is left alone while there are others.
+    /// How long a released address cools down while there are others.
     pub rest: Duration,
-    /// What STATUS says of a node without a free address.
+    /// What STATUS reports of a node without a free address.
     pub when_full: WhenFull,
     /// The routes of the result, in place of the default route.
     pub routes: Option<Vec<Route>>,
@@ -64,11 +64,11 @@ pub enum Backend {
     FileIpam,
     /// The IPv6 range in the node object of the Kubernetes API.
     Ipv6NodeIpam,
-    /// No pools but one that has no addresses.
+    /// One pool without addresses.
     Null,
 }
 
-/// `ipam.statusWhenFull`: what STATUS says of a node without a free address.
+/// `ipam.statusWhenFull`: what STATUS reports of a node without a free address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhenFull {
     /// It is ready: at max-pods a full pool is normal.

@@ -1,5 +1,4 @@
-//! The protocol of CNI: what the caller says in environment and stdin, results in the form of each version, errors. Bytes
-//! in, values out, and back; no IO.
+//! The CNI protocol: parses environment and network configuration, and prints results and errors in the form of each version. No IO.
 
 mod call;
 mod call_error;

@@ -1,4 +1,4 @@
-//! The network configuration on stdin (contract section 2): first what was said, then what it means.
+//! Parses the network configuration on stdin (contract section 2): first as it is spelled, then validated.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ use super::raw_ipam_config::RawIpamConfig;
 use super::{CniVersion, Defaults, IpamConfig, Verb};
 use crate::codec::{self, Cursor, Members, ParseError, is, named_address};
 
-/// The members this plugin uses, as they are spelled. Others are ignored, whatever their type (difference D15).
+/// The members that this plugin uses, as they are spelled. Others are ignored, whatever their type (difference D15).
 #[derive(Debug, Default)]
 pub(super) struct RawNetworkConfig {
     cni_version: Option<Box<RawValue>>,
@@ -26,14 +26,14 @@ pub(super) struct RawNetworkConfig {
     attachments: Vec<Box<RawValue>>,
 }
 
-/// What the network configuration means.
+/// The validated network configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NetworkConfig {
-    /// The form of the result.
+    /// The version of the result.
     pub version: CniVersion,
     /// The network's name.
     pub name: String,
-    /// ADD without subnet: the interface whose pools will do.
+    /// ADD without subnet: the interface whose pools are used.
     pub master: Option<String>,
     /// How much to log; anything but a known level means the default.
     pub log_level: Option<String>,
@@ -79,7 +79,7 @@ impl RawNetworkConfig {
         Ok(raw_config)
     }
 
-    /// The network's name, or nothing.
+    /// Returns the network's name; empty when it is missing.
     pub fn name(&self) -> Result<String, CallError> {
         let wrong = |_| CallError::NotJson("name must be a string".to_owned());
         Ok(parse_string(self.name.as_deref(), "name")
@@ -87,7 +87,7 @@ impl RawNetworkConfig {
             .unwrap_or_default())
     }
 
-    /// The version text; absent, `null` and empty are the same.
+    /// Returns `cniVersion`; absent, `null` and empty are the same.
     pub fn cni_version(&self) -> Result<Option<String>, CallError> {
         let wrong = |_| CallError::VersionType;
         Ok(parse_string(self.cni_version.as_deref(), "cniVersion")
@@ -95,8 +95,8 @@ impl RawNetworkConfig {
             .filter(|v| !v.is_empty()))
     }
 
-    /// What it means for a call of `verb`. For one that draws from no pool, members that have the wrong type count as not said:
-    /// releasing depends on none of them (promise P4).
+    /// Validates the configuration for a call of `verb`. For a verb that does not allocate, members of the wrong type count as
+    /// missing: a release depends on none of them (promise P4).
     pub fn validate(
         &self,
         name: String,
@@ -122,8 +122,7 @@ impl RawNetworkConfig {
         })
     }
 
-    /// The addresses asked for in `args.cni.ips` and `runtimeConfig.ips`, each list with its name. What else is in there is
-    /// not ours.
+    /// Returns the addresses requested in `args.cni.ips` and `runtimeConfig.ips`, each list with its name.
     pub fn ips(&self) -> Result<[(&'static str, Vec<String>); 2], CallError> {
         let list = |raw: Option<Box<RawValue>>, key: &'static str| {
             let ips: Option<Result<Vec<String>, _>> =
@@ -143,7 +142,7 @@ impl RawNetworkConfig {
         ])
     }
 
-    /// The addresses of `prevResult`, in whatever form of whatever version; `None` when there is no `prevResult`.
+    /// Returns the addresses of `prevResult`, whatever its version; `None` when there is no `prevResult`.
     pub fn prev_addresses(&self) -> Result<Option<Vec<IpAddr>>, CallError> {
         const KEY: &str = "prevResult";
         const MUST_BE: &str = "the result of an ADD";
@@ -177,7 +176,7 @@ impl RawNetworkConfig {
         Ok(Some(addresses))
     }
 
-    /// The attachments that a GC calls valid: of both lists, where they differ. A runtime that has none may say `null`.
+    /// Returns the valid attachments of a GC, from both lists. A runtime that has none may send `null`.
     pub fn valid_attachments(&self) -> Result<Attachments, CallError> {
         const KEY: &str = "cni.dev/valid-attachments";
         const MUST_BE: &str = "a list of objects with containerID and ifname";
@@ -200,15 +199,18 @@ impl RawNetworkConfig {
         let mut valid = Attachments::new();
         for raw in &self.attachments {
             let listed: Option<Vec<Box<RawValue>>> = parse_value(raw, KEY, MUST_BE)?;
-            for one in listed.into_iter().flatten() {
-                valid.insert((name(&one, "containerID")?, name(&one, "ifname")?));
+            for attachment in listed.into_iter().flatten() {
+                valid.insert((
+                    name(&attachment, "containerID")?,
+                    name(&attachment, "ifname")?,
+                ));
             }
         }
         Ok(valid)
     }
 }
 
-/// One member of an object; `null` counts as not there.
+/// Parses one member of an object; `null` counts as missing.
 fn parse_member(raw: &RawValue, key: &str) -> Result<Option<Box<RawValue>>, codec::Error> {
     struct Member<'a>(&'a str, Option<Box<RawValue>>);
     impl<'de> Members<'de> for Member<'_> {
@@ -241,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_configuration_means_the_defaults() {
+    fn empty_configuration_has_defaults() {
         let conf = validate(r#"{"name":"azure"}"#, Verb::Add).unwrap();
         assert_eq!(conf.ipam.backend, Backend::Azure);
         assert_eq!(conf.ipam.address_space, "local");
@@ -252,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_match_in_any_case_and_of_repeated_ones_the_last_counts() {
+    fn keys_match_in_any_case_and_last_repeated_key_wins() {
         let json = r#"{"NAME":"a","Name":"b","Ipam":{"SUBNET":"10.0.0.0/8","ipaddress":"10.0.0.1","Type":"azure-vnet-ipamv6"}}"#;
         let conf = validate(json, Verb::Add).unwrap();
         assert_eq!((conf.name.as_str(), conf.ipam.ipv6), ("b", true));

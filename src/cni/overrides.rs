@@ -1,4 +1,4 @@
-//! `ipam.routes` and `ipam.dns`: what a result says in place of the default route and of Azure's name server.
+//! Parses `ipam.routes` and `ipam.dns`, which replace the default route and Azure's name server in a result.
 
 use std::net::IpAddr;
 
@@ -13,12 +13,12 @@ use crate::codec::{self, Cursor, Members, ParseError, is};
 /// A route for the pod.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Route {
-    /// Where to.
+    /// The destination.
     pub dst: IpNet,
-    /// Through whom; the main plugin takes the gateway of the address when there is none.
+    /// The gateway; without one the main plugin takes the gateway of the address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gw: Option<IpAddr>,
-    // What version 1.1.0 brought.
+    // New in version 1.1.0.
     #[serde(skip_serializing_if = "Option::is_none")]
     mtu: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -41,7 +41,7 @@ impl Route {
         }
     }
 
-    /// As versions before 1.1.0 know it.
+    /// Returns the route in the form of versions before 1.1.0.
     pub(super) fn plain(&self) -> Route {
         Route::to(self.dst, self.gw)
     }

@@ -1,10 +1,10 @@
-//! `ipam.queryUrl` and AZURE_VNET_IPAM_QUERY_URL.
+//! Parses `ipam.queryUrl` and AZURE_VNET_IPAM_QUERY_URL.
 
 use std::path::PathBuf;
 
 use super::CallError;
 
-/// Where to ask instead of the wire server.
+/// What to query instead of the wire server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum QueryUrl {
     /// An `http:` URL.
@@ -14,7 +14,7 @@ pub enum QueryUrl {
 }
 
 impl QueryUrl {
-    /// Reads `http://...`, `file:///PATH` or `file:PATH`.
+    /// Parses `http://...`, `file:///PATH` or `file:PATH`.
     ///
     /// # Errors
     /// Another scheme: the wire server speaks plain HTTP, so there is no TLS here.

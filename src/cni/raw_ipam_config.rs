@@ -1,4 +1,4 @@
-//! The key `ipam` of the network configuration as it is spelled, the file of defaults for it, and the check of both.
+//! Parses and validates the key `ipam` of the network configuration, and the file of defaults for it.
 
 use serde_json::value::RawValue;
 
@@ -9,7 +9,7 @@ use super::ipam_config::{Backend, IpamConfig, WhenFull};
 use super::{CallError, NAME_V6, QueryUrl, Verb, overrides};
 use crate::codec::{self, Cursor, Members, ParseError, is};
 
-/// The members that mean something here, as they are spelled. Others are ignored, whatever their type (difference D15).
+/// The keys of `ipam` that this plugin uses. Others are ignored, whatever their type (difference D15).
 const KEYS: [&str; 16] = [
     "type",
     "environment",
@@ -29,16 +29,16 @@ const KEYS: [&str; 16] = [
     "dns",
 ];
 
-/// Whether a key of `ipam` means something here.
+/// Returns whether this plugin uses a key of `ipam`.
 pub fn is_ipam_key(key: &str) -> bool {
     KEYS.into_iter().any(|known| is(key, known))
 }
 
-/// Defaults for the members of `ipam`: what `/etc/azure-vnet-ipam.json` says, as far as that is right.
+/// Defaults for the members of `ipam`: the valid part of `/etc/azure-vnet-ipam.json`.
 #[derive(Clone, Debug, Default)]
 pub struct Defaults(RawIpamConfig);
 
-/// What was said, each member as it is spelled.
+/// The members of `ipam` as they are spelled.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RawIpamConfig {
     members: Vec<(&'static str, Box<RawValue>)>,
@@ -62,7 +62,7 @@ impl<'de> Members<'de> for RawIpamConfig {
 }
 
 impl Defaults {
-    /// Reads the file's text. What is wrong in it is told, and left out; the rest counts.
+    /// Parses the file. Returns the valid members, and a message for each of the others.
     pub fn read(json: &[u8]) -> (Defaults, Vec<String>) {
         let mut raw_config = RawIpamConfig::default();
         if let Err(e) = codec::read(json, &mut raw_config) {
@@ -87,7 +87,7 @@ impl Defaults {
     }
 }
 
-/// What is wrong with a member as a default for all pods.
+/// Returns why a member cannot be a default for all pods.
 fn fault(member: &(&'static str, Box<RawValue>)) -> Option<String> {
     let (key, raw) = member;
     if ["type", "families", "addressSpace", "subnet", "ipAddress"].contains(key) {
@@ -107,7 +107,7 @@ fn fault(member: &(&'static str, Box<RawValue>)) -> Option<String> {
 }
 
 impl RawIpamConfig {
-    /// What the key `ipam` says on top of the defaults.
+    /// Reads the key `ipam` on top of the defaults.
     pub fn read(raw: Option<&RawValue>, defaults: &Defaults) -> Result<RawIpamConfig, CallError> {
         let mut raw_config = defaults.0.clone();
         if let Some(raw) = raw {
@@ -127,8 +127,8 @@ impl RawIpamConfig {
         found.map(|(_, raw)| &**raw)
     }
 
-    /// What it means for a call of `verb`. For one that draws from no pool, members that are wrong count as not said, and those
-    /// that it does not need are not looked at: releasing depends on none of them (promise P4).
+    /// Validates the members for a call of `verb`. For a verb that does not allocate, invalid members count as missing, and those
+    /// that it does not need are not read: a release depends on none of them (promise P4).
     pub fn validate(&self, verb: Verb) -> Result<IpamConfig, CallError> {
         let lenient = !verb.allocates();
         let text = |key: &str, path: &'static str| match parse_string(self.raw(key), path) {
@@ -147,7 +147,7 @@ impl RawIpamConfig {
             return Ok(conf);
         }
         conf.backend = Backend::parse(text("environment", "ipam.environment")?.as_deref())?;
-        // There are no others in that source.
+        // That source has IPv6 pools only.
         conf.ipv6 |= conf.backend == Backend::Ipv6NodeIpam;
         let ipv6 = text("ipv6Environment", "ipam.ipv6Environment")?;
         conf.ipv6_backend = ipv6
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_in_them_is_an_error_but_for_a_del() {
+    fn invalid_values_fail_an_add_but_not_a_del() {
         for wrong in [
             r#"{"exclude":"10.1.0.9"}"#,
             r#"{"exclude":["10.1.0"]}"#,
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn the_netconf_goes_before_the_defaults_and_what_is_wrong_in_these_is_left_out() {
+    fn netconf_overrides_defaults_and_invalid_defaults_are_skipped() {
         let file = br#"{"rest":5,"exclude":["10.1.0.9","x"],"environment":"mas","Restt":1,"queryUrl":"file:/a",
             "ipAddress":"10.1.0.7","subnet":"x","queryInterval":"abc"}"#;
         let (defaults, wrong) = Defaults::read(file);

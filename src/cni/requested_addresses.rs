@@ -1,4 +1,4 @@
-//! Addresses that the caller asks for, by the conventions of the CNI project: CNI_ARGS `IP`, `args.cni.ips` and the capability
+//! Collects the addresses that the caller requests, by the conventions of the CNI project: CNI_ARGS `IP`, `args.cni.ips` and the capability
 //! `ips` (`runtimeConfig.ips`), beside this plugin's own `ipam.ipAddress`.
 
 use std::net::IpAddr;
@@ -9,7 +9,7 @@ use super::{Environment, IpamConfig};
 use crate::codec::named_address;
 use crate::ipam::Family;
 
-/// The addresses that are asked for, at most one of each family. Callers may say the same one in several places.
+/// Collects the requested addresses, at most one of each family. The same address may be requested in several places.
 ///
 /// # Errors
 /// One is not an address, a list names one twice, or there are two of a family.
@@ -20,7 +20,7 @@ pub(super) fn collect_requested(
 ) -> Result<Vec<IpAddr>, CallError> {
     let in_args: Vec<String> = environment.args("IP").map(str::to_owned).collect();
     let mut all: Vec<IpAddr> = Vec::new();
-    // The original's key: what is not an address there is not found in any pool, which is for those who look there to say.
+    // An invalid `ipam.ipAddress` is not an error here: as in the original, it is found in no pool later.
     all.extend(ipam.ip_address.as_deref().and_then(named_address));
     let lists = [("CNI_ARGS IP", in_args)]
         .into_iter()
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_meant_is_refused() {
+    fn invalid_requests_are_refused() {
         for (args, conf) in [
             ("IP=banana", "{}"),
             (

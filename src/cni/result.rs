@@ -1,4 +1,4 @@
-//! The result of ADD in the form of each version (SPEC.md, "Success", abbreviated as IPAM plugins give it; contract
+//! Prints the result of ADD in the form of each version (SPEC.md, "Success", abbreviated as IPAM plugins give it; contract
 //! section 13) and the answer to VERSION.
 
 use std::net::IpAddr;
@@ -13,7 +13,7 @@ use crate::ipam::Grant;
 /// Azure's name server, which the original gives to every pod.
 const NAME_SERVER: &str = "168.63.129.16";
 
-/// What a successful ADD prints.
+/// The result of a successful ADD.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AddResult {
     addresses: Vec<Address>,
@@ -78,7 +78,7 @@ impl AddResult {
         }
     }
 
-    /// The document as it goes to stdout: indented by four spaces, without trailing newline, as the original's.
+    /// Prints the result as the original does: indented by four spaces, without a trailing newline.
     pub fn print(&self, version: CniVersion) -> String {
         let old = version <= CniVersion::V020;
         let first = |v6: bool| {
@@ -106,7 +106,7 @@ impl AddResult {
         })
     }
 
-    /// Those of the configuration, or the default route of every address.
+    /// Returns the routes of the configuration, or the default route of every address.
     fn routes(&self, version: CniVersion) -> Vec<Route> {
         let Some(routes) = &self.routes else {
             return self.addresses.iter().map(Address::route).collect();
@@ -134,7 +134,7 @@ impl Address {
         }
     }
 
-    /// The default route of its family (difference D16: the original routes 0.0.0.0/0 for IPv6 too).
+    /// Returns the default route of its family (difference D16: the original routes 0.0.0.0/0 for IPv6 too).
     fn route(&self) -> Route {
         let any = match self.address.addr() {
             IpAddr::V4(_) => IpNet::from(Ipv4Net::default()),
@@ -144,7 +144,7 @@ impl Address {
     }
 }
 
-/// The answer to VERSION: one line, with its newline, as the original prints it.
+/// Prints the answer to VERSION: one line with its newline, as the original prints it.
 pub fn print_versions(cni_version: &str) -> String {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn routes_and_name_servers_of_the_configuration_go_before_our_own() {
+    fn configured_routes_and_dns_replace_the_defaults() {
         let raw_config = r#"[{"dst":"10.0.0.0/8"},{"dst":"0.0.0.0/0","gw":"10.224.0.9","mtu":1400},{"dst":"::/0"}]"#;
         let mut v4 = result(&[("10.224.0.5/16", Some("10.224.0.1"))]);
         let raw = |json: &str| RawValue::from_string(json.to_owned()).unwrap();

@@ -38,7 +38,7 @@ impl Verb {
         matches!(self, Verb::Add | Verb::Status)
     }
 
-    /// The version that brought it, where it was not there from the start.
+    /// Returns the version of CNI that added the verb; `None` for those of the first version.
     pub fn since(self) -> Option<CniVersion> {
         match self {
             Verb::Add | Verb::Del | Verb::Version => None,
@@ -47,7 +47,7 @@ impl Verb {
         }
     }
 
-    /// Its text.
+    /// Returns the verb as in CNI_COMMAND.
     pub fn as_str(self) -> &'static str {
         match self {
             Verb::Add => "ADD",

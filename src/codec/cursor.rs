@@ -1,13 +1,13 @@
-//! A walk through a JSON text, one value at a time.
+//! A cursor that reads a JSON text one value at a time.
 //!
-//! A state is mostly records of one shape, and serde_json spent two thirds of a DEL on walking over them. What is plain here
-//! (spaces, members, strings without escapes, short integers) is read here; everything else, with its rules and its words for
-//! what is wrong, is left to serde_json, piece by piece.
+//! A state is mostly records of one shape, and reading them with serde_json took two thirds of a DEL. The cursor reads plain values
+//! itself (spaces, members, strings without escapes, short integers), and leaves everything else to serde_json, with its rules and
+//! its error messages.
 
-/// What is wrong, without the place.
+/// An error message, without the position.
 pub type ParseError = String;
 
-/// A place in a JSON text.
+/// A position in a JSON text.
 #[derive(Clone, Copy, Debug)]
 pub struct Cursor<'de> {
     pub(super) rest: &'de str,
@@ -19,18 +19,18 @@ impl<'de> Cursor<'de> {
         Cursor { rest: text }
     }
 
-    /// How many bytes follow.
+    /// Returns how many bytes follow.
     pub fn left(&self) -> usize {
         self.rest.len()
     }
 
-    /// The text between an earlier place and this one, without the spaces before it.
+    /// Returns the text between an earlier position and this one, without leading spaces.
     pub fn since(&self, earlier: Cursor<'de>) -> &'de str {
         let length = earlier.left().saturating_sub(self.left());
         earlier.rest.get(..length).unwrap_or_default().trim_start()
     }
 
-    /// Passes over `text`, if it is there to the letter.
+    /// Skips `text` if it follows exactly. Returns whether it did.
     #[inline(always)]
     pub fn literal(&mut self, text: &'static str) -> bool {
         let Some((found, after)) = self.rest.split_at_checked(text.len()) else {
@@ -46,17 +46,17 @@ impl<'de> Cursor<'de> {
         is_there
     }
 
-    /// Passes over what `read` makes something of; it gets the bytes that follow, and tells which follow that.
-    pub fn leading<T>(&mut self, read: impl FnOnce(&[u8]) -> Option<(T, &[u8])>) -> Option<T> {
+    /// Reads a value with `read`, which gets the bytes that follow, and returns the value and the bytes after it.
+    pub fn read_leading<T>(&mut self, read: impl FnOnce(&[u8]) -> Option<(T, &[u8])>) -> Option<T> {
         let (found, after) = read(self.rest.as_bytes())?;
         let length = self.left().saturating_sub(after.len());
         self.rest = self.rest.get(length..)?;
         Some(found)
     }
 
-    /// Passes over the first `length` bytes of `earlier`, at most sixteen, if they are there again.
+    /// Skips the first `length` bytes of `earlier`, at most sixteen, if the same bytes follow here.
     #[inline(always)]
-    pub fn again(&mut self, earlier: Cursor<'de>, length: usize) -> bool {
+    pub fn skip_repeated(&mut self, earlier: Cursor<'de>, length: usize) -> bool {
         let first = |text: &str| {
             text.as_bytes()
                 .first_chunk()
@@ -79,19 +79,19 @@ impl<'de> Cursor<'de> {
         }
     }
 
-    /// What comes next, spaces aside.
+    /// Skips spaces, and returns the next byte.
     pub fn peek(&mut self) -> Option<u8> {
         self.spaces();
         self.rest.as_bytes().first().copied()
     }
 
-    /// Whether nothing but spaces follows.
+    /// Returns whether only spaces follow.
     pub fn is_at_end(&mut self) -> bool {
         self.spaces();
         self.rest.is_empty()
     }
 
-    /// Passes over spaces; mostly there are none.
+    /// Skips spaces; mostly there are none.
     #[inline(always)]
     pub(super) fn spaces(&mut self) {
         if self.rest.as_bytes().first().is_none_or(|b| *b <= b' ') {
@@ -125,7 +125,7 @@ impl<'de> Cursor<'de> {
         }
     }
 
-    /// Passes over a word that nothing continues.
+    /// Skips a word, unless letters or digits continue it.
     pub(super) fn word(&mut self, word: &str) -> bool {
         let Some(after) = self.rest.strip_prefix(word) else {
             return false;

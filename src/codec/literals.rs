@@ -1,12 +1,11 @@
-//! Text eight bytes at a time: a state is mostly strings and numbers.
+//! Scans text eight bytes at a time, as a state is mostly strings and numbers.
 
 /// One in every byte.
 const ONES: u64 = u64::from_ne_bytes([1; 8]);
 /// The high bit of every byte.
 const HIGHS: u64 = ONES << 7;
 
-/// How many bytes at the start of a text are neither control characters nor one of `special`. Eight at a time, as strings are
-/// most of a document.
+/// Returns how many bytes at the start of a text are neither control characters nor one of `special`.
 #[inline(always)]
 pub fn plain_length<const N: usize>(text: &[u8], special: [u8; N]) -> usize {
     // Each sets the high bit of the bytes it is about, and perhaps of those above, which does not matter for the lowest.
@@ -28,7 +27,7 @@ pub fn plain_length<const N: usize>(text: &[u8], special: [u8; N]) -> usize {
     length + tail.iter().take_while(is_plain).count()
 }
 
-/// The value of eight decimal digits, if they are that.
+/// Parses eight decimal digits; `None` if one of them is not a digit.
 pub fn eight_digits(digits: [u8; 8]) -> Option<u64> {
     // What each digit is worth, from the lowest byte; more than nine sets the high bit of a sum.
     let worth = u64::from_le_bytes(digits) ^ (ONES * u64::from(b'0'));

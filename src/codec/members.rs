@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use super::{Cursor, ParseError};
 
-/// Why a document is not read.
+/// Why a document cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct Error {
@@ -17,13 +17,13 @@ pub struct Error {
 }
 
 impl Error {
-    /// Whether the document ends too early.
+    /// Returns whether the document ends too early.
     pub fn is_eof(&self) -> bool {
         self.is_eof
     }
 
-    /// What is wrong with `text` where `cursor` has stopped: serde_json's words where it is not JSON, and else our own.
-    fn of(wrong: ParseError, text: &str, cursor: Cursor<'_>) -> Error {
+    /// Creates the error for `text` where `cursor` has stopped: serde_json's message where it is not JSON, else `wrong`.
+    fn new(wrong: ParseError, text: &str, cursor: Cursor<'_>) -> Error {
         if let Err(e) = serde_json::from_str::<IgnoredAny>(text) {
             return Error {
                 message: e.to_string(),
@@ -59,7 +59,7 @@ pub trait Members<'de> {
     fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError>;
 }
 
-/// Reads one JSON document into `target`. Bytes that are no UTF-8 count as U+FFFD, as in the original.
+/// Reads one JSON document into `target`. Bytes that are not UTF-8 count as U+FFFD, as in the original.
 ///
 /// # Errors
 /// Text that is not JSON, a document that is neither an object nor `null`, a member of the wrong type.
@@ -80,15 +80,15 @@ pub fn document<'de>(
         true => Ok(()),
         false => Err("trailing characters".to_owned()),
     });
-    read.map_err(|wrong| Error::of(wrong, text, cursor))
+    read.map_err(|wrong| Error::new(wrong, text, cursor))
 }
 
-/// A value without members.
+/// A JSON value without members.
 pub trait Scalar<'de>: Sized {
-    /// Reads it.
+    /// Reads the value.
     ///
     /// # Errors
-    /// There is something else.
+    /// The value has another type.
     fn scalar(json: &mut Cursor<'de>) -> Result<Self, ParseError>;
 }
 
@@ -134,7 +134,7 @@ impl<'de, T: Scalar<'de>> Scalar<'de> for Option<T> {
     }
 }
 
-/// Sets `target` to the value at hand; `null` leaves it.
+/// Sets `target` to the value at the cursor; `null` leaves it.
 ///
 /// # Errors
 /// It has the wrong type.
@@ -148,7 +148,7 @@ pub fn value<'de, T: Scalar<'de>>(
     Ok(())
 }
 
-/// Sets `target` to the value at hand, as serde reads it; `null` leaves it.
+/// Sets `target` to the value at the cursor, read by serde; `null` leaves it.
 ///
 /// # Errors
 /// It has the wrong type.
@@ -162,10 +162,10 @@ pub fn compound<T: DeserializeOwned>(
     Ok(())
 }
 
-/// Sets `target` to what `parse` makes of the text at hand; `null` leaves it.
+/// Sets `target` to the parsed string at the cursor; `null` leaves it.
 ///
 /// # Errors
-/// There is no text, or `parse` refuses it.
+/// The value is not a string, or `parse` refuses it.
 pub fn text<T>(
     json: &mut Cursor<'_>,
     target: &mut T,
@@ -177,10 +177,10 @@ pub fn text<T>(
     Ok(())
 }
 
-/// Keeps the value at hand as it is spelled, to be judged later; `null` leaves `target`.
+/// Sets `target` to the unparsed value at the cursor; `null` leaves it.
 ///
 /// # Errors
-/// There is no value.
+/// The value is missing.
 pub fn raw(json: &mut Cursor<'_>, target: &mut Option<Box<RawValue>>) -> Result<(), ParseError> {
     if !json.null() {
         *target = Some(json.raw()?);
@@ -188,7 +188,7 @@ pub fn raw(json: &mut Cursor<'_>, target: &mut Option<Box<RawValue>>) -> Result<
     Ok(())
 }
 
-/// Reads the object at hand into `target`; `null` leaves it.
+/// Reads the object at the cursor into `target`; `null` leaves it.
 ///
 /// # Errors
 /// The value is not an object, or one of its members is not valid.
@@ -199,8 +199,8 @@ pub fn object<'de, T: Members<'de>>(
     json.object(|key, json| target.member(key, json))
 }
 
-/// Reads the object of objects at hand into `target`, each under its key as it is spelled; of a repeated key the last
-/// counts in a map, and a list has both.
+/// Reads the object of objects at the cursor into `target`, each under its key in its spelling. Of a repeated key a map keeps the
+/// last, and a list both.
 ///
 /// # Errors
 /// As [`object`].
@@ -216,10 +216,10 @@ pub fn entries<'de, T: Members<'de> + Default>(
     })
 }
 
-/// Sets `target` to the list of objects at hand; `null` leaves it.
+/// Sets `target` to the list of objects at the cursor; `null` leaves it.
 ///
 /// # Errors
-/// There is no list, or something in it is wrong.
+/// The value is not a list, or an item is not valid.
 pub fn list<'de, T: Members<'de> + Default>(
     json: &mut Cursor<'de>,
     target: &mut Vec<T>,
@@ -237,7 +237,7 @@ pub fn list<'de, T: Members<'de> + Default>(
     Ok(())
 }
 
-/// Compares a key of a document with one of ours, without regard to ASCII case.
+/// Compares a key of a document with a known one, whatever the ASCII case.
 pub fn is(key: &str, ours: &str) -> bool {
     key.eq_ignore_ascii_case(ours)
 }
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_match_in_any_case_and_unknown_ones_are_passed_over() {
+    fn keys_match_in_any_case_and_unknown_keys_are_skipped() {
         let got = outer(r#"{"NAME":"x","cOunt":3,"else":[{"a":1}],"inner":{"K":{"FLAG":true}}}"#)
             .unwrap();
         assert_eq!((got.name.as_str(), got.count), ("x", 3));

@@ -1,7 +1,8 @@
-//! JSON objects as the original reads them: keys match without regard to case, a repeated key counts again on top of
-//! what is there, `null` leaves a value as it was, and unknown keys are skipped (contract sections 2 and 5).
+//! Reads JSON objects as the original does: keys match in any case, a repeated key is merged into the value that is there, `null`
+//! leaves a value as it is, and unknown keys are skipped (contract sections 2 and 5).
 //!
-//! serde's derived readers do none of this, so a type says here, member by member, how it fills itself.
+//! The derived readers of serde do none of this. The state and the network configuration need it; other documents may derive
+//! `Deserialize`.
 
 mod address;
 mod cursor;

@@ -1,5 +1,4 @@
-//! A JSON value of any kind, for documents of others of which only a part is known. Numbers and the like stay as they are
-//! spelled.
+//! A JSON value of any kind, for documents of which only a part is known. Numbers keep their spelling.
 
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
@@ -68,7 +67,7 @@ impl Tree {
         }
     }
 
-    /// The member of an object, without regard to the key's case; of a repeated key the last.
+    /// Returns the member of an object, whatever the key's case; the last one of a repeated key.
     pub fn get(&self, key: &str) -> Option<&Tree> {
         let Tree::Object(members) = self else {
             return None;
@@ -77,7 +76,7 @@ impl Tree {
         found.next().map(|(_, value)| value)
     }
 
-    /// The string, if it is one.
+    /// Returns the string, if it is one.
     pub fn text(&self) -> Option<&str> {
         match self {
             Tree::Text(text) => Some(text),
@@ -85,7 +84,7 @@ impl Tree {
         }
     }
 
-    /// The string that is the member of an object.
+    /// Returns a member of an object that is a string.
     pub fn text_at(&self, key: &str) -> Option<String> {
         Some(self.get(key)?.text()?.to_owned())
     }
@@ -113,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_document_reads_and_prints_the_same() {
+    fn document_is_printed_as_it_was_read() {
         let text = r#"{"a":[1,2.50,{"b":null}],"c":"x\n\"y","d":true,"e":{}}"#;
         let tree = Tree::parse(text.as_bytes()).unwrap();
         assert_eq!(serde_json::to_string(&tree).unwrap(), text);
@@ -128,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_json_is_refused() {
+    fn invalid_json_is_refused() {
         for wrong in ["", "{", "[1,]", "{\"a\" 1}", "x", "1 2"] {
             assert!(Tree::parse(wrong.as_bytes()).is_err(), "{wrong}");
         }

@@ -24,17 +24,17 @@ impl<'de> Cursor<'de> {
         self.object_dyn(&mut member)
     }
 
-    /// The same, once for all kinds of members.
+    /// Like [`Cursor::object`], compiled once for all kinds of members.
     fn object_dyn(&mut self, member: Member<'_, 'de>) -> Result<(), ParseError> {
-        self.object_of(|_| None, member, |()| ())
+        self.object_with_fast_path(|_| None, member, |()| ())
     }
 
-    /// The same, where most members look alike: `parse_canonical` is tried first, and reads a whole member, the spaces before it, key and
-    /// value, or nothing. `take` gets what became of each.
+    /// Reads an object whose members mostly have one shape. `parse_canonical` is tried first, and reads a whole member (leading spaces,
+    /// key and value) or nothing. `take` gets the result of each member.
     ///
     /// # Errors
     /// As [`Cursor::object`].
-    pub fn object_of<T>(
+    pub fn object_with_fast_path<T>(
         &mut self,
         mut parse_canonical: impl FnMut(&mut Self) -> Option<T>,
         mut member: impl FnMut(&str, &mut Self) -> Result<T, ParseError>,
@@ -44,7 +44,7 @@ impl<'de> Cursor<'de> {
             return Ok(());
         }
         self.expect(b'{', "an object")?;
-        // Looked for from a copy, as the spaces belong to the first member, if there is one.
+        // A copy looks for the end, as leading spaces belong to the first member.
         let mut inside = *self;
         if inside.take(b'}') {
             *self = inside;
@@ -66,7 +66,7 @@ impl<'de> Cursor<'de> {
         }
     }
 
-    /// Reads a list item by item; `item` must read the value. `null` is skipped, and told by `false`.
+    /// Reads a list item by item; `item` must read the value. Returns `false` for `null`.
     ///
     /// # Errors
     /// There is neither a list nor `null`, or `item` finds something wrong.
@@ -156,13 +156,13 @@ impl<'de> Cursor<'de> {
         }
     }
 
-    /// Passes over `null`, if it is there.
+    /// Skips `null`. Returns whether it was there.
     pub fn null(&mut self) -> bool {
         self.spaces();
         self.word("null")
     }
 
-    /// Passes over any value.
+    /// Skips any value.
     ///
     /// # Errors
     /// There is none.
@@ -195,7 +195,7 @@ impl<'de> Cursor<'de> {
     }
 }
 
-/// serde_json tells the place in the piece that it was given, which says nothing to those who have the whole.
+/// Removes the position from an error of serde_json, which is relative to the piece that it was given.
 fn without_place(error: &serde_json::Error) -> ParseError {
     let text = error.to_string();
     match text.rsplit_once(" at line ") {
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_read_or_refused_as_serde_json_does() {
+    fn cursor_accepts_same_texts_as_serde_json() {
         for text in [
             "",
             " ",
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_between_two_places_is_told() {
+    fn since_returns_text_between_two_positions() {
         let mut cursor = Cursor::new(" { \"a\" : [1, 2] } ");
         let start = cursor;
         cursor.skip().unwrap();
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_comes_again_is_passed_over() {
+    fn skip_repeated_skips_equal_text() {
         for (text, length, rest) in [
             (
                 "10.1.0.5 and more/10.1.0.5, which goes on",
@@ -329,7 +329,7 @@ mod tests {
         ] {
             let earlier = Cursor::new(text);
             let mut cursor = Cursor::new(text.split_once('/').unwrap().1);
-            let found = cursor.again(earlier, length).then_some(cursor.rest);
+            let found = cursor.skip_repeated(earlier, length).then_some(cursor.rest);
             assert_eq!(found, rest, "{text}");
         }
     }

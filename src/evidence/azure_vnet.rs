@@ -1,5 +1,5 @@
-//! E2: the state of the main plugin azure-vnet (contract section 19). Its endpoints may be orphans, so one counts only while
-//! its network namespace exists, which its path or its link on the host leads to.
+//! Evidence E2: the state of the main plugin azure-vnet (contract section 19). Endpoints may be orphans, so an endpoint counts only
+//! while its network namespace exists, found by its path or by its link on the host.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -24,7 +24,7 @@ pub fn read(paths: &Paths, kernel: &Kernel) -> EvidenceList {
         Ok(ReadOutcome::TooLarge) => return unreadable(format!("it is larger than {LIMIT} bytes")),
         Err(e) => return unreadable(io_reason(&e)),
     };
-    // As the original reads its own state: nothing in the file means nothing known.
+    // azure-vnet itself reads an empty file as an empty state.
     if bytes.is_empty() {
         return EvidenceList::Read {
             entries: Vec::new(),
@@ -62,7 +62,7 @@ fn to_entries(
         .filter_map(|entry| entry.netns.as_ref()?.id);
     let named: BTreeSet<_> = named.collect();
     for (entry, endpoint) in entries.iter_mut().zip(endpoints) {
-        // A name is made of those of the pod, so that a pod that was created again has its predecessor's.
+        // The name is derived from the pod's, so a recreated pod has the link name of its predecessor.
         let name = endpoint.host_if_name.as_deref().unwrap_or_default();
         let link = links.iter().find(|link| link.name == name);
         let id = link.and_then(|link| kernel.numbers.get(&link.peer_namespace?));
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_stands_while_its_namespace_exists() {
+    fn endpoint_is_live_while_its_namespace_exists() {
         let root = std::env::temp_dir().join(format!("azure-vnet-{}", std::process::id()));
         let paths = Paths::new(Some(root.clone()), "azure-vnet-ipam");
         let bare = entry(&paths, &Kernel::default(), &[], false);
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_speaks_for_an_endpoint_only_if_its_namespace_may_be_the_endpoints() {
+    fn link_proves_endpoint_only_if_namespace_can_be_its_own() {
         let root = std::env::temp_dir().join(format!("azure-vnet-link-{}", std::process::id()));
         let paths = Paths::new(Some(root.clone()), "azure-vnet-ipam");
         std::fs::create_dir_all(root.join("var/run/netns")).unwrap();
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn another_document_is_told_and_an_empty_one_knows_nobody() {
+    fn invalid_document_is_an_error_and_empty_one_has_no_endpoints() {
         for bad in [
             "",
             "[]",

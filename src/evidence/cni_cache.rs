@@ -1,6 +1,6 @@
-//! E1: libcni's cache of results. A file there means that the whole chain of an ADD succeeded and that of its DEL did not yet.
+//! Evidence E1: libcni's cache of results. A file there means that an ADD succeeded and its DEL has not succeeded yet.
 //!
-//! The files are written without care: a reader can meet an empty or half-written one, and libcni passes over them.
+//! libcni does not replace files atomically: a reader can meet an empty or half-written one, which libcni ignores.
 
 use std::fs;
 use std::io;
@@ -45,7 +45,7 @@ pub fn read(paths: &Paths, kernel: &Kernel, progress: &Progress) -> EvidenceList
             Ok(ReadOutcome::Read(bytes)) => match parse(&bytes) {
                 Some(mut entry) => {
                     entry.is_live = find_namespace(paths, kernel, &mut entry);
-                    // libcni before version 1.2 tells none.
+                    // libcni before version 1.2 does not write `netns`.
                     if entry.netns.is_none() {
                         entry.of_this_boot = is_of_this_boot(&file.path());
                     }
@@ -53,7 +53,7 @@ pub fn read(paths: &Paths, kernel: &Kernel, progress: &Progress) -> EvidenceList
                 }
                 None => doubtful.push(name),
             },
-            // Removed since, by the DEL of its pod.
+            // The DEL of its pod removed it meanwhile.
             Ok(ReadOutcome::Missing) => {}
             Ok(ReadOutcome::TooLarge) => doubtful.push(name),
             Err(e) if e.kind() == io::ErrorKind::IsADirectory => {}
@@ -63,7 +63,7 @@ pub fn read(paths: &Paths, kernel: &Kernel, progress: &Progress) -> EvidenceList
     EvidenceList::Read { entries, doubtful }
 }
 
-/// Whether the file was written since the machine started, as far as the wall clock can be trusted.
+/// Returns whether the file was written since the machine started, as far as the wall clock can be trusted.
 fn is_of_this_boot(file: &Path) -> bool {
     let since_boot = boot_now().since(Moment(0)).as_secs();
     let start = i64::try_from(since_boot).map(|seconds| wall_second().saturating_sub(seconds));
@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn todays_file_is_read() {
+    fn current_format_is_read() {
         let json = br#"{"kind":"cniCacheV1","containerId":"c1","config":"e30=","ifName":"eth0","networkName":"a-b","netns":"/run/netns/x","cniArgs":[["IgnoreUnknown","1"],["K8S_POD_NAMESPACE","default"],["K8S_POD_NAME","web-0"]],"result":{"cniVersion":"1.0.0","interfaces":[{"name":"eth0"}],"ips":[{"address":"10.1.0.5/16","interface":0},{"address":"fd00::5/64"}],"routes":[{"dst":"0.0.0.0/0"}]}}"#;
         let entry = parse(json).unwrap();
         assert_eq!(
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn results_of_old_versions_and_of_old_libcni_tell_their_addresses() {
+    fn addresses_of_old_results_and_old_libcni_are_read() {
         let old = br#"{"cniVersion":"0.2.0","ip4":{"ip":"10.1.0.5/16","gateway":"10.1.0.1"},"ip6":{"ip":"fd00::5/64"}}"#;
         assert_eq!(parse(old).unwrap().addresses.len(), 2);
         let within = br#"{"kind":"cniCacheV1","containerId":"c1","ifName":"eth0","networkName":"a","result":{"cniVersion":"0.2.0","ip4":{"ip":"10.1.0.5/16"}}}"#;
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_half_written_or_something_else_is_not_read() {
+    fn half_written_or_foreign_file_is_not_read() {
         for bad in [
             &b""[..],
             b"{",

@@ -1,5 +1,5 @@
-//! What this node shows of who is alive: the kernel first, lists second. Each reader tells apart what is not there, what was
-//! read, and what is there but cannot be read. All of it is gathered outside the state's lock.
+//! Collects the evidence of which attachments are alive: the kernel first, lists second. Each reader tells a missing list from an
+//! unreadable one. Evidence is gathered outside the state lock.
 
 mod azure_vnet;
 mod cni_cache;
@@ -20,7 +20,7 @@ pub mod parse {
     pub use super::cni_cache::parse as cni_cache;
 }
 
-/// Looks at everything. Network namespaces are searched for everywhere unless `is_explained` tells of the others that it is not needed.
+/// Gathers all evidence. Namespaces in rare places are searched for only until `is_explained` is true.
 pub fn gather(paths: &Paths, progress: &Progress, is_explained: IsExplained<'_>) -> Evidence {
     let kernel = kernel::scan_namespaces(paths, progress, is_explained);
     let cache = cni_cache::read(paths, &kernel, progress);

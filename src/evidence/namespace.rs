@@ -1,10 +1,10 @@
-//! The network namespaces that the lists name.
+//! Resolves the network namespaces that cached entries name.
 
 use crate::host::{Paths, namespace_id};
 use crate::ipam::{Entry, Kernel};
 
-/// Finds out which namespace the entry's path leads to, and tells whether that exists and may be the attachment's. The host's own is
-/// no attachment's: the number of a process that has ended may be that of one on the host by now, or in another pod.
+/// Finds the namespace that an entry names, and returns whether it exists and can be the attachment's. The host's own namespace is
+/// never an attachment's: a process ID in the path may have been reused on the host or in another pod.
 pub(super) fn find_namespace(paths: &Paths, kernel: &Kernel, entry: &mut Entry) -> bool {
     let Some(netns) = &mut entry.netns else {
         return false;

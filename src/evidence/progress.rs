@@ -1,8 +1,8 @@
-//! How far a look at the node has come, for those who wait for it.
+//! Counts what was read of the node, for a progress line.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Counts that another thread may read meanwhile.
+/// Counters that another thread may read meanwhile.
 #[derive(Debug, Default)]
 pub struct Progress {
     namespaces: AtomicUsize,
@@ -18,7 +18,7 @@ impl Progress {
         self.cached.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Network namespaces that were looked into, and cached results that were read.
+    /// Returns how many network namespaces were scanned, and how many files of libcni's cache were read.
     pub fn counts(&self) -> (usize, usize) {
         let count = |counter: &AtomicUsize| counter.load(Ordering::Relaxed);
         (count(&self.namespaces), count(&self.cached))

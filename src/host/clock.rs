@@ -1,4 +1,4 @@
-//! Clocks: the boot clock for everything that is compared, the wall clock for people.
+//! Reads the clocks: the boot clock for everything that is compared, the wall clock for people.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use crate::ipam::Moment;
 /// The file that shifts this process's boot clock; unset in every process but those that [`shift_boot_clock`] found one for.
 static OFFSET_FILE: OnceLock<PathBuf> = OnceLock::new();
 
-/// How often a wait looks at a shifted clock, as that may move meanwhile.
+/// How often a wait reads a shifted clock, which may jump meanwhile.
 const SHIFTED_CLOCK_POLL: Duration = Duration::from_millis(10);
 
 /// Shifts the boot clock of this process by the seconds in [`Paths::boot_clock_offset`], if that file exists. Only below
@@ -26,7 +26,7 @@ pub fn shift_boot_clock(paths: &Paths) {
     }
 }
 
-/// Now, on the boot clock.
+/// Returns the time on the boot clock.
 pub fn boot_now() -> Moment {
     let Timespec { tv_sec, tv_nsec } = clock_gettime(ClockId::Boottime);
     let part = |n: i64| u64::try_from(n).unwrap_or(0);
@@ -39,7 +39,7 @@ pub fn boot_now() -> Moment {
     })
 }
 
-/// The whole seconds in a file of that kind; 0 when it has none.
+/// Reads the whole seconds in that file; 0 when there are none.
 fn read_offset(file: &Path) -> u64 {
     let Ok(ReadOutcome::Read(bytes)) = read_bounded(file, 32) else {
         return 0;
@@ -48,7 +48,7 @@ fn read_offset(file: &Path) -> u64 {
     text.trim().parse().unwrap_or(0)
 }
 
-/// How long to block at a time in a wait that ends after `left` of boot time: all of it, unless the clock is shifted.
+/// Returns how long a wait that ends after `left` of boot time may block at once: all of it, unless the clock is shifted.
 pub fn block_at_most(left: Duration) -> Duration {
     match OFFSET_FILE.get() {
         None => left,
@@ -56,7 +56,7 @@ pub fn block_at_most(left: Duration) -> Duration {
     }
 }
 
-/// The ID of this boot of the machine; `None` where /proc does not tell.
+/// Returns the ID of this boot; `None` where /proc does not have it.
 pub fn boot_id(paths: &Paths) -> Option<String> {
     const LONGEST: usize = 64;
     let Ok(ReadOutcome::Read(bytes)) = read_bounded(&paths.boot_id(), LONGEST) else {
@@ -73,12 +73,12 @@ pub struct WallTime {
     offset_seconds: i32,
 }
 
-/// The present second of the wall clock, since 1970.
+/// Returns the wall clock in seconds since 1970.
 pub fn wall_second() -> i64 {
     clock_gettime(ClockId::Realtime).tv_sec
 }
 
-/// Now, on the wall clock.
+/// Returns the time on the wall clock, in the local time zone.
 pub fn wall_now() -> WallTime {
     let Timespec { tv_sec, tv_nsec } = clock_gettime(ClockId::Realtime);
     WallTime::at(
@@ -88,17 +88,17 @@ pub fn wall_now() -> WallTime {
     )
 }
 
-/// A second of the wall clock in UTC, as RFC 3339 has it.
+/// Formats seconds since 1970 as RFC 3339 in UTC.
 pub fn utc(unix_seconds: i64) -> String {
     WallTime::at(unix_seconds, 0, 0).to_string()
 }
 
-/// Seconds east of UTC at a time, as `TZ` or /etc/localtime say; 0 when they say nothing that can be read.
+/// Returns the seconds east of UTC at a time, from `TZ` or /etc/localtime; 0 when they cannot be read.
 fn local_offset(unix_seconds: i64) -> i32 {
     static ZONE: OnceLock<Option<TimeZone>> = OnceLock::new();
     let zone = ZONE.get_or_init(|| match std::env::var("TZ") {
         Ok(tz) => ZONES.parse_posix_tz(&tz).ok(),
-        // Most nodes run on UTC, and say so by having no such file or a link that is read faster than a zone file.
+        // Most nodes run on UTC: they have no such file, or a link, which is read faster than a zone file.
         Err(_) if local_time_is_utc(Path::new("/etc/localtime")) => None,
         Err(_) => ZONES.parse_local().ok(),
     });
@@ -108,7 +108,7 @@ fn local_offset(unix_seconds: i64) -> i32 {
     found.map_or(0, LocalTimeType::ut_offset)
 }
 
-/// Where zones are, and how they are read.
+/// Where time zones are, and how they are read.
 const ZONES: TimeZoneSettings<'static> =
     TimeZoneSettings::new(TimeZoneSettings::DEFAULT_DIRECTORIES, |path| {
         /// The largest of them takes a few KiB.
@@ -141,7 +141,7 @@ impl WallTime {
         }
     }
 
-    /// `2026/11/20 21:09:39`, as the log has it.
+    /// Formats the time for the log: `2026/11/20 21:09:39`.
     pub fn format_for_log(&self) -> String {
         let t = &self.local;
         let (year, month, day) = (t.year(), t.month(), t.month_day());
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn the_boot_clock_goes_forward() {
+    fn boot_clock_goes_forward() {
         let first = boot_now();
         assert!(boot_now() >= first && first > Moment(0));
     }

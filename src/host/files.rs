@@ -1,5 +1,5 @@
-//! The one place where files are opened (promise P9). Nothing that stands in a file's place keeps a call waiting: files are opened
-//! without blocking, are used only when they are regular, and are read with a bound. Who writes follows no link in a file's place.
+//! The one place where files are opened (promise P9). A pipe or device in a file's place must not block a call: files are opened
+//! without blocking, are used only when they are regular, and are read with a limit. Writers follow no symbolic link.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write};
@@ -10,29 +10,29 @@ use std::path::{Path, PathBuf};
 use rustix::buffer::spare_capacity;
 use rustix::io::retry_on_intr;
 
-/// The mode of new files: nobody else is to read or lock them.
+/// The mode of new files: only root may read or lock them.
 const PRIVATE: u32 = 0o600;
 
-/// What became of reading a file.
+/// The outcome of reading a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReadOutcome {
-    /// It is not there.
+    /// The file does not exist.
     Missing,
     /// Its bytes.
     Read(Vec<u8>),
-    /// It is larger than the bound.
+    /// The file is larger than the limit.
     TooLarge,
 }
 
 /// Reads at most `limit` bytes of a file.
 ///
 /// # Errors
-/// It is there but cannot be read.
+/// The file exists but cannot be read.
 pub fn read_bounded(path: &Path, limit: usize) -> io::Result<ReadOutcome> {
     read_bounded_with(path, limit, 0)
 }
 
-/// The same, with so much room behind the bytes.
+/// Like [`read_bounded`], with spare capacity for `room` more bytes.
 ///
 /// # Errors
 /// As [`read_bounded`].
@@ -40,7 +40,7 @@ pub fn read_bounded_with(path: &Path, limit: usize, room: usize) -> io::Result<R
     read_opened(open(path), limit, room)
 }
 
-/// The same, of a file in a folder that others may write to: a link there leads to files of others.
+/// Like [`read_bounded`], for a file in a folder that others may write to, where a link could lead to any file.
 ///
 /// # Errors
 /// As [`read_bounded`], or it is a link.
@@ -69,10 +69,10 @@ fn read_opened(opened: io::Result<File>, limit: usize, room: usize) -> io::Resul
     })
 }
 
-/// Reads a text of the kernel's or of ours, as a whole.
+/// Reads a whole text file of the kernel or of this program.
 ///
 /// # Errors
-/// It is not there, cannot be read, is not text, or is larger than any such text.
+/// The file is missing, cannot be read, is not UTF-8, or is larger than 4 MiB.
 pub fn read_text(path: &Path) -> io::Result<String> {
     const LIMIT: usize = 4 << 20;
     match read_bounded(path, LIMIT)? {
@@ -84,10 +84,10 @@ pub fn read_text(path: &Path) -> io::Result<String> {
     }
 }
 
-/// Opens what is not read as a file: a folder, or a network namespace. Whatever else it is, it does not keep the call waiting.
+/// Opens a folder or a network namespace without blocking, whatever is in its place.
 ///
 /// # Errors
-/// It is not there or may not be opened.
+/// It is missing or may not be opened.
 pub fn open(path: &Path) -> io::Result<File> {
     File::options()
         .read(true)
@@ -95,7 +95,7 @@ pub fn open(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-/// How files of ours are opened for writing; new ones get this mode. To be followed by [`check_regular`], unless the file is new.
+/// Returns the options that open a file for writing; a new file gets this mode. Unless the file is new, call [`check_regular`] next.
 pub fn write_options(mode: u32) -> OpenOptions {
     let mut options = OpenOptions::new();
     options
@@ -105,14 +105,14 @@ pub fn write_options(mode: u32) -> OpenOptions {
     options
 }
 
-/// The same, at the end of what is there.
+/// Returns the options that open a file for appending, as [`write_options`] does.
 pub fn append_options(mode: u32) -> OpenOptions {
     let mut options = write_options(mode);
     options.append(true);
     options
 }
 
-/// How lock files are opened, which others open as well: through a link, too.
+/// Returns the options that open a lock file. They follow links, as other programs open the same file.
 pub fn lock_options() -> OpenOptions {
     let mut options = write_options(PRIVATE);
     options.read(true).create(true).truncate(false);
@@ -120,10 +120,10 @@ pub fn lock_options() -> OpenOptions {
     options
 }
 
-/// Checks that an open file is a regular one, by what the kernel says of it.
+/// Checks that an open file is a regular one.
 ///
 /// # Errors
-/// It is not.
+/// It is not a regular file.
 pub fn check_regular(meta: &fs::Metadata) -> io::Result<()> {
     match meta.is_file() {
         true => Ok(()),
@@ -135,7 +135,7 @@ fn not_regular() -> io::Error {
     io::Error::other("it is not a regular file")
 }
 
-/// Writes a small file of ours in place, as [`overwrite`] does; a new one is private.
+/// Writes a small file in place, as [`overwrite`] does; a new one is private.
 ///
 /// # Errors
 /// It cannot be opened or written.
@@ -148,13 +148,13 @@ pub fn write_private(path: &Path, text: &[u8]) -> io::Result<File> {
     Ok(file)
 }
 
-/// Reads on from where the file is, to its end or until there are more than `limit` bytes. With the `expected` length that
-/// takes two system calls, where the standard library feels its way with six.
+/// Reads a file from its current position to its end, or until there are more than `limit` bytes. With the `expected` length this
+/// takes two system calls; the standard library takes six.
 ///
 /// # Errors
 /// It cannot be read.
 pub fn read_up_to(file: impl AsFd, expected: usize, limit: usize) -> io::Result<Vec<u8>> {
-    /// Files of the kernel tell no length.
+    /// Files of the kernel have a length of 0.
     const LEAST: usize = 512;
     let mut bytes = Vec::with_capacity(expected.max(LEAST) + 1);
     while bytes.len() <= limit {
@@ -169,8 +169,8 @@ pub fn read_up_to(file: impl AsFd, expected: usize, limit: usize) -> io::Result<
     Ok(bytes)
 }
 
-/// Replaces the contents of a small file in place, by one write and, if there was more before, a cut. What is cut off last is
-/// behind what is new: not for what must be whole after a kill.
+/// Replaces the contents of a small file in place, by one write and, if it was longer, a truncation. A kill in between leaves
+/// the end of the old text behind the new one.
 ///
 /// # Errors
 /// It is not a regular file, or cannot be written.
@@ -185,13 +185,12 @@ pub fn overwrite(file: &File, text: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Puts a file with this text and these permission bits at `path`, whatever the umask: written beside it, under a name of this
-/// process that ends in `.new`, and renamed. Who reads `path` finds the whole old file or the whole new one. Not flushed to
-/// the disk: after a power cut it may be empty.
+/// Replaces the file at `path` atomically, with these permission bits whatever the umask. The text is written to
+/// `<path>.<pid>.new`, which is then renamed. It is not flushed to the disk: after a power cut the file may be empty.
 ///
 /// # Errors
-/// The system refuses, or `path` is something else than a regular file: links are not followed, as in a folder that everybody
-/// may write to they lead to files of others. What was there is still there then, and nothing beside it.
+/// The system refuses, or `path` is not a regular file. Links are not followed, as in a folder that everybody may write to they
+/// could lead to any file. The old file stays then, and the new one is removed.
 pub fn replace(path: &Path, text: &[u8], mode: u32) -> io::Result<()> {
     if fs::symlink_metadata(path).is_ok_and(|there| !there.is_file()) {
         return Err(not_regular());
@@ -199,7 +198,7 @@ pub fn replace(path: &Path, text: &[u8], mode: u32) -> io::Result<()> {
     let mut new = path.as_os_str().to_owned();
     new.push(format!(".{}.new", std::process::id()));
     let new = PathBuf::from(new);
-    // A process that had the same ID may have been killed.
+    // A killed process with the same ID may have left one.
     let mut file = create_new(&new, mode)?;
     let replaced = file
         .write_all(text)
@@ -211,7 +210,7 @@ pub fn replace(path: &Path, text: &[u8], mode: u32) -> io::Result<()> {
     replaced
 }
 
-/// Makes a new file. What is there was left by a call that was killed, and goes.
+/// Creates a new file, and removes one that a killed call left.
 ///
 /// # Errors
 /// The system refuses.
@@ -226,12 +225,12 @@ pub fn create_new(path: &Path, mode: u32) -> io::Result<File> {
     }
 }
 
-/// Whether a file could not be put at `path`, as its folder is there and may not be written.
+/// Returns whether the folder of `path` exists and may not be written.
 pub fn is_read_only(path: &Path) -> bool {
     is_not_writable(path.parent().unwrap_or(path))
 }
 
-/// Whether the file or folder is there and may not be written.
+/// Returns whether a file or folder exists and may not be written.
 pub fn is_not_writable(path: &Path) -> bool {
     let access = rustix::fs::access(path, rustix::fs::Access::WRITE_OK);
     matches!(
@@ -240,7 +239,7 @@ pub fn is_not_writable(path: &Path) -> bool {
     )
 }
 
-/// What the system says of an error, without the number that Rust appends.
+/// Returns the system's words for an error, without the number that Rust appends.
 pub fn io_reason(error: &io::Error) -> String {
     let text = error.to_string();
     match text.split_once(" (os error") {
@@ -254,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bound_is_kept() {
+    fn read_bounded_respects_the_limit() {
         let path = std::env::temp_dir().join(format!("bounded-{}", std::process::id()));
         assert_eq!(read_bounded(&path, 4).unwrap(), ReadOutcome::Missing);
         fs::write(&path, "four").unwrap();
@@ -271,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn more_is_read_than_was_expected_and_no_more_than_is_allowed() {
+    fn read_up_to_exceeds_expected_length_but_not_limit() {
         let path = std::env::temp_dir().join(format!("up-to-{}", std::process::id()));
         let text = b"0123456789".repeat(500);
         fs::write(&path, &text).unwrap();
@@ -284,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_a_longer_text_is_left() {
+    fn overwrite_truncates_longer_text() {
         let path = std::env::temp_dir().join(format!("overwrite-{}", std::process::id()));
         let file = File::create_new(&path).unwrap();
         for text in ["12345", "6789", "", "longer than all"] {
@@ -295,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_in_place_is_private_and_follows_no_link() {
+    fn files_written_in_place_are_private_and_follow_no_link() {
         let (folder, names) = folder("put");
         let target = folder.join("target");
         fs::write(&target, "old").unwrap();
@@ -336,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_replaced_as_a_whole_with_its_mode() {
+    fn replace_is_atomic_and_sets_the_mode() {
         let (folder, names) = folder("whole");
         let path = folder.join("x.prom");
         let left_over = folder.join(format!("x.prom.{}.new", std::process::id()));
@@ -359,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_regular_file_stays_as_it_is() {
+    fn replace_refuses_what_is_not_a_regular_file() {
         let (folder, names) = folder("other");
         fs::create_dir(folder.join("folder")).unwrap();
         fs::write(folder.join("target"), "old").unwrap();

@@ -1,4 +1,4 @@
-//! BSD file locks with a bound on the wait (contract section 4).
+//! Takes BSD file locks with a timeout (contract section 4).
 
 use std::fs::{self, File, Permissions};
 use std::io;
@@ -14,20 +14,20 @@ use super::clock::{block_at_most, boot_now};
 use super::files::{check_regular, lock_options};
 use crate::ipam::Moment;
 
-/// What became of waiting for a lock.
+/// The outcome of waiting for a lock.
 #[derive(Debug)]
 pub enum LockOutcome {
-    /// It is held until this file is closed.
+    /// The lock is held until this file is closed.
     Held(File),
-    /// Others held it all the time.
+    /// Others held the lock until the timeout.
     TimedOut,
 }
 
-/// Opens the lock file, made when missing, and locks it against everybody else. It is never replaced or removed by us; should somebody else do so
-/// while we wait, the new file is locked instead, since those who come later will look there.
+/// Locks a file exclusively, and creates it when it is missing. This program never replaces or removes a lock file. If somebody else
+/// does so during the wait, the new file is locked instead, as later processes will lock that one.
 ///
 /// # Errors
-/// The file or its folder cannot be made or opened; the kernel refuses to lock.
+/// The file or its folder cannot be created or opened; the kernel refuses to lock.
 pub fn lock(path: &Path, wait: Duration) -> io::Result<LockOutcome> {
     let deadline = boot_now().after(wait);
     loop {
@@ -37,7 +37,7 @@ pub fn lock(path: &Path, wait: Duration) -> io::Result<LockOutcome> {
         let (held, there) = (file.metadata()?, fs::metadata(path));
         check_regular(&held)?;
         if held.mode() & 0o077 != 0 {
-            // The original leaves it readable, and who may read it may lock it. Not on a read-only file system.
+            // The original leaves it readable, and whoever may read it may lock it. Fails on a read-only file system.
             let _ = file.set_permissions(Permissions::from_mode(0o600));
         }
         if there.is_ok_and(|there| (there.dev(), there.ino()) == (held.dev(), held.ino())) {
@@ -74,8 +74,8 @@ fn open(path: &Path) -> io::Result<File> {
     }
 }
 
-/// flock(2) knows no time limit, so a contended lock is waited for by a thread that sleeps in the kernel: nothing polls, and
-/// the kernel's queue keeps its order. A thread left behind by a time-out gives the lock back as soon as it gets it.
+/// Waits for a lock. flock(2) has no timeout, so a thread waits in the kernel: nothing polls, and the kernel's queue keeps its
+/// order. A thread that is left behind by a timeout releases the lock as soon as it gets it.
 fn wait_for(file: File, deadline: Moment) -> io::Result<LockOutcome> {
     let left = || deadline.since(boot_now());
     match FileExt::try_lock_exclusive(&file) {
@@ -88,7 +88,7 @@ fn wait_for(file: File, deadline: Moment) -> io::Result<LockOutcome> {
     thread::Builder::new()
         .stack_size(64 * 1024)
         .spawn(move || {
-            // Fails when nobody waits any more; the file is closed then, and the lock with it.
+            // Fails when nobody waits any more. The file is closed then, which releases the lock.
             let _ = sender.send(FileExt::lock_exclusive(&file).map(|()| file));
         })?;
     loop {
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_keeps_others_out_until_it_is_dropped() {
+    fn lock_excludes_others_until_dropped() {
         let folder = scratch("modes");
         let path = folder.join("sub/lock");
         let first = held(&path, SHORT).unwrap();
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_is_freed_in_time_is_taken() {
+    fn lock_released_in_time_is_taken() {
         let path = scratch("freed");
         let first = held(&path, SHORT).unwrap();
         let waiter = thread::spawn({
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_file_that_was_replaced_meanwhile_is_not_trusted() {
+    fn replaced_lock_file_is_locked_instead() {
         let path = scratch("replaced");
         let first = held(&path, SHORT).unwrap();
         let waiter = thread::spawn({

@@ -1,10 +1,10 @@
-//! The name of the host.
+//! Reads the name of the host.
 
 use std::io;
 
 use super::{Paths, ReadOutcome, read_bounded};
 
-/// The name of the host, as it is spelled.
+/// Reads the name of the host, in its spelling.
 ///
 /// # Errors
 /// The file that has it is there but cannot be read.
@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_root_goes_before_the_kernel() {
+    fn host_name_below_the_root_replaces_the_kernels() {
         let root = std::env::temp_dir().join(format!("host-name-{}", std::process::id()));
         let paths = Paths::new(Some(root.clone()), "azure-vnet-ipam");
         let own = host_name(&Paths::new(None, "azure-vnet-ipam")).unwrap();

@@ -1,4 +1,4 @@
-//! The network interfaces of the host.
+//! Lists the network interfaces of the host.
 
 use std::fs;
 use std::io;
@@ -20,18 +20,18 @@ pub struct Link {
     pub mac: String,
     /// Whether it is the loopback interface.
     pub loopback: bool,
-    /// Whether it only serves another interface, as the virtual function of accelerated networking does (IFF_SLAVE). The
-    /// port of a bridge does not count.
+    /// Whether another interface uses it (IFF_SLAVE), as with the virtual function of accelerated networking. A port of a
+    /// bridge does not count.
     pub enslaved: bool,
-    /// The number of the network namespace that its other end is in, where that is another one.
+    /// The number (netnsid) of the network namespace of its other end, where that is another one.
     pub peer_namespace: Option<u32>,
 }
 
 const IFF_LOOPBACK: u32 = 0x8;
 const IFF_SLAVE: u32 = 0x800;
 
-/// All interfaces in the order of their index: those of the caller's own network namespace, or those that the folder
-/// `sys/class/net` below the root lists.
+/// Lists all interfaces in the order of their index: those of the caller's network namespace, or those in the folder
+/// `sys/class/net` below the root.
 ///
 /// # Errors
 /// The kernel does not answer; the folder cannot be read.
@@ -44,8 +44,8 @@ pub fn links(paths: &Paths) -> io::Result<Vec<Link>> {
     Ok(links)
 }
 
-/// The interfaces of these names, as far as there are any, in the order of their index. Unlike [`links`] it takes no longer
-/// where there are hundreds of others.
+/// Lists the interfaces of these names that exist, in the order of their index. Unlike [`links`], its cost does not grow with
+/// the number of other interfaces.
 ///
 /// # Errors
 /// As [`links`].
@@ -85,7 +85,7 @@ fn from_kernel() -> io::Result<Vec<Link>> {
 }
 
 fn link_request() -> Vec<u8> {
-    /// Leave the counters out: they are most of the answer.
+    /// Leave the counters out, which are most of the answer.
     const RTEXT_FILTER_SKIP_STATS: u32 = 1 << 3;
     let mut request = vec![0u8; INTERFACE_MESSAGE];
     let mask = RTEXT_FILTER_SKIP_STATS.to_ne_bytes();
@@ -93,7 +93,7 @@ fn link_request() -> Vec<u8> {
     request
 }
 
-/// The interface that a message is about.
+/// Parses the interface in a message.
 fn link(message: &[u8]) -> Option<Link> {
     const ARPHRD_LOOPBACK: u16 = 772;
     let (kind, index, flags) = (
@@ -110,7 +110,7 @@ fn link(message: &[u8]) -> Option<Link> {
     };
     for (kind, value) in attributes(message.get(INTERFACE_MESSAGE..)?) {
         match kind {
-            // The original sees no address on the loopback interface; the kernel tells six zeros.
+            // The original sees no address on the loopback interface; the kernel reports six zeros.
             IFLA_ADDRESS if !loopback => {
                 link.mac = value.iter().map(|b| format!("{b:02x}")).collect();
             }
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_below_the_root_stands_in_for_the_kernel() {
+    fn folder_below_the_root_replaces_the_kernel() {
         let root = std::env::temp_dir().join(format!("links-{}", std::process::id()));
         for (name, index, flags, address) in [
             ("eth1", "3", "0x1803", "7C:1E:52:F9:F3:C5"),

@@ -1,4 +1,4 @@
-//! The few facts asked of the kernel, and where things are looked up. Every path of the program is built in [`Paths`].
+//! Reads facts from the kernel, and files of the host. Every path of the program is built in [`Paths`].
 
 mod clock;
 mod files;

@@ -1,5 +1,5 @@
-//! Asking the kernel over rtnetlink(7): requests out, messages back, attributes apart. Only what the callers need, because
-//! walking /sys costs four times as much on a node with 250 links, and shows another network namespace's links at that.
+//! A minimal client of rtnetlink(7), written by hand because every ADD runs it. Reading /sys instead costs four times as much on a
+//! node with 250 links, and can show the links of another network namespace.
 
 use std::io;
 
@@ -13,7 +13,7 @@ use rustix::net::{
 
 use super::nsfs::{CookieSource, read_cookie};
 
-/// A request or answer of rtnetlink.
+/// The type of a message of rtnetlink.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MessageType(pub u16);
 
@@ -50,13 +50,12 @@ impl Netlink {
         Ok(Netlink { socket })
     }
 
-    /// The kernel's number of the network namespace that the socket is in, where it tells it.
+    /// Returns the cookie of the network namespace that the socket is in, where the kernel tells it.
     pub fn namespace_cookie(&self) -> Option<u64> {
         read_cookie(self.socket.as_fd(), CookieSource::Socket)
     }
 
-    /// Asks for a whole table, and hands the payload of each message to `take`. A table that changes under the dump is asked
-    /// for again, after `reset`.
+    /// Dumps a whole table, and hands the payload of each message to `take`. The dump is repeated when the table changes under it.
     pub fn dump<T: Default>(
         &self,
         kind: MessageType,
@@ -75,7 +74,7 @@ impl Netlink {
         Ok(found)
     }
 
-    /// Asks one question; `None` when the kernel answers that there is no such thing.
+    /// Asks for one entry; `None` when the kernel answers that there is none.
     pub fn ask(&self, kind: MessageType, body: &[u8]) -> io::Result<Option<Vec<u8>>> {
         /// The answer to a single question is one message, not a dump that ends with a message of its own.
         const SEQUENCE: u32 = 1;
@@ -84,7 +83,7 @@ impl Netlink {
         loop {
             self.receive_into(&mut buffer)?;
             match Message::split(&buffer) {
-                // It did not fit, and nothing follows that could be waited for.
+                // The answer did not fit, and no other message follows.
                 None => return Err(io::ErrorKind::InvalidData.into()),
                 Some((message, _)) if message.sequence == SEQUENCE => {
                     if message.kind != NLMSG_ERROR {
@@ -124,16 +123,16 @@ impl Netlink {
         Ok(())
     }
 
-    /// Waits for what the kernel says next, as much of it as there is room for.
+    /// Receives the next datagram, as much of it as fits.
     fn receive_into(&self, buffer: &mut Vec<u8>) -> io::Result<()> {
         buffer.clear();
         recv(&self.socket, spare_capacity(buffer), RecvFlags::empty())?;
         Ok(())
     }
 
-    /// Reads answers until the last one; tells whether the table changed meanwhile.
+    /// Reads answers until the last one. Returns whether the table changed meanwhile.
     fn receive(&self, sequence: u32, mut take: impl FnMut(&[u8])) -> io::Result<bool> {
-        // The kernel fills at most 32 KiB at a time when the reader has room for it.
+        // The kernel sends at most 32 KiB at a time.
         let mut buffer = Vec::with_capacity(32 * 1024);
         let mut changed = false;
         loop {
@@ -187,7 +186,7 @@ impl<'a> Message<'a> {
     }
 }
 
-/// The attributes in `bytes`: kind and value of each. Ends at the first that is malformed.
+/// Iterates over the attributes in `bytes` as kind and value. Ends at the first malformed one.
 pub(super) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     /// Flags that the kernel may set on an attribute's kind.
     const FLAGS: u16 = 0xc000;
@@ -202,7 +201,7 @@ pub(super) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])>
     })
 }
 
-/// One attribute, to be sent.
+/// Encodes one attribute.
 pub(super) fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
     let length = u16::try_from(4 + value.len()).unwrap_or(u16::MAX);
     let mut bytes = Vec::with_capacity(usize::from(length).next_multiple_of(ALIGN));
@@ -234,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn attributes_go_out_and_come_back() {
+    fn attributes_survive_a_round_trip() {
         let mut bytes = attribute(1, b"abc");
         bytes.extend(attribute(0x8002, b""));
         bytes.extend(attribute(3, b"four"));
@@ -244,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_bytes_end_the_walk() {
+    fn malformed_attributes_end_iteration() {
         for bad in [
             &[][..],
             &[3, 0, 0, 0],

@@ -1,4 +1,4 @@
-//! The identity of a network namespace.
+//! Identifies network namespaces.
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,7 +15,7 @@ use super::netlink::Netlink;
 use super::nsfs::{CookieSource, RelatedNamespace, open_related_namespace, read_cookie};
 use crate::ipam::NetNs;
 
-/// The namespace at `path` (CNI_NETNS). `None` when the path is empty.
+/// Returns the namespace at `path` (CNI_NETNS); `None` when the path is empty.
 pub fn netns(paths: &Paths, path: &str) -> Option<NetNs> {
     (!path.is_empty()).then(|| NetNs {
         path: path.into(),
@@ -24,17 +24,17 @@ pub fn netns(paths: &Paths, path: &str) -> Option<NetNs> {
     })
 }
 
-/// Finds out the kernel's number of a namespace while its caller does something else.
+/// Looks up the kernel's cookie of a namespace while the caller does something else.
 pub enum CookieLookup {
-    /// It was told at once.
+    /// The kernel answered at once.
     Known(Option<u64>),
-    /// Somebody is on the way into the namespace.
+    /// A thread enters the namespace to ask from inside.
     Entering(JoinHandle<Option<u64>>),
 }
 
 impl CookieLookup {
-    /// Begins. Where the kernel does not tell from outside (before Linux 6.18), a thread goes into the namespace, as that changes
-    /// the thread for good.
+    /// Starts the lookup. Before Linux 6.18 the kernel answers only from inside the namespace. A thread enters it then, because a thread
+    /// cannot be brought back.
     pub fn start(paths: &Paths, path: &str) -> CookieLookup {
         let path = paths.under_root(path);
         let Some(file) = open(path.as_ref()).ok().filter(is_namespace) else {
@@ -53,7 +53,7 @@ impl CookieLookup {
         }
     }
 
-    /// The number, if the kernel tells it.
+    /// Waits for the cookie; `None` if the kernel does not tell it.
     pub fn finish(self) -> Option<u64> {
         match self {
             CookieLookup::Known(cookie) => cookie,
@@ -68,18 +68,17 @@ fn is_namespace(file: &File) -> bool {
     fstatfs(file).is_ok_and(|found| i128::from(found.f_type) == NSFS_MAGIC)
 }
 
-/// The kernel's number of the namespace that this file is, which no other gets within a boot; `None` where it does not tell (before
-/// Linux 6.18), or of a file of another kind.
+/// Returns the cookie of the namespace that this file is; `None` before Linux 6.18 and for other files.
 pub(super) fn namespace_cookie(file: &File) -> Option<u64> {
     read_cookie(file.as_fd(), CookieSource::Namespace)
 }
 
-/// Whether the network namespace that this file is belongs to a user namespace below the one that is `own` by device and inode, as
-/// everybody may make them. What the kernel does not tell counts as no.
+/// Returns whether the network namespace that this file is belongs to a user namespace below `own` (device and inode): any user may
+/// create those. False where the kernel does not tell.
 pub(super) fn is_of_another_user_namespace(file: &File, own: (u64, u64)) -> bool {
     let owner = open_related_namespace(file.as_fd(), RelatedNamespace::OwningUserNamespace);
     let owner = owner.and_then(|owner| Ok(fstat(owner)?));
-    // Of one above our own it tells nothing.
+    // The kernel refuses to name a user namespace above our own.
     owner.is_ok_and(|owner| (owner.st_dev, owner.st_ino) != own)
 }
 
@@ -89,15 +88,14 @@ pub struct SocketsOfProcess {
 }
 
 impl SocketsOfProcess {
-    /// Opens the way to the process that a path like /proc/7 leads to, if it may be looked into.
+    /// Opens the process of a path like /proc/7; `None` without permission.
     pub fn open(process: &Path) -> Option<SocketsOfProcess> {
         let pid = Pid::from_raw(number_in(process)?)?;
         let process = pidfd_open(pid, PidfdFlags::empty()).ok()?;
         Some(SocketsOfProcess { process })
     }
 
-    /// The network namespace of the socket that a path like /proc/7/fd/3 leads to, unless it is one of those that are known by the
-    /// kernel's number.
+    /// Opens the network namespace of the socket at a path like /proc/7/fd/3, unless its cookie `is_known`.
     pub fn namespace(&self, socket: &Path, is_known: impl Fn(u64) -> bool) -> Option<File> {
         let flags = PidfdGetfdFlags::empty();
         let socket = pidfd_getfd(&self.process, number_in(socket)?, flags).ok()?;
@@ -110,12 +108,12 @@ impl SocketsOfProcess {
     }
 }
 
-/// The number that the name of a file is.
+/// Parses the file name of a path as a number.
 fn number_in(path: &Path) -> Option<i32> {
     path.file_name()?.to_str()?.parse().ok()
 }
 
-/// Device and inode numbers of what `path` leads to; `None` when it leads nowhere.
+/// Returns device and inode of what `path` leads to; `None` when it leads nowhere.
 pub fn namespace_id(paths: &Paths, path: &str) -> Option<(u64, u64)> {
     let found = stat(paths.under_root(path)).ok()?;
     Some((found.st_dev, found.st_ino))

@@ -1,4 +1,4 @@
-//! What the kernel has configured: addresses in a network namespace, routes to single addresses, namespaces.
+//! Reads addresses, routes to single addresses, and network namespaces from the kernel.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -24,7 +24,7 @@ const RTN_UNICAST: u8 = 1;
 const RTA_DST: u16 = 1;
 const ROUTE_MESSAGE: usize = 12;
 
-/// The addresses configured in the network namespace of the socket.
+/// Lists the addresses configured in the network namespace of the socket.
 fn addresses(netlink: &Netlink) -> io::Result<BTreeSet<IpAddr>> {
     const ADDRESS_MESSAGE: usize = 8;
     const IFA_ADDRESS: u16 = 1;
@@ -48,7 +48,7 @@ fn addresses(netlink: &Netlink) -> io::Result<BTreeSet<IpAddr>> {
     )
 }
 
-/// The addresses to which this host has routes of their own (/32, /128), and those that are its own.
+/// Lists the addresses to which this host has a route of their own (/32, /128), and the host's own addresses.
 ///
 /// # Errors
 /// The kernel does not answer.
@@ -69,28 +69,28 @@ pub fn host_routes() -> io::Result<BTreeSet<IpAddr>> {
     Ok(all)
 }
 
-/// Asks the kernel about single addresses, one look-up each however many routes there are.
+/// Looks up single addresses in the routing table. The cost does not grow with the number of routes.
 pub struct RouteLookup {
     netlink: Netlink,
 }
 
 impl RouteLookup {
-    /// Opens the way to the kernel.
+    /// Opens a socket to the kernel.
     ///
     /// # Errors
-    /// There is none.
+    /// The kernel refuses.
     pub fn open() -> io::Result<RouteLookup> {
         Ok(RouteLookup {
             netlink: Netlink::open()?,
         })
     }
 
-    /// Whether the host itself has the address, or a route to it alone.
+    /// Returns whether the host itself has the address, or a route to this address alone.
     ///
     /// # Errors
     /// The kernel does not answer.
     pub fn has(&self, address: IpAddr) -> io::Result<bool> {
-        /// Answer with the entry of the table that matches, not with what was made of it.
+        /// Answer with the matching entry of the table, not with the resolved route.
         const RTM_F_FIB_MATCH: u32 = 0x2000;
         let (family, bytes) = match address {
             IpAddr::V4(v4) => (AF_INET, v4.octets().to_vec()),
@@ -105,7 +105,7 @@ impl RouteLookup {
     }
 }
 
-/// The destination of a route message, if it is a single address that is reached directly or is the host's own.
+/// Returns the destination of a route message, if it is a single address that is reached directly or is the host's own.
 fn single_destination(message: &[u8]) -> Option<IpAddr> {
     let (family, bits, kind) = (*message.first()?, *message.get(1)?, *message.get(7)?);
     let single = matches!((family, bits), (AF_INET, 32) | (AF_INET6, 128));
@@ -116,31 +116,31 @@ fn single_destination(message: &[u8]) -> Option<IpAddr> {
     destination.and_then(|(_, value)| ip(value))
 }
 
-/// Looks into network namespaces, one after another.
+/// Enters network namespaces one after another, and lists their addresses.
 pub struct NetnsScanner {
-    /// To the namespace that the visitor comes from.
+    /// A socket in the namespace that the scanner comes from.
     home: Netlink,
-    /// The user namespace of the visitor, where it is known.
+    /// Device and inode of the scanner's user namespace, where they are known.
     users: Option<(u64, u64)>,
 }
 
 /// What a network namespace holds.
 pub struct NamespaceContents {
-    /// The number by which the visitor's own namespace knows it; links name their other end by it.
+    /// The number (netnsid) by which the host knows it; links name their other end by it.
     pub number: Option<u32>,
-    /// The kernel's number of it, which no other gets within a boot, where it tells it.
+    /// The kernel's cookie of it, unique within a boot; `None` where the kernel does not tell.
     pub cookie: Option<u64>,
     /// The addresses configured in it.
     pub addresses: BTreeSet<IpAddr>,
-    /// Whether it belongs to another user namespace than the visitor's, as everybody may make them.
+    /// Whether it belongs to another user namespace than the scanner's: any user may create those.
     pub is_of_other_users: bool,
 }
 
 impl NetnsScanner {
-    /// Opens the way home.
+    /// Opens a socket in the namespace of the caller.
     ///
     /// # Errors
-    /// There is none.
+    /// The kernel refuses.
     pub fn new(paths: &Paths) -> io::Result<NetnsScanner> {
         Ok(NetnsScanner {
             home: Netlink::open()?,
@@ -148,8 +148,8 @@ impl NetnsScanner {
         })
     }
 
-    /// Goes into the network namespace that `file` is, and stays there: the calling thread should have nothing else to
-    /// do.
+    /// Enters the network namespace that `file` is, and lists its contents. The calling thread stays there, and should do nothing
+    /// else.
     ///
     /// # Errors
     /// It is not a network namespace, or may not be entered; the kernel does not answer.
@@ -174,7 +174,7 @@ impl NetnsScanner {
         })
     }
 
-    /// The numbers of all namespaces that the visitor's own has had to do with, such as by a link that was moved there.
+    /// Lists the numbers of all namespaces that the host knows, for example because a link was moved there.
     ///
     /// # Errors
     /// The kernel does not list them.
@@ -187,7 +187,7 @@ impl NetnsScanner {
         )
     }
 
-    /// Whether the kernel still lets the namespace of this number be used.
+    /// Returns whether the kernel still lets the namespace of this number be used.
     pub fn is_live(&self, number: u32) -> bool {
         let mut request = vec![0u8; GENERIC_MESSAGE];
         request.extend(attribute(NETNSA_NSID, &number.to_ne_bytes()));
@@ -195,8 +195,7 @@ impl NetnsScanner {
         answer.is_ok_and(|answer| answer.is_some())
     }
 
-    /// Whether `path` leads to another namespace than the one of this number, where the kernel tells: its inode may be that of one
-    /// that has gone meanwhile.
+    /// Returns whether `path` leads to a namespace with another cookie, as inodes are reused. False where the kernel does not tell.
     pub fn is_another(path: &Path, cookie: Option<u64>) -> bool {
         let now = || namespace_cookie(&open(path).ok()?);
         cookie.is_some_and(|then| now().is_some_and(|now| now != then))
@@ -206,7 +205,7 @@ impl NetnsScanner {
 const NETNSA_NSID: u16 = 1;
 const GENERIC_MESSAGE: usize = 4;
 
-/// The number of a namespace in a message; `None` where it has none.
+/// Parses the number of a namespace in a message; `None` where it has none.
 fn namespace_number(message: &[u8]) -> Option<u32> {
     let mut found = attributes(message.get(GENERIC_MESSAGE..)?);
     let (_, number) = found.find(|(kind, _)| *kind == NETNSA_NSID)?;
@@ -238,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_no_namespace_is_told() {
+    fn file_that_is_not_a_namespace_is_an_error() {
         let scanner = NetnsScanner::new(&Paths::new(None, "azure-vnet-ipam")).unwrap();
         assert!(scanner.scan(&File::open("/dev/null").unwrap()).is_err());
     }

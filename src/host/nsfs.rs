@@ -1,9 +1,9 @@
-//! The two kernel calls on namespaces that no library has: the only unsafe code about descriptors.
+//! Kernel calls on namespaces for which no library has a function.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// What is opened through a descriptor.
+/// A namespace that can be opened through a descriptor.
 #[derive(Clone, Copy)]
 pub(super) enum RelatedNamespace {
     /// The user namespace that a namespace belongs to: NS_GET_USERNS of ioctl_nsfs(2), since Linux 4.9.
@@ -12,7 +12,7 @@ pub(super) enum RelatedNamespace {
     NetworkOfSocket,
 }
 
-/// Opens it.
+/// Opens a namespace through a descriptor.
 #[allow(unsafe_code)]
 pub(super) fn open_related_namespace(
     file: BorrowedFd<'_>,
@@ -35,16 +35,16 @@ pub(super) fn open_related_namespace(
     }
 }
 
-/// Of what a number is asked.
+/// What a descriptor stands for when the kernel is asked for a namespace cookie.
 #[derive(Clone, Copy)]
 pub(super) enum CookieSource {
-    /// Of the namespace that a file is: NS_GET_ID of ioctl_nsfs(2), since Linux 6.18.
+    /// A namespace: NS_GET_ID of ioctl_nsfs(2), since Linux 6.18.
     Namespace,
-    /// Of the namespace that a socket is in: SO_NETNS_COOKIE of socket(7), since Linux 5.14. It is the same number.
+    /// A socket, for the namespace that it is in: SO_NETNS_COOKIE of socket(7), since Linux 5.14. The number is the same.
     Socket,
 }
 
-/// Asks the kernel for a number of 64 bits.
+/// Asks the kernel for the cookie of a namespace, a number that is unique within a boot. `None` where the kernel does not tell.
 #[allow(unsafe_code)]
 pub(super) fn read_cookie(file: BorrowedFd<'_>, of: CookieSource) -> Option<u64> {
     /// `_IOR(0xb7, 0xd, __u64)`; its size is in it, so that the kernel writes no more.

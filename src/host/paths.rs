@@ -1,4 +1,4 @@
-//! Every path the program reads or writes.
+//! Builds every path that the program reads or writes.
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +17,7 @@ impl Paths {
         Paths { root, name }
     }
 
-    /// The name the plugin goes by, which its files carry.
+    /// Returns the name that the plugin was started by, which is part of the names of its files.
     pub fn name(&self) -> &'static str {
         self.name
     }
@@ -55,33 +55,33 @@ impl Paths {
         self.lock_folder().join(format!("{}.lock", self.name))
     }
 
-    /// The lock under which a source is asked; holds the stamps of attempts.
+    /// The lock held while a source is queried; contains the stamps of attempts.
     pub fn fetch_lock(&self) -> PathBuf {
         self.lock_folder().join(format!("{}.fetch", self.name))
     }
 
-    /// There while a rebuild of a lost state is owed.
+    /// Exists while a lost state has to be rebuilt.
     pub fn rebuild_owed(&self) -> PathBuf {
         self.lock_folder().join(format!("{}.rebuild", self.name))
     }
 
-    /// There since the first hand-out of a boot; tells the last one and the boot.
+    /// Exists since the first allocation of a boot; contains the boot ID and the time of the last allocation.
     pub fn last_grant_path(&self) -> PathBuf {
         self.lock_folder().join(format!("{}.used", self.name))
     }
 
-    /// What was granted and not given back in this boot.
+    /// The journal of allocations and releases in this boot.
     pub fn journal(&self) -> PathBuf {
         self.lock_folder().join(format!("{}.journal", self.name))
     }
 
-    /// There since somebody else than this program held the lock; tells when that was last seen.
+    /// Exists since another program held the lock; contains when that was last seen.
     pub fn other_writer(&self) -> PathBuf {
         self.lock_folder().join(format!("{}.other", self.name))
     }
 
-    /// There since the first hand-out of a boot, like [`Paths::last_grant_path`], but outside of that folder and of every name that
-    /// `/var/run/azure-vnet*` stands for; tells the boot.
+    /// Exists since the first allocation of a boot, like [`Paths::last_grant_path`], but survives `rm -r /var/run/azure-vnet*`; contains
+    /// the boot ID.
     pub fn boot_marker(&self) -> PathBuf {
         self.under_root(&format!("/var/run/.{}.boot", self.name))
     }
@@ -101,13 +101,13 @@ impl Paths {
         self.under_root("/var/run/azure-vnet.json")
     }
 
-    /// What the kernel shows of processes.
+    /// The kernel's folder of processes.
     pub fn processes(&self) -> PathBuf {
         self.under_root("/proc")
     }
 
-    /// Whether the kernel's interfaces, addresses and routes are this node's: not where a list of interfaces below a root
-    /// stands for those of another.
+    /// Returns whether the kernel's interfaces, addresses and routes are this node's. Not so where a list of interfaces below a root
+    /// replaces them.
     pub fn is_this_host(&self) -> bool {
         self.links().is_none()
     }
@@ -117,7 +117,7 @@ impl Paths {
         self.under_root(&format!("/var/log/{}.log", self.name))
     }
 
-    /// The pools of Azure Stack.
+    /// The list of pools on Azure Stack.
     pub fn interfaces_file(&self) -> PathBuf {
         self.under_root("/etc/kubernetes/interfaces.json")
     }
@@ -153,7 +153,7 @@ impl Paths {
         Some(self.root.as_ref()?.join("boottime-offset"))
     }
 
-    /// A list of interfaces to go by instead of the kernel's, below a root only.
+    /// A list of interfaces that replaces the kernel's, below a root only.
     pub fn links(&self) -> Option<PathBuf> {
         let folder = self.root.as_ref()?.join("sys/class/net");
         folder.is_dir().then_some(folder)
@@ -164,12 +164,12 @@ impl Paths {
         self.under_root("/proc/locks")
     }
 
-    /// What the kernel shows of a process.
+    /// The kernel's folder of a process.
     pub fn process(&self, pid: u32) -> PathBuf {
         self.under_root(&format!("/proc/{pid}"))
     }
 
-    /// `path` as a caller spells it, below the root where there is one.
+    /// Prepends the root to `path`, where there is one.
     pub fn under_root(&self, path: &str) -> PathBuf {
         match &self.root {
             Some(root) => root.join(path.trim_start_matches('/')),

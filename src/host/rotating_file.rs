@@ -1,4 +1,4 @@
-//! Files that many processes append to at once, and that are put away when they are full.
+//! Appends to files that many processes share, and rotates them when they are full.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};
@@ -9,23 +9,23 @@ use fs2::FileExt;
 
 use super::files::{append_options, check_regular};
 
-/// How such a file is kept.
+/// The limits of a rotated file.
 #[derive(Clone, Copy, Debug)]
 pub struct RotatingFile {
-    /// A file of this many bytes is put away before the next text.
+    /// A file of at least this many bytes is rotated before the next text.
     pub full_at: u64,
-    /// How many files there are at most: `x`, `x.1`, `x.2` and so on, the oldest last.
+    /// The most files kept: `x`, `x.1`, `x.2` and so on, the oldest last.
     pub files: u32,
     /// The mode of a new file.
     pub mode: u32,
 }
 
 impl RotatingFile {
-    /// Appends `text` in one write. Where the file is full, `heading` tells what the next one gets first; it is asked for while
-    /// all files are still in their places.
+    /// Appends `text` in one write. When the file is full, the next file begins with `heading`, which is called before any file is
+    /// renamed.
     ///
     /// # Errors
-    /// The system refuses to make, rename or write one of the files.
+    /// A file cannot be created, renamed or written.
     pub fn append(
         self,
         path: &Path,
@@ -33,7 +33,7 @@ impl RotatingFile {
         heading: impl FnOnce() -> Vec<u8>,
     ) -> io::Result<()> {
         let mut file = self.open(path)?;
-        // Who cannot have the lock at once writes into the full file: nobody waits for the sake of a line.
+        // A call that cannot get the lock at once writes into the full file, as no call waits for a rotation.
         let meta = file.metadata()?;
         check_regular(&meta)?;
         if meta.len() >= self.full_at && FileExt::try_lock_exclusive(&file).is_ok() {
@@ -60,8 +60,8 @@ impl RotatingFile {
         }
     }
 
-    /// Moves every file one place on; the oldest is overwritten. The full file is locked: of many calls that come here one does
-    /// it, and those after it find that the path no longer leads to the file they opened.
+    /// Renames every file to the next number; the oldest is overwritten. The caller holds a lock on the full file, so one call
+    /// rotates, and later ones find that the path no longer leads to the file that they opened.
     fn rotate(self, path: &Path, full: &File, heading: impl FnOnce() -> Vec<u8>) -> io::Result<()> {
         let (ours, there) = (full.metadata()?, fs::symlink_metadata(path)?);
         if (ours.dev(), ours.ino()) != (there.dev(), there.ino()) {
@@ -81,7 +81,7 @@ impl RotatingFile {
     }
 }
 
-/// Where the `n`th file before the present one is.
+/// Returns the path of the `n`th file before the current one.
 pub fn rotated_path(path: &Path, n: u32) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     if n > 0 {
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_file_is_put_away_and_the_oldest_goes() {
+    fn full_file_is_rotated_and_oldest_is_removed() {
         let folder = folder("rotate");
         let path = folder.join("x.log");
         let rotated_path = |n: u32| rotated_path(&path, n);
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_that_find_the_file_full_one_puts_it_away() {
+    fn full_file_is_rotated_once_by_concurrent_calls() {
         let folder = folder("crowd");
         let path = folder.join("x.log");
         File::create(&path).unwrap().set_len(KEPT.full_at).unwrap();
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_who_has_the_full_file_locked() {
+    fn append_does_not_wait_for_a_rotation() {
         let folder = folder("locked");
         let path = folder.join("x.log");
         File::create(&path).unwrap().set_len(KEPT.full_at).unwrap();
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_in_the_place_of_a_file_keeps_nobody_waiting() {
+    fn pipe_in_place_of_a_file_does_not_block() {
         let folder = folder("pipe");
         let path = folder.join("x.log");
         let made = std::process::Command::new("mkfifo").arg(&path).status();
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_file_begins_with_its_heading() {
+    fn rotated_file_begins_with_heading() {
         let folder = folder("heading");
         let path = folder.join("x.log");
         let full = vec![b'x'; 100];

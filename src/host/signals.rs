@@ -1,7 +1,7 @@
-//! What signals do to the process.
+//! Signal dispositions of the process.
 
-/// Lets a write over the limit on the size of files (RLIMIT_FSIZE) fail like any other (EFBIG). By default it kills the process, also
-/// one that has only the log left to write, so that the runtime takes an address that it was told of for none.
+/// Makes a write beyond RLIMIT_FSIZE fail with EFBIG. By default SIGXFSZ kills the process, also one that has already printed an
+/// address and only writes its log, so that the runtime would take the ADD for failed.
 #[allow(unsafe_code)]
 pub fn ignore_file_size_signal() {
     // SAFETY: no handler is installed, so no code can run at a signal; nothing else in the process changes the disposition of it,

@@ -1,4 +1,4 @@
-//! Reading and writing streams of others, who may keep a call waiting, and who may have made them non-blocking.
+//! Reads and writes stdin and stdout with a deadline. The other end may be slow, and may have made the stream non-blocking.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -11,13 +11,13 @@ use rustix::io::Errno;
 use super::clock::{block_at_most, boot_now};
 use crate::ipam::Moment;
 
-/// What a pipe that is ready takes without blocking, whatever its reader does.
+/// How many bytes a pipe that is ready takes without blocking (PIPE_BUF).
 const CHUNK: usize = 4096;
 
 /// Writes all of a text.
 ///
 /// # Errors
-/// It cannot be written, or not before `deadline`. Tells how many bytes were written all the same.
+/// The stream cannot be written, or not before `deadline`. The number is how many bytes were written all the same.
 pub fn write_stream(
     stream: BorrowedFd<'_>,
     text: &[u8],
@@ -38,7 +38,7 @@ pub fn write_stream(
     Ok(())
 }
 
-/// Reads to the end, or until there are more than `limit` bytes; so many are `expected`.
+/// Reads a stream to its end, or until there are more than `limit` bytes. The buffer begins with room for `expected` bytes.
 ///
 /// # Errors
 /// It cannot be read, or does not end before `deadline`.
@@ -63,7 +63,7 @@ pub fn read_stream(
     Ok(bytes)
 }
 
-/// Waits until a stream can be read or written. What is wrong with it, reading and writing tell.
+/// Waits until a stream can be read or written. Errors of the stream are left to the read or write that follows.
 fn wait_until_ready(
     stream: BorrowedFd<'_>,
     flags: PollFlags,
@@ -103,7 +103,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(60);
 
     #[test]
-    fn a_slow_reader_gets_all_of_a_long_text() {
+    fn slow_reader_gets_whole_text() {
         let text: Vec<u8> = (b'a'..=b'w').cycle().take(1 << 20).collect();
         for flags in [OFlags::NONBLOCK, OFlags::empty()] {
             let (mut reader, writer) = io::pipe().unwrap();
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_does_not_read_is_not_waited_for_for_ever() {
+    fn write_times_out_when_nobody_reads() {
         for flags in [OFlags::NONBLOCK, OFlags::empty()] {
             let (_reader, writer) = io::pipe().unwrap();
             fcntl_setfl(&writer, flags).unwrap();
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_is_read_to_its_end_its_bound_or_the_deadline() {
+    fn stream_is_read_to_end_limit_or_deadline() {
         let later = || boot_now().after(LONG);
         let (reader, mut writer) = io::pipe().unwrap();
         fcntl_setfl(&reader, OFlags::NONBLOCK).unwrap();

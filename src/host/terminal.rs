@@ -1,7 +1,7 @@
-//! What terminals make of text.
+//! Detects characters that are unsafe to print on a terminal.
 
-/// Whether a terminal does something else with a character than to show it: control characters, marks that turn the direction of what
-/// follows, and separators of lines.
+/// Returns whether a character changes what a terminal shows instead of being shown: control characters, marks of text direction, and
+/// line separators.
 pub fn alters_terminal(c: char) -> bool {
     c.is_control()
         || matches!(
@@ -15,7 +15,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_shown_is_not_obeyed() {
+    fn control_and_direction_characters_alter_the_terminal() {
         for c in ['a', ' ', 'ä', '\u{a0}', '\u{202f}', '漢', '\u{5d0}'] {
             assert!(!alters_terminal(c), "{c:?}");
         }

@@ -84,7 +84,7 @@ fn records(json: &mut Cursor<'_>, records: &mut Vec<Record>) -> Result<(), Parse
     if records.is_empty() {
         records.reserve(json.left() / USUAL_LENGTH);
     }
-    json.object_of(
+    json.object_with_fast_path(
         record::parse_canonical,
         |key, json| {
             let key = address(key)?.ok_or("a record without an address as its key")?;

@@ -189,7 +189,7 @@ impl<'de> Members<'de> for SpaceFacts<'de> {
 impl<'de> PoolFacts<'de> {
     fn read(json: &mut Cursor<'de>) -> Result<Self, ParseError> {
         let (mut released, mut facts) = (Vec::new(), Vec::new());
-        json.object_of(
+        json.object_with_fast_path(
             |json| {
                 released.push(only_released(json)?);
                 Some(())

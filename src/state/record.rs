@@ -30,7 +30,7 @@ pub(super) fn parse_canonical(json: &mut Cursor<'_>) -> Option<Record> {
         id = json.string().ok()?;
         json.literal(ADDR).then_some(())?;
     }
-    let addr = match json.again(key_text, key_length) {
+    let addr = match json.skip_repeated(key_text, key_length) {
         true => key,
         false => leading(json)?,
     };
@@ -42,7 +42,7 @@ pub(super) fn parse_canonical(json: &mut Cursor<'_>) -> Option<Record> {
 /// Passes over an address.
 #[inline(always)]
 pub(super) fn leading(json: &mut Cursor<'_>) -> Option<IpAddr> {
-    match json.leading(leading_v4) {
+    match json.read_leading(leading_v4) {
         Some(address) => Some(IpAddr::V4(address)),
         None => leading_other(json),
     }
@@ -51,7 +51,7 @@ pub(super) fn leading(json: &mut Cursor<'_>) -> Option<IpAddr> {
 /// Apart, so that what nearly all addresses need stays short.
 #[cold]
 fn leading_other(json: &mut Cursor<'_>) -> Option<IpAddr> {
-    json.leading(leading_v6).map(|v6| v6.to_canonical())
+    json.read_leading(leading_v6).map(|v6| v6.to_canonical())
 }
 
 /// A record of what a state says of it.

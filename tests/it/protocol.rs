@@ -158,7 +158,7 @@ fn query_url_can_be_a_url_or_a_saved_answer() {
 }
 
 #[test]
-fn version_echoes_and_touches_nothing() {
+fn version_echoes_and_writes_nothing() {
     let node = Node::new("version");
     let all = json!(VERSIONS);
     for (stdin, echoed) in [

@@ -1,5 +1,5 @@
-//! Where network namespaces are seldom kept: by a mount in another mount namespace, by a descriptor, by a socket. And what tells that
-//! there is one which was not found.
+//! Searches for network namespaces in rare places: mounts in other mount namespaces, descriptors and sockets. Detects namespaces
+//! that were not found.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,8 +16,8 @@ use super::scan::{FoundBy, IsExplained, Scan};
 use crate::host::{Link, Paths, SocketsOfProcess, links, open};
 
 impl Scan<'_> {
-    /// Looks again for what is missing, as long as that may be on its way: namespaces come and go while a node is looked at, and between
-    /// its last mount and its end one is kept by nothing that can be seen.
+    /// Scans again while a namespace is missing. Namespaces come and go during a scan, and between its last unmount and its end a
+    /// namespace is visible nowhere.
     pub(super) fn await_missing(&mut self, paths: &Paths, proc: &Path) {
         const ROUNDS: u32 = 5;
         const CHECKS: u32 = 5;
@@ -34,7 +34,7 @@ impl Scan<'_> {
         }
     }
 
-    /// Forgets numbers and links that are no more: another namespace may get the number.
+    /// Forgets numbers and links that no longer exist: another namespace may get the same number.
     fn forget_ended(&mut self, paths: &Paths) {
         let numbers = mem::take(&mut self.numbers);
         let live = numbers.into_iter().filter(|number| self.is_live(*number));
@@ -47,7 +47,7 @@ impl Scan<'_> {
         }
     }
 
-    /// Looks there one after the other, until everything is explained.
+    /// Searches the rare places one after the other, until every address is explained and no namespace is missing.
     pub(super) fn search_hidden(&mut self, proc: &Path, is_explained: IsExplained<'_>) {
         let is_over = |scan: &Self| is_explained(&scan.kernel) && scan.missing().is_none();
         if is_over(self) {
@@ -67,7 +67,7 @@ impl Scan<'_> {
         }
     }
 
-    /// Visits what is mounted in other mount namespaces.
+    /// Visits the namespaces that are mounted in other mount namespaces.
     fn visit_other_mounts(&mut self, proc: &Path, processes: &[PathBuf]) {
         let of_users = |process: &Path| id(&process.join("ns/user")).ok();
         let own_users = of_users(&proc.join("self"));
@@ -83,7 +83,7 @@ impl Scan<'_> {
                 let path = process.join("root").join(path);
                 let is_it = || id(&path).is_ok_and(|(_, inode)| inode == mount.inode);
                 if !self.has_seen(mount.inode) && is_it() {
-                    // Any user can mount what he made in a mount namespace that he made.
+                    // Any user can mount a namespace of their own in a mount namespace of their own.
                     let found_by = match of_users(process) == own_users {
                         true => FoundBy::Mount,
                         false => FoundBy::Process,
@@ -94,9 +94,9 @@ impl Scan<'_> {
         }
     }
 
-    /// Visits what a process has open, and lists its sockets.
+    /// Visits the namespaces that a process has open, and collects its sockets.
     fn visit_descriptors(&mut self, process: &Path, sockets: &mut Vec<PathBuf>) {
-        // The first thread may have ended before the others.
+        // The first thread may have ended while others run.
         let folders = match id(&process.join("ns/net")) {
             Ok(_) => vec![process.to_owned()],
             Err(_) => list_threads(process, true),
@@ -109,7 +109,7 @@ impl Scan<'_> {
                     continue;
                 };
                 let name = name.to_string_lossy();
-                // One that was opened by the path of a mount has that for a name.
+                // A namespace that was opened by the path of its mount has that path as its name.
                 let may_be = name.starts_with("net:[")
                     || name.starts_with('/') && !name.starts_with("/dev/");
                 if name.starts_with("socket:[") {
@@ -118,7 +118,7 @@ impl Scan<'_> {
                     && self.is_unseen(&path)
                     && let Ok(file) = open(&path)
                 {
-                    // It may be a namespace of another kind, or gone. One that may not be entered is as good as not found.
+                    // It may be another kind of namespace, or gone. One that may not be entered counts as not found.
                     let _ = self.enter(&file, &path, FoundBy::Process);
                 }
             }
@@ -140,7 +140,7 @@ impl Scan<'_> {
                 continue;
             };
             let namespace = process.namespace(socket, |cookie| known.contains(&cookie));
-            // One that may not be entered is as good as not found.
+            // One that may not be entered counts as not found.
             if let Some(namespace) = namespace
                 && self.enter(&namespace, socket, FoundBy::Process).is_ok()
             {
@@ -149,7 +149,7 @@ impl Scan<'_> {
         }
     }
 
-    /// Doubts the look when a mount in our own mount namespace is covered by another, so that nothing leads to its namespace.
+    /// Marks the scan as incomplete when one mount covers another in our mount namespace, so that no path leads to its namespace.
     pub(super) fn reject_covered(&mut self, mounts: &[NetnsMount], proc: &Path) {
         let is_unseen = |mount: &&NetnsMount| !self.has_seen(mount.inode);
         let Some(mount) = mounts.iter().find(is_unseen) else {
@@ -168,7 +168,7 @@ impl Scan<'_> {
         }
     }
 
-    /// What tells that there is a namespace that was not found.
+    /// Returns why there must be a namespace that was not found.
     pub(super) fn missing(&self) -> Option<String> {
         let is_missing = |number: &u32| {
             let is_seen = self.kernel.numbers.contains_key(number);
@@ -190,17 +190,18 @@ impl Scan<'_> {
         ))
     }
 
-    /// Whether the namespace of a number is more than a remainder that the kernel is about to remove. Where it cannot be told, it is.
+    /// Returns whether the kernel still uses the namespace of a number, and is not just about to remove it. True where the kernel does
+    /// not tell.
     fn is_live(&self, number: u32) -> bool {
-        // Before Linux 4.20 the kernel knows no number when it is asked for one.
+        // Before Linux 4.20 the kernel does not answer this question for any number.
         let known = self.kernel.numbers.keys().next();
         let can_tell = || known.is_some_and(|known| self.scanner.is_live(*known));
         self.scanner.is_live(number) || !can_tell()
     }
 
-    /// Whether a descriptor is a namespace that was not visited.
+    /// Returns whether a descriptor is a namespace that was not visited.
     fn is_unseen(&self, descriptor: &Path) -> bool {
-        /// What is known already: a file system that does not answer must not keep the look waiting. Of statx(2).
+        /// Use cached attributes, as a file system that does not answer must not block the scan (statx(2)).
         const AT_STATX_DONT_SYNC: u32 = 0x4000;
         let flags = AtFlags::from_bits_retain(AT_STATX_DONT_SYNC);
         let found = statx(CWD, descriptor, flags, StatxFlags::INO);
@@ -211,7 +212,7 @@ impl Scan<'_> {
         })
     }
 
-    /// Whether the namespace of this inode was visited.
+    /// Returns whether the namespace of this inode was visited.
     fn has_seen(&self, inode: u64) -> bool {
         let device = self.kernel.host.map(|(device, _)| device);
         device.is_some_and(|device| self.kernel.namespaces.contains(&(device, inode)))

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_proc_nothing_is_known() {
+    fn scan_without_proc_is_incomplete() {
         let root = std::env::temp_dir().join(format!("noproc-{}", std::process::id()));
         let kernel = scan_namespaces(
             &Paths::new(Some(root), "azure-vnet-ipam"),

@@ -1,20 +1,20 @@
-//! Where network namespaces are mounted.
+//! Lists the mounts of network namespaces.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use super::proc::read_list;
 
-/// A network namespace that is mounted.
+/// A mount of a network namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct NetnsMount {
-    /// Where. Another mount may cover it.
+    /// The mount point. Another mount may cover it.
     pub path: PathBuf,
-    /// Its inode.
+    /// The inode of the namespace.
     pub inode: u64,
 }
 
-/// The network namespaces that are mounted, by a file like /proc/self/mountinfo.
+/// Lists the mounts of network namespaces in a file like /proc/self/mountinfo.
 pub(super) fn list_netns_mounts(mountinfo: &Path) -> io::Result<Vec<NetnsMount>> {
     let text = read_list(mountinfo)?;
     let namespaces = text.lines().filter_map(|line| {
@@ -28,13 +28,13 @@ pub(super) fn list_netns_mounts(mountinfo: &Path) -> io::Result<Vec<NetnsMount>>
     Ok(namespaces.collect())
 }
 
-/// The inode in a name like `net:[4026532198]`.
+/// Parses the inode in a name like `net:[4026532198]`.
 fn inode(name: &str) -> Option<u64> {
     let inode = name.strip_prefix("net:[")?.strip_suffix(']')?;
     inode.parse().ok()
 }
 
-/// Mountinfo writes spaces and the like as a backslash and three octal digits.
+/// Replaces a backslash and three octal digits by the byte that they stand for.
 fn unescape(text: &str) -> String {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

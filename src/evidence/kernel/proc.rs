@@ -1,4 +1,4 @@
-//! What /proc shows: processes, threads, and lists.
+//! Reads processes, threads and lists from /proc.
 
 use std::fs;
 use std::io;
@@ -8,14 +8,14 @@ use rustix::fs::stat;
 
 use crate::host::{ReadOutcome, read_bounded};
 
-/// The inode of the first PID namespace (PROC_PID_INIT_INO). In another one not every process is to be seen.
+/// The inode of the first PID namespace (PROC_PID_INIT_INO). In any other PID namespace some processes are invisible.
 const FIRST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
-/// A list of mounts, or of a namespace's addresses, takes no more than this.
+/// The most bytes read of a list of mounts or addresses.
 const LIST_LIMIT: usize = 64 << 20;
 /// No such process.
 const ESRCH: i32 = 3;
 
-/// What leads to each of the processes or threads in a folder of /proc.
+/// Lists the folders of the processes or threads in a folder of /proc.
 pub(super) fn list_numbered(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let names =
         fs::read_dir(folder)?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
@@ -23,10 +23,10 @@ pub(super) fn list_numbered(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(numbers.map(|name| folder.join(name)).collect())
 }
 
-/// What leads to each thread of a process, if it has more than one or they are wanted anyway.
+/// Lists the folders of the threads of a process; empty for a single thread, unless `in_any_case`.
 pub(super) fn list_threads(process: &Path, in_any_case: bool) -> Vec<PathBuf> {
     let task = process.join("task");
-    // A folder has two links, and this one another for each thread.
+    // A folder has two links, plus one for each thread here.
     let has_one = || stat(&task).is_ok_and(|found| found.st_nlink <= 3);
     match !in_any_case && has_one() {
         true => Vec::new(),
@@ -34,12 +34,12 @@ pub(super) fn list_threads(process: &Path, in_any_case: bool) -> Vec<PathBuf> {
     }
 }
 
-/// What leads to a process that has ended, or to a mount that is covered or gone.
+/// Returns whether the error means that a process has ended, or that a mount is covered or gone.
 pub(super) fn is_gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(ESRCH)
 }
 
-/// The text of one of the kernel's lists.
+/// Reads one of the kernel's lists.
 pub(super) fn read_list(path: &Path) -> io::Result<String> {
     match read_bounded(path, LIST_LIMIT)? {
         ReadOutcome::Read(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
@@ -48,13 +48,14 @@ pub(super) fn read_list(path: &Path) -> io::Result<String> {
     }
 }
 
-/// Whether /proc shows every process of the machine: only in the first PID namespace, and only where its mount does not hide
-/// those of others from us.
+/// Returns whether /proc shows every process of the machine. It does so only in the first PID namespace, and only where it is
+/// mounted without `hidepid`.
 pub(super) fn sees_all_processes(proc: &Path) -> bool {
     let first = id(&proc.join("self/ns/pid")).is_ok_and(|(_, inode)| inode == FIRST_PID_NAMESPACE);
     first && proc.join("1/net/fib_trie").exists()
 }
 
+/// Returns device and inode of what a path leads to.
 pub(super) fn id(path: &Path) -> io::Result<(u64, u64)> {
     let stat = stat(path)?;
     Ok((stat.st_dev, stat.st_ino))

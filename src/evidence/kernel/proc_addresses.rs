@@ -1,4 +1,4 @@
-//! The addresses of network namespaces that may not be entered, as far as /proc shows them.
+//! Reads the addresses of a network namespace from /proc, for namespaces that may not be entered.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -7,11 +7,11 @@ use std::path::Path;
 
 use super::proc::{is_gone, read_list};
 
-/// The addresses of a process's namespace as /proc shows them, where the namespace itself may not be looked at.
+/// Reads the addresses of the network namespace of a process.
 pub(super) fn read_addresses(process: &Path) -> io::Result<BTreeSet<IpAddr>> {
     let text = |name: &str| read_list(&process.join("net").join(name));
     let mut found = parse_fib_trie(&text("fib_trie")?);
-    // Not there where IPv6 is off.
+    // The file is missing where IPv6 is off.
     let v6 = text("if_inet6").or_else(|e| {
         if is_gone(&e) {
             Ok(String::new())
@@ -26,7 +26,7 @@ pub(super) fn read_addresses(process: &Path) -> io::Result<BTreeSet<IpAddr>> {
     Ok(found)
 }
 
-/// The local addresses in the text of fib_trie: each is followed by a line that says so.
+/// Parses the local addresses in fib_trie: each is followed by the line `/32 host LOCAL`.
 fn parse_fib_trie(fib_trie: &str) -> BTreeSet<IpAddr> {
     let mut found = BTreeSet::new();
     let mut leaf: Option<Ipv4Addr> = None;

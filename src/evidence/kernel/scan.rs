@@ -1,4 +1,4 @@
-//! One scan of the network namespaces of a node, as far as it has come.
+//! Visits network namespaces, and records the addresses configured in each.
 
 use std::collections::BTreeSet;
 use std::collections::btree_map::Entry;
@@ -16,15 +16,15 @@ use crate::evidence::Progress;
 use crate::host::{Link, NetnsScanner, Paths, io_reason, links, open};
 use crate::ipam::{Kernel, Place};
 
-/// Whether everything that the scan was started for is found, so that it need not search where namespaces are seldom kept.
+/// Returns whether every address in question was found, so that the search in rare places can be skipped.
 pub type IsExplained<'a> = &'a (dyn Fn(&Kernel) -> bool + Sync);
 
-/// One look, as far as it has come.
+/// The state of a scan.
 pub(super) struct Scan<'a> {
     progress: &'a Progress,
     pub kernel: Kernel,
     pub scanner: NetnsScanner,
-    /// Numbers of namespaces that the host has or had to do with.
+    /// The numbers by which the host knows other namespaces (netnsid), also those of links that were removed.
     pub numbers: BTreeSet<u32>,
     pub links: Vec<Link>,
 }
@@ -64,12 +64,12 @@ impl<'a> Scan<'a> {
         Ok(scan)
     }
 
-    /// Takes note of why the look is not complete; one reason will do.
+    /// Marks the scan as incomplete. The first reason is kept.
     pub fn mark_incomplete(&mut self, why: String) {
         self.kernel.incomplete.get_or_insert(why);
     }
 
-    /// Visits what is mounted where we see it, and where threads are. Gives the mounts.
+    /// Visits the namespaces that are mounted in our mount namespace, and those of all threads. Returns the mounts.
     pub fn visit_all(&mut self, proc: &Path) -> Vec<NetnsMount> {
         let mounts = list_netns_mounts(&proc.join("self/mountinfo")).unwrap_or_else(|e| {
             self.mark_incomplete(format!("the list of mounts: {}", io_reason(&e)));
@@ -84,7 +84,7 @@ impl<'a> Scan<'a> {
         mounts
     }
 
-    /// What leads to each process.
+    /// Lists the folders of all processes.
     pub fn processes(&mut self, proc: &Path) -> Vec<PathBuf> {
         match list_numbered(proc) {
             Ok(processes) => processes,
@@ -114,7 +114,7 @@ impl<'a> Scan<'a> {
             }
             Ok(_) | Err(_) => self.visit(&namespace, FoundBy::Process),
         }
-        // Threads may be elsewhere, and the first may have ended before the others.
+        // A thread may be in another namespace than its process, and the first thread may have ended.
         for thread in list_threads(process, first.is_err()) {
             let namespace = thread.join("ns/net");
             if id(&namespace).ok() != first.as_ref().ok().copied() {
@@ -123,8 +123,8 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Looks into the namespace that a path leads to, unless it was seen already. One that has gone meanwhile holds nobody;
-    /// if another path leads to it too, that one will be tried.
+    /// Visits the namespace at a path unless it was visited before. A namespace that was removed meanwhile holds no address; if
+    /// another path leads to it, that path is tried as well.
     pub fn visit(&mut self, path: &Path, found_by: FoundBy) {
         let visited = id(path).and_then(|id| match self.is_visited(id, path) {
             true => Ok(()),
@@ -137,24 +137,24 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Looks into the namespace that a file is; `path` leads to it, for people.
+    /// Enters the namespace that a file is, and records its addresses. `path` is for messages.
     pub fn enter(&mut self, file: &File, path: &Path, found_by: FoundBy) -> io::Result<()> {
         let found = fstat(file)?;
         let id = (found.st_dev, found.st_ino);
         let found_inside = self.scanner.scan(file)?;
         self.progress.count_namespace();
         self.kernel.namespaces.insert(id);
-        // Of one that came later in the place of another, the later.
+        // The inode may have been reused by a later namespace, whose cookie counts.
         match found_inside.cookie {
             Some(cookie) => self.kernel.cookies.insert(id, cookie),
             None => self.kernel.cookies.remove(&id),
         };
-        let list_numbered = found_inside.number.map(|number| (number, id));
-        self.kernel.numbers.extend(list_numbered);
+        let number = found_inside.number.map(|number| (number, id));
+        self.kernel.numbers.extend(number);
         let own = found_inside.addresses.iter().copied();
         let own = own.filter(|address| !is_local(*address)).collect();
         self.kernel.inside.insert(id, own);
-        // What is mounted where we see it was mounted by root, such as that of a pod with users of its own.
+        // Only root mounts in our mount namespace, also the namespaces of pods with users of their own.
         let is_of_users = found_inside.is_of_other_users && found_by == FoundBy::Process;
         let path = path.display().to_string();
         let place = match (self.kernel.host == Some(id), is_of_users) {
@@ -176,7 +176,7 @@ impl<'a> Scan<'a> {
         self.kernel.namespaces.contains(&id) && !NetnsScanner::is_another(path, cookie)
     }
 
-    /// Takes note of addresses. One that the host has too is a pod's.
+    /// Records addresses. An address that both the host and a pod have counts as the pod's.
     fn take(&mut self, place: Place, addresses: BTreeSet<IpAddr>) {
         for address in addresses {
             let mut entry = match self.kernel.configured.entry(address) {
@@ -198,7 +198,7 @@ impl<'a> Scan<'a> {
     }
 }
 
-/// What leads to a namespace.
+/// How a namespace was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FoundBy {
     /// A mount.
@@ -207,7 +207,7 @@ pub(super) enum FoundBy {
     Process,
 }
 
-/// Whether an address means nothing outside of its own namespace or link.
+/// Returns whether an address has no meaning outside of its own namespace or link.
 fn is_local(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => v4.is_loopback() || v4.is_link_local(),
