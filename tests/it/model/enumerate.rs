@@ -1,7 +1,7 @@
 //! All histories of a small node, up to a depth: two containers, one of them with two interfaces, and three addresses.
 //!
-//! Time passes by classes between the plugin's thresholds, and worlds that differ in nothing that matters are one, so that a history is
-//! not tried again from a world that was reached before with as many events left.
+//! Time advances by the plugin's thresholds, and equivalent worlds count as one. So a history is not tried again from a world that
+//! was reached before with as many events left.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -14,11 +14,11 @@ use super::events::Event;
 use super::fields::{Field, fields};
 use super::world::{SECOND, World};
 
-/// Ages are told apart up to this one, in seconds: everything that is older is treated alike.
+/// Ages above this one, in seconds, are equivalent.
 const OLDEST: u64 = 3700;
 
 impl World {
-    /// What tells worlds apart: moments by their ages, and no checksums.
+    /// The fingerprint of a world: with ages instead of times, and without checksums.
     fn fingerprint(&self) -> u64 {
         let mut text = String::with_capacity(8192);
         let World {
@@ -58,9 +58,9 @@ impl World {
         hasher.finish()
     }
 
-    /// The text with ages in the place of moments, and without the checksums of the journal.
+    /// The text with ages instead of times, and without the checksums of the journal.
     fn with_ages(&self, text: &str) -> String {
-        /// Moments are written in nanoseconds. Generations may have as many digits, but are smaller than a second.
+        /// Times are in nanoseconds. Generations may have as many digits, but are smaller than one second.
         const DIGITS_OF_MOMENTS: usize = 11;
         const DIGITS_OF_CHECKSUMS: usize = 16;
         let mut aged = String::with_capacity(text.len());
@@ -79,7 +79,7 @@ impl World {
                 }
                 Ok(moment) if word.len() >= DIGITS_OF_MOMENTS => {
                     let age = self.clock - moment;
-                    // Where each event takes a part of a second, that tells what came first.
+                    // Where each event takes a fraction of a second, the fraction shows the order.
                     let parts = if self.rules.is_ticking { 10 } else { 1 };
                     let age = (age / (SECOND / parts)).min(OLDEST * parts);
                     write!(aged, "{age}s").unwrap();
@@ -97,16 +97,16 @@ impl World {
 /// One search of a field.
 struct Search<'a> {
     field: &'a Field,
-    /// Worlds that were reached, and with how many events left.
+    /// The worlds reached so far, with the number of events left.
     reached: HashMap<u64, u8>,
     transitions: u64,
     deadline: Option<Instant>,
-    /// What has happened so far, for the report of a failure.
+    /// The events so far, for the report of a failure.
     history: &'a RefCell<Vec<Event>>,
 }
 
 impl Search<'_> {
-    /// Tries everything from here on. Tells whether there was time for all of it.
+    /// Tries all histories from here. Returns whether the time sufficed.
     fn explore(&mut self, world: &World, left: u8) -> bool {
         let reached = self.reached.entry(world.fingerprint()).or_default();
         if *reached > left {
@@ -137,7 +137,7 @@ impl Search<'_> {
     }
 }
 
-/// Tries a field deeper and deeper, from a depth that was reached before on, as far as `most` and until time is up. Gives the depth
+/// Tries a field with increasing depth, from a depth reached before up to `most` or until time is up. Returns the depth
 /// reached.
 fn explore(field: &Field, reached: u8, most: u8, deadline: Option<Instant>) -> u8 {
     let history = RefCell::new(Vec::new());
@@ -184,13 +184,13 @@ fn explore(field: &Field, reached: u8, most: u8, deadline: Option<Instant>) -> u
     depth
 }
 
-/// The length of the longer run, in seconds, by this variable.
+/// The environment variable with the length of the longer run, in seconds.
 const SECONDS: &str = "AZURE_VNET_IPAM_HISTORIES_SECONDS";
 
 #[test]
 fn no_short_history_of_a_small_node_breaks_a_promise() {
     for field in fields() {
-        // Two events less take a fiftieth of the time.
+        // Two events fewer take a fiftieth of the time.
         let depth = field.agreed.saturating_sub(2).max(1);
         assert_eq!(explore(&field, depth - 1, depth, None), depth);
     }
@@ -203,7 +203,7 @@ fn no_history_of_a_small_node_breaks_a_promise() {
     let fields = fields();
     let share = Duration::from_secs(seconds) / u32::try_from(fields.len()).unwrap();
     for field in fields {
-        // However slow the machine is, the depth that is agreed on is reached.
+        // The required depth is reached, however slow the machine is.
         let depth = explore(&field, field.agreed - 1, field.agreed, None);
         assert_eq!(depth, field.agreed);
         explore(&field, depth, u8::MAX, Some(Instant::now() + share));

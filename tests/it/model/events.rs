@@ -1,4 +1,4 @@
-//! What can happen to a node, and how often each of it is thrown.
+//! The events of a node, and their frequencies.
 
 use proptest::prelude::*;
 
@@ -6,57 +6,57 @@ use super::node::Kill;
 
 #[derive(Clone, Debug)]
 pub(super) enum Event {
-    /// An ADD of this pod, by us or by the original; a pod that has an address asks again.
+    /// An ADD of this pod, by us or by the original. A pod with an address repeats its ADD.
     Add(u8, Who),
-    /// The ADD of a pod whose result reaches nobody.
+    /// An ADD whose result is lost.
     LostAdd(u8),
-    /// An ADD that looks, and is decided only after something else happened.
+    /// An ADD that scans the node and decides after another event.
     SlowAdd(u8, Box<Event>),
-    /// An ADD asks the source, and then takes its time.
+    /// An ADD asks the source and is then suspended.
     Begin(u8),
-    /// It goes on: until it has looked at the node, or to its end.
+    /// The suspended ADD continues until it has scanned the node, or to its end.
     GoOn(u8),
     /// An ADD that is killed.
     KilledAdd(u8, Kill),
-    /// After so many steps of an ADD the folder of the lock is removed, and another pod's ADD runs from beginning to end.
+    /// After some steps of an ADD the lock folder is removed, and another pod's ADD runs completely.
     RacedAdd(u8, u8, u32),
     /// A DEL.
     Del(u8, Who),
     /// A DEL that is killed.
     KilledDel(u8, Kill),
-    /// A `RacedAdd` that is killed when it has changed so many more things after the other ADD.
+    /// A `RacedAdd` that is killed after this many further changes.
     KilledRacedAdd(u8, u8, u32, u32),
-    /// The same as of an ADD.
+    /// The same for a DEL.
     RacedDel(u8, u8, u32),
-    /// A DEL of the container that the pod had before.
+    /// A DEL of the pod's previous container.
     LateDel(u8),
-    /// The pod is gone, and nobody says so.
+    /// The pod vanishes without a DEL.
     Vanish(u8),
-    /// The main plugin is through with the pod, and libcni has noted the result.
+    /// The main plugin has configured the pod, and libcni has cached the result.
     Wire(u8),
-    /// libcni has noted the result, and the address is on no link (yet).
+    /// libcni has cached the result, but no link has the address (yet).
     Cached(u8),
-    /// The main plugin is through with the pods that have an address.
+    /// The main plugin has configured all pods with an address.
     WireAll,
-    /// Seconds go by.
+    /// Time passes, in seconds.
     Pass(u16),
     /// The source lists the addresses whose bits are set.
     Source(u8),
-    /// What the source answers from now on.
+    /// How the source answers from now on.
     Answer(Answer),
-    /// Something happens to the files.
+    /// A loss of files.
     Lose(Loss),
-    /// Every pod dies; the files stay or go.
+    /// A reboot: every pod dies; the files survive or not.
     Reboot { keeps_state: bool },
     /// Whether calls can read the boot ID from now on.
     BootIdReadable(bool),
-    /// What cannot be seen from now on.
+    /// What a scan cannot see from now on.
     Blind(Blindness),
     /// libcni's cache is wiped.
     WipeCache,
-    /// The runtime's GC; it may have forgotten a pod that lives.
+    /// A GC by the runtime, which may have forgotten a live pod.
     Gc { forgets: Option<u8> },
-    /// The operator's reclaim.
+    /// A reclaim by the operator.
     Reclaim,
 }
 
@@ -77,7 +77,7 @@ pub(super) enum Loss {
     JournalRemoved,
     /// The first entry of several.
     JournalEntryRemoved,
-    /// An address in an entry reads as another one.
+    /// An address in an entry is changed to another one.
     JournalEntryDamaged,
     LockFolderRemoved,
     /// The state and the folder of the lock.
@@ -152,7 +152,7 @@ pub(super) fn event() -> impl Strategy<Value = Event> {
     let quick = quick.boxed();
     prop_oneof![
         20 => quick.clone(),
-        // No process lives through a reboot.
+        // No process survives a reboot.
         1 => any::<bool>().prop_map(|keeps_state| Event::Reboot { keeps_state }),
         10 => (pod(), quick).prop_map(|(p, e)| Event::SlowAdd(p, Box::new(e))),
         2 => (pod(), pod(), 0..40u32).prop_map(|(p, o, n)| Event::RacedAdd(p, o, n)),

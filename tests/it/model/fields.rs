@@ -1,4 +1,4 @@
-//! What the search tries: kinds of trouble, each with the events that belong to it.
+//! The fields of the search: kinds of problems, each with its events.
 
 use azure_vnet_ipam::ipam::Family;
 
@@ -22,13 +22,13 @@ const NODE: Rules = Rules {
     losses_are_seen_once: false,
 };
 
-/// Which events, after which beginning, how deep.
+/// A field: its events, its initial histories and its depth.
 pub(super) struct Field {
     pub name: &'static str,
     pub rules: Rules,
     pub beginnings: Vec<Vec<Event>>,
     pub events: Vec<Event>,
-    /// How many events deep all histories must have been tried.
+    /// The depth to which all histories must be tried.
     pub agreed: u8,
 }
 
@@ -52,7 +52,7 @@ fn kills(most: u32) -> impl Iterator<Item = Kill> {
     whole.chain(torn)
 }
 
-/// Everything that can happen.
+/// All events.
 fn all_events() -> Vec<Event> {
     use Event::{
         BootIdReadable, Cached, Gc, GoOn, KilledAdd, KilledDel, LateDel, Lose, LostAdd, Pass,
@@ -102,7 +102,7 @@ const ALL_LOSSES: [Loss; 11] = [
 
 const ALL_ANSWERS: [Answer; 4] = [Answer::Good, Answer::Empty, Answer::Unmatched, Answer::None];
 
-/// Everything a few events deep from several beginnings, and kinds of trouble deeper.
+/// All events to a small depth from several beginnings, and kinds of problems to a larger one.
 pub(super) fn fields() -> Vec<Field> {
     use Event::{
         Begin, Blind, BootIdReadable, Cached, Gc, GoOn, LateDel, Lose, LostAdd, Pass, Reboot,

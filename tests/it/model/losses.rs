@@ -1,4 +1,4 @@
-//! What happens to the files, where something is left by which the plugin can tell.
+//! Losses of files that leave something by which the plugin can detect them.
 
 use azure_vnet_ipam::ipam::Moment;
 use azure_vnet_ipam::state::{Document, KeyStatus, StateFile};
@@ -17,7 +17,7 @@ impl World {
         self.newest_answer = None;
         let state = self.disk.text(StateFile::State).map(<[u8]>::to_vec);
         match loss {
-            // Nor is it noted elsewhere that the original is giving addresses, until the kernel shows one of them.
+            // Nothing else records that the original grants addresses, until the kernel shows one of them.
             Loss::Deleted | Loss::Emptied | Loss::RunWiped
                 if self.is_unseen_work_of_the_original() => {}
             Loss::Deleted => drop(self.disk.files.remove(&StateFile::State)),
@@ -35,15 +35,15 @@ impl World {
                     self.disk.put(StateFile::State, &text[..text.len() / 2]);
                 }
             }
-            // What the original gave since our last call is noted nowhere but in the state (README, with the original beside us).
+            // Addresses that the original granted since our last call are only in the state (README, with the original beside us).
             Loss::RolledBack if self.original_wrote_last => {}
-            // Nothing is left then that tells an old copy (README, known limitations).
+            // Nothing is left that identifies an old copy (README, known limitations).
             Loss::RolledBack if self.disk.text(StateFile::LastGrant).is_none() => {}
-            // Before the state was rebuilt there was none.
+            // There was no state before the rebuild.
             Loss::RolledBack
                 if self.old_state.as_deref().is_none_or(<[u8]>::is_empty)
                     && self.is_unseen_work_of_the_original() => {}
-            // An old copy without our key looks like the original's, and begins no quarantine.
+            // An old copy without our key looks like a state of the original and starts no quarantine.
             Loss::RolledBack if self.old_state.as_deref().is_some_and(lacks_our_key) => {}
             Loss::RolledBack => {
                 let old = self.old_state.take();
@@ -53,12 +53,12 @@ impl World {
                     None => drop(self.disk.files.remove(&StateFile::State)),
                 }
             }
-            // What only our key tells is which of its interfaces a container's addresses are for, until there is other evidence.
+            // Only our key records which interface of a container an address is for, until there is other evidence.
             Loss::OurKeyRemoved
                 if self.pods.keys().any(|id| id.interface != 0)
                     || self.in_flight.values().any(|add| add.id.interface != 0) => {}
-            // Of a state that is whole. One that was lost a moment ago and then loses our key too, within the quarantine,
-            // takes the knowledge of pods that are being wired with it (README, known limitations).
+            // Only for a complete state. A state that was lost and then loses our key within the quarantine
+            // forgets pods that are being configured (README, known limitations).
             Loss::OurKeyRemoved if self.is_whole() => {
                 let value = state.and_then(|text| serde_json::from_slice(&text).ok());
                 if let Some(mut value) = value {
@@ -91,13 +91,13 @@ impl World {
         }
     }
 
-    /// Whether the state is an old copy. Once the folder of the lock is gone, nothing tells (README, known limitations).
+    /// Whether the state is an old copy. Without the lock folder this cannot be detected (README, known limitations).
     pub(super) fn is_old_copy(&self) -> bool {
         self.document()
             .is_some_and(|document| self.loss(&document).is_some())
     }
 
-    /// Whether only the original has given addresses in this boot, and neither the kernel shows one of them nor libcni's cache all of
+    /// Whether only the original granted addresses in this boot, and neither the kernel shows one of them nor libcni's cache all of
     /// them.
     pub(super) fn is_unseen_work_of_the_original(&self) -> bool {
         let is_listed = self.blind != Blindness::Cache
@@ -107,7 +107,7 @@ impl World {
             && self.pods.values().all(|pod| !pod.wired)
     }
 
-    /// Whether nothing but libcni's cache tells that the original has given addresses.
+    /// Whether only libcni's cache shows that the original granted addresses.
     pub(super) fn only_lists_tell(&self) -> bool {
         self.document().is_none_or(|document| document.is_empty())
             && self.last_granted_generation().is_none()

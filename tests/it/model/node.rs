@@ -1,5 +1,5 @@
-//! A node in memory: its files, its lock and its clock, for the plugin's own ADD, DEL and GC. A call can be killed between any two of
-//! its steps, and something can happen between them.
+//! A node in memory with files, lock and clock, for the plugin's own ADD, DEL and GC. A call can be killed between any two
+//! steps, and other events can happen between them.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,13 +16,13 @@ use azure_vnet_ipam::plugin::Host;
 use azure_vnet_ipam::plugin::Node;
 use azure_vnet_ipam::state::{Files, HeldLock, LockError, ReadOutcome, StateFile, StoreError};
 
-/// What is on the disk.
+/// The files on the disk.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Disk {
     pub files: BTreeMap<StateFile, Rc<[u8]>>,
-    /// What is in the lock file.
+    /// The content of the lock file.
     pub lock: Rc<[u8]>,
-    /// How many lock files there were before.
+    /// The number of earlier lock files.
     pub removed_locks: u32,
 }
 
@@ -47,16 +47,16 @@ impl Disk {
 /// When a call is killed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Kill {
-    /// It has changed this many things.
+    /// After this many changes.
     pub after: u32,
-    /// Of a text that it was about to append, half is there.
+    /// The text to append is written only by half.
     pub is_torn: bool,
 }
 
-/// What happens between two steps of a call.
+/// An event between two steps of a call.
 type Interruption = Box<dyn FnOnce(&MemoryNode)>;
 
-/// The node, as one call meets it; what is cloned is the same node.
+/// The node of a call. Clones share the same node.
 #[derive(Clone)]
 pub(super) struct MemoryNode(Rc<Inner>);
 
@@ -66,11 +66,11 @@ struct Inner {
     evidence: Evidence,
     kill: Cell<Option<Kill>>,
     is_dead: Cell<bool>,
-    /// How many things calls have changed.
+    /// The number of changes by calls.
     changes: Cell<u32>,
-    /// How many steps calls have made, changes or not.
+    /// The number of steps by calls, with or without a change.
     steps: Cell<u32>,
-    /// After how many of them what happens.
+    /// The step after which an event happens.
     interruption: RefCell<Option<(u32, Interruption)>>,
 }
 
@@ -92,7 +92,7 @@ impl MemoryNode {
         self.0.kill.set(kill);
     }
 
-    /// Kills the call when it has changed so many more things.
+    /// Kills the call after this many more changes.
     pub fn kill_after(&self, changes: u32) {
         self.kill(Some(Kill {
             after: self.0.changes.get() + changes,
@@ -104,7 +104,7 @@ impl MemoryNode {
         self.0.is_dead.get()
     }
 
-    /// Lets something happen after so many steps.
+    /// Runs an event after this many steps.
     pub fn interrupt(&self, after: u32, interruption: Interruption) {
         *self.0.interruption.borrow_mut() = Some((after, interruption));
     }
@@ -131,7 +131,7 @@ impl MemoryNode {
         }
     }
 
-    /// Changes the disk, unless the call is killed before.
+    /// Changes the disk, unless the call was killed before.
     fn write(
         &self,
         torn: Option<&dyn Fn(&mut Disk)>,
@@ -201,7 +201,7 @@ impl Files for MemoryNode {
     }
 
     fn wall_time(&self) -> String {
-        // The original writes another one.
+        // The original writes a different process ID.
         "ours".to_owned()
     }
 
@@ -265,7 +265,7 @@ impl Files for MemoryNode {
     }
 
     fn replace(&self, file: StateFile, text: &[u8]) -> io::Result<()> {
-        // As with the state, nothing happens between the look at the lock and the replacement.
+        // As with the state, nothing happens between the check of the lock and the replacement.
         let interruption = self.0.interruption.take();
         let written = self.write(None, |disk| disk.put(file, text));
         *self.0.interruption.borrow_mut() = interruption;
@@ -280,7 +280,7 @@ impl Files for MemoryNode {
 
     fn replace_state(&self, lock: &dyn HeldLock, text: &[u8]) -> Result<(), StoreError> {
         let path = self.path(StateFile::State);
-        // Nothing happens between the look at the lock and the renaming: what can happen in that moment is a limitation that the
+        // Nothing happens between the check of the lock and the rename: what can happen in that moment is a limitation that the
         // README names.
         if !lock.is_current() {
             return Err(StoreError::lost_lock(&path));

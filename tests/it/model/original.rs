@@ -1,4 +1,4 @@
-//! The original, as it reads and writes the file that both share (contract sections 5, 9-12, 16).
+//! A model of the original, which reads and writes the shared state file (contract sections 5, 9-12, 16).
 
 use std::net::IpAddr;
 
@@ -10,15 +10,15 @@ use azure_vnet_ipam::state::StateFile;
 use super::world::{Id, Pod, SUBNET, World};
 
 impl World {
-    /// The original reads the whole file and believes it; a state that it cannot read stops it.
+    /// The original trusts the whole file. A state that it cannot read stops it.
     fn originals_state(&self) -> Option<Value> {
         serde_json::from_slice(self.disk.text(StateFile::State)?)
             .ok()
             .filter(|v: &Value| v["IPAM"].is_object())
     }
 
-    /// Whether what the original would believe is the truth: it starts from nothing on a lost state, and knows of no boots,
-    /// quarantines and old copies (contract section 16).
+    /// Whether the original's view is correct: it starts from an empty state after a loss, and does not know boots,
+    /// quarantines or old copies (contract section 16).
     fn original_can_be_trusted(&self) -> bool {
         let (Some(value), Some(document)) = (self.originals_state(), self.document()) else {
             return false;
@@ -33,11 +33,11 @@ impl World {
                 .all(|pod| pod.addresses.iter().all(|a| known.contains(a)))
     }
 
-    /// It puts its own process ID where ours and a mark were.
+    /// The original replaces our process ID and mark with its own process ID.
     fn originals_write(&mut self, mut value: Value) {
         self.original_wrote_last = true;
         self.has_original = true;
-        // It has merged what it asked the source for.
+        // The original has merged the source's answer.
         self.newest_answer = None;
         value["IPAM"]["TimeStamp"] = format!("original-{}", self.clock).into();
         self.old_state = self.disk.files.get(&StateFile::State).cloned();
@@ -52,7 +52,7 @@ impl World {
             return;
         }
         let id = self.start(pod);
-        // It knows one interface of a container, and of one container there is one call at a time.
+        // The original knows one interface per container, and calls of a container are sequential.
         if self
             .in_flight
             .values()
@@ -68,7 +68,7 @@ impl World {
         {
             return;
         }
-        // It would take the address of an interface that it does not know, whose ADD was killed.
+        // The original would take the address of an interface that it does not know, whose ADD was killed.
         let document = self.document().unwrap_or_default();
         let mut records = document
             .ipam()

@@ -1,4 +1,4 @@
-//! Calls of ours: the plugin's own ADD, DEL, GC and reclaim on the node in memory, and what must be true of what they give.
+//! Calls of the plugin's own ADD, DEL, GC and reclaim on the node in memory, and the checks of their results.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,7 +26,7 @@ use super::events::{Blindness, Event, Who};
 use super::node::{Kill, MemoryNode};
 use super::world::{Id, InFlight, Pod, World};
 
-/// The call of an attachment, as the runtime makes it. Made once, as reading it takes as long as deciding it.
+/// The runtime's call for an attachment. Cached, because parsing it takes as long as deciding it.
 fn call(verb: &'static str, id: Id, is_dual: bool) -> Rc<Call> {
     type Calls = BTreeMap<(&'static str, Id, bool), Rc<Call>>;
     thread_local! {
@@ -58,15 +58,15 @@ fn call(verb: &'static str, id: Id, is_dual: bool) -> Rc<Call> {
     })
 }
 
-/// What an ADD came to.
+/// The outcome of an ADD.
 enum Outcome {
     Granted(Vec<Grant>),
-    /// It has looked, and goes on later.
+    /// It scanned the node and continues later.
     Looked(Rc<NodeSnapshot>),
     Failed(Failure),
 }
 
-/// An ADD on a node. With `may_rest` it comes back as soon as it has looked.
+/// Runs an ADD on a node. With `may_rest` it returns as soon as it has scanned the node.
 fn allocate(
     node: &MemoryNode,
     add: &mut InFlight,
@@ -134,7 +134,7 @@ fn allocate(
     panic!("it goes on looking");
 }
 
-/// What a call sees of the world beside the files.
+/// What a call sees of the world, apart from the files.
 struct Rules<'a> {
     world: &'a World,
 }
@@ -154,7 +154,7 @@ impl World {
         MemoryNode::new(self.disk.clone(), self.now(), self.evidence())
     }
 
-    /// Takes over what calls have done to the files.
+    /// Applies the changes of calls to the files.
     fn take_over(&mut self, node: &MemoryNode) {
         let disk = node.disk();
         let (new, old) = (
@@ -168,7 +168,7 @@ impl World {
         self.disk = disk;
     }
 
-    /// Without the cache, nothing tells what the original gave to another interface from what it gave to this one.
+    /// Without the cache, nothing shows for which interface of a container the original granted an address.
     fn is_ambiguous(&self, id: Id) -> bool {
         let document = self.document().unwrap_or_default();
         let call = call("ADD", id, self.is_dual());
@@ -177,15 +177,15 @@ impl World {
         id.interface != 0 && !is_told && document.ipam().is_claimless(&call.attachment)
     }
 
-    /// An ADD, if the runtime makes one.
+    /// Starts an ADD, if the runtime would call it.
     fn asking(&mut self, pod: u8) -> Option<InFlight> {
-        // One call at a time for an attachment.
+        // Calls of an attachment are sequential.
         if self.in_flight.contains_key(&pod) {
             return None;
         }
         let id = self.start(pod);
         if id.interface != 0 {
-            // A runtime makes the interfaces of a container one after the other.
+            // A runtime creates the interfaces of a container one after another.
             self.wire_one(pod - 1);
         }
         if self.is_ambiguous(id) {
@@ -199,7 +199,7 @@ impl World {
         })
     }
 
-    /// An ADD of ours, from beginning to end.
+    /// Runs a complete ADD of ours.
     pub(super) fn add(&mut self, pod: u8) {
         let Some(mut add) = self.asking(pod) else {
             return;
@@ -232,8 +232,8 @@ impl World {
         }
     }
 
-    /// Takes note of the answer that an ADD has merged, unless it was asked for before one that is merged already, which the original may
-    /// have left there, or a boot that nothing tells from this one. An answer without addresses may have been put off.
+    /// Records the answer that an ADD merged, unless a newer one is merged already, which the original may
+    /// have left there, or a boot that cannot be told from this one. An answer without addresses may be deferred.
     fn note_answer(&mut self, add: &InFlight) {
         let merged = self.document().and_then(|document| document.refreshed);
         let inventory = add.inventory.as_ref();
@@ -248,13 +248,13 @@ impl World {
         }
     }
 
-    /// `meanwhile` happens between its look and its decision.
+    /// Runs an ADD with the event `meanwhile` between its scan and its decision.
     pub(super) fn slow_add(&mut self, pod: u8, meanwhile: &Event) {
         self.begin(pod);
         self.go_on(pod);
         if self.in_flight.contains_key(&pod) {
             self.step(meanwhile);
-            // It may be gone meanwhile.
+            // The pod may be gone meanwhile.
             let add = self.in_flight.remove(&pod);
             if let Some(mut add) = add.filter(|add| !self.is_ambiguous(add.id)) {
                 let node = self.node();
@@ -265,7 +265,7 @@ impl World {
         }
     }
 
-    /// The runtime makes one call after the other for an attachment.
+    /// The runtime's calls for an attachment are sequential.
     pub(super) fn begin(&mut self, pod: u8) {
         if !self.in_flight.contains_key(&pod) {
             let add = self.asking(pod);
@@ -291,7 +291,7 @@ impl World {
         }
     }
 
-    /// An ADD that cannot print its result.
+    /// Runs an ADD that cannot print its result.
     pub(super) fn lost_add(&mut self, pod: u8) {
         let Some(mut add) = self.asking(pod) else {
             return;
@@ -321,7 +321,7 @@ impl World {
         self.newest_answer = None;
     }
 
-    /// Of a call that is killed, after it has changed so many things since, the runtime learns nothing.
+    /// The runtime learns nothing about a killed call.
     pub(super) fn raced_add(&mut self, pod: u8, other: u8, step: u32, kill: Option<u32>) {
         if self.is_old_copy() {
             return;
@@ -329,7 +329,7 @@ impl World {
         let (Some(mut add), Some(theirs)) = (self.asking(pod), self.asking(other)) else {
             return;
         };
-        // Of one container there is one call at a time.
+        // Calls of a container are sequential.
         if add.id.container == theirs.id.container {
             return;
         }
@@ -347,7 +347,7 @@ impl World {
         }
     }
 
-    /// What came of one of two calls. What an ADD found held, the other may have freed since.
+    /// Checks one of two racing calls. The other call may have freed what an ADD found held.
     fn raced(&mut self, add: InFlight, outcome: Option<Outcome>) {
         match outcome {
             Some(Outcome::Failed(Failure::Refused {
@@ -359,8 +359,8 @@ impl World {
         }
     }
 
-    /// Lets the folder of the lock be removed after so many steps of a call, and then another ADD run; kills the call when it has
-    /// changed so many things after that.
+    /// Removes the lock folder after some steps of a call, then runs another ADD. Kills the call after the given number of
+    /// further changes.
     fn race(
         &self,
         node: &MemoryNode,
@@ -392,7 +392,7 @@ impl World {
                 "{both:?} of {other:?} is given to {id:?}"
             );
         }
-        // A repeated ADD gets what it has, as long as the state knows.
+        // A repeated ADD gets its address again while the state has it.
         let is_new = |grant: &Grant| matches!(grant.novelty, GrantKind::New(_));
         if let Some((_, listed)) = &self.newest_answer {
             let new = grants.iter().filter(|grant| is_new(grant));
@@ -418,7 +418,7 @@ impl World {
         match refusal {
             Refusal::Exhausted { pools } => {
                 let mut document = self.document().unwrap_or_default();
-                // An old copy, which is not replaced for a refusal.
+                // An old copy, which a refused ADD does not replace.
                 let boot_id = self.boot_id();
                 Journal::catch_up(&self.files(), boot_id.as_deref(), &mut document);
                 let is_meant = |key: &str| pools.iter().any(|pool| pool.subnet == key);
@@ -426,7 +426,7 @@ impl World {
                 let mut records = meant.flat_map(|(_, _, pool)| &pool.records);
                 assert!(records.all(|r| r.held().is_some()), "something is free");
             }
-            // A pool that is listed without addresses goes with its last one.
+            // A pool that is listed without addresses is dropped with its last address.
             Refusal::NoPools { family, .. } | Refusal::NoPoolOfFamily { family, .. } => {
                 let of_family = |inventory: &Inventory| {
                     let listed = inventory.pools.iter().flat_map(|pool| &pool.addresses);
@@ -451,7 +451,7 @@ impl World {
     }
 
     pub(super) fn del(&mut self, pod: u8, who: Who, kill: Option<Kill>) {
-        // The main plugin unwires first.
+        // The main plugin removes the address from the link first.
         self.end(pod);
         let id = self.named(pod);
         if who == Who::TheOriginal {
@@ -479,7 +479,7 @@ impl World {
             self.released.insert(id);
         }
         self.take_over(&node);
-        // What it writes must not look like an old copy.
+        // The state that it writes must not look like an old copy.
         assert!(
             was_old || !self.is_old_copy(),
             "a DEL has made the state look lost"
@@ -517,7 +517,7 @@ impl World {
         self.raced(theirs, raced);
     }
 
-    /// A DEL of the container that this pod had before: containers are numbered on.
+    /// Runs a DEL of the pod's previous container.
     pub(super) fn late_del(&mut self, pod: u8) {
         let id = self.named(pod);
         let before = (1..id.container)
@@ -556,7 +556,7 @@ impl World {
             Err(failure) => panic!("{}", failure.to_cni().msg),
         }
         self.take_over(&node);
-        // Whoever a record names: what a pod has that the runtime knows stays held.
+        // The address of a pod that the runtime knows stays held, whatever the record says.
         let held = self.held();
         let known = self.pods.iter().filter(|(id, _)| Some(**id) != forgotten);
         for address in known.flat_map(|(_, pod)| &pod.addresses) {
@@ -567,7 +567,7 @@ impl World {
         }
     }
 
-    /// What the command `reclaim --yes` does.
+    /// Runs what `reclaim --yes` does.
     pub(super) fn reclaim(&mut self) {
         let Some(document) = self.document() else {
             return;

@@ -1,4 +1,4 @@
-//! What must be true of the node, always and in the end.
+//! The invariants of the node: always, and at the end of a history.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -61,7 +61,7 @@ impl World {
         self.nothing_leaks();
     }
 
-    /// Hours later, with open eyes: everything that no live pod holds has come back.
+    /// Checks that hours later, with a complete scan, every address without live pod is free.
     pub(super) fn nothing_leaks(&mut self) {
         const NEWCOMERS: std::ops::Range<u8> = 100..140;
         self.blind = Blindness::No;
@@ -69,12 +69,12 @@ impl World {
         self.is_boot_id_readable = true;
         self.listed = listed(&self.rules, u8::MAX);
         self.pass(60);
-        // What tells the network namespace of a pod of the original from a dead one of ours with the same inode? Nothing, as long as it
-        // lives, where the kernel has no other number for it, or where the original has written since another boot.
+        // The network namespace of a pod of the original looks like a dead one of ours with the same inode, as long as it lives,
+        // if the kernel has no other number for it or the original has written since another boot.
         if !self.rules.has_cookies || self.has_original {
             self.pods.clear();
         }
-        // The runtime removes containers whose ADD never came to a good end.
+        // The runtime removes containers whose ADD failed.
         let live: BTreeSet<u32> = self.pods.keys().map(|id| id.container).collect();
         for container in self.containers.values_mut() {
             container.is_gone |= container.inode.is_some() && !live.contains(&container.number);
@@ -86,13 +86,13 @@ impl World {
                 let before = self.pods.len();
                 self.add(newcomer);
                 if self.pods.len() == before {
-                    // The runtime removes what it could not make.
+                    // The runtime removes containers that it could not create.
                     self.end(newcomer);
                     break;
                 }
             }
         }
-        // One that lost its state on the way may have two addresses, which its DEL frees.
+        // An attachment whose state was lost meanwhile may have two addresses, which its DEL frees.
         let live: BTreeSet<String> = self.pods.keys().map(|id| id.container_id()).collect();
         let theirs: BTreeSet<IpAddr> = self
             .pods
@@ -105,7 +105,7 @@ impl World {
             .pools()
             .flat_map(|(_, _, pool)| &pool.records)
             .filter(|r| self.listed.contains(&r.address()))
-            // Nobody can have the IPv4 address for which there is none of IPv6.
+            // Nobody can use the IPv4 address without an IPv6 counterpart.
             .filter(|r| r.held().is_some() || !self.is_dual() || r.address().is_ipv6());
         for record in records {
             let holder = record

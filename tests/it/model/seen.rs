@@ -1,4 +1,4 @@
-//! What calls see of the node: its state, what a look at it shows, and what the source says.
+//! What calls see of the node: its state, the evidence, and the source's answer.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -32,7 +32,7 @@ impl World {
         Document::parse(text, self.boot_id().as_deref(), self.now()).ok()
     }
 
-    /// Whether the state is ours, of this boot, not an old copy, and nothing about it is still to be settled.
+    /// Whether the state is ours, of this boot, not an old copy, and needs no reconciliation.
     pub(super) fn is_whole(&self) -> bool {
         self.document().is_some_and(|document| {
             matches!(document.own, KeyStatus::Ours)
@@ -48,7 +48,7 @@ impl World {
         why.map(str::to_owned)
     }
 
-    /// What a look at the node shows now.
+    /// The evidence that a scan of the node shows now.
     pub(super) fn evidence(&self) -> Evidence {
         let mut kernel = Kernel::default();
         for (number, inode) in self.namespaces() {
@@ -108,7 +108,7 @@ impl World {
         }
     }
 
-    /// What the source says when it is asked now; nothing when it fails.
+    /// The source's answer now, or `None` when it fails.
     pub(super) fn inventory(&self) -> Option<Inventory> {
         let pool = |family: &Family| {
             let subnet = match family {
@@ -131,7 +131,7 @@ impl World {
         }
     }
 
-    /// The addresses that the state says are held.
+    /// The addresses that the state records as held.
     pub(super) fn held(&self) -> BTreeSet<IpAddr> {
         let Some(document) = self.document() else {
             return BTreeSet::new();

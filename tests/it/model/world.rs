@@ -1,4 +1,4 @@
-//! What is there on the node, and what is remembered of it.
+//! The world: what exists on the node, and what files remember.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -12,10 +12,10 @@ use super::node::Disk;
 
 pub(super) const SECOND: u64 = 1_000_000_000;
 pub(super) const SUBNET: &str = "10.0.0.0/24";
-/// An ADD is through with its wiring within this time; the quarantine is longer.
+/// The main plugin configures a pod within this time; the quarantine is longer.
 const WIRING: u64 = 25;
 
-/// An attachment, by the numbers of its container and of its interface.
+/// An attachment: the numbers of its container and its interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Id {
     pub container: u32,
@@ -35,25 +35,25 @@ impl Id {
     }
 }
 
-/// An attachment that has an address, or one of each family, and lives.
+/// A live attachment with its addresses.
 #[derive(Clone, Debug)]
 pub(super) struct Pod {
     pub addresses: Vec<IpAddr>,
-    /// When its ADD came to an end.
+    /// When its ADD ended.
     pub since: u64,
     pub wired: bool,
 }
 
-/// A container that the runtime has made, or is about to.
+/// A container that the runtime created or is about to create.
 #[derive(Clone, Debug)]
 pub(super) struct Container {
     pub number: u32,
-    /// Of its network namespace, once an ADD was made for it and until it is gone.
+    /// The inode of its network namespace, from its first ADD until it is gone.
     pub inode: Option<u64>,
     pub is_gone: bool,
 }
 
-/// An ADD that has asked the source and is not through.
+/// An ADD in progress, which has asked the source.
 #[derive(Clone, Debug)]
 pub(super) struct InFlight {
     pub id: Id,
@@ -62,61 +62,61 @@ pub(super) struct InFlight {
     pub look: Option<Rc<NodeSnapshot>>,
 }
 
-/// What does not change while a history goes on.
+/// The rules of a history, which do not change.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rules {
-    /// Of which families every attachment gets an address.
+    /// The families of which every attachment gets an address.
     pub families: &'static [Family],
-    /// How many addresses the source lists at most.
+    /// The maximum number of addresses that the source lists.
     pub addresses: u8,
-    /// This one of the pods is the second interface of the one before it.
+    /// The pod that is the second interface of the pod before it.
     pub second_interface: Option<u8>,
     /// Whether the kernel has a number of its own for network namespaces.
     pub has_cookies: bool,
     /// Whether the kernel shows the addresses of pods, and not only libcni's cache, as of a virtual machine.
     pub kernel_shows_addresses: bool,
-    /// Whether time goes by with each event.
+    /// Whether time passes with each event.
     pub is_ticking: bool,
-    /// Whether nothing happens that hides a release: what was released is then held by nobody, even when the state was lost.
+    /// Whether no event hides a release: a released address is then free, even after a lost state.
     pub releases_are_final: bool,
-    /// Whether nothing happens that lets a state look lost again: a quarantine is then counted from when the loss was first seen.
+    /// Whether no event makes a state look lost again: a quarantine then starts when the loss is first seen.
     pub losses_are_seen_once: bool,
 }
 
-/// What is there, and what is remembered of it.
+/// The state of the world.
 #[derive(Clone, Debug)]
 pub(super) struct World {
     pub rules: Rules,
     pub clock: u64,
     pub boot: u32,
     pub is_boot_id_readable: bool,
-    /// The attachments that live.
+    /// The live attachments.
     pub pods: BTreeMap<Id, Pod>,
-    /// Which container each of the pods that events name has now.
+    /// The current container of each pod.
     pub containers: BTreeMap<u8, Container>,
-    /// Containers are numbered on.
+    /// The number of the next container.
     pub last_container: u32,
     pub in_flight: BTreeMap<u8, InFlight>,
-    /// What libcni remembers.
+    /// libcni's cache.
     pub cache: BTreeMap<Id, Vec<IpAddr>>,
     pub listed: BTreeSet<IpAddr>,
     pub answer: Answer,
-    /// Since when answers would take everything away.
+    /// Since when answers are implausible.
     pub doubtful_since: Option<Moment>,
     pub disk: Disk,
-    /// The state before it was last written.
+    /// The state before the last write.
     pub old_state: Option<Rc<[u8]>>,
     pub original_wrote_last: bool,
-    /// Whether the original has ever written.
+    /// Whether the original ever wrote.
     pub has_original: bool,
     pub blind: Blindness,
-    /// Makes the original's choices.
+    /// The source of the original's random choices.
     pub dice: u64,
-    /// When an ADD was first through after something was lost.
+    /// When the first ADD succeeded after a loss.
     pub loss_seen: Option<Moment>,
-    /// The newest answer that is known to be merged: when the source began to be asked, and what it listed.
+    /// The newest merged answer: when its fetch started, and what it listed.
     pub newest_answer: Option<(Moment, BTreeSet<IpAddr>)>,
-    /// The attachments that were released, and got nothing since.
+    /// The attachments that were released and have no new address.
     pub released: BTreeSet<Id>,
 }
 
@@ -163,7 +163,7 @@ impl World {
         }
     }
 
-    /// Then the original, which gives one address, does not take turns with us.
+    /// The original grants one address only, so it does not take part then.
     pub fn is_dual(&self) -> bool {
         self.rules.families.len() > 1
     }
@@ -233,7 +233,7 @@ impl World {
         }
     }
 
-    /// Makes a new container, which has no network namespace yet.
+    /// Creates a container without network namespace.
     fn make_container(&mut self, group: u8) {
         self.last_container += 1;
         let container = Container {
@@ -259,7 +259,7 @@ impl World {
         self.id(pod, number)
     }
 
-    /// The attachment of a pod, for a DEL, which may come before any ADD.
+    /// The attachment of a pod for a DEL, which may precede any ADD.
     pub fn named(&mut self, pod: u8) -> Id {
         let group = self.group(pod);
         if !self.containers.contains_key(&group) {
@@ -269,13 +269,13 @@ impl World {
         self.id(pod, number)
     }
 
-    /// The network namespaces that exist: the container's number, and the inode.
+    /// The existing network namespaces: number of the container, and inode.
     pub fn namespaces(&self) -> impl Iterator<Item = (u32, u64)> {
         let there = self.containers.values().filter(|c| !c.is_gone);
         there.filter_map(|c| Some((c.number, c.inode?)))
     }
 
-    /// The network namespace that an ADD is made for.
+    /// The network namespace of an ADD.
     pub fn netns(&self, id: Id) -> NetNs {
         let (number, inode) = self
             .namespaces()
@@ -302,7 +302,7 @@ impl World {
         }
     }
 
-    /// Wires the pods whose ADD ended this many seconds ago or earlier.
+    /// Configures the pods whose ADD ended at least this many seconds ago.
     fn wire(&mut self, seconds: u64) {
         for (id, pod) in &mut self.pods {
             if !pod.wired && self.clock - pod.since >= seconds * SECOND {
@@ -318,7 +318,7 @@ impl World {
         self.pods.get_mut(&id).map(|pod| (id, pod))
     }
 
-    /// The main plugin is through with a pod, and libcni has noted its result.
+    /// Configures a pod: the link has its address, and libcni's cache its result.
     pub fn wire_one(&mut self, pod: u8) {
         if let Some((id, pod)) = self.live(pod) {
             pod.wired = true;
@@ -327,7 +327,7 @@ impl World {
         }
     }
 
-    /// libcni has noted the result of a pod whose address no kernel shows.
+    /// Caches the result of a pod whose address the kernel does not show.
     fn cached(&mut self, pod: u8) {
         if let Some((id, pod)) = self.live(pod) {
             let addresses = pod.addresses.clone();
