@@ -138,7 +138,7 @@ impl ApiServer {
         (status, text)
     }
 
-    fn done(&self, who: As, method: &str, path: &str, body: &Value) -> Value {
+    fn request_successfully(&self, who: As, method: &str, path: &str, body: &Value) -> Value {
         let (status, answer) = self.ask(who, method, path, Some(body));
         assert!(
             (200..300).contains(&status),
@@ -148,23 +148,23 @@ impl ApiServer {
     }
 
     /// Creates a node object as a cluster does: the kubelet registers it, a controller assigns the ranges.
-    fn register(&self, node: &str, ranges: &[&str]) {
+    fn register_node(&self, node: &str, ranges: &[&str]) {
         let object = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": node } });
-        self.done(As::Kubelet(node), "POST", "/api/v1/nodes", &object);
-        self.give(node, ranges);
+        self.request_successfully(As::Kubelet(node), "POST", "/api/v1/nodes", &object);
+        self.assign_ranges(node, ranges);
     }
 
-    fn give(&self, node: &str, ranges: &[&str]) {
+    fn assign_ranges(&self, node: &str, ranges: &[&str]) {
         let spec = json!({ "spec": { "podCIDR": ranges[0], "podCIDRs": ranges } });
-        self.done(As::Admin, "PATCH", &object(node), &spec);
+        self.request_successfully(As::Admin, "PATCH", &object(node), &spec);
     }
 
     fn delete(&self, node: &str) {
-        self.done(As::Admin, "DELETE", &object(node), &json!({}));
+        self.request_successfully(As::Admin, "DELETE", &object(node), &json!({}));
     }
 
     /// The token of a service account that may read nodes.
-    fn token(&self, account: &str) -> String {
+    fn service_account_token(&self, account: &str) -> String {
         const ACCOUNTS: &str = "/api/v1/namespaces/kube-system/serviceaccounts";
         const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
         let metadata = json!({ "name": account });
@@ -187,16 +187,16 @@ impl ApiServer {
             ),
         ];
         for (path, body) in made {
-            self.done(As::Admin, "POST", &path, &body);
+            self.request_successfully(As::Admin, "POST", &path, &body);
         }
         let path = format!("{ACCOUNTS}/{account}/token");
         let asked = json!({ "spec": { "expirationSeconds": 3600 } });
-        let answer = self.done(As::Admin, "POST", &path, &asked);
+        let answer = self.request_successfully(As::Admin, "POST", &path, &asked);
         answer["status"]["token"].as_str().unwrap().to_owned()
     }
 
     /// A node whose kubelet joined the cluster: kubeconfig, current certificate, and the cluster's CA.
-    fn joined(&self, name: &str) -> Node {
+    fn join_node(&self, name: &str) -> Node {
         let node = Node::new(name);
         node.put("/proc/sys/kernel/hostname", format!("{name}\n"));
         node.put(CA, fs::read(self.folder.join("ca.crt")).unwrap());
@@ -269,7 +269,7 @@ fn add(node: &Node, id: &str, more: Value) -> Outcome {
 }
 
 /// The address of a result, with its prefix length.
-fn given(outcome: &Outcome) -> String {
+fn address_of(outcome: &Outcome) -> String {
     let result = outcome.success().json();
     result["ips"][0]["address"].as_str().unwrap().to_owned()
 }
@@ -291,7 +291,7 @@ fn assert_told(outcome: &Outcome, words: &[&str]) {
 #[ignore = "needs etcd, kube-apiserver, openssl and curl"]
 fn real_server_answers_like_a_cluster() {
     let server = ApiServer::shared();
-    server.register("authz", &["10.244.1.0/24", "fd00:10:244:1::/64"]);
+    server.register_node("authz", &["10.244.1.0/24", "fd00:10:244:1::/64"]);
     let own = As::Kubelet("authz");
     let (status, node) = server.ask(own, "GET", &object("authz"), None);
     assert_eq!(status, 200, "{node}");
@@ -299,7 +299,7 @@ fn real_server_answers_like_a_cluster() {
         node["spec"]["podCIDRs"],
         json!(["10.244.1.0/24", "fd00:10:244:1::/64"])
     );
-    let token = server.token("authz");
+    let token = server.service_account_token("authz");
     let (status, seen) = server.ask(As::Token(&token), "GET", &object("authz"), None);
     assert_eq!((status, &seen["spec"]), (200, &node["spec"]));
     let fail = |who: As, name: &str| {
@@ -321,7 +321,7 @@ fn real_server_answers_like_a_cluster() {
 }
 
 /// The node object without values that change each time. The server sorts managers by time, in seconds.
-fn lasting(mut node: Value) -> Value {
+fn without_volatile_fields(mut node: Value) -> Value {
     let metadata = &mut node["metadata"];
     for key in ["uid", "resourceVersion", "creationTimestamp"] {
         assert!(metadata[key].take().is_string(), "{key}");
@@ -356,33 +356,42 @@ fn saved_node_object_matches_the_real_server() {
         },
     });
     let kubelet = || As::Kubelet(SAVED);
-    server.done(kubelet(), "POST", "/api/v1/nodes", &registered);
-    server.give(SAVED, &["10.244.3.0/24", "fd00:10:244:3::/64"]);
+    server.request_successfully(kubelet(), "POST", "/api/v1/nodes", &registered);
+    server.assign_ranges(SAVED, &["10.244.3.0/24", "fd00:10:244:3::/64"]);
     let reported = json!({ "status": values["status"] });
     let path = format!("{}/status", object(SAVED));
-    server.done(kubelet(), "PATCH", &path, &reported);
+    server.request_successfully(kubelet(), "PATCH", &path, &reported);
     let (status, printed) = server.ask_text(kubelet(), "GET", &object(SAVED), None);
     assert_eq!(status, 200);
     let seen = serde_json::from_str(&printed).unwrap();
-    if lasting(seen) != lasting(values) {
+    if without_volatile_fields(seen) != without_volatile_fields(values) {
         let shown = std::env::temp_dir().join("azure-vnet-ipam-node.json");
         fs::write(&shown, printed).unwrap();
         panic!("testdata/node.json is not what the server prints; that is in {shown:?}");
     }
-    let node = server.joined(SAVED);
-    assert_eq!(given(&add(&node, "c1", json!({}))), "fd00:10:244:3::2/120");
+    let node = server.join_node(SAVED);
+    assert_eq!(
+        address_of(&add(&node, "c1", json!({}))),
+        "fd00:10:244:3::2/120"
+    );
 }
 
 #[test]
 #[ignore = "needs etcd, kube-apiserver, openssl and curl"]
 fn kubelet_certificate_gives_the_node_range() {
     let server = ApiServer::shared();
-    server.register("own", &["10.244.3.0/24", "fd00:10:244:3::/64"]);
-    let node = server.joined("own");
+    server.register_node("own", &["10.244.3.0/24", "fd00:10:244:3::/64"]);
+    let node = server.join_node("own");
     // Host names may have capitals, node names have none.
     node.put("/proc/sys/kernel/hostname", "OWN\n");
-    assert_eq!(given(&add(&node, "c1", json!({}))), "fd00:10:244:3::2/120");
-    assert_eq!(given(&add(&node, "c2", json!({}))), "fd00:10:244:3::3/120");
+    assert_eq!(
+        address_of(&add(&node, "c1", json!({}))),
+        "fd00:10:244:3::2/120"
+    );
+    assert_eq!(
+        address_of(&add(&node, "c2", json!({}))),
+        "fd00:10:244:3::3/120"
+    );
     assert_eq!(node.held().len(), 2);
     call(&node, "DEL", "c1", json!({})).run().assert_no_output();
     assert_eq!(
@@ -396,8 +405,8 @@ fn kubelet_certificate_gives_the_node_range() {
 fn service_account_token_is_accepted() {
     const TOKEN: &str = "/etc/cni/net.d/ipam.d/token";
     let server = ApiServer::shared();
-    server.register("token", &["fd00:10:244:4::/64", "10.244.4.0/24"]);
-    let node = server.joined("token");
+    server.register_node("token", &["fd00:10:244:4::/64", "10.244.4.0/24"]);
+    let node = server.join_node("token");
     node.put("/proc/sys/kernel/hostname", "another\n");
     // The form that installers of CNI plugins write. The server's URL has an address; its certificate has a name.
     let kubeconfig = format!(
@@ -430,16 +439,19 @@ current-context: ipam-context
     let outcome = add(&node, "c1", wanted.clone());
     assert_told(&outcome, &["status 401", "Unauthorized"]);
     assert!(!outcome.stdout.contains("nonsense"), "{outcome:?}");
-    node.put(TOKEN, server.token("ipam"));
-    assert_eq!(given(&add(&node, "c1", wanted)), "fd00:10:244:4::2/120");
+    node.put(TOKEN, server.service_account_token("ipam"));
+    assert_eq!(
+        address_of(&add(&node, "c1", wanted)),
+        "fd00:10:244:4::2/120"
+    );
 }
 
 #[test]
 #[ignore = "needs etcd, kube-apiserver, openssl and curl"]
 fn forbidden_user_gets_a_remedy() {
     let server = ApiServer::shared();
-    server.register("denied", &["10.244.5.0/24", "fd00:10:244:5::/64"]);
-    let node = server.joined("denied");
+    server.register_node("denied", &["10.244.5.0/24", "fd00:10:244:5::/64"]);
+    let node = server.join_node("denied");
     let other = add(&node, "c1", json!({ "nodeName": "other" }));
     assert_told(&other, &["status 403", "other", "only its own Node object"]);
     // A certificate of another cluster. The server checks it only when it authenticates the request.
@@ -469,21 +481,30 @@ fn forbidden_user_gets_a_remedy() {
         .env("AZURE_VNET_IPAM_KUBECONFIG", "/root/elsewhere")
         .run();
     assert_told(&outcome, &["certificate-authority", "/root/foreign.crt"]);
-    assert_eq!(given(&add(&node, "c1", json!({}))), "fd00:10:244:5::2/120");
+    assert_eq!(
+        address_of(&add(&node, "c1", json!({}))),
+        "fd00:10:244:5::2/120"
+    );
 }
 
 #[test]
 #[ignore = "needs etcd, kube-apiserver, openssl and curl"]
 fn unknown_node_is_reported_and_pods_keep_addresses() {
     let server = ApiServer::shared();
-    let node = server.joined("unknown");
+    let node = server.join_node("unknown");
     let outcome = add(&node, "c1", json!({}));
     assert_told(&outcome, &["status 404", r#"nodes "unknown" not found"#]);
-    server.register("unknown", &["10.244.6.0/24", "fd00:10:244:6::/64"]);
-    assert_eq!(given(&add(&node, "c1", json!({}))), "fd00:10:244:6::2/120");
+    server.register_node("unknown", &["10.244.6.0/24", "fd00:10:244:6::/64"]);
+    assert_eq!(
+        address_of(&add(&node, "c1", json!({}))),
+        "fd00:10:244:6::2/120"
+    );
     // Someone deletes the object of a live node.
     server.delete("unknown");
-    assert_eq!(given(&add(&node, "c2", json!({}))), "fd00:10:244:6::3/120");
+    assert_eq!(
+        address_of(&add(&node, "c2", json!({}))),
+        "fd00:10:244:6::3/120"
+    );
     assert_eq!(node.held().len(), 2);
 }
 
@@ -491,8 +512,8 @@ fn unknown_node_is_reported_and_pods_keep_addresses() {
 #[ignore = "needs etcd, kube-apiserver, openssl and curl"]
 fn node_without_ipv6_range_is_reported() {
     let server = ApiServer::shared();
-    server.register("ipv4", &["10.244.7.0/24"]);
-    let node = server.joined("ipv4");
+    server.register_node("ipv4", &["10.244.7.0/24"]);
+    let node = server.join_node("ipv4");
     assert_told(
         &add(&node, "c1", json!({})),
         &["no IPv6 range", "10.244.7.0/24", "ipv4"],
@@ -503,18 +524,27 @@ fn node_without_ipv6_range_is_reported() {
 #[ignore = "needs etcd, kube-apiserver, openssl and curl"]
 fn changed_range_is_followed_without_losing_addresses() {
     let server = ApiServer::shared();
-    server.register("moving", &["10.244.8.0/24", "fd00:10:244:8::/64"]);
-    let node = server.joined("moving");
-    assert_eq!(given(&add(&node, "c1", json!({}))), "fd00:10:244:8::2/120");
+    server.register_node("moving", &["10.244.8.0/24", "fd00:10:244:8::/64"]);
+    let node = server.join_node("moving");
+    assert_eq!(
+        address_of(&add(&node, "c1", json!({}))),
+        "fd00:10:244:8::2/120"
+    );
     // The ranges of a node never change, but a new node of the same name may have others.
     server.delete("moving");
-    server.register("moving", &["10.244.9.0/24", "fd00:10:244:9::/64"]);
-    assert_eq!(given(&add(&node, "c2", json!({}))), "fd00:10:244:9::2/120");
+    server.register_node("moving", &["10.244.9.0/24", "fd00:10:244:9::/64"]);
+    assert_eq!(
+        address_of(&add(&node, "c2", json!({}))),
+        "fd00:10:244:9::2/120"
+    );
     let held = node.held();
     assert_eq!(held["fd00:10:244:8::2"], "c1");
     assert_eq!(held["fd00:10:244:9::2"], "c2");
     call(&node, "DEL", "c1", json!({})).run().assert_no_output();
-    assert_eq!(given(&add(&node, "c3", json!({}))), "fd00:10:244:9::3/120");
+    assert_eq!(
+        address_of(&add(&node, "c3", json!({}))),
+        "fd00:10:244:9::3/120"
+    );
     let state = String::from_utf8(node.state_bytes()).unwrap();
     assert!(!state.contains(r#""Addr": "fd00:10:244:8:"#), "{state}");
 }

@@ -146,18 +146,18 @@ impl AzureVnet {
     }
 
     /// Removes azure-vnet's state, as Cilium's agent does.
-    fn forget(&mut self) -> BTreeMap<String, String> {
+    fn forget_endpoints(&mut self) -> BTreeMap<String, String> {
         fs::remove_file(self.node.path("/var/run/azure-vnet.json")).unwrap();
         self.endpoints.take().unwrap_or_default()
     }
 
-    fn live(&self) -> BTreeMap<String, String> {
+    fn live_pods(&self) -> BTreeMap<String, String> {
         self.endpoints.clone().unwrap_or_default()
     }
 
     /// Checks that every pod has its own address and that the plugin has recorded it.
-    fn sound(&self) {
-        let live = self.live();
+    fn assert_consistent(&self) {
+        let live = self.live_pods();
         let addresses: BTreeSet<_> = live.values().collect();
         assert_eq!(addresses.len(), live.len(), "{live:?}");
         let held = self.node.held();
@@ -190,17 +190,17 @@ fn thirty_pods_live_under_azure_vnet_with_failures() {
     for n in 1..=12 {
         if n == 4 {
             caller.add(&pod(n), true).unwrap_err();
-            caller.sound();
+            caller.assert_consistent();
         }
         caller.add(&pod(n), false).unwrap();
-        caller.sound();
+        caller.assert_consistent();
     }
     let full = caller.add(&pod(13), false).unwrap_err();
     assert!(
         full.contains("No available addresses") && !full.contains("no available address pools"),
         "words at which azure-vnet deletes the state must not stand here: {full}"
     );
-    assert_eq!(caller.live().len(), 12);
+    assert_eq!(caller.live_pods().len(), 12);
     // Pods come and go without a wire server.
     caller.wire.set(Reply::Status(500, String::new()));
     for n in 1..=6 {
@@ -208,44 +208,44 @@ fn thirty_pods_live_under_azure_vnet_with_failures() {
         // The runtime repeats the DEL; azure-vnet has no endpoint any more.
         caller.del(&pod(n)).unwrap();
         caller.add(&pod(12 + n), false).unwrap();
-        caller.sound();
+        caller.assert_consistent();
     }
-    assert_eq!(caller.live().len(), 12);
+    assert_eq!(caller.live_pods().len(), 12);
     // State and journal are damaged: the addresses of endpoints stay held, and new pods wait for the quarantine.
     fs::write(caller.node.state_path(), "{ half").unwrap();
     caller.node.remove_journal();
     caller.wire.set(Reply::Xml(xml(5..25)));
     let wait = caller.add(&pod(19), false).unwrap_err();
     assert!(wait.contains("the state was lost"), "{wait}");
-    caller.sound();
+    caller.assert_consistent();
     caller.node.advance_clock(31);
     for n in 19..=24 {
         caller.add(&pod(n), false).unwrap();
-        caller.sound();
+        caller.assert_consistent();
     }
     // azure-vnet loses its state: its next ADD names no subnet, and takes no address of a running pod.
-    let running = caller.forget();
+    let running = caller.forget_endpoints();
     caller.del(&pod(20)).unwrap();
     for n in 25..=26 {
         let address = caller.add(&pod(n), false).unwrap();
         assert!(running.values().all(|theirs| *theirs != address));
-        caller.sound();
+        caller.assert_consistent();
     }
     // The runtime deletes the forgotten pods. azure-vnet passes on their container IDs.
     for pod in running.keys() {
         caller.del(pod).unwrap();
-        caller.sound();
+        caller.assert_consistent();
     }
     // The pool still works. Addresses that the source no longer lists stay with their holders.
     caller.wire.set(Reply::Xml(xml(20..30)));
     for n in 27..=30 {
         caller.add(&pod(n), false).unwrap();
-        caller.sound();
+        caller.assert_consistent();
     }
     assert_eq!(caller.lives, 30);
-    for pod in caller.live().into_keys() {
+    for pod in caller.live_pods().into_keys() {
         caller.del(&pod).unwrap();
-        caller.sound();
+        caller.assert_consistent();
     }
     assert!(caller.node.held().is_empty());
 }

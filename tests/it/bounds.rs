@@ -164,7 +164,11 @@ fn file_size_limit_kills_no_call() {
                 assert!(code == 5 && msg.contains("file too large"), "{code} {msg}");
             }
             assert_eq!(node.held(), before);
-            assert!(node.left_overs().is_empty(), "{:?}", node.left_overs());
+            assert!(
+                node.leftover_files().is_empty(),
+                "{:?}",
+                node.leftover_files()
+            );
         } else {
             add.success();
             del.assert_no_output();

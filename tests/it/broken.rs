@@ -12,7 +12,7 @@ use crate::harness::{binary, package};
 use crate::privileged::run_again;
 
 /// Runs the test again on a node of this kind. Returns true inside that node.
-fn on_a_node(kind: &str, test: &str) -> bool {
+fn on_broken_node(kind: &str, test: &str) -> bool {
     let mut node = Command::new(package().join("tests/broken/node"));
     run_again(
         &format!("broken::{test}"),
@@ -38,7 +38,7 @@ fn stdout_of(line: &str, status: i32) -> String {
 
 /// Adds a pod `seconds` later and returns its address.
 #[track_caller]
-fn added(seconds: u32, pod: &str) -> String {
+fn add_pod_later(seconds: u32, pod: &str) -> String {
     let address = stdout_of(&format!("later {seconds} add {pod}"), 0);
     address.trim().to_owned()
 }
@@ -58,14 +58,14 @@ fn remedy(report: &str, words: &[&str]) -> String {
 
 /// Runs the command of a remedy.
 #[track_caller]
-fn obey(command: &str) -> String {
+fn run_remedy(command: &str) -> String {
     // The test is root already, and small machines have no sudo.
     stdout_of(command.strip_prefix("sudo ").unwrap_or(command), 0)
 }
 
 /// Pod to address, as the kernel has them. Checks that no two pods share an address.
 #[track_caller]
-fn running() -> BTreeMap<String, String> {
+fn running_pods() -> BTreeMap<String, String> {
     let line = "for pod in $(ip netns list | cut -d ' ' -f 1); do ip -n $pod -o -4 address show dev eth0 | sed \"s|.*inet \\([^/]*\\)/.*|$pod \\1|\"; done";
     let text = stdout_of(line, 0);
     let lines = text.lines().filter_map(|line| line.split_once(' '));
@@ -80,7 +80,7 @@ fn running() -> BTreeMap<String, String> {
 }
 
 /// Pod to address, as the state has them.
-fn held() -> BTreeMap<String, String> {
+fn held_addresses() -> BTreeMap<String, String> {
     let shown: Value = serde_json::from_str(&stdout_of("azure-vnet-ipam show --json", 0)).unwrap();
     let holders = shown["pools"].as_array().unwrap().iter();
     let holders = holders.flat_map(|pool| pool["holders"].as_array().unwrap());
@@ -92,12 +92,12 @@ fn held() -> BTreeMap<String, String> {
 
 /// Checks that `check`, run `seconds` later, finds nothing, and that state and kernel agree.
 #[track_caller]
-fn mended(seconds: u32) {
+fn assert_repaired(seconds: u32) {
     let report = stdout_of(&format!("later {seconds} azure-vnet-ipam check"), 0);
     assert!(report.starts_with("Nothing is wrong; "), "{report}");
     let doctor = stdout_of(&format!("later {seconds} azure-vnet-ipam doctor"), 0);
     assert!(doctor.contains("\n0 wrong, "), "{doctor}");
-    assert_eq!(held(), running());
+    assert_eq!(held_addresses(), running_pods());
 }
 
 /// The quarantine of a rebuilt state, plus one second.
@@ -106,17 +106,17 @@ const QUARANTINE: u32 = 31;
 #[test]
 #[ignore = "needs root, unshare, iproute2, perl and time namespaces"]
 fn healthy_node_has_no_findings() {
-    if !on_a_node("healthy", "healthy_node_has_no_findings") {
+    if !on_broken_node("healthy", "healthy_node_has_no_findings") {
         return;
     }
-    mended(0);
+    assert_repaired(0);
     let doctor = stdout_of("azure-vnet-ipam doctor", 0);
     assert!(doctor.contains("\n0 wrong, 0 warnings, "), "{doctor}");
-    assert_eq!(running().len(), 3);
+    assert_eq!(running_pods().len(), 3);
     // The tools of the script work.
-    let four = added(0, "web-4");
+    let four = add_pod_later(0, "web-4");
     stdout_of("del web-1", 0);
-    mended(0);
+    assert_repaired(0);
     stdout_of("vanish web-4", 0);
     let report = stdout_of("later 3700 azure-vnet-ipam check", 1);
     remedy(&report, &["leak", &four, "default/web-4"]);
@@ -125,10 +125,10 @@ fn healthy_node_has_no_findings() {
 #[test]
 #[ignore = "needs root, unshare, iproute2, perl and time namespaces"]
 fn leaked_addresses_are_reclaimed() {
-    if !on_a_node("leaked", "leaked_addresses_are_reclaimed") {
+    if !on_broken_node("leaked", "leaked_addresses_are_reclaimed") {
         return;
     }
-    let (before, recorded) = (running(), held());
+    let (before, recorded) = (running_pods(), held_addresses());
     assert_eq!((before.len(), recorded.len()), (3, 5));
     let report = stdout_of("azure-vnet-ipam check", 1);
     assert!(report.contains("\n2 findings; "), "{report}");
@@ -141,20 +141,20 @@ fn leaked_addresses_are_reclaimed() {
     // The command is on its own line.
     let command = remedies[0].lines().last().unwrap().trim();
     assert_eq!(command, "sudo azure-vnet-ipam reclaim --yes");
-    let freed = obey(command);
+    let freed = run_remedy(command);
     assert!(freed.starts_with("Freed 2 addresses:"), "{freed}");
-    assert_eq!(running(), before);
-    mended(0);
-    let new = added(0, "new");
+    assert_eq!(running_pods(), before);
+    assert_repaired(0);
+    let new = add_pod_later(0, "new");
     assert!(!recorded.values().any(|address| *address == new), "{new}");
-    mended(0);
+    assert_repaired(0);
 }
 
 /// Checks that the next ADD rebuilds the lost state and that no address is granted twice.
 #[track_caller]
 fn assert_rebuild_reported(report: &str, cause: &str, journal_is_whole: bool) {
     const STATE: &str = "/var/run/azure-vnet-ipam.json";
-    let before = running();
+    let before = running_pods();
     assert_eq!(before.len(), 3);
     let to_do = remedy(report, &["state", STATE, cause]);
     for words in [
@@ -181,9 +181,9 @@ fn assert_rebuild_reported(report: &str, cause: &str, journal_is_whole: bool) {
         );
         wait = QUARANTINE;
     }
-    let new = added(wait, "new");
+    let new = add_pod_later(wait, "new");
     assert!(!before.values().any(|address| *address == new), "{new}");
-    let mut after = running();
+    let mut after = running_pods();
     after.remove("default/new");
     assert_eq!(after, before, "who ran keeps the address");
 }
@@ -191,7 +191,7 @@ fn assert_rebuild_reported(report: &str, cause: &str, journal_is_whole: bool) {
 #[test]
 #[ignore = "needs root, unshare, iproute2, perl and time namespaces"]
 fn corrupt_state_is_rebuilt() {
-    if !on_a_node("corrupt", "corrupt_state_is_rebuilt") {
+    if !on_broken_node("corrupt", "corrupt_state_is_rebuilt") {
         return;
     }
     let report = stdout_of("azure-vnet-ipam check", 1);
@@ -203,20 +203,20 @@ fn corrupt_state_is_rebuilt() {
     assert!(report.contains("\n1 finding; 4 holders"), "{report}");
     let to_do = remedy(&report, &["set-aside", ".json.corrupt-"]);
     let (_, command) = to_do.split_once("then remove them: ").unwrap();
-    obey(command);
-    mended(QUARANTINE);
+    run_remedy(command);
+    assert_repaired(QUARANTINE);
 }
 
 #[test]
 #[ignore = "needs root, unshare, iproute2, perl and time namespaces"]
 fn deleted_state_is_rebuilt() {
-    if !on_a_node("deleted", "deleted_state_is_rebuilt") {
+    if !on_broken_node("deleted", "deleted_state_is_rebuilt") {
         return;
     }
     let report = stdout_of("azure-vnet-ipam check", 1);
     assert!(report.contains("\n1 finding; "), "{report}");
     assert_rebuild_reported(&report, "it is gone, though addresses were given", true);
-    mended(0);
+    assert_repaired(0);
 }
 
 /// The commands in backticks in a remedy.
@@ -228,7 +228,7 @@ fn commands(remedy: &str) -> Vec<String> {
 #[test]
 #[ignore = "needs root, unshare, iproute2, perl, iptables and time namespaces"]
 fn dead_wire_server_is_reported_with_a_remedy() {
-    if !on_a_node("dead-source", "dead_wire_server_is_reported_with_a_remedy") {
+    if !on_broken_node("dead-source", "dead_wire_server_is_reported_with_a_remedy") {
         return;
     }
     const SERVER: &str = "http://168.63.129.16/machine/plugins";
@@ -240,7 +240,7 @@ fn dead_wire_server_is_reported_with_a_remedy() {
         assert!(doctor.contains(SERVER) && doctor.contains(&remedy));
         remedy
     };
-    let before = running();
+    let before = running_pods();
     let to_do = unanswered("it did not answer within 3 s");
     assert!(to_do.contains("Azure's side is broken"), "{to_do}");
     let meanwhile = "Meanwhile pods get addresses of the stored pools";
@@ -251,31 +251,31 @@ fn dead_wire_server_is_reported_with_a_remedy() {
     };
     assert!(ask.starts_with("curl 'http://168.63.129.16/"), "{ask}");
     // The node can reach the address, but the server is dead. Pods are served from the stored pools, as the remedy says.
-    assert!(obey(route).contains(" dev eth0 "));
-    let new = added(0, "new");
+    assert!(run_remedy(route).contains(" dev eth0 "));
+    let new = add_pod_later(0, "new");
     assert!(!before.values().any(|address| *address == new), "{new}");
     // The wire server comes back.
     stdout_of("wire start", 0);
-    mended(0);
+    assert_repaired(0);
     // A wrong route on the node. The first command shows it.
     stdout_of("ip route replace 168.63.129.16 dev azbr0", 0);
     assert_eq!(unanswered(""), to_do);
-    assert!(obey(route).contains(" dev azbr0 "));
+    assert!(run_remedy(route).contains(" dev azbr0 "));
     stdout_of("ip route replace 168.63.129.16 dev wire0", 0);
-    mended(0);
+    assert_repaired(0);
     // A firewall rule that drops the packets. The second command shows it.
     let rule = "OUTPUT -d 168.63.129.16/32 -j DROP";
     stdout_of(&format!("iptables -A {rule}"), 0);
     assert_eq!(unanswered("it did not answer within 3 s"), to_do);
-    assert!(obey(rules).contains(rule));
+    assert!(run_remedy(rules).contains(rule));
     stdout_of(&format!("iptables -D {rule}"), 0);
-    mended(0);
+    assert_repaired(0);
 }
 
 #[test]
 #[ignore = "needs root, unshare, iproute2, perl and time namespaces"]
 fn changed_mac_address_is_reported_and_repaired() {
-    if !on_a_node("wrong-mac", "changed_mac_address_is_reported_and_repaired") {
+    if !on_broken_node("wrong-mac", "changed_mac_address_is_reported_and_repaired") {
         return;
     }
     let refused = stdout_of("add web-1", 1);
@@ -296,9 +296,9 @@ fn changed_mac_address_is_reported_and_repaired() {
     let (_, command) = to_do.split_once("changed by hand: ").unwrap();
     let right = "sudo ip link set dev eth0 address 7c:1e:52:f9:f3:c4";
     assert_eq!(command, right);
-    obey(command);
-    mended(0);
-    added(0, "web-1");
-    mended(0);
-    assert_eq!(running().len(), 1);
+    run_remedy(command);
+    assert_repaired(0);
+    add_pod_later(0, "web-1");
+    assert_repaired(0);
+    assert_eq!(running_pods().len(), 1);
 }

@@ -249,7 +249,7 @@ fn cnitool_runs_every_verb_without_main_plugin() {
         host.verb("check", NET, pod);
     }
     // This client clears libcni's cache and then sends a GC without a list, which frees nothing.
-    fs::remove_file(result_of(NET, "pod1")).unwrap();
+    fs::remove_file(cache_entry_path(NET, "pod1")).unwrap();
     let no_list = host.failure(host.cnitool_later(100, "gc", NET, "none"));
     assert!(
         no_list.contains("cni.dev/valid-attachments is missing"),
@@ -269,7 +269,7 @@ fn cnitool_runs_every_verb_without_main_plugin() {
     // The pod still has its address, although the runtime does not list it.
     sh(&format!("ip -n pod1 addr add {one}/24 dev lo"));
     assert_eq!(host.add(NET, "pod3"), host.subnets.ipv4(7));
-    fs::remove_file(result_of(NET, "pod3")).unwrap();
+    fs::remove_file(cache_entry_path(NET, "pod3")).unwrap();
     let kept = gc(100, "[]").stdout;
     assert!(
         kept.contains("1 stale addresses are kept, 1 are freed")
@@ -294,7 +294,7 @@ fn cnitool_runs_every_verb_without_main_plugin() {
 }
 
 /// The path of libcni's cache entry for a pod.
-fn result_of(network: &str, pod: &str) -> PathBuf {
+fn cache_entry_path(network: &str, pod: &str) -> PathBuf {
     let netns = format!("\"/run/netns/{pod}\"");
     let entries = fs::read_dir("/var/lib/cni/results").unwrap();
     let mut paths = entries.map(|e| e.unwrap().path());
@@ -308,7 +308,7 @@ fn result_of(network: &str, pod: &str) -> PathBuf {
 }
 
 /// Runs every verb through a main plugin. These plugins do not implement GC yet.
-fn every_verb_through(network: &str) {
+fn check_every_verb_through(network: &str) {
     let mut host = Host::new([5, 6]);
     sh("ip netns add none");
     host.verb("status", network, "none");
@@ -316,7 +316,7 @@ fn every_verb_through(network: &str) {
     host.verb("check", network, "pod1");
     host.verb("check", network, "pod2");
     // An operator releases an address.
-    let path = result_of(network, "pod1");
+    let path = cache_entry_path(network, "pod1");
     let name = path.file_name().unwrap().to_str().unwrap();
     let container = name
         .strip_prefix(&format!("{network}-"))
@@ -354,7 +354,7 @@ fn every_verb_through(network: &str) {
 #[ignore = "needs root, iproute2, cnitool and the plugin bridge"]
 fn every_verb_works_through_bridge() {
     if in_private_namespaces("callers::every_verb_works_through_bridge") {
-        every_verb_through("azure-bridge");
+        check_every_verb_through("azure-bridge");
     }
 }
 
@@ -362,12 +362,12 @@ fn every_verb_works_through_bridge() {
 #[ignore = "needs root, iproute2, cnitool and the plugin ptp"]
 fn every_verb_works_through_ptp() {
     if in_private_namespaces("callers::every_verb_works_through_ptp") {
-        every_verb_through("azure-ptp");
+        check_every_verb_through("azure-ptp");
     }
 }
 
 /// Two pods of a main plugin that delegates to ours reach each other, and their addresses are released.
-fn two_pods(network: &str) {
+fn check_two_pods(network: &str) {
     let host = Host::new([5, 6, 7]);
     let (one, two) = (host.add(network, "pod1"), host.add(network, "pod2"));
     assert_ne!(one, two);
@@ -391,7 +391,7 @@ fn two_pods(network: &str) {
 #[ignore = "needs root, iproute2, ping, cnitool and the plugin bridge"]
 fn two_pods_on_a_bridge_reach_each_other() {
     if in_private_namespaces("callers::two_pods_on_a_bridge_reach_each_other") {
-        two_pods("azure-bridge");
+        check_two_pods("azure-bridge");
     }
 }
 
@@ -399,6 +399,6 @@ fn two_pods_on_a_bridge_reach_each_other() {
 #[ignore = "needs root, iproute2, ping, cnitool and the plugin ptp"]
 fn two_pods_on_ptp_reach_each_other() {
     if in_private_namespaces("callers::two_pods_on_ptp_reach_each_other") {
-        two_pods("azure-ptp");
+        check_two_pods("azure-ptp");
     }
 }

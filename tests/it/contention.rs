@@ -9,13 +9,13 @@ use crate::harness::wait::SetOnDrop;
 use crate::harness::{Call, Node, Outcome, Reply, Running, xml};
 
 /// Starts all ADDs or DELs before it waits for any of them.
-fn at_once(node: &Node, calls: &[(&str, String)]) -> Vec<Outcome> {
+fn run_in_parallel(node: &Node, calls: &[(&str, String)]) -> Vec<Outcome> {
     let calls = calls.iter().map(|(command, id)| node.call(command, id));
-    all_at_once(calls)
+    run_all_in_parallel(calls)
 }
 
 /// Starts all calls before it waits for any of them.
-pub fn all_at_once<'a>(calls: impl Iterator<Item = Call<'a>>) -> Vec<Outcome> {
+pub fn run_all_in_parallel<'a>(calls: impl Iterator<Item = Call<'a>>) -> Vec<Outcome> {
     let running: Vec<_> = calls.map(Call::start).collect();
     running.into_iter().map(Running::finish).collect()
 }
@@ -32,7 +32,7 @@ fn two_hundred_parallel_containers_get_distinct_addresses() {
     };
     let adds: Vec<_> = with_versions("ADD").collect();
     let mut given = BTreeMap::new();
-    for ((command, id), outcome) in adds.iter().zip(at_once(&node, &adds)) {
+    for ((command, id), outcome) in adds.iter().zip(run_in_parallel(&node, &adds)) {
         if *command == "ADD" {
             assert_eq!(
                 given.insert(outcome.address(), id.clone()),
@@ -50,18 +50,18 @@ fn two_hundred_parallel_containers_get_distinct_addresses() {
         "the state says what the callers were told"
     );
     let dels: Vec<_> = with_versions("DEL").collect();
-    for outcome in at_once(&node, &dels) {
+    for outcome in run_in_parallel(&node, &dels) {
         outcome.success();
     }
     assert!(node.held().is_empty());
-    assert_eq!(node.left_overs(), [""; 0]);
+    assert_eq!(node.leftover_files(), [""; 0]);
 }
 
 #[test]
 fn small_pool_serves_as_many_as_it_has() {
     let (node, _wire) = Node::with_wire("small", Reply::Xml(xml(5..35)));
     let adds: Vec<_> = (0..60).map(|n| ("ADD", format!("c{n}"))).collect();
-    let outcomes = at_once(&node, &adds);
+    let outcomes = run_in_parallel(&node, &adds);
     let given: BTreeSet<_> = outcomes
         .iter()
         .filter(|o| o.exit == Some(0))
@@ -78,7 +78,10 @@ fn small_pool_serves_as_many_as_it_has() {
 fn parallel_adds_of_one_container_share_one_address() {
     let (node, _wire) = Node::with_wire("same", Reply::Xml(xml(5..35)));
     let adds = vec![("ADD", "c1".to_owned()); 30];
-    let given: BTreeSet<_> = at_once(&node, &adds).iter().map(Outcome::address).collect();
+    let given: BTreeSet<_> = run_in_parallel(&node, &adds)
+        .iter()
+        .map(Outcome::address)
+        .collect();
     assert_eq!(given.len(), 1);
     assert_eq!(node.held().len(), 1);
 }

@@ -63,7 +63,7 @@ fn assert_diagnostic(node: &Node, subject: &str, status: &str, text: &str, remed
 #[test]
 fn healthy_node_is_ok_and_left_untouched() {
     let (node, _wire) = healthy("doctor");
-    let before = (node.state_bytes(), node.log(), node.left_overs());
+    let before = (node.state_bytes(), node.log(), node.leftover_files());
     // `doctor` does not wait for the lock.
     let _lock = node.hold_lock();
     let done = run(&node, &["doctor"]);
@@ -74,7 +74,10 @@ fn healthy_node_is_ok_and_left_untouched() {
     for words in ["answered in ", "3 addresses for pods", "1 held, 2 free"] {
         assert!(done.stdout.contains(words), "{words}: {}", done.stdout);
     }
-    assert_eq!((node.state_bytes(), node.log(), node.left_overs()), before);
+    assert_eq!(
+        (node.state_bytes(), node.log(), node.leftover_files()),
+        before
+    );
 }
 
 #[test]
@@ -334,7 +337,7 @@ fn other_plugins_with_the_same_addresses_are_reported() {
 #[test]
 fn without_root_one_line_lists_what_needs_root() {
     let (node, _wire) = healthy("doctor");
-    node.open_to_everybody();
+    node.make_accessible_to_everybody();
     fs::set_permissions(node.state_path(), Permissions::from_mode(0o000)).unwrap();
     fs::set_permissions(node.path(CONFLIST), Permissions::from_mode(0o000)).unwrap();
     // Run as a user who may execute the program.

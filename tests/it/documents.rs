@@ -8,7 +8,7 @@ use crate::harness::{Node, Reply, xml};
 use crate::recorded::cases;
 
 /// All state files that the original wrote in the recorded cases.
-fn texts_of_the_original() -> Vec<(String, String)> {
+fn states_of_the_original() -> Vec<(String, String)> {
     let mut texts = Vec::new();
     for case in cases() {
         for (n, step) in case["steps"].as_array().unwrap().iter().enumerate() {
@@ -22,7 +22,7 @@ fn texts_of_the_original() -> Vec<(String, String)> {
 }
 
 /// Parses and prints a state, with its old time stamp and without our key.
-fn again(json: &str, time: &str) -> String {
+fn reprint(json: &str, time: &str) -> String {
     let mut document = Document::parse(json.as_bytes(), None, Moment(0)).unwrap();
     let text = document.print(WriteStamp {
         version: "v0",
@@ -37,10 +37,10 @@ fn again(json: &str, time: &str) -> String {
 
 #[test]
 fn states_of_the_original_are_rewritten_byte_for_byte() {
-    for (name, text) in texts_of_the_original() {
+    for (name, text) in states_of_the_original() {
         let value: Value = serde_json::from_str(&text).unwrap();
         let time = value["IPAM"]["TimeStamp"].as_str().unwrap();
-        assert_eq!(again(&text, time), text, "{name}");
+        assert_eq!(reprint(&text, time), text, "{name}");
     }
 }
 
@@ -54,7 +54,7 @@ fn states_of_the_original_keep_their_values_when_read() {
                 continue;
             }
             let time = state["IPAM"]["TimeStamp"].as_str().unwrap();
-            let written: Value = serde_json::from_str(&again(&state.to_string(), time)).unwrap();
+            let written: Value = serde_json::from_str(&reprint(&state.to_string(), time)).unwrap();
             assert_eq!(written["IPAM"], state["IPAM"], "{}", case["name"]);
             read += 1;
         }
@@ -63,7 +63,7 @@ fn states_of_the_original_keep_their_values_when_read() {
 }
 
 /// A second implementation of the original's layout: its field order, tabs, maps sorted by bytes.
-fn layout(ipam: &Value) -> String {
+fn print_like_original(ipam: &Value) -> String {
     let quoted = |v: &Value| serde_json::to_string(v.as_str().unwrap()).unwrap();
     let map = |depth: usize, value: &Value, entry: &dyn Fn(&Value) -> String| -> String {
         let entries = value.as_object().unwrap();
@@ -154,7 +154,7 @@ fn state_after_use_follows_the_originals_format() {
     let text = String::from_utf8(node.state_bytes()).unwrap();
     let state: Value = serde_json::from_str(&text).unwrap();
     let ipam = &state["IPAM"];
-    let expected = layout(ipam);
+    let expected = print_like_original(ipam);
     let start = text.find("\"IPAM\": ").unwrap() + "\"IPAM\": ".len();
     assert_eq!(
         &text[start..start + expected.len()],

@@ -43,7 +43,7 @@ fn add(host: &Host, network: &str, pod: &str) -> [String; 2] {
 }
 
 /// Checks that pods reach each other and the outside over both families.
-fn two_pods(host: &Host, network: &str) {
+fn check_two_dual_stack_pods(host: &Host, network: &str) {
     let gateway = &*host.subnets.ipv6(1);
     let pods = ["pod1", "pod2"].map(|pod| (pod, add(host, network, pod)));
     for ((from, _), (_, to)) in [(&pods[0], &pods[1]), (&pods[1], &pods[0])] {
@@ -80,7 +80,7 @@ fn two_pods(host: &Host, network: &str) {
 fn pods_on_a_bridge_reach_each_other_over_both_families() {
     if in_private_namespaces("dual_stack::pods_on_a_bridge_reach_each_other_over_both_families") {
         let host = host_of_two_families(5..20);
-        two_pods(&host, "azure-dual-bridge");
+        check_two_dual_stack_pods(&host, "azure-dual-bridge");
     }
 }
 
@@ -94,7 +94,7 @@ fn pods_on_ptp_use_the_node_ipv6_range() {
         sh("echo Node1 >/proc/sys/kernel/hostname");
         let range = format!("{}/64", host.subnets.ipv6(0));
         let api = crate::kubernetes::joined_below(std::path::Path::new("/"), &range);
-        two_pods(&host, "azure-dual-ptp");
+        check_two_dual_stack_pods(&host, "azure-dual-ptp");
         assert!(api.requests()[0].starts_with("GET /api/v1/nodes/node1 "));
     }
 }

@@ -5,10 +5,10 @@ use std::fs;
 use serde_json::{Value, json};
 
 use crate::harness::{Node, Reply, SUBNET, conf, package, xml};
-use crate::verbs::{conf_with, of_the_node, prev_result};
+use crate::verbs::{call_without_container, conf_with, prev_result};
 
 /// Code and message pattern of each row of the table.
-fn table() -> Vec<(i64, String)> {
+fn read_table() -> Vec<(i64, String)> {
     let readme = fs::read_to_string(package().join("README.md")).unwrap();
     let section = readme.split("## Errors").nth(1).unwrap();
     let section = section.split("\n## ").next().unwrap();
@@ -26,7 +26,7 @@ fn table() -> Vec<(i64, String)> {
 }
 
 /// Whether a message begins with a pattern of the table, in which `X` and `N` match anything.
-fn fits(words: &str, msg: &str) -> bool {
+fn matches_pattern(words: &str, msg: &str) -> bool {
     let spaced = format!(" {words} ").replace("ipam.X", "ipam. X");
     let pieces: Vec<_> = spaced
         .split([' '])
@@ -53,19 +53,19 @@ fn table_patterns_match_messages() {
         ("N stale", "1 stale addresses"),
         ("invalid ipam.X", "invalid ipam.rest: x"),
     ] {
-        assert!(fits(words, msg), "{words}: {msg}");
+        assert!(matches_pattern(words, msg), "{words}: {msg}");
     }
     for (words, msg) in [
         ("a b", "c a b"),
         ("a X c", "a d"),
         ("invalid ipam.X", "invalid x"),
     ] {
-        assert!(!fits(words, msg), "{words}: {msg}");
+        assert!(!matches_pattern(words, msg), "{words}: {msg}");
     }
 }
 
 /// Collects errors of invalid calls.
-fn of_calls(found: &mut Vec<(i64, String)>) {
+fn collect_call_errors(found: &mut Vec<(i64, String)>) {
     let (node, _wire) = Node::with_wire("table", Reply::Xml(xml([5, 6, 7])));
     node.add("c1").success();
     let add = |stdin: &str| node.call("ADD", "c2").stdin(stdin).run().error();
@@ -112,7 +112,7 @@ fn of_calls(found: &mut Vec<(i64, String)>) {
         check("c1", conf_with(json!({}), prev_result(&["10.224.0.6"]))),
         check("c1", conf_with(json!({}), json!({ "prevResult": 7 }))),
     ]);
-    let gc = |members: Value| of_the_node(&node, "GC", members).run().error();
+    let gc = |members: Value| call_without_container(&node, "GC", members).run().error();
     found.push(gc(json!({})));
     found.push(gc(json!({ "cni.dev/attachments": 7 })));
     node.advance_clock(600);
@@ -122,7 +122,7 @@ fn of_calls(found: &mut Vec<(i64, String)>) {
 }
 
 /// Collects errors of a broken node.
-fn of_the_surroundings(found: &mut Vec<(i64, String)>) {
+fn collect_node_errors(found: &mut Vec<(i64, String)>) {
     let (node, _wire) = Node::with_wire("tablenode", Reply::Xml(xml([5])));
     let folder = node.path("/var/run/azure-vnet");
     node.put("/var/run/azure-vnet", "");
@@ -143,7 +143,11 @@ fn of_the_surroundings(found: &mut Vec<(i64, String)>) {
     let (path, good) = (node.state_path(), node.state_bytes());
     fs::write(&path, state.to_string()).unwrap();
     found.push(node.add("c2").error());
-    found.push(of_the_node(&node, "STATUS", json!({})).run().error());
+    found.push(
+        call_without_container(&node, "STATUS", json!({}))
+            .run()
+            .error(),
+    );
     fs::remove_file(&path).unwrap();
     let check = || {
         let call = node.call("CHECK", "c1");
@@ -161,7 +165,7 @@ fn of_the_surroundings(found: &mut Vec<(i64, String)>) {
 }
 
 /// Collects the error of a pool without subnet that the source does not list.
-fn of_a_pool_without_subnet(found: &mut Vec<(i64, String)>) {
+fn collect_error_of_pool_without_subnet(found: &mut Vec<(i64, String)>) {
     let node = Node::new("nosubnet");
     let record = json!({ "ID": "", "Addr": "10.1.0.5", "InUse": false });
     let pool = json!({ "Id": "x", "Addresses": { "10.1.0.5": record } });
@@ -174,7 +178,7 @@ fn of_a_pool_without_subnet(found: &mut Vec<(i64, String)>) {
 
 #[test]
 fn every_row_of_the_error_table_is_produced() {
-    let table = table();
+    let table = read_table();
     assert!(table.len() > 35, "{table:?}");
     let (busy, _wire) = Node::with_wire("tablelock", Reply::Xml(xml([5])));
     busy.add("c1").success();
@@ -186,9 +190,9 @@ fn every_row_of_the_error_table_is_produced() {
             "Failed to allocate address: the state contradicts itself".to_owned(),
         ),
     ];
-    of_calls(&mut found);
-    of_the_surroundings(&mut found);
-    of_a_pool_without_subnet(&mut found);
+    collect_call_errors(&mut found);
+    collect_node_errors(&mut found);
+    collect_error_of_pool_without_subnet(&mut found);
     let _lock = busy.hold_lock();
     busy.advance_clock(1);
     let mut waits = [busy.call("ADD", "c2").start()];
@@ -196,12 +200,20 @@ fn every_row_of_the_error_table_is_produced() {
     found.extend(waits.map(|call| call.finish().error()));
     let lacking: Vec<_> = table
         .iter()
-        .filter(|(code, words)| !found.iter().any(|(c, msg)| c == code && fits(words, msg)))
+        .filter(|(code, words)| {
+            !found
+                .iter()
+                .any(|(c, msg)| c == code && matches_pattern(words, msg))
+        })
         .collect();
     assert_eq!(lacking, Vec::<&(i64, String)>::new(), "{found:#?}");
     let unlisted: Vec<_> = found
         .iter()
-        .filter(|(code, msg)| !table.iter().any(|(c, words)| c == code && fits(words, msg)))
+        .filter(|(code, msg)| {
+            !table
+                .iter()
+                .any(|(c, words)| c == code && matches_pattern(words, msg))
+        })
         .collect();
     assert_eq!(unlisted, Vec::<&(i64, String)>::new());
     assert!(found.iter().any(|(_, msg)| msg.contains(SUBNET)));

@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::harness::{Node, Reply, conf, xml};
 
 /// Checks that the state has the same bytes before and after.
-fn unchanged(node: &Node, call: impl FnOnce(&Node)) {
+fn assert_state_unchanged(node: &Node, call: impl FnOnce(&Node)) {
     node.add("holder").success();
     let before = node.state_bytes();
     call(node);
@@ -75,7 +75,7 @@ fn invalid_environments_are_refused() {
             "invalid query URL",
         ),
     ];
-    unchanged(&node, |node| {
+    assert_state_unchanged(&node, |node| {
         for (name, value, code, msg) in cases {
             let (got, text) = node.call("ADD", "c1").env(name, value).run().error();
             assert!(
@@ -196,7 +196,7 @@ fn invalid_network_configurations_are_refused() {
             "Failed to allocate pool: no available address pools",
         ),
     ];
-    unchanged(&node, |node| {
+    assert_state_unchanged(&node, |node| {
         for (stdin, code, msg) in cases {
             let (got, text) = node.call("ADD", "c1").stdin(*stdin).run().error();
             assert!(

@@ -6,8 +6,8 @@ use std::ops::Range;
 
 use serde_json::{Value, json};
 
-use crate::contention::all_at_once;
-use crate::harness::{Call, MAC, Node, Outcome, Reply, SUBNET, WireServer, conf, merged_over};
+use crate::contention::run_all_in_parallel;
+use crate::harness::{Call, MAC, Node, Outcome, Reply, SUBNET, WireServer, conf, merged};
 
 const SUBNET_V6: &str = "fd00:1:2::/120";
 
@@ -32,7 +32,7 @@ pub fn conf_of_two_families() -> String {
     conf("1.0.0", json!({ "families": ["ipv4", "ipv6"] }))
 }
 
-fn dual<'a>(node: &'a Node, command: &str, id: &str) -> Call<'a> {
+fn dual_stack_call<'a>(node: &'a Node, command: &str, id: &str) -> Call<'a> {
     node.call(command, id).stdin(conf_of_two_families())
 }
 
@@ -112,7 +112,7 @@ fn two_hundred_dual_stack_pods_come_and_go() {
     let (node, _wire) = node_of_two_families("dual-crowd", 2..256);
     let ids: Vec<String> = (0..200).map(|n| format!("c{n}")).collect();
     let mut given = BTreeSet::new();
-    for outcome in all_at_once(ids.iter().map(|id| dual(&node, "ADD", id))) {
+    for outcome in run_all_in_parallel(ids.iter().map(|id| dual_stack_call(&node, "ADD", id))) {
         let both = addresses(&outcome);
         assert_eq!(
             both.iter().map(|a| is_v6(a)).collect::<Vec<_>>(),
@@ -128,26 +128,27 @@ fn two_hundred_dual_stack_pods_come_and_go() {
     }
     // Mixed with new pods, for which there is room.
     let newcomers: Vec<String> = (0..50).map(|n| format!("n{n}")).collect();
-    let dels = ids.iter().map(|id| dual(&node, "DEL", id));
-    let adds = newcomers.iter().map(|id| dual(&node, "ADD", id));
-    for outcome in all_at_once(dels.chain(adds)) {
+    let dels = ids.iter().map(|id| dual_stack_call(&node, "DEL", id));
+    let adds = newcomers.iter().map(|id| dual_stack_call(&node, "ADD", id));
+    for outcome in run_all_in_parallel(dels.chain(adds)) {
         outcome.success();
     }
     assert_eq!(node.held().len(), 100);
-    for outcome in all_at_once(newcomers.iter().map(|id| dual(&node, "DEL", id))) {
+    for outcome in run_all_in_parallel(newcomers.iter().map(|id| dual_stack_call(&node, "DEL", id)))
+    {
         outcome.assert_no_output();
     }
     assert!(node.held().is_empty());
-    assert_eq!(node.left_overs(), [""; 0]);
+    assert_eq!(node.leftover_files(), [""; 0]);
 }
 
 #[test]
 fn add_allocates_both_families_or_none() {
     let (node, _wire) = Node::with_wire("dual-none", Reply::Xml(xml(5..10, 5..7)));
-    dual(&node, "ADD", "c1").run().success();
-    dual(&node, "ADD", "c2").run().success();
+    dual_stack_call(&node, "ADD", "c1").run().success();
+    dual_stack_call(&node, "ADD", "c2").run().success();
     let before = node.held();
-    let (code, msg) = dual(&node, "ADD", "c3").run().error();
+    let (code, msg) = dual_stack_call(&node, "ADD", "c3").run().error();
     assert_eq!(code, 100);
     let expected = "Failed to allocate address: No available addresses in fd00:1:2::/120: 2 held";
     assert!(msg.starts_with(expected), "{msg}");
@@ -158,7 +159,7 @@ fn add_allocates_both_families_or_none() {
 fn family_without_pool_is_reported_without_the_recovery_words() {
     // azure-vnet deletes the state when it reads these words.
     let (node, _wire) = Node::with_wire("dual-one", Reply::Xml(crate::harness::xml(5..10)));
-    let outcome = dual(&node, "ADD", "c3").run();
+    let outcome = dual_stack_call(&node, "ADD", "c3").run();
     let (code, msg) = outcome.error();
     assert_eq!(code, 100);
     assert_eq!(msg, "Failed to allocate pool: no pool has IPv6 addresses");
@@ -209,13 +210,13 @@ fn family_with_empty_source_keeps_addresses_for_a_minute() {
 #[test]
 fn closed_stdout_returns_both_addresses() {
     let (node, _wire) = node_of_two_families("dual-stdout", 5..10);
-    dual(&node, "ADD", "c1").run().success();
+    dual_stack_call(&node, "ADD", "c1").run().success();
     let before = node.held();
-    let outcome = dual(&node, "ADD", "c2").run_in_shell(r#""$0" >&-"#);
+    let outcome = dual_stack_call(&node, "ADD", "c2").run_in_shell(r#""$0" >&-"#);
     assert_eq!(outcome.exit, Some(1));
     assert_eq!(node.held(), before);
     // Addresses held before stay held.
-    let outcome = dual(&node, "ADD", "c1").run_in_shell(r#""$0" >&-"#);
+    let outcome = dual_stack_call(&node, "ADD", "c1").run_in_shell(r#""$0" >&-"#);
     assert_eq!(outcome.exit, Some(1));
     assert_eq!(node.held(), before);
 }
@@ -223,11 +224,11 @@ fn closed_stdout_returns_both_addresses() {
 #[test]
 fn disk_failure_allocates_neither_family() {
     let (node, _wire) = node_of_two_families("dual-disk", 5..10);
-    dual(&node, "ADD", "c1").run().success();
+    dual_stack_call(&node, "ADD", "c1").run().success();
     let before = node.state_bytes();
     // A folder in the place of the new state prevents writing.
     fs::create_dir_all(node.path("/var/run/azure-vnet-ipam.json.new/x")).unwrap();
-    assert_eq!(dual(&node, "ADD", "c2").run().error().0, 5);
+    assert_eq!(dual_stack_call(&node, "ADD", "c2").run().error().0, 5);
     assert_eq!(node.state_bytes(), before);
 }
 
@@ -316,13 +317,10 @@ fn invalid_families_are_refused() {
 #[test]
 fn check_and_gc_cover_both_families() {
     let (node, _wire) = node_of_two_families("dual-check", 5..30);
-    let told = dual(&node, "ADD", "c1").run().json();
+    let told = dual_stack_call(&node, "ADD", "c1").run().json();
     let call = |command: &str, members: Value| {
         let stdin: Value = serde_json::from_str(&conf_of_two_families()).unwrap();
-        let stdin = merged_over(
-            merged_over(stdin, json!({ "cniVersion": "1.1.0" })),
-            members,
-        );
+        let stdin = merged(merged(stdin, json!({ "cniVersion": "1.1.0" })), members);
         node.call(command, "c1").stdin(stdin.to_string()).run()
     };
     call("CHECK", json!({ "prevResult": told })).assert_no_output();
@@ -382,7 +380,7 @@ fn ipv6_pool_is_stored_in_canonical_form() {
 #[test]
 fn release_command_for_one_family_keeps_the_other() {
     let (node, _wire) = node_of_two_families("v6-release", 5..30);
-    dual(&node, "ADD", "c1").run().success();
+    dual_stack_call(&node, "ADD", "c1").run().success();
     node.advance_clock(3600);
     let released = node.run_command(["release", "fd00:1:2:0::5", "--container", "c1", "--force"]);
     released.success();

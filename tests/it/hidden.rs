@@ -13,14 +13,14 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::harness::wait::{Process, SetOnDrop, output, wait_until};
 use crate::harness::{sh, sh_with};
-use crate::namespaces::Pods;
+use crate::namespaces::{Pods, make_process_visible};
 use crate::privileged::in_private_namespaces;
 
 const HOUR: u64 = 3600 + 1;
 
 /// A node with one address, held by a pod in a network namespace without a link to the host.
 fn node_with_a_pod() -> Pods {
-    let pods = Pods::on_a_node([5]);
+    let pods = Pods::in_namespaces([5]);
     sh("ip netns add one");
     let address = pods.add("one").address();
     sh(&format!(
@@ -44,18 +44,13 @@ fn assert_seen(pods: &Pods) {
 }
 
 #[track_caller]
-fn assert_given_again(pods: &Pods) {
+fn assert_allocated_again(pods: &Pods) {
     wait_until("the end of the namespace", || {
         pods.add_later(HOUR, "new").exit == Some(0)
     });
 }
 
-/// Makes a process visible in the node's /proc.
-fn show(id: u32) {
-    sh(&format!("ln -s real/{id} /proc/{id}"));
-}
-
-fn hide(id: u32) {
+fn hide_processes(id: u32) {
     sh(&format!("rm /proc/{id}"));
 }
 
@@ -82,11 +77,11 @@ fn address_in_another_threads_namespace_is_found() {
         });
         is_inside.recv().unwrap();
         sh("ip netns del one");
-        show(std::process::id());
+        make_process_visible(std::process::id());
         assert_seen(&pods);
         drop(leave);
     });
-    assert_given_again(&pods);
+    assert_allocated_again(&pods);
 }
 
 #[test]
@@ -107,10 +102,10 @@ fn address_is_found_after_the_main_thread_ended() {
         fs::read_to_string(&status).is_ok_and(|text| text.contains("State:\tZ"))
     });
     sh("ip netns del one");
-    show(process.id());
+    make_process_visible(process.id());
     assert_seen(&pods);
     process.kill();
-    assert_given_again(&pods);
+    assert_allocated_again(&pods);
 }
 
 #[test]
@@ -122,10 +117,10 @@ fn address_in_namespace_held_by_descriptor_is_found() {
     let pods = node_with_a_pod();
     let kept = File::open("/run/netns/one").unwrap();
     sh("ip netns del one");
-    show(std::process::id());
+    make_process_visible(std::process::id());
     assert_seen(&pods);
     drop(kept);
-    assert_given_again(&pods);
+    assert_allocated_again(&pods);
 }
 
 #[test]
@@ -141,10 +136,10 @@ fn address_in_namespace_held_by_socket_is_found() {
     });
     let kept = inside.join().unwrap();
     sh("ip netns del one");
-    show(std::process::id());
+    make_process_visible(std::process::id());
     assert_seen(&pods);
     drop(kept);
-    assert_given_again(&pods);
+    assert_allocated_again(&pods);
 }
 
 #[test]
@@ -169,11 +164,11 @@ fn address_in_namespace_mounted_elsewhere_is_found() {
     for _ in 0..2 {
         output(Command::new("umount").arg("/run/netns/one"));
     }
-    show(id);
+    make_process_visible(id);
     assert_seen(&pods);
     elsewhere.kill();
-    hide(id);
-    assert_given_again(&pods);
+    hide_processes(id);
+    assert_allocated_again(&pods);
 }
 
 #[test]
@@ -208,7 +203,7 @@ fn namespace_known_to_the_host_by_number_is_reported_as_unseen() {
     let log = pods.node.log();
     assert!(log.contains("that the host knows as number"), "{log}");
     drop(kept);
-    assert_given_again(&pods);
+    assert_allocated_again(&pods);
 }
 
 /// Namespaces come and go while the node is looked at.
@@ -218,7 +213,7 @@ fn busy_node_still_reclaims_dead_addresses() {
     if !in_private_namespaces("hidden::busy_node_still_reclaims_dead_addresses") {
         return;
     }
-    let pods = Pods::on_a_node([5]);
+    let pods = Pods::in_namespaces([5]);
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         let _over = SetOnDrop(&is_over);
@@ -255,7 +250,7 @@ fn scan_of_many_threads_and_descriptors_is_fast() {
     if !in_private_namespaces("hidden::scan_of_many_threads_and_descriptors_is_fast") {
         return;
     }
-    let pods = Pods::on_a_node([5]);
+    let pods = Pods::in_namespaces([5]);
     let lines: String = (0..500).map(|n| format!("netns add many{n}\n")).collect();
     fs::write(pods.node.path("/batch"), lines).unwrap();
     sh_with("ip -batch \"$1\"", &[&pods.node.path("/batch")]);
@@ -274,7 +269,7 @@ fn scan_of_many_threads_and_descriptors_is_fast() {
         wait_until("the threads of a process", || {
             fs::read_dir(&tasks).is_ok_and(|tasks| tasks.count() == 50)
         });
-        show(process.id());
+        make_process_visible(process.id());
     }
     pods.add("dead").success();
     assert_eq!(pods.add_later(HOUR, "new").address(), "10.224.0.5");

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use crate::contention::all_at_once;
+use crate::contention::run_all_in_parallel;
 use crate::families::{conf_of_two_families, node_of_two_families};
 use crate::harness::{Node, Outcome, Reply, SUBNET, WireServer, conf, xml};
 use crate::namespaces::Pods;
@@ -20,12 +20,6 @@ fn journal(node: &Node) -> PathBuf {
 fn lines(node: &Node) -> Vec<String> {
     let text = fs::read_to_string(journal(node)).unwrap();
     text.lines().map(str::to_owned).collect()
-}
-
-#[track_caller]
-fn assert_quarantined(outcome: &Outcome) {
-    let (code, msg) = outcome.error();
-    assert!(code == 11 && msg.contains("the state was lost"), "{msg}");
 }
 
 /// A node on which `c1` to `c3` hold addresses and `c4` released one. Only state and journal know them.
@@ -163,7 +157,7 @@ fn incomplete_journal_causes_quarantine() {
         fs::remove_file(node.state_path()).unwrap();
         let add = node.add("c5");
         assert_eq!(add.exit, Some(1), "{what}: {add:?}");
-        assert_quarantined(&add);
+        add.assert_quarantined();
         // The remaining lines still hold their addresses.
         let held = node.held();
         let left = ["a line", "its end"]
@@ -203,14 +197,14 @@ fn other_writer_causes_quarantine_for_a_while() {
     let others = || fs::write(node.lock_path(), "4711").unwrap();
     others();
     fs::remove_file(node.state_path()).unwrap();
-    assert_quarantined(&node.add("c5"));
+    node.add("c5").assert_quarantined();
     node.advance_clock(31);
     node.add("c5").success();
     // A call of ours in between does not hide that.
     others();
     node.del("c5").assert_no_output();
     fs::remove_file(node.state_path()).unwrap();
-    assert_quarantined(&node.add("c6"));
+    node.add("c6").assert_quarantined();
     node.advance_clock(31);
     node.add("c6").success();
     // Half a minute later the addresses that it granted are visible on the node.
@@ -230,7 +224,7 @@ fn address_granted_by_0_1_0_makes_journal_incomplete() {
     let (_, boot) = note.split_once(' ').unwrap();
     fs::write(&used, format!("{:020} {boot}", 77)).unwrap();
     fs::remove_file(node.state_path()).unwrap();
-    assert_quarantined(&node.add("c5"));
+    node.add("c5").assert_quarantined();
 }
 
 #[test]
@@ -243,7 +237,7 @@ fn crowd_survives_repeated_state_deletion() {
 #[ignore = "needs root, unshare and iproute2"]
 fn crowd_on_a_real_node_survives_repeated_state_deletion() {
     if in_private_namespaces("journal::crowd_on_a_real_node_survives_repeated_state_deletion") {
-        let pods = Pods::on_a_node(5..258);
+        let pods = Pods::in_namespaces(5..258);
         // Some pods run, so that a scan finds them.
         let running = ["one", "two", "three"].map(|pod| pods.start(pod));
         crowd_under_deletions(&pods.node);
@@ -275,7 +269,9 @@ fn crowd_under_deletions(node: &Node) {
         assert_eq!(held.get(address), Some(id), "{address}");
     }
     let dels = (0..200).map(|n| node.call("DEL", &format!("c{n}")));
-    all_at_once(dels).iter().for_each(Outcome::assert_no_output);
+    run_all_in_parallel(dels)
+        .iter()
+        .for_each(Outcome::assert_no_output);
     assert!(node.held().values().all(|id| !id.starts_with('c')));
 }
 
@@ -328,7 +324,7 @@ fn unwritable_journal_fails_no_call() {
             .contains("azure-vnet-ipam.journal could not be written")
     );
     fs::remove_file(node.state_path()).unwrap();
-    assert_quarantined(&node.add("c3"));
+    node.add("c3").assert_quarantined();
     fs::remove_dir(journal(&node)).unwrap();
     node.advance_clock(31);
     node.add("c3").success();

@@ -10,14 +10,14 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Node, Outcome, Reply, SUBNET, WireServer, conf, install, package, xml};
+use crate::harness::{Node, Reply, SUBNET, WireServer, conf, install, package, xml};
 
 /// Keys whose values are boot clock times in nanoseconds, or counts that vary.
 const MOMENTS: [&str; 5] = ["since", "suspect", "released", "at", "refreshed"];
 
 /// A node with two old pods, a young suspect one, an address in cooldown, an excluded one, and failed
 /// operations.
-fn eventful(name: &str) -> (Node, WireServer) {
+fn node_with_history(name: &str) -> (Node, WireServer) {
     let (node, wire) = Node::with_wire(name, Reply::Xml(xml(5..12)));
     let ours = json!({ "type": "azure-vnet-ipam", "rest": 3600, "token": "hush" });
     let conflist = json!({
@@ -54,18 +54,14 @@ fn eventful(name: &str) -> (Node, WireServer) {
     (node, wire)
 }
 
-fn run_command(node: &Node, line: &str) -> Outcome {
-    node.run_command(line.split(' '))
-}
-
 /// Checks the exit status of a command, and that its output has the shape of the fixture.
 #[track_caller]
-fn printed(node: &Node, line: &str, status: i32, fixture: &str) {
-    let outcome = run_command(node, line);
+fn assert_output_has_shape(node: &Node, line: &str, status: i32, fixture: &str) {
+    let outcome = node.run_line(line);
     assert_eq!(outcome.exit, Some(status), "{outcome:?}");
     assert_eq!(outcome.stderr, "", "{outcome:?}");
     let mut value = outcome.json();
-    settle(&mut value, "", node.root.to_str().unwrap());
+    replace_volatile_values(&mut value, "", node.root.to_str().unwrap());
     let found = format!("{value:#}\n");
     let path = package().join(format!("tests/fixtures/json/{fixture}.json"));
     if std::env::var_os("ACCEPT").is_some() {
@@ -82,11 +78,11 @@ fn printed(node: &Node, line: &str, status: i32, fixture: &str) {
 }
 
 /// Replaces values that differ between runs or users with placeholders.
-fn settle(value: &mut Value, key: &str, root: &str) {
+fn replace_volatile_values(value: &mut Value, key: &str, root: &str) {
     match value {
         Value::Object(members) => {
             for (key, member) in members {
-                settle(member, key, root);
+                replace_volatile_values(member, key, root);
             }
         }
         Value::Array(items) => {
@@ -96,7 +92,7 @@ fn settle(value: &mut Value, key: &str, root: &str) {
                 *items = vec!["LINE".into()];
             }
             for item in items {
-                settle(item, key, root);
+                replace_volatile_values(item, key, root);
             }
         }
         Value::Number(number) => {
@@ -112,7 +108,7 @@ fn settle(value: &mut Value, key: &str, root: &str) {
                 "kernel" => "KERNEL".to_owned(),
                 "by" => "WHO".to_owned(),
                 "version" | "program" | "Version" => "VERSION".to_owned(),
-                _ => settled(text, root),
+                _ => without_volatile_parts(text, root),
             };
         }
         Value::Null | Value::Bool(_) => {}
@@ -120,7 +116,7 @@ fn settle(value: &mut Value, key: &str, root: &str) {
 }
 
 /// The text with placeholders for folder, ports, versions and quantities.
-fn settled(text: &str, root: &str) -> String {
+fn without_volatile_parts(text: &str, root: &str) -> String {
     const UNITS: [&str; 6] = ["us", "ms", "s", "bytes", "KiB", "minutes"];
     let is_number = |word: &str| {
         word.starts_with(|c: char| c.is_ascii_digit())
@@ -191,20 +187,20 @@ fn difference(known: &str, found: &str) -> String {
 
 #[test]
 fn show_json_has_its_shape() {
-    let (node, _wire) = eventful("shapes-show");
-    printed(&node, "show --json", 0, "show");
-    printed(&node, "show --events --json", 0, "show-events");
+    let (node, _wire) = node_with_history("shapes-show");
+    assert_output_has_shape(&node, "show --json", 0, "show");
+    assert_output_has_shape(&node, "show --events --json", 0, "show-events");
     let fresh = Node::new("shapes-fresh");
-    printed(&fresh, "show --json", 0, "show-fresh");
+    assert_output_has_shape(&fresh, "show --json", 0, "show-fresh");
     node.put("/var/run/azure-vnet-ipam.json", "{");
-    printed(&node, "show --json", 0, "show-corrupt");
+    assert_output_has_shape(&node, "show --json", 0, "show-corrupt");
 }
 
 #[test]
 fn check_json_has_its_shape() {
-    let (node, mut wire) = eventful("shapes-check");
+    let (node, mut wire) = node_with_history("shapes-check");
     // A node in a folder has no processes to scan.
-    printed(&node, "check --json", 2, "check");
+    assert_output_has_shape(&node, "check --json", 2, "check");
     let state = String::from_utf8(node.state_bytes()).unwrap();
     node.put(
         "/var/run/azure-vnet-ipam.json",
@@ -212,12 +208,12 @@ fn check_json_has_its_shape() {
     );
     node.put("/var/run/azure-vnet-ipam.json.corrupt-2026", "{");
     wire.stop();
-    printed(&node, "check --json", 1, "check-findings");
+    assert_output_has_shape(&node, "check --json", 1, "check-findings");
 }
 
 #[test]
 fn explain_json_has_its_shape() {
-    let (node, _wire) = eventful("shapes-explain");
+    let (node, _wire) = node_with_history("shapes-explain");
     for (subject, status, fixture) in [
         ("10.224.0.5", 0, "explain-held"),
         ("10.224.0.9", 0, "explain-free"),
@@ -227,43 +223,43 @@ fn explain_json_has_its_shape() {
         ("nobody", 1, "explain-unknown"),
     ] {
         let line = format!("explain {subject} --json");
-        printed(&node, &line, status, fixture);
+        assert_output_has_shape(&node, &line, status, fixture);
     }
 }
 
 #[test]
 fn reclaim_json_has_its_shape() {
-    let (node, _wire) = eventful("shapes-reclaim");
-    printed(&node, "reclaim --json", 0, "reclaim");
+    let (node, _wire) = node_with_history("shapes-reclaim");
+    assert_output_has_shape(&node, "reclaim --json", 0, "reclaim");
     let fresh = Node::new("shapes-fresh");
-    printed(&fresh, "reclaim --yes --json", 0, "reclaim-fresh");
+    assert_output_has_shape(&fresh, "reclaim --yes --json", 0, "reclaim-fresh");
 }
 
 #[test]
 fn release_json_has_its_shape() {
-    let (node, _wire) = eventful("shapes-release");
+    let (node, _wire) = node_with_history("shapes-release");
     let line = "release 10.224.0.5 --container 0a1b2c3d --json";
-    printed(&node, line, 1, "release-refused");
+    assert_output_has_shape(&node, line, 1, "release-refused");
     let line = "release 10.224.0.5 --container 0a1b2c3d --force --json";
-    printed(&node, line, 0, "release");
-    printed(&node, line, 1, "release-free");
-    printed(&node, "show --events --json", 0, "show-events-release");
+    assert_output_has_shape(&node, line, 0, "release");
+    assert_output_has_shape(&node, line, 1, "release-free");
+    assert_output_has_shape(&node, "show --events --json", 0, "show-events-release");
 }
 
 #[test]
 fn doctor_json_has_its_shape() {
-    let (node, mut wire) = eventful("shapes-doctor");
-    printed(&node, "doctor --json", 0, "doctor");
+    let (node, mut wire) = node_with_history("shapes-doctor");
+    assert_output_has_shape(&node, "doctor --json", 0, "doctor");
     wire.stop();
-    printed(&node, "doctor --json", 1, "doctor-wrong");
+    assert_output_has_shape(&node, "doctor --json", 1, "doctor-wrong");
 }
 
 #[test]
 fn export_json_has_its_shape() {
-    let (node, _wire) = eventful("shapes-export");
-    printed(&node, "export", 0, "export");
+    let (node, _wire) = node_with_history("shapes-export");
+    assert_output_has_shape(&node, "export", 0, "export");
     node.put("/var/run/azure-vnet-ipam.json", "{");
-    printed(&node, "export", 0, "export-corrupt");
+    assert_output_has_shape(&node, "export", 0, "export-corrupt");
 }
 
 /// The keys of our own documents, without those of the state file.
@@ -302,7 +298,7 @@ fn differences_are_reported_line_by_line() {
     assert_eq!(difference("a\nb\nc\n", "a\nx\nc\nd\n"), "-b\n+x\n+d\n");
     assert_eq!(difference("", "a\n"), "+a\n");
     assert_eq!(
-        settled("/r/x at 127.0.0.1:4711 in 0.3 ms, 3 held 2h0m ago", "/r"),
+        without_volatile_parts("/r/x at 127.0.0.1:4711 in 0.3 ms, 3 held 2h0m ago", "/r"),
         "ROOT/x at 127.0.0.1:PORT in N ms, 3 held AGE ago"
     );
 }

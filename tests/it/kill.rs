@@ -45,7 +45,7 @@ fn strace(node: &Node, command: &str, container_id: &str, args: &[&str]) -> Outp
 }
 
 /// How often a call makes each system call. strace counts per thread; the highest count is used.
-fn census(node: &Node, command: &str, container_id: &str) -> BTreeMap<String, usize> {
+fn count_system_calls(node: &Node, command: &str, container_id: &str) -> BTreeMap<String, usize> {
     let trace = node.path("/trace");
     let output = strace(
         node,
@@ -80,7 +80,7 @@ fn census(node: &Node, command: &str, container_id: &str) -> BTreeMap<String, us
 
 /// Kills `command` of `container_id` at every system call. Calls `again` before each run to reset the node, and `after` behind
 /// it. Returns the number of kills.
-pub fn at_every_system_call(
+pub fn kill_at_every_system_call(
     node: &Node,
     command: &str,
     container_id: &str,
@@ -88,7 +88,7 @@ pub fn at_every_system_call(
     after: impl Fn(&str),
 ) -> usize {
     again();
-    let census = census(node, command, container_id);
+    let census = count_system_calls(node, command, container_id);
     let total: usize = census.values().sum();
     assert!(total > 30, "{census:?}");
     let mut kills = 0;
@@ -158,7 +158,7 @@ fn state_is_synced_before_rename_and_renamed_before_output() {
 }
 
 /// Restores state and journal, and removes the note of the last grant, which would reveal the restore.
-fn restored(node: &Node) -> impl Fn() {
+fn restore_before_each_kill(node: &Node) -> impl Fn() {
     let (path, before) = (node.state_path(), node.state_bytes());
     let note = node.path("/var/run/azure-vnet/azure-vnet-ipam.used");
     let journal = node.path("/var/run/azure-vnet/azure-vnet-ipam.journal");
@@ -171,7 +171,7 @@ fn restored(node: &Node) -> impl Fn() {
 }
 
 /// Checks what must hold after every kill.
-fn sound(node: &Node, at: &str) {
+fn assert_state_is_sound(node: &Node, at: &str) {
     let state: Value =
         serde_json::from_slice(&node.state_bytes()).unwrap_or_else(|e| panic!("{at}: {e}"));
     assert_eq!(
@@ -185,13 +185,13 @@ fn sound(node: &Node, at: &str) {
 #[ignore = "needs strace"]
 fn add_survives_a_kill_at_every_system_call() {
     let (node, _wire) = node();
-    at_every_system_call(&node, "ADD", "c3", restored(&node), |at| {
-        sound(&node, at);
+    kill_at_every_system_call(&node, "ADD", "c3", restore_before_each_kill(&node), |at| {
+        assert_state_is_sound(&node, at);
         let address = node.add("c3").address();
         let held = node.held();
         assert_eq!(held.len(), 3, "{at}: {held:?}");
         assert_eq!(held[&address], "c3", "{at}");
-        assert_eq!(node.left_overs(), [""; 0], "{at}");
+        assert_eq!(node.leftover_files(), [""; 0], "{at}");
         node.del("c3").assert_no_output();
         assert_eq!(node.held().len(), 2, "{at}");
     });
@@ -204,8 +204,8 @@ fn dual_stack_add_survives_a_kill_at_every_system_call() {
     node.put("/conf.json", conf_of_two_families());
     let add = |id: &str| node.call("ADD", id).stdin(conf_of_two_families()).run();
     add("c1").success();
-    let again = restored(&node);
-    at_every_system_call(&node, "ADD", "c2", again, |at| {
+    let again = restore_before_each_kill(&node);
+    kill_at_every_system_call(&node, "ADD", "c2", again, |at| {
         let of = |id: &str| node.held().values().filter(|held| *held == id).count();
         assert_eq!(of("c1"), 2, "{at}");
         assert!([0, 2].contains(&of("c2")), "{at}: {:?}", node.held());
@@ -220,8 +220,8 @@ fn dual_stack_add_survives_a_kill_at_every_system_call() {
 #[ignore = "needs strace"]
 fn del_survives_a_kill_at_every_system_call() {
     let (node, _wire) = node();
-    at_every_system_call(&node, "DEL", "c2", restored(&node), |at| {
-        sound(&node, at);
+    kill_at_every_system_call(&node, "DEL", "c2", restore_before_each_kill(&node), |at| {
+        assert_state_is_sound(&node, at);
         node.del("c2").assert_no_output();
         assert_eq!(
             node.held().into_values().collect::<Vec<_>>(),
@@ -229,7 +229,7 @@ fn del_survives_a_kill_at_every_system_call() {
             "{at}"
         );
         node.add("c3").success();
-        assert_eq!(node.left_overs(), [""; 0], "{at}");
+        assert_eq!(node.leftover_files(), [""; 0], "{at}");
     });
 }
 
@@ -239,7 +239,7 @@ fn first_add_of_a_node_survives_a_kill_at_every_system_call() {
     let (node, _wire) = Node::with_wire("first", Reply::Xml(xml(5..10)));
     let run = node.path("/var/run");
     let fresh = || drop(fs::remove_dir_all(&run));
-    at_every_system_call(&node, "ADD", "c1", fresh, |at| {
+    kill_at_every_system_call(&node, "ADD", "c1", fresh, |at| {
         if node.state_path().exists() {
             serde_json::from_slice::<Value>(&node.state_bytes())
                 .unwrap_or_else(|e| panic!("{at}: {e}"));
@@ -258,13 +258,13 @@ fn rebuilding_add_survives_a_kill_at_every_system_call() {
         node.cache("azure", "c1", "eth0", "/var/run/netns/a", &["10.224.0.5"]);
         let (path, run) = (node.state_path(), node.path("/var/run"));
         let damaged = || {
-            for name in node.left_overs() {
+            for name in node.leftover_files() {
                 fs::remove_file(run.join(name)).unwrap();
             }
             fs::write(&path, damage).unwrap();
             node.remove_journal();
         };
-        at_every_system_call(&node, "ADD", "c3", damaged, |at| {
+        kill_at_every_system_call(&node, "ADD", "c3", damaged, |at| {
             // Whatever remains, nobody gets the address of c1.
             let (code, msg) = node.add("c3").error();
             assert!(
@@ -295,9 +295,9 @@ fn disk_failure_at_every_system_call_is_reported() {
     let mut refusals = 0;
     for (command, container) in [("ADD", "c3"), ("DEL", "c2")] {
         let (node, _wire) = node();
-        let again = restored(&node);
+        let again = restore_before_each_kill(&node);
         again();
-        let census = census(&node, command, container);
+        let census = count_system_calls(&node, command, container);
         for (call, count) in census
             .into_iter()
             .filter(|(call, _)| CALLS.contains(&call.as_str()))
@@ -313,7 +313,7 @@ fn disk_failure_at_every_system_call_is_reported() {
                     &["-o", "/dev/null", "-e", &inject],
                 );
                 let stdout = String::from_utf8(output.stdout).unwrap();
-                sound(&node, &at);
+                assert_state_is_sound(&node, &at);
                 let held = node.held();
                 match output.status.code() {
                     Some(0) if command == "ADD" => {

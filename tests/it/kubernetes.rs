@@ -10,7 +10,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Node, Outcome, conf, merged_over};
+use crate::harness::{Node, Outcome, conf, merged};
 use certificates::{Authority, Key, Pair, base64};
 use server::{Api, Play, TOKEN, Tls};
 
@@ -46,18 +46,21 @@ impl Cluster {
         };
         let node = &cluster.node;
         node.put("/etc/kubernetes/certs/ca.crt", cluster.authority.pem());
-        node.put("/var/lib/kubelet/pki/current.pem", cluster.client.in_one());
+        node.put(
+            "/var/lib/kubelet/pki/current.pem",
+            cluster.client.combined_pem(),
+        );
         node.put(KUBECONFIG, cluster.kubeconfig(json!({}), json!({})));
         cluster
     }
 
     /// A kubelet's kubeconfig with these members of cluster and user on top; `null` removes one.
     fn kubeconfig(&self, cluster: Value, user: Value) -> String {
-        let cluster = merged_over(
+        let cluster = merged(
             json!({ "server": self.api.url(), "certificate-authority": "/etc/kubernetes/certs/ca.crt" }),
             cluster,
         );
-        let user = merged_over(
+        let user = merged(
             json!({ "client-certificate": "pki/current.pem", "client-key": "/var/lib/kubelet/pki/current.pem" }),
             user,
         );
@@ -73,7 +76,7 @@ impl Cluster {
     /// Writes a kubeconfig with a token and no certificate.
     fn put_token(&self, cluster: Value, token: Value) {
         let none = json!({ "client-certificate": null, "client-key": null });
-        self.put(cluster, merged_over(none, token));
+        self.put(cluster, merged(none, token));
     }
 
     fn add(&self, container_id: &str) -> Outcome {
@@ -94,7 +97,7 @@ impl Cluster {
 fn netconf(ipam: Value) -> String {
     conf(
         "1.0.0",
-        merged_over(json!({ "environment": "ipv6NodeIpam" }), ipam),
+        merged(json!({ "environment": "ipv6NodeIpam" }), ipam),
     )
 }
 
@@ -107,7 +110,7 @@ pub fn joined_below(root: &Path, range: &str) -> Api {
     api.set(Play::Node(vec!["10.244.3.0/24", range.to_owned().leak()]));
     let folder = root.join("var/lib/kubelet");
     fs::create_dir_all(folder.join("pki")).unwrap();
-    let client = authority.client(Key::EcPkcs8, GOOD).in_one();
+    let client = authority.client(Key::EcPkcs8, GOOD).combined_pem();
     fs::write(folder.join("pki/kubelet-client-current.pem"), client).unwrap();
     let kubeconfig = json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "default",
@@ -179,7 +182,7 @@ fn client_keys_work_from_files_and_from_the_kubeconfig() {
             let files = json!({ "client-certificate": "/etc/k/client.crt", "client-key": "/etc/k/client.key" });
             cluster.put(json!({}), files);
             cluster.add("c1").success();
-            node.put("/var/lib/kubelet/pki/one.pem", pair.in_one());
+            node.put("/var/lib/kubelet/pki/one.pem", pair.combined_pem());
             let one = json!({ "client-certificate": "pki/one.pem", "client-key": "pki/one.pem" });
             cluster.put(json!({}), one);
             cluster.add("c1").success();

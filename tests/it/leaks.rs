@@ -8,22 +8,22 @@ use serde_json::{Value, json};
 
 use crate::harness::wait::{Process, output, wait_until};
 use crate::harness::{Node, Reply, SUBNET, conf, sh, sh_with, xml};
-use crate::namespaces::Pods;
+use crate::namespaces::{Pods, make_process_visible};
 use crate::privileged::in_private_namespaces;
-use crate::verbs::of_the_node;
+use crate::verbs::call_without_container;
 
 const HOUR: u64 = 3600 + 1;
 const QUARANTINE: u64 = 31;
 
 /// Saves the state as the original would: with a new time stamp and no other change.
-fn let_original_save(node: &Node) {
+fn save_as_original(node: &Node) {
     let mut state = node.state();
     state["IPAM"]["TimeStamp"] = "2026-01-01T00:00:00Z".into();
     fs::write(node.state_path(), state.to_string()).unwrap();
 }
 
 /// The entry of an address under our key of the state.
-fn facts(node: &Node, address: &str) -> Value {
+fn our_entry(node: &Node, address: &str) -> Value {
     node.state()["azure-vnet-ipam"]["records"]["local"][SUBNET][address].clone()
 }
 
@@ -31,16 +31,16 @@ fn facts(node: &Node, address: &str) -> Value {
 fn refused_add_saves_ages_after_the_original_wrote() {
     let (node, mut wire) = Node::with_wire("ages", Reply::Xml(xml([5])));
     node.add("c1").success();
-    let_original_save(&node);
+    save_as_original(&node);
     wire.stop();
     node.advance_clock(100);
-    let before = facts(&node, "10.224.0.5")["since"].clone();
+    let before = our_entry(&node, "10.224.0.5")["since"].clone();
     node.add("c2").error();
-    let since = facts(&node, "10.224.0.5")["since"].clone();
+    let since = our_entry(&node, "10.224.0.5")["since"].clone();
     assert_ne!(since, before, "first seen now");
     node.advance_clock(100);
     node.add("c2").error();
-    assert_eq!(facts(&node, "10.224.0.5")["since"], since);
+    assert_eq!(our_entry(&node, "10.224.0.5")["since"], since);
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn age_in_the_future_starts_now() {
     ours["since"] = (u64::MAX / 2).into();
     fs::write(node.state_path(), state.to_string()).unwrap();
     node.add("c2").error();
-    let since = facts(&node, "10.224.0.5")["since"].as_u64().unwrap();
+    let since = our_entry(&node, "10.224.0.5")["since"].as_u64().unwrap();
     assert!(since < u64::MAX / 2);
 }
 
@@ -61,10 +61,10 @@ fn age_in_the_future_starts_now() {
 fn gc_saves_ages_after_the_original_wrote() {
     let (node, _wire) = Node::with_wire("gcages", Reply::Xml(xml([5])));
     node.add("c1").success();
-    let_original_save(&node);
+    save_as_original(&node);
     let gc = || {
         let nothing = json!({ "cni.dev/valid-attachments": [] });
-        of_the_node(&node, "GC", nothing).run()
+        call_without_container(&node, "GC", nothing).run()
     };
     gc().assert_no_output();
     node.advance_clock(61);
@@ -79,12 +79,12 @@ fn leaks_are_reclaimed_after_the_original_wrote_and_source_died() {
     {
         return;
     }
-    let mut pods = Pods::on_a_node(5..7);
+    let mut pods = Pods::in_namespaces(5..7);
     for pod in ["one", "two"] {
         pods.start(pod);
-        pods.vanish(pod);
+        pods.remove_without_del(pod);
     }
-    let_original_save(&pods.node);
+    save_as_original(&pods.node);
     pods.wire.stop();
     pods.add("new").error();
     pods.add_later(HOUR, "new").success();
@@ -112,9 +112,9 @@ fn orphaned_endpoint_is_not_kept_alive_by_its_successors_link() {
     if !in_private_namespaces("leaks::orphaned_endpoint_is_not_kept_alive_by_its_successors_link") {
         return;
     }
-    let pods = Pods::on_a_node(5..7);
+    let pods = Pods::in_namespaces(5..7);
     let (one, two) = (pods.start("one"), pods.start("two"));
-    pods.vanish("one");
+    pods.remove_without_del("one");
     sh("ip link set v-two down && ip link set v-two name azv1 && ip link set azv1 up");
     let endpoints = [("one", &*one, "azv1"), ("two", &*two, "azv1")];
     // With and without the successor's endpoint, which may not be saved yet.
@@ -140,7 +140,7 @@ fn orphaned_endpoint_is_not_kept_alive_by_its_successors_link() {
 }
 
 /// A process in a pod's network namespace, visible in the node's /proc.
-fn process_in(pod: &str) -> Process {
+fn start_process_in(pod: &str) -> Process {
     let mut inside = Command::new("ip");
     inside.args(["netns", "exec", pod, "sleep", "1000"]);
     let inside = Process::start(&mut inside);
@@ -149,13 +149,8 @@ fn process_in(pod: &str) -> Process {
     wait_until("a process in the pod's namespace", || {
         inode(&format!("/proc/real/{id}/ns/net")) == inode(&pod)
     });
-    show_process(id);
+    make_process_visible(id);
     inside
-}
-
-/// Shows a process in the node's /proc.
-fn show_process(id: u32) {
-    sh(&format!("ln -s real/{id} /proc/{id}"));
 }
 
 #[test]
@@ -164,10 +159,10 @@ fn path_with_a_reused_process_id_keeps_nobody_alive() {
     if !in_private_namespaces("leaks::path_with_a_reused_process_id_keeps_nobody_alive") {
         return;
     }
-    let pods = Pods::on_a_node(5..7);
+    let pods = Pods::in_namespaces(5..7);
     let (one, two) = (pods.start("one"), pods.start("two"));
-    pods.vanish("one");
-    let other = process_in("two");
+    pods.remove_without_del("one");
+    let other = start_process_in("two");
     let of_another_pod = format!("/proc/{}/ns/net", other.id());
     // On the host, the process with this ID is the plugin.
     for netns in ["/proc/1/ns/net", &of_another_pod] {
@@ -189,7 +184,7 @@ fn path_with_a_reused_process_id_keeps_nobody_alive() {
 }
 
 /// Writes a cache entry of libcni before 1.2, as containerd 1.6 does: without network namespace.
-fn remember_without_namespace(node: &Node, pod: &str, address: &str) {
+fn cache_without_namespace(node: &Node, pod: &str, address: &str) {
     node.cache("azure", pod, "eth0", "", &[address]);
     let path = node.path(&format!("/var/lib/cni/results/azure-{pod}-eth0"));
     let mut entry: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
@@ -213,7 +208,7 @@ fn rebuild_without_full_sight(remember: impl Fn(&Node, &str)) -> (Node, String) 
     (node, address)
 }
 
-fn remember_in_azure_vnet(node: &Node, container: &str, address: &str) {
+fn write_azure_vnet_state(node: &Node, container: &str, address: &str) {
     node.put(&format!("/var/run/netns/{container}"), "");
     let state = azure_vnet_state(&[(container, address, "azv1")]);
     node.put("/var/run/azure-vnet.json", state);
@@ -223,10 +218,10 @@ fn remember_in_azure_vnet(node: &Node, container: &str, address: &str) {
 fn owner_that_lists_agree_on_can_release_despite_incomplete_scan() {
     let sources: [fn(&Node, &str); 2] = [
         |node, address| {
-            remember_without_namespace(node, "c1", address);
-            remember_in_azure_vnet(node, "c1", address);
+            cache_without_namespace(node, "c1", address);
+            write_azure_vnet_state(node, "c1", address);
         },
-        |node, address| remember_without_namespace(node, "c1", address),
+        |node, address| cache_without_namespace(node, "c1", address),
     ];
     for (n, remember) in sources.into_iter().enumerate() {
         let (node, address) = rebuild_without_full_sight(remember);
@@ -242,8 +237,8 @@ fn owner_that_lists_agree_on_can_release_despite_incomplete_scan() {
 #[test]
 fn address_claimed_by_two_containers_is_released_for_neither() {
     let (node, address) = rebuild_without_full_sight(|node, address| {
-        remember_without_namespace(node, "c1", address);
-        remember_in_azure_vnet(node, "c9", address);
+        cache_without_namespace(node, "c1", address);
+        write_azure_vnet_state(node, "c9", address);
     });
     assert_eq!(node.held()[&address], "");
     for container in ["c1", "c9"] {
@@ -255,8 +250,8 @@ fn address_claimed_by_two_containers_is_released_for_neither() {
 #[test]
 fn ownerless_address_is_released_for_the_container_in_the_lists() {
     let (node, address) = rebuild_without_full_sight(|node, address| {
-        remember_without_namespace(node, "c1", address);
-        remember_in_azure_vnet(node, "c9", address);
+        cache_without_namespace(node, "c1", address);
+        write_azure_vnet_state(node, "c9", address);
     });
     fs::remove_file(node.path("/var/run/azure-vnet.json")).unwrap();
     del_with_address(&node, "c9", &address);
@@ -271,10 +266,10 @@ fn cache_entry_without_namespace_names_the_owner() {
     if !in_private_namespaces("leaks::cache_entry_without_namespace_names_the_owner") {
         return;
     }
-    let pods = Pods::on_a_node(5..9);
+    let pods = Pods::in_namespaces(5..9);
     let [one, two] = ["one", "two"].map(|pod| pods.start(pod));
     for (pod, address) in [("one", &*one), ("two", &*two), ("dead", "10.224.0.8")] {
-        remember_without_namespace(&pods.node, pod, address);
+        cache_without_namespace(&pods.node, pod, address);
     }
     let old = pods.node.path("/var/lib/cni/results/azure-one-eth0");
     sh_with("touch -d @1 \"$1\"", &[&old]);
@@ -288,7 +283,7 @@ fn cache_entry_without_namespace_names_the_owner() {
 }
 
 /// A user's process in its own user and network namespaces, with these addresses on lo, visible in the node's /proc.
-fn user_with(addresses: &[&str]) -> Process {
+fn start_user_namespace_with(addresses: &[&str]) -> Process {
     let mut line = "ip link set lo up".to_owned();
     for address in addresses {
         line.push_str(&format!(" && ip addr add {address}/32 dev lo"));
@@ -304,7 +299,7 @@ fn user_with(addresses: &[&str]) -> Process {
         let shown = output(look.args(["ip", "-o", "addr", "show", "dev", "lo"])).stdout;
         String::from_utf8_lossy(&shown).contains(&format!("{last}/32"))
     });
-    show_process(id);
+    make_process_visible(id);
     user
 }
 
@@ -316,9 +311,9 @@ fn user_namespace_reserves_no_address() {
     if !in_private_namespaces("leaks::user_namespace_reserves_no_address") {
         return;
     }
-    let pods = Pods::on_a_node(5..8);
+    let pods = Pods::in_namespaces(5..8);
     let one = pods.start("one");
-    let _user = user_with(&POOL);
+    let _user = start_user_namespace_with(&POOL);
     fs::remove_file(pods.node.state_path()).unwrap();
     pods.node.remove_journal();
     pods.add("new").error();
@@ -329,7 +324,7 @@ fn user_namespace_reserves_no_address() {
         assert_eq!(add.address(), POOL[n + 1]);
     }
     // On a fresh node it is not mistaken for a lost state either.
-    pods.vanish("one");
+    pods.remove_without_del("one");
     fs::remove_file(pods.node.state_path()).unwrap();
     fs::remove_dir_all(pods.node.path("/var/run/azure-vnet")).unwrap();
     fs::remove_file(pods.node.path("/var/run/.azure-vnet-ipam.boot")).unwrap();
@@ -342,11 +337,11 @@ fn user_namespace_delays_reclaim_but_not_del() {
     if !in_private_namespaces("leaks::user_namespace_delays_reclaim_but_not_del") {
         return;
     }
-    let pods = Pods::on_a_node(5..7);
+    let pods = Pods::in_namespaces(5..7);
     let (one, two) = (pods.start("one"), pods.start("two"));
-    let user = user_with(&[&one, &two]);
-    pods.vanish("one");
-    pods.vanish("two");
+    let user = start_user_namespace_with(&[&one, &two]);
+    pods.remove_without_del("one");
+    pods.remove_without_del("two");
     pods.add_later(HOUR, "new").error();
     assert_eq!(pods.held().len(), 2);
     pods.del("one");
@@ -368,9 +363,9 @@ fn pod_with_user_namespace_keeps_its_address() {
     if !in_private_namespaces("leaks::pod_with_user_namespace_keeps_its_address") {
         return;
     }
-    let pods = Pods::on_a_node(5..7);
+    let pods = Pods::in_namespaces(5..7);
     let address = pods.add("one").address();
-    let pod = user_with(&[&address]);
+    let pod = start_user_namespace_with(&[&address]);
     sh(&format!(
         "touch /run/netns/one && mount --bind /proc/real/{}/ns/net /run/netns/one",
         pod.id()
@@ -378,7 +373,7 @@ fn pod_with_user_namespace_keeps_its_address() {
     pods.add("two").success();
     pods.add_later(HOUR, "new").success();
     assert_eq!(pods.held()[&address], "one", "not the one that is gone");
-    pods.remember("one", &address);
+    pods.write_cache_entry("one", &address);
     fs::remove_file(pods.node.state_path()).unwrap();
     pods.node.remove_journal();
     pods.add("new").error();

@@ -13,13 +13,13 @@ use serde_json::json;
 use crate::harness::wait::SetOnDrop;
 use crate::harness::{Node, Outcome, Reply, SUBNET, conf, run, xml};
 
-/// Runs the command.
-fn run_command(node: &Node, args: &[&str]) -> Outcome {
+/// Runs `metrics`.
+fn run_metrics(node: &Node, args: &[&str]) -> Outcome {
     node.run_command(["metrics"].into_iter().chain(args.iter().copied()))
 }
 
 fn text(node: &Node) -> String {
-    let outcome = run_command(node, &[]);
+    let outcome = run_metrics(node, &[]);
     assert_eq!(outcome.stderr, "", "{outcome:?}");
     outcome.success().stdout.clone()
 }
@@ -37,7 +37,7 @@ fn parse(text: &str) -> BTreeMap<String, f64> {
 }
 
 /// The metrics of the pool: size, free, held, cooldown, suspect, excluded, and used by the host.
-fn of_pool(figures: &BTreeMap<String, f64>) -> [f64; 7] {
+fn pool_metrics(figures: &BTreeMap<String, f64>) -> [f64; 7] {
     let labels = format!(r#"space="local",pool="{SUBNET}",interface="eth0""#);
     let plain = ["", "free_", "held_", "resting_", "suspect_"]
         .map(|what| figures[&format!("pool_{what}addresses{{{labels}}}")]);
@@ -55,7 +55,7 @@ fn operations(figures: &BTreeMap<String, f64>, verb: &str) -> [f64; 2] {
 }
 
 /// A node on which everything that is counted happened.
-fn eventful(name: &str) -> Node {
+fn node_with_history(name: &str) -> Node {
     let (node, wire) = Node::with_wire(name, Reply::Xml(xml(5..15)));
     node.put(
         "/etc/azure-vnet-ipam.json",
@@ -78,10 +78,10 @@ fn eventful(name: &str) -> Node {
 
 #[test]
 fn metrics_match_what_happened() {
-    let node = eventful("figures");
+    let node = node_with_history("figures");
     let text = text(&node);
     let figures = parse(&text);
-    assert_eq!(of_pool(&figures), [10.0, 4.0, 4.0, 1.0, 1.0, 1.0, 0.0]);
+    assert_eq!(pool_metrics(&figures), [10.0, 4.0, 4.0, 1.0, 1.0, 1.0, 0.0]);
     assert_eq!(operations(&figures, "ADD"), [5.0, 1.0]);
     assert_eq!(operations(&figures, "DEL"), [2.0, 0.0]);
     assert_eq!(operations(&figures, "CHECK"), [0.0, 0.0]);
@@ -99,13 +99,13 @@ fn metrics_match_what_happened() {
     assert_eq!(figures[&build], 1.0);
 
     node.advance_clock(31);
-    let rested = of_pool(&parse(&self::text(&node)));
+    let rested = pool_metrics(&parse(&self::text(&node)));
     assert_eq!(rested, [10.0, 5.0, 4.0, 0.0, 1.0, 1.0, 0.0]);
 }
 
 #[test]
 fn metrics_change_nothing_and_wait_for_nobody() {
-    let node = eventful("look");
+    let node = node_with_history("look");
     let _lock = node.hold_lock();
     let fetch = fs::File::open(node.fetch_lock_path()).unwrap();
     fetch.try_lock().unwrap();
@@ -134,7 +134,7 @@ fn missing_state_has_no_pools() {
 
 #[test]
 fn corrupt_state_still_yields_other_metrics() {
-    let node = eventful("damaged");
+    let node = node_with_history("damaged");
     let before = parse(&text(&node));
     for damage in [&b"{\"IPAM\": "[..], b"\xff\xfe", b"[]"] {
         fs::write(node.state_path(), damage).unwrap();
@@ -147,7 +147,7 @@ fn corrupt_state_still_yields_other_metrics() {
             assert_eq!(figures[series], before[series], "{series}");
         }
     }
-    assert_eq!(node.left_overs(), [""; 0], "nothing was put away");
+    assert_eq!(node.leftover_files(), [""; 0], "nothing was put away");
 }
 
 #[test]
@@ -191,14 +191,14 @@ fn counts_survive_deleted_event_files() {
 }
 
 /// A folder for collectors on the node, and a file in it.
-fn collected(node: &Node) -> (PathBuf, String) {
+fn collector_file(node: &Node) -> (PathBuf, String) {
     let folder = node.path("/collected");
     fs::create_dir_all(&folder).unwrap();
     let file = folder.join("ipam.prom").to_str().unwrap().to_owned();
     (folder, file)
 }
 
-fn names(folder: &Path) -> Vec<String> {
+fn file_names(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).unwrap();
     let names = entries.map(|e| e.unwrap().file_name().into_string().unwrap());
     names.collect()
@@ -206,11 +206,11 @@ fn names(folder: &Path) -> Vec<String> {
 
 #[test]
 fn output_file_is_always_complete() {
-    let node = eventful("file");
-    let (folder, file) = collected(&node);
+    let node = node_with_history("file");
+    let (folder, file) = collector_file(&node);
     fs::write(&file, "old").unwrap();
     fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
-    run_command(&node, &["--output", &file]).assert_no_output();
+    run_metrics(&node, &["--output", &file]).assert_no_output();
     let mode = fs::metadata(&file).unwrap().permissions().mode();
     assert_eq!(mode & 0o7777, 0o644, "for the collector, who is not root");
     let is_over = AtomicBool::new(false);
@@ -221,7 +221,7 @@ fn output_file_is_always_complete() {
             while !is_over.load(Ordering::SeqCst) {
                 let text = fs::read_to_string(&file).unwrap();
                 assert!(text.starts_with("# HELP ") && text.ends_with("state_readable 1\n"));
-                for name in names(&folder) {
+                for name in file_names(&folder) {
                     assert!(name == "ipam.prom" || !name.ends_with(".prom"), "{name}");
                 }
                 read += 1;
@@ -231,7 +231,7 @@ fn output_file_is_always_complete() {
         let writers = [0; 3].map(|_| {
             scope.spawn(|| {
                 for _ in 0..20 {
-                    run_command(&node, &["--output", &file]).assert_no_output();
+                    run_metrics(&node, &["--output", &file]).assert_no_output();
                 }
             })
         });
@@ -241,13 +241,13 @@ fn output_file_is_always_complete() {
         drop(merged_over);
         assert!(reader.join().unwrap() > 0);
     });
-    assert_eq!(names(&folder), ["ipam.prom"]);
+    assert_eq!(file_names(&folder), ["ipam.prom"]);
 }
 
 #[test]
 fn output_file_needs_neither_stdout_nor_umask() {
-    let node = eventful("umask");
-    let (_, file) = collected(&node);
+    let node = node_with_history("umask");
+    let (_, file) = collector_file(&node);
     let call = node.call("", "").without("CNI_COMMAND");
     let line = format!("umask 077; exec \"$0\" metrics --output {file} >&-");
     call.run_in_shell(&line).assert_no_output();
@@ -257,23 +257,23 @@ fn output_file_needs_neither_stdout_nor_umask() {
 
 #[test]
 fn unwritable_output_file_is_reported_and_leaves_nothing() {
-    let node = eventful("refused");
-    let (folder, file) = collected(&node);
+    let node = node_with_history("refused");
+    let (folder, file) = collector_file(&node);
     fs::write(&file, "old").unwrap();
     let check = |outcome: Outcome, path: &str, words: &str| {
         assert_eq!(outcome.exit, Some(2), "{outcome:?}");
         assert_eq!(outcome.stdout, "");
         let told = format!("azure-vnet-ipam metrics: failed to write {path}: {words}\n");
         assert_eq!(outcome.stderr, told);
-        assert_eq!(names(&folder), ["ipam.prom"]);
+        assert_eq!(file_names(&folder), ["ipam.prom"]);
         assert_eq!(fs::read_to_string(&file).unwrap(), "old");
     };
     let missing = node.path("/nowhere/ipam.prom");
     let missing = missing.to_str().unwrap();
-    let outcome = run_command(&node, &["--output", missing]);
+    let outcome = run_metrics(&node, &["--output", missing]);
     check(outcome, missing, "no such file or directory");
     let path = folder.to_str().unwrap();
-    let outcome = run_command(&node, &["--output", path]);
+    let outcome = run_metrics(&node, &["--output", path]);
     check(outcome, path, "it is not a regular file");
     // As on a full disk: the file is created, but nothing can be written.
     let call = node.call("", "").without("CNI_COMMAND");
@@ -284,9 +284,13 @@ fn unwritable_output_file_is_reported_and_leaves_nothing() {
 #[test]
 #[ignore = "needs promtool"]
 fn promtool_accepts_the_metrics() {
-    let damaged = eventful("lint-damaged");
+    let damaged = node_with_history("lint-damaged");
     fs::write(damaged.state_path(), "{").unwrap();
-    for node in [eventful("lint"), Node::new("lint-missing"), damaged] {
+    for node in [
+        node_with_history("lint"),
+        Node::new("lint-missing"),
+        damaged,
+    ] {
         let text = text(&node);
         let outcome = run(Command::new("promtool").args(["check", "metrics"]), &text);
         let said = (outcome.exit, &*outcome.stdout, &*outcome.stderr);

@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::harness::wait::{Process, output, wait_until};
 use crate::harness::{Node, Outcome, Reply, SUBNET, WireServer, conf, sh, sh_with, xml};
 use crate::privileged::in_private_namespaces;
-use crate::verbs::of_the_node;
+use crate::verbs::call_without_container;
 
 /// A node in private namespaces, with the kernel's interfaces and /proc, and its other files in a folder.
 pub struct Pods {
@@ -19,7 +19,7 @@ pub struct Pods {
 
 impl Pods {
     /// Must be called in private mount and network namespaces.
-    pub fn on_a_node(last: impl IntoIterator<Item = u16>) -> Pods {
+    pub fn in_namespaces(last: impl IntoIterator<Item = u16>) -> Pods {
         // Shared, so that namespaces mounted later are visible below the node's root too.
         sh(
             "mount -t tmpfs none /run && mkdir /run/netns && mount --bind /run/netns /run/netns && mount --make-shared /run/netns",
@@ -72,11 +72,11 @@ impl Pods {
     pub fn start(&self, pod: &str) -> String {
         sh(&format!("ip netns add {pod}"));
         let address = self.add(pod).address();
-        self.wire_up(pod, &address);
+        self.configure_address(pod, &address);
         address
     }
 
-    pub fn wire_up(&self, pod: &str, address: &str) {
+    pub fn configure_address(&self, pod: &str, address: &str) {
         sh(&format!(
             "ip link add v-{pod} type veth peer name eth0 netns {pod} && ip link set v-{pod} master br0 up && \
              ip -n {pod} addr add {address}/16 dev eth0 && ip -n {pod} link set eth0 up"
@@ -84,7 +84,7 @@ impl Pods {
     }
 
     /// Removes a pod as a crash would, without a DEL.
-    pub fn vanish(&self, pod: &str) {
+    pub fn remove_without_del(&self, pod: &str) {
         sh(&format!("ip netns del {pod}"));
         // The kernel destroys a namespace with a delay, and the link on the host with it.
         wait_until(format!("the end of pod {pod}"), || {
@@ -93,7 +93,7 @@ impl Pods {
     }
 
     /// Writes libcni's cache entry of the pod.
-    pub fn remember(&self, pod: &str, address: &str) {
+    pub fn write_cache_entry(&self, pod: &str, address: &str) {
         self.node.cache(
             "azure",
             pod,
@@ -120,7 +120,12 @@ impl Drop for Pods {
     }
 }
 
-fn pairs(expected: &[(&str, &str)]) -> BTreeMap<String, String> {
+/// Makes a process visible in the node's /proc.
+pub fn make_process_visible(id: u32) {
+    sh(&format!("ln -s real/{id} /proc/{id}"));
+}
+
+fn string_map(expected: &[(&str, &str)]) -> BTreeMap<String, String> {
     expected
         .iter()
         .map(|(a, b)| ((*a).to_owned(), (*b).to_owned()))
@@ -165,9 +170,9 @@ fn lost_state_grants_no_address_of_a_live_pod() {
             fs::write(n.state_path(), state.to_string()).unwrap();
         }),
     ];
-    let pods = Pods::on_a_node(5..12);
+    let pods = Pods::in_namespaces(5..12);
     let (one, two) = (pods.start("one"), pods.start("two"));
-    pods.remember("two", &two);
+    pods.write_cache_entry("two", &two);
     for (what, damage) in damages {
         damage(&pods.node);
         pods.node.remove_journal();
@@ -206,7 +211,7 @@ fn lost_state_grants_no_address_of_a_live_pod() {
     }
     let aside = pods
         .node
-        .left_overs()
+        .leftover_files()
         .into_iter()
         .filter(|n| n.contains("corrupt"))
         .count();
@@ -219,7 +224,7 @@ fn old_state_copy_grants_no_address_of_a_live_pod() {
     if !in_private_namespaces("namespaces::old_state_copy_grants_no_address_of_a_live_pod") {
         return;
     }
-    let pods = Pods::on_a_node(5..9);
+    let pods = Pods::in_namespaces(5..9);
     let one = pods.start("one");
     let before = pods.node.state_bytes();
     let two = pods.start("two");
@@ -228,7 +233,7 @@ fn old_state_copy_grants_no_address_of_a_live_pod() {
     pods.node.remove_journal();
     let (code, msg) = pods.add("new").error();
     assert!(code == 11 && msg.contains("the state was lost"), "{msg}");
-    assert_eq!(pods.held(), pairs(&[(&one, "one"), (&two, "")]));
+    assert_eq!(pods.held(), string_map(&[(&one, "one"), (&two, "")]));
     let given = pods.add_later(QUARANTINE, "new").address();
     assert!(given != one && given != two, "{given}");
     pods.add_later(QUARANTINE, "more").success();
@@ -241,11 +246,11 @@ fn exhausted_pool_reclaims_only_dead_addresses() {
     if !in_private_namespaces("namespaces::exhausted_pool_reclaims_only_dead_addresses") {
         return;
     }
-    let pods = Pods::on_a_node(5..8);
+    let pods = Pods::in_namespaces(5..8);
     let (one, two, three) = (pods.start("one"), pods.start("two"), pods.start("three"));
-    pods.remember("two", &two);
-    pods.vanish("one");
-    pods.vanish("two");
+    pods.write_cache_entry("two", &two);
+    pods.remove_without_del("one");
+    pods.remove_without_del("two");
     assert_eq!(
         pods.add("new").error().1,
         "Failed to allocate address: No available addresses in 10.224.0.0/16: 3 held, 0 free"
@@ -263,7 +268,10 @@ fn exhausted_pool_reclaims_only_dead_addresses() {
     assert_eq!(pods.add_later(GRACE + 30, "new").error().0, 100);
     let given = pods.add_later(GRACE + 61, "new").address();
     assert!(given == one || given == two);
-    assert_eq!(pods.held(), pairs(&[(&given, "new"), (&three, "three")]));
+    assert_eq!(
+        pods.held(),
+        string_map(&[(&given, "new"), (&three, "three")])
+    );
     let log = pods.node.log();
     assert!(
         log.contains(&format!(
@@ -279,7 +287,7 @@ fn exhausted_pool_reclaims_only_dead_addresses() {
     assert_ne!(next, given);
     for (pod, address) in [("new", &given), ("next", &next)] {
         sh(&format!("ip netns add {pod}"));
-        pods.wire_up(pod, address);
+        pods.configure_address(pod, address);
     }
     assert_eq!(
         pods.add_later(3 * HOUR, "more").error().0,
@@ -295,7 +303,7 @@ fn reclaiming_add_survives_a_kill_at_every_system_call() {
     if !in_private_namespaces("namespaces::reclaiming_add_survives_a_kill_at_every_system_call") {
         return;
     }
-    let pods = Pods::on_a_node(5..7);
+    let pods = Pods::in_namespaces(5..7);
     let one = pods.start("one");
     let two = pods.add("gone").address();
     pods.node.advance_clock(HOUR);
@@ -304,7 +312,7 @@ fn reclaiming_add_survives_a_kill_at_every_system_call() {
         let _ = fs::remove_file(pods.node.path("/var/run/azure-vnet/azure-vnet-ipam.used"));
         fs::write(pods.node.state_path(), &before).unwrap();
     };
-    let kills = crate::kill::at_every_system_call(&pods.node, "ADD", "new", again, |at| {
+    let kills = crate::kill::kill_at_every_system_call(&pods.node, "ADD", "new", again, |at| {
         let state = pods.node.state();
         assert_eq!(crate::harness::held(&state)[&one], "one", "{at}");
         assert_eq!(pods.add("new").address(), two, "{at}");
@@ -319,11 +327,11 @@ fn one_look_is_enough_after_an_hour() {
     if !in_private_namespaces("namespaces::one_look_is_enough_after_an_hour") {
         return;
     }
-    let pods = Pods::on_a_node(5..6);
+    let pods = Pods::in_namespaces(5..6);
     let one = pods.start("one");
-    pods.vanish("one");
+    pods.remove_without_del("one");
     assert_eq!(pods.add_later(HOUR, "new").address(), one);
-    assert_eq!(pods.held(), pairs(&[(&one, "new")]));
+    assert_eq!(pods.held(), string_map(&[(&one, "new")]));
 }
 
 /// Each single sign of life keeps a record.
@@ -333,13 +341,13 @@ fn every_sign_of_life_prevents_reclaim() {
     if !in_private_namespaces("namespaces::every_sign_of_life_prevents_reclaim") {
         return;
     }
-    let pods = Pods::on_a_node(5..6);
+    let pods = Pods::in_namespaces(5..6);
     let address = pods.start("one");
     let still_held = |what: &str| {
         for seconds in [HOUR, HOUR + 100] {
             pods.add_later(seconds, "new").error();
         }
-        assert_eq!(pods.held(), pairs(&[(&address, "one")]), "{what}");
+        assert_eq!(pods.held(), string_map(&[(&address, "one")]), "{what}");
     };
     still_held("the kernel shows the address in the pod's namespace");
     sh("ip -n one addr flush dev eth0");
@@ -347,13 +355,13 @@ fn every_sign_of_life_prevents_reclaim() {
     sh(&format!(
         "ip netns add other && ip -n other link set lo up && ip -n other addr add {address}/32 dev lo"
     ));
-    pods.vanish("one");
+    pods.remove_without_del("one");
     still_held("another namespace has the address");
     sh("ip netns del other");
     sh("ip netns add one");
-    pods.remember("one", &address);
+    pods.write_cache_entry("one", &address);
     still_held("libcni's cache has it, and the namespace it names exists");
-    pods.vanish("one");
+    pods.remove_without_del("one");
     fs::remove_dir_all(pods.node.path("/var/lib/cni")).unwrap();
     let vnet = json!({"Network": {"ExternalInterfaces": {"eth0": {"Networks": {"azure": {"Endpoints": {"one-eth0": {
         "Id": "one-eth0", "ContainerID": "one", "IPAddresses": [{ "IP": address, "Mask": "//8AAA==" }],
@@ -431,7 +439,7 @@ fn live_pod_loses_its_suspect_mark() {
         }),
         ("GC", |pods| {
             let valid = json!([{ "containerID": "one", "ifname": "eth0" }]);
-            let gc = of_the_node(
+            let gc = call_without_container(
                 &pods.node,
                 "GC",
                 json!({ "cni.dev/valid-attachments": valid }),
@@ -443,7 +451,7 @@ fn live_pod_loses_its_suspect_mark() {
             pods.add("new").error();
         }),
     ];
-    let pods = Pods::on_a_node(5..7);
+    let pods = Pods::in_namespaces(5..7);
     pods.start("zero");
     pods.node.advance_clock(GRACE);
     let one = pods.start("one");
@@ -470,9 +478,9 @@ fn reboot_frees_only_what_no_namespace_has() {
     if !in_private_namespaces("namespaces::reboot_frees_only_what_no_namespace_has") {
         return;
     }
-    let pods = Pods::on_a_node(5..8);
+    let pods = Pods::in_namespaces(5..8);
     let (one, two) = (pods.start("one"), pods.start("two"));
-    pods.vanish("one");
+    pods.remove_without_del("one");
     let boot_id = pods.node.path("/other-boot");
     fs::write(&boot_id, "11111111-2222-3333-4444-555555555555\n").unwrap();
     let kernels = pods.node.path("/proc/sys/kernel/random/boot_id");
@@ -484,7 +492,7 @@ fn reboot_frees_only_what_no_namespace_has() {
         one,
         "never used since this boot, and free at once"
     );
-    assert_eq!(pods.held(), pairs(&[(&one, "new"), (&two, "two")]));
+    assert_eq!(pods.held(), string_map(&[(&one, "new"), (&two, "two")]));
     assert!(
         pods.node
             .log()
@@ -501,7 +509,7 @@ fn state_deleted_during_pod_setup_grants_no_address_twice() {
     {
         return;
     }
-    let pods = Pods::on_a_node(5..9);
+    let pods = Pods::in_namespaces(5..9);
     for pod in ["one", "two"] {
         sh(&format!("ip netns add {pod}"));
     }
@@ -511,18 +519,18 @@ fn state_deleted_during_pod_setup_grants_no_address_twice() {
     pods.node.remove_journal();
     assert_eq!(pods.add("new").error().0, 11);
     assert!(pods.held().is_empty(), "nobody knows of them yet");
-    pods.wire_up("one", &one);
+    pods.configure_address("one", &one);
     assert_eq!(
         pods.add_later(QUARANTINE - 15, "new").error().0,
         11,
         "not even the last one"
     );
-    pods.wire_up("two", &two);
+    pods.configure_address("two", &two);
     let given = pods.add_later(QUARANTINE, "new").address();
     assert!(given != one && given != two, "{given}");
     assert_eq!(
         pods.held(),
-        pairs(&[(&one, ""), (&two, ""), (&given, "new")]),
+        string_map(&[(&one, ""), (&two, ""), (&given, "new")]),
         "looked at again when the quarantine ended"
     );
 }
@@ -533,21 +541,25 @@ fn ownerless_address_is_released_by_a_del_that_names_it() {
     if !in_private_namespaces("namespaces::ownerless_address_is_released_by_a_del_that_names_it") {
         return;
     }
-    let pods = Pods::on_a_node(5..7);
+    let pods = Pods::in_namespaces(5..7);
     let one = pods.start("one");
     fs::remove_file(pods.node.state_path()).unwrap();
     pods.node.remove_journal();
     pods.add("new").error();
-    assert_eq!(pods.held(), pairs(&[(&one, "")]));
+    assert_eq!(pods.held(), string_map(&[(&one, "")]));
     let named = |pods: &Pods| {
         let hint = conf("0.3.0", json!({ "subnet": SUBNET, "ipAddress": one }));
         pods.call("DEL", "one").stdin(hint).run().assert_no_output();
     };
     named(&pods);
-    assert_eq!(pods.held(), pairs(&[(&one, "")]), "the pod is still there");
-    pods.vanish("one");
+    assert_eq!(
+        pods.held(),
+        string_map(&[(&one, "")]),
+        "the pod is still there"
+    );
+    pods.remove_without_del("one");
     pods.del("one");
-    assert_eq!(pods.held(), pairs(&[(&one, "")]), "not named");
+    assert_eq!(pods.held(), string_map(&[(&one, "")]), "not named");
     named(&pods);
     assert!(pods.held().is_empty());
 }
@@ -558,7 +570,7 @@ fn addresses_of_the_host_are_not_allocated() {
     if !in_private_namespaces("namespaces::addresses_of_the_host_are_not_allocated") {
         return;
     }
-    let pods = Pods::on_a_node(5..10);
+    let pods = Pods::in_namespaces(5..10);
     // cloud-init configured all addresses on the host; a crashed main plugin left a route.
     sh(
         "ip addr add 10.224.0.5/16 dev eth0 && ip addr add 10.224.0.6/16 dev eth0 && ip route add 10.224.0.7/32 dev br0",
@@ -606,7 +618,7 @@ fn scan_of_many_namespaces_and_cache_files_is_fast() {
     if !in_private_namespaces("namespaces::scan_of_many_namespaces_and_cache_files_is_fast") {
         return;
     }
-    let pods = Pods::on_a_node(5..8);
+    let pods = Pods::in_namespaces(5..8);
     let one = pods.start("one");
     let lines: String = (0..500).map(|n| format!("netns add many{n}\n")).collect();
     fs::write(pods.node.path("/batch"), lines).unwrap();
@@ -624,7 +636,7 @@ fn scan_of_many_namespaces_and_cache_files_is_fast() {
     pods.node.remove_journal();
     let add = pods.add("new");
     assert_eq!(add.error().0, 11);
-    assert_eq!(pods.held(), pairs(&[(&one, "")]));
+    assert_eq!(pods.held(), string_map(&[(&one, "")]));
     let log = pods.node.log();
     let line = log
         .lines()

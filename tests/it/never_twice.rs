@@ -9,21 +9,14 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::contention::all_at_once;
+use crate::contention::run_all_in_parallel;
 use crate::harness::wait::{Process, SetOnDrop, output, wait_until};
 use crate::harness::{
     Gate, MAC, Node, Outcome, Reply, SUBNET, WireServer, binary, conf, sh, sh_with, xml,
 };
 use crate::namespaces::Pods;
 use crate::privileged::in_private_namespaces;
-use crate::verbs::of_the_node;
-
-/// Checks that the call was refused by the quarantine.
-#[track_caller]
-fn assert_quarantined(outcome: &Outcome) {
-    let (code, msg) = outcome.error();
-    assert!(code == 11 && msg.contains("the state was lost"), "{msg}");
-}
+use crate::verbs::call_without_container;
 
 /// A node on which `c1` holds 10.224.0.5, as its network namespace and libcni's cache show.
 fn node_with_a_pod(name: &str) -> (Node, WireServer) {
@@ -62,7 +55,7 @@ fn loss_is_remembered_while_the_source_is_useless() {
             wire.set(Reply::Xml(xml(5..10)));
             let add = node.add("c2");
             assert_eq!(add.exit, Some(1), "{what}: {add:?}");
-            assert_quarantined(&add);
+            add.assert_quarantined();
             assert_eq!(node.held()["10.224.0.5"], "c1", "{what}");
             node.advance_clock(31);
             assert_eq!(node.add("c2").address(), "10.224.0.6", "{what}");
@@ -99,7 +92,7 @@ fn pending_rebuild_waits_for_source_and_is_seen_by_0_1_0() {
         Box::new(Reply::Xml(xml(5..10))),
     ));
     wire.start();
-    assert_quarantined(&node.add("c2"));
+    node.add("c2").assert_quarantined();
 }
 
 #[test]
@@ -131,7 +124,7 @@ fn del_does_not_end_a_quarantine() {
     node.add("c2").error();
     node.del("c7").assert_no_output();
     wire.start();
-    assert_quarantined(&node.add("c2"));
+    node.add("c2").assert_quarantined();
     assert_eq!(node.held()["10.224.0.5"], "c1");
 }
 
@@ -145,13 +138,13 @@ fn lost_state_and_lock_folder_are_detected() {
     let (node, _wire) = node_with_a_pod("wiped");
     wipe(&node);
     let _ = fs::remove_file(node.path("/var/run/.azure-vnet-ipam.boot"));
-    assert_quarantined(&node.add("c2"));
+    node.add("c2").assert_quarantined();
     assert_eq!(node.held()["10.224.0.5"], "c1");
     // Only the note shows that addresses were granted in this boot. They may not be configured yet.
     let (node, _wire) = Node::with_wire("wiped", Reply::Xml(xml(5..10)));
     node.add("c1").success();
     wipe(&node);
-    assert_quarantined(&node.add("c2"));
+    node.add("c2").assert_quarantined();
     node.advance_clock(31);
     node.add("c2").success();
     // The same when version 0.1.0 granted the first address.
@@ -160,7 +153,7 @@ fn lost_state_and_lock_folder_are_detected() {
     fs::remove_file(node.path("/var/run/.azure-vnet-ipam.boot")).unwrap();
     node.add("c2").success();
     wipe(&node);
-    assert_quarantined(&node.add("c3"));
+    node.add("c3").assert_quarantined();
     // A note of another boot does not count.
     let (node, _wire) = Node::with_wire("wiped", Reply::Xml(xml(5..10)));
     node.add("c1").success();
@@ -171,14 +164,14 @@ fn lost_state_and_lock_folder_are_detected() {
 }
 
 /// The state without our key, as the original writes it.
-fn as_the_original_wrote_it(node: &Node) {
+fn remove_our_key(node: &Node) {
     let mut state = node.state();
     state.as_object_mut().unwrap().remove("azure-vnet-ipam");
     fs::write(node.state_path(), state.to_string()).unwrap();
 }
 
 /// A call for a second interface of the container, on another network.
-fn second_interface(node: &Node, command: &str) -> Outcome {
+fn call_for_second_interface(node: &Node, command: &str) -> Outcome {
     let mut conf: Value = serde_json::from_str(&conf("1.0.0", json!({}))).unwrap();
     conf["name"] = "second".into();
     let call = node.call(command, "c1").env("CNI_IFNAME", "net1");
@@ -188,9 +181,12 @@ fn second_interface(node: &Node, command: &str) -> Outcome {
 #[test]
 fn second_interface_does_not_inherit_the_originals_record() {
     let (node, _wire) = node_with_a_pod("second");
-    as_the_original_wrote_it(&node);
-    assert_eq!(second_interface(&node, "ADD").address(), "10.224.0.6");
-    second_interface(&node, "DEL").assert_no_output();
+    remove_our_key(&node);
+    assert_eq!(
+        call_for_second_interface(&node, "ADD").address(),
+        "10.224.0.6"
+    );
+    call_for_second_interface(&node, "DEL").assert_no_output();
     let held: Vec<_> = node.held().into_iter().collect();
     assert_eq!(held, [("10.224.0.5".to_owned(), "c1".to_owned())]);
     // The same when the original granted it after we wrote the state.
@@ -200,8 +196,11 @@ fn second_interface_does_not_inherit_the_originals_record() {
     ours["records"] = json!({});
     state["IPAM"]["TimeStamp"] = "2026-01-01T00:00:00Z".into();
     fs::write(node.state_path(), state.to_string()).unwrap();
-    assert_eq!(second_interface(&node, "ADD").address(), "10.224.0.6");
-    second_interface(&node, "DEL").assert_no_output();
+    assert_eq!(
+        call_for_second_interface(&node, "ADD").address(),
+        "10.224.0.6"
+    );
+    call_for_second_interface(&node, "DEL").assert_no_output();
     assert_eq!(node.held()["10.224.0.5"], "c1");
     // The first interface still holds it.
     assert_eq!(node.add("c1").address(), "10.224.0.5");
@@ -254,7 +253,7 @@ fn stamp_in_the_future_does_not_prevent_a_fetch() {
 }
 
 /// A call that sleeps for two seconds at a system call, so that others can act meanwhile.
-fn slowed(node: &Node, command: &str, id: &str, at: &str) -> Process {
+fn start_slow_call(node: &Node, command: &str, id: &str, at: &str) -> Process {
     let call = node.call(command, id);
     let stdin = node.path("/conf.json");
     fs::write(&stdin, conf("0.3.0", json!({ "subnet": SUBNET }))).unwrap();
@@ -274,10 +273,10 @@ const PLACES: [&str; 2] = [
 ];
 
 /// Runs a slow call and removes the lock folder after it has decided.
-fn without_lock_folder(node: &Node, command: &str, id: &str, place: &str) -> Process {
+fn start_and_remove_lock_folder(node: &Node, command: &str, id: &str, place: &str) -> Process {
     let state = node.state_bytes();
     let new = node.path("/var/run/azure-vnet-ipam.json.new");
-    let slow = slowed(node, command, id, place);
+    let slow = start_slow_call(node, command, id, place);
     wait_until("the slow call to have decided", || {
         new.exists() || node.state_bytes() != state
     });
@@ -290,7 +289,7 @@ fn without_lock_folder(node: &Node, command: &str, id: &str, place: &str) -> Pro
 fn add_decides_again_when_its_temp_file_is_replaced() {
     let (node, _wire) = Node::with_wire("another", Reply::Xml(xml(5..10)));
     node.add("c0").success();
-    let slow = slowed(&node, "ADD", "c1", PLACES[0]);
+    let slow = start_slow_call(&node, "ADD", "c1", PLACES[0]);
     let new = node.path("/var/run/azure-vnet-ipam.json.new");
     wait_until("the slow ADD to have decided", || new.exists());
     let beside = node.path("/var/run/half");
@@ -308,7 +307,7 @@ fn lock_folder_removed_during_add_grants_nothing_twice() {
     for place in PLACES {
         let (node, _wire) = Node::with_wire("lockgone", Reply::Xml(xml(5..10)));
         node.add("c0").success();
-        let slow = without_lock_folder(&node, "ADD", "c1", place);
+        let slow = start_and_remove_lock_folder(&node, "ADD", "c1", place);
         let other = node.add("c2").address();
         let slow = slow.output();
         assert!(slow.status.success(), "{place}: {slow:?}");
@@ -332,7 +331,7 @@ fn lock_folder_removed_during_del_keeps_the_release() {
         let (node, _wire) = Node::with_wire("lockgone", Reply::Xml(xml(5..10)));
         node.add("c0").success();
         node.add("c1").success();
-        let slow = without_lock_folder(&node, "DEL", "c1", place);
+        let slow = start_and_remove_lock_folder(&node, "DEL", "c1", place);
         node.add("c2").success();
         assert!(slow.output().status.success(), "{place}");
         let held: Vec<_> = node.held().into_values().collect();
@@ -357,7 +356,7 @@ fn lock_folder_removed_repeatedly_grants_nothing_twice() {
                 }
             }
         });
-        all_at_once((1..200).map(|n| node.call("ADD", &format!("c{n}"))))
+        run_all_in_parallel((1..200).map(|n| node.call("ADD", &format!("c{n}"))))
     });
     let held = node.held();
     let mut given = std::collections::BTreeSet::new();
@@ -374,7 +373,7 @@ fn unreadable_boot_id_is_not_a_reboot() {
     if !in_private_namespaces("never_twice::unreadable_boot_id_is_not_a_reboot") {
         return;
     }
-    let pods = Pods::on_a_node([5]);
+    let pods = Pods::in_namespaces([5]);
     let boot_id = pods.node.path("/proc/sys/kernel/random/boot_id");
     let mask = || sh_with("mount --bind /dev/null \"$1\"", &[&boot_id]);
     let unmask = || sh_with("umount \"$1\"", &[&boot_id]);
@@ -396,7 +395,7 @@ fn unreadable_boot_id_is_not_a_reboot() {
     fs::remove_file(pods.node.state_path()).unwrap();
     mask();
     // Without a boot ID the journal is not trusted.
-    assert_quarantined(&pods.add("five"));
+    pods.add("five").assert_quarantined();
     unmask();
 }
 
@@ -408,11 +407,11 @@ fn gc_keeps_address_claimed_by_a_live_entry_of_another_container() {
     ) {
         return;
     }
-    let pods = Pods::on_a_node(5..10);
+    let pods = Pods::in_namespaces(5..10);
     let [one, two, three] = ["one", "two", "three"].map(|pod| pods.add(pod).address());
     output(Command::new("ip").args(["netns", "add", "other"]));
     // The cache names another container for the first address, azure-vnet's state for the second, no list for the third.
-    pods.remember("other", &one);
+    pods.write_cache_entry("other", &one);
     let vnet = json!({"Network": {"ExternalInterfaces": {"eth0": {"Networks": {"azure": {"Endpoints": {"other-eth0": {
         "Id": "other-eth0", "ContainerID": "other", "IPAddresses": [{ "IP": two, "Mask": "//8AAA==" }],
         "HostIfName": "azv1", "NetworkNameSpace": "/var/run/netns/other",
@@ -420,7 +419,9 @@ fn gc_keeps_address_claimed_by_a_live_entry_of_another_container() {
     pods.node.put("/var/run/azure-vnet.json", vnet.to_string());
     let gc = |pods: &Pods| {
         let nothing = json!({ "cni.dev/valid-attachments": [] });
-        pods.at(120, || of_the_node(&pods.node, "GC", nothing).run())
+        pods.at(120, || {
+            call_without_container(&pods.node, "GC", nothing).run()
+        })
     };
     let kept = gc(&pods);
     assert_eq!(
@@ -471,7 +472,7 @@ fn reuse_an_inode(pods: &Pods, with_del: bool) -> Reused {
         if with_del {
             pods.del(&gone);
         }
-        pods.vanish(&gone);
+        pods.remove_without_del(&gone);
         if let Some(stranger) = start_in_reused_inode(inode, &gone) {
             return Reused {
                 address,
@@ -491,7 +492,7 @@ fn reused_inode_does_not_confirm_a_dead_owner() {
     if !in_private_namespaces("never_twice::reused_inode_does_not_confirm_a_dead_owner") {
         return;
     }
-    let pods = Pods::on_a_node([5]);
+    let pods = Pods::in_namespaces([5]);
     let reused = reuse_an_inode(&pods, true);
     let (address, two) = (&reused.address, &reused.stranger);
     assert_eq!(pods.add(two).address(), *address);
@@ -501,7 +502,7 @@ fn reused_inode_does_not_confirm_a_dead_owner() {
     // An old copy of the state is put back, in which the dead pod holds the address.
     fs::write(pods.node.state_path(), &reused.copy).unwrap();
     pods.node.remove_journal();
-    assert_quarantined(&pods.add("three"));
+    pods.add("three").assert_quarantined();
     assert_eq!(pods.held()[address], "", "held, for nobody knows whom");
     // The late DEL of the dead pod.
     let hint = conf("0.3.0", json!({ "subnet": SUBNET, "ipAddress": address }));
@@ -516,7 +517,7 @@ fn reused_inode_does_not_keep_a_dead_holder_alive() {
     if !in_private_namespaces("never_twice::reused_inode_does_not_keep_a_dead_holder_alive") {
         return;
     }
-    let pods = Pods::on_a_node([5]);
+    let pods = Pods::in_namespaces([5]);
     let reused = reuse_an_inode(&pods, false);
     let new = pods.add_later(3700, "new");
     assert_eq!(new.address(), reused.address, "{} is gone", reused.gone);
@@ -531,7 +532,7 @@ fn namespace_identity_is_the_same_on_every_kernel_interface() {
     ) {
         return;
     }
-    let pods = Pods::on_a_node([5]);
+    let pods = Pods::in_namespaces([5]);
     sh("ip netns add one");
     let cookie = |without: &[&str]| {
         let call = pods.call("ADD", "one");

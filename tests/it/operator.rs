@@ -9,7 +9,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::contention::all_at_once;
+use crate::contention::run_all_in_parallel;
 use crate::harness::wait::output;
 use crate::harness::{Node, Outcome, Reply, conf, install, xml};
 use crate::namespaces::Pods;
@@ -17,12 +17,8 @@ use crate::privileged::in_private_namespaces;
 
 const EVENTS: &str = "/var/run/azure-vnet/azure-vnet-ipam.events";
 
-fn run(node: &Node, line: &str) -> Outcome {
-    node.run_command(line.split(' '))
-}
-
 fn events(node: &Node) -> Vec<Value> {
-    let told = run(node, "show --events --json");
+    let told = node.run_line("show --events --json");
     told.success().json().as_array().unwrap().clone()
 }
 
@@ -88,7 +84,7 @@ fn control_characters_are_never_printed() {
 fn every_operation_of_a_crowd_is_recorded() {
     let (node, _wire) = Node::with_wire("events", Reply::Xml(xml(5..220)));
     let ids: Vec<String> = (0..200).map(|n| format!("c{n}")).collect();
-    for outcome in all_at_once(ids.iter().map(|id| node.call("ADD", id))) {
+    for outcome in run_all_in_parallel(ids.iter().map(|id| node.call("ADD", id))) {
         outcome.success();
     }
     let told = events(&node);
@@ -135,12 +131,12 @@ fn full_events_file_is_rotated_without_loss() {
     let count = (256 << 10) / line.len() - 20;
     node.put(EVENTS, line.repeat(count));
     let ids: Vec<String> = (1..80).map(|n| format!("c{n}")).collect();
-    for outcome in all_at_once(ids.iter().map(|id| node.call("ADD", id))) {
+    for outcome in run_all_in_parallel(ids.iter().map(|id| node.call("ADD", id))) {
         outcome.success();
     }
     assert!(node.path(&format!("{EVENTS}.1")).exists());
     assert_eq!(events(&node).len(), 256);
-    let metrics = run(&node, "metrics").stdout;
+    let metrics = node.run_line("metrics").stdout;
     let total = count + 79;
     let wanted =
         format!("azure_vnet_ipam_operations_total{{verb=\"ADD\",result=\"ok\"}} {total}\n");
@@ -190,7 +186,7 @@ fn read_only_commands_touch_nothing() {
     let look = |what: &str, condition: usize| {
         let before = everything(&node.root);
         for (line, statuses) in looks {
-            let seen = run(&node, line);
+            let seen = node.run_line(line);
             assert_eq!(
                 seen.exit,
                 Some(statuses[condition]),
@@ -227,9 +223,9 @@ fn read_only_commands_touch_nothing() {
 fn show_can_be_limited_to_one_pool() {
     let (node, _wire) = Node::with_wire("pool", Reply::Xml(xml([5])));
     node.add("c1").success();
-    let shown = run(&node, "show 10.224.0.0/16 --json").success().json();
+    let shown = node.run_line("show 10.224.0.0/16 --json").success().json();
     assert_eq!(shown["pools"][0]["holders"][0]["container"], "c1");
-    let none = run(&node, "show 10.9.0.0/16");
+    let none = node.run_line("show 10.9.0.0/16");
     assert_eq!((none.exit, none.stdout.as_str()), (Some(2), ""));
     assert!(
         none.stderr.contains("the pools are 10.224.0.0/16"),
@@ -240,7 +236,7 @@ fn show_can_be_limited_to_one_pool() {
 #[test]
 fn release_is_refused_unless_everything_matches() {
     let (node, _wire) = Node::with_wire("release", Reply::Xml(xml([5, 6])));
-    let nothing = run(&node, "release 10.224.0.5 --container c1234567");
+    let nothing = node.run_line("release 10.224.0.5 --container c1234567");
     assert_eq!(nothing.exit, Some(1), "{nothing:?}");
     node.add("c123456789").success();
     let before = node.state_bytes();
@@ -279,16 +275,13 @@ fn release_is_refused_unless_everything_matches() {
         // On a node in a folder the scan is never complete.
         ("release 10.224.0.5 --container c123456789", 1, "--force"),
     ] {
-        let refused = run(&node, line);
+        let refused = node.run_line(line);
         let text = format!("{}{}", refused.stdout, refused.stderr).replace('\n', " ");
         assert_eq!(refused.exit, Some(exit), "{line}: {text}");
         assert!(text.contains(words), "{line}: {text}");
     }
     assert_eq!(node.state_bytes(), before);
-    let forced = run(
-        &node,
-        "release 10.224.0.5 --container c1234567 --force --json",
-    );
+    let forced = node.run_line("release 10.224.0.5 --container c1234567 --force --json");
     let told = forced.success().json();
     assert_eq!(
         (&told["released"], &told["refused"]),
@@ -317,7 +310,7 @@ fn release_handles_other_boots_and_original_records() {
     node.add("c123456789").success();
     node.put("/proc/sys/kernel/random/boot_id", "another\n");
     let line = "release 10.224.0.5 --container c123456789 --force";
-    run(&node, line).success();
+    node.run_line(line).success();
     assert!(node.held().is_empty());
     node.add("c123456789").success();
     let mut state = node.state();
@@ -325,7 +318,7 @@ fn release_handles_other_boots_and_original_records() {
     let address = node.held().into_keys().next().unwrap();
     fs::write(node.state_path(), state.to_string()).unwrap();
     let line = format!("release {address} --container c123456789 --force");
-    run(&node, &line).success();
+    node.run_line(&line).success();
     assert!(node.held().is_empty());
 }
 
@@ -345,10 +338,10 @@ fn state_without_our_key_is_not_reported_as_lost() {
         match command {
             "DEL" => node.del("c123456789").assert_no_output(),
             line => {
-                run(&node, line).success();
+                node.run_line(line).success();
             }
         }
-        let shown = run(&node, "show --json").success().json();
+        let shown = node.run_line("show --json").success().json();
         assert_ne!(shown["state"]["condition"], "lost", "{command}: {shown:#}");
         assert_eq!(shown["state"]["quarantineSeconds"], Value::Null);
     }
@@ -364,7 +357,7 @@ fn lost_state_is_not_reported_as_empty() {
         "reclaim --yes",
         "release 10.224.0.5 --container c123456789",
     ] {
-        let told = run(&node, line);
+        let told = node.run_line(line);
         assert_eq!((told.exit, told.stdout.as_str()), (Some(2), ""), "{line}");
         assert!(told.stderr.contains("was lost"), "{line}: {told:?}");
     }
@@ -384,7 +377,7 @@ fn caller_text_is_escaped_on_the_terminal() {
         "check",
         "reclaim",
     ] {
-        let text = run(&node, line).stdout;
+        let text = node.run_line(line).stdout;
         assert!(!text.contains('\u{1b}'), "{line}: {text:?}");
     }
 }
@@ -405,7 +398,7 @@ fn export_contains_no_credentials() {
     node.put("/etc/cni/net.d/10-x.conflist", conflist.to_string());
     node.add("c1").error();
     let file = node.path("/case.json");
-    let done = run(&node, &format!("export --output {}", file.display()));
+    let done = node.run_line(&format!("export --output {}", file.display()));
     assert_eq!(done.success().stdout, "");
     assert_eq!(fs::metadata(&file).unwrap().mode() & 0o777, 0o600);
     let text = fs::read_to_string(file).unwrap();
@@ -428,11 +421,8 @@ fn either_of_two_holders_of_an_address_can_be_released() {
     pools["10.224.0.0/24"] = other;
     fs::write(node.state_path(), state.to_string()).unwrap();
     for id in ["c123456789", "d123456789"] {
-        run(
-            &node,
-            &format!("release 10.224.0.5 --container {id} --force"),
-        )
-        .success();
+        node.run_line(&format!("release 10.224.0.5 --container {id} --force"))
+            .success();
     }
     assert!(node.held().is_empty());
 }
@@ -446,7 +436,8 @@ fn explain_finds_addresses_containers_and_pods() {
         .run()
         .success();
     for subject in ["10.224.0.5", "c12345", "c123456789", "shop/web-1", "web-1"] {
-        let told = run(&node, &format!("explain {subject} --json"))
+        let told = node
+            .run_line(&format!("explain {subject} --json"))
             .success()
             .json();
         let address = &told["addresses"][0];
@@ -458,13 +449,13 @@ fn explain_finds_addresses_containers_and_pods() {
         assert_eq!(told["events"][0]["verb"], "ADD", "{told:#}");
     }
     for subject in ["10.9.9.9", "c12", "shop/web-2", "nobody"] {
-        let told = run(&node, &format!("explain {subject}"));
+        let told = node.run_line(&format!("explain {subject}"));
         assert_eq!(told.exit, Some(1), "{subject}: {told:?}");
         assert!(told.stdout.contains("Nothing is known"), "{told:?}");
     }
     // The events still name the pod after the release.
     node.del("c123456789").assert_no_output();
-    let told = run(&node, "explain web-1").success().stdout.clone();
+    let told = node.run_line("explain web-1").success().stdout.clone();
     assert!(
         told.contains("holds no address") && told.contains("ADD"),
         "{told}"
@@ -479,7 +470,7 @@ fn missing_permission_is_answered_with_sudo_in_one_line() {
     // A path where another user may execute it.
     let own = node.path("/plugin");
     install(&own);
-    node.open_to_everybody();
+    node.make_accessible_to_everybody();
     fs::set_permissions(node.state_path(), fs::Permissions::from_mode(0o600)).unwrap();
     for line in [
         "show",
@@ -507,7 +498,7 @@ fn missing_permission_is_answered_with_sudo_in_one_line() {
 
 /// Runs a command with the boot clock `seconds` ahead.
 fn later(pods: &Pods, seconds: u64, line: &str) -> Outcome {
-    pods.at(seconds, || run(&pods.node, line))
+    pods.at(seconds, || pods.node.run_line(line))
 }
 
 #[test]
@@ -516,31 +507,31 @@ fn live_pod_is_not_released_and_dead_pod_is() {
     if !in_private_namespaces("operator::live_pod_is_not_released_and_dead_pod_is") {
         return;
     }
-    let pods = Pods::on_a_node(5..20);
+    let pods = Pods::in_namespaces(5..20);
     let living = pods.start("living01");
     let dead = pods.start("dead0001");
-    let refused = run(
-        &pods.node,
-        &format!("release {living} --container living01"),
-    );
+    let refused = pods
+        .node
+        .run_line(&format!("release {living} --container living01"));
     assert_eq!(refused.exit, Some(1), "{refused:?}");
     assert!(refused.stdout.contains("is configured in"), "{refused:?}");
-    pods.vanish("dead0001");
-    let released = run(&pods.node, &format!("release {dead} --container dead0001"));
+    pods.remove_without_del("dead0001");
+    let released = pods
+        .node
+        .run_line(&format!("release {dead} --container dead0001"));
     released.success();
     let held: Vec<String> = pods.held().into_values().collect();
     assert_eq!(held, ["living01"]);
-    let forced = run(
-        &pods.node,
-        &format!("release {living} --container living01 --force"),
-    );
+    let forced = pods
+        .node
+        .run_line(&format!("release {living} --container living01 --force"));
     assert!(
         forced.success().stdout.contains("is configured in"),
         "it says what it ignored"
     );
     assert!(pods.held().is_empty());
     // That pod uses its address, but no record holds it.
-    let checked = run(&pods.node, "check --json");
+    let checked = pods.node.run_line("check --json");
     let findings = checked.json()["findings"].clone();
     let stray = findings
         .as_array()
@@ -559,13 +550,13 @@ fn reclaim_frees_only_dead_holders() {
     }
     const HOUR: u64 = 3601;
     const QUARTER: u64 = 901;
-    let pods = Pods::on_a_node(5..20);
+    let pods = Pods::in_namespaces(5..20);
     let living = pods.start("living01");
     let gone = ["gone0001", "gone0002"].map(|pod| pods.start(pod));
     for pod in ["gone0001", "gone0002"] {
-        pods.vanish(pod);
+        pods.remove_without_del(pod);
     }
-    let young = run(&pods.node, "reclaim --yes --json").success().json();
+    let young = pods.node.run_line("reclaim --yes --json").success().json();
     assert_eq!((&young["young"], &young["freed"]), (&json!(3), &json!([])));
     let before = pods.node.state_bytes();
     let would = later(&pods, HOUR, "reclaim --json").success().json();

@@ -77,7 +77,7 @@ fn full_disk_changes_nothing() {
     assert!(msg.starts_with("Failed to release address: "), "{msg}");
     node.del("c2").assert_no_output();
     assert_eq!(node.state_bytes(), before);
-    assert_eq!(node.left_overs(), ["filler"]);
+    assert_eq!(node.leftover_files(), ["filler"]);
     fs::remove_file(node.path("/var/run/filler")).unwrap();
     node.del("c1").assert_no_output();
     node.add("c2").success();

@@ -25,7 +25,7 @@ fn block_after(mark: &str) -> String {
 }
 
 /// The text with numbers that vary between runs replaced.
-fn settled(text: &str) -> String {
+fn without_volatile_numbers(text: &str) -> String {
     let mut out = String::new();
     for line in text.lines() {
         match line.split_once("\"since\": ") {
@@ -47,8 +47,8 @@ fn try_script_prints_what_the_readme_shows() {
     assert!(output.status.success(), "{output:?}");
     let printed = String::from_utf8(output.stdout).unwrap();
     assert_eq!(
-        settled(&printed),
-        settled(&block_after("<!-- printed by tests/try.sh -->"))
+        without_volatile_numbers(&printed),
+        without_volatile_numbers(&block_after("<!-- printed by tests/try.sh -->"))
     );
 }
 

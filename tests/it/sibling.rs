@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::families::node_of_two_families;
 use crate::harness::{Node, Outcome, binary, held, run};
 #[cfg(feature = "tls")]
-use crate::harness::{Reply, merged_over, xml};
+use crate::harness::{Reply, merged, xml};
 
 /// A link to the program in a folder of the node.
 fn link(node: &Node) -> PathBuf {
@@ -29,13 +29,13 @@ fn conf(ipam: Value) -> String {
         .to_string()
 }
 
-fn call(node: &Node, command: &str, id: &str, stdin: &str) -> Outcome {
+fn call_ipamv6(node: &Node, command: &str, id: &str, stdin: &str) -> Outcome {
     let mut program = Command::new(link(node));
     program.env_clear().envs(&node.call(command, id).env);
     run(&mut program, stdin)
 }
 
-fn run_command(node: &Node, words: &[&str]) -> Outcome {
+fn run_ipamv6(node: &Node, words: &[&str]) -> Outcome {
     let mut program = Command::new(link(node));
     run(program.env_clear().envs(&node.env).args(words), "")
 }
@@ -48,7 +48,7 @@ fn state(node: &Node) -> Value {
 #[test]
 fn azure_vnet_ipamv6_has_its_own_files_and_ipv6_addresses() {
     let (node, _wire) = node_of_two_families("sibling", 5..30);
-    let v6 = call(&node, "ADD", "c1", &conf(json!({})));
+    let v6 = call_ipamv6(&node, "ADD", "c1", &conf(json!({})));
     assert_eq!(v6.address(), "fd00:1:2::5");
     assert!(
         !node.state_path().exists(),
@@ -57,7 +57,7 @@ fn azure_vnet_ipamv6_has_its_own_files_and_ipv6_addresses() {
     // The type in the configuration does not matter.
     let by_name = json!({ "cniVersion": "0.3.0", "name": "azure", "ipam": { "type": "other" } });
     assert_eq!(
-        call(&node, "ADD", "c2", &by_name.to_string()).address(),
+        call_ipamv6(&node, "ADD", "c2", &by_name.to_string()).address(),
         "fd00:1:2::6"
     );
     assert_eq!(node.add("c1").address(), "10.224.0.5");
@@ -73,11 +73,14 @@ fn azure_vnet_ipamv6_has_its_own_files_and_ipv6_addresses() {
     assert_eq!(held(&state(&node)).len(), 2);
     // azure-vnet's second call, with the subnet that it stored.
     let later = conf(json!({ "subnet": "fd00:1:2::/120" }));
-    assert_eq!(call(&node, "ADD", "c3", &later).address(), "fd00:1:2::7");
+    assert_eq!(
+        call_ipamv6(&node, "ADD", "c3", &later).address(),
+        "fd00:1:2::7"
+    );
     let by_address = json!({ "subnet": "fd00:1:2::/120", "ipAddress": "fd00:1:2::5" });
-    call(&node, "DEL", "c1", &conf(by_address)).assert_no_output();
-    call(&node, "DEL", "c2", &later).assert_no_output();
-    call(&node, "DEL", "c3", &later).assert_no_output();
+    call_ipamv6(&node, "DEL", "c1", &conf(by_address)).assert_no_output();
+    call_ipamv6(&node, "DEL", "c2", &later).assert_no_output();
+    call_ipamv6(&node, "DEL", "c3", &later).assert_no_output();
     assert!(held(&state(&node)).is_empty());
     assert_eq!(node.held().len(), 1, "the other's address is still held");
 }
@@ -86,29 +89,29 @@ fn azure_vnet_ipamv6_has_its_own_files_and_ipv6_addresses() {
 fn messages_name_the_program_as_called() {
     let (node, _wire) = node_of_two_families("sibling-words", 5..7);
     for id in ["c1", "c2"] {
-        call(&node, "ADD", id, &conf(json!({}))).success();
+        call_ipamv6(&node, "ADD", id, &conf(json!({}))).success();
     }
-    let full = call(&node, "ADD", "c3", &conf(json!({})));
+    let full = call_ipamv6(&node, "ADD", "c3", &conf(json!({})));
     full.error();
     let details = full.json()["details"].as_str().unwrap().to_owned();
     assert!(details.contains("`azure-vnet-ipamv6 show`"), "{details}");
     assert!(!details.contains("`azure-vnet-ipam "), "{details}");
 
     assert!(
-        run_command(&node, &["--version"])
+        run_ipamv6(&node, &["--version"])
             .stdout
             .starts_with("azure-vnet-ipamv6 ")
     );
-    let help = run_command(&node, &["--help"]).stdout;
+    let help = run_ipamv6(&node, &["--help"]).stdout;
     assert!(
         help.contains("\nUsage: azure-vnet-ipamv6 <COMMAND>\n"),
         "{help}"
     );
     assert!(help.contains("/var/run/azure-vnet-ipamv6.json"), "{help}");
     assert!(help.contains("/etc/azure-vnet-ipam.json"), "{help}");
-    let shown = run_command(&node, &["show"]);
+    let shown = run_ipamv6(&node, &["show"]);
     assert!(shown.success().stdout.contains("fd00:1:2::5"), "{shown:?}");
-    let wrong = run_command(&node, &["explain"]);
+    let wrong = run_ipamv6(&node, &["explain"]);
     assert_eq!(wrong.exit, Some(2));
     assert!(
         wrong
@@ -116,7 +119,7 @@ fn messages_name_the_program_as_called() {
             .contains("\nUsage: azure-vnet-ipamv6 explain <SUBJECT>\n"),
         "{wrong:?}"
     );
-    let reclaim = run_command(&node, &["reclaim"]);
+    let reclaim = run_ipamv6(&node, &["reclaim"]);
     assert!(
         !reclaim.success().stdout.contains("azure-vnet-ipam "),
         "{reclaim:?}"
@@ -128,7 +131,7 @@ fn messages_name_the_program_as_called() {
         &["completions", "zsh"],
         &["completions", "fish"],
     ] {
-        let ours = run_command(&node, words);
+        let ours = run_ipamv6(&node, words);
         assert_eq!(
             ours.success().stdout,
             node.run_command(words.iter().copied()).stdout
@@ -142,7 +145,7 @@ fn azure_vnet_rewrites_its_configuration() {
     let ipam = json!({ "type": "azure-vnet-ipam", "queryInterval": "7" });
     let azure = |mode: &str| json!({ "cniVersion": "0.3.0", "name": "azure", "plugins": [{ "type": "azure-vnet", "ipv6Mode": mode, "ipam": ipam }] });
     let conflist = |words: &[&str]| {
-        let report = run_command(&node, words).json();
+        let report = run_ipamv6(&node, words).json();
         let lines = report["lines"].as_array().unwrap().clone();
         let mut of_conflists = lines
             .into_iter()
@@ -188,10 +191,10 @@ fn azure_vnet_calls_both_names() {
         plugin["ipam"] = ipam;
         plugin.to_string()
     };
-    let first = |ipam: Value| with(merged_over(json!({ "type": "azure-vnet-ipam" }), ipam));
+    let first = |ipam: Value| with(merged(json!({ "type": "azure-vnet-ipam" }), ipam));
     let second = |ipam: Value| {
         let sibling = json!({ "type": "azure-vnet-ipamv6", "environment": "ipv6NodeIpam" });
-        with(merged_over(sibling, ipam))
+        with(merged(sibling, ipam))
     };
     let (v4, v6) = ("10.224.0.0/16", "fd00:10:244:3::/120");
     for (n, id) in ["c1", "c2", "c3"].iter().enumerate() {
@@ -205,7 +208,7 @@ fn azure_vnet_calls_both_names() {
         };
         let one = node.call("ADD", id).stdin(first(subnet(v4))).run();
         assert_eq!(one.address(), format!("10.224.0.{}", 5 + n));
-        let other = call(&node, "ADD", id, &second(subnet(v6)));
+        let other = call_ipamv6(&node, "ADD", id, &second(subnet(v6)));
         assert_eq!(other.address(), format!("fd00:10:244:3::{}", 2 + n));
         assert_eq!(other.json()["ips"][0]["version"], "6");
     }
@@ -217,11 +220,11 @@ fn azure_vnet_calls_both_names() {
             .run()
             .assert_no_output();
         let told = json!({ "subnet": v6, "ipAddress": format!("fd00:10:244:3::{}", 2 + n) });
-        call(&node, "DEL", id, &second(told)).assert_no_output();
+        call_ipamv6(&node, "DEL", id, &second(told)).assert_no_output();
     }
     assert!(node.held().is_empty() && held(&state(&node)).is_empty());
     // The operator's view.
-    let doctor = run_command(&node, &["doctor"]).stdout;
+    let doctor = run_ipamv6(&node, &["doctor"]).stdout;
     assert!(
         doctor.contains("the node has fd00:10:244:3::/120 with 254 addresses for pods"),
         "{doctor}"

@@ -7,7 +7,7 @@ use std::thread;
 use serde_json::{Value, json};
 
 use crate::harness::{Node, Outcome, Reply, WireServer, conf, xml};
-use crate::verbs::{conf_with, of_the_node, prev_result};
+use crate::verbs::{call_without_container, conf_with, prev_result};
 
 fn node(last: impl IntoIterator<Item = u16>) -> (Node, WireServer) {
     Node::with_wire("spec", Reply::Xml(xml(last)))
@@ -219,7 +219,7 @@ fn s2_check_prints_nothing() {
 #[test]
 fn s2_status_succeeds_when_ready() {
     let (node, _wire) = node([5]);
-    of_the_node(&node, "STATUS", json!({}))
+    call_without_container(&node, "STATUS", json!({}))
         .run()
         .assert_no_output();
 }
@@ -230,7 +230,7 @@ fn s2_status_succeeds_when_ready() {
 fn s2_status_fails_when_broken() {
     let (node, wire) = node([5]);
     wire.set(Reply::Status(503, String::new()));
-    let broken = of_the_node(&node, "STATUS", json!({})).run();
+    let broken = call_without_container(&node, "STATUS", json!({})).run();
     assert_eq!(broken.error().0, 50);
 }
 
@@ -241,7 +241,7 @@ fn s2_status_reports_exhaustion_when_configured() {
     let (node, _wire) = node([5]);
     add(&node, "c1").success();
     let asked = |when: &str| {
-        of_the_node(&node, "STATUS", json!({}))
+        call_without_container(&node, "STATUS", json!({}))
             .stdin(conf("1.1.0", json!({ "statusWhenFull": when })))
             .run()
     };
@@ -256,7 +256,9 @@ fn s2_add_works_without_status() {
     add(&node, "c1").success();
     fs::rename(node.state_path(), node.path("/aside")).unwrap();
     wire.set(Reply::Status(503, String::new()));
-    of_the_node(&node, "STATUS", json!({})).run().error();
+    call_without_container(&node, "STATUS", json!({}))
+        .run()
+        .error();
     fs::rename(node.path("/aside"), node.state_path()).unwrap();
     add(&node, "c2").success();
     del(&node, "c1").assert_no_output();
@@ -284,7 +286,13 @@ fn s2_gc_requires_its_list() {
     let (node, _wire) = node([5]);
     add(&node, "c1").success();
     node.advance_clock(600);
-    assert_eq!(of_the_node(&node, "GC", json!({})).run().error().0, 7);
+    assert_eq!(
+        call_without_container(&node, "GC", json!({}))
+            .run()
+            .error()
+            .0,
+        7
+    );
     assert_eq!(node.held().len(), 1);
 }
 
@@ -295,7 +303,7 @@ fn s2_gc_keeps_valid_attachments() {
     add(&node, "c1").success();
     node.advance_clock(600);
     let valid = json!([{ "containerID": "c1", "ifname": "eth0" }]);
-    let gc = of_the_node(&node, "GC", json!({ "cni.dev/valid-attachments": valid }));
+    let gc = call_without_container(&node, "GC", json!({ "cni.dev/valid-attachments": valid }));
     gc.run().assert_no_output();
     assert_eq!(node.held().len(), 1);
 }
@@ -308,7 +316,7 @@ fn s2_gc_reports_what_it_could_not_free() {
     add(&node, "c1").success();
     add(&node, "c2").success();
     node.advance_clock(600);
-    let gc = of_the_node(&node, "GC", json!({ "cni.dev/attachments": null })).run();
+    let gc = call_without_container(&node, "GC", json!({ "cni.dev/attachments": null })).run();
     let (_, msg) = gc.error();
     assert!(msg.starts_with("2 stale addresses are kept"), "{msg}");
     let details = gc.json()["details"].as_str().unwrap().to_owned();

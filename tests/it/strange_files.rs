@@ -56,7 +56,7 @@ fn node() -> Node {
 
 /// Waits for a call that must not block.
 #[track_caller]
-fn finish(what: &str, mut call: Running) -> Outcome {
+fn finish_without_blocking(what: &str, mut call: Running) -> Outcome {
     wait_until_within(SOON, what, || !call.is_running());
     call.finish()
 }
@@ -80,7 +80,7 @@ fn run_all(node: &Node, what: &str) {
             .unwrap()
             .extend(more.as_object().unwrap().clone());
         let call = node.call(verb, id).stdin(stdin.to_string()).start();
-        let outcome = finish(&format!("{verb} with {what}"), call);
+        let outcome = finish_without_blocking(&format!("{verb} with {what}"), call);
         if !outcome.stdout.is_empty() {
             outcome.json();
         }
@@ -100,11 +100,11 @@ fn run_all(node: &Node, what: &str) {
     ] {
         let call = node.call("", "").without("CNI_COMMAND");
         let call = words.iter().fold(call, |call, word| call.arg(word));
-        finish(&format!("{words:?} with {what}"), call.start());
+        finish_without_blocking(&format!("{words:?} with {what}"), call.start());
     }
 }
 
-fn make_way(path: &Path) {
+fn make_parent_folders(path: &Path) {
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     let _ = fs::remove_file(path);
 }
@@ -113,7 +113,7 @@ fn make_way(path: &Path) {
 fn pipe_in_place_of_any_file_does_not_block() {
     for path in OPENED {
         let node = node();
-        make_way(&node.path(path));
+        make_parent_folders(&node.path(path));
         sh_with("mkfifo \"$1\"", &[&node.path(path)]);
         run_all(&node, &format!("a pipe at {path}"));
     }
@@ -124,7 +124,7 @@ fn open_pipe_in_place_of_any_file_does_not_block() {
     for path in OPENED {
         let node = node();
         let pipe = node.path(path);
-        make_way(&pipe);
+        make_parent_folders(&pipe);
         sh_with("mkfifo \"$1\"", &[&pipe]);
         let other_end = File::options().read(true).write(true).open(&pipe).unwrap();
         run_all(&node, &format!("an open pipe at {path}"));
@@ -136,7 +136,7 @@ fn open_pipe_in_place_of_any_file_does_not_block() {
 fn link_to_an_endless_device_does_not_block() {
     for path in OPENED {
         let node = node();
-        make_way(&node.path(path));
+        make_parent_folders(&node.path(path));
         symlink("/dev/zero", node.path(path)).unwrap();
         run_all(&node, &format!("/dev/zero at {path}"));
     }
@@ -262,7 +262,7 @@ fn links_to_foreign_files_are_not_followed() {
     ] {
         let node = node();
         node.put("/victim", "secret");
-        make_way(&node.path(name));
+        make_parent_folders(&node.path(name));
         symlink(node.path("/victim"), node.path(name)).unwrap();
         run_all(&node, name);
         let victim = fs::read_to_string(node.path("/victim")).unwrap();

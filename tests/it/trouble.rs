@@ -192,7 +192,7 @@ fn unreadable_state_is_set_aside_and_not_taken_as_empty() {
             code == 11 && msg.contains("the state was lost"),
             "{code} {msg}"
         );
-        let aside = node.left_overs();
+        let aside = node.leftover_files();
         assert!(
             aside.len() == 1 && aside[0].starts_with("azure-vnet-ipam.json.corrupt-"),
             "{aside:?}"
@@ -220,7 +220,7 @@ fn del_sets_corrupt_state_aside_and_three_copies_are_kept() {
         node.put("/var/run/azure-vnet-ipam.json", format!("broken {n}"));
         node.del("c1").assert_no_output();
     }
-    let mut aside = node.left_overs();
+    let mut aside = node.leftover_files();
     aside.sort();
     let texts: Vec<_> = aside
         .iter()
@@ -393,7 +393,7 @@ fn left_over_temp_files_are_removed() {
         node.put(&format!("/var/run/{name}"), "half");
     }
     node.add("c1").success();
-    let mut left = node.left_overs();
+    let mut left = node.leftover_files();
     left.sort();
     assert_eq!(
         left,
@@ -402,7 +402,7 @@ fn left_over_temp_files_are_removed() {
     );
     node.put("/var/run/azure-vnet-ipam.json.new", "half");
     node.add("c2").success();
-    assert_eq!(node.left_overs().len(), 2);
+    assert_eq!(node.leftover_files().len(), 2);
 }
 
 #[test]

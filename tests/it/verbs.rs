@@ -30,7 +30,7 @@ fn check<'a>(node: &'a Node, container_id: &str, addresses: &[&str]) -> Call<'a>
 }
 
 /// A call of a verb without container: GC or STATUS.
-pub fn of_the_node<'a>(node: &'a Node, command: &str, members: Value) -> Call<'a> {
+pub fn call_without_container<'a>(node: &'a Node, command: &str, members: Value) -> Call<'a> {
     node.call(command, "")
         .without("CNI_CONTAINERID")
         .without("CNI_NETNS")
@@ -39,7 +39,7 @@ pub fn of_the_node<'a>(node: &'a Node, command: &str, members: Value) -> Call<'a
 }
 
 fn status(node: &Node, ipam: Value) -> Call<'_> {
-    of_the_node(node, "STATUS", json!({})).stdin(conf("1.1.0", ipam))
+    call_without_container(node, "STATUS", json!({})).stdin(conf("1.1.0", ipam))
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn check_does_not_fail_for_transient_problems() {
         code == 100 && msg.starts_with("Check failed: the state is gone: "),
         "{msg}"
     );
-    assert_eq!(node.left_overs(), [""; 0], "nothing is set aside");
+    assert_eq!(node.leftover_files(), [""; 0], "nothing is set aside");
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn gc_without_a_list_frees_nothing() {
     node.add("c1").success();
     node.advance_clock(600);
     let before = node.state_bytes();
-    let (code, msg) = of_the_node(&node, "GC", json!({})).run().error();
+    let (code, msg) = call_without_container(&node, "GC", json!({})).run().error();
     assert_eq!(
         (code, msg.as_str()),
         (7, "cni.dev/valid-attachments is missing")
@@ -134,12 +134,12 @@ fn gc_without_a_list_frees_nothing() {
         json!(["c1"]),
         json!([{ "ifname": "eth0" }]),
     ] {
-        let gc = of_the_node(&node, "GC", json!({ "cni.dev/attachments": wrong }));
+        let gc = call_without_container(&node, "GC", json!({ "cni.dev/attachments": wrong }));
         assert_eq!(gc.run().error().0, 7, "{wrong}");
     }
     assert_eq!(node.state_bytes(), before);
     // Without a complete scan nothing is freed, and the error says so.
-    let gc = of_the_node(&node, "GC", json!({ "cni.dev/valid-attachments": null }));
+    let gc = call_without_container(&node, "GC", json!({ "cni.dev/valid-attachments": null }));
     let kept = gc.run();
     assert_eq!(
         kept.error(),
@@ -151,7 +151,7 @@ fn gc_without_a_list_frees_nothing() {
     // GC without a state succeeds.
     for state in ["", "{ half"] {
         fs::write(node.state_path(), state).unwrap();
-        of_the_node(&node, "GC", json!({ "cni.dev/attachments": [] }))
+        call_without_container(&node, "GC", json!({ "cni.dev/attachments": [] }))
             .run()
             .assert_no_output();
     }
@@ -162,18 +162,18 @@ fn gc_keeps_young_records_and_other_networks() {
     let (node, _wire) = Node::with_wire("gcyoung", Reply::Xml(xml([5, 6])));
     node.add("c1").success();
     let nothing = json!({ "cni.dev/valid-attachments": [] });
-    of_the_node(&node, "GC", nothing.clone())
+    call_without_container(&node, "GC", nothing.clone())
         .run()
         .assert_no_output();
     node.advance_clock(600);
     let mut other: Value = serde_json::from_str(&conf_with(json!({}), nothing)).unwrap();
     other["name"] = "other".into();
-    of_the_node(&node, "GC", json!({}))
+    call_without_container(&node, "GC", json!({}))
         .stdin(other.to_string())
         .run()
         .assert_no_output();
     let valid = json!([{ "containerID": "c1", "ifname": "eth0" }]);
-    of_the_node(&node, "GC", json!({ "cni.dev/attachments": valid }))
+    call_without_container(&node, "GC", json!({ "cni.dev/attachments": valid }))
         .run()
         .assert_no_output();
     assert_eq!(node.held().len(), 1);
@@ -232,7 +232,11 @@ fn status_reports_what_is_broken() {
     status(&node, json!({})).run().assert_no_output();
     wire.set(Reply::Status(500, String::new()));
     assert!(said(&node, json!({})).contains("no pools, and no source"));
-    assert_eq!(node.left_overs(), [""; 0], "a STATUS sets nothing aside");
+    assert_eq!(
+        node.leftover_files(),
+        [""; 0],
+        "a STATUS sets nothing aside"
+    );
 }
 
 #[test]

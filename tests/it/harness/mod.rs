@@ -160,7 +160,7 @@ impl Node {
     }
 
     /// Makes all files and folders accessible to every user.
-    pub fn open_to_everybody(&self) {
+    pub fn make_accessible_to_everybody(&self) {
         sh_with("chmod -R a+rwX \"$1\"", &[&self.root]);
     }
 
@@ -201,7 +201,7 @@ impl Node {
     }
 
     /// Files in /var/run beside the state.
-    pub fn left_overs(&self) -> Vec<String> {
+    pub fn leftover_files(&self) -> Vec<String> {
         let entries = fs::read_dir(self.path("/var/run")).into_iter().flatten();
         let names = entries.map(|e| e.unwrap().file_name().into_string().unwrap());
         let known = [
@@ -238,6 +238,11 @@ impl Node {
             .into_iter()
             .fold(call, |call, word| call.arg(word))
             .run()
+    }
+
+    /// Runs an operator's command, with arguments that contain no blanks.
+    pub fn run_line(&self, line: &str) -> Outcome {
+        self.run_command(line.split(' '))
     }
 
     pub fn add(&self, container_id: &str) -> Outcome {
@@ -280,7 +285,7 @@ pub fn conf(version: &str, ipam: Value) -> String {
 }
 
 /// An object with the members of another one merged over its own.
-pub fn merged_over(mut object: Value, on_top: Value) -> Value {
+pub fn merged(mut object: Value, on_top: Value) -> Value {
     for (key, value) in on_top.as_object().unwrap() {
         object[key] = value.clone();
     }
@@ -482,6 +487,13 @@ impl Outcome {
     pub fn success(&self) -> &Self {
         assert_eq!(self.exit, Some(0), "{self:?}");
         self
+    }
+
+    /// Checks that the quarantine after a lost state refused the call.
+    #[track_caller]
+    pub fn assert_quarantined(&self) {
+        let (code, msg) = self.error();
+        assert!(code == 11 && msg.contains("the state was lost"), "{msg}");
     }
 
     /// Checks that the call succeeded and printed nothing.

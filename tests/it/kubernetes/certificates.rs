@@ -116,7 +116,7 @@ impl Pair {
     }
 
     /// Certificate and key in one file, as kubelets keep them.
-    pub fn in_one(&self) -> String {
+    pub fn combined_pem(&self) -> String {
         format!("{}{}", self.certificate, self.key)
     }
 }

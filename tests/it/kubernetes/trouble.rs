@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::certificates::{Authority, Key};
 use super::server::{Api, Play, TOKEN, Tls, node};
 use super::{Cluster, GOOD, KUBECONFIG, netconf};
-use crate::harness::{Outcome, install, merged_over, run};
+use crate::harness::{Outcome, install, merged, run};
 
 /// Checks that an ADD without pools fails, and that the details contain cause and remedy.
 fn assert_told(outcome: &Outcome, what: &str, remedy: &str) {
@@ -190,7 +190,7 @@ fn certificate_key_and_token_errors_are_reported() {
         node.put(&format!("/k/{name}"), content);
     }
     let old = cluster.authority.client(Key::EcPkcs8, 2000..2020);
-    node.put("/k/old", old.in_one());
+    node.put("/k/old", old.combined_pem());
     node.put(
         "/k/other",
         cluster.authority.client(Key::RsaPkcs8, GOOD).key,
@@ -323,7 +323,7 @@ fn permission_errors_are_reported() {
     const NOBODY: u32 = 65534;
     let program = cluster.node.path("/program");
     install(&program);
-    cluster.node.open_to_everybody();
+    cluster.node.make_accessible_to_everybody();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).unwrap();
     let mut command = Command::new(program);
     command
@@ -532,7 +532,7 @@ fn server_that_refuses_the_client_certificate_is_reported() {
     let stranger = Authority::new("other").client(Key::EcPkcs8, GOOD);
     cluster
         .node
-        .put("/var/lib/kubelet/pki/current.pem", stranger.in_one());
+        .put("/var/lib/kubelet/pki/current.pem", stranger.combined_pem());
     cluster.assert_told("refuses the client certificate: ", "of another cluster");
     cluster.put_token(json!({}), json!({ "token": TOKEN }));
     cluster.assert_told(
@@ -590,6 +590,6 @@ fn hanging_server_is_cut_off_at_the_time_limit() {
 
 #[test]
 fn members_on_top_replace_those_below() {
-    let merged = merged_over(json!({ "a": 1, "b": 2 }), json!({ "b": 3, "c": null }));
+    let merged = merged(json!({ "a": 1, "b": 2 }), json!({ "b": 3, "c": null }));
     assert_eq!(merged, json!({ "a": 1, "b": 3, "c": null }));
 }
