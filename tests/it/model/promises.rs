@@ -68,7 +68,7 @@ impl World {
         self.answer = Answer::Good;
         self.is_boot_id_readable = true;
         self.listed = listed(&self.rules, u8::MAX);
-        self.pass(60);
+        self.advance_time(60);
         // The network namespace of a pod of the original looks like a dead one of ours with the same inode, as long as it lives,
         // if the kernel has no other number for it or the original has written since another boot.
         if !self.rules.has_cookies || self.has_original {
@@ -81,7 +81,7 @@ impl World {
         }
         let mut newcomers = NEWCOMERS;
         for _ in 0..4 {
-            self.pass(3700);
+            self.advance_time(3700);
             for newcomer in newcomers.by_ref() {
                 let before = self.pods.len();
                 self.add(newcomer);

@@ -202,7 +202,7 @@ impl World {
             Event::Wire(pod) => self.wire_one(*pod),
             Event::Cached(pod) => self.cached(*pod),
             Event::WireAll => self.wire(0),
-            Event::Pass(seconds) => self.pass(u64::from(*seconds)),
+            Event::Pass(seconds) => self.advance_time(u64::from(*seconds)),
             Event::Source(bits) => self.listed = listed(&self.rules, *bits),
             Event::Answer(answer) => self.answer = *answer,
             Event::Lose(loss) => self.lose(*loss),
@@ -335,7 +335,8 @@ impl World {
         }
     }
 
-    pub fn pass(&mut self, seconds: u64) {
+    /// Advances the clock and configures pods whose ADD has ended.
+    pub fn advance_time(&mut self, seconds: u64) {
         for _ in 0..seconds.min(40) {
             self.clock += SECOND;
             self.wire(WIRING);
