@@ -1,8 +1,13 @@
 //! The one table from everything that can go wrong to the error a caller gets: code, words, what to do.
 
 mod details;
+mod remedy;
 
 use std::io;
+
+#[cfg(feature = "tls")]
+pub use remedy::kubernetes_table;
+pub use remedy::{message_with_remedy, source_remedy};
 
 use details::{bounded, call_details, refusal_details, some};
 

@@ -3,6 +3,7 @@
 use tracing::{debug, info, warn};
 
 use crate::events::OperationRecord;
+use crate::failure::message_with_remedy;
 use crate::log::Milliseconds;
 use crate::source::{FreshAnswer, RefreshOutcome, RefreshReason, SourceError};
 use crate::state::Document;
@@ -47,7 +48,7 @@ impl Inquiry {
                     record.refresh_failed = true;
                 }
                 Inquiry {
-                    failed: Some(error.told()),
+                    failed: Some(message_with_remedy(&error)),
                     ..Inquiry::default()
                 }
             }

@@ -12,7 +12,7 @@ use super::context::Context;
 use super::decide::{allocate_all, candidates};
 use super::snapshot::NodeSnapshot;
 use crate::cni::{Call, WhenFull};
-use crate::failure::Failure;
+use crate::failure::{Failure, message_with_remedy};
 use crate::host::is_read_only;
 use crate::ipam::{Attachment, Inventory, Ipam, Refusal, Request};
 use crate::source::Source;
@@ -89,8 +89,12 @@ fn try_add(
 fn ask(call: &Call, context: &Context) -> Result<Inventory, Failure> {
     let source = Source::of(&call.conf.ipam, &context.source_overrides, &context.paths)?;
     let answer = source.ask(LIMIT, &[], &context.paths);
-    let matched = answer
-        .map_err(|e| not_ready(format!("there are no pools, and no source: {}", e.told())))?;
+    let matched = answer.map_err(|e| {
+        not_ready(format!(
+            "there are no pools, and no source: {}",
+            message_with_remedy(&e)
+        ))
+    })?;
     Ok(matched.inventory)
 }
 

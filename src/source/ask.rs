@@ -118,24 +118,6 @@ impl SourceOverrides {
     }
 }
 
-impl SourceError {
-    /// What to do about it, where that is known here.
-    pub fn remedy(&self) -> Option<String> {
-        match self {
-            SourceError::Node { node, error } => Some(error.remedy(&node.kubeconfig)),
-            _ => None,
-        }
-    }
-
-    /// What happened and, where that is known here, what to do.
-    pub fn told(&self) -> String {
-        match self.remedy() {
-            Some(remedy) => format!("{self}; {remedy}"),
-            None => self.to_string(),
-        }
-    }
-}
-
 impl Source {
     /// The source that a configuration names, unless it is another one `instead`.
     ///

@@ -8,7 +8,7 @@ use ureq::http::Uri;
 use super::KubernetesNode;
 use super::credentials::{AUTHORITY, Files};
 use super::error::{NodeError, bounded};
-use super::kubeconfig::{self, Cluster};
+use super::kubeconfig::{self, Cluster, bad_server};
 use super::object;
 use super::request::Request;
 use crate::host::{Paths, host_name, io_reason};
@@ -29,10 +29,10 @@ impl KubernetesNode {
         let kubeconfig = kubeconfig::parse(&files.kubeconfig()?)?;
         let (cluster, user) = (&kubeconfig.cluster, &kubeconfig.user);
         if cluster.is_plain() && user.has_credentials() {
-            return Err(NodeError::InClear {
-                server: cluster.server.clone(),
-                user: user.name.clone(),
-            });
+            return Err(NodeError::BadKubeconfig(format!(
+                "would send the credentials of user {:?} to {}, which uses plain HTTP",
+                user.name, cluster.server
+            )));
         }
         let tls = match cluster.is_plain() {
             true => None,
@@ -63,29 +63,36 @@ impl KubernetesNode {
         let name = match &self.node {
             Some(name) => name.clone(),
             None => {
-                let name = host_name(paths).map_err(|e| NodeError::NoHostName(io_reason(&e)))?;
+                let name = host_name(paths).map_err(|e| {
+                    let why = io_reason(&e);
+                    NodeError::NoNodeName(format!("the name of this host cannot be read: {why}"))
+                })?;
                 name.to_lowercase()
             }
         };
         match is_subdomain(&name) {
             true => Ok(name),
-            false => Err(NodeError::BadName(bounded(&name))),
+            false => Err(NodeError::NoNodeName(format!(
+                "{:?} is not a valid node name",
+                bounded(&name)
+            ))),
         }
     }
 }
 
 /// The name that the server's certificate must be for.
 fn server_name(cluster: &Cluster) -> Result<ServerName<'static>, NodeError> {
-    let bad_server = || NodeError::BadServer(cluster.server.clone());
-    let (name, bad) = match &cluster.tls_server_name {
-        Some(name) => (name.clone(), NodeError::BadServerName(name.clone())),
-        None => {
-            let uri: Uri = cluster.server.parse().map_err(|_| bad_server())?;
-            let host = uri.host().unwrap_or_default();
-            (host.trim_matches(['[', ']']).to_owned(), bad_server())
-        }
-    };
-    ServerName::try_from(name).map_err(|_| bad)
+    if let Some(name) = &cluster.tls_server_name {
+        return ServerName::try_from(name.clone()).map_err(|_| {
+            NodeError::BadKubeconfig(format!(
+                "has the tls-server-name {name:?}, which is not a host name"
+            ))
+        });
+    }
+    let bad = || bad_server(&cluster.server);
+    let uri: Uri = cluster.server.parse().map_err(|_| bad())?;
+    let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
+    ServerName::try_from(host.to_owned()).map_err(|_| bad())
 }
 
 /// Whether a name is one that Kubernetes allows for nodes: a DNS subdomain (RFC 1123).

@@ -11,10 +11,9 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, InconsistentKeys, RootCertStore};
 
-use super::error::{NodeError, shown};
+use super::error::NodeError;
 use super::kubeconfig::{Cluster, Material, Token, User};
-use super::validity::not_after;
-use crate::host::{Paths, ReadOutcome, io_reason, read_bounded, wall_second};
+use crate::host::{Paths, ReadOutcome, io_reason, read_bounded};
 
 /// The key of a cluster for the certificates that vouch for its server.
 pub const AUTHORITY: &str = "certificate-authority";
@@ -52,7 +51,7 @@ impl Files<'_> {
     /// What TLS to `cluster` goes by, with the certificate of `user`.
     ///
     /// # Errors
-    /// Certificates or key cannot be read, are none, or do not belong together; the client certificate is too old.
+    /// Certificates or key cannot be read, are none, or do not belong together.
     pub fn tls(&self, cluster: &Cluster, user: &User) -> Result<ClientConfig, NodeError> {
         let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
@@ -61,33 +60,28 @@ impl Files<'_> {
                 why: e.to_string(),
             })?
             .with_root_certificates(self.roots(cluster)?);
-        let half = |has, lacks| NodeError::Half {
-            user: user.name.clone(),
-            has,
-            lacks,
+        let alone = |has, lacks| NodeError::BadCredentials {
+            what: has,
+            why: format!("of user {:?} has no {lacks}", user.name),
         };
         let mut config = match (&user.certificate, &user.key) {
             (None, None) => builder.with_no_client_auth(),
-            (Some(_), None) => return Err(half(CERTIFICATE, KEY)),
-            (None, Some(_)) => return Err(half(KEY, CERTIFICATE)),
+            (Some(_), None) => return Err(alone(CERTIFICATE, KEY)),
+            (None, Some(_)) => return Err(alone(KEY, CERTIFICATE)),
             (Some(certificate), Some(key)) => {
                 let certificate = self.material(CERTIFICATE, certificate)?;
                 let key = self.material(KEY, key)?;
                 let chain = certificate.certificates(CERTIFICATE)?;
-                let end = chain.first().and_then(|first| not_after(first));
-                if let Some(at) = end.filter(|at| *at < wall_second()) {
-                    let place = certificate.place;
-                    return Err(NodeError::ClientExpired { place, at });
-                }
                 let private = PrivateKeyDer::from_pem_slice(&key.bytes)
                     .map_err(|_| key.malformed(KEY, "holds no private key"))?;
                 let built = builder.with_client_auth_cert(chain, private);
                 built.map_err(|e| match e {
                     rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
-                        NodeError::KeyMismatch {
-                            key: key.place,
-                            certificate: certificate.place,
-                        }
+                        let certificate = certificate.place;
+                        key.malformed(
+                            KEY,
+                            &format!("does not belong to the client-certificate {certificate}"),
+                        )
                     }
                     rustls::Error::InvalidCertificate(_) => {
                         certificate.malformed(CERTIFICATE, "holds a malformed certificate")
@@ -103,7 +97,10 @@ impl Files<'_> {
 
     fn roots(&self, cluster: &Cluster) -> Result<RootCertStore, NodeError> {
         let material = cluster.authority.as_ref();
-        let material = material.ok_or_else(|| NodeError::NoAuthority(cluster.name.clone()))?;
+        let material = material.ok_or_else(|| NodeError::Unverifiable {
+            cluster: cluster.name.clone(),
+            why: "has no certificate-authority to verify the server with",
+        })?;
         let authority = self.material(AUTHORITY, material)?;
         let mut roots = RootCertStore::empty();
         roots.add_parsable_certificates(authority.certificates(AUTHORITY)?);
@@ -117,7 +114,7 @@ impl Files<'_> {
     pub fn place(&self, what: &'static str, material: &Material) -> String {
         match material {
             Material::Data(_) => format!("in {what}-data"),
-            Material::File(path) => shown(&self.path(path)),
+            Material::File(path) => self.path(path).display().to_string(),
         }
     }
 
@@ -127,11 +124,12 @@ impl Files<'_> {
             Material::File(path) => self.file(what, path)?,
             Material::Data(base64) => {
                 let text: String = base64.split_ascii_whitespace().collect();
-                STANDARD.decode(text).map_err(|_| NodeError::Malformed {
-                    what,
-                    place: place.clone(),
-                    why: "is not base64",
-                })?
+                STANDARD
+                    .decode(text)
+                    .map_err(|_| NodeError::BadCredentials {
+                        what,
+                        why: format!("{place} is not base64"),
+                    })?
             }
         };
         Ok(Read { bytes, place })
@@ -148,7 +146,7 @@ impl Files<'_> {
             Some(Token::File(path)) => {
                 let bytes = self.file("tokenFile", path)?;
                 let text = String::from_utf8_lossy(&bytes).into_owned();
-                ("tokenFile", shown(&self.path(path)), text)
+                ("tokenFile", self.path(path).display().to_string(), text)
             }
         };
         let token = text.trim();
@@ -159,7 +157,8 @@ impl Files<'_> {
             }
             _ => "is not a token",
         };
-        Err(NodeError::Malformed { what, place, why })
+        let why = format!("{place} {why}");
+        Err(NodeError::BadCredentials { what, why })
     }
 
     fn file(&self, what: &'static str, path: &str) -> Result<Vec<u8>, NodeError> {
@@ -193,11 +192,10 @@ impl Read {
         }
     }
 
-    fn malformed(&self, what: &'static str, why: &'static str) -> NodeError {
-        NodeError::Malformed {
+    fn malformed(&self, what: &'static str, why: &str) -> NodeError {
+        NodeError::BadCredentials {
             what,
-            place: self.place.clone(),
-            why,
+            why: format!("{} {why}", self.place),
         }
     }
 }

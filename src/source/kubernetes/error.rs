@@ -1,270 +1,202 @@
-//! Why the node object gave no pools. What happened is here, what to do about it in `remedy`.
+//! Why the node object gave no pools. The remedies are in `failure::remedy`.
 
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::PathBuf;
 
-use crate::host::utc;
-
-/// Why the node object gave no pools.
+/// Why the node object gave no pools: one variant for each thing that an operator can do about it.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
-    /// The kubeconfig is not there.
+    /// The kubeconfig does not exist.
     #[error("the kubeconfig {} does not exist", .0.display())]
     NoKubeconfig(PathBuf),
     /// A file cannot be read.
     #[error("the {what} {} cannot be read: {why}", path.display())]
     Unreadable {
-        /// Which key of the kubeconfig names it; `kubeconfig` for that itself.
+        /// The key of the kubeconfig that names it; `kubeconfig` for that itself.
         what: &'static str,
-        /// Where it is.
+        /// Its path.
         path: PathBuf,
-        /// What the system says.
+        /// The reason.
         why: String,
-        /// Whether it is a matter of permissions.
+        /// Whether permissions are the reason.
         denied: bool,
     },
-    /// The kubeconfig is not a YAML object.
-    #[error("the kubeconfig is not a YAML object: {0}")]
-    NotYaml(String),
-    /// The kubeconfig does not say which context counts.
-    #[error("the kubeconfig has no current-context")]
-    NoCurrentContext,
-    /// A name leads nowhere.
-    #[error("the kubeconfig has no {kind} {name:?}; {}", has(known))]
-    Unknown {
-        /// `context`, `cluster` or `user`.
-        kind: &'static str,
-        /// The name.
-        name: String,
-        /// The names that it has.
-        known: Vec<String>,
+    /// The kubeconfig is malformed, or its current context leads nowhere.
+    #[error("the kubeconfig {0}")]
+    BadKubeconfig(String),
+    /// The kubeconfig gives nothing to verify the server with.
+    #[error("cluster {cluster:?} of the kubeconfig {why}")]
+    Unverifiable {
+        /// The cluster.
+        cluster: String,
+        /// The reason, as the end of a sentence.
+        why: &'static str,
     },
-    /// A cluster without server.
-    #[error("cluster {0:?} of the kubeconfig has no server")]
-    NoServer(String),
-    /// A server that is not a URL.
-    #[error("the server {0:?} of the kubeconfig is not a URL like https://HOST:PORT")]
-    BadServer(String),
-    /// A cluster whose server is not to be checked.
-    #[error(
-        "cluster {0:?} of the kubeconfig says insecure-skip-tls-verify, which is not done: whoever answers could name any addresses"
-    )]
-    SkipsVerification(String),
-    /// A cluster without certificates to check the server by.
-    #[error(
-        "cluster {0:?} of the kubeconfig has no certificate-authority, by which the server could be known"
-    )]
-    NoAuthority(String),
-    /// A name that no certificate can have.
-    #[error("the tls-server-name {0:?} of the kubeconfig is not a host name")]
-    BadServerName(String),
-    /// Credentials would be sent over plain HTTP.
-    #[error(
-        "{server} uses plain HTTP, and the credentials of user {user:?} are never sent over it"
-    )]
-    InClear {
-        /// The server.
-        server: String,
-        /// The user.
-        user: String,
-    },
-    /// Credentials of a kind that is not supported.
-    #[error("user {user:?} of the kubeconfig has {}, which is not supported", means.key())]
+    /// The user has credentials of a kind that is not supported.
+    #[error("user {user:?} of the kubeconfig has {key}, which is not supported")]
     Unsupported {
         /// The user.
         user: String,
-        /// What it has.
-        means: Means,
+        /// The key of the kubeconfig.
+        key: &'static str,
     },
-    /// A certificate, key or token without its like.
-    #[error("the {what} {place} {why}")]
-    Malformed {
-        /// Which key of the kubeconfig it is of.
+    /// A certificate, key or token is malformed, missing, or does not fit the others.
+    #[error("the {what} {why}")]
+    BadCredentials {
+        /// Its key in the kubeconfig.
         what: &'static str,
-        /// Where it is.
-        place: String,
-        /// What is wrong with it, as the end of a sentence.
-        why: &'static str,
-    },
-    /// A certificate without key, or the other way about.
-    #[error("user {user:?} of the kubeconfig has a {has} without a {lacks}")]
-    Half {
-        /// The user.
-        user: String,
-        /// What it has.
-        has: &'static str,
-        /// What it lacks.
-        lacks: &'static str,
-    },
-    /// Certificate and key do not belong together.
-    #[error("the client-key {key} does not belong to the client-certificate {certificate}")]
-    KeyMismatch {
-        /// Where the key is.
-        key: String,
-        /// Where the certificate is.
-        certificate: String,
-    },
-    /// The client certificate is too old.
-    #[error("the client-certificate {place} expired at {}", utc(*at))]
-    ClientExpired {
-        /// Where it is.
-        place: String,
-        /// When, in seconds since 1970.
-        at: i64,
-    },
-    /// The node has no usable name.
-    #[error("{0:?} is not a valid node name")]
-    BadName(String),
-    /// The host's name is not known.
-    #[error("the name of this host cannot be read: {0}")]
-    NoHostName(String),
-    /// The server's name leads to no address.
-    #[error("{server} cannot be found: {why}")]
-    NoSuchHost {
-        /// The server.
-        server: String,
-        /// What the resolver says.
+        /// The place and the reason, as the end of a sentence.
         why: String,
     },
-    /// The server cannot be reached, or breaks off.
-    #[error("{server} cannot be asked: {why}")]
+    /// The name of the node is not known or not valid.
+    #[error("{0}")]
+    NoNodeName(String),
+    /// The server cannot be reached, breaks off, or is too slow.
+    #[error("{server} cannot be reached: {why}")]
     Unreachable {
         /// The server.
         server: String,
-        /// What the system says.
+        /// The reason.
         why: String,
     },
-    /// It took too long.
-    #[error("{server} did not answer within {} s", limit.as_secs())]
-    TimedOut {
-        /// The server.
-        server: String,
-        /// How long it had.
-        limit: Duration,
-    },
-    /// The server speaks something else.
-    #[error("{0} does not speak TLS")]
-    NotTls(String),
-    /// The TLS handshake failed.
+    /// The TLS handshake failed, for another reason than a certificate.
     #[error("the TLS handshake with {server} failed: {why}")]
     Handshake {
         /// The server.
         server: String,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// The server's certificate is not good.
-    #[error("the certificate of {server} {fault}")]
-    ServerCertificate {
+    /// The server's certificate is expired or not valid yet.
+    #[error("the certificate of {server} {why}")]
+    ServerExpired {
         /// The server.
         server: String,
-        /// What is wrong with it.
-        fault: Fault,
+        /// The reason, as the end of a sentence.
+        why: String,
+    },
+    /// The server's certificate is for another name or of another authority.
+    #[error("the certificate of {server} {why}")]
+    ServerUntrusted {
+        /// The server.
+        server: String,
+        /// The reason, as the end of a sentence.
+        why: String,
     },
     /// The server does not accept the client certificate.
     #[error("{server} refuses the client certificate: {why}")]
     ClientRefused {
         /// The server.
         server: String,
-        /// Its alert.
+        /// Its TLS alert.
         why: String,
     },
-    /// The server answers with something else than the node.
+    /// The server answered with another status than 200.
     #[error("{server} answered with status {status}{}", colon(reason))]
     Status {
         /// The server.
         server: String,
-        /// Of HTTP.
+        /// The HTTP status.
         status: u16,
-        /// The node that was asked for.
+        /// The node in the request.
         node: String,
-        /// What it says.
+        /// The server's reason; may be empty.
         reason: String,
     },
-    /// The answer is not a node.
+    /// The answer is not the node object.
     #[error("the answer of {server} is not a node: {why}")]
     BadAnswer {
         /// The server.
         server: String,
-        /// Why not.
+        /// The reason.
         why: String,
     },
-    /// The node has no IPv6 range.
-    #[error("node {node:?} has no IPv6 range for pods; {}", has(ranges))]
-    NoIpv6 {
+    /// The node has no IPv6 range that a pool can be made of.
+    #[error("node {node:?} {why}")]
+    NoRange {
         /// The node.
         node: String,
-        /// Its ranges.
-        ranges: Vec<String>,
-    },
-    /// A range of the node is none.
-    #[error("node {node:?} has the range {range:?}, which is not a prefix")]
-    BadRange {
-        /// The node.
-        node: String,
-        /// As it is spelled.
-        range: String,
-    },
-    /// The node's range is too small.
-    #[error(
-        "the range {range} of node {node:?} has no address for pods, as its first two are never given"
-    )]
-    SmallRange {
-        /// The node.
-        node: String,
-        /// The range.
-        range: String,
+        /// The reason, as the end of a sentence.
+        why: String,
     },
 }
 
-/// Credentials that are not supported.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Means {
-    /// Another program.
-    Exec,
-    /// A cloud's own way.
-    AuthProvider,
-    /// Basic authentication.
-    Password,
-}
-
-/// What is wrong with a server's certificate.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
-    /// It is too old. Seconds since 1970.
-    #[error("expired at {}", utc(*.0))]
-    Expired(i64),
-    /// It is too young. Seconds since 1970.
-    #[error("is not valid before {}", utc(*.0))]
-    NotYet(i64),
-    /// It has other names.
-    #[error("is not for {expected}; {}", has(names))]
-    Name {
-        /// The name it should have.
-        expected: String,
-        /// Those that it has.
-        names: Vec<String>,
-    },
-    /// Nobody vouches for it.
-    #[error("is not of the certificate-authority {0}")]
-    Authority(String),
-    /// Something else.
-    #[error("is not good: {0}")]
-    Other(String),
-}
-
-impl Means {
-    /// The key of the kubeconfig.
-    pub fn key(self) -> &'static str {
-        match self {
-            Means::Exec => "exec",
-            Means::AuthProvider => "auth-provider",
-            Means::Password => "username and password",
-        }
+impl NodeError {
+    /// Examples of each variant with capital letters for what varies, from which the table in the README is made.
+    #[doc(hidden)]
+    pub fn examples() -> Vec<NodeError> {
+        let (server, node) = (|| "SERVER".to_owned(), || "NODE".to_owned());
+        let (why, path) = (|| "REASON".to_owned(), || PathBuf::from("PATH"));
+        let unreadable = |what, denied| NodeError::Unreadable {
+            what,
+            path: path(),
+            why: why(),
+            denied,
+        };
+        let credentials = |what, why: &str| NodeError::BadCredentials {
+            what,
+            why: why.to_owned(),
+        };
+        let status = |status| NodeError::Status {
+            server: server(),
+            status,
+            node: node(),
+            reason: why(),
+        };
+        vec![
+            NodeError::NoKubeconfig("FILE".into()),
+            unreadable("kubeconfig", true),
+            unreadable("kubeconfig", false),
+            unreadable("client-certificate", false),
+            NodeError::BadKubeconfig("has no current-context".to_owned()),
+            NodeError::Unverifiable {
+                cluster: "CLUSTER".to_owned(),
+                why: "has no certificate-authority",
+            },
+            NodeError::Unsupported {
+                user: "USER".to_owned(),
+                key: "exec",
+            },
+            credentials("certificate-authority", "PATH holds no certificate"),
+            credentials("client-key", "PATH holds no private key"),
+            credentials("tokenFile", "PATH is empty"),
+            NodeError::NoNodeName("\"NAME\" is not a valid node name".to_owned()),
+            NodeError::Unreachable {
+                server: server(),
+                why: why(),
+            },
+            NodeError::Handshake {
+                server: server(),
+                why: why(),
+            },
+            NodeError::ServerExpired {
+                server: server(),
+                why: "expired at TIME".to_owned(),
+            },
+            NodeError::ServerUntrusted {
+                server: server(),
+                why: "is not for NAME".to_owned(),
+            },
+            NodeError::ClientRefused {
+                server: server(),
+                why: why(),
+            },
+            status(401),
+            status(403),
+            status(404),
+            status(503),
+            NodeError::BadAnswer {
+                server: server(),
+                why: why(),
+            },
+            NodeError::NoRange {
+                node: node(),
+                why: "has no IPv6 range for pods".to_owned(),
+            },
+        ]
     }
 }
 
-/// What a server says, as far as it is of any use, on one line.
+/// Cuts what a server says to a useful length, on one line.
 pub fn bounded(reason: &str) -> String {
     /// Characters.
     const MOST: usize = 320;
@@ -283,7 +215,8 @@ fn colon(reason: &str) -> String {
     }
 }
 
-fn has(all: &[String]) -> String {
+/// Says which names there are, the first few of many.
+pub fn list_names(all: &[String]) -> String {
     /// Names.
     const MOST: usize = 8;
     let shown: Vec<_> = all.iter().take(MOST).map(|name| bounded(name)).collect();
@@ -292,9 +225,4 @@ fn has(all: &[String]) -> String {
         0 => format!("it has {}", shown.join(", ")),
         more => format!("it has {} and {more} more", shown.join(", ")),
     }
-}
-
-/// A path for people to copy.
-pub fn shown(path: &Path) -> String {
-    path.display().to_string()
 }

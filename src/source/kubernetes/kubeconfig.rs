@@ -1,7 +1,18 @@
 //! A kubeconfig, as kubelets have it: what its current context leads to.
 
-use super::error::{Means, NodeError, bounded};
-use super::yaml::Yaml;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_saphyr::budget::BudgetBreach;
+use serde_saphyr::options::{DuplicateKeyPolicy, MergeKeyPolicy};
+use serde_saphyr::{Error, with_deserializer_from_str_with_options};
+
+use super::error::{NodeError, bounded, list_names};
+
+/// Deeper than any kubeconfig, and not so deep that a call's stack ends.
+const MOST_LEVELS: usize = 32;
+
+/// More values than any kubeconfig has, and so few that they take little memory.
+const MOST_EVENTS: usize = 50_000;
 
 /// Where to ask, and with which credentials.
 #[derive(Clone, PartialEq)]
@@ -56,63 +67,176 @@ pub enum Token {
     File(String),
 }
 
-/// Reads a kubeconfig.
+/// Parses a kubeconfig, and resolves its current context.
 ///
 /// # Errors
-/// It is none, or leads nowhere, or asks for what is not done here.
+/// It is not a kubeconfig, a name in it leads nowhere, or it asks for something that is not supported.
 pub fn parse(text: &[u8]) -> Result<Kubeconfig, NodeError> {
-    let file = Yaml::parse(&String::from_utf8_lossy(text)).map_err(NodeError::NotYaml)?;
-    if !matches!(file, Yaml::Object(_)) {
-        return Err(NodeError::NotYaml("it is not an object".to_owned()));
-    }
-    let current = file.text_at("current-context");
-    let name = current.ok_or(NodeError::NoCurrentContext)?;
-    let context = named(&file, "context", name)?;
-    let cluster = context.text_at("cluster").unwrap_or_default();
-    let user = context.text_at("user").unwrap_or_default();
+    let file = File::parse(&String::from_utf8_lossy(text))?;
+    let name =
+        text_of(file.current_context).ok_or_else(|| bad("has no current-context".to_owned()))?;
+    let context = find("context", file.contexts, &name)?;
+    let cluster = context.cluster.unwrap_or_default();
+    let user = context.user.unwrap_or_default();
     Ok(Kubeconfig {
-        cluster: Cluster::of(cluster, named(&file, "cluster", cluster)?)?,
-        user: match user {
-            // A context without user asks as nobody.
+        cluster: Cluster::new(find("cluster", file.clusters, &cluster)?, cluster)?,
+        user: match user.as_str() {
+            // A context without user is anonymous.
             "" => User::default(),
-            user => User::of(user, named(&file, "user", user)?)?,
+            name => User::new(find("user", file.users, name)?, user)?,
         },
     })
 }
 
-/// The `kind` of this name: `clusters[].cluster` and the like.
-fn named<'y>(file: &'y Yaml, kind: &'static str, name: &str) -> Result<&'y Yaml, NodeError> {
-    let all = file.list_at(&format!("{kind}s"));
-    let found = all.iter().find(|item| item.text_at("name") == Some(name));
-    match found {
-        Some(item) => Ok(item.get(kind).unwrap_or(&Yaml::Null)),
-        None => Err(NodeError::Unknown {
-            kind,
-            name: name.to_owned(),
-            known: all
-                .iter()
-                .filter_map(|item| item.text_at("name"))
-                .map(str::to_owned)
-                .collect(),
-        }),
+/// The members of a kubeconfig that are used. All are optional, as kubectl has it.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "kebab-case")]
+struct File {
+    current_context: Option<String>,
+    contexts: Option<Vec<Named<RawContext>>>,
+    clusters: Option<Vec<Named<RawCluster>>>,
+    users: Option<Vec<Named<RawUser>>>,
+}
+
+/// An element of one of the lists: a name, and what it stands for.
+#[derive(Deserialize)]
+struct Named<T> {
+    #[serde(default)]
+    name: Option<String>,
+    #[serde(default, alias = "context", alias = "cluster", alias = "user")]
+    value: Option<T>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct RawContext {
+    cluster: Option<String>,
+    user: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "kebab-case")]
+struct RawCluster {
+    server: Option<String>,
+    certificate_authority: Option<String>,
+    certificate_authority_data: Option<String>,
+    tls_server_name: Option<String>,
+    /// Text, as YAML 1.1 spells truth values in many ways.
+    insecure_skip_tls_verify: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "kebab-case")]
+struct RawUser {
+    client_certificate: Option<String>,
+    client_certificate_data: Option<String>,
+    client_key: Option<String>,
+    client_key_data: Option<String>,
+    token: Option<String>,
+    #[serde(rename = "tokenFile")]
+    token_file: Option<String>,
+    username: Option<String>,
+    password: Option<String>,
+    exec: Option<IgnoredAny>,
+    auth_provider: Option<IgnoredAny>,
+}
+
+impl File {
+    /// Reads the first document of a text, as kubectl does. What is wrong is described without quoting values, which may be
+    /// secrets.
+    fn parse(text: &str) -> Result<File, NodeError> {
+        let options = serde_saphyr::options! {
+            // With anchors a short text can mean a huge value, and deep nesting ends the stack.
+            budget: serde_saphyr::budget! {
+                max_anchors: 0,
+                max_aliases: 0,
+                max_depth: MOST_LEVELS,
+                max_events: MOST_EVENTS,
+            },
+            duplicate_keys: DuplicateKeyPolicy::LastWins,
+            merge_keys: MergeKeyPolicy::AsOrdinary,
+            with_snippet: false,
+        };
+        let not_yaml = |why: &str| bad(format!("is not a YAML object: {why}"));
+        let mut file = None;
+        let read = with_deserializer_from_str_with_options(text, options, |document| {
+            file = Option::<File>::deserialize(document)?;
+            Ok(())
+        });
+        match (file, read) {
+            // An error after the first document does not matter.
+            (Some(file), _) => Ok(file),
+            (None, Err(error)) => Err(not_yaml(&describe(&error))),
+            (None, Ok(())) => Err(not_yaml("it is not an object")),
+        }
     }
 }
 
+/// Says what is wrong with a document. Of the errors that can happen here, only those of types quote values.
+fn describe(error: &Error) -> String {
+    let what = match error {
+        Error::Budget {
+            breach: BudgetBreach::Anchors { .. } | BudgetBreach::Aliases { .. },
+            ..
+        }
+        | Error::UnknownAnchor { .. } => "it has an anchor or an alias (& or *)".to_owned(),
+        Error::Budget { .. } => format!(
+            "it has more than {MOST_EVENTS} values or is nested more than {MOST_LEVELS} levels deep"
+        ),
+        Error::SerdeInvalidType { expected, .. } | Error::SerdeInvalidValue { expected, .. } => {
+            format!("it has a value that is not {expected}")
+        }
+        _ => return bounded(&error.to_string()),
+    };
+    match error.location() {
+        Some(at) => format!("{what} at line {} column {}", at.line(), at.column()),
+        None => what,
+    }
+}
+
+/// The element of this name in `clusters`, `contexts` or `users`.
+fn find<T: Default>(
+    kind: &'static str,
+    list: Option<Vec<Named<T>>>,
+    name: &str,
+) -> Result<T, NodeError> {
+    let mut list = list.unwrap_or_default();
+    let position = list.iter().position(|n| n.name.as_deref() == Some(name));
+    match position {
+        Some(position) => Ok(list.swap_remove(position).value.unwrap_or_default()),
+        None => {
+            let known: Vec<_> = list.into_iter().filter_map(|n| text_of(n.name)).collect();
+            let known = list_names(&known);
+            Err(bad(format!("has no {kind} {name:?}; {known}")))
+        }
+    }
+}
+
+fn bad(why: String) -> NodeError {
+    NodeError::BadKubeconfig(why)
+}
+
+/// A text that is there and not empty.
+fn text_of(text: Option<String>) -> Option<String> {
+    text.filter(|text| !text.is_empty())
+}
+
 impl Cluster {
-    fn of(name: &str, said: &Yaml) -> Result<Cluster, NodeError> {
-        let text = |key| said.text_at(key).map(str::to_owned);
-        let server = text("server").ok_or_else(|| NodeError::NoServer(name.to_owned()))?;
-        if said
-            .text_at("insecure-skip-tls-verify")
-            .is_some_and(is_true)
-        {
-            return Err(NodeError::SkipsVerification(name.to_owned()));
+    fn new(raw: RawCluster, name: String) -> Result<Cluster, NodeError> {
+        let Some(server) = text_of(raw.server) else {
+            return Err(bad(format!("has cluster {name:?} without a server")));
+        };
+        if raw.insecure_skip_tls_verify.is_some_and(|t| is_true(&t)) {
+            return Err(NodeError::Unverifiable {
+                cluster: name,
+                why: "sets insecure-skip-tls-verify, which is refused: whoever answers could list any addresses",
+            });
         }
         Ok(Cluster {
-            name: name.to_owned(),
-            server: url(&server).ok_or_else(|| NodeError::BadServer(without_secrets(&server)))?,
-            authority: Material::of(said, "certificate-authority"),
-            tls_server_name: text("tls-server-name"),
+            name,
+            server: url(&server).ok_or_else(|| bad_server(&without_secrets(&server)))?,
+            authority: Material::new(raw.certificate_authority_data, raw.certificate_authority),
+            tls_server_name: text_of(raw.tls_server_name),
         })
     }
 
@@ -123,34 +247,24 @@ impl Cluster {
 }
 
 impl User {
-    fn of(name: &str, said: &Yaml) -> Result<User, NodeError> {
-        let means = [
-            (Means::Exec, "exec"),
-            (Means::AuthProvider, "auth-provider"),
-            (Means::Password, "username"),
-            (Means::Password, "password"),
-        ];
-        let unsupported = means.iter().find(|(_, key)| {
-            let said = said.get(key);
-            said.is_some_and(|said| *said != Yaml::Text(String::new()))
-        });
-        if let Some((means, _)) = unsupported {
-            return Err(NodeError::Unsupported {
-                user: name.to_owned(),
-                means: *means,
-            });
+    fn new(raw: RawUser, name: String) -> Result<User, NodeError> {
+        let has_password = text_of(raw.username).or(text_of(raw.password)).is_some();
+        let unsupported = match () {
+            () if raw.exec.is_some() => Some("exec"),
+            () if raw.auth_provider.is_some() => Some("auth-provider"),
+            () if has_password => Some("username and password"),
+            () => None,
+        };
+        if let Some(key) = unsupported {
+            return Err(NodeError::Unsupported { user: name, key });
         }
-        // A file's token is the newer one, as it is renewed.
-        let file = said
-            .text_at("tokenFile")
-            .map(|path| Token::File(path.to_owned()));
-        let token = said
-            .text_at("token")
-            .map(|token| Token::Inline(token.to_owned()));
+        // The file's token is the newer one, as it is renewed.
+        let file = text_of(raw.token_file).map(Token::File);
+        let token = text_of(raw.token).map(Token::Inline);
         Ok(User {
-            name: name.to_owned(),
-            certificate: Material::of(said, "client-certificate"),
-            key: Material::of(said, "client-key"),
+            name,
+            certificate: Material::new(raw.client_certificate_data, raw.client_certificate),
+            key: Material::new(raw.client_key_data, raw.client_key),
             token: file.or(token),
         })
     }
@@ -162,13 +276,18 @@ impl User {
 }
 
 impl Material {
-    /// What is in the file itself goes before what it points to.
-    fn of(said: &Yaml, key: &str) -> Option<Material> {
-        let data = said.text_at(&format!("{key}-data"));
-        let file = said.text_at(key);
-        data.map(|data| Material::Data(data.to_owned()))
-            .or(file.map(|path| Material::File(path.to_owned())))
+    /// Data in the kubeconfig itself take precedence over a file.
+    fn new(data: Option<String>, file: Option<String>) -> Option<Material> {
+        let data = text_of(data).map(Material::Data);
+        data.or(text_of(file).map(Material::File))
     }
+}
+
+/// The error for a server that is not a URL. `server` holds no secrets.
+pub fn bad_server(server: &str) -> NodeError {
+    bad(format!(
+        "has the server {server:?}, which is not a URL like https://HOST:PORT"
+    ))
 }
 
 /// A truth value as YAML 1.1 has them, which is what kubectl reads.
@@ -311,14 +430,80 @@ current-context: ";
     }
 
     #[test]
+    fn only_the_first_document_counts() {
+        let one = "clusters: [{name: k, cluster: {server: h}}]\ncontexts: [{name: d, context: {cluster: k}}]\ncurrent-context: d\n";
+        for text in [
+            format!("---\n{one}---\ncurrent-context: []\n"),
+            format!("# comment\n{one}---\na: ["),
+            format!("\u{feff}{one}...\n"),
+        ] {
+            assert_eq!(read(&text).ok().unwrap().cluster.server, "https://h");
+        }
+        for nothing in ["", "\n", "# comment\n", "---\n", "\u{feff}"] {
+            assert!(read(nothing).is_err(), "{nothing:?}");
+        }
+    }
+
+    #[test]
+    fn values_are_text_however_they_are_spelled() {
+        let read = |context: &str, name: &str| {
+            read(&format!(
+                "current-context: x\ncurrent-context: {context}\ncontexts:\n- name: {name}\n  context: {{cluster: 7}}\nclusters:\n- {{name: 7, cluster: {{server: h, tls-server-name: '', certificate-authority: ~}}}}\n<<: {{users: x}}\nusers: ~\n"
+            ))
+        };
+        for (context, name) in [
+            ("\"null\"", "'null'"),
+            ("7", "'7'"),
+            ("true", "\"true\""),
+            ("0x1F", "0x1F"),
+        ] {
+            let cluster = read(context, name)
+                .unwrap_or_else(|e| panic!("{e}"))
+                .cluster;
+            assert_eq!(cluster.name, "7");
+            assert!(cluster.authority.is_none() && cluster.tls_server_name.is_none());
+        }
+        assert!(read("null", "null").is_err() && read("''", "''").is_err());
+    }
+
+    #[test]
+    fn documents_that_could_expand_are_refused() {
+        let bomb = "a: &a [x,x]\nb: &b [*a,*a]\nc: [*b,*b]";
+        let deep = "[".repeat(100_000);
+        let blocks: String = (0..40).map(|n| format!("{}a:\n", " ".repeat(n))).collect();
+        let many = format!("a: [{}]", "x,".repeat(60_000));
+        let secret = "users: [{name: u, user: secret}]";
+        for (text, words) in [
+            (&*many, "more than 50000 values"),
+            (bomb, "an anchor or an alias"),
+            ("a: &x y", "an anchor or an alias"),
+            ("a: *x", "an anchor or an alias"),
+            (&*deep, "recursion limit"),
+            (&*blocks, "32 levels"),
+            ("[a, b", "line 1"),
+            ("a: b: c", "line 1"),
+            ("a: \"x", "line 1"),
+            ("a:\n\t- b", "line 2"),
+            (secret, "at line 1, column 25"),
+        ] {
+            let error = read(text).err().unwrap();
+            assert!(
+                error.contains(words) && error.len() < 256,
+                "{text:.20}: {error}"
+            );
+            assert!(!error.contains("secret"), "{error}");
+        }
+    }
+
+    #[test]
     fn what_leads_nowhere_is_told_with_what_is_there() {
         let wrong = |text: &str| read(text).err().unwrap();
         assert!(wrong("a: [").starts_with("the kubeconfig is not a YAML object: "));
-        for none in ["", "[]", "text", "null", "\u{0}"] {
+        for none in ["", "[]", "text", "null", "\u{0}", "current-context: []"] {
             let error = wrong(none);
             assert!(error.contains("is not a YAML object"), "{none:?}: {error}");
         }
-        for none in ["{}", FULL, "current-context: ''", "current-context: []"] {
+        for none in ["{}", FULL, "current-context: ''"] {
             assert_eq!(wrong(none), "the kubeconfig has no current-context");
         }
         for (text, words) in [
@@ -336,7 +521,7 @@ current-context: ";
             ),
             (
                 "{current-context: d, contexts: [{name: d, context: {cluster: k}}], clusters: [{name: k}]}".to_owned(),
-                "cluster \"k\" of the kubeconfig has no server",
+                "has cluster \"k\" without a server",
             ),
         ] {
             assert!(wrong(&text).contains(words), "{}", wrong(&text));
@@ -376,7 +561,7 @@ current-context: ";
             let text = format!(
                 "{{current-context: d, contexts: [{{name: d, context: {{cluster: k}}}}], clusters: [{{name: k, cluster: {{server: \"{said}\"}}}}]}}"
             );
-            let words = format!("the server {told:?} of the kubeconfig is not a URL");
+            let words = format!("the kubeconfig has the server {told:?}, which is not a URL");
             let found = read(&text).err().unwrap();
             assert!(found.starts_with(&words), "{found}");
         }

@@ -13,15 +13,9 @@ pub mod kubeconfig;
 #[cfg(feature = "tls")]
 pub mod object;
 #[cfg(feature = "tls")]
-mod remedy;
-#[cfg(feature = "tls")]
 mod request;
 #[cfg(feature = "tls")]
 mod tls;
-#[cfg(feature = "tls")]
-mod validity;
-#[cfg(feature = "tls")]
-mod yaml;
 
 use std::path::PathBuf;
 

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv6Net};
 
-use super::error::{NodeError, bounded};
+use super::error::{NodeError, bounded, list_names};
 use crate::codec::{self, Cursor, Members, ParseError};
 use crate::ipam::ListedPool;
 use crate::source::listing::parse_prefix;
@@ -89,27 +89,26 @@ impl NodeObject {
             let name = bounded(name);
             return Err(bad(format!("its name is {name:?}, not {asked:?}")));
         }
-        let node = || asked.to_owned();
+        let no_range = |why: String| NodeError::NoRange {
+            node: asked.to_owned(),
+            why,
+        };
         for text in &self.ranges {
-            let range = parse_prefix(text).ok_or_else(|| NodeError::BadRange {
-                node: node(),
-                range: bounded(text),
+            let range = parse_prefix(text).ok_or_else(|| {
+                let text = bounded(text);
+                no_range(format!("has the range {text:?}, which is not a prefix"))
             })?;
             let IpNet::V6(range) = range else { continue };
             let pool = first_block(range);
             if pool.addresses.is_empty() {
-                let range = range.to_string();
-                return Err(NodeError::SmallRange {
-                    node: node(),
-                    range,
-                });
+                return Err(no_range(format!(
+                    "has the range {range}, which has no address for pods, as its first two are never given"
+                )));
             }
             return Ok(pool);
         }
-        Err(NodeError::NoIpv6 {
-            node: node(),
-            ranges: self.ranges.clone(),
-        })
+        let ranges = list_names(&self.ranges);
+        Err(no_range(format!("has no IPv6 range for pods; {ranges}")))
     }
 }
 
@@ -288,11 +287,11 @@ mod tests {
             ),
             (
                 vec!["fd00::/127"],
-                "the range fd00::/127 of node \"n1\" has no address for pods, as its first two are never given",
+                "node \"n1\" has the range fd00::/127, which has no address for pods, as its first two are never given",
             ),
             (
                 vec!["ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff/128"],
-                "the range ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff/128 of node \"n1\" has no address for pods, as its first two are never given",
+                "node \"n1\" has the range ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff/128, which has no address for pods, as its first two are never given",
             ),
         ] {
             assert_eq!(pool(&ranges).unwrap_err(), io_reason);

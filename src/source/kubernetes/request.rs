@@ -1,4 +1,4 @@
-//! One GET of a node object, and what goes wrong with it in our words.
+//! One GET of a node object, and the errors of it.
 
 use std::io::{ErrorKind, Read};
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use rustls::{AlertDescription, CertificateError, ClientConfig};
 use ureq::Agent;
 use ureq::unversioned::transport::{Connector, TcpConnector};
 
-use super::error::{Fault, NodeError, bounded};
+use super::error::{NodeError, bounded, list_names};
 use super::object::refusal;
-use super::tls::Tls;
-use crate::host::io_reason;
+use super::tls::TlsConnector;
+use crate::host::{io_reason, utc};
 use crate::source::fetch::{LiteralIpResolver, config};
 
 /// Larger answers than this are refused. A node with all its images takes a few dozen KiB.
@@ -50,10 +50,9 @@ impl Request<'_> {
         let agent = match self.tls.take() {
             None => Agent::with_parts(config, TcpConnector::default(), names),
             Some((tls, name)) => {
-                let tls = Tls {
+                let tls = TlsConnector {
                     config: Arc::new(tls),
                     name,
-                    deadline: self.deadline,
                 };
                 let both = Connector::<()>::chain(TcpConnector::default(), tls);
                 Agent::with_parts(config, both, names)
@@ -64,7 +63,7 @@ impl Request<'_> {
         if let Some(token) = &self.token {
             asked = asked.header("Authorization", format!("Bearer {token}"));
         }
-        let mut response = asked.call().map_err(|e| self.trouble(e))?;
+        let mut response = asked.call().map_err(|e| self.describe(e))?;
         let status = response.status().as_u16();
         let limit = if status == 200 {
             BODY_LIMIT
@@ -76,7 +75,7 @@ impl Request<'_> {
         let read = reader.read_to_end(&mut body);
         match (status, read) {
             (200, Ok(_)) => Ok(body),
-            (200, Err(e)) => Err(self.trouble(e.into())),
+            (200, Err(e)) => Err(self.describe(e.into())),
             // As much of it as there is.
             (status, _) => Err(NodeError::Status {
                 server: self.server(),
@@ -91,53 +90,38 @@ impl Request<'_> {
         self.server.to_owned()
     }
 
-    fn trouble(&self, error: ureq::Error) -> NodeError {
-        let server = self.server();
+    /// The error for a request that got no answer.
+    fn describe(&self, error: ureq::Error) -> NodeError {
+        let unreachable = |why: String| NodeError::Unreachable {
+            server: self.server(),
+            why,
+        };
         match error {
-            ureq::Error::Timeout(_) => NodeError::TimedOut {
-                server,
-                limit: self.limit,
-            },
-            ureq::Error::HostNotFound => NodeError::NoSuchHost {
-                server,
-                why: "its name has no address".to_owned(),
-            },
+            ureq::Error::Timeout(_) => unreachable(format!(
+                "it did not answer within {} s",
+                self.limit.as_secs()
+            )),
+            ureq::Error::HostNotFound => unreachable("its name has no address".to_owned()),
             ureq::Error::BodyExceedsLimit(most) => NodeError::BadAnswer {
-                server,
+                server: self.server(),
                 why: format!("it is larger than {most} bytes"),
             },
-            ureq::Error::Io(e) => {
-                if let Some(tls) = e.get_ref().and_then(|inner| inner.downcast_ref()) {
-                    return self.of_tls(tls);
+            ureq::Error::Io(e) => match e.get_ref().and_then(|inner| inner.downcast_ref()) {
+                Some(tls) => self.describe_tls(tls),
+                None if e.kind() == ErrorKind::UnexpectedEof => {
+                    unreachable("it closed the connection".to_owned())
                 }
-                let why = match e.kind() {
-                    ErrorKind::UnexpectedEof => "it breaks the connection off".to_owned(),
-                    _ => io_reason(&e),
-                };
-                // The standard library tells it by these words alone.
-                match why.strip_prefix("failed to lookup address information: ") {
-                    Some(why) => NodeError::NoSuchHost {
-                        server,
-                        why: why.to_lowercase(),
-                    },
-                    None => NodeError::Unreachable { server, why },
-                }
-            }
-            other => NodeError::Unreachable {
-                server,
-                why: bounded(&other.to_string()),
+                None => unreachable(io_reason(&e)),
             },
+            other => unreachable(bounded(&other.to_string())),
         }
     }
 
-    fn of_tls(&self, error: &rustls::Error) -> NodeError {
+    fn describe_tls(&self, error: &rustls::Error) -> NodeError {
         let server = self.server();
         match error {
-            rustls::Error::InvalidCertificate(e) => NodeError::ServerCertificate {
-                server,
-                fault: self.fault(e),
-            },
-            rustls::Error::AlertReceived(alert) if is_of_certificates(*alert) => {
+            rustls::Error::InvalidCertificate(e) => self.describe_certificate(e),
+            rustls::Error::AlertReceived(alert) if is_about_certificate(*alert) => {
                 NodeError::ClientRefused {
                     server,
                     why: format!("{alert:?}"),
@@ -145,9 +129,12 @@ impl Request<'_> {
             }
             rustls::Error::AlertReceived(alert) => NodeError::Handshake {
                 server,
-                why: format!("it says {alert:?}"),
+                why: format!("it sent the alert {alert:?}"),
             },
-            rustls::Error::InvalidMessage(_) => NodeError::NotTls(server),
+            rustls::Error::InvalidMessage(_) => NodeError::Handshake {
+                server,
+                why: "it does not speak TLS".to_owned(),
+            },
             other => NodeError::Handshake {
                 server,
                 why: bounded(&other.to_string()),
@@ -155,27 +142,32 @@ impl Request<'_> {
         }
     }
 
-    fn fault(&self, error: &CertificateError) -> Fault {
-        let seconds = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
-        match error {
+    /// The error for a certificate of the server that is not accepted.
+    fn describe_certificate(&self, error: &CertificateError) -> NodeError {
+        let server = self.server();
+        let time = |seconds: u64| utc(i64::try_from(seconds).unwrap_or(i64::MAX));
+        let why = match error {
             CertificateError::ExpiredContext { not_after, .. } => {
-                Fault::Expired(seconds(not_after.as_secs()))
+                let why = format!("expired at {}", time(not_after.as_secs()));
+                return NodeError::ServerExpired { server, why };
             }
             CertificateError::NotValidYetContext { not_before, .. } => {
-                Fault::NotYet(seconds(not_before.as_secs()))
+                let why = format!("is not valid before {}", time(not_before.as_secs()));
+                return NodeError::ServerExpired { server, why };
             }
             CertificateError::NotValidForNameContext {
                 expected,
                 presented,
-            } => Fault::Name {
-                expected: expected.to_str().into_owned(),
-                names: presented.iter().map(|name| bare(name)).collect(),
-            },
-            CertificateError::UnknownIssuer | CertificateError::BadSignature => {
-                Fault::Authority(self.authority.clone())
+            } => {
+                let names: Vec<_> = presented.iter().map(|name| bare(name)).collect();
+                format!("is not for {}; {}", expected.to_str(), list_names(&names))
             }
-            other => Fault::Other(bounded(&other.to_string())),
-        }
+            CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+                format!("is not of the certificate-authority {}", self.authority)
+            }
+            other => format!("is not valid: {}", bounded(&other.to_string())),
+        };
+        NodeError::ServerUntrusted { server, why }
     }
 }
 
@@ -186,7 +178,7 @@ fn bare(name: &str) -> String {
 }
 
 /// Whether an alert is about the certificate of the one who gets it.
-fn is_of_certificates(alert: AlertDescription) -> bool {
+fn is_about_certificate(alert: AlertDescription) -> bool {
     use AlertDescription as Alert;
     [
         Alert::NoCertificate,

@@ -60,7 +60,7 @@ fn kubeconfig_errors_are_reported() {
         (
             "a: [",
             "the kubeconfig is not a YAML object: ",
-            "`kubectl config view --kubeconfig ",
+            "`kubectl config view --minify --kubeconfig ",
         ),
         (
             "",
@@ -80,12 +80,12 @@ fn kubeconfig_errors_are_reported() {
         (
             &*good.replace("- name: localcluster\n", "- name: x\n"),
             "has no cluster \"localcluster\"; it has x",
-            "set-context --current --cluster NAME",
+            "config get-contexts",
         ),
         (
             &*good.replace("- name: client\n", "- name: x\n"),
             "has no user \"client\"; it has x",
-            "set-context --current --user NAME",
+            "config use-context NAME",
         ),
         (
             "a: &a b\nc: *a",
@@ -113,14 +113,14 @@ fn kubeconfig_errors_are_reported() {
     with(
         json!({ "server": null }),
         none(),
-        "cluster \"localcluster\" of the kubeconfig has no server",
-        "set-cluster localcluster --server https://HOST:PORT",
+        "the kubeconfig has cluster \"localcluster\" without a server",
+        "https://HOST:PORT",
     );
     with(
         json!({ "server": "ftp://x" }),
         none(),
-        "the server \"ftp://x\" of the kubeconfig is not a URL",
-        "correct the server",
+        "the kubeconfig has the server \"ftp://x\", which is not a URL",
+        "https://HOST:PORT",
     );
     with(
         json!({ "certificate-authority": null }),
@@ -131,14 +131,14 @@ fn kubeconfig_errors_are_reported() {
     with(
         json!({ "insecure-skip-tls-verify": true }),
         none(),
-        "says insecure-skip-tls-verify, which is not done",
+        "sets insecure-skip-tls-verify, which is refused",
         "--insecure-skip-tls-verify=false",
     );
     with(
         json!({ "tls-server-name": "a b" }),
         none(),
-        "the tls-server-name \"a b\" of the kubeconfig is not a host name",
-        "correct tls-server-name",
+        "the kubeconfig has the tls-server-name \"a b\", which is not a host name",
+        "config view --minify",
     );
     with(
         none(),
@@ -162,7 +162,7 @@ fn kubeconfig_errors_are_reported() {
         json!({ "server": "http://127.0.0.1:1" }),
         none(),
         "uses plain HTTP",
-        "begin with https://",
+        "https://HOST:PORT",
     );
     assert_eq!(cluster.api.connections(), 0, "nobody was asked");
 }
@@ -189,8 +189,6 @@ fn certificate_key_and_token_errors_are_reported() {
     ] {
         node.put(&format!("/k/{name}"), content);
     }
-    let old = cluster.authority.client(Key::EcPkcs8, 2000..2020);
-    node.put("/k/old", old.combined_pem());
     node.put(
         "/k/other",
         cluster.authority.client(Key::RsaPkcs8, GOOD).key,
@@ -258,24 +256,18 @@ fn certificate_key_and_token_errors_are_reported() {
     );
     user(
         json!({ "client-key": null }),
-        "user \"client\" of the kubeconfig has a client-certificate without a client-key",
-        "add client-key",
+        "the client-certificate of user \"client\" has no client-key",
+        "one file may hold both",
     );
     user(
         json!({ "client-certificate": null }),
-        "has a client-key without a client-certificate",
-        "add client-certificate",
+        "the client-key of user \"client\" has no client-certificate",
+        "that of client-certificate",
     );
     user(
         json!({ "client-key": "/k/other" }),
         "does not belong to the client-certificate ",
         "openssl x509 -noout -pubkey",
-    );
-    let expired = json!({ "client-certificate": "/k/old", "client-key": "/k/old" });
-    user(
-        expired,
-        "k/old expired at 2020-01-01",
-        "journalctl -u kubelet",
     );
     let token = |said: Value, what: &str, remedy: &str| {
         cluster.put_token(json!({}), said);
@@ -385,7 +377,7 @@ fn node_object_errors_are_reported() {
     );
     ranges(
         vec!["fd00::/127"],
-        "the range fd00::/127 of node \"node1\" has no address for pods",
+        "node \"node1\" has the range fd00::/127, which has no address for pods",
         "--node-cidr-mask-size-ipv6",
     );
     let answers = |status: u16, body: &str, what: &str, remedy: &str| {
@@ -478,14 +470,14 @@ fn untrusted_server_is_reported_and_gets_no_token() {
             &["127.0.0.2"],
             GOOD,
             "is not for 127.0.0.1; it has 127.0.0.2",
-            "set tls-server-name",
+            "the server or tls-server-name must be one of the certificate's names",
         ),
         (
             false,
             &["a.example"],
             GOOD,
             "is not for 127.0.0.1; it has a.example",
-            "set tls-server-name",
+            "the server or tls-server-name must be one of the certificate's names",
         ),
     ] {
         let cluster = with_server("kubeserver", other, names, valid);
@@ -502,14 +494,14 @@ fn unreachable_or_invalid_server_is_reported() {
     cluster.assert_told_with(
         secure,
         json!({}),
-        "does not speak TLS",
+        "the TLS handshake with https://127.0.0.1",
         "correct the server in ",
     );
     let nobody = json!({ "server": "https://127.0.0.1:1" });
     cluster.assert_told_with(
         nobody,
         json!({}),
-        "https://127.0.0.1:1 cannot be asked: connection refused",
+        "https://127.0.0.1:1 cannot be reached: connection refused",
         "`curl -k https://127.0.0.1:1/version`",
     );
     // No DNS label is that long, so no network is asked.
@@ -518,12 +510,15 @@ fn unreachable_or_invalid_server_is_reported() {
     cluster.assert_told_with(
         named,
         json!({}),
-        &format!("{unknown} cannot be found: name "),
+        &format!("{unknown} cannot be reached: failed to lookup address information: "),
         "getent hosts",
     );
     assert_eq!(cluster.api.requests(), [""; 0]);
     let closing = Cluster::new("kubeaway", Tls::Closes);
-    closing.assert_told("cannot be asked: ", "/version` must answer from this node");
+    closing.assert_told(
+        "cannot be reached: ",
+        "/version` must answer from this node",
+    );
 }
 
 #[test]
@@ -534,6 +529,14 @@ fn server_that_refuses_the_client_certificate_is_reported() {
         .node
         .put("/var/lib/kubelet/pki/current.pem", stranger.combined_pem());
     cluster.assert_told("refuses the client certificate: ", "of another cluster");
+    let expired = cluster.authority.client(Key::EcPkcs8, 2000..2020);
+    cluster
+        .node
+        .put("/var/lib/kubelet/pki/current.pem", expired.combined_pem());
+    cluster.assert_told(
+        "refuses the client certificate: CertificateExpired",
+        "journalctl -u kubelet",
+    );
     cluster.put_token(json!({}), json!({ "token": TOKEN }));
     cluster.assert_told(
         "refuses the client certificate: CertificateRequired",

@@ -2,6 +2,7 @@
 
 use super::diagnostic::{Diagnostic, Subject, Visibility, join_first};
 use super::{Inspection, SourceAnswer};
+use crate::failure::source_remedy;
 use crate::host::{Link, Paths, io_reason, links};
 use crate::log::Milliseconds;
 use crate::ops::screen::pluralize;
@@ -77,8 +78,6 @@ fn skipped(matched: &Matched) -> Option<Diagnostic> {
 
 /// The diagnostic and remedy for a source that failed.
 fn unanswered(source: &Source, error: &SourceError, is_root: bool) -> Diagnostic {
-    const MEANWHILE: &str =
-        "Meanwhile pods get addresses of the stored pools, while there are free ones";
     let text = error.to_string();
     let source = source.behind(error);
     let is_wire_server = source.is_wire_server();
@@ -87,20 +86,7 @@ fn unanswered(source: &Source, error: &SourceError, is_root: bool) -> Diagnostic
         let remedy = "on many nodes only root may ask it: run this with sudo".to_owned();
         return Diagnostic::warning(Subject::Source, &text, &remedy);
     }
-    let remedy = match source {
-        Source::Wire(url) if is_wire_server => format!(
-            "`ip route get 168.63.129.16` must lead out of the node, not to a bridge or nowhere, and no rule of `iptables -S` and `nft list ruleset` may drop it: remove what does. Then `curl '{url}'` answers; if not, Azure's side is broken: redeploy the node. {MEANWHILE}"
-        ),
-        Source::Wire(url) => format!("try `curl '{url}'`. {MEANWHILE}"),
-        Source::SavedAnswer(path) | Source::InterfacesFile(path) => {
-            format!("correct {}. {MEANWHILE}", path.display())
-        }
-        Source::Node(_) => match error.remedy() {
-            Some(remedy) => format!("{remedy}. {MEANWHILE}"),
-            None => MEANWHILE.to_owned(),
-        },
-        Source::ByFamily(_) | Source::Null => MEANWHILE.to_owned(),
-    };
+    let remedy = source_remedy(source, error);
     Diagnostic::wrong(Subject::Source, &text, &remedy)
 }
 

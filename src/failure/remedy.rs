@@ -1,0 +1,138 @@
+//! What to do about a source that gave no pools: the one room for remedies, beside the table of errors.
+
+use std::path::Path;
+
+use crate::source::{NodeError, Source, SourceError};
+
+/// Says what went wrong with a source and, where that depends on nothing else, what to do.
+pub fn message_with_remedy(error: &SourceError) -> String {
+    match error {
+        SourceError::Node { node, error: why } => {
+            format!("{error}; {}", node_remedy(why, &node.kubeconfig))
+        }
+        _ => error.to_string(),
+    }
+}
+
+/// What to do about `source`, which failed with `error`.
+pub fn source_remedy(source: &Source, error: &SourceError) -> String {
+    const MEANWHILE: &str =
+        "Meanwhile pods get addresses of the stored pools, while there are free ones";
+    let remedy = match (source, error) {
+        (_, SourceError::Node { node, error }) => node_remedy(error, &node.kubeconfig),
+        (Source::Wire(url), _) if source.is_wire_server() => format!(
+            "`ip route get 168.63.129.16` must lead out of the node, not to a bridge or nowhere, and no rule of `iptables -S` and `nft list ruleset` may drop it: remove what does. Then `curl '{url}'` answers; if not, Azure's side is broken: redeploy the node"
+        ),
+        (Source::Wire(url), _) => format!("try `curl '{url}'`"),
+        (Source::SavedAnswer(path) | Source::InterfacesFile(path), _) => {
+            format!("correct {}", path.display())
+        }
+        (Source::Node(_) | Source::ByFamily(_) | Source::Null, _) => return MEANWHILE.to_owned(),
+    };
+    format!("{remedy}. {MEANWHILE}")
+}
+
+/// What to do about a node object that gave no pools. `kubeconfig` is its path.
+#[cfg(not(feature = "tls"))]
+pub fn node_remedy(_: &NodeError, _: &Path) -> String {
+    "install one that was built with it, as the default one is".to_owned()
+}
+
+/// What to do about a node object that gave no pools: one sentence that names the files and what to type. `kubeconfig` is its path.
+#[cfg(feature = "tls")]
+pub fn node_remedy(error: &NodeError, kubeconfig: &Path) -> String {
+    let file = kubeconfig.display();
+    match error {
+        NodeError::NoKubeconfig(_) => "set ipam.kubeconfig to the one of the kubelet, which `ps -o args= -C kubelet` names; if it is that one, the kubelet has not joined the cluster yet: `journalctl -u kubelet` says why".to_owned(),
+        NodeError::Unreadable { path, denied: true, .. } => {
+            format!("only those whom `ls -l {}` shows may read it: run this as root, as container runtimes do", path.display())
+        }
+        NodeError::Unreadable { what: "kubeconfig", path, .. } => {
+            format!("it must be a regular file of at most 1 MiB: look at `ls -l {}`", path.display())
+        }
+        NodeError::Unreadable { what, path, .. } => {
+            format!("correct {what} in {file}, or put the file back: look at `ls -l {}`", path.display())
+        }
+        NodeError::BadKubeconfig(_) => format!(
+            "correct it until `kubectl config view --minify --kubeconfig {file}` shows a cluster with a server https://HOST:PORT, and a user; `kubectl config get-contexts --kubeconfig {file}` lists the contexts, and `kubectl config use-context NAME --kubeconfig {file}` chooses one"
+        ),
+        NodeError::Unverifiable { cluster, .. } => format!(
+            "`kubectl config set-cluster {cluster} --insecure-skip-tls-verify=false --certificate-authority FILE --kubeconfig {file}` sets the cluster's own, often /etc/kubernetes/certs/ca.crt or /etc/kubernetes/pki/ca.crt"
+        ),
+        NodeError::Unsupported { .. } => "no other program is started here, and no password is sent: set ipam.kubeconfig to a kubeconfig with client-certificate and client-key, or with tokenFile".to_owned(),
+        NodeError::BadCredentials { what, .. } => {
+            format!("correct {what} in {file}, or the file that it names: it must be {}", credential_form(what))
+        }
+        NodeError::NoNodeName(_) => "set ipam.nodeName to the name that `kubectl get nodes` shows for this node".to_owned(),
+        NodeError::Unreachable { server, .. } => format!(
+            "`curl -k {server}/version` must answer from this node: is the server in {file} right, can `getent hosts` find it, is the API server up, and does a firewall let this node reach it?"
+        ),
+        NodeError::Handshake { server, .. } => format!(
+            "correct the server in {file}: `openssl s_client -connect HOST:PORT` for {server} says more; TLS 1.2 and 1.3 are supported"
+        ),
+        NodeError::ServerExpired { .. } => "renew it on the control plane (`kubeadm certs check-expiration` where kubeadm made it); `date` must be right on this node".to_owned(),
+        NodeError::ServerUntrusted { server, .. } => format!(
+            "in {file}, the server or tls-server-name must be one of the certificate's names, and certificate-authority must be that of this very cluster; something between this node and {server} may also be answering in its place"
+        ),
+        NodeError::ClientRefused { .. } => format!(
+            "it may be expired, revoked, or of another cluster: `openssl x509 -noout -issuer -dates` shows whose the client-certificate in {file} is; restart the kubelet to get a new one, and look at `journalctl -u kubelet`"
+        ),
+        NodeError::Status { status, server, node, .. } => status_remedy(*status, server, node, kubeconfig),
+        NodeError::BadAnswer { server, .. } => is_it_kubernetes(server, kubeconfig),
+        NodeError::NoRange { node, .. } => format!(
+            "`kubectl get node {node} -o jsonpath='{{.spec.podCIDRs}}'` must show an IPv6 prefix, /120 or shorter: the cluster must give its nodes IPv6 ranges (--node-cidr-mask-size-ipv6 of the kube-controller-manager); a node's ranges cannot be changed, so delete the node object, and restart the kubelet to recreate it"
+        ),
+    }
+}
+
+#[cfg(feature = "tls")]
+fn credential_form(what: &str) -> &'static str {
+    match what {
+        "client-certificate" => {
+            "certificates in PEM, whose key is client-key; one file may hold both"
+        }
+        "client-key" => {
+            "a private key in PEM (PKCS #8, PKCS #1 or SEC 1; RSA, ECDSA or Ed25519) without password, and that of client-certificate: `openssl x509 -noout -pubkey` of the one and `openssl pkey -pubout` of the other print the same"
+        }
+        "tokenFile" | "token" => "one line of visible ASCII characters",
+        _ => "certificates in PEM",
+    }
+}
+
+#[cfg(feature = "tls")]
+fn status_remedy(status: u16, server: &str, node: &str, kubeconfig: &Path) -> String {
+    let file = kubeconfig.display();
+    match status {
+        401 => format!(
+            "it does not know the client-certificate or token of {file}, or they are expired: restart the kubelet to get new ones; `kubectl get node {node} --kubeconfig {file}` must answer"
+        ),
+        403 => format!(
+            "a kubelet may read its own node only: set ipam.nodeName to the name that the user of {file} has behind system:node:, or let an RBAC role give that user `get` of `nodes`"
+        ),
+        404 => format!(
+            "where the node has another name than the host, set ipam.nodeName to the one that `kubectl get nodes` shows; {node} is what was asked for"
+        ),
+        500.. | 429 => format!(
+            "the API server is in trouble; `kubectl get --raw /readyz --kubeconfig {file}` tells when it is well again"
+        ),
+        _ => is_it_kubernetes(server, kubeconfig),
+    }
+}
+
+#[cfg(feature = "tls")]
+fn is_it_kubernetes(server: &str, kubeconfig: &Path) -> String {
+    format!(
+        "is {server} really a Kubernetes API? `kubectl get --raw /version --kubeconfig {}` must answer",
+        kubeconfig.display()
+    )
+}
+
+/// The rows of the README's table of what can go wrong with the Kubernetes API: message and remedy.
+#[cfg(feature = "tls")]
+#[doc(hidden)]
+pub fn kubernetes_table() -> Vec<(String, String)> {
+    let file = Path::new("FILE");
+    let rows = NodeError::examples().into_iter();
+    rows.map(|error| (error.to_string(), node_remedy(&error, file)))
+        .collect()
+}
