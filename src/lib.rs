@@ -3,7 +3,6 @@
 //!
 //! One call is one short process. Each module may use only the modules above it:
 //!
-//! - `sorting`: what is sorted without haste;
 //! - [`codec`]: JSON objects as the original reads them;
 //! - [`ipam`]: the domain, pure: pools, records, merging, taking, releasing;
 //! - [`cni`]: the protocol: environment, network configuration, results, errors;
@@ -47,7 +46,6 @@ mod log;
 pub mod ops;
 #[doc(hidden)]
 pub mod plugin;
-mod sorting;
 #[doc(hidden)]
 pub mod source;
 #[doc(hidden)]

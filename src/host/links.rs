@@ -7,7 +7,6 @@ use std::path::Path;
 use super::Paths;
 use super::files::read_text;
 use super::netlink::{MessageType, Netlink, attribute, attributes, u16_at, u32_at};
-use crate::sorting::{sort_by, sort_by_key};
 
 /// A network interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,7 +39,7 @@ pub fn links(paths: &Paths) -> io::Result<Vec<Link>> {
         Some(folder) => from_folder(&folder)?,
         None => from_kernel()?,
     };
-    sort_by_key(&mut links, |link| link.index);
+    links.sort_by_key(|link| link.index);
     Ok(links)
 }
 
@@ -66,7 +65,7 @@ pub fn links_named(paths: &Paths, names: &[String]) -> io::Result<Vec<Link>> {
         let answer = netlink.ask(MessageType::GET_LINK, &request)?;
         found.extend(answer.as_deref().and_then(link));
     }
-    sort_by_key(&mut found, |link| link.index);
+    found.sort_by_key(|link| link.index);
     Ok(found)
 }
 
@@ -152,7 +151,7 @@ fn from_folder(folder: &Path) -> io::Result<Vec<Link>> {
             name,
         });
     }
-    sort_by(&mut links, |a, b| a.name.cmp(&b.name));
+    links.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(links)
 }
 

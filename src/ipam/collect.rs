@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use super::liveness::{Judge, Reason};
 use super::{Candidate, ChangeKind, Evidence, Ipam, LiveAttachments, Moment, Owner};
-use crate::sorting::set;
 
 /// Younger records may belong to an ADD that another runtime has under way.
 const GRACE: Duration = Duration::from_secs(60);
@@ -37,8 +36,8 @@ impl Ipam {
     /// network tells this one.
     pub fn stale(&self, network: &str, valid: &BTreeSet<(String, String)>, now: Moment) -> Stale {
         let records = self.pools().flat_map(|(_, _, pool)| &pool.records);
-        let networks =
-            set(records.filter_map(|record| Some(&*record.held()?.owner.claim()?.network)));
+        let networks = records.filter_map(|record| Some(&*record.held()?.owner.claim()?.network));
+        let networks: BTreeSet<_> = networks.collect();
         let alone = networks.iter().eq([&network]);
         let is_valid = |owner: &Owner| match owner {
             Owner::Unknown => false,

@@ -6,7 +6,6 @@ use std::net::IpAddr;
 
 use super::evidence::{Entry, Evidence, Existence, Place};
 use super::{Claim, Held, Owner};
-use crate::sorting::set;
 
 /// Who uses an address.
 #[derive(Debug, PartialEq, Eq)]
@@ -43,7 +42,9 @@ impl<'a> EvidenceIndex<'a> {
     pub fn addresses(&self) -> BTreeSet<IpAddr> {
         let configured = self.evidence.kernel.configured.keys().copied();
         let standing = self.evidence.live_entries();
-        set(configured.chain(standing.flat_map(|entry| entry.addresses.iter().copied())))
+        configured
+            .chain(standing.flat_map(|entry| entry.addresses.iter().copied()))
+            .collect()
     }
 
     /// The entries that name an address, whether they stand or not.

@@ -6,7 +6,6 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 
 use super::{Ipam, Pool, are_in_order, by_text};
-use crate::sorting::sort_by;
 
 /// A broken invariant.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -84,7 +83,7 @@ impl Ipam {
         if is_tidy {
             return found;
         }
-        sort_by(&mut held, Ord::cmp);
+        held.sort_by(Ord::cmp);
         for pair in held.windows(2) {
             if let [(address, first), (again, second)] = pair
                 && address == again
@@ -129,7 +128,7 @@ pub(super) fn overlapping(nets: &[Option<IpNet>]) -> BTreeMap<usize, Vec<usize>>
             }
         }
     }
-    sort_by(&mut order, |(a, _), (b, _)| {
+    order.sort_by(|(a, _), (b, _)| {
         (a.network(), a.prefix_len()).cmp(&(b.network(), b.prefix_len()))
     });
     let mut around: Vec<(IpNet, usize)> = Vec::new();
@@ -187,7 +186,7 @@ mod tests {
                 .map(|(b, _)| b)
                 .collect();
             let mut all = found.get(&a).cloned().unwrap_or_default();
-            sort_by(&mut all, Ord::cmp);
+            all.sort_by(Ord::cmp);
             assert_eq!(all, expected, "{}", texts[a]);
         }
     }

@@ -6,7 +6,6 @@ use std::net::IpAddr;
 
 use super::evidence::{Evidence, Existence, Kernel, Routes};
 use super::{Attachment, Claim, Held, Ipam};
-use crate::sorting::sort_by;
 
 /// The attachments of which the kernel or a route of the host shows an address, and who came last into which network namespace.
 #[derive(Debug, Default)]
@@ -51,7 +50,7 @@ impl LiveAttachments {
                 shown.push((attachment, address));
             }
         }
-        sort_by(&mut shown, |(a, _), (b, _)| a.cmp(b));
+        shown.sort_by(|(a, _), (b, _)| a.cmp(b));
         LiveAttachments {
             attachments: shown,
             newest,

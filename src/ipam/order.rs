@@ -2,7 +2,6 @@
 //! original sorts its maps (contract section 5). Records are held in this order in memory too, so that reading, merging
 //! and writing a large pool need no further sorting.
 
-use crate::sorting::sort_by;
 use std::cmp::Ordering;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -61,13 +60,13 @@ pub(super) fn sort_by_text(addresses: &mut Vec<IpAddr>) {
             );
         }
         None if addresses.is_sorted_by(is_near) => {
-            sort_by(addresses, by_text);
+            addresses.sort_by(by_text);
             addresses.dedup();
         }
         None => {
             let mut texts: Vec<(String, IpAddr)> =
                 addresses.iter().map(|a| (a.to_string(), *a)).collect();
-            sort_by(&mut texts, |a, b| a.0.cmp(&b.0));
+            texts.sort_by(|a, b| a.0.cmp(&b.0));
             addresses.clear();
             addresses.extend(texts.into_iter().map(|(_, address)| address));
             addresses.dedup();

@@ -6,7 +6,6 @@ use std::net::IpAddr;
 use super::evidence::{Evidence, Place};
 use super::evidence_index::{AddressUser, EvidenceIndex};
 use super::{Attachment, ChangeKind, Held, Ipam, Moment, Owner, Pool, Record, Usage, by_text};
-use crate::sorting::{set, sort_by};
 
 /// An address that was found in use.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,7 +27,7 @@ impl Ipam {
             .pools()
             .flat_map(|(_, _, pool)| &pool.records)
             .filter(|r| r.held().is_some());
-        let mut held = set(held.map(Record::address));
+        let mut held: BTreeSet<_> = held.map(Record::address).collect();
         let index = EvidenceIndex::new(evidence);
         let evident = index.addresses();
         let mut found = Vec::new();
@@ -107,7 +106,7 @@ impl Pool {
         }
         if !records.is_empty() {
             self.records.extend(records);
-            sort_by(&mut self.records, |a, b| by_text(&a.key, &b.key));
+            self.records.sort_by(|a, b| by_text(&a.key, &b.key));
         }
         found
     }

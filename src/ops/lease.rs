@@ -7,7 +7,6 @@ use serde::Serialize;
 use super::node::Now;
 use super::screen::format_age;
 use crate::ipam::{Candidate, Held, Ipam, Pool, Record};
-use crate::sorting::sort_by_key;
 
 /// The length of a shortened container ID, as runtimes print it.
 const SHORT: usize = 12;
@@ -137,6 +136,6 @@ pub fn held_records(ipam: &Ipam) -> impl Iterator<Item = (&str, &str, &Record, &
 /// The records of a pool, ordered by the value of the address.
 pub fn records_by_address(pool: &Pool) -> Vec<&Record> {
     let mut records: Vec<&Record> = pool.records.iter().collect();
-    sort_by_key(&mut records, |record| record.address());
+    records.sort_by_key(|record| record.address());
     records
 }

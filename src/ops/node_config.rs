@@ -10,7 +10,6 @@ use crate::codec::{Tree, is};
 use crate::failure::Failure;
 use crate::host::{Paths, ReadOutcome, io_reason, read_bounded};
 use crate::plugin::settings;
-use crate::sorting::sort_by;
 
 /// The size limit of a configuration file.
 const LIMIT: usize = 1 << 20;
@@ -172,7 +171,7 @@ fn conf_files(folder: &Path) -> io::Result<Vec<ConfFile>> {
             paths.push(path);
         }
     }
-    sort_by(&mut paths, Ord::cmp);
+    paths.sort_by(Ord::cmp);
     let read = |path: PathBuf| {
         let conflist = match read_bounded(&path, LIMIT) {
             Ok(ReadOutcome::Read(bytes)) => parse(&bytes),

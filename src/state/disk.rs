@@ -15,7 +15,6 @@ use crate::host::{
     open, overwrite, read_bounded_with, wall_now, write_private,
 };
 use crate::ipam::Moment;
-use crate::sorting::sort_by;
 
 /// How many states that could not be read are kept.
 const SET_ASIDE: usize = 3;
@@ -200,7 +199,7 @@ impl Files for Paths {
 /// The states that could not be read and were set aside, the oldest first.
 pub fn set_aside_before(paths: &Paths) -> Vec<PathBuf> {
     let mut kept = siblings(&paths.state(), |rest| rest.starts_with(".corrupt-"));
-    sort_by(&mut kept, Ord::cmp);
+    kept.sort_by(Ord::cmp);
     kept
 }
 

@@ -11,7 +11,6 @@ use super::out::Out;
 use super::record::{self, address};
 use crate::codec::{self, Cursor, Members, ParseError, is};
 use crate::ipam::{Ipam, Pool, Record, Space, Subnet, are_in_order, by_text};
-use crate::sorting::sort_by;
 
 /// What stands under `IPAM`.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -122,7 +121,7 @@ fn sort(records: &mut Vec<Record>) {
         return;
     }
     records.reverse();
-    sort_by(records, |a, b| by_text(&a.key, &b.key));
+    records.sort_by(|a, b| by_text(&a.key, &b.key));
     records.dedup_by(|later, earlier| later.key == earlier.key);
 }
 

@@ -6,6 +6,8 @@ pub mod records;
 pub use finding::CheckReport;
 use finding::{Finding, FindingKind};
 
+use std::collections::BTreeSet;
+
 use crate::ipam::{Evidence, EvidenceList, Routes};
 use crate::ops::cli::ReportArgs;
 use crate::ops::findings::doctor::diagnostic::Subject;
@@ -14,7 +16,6 @@ use crate::ops::lease::held_records;
 use crate::ops::node::Node;
 use crate::ops::outcome::{CommandError, CommandOutput, json};
 use crate::ops::state_view::StateView;
-use crate::sorting::{set, sort_by_key};
 
 /// Runs the command.
 pub fn run(node: &Node, args: &ReportArgs) -> Result<CommandOutput, CommandError> {
@@ -46,7 +47,7 @@ pub fn check(
     let ipam = inspection.state.ipam();
     let ours = inspection.config.ours(node.paths().name());
     let names = ours.filter_map(|(file, _)| file.conflist.as_ref().ok()?.name.clone());
-    let networks = set(names);
+    let networks: BTreeSet<_> = names.collect();
     let mut findings: Vec<Finding> = lines
         .iter()
         .filter_map(|line| from_diagnostic(node, inspection, line))
@@ -58,7 +59,7 @@ pub fn check(
         &networks,
         &node.now,
     ));
-    sort_by_key(&mut findings, |finding| finding.kind);
+    findings.sort_by_key(|finding| finding.kind);
     Ok(CheckReport {
         time: node.now.wall_time(node.now.boot),
         findings,

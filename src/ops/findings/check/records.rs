@@ -11,7 +11,6 @@ use crate::ipam::{
 use crate::ops::describe_evidence::{describe_missing, describe_uses};
 use crate::ops::lease::{Lease, held_records, records_by_address};
 use crate::ops::node::Now;
-use crate::sorting::{set, sort_by_key};
 
 /// All findings about addresses, from the state before and after the evidence was collected. `networks` are networks of this
 /// plugin, in addition to those that the records name.
@@ -34,11 +33,13 @@ pub fn findings(
         }
         holders.push(told);
     }
-    sort_by_key(&mut holders, |holder| holder.address);
+    holders.sort_by_key(|holder| holder.address);
     found.extend(duplicates(&holders, ipam, evidence));
     // The evidence may still show what was released meanwhile.
     let taken = held_records(before).map(|(_, _, record, _)| record.address());
-    let taken = set(taken.chain(holders.iter().map(|holder| holder.address)));
+    let taken: BTreeSet<_> = taken
+        .chain(holders.iter().map(|holder| holder.address))
+        .collect();
     for (_, key, pool) in ipam.pools() {
         let free = records_by_address(pool)
             .into_iter()
@@ -157,7 +158,7 @@ fn duplicates(holders: &[Lease], ipam: &Ipam, evidence: &Evidence) -> Vec<Findin
         pools.any(|(_, _, pool)| pool.records.iter().any(|r| r.address() == address))
     };
     let also = evidence.kernel.also.iter().map(|(address, _)| *address);
-    let mut twice = set(also.filter(|address| is_ours(*address)));
+    let mut twice: BTreeSet<_> = also.filter(|address| is_ours(*address)).collect();
     let all = evidence.lists();
     let entries = all.iter().flat_map(|(_, witness)| witness.entries());
     for entry in entries.filter(|entry| entry.is_live && !entry.container_id.is_empty()) {
@@ -248,7 +249,7 @@ fn unlisted(key: &str, pool: &Pool, evidence: &Evidence) -> Vec<Finding> {
     let Some(net) = pool.net(key).filter(|net| net.prefix_len() > 0) else {
         return Vec::new();
     };
-    let known = set(pool.records.iter().map(Record::address));
+    let known: BTreeSet<_> = pool.records.iter().map(Record::address).collect();
     let places = evidence.kernel.configured.iter();
     let pods = places.filter(|(address, place)| {
         matches!(place, Place::Namespace(_)) && net.contains(*address) && !known.contains(address)
@@ -272,7 +273,10 @@ fn unlisted(key: &str, pool: &Pool, evidence: &Evidence) -> Vec<Finding> {
 fn foreign(ipam: &Ipam, evidence: &Evidence, networks: &BTreeSet<String>) -> Vec<Finding> {
     let claims = held_records(ipam).filter_map(|(_, _, _, held)| held.owner.claim());
     let networks = networks.iter().map(String::as_str);
-    let named = set(claims.map(|claim| &*claim.network).chain(networks));
+    let named: BTreeSet<_> = claims
+        .map(|claim| &*claim.network)
+        .chain(networks)
+        .collect();
     let nets: Vec<_> = ipam
         .pools()
         .filter_map(|(_, key, pool)| pool.net(key))

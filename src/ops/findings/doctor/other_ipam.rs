@@ -13,7 +13,6 @@ use crate::codec::{Tree, named_address, read_address};
 use crate::host::{Paths, io_reason};
 use crate::ops::node_config::NodeConfig;
 use crate::ops::screen::pluralize;
-use crate::sorting::sort_by;
 use crate::source::parse_prefix;
 
 const SUBJECT: Subject = Subject::Owner;
@@ -113,7 +112,7 @@ fn networks(folder: &Path) -> io::Result<Vec<(String, Vec<IpAddr>)>> {
     for entry in fs::read_dir(folder)? {
         paths.push(entry?.path());
     }
-    sort_by(&mut paths, Ord::cmp);
+    paths.sort_by(Ord::cmp);
     let mut found = Vec::new();
     for path in paths.iter().filter(|path| path.is_dir()) {
         let mut addresses = Vec::new();
