@@ -14,7 +14,7 @@ pub const NAME: &str = "azure-vnet-ipam";
 pub const NAME_V6: &str = "azure-vnet-ipamv6";
 
 /// The default cooldown of a released address.
-const REST: Duration = Duration::from_secs(30);
+const COOLDOWN: Duration = Duration::from_secs(30);
 
 /// The validated key `ipam`.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,7 +44,7 @@ pub struct IpamConfig {
     /// Addresses that are never allocated.
     pub exclude: Vec<IpNet>,
     /// How long a released address cools down while there are others.
-    pub rest: Duration,
+    pub cooldown: Duration,
     /// What STATUS reports of a node without a free address.
     pub when_full: WhenFull,
     /// The routes of the result, in place of the default route.
@@ -93,7 +93,7 @@ impl Default for IpamConfig {
             kubeconfig: None,
             node_name: None,
             exclude: Vec::new(),
-            rest: REST,
+            cooldown: COOLDOWN,
             when_full: WhenFull::Ready,
             routes: None,
             dns: None,

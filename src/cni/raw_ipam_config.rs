@@ -170,7 +170,7 @@ impl RawIpamConfig {
             conf.exclude = nets?;
         }
         if let Some(raw) = self.raw("rest") {
-            conf.rest = parse_cooldown(raw)?;
+            conf.cooldown = parse_cooldown(raw)?;
         }
         conf.when_full = match text("statusWhenFull", "ipam.statusWhenFull")?.as_deref() {
             None | Some("ready") => WhenFull::Ready,
@@ -213,13 +213,13 @@ mod tests {
         let nets: Vec<_> = conf.exclude.iter().map(ToString::to_string).collect();
         assert_eq!(nets, ["10.1.0.9/32", "10.2.0.0/16", "fd00::/8"]);
         assert_eq!(
-            (conf.rest, conf.when_full),
+            (conf.cooldown, conf.when_full),
             (Duration::from_secs(5), WhenFull::Error)
         );
         assert_eq!(conf.routes.unwrap().len(), 1);
         assert!(conf.dns.is_some());
         assert_eq!(
-            alone(r#"{"rest":"7"}"#).unwrap().rest,
+            alone(r#"{"rest":"7"}"#).unwrap().cooldown,
             Duration::from_secs(7)
         );
         assert_eq!(alone("{}").unwrap(), IpamConfig::default());
@@ -296,7 +296,7 @@ mod tests {
         );
         let conf = validate(r#"{"REST":6}"#, &defaults, Verb::Add).unwrap();
         assert_eq!(
-            (conf.rest, conf.backend),
+            (conf.cooldown, conf.backend),
             (Duration::from_secs(6), Backend::Mas)
         );
         assert_eq!(

@@ -88,10 +88,10 @@ pub(super) fn refusal_details(refusal: &Refusal) -> String {
             "its last pod may still be on its way out; ask again then, for another address, or set ipam.rest to 0; `azure-vnet-ipam explain` with the address tells when it was released".to_owned()
         }
         Refusal::AddressExcluded { .. } => "ipam.exclude, in the network configuration or in /etc/azure-vnet-ipam.json, covers it; `azure-vnet-ipam check-settings` reads the latter".to_owned(),
-        Refusal::Exhausted { pools } if pools.iter().all(|p| p.held + p.free + p.resting + p.excluded + p.wired == 0) => {
+        Refusal::Exhausted { pools } if pools.iter().all(|p| p.held + p.free + p.resting + p.excluded + p.on_host == 0) => {
             "the network interface has no secondary addresses in this subnet; assign some to it in Azure; `azure-vnet-ipam doctor` tells what the source lists".to_owned()
         }
-        Refusal::Exhausted { pools } if pools.iter().any(|p| p.wired > 0) => {
+        Refusal::Exhausted { pools } if pools.iter().any(|p| p.on_host > 0) => {
             "addresses that the host has, or has a route to, are not given; was this interface's list of addresses configured on the host itself (cloud-init)? Remove them there; `azure-vnet-ipam doctor` names them".to_owned()
         }
         Refusal::Exhausted { pools } if pools.iter().any(|p| p.excluded > 0) => {

@@ -321,7 +321,7 @@ mod tests {
             pools: vec![PoolCount {
                 held,
                 suspect,
-                wired,
+                on_host: wired,
                 excluded,
                 ..PoolCount::default()
             }],

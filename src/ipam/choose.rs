@@ -10,13 +10,13 @@ use ipnet::IpNet;
 use super::{Family, Free, Ipam, Moment, Pool, PoolCount, Record, Space, Usage};
 
 impl Ipam {
-    /// What every pool holds and can give, in the order of [`Ipam::pools`], each with the name of its space. `rest` and
+    /// What every pool holds and can give, in the order of [`Ipam::pools`], each with the name of its space. `cooldown` and
     /// `exclude` are those of the configuration. An address that one pool holds and another lists counts as held in both.
     ///
     /// Nobody looks at the host: of the addresses that it has, those count that it had when an ADD last looked.
     pub fn counts(
         &self,
-        rest: Duration,
+        cooldown: Duration,
         exclude: &[IpNet],
         now: Moment,
     ) -> Vec<(String, PoolCount)> {
@@ -27,10 +27,10 @@ impl Ipam {
             counts.extend(space.pools.iter().map(|(key, pool)| {
                 let out = Unavailable {
                     held_elsewhere: elsewhere.get(key).unwrap_or(&none),
-                    wired: &none,
+                    on_host: &none,
                     exclude,
                 };
-                (name.clone(), pool.count(key, rest, now, &out))
+                (name.clone(), pool.count(key, cooldown, now, &out))
             }));
         }
         counts
@@ -67,7 +67,7 @@ impl Space {
         &self,
         fits: impl Fn(&Pool) -> bool,
         out_of_reach: impl Fn(&str) -> Unavailable<'t>,
-        rest: Duration,
+        cooldown: Duration,
         now: Moment,
     ) -> Option<&str> {
         let candidates = self.pools.iter().filter(|(_, pool)| fits(pool));
@@ -75,7 +75,7 @@ impl Space {
         candidates
             .filter(|(_, pool, out)| pool.next_free(out).is_some())
             .min_by_key(|(key, pool, out)| {
-                let count = pool.count(key, rest, now, out);
+                let count = pool.count(key, cooldown, now, out);
                 let handed_out = pool.ref_count > 0;
                 (
                     handed_out,
@@ -93,7 +93,7 @@ pub(super) struct Unavailable<'a> {
     /// In use under another record.
     pub held_elsewhere: &'a BTreeSet<IpAddr>,
     /// Somebody else's, as the host shows.
-    pub wired: &'a BTreeSet<IpAddr>,
+    pub on_host: &'a BTreeSet<IpAddr>,
     /// Not to be given, as the configuration has it.
     pub exclude: &'a [IpNet],
 }
@@ -109,7 +109,7 @@ impl Unavailable<'_> {
     }
 
     fn is_on_host(&self, address: &IpAddr) -> bool {
-        !self.wired.is_empty() && self.wired.contains(address)
+        !self.on_host.is_empty() && self.on_host.contains(address)
     }
 
     pub fn excludes(&self, address: &IpAddr) -> bool {
@@ -130,7 +130,7 @@ impl Pool {
     pub(super) fn count(
         &self,
         key: &str,
-        rest: Duration,
+        cooldown: Duration,
         now: Moment,
         out: &Unavailable<'_>,
     ) -> PoolCount {
@@ -147,8 +147,8 @@ impl Pool {
                 }
                 Usage::Free(_) if out.is_held_elsewhere(&address) => count.held += 1,
                 Usage::Free(_) if out.excludes(&address) => count.excluded += 1,
-                Usage::Free(free) if free.wired || out.is_on_host(&address) => count.wired += 1,
-                Usage::Free(free) if free.released.is_some_and(|at| now.since(at) < rest) => {
+                Usage::Free(free) if free.on_host || out.is_on_host(&address) => count.on_host += 1,
+                Usage::Free(free) if free.released.is_some_and(|at| now.since(at) < cooldown) => {
                     count.resting += 1
                 }
                 Usage::Free(_) => count.free += 1,
@@ -182,7 +182,7 @@ impl Pool {
 
 /// What free addresses are ordered by.
 fn queue_key(record: &Record, free: &Free) -> (bool, Option<Moment>, IpAddr) {
-    (free.wired, free.released, record.key)
+    (free.on_host, free.released, record.key)
 }
 
 #[cfg(test)]
@@ -191,7 +191,7 @@ mod tests {
     use crate::ipam::Held;
     use crate::ipam::testing::{pool, with_pools};
 
-    const REST: Duration = Duration::from_secs(30);
+    const COOLDOWN: Duration = Duration::from_secs(30);
     const NOW: Moment = Moment(100_000_000_000);
 
     #[test]
@@ -216,8 +216,8 @@ mod tests {
             released: Some(Moment(second * 1_000_000_000)),
             ..Free::default()
         };
-        let wired = Free {
-            wired: true,
+        let on_host = Free {
+            on_host: true,
             ..Free::default()
         };
         let suspect = Held {
@@ -229,18 +229,18 @@ mod tests {
             ("10.1.0.6", Usage::Held(suspect)),
             ("10.1.0.7", Usage::Free(released(71))),
             ("10.1.0.8", Usage::Free(released(70))),
-            ("10.1.0.9", Usage::Free(wired)),
+            ("10.1.0.9", Usage::Free(on_host)),
         ];
         for (address, usage) in usages {
             let pool = pool(&mut ipam, "10.1.0.0/16");
             pool.record_mut(&address.parse().unwrap()).unwrap().usage = usage;
         }
-        let counts = ipam.counts(REST, &["10.1.0.10/32".parse().unwrap()], NOW);
+        let counts = ipam.counts(COOLDOWN, &["10.1.0.10/32".parse().unwrap()], NOW);
         let full = PoolCount {
             subnet: "10.1.0.0/16".into(),
             held: 2,
             suspect: 1,
-            wired: 1,
+            on_host: 1,
             excluded: 1,
             resting: 1,
             free: 2,
@@ -259,7 +259,7 @@ mod tests {
         let mut ipam = with_pools(&[("10.1.0.0/16", 0, addresses), ("10.1.0.0/24", 1, addresses)]);
         let held = pool(&mut ipam, "10.1.0.0/24").record_mut(&"10.1.0.5".parse().unwrap());
         held.unwrap().usage = Usage::Held(Held::default());
-        let counts = ipam.counts(REST, &[], NOW);
+        let counts = ipam.counts(COOLDOWN, &[], NOW);
         let counts: Vec<_> = counts.iter().map(|(_, c)| (c.held, c.free)).collect();
         assert_eq!(counts, [(1, 1), (1, 1)]);
     }

@@ -123,7 +123,7 @@ pub struct Free {
     /// When it was last released, if that was since this boot.
     pub released: Option<Moment>,
     /// The host itself, or a route of the host, had it when it was last looked at: somebody else's (difference D19).
-    pub wired: bool,
+    pub on_host: bool,
 }
 
 /// What is known of an address in use.
@@ -233,8 +233,10 @@ impl Subnet {
         };
         let ones = bytes.iter().take_while(|b| **b == 0xff).count();
         let edge = bytes.get(ones).copied().unwrap_or(0);
-        let rest = bytes.get(ones + 1..).unwrap_or(&[]);
-        if edge.leading_ones() + edge.trailing_zeros().min(8) != 8 || rest.iter().any(|b| *b != 0) {
+        let cooldown = bytes.get(ones + 1..).unwrap_or(&[]);
+        if edge.leading_ones() + edge.trailing_zeros().min(8) != 8
+            || cooldown.iter().any(|b| *b != 0)
+        {
             return None;
         }
         let prefix = u8::try_from(ones * 8 + usize::try_from(edge.leading_ones()).ok()?).ok()?;

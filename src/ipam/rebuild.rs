@@ -67,7 +67,7 @@ impl Pool {
             };
             match index.user_of(address) {
                 AddressUser::None => {}
-                AddressUser::Host => free.wired = true,
+                AddressUser::Host => free.on_host = true,
                 AddressUser::Pod => {
                     if held.insert(address) {
                         let owner = index.owner(address, generation);
@@ -197,13 +197,13 @@ impl Ipam {
     }
 
     /// Takes note of the free addresses that the host has, so that others are tried first. Gives their number.
-    pub fn mark_on_host(&mut self, wired: &BTreeSet<IpAddr>) -> usize {
+    pub fn mark_on_host(&mut self, on_host: &BTreeSet<IpAddr>) -> usize {
         let mut marked = 0;
         for record in self.pools_mut().flat_map(|pool| &mut pool.records) {
             let address = record.address();
             if let Usage::Free(free) = &mut record.usage {
-                free.wired = wired.contains(&address);
-                marked += usize::from(free.wired);
+                free.on_host = on_host.contains(&address);
+                marked += usize::from(free.on_host);
             }
         }
         marked
@@ -427,7 +427,7 @@ mod tests {
         assert_eq!(
             pool.record(&ip("10.1.0.5")).unwrap().free(),
             Some(&Free {
-                wired: true,
+                on_host: true,
                 ..Free::default()
             })
         );
@@ -437,7 +437,12 @@ mod tests {
         );
         let pool = ipam.pools().next().unwrap().2;
         assert!(
-            !pool.record(&ip("10.1.0.5")).unwrap().free().unwrap().wired,
+            !pool
+                .record(&ip("10.1.0.5"))
+                .unwrap()
+                .free()
+                .unwrap()
+                .on_host,
             "marks follow the host"
         );
     }

@@ -99,7 +99,7 @@ impl Ipam {
 
     /// Takes back what `grant` gave, if it is still that grant's, as if it had never been given. Tells whether it was.
     pub fn revoke(&mut self, attachment: &Attachment, grant: &Grant) -> bool {
-        let GrantKind::New(before) = &grant.novelty else {
+        let GrantKind::New(before) = &grant.kind else {
             return false;
         };
         let pool = self
@@ -221,8 +221,8 @@ mod tests {
             address: Some(address),
             pod: None,
             netns: None,
-            rest: Duration::ZERO,
-            wired: &BTreeSet::new(),
+            cooldown: Duration::ZERO,
+            on_host: &BTreeSet::new(),
             exclude: &[],
         };
         ipam.take(&request, Moment(1)).unwrap()

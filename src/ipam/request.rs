@@ -25,9 +25,9 @@ pub struct Request<'a> {
     /// The network namespace the address is for.
     pub netns: Option<&'a NetNs>,
     /// How long a released address rests before it counts as free again.
-    pub rest: Duration,
+    pub cooldown: Duration,
     /// Addresses that the host turned out to have, in the course of this call.
-    pub wired: &'a BTreeSet<IpAddr>,
+    pub on_host: &'a BTreeSet<IpAddr>,
     /// What is never handed out; who has such an address already keeps it.
     pub exclude: &'a [IpNet],
 }
@@ -60,7 +60,7 @@ pub struct Grant {
     /// The gateway.
     pub gateway: Option<IpAddr>,
     /// Whether the attachment had it before.
-    pub novelty: GrantKind,
+    pub kind: GrantKind,
     /// The generation of the claim.
     pub generation: u64,
 }
@@ -190,7 +190,7 @@ pub struct PoolCount {
     /// Those of them that show no sign of life, but must not be freed yet.
     pub suspect: usize,
     /// Addresses that nobody holds but that the host has.
-    pub wired: usize,
+    pub on_host: usize,
     /// Addresses that nobody holds but that the configuration excludes.
     pub excluded: usize,
     /// Addresses released a short while ago.
@@ -224,7 +224,7 @@ impl fmt::Display for Listed<'_> {
             for (count, what) in [
                 (pool.resting, "resting"),
                 (pool.suspect, "suspected leaks"),
-                (pool.wired, "wired on the host"),
+                (pool.on_host, "wired on the host"),
                 (pool.excluded, "excluded"),
             ] {
                 if count > 0 {

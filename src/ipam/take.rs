@@ -43,7 +43,7 @@ impl Ipam {
         let none = BTreeSet::new();
         let out = |key: &str| Unavailable {
             held_elsewhere: elsewhere.get(key).unwrap_or(&none),
-            wired: request.wired,
+            on_host: request.on_host,
             exclude: request.exclude,
         };
         let (pool_key, place) = match request.pool {
@@ -81,9 +81,9 @@ impl Ipam {
             });
         }
         let address = IpNet::new(record.address(), net.prefix_len()).map_err(|_| refusal())?;
-        let novelty = record.claim(request, generation, now);
+        let kind = record.claim(request, generation, now);
         if let Some(held) = record.held() {
-            let kind = match novelty {
+            let kind = match kind {
                 GrantKind::New(_) => ChangeKind::Granted,
                 GrantKind::Renewed => ChangeKind::Renewed,
             };
@@ -108,7 +108,7 @@ impl Ipam {
             key: place,
             address,
             gateway,
-            novelty,
+            kind,
             generation,
         })
     }
@@ -171,7 +171,7 @@ impl Space {
             return pool.find_named(address, request, out, now);
         }
         let exhausted = || Refusal::Exhausted {
-            pools: vec![pool.count(key, request.rest, now, &out)],
+            pools: vec![pool.count(key, request.cooldown, now, &out)],
         };
         pool.find_held_by(request.attachment)
             .or_else(|| pool.find_left_over(&request.attachment.container_id, out))
@@ -220,10 +220,15 @@ impl Space {
             if let Some(place) = pool.find_held_by(request.attachment) {
                 return Ok((key.clone(), place));
             }
-            counts.push(pool.count(key, request.rest, now, &out(key)));
+            counts.push(pool.count(key, request.cooldown, now, &out(key)));
         }
         let key = self
-            .choose(|pool| pool.suits(family, if_name), &out, request.rest, now)
+            .choose(
+                |pool| pool.suits(family, if_name),
+                &out,
+                request.cooldown,
+                now,
+            )
             .ok_or(Refusal::Exhausted { pools: counts })?;
         Ok((key.to_owned(), self.find_in(key, request, out(key), now)?))
     }
@@ -258,12 +263,12 @@ impl Pool {
             Usage::Free(_) if out.excludes(&address) => {
                 Err(Refusal::AddressExcluded { address: key })
             }
-            Usage::Free(_) if out.wired.contains(&address) => Err(in_use(Holder::TheHost)),
+            Usage::Free(_) if out.on_host.contains(&address) => Err(in_use(Holder::TheHost)),
             Usage::Free(_) if out.contains(&address) => Err(in_use(Holder::Unknown)),
             Usage::Free(free) => match free.released.map(|at| now.since(at)) {
-                Some(rested) if rested < request.rest => Err(Refusal::AddressResting {
+                Some(cooled_for) if cooled_for < request.cooldown => Err(Refusal::AddressResting {
                     address: key,
-                    left: request.rest - rested,
+                    left: request.cooldown - cooled_for,
                 }),
                 _ => Ok(key),
             },
@@ -296,7 +301,7 @@ impl Pool {
 impl Record {
     /// Makes the attachment the holder, or renews what it holds.
     fn claim(&mut self, request: &Request<'_>, generation: u64, now: Moment) -> GrantKind {
-        let (novelty, unlisted) = match &self.usage {
+        let (kind, unlisted) = match &self.usage {
             Usage::Held(held) => (GrantKind::Renewed, held.unlisted),
             Usage::Free(free) => (GrantKind::New(free.clone()), false),
         };
@@ -314,7 +319,7 @@ impl Record {
             suspect: None,
             unlisted,
         });
-        novelty
+        kind
     }
 }
 

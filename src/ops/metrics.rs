@@ -72,7 +72,7 @@ impl NodeMetrics {
         let state = view.report.condition.is_readable().then(|| {
             let conf = NodeConfig::read(paths).conf;
             let ipam = view.ipam();
-            let counts = ipam.counts(conf.rest, &conf.exclude, node.now.boot);
+            let counts = ipam.counts(conf.cooldown, &conf.exclude, node.now.boot);
             StateMetrics::new(ipam, counts, node.now.boot)
         });
         let answered = last_attempts(paths, boot_id).answered;
@@ -182,7 +182,7 @@ fn pools(page: &mut Page, pools: &[PoolMetrics]) {
     type Figure = (&'static str, &'static str, fn(&PoolCount) -> usize);
     const FIGURES: [Figure; 5] = [
         ("pool_addresses", "All addresses of the pool.", |c| {
-            c.held + c.free + c.resting + c.wired + c.excluded
+            c.held + c.free + c.resting + c.on_host + c.excluded
         }),
         ("pool_free_addresses", "Addresses free to allocate.", |c| {
             c.free
@@ -211,7 +211,7 @@ fn pools(page: &mut Page, pools: &[PoolMetrics]) {
     );
     for pool in pools {
         let count = &pool.count;
-        for (reason, count) in [("excluded", count.excluded), ("host", count.wired)] {
+        for (reason, count) in [("excluded", count.excluded), ("host", count.on_host)] {
             let [space, subnet, interface] = pool.labels();
             page.sample(&[space, subnet, interface, ("reason", reason)], &count);
         }
@@ -315,7 +315,7 @@ mod tests {
                 subnet: subnet.into(),
                 held: 3,
                 suspect: 1,
-                wired: 2,
+                on_host: 2,
                 excluded: 4,
                 resting: 5,
                 free: 6,

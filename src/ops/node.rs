@@ -10,7 +10,7 @@ use crate::host::{Paths, boot_now, wall_second};
 use crate::ipam::Moment;
 use crate::plugin::Context;
 use crate::source::{Matched, Source, SourceError};
-use crate::state::{Document, LockError, Locked, WAIT};
+use crate::state::{LockError, Locked, State, WAIT};
 
 /// What every command needs to know.
 #[derive(Debug)]
@@ -98,11 +98,7 @@ impl Node {
     ///
     /// # Errors
     /// The system refuses, or the lock was lost, so another call may have overwritten the state.
-    pub fn save(
-        &self,
-        locked: &mut Locked<'_>,
-        document: &mut Document,
-    ) -> Result<(), CommandError> {
+    pub fn save(&self, locked: &mut Locked<'_>, document: &mut State) -> Result<(), CommandError> {
         self.context.save(locked, document)?;
         if locked.is_current() {
             return Ok(());

@@ -240,7 +240,7 @@ mod tests {
             .collect();
         assert_eq!(ours, [true, false]);
         let call = list.plugins[0].validate(&Defaults::default()).unwrap();
-        assert_eq!(call.conf.ipam.rest.as_secs(), 7);
+        assert_eq!(call.conf.ipam.cooldown.as_secs(), 7);
         let single = br#"{"cniVersion": "1.0.0", "name": "x", "type": "azure-vnet-ipamv6"}"#;
         let single = parse(single).unwrap();
         assert!(single.plugins[0].uses_ipam("azure-vnet-ipamv6"));

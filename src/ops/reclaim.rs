@@ -98,7 +98,7 @@ pub fn run(node: &Node, args: &ReclaimArgs) -> Result<CommandOutput, CommandErro
 }
 
 /// The number of leases that are too young to be judged.
-fn young(document: &crate::state::Document, node: &Node) -> usize {
+fn young(document: &crate::state::State, node: &Node) -> usize {
     let ages = held_records(document.ipam()).map(|(_, _, _, held)| node.now.since(held.since));
     ages.filter(|age| *age < GRACE).count()
 }

@@ -17,7 +17,7 @@ use crate::events::OperationRecord;
 use crate::host::boot_now;
 use crate::ipam::{Candidate, Evidence, Ipam, Moment, Owner, Reason, Verdict, judge};
 use crate::log;
-use crate::state::Document;
+use crate::state::State;
 use tracing::warn;
 
 /// The minimum length of a container ID prefix.
@@ -74,11 +74,7 @@ fn is_named(argument: &str, owner: &Owner) -> bool {
 }
 
 /// The held record of the address; of several, the one of the container.
-fn named(
-    document: &Document,
-    address: IpAddr,
-    container: Option<&str>,
-) -> Result<Candidate, String> {
+fn named(document: &State, address: IpAddr, container: Option<&str>) -> Result<Candidate, String> {
     // Two pools may list one address.
     let all = held_records(document.ipam()).filter(|(_, _, r, _)| r.address() == address);
     let all: Vec<_> = all.collect();

@@ -8,13 +8,13 @@ use super::node::Node;
 use super::outcome::CommandError;
 use crate::host::io_reason;
 use crate::ipam::Ipam;
-use crate::state::{Document, FORMAT, KeyStatus, Loaded, QUARANTINE, StoreError, load};
+use crate::state::{FORMAT, KeyStatus, Loaded, QUARANTINE, State, StoreError, load};
 
 /// The state and its health.
 #[derive(Debug)]
 pub struct StateView {
     /// The state; an empty one where there is none that can be read.
-    pub document: Document,
+    pub document: State,
     /// Its health.
     pub report: StateReport,
     /// Why the system does not let the file be read.
@@ -78,14 +78,19 @@ impl StateView {
     /// Judges what was loaded.
     pub fn from_loaded(node: &Node, loaded: Result<Loaded, StoreError>) -> StateView {
         let unread = |condition, detail: String, error| StateView {
-            document: Document::default(),
+            document: State::default(),
             report: StateReport::new(node, condition, Some(detail)),
             error,
         };
         let document = match loaded {
-            Ok(Loaded::Ready(document) | Loaded::Newer { document, .. }) => *document,
+            Ok(
+                Loaded::Ready(document)
+                | Loaded::Newer {
+                    state: document, ..
+                },
+            ) => *document,
             // A missing file may be a lost one.
-            Ok(Loaded::Missing) => Document::default(),
+            Ok(Loaded::Missing) => State::default(),
             Ok(Loaded::Corrupt(why)) => return unread(StateHealth::Corrupt, why, None),
             Err(e) => return unread(StateHealth::Unreadable, io_reason(&e.source), Some(e)),
         };
@@ -125,7 +130,7 @@ impl StateView {
     ///
     /// # Errors
     /// The state cannot be read, is lost, or a newer version wrote it.
-    pub fn into_writable(self) -> Result<Option<Document>, CommandError> {
+    pub fn into_writable(self) -> Result<Option<State>, CommandError> {
         match self.report.condition {
             StateHealth::Ok
             | StateHealth::Fresh
@@ -149,7 +154,7 @@ impl StateView {
 }
 
 /// The health of a state that was read, and the reason.
-fn judge(node: &Node, document: &Document) -> (StateHealth, Option<String>) {
+fn judge(node: &Node, document: &State) -> (StateHealth, Option<String>) {
     if let KeyStatus::Newer { format, .. } = &document.own {
         let detail = format!("state format {format}; this version supports up to {FORMAT}");
         return (StateHealth::NewerFormat, Some(detail));

@@ -201,7 +201,7 @@ fn troubled() -> (Ipam, Evidence) {
         (
             52,
             Free {
-                wired: true,
+                on_host: true,
                 ..Free::default()
             },
         ),

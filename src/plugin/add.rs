@@ -91,7 +91,7 @@ fn has_state(context: &Context) -> bool {
 }
 
 fn describe(grant: &Grant) -> String {
-    let how = match grant.novelty {
+    let how = match grant.kind {
         GrantKind::New(_) => "allocated from",
         GrantKind::Renewed => "already held in",
     };

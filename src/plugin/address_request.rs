@@ -82,8 +82,8 @@ pub fn pool_requests<'a>(
             address: request.address.as_deref(),
             pod: None,
             netns: None,
-            rest: conf.rest,
-            wired: &NONE,
+            cooldown: conf.cooldown,
+            on_host: &NONE,
             exclude: &conf.exclude,
         });
     }

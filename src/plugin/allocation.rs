@@ -16,7 +16,7 @@ use crate::failure::Failure;
 use crate::ipam::{Candidate, Grant, GrantKind, PoolSelector, Refusal, Request, holdings};
 use crate::source::{FreshAnswer, RefreshReason};
 use crate::state::{
-    Document, Journal, KeyStatus, Loaded, LockError, Locked, MOST_ROUNDS, StateFile, StoreError,
+    Journal, KeyStatus, Loaded, LockError, Locked, MOST_ROUNDS, State, StateFile, StoreError,
     is_rebuild_owed, last_grant, note_boot, note_use,
 };
 
@@ -33,7 +33,7 @@ pub struct Allocation<'a> {
     inquiry: Inquiry,
     look: Option<NodeSnapshot>,
     /// The state as it was last decided on.
-    document: Document,
+    state: State,
     /// Given by earlier steps of this very call, whose state another call has replaced meanwhile.
     lost_grants: Vec<Grant>,
     /// So often the lock was lost.
@@ -81,7 +81,7 @@ impl<'a> Allocation<'a> {
             need,
             inquiry,
             look: None,
-            document: Document::default(),
+            state: State::default(),
             lost_grants: Vec::new(),
             rounds: 0,
         }
@@ -135,12 +135,12 @@ impl<'a> Allocation<'a> {
     fn with_lost(&self, mut grants: Vec<Grant>) -> Vec<Grant> {
         for grant in &mut grants {
             let same = |earlier: &&Grant| {
-                earlier.address == grant.address && earlier.novelty != GrantKind::Renewed
+                earlier.address == grant.address && earlier.kind != GrantKind::Renewed
             };
-            if grant.novelty == GrantKind::Renewed
+            if grant.kind == GrantKind::Renewed
                 && let Some(earlier) = self.lost_grants.iter().find(same)
             {
-                grant.novelty = earlier.novelty.clone();
+                grant.kind = earlier.kind.clone();
             }
         }
         grants
@@ -157,21 +157,21 @@ impl<'a> Allocation<'a> {
         let mut locked = context.lock()?;
         let last_grant = last_grant(context.files(), context.boot_id.as_deref());
         let last = last_grant.map(|last| last.generation);
-        let (document, lost, journal) = match read(&mut locked, requests, last, context) {
+        let (state, lost, journal) = match read(&mut locked, requests, last, context) {
             Err(Failure::Store { error, .. }) if error.lock_was_lost => {
                 return Ok(Attempt::LockLost(Vec::new()));
             }
             read => read?,
         };
         // Kept until the call is over: to take it apart takes a tenth of the time that the lock is held.
-        self.document = document;
-        let document = &mut self.document;
+        self.state = state;
+        let state = &mut self.state;
         let was_lost = lost.is_some();
-        inquiry.reject_implausible(document, record);
+        inquiry.reject_implausible(state, record);
         // One that was asked for later is in the state already (its lock file may have been removed meanwhile). A moment that lies
         // ahead is of another boot.
         let now = context.now();
-        let refreshed = document.refreshed.filter(|at| *at <= now);
+        let refreshed = state.refreshed.filter(|at| *at <= now);
         let older = |news: &mut Box<FreshAnswer>| refreshed.is_some_and(|at| news.began() < at);
         if let Some(news) = inquiry.news.take_if(older) {
             info!(target: "ipam", "a newer answer of the source is in the state already.");
@@ -181,7 +181,7 @@ impl<'a> Allocation<'a> {
         // What somebody else's answer said may no longer be there.
         let again = inquiry
             .again
-            .filter(|need| *need != RefreshReason::Lost || document.is_empty());
+            .filter(|need| *need != RefreshReason::Lost || state.is_empty());
         let given = Inputs {
             requests,
             news: inquiry.news.as_ref().map(|news| &news.matched.inventory),
@@ -193,22 +193,22 @@ impl<'a> Allocation<'a> {
             now: context.now(),
         };
         if let Some(news) = &inquiry.news {
-            document.refreshed = Some(news.began());
+            state.refreshed = Some(news.began());
         }
         let mut actions = Vec::new();
-        let (taken, changed) = match decide(document, &given, &*context.node, &mut actions) {
+        let (taken, changed) = match decide(state, &given, &*context.node, &mut actions) {
             Decision::NeedsSnapshot(candidates) => return Ok(Attempt::NeedsSnapshot(candidates)),
             Decision::Inconsistent(wrong) => return Err(Failure::Broken(wrong)),
             Decision::Decided { grants, changed } => (grants, changed),
         };
         log_actions(&actions);
         let dead = actions.iter().map(Action::count_dead).sum();
-        if changed && let Err(error) = context.save(&mut locked, document) {
+        if changed && let Err(error) = context.save(&mut locked, state) {
             if error.lock_was_lost {
                 return Ok(Attempt::LockLost(Vec::new()));
             }
             if error.is_in_place {
-                revoke_saved(&taken, call, document, &mut locked, context);
+                revoke_saved(&taken, call, state, &mut locked, context);
             }
             return Err(store(error));
         }
@@ -216,7 +216,7 @@ impl<'a> Allocation<'a> {
         if let Some(news) = inquiry.news.take() {
             news.merged();
         }
-        if was_lost && !document.is_empty() {
+        if was_lost && !state.is_empty() {
             context.files().remove(StateFile::RebuildMark);
         }
         // Before anybody can be told of the address.
@@ -237,7 +237,7 @@ impl<'a> Allocation<'a> {
                 return Ok(Attempt::LockLost(grants.clone()));
             }
             if let Err(error) = noted {
-                revoke_saved(&taken, call, document, &mut locked, context);
+                revoke_saved(&taken, call, state, &mut locked, context);
                 return Err(store(error));
             }
         }
@@ -254,7 +254,7 @@ fn read(
     requests: &[Request<'_>],
     last: Option<u64>,
     context: &Context,
-) -> Result<(Document, Option<String>, Option<JournalReplay>), Failure> {
+) -> Result<(State, Option<String>, Option<JournalReplay>), Failure> {
     let journaled = || {
         let journal = Journal::read(context.files(), context.boot_id.as_deref());
         let complete = journal.check_complete(context.files(), last, context.now());
@@ -271,30 +271,29 @@ fn read(
         stage: stage(requests),
         error,
     };
-    let mut document = match locked.load(context.boot_id.as_deref()).map_err(store)? {
-        Loaded::Ready(document) => *document,
+    let mut state = match locked.load(context.boot_id.as_deref()).map_err(store)? {
+        Loaded::Ready(state) => *state,
         Loaded::Newer { format, .. } => return Err(Failure::NewerFormat { found: format }),
-        Loaded::Missing => Document::default(),
+        Loaded::Missing => State::default(),
         Loaded::Corrupt(why) => {
             let aside = locked
                 .set_aside(&context.files().wall_time())
                 .map_err(store)?;
             warn!(target: "ipam", "the state could not be read ({why}) and is now {}.", aside.display());
-            return Ok((Document::default(), Some(why), Some(journaled())));
+            return Ok((State::default(), Some(why), Some(journaled())));
         }
     };
-    if let KeyStatus::Unreadable(why) = &document.own {
+    if let KeyStatus::Unreadable(why) = &state.own {
         warn!(target: "ipam", "our part of the state could not be read: {why}.");
     }
-    if matches!(document.own, KeyStatus::Absent | KeyStatus::Unreadable(_)) && !document.is_empty()
-    {
-        context.count_on(&mut document);
+    if matches!(state.own, KeyStatus::Absent | KeyStatus::Unreadable(_)) && !state.is_empty() {
+        context.count_on(&mut state);
     }
-    context.catch_up(&mut document);
-    let lost = document.lost_reason(is_rebuild_owed(context.files()), last);
+    context.catch_up(&mut state);
+    let lost = state.lost_reason(is_rebuild_owed(context.files()), last);
     let lost = lost.map(str::to_owned);
     let journal = lost.is_some().then(journaled);
-    Ok((document, lost, journal))
+    Ok((state, lost, journal))
 }
 
 /// What the original's messages begin with when the state cannot be written: without a subnet it saves first when it has

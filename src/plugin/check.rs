@@ -14,21 +14,18 @@ pub fn check(call: &Call, context: &Context) -> Result<(), Failure> {
     // Before the state: every ADD notes its address when that is in the state, so that a state read later knows of it.
     let last = last_granted_generation(context.files(), context.boot_id.as_deref());
     let rebuild_owed = is_rebuild_owed(context.files());
-    let document =
-        match load(context.files(), context.boot_id.as_deref()).map_err(Failure::NotNow)? {
-            Loaded::Ready(document) => *document,
-            Loaded::Newer { format, .. } => return Err(Failure::NewerFormat { found: format }),
-            Loaded::Missing => return Err(Failure::StateGone("it is not there".to_owned())),
-            Loaded::Corrupt(why) => return Err(Failure::StateGone(why)),
-        };
-    if let Some(why) = document.lost_reason(rebuild_owed, last) {
+    let state = match load(context.files(), context.boot_id.as_deref()).map_err(Failure::NotNow)? {
+        Loaded::Ready(state) => *state,
+        Loaded::Newer { format, .. } => return Err(Failure::NewerFormat { found: format }),
+        Loaded::Missing => return Err(Failure::StateGone("it is not there".to_owned())),
+        Loaded::Corrupt(why) => return Err(Failure::StateGone(why)),
+    };
+    if let Some(why) = state.lost_reason(rebuild_owed, last) {
         return Err(Failure::StateGone(why.to_owned()));
     }
-    if document.is_empty() {
+    if state.is_empty() {
         return Err(Failure::StateGone("it is empty".to_owned()));
     }
     let expected = call.previous.as_deref();
-    Ok(document
-        .ipam()
-        .check_attachment(&call.attachment, expected)?)
+    Ok(state.ipam().check_attachment(&call.attachment, expected)?)
 }

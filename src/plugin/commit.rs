@@ -8,7 +8,7 @@ use super::context::Context;
 use crate::failure::Failure;
 use crate::host::io_reason;
 use crate::ipam::Moment;
-use crate::state::{self, Document, Files, LockError, Locked, StateFile, StoreError};
+use crate::state::{self, Files, LockError, Locked, State, StateFile, StoreError};
 
 /// The version that a new state names, in the original's form.
 const VERSION: &str = concat!("v", env!("CARGO_PKG_VERSION"));
@@ -34,15 +34,15 @@ impl Context {
     }
 
     /// Replaces the state under its lock.
-    pub fn save(&self, locked: &mut Locked<'_>, document: &mut Document) -> Result<(), StoreError> {
+    pub fn save(&self, locked: &mut Locked<'_>, state: &mut State) -> Result<(), StoreError> {
         // Without our key a state is not behind the last address that was given: it says nothing of it.
-        let is_owed = matches!(document.owed, state::PendingWork::Rebuild(_));
+        let is_owed = matches!(state.owed, state::PendingWork::Rebuild(_));
         if matches!(
-            document.own,
+            state.own,
             state::KeyStatus::Absent | state::KeyStatus::Unreadable(_)
         ) && !is_owed
         {
-            self.count_on(document);
+            self.count_on(state);
         }
         let time = self.files().wall_time();
         let stamp = state::WriteStamp {
@@ -50,8 +50,8 @@ impl Context {
             time: &time,
             boot_id: self.boot_id.as_deref(),
         };
-        let plan = state::plan(document, self.files(), self.boot_id.as_deref(), self.now());
-        locked.save(document, stamp)?;
+        let plan = state::plan(state, self.files(), self.boot_id.as_deref(), self.now());
+        locked.save(state, stamp)?;
         // That of a call which holds a newer lock must not be replaced.
         if plan.is_replacement() && !locked.is_current() {
             return Ok(());
@@ -66,11 +66,11 @@ impl Context {
 
     /// Lets a state without our key count grants on from the last one that is noted elsewhere: the journal and the note of the last
     /// grant would seem to know more otherwise.
-    pub(super) fn count_on(&self, document: &mut Document) {
+    pub(super) fn count_on(&self, state: &mut State) {
         let boot_id = self.boot_id.as_deref();
         let noted = state::last_granted_generation(self.files(), boot_id).unwrap_or(0);
         let journaled = state::Journal::read(self.files(), boot_id).generation;
-        let ipam = document.ipam_mut();
+        let ipam = state.ipam_mut();
         ipam.generation = ipam.generation.max(noted).max(journaled);
     }
 
@@ -79,10 +79,10 @@ impl Context {
     pub(super) fn save_decision(
         &self,
         locked: &mut Locked<'_>,
-        document: &mut Document,
+        state: &mut State,
         stage: &'static str,
     ) -> Result<bool, Failure> {
-        let is_lost = match self.save(locked, document) {
+        let is_lost = match self.save(locked, state) {
             Ok(()) => !locked.is_current(),
             Err(error) if error.lock_was_lost => true,
             Err(error) => return Err(Failure::Store { stage, error }),
@@ -115,16 +115,16 @@ impl Context {
     }
 
     /// Why the state has to be rebuilt, if it has.
-    pub(crate) fn lost_reason(&self, document: &Document) -> Option<String> {
+    pub(crate) fn lost_reason(&self, state: &State) -> Option<String> {
         let files = self.files();
         let last = state::last_granted_generation(files, self.boot_id.as_deref());
-        let why = document.lost_reason(state::is_rebuild_owed(files), last);
+        let why = state.lost_reason(state::is_rebuild_owed(files), last);
         why.map(str::to_owned)
     }
 
     /// Brings an old copy of the state up to date from the journal, where that tells all that came after it.
-    pub(crate) fn catch_up(&self, document: &mut Document) {
-        let missed = state::Journal::catch_up(self.files(), self.boot_id.as_deref(), document);
+    pub(crate) fn catch_up(&self, state: &mut State) {
+        let missed = state::Journal::catch_up(self.files(), self.boot_id.as_deref(), state);
         if missed > 0 {
             warn!(target: "ipam", "the state is an old copy; {missed} entries of the journal bring it up to date.");
         }

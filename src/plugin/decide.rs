@@ -9,7 +9,7 @@ use super::snapshot::NodeSnapshot;
 use crate::ipam::{
     Candidate, Grant, GrantKind, Ipam, Moment, Pool, PoolSelector, Refusal, Request, Violation,
 };
-use crate::state::{Document, Loss, PendingWork};
+use crate::state::{Loss, PendingWork, State};
 
 /// What an ADD comes to.
 #[derive(Debug)]
@@ -29,92 +29,92 @@ pub enum Decision {
 
 /// Decides an ADD.
 pub fn decide(
-    document: &mut Document,
+    state: &mut State,
     inputs: &Inputs<'_>,
     host: &dyn Host,
     actions: &mut Vec<Action>,
 ) -> Decision {
     let (requests, now) = (inputs.requests, inputs.now);
     let mut changed = false;
-    let ipam = document.ipam_mut();
+    let ipam = state.ipam_mut();
     let known_generation = ipam.generation;
     ipam.generation = ipam.generation.max(inputs.last_generation);
-    let mut lost = match &document.owed {
+    let mut lost = match &state.owed {
         PendingWork::Rebuild(loss) => Some(loss.clone()),
         _ => inputs.lost.clone().map(|why| Loss { why, seen: now }),
     };
-    let fresh = document.is_empty() && lost.is_none();
+    let fresh = state.is_empty() && lost.is_none();
     let mut new = 0;
     if let Some(news) = inputs.news {
-        let merged = document.ipam_mut().merge(news);
+        let merged = state.ipam_mut().merge(news);
         new = if fresh { 0 } else { merged.added };
         actions.push(Action::Merged(merged));
         changed = true;
     }
     // On a fresh node nobody holds an address yet, unless the original granted it.
-    if fresh && !document.is_empty() {
+    if fresh && !state.is_empty() {
         let Some(snapshot) = inputs.snapshot else {
             return Decision::NeedsSnapshot(Vec::new());
         };
-        lost = document.ipam().is_in_use(&snapshot.evidence).then(|| Loss {
+        lost = state.ipam().is_in_use(&snapshot.evidence).then(|| Loss {
             why: "it is not there, though pods have addresses of its pools".to_owned(),
             seen: now,
         });
     }
-    if document.is_empty() {
+    if state.is_empty() {
         // A state without pools holds nothing that could be wrong. A loss stays pending until there are pools to compare.
         if let Some(loss) = lost {
             let pending = PendingWork::Rebuild(loss);
-            changed |= document.owed != pending;
-            document.owed = pending;
+            changed |= state.owed != pending;
+            state.owed = pending;
             // Version 0.1.0 does not know pending work. By this it sees that the state is not a fresh one.
-            document.ipam_mut().generation = known_generation;
+            state.ipam_mut().generation = known_generation;
         }
     } else {
-        let mut reason = ReconcileReason::find(document, lost, new, now);
+        let mut reason = ReconcileReason::find(state, lost, new, now);
         // When the loss was seen long ago, the end of its quarantine follows at once.
         while let Some(found) = reason.take() {
             let Some(snapshot) = inputs.snapshot.filter(|snapshot| found.accepts(snapshot)) else {
                 return Decision::NeedsSnapshot(Vec::new());
             };
-            found.reconcile(snapshot, inputs.journal, document, now, actions);
+            found.reconcile(snapshot, inputs.journal, state, now, actions);
             changed = true;
-            reason = ReconcileReason::find(document, None, 0, now);
+            reason = ReconcileReason::find(state, None, 0, now);
         }
         // A record that names only the container may belong to another of its interfaces.
         if requests
             .iter()
-            .any(|request| document.ipam().is_claimless(request.attachment))
+            .any(|request| state.ipam().is_claimless(request.attachment))
         {
             let Some(snapshot) = inputs.snapshot else {
                 return Decision::NeedsSnapshot(Vec::new());
             };
-            changed |= document.ipam_mut().adopt_claims(&snapshot.evidence);
+            changed |= state.ipam_mut().adopt_claims(&snapshot.evidence);
         }
     }
-    let before = (pool_flags(document.ipam()), document.ipam().check());
-    let mut grants = allocate_all(document.ipam_mut(), requests, now, host, actions);
+    let before = (pool_flags(state.ipam()), state.ipam().check());
+    let mut grants = allocate_all(state.ipam_mut(), requests, now, host, actions);
     if matches!(grants, Err(Refusal::Exhausted { .. })) && !inputs.may_ask_again {
         let judging = inputs.snapshot.filter(|s| !s.candidates.is_empty());
         if let Some(snapshot) = judging {
-            let ipam = document.ipam_mut();
+            let ipam = state.ipam_mut();
             let judged = ipam.reclaim(snapshot.candidates.clone(), &snapshot.evidence, now);
             changed |= !judged.is_empty();
             actions.push(Action::Judged(judged));
-            grants = allocate_all(document.ipam_mut(), requests, now, host, actions);
+            grants = allocate_all(state.ipam_mut(), requests, now, host, actions);
         } else {
-            let candidates = candidates(document.ipam(), requests, now);
+            let candidates = candidates(state.ipam(), requests, now);
             if !candidates.is_empty() {
                 return Decision::NeedsSnapshot(candidates);
             }
         }
     }
     if let Some(snapshot) = inputs.snapshot {
-        let ipam = document.ipam_mut();
+        let ipam = state.ipam_mut();
         changed |= ipam.clear_suspects(&snapshot.evidence, snapshot.began, now);
     }
     // What was inconsistent before is not this call's business, but it must not add to it.
-    let after = document.ipam().check();
+    let after = state.ipam().check();
     let added: Vec<_> = after
         .into_iter()
         .filter(|v| !before.1.contains(v))
@@ -123,22 +123,17 @@ pub fn decide(
         return Decision::Inconsistent(added);
     }
     changed |=
-        grants.is_ok() || before.0 != pool_flags(document.ipam()) || document.has_unsaved_moments();
+        grants.is_ok() || before.0 != pool_flags(state.ipam()) || state.has_unsaved_moments();
     Decision::Decided { grants, changed }
 }
 
 /// Frees the candidates of a snapshot that are dead, for an operator. A pending reconciliation comes first, as in an ADD.
-pub fn reclaim(
-    document: &mut Document,
-    snapshot: &NodeSnapshot,
-    now: Moment,
-    actions: &mut Vec<Action>,
-) {
-    let reason = ReconcileReason::find(document, None, 0, now);
+pub fn reclaim(state: &mut State, snapshot: &NodeSnapshot, now: Moment, actions: &mut Vec<Action>) {
+    let reason = ReconcileReason::find(state, None, 0, now);
     if let Some(reason) = reason.filter(|reason| reason.accepts(snapshot)) {
-        reason.reconcile(snapshot, None, document, now, actions);
+        reason.reconcile(snapshot, None, state, now, actions);
     }
-    let (candidates, ipam) = (snapshot.candidates.clone(), document.ipam_mut());
+    let (candidates, ipam) = (snapshot.candidates.clone(), state.ipam_mut());
     let judged = ipam.reclaim(candidates, &snapshot.evidence, now);
     ipam.clear_suspects(&snapshot.evidence, snapshot.began, now);
     actions.push(Action::Judged(judged));
@@ -178,13 +173,13 @@ fn allocate(
     loop {
         let grant = ipam.take(
             &Request {
-                wired: &on_host,
+                on_host: &on_host,
                 ..request.clone()
             },
             now,
         )?;
         let address = grant.address.addr();
-        if matches!(grant.novelty, GrantKind::Renewed) || !host.has(address) {
+        if matches!(grant.kind, GrantKind::Renewed) || !host.has(address) {
             return Ok(grant);
         }
         ipam.revoke(request.attachment, &grant);

@@ -11,7 +11,7 @@ use crate::evidence::Progress;
 use crate::failure::Failure;
 use crate::host::io_reason;
 use crate::ipam::{Freed, Hint, Moment};
-use crate::state::{self, Document, KeyStatus, Loaded, LockError, Locked, load};
+use crate::state::{self, KeyStatus, Loaded, LockError, Locked, State, load};
 
 /// What the original's messages begin with.
 const STAGE: &str = "Failed to release address";
@@ -22,20 +22,20 @@ pub fn del(call: &Call, context: &Context, record: &mut OperationRecord) -> Resu
     release_all(
         call,
         context,
-        &mut ManuallyDrop::new(Document::default()),
+        &mut ManuallyDrop::new(State::default()),
         record,
     )
 }
 
-/// The same; `document` is the state that it was released from, for the caller to drop.
+/// The same; `state` is the state that it was released from, for the caller to drop.
 pub fn release_all(
     call: &Call,
     context: &Context,
-    document: &mut Document,
+    state: &mut State,
     record: &mut OperationRecord,
 ) -> Result<(), Failure> {
     let mut lost = Vec::new();
-    context.until_it_counts(|| attempt(call, context, document, &mut lost, record))
+    context.until_it_counts(|| attempt(call, context, state, &mut lost, record))
 }
 
 /// Releases it. Tells whether that counts: not when the lock was lost, as then it may be held again in the state that another call
@@ -43,7 +43,7 @@ pub fn release_all(
 fn attempt(
     call: &Call,
     context: &Context,
-    document: &mut Document,
+    state: &mut State,
     lost: &mut Vec<Freed>,
     record: &mut OperationRecord,
 ) -> Result<bool, Failure> {
@@ -58,9 +58,9 @@ fn attempt(
         note_release(call, context);
         return Ok(true);
     };
-    *document = read_now;
-    let ownerless = document.ipam().is_ownerless(hint(call));
-    let mut freed = release(call, document, context.now());
+    *state = read_now;
+    let ownerless = state.ipam().is_ownerless(hint(call));
+    let mut freed = release(call, state, context.now());
     if freed.is_empty() && ownerless {
         // Nobody knows whose they are, so the node is asked first, and not under the lock.
         drop(locked);
@@ -69,8 +69,8 @@ fn attempt(
         let Some(again) = read(&mut locked, context)? else {
             return Ok(true);
         };
-        *document = again;
-        freed = document.ipam_mut().release_ownerless(
+        *state = again;
+        freed = state.ipam_mut().release_ownerless(
             &call.attachment,
             hint(call),
             &evidence,
@@ -83,13 +83,13 @@ fn attempt(
     }
     if freed.is_empty() {
         info!(target: "ipam", "nothing is held.");
-        if document.is_empty() {
+        if state.is_empty() {
             note_release(call, context);
         }
-        remember(call, context, &mut locked, document);
+        remember(call, context, &mut locked, state);
         return Ok(true);
     }
-    if !context.save_decision(&mut locked, document, STAGE)? {
+    if !context.save_decision(&mut locked, state, STAGE)? {
         *lost = freed;
         return Ok(false);
     }
@@ -124,16 +124,16 @@ fn note_release(call: &Call, context: &Context) {
 }
 
 /// The state, if there is one that can be read.
-fn read(locked: &mut Locked<'_>, context: &Context) -> Result<Option<Document>, Failure> {
+fn read(locked: &mut Locked<'_>, context: &Context) -> Result<Option<State>, Failure> {
     match locked
         .load(context.boot_id.as_deref())
         .map_err(|error| Failure::Store {
             stage: STAGE,
             error,
         })? {
-        Loaded::Ready(mut document) | Loaded::Newer { mut document, .. } => {
-            context.catch_up(&mut document);
-            Ok(Some(*document))
+        Loaded::Ready(mut state) | Loaded::Newer { mut state, .. } => {
+            context.catch_up(&mut state);
+            Ok(Some(*state))
         }
         Loaded::Missing => {
             info!(target: "ipam", "there is no state, so nothing is held.");
@@ -163,21 +163,19 @@ fn hint(call: &Call) -> Hint<'_> {
     }
 }
 
-fn release(call: &Call, document: &mut Document, now: Moment) -> Vec<Freed> {
-    document
-        .ipam_mut()
-        .release(&call.attachment, hint(call), now)
+fn release(call: &Call, state: &mut State, now: Moment) -> Vec<Freed> {
+    state.ipam_mut().release(&call.attachment, hint(call), now)
 }
 
 /// Takes note of a DEL that may have come before its ADD. If that cannot be kept, nothing is lost but the note.
-fn remember(call: &Call, context: &Context, locked: &mut Locked<'_>, document: &mut Document) {
-    let ours = !matches!(document.own, KeyStatus::Newer { .. }) && !document.is_empty();
+fn remember(call: &Call, context: &Context, locked: &mut Locked<'_>, state: &mut State) {
+    let ours = !matches!(state.own, KeyStatus::Newer { .. }) && !state.is_empty();
     if ours
-        && document
+        && state
             .ipam_mut()
             .note_early_del(&call.attachment, context.now())
     {
-        let _ = context.save(locked, document);
+        let _ = context.save(locked, state);
     }
 }
 
@@ -187,7 +185,7 @@ fn without_lock(call: &Call, context: &Context, error: LockError) -> Result<(), 
         Ok(Loaded::Missing) => true,
         Ok(loaded) => loaded
             .into_document()
-            .is_some_and(|mut document| release(call, &mut document, context.now()).is_empty()),
+            .is_some_and(|mut state| release(call, &mut state, context.now()).is_empty()),
         Err(_) => false,
     };
     if holds_nothing {

@@ -8,7 +8,7 @@ use crate::cni::Call;
 use crate::events::OperationRecord;
 use crate::failure::Failure;
 use crate::ipam::Collected;
-use crate::state::{Document, Loaded, StoreError, load};
+use crate::state::{Loaded, State, StoreError, load};
 
 /// What the messages begin with.
 const STAGE: &str = "Failed to collect stale addresses";
@@ -16,11 +16,11 @@ const STAGE: &str = "Failed to collect stale addresses";
 /// Frees the addresses of this network's attachments that are not among the valid ones. Asks the kernel first, and not under
 /// the lock: a running pod keeps its address even if the runtime omits it.
 pub fn gc(call: &Call, context: &Context, record: &mut OperationRecord) -> Result<(), Failure> {
-    let Some(document) = read(load(context.files(), context.boot_id.as_deref()))? else {
+    let Some(state) = read(load(context.files(), context.boot_id.as_deref()))? else {
         return Ok(());
     };
     let network = &call.attachment.network;
-    let stale = document.ipam().stale(network, &call.valid, context.now());
+    let stale = state.ipam().stale(network, &call.valid, context.now());
     info!(
         target: "ipam",
         "network {network} has {} valid attachments, and {} stale addresses; {} more are too young, {} tell no network.",
@@ -30,7 +30,7 @@ pub fn gc(call: &Call, context: &Context, record: &mut OperationRecord) -> Resul
         stale.unknown
     );
     let look = match stale.candidates.is_empty() {
-        true if !document.has_unsaved_moments() => return Ok(()),
+        true if !state.has_unsaved_moments() => return Ok(()),
         true => NodeSnapshot::default(),
         false => NodeSnapshot::capture(stale.candidates, context),
     };
@@ -45,21 +45,21 @@ fn collect(
     record: &mut OperationRecord,
 ) -> Result<bool, Failure> {
     let mut locked = context.lock()?;
-    let Some(mut document) = read(locked.load(context.boot_id.as_deref()))? else {
+    let Some(mut state) = read(locked.load(context.boot_id.as_deref()))? else {
         return Ok(true);
     };
-    context.catch_up(&mut document);
-    if let Some(why) = context.lost_reason(&document) {
+    context.catch_up(&mut state);
+    if let Some(why) = context.lost_reason(&state) {
         warn!(target: "ipam", "the state is lost ({why}); nothing is freed before the next ADD rebuilds it.");
         return Ok(true);
     }
     let candidates = look.candidates.clone();
-    let ipam = document.ipam_mut();
+    let ipam = state.ipam_mut();
     let collected = ipam.collect(candidates, &look.evidence, context.now());
     let is_cleared = ipam.clear_suspects(&look.evidence, look.began, context.now());
     let (freed, kept): (Vec<_>, Vec<_>) = collected.into_iter().partition(|c| c.vetoes.is_empty());
-    let is_changed = !freed.is_empty() || is_cleared || document.has_unsaved_moments();
-    if is_changed && !context.save_decision(&mut locked, &mut document, STAGE)? {
+    let is_changed = !freed.is_empty() || is_cleared || state.has_unsaved_moments();
+    if is_changed && !context.save_decision(&mut locked, &mut state, STAGE)? {
         return Ok(false);
     }
     for Collected { candidate, .. } in &freed {
@@ -90,13 +90,13 @@ fn collect(
 }
 
 /// The state, if there is one that can be read.
-fn read(loaded: Result<Loaded, StoreError>) -> Result<Option<Document>, Failure> {
+fn read(loaded: Result<Loaded, StoreError>) -> Result<Option<State>, Failure> {
     let loaded = loaded.map_err(|error| Failure::Store {
         stage: STAGE,
         error,
     })?;
     match loaded {
-        Loaded::Ready(document) => Ok(Some(*document)),
+        Loaded::Ready(state) => Ok(Some(*state)),
         Loaded::Newer { format, .. } => Err(Failure::NewerFormat { found: format }),
         Loaded::Missing => {
             info!(target: "ipam", "there is no state, so nothing is held.");

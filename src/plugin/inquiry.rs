@@ -6,7 +6,7 @@ use crate::events::OperationRecord;
 use crate::failure::message_with_remedy;
 use crate::log::Milliseconds;
 use crate::source::{FreshAnswer, RefreshOutcome, RefreshReason, SourceError};
-use crate::state::Document;
+use crate::state::State;
 
 /// What the source had to say.
 #[derive(Debug, Default)]
@@ -56,10 +56,9 @@ impl Inquiry {
     }
 
     /// Drops an answer that would take everything away and has not stayed so for long (difference D6).
-    pub fn reject_implausible(&mut self, document: &Document, record: &mut OperationRecord) {
-        let doubtful = |news: &FreshAnswer| {
-            news.is_doubtful() && !document.is_empty() && !news.is_persistent()
-        };
+    pub fn reject_implausible(&mut self, state: &State, record: &mut OperationRecord) {
+        let doubtful =
+            |news: &FreshAnswer| news.is_doubtful() && !state.is_empty() && !news.is_persistent();
         let Some(news) = self.news.take_if(|news| doubtful(news)) else {
             return;
         };

@@ -4,23 +4,23 @@ use super::action::{Action, ReconcileReason};
 use super::inputs::JournalReplay;
 use super::snapshot::NodeSnapshot;
 use crate::ipam::Moment;
-use crate::state::{Document, Loss, PendingWork, QUARANTINE};
+use crate::state::{Loss, PendingWork, QUARANTINE, State};
 
 impl ReconcileReason {
     /// Finds out why a state must be compared with the node, if it must. `lost` says that it is to be rebuilt, `new` how many
     /// addresses the source lists for the first time.
     pub(super) fn find(
-        document: &Document,
+        state: &State,
         lost: Option<Loss>,
         new: usize,
         now: Moment,
     ) -> Option<ReconcileReason> {
-        let quarantine = document.ipam().quarantine.filter(|until| *until <= now);
-        match (lost, &document.owed, quarantine) {
+        let quarantine = state.ipam().quarantine.filter(|until| *until <= now);
+        match (lost, &state.owed, quarantine) {
             (Some(loss), _, _) => Some(ReconcileReason::Lost(loss)),
             (None, PendingWork::Rebuild(loss), _) => Some(ReconcileReason::Lost(loss.clone())),
             (None, PendingWork::NewBoot(_), _) => Some(ReconcileReason::NewBoot),
-            (None, PendingWork::Snapshot, _) => Some(ReconcileReason::NeverReconciled),
+            (None, PendingWork::Reconcile, _) => Some(ReconcileReason::NeverReconciled),
             (None, PendingWork::Nothing, Some(until)) => {
                 Some(ReconcileReason::QuarantineOver(until))
             }
@@ -41,12 +41,12 @@ impl ReconcileReason {
         self,
         snapshot: &NodeSnapshot,
         journal: Option<&JournalReplay>,
-        document: &mut Document,
+        state: &mut State,
         now: Moment,
         actions: &mut Vec<Action>,
     ) {
         let evidence = &snapshot.evidence;
-        let ipam = document.ipam_mut();
+        let ipam = state.ipam_mut();
         if self == ReconcileReason::NewBoot {
             actions.push(Action::FreedAfterReboot(ipam.new_boot(evidence, now)));
         }
@@ -74,6 +74,6 @@ impl ReconcileReason {
             | ReconcileReason::NewAddresses(_) => {}
         }
         actions.push(Action::Reconciled(self, found));
-        document.owed = PendingWork::Nothing;
+        state.owed = PendingWork::Nothing;
     }
 }

@@ -6,27 +6,27 @@ use super::context::Context;
 use crate::cni::Call;
 use crate::failure::Fate;
 use crate::ipam::{Grant, GrantKind, Refusal};
-use crate::state::{Document, Loaded, Locked};
+use crate::state::{Loaded, Locked, State};
 
 /// Revokes grants that are saved but must not be handed out, as far as the disk allows.
 pub(super) fn revoke_saved(
     taken: &Result<Vec<Grant>, Refusal>,
     call: &Call,
-    document: &mut Document,
+    state: &mut State,
     locked: &mut Locked<'_>,
     context: &Context,
 ) {
     if let Ok(grants) = taken
-        && document.ipam_mut().revoke_all(&call.attachment, grants)
+        && state.ipam_mut().revoke_all(&call.attachment, grants)
     {
-        let _ = context.save(locked, document);
+        let _ = context.save(locked, state);
     }
 }
 
 /// Releases the addresses of a result that could not be printed: only those that this call newly allocated, and only if the state
 /// still says so.
 pub fn release_unprinted(call: &Call, grants: &[Grant], context: &Context) -> Fate {
-    let is_renewed = |grant: &Grant| grant.novelty == GrantKind::Renewed;
+    let is_renewed = |grant: &Grant| grant.kind == GrantKind::Renewed;
     if grants.iter().all(is_renewed) {
         return Fate::HeldBefore;
     }
@@ -34,11 +34,11 @@ pub fn release_unprinted(call: &Call, grants: &[Grant], context: &Context) -> Fa
         return Fate::StillHeld;
     };
     let loaded = locked.load(context.boot_id.as_deref());
-    let Some(mut document) = loaded.ok().and_then(Loaded::into_document) else {
+    let Some(mut state) = loaded.ok().and_then(Loaded::into_document) else {
         return Fate::StillHeld;
     };
-    if document.ipam_mut().revoke_all(&call.attachment, grants)
-        && context.save(&mut locked, &mut document).is_err()
+    if state.ipam_mut().revoke_all(&call.attachment, grants)
+        && context.save(&mut locked, &mut state).is_err()
     {
         return Fate::StillHeld;
     }

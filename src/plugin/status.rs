@@ -36,7 +36,7 @@ pub fn status(call: &Call, context: &Context) -> Result<(), Failure> {
     {
         // The next ADD rebuilds it, if the source lets it.
         Loaded::Missing | Loaded::Corrupt(_) => Ipam::default(),
-        Loaded::Ready(document) => document.ipam().clone(),
+        Loaded::Ready(state) => state.ipam().clone(),
         Loaded::Newer { format, .. } => {
             let newer = Failure::NewerFormat { found: format };
             return Err(not_ready(newer.to_cni().msg));

@@ -164,7 +164,7 @@ impl Facts<'_> {
     }
 
     fn join_free(self, free: &mut Free, trust: Trust) {
-        free.wired = self.wired;
+        free.on_host = self.wired;
         free.released = match self.id {
             Some(_) => Some(trust.now),
             None => trust.clock(self.released),

@@ -32,7 +32,7 @@ pub(super) fn print_ours(
     out.literal(",\n\t\t\"generation\": ");
     go_json::number(out, ipam.generation);
     match owed {
-        PendingWork::Snapshot => out.literal(",\n\t\t\"lookOwed\": true"),
+        PendingWork::Reconcile => out.literal(",\n\t\t\"lookOwed\": true"),
         PendingWork::Rebuild(loss) => {
             out.literal(",\n\t\t\"lost\": {\"why\": ");
             go_json::string(out, &loss.why);
@@ -107,7 +107,7 @@ fn print_pool(out: &mut Out, pool: &Pool) {
                 out.literal("\": ");
                 print_held(out, held);
             }
-            Usage::Free(free) if free.released.is_some() || free.wired => {
+            Usage::Free(free) if free.released.is_some() || free.on_host => {
                 object.separate(out);
                 out.literal(ENTRY);
                 print_free(out, record.key, free);
@@ -124,7 +124,7 @@ fn print_free(out: &mut Out, key: IpAddr, free: &Free) {
         Some(at) => {
             out.literal(RELEASED);
             go_json::number(out, at.0);
-            if free.wired {
+            if free.on_host {
                 out.literal(", \"wired\": true");
             }
         }

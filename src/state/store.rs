@@ -3,11 +3,11 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::document::ROOM;
 use super::files::{Files, StateFile};
 use super::lock::Locked;
+use super::model::ROOM;
 use super::ours::MOST_COUNTED;
-use super::{Document, KeyStatus, WriteStamp};
+use super::{KeyStatus, State, WriteStamp};
 use crate::host::{ReadOutcome, io_reason};
 
 /// Larger states than this are not read (promise P9). 65,536 addresses take 7 MB.
@@ -22,8 +22,8 @@ pub const MODE: u32 = 0o600;
 /// What reading the state file came to.
 #[derive(Debug)]
 pub enum Loaded {
-    /// A state to work on; an empty file reads as an empty one. [`Document::lost_reason`] tells whether it knows every grant.
-    Ready(Box<Document>),
+    /// A state to work on; an empty file reads as an empty one. [`State::lost_reason`] tells whether it knows every grant.
+    Ready(Box<State>),
     /// The file is not there: the node is fresh, or its state was lost.
     Missing,
     /// The file is there, but is not a state, for this reason.
@@ -33,23 +33,23 @@ pub enum Loaded {
         /// Its format version.
         format: u64,
         /// What can be read of it.
-        document: Box<Document>,
+        state: Box<State>,
     },
 }
 
 impl Loaded {
     /// The state, where there is one that can be read.
-    pub fn document(&self) -> Option<&Document> {
+    pub fn state(&self) -> Option<&State> {
         match self {
-            Loaded::Ready(document) | Loaded::Newer { document, .. } => Some(document),
+            Loaded::Ready(state) | Loaded::Newer { state, .. } => Some(state),
             Loaded::Missing | Loaded::Corrupt(_) => None,
         }
     }
 
     /// The same, to be changed.
-    pub fn into_document(self) -> Option<Document> {
+    pub fn into_document(self) -> Option<State> {
         match self {
-            Loaded::Ready(document) | Loaded::Newer { document, .. } => Some(*document),
+            Loaded::Ready(state) | Loaded::Newer { state, .. } => Some(*state),
             Loaded::Missing | Loaded::Corrupt(_) => None,
         }
     }
@@ -117,13 +117,13 @@ pub fn load(files: &dyn Files, boot_id: Option<&str>) -> Result<Loaded, StoreErr
     if bytes.is_empty() {
         return Ok(Loaded::Ready(Box::default()));
     }
-    Ok(match Document::parse(&bytes, boot_id, files.now()) {
-        Ok(mut document) => {
-            document.reuse(bytes);
-            let document = Box::new(document);
-            match document.own {
-                KeyStatus::Newer { format, .. } => Loaded::Newer { format, document },
-                _ => Loaded::Ready(document),
+    Ok(match State::parse(&bytes, boot_id, files.now()) {
+        Ok(mut state) => {
+            state.reuse(bytes);
+            let state = Box::new(state);
+            match state.own {
+                KeyStatus::Newer { format, .. } => Loaded::Newer { format, state },
+                _ => Loaded::Ready(state),
             }
         }
         Err(error) => Loaded::Corrupt(error.to_string()),
@@ -144,15 +144,11 @@ impl Locked<'_> {
     ///
     /// # Errors
     /// As [`Files::replace_state`].
-    pub fn save(
-        &mut self,
-        document: &mut Document,
-        stamp: WriteStamp<'_>,
-    ) -> Result<(), StoreError> {
-        if !matches!(document.own, KeyStatus::Ours) {
+    pub fn save(&mut self, state: &mut State, stamp: WriteStamp<'_>) -> Result<(), StoreError> {
+        if !matches!(state.own, KeyStatus::Ours) {
             self.files.remove_left_overs();
         }
-        let text = document.print(stamp);
+        let text = state.print(stamp);
         if text.len() > LIMIT {
             let source = io::Error::other(format!("it would be larger than {LIMIT} bytes"));
             let path = self.files.path(StateFile::State);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Document;
+use super::State;
 use crate::ipam::Moment;
 
 /// What our own key was like when the state was read.
@@ -33,7 +33,7 @@ pub enum PendingWork {
     #[default]
     Nothing,
     /// A look at what the node has in use: nobody of us has written this state, so it may have been started from nothing.
-    Snapshot,
+    Reconcile,
     /// It is of this other boot: what the node does not show has gone.
     NewBoot(Option<String>),
     /// A rebuild: the state was lost, and has no pools yet that could be rebuilt.
@@ -52,12 +52,12 @@ pub struct Loss {
 /// After a state was lost, an ADD that was under way may still wire its address for so long.
 pub const QUARANTINE: Duration = Duration::from_secs(30);
 
-impl Document {
+impl State {
     /// What is still to be done before it can be believed in full, in words.
     pub fn doubt(&self) -> Option<&'static str> {
         match &self.owed {
             PendingWork::Nothing => None,
-            PendingWork::Snapshot => Some(
+            PendingWork::Reconcile => Some(
                 "the original plugin wrote it; the next ADD looks for addresses in use that it does not know",
             ),
             PendingWork::Rebuild(_) => {

@@ -10,7 +10,7 @@ use azure_vnet_ipam::ipam::{
     Refusal, Request, Usage,
 };
 use azure_vnet_ipam::source::parse;
-use azure_vnet_ipam::state::{Document, WriteStamp};
+use azure_vnet_ipam::state::{State, WriteStamp};
 use proptest::prelude::*;
 
 /// An event on a node, in small numbers.
@@ -41,7 +41,7 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-const REST: Duration = Duration::from_secs(30);
+const COOLDOWN: Duration = Duration::from_secs(30);
 
 fn subnet(n: u8) -> String {
     format!("10.{n}.0.0/24")
@@ -81,7 +81,7 @@ impl Model {
 }
 
 struct Node {
-    document: Document,
+    document: State,
     model: Model,
     clock: u64,
 }
@@ -148,8 +148,8 @@ impl Node {
             address,
             pod: None,
             netns: None,
-            rest: REST,
-            wired: &BTreeSet::new(),
+            cooldown: COOLDOWN,
+            on_host: &BTreeSet::new(),
             exclude: &[],
         };
         self.document.ipam_mut().take(&request, now)
@@ -188,12 +188,12 @@ impl Node {
                 }
                 match self.model.held.get(&got) {
                     Some(holder) => assert_eq!(
-                        (holder, &grant.novelty),
+                        (holder, &grant.kind),
                         (&attachment, &GrantKind::Renewed),
                         "{got} has a holder"
                     ),
                     None => {
-                        assert!(matches!(grant.novelty, GrantKind::New(_)));
+                        assert!(matches!(grant.kind, GrantKind::New(_)));
                         assert!(self.model.listed.contains(&got), "{got} is not listed");
                         if wanted.is_none() {
                             let same_pool = |ip: &&IpAddr| {
@@ -226,7 +226,7 @@ impl Node {
             }
             Err(Refusal::AddressResting { address, .. }) => {
                 assert_eq!(self.model.held.get(&address), None);
-                assert!(now.since(self.model.released[&address]) < REST);
+                assert!(now.since(self.model.released[&address]) < COOLDOWN);
             }
             Err(Refusal::NoPool { .. }) => assert!(!self.model.pools.contains(&pool)),
             Err(Refusal::NoSpace { .. } | Refusal::NoPools { .. }) => {
@@ -240,7 +240,7 @@ impl Node {
         let attachment = attachment(container, interface);
         if let Ok(grant) = self.take(&attachment, None, None, now) {
             let revoked = self.document.ipam_mut().revoke(&attachment, &grant);
-            assert_eq!(revoked, matches!(grant.novelty, GrantKind::New(_)));
+            assert_eq!(revoked, matches!(grant.kind, GrantKind::New(_)));
         }
     }
 
@@ -289,7 +289,7 @@ impl Node {
                 .replacen(&old, "\t\t\"TimeStamp\": \"x\"", 1)
                 .into_bytes();
         }
-        let parse = |text: &[u8]| Document::parse(text, Some("b"), Moment(self.clock)).unwrap();
+        let parse = |text: &[u8]| State::parse(text, Some("b"), Moment(self.clock)).unwrap();
         let again = parse(&text);
         // An unusual layout is read by other code.
         let mut unusual = text.clone();
@@ -338,7 +338,7 @@ proptest! {
 
     #[test]
     fn no_history_breaks_an_invariant(events in prop::collection::vec(event(), 1..80)) {
-        let mut node = Node { document: Document::default(), model: Model::default(), clock: 0 };
+        let mut node = Node { document: State::default(), model: Model::default(), clock: 0 };
         for event in &events {
             node.step(event);
         }
@@ -346,7 +346,7 @@ proptest! {
 
     #[test]
     fn parsers_survive_any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-        let _ = Document::parse(&bytes, None, Moment(0));
+        let _ = State::parse(&bytes, None, Moment(0));
         let _ = parse::wire(&bytes[..]);
         let _ = parse::interfaces_file(&bytes);
         let environment = Environment {
@@ -364,9 +364,9 @@ proptest! {
             damaged.truncate(cut.index(text.len() * 4) + 1);
             let _ = parse::wire(&damaged[..]);
             let boot_id = Some("8f3c5c52-0000-4000-8000-000000000001");
-            if let Ok(mut document) = Document::parse(&damaged, boot_id, Moment(0)) {
+            if let Ok(mut document) = State::parse(&damaged, boot_id, Moment(0)) {
                 let again = document.print(WriteStamp { version: "v0", time: "t", boot_id });
-                let again = Document::parse(&again, boot_id, Moment(0)).unwrap();
+                let again = State::parse(&again, boot_id, Moment(0)).unwrap();
                 prop_assert_eq!(again.ipam(), document.ipam());
             }
         }

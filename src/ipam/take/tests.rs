@@ -6,7 +6,7 @@ use crate::ipam::testing::{pool, with_pools};
 use std::time::Duration;
 
 static NONE: BTreeSet<IpAddr> = BTreeSet::new();
-const REST: Duration = Duration::from_secs(30);
+const COOLDOWN: Duration = Duration::from_secs(30);
 const SECOND: u64 = 1_000_000_000;
 const NOW: Moment = Moment(1000 * SECOND);
 
@@ -39,8 +39,8 @@ fn take(
         address,
         pod: None,
         netns: None,
-        rest: REST,
-        wired: &NONE,
+        cooldown: COOLDOWN,
+        on_host: &NONE,
         exclude: &[],
     };
     let grant = ipam.take(&request, NOW)?;
@@ -107,8 +107,8 @@ fn a_repeated_request_gets_the_same_address_and_renews_the_claim() {
         address: None,
         pod: None,
         netns: None,
-        rest: REST,
-        wired: &NONE,
+        cooldown: COOLDOWN,
+        on_host: &NONE,
         exclude: &[],
     };
     let other = ipam.take(&request, NOW).unwrap();
@@ -422,7 +422,7 @@ fn what_the_host_has_is_passed_over_and_given_last() {
     assert_eq!(order, ["10.1.0.6/16", "10.1.0.7/16", "10.1.0.5/16"]);
     let mut ipam = with_pools(&[(ONE, 0, &["10.1.0.5"])]);
     let attachment = attachment("a", "eth0");
-    let wired = ["10.1.0.5".parse().unwrap()].into();
+    let on_host = ["10.1.0.5".parse().unwrap()].into();
     let request = |address| Request {
         attachment: &attachment,
         space: "local",
@@ -430,8 +430,8 @@ fn what_the_host_has_is_passed_over_and_given_last() {
         address,
         pod: None,
         netns: None,
-        rest: REST,
-        wired: &wired,
+        cooldown: COOLDOWN,
+        on_host: &on_host,
         exclude: &[],
     };
     let refusal = ipam.take(&request(None), NOW).unwrap_err();

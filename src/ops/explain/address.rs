@@ -168,7 +168,7 @@ impl AddressExplanation {
 
     fn free(&mut self, pool: &Pool, record: &Record, free: &Free, conf: &IpamConfig, now: &Now) {
         let rested = free.released.map(|at| now.since(at));
-        let left = rested.and_then(|rested| conf.rest.checked_sub(rested));
+        let left = rested.and_then(|rested| conf.cooldown.checked_sub(rested));
         let left = left.filter(|left| *left > Duration::ZERO);
         let excluded = conf.exclude.iter().any(|net| net.contains(&self.address));
         if let Some(ago) = rested {
@@ -188,7 +188,7 @@ impl AddressExplanation {
                 AddressUse::Excluded,
                 vec!["it is not allocated: ipam.exclude covers it".to_owned()],
             )
-        } else if free.wired {
+        } else if free.on_host {
             let why = "it is skipped: the host had it, or a route to it, at the last check";
             (AddressUse::Wired, vec![why.to_owned()])
         } else if let Some(left) = left {

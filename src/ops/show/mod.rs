@@ -105,7 +105,7 @@ pub fn read(node: &Node, config: &NodeConfig) -> Result<ShowReport, CommandError
     } = StateView::read(node)?;
     let ipam = document.ipam();
     let attempts = last_attempts(node.paths(), node.context.boot_id.as_deref());
-    let counts = ipam.counts(config.conf.rest, &config.conf.exclude, node.now.boot);
+    let counts = ipam.counts(config.conf.cooldown, &config.conf.exclude, node.now.boot);
     Ok(ShowReport::new(ipam, counts, report, attempts, &node.now))
 }
 
@@ -128,7 +128,7 @@ impl ShowReport {
             held: count.held,
             suspect: count.suspect,
             resting: count.resting,
-            wired: count.wired,
+            wired: count.on_host,
             excluded: count.excluded,
             free: count.free,
             holders: records_by_address(pool)

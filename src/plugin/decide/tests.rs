@@ -48,23 +48,23 @@ fn request(attachment: &Attachment, family: Family) -> Request<'_> {
         address: None,
         pod: None,
         netns: None,
-        rest: Duration::from_secs(30),
-        wired: &NOT_ON_HOST,
+        cooldown: Duration::from_secs(30),
+        on_host: &NOT_ON_HOST,
         exclude: &[],
     }
 }
 
 /// A state of ours with one pool, of which each container of `held` holds the next address.
-fn state(addresses: &[&str], held: &[&str]) -> Document {
-    let mut document = Document::default();
-    document.own = KeyStatus::Ours;
-    document.ipam_mut().merge(&listing(addresses));
+fn state(addresses: &[&str], held: &[&str]) -> State {
+    let mut state = State::default();
+    state.own = KeyStatus::Ours;
+    state.ipam_mut().merge(&listing(addresses));
     for container_id in held {
         let attachment = attachment(container_id);
         let request = request(&attachment, Family::V4);
-        document.ipam_mut().take(&request, Moment(SECOND)).unwrap();
+        state.ipam_mut().take(&request, Moment(SECOND)).unwrap();
     }
-    document
+    state
 }
 
 fn snapshot(in_use: &[&str], candidates: Vec<Candidate>) -> NodeSnapshot {
@@ -128,7 +128,7 @@ impl Default for World<'_> {
 }
 
 /// A decision in a line: what it comes to, and who holds what afterwards.
-fn decided(document: &mut Document, world: &World<'_>) -> String {
+fn decided(state: &mut State, world: &World<'_>) -> String {
     let attachment = attachment(POD);
     let families = world.families.iter();
     let requests: Vec<_> = families.map(|f| request(&attachment, *f)).collect();
@@ -143,7 +143,7 @@ fn decided(document: &mut Document, world: &World<'_>) -> String {
         journal: world.journal.as_ref(),
         now: NOW,
     };
-    let decision = decide(document, &inputs, &HostWith(world.on_host), &mut Vec::new());
+    let decision = decide(state, &inputs, &HostWith(world.on_host), &mut Vec::new());
     let (grants, changed) = match decision {
         Decision::NeedsSnapshot(candidates) => {
             let keys: Vec<_> = candidates.iter().map(|c| c.key.to_string()).collect();
@@ -155,7 +155,7 @@ fn decided(document: &mut Document, world: &World<'_>) -> String {
     let outcome = match grants {
         Ok(grants) => {
             let addresses = grants.iter().map(|grant| {
-                let again = matches!(grant.novelty, GrantKind::Renewed);
+                let again = matches!(grant.kind, GrantKind::Renewed);
                 let addr = grant.address.addr();
                 addr.to_string() + if again { " again" } else { "" }
             });
@@ -167,10 +167,7 @@ fn decided(document: &mut Document, world: &World<'_>) -> String {
         }
     };
     let saved = if changed { "save" } else { "keep" };
-    let records = document
-        .ipam()
-        .pools()
-        .flat_map(|(_, _, pool)| &pool.records);
+    let records = state.ipam().pools().flat_map(|(_, _, pool)| &pool.records);
     let held = records.filter_map(|record| {
         let held: &Held = record.held()?;
         let last = record.key.to_string();
@@ -183,13 +180,13 @@ fn decided(document: &mut Document, world: &World<'_>) -> String {
 }
 
 /// The records of a full pool, to be judged.
-fn candidates_of(document: &Document) -> Vec<Candidate> {
+fn candidates_of(state: &State) -> Vec<Candidate> {
     let attachment = attachment(POD);
-    candidates(document.ipam(), &[request(&attachment, Family::V4)], NOW)
+    candidates(state.ipam(), &[request(&attachment, Family::V4)], NOW)
 }
 
-fn assert_decided(name: &str, mut document: Document, world: World<'_>, expected: &str) {
-    assert_eq!(decided(&mut document, &world), expected, "{name}");
+fn assert_decided(name: &str, mut state: State, world: World<'_>, expected: &str) {
+    assert_eq!(decided(&mut state, &world), expected, "{name}");
 }
 
 #[test]
@@ -286,27 +283,22 @@ fn a_full_pool_is_reclaimed_only_from_the_dead() {
             "Exhausted; save; 4=a 5=b",
         ),
     ] {
-        let document = full();
+        let state = full();
         let world = World {
-            snapshot: Some(snapshot(in_use, candidates_of(&document))),
+            snapshot: Some(snapshot(in_use, candidates_of(&state))),
             ..World::default()
         };
-        assert_decided(name, document, world, expected);
+        assert_decided(name, state, world, expected);
     }
-    let document = full();
-    let mut incomplete = snapshot(&[], candidates_of(&document));
+    let state = full();
+    let mut incomplete = snapshot(&[], candidates_of(&state));
     incomplete.evidence.kernel.incomplete = Some("/proc is hidden".to_owned());
     let world = World {
         snapshot: Some(incomplete),
         ..World::default()
     };
     let expected = "Exhausted; save; 4=a 5=b";
-    assert_decided(
-        "an incomplete look frees nothing",
-        document,
-        world,
-        expected,
-    );
+    assert_decided("an incomplete look frees nothing", state, world, expected);
 }
 
 #[test]
@@ -341,32 +333,32 @@ fn a_fresh_node_starts_when_the_kernel_agrees() {
             "Quarantined; save; 4=",
         ),
     ] {
-        assert_decided(name, Document::default(), world, expected);
+        assert_decided(name, State::default(), world, expected);
     }
 }
 
 #[test]
 fn a_state_that_cannot_be_relied_on_is_compared_with_the_node_first() {
     let two = ["10.0.0.4", "10.0.0.5"];
-    let document = |owed: PendingWork| {
-        let mut document = state(&two, &["a"]);
-        document.owed = owed;
-        document
+    let state = |owed: PendingWork| {
+        let mut state = state(&two, &["a"]);
+        state.owed = owed;
+        state
     };
     let pending = [
-        PendingWork::Snapshot,
+        PendingWork::Reconcile,
         PendingWork::NewBoot(Some("other".to_owned())),
         lost(NOW),
     ];
     for owed in pending {
         let name = format!("{owed:?}");
         let expected = "needs a snapshot of []";
-        assert_decided(&name, document(owed), World::default(), expected);
+        assert_decided(&name, state(owed), World::default(), expected);
     }
     for (name, owed, in_use, expected) in [
         (
             "the original's state holds what the node shows besides",
-            PendingWork::Snapshot,
+            PendingWork::Reconcile,
             &["10.0.0.5"][..],
             "needs a snapshot of [10.0.0.4]",
         ),
@@ -399,7 +391,7 @@ fn a_state_that_cannot_be_relied_on_is_compared_with_the_node_first() {
             snapshot: Some(snapshot(in_use, vec![])),
             ..World::default()
         };
-        assert_decided(name, document(owed), world, expected);
+        assert_decided(name, state(owed), world, expected);
     }
 }
 
@@ -425,16 +417,16 @@ fn a_complete_journal_replaces_the_quarantine() {
             ..World::default()
         };
         let name = format!("complete: {is_complete}");
-        assert_decided(&name, Document::default(), world, expected);
+        assert_decided(&name, State::default(), world, expected);
     }
 }
 
 #[test]
 fn a_quarantine_is_ended_by_a_snapshot_that_is_newer_than_its_end() {
-    let document = || {
-        let mut document = state(&["10.0.0.4"], &[]);
-        document.ipam_mut().quarantine = Some(Moment(NOW.0 - SECOND));
-        document
+    let state = || {
+        let mut state = state(&["10.0.0.4"], &[]);
+        state.ipam_mut().quarantine = Some(Moment(NOW.0 - SECOND));
+        state
     };
     let early = NodeSnapshot {
         began: Moment(NOW.0 - 2 * SECOND),
@@ -457,19 +449,19 @@ fn a_quarantine_is_ended_by_a_snapshot_that_is_newer_than_its_end() {
             snapshot,
             ..World::default()
         };
-        assert_decided(name, document(), world, expected);
+        assert_decided(name, state(), world, expected);
     }
 }
 
 #[test]
 fn a_loss_stays_pending_until_there_are_pools() {
-    let mut document = Document::default();
+    let mut state = State::default();
     let world = World {
         lost: true,
         snapshot: Some(snapshot(&[], vec![])),
         ..World::default()
     };
-    assert_eq!(decided(&mut document, &world), "NoSpace; save; ");
-    assert_eq!(document.owed, lost(NOW));
-    assert_eq!(document.ipam().generation, 0);
+    assert_eq!(decided(&mut state, &world), "NoSpace; save; ");
+    assert_eq!(state.owed, lost(NOW));
+    assert_eq!(state.ipam().generation, 0);
 }

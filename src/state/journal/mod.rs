@@ -15,7 +15,7 @@ use other_writer::other_writer;
 pub use write::{carry_out, note_release, plan};
 
 use super::ours::MOST_COUNTED;
-use super::{Document, KeyStatus, QUARANTINE};
+use super::{KeyStatus, QUARANTINE, State};
 use crate::host::ReadOutcome;
 use crate::ipam::{JournalEntry, Moment};
 use crate::state::files::{Files, StateFile};
@@ -142,14 +142,14 @@ impl Journal {
     }
 
     /// Brings an old copy of the state up to date, if everything that came after it is there. Gives the number of entries.
-    pub fn catch_up(files: &dyn Files, boot_id: Option<&str>, document: &mut Document) -> usize {
-        let Some(position) = document
+    pub fn catch_up(files: &dyn Files, boot_id: Option<&str>, state: &mut State) -> usize {
+        let Some(position) = state
             .journal
-            .filter(|_| matches!(document.own, KeyStatus::Ours))
+            .filter(|_| matches!(state.own, KeyStatus::Ours))
         else {
             return 0;
         };
-        if document.is_empty() || files.size(StateFile::Journal) == Some(position.size) {
+        if state.is_empty() || files.size(StateFile::Journal) == Some(position.size) {
             return 0;
         }
         let journal = Journal::read(files, boot_id);
@@ -158,13 +158,13 @@ impl Journal {
             return 0;
         };
         // One that knows of less than the state was not made after it.
-        if journal.generation < document.ipam().generation {
+        if journal.generation < state.ipam().generation {
             return 0;
         }
-        let ipam = document.ipam_mut();
+        let ipam = state.ipam_mut();
         ipam.replay(missed);
         ipam.generation = ipam.generation.max(journal.generation);
-        document.journal = Some(Position {
+        state.journal = Some(Position {
             sequence: journal.last(),
             size: journal.whole,
             ..position

@@ -7,7 +7,7 @@ use super::{Journal, MAGIC, Position, SMALL};
 use crate::ipam::{Attachment, Change, ChangeKind, JournalEntry, Moment, Owner};
 use crate::state::files::{Files, StateFile};
 use crate::state::out::Out;
-use crate::state::{Document, KeyStatus, PendingWork};
+use crate::state::{KeyStatus, PendingWork, State};
 
 /// What is to be written once the state is in place.
 #[derive(Debug)]
@@ -28,29 +28,24 @@ impl Plan {
 }
 
 /// Works out what the journal needs for a state that is about to be saved, and lets the state say how far both go together.
-pub fn plan(
-    document: &mut Document,
-    files: &dyn Files,
-    boot_id: Option<&str>,
-    now: Moment,
-) -> Plan {
-    let changes = std::mem::take(&mut document.ipam_mut().changes.0);
-    if matches!(document.own, KeyStatus::Newer { .. }) {
+pub fn plan(state: &mut State, files: &dyn Files, boot_id: Option<&str>, now: Moment) -> Plan {
+    let changes = std::mem::take(&mut state.ipam_mut().changes.0);
+    if matches!(state.own, KeyStatus::Newer { .. }) {
         return Plan::Nothing;
     }
-    let before = document.journal.take();
+    let before = state.journal.take();
     // Without pools the state knows of nobody, and the journal may know better.
     let (Some(boot_id), false) = (
         boot_id,
-        document.is_empty() || matches!(document.owed, PendingWork::Rebuild(_)),
+        state.is_empty() || matches!(state.owed, PendingWork::Rebuild(_)),
     ) else {
         return Plan::Nothing;
     };
-    let generation = document.ipam().generation;
+    let generation = state.ipam().generation;
     let fits = |position: &Position| {
         let is_grown = position.size > SMALL.max(position.compacted.saturating_mul(2));
         let is_whole = files.size(StateFile::Journal) == Some(position.size);
-        matches!(document.own, KeyStatus::Ours) && is_whole && !is_grown
+        matches!(state.own, KeyStatus::Ours) && is_whole && !is_grown
     };
     if let Some(position) = before.filter(fits) {
         let mut out = Out::default();
@@ -59,7 +54,7 @@ pub fn plan(
             print_line(&mut out, entry);
         }
         let text = out.into_bytes();
-        document.journal = Some(Position {
+        state.journal = Some(Position {
             sequence: position.sequence + entries.len() as u64,
             size: position.size + text.len() as u64,
             ..position
@@ -70,7 +65,7 @@ pub fn plan(
         };
     }
     // As long as the state may lack a grant, a journal made from it would lack it too, and speak as if there were none.
-    if document.ipam().quarantine.is_some() {
+    if state.ipam().quarantine.is_some() {
         return Plan::Nothing;
     }
     let journal = Journal::read(files, Some(boot_id));
@@ -81,10 +76,7 @@ pub fn plan(
     // From the state, which knows of everybody.
     let known = before.map_or(0, |position| position.sequence);
     let first = journal.last().max(known) + 1;
-    let records = document
-        .ipam()
-        .pools()
-        .flat_map(|(_, _, pool)| &pool.records);
+    let records = state.ipam().pools().flat_map(|(_, _, pool)| &pool.records);
     let held = records.filter_map(|record| Some((record.address(), record.held()?)));
     let held = held.map(|(address, held)| Change {
         kind: ChangeKind::Granted,
@@ -102,7 +94,7 @@ pub fn plan(
     }
     let text = out.into_bytes();
     let size = text.len() as u64;
-    document.journal = Some(Position {
+    state.journal = Some(Position {
         sequence: first + entries.len() as u64 - 1,
         size,
         compacted: size,

@@ -6,22 +6,22 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use azure_vnet_ipam::ipam::{Attachment, Evidence, Family, Hint, Inventory, ListedPool, Moment, PoolWish, Request};
-use azure_vnet_ipam::state::{Document, Stamp};
+use azure_vnet_ipam::state::{State, Stamp};
 use libfuzzer_sys::fuzz_target;
 
 const BOOT: Option<&str> = Some("8f3c5c52-0000-4000-8000-000000000001");
 const NOW: Moment = Moment(1 << 50);
 
-fn print(document: &mut Document) -> Vec<u8> {
+fn print(document: &mut State) -> Vec<u8> {
     document.print(Stamp { version: "v0", time: "t", boot_id: BOOT })
 }
 
 fuzz_target!(|text: &[u8]| {
-    let Ok(mut document) = Document::parse(text, BOOT, NOW) else { return };
+    let Ok(mut document) = State::parse(text, BOOT, NOW) else { return };
     let written = print(&mut document);
-    let mut again = Document::parse(&written, BOOT, NOW).expect("what we write we read");
+    let mut again = State::parse(&written, BOOT, NOW).expect("what we write we read");
     let twice = print(&mut again);
-    assert_eq!(Document::parse(&twice, BOOT, NOW).expect("again").ipam(), again.ipam());
+    assert_eq!(State::parse(&twice, BOOT, NOW).expect("again").ipam(), again.ipam());
 
     let before = document.ipam().check();
     let attachment = Attachment { network: "azure".into(), container_id: "c1".into(), if_name: "eth0".into() };

@@ -1,14 +1,14 @@
 //! Losses of files that leave something by which the plugin can detect them.
 
 use azure_vnet_ipam::ipam::Moment;
-use azure_vnet_ipam::state::{Document, KeyStatus, StateFile};
+use azure_vnet_ipam::state::{KeyStatus, State, StateFile};
 use serde_json::Value;
 
 use super::events::{Blindness, Loss};
 use super::world::World;
 
 fn lacks_our_key(text: &[u8]) -> bool {
-    Document::parse(text, None, Moment(0)).is_ok_and(|d| matches!(d.own, KeyStatus::Absent))
+    State::parse(text, None, Moment(0)).is_ok_and(|d| matches!(d.own, KeyStatus::Absent))
 }
 
 impl World {
@@ -93,8 +93,8 @@ impl World {
 
     /// Whether the state is an old copy. Without the lock folder this cannot be detected (README, known limitations).
     pub(super) fn is_old_copy(&self) -> bool {
-        self.document()
-            .is_some_and(|document| self.loss(&document).is_some())
+        self.state()
+            .is_some_and(|state| self.loss(&state).is_some())
     }
 
     /// Whether only the original granted addresses in this boot, and neither the kernel shows one of them nor libcni's cache all of
@@ -109,7 +109,7 @@ impl World {
 
     /// Whether only libcni's cache shows that the original granted addresses.
     pub(super) fn only_lists_tell(&self) -> bool {
-        self.document().is_none_or(|document| document.is_empty())
+        self.state().is_none_or(|state| state.is_empty())
             && self.last_granted_generation().is_none()
             && self.pods.values().all(|pod| !pod.wired)
     }

@@ -20,12 +20,12 @@ impl World {
     /// Whether the original's view is correct: it starts from an empty state after a loss, and does not know boots,
     /// quarantines or old copies (contract section 16).
     fn original_can_be_trusted(&self) -> bool {
-        let (Some(value), Some(document)) = (self.originals_state(), self.document()) else {
+        let (Some(value), Some(state)) = (self.originals_state(), self.state()) else {
             return false;
         };
         let known = self.held();
-        self.loss(&document).is_none()
-            && document.ipam().quarantine.is_none()
+        self.loss(&state).is_none()
+            && state.ipam().quarantine.is_none()
             && value["IPAM"]["AddressSpaces"]["local"].is_object()
             && self
                 .pods
@@ -69,11 +69,8 @@ impl World {
             return;
         }
         // The original would take the address of an interface that it does not know, whose ADD was killed.
-        let document = self.document().unwrap_or_default();
-        let mut records = document
-            .ipam()
-            .pools()
-            .flat_map(|(_, _, pool)| &pool.records);
+        let state = self.state().unwrap_or_default();
+        let mut records = state.ipam().pools().flat_map(|(_, _, pool)| &pool.records);
         let is_of_another = |held: &Held| {
             held.owner.claim().is_some_and(|claim| {
                 *claim.container_id == *id.container_id() && *claim.if_name != *id.if_name()

@@ -19,7 +19,7 @@ use azure_vnet_ipam::plugin::inquiry::Inquiry;
 use azure_vnet_ipam::plugin::revoke::release_unprinted;
 use azure_vnet_ipam::plugin::{Context, NodeSnapshot};
 use azure_vnet_ipam::source::{FreshAnswer, Matched, RefreshOutcome, RefreshReason};
-use azure_vnet_ipam::state::{Document, Journal, Locked, StateFile, WAIT};
+use azure_vnet_ipam::state::{Journal, Locked, State, StateFile, WAIT};
 use serde_json::json;
 
 use super::events::{Blindness, Event, Who};
@@ -170,11 +170,11 @@ impl World {
 
     /// Without the cache, nothing shows for which interface of a container the original granted an address.
     fn is_ambiguous(&self, id: Id) -> bool {
-        let document = self.document().unwrap_or_default();
+        let state = self.state().unwrap_or_default();
         let call = call("ADD", id, self.is_dual());
         let first = Id { interface: 0, ..id };
         let is_told = self.blind != Blindness::Cache && self.cache.contains_key(&first);
-        id.interface != 0 && !is_told && document.ipam().is_claimless(&call.attachment)
+        id.interface != 0 && !is_told && state.ipam().is_claimless(&call.attachment)
     }
 
     /// Starts an ADD, if the runtime would call it.
@@ -235,7 +235,7 @@ impl World {
     /// Records the answer that an ADD merged, unless a newer one is merged already, which the original may
     /// have left there, or a boot that cannot be told from this one. An answer without addresses may be deferred.
     fn note_answer(&mut self, add: &InFlight) {
-        let merged = self.document().and_then(|document| document.refreshed);
+        let merged = self.state().and_then(|state| state.refreshed);
         let inventory = add.inventory.as_ref();
         let Some(inventory) = inventory.filter(|_| merged <= Some(add.began)) else {
             return;
@@ -393,7 +393,7 @@ impl World {
             );
         }
         // A repeated ADD gets its address again while the state has it.
-        let is_new = |grant: &Grant| matches!(grant.novelty, GrantKind::New(_));
+        let is_new = |grant: &Grant| matches!(grant.kind, GrantKind::New(_));
         if let Some((_, listed)) = &self.newest_answer {
             let new = grants.iter().filter(|grant| is_new(grant));
             let unlisted = new
@@ -417,12 +417,12 @@ impl World {
         };
         match refusal {
             Refusal::Exhausted { pools } => {
-                let mut document = self.document().unwrap_or_default();
+                let mut state = self.state().unwrap_or_default();
                 // An old copy, which a refused ADD does not replace.
                 let boot_id = self.boot_id();
-                Journal::catch_up(&self.files(), boot_id.as_deref(), &mut document);
+                Journal::catch_up(&self.files(), boot_id.as_deref(), &mut state);
                 let is_meant = |key: &str| pools.iter().any(|pool| pool.subnet == key);
-                let meant = document.ipam().pools().filter(|(_, key, _)| is_meant(key));
+                let meant = state.ipam().pools().filter(|(_, key, _)| is_meant(key));
                 let mut records = meant.flat_map(|(_, _, pool)| &pool.records);
                 assert!(records.all(|r| r.held().is_some()), "something is free");
             }
@@ -435,7 +435,7 @@ impl World {
                 assert_eq!(add.inventory.as_ref().map_or(0, of_family), 0);
             }
             Refusal::NoSpace { .. } => {
-                assert!(add.inventory.is_none() && self.document().is_none_or(|d| d.is_empty()));
+                assert!(add.inventory.is_none() && self.state().is_none_or(|d| d.is_empty()));
             }
             Refusal::Quarantined { left } => {
                 let since = self
@@ -470,7 +470,7 @@ impl World {
         let released = release_all(
             &call,
             &context,
-            &mut Document::default(),
+            &mut State::default(),
             &mut OperationRecord::default(),
         );
         if let Err(failure) = released {
@@ -505,7 +505,7 @@ impl World {
         let released = release_all(
             &call,
             &context,
-            &mut Document::default(),
+            &mut State::default(),
             &mut OperationRecord::default(),
         );
         if let Err(failure) = released {
@@ -569,23 +569,23 @@ impl World {
 
     /// Runs what `reclaim --yes` does.
     pub(super) fn reclaim(&mut self) {
-        let Some(document) = self.document() else {
+        let Some(state) = self.state() else {
             return;
         };
-        if self.loss(&document).is_some() || document.is_empty() {
+        if self.loss(&state).is_some() || state.is_empty() {
             return;
         }
         let node = self.node();
         let context = Rules { world: self }.context(&node);
-        let candidates = document.ipam().candidates(|_, _, _| true, self.now());
+        let candidates = state.ipam().candidates(|_, _, _| true, self.now());
         let look = NodeSnapshot::capture(candidates, &context);
         let mut locked = Locked::acquire(&node, WAIT).unwrap();
         let loaded = locked.load(self.boot_id().as_deref()).unwrap();
-        let Some(mut document) = loaded.into_document() else {
+        let Some(mut state) = loaded.into_document() else {
             return;
         };
-        reclaim(&mut document, &look, self.now(), &mut Vec::new());
-        context.save(&mut locked, &mut document).unwrap();
+        reclaim(&mut state, &look, self.now(), &mut Vec::new());
+        context.save(&mut locked, &mut state).unwrap();
         drop(locked);
         self.take_over(&node);
     }

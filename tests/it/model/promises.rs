@@ -17,16 +17,16 @@ impl World {
                 assert_eq!(other, None, "{address} has two live owners");
             }
         }
-        let Some(document) = self.document() else {
+        let Some(state) = self.state() else {
             return;
         };
-        assert_eq!(document.ipam().check(), []);
+        assert_eq!(state.ipam().check(), []);
         // A state that is whole and of this boot knows of every pod; but not of what lies in a subnet that went while the state
         // was lost. When it comes back, its addresses are new, and looked for before any is given.
         if self.is_whole() {
             let held = self.held();
             let in_a_pool = |address: &IpAddr| {
-                let mut pools = document.ipam().pools();
+                let mut pools = state.ipam().pools();
                 pools.any(|(_, key, pool)| {
                     !pool.records.is_empty() && pool.net(key).unwrap().contains(address)
                 })
@@ -38,7 +38,7 @@ impl World {
             }
             if self.rules.releases_are_final {
                 for id in &self.released {
-                    let pools = document.ipam().pools();
+                    let pools = state.ipam().pools();
                     let mut records = pools.flat_map(|(_, _, pool)| &pool.records);
                     let is_theirs = |held: &Held| {
                         held.owner.claim().is_some_and(|claim| {
@@ -99,8 +99,8 @@ impl World {
             .values()
             .flat_map(|pod| pod.addresses.clone())
             .collect();
-        let document = self.document().expect("a state after an ADD");
-        let records = document
+        let state = self.state().expect("a state after an ADD");
+        let records = state
             .ipam()
             .pools()
             .flat_map(|(_, _, pool)| &pool.records)

@@ -7,7 +7,7 @@ use azure_vnet_ipam::ipam::{
     Entry, Evidence, EvidenceList, Family, Inventory, Kernel, ListedPool, NetNs, Place, Routes,
 };
 use azure_vnet_ipam::state::{
-    Document, KeyStatus, PendingWork, StateFile, is_rebuild_owed, last_granted_generation,
+    KeyStatus, PendingWork, State, StateFile, is_rebuild_owed, last_granted_generation,
 };
 
 use super::events::{Answer, Blindness};
@@ -27,24 +27,24 @@ impl World {
     }
 
     /// The state as the plugin reads it, if there is one.
-    pub(super) fn document(&self) -> Option<Document> {
+    pub(super) fn state(&self) -> Option<State> {
         let text = self.disk.text(StateFile::State).filter(|t| !t.is_empty())?;
-        Document::parse(text, self.boot_id().as_deref(), self.now()).ok()
+        State::parse(text, self.boot_id().as_deref(), self.now()).ok()
     }
 
     /// Whether the state is ours, of this boot, not an old copy, and needs no reconciliation.
     pub(super) fn is_whole(&self) -> bool {
-        self.document().is_some_and(|document| {
-            matches!(document.own, KeyStatus::Ours)
-                && document.owed == PendingWork::Nothing
-                && self.loss(&document).is_none()
-                && document.ipam().quarantine.is_none()
+        self.state().is_some_and(|state| {
+            matches!(state.own, KeyStatus::Ours)
+                && state.owed == PendingWork::Nothing
+                && self.loss(&state).is_none()
+                && state.ipam().quarantine.is_none()
         })
     }
 
-    pub(super) fn loss(&self, document: &Document) -> Option<String> {
+    pub(super) fn loss(&self, state: &State) -> Option<String> {
         let files = self.files();
-        let why = document.lost_reason(is_rebuild_owed(&files), self.last_granted_generation());
+        let why = state.lost_reason(is_rebuild_owed(&files), self.last_granted_generation());
         why.map(str::to_owned)
     }
 
@@ -133,13 +133,10 @@ impl World {
 
     /// The addresses that the state records as held.
     pub(super) fn held(&self) -> BTreeSet<IpAddr> {
-        let Some(document) = self.document() else {
+        let Some(state) = self.state() else {
             return BTreeSet::new();
         };
-        let records = document
-            .ipam()
-            .pools()
-            .flat_map(|(_, _, pool)| &pool.records);
+        let records = state.ipam().pools().flat_map(|(_, _, pool)| &pool.records);
         records
             .filter(|r| r.held().is_some())
             .map(|r| r.address())

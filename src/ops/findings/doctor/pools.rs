@@ -82,7 +82,7 @@ pub fn examine(
     let listed: Option<Vec<IpNet>> =
         matched.map(|m| m.inventory.pools.iter().map(|pool| pool.subnet).collect());
     let mut lines = Vec::new();
-    let counts = ipam.counts(conf.rest, &conf.exclude, now);
+    let counts = ipam.counts(conf.cooldown, &conf.exclude, now);
     for ((_, key, pool), (_, count)) in ipam.pools().zip(counts) {
         // A source that lists all addresses has no pools of its own.
         let is_gone = listed.as_ref().is_some_and(|listed| {
@@ -99,7 +99,7 @@ fn line(subnet: &str, count: &PoolCount, is_gone: bool) -> Diagnostic {
     for (count, what) in [
         (count.resting, "resting"),
         (count.excluded, "excluded"),
-        (count.wired, "on the host"),
+        (count.on_host, "on the host"),
     ] {
         if count > 0 {
             text.push_str(&format!(", {count} {what}"));
@@ -161,7 +161,7 @@ mod tests {
             held: 1,
             free: 1,
             resting: 2,
-            wired: 3,
+            on_host: 3,
             excluded: 4,
             ..PoolCount::default()
         };

@@ -8,7 +8,7 @@ use super::diagnostic::{Diagnostic, Subject, Visibility, join_first, not_writabl
 use crate::host::is_read_only;
 use crate::ops::node::Node;
 use crate::ops::state_view::{StateHealth, StateReport, StateView};
-use crate::state::{Document, KeyStatus, MODE, set_aside_before};
+use crate::state::{KeyStatus, MODE, State, set_aside_before};
 
 /// Examines the state.
 pub fn examine(node: &Node, state: &StateView, visibility: &mut Visibility) -> Vec<Diagnostic> {
@@ -63,7 +63,7 @@ fn file(path: &Path, mode: u32, bytes: u64) -> Diagnostic {
 }
 
 /// Which plugin wrote the state last.
-fn writer(document: &Document) -> Option<Diagnostic> {
+fn writer(document: &State) -> Option<Diagnostic> {
     let created = match document.version() {
         "" => String::new(),
         version => format!("; version {version} created it"),
@@ -111,8 +111,8 @@ mod tests {
 
     const PATH: &str = "/var/run/azure-vnet-ipam.json";
 
-    fn parsed(json: &str) -> Document {
-        Document::parse(json.as_bytes(), Some("boot"), Moment(9)).unwrap()
+    fn parsed(json: &str) -> State {
+        State::parse(json.as_bytes(), Some("boot"), Moment(9)).unwrap()
     }
 
     #[test]

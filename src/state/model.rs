@@ -25,7 +25,7 @@ pub(super) const ROOM: usize = 1024;
 
 /// A state, as it is worked on between reading and writing.
 #[derive(Debug, Default)]
-pub struct Document {
+pub struct State {
     original: Original,
     /// What our own key was like.
     pub own: KeyStatus,
@@ -38,7 +38,7 @@ pub struct Document {
     /// When it was read, if it was.
     read: Option<Moment>,
     others: BTreeMap<String, Box<RawValue>>,
-    /// Where it is written: see [`Document::reuse`].
+    /// Where it is written: see [`State::reuse`].
     buffer: Vec<u8>,
 }
 
@@ -53,27 +53,23 @@ pub struct WriteStamp<'a> {
     pub boot_id: Option<&'a str>,
 }
 
-impl Document {
+impl State {
     /// Reads a state. `null`s, missing keys and missing fields read as empty (difference D10).
     ///
     /// # Errors
     /// It is not a JSON object, or something under `IPAM` is not what it must be (contract section 5).
-    pub fn parse(
-        json: &[u8],
-        boot_id: Option<&str>,
-        now: Moment,
-    ) -> Result<Document, codec::Error> {
+    pub fn parse(json: &[u8], boot_id: Option<&str>, now: Moment) -> Result<State, codec::Error> {
         let mut raw = RawDocument::default();
         codec::document(std::str::from_utf8(json)?, |json| {
             json.object(|key, json| raw.member(key, json))
         })?;
-        let mut document = Document {
+        let mut state = State {
             original: raw.original,
             others: raw.others,
             read: Some(now),
-            ..Document::default()
+            ..State::default()
         };
-        for pool in document.ipam_mut().pools_mut() {
+        for pool in state.ipam_mut().pools_mut() {
             for record in &mut pool.records {
                 if let Usage::Held(held) = &mut record.usage {
                     held.since = now;
@@ -81,13 +77,13 @@ impl Document {
             }
         }
         match raw.ours {
-            Some(ours) => document.join(ours, boot_id, now),
-            None => document.owed = PendingWork::Snapshot,
+            Some(ours) => state.join(ours, boot_id, now),
+            None => state.owed = PendingWork::Reconcile,
         }
-        if document.is_empty() && document.owed == PendingWork::Snapshot {
-            document.owed = PendingWork::Nothing;
+        if state.is_empty() && state.owed == PendingWork::Reconcile {
+            state.owed = PendingWork::Nothing;
         }
-        Ok(document)
+        Ok(state)
     }
 
     fn join(&mut self, ours: RawOurs<'_>, boot_id: Option<&str>, now: Moment) {
@@ -105,7 +101,7 @@ impl Document {
         }
         if let Err(why) = read.and_then(|()| found.check()) {
             self.own = KeyStatus::Unreadable(why);
-            self.owed = PendingWork::Snapshot;
+            self.owed = PendingWork::Reconcile;
             return;
         }
         let same_boot = is_same_boot(found.boot_id.as_deref(), boot_id);
@@ -121,7 +117,7 @@ impl Document {
         });
         self.owed = match (loss, found.look_owed, overtaken || same_boot) {
             (Some(loss), _, _) => PendingWork::Rebuild(loss),
-            (None, true, _) => PendingWork::Snapshot,
+            (None, true, _) => PendingWork::Reconcile,
             (None, false, true) => PendingWork::Nothing,
             (None, false, false) => PendingWork::NewBoot(found.boot_id.clone()),
         };
@@ -279,12 +275,12 @@ mod tests {
     const NOW: Moment = Moment(5_000);
     const BOOT: Option<&str> = Some("boot-1");
 
-    fn parse(json: &[u8], boot: Option<&str>) -> Document {
-        Document::parse(json, boot, NOW).unwrap()
+    fn parse(json: &[u8], boot: Option<&str>) -> State {
+        State::parse(json, boot, NOW).unwrap()
     }
 
-    fn print(document: &mut Document, time: &str) -> Vec<u8> {
-        document.print(WriteStamp {
+    fn print(state: &mut State, time: &str) -> Vec<u8> {
+        state.print(WriteStamp {
             version: "v0",
             time,
             boot_id: BOOT,
@@ -292,7 +288,7 @@ mod tests {
     }
 
     /// A state of ours: `c1` holds 10.1.0.5, and 10.1.0.6 was released.
-    fn used() -> Document {
+    fn used() -> State {
         let addresses = ["10.1.0.5", "10.1.0.6", "10.1.0.7"].map(|a| a.parse().unwrap());
         let pool = ListedPool::new(
             "10.1.0.0/16".parse().unwrap(),
@@ -300,8 +296,8 @@ mod tests {
             0,
             addresses.into(),
         );
-        let mut document = Document::default();
-        document.ipam_mut().merge(&Inventory { pools: vec![pool] });
+        let mut state = State::default();
+        state.ipam_mut().merge(&Inventory { pools: vec![pool] });
         for container_id in ["c1", "c2"] {
             let attachment = attachment(container_id);
             let netns = NetNs {
@@ -319,16 +315,16 @@ mod tests {
                 address: None,
                 pod: Some("default/p1"),
                 netns: Some(&netns),
-                rest: Duration::ZERO,
-                wired: &std::collections::BTreeSet::new(),
+                cooldown: Duration::ZERO,
+                on_host: &std::collections::BTreeSet::new(),
                 exclude: &[],
             };
-            document.ipam_mut().take(&request, Moment(1_000)).unwrap();
+            state.ipam_mut().take(&request, Moment(1_000)).unwrap();
         }
-        document
+        state
             .ipam_mut()
             .release(&attachment("c2"), Hint::default(), Moment(2_000));
-        document
+        state
     }
 
     fn attachment(container_id: &str) -> Attachment {
@@ -339,17 +335,17 @@ mod tests {
         }
     }
 
-    fn usage<'a>(document: &'a Document, address: &str) -> &'a Usage {
-        let pool = &document.ipam().spaces["local"].pools["10.1.0.0/16"];
+    fn usage<'a>(state: &'a State, address: &str) -> &'a Usage {
+        let pool = &state.ipam().spaces["local"].pools["10.1.0.0/16"];
         &pool.record(&address.parse().unwrap()).unwrap().usage
     }
 
     #[test]
     fn what_was_written_reads_back() {
-        let mut document = used();
-        let text = print(&mut document, "2026-11-20T21:09:39Z");
+        let mut state = used();
+        let text = print(&mut state, "2026-11-20T21:09:39Z");
         let again = parse(&text, BOOT);
-        assert_eq!(again.ipam(), document.ipam());
+        assert_eq!(again.ipam(), state.ipam());
         assert!(matches!(again.own, KeyStatus::Ours));
         let mut again = again;
         assert_eq!(
@@ -399,10 +395,10 @@ mod tests {
     fn a_state_that_none_of_us_wrote_owes_a_look_until_it_is_taken() {
         let value: Value = serde_json::from_slice(&print(&mut used(), "t")).unwrap();
         let theirs = serde_json::json!({ "IPAM": value["IPAM"] }).to_string();
-        let mut document = parse(theirs.as_bytes(), BOOT);
-        assert_eq!(document.owed, PendingWork::Snapshot);
-        let mut again = parse(&print(&mut document, "u"), BOOT);
-        assert_eq!(again.owed, PendingWork::Snapshot);
+        let mut state = parse(theirs.as_bytes(), BOOT);
+        assert_eq!(state.owed, PendingWork::Reconcile);
+        let mut again = parse(&print(&mut state, "u"), BOOT);
+        assert_eq!(again.owed, PendingWork::Reconcile);
         again.owed = PendingWork::Nothing;
         assert_eq!(
             parse(&print(&mut again, "v"), BOOT).owed,
@@ -417,28 +413,28 @@ mod tests {
 
     #[test]
     fn all_that_we_keep_survives_the_file() {
-        let mut document = used();
-        document.ipam_mut().quarantine = Some(Moment(9_000));
-        document
+        let mut state = used();
+        state.ipam_mut().quarantine = Some(Moment(9_000));
+        state
             .ipam_mut()
             .note_early_del(&attachment("early"), Moment(4_000));
-        document
+        state
             .ipam_mut()
             .note_early_del(&attachment("earlier\"<"), Moment(4_500));
-        let pool = document.ipam_mut().pools_mut().next().unwrap();
+        let pool = state.ipam_mut().pools_mut().next().unwrap();
         let records = &mut pool.records;
         if let Usage::Held(held) = &mut records[0].usage {
             held.suspect = Some(Moment(3_000));
             held.unlisted = true;
         }
         if let Usage::Free(free) = &mut records[1].usage {
-            free.wired = true;
+            free.on_host = true;
         }
         if let Usage::Free(free) = &mut records[2].usage {
-            free.wired = true;
+            free.on_host = true;
         }
-        let again = parse(&print(&mut document, "t"), BOOT);
-        assert_eq!(again.ipam(), document.ipam());
+        let again = parse(&print(&mut state, "t"), BOOT);
+        assert_eq!(again.ipam(), state.ipam());
     }
 
     #[test]
@@ -493,15 +489,15 @@ mod tests {
         let one = include_bytes!("../../testdata/states/format-1.json");
         let boot = Some("8f3c5c52-0000-4000-8000-000000000001");
         let now = Moment(u64::MAX);
-        let mut document = Document::parse(one, boot, now).unwrap();
-        assert!(matches!(document.own, KeyStatus::Ours));
-        let pool = &document.ipam().spaces["local"].pools["10.224.0.0/16"];
+        let mut state = State::parse(one, boot, now).unwrap();
+        assert!(matches!(state.own, KeyStatus::Ours));
+        let pool = &state.ipam().spaces["local"].pools["10.224.0.0/16"];
         let Usage::Held(held) = &pool.record(&"10.224.0.5".parse().unwrap()).unwrap().usage else {
             panic!("held")
         };
         assert_eq!(held.owner.pod(), Some("default/web-1"));
         assert!(held.since < now, "as it was written");
-        let text = String::from_utf8(document.print(WriteStamp {
+        let text = String::from_utf8(state.print(WriteStamp {
             version: "v0",
             time: "t",
             boot_id: boot,
@@ -509,8 +505,8 @@ mod tests {
         .unwrap();
         assert!(text.contains("\"format\": 2,"));
         assert_eq!(
-            Document::parse(text.as_bytes(), boot, now).unwrap().ipam(),
-            document.ipam()
+            State::parse(text.as_bytes(), boot, now).unwrap().ipam(),
+            state.ipam()
         );
     }
 
@@ -571,10 +567,10 @@ mod tests {
             r#"{"IPAM":{"AddressSpaces":{"local":{"Pools":{"10.1.0.0/16":{"Addresses":null,"Subnet":null}}}}}}"#,
             r#"{"IPAM":{"AddressSpaces":{"local":{"Pools":{"10.1.0.0/16":{"Addresses":{"10.1.0.5":null}}}}}}}"#,
         ] {
-            let mut document = parse(json.as_bytes(), BOOT);
-            assert!(matches!(document.own, KeyStatus::Absent), "{json}");
+            let mut state = parse(json.as_bytes(), BOOT);
+            assert!(matches!(state.own, KeyStatus::Absent), "{json}");
             assert!(
-                serde_json::from_slice::<Value>(&print(&mut document, "t")).is_ok(),
+                serde_json::from_slice::<Value>(&print(&mut state, "t")).is_ok(),
                 "{json}"
             );
         }
@@ -603,10 +599,7 @@ mod tests {
             with(r#""banana":{}"#),
             with(r#""":{}"#),
         ] {
-            assert!(
-                Document::parse(bad.as_bytes(), BOOT, NOW).is_err(),
-                "{bad:?}"
-            );
+            assert!(State::parse(bad.as_bytes(), BOOT, NOW).is_err(), "{bad:?}");
         }
     }
 }
