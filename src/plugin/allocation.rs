@@ -109,7 +109,7 @@ impl<'a> Allocation<'a> {
             match self.attempt(record)? {
                 Attempt::Granted(grants) => return Ok(Step::Granted(self.with_lost(grants))),
                 Attempt::NeedsSnapshot(candidates) => return Ok(Step::Snapshot(candidates)),
-                Attempt::LockLost(_) if self.rounds == MOST_ROUNDS || context.is_late() => {
+                Attempt::LockLost(_) if self.rounds == MOST_ROUNDS || context.has_timed_out() => {
                     return Err(LockError::removed(&context.paths).into());
                 }
                 Attempt::LockLost(grants) => {
@@ -287,7 +287,7 @@ fn read(
         warn!(target: "ipam", "our part of the state could not be read: {why}.");
     }
     if matches!(state.own, KeyStatus::Absent | KeyStatus::Unreadable(_)) && !state.is_empty() {
-        context.count_on(&mut state);
+        context.raise_generation(&mut state);
     }
     context.catch_up(&mut state);
     let lost = state.lost_reason(is_rebuild_owed(context.files()), last);

@@ -1,8 +1,8 @@
-//! CHECK: does the attachment still hold what its pod was told (SPEC.md, "CHECK: Check container's networking is as
+//! CHECK: compares the attachment's addresses with the result of its ADD (SPEC.md, "CHECK: Check container's networking is as
 //! expected").
 //!
-//! Runtimes may take a failure for permanent and kill the pod, so that nothing that passes may fail it: no lock is waited for,
-//! and what cannot be read just now is for later (code 11).
+//! A runtime may take a failure for permanent and kill the pod. So CHECK waits for no lock, and transient problems, such as an
+//! unreadable state, return code 11.
 
 use super::context::Context;
 use crate::cni::Call;
@@ -10,8 +10,11 @@ use crate::failure::Failure;
 use crate::state::{Loaded, is_rebuild_owed, last_granted_generation, load};
 
 /// Compares the state with `prevResult`.
+///
+/// # Errors
+/// An address of `prevResult` is not held by the attachment, or the state says nothing about it.
 pub fn check(call: &Call, context: &Context) -> Result<(), Failure> {
-    // Before the state: every ADD notes its address when that is in the state, so that a state read later knows of it.
+    // Read before the state: an ADD notes its generation after the state has it, so the state cannot seem old by a new note.
     let last = last_granted_generation(context.files(), context.boot_id.as_deref());
     let rebuild_owed = is_rebuild_owed(context.files());
     let state = match load(context.files(), context.boot_id.as_deref()).map_err(Failure::NotNow)? {

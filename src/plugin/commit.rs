@@ -10,14 +10,24 @@ use crate::host::io_reason;
 use crate::ipam::Moment;
 use crate::state::{self, Files, LockError, Locked, State, StateFile, StoreError};
 
-/// The version that a new state names, in the original's form.
+/// The version in a new state, in the original's form.
 const VERSION: &str = concat!("v", env!("CARGO_PKG_VERSION"));
 
-/// No call that waits for others lasts for longer than this, beside what the source takes.
+/// The most that a call takes, not counting the source. It bounds all waits for the lock together.
 const LONGEST: Duration = Duration::from_secs(60);
 
+/// Whether a saved change counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Commit {
+    /// It does.
+    Done,
+    /// The lock file was removed while the lock was held. Another call may have decided on the same state, so this one decides
+    /// again.
+    LockLost,
+}
+
 impl Context {
-    /// The files that the state and what belongs to it are in.
+    /// The files of the state.
     pub(crate) fn files(&self) -> &dyn Files {
         &*self.node
     }
@@ -27,22 +37,28 @@ impl Context {
         self.node.now()
     }
 
-    /// Waits for the lock on the state, in all for no longer than a call may last.
+    /// Acquires the lock on the state. All waits of one call together end after [`LONGEST`].
+    ///
+    /// # Errors
+    /// Another call holds it for too long, or it cannot be made.
     pub(super) fn lock(&self) -> Result<Locked<'_>, LockError> {
         let left = LONGEST.saturating_sub(self.now().since(self.started));
         Locked::acquire(self.files(), state::WAIT.min(left))
     }
 
-    /// Replaces the state under its lock.
+    /// Replaces the state under its lock, and appends to the journal of grants.
+    ///
+    /// # Errors
+    /// The state cannot be written, or the lock is lost. A journal that cannot be written is logged; the next save rewrites it.
     pub fn save(&self, locked: &mut Locked<'_>, state: &mut State) -> Result<(), StoreError> {
-        // Without our key a state is not behind the last address that was given: it says nothing of it.
+        // A state without our key has no generation of its own that could be behind.
         let is_owed = matches!(state.owed, state::PendingWork::Rebuild(_));
         if matches!(
             state.own,
             state::KeyStatus::Absent | state::KeyStatus::Unreadable(_)
         ) && !is_owed
         {
-            self.count_on(state);
+            self.raise_generation(state);
         }
         let time = self.files().wall_time();
         let stamp = state::WriteStamp {
@@ -52,11 +68,10 @@ impl Context {
         };
         let plan = state::plan(state, self.files(), self.boot_id.as_deref(), self.now());
         locked.save(state, stamp)?;
-        // That of a call which holds a newer lock must not be replaced.
+        // Without the lock, a journal of a newer holder must not be replaced.
         if plan.is_replacement() && !locked.is_current() {
             return Ok(());
         }
-        // What it lacks then is written with the next state.
         if let Err(e) = state::carry_out(plan, self.files()) {
             let path = self.files().path(StateFile::Journal);
             warn!(target: "ipam", "{} could not be written: {}.", path.display(), io_reason(&e));
@@ -64,9 +79,9 @@ impl Context {
         Ok(())
     }
 
-    /// Lets a state without our key count grants on from the last one that is noted elsewhere: the journal and the note of the last
-    /// grant would seem to know more otherwise.
-    pub(super) fn count_on(&self, state: &mut State) {
+    /// Raises the generation of a state without our key to that of the last grant. Otherwise the journal and the note of the last
+    /// grant would seem newer than the state.
+    pub(super) fn raise_generation(&self, state: &mut State) {
         let boot_id = self.boot_id.as_deref();
         let noted = state::last_granted_generation(self.files(), boot_id).unwrap_or(0);
         let journaled = state::Journal::read(self.files(), boot_id).generation;
@@ -74,14 +89,16 @@ impl Context {
         ipam.generation = ipam.generation.max(noted).max(journaled);
     }
 
-    /// Saves what was decided. Tells whether that counts: not when the lock was lost, as then another call may have written, or may
-    /// yet write, what it decided on the same state.
-    pub(super) fn save_decision(
+    /// Saves a decision, and checks that the lock is still held afterwards.
+    ///
+    /// # Errors
+    /// The state cannot be written. `stage` is what the original's message begins with.
+    pub(super) fn commit(
         &self,
         locked: &mut Locked<'_>,
         state: &mut State,
         stage: &'static str,
-    ) -> Result<bool, Failure> {
+    ) -> Result<Commit, Failure> {
         let is_lost = match self.save(locked, state) {
             Ok(()) => !locked.is_current(),
             Err(error) if error.lock_was_lost => true,
@@ -89,32 +106,36 @@ impl Context {
         };
         if is_lost {
             warn!(target: "ipam", "the lock file was removed while it was held; this call decides again.");
+            return Ok(Commit::LockLost);
         }
-        Ok(!is_lost)
+        Ok(Commit::Done)
     }
 
-    /// Calls `attempt` until it tells that it counts.
-    pub(super) fn until_it_counts(
+    /// Repeats `attempt` as long as it loses the lock.
+    ///
+    /// # Errors
+    /// Those of `attempt`; or the lock was lost too often.
+    pub(super) fn retry_lost_lock(
         &self,
-        mut attempt: impl FnMut() -> Result<bool, Failure>,
+        mut attempt: impl FnMut() -> Result<Commit, Failure>,
     ) -> Result<(), Failure> {
         for _ in 0..state::MOST_ROUNDS {
-            if attempt()? {
+            if attempt()? == Commit::Done {
                 return Ok(());
             }
-            if self.is_late() {
+            if self.has_timed_out() {
                 break;
             }
         }
         Err(state::LockError::removed(&self.paths).into())
     }
 
-    /// Whether the call has lasted for longer than anything that it waits for may take: it is not decided again then.
-    pub(crate) fn is_late(&self) -> bool {
+    /// Whether the call has taken so long that it is not decided again.
+    pub(crate) fn has_timed_out(&self) -> bool {
         self.now().since(self.started) > LONGEST
     }
 
-    /// Why the state has to be rebuilt, if it has.
+    /// Why the state must be rebuilt, if it must.
     pub(crate) fn lost_reason(&self, state: &State) -> Option<String> {
         let files = self.files();
         let last = state::last_granted_generation(files, self.boot_id.as_deref());
@@ -122,7 +143,7 @@ impl Context {
         why.map(str::to_owned)
     }
 
-    /// Brings an old copy of the state up to date from the journal, where that tells all that came after it.
+    /// Replays the journal over an old copy of the state, if the journal has everything that came after it.
     pub(crate) fn catch_up(&self, state: &mut State) {
         let missed = state::Journal::catch_up(self.files(), self.boot_id.as_deref(), state);
         if missed > 0 {

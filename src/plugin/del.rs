@@ -1,9 +1,10 @@
-//! DEL: the addresses of an attachment come back. Needs no source, no pool and no state (promise P4).
+//! DEL: releases the addresses of an attachment. It needs no source, no pool and no state (promise P4).
 
 use std::mem::{self, ManuallyDrop};
 
 use tracing::{debug, info, warn};
 
+use super::commit::Commit;
 use super::context::Context;
 use crate::cni::Call;
 use crate::events::OperationRecord;
@@ -13,12 +14,15 @@ use crate::host::io_reason;
 use crate::ipam::{Freed, Hint, Moment};
 use crate::state::{self, KeyStatus, Loaded, LockError, Locked, State, load};
 
-/// What the original's messages begin with.
+/// The words that the original's message begins with.
 const STAGE: &str = "Failed to release address";
 
-/// Releases what the attachment holds.
+/// Releases all addresses of the attachment.
+///
+/// # Errors
+/// The release cannot be saved, or the lock cannot be had and the attachment holds something.
 pub fn del(call: &Call, context: &Context, record: &mut OperationRecord) -> Result<(), Failure> {
-    // To take the state apart would keep the lock for longer, and the process ends anyway.
+    // Never dropped: freeing a large state takes time, and the process ends soon.
     release_all(
         call,
         context,
@@ -27,7 +31,7 @@ pub fn del(call: &Call, context: &Context, record: &mut OperationRecord) -> Resu
     )
 }
 
-/// The same; `state` is the state that it was released from, for the caller to drop.
+/// Releases all addresses of the attachment. `state` receives the state that they are released from, for the caller to drop.
 pub fn release_all(
     call: &Call,
     context: &Context,
@@ -35,41 +39,40 @@ pub fn release_all(
     record: &mut OperationRecord,
 ) -> Result<(), Failure> {
     let mut lost = Vec::new();
-    context.until_it_counts(|| attempt(call, context, state, &mut lost, record))
+    context.retry_lost_lock(|| attempt(call, context, state, &mut lost, record))
 }
 
-/// Releases it. Tells whether that counts: not when the lock was lost, as then it may be held again in the state that another call
-/// has written. What was released then is added to `lost`.
+/// Tries to release. When the lock is lost, the addresses may be held again in the state of another call; `lost` receives them.
 fn attempt(
     call: &Call,
     context: &Context,
     state: &mut State,
     lost: &mut Vec<Freed>,
     record: &mut OperationRecord,
-) -> Result<bool, Failure> {
+) -> Result<Commit, Failure> {
     let mut locked = match context.lock() {
         Ok(locked) => locked,
         Err(error @ LockError::Io { .. }) => {
-            return without_lock(call, context, error).map(|()| true);
+            return without_lock(call, context, error).map(|()| Commit::Done);
         }
         Err(error @ LockError::Busy { .. }) => return Err(error.into()),
     };
-    let Some(read_now) = read(&mut locked, context)? else {
+    let Some(loaded) = read(&mut locked, context)? else {
         note_release(call, context);
-        return Ok(true);
+        return Ok(Commit::Done);
     };
-    *state = read_now;
+    *state = loaded;
     let ownerless = state.ipam().is_ownerless(hint(call));
     let mut freed = release(call, state, context.now());
     if freed.is_empty() && ownerless {
-        // Nobody knows whose they are, so the node is asked first, and not under the lock.
+        // The owner is unknown, so the kernel is asked first, without holding the lock.
         drop(locked);
         let evidence = context.node.evidence(&[], &Progress::default());
         locked = context.lock()?;
-        let Some(again) = read(&mut locked, context)? else {
-            return Ok(true);
+        let Some(reloaded) = read(&mut locked, context)? else {
+            return Ok(Commit::Done);
         };
-        *state = again;
+        *state = reloaded;
         freed = state.ipam_mut().release_ownerless(
             &call.attachment,
             hint(call),
@@ -79,25 +82,25 @@ fn attempt(
     }
     if freed.is_empty() && !lost.is_empty() {
         log_released(mem::take(lost), record);
-        return Ok(true);
+        return Ok(Commit::Done);
     }
     if freed.is_empty() {
         info!(target: "ipam", "nothing is held.");
         if state.is_empty() {
             note_release(call, context);
         }
-        remember(call, context, &mut locked, state);
-        return Ok(true);
+        save_early_del(call, context, &mut locked, state);
+        return Ok(Commit::Done);
     }
-    if !context.save_decision(&mut locked, state, STAGE)? {
+    if context.commit(&mut locked, state, STAGE)? == Commit::LockLost {
         *lost = freed;
-        return Ok(false);
+        return Ok(Commit::LockLost);
     }
     log_released(freed, record);
-    Ok(true)
+    Ok(Commit::Done)
 }
 
-/// Tells log and events what was released.
+/// Logs and records the released addresses.
 fn log_released(freed: Vec<Freed>, record: &mut OperationRecord) {
     for Freed {
         pool,
@@ -107,7 +110,7 @@ fn log_released(freed: Vec<Freed>, record: &mut OperationRecord) {
     {
         record.addresses.push(address);
         let fate = if dropped {
-            "released, and gone from"
+            "released and removed from"
         } else {
             "released to"
         };
@@ -115,15 +118,16 @@ fn log_released(freed: Vec<Freed>, record: &mut OperationRecord) {
     }
 }
 
-/// What the state does not know, the journal may. A DEL never fails for it: what it holds for longer harms nobody.
+/// Writes the release to the journal, which may know an attachment that the state does not. A failure only holds the address for
+/// longer, so it does not fail the DEL.
 fn note_release(call: &Call, context: &Context) {
     let (boot_id, attachment) = (context.boot_id.as_deref(), &call.attachment);
     if let Err(e) = state::note_release(context.files(), boot_id, attachment, context.now()) {
-        debug!(target: "ipam", "the release is in no journal: {}.", io_reason(&e));
+        debug!(target: "ipam", "the release could not be written to the journal: {}.", io_reason(&e));
     }
 }
 
-/// The state, if there is one that can be read.
+/// Loads the state; `None` if there is none that can be read. A corrupt one is set aside.
 fn read(locked: &mut Locked<'_>, context: &Context) -> Result<Option<State>, Failure> {
     match locked
         .load(context.boot_id.as_deref())
@@ -167,10 +171,10 @@ fn release(call: &Call, state: &mut State, now: Moment) -> Vec<Freed> {
     state.ipam_mut().release(&call.attachment, hint(call), now)
 }
 
-/// Takes note of a DEL that may have come before its ADD. If that cannot be kept, nothing is lost but the note.
-fn remember(call: &Call, context: &Context, locked: &mut Locked<'_>, state: &mut State) {
-    let ours = !matches!(state.own, KeyStatus::Newer { .. }) && !state.is_empty();
-    if ours
+/// Saves a note that this DEL may have come before its ADD. Nothing depends on the note, so a failure is ignored.
+fn save_early_del(call: &Call, context: &Context, locked: &mut Locked<'_>, state: &mut State) {
+    let is_writable = !matches!(state.own, KeyStatus::Newer { .. }) && !state.is_empty();
+    if is_writable
         && state
             .ipam_mut()
             .note_early_del(&call.attachment, context.now())
@@ -179,7 +183,7 @@ fn remember(call: &Call, context: &Context, locked: &mut Locked<'_>, state: &mut
     }
 }
 
-/// A lock that cannot be made (a read-only file system) is in the way only of an attachment that holds something.
+/// Succeeds without the lock, which a read-only file system does not allow, if the attachment holds nothing.
 fn without_lock(call: &Call, context: &Context, error: LockError) -> Result<(), Failure> {
     let holds_nothing = match load(context.files(), context.boot_id.as_deref()) {
         Ok(Loaded::Missing) => true,

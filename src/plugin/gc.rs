@@ -1,7 +1,8 @@
-//! GC: what the runtime no longer knows comes back (SPEC.md, "GC: Clean up any stale resources").
+//! GC: frees the addresses of attachments that the runtime no longer knows (SPEC.md, "GC: Clean up any stale resources").
 
 use tracing::{info, warn};
 
+use super::commit::Commit;
 use super::context::Context;
 use super::snapshot::NodeSnapshot;
 use crate::cni::Call;
@@ -10,7 +11,7 @@ use crate::failure::Failure;
 use crate::ipam::Collected;
 use crate::state::{Loaded, State, StoreError, load};
 
-/// What the messages begin with.
+/// The words that its messages begin with.
 const STAGE: &str = "Failed to collect stale addresses";
 
 /// Frees the addresses of this network's attachments that are not among the valid ones. Asks the kernel first, and not under
@@ -23,44 +24,43 @@ pub fn gc(call: &Call, context: &Context, record: &mut OperationRecord) -> Resul
     let stale = state.ipam().stale(network, &call.valid, context.now());
     info!(
         target: "ipam",
-        "network {network} has {} valid attachments, and {} stale addresses; {} more are too young, {} tell no network.",
+        "network {network} has {} valid attachments, and {} stale addresses; {} more are too young, {} name no network.",
         call.valid.len(),
         stale.candidates.len(),
         stale.young,
         stale.unknown
     );
-    let look = match stale.candidates.is_empty() {
+    let snapshot = match stale.candidates.is_empty() {
         true if !state.has_unsaved_moments() => return Ok(()),
         true => NodeSnapshot::default(),
         false => NodeSnapshot::capture(stale.candidates, context),
     };
-    context.until_it_counts(|| collect(&look, context, record))
+    context.retry_lost_lock(|| collect(&snapshot, context, record))
 }
 
-/// Frees what may be freed. Tells whether that counts: not when the lock was lost, as then it may be held again in the state that
-/// another call has written.
+/// Frees the candidates that nothing vetoes.
 fn collect(
-    look: &NodeSnapshot,
+    snapshot: &NodeSnapshot,
     context: &Context,
     record: &mut OperationRecord,
-) -> Result<bool, Failure> {
+) -> Result<Commit, Failure> {
     let mut locked = context.lock()?;
     let Some(mut state) = read(locked.load(context.boot_id.as_deref()))? else {
-        return Ok(true);
+        return Ok(Commit::Done);
     };
     context.catch_up(&mut state);
     if let Some(why) = context.lost_reason(&state) {
         warn!(target: "ipam", "the state is lost ({why}); nothing is freed before the next ADD rebuilds it.");
-        return Ok(true);
+        return Ok(Commit::Done);
     }
-    let candidates = look.candidates.clone();
+    let candidates = snapshot.candidates.clone();
     let ipam = state.ipam_mut();
-    let collected = ipam.collect(candidates, &look.evidence, context.now());
-    let is_cleared = ipam.clear_suspects(&look.evidence, look.began, context.now());
+    let collected = ipam.collect(candidates, &snapshot.evidence, context.now());
+    let is_cleared = ipam.clear_suspects(&snapshot.evidence, snapshot.began, context.now());
     let (freed, kept): (Vec<_>, Vec<_>) = collected.into_iter().partition(|c| c.vetoes.is_empty());
     let is_changed = !freed.is_empty() || is_cleared || state.has_unsaved_moments();
-    if is_changed && !context.save_decision(&mut locked, &mut state, STAGE)? {
-        return Ok(false);
+    if is_changed && context.commit(&mut locked, &mut state, STAGE)? == Commit::LockLost {
+        return Ok(Commit::LockLost);
     }
     for Collected { candidate, .. } in &freed {
         let (address, container) = (
@@ -80,7 +80,7 @@ fn collect(
         warn!(target: "ipam", "{address} of container {container} is kept, though the runtime no longer knows it: {reasons}.");
     }
     if kept.is_empty() {
-        Ok(true)
+        Ok(Commit::Done)
     } else {
         Err(Failure::NotAllFreed {
             freed: freed.len(),
@@ -89,7 +89,7 @@ fn collect(
     }
 }
 
-/// The state, if there is one that can be read.
+/// Returns the state; `None` if there is none that can be read.
 fn read(loaded: Result<Loaded, StoreError>) -> Result<Option<State>, Failure> {
     let loaded = loaded.map_err(|error| Failure::Store {
         stage: STAGE,

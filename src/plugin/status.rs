@@ -1,7 +1,7 @@
-//! STATUS: can ADDs be served (SPEC.md, "STATUS: Check plugin status")?
+//! STATUS: reports whether ADDs can be served (SPEC.md, "STATUS: Check plugin status").
 //!
-//! Asked every few seconds, so that it takes no lock, reads one file, and asks the source only when there are no pools. It
-//! tries an ADD on what it read, and saves nothing.
+//! Runtimes repeat it every few seconds. So it takes no lock, reads one file, and asks the source only when there are no pools.
+//! It tries an ADD on what it read and saves nothing.
 
 use std::fs;
 use std::slice;
@@ -18,10 +18,13 @@ use crate::ipam::{Attachment, Inventory, Ipam, Refusal, Request};
 use crate::source::Source;
 use crate::state::{Loaded, load};
 
-/// How long the source may take.
+/// The most that the source may take.
 const LIMIT: Duration = Duration::from_secs(3);
 
-/// Says nothing when ADDs can be served.
+/// Succeeds when ADDs can be served.
+///
+/// # Errors
+/// Code 50 with the reason.
 pub fn status(call: &Call, context: &Context) -> Result<(), Failure> {
     let state = context.paths.state();
     if is_read_only(&state) {
@@ -45,21 +48,21 @@ pub fn status(call: &Call, context: &Context) -> Result<(), Failure> {
     if ipam.pools().next().is_none() {
         ipam.merge(&ask(call, context)?);
     }
-    // That passes by itself.
+    // A quarantine ends by itself.
     ipam.quarantine = None;
     let conf = &call.conf.ipam;
-    // No container has such an ID, so that it holds nothing.
+    // No container has this ID, so it holds nothing.
     let nobody = Attachment {
         container_id: "/".to_owned(),
         ..call.attachment.clone()
     };
     let any_address = requests_for_any_address(call);
     let requests = pool_requests(&any_address, conf, &nobody);
-    // One by one: that one family is full must not hide that there is none of the other.
+    // One by one: a full family must not hide that the other has no pool.
     for request in &requests {
         match try_add(&mut ipam, request, conf.when_full, context) {
             Ok(()) => {}
-            // Merely full: what is held comes back.
+            // A full pool is normal at the node's limit of pods.
             Err(Refusal::Exhausted { pools })
                 if conf.when_full == WhenFull::Ready && pools.iter().any(|p| p.held > 0) => {}
             Err(refusal) => return Err(not_ready(narrow_refusal(refusal, call).to_string())),
@@ -68,7 +71,7 @@ pub fn status(call: &Call, context: &Context) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether an address could be given; where it matters, also after taking back what is dead.
+/// Tries to allocate an address; with `statusWhenFull: "error"` also after a reclaim.
 fn try_add(
     ipam: &mut Ipam,
     request: &Request<'_>,
@@ -80,12 +83,12 @@ fn try_add(
         Err(Refusal::Exhausted { .. }) if when_full == WhenFull::Error => {}
         other => return other.map(drop),
     }
-    let look = NodeSnapshot::capture(candidates(ipam, requests, now), context);
-    ipam.reclaim(look.candidates, &look.evidence, now);
+    let snapshot = NodeSnapshot::capture(candidates(ipam, requests, now), context);
+    ipam.reclaim(snapshot.candidates, &snapshot.evidence, now);
     allocate_all(ipam, requests, now, &*context.node, &mut Vec::new()).map(drop)
 }
 
-/// What the source lists.
+/// Asks the source for its pools.
 fn ask(call: &Call, context: &Context) -> Result<Inventory, Failure> {
     let source = Source::of(&call.conf.ipam, &context.source_overrides, &context.paths)?;
     let answer = source.ask(LIMIT, &[], &context.paths);
