@@ -15,6 +15,6 @@ fuzz_target!(|stdin: &[u8]| {
         };
         let _ = Call::parse(&environment, stdin, &Defaults::default());
     }
-    let _ = Call::version_asked(stdin);
+    let _ = Call::read_version_request(stdin);
     let _ = Defaults::read(stdin);
 });

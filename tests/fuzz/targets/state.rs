@@ -5,15 +5,15 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use azure_vnet_ipam::ipam::{Attachment, Evidence, Family, Hint, Inventory, ListedPool, Moment, PoolWish, Request};
-use azure_vnet_ipam::state::{State, Stamp};
+use azure_vnet_ipam::ipam::{Attachment, Evidence, Family, Hint, Inventory, ListedPool, Moment, PoolSelector, Request};
+use azure_vnet_ipam::state::{State, WriteStamp};
 use libfuzzer_sys::fuzz_target;
 
 const BOOT: Option<&str> = Some("8f3c5c52-0000-4000-8000-000000000001");
 const NOW: Moment = Moment(1 << 50);
 
 fn print(document: &mut State) -> Vec<u8> {
-    document.print(Stamp { version: "v0", time: "t", boot_id: BOOT })
+    document.print(WriteStamp { version: "v0", time: "t", boot_id: BOOT })
 }
 
 fuzz_target!(|text: &[u8]| {
@@ -32,12 +32,12 @@ fuzz_target!(|text: &[u8]| {
         let request = Request {
             attachment: &attachment,
             space: &space,
-            pool: PoolWish::Any { family: Family::V4, if_name: None },
+            pool: PoolSelector::Any { family: Family::V4, if_name: None },
             address: None,
             pod: None,
             netns: None,
-            rest: Duration::from_secs(30),
-            wired: &BTreeSet::new(),
+            cooldown: Duration::from_secs(30),
+            on_host: &BTreeSet::new(),
             exclude: &[],
         };
         let _ = ipam.take(&request, NOW);
