@@ -8,7 +8,7 @@ use tracing::info;
 use super::address_request::{address_requests, pool_requests};
 use super::allocation::{Allocation, Step};
 use super::context::Context;
-use super::inquiry::Inquiry;
+use super::refresh::refresh;
 use super::revoke::release_unprinted;
 use super::snapshot::NodeSnapshot;
 use crate::cni::{AddResult, Call};
@@ -33,19 +33,19 @@ pub fn add(call: &Call, context: &Context, record: &mut OperationRecord) -> Resu
         source: None,
     })?;
     let source = Source::of(ipam, &context.source_overrides, &context.paths)?;
-    let asker = Refresher {
+    let refresher = Refresher {
         paths: &context.paths,
         source: &source,
         started: context.started,
         boot_id: context.boot_id.as_deref(),
         interval: ipam.query_interval,
     };
-    let need = if has_state(context) {
+    let reason = if has_state(context) {
         RefreshReason::Ordinary
     } else {
         RefreshReason::First
     };
-    let inquiry = Inquiry::of(asker.ask(need), record);
+    let outcome = refresh(&refresher, reason, record);
     if let (Some(netns), Some(cookie)) = (&mut netns, cookie) {
         netns.cookie = cookie.finish();
     }
@@ -55,15 +55,16 @@ pub fn add(call: &Call, context: &Context, record: &mut OperationRecord) -> Resu
         request.netns = netns.as_ref();
     }
     // Never dropped: freeing a large state takes time, and the process ends soon.
-    let mut allocation = ManuallyDrop::new(Allocation::new(call, context, requests, need, inquiry));
+    let mut allocation =
+        ManuallyDrop::new(Allocation::new(call, context, requests, reason, outcome));
     let grants = loop {
         match allocation.step(record)? {
             Step::Granted(grants) => break grants,
             Step::Snapshot(candidates) => {
                 allocation.looked(NodeSnapshot::capture(candidates, context))
             }
-            Step::Ask(need) => {
-                allocation.answered(need, Inquiry::of(asker.ask(need), record));
+            Step::Refresh(reason) => {
+                allocation.refreshed(reason, refresh(&refresher, reason, record));
             }
         }
     };

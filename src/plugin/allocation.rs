@@ -1,5 +1,7 @@
 //! An ADD between what it asks for and what it gives: decided on the state under its lock, until that counts.
 
+use std::mem;
+
 use tracing::{info, warn};
 
 use super::action::{Action, log_actions};
@@ -7,14 +9,14 @@ use super::address_request::narrow_refusal;
 use super::context::Context;
 use super::decide::{Decision, decide};
 use super::inputs::{Inputs, JournalReplay};
-use super::inquiry::Inquiry;
+use super::refresh::reject_implausible;
 use super::revoke::revoke_saved;
 use super::snapshot::NodeSnapshot;
 use crate::cni::Call;
 use crate::events::OperationRecord;
-use crate::failure::Failure;
+use crate::failure::{Failure, message_with_remedy};
 use crate::ipam::{Candidate, Grant, GrantKind, PoolSelector, Refusal, Request, holdings};
-use crate::source::{FreshAnswer, RefreshReason};
+use crate::source::{RefreshOutcome, RefreshReason};
 use crate::state::{
     Journal, KeyStatus, Loaded, LockError, Locked, MOST_ROUNDS, State, StateFile, StoreError,
     is_rebuild_owed, last_grant, note_boot, note_use,
@@ -27,10 +29,12 @@ pub struct Allocation<'a> {
     context: &'a Context,
     /// What is asked for, an address each.
     requests: Vec<Request<'a>>,
-    /// What the source was last asked for.
-    need: RefreshReason,
-    /// What it had to say.
-    inquiry: Inquiry,
+    /// Why the pools were last refreshed.
+    reason: RefreshReason,
+    /// What that refresh came to.
+    outcome: RefreshOutcome,
+    /// Why to refresh again before the request is refused, if that may help.
+    retry: Option<RefreshReason>,
     look: Option<NodeSnapshot>,
     /// The state as it was last decided on.
     state: State,
@@ -47,8 +51,8 @@ pub enum Step {
     Granted(Vec<Grant>),
     /// The node must be looked at; these records are to be judged.
     Snapshot(Vec<Candidate>),
-    /// Before anybody is told that there is nothing, the source is asked.
-    Ask(RefreshReason),
+    /// The pools must be refreshed before the request is refused.
+    Refresh(RefreshReason),
 }
 
 /// What came of looking for an address in the pools as they are.
@@ -61,25 +65,26 @@ enum Attempt {
     LockLost(Vec<Grant>),
     Refused {
         refusal: Refusal,
-        again: Option<RefreshReason>,
+        retry: Option<RefreshReason>,
     },
 }
 
 impl<'a> Allocation<'a> {
-    /// Begins one, after the source was asked for `need`.
+    /// Starts an allocation after a first refresh for this `reason`.
     pub fn new(
         call: &'a Call,
         context: &'a Context,
         requests: Vec<Request<'a>>,
-        need: RefreshReason,
-        inquiry: Inquiry,
+        reason: RefreshReason,
+        outcome: RefreshOutcome,
     ) -> Self {
         Allocation {
+            retry: outcome.retry(),
             call,
             context,
             requests,
-            need,
-            inquiry,
+            reason,
+            outcome,
             look: None,
             state: State::default(),
             lost_grants: Vec::new(),
@@ -87,10 +92,11 @@ impl<'a> Allocation<'a> {
         }
     }
 
-    /// Takes in what the source had to say when it was asked again.
-    pub fn answered(&mut self, need: RefreshReason, inquiry: Inquiry) {
-        self.need = need;
-        self.inquiry = inquiry;
+    /// Takes in the outcome of another refresh.
+    pub fn refreshed(&mut self, reason: RefreshReason, outcome: RefreshOutcome) {
+        self.reason = reason;
+        self.retry = outcome.retry();
+        self.outcome = outcome;
     }
 
     /// Takes in a look at the node.
@@ -116,15 +122,18 @@ impl<'a> Allocation<'a> {
                     self.rounds += 1;
                     self.lost_grants.extend(grants);
                     // The answer may be merged into the state that has lost.
-                    self.inquiry.again.get_or_insert(RefreshReason::Lost);
+                    self.retry.get_or_insert(RefreshReason::Lost);
                 }
                 Attempt::Refused {
-                    again: Some(again), ..
-                } if again != self.need => return Ok(Step::Ask(again)),
+                    retry: Some(retry), ..
+                } if retry != self.reason => return Ok(Step::Refresh(retry)),
                 Attempt::Refused { refusal, .. } => {
                     return Err(Failure::Refused {
                         refusal: narrow_refusal(refusal, self.call),
-                        source: self.inquiry.failed.take(),
+                        source: match &self.outcome {
+                            RefreshOutcome::Failed(error) => Some(message_with_remedy(error)),
+                            _ => None,
+                        },
                     });
                 }
             }
@@ -146,10 +155,10 @@ impl<'a> Allocation<'a> {
         grants
     }
 
-    /// One try with the pools as they are, under the lock, after whatever news there is was merged into them.
+    /// One try with the pools as they are, under the lock, after the new answer, if there is one, was merged into them.
     fn attempt(&mut self, record: &mut OperationRecord) -> Result<Attempt, Failure> {
         let (call, context) = (self.call, self.context);
-        let (requests, inquiry, look) = (&self.requests, &mut self.inquiry, self.look.as_ref());
+        let (requests, look) = (&self.requests, self.look.as_ref());
         let store = |error| Failure::Store {
             stage: stage(requests),
             error,
@@ -167,33 +176,34 @@ impl<'a> Allocation<'a> {
         self.state = state;
         let state = &mut self.state;
         let was_lost = lost.is_some();
-        inquiry.reject_implausible(state, record);
+        reject_implausible(&mut self.outcome, state, record);
         // One that was asked for later is in the state already (its lock file may have been removed meanwhile). A moment that lies
         // ahead is of another boot.
         let now = context.now();
         let refreshed = state.refreshed.filter(|at| *at <= now);
-        let older = |news: &mut Box<FreshAnswer>| refreshed.is_some_and(|at| news.began() < at);
-        if let Some(news) = inquiry.news.take_if(older) {
+        let answer = self.outcome.answer();
+        if answer.is_some_and(|answer| refreshed.is_some_and(|at| answer.began() < at)) {
             info!(target: "ipam", "a newer answer of the source is in the state already.");
-            drop(news);
-            inquiry.again = Some(RefreshReason::Lost);
+            self.outcome = RefreshOutcome::Answered;
+            self.retry = Some(RefreshReason::Lost);
         }
         // What somebody else's answer said may no longer be there.
-        let again = inquiry
-            .again
+        let retry = self
+            .retry
             .filter(|need| *need != RefreshReason::Lost || state.is_empty());
+        let answer = self.outcome.answer();
         let given = Inputs {
             requests,
-            news: inquiry.news.as_ref().map(|news| &news.matched.inventory),
+            inventory: answer.map(|answer| &answer.matched.inventory),
             lost,
             last_generation: last.unwrap_or(0),
             snapshot: look,
-            may_ask_again: again.is_some(),
+            may_ask_again: retry.is_some(),
             journal: journal.as_ref(),
             now: context.now(),
         };
-        if let Some(news) = &inquiry.news {
-            state.refreshed = Some(news.began());
+        if let Some(answer) = answer {
+            state.refreshed = Some(answer.began());
         }
         let mut actions = Vec::new();
         let (taken, changed) = match decide(state, &given, &*context.node, &mut actions) {
@@ -213,8 +223,11 @@ impl<'a> Allocation<'a> {
             return Err(store(error));
         }
         record.count_reclaimed(dead);
-        if let Some(news) = inquiry.news.take() {
-            news.merged();
+        if answer.is_some()
+            && let RefreshOutcome::Fresh(answer) =
+                mem::replace(&mut self.outcome, RefreshOutcome::Answered)
+        {
+            answer.merged();
         }
         if was_lost && !state.is_empty() {
             context.files().remove(StateFile::RebuildMark);
@@ -243,7 +256,7 @@ impl<'a> Allocation<'a> {
         }
         Ok(match taken {
             Ok(grants) => Attempt::Granted(grants),
-            Err(refusal) => Attempt::Refused { refusal, again },
+            Err(refusal) => Attempt::Refused { refusal, retry },
         })
     }
 }

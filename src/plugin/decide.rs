@@ -45,8 +45,8 @@ pub fn decide(
     };
     let fresh = state.is_empty() && lost.is_none();
     let mut new = 0;
-    if let Some(news) = inputs.news {
-        let merged = state.ipam_mut().merge(news);
+    if let Some(inventory) = inputs.inventory {
+        let merged = state.ipam_mut().merge(inventory);
         new = if fresh { 0 } else { merged.added };
         actions.push(Action::Merged(merged));
         changed = true;

@@ -10,8 +10,8 @@ use crate::ipam::{Held, Inventory, Moment, Request};
 pub struct Inputs<'a> {
     /// The requested addresses: all of them are granted, or none.
     pub requests: &'a [Request<'a>],
-    /// An answer of the source that is not in the state yet.
-    pub news: Option<&'a Inventory>,
+    /// The answer of the source that is not in the state yet.
+    pub inventory: Option<&'a Inventory>,
     /// Why the state must be rebuilt, if it must: it is missing, or an old copy.
     pub lost: Option<String>,
     /// The generation of the last grant, as far as it is known beside the state.

@@ -18,10 +18,9 @@ pub mod del;
 #[doc(hidden)]
 pub mod gc;
 mod inputs;
-#[doc(hidden)]
-pub mod inquiry;
 mod node;
 mod reconcile;
+mod refresh;
 #[doc(hidden)]
 pub mod revoke;
 pub(crate) mod settings;

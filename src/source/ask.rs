@@ -97,6 +97,16 @@ pub enum SourceError {
     /// Another process asked a moment ago, and got nothing.
     #[error("another call asked a moment ago, and got no usable answer")]
     FailedByPeer,
+    /// The answer would remove all pools, and such answers have not come for long enough.
+    #[error(
+        "the source lists {subnets} subnets with no address for pods, and {interfaces} interfaces that this node does not have"
+    )]
+    Implausible {
+        /// Subnets without addresses.
+        subnets: usize,
+        /// Interfaces that this node does not have.
+        interfaces: usize,
+    },
     /// The lock under which sources are asked.
     #[error("{}: {}", path.display(), io_reason(source))]
     Lock {

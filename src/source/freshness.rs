@@ -7,10 +7,9 @@
 use std::fs::File;
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{Matched, Source, SourceError};
-use crate::codec::{self, Cursor, Members, ParseError};
 use crate::host::{
     LockOutcome, Paths, ReadOutcome, boot_now, lock, overwrite, read_bounded, read_up_to,
 };
@@ -55,9 +54,28 @@ pub enum RefreshOutcome {
     Skipped(&'static str),
 }
 
+impl RefreshOutcome {
+    /// The answer that is not merged yet, if there is one.
+    pub fn answer(&self) -> Option<&FreshAnswer> {
+        match self {
+            RefreshOutcome::Fresh(answer) => Some(answer),
+            _ => None,
+        }
+    }
+
+    /// The reason for another refresh before an ADD is refused, if one may help.
+    pub fn retry(&self) -> Option<RefreshReason> {
+        match self {
+            RefreshOutcome::Answered => Some(RefreshReason::Lost),
+            RefreshOutcome::Skipped(_) => Some(RefreshReason::Newer),
+            RefreshOutcome::Fresh(_) | RefreshOutcome::Failed(_) => None,
+        }
+    }
+}
+
 /// What is known of the last attempts.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default, rename_all = "camelCase")]
 pub struct Stamps {
     boot_id: Option<String>,
     source: String,
@@ -123,25 +141,6 @@ enum Due {
     Skip(&'static str),
 }
 
-impl<'de> Members<'de> for Stamps {
-    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
-        match key {
-            "bootId" => codec::value(json, &mut self.boot_id),
-            "source" => codec::value(json, &mut self.source),
-            "answered" => codec::value(json, &mut self.answered),
-            "failed" => codec::value(json, &mut self.failed),
-            "doubtfulSince" => codec::value(json, &mut self.doubtful_since),
-            "links" => json
-                .list(&mut |json| {
-                    self.links.push(json.string()?.into_owned());
-                    Ok(())
-                })
-                .map(drop),
-            _ => json.skip(),
-        }
-    }
-}
-
 impl Stamps {
     /// Whether the source is to be asked now. Pure.
     fn due(
@@ -191,12 +190,8 @@ impl Stamps {
 
     /// The file is overwritten in place, so that the end of a longer text may still follow: only the first value counts.
     fn parse(text: &[u8]) -> Stamps {
-        let mut found = Stamps::default();
-        let text = String::from_utf8_lossy(text);
-        match codec::object(&mut Cursor::new(&text), &mut found) {
-            Ok(()) => found,
-            Err(_) => Stamps::default(),
-        }
+        let mut json = serde_json::Deserializer::from_slice(text);
+        Stamps::deserialize(&mut json).unwrap_or_default()
     }
 
     /// Writes them; a failure costs the next process an attempt and nothing else.

@@ -132,10 +132,10 @@ fn decided(state: &mut State, world: &World<'_>) -> String {
     let attachment = attachment(POD);
     let families = world.families.iter();
     let requests: Vec<_> = families.map(|f| request(&attachment, *f)).collect();
-    let news = world.listed.map(listing);
+    let inventory = world.listed.map(listing);
     let inputs = Inputs {
         requests: &requests,
-        news: news.as_ref(),
+        inventory: inventory.as_ref(),
         lost: world.lost.then(|| "it is gone".to_owned()),
         last_generation: 0,
         snapshot: world.snapshot.as_ref(),

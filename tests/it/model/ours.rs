@@ -15,10 +15,9 @@ use azure_vnet_ipam::plugin::allocation::{Allocation, Step};
 use azure_vnet_ipam::plugin::decide::reclaim;
 use azure_vnet_ipam::plugin::del::release_all;
 use azure_vnet_ipam::plugin::gc::gc;
-use azure_vnet_ipam::plugin::inquiry::Inquiry;
 use azure_vnet_ipam::plugin::revoke::release_unprinted;
 use azure_vnet_ipam::plugin::{Context, NodeSnapshot};
-use azure_vnet_ipam::source::{FreshAnswer, Matched, RefreshOutcome, RefreshReason};
+use azure_vnet_ipam::source::{FreshAnswer, Matched, RefreshOutcome, RefreshReason, SourceError};
 use azure_vnet_ipam::state::{Journal, Locked, State, StateFile, WAIT};
 use serde_json::json;
 
@@ -82,30 +81,24 @@ fn allocate(
         request.netns = Some(&netns);
     }
     let was_doubted = RefCell::new(false);
-    let inquiry = |add: &InFlight| match &add.inventory {
+    let refresh = |add: &InFlight| match &add.inventory {
         Some(inventory) => {
             let matched = Matched {
                 inventory: inventory.clone(),
                 ..Matched::default()
             };
             *was_doubted.borrow_mut() = matched.is_doubtful();
-            let news = FreshAnswer::in_memory(matched, add.began, rules.world.doubtful_since);
-            Inquiry::of(
-                RefreshOutcome::Fresh(Box::new(news)),
-                &mut OperationRecord::default(),
-            )
+            let answer = FreshAnswer::in_memory(matched, add.began, rules.world.doubtful_since);
+            RefreshOutcome::Fresh(Box::new(answer))
         }
-        None => Inquiry {
-            failed: Some("it does not answer".to_owned()),
-            ..Inquiry::default()
-        },
+        None => RefreshOutcome::Failed(SourceError::FailedByPeer),
     };
     let mut allocation = Allocation::new(
         &call,
         &context,
         requests,
         RefreshReason::Ordinary,
-        inquiry(add),
+        refresh(add),
     );
     if let Some(look) = &add.look {
         allocation.looked(NodeSnapshot::clone(look));
@@ -121,9 +114,9 @@ fn allocate(
                     continue;
                 }
             }
-            Ok(Step::Ask(need)) => {
+            Ok(Step::Refresh(reason)) => {
                 (add.inventory, add.began) = (rules.world.inventory(), rules.world.now());
-                allocation.answered(need, inquiry(add));
+                allocation.refreshed(reason, refresh(add));
                 continue;
             }
             Ok(Step::Granted(grants)) => Outcome::Granted(grants),
