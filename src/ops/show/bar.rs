@@ -1,6 +1,6 @@
 //! The usage bar of a pool.
 
-use super::PoolReport;
+use super::report::PoolReport;
 use crate::ops::screen::{Screen, Tint};
 
 /// The maximum width.

@@ -1,6 +1,7 @@
 //! `check`: compares the state with the node.
 
 pub mod finding;
+mod foreign;
 pub mod records;
 
 pub use finding::CheckReport;

@@ -7,82 +7,28 @@ mod conflists;
 pub mod diagnostic;
 mod files;
 mod host;
+mod inspection;
 mod other_ipam;
 mod pools;
 mod source;
 mod state;
 
-use std::time::Duration;
-
 use serde::Serialize;
 
 use crate::cni::CniVersion;
 use crate::host::utc;
-use crate::ipam::Evidence;
 use crate::ops::cli::{CheckSettingsArgs, ReportArgs};
 use crate::ops::node::Node;
-use crate::ops::node_config::NodeConfig;
 use crate::ops::outcome::{CommandError, CommandOutput, json};
-use crate::ops::progress;
 use crate::ops::screen::{Screen, Tint, pluralize};
-use crate::ops::state_view::StateView;
-use crate::plugin::note_moved_namespaces;
 use crate::plugin::settings;
-use crate::source::{Matched, Source, SourceError};
 use crate::state::FORMAT;
 use crate::stdio;
 
 pub use diagnostic::{Diagnostic, Status, Subject};
+pub use inspection::Inspection;
 
 use diagnostic::Visibility;
-
-/// The data that diagnostics and findings are made from.
-#[derive(Debug)]
-pub struct Inspection {
-    /// All configuration.
-    pub config: NodeConfig,
-    /// The state.
-    pub state: StateView,
-    /// The source and its answer, or why the source is unknown.
-    pub source: Result<(Source, SourceAnswer), CommandError>,
-    /// The evidence of the node.
-    pub evidence: Evidence,
-}
-
-/// The answer of a source.
-#[derive(Debug)]
-pub struct SourceAnswer {
-    /// The answer, matched with the interfaces of this node.
-    pub matched: Result<Matched, SourceError>,
-    /// The duration of the query.
-    pub took: Duration,
-}
-
-impl Inspection {
-    /// Collects the data. Takes no lock and changes nothing.
-    pub fn gather(node: &Node) -> Inspection {
-        let config = NodeConfig::read(node.paths());
-        let source = node.source(&config).map(|source| {
-            let (matched, took) = node.query_source(&source);
-            (source, SourceAnswer { matched, took })
-        });
-        let mut evidence = progress::capture_snapshot(Vec::new(), &node.context).evidence;
-        // Read last, so that it includes what changed meanwhile.
-        let state = StateView::load(node);
-        note_moved_namespaces(state.ipam().holders(), &mut evidence, node.paths());
-        Inspection {
-            state,
-            source,
-            evidence,
-            config,
-        }
-    }
-
-    /// The answer of the source, if there is one.
-    pub fn matched(&self) -> Option<&Matched> {
-        self.source.as_ref().ok()?.1.matched.as_ref().ok()
-    }
-}
 
 /// Makes all diagnostics, ordered by subject.
 pub fn examine(node: &Node, inspection: &Inspection) -> Vec<Diagnostic> {

@@ -1,7 +1,7 @@
 //! The source of the pools, and the interfaces of the node that its answer is about.
 
 use super::diagnostic::{Diagnostic, Subject, Visibility, join_first};
-use super::{Inspection, SourceAnswer};
+use super::inspection::{Inspection, SourceAnswer};
 use crate::failure::source_remedy;
 use crate::host::{Link, Paths, io_reason, links};
 use crate::log::Milliseconds;

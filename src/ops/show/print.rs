@@ -1,0 +1,111 @@
+//! Prints the report of `show` as text.
+
+use super::bar;
+use super::report::{PoolReport, ShowReport, SourceReport};
+use crate::ops::lease::Lease;
+use crate::ops::screen::{Screen, Table, Tint, format_age, pluralize, replace_control};
+
+impl ShowReport {
+    /// Prints the report as text.
+    pub fn print(&self, screen: &Screen) -> String {
+        let mut text = String::new();
+        if let Some(sentence) = self.state.sentences() {
+            text.push_str(&screen.paragraph("", 0, &sentence));
+            text.push('\n');
+        }
+        for pool in &self.pools {
+            text.push_str(&pool.print(screen));
+            text.push('\n');
+        }
+        text.push_str(&screen.paragraph("", 0, &self.source.sentence()));
+        text
+    }
+}
+
+impl SourceReport {
+    fn sentence(&self) -> String {
+        let ago = |seconds| format_age(std::time::Duration::from_secs(seconds));
+        let name = self.name.as_deref().unwrap_or("the source");
+        let mut sentence = match (self.answered_seconds, &self.name) {
+            (Some(seconds), _) => format!("Source: {name}, answered {} ago.", ago(seconds)),
+            (None, Some(_)) => format!("Source: {name}, no answer yet since the node started."),
+            (None, None) => "Source: not queried since the node started.".to_owned(),
+        };
+        if let Some(seconds) = self.failed_seconds {
+            sentence.push_str(&format!(
+                " The last query failed {} ago; `azure-vnet-ipam doctor` shows why.",
+                ago(seconds)
+            ));
+        }
+        sentence
+    }
+}
+
+impl PoolReport {
+    fn print(&self, screen: &Screen) -> String {
+        let mut heading = replace_control(&self.subnet);
+        if !self.interface.is_empty() {
+            heading.push_str(&format!(" on {}", replace_control(&self.interface)));
+        }
+        if let Some(gateway) = self.gateway {
+            heading.push_str(&format!(", gateway {gateway}"));
+        }
+        let heading = screen.paragraph("", 0, &heading);
+        let mut text = screen.tint(Tint::Strong, heading.trim_end());
+        text.push('\n');
+        text.push_str(&bar::print(self, screen));
+        text.push_str(&screen.paragraph("", 2, &self.counts()));
+        if !self.holders.is_empty() {
+            text.push('\n');
+            text.push_str(&self.table().print(screen, 2));
+        }
+        text
+    }
+
+    /// The counts of each use, in words.
+    fn counts(&self) -> String {
+        let mut parts = vec![format!("{} held", self.held)];
+        let kinds = [
+            (self.suspect, " of them suspect"),
+            (self.resting, " resting"),
+            (self.wired, " on the host"),
+            (self.excluded, " excluded"),
+        ];
+        for (count, kind) in kinds.into_iter().filter(|(count, _)| *count > 0) {
+            parts.push(format!("{count}{kind}"));
+        }
+        parts.push(format!(
+            "{} free, of {}",
+            self.free,
+            pluralize(self.size, "address", "addresses")
+        ));
+        parts.join(", ")
+    }
+
+    fn table(&self) -> Table {
+        let notes: Vec<String> = self.holders.iter().map(note).collect();
+        let noted = notes.iter().any(|note| !note.is_empty());
+        let mut headings = vec!["ADDRESS", "POD", "CONTAINER", "NETWORK", "SINCE"];
+        if noted {
+            headings.push("NOTE");
+        }
+        let mut table = Table::new(&headings, &[1, 3]);
+        for (holder, note) in self.holders.iter().zip(notes) {
+            let mut cells = holder.cells();
+            if noted {
+                cells.push(note);
+            }
+            table.row(cells);
+        }
+        table
+    }
+}
+
+/// The note on an unusual lease.
+fn note(holder: &Lease) -> String {
+    match (holder.suspect_seconds, holder.listed) {
+        (Some(_), _) => "suspect".to_owned(),
+        (None, false) => "unlisted".to_owned(),
+        (None, true) => String::new(),
+    }
+}
