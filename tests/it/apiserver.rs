@@ -365,9 +365,9 @@ fn saved_node_object_matches_the_real_server() {
     assert_eq!(status, 200);
     let seen = serde_json::from_str(&printed).unwrap();
     if without_volatile_fields(seen) != without_volatile_fields(values) {
-        let shown = std::env::temp_dir().join("azure-vnet-ipam-node.json");
-        fs::write(&shown, printed).unwrap();
-        panic!("testdata/node.json is not what the server prints; that is in {shown:?}");
+        let actual = std::env::temp_dir().join("azure-vnet-ipam-node.json");
+        fs::write(&actual, printed).unwrap();
+        panic!("testdata/node.json is not what the server prints; that is in {actual:?}");
     }
     let node = server.join_node(SAVED);
     assert_eq!(

@@ -81,8 +81,8 @@ fn running_pods() -> BTreeMap<String, String> {
 
 /// Pod to address, as the state has them.
 fn held_addresses() -> BTreeMap<String, String> {
-    let shown: Value = serde_json::from_str(&stdout_of("azure-vnet-ipam show --json", 0)).unwrap();
-    let holders = shown["pools"].as_array().unwrap().iter();
+    let report: Value = serde_json::from_str(&stdout_of("azure-vnet-ipam show --json", 0)).unwrap();
+    let holders = report["pools"].as_array().unwrap().iter();
     let holders = holders.flat_map(|pool| pool["holders"].as_array().unwrap());
     let text = |value: &Value| value.as_str().unwrap_or("unknown").to_owned();
     holders

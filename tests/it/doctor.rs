@@ -33,12 +33,12 @@ fn run(node: &Node, args: &[&str]) -> Outcome {
 
 /// All lines of `doctor --json`.
 fn lines(node: &Node) -> Vec<Value> {
-    let done = run(node, &["doctor", "--json"]);
-    assert_eq!(done.stderr, "", "{done:?}");
-    let report = done.json();
+    let outcome = run(node, &["doctor", "--json"]);
+    assert_eq!(outcome.stderr, "", "{outcome:?}");
+    let report = outcome.json();
     let lines = report["lines"].as_array().unwrap().clone();
     let wrong = lines.iter().any(|line| line["status"] == "wrong");
-    assert_eq!(done.exit, Some(i32::from(wrong)), "{report:#}");
+    assert_eq!(outcome.exit, Some(i32::from(wrong)), "{report:#}");
     lines
 }
 
@@ -66,13 +66,17 @@ fn healthy_node_is_ok_and_left_untouched() {
     let before = (node.state_bytes(), node.log(), node.leftover_files());
     // `doctor` does not wait for the lock.
     let _lock = node.hold_lock();
-    let done = run(&node, &["doctor"]);
-    assert_eq!(done.exit, Some(0), "{done:?}");
-    let last = done.stdout.lines().last().unwrap();
-    assert!(last.starts_with("0 wrong, "), "{}", done.stdout);
-    assert!(done.stdout.is_ascii());
+    let outcome = run(&node, &["doctor"]);
+    assert_eq!(outcome.exit, Some(0), "{outcome:?}");
+    let last = outcome.stdout.lines().last().unwrap();
+    assert!(last.starts_with("0 wrong, "), "{}", outcome.stdout);
+    assert!(outcome.stdout.is_ascii());
     for words in ["answered in ", "3 addresses for pods", "1 held, 2 free"] {
-        assert!(done.stdout.contains(words), "{words}: {}", done.stdout);
+        assert!(
+            outcome.stdout.contains(words),
+            "{words}: {}",
+            outcome.stdout
+        );
     }
     assert_eq!(
         (node.state_bytes(), node.log(), node.leftover_files()),
@@ -350,8 +354,8 @@ fn without_root_one_line_lists_what_needs_root() {
     if fs::metadata("/proc/self").unwrap().uid() == 0 {
         command.uid(NOBODY).gid(NOBODY);
     }
-    let done = output(&mut command);
-    let report: Value = serde_json::from_slice(&done.stdout).unwrap();
+    let output = output(&mut command);
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     let lines = report["lines"].as_array().unwrap();
     let sudo: Vec<_> = lines
         .iter()
@@ -370,7 +374,7 @@ fn without_root_one_line_lists_what_needs_root() {
         lines.iter().all(|line| line["status"] != "wrong"),
         "{lines:#?}"
     );
-    assert_eq!(done.status.code(), Some(0));
+    assert_eq!(output.status.code(), Some(0));
 }
 
 #[test]

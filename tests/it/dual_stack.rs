@@ -52,9 +52,9 @@ fn check_two_dual_stack_pods(host: &Host, network: &str) {
             ping(from, address);
         }
         ping(from, gateway);
-        let mut shown = Command::new("ip");
-        shown.args(["-n", from, "-6", "route", "show", "default"]);
-        let routes = String::from_utf8(output(&mut shown).stdout).unwrap();
+        let mut command = Command::new("ip");
+        command.args(["-n", from, "-6", "route", "show", "default"]);
+        let routes = String::from_utf8(output(&mut command).stdout).unwrap();
         assert!(routes.contains(&format!("via {gateway}")), "{routes}");
         let checked = host.cnitool("check", network, from);
         assert!(checked.status.success(), "{checked:?}");
@@ -127,12 +127,15 @@ fn host_routes_and_addresses_protect_ipv6_too() {
         let text = String::from_utf8(output.stdout).unwrap();
         text.split_whitespace().collect::<Vec<_>>().join(" ")
     };
-    let told = hours_later(&["explain", &v6]);
-    assert!(told.contains("the host has a route to it"), "{told}");
-    let told = hours_later(&["explain", &v4]);
+    let explanation = hours_later(&["explain", &v6]);
     assert!(
-        told.contains(&format!("{v6} of the same pod is configured")),
-        "{told}"
+        explanation.contains("the host has a route to it"),
+        "{explanation}"
+    );
+    let explanation = hours_later(&["explain", &v4]);
+    assert!(
+        explanation.contains(&format!("{v6} of the same pod is configured")),
+        "{explanation}"
     );
     hours_later(&["reclaim", "--yes"]);
     assert_eq!(host.held(), [v4.as_str(), v6.as_str()]);

@@ -317,14 +317,14 @@ fn invalid_families_are_refused() {
 #[test]
 fn check_and_gc_cover_both_families() {
     let (node, _wire) = node_of_two_families("dual-check", 5..30);
-    let told = dual_stack_call(&node, "ADD", "c1").run().json();
+    let result = dual_stack_call(&node, "ADD", "c1").run().json();
     let call = |command: &str, members: Value| {
         let stdin: Value = serde_json::from_str(&conf_of_two_families()).unwrap();
         let stdin = merged(merged(stdin, json!({ "cniVersion": "1.1.0" })), members);
         node.call(command, "c1").stdin(stdin.to_string()).run()
     };
-    call("CHECK", json!({ "prevResult": told })).assert_no_output();
-    let mut other = told.clone();
+    call("CHECK", json!({ "prevResult": result })).assert_no_output();
+    let mut other = result.clone();
     other["ips"][1]["address"] = "fd00:1:2::20/120".into();
     let (_, msg) = call("CHECK", json!({ "prevResult": other })).error();
     assert!(
@@ -356,9 +356,9 @@ fn ipv6_pool_is_stored_in_canonical_form() {
     assert_eq!(pool["Gateway"], "fd00:1:2::1");
     assert_eq!(pool["Subnet"]["IP"], "fd00:1:2::");
     assert_eq!(pool["Addresses"]["fd00:1:2::1c"]["InUse"], false);
-    let shown = node.run_command(["show"]);
+    let outcome = node.run_command(["show"]);
     assert!(
-        shown
+        outcome
             .success()
             .stdout
             .contains("fd00:1:2::/120 on eth0, gateway fd00:1:2::1")

@@ -137,12 +137,12 @@ fn without_volatile_parts(text: &str, root: &str) -> String {
         .replace(&format!("ipam {version}"), "ipam VERSION")
         .replace(&format!("v{version}"), "VERSION");
     let mut parts = text.split("127.0.0.1:");
-    let mut told = parts.next().unwrap_or_default().to_owned();
+    let mut normalized = parts.next().unwrap_or_default().to_owned();
     for part in parts {
         let port = part.trim_start_matches(|c: char| c.is_ascii_digit());
-        told += &format!("127.0.0.1:PORT{port}");
+        normalized += &format!("127.0.0.1:PORT{port}");
     }
-    let words: Vec<&str> = told.split(' ').collect();
+    let words: Vec<&str> = normalized.split(' ').collect();
     let settled = words.iter().enumerate().map(|(n, word)| {
         let next = words.get(n + 1).map_or("", |next| {
             next.trim_end_matches(|c: char| c.is_ascii_punctuation())

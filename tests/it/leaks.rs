@@ -296,8 +296,8 @@ fn start_user_namespace_with(addresses: &[&str]) -> Process {
     wait_until("the addresses of the user's namespace", || {
         let mut look = Command::new("nsenter");
         look.arg(format!("--net=/proc/real/{id}/ns/net"));
-        let shown = output(look.args(["ip", "-o", "addr", "show", "dev", "lo"])).stdout;
-        String::from_utf8_lossy(&shown).contains(&format!("{last}/32"))
+        let addresses = output(look.args(["ip", "-o", "addr", "show", "dev", "lo"])).stdout;
+        String::from_utf8_lossy(&addresses).contains(&format!("{last}/32"))
     });
     make_process_visible(id);
     user

@@ -31,7 +31,7 @@ fn parse(text: &str) -> BTreeMap<String, f64> {
         let (series, value) = line.rsplit_once(' ').unwrap();
         let series = series.strip_prefix("azure_vnet_ipam_").unwrap().to_owned();
         let known = figures.insert(series, value.parse().unwrap());
-        assert_eq!(known, None, "{line} is told twice");
+        assert_eq!(known, None, "{line} appears twice");
     }
     figures
 }
@@ -126,8 +126,8 @@ fn missing_state_has_no_pools() {
     let figures = parse(&text(&node));
     assert_eq!(figures["state_readable"], 1.0);
     assert_eq!(operations(&figures, "ADD"), [0.0, 0.0]);
-    let told = |start: &str| figures.keys().any(|series| series.starts_with(start));
-    assert!(!told("pool_") && !told("refresh_age") && !told("operation_errors"));
+    let has_series = |start: &str| figures.keys().any(|series| series.starts_with(start));
+    assert!(!has_series("pool_") && !has_series("refresh_age") && !has_series("operation_errors"));
     // Reading creates no files either.
     assert!(!node.path("/var").exists());
 }
@@ -140,9 +140,9 @@ fn corrupt_state_still_yields_other_metrics() {
         fs::write(node.state_path(), damage).unwrap();
         let figures = parse(&text(&node));
         assert_eq!(figures["state_readable"], 0.0);
-        let told = |start: &str| figures.keys().any(|series| series.starts_with(start));
-        assert!(!told("pool_") && !told("quarantine"));
-        assert!(told("refresh_age_seconds"));
+        let has_series = |start: &str| figures.keys().any(|series| series.starts_with(start));
+        assert!(!has_series("pool_") && !has_series("quarantine"));
+        assert!(has_series("refresh_age_seconds"));
         for series in before.keys().filter(|series| series.contains("_total")) {
             assert_eq!(figures[series], before[series], "{series}");
         }
@@ -263,8 +263,8 @@ fn unwritable_output_file_is_reported_and_leaves_nothing() {
     let check = |outcome: Outcome, path: &str, words: &str| {
         assert_eq!(outcome.exit, Some(2), "{outcome:?}");
         assert_eq!(outcome.stdout, "");
-        let told = format!("azure-vnet-ipam metrics: failed to write {path}: {words}\n");
-        assert_eq!(outcome.stderr, told);
+        let expected = format!("azure-vnet-ipam metrics: failed to write {path}: {words}\n");
+        assert_eq!(outcome.stderr, expected);
         assert_eq!(file_names(&folder), ["ipam.prom"]);
         assert_eq!(fs::read_to_string(&file).unwrap(), "old");
     };
@@ -293,7 +293,7 @@ fn promtool_accepts_the_metrics() {
     ] {
         let text = text(&node);
         let outcome = run(Command::new("promtool").args(["check", "metrics"]), &text);
-        let said = (outcome.exit, &*outcome.stdout, &*outcome.stderr);
-        assert_eq!(said, (Some(0), "", ""), "{text}");
+        let actual = (outcome.exit, &*outcome.stdout, &*outcome.stderr);
+        assert_eq!(actual, (Some(0), "", ""), "{text}");
     }
 }

@@ -63,9 +63,9 @@ impl Pods {
     /// Runs `work` with the boot clock `seconds` ahead of the machine's.
     pub fn at<T>(&self, seconds: u64, work: impl FnOnce() -> T) -> T {
         self.node.set_clock(seconds);
-        let done = work();
+        let result = work();
         self.node.set_clock(0);
-        done
+        result
     }
 
     /// Starts a pod: a namespace, an ADD, and the address on an interface in the namespace.

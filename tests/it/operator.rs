@@ -18,8 +18,8 @@ use crate::privileged::in_private_namespaces;
 const EVENTS: &str = "/var/run/azure-vnet/azure-vnet-ipam.events";
 
 fn events(node: &Node) -> Vec<Value> {
-    let told = node.run_line("show --events --json");
-    told.success().json().as_array().unwrap().clone()
+    let outcome = node.run_line("show --events --json");
+    outcome.success().json().as_array().unwrap().clone()
 }
 
 /// All files below the folder with content and modification time.
@@ -75,8 +75,8 @@ fn control_characters_are_never_printed() {
             run_command.json();
         }
     }
-    let shown = node.run_command(["show", "--json"]).json().to_string();
-    assert!(shown.contains(&format!("default/{pod}")), "{shown}");
+    let report = node.run_command(["show", "--json"]).json().to_string();
+    assert!(report.contains(&format!("default/{pod}")), "{report}");
     assert!(!node.log().contains(alters_terminal));
 }
 
@@ -87,13 +87,13 @@ fn every_operation_of_a_crowd_is_recorded() {
     for outcome in run_all_in_parallel(ids.iter().map(|id| node.call("ADD", id))) {
         outcome.success();
     }
-    let told = events(&node);
-    let of: BTreeSet<&str> = told
+    let events = events(&node);
+    let containers: BTreeSet<&str> = events
         .iter()
         .map(|e| e["container"].as_str().unwrap())
         .collect();
-    assert_eq!((told.len(), of.len()), (200, 200));
-    for event in &told {
+    assert_eq!((events.len(), containers.len()), (200, 200));
+    for event in &events {
         assert_eq!((&event["verb"], &event["code"]), (&json!("ADD"), &json!(0)));
         assert_eq!(event["addresses"].as_array().unwrap().len(), 1);
         assert!(event["microseconds"].as_u64().unwrap() > 0);
@@ -113,14 +113,14 @@ fn failures_are_recorded_and_queries_are_not() {
     drop(wire);
     node.add("c3").success();
     node.call("NONSENSE", "c4").run().error();
-    let told = events(&node);
-    let verbs: Vec<_> = told.iter().map(|e| e["verb"].as_str().unwrap()).collect();
+    let events = events(&node);
+    let verbs: Vec<_> = events.iter().map(|e| e["verb"].as_str().unwrap()).collect();
     assert_eq!(verbs, ["ADD", "ADD", "DEL", "ADD", "ADD", "unknown"]);
-    assert_eq!(told[1]["code"], code);
-    assert!(msg.starts_with(told[1]["msg"].as_str().unwrap()), "{msg}");
-    assert_eq!(told[2]["addresses"], json!(["10.224.0.5"]));
-    assert_eq!(told[3]["code"], 4);
-    assert_eq!(told[4]["refreshFailed"], true);
+    assert_eq!(events[1]["code"], code);
+    assert!(msg.starts_with(events[1]["msg"].as_str().unwrap()), "{msg}");
+    assert_eq!(events[2]["addresses"], json!(["10.224.0.5"]));
+    assert_eq!(events[3]["code"], 4);
+    assert_eq!(events[4]["refreshFailed"], true);
 }
 
 #[test]
@@ -223,8 +223,8 @@ fn read_only_commands_touch_nothing() {
 fn show_can_be_limited_to_one_pool() {
     let (node, _wire) = Node::with_wire("pool", Reply::Xml(xml([5])));
     node.add("c1").success();
-    let shown = node.run_line("show 10.224.0.0/16 --json").success().json();
-    assert_eq!(shown["pools"][0]["holders"][0]["container"], "c1");
+    let report = node.run_line("show 10.224.0.0/16 --json").success().json();
+    assert_eq!(report["pools"][0]["holders"][0]["container"], "c1");
     let none = node.run_line("show 10.9.0.0/16");
     assert_eq!((none.exit, none.stdout.as_str()), (Some(2), ""));
     assert!(
@@ -282,9 +282,9 @@ fn release_is_refused_unless_everything_matches() {
     }
     assert_eq!(node.state_bytes(), before);
     let forced = node.run_line("release 10.224.0.5 --container c1234567 --force --json");
-    let told = forced.success().json();
+    let report = forced.success().json();
     assert_eq!(
-        (&told["released"], &told["refused"]),
+        (&report["released"], &report["refused"]),
         (&json!(true), &Value::Null)
     );
     assert!(node.held().is_empty());
@@ -341,9 +341,12 @@ fn state_without_our_key_is_not_reported_as_lost() {
                 node.run_line(line).success();
             }
         }
-        let shown = node.run_line("show --json").success().json();
-        assert_ne!(shown["state"]["condition"], "lost", "{command}: {shown:#}");
-        assert_eq!(shown["state"]["quarantineSeconds"], Value::Null);
+        let report = node.run_line("show --json").success().json();
+        assert_ne!(
+            report["state"]["condition"], "lost",
+            "{command}: {report:#}"
+        );
+        assert_eq!(report["state"]["quarantineSeconds"], Value::Null);
     }
 }
 
@@ -357,9 +360,13 @@ fn lost_state_is_not_reported_as_empty() {
         "reclaim --yes",
         "release 10.224.0.5 --container c123456789",
     ] {
-        let told = node.run_line(line);
-        assert_eq!((told.exit, told.stdout.as_str()), (Some(2), ""), "{line}");
-        assert!(told.stderr.contains("was lost"), "{line}: {told:?}");
+        let outcome = node.run_line(line);
+        assert_eq!(
+            (outcome.exit, outcome.stdout.as_str()),
+            (Some(2), ""),
+            "{line}"
+        );
+        assert!(outcome.stderr.contains("was lost"), "{line}: {outcome:?}");
     }
     assert!(!node.state_path().exists());
 }
@@ -398,8 +405,8 @@ fn export_contains_no_credentials() {
     node.put("/etc/cni/net.d/10-x.conflist", conflist.to_string());
     node.add("c1").error();
     let file = node.path("/case.json");
-    let done = node.run_line(&format!("export --output {}", file.display()));
-    assert_eq!(done.success().stdout, "");
+    let outcome = node.run_line(&format!("export --output {}", file.display()));
+    assert_eq!(outcome.success().stdout, "");
     assert_eq!(fs::metadata(&file).unwrap().mode() & 0o777, 0o600);
     let text = fs::read_to_string(file).unwrap();
     serde_json::from_str::<Value>(&text).unwrap();
@@ -436,29 +443,29 @@ fn explain_finds_addresses_containers_and_pods() {
         .run()
         .success();
     for subject in ["10.224.0.5", "c12345", "c123456789", "shop/web-1", "web-1"] {
-        let told = node
+        let report = node
             .run_line(&format!("explain {subject} --json"))
             .success()
             .json();
-        let address = &told["addresses"][0];
+        let address = &report["addresses"][0];
         assert_eq!(
             (&address["address"], &address["use"]),
             (&json!("10.224.0.5"), &json!("held"))
         );
         assert_eq!(address["holder"]["pod"], "shop/web-1");
-        assert_eq!(told["events"][0]["verb"], "ADD", "{told:#}");
+        assert_eq!(report["events"][0]["verb"], "ADD", "{report:#}");
     }
     for subject in ["10.9.9.9", "c12", "shop/web-2", "nobody"] {
-        let told = node.run_line(&format!("explain {subject}"));
-        assert_eq!(told.exit, Some(1), "{subject}: {told:?}");
-        assert!(told.stdout.contains("Nothing is known"), "{told:?}");
+        let outcome = node.run_line(&format!("explain {subject}"));
+        assert_eq!(outcome.exit, Some(1), "{subject}: {outcome:?}");
+        assert!(outcome.stdout.contains("Nothing is known"), "{outcome:?}");
     }
     // The events still name the pod after the release.
     node.del("c123456789").assert_no_output();
-    let told = node.run_line("explain web-1").success().stdout.clone();
+    let text = node.run_line("explain web-1").success().stdout.clone();
     assert!(
-        told.contains("holds no address") && told.contains("ADD"),
-        "{told}"
+        text.contains("holds no address") && text.contains("ADD"),
+        "{text}"
     );
 }
 
@@ -560,8 +567,8 @@ fn reclaim_frees_only_dead_holders() {
     assert_eq!((&young["young"], &young["freed"]), (&json!(3), &json!([])));
     let before = pods.node.state_bytes();
     let would = later(&pods, HOUR, "reclaim --json").success().json();
-    let addresses = |told: &Value, key: &str| -> BTreeSet<String> {
-        let list = told[key].as_array().unwrap().iter();
+    let addresses = |report: &Value, key: &str| -> BTreeSet<String> {
+        let list = report[key].as_array().unwrap().iter();
         list.map(|t| t["holder"]["address"].as_str().unwrap().to_owned())
             .collect()
     };

@@ -304,8 +304,8 @@ fn ctr_container_gets_an_address() {
         let mut fields = l.split_whitespace();
         (fields.next() == Some(name)).then(|| fields.next().unwrap().to_owned())
     });
-    let shown = sh(&format!("nsenter -t {} -n ip addr", pid.unwrap()));
-    assert!(shown.contains(&format!("{address}/24")), "{shown}");
+    let addresses = sh(&format!("nsenter -t {} -n ip addr", pid.unwrap()));
+    assert!(addresses.contains(&format!("{address}/24")), "{addresses}");
     containerd.ctr(&["tasks", "kill", "-s", "KILL", name]);
     wait_until("the container to stop", || {
         containerd.ctr(&["tasks", "ls"]).contains("STOPPED")

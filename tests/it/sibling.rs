@@ -109,8 +109,11 @@ fn messages_name_the_program_as_called() {
     );
     assert!(help.contains("/var/run/azure-vnet-ipamv6.json"), "{help}");
     assert!(help.contains("/etc/azure-vnet-ipam.json"), "{help}");
-    let shown = run_ipamv6(&node, &["show"]);
-    assert!(shown.success().stdout.contains("fd00:1:2::5"), "{shown:?}");
+    let outcome = run_ipamv6(&node, &["show"]);
+    assert!(
+        outcome.success().stdout.contains("fd00:1:2::5"),
+        "{outcome:?}"
+    );
     let wrong = run_ipamv6(&node, &["explain"]);
     assert_eq!(wrong.exit, Some(2));
     assert!(
@@ -214,13 +217,13 @@ fn azure_vnet_calls_both_names() {
     }
     assert_eq!((node.held().len(), held(&state(&node)).len()), (3, 3));
     for (n, id) in ["c1", "c2", "c3"].iter().enumerate() {
-        let told = json!({ "subnet": v4, "ipAddress": format!("10.224.0.{}", 5 + n) });
+        let ipam = json!({ "subnet": v4, "ipAddress": format!("10.224.0.{}", 5 + n) });
         node.call("DEL", id)
-            .stdin(first(told))
+            .stdin(first(ipam))
             .run()
             .assert_no_output();
-        let told = json!({ "subnet": v6, "ipAddress": format!("fd00:10:244:3::{}", 2 + n) });
-        call_ipamv6(&node, "DEL", id, &second(told)).assert_no_output();
+        let ipam = json!({ "subnet": v6, "ipAddress": format!("fd00:10:244:3::{}", 2 + n) });
+        call_ipamv6(&node, "DEL", id, &second(ipam)).assert_no_output();
     }
     assert!(node.held().is_empty() && held(&state(&node)).is_empty());
     // The operator's view.
@@ -267,14 +270,14 @@ fn one_call_allocates_from_both_sources() {
     node.put("/etc/cni/net.d/10.conf", &stdin);
     let doctor = node.run_command(["doctor"]);
     assert_eq!(doctor.exit, Some(1));
-    let said = doctor
+    let report = doctor
         .stdout
         .split_whitespace()
         .collect::<Vec<_>>()
         .join(" ");
     assert!(
-        said.contains("is the API server up, and does a firewall let this node reach it?"),
-        "{said}"
+        report.contains("is the API server up, and does a firewall let this node reach it?"),
+        "{report}"
     );
     let pools = &node.state()["IPAM"]["AddressSpaces"]["local"]["Pools"];
     let names: Vec<&String> = pools.as_object().unwrap().keys().collect();

@@ -210,28 +210,28 @@ fn status_is_ready_while_adds_can_be_served() {
 #[test]
 fn status_reports_what_is_broken() {
     let (node, wire) = Node::with_wire("broken", Reply::Status(500, String::new()));
-    let said = |node: &Node, ipam: Value| {
+    let error_message = |node: &Node, ipam: Value| {
         let (code, msg) = status(node, ipam).run().error();
         assert_eq!(code, 50, "{msg}");
         msg
     };
-    let none = said(&node, json!({}));
+    let none = error_message(&node, json!({}));
     assert!(none.contains("no pools, and no source"), "{none}");
     wire.set(Reply::Xml(xml([5])));
     node.add("c1").success();
-    let wrong = said(&node, json!({ "subnet": "10.9.0.0/16" }));
+    let wrong = error_message(&node, json!({ "subnet": "10.9.0.0/16" }));
     assert!(wrong.contains("Pool id 10.9.0.0/16 not found"), "{wrong}");
     let mut newer = node.state();
     newer["azure-vnet-ipam"]["format"] = 99.into();
     fs::write(node.state_path(), newer.to_string()).unwrap();
-    assert!(said(&node, json!({})).contains("format 99"));
+    assert!(error_message(&node, json!({})).contains("format 99"));
     let (code, msg) = check(&node, "c1", &["10.224.0.5"]).run().error();
     assert!(code == 100 && msg.contains("format 99"), "{msg}");
     // The next ADD rebuilds a corrupt state, if the source answers.
     fs::write(node.state_path(), "{ half").unwrap();
     status(&node, json!({})).run().assert_no_output();
     wire.set(Reply::Status(500, String::new()));
-    assert!(said(&node, json!({})).contains("no pools, and no source"));
+    assert!(error_message(&node, json!({})).contains("no pools, and no source"));
     assert_eq!(
         node.leftover_files(),
         [""; 0],
@@ -314,8 +314,8 @@ fn invalid_settings_file_is_a_warning_and_fails_no_pod() {
         let file = node.path("/etc/azure-vnet-ipam.json");
         for checked in [by_hand(None), by_hand(file.to_str())] {
             assert_eq!(checked.status.code(), Some(1), "{text}");
-            let told = String::from_utf8(checked.stderr).unwrap();
-            assert!(told.contains(left), "{told}");
+            let stderr = String::from_utf8(checked.stderr).unwrap();
+            assert!(stderr.contains(left), "{stderr}");
         }
         settings(&node, r#"{"rest":5}"#);
         assert!(by_hand(None).status.success());

@@ -16,11 +16,11 @@ fn kubernetes_source_is_known_but_unavailable() {
     );
     let details = outcome.json()["details"].as_str().unwrap().to_owned();
     let path = node.path("/k");
-    let told = format!(
+    let message = format!(
         "Kubernetes node, by {}: this executable was built without the feature `tls`",
         path.display()
     );
-    assert!(details.contains(&told), "{details}");
+    assert!(details.contains(&message), "{details}");
     assert!(
         details.ends_with("; install one that was built with it, as the default one is"),
         "{details}"

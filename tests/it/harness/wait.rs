@@ -52,9 +52,9 @@ impl Drop for SetOnDrop<'_> {
 /// Runs blocking work. Ends the test program when it takes longer than [`LIMIT`].
 pub fn watched<T>(what: impl Display, work: impl FnOnce() -> T) -> T {
     let watch = Watch::start(what.to_string(), LIMIT, None);
-    let done = work();
+    let result = work();
     drop(watch);
-    done
+    result
 }
 
 /// A wait that the watchdog supervises until it is dropped.
