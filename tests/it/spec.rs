@@ -386,7 +386,7 @@ fn s5_result_is_abbreviated() {
         assert_eq!(
             result["ips"][0].get("version").is_some(),
             version < "1.0.0",
-            "the family is told up to 0.4.0 only"
+            "only results up to 0.4.0 name the family"
         );
     }
 }
