@@ -10,7 +10,7 @@ use super::{CallError, NAME_V6, QueryUrl, Verb, overrides};
 use crate::codec::{self, Cursor, Members, ParseError, is};
 
 /// The keys of `ipam` that this plugin uses. Others are ignored, whatever their type (difference D15).
-const KEYS: [&str; 16] = [
+const KEYS: [&str; 17] = [
     "type",
     "environment",
     "ipv6Environment",
@@ -23,11 +23,15 @@ const KEYS: [&str; 16] = [
     "kubeconfig",
     "nodeName",
     "exclude",
+    "cooldown",
     "rest",
     "statusWhenFull",
     "routes",
     "dns",
 ];
+
+/// The key of the cooldown and its older alias; the first one takes precedence.
+const COOLDOWN_KEYS: [(&str, &str); 2] = [("cooldown", "ipam.cooldown"), ("rest", "ipam.rest")];
 
 /// Returns whether this plugin uses a key of `ipam`.
 pub fn is_ipam_key(key: &str) -> bool {
@@ -109,7 +113,7 @@ fn fault(member: &(&'static str, Box<RawValue>)) -> Option<String> {
 impl RawIpamConfig {
     /// Reads the key `ipam` on top of the defaults.
     pub fn read(raw: Option<&RawValue>, defaults: &Defaults) -> Result<RawIpamConfig, CallError> {
-        let mut raw_config = defaults.0.clone();
+        let mut raw_config = RawIpamConfig::default();
         if let Some(raw) = raw {
             codec::read(raw.get().as_bytes(), &mut raw_config).map_err(|e| {
                 CallError::WrongType {
@@ -119,7 +123,18 @@ impl RawIpamConfig {
                 }
             })?;
         }
+        let inherited = defaults.0.members.iter();
+        let inherited = inherited.filter(|(key, _)| !raw_config.overrides(key));
+        let inherited: Vec<_> = inherited.cloned().collect();
+        raw_config.members.extend(inherited);
         Ok(raw_config)
+    }
+
+    /// Returns whether a default for `key` does not apply, because this configuration has the key or an alias of it.
+    fn overrides(&self, key: &str) -> bool {
+        let is_cooldown = |key: &str| COOLDOWN_KEYS.iter().any(|(name, _)| *name == key);
+        let mut own = self.members.iter();
+        own.any(|(name, _)| *name == key || is_cooldown(name) && is_cooldown(key))
     }
 
     fn raw(&self, key: &str) -> Option<&RawValue> {
@@ -169,8 +184,9 @@ impl RawIpamConfig {
             let nets: Result<_, _> = raw_config.iter().map(|text| parse_prefix(text)).collect();
             conf.exclude = nets?;
         }
-        if let Some(raw) = self.raw("rest") {
-            conf.cooldown = parse_cooldown(raw)?;
+        let mut cooldowns = COOLDOWN_KEYS.into_iter();
+        if let Some((raw, path)) = cooldowns.find_map(|(key, path)| Some((self.raw(key)?, path))) {
+            conf.cooldown = parse_cooldown(raw, path)?;
         }
         conf.when_full = match text("statusWhenFull", "ipam.statusWhenFull")?.as_deref() {
             None | Some("ready") => WhenFull::Ready,
@@ -226,6 +242,30 @@ mod tests {
     }
 
     #[test]
+    fn cooldown_takes_precedence_over_its_alias_rest() {
+        let (settings, wrong) = Defaults::read(br#"{"cooldown":60}"#);
+        assert_eq!(wrong, [""; 0]);
+        let (old_settings, wrong) = Defaults::read(br#"{"rest":50}"#);
+        assert_eq!(wrong, [""; 0]);
+        for (ipam, defaults, seconds) in [
+            (r#"{"cooldown":5}"#, &Defaults::default(), 5),
+            (r#"{"Cooldown":"5"}"#, &Defaults::default(), 5),
+            (r#"{"cooldown":5,"rest":6}"#, &Defaults::default(), 5),
+            (r#"{"rest":6,"cooldown":5}"#, &Defaults::default(), 5),
+            ("{}", &settings, 60),
+            ("{}", &old_settings, 50),
+            (r#"{"rest":0}"#, &settings, 0),
+            (r#"{"cooldown":0}"#, &old_settings, 0),
+        ] {
+            let conf = validate(ipam, defaults, Verb::Add).unwrap();
+            assert_eq!(conf.cooldown, Duration::from_secs(seconds), "{ipam}");
+        }
+        let message = |ipam| alone(ipam).unwrap_err().to_string();
+        assert_eq!(message(r#"{"cooldown":-1}"#), "invalid ipam.cooldown: -1");
+        assert_eq!(message(r#"{"rest":-1}"#), "invalid ipam.rest: -1");
+    }
+
+    #[test]
     fn the_kubernetes_node_has_keys_of_its_own_and_ipv6_pools_only() {
         let raw_config = r#"{"environment":"ipv6NodeIpam","KubeConfig":"/k","nodeName":"n1"}"#;
         let conf = alone(raw_config).unwrap();
@@ -258,6 +298,8 @@ mod tests {
             r#"{"exclude":"10.1.0.9"}"#,
             r#"{"exclude":["10.1.0"]}"#,
             r#"{"exclude":[7]}"#,
+            r#"{"cooldown":-1}"#,
+            r#"{"cooldown":"soon","rest":5}"#,
             r#"{"rest":-1}"#,
             r#"{"rest":1.5}"#,
             r#"{"rest":[]}"#,

@@ -317,7 +317,7 @@ fn invalid_settings_file_is_a_warning_and_fails_no_pod() {
             let stderr = String::from_utf8(checked.stderr).unwrap();
             assert!(stderr.contains(left), "{stderr}");
         }
-        settings(&node, r#"{"rest":5}"#);
+        settings(&node, r#"{"cooldown":5}"#);
         assert!(by_hand(None).status.success());
         fs::remove_file(file).unwrap();
         assert_eq!(by_hand(None).status.code(), Some(1), "it is not there");
