@@ -1,19 +1,19 @@
 //! `azure-vnet-ipam`: a CNI IPAM plugin that assigns an address to every pod on an Azure node. It replaces the original plugin
 //! of the same name.
 //!
-//! One call is one short process. Each module may use only the modules above it:
+//! One call is one short process. Each module uses only the modules above it in this list:
 //!
-//! - [`codec`]: JSON objects as the original reads them;
-//! - [`ipam`]: the domain, pure: pools, records, merging, taking, releasing;
-//! - [`cni`]: the protocol: environment, network configuration, results, errors;
-//! - `host`: the few facts asked of the kernel, and every path;
-//! - [`source`]: where pools come from, and when they are asked for;
-//! - [`state`]: the lock, the state file, its replacement;
-//! - [`evidence`]: what the node shows of who is alive;
-//! - [`events`]: the last operations;
+//! - [`codec`]: reads JSON as the original does, and writes addresses;
+//! - [`ipam`]: allocates, releases and reclaims addresses; pure;
+//! - [`cni`]: the CNI protocol: environment, network configuration, results and errors;
+//! - `host`: the kernel, clocks, files and every path;
+//! - [`source`]: queries the sources of the pools;
+//! - [`state`]: the lock, the state file and the journal;
+//! - [`evidence`]: collects the evidence of live attachments on the node;
+//! - [`events`]: the list of the last operations, and their totals;
 //! - `log`, `stdio`: the log, and the standard streams;
-//! - `failure`: everything that can go wrong, and the error that callers get;
-//! - `plugin`: one call as one transaction;
+//! - [`failure`]: the table from each failure to its CNI error, and the remedies;
+//! - [`plugin`]: the verbs, each one transaction on the state;
 //! - [`ops`]: the commands of an operator.
 //!
 //! Items are public for the tests only. The interface of the program is the CNI specification.

@@ -42,7 +42,7 @@ pub fn print(text: &str) -> io::Result<()> {
     print_until(text, Some(boot_now().after(TIMEOUT)))
 }
 
-/// Prints a text to stdout for a person, who may take any time to read it.
+/// Prints a text to stdout without a time limit, because an operator may read it slowly.
 ///
 /// # Errors
 /// stdout was closed from the start, or the write failed.

@@ -123,7 +123,7 @@ impl<'de> Cursor<'de> {
             rest = after;
         }
         while let [digit @ b'0'..=b'9', after @ ..] = rest {
-            // Wraps only when there are so many digits that it does not count.
+            // A number that wraps has more than MOST digits, and is refused below.
             number = number
                 .wrapping_mul(10)
                 .wrapping_add(u64::from(digit - b'0'));

@@ -22,8 +22,7 @@ impl Paths {
         self.name
     }
 
-    /// A text that names the program as most nodes know it, for people who know it by the name that it goes by here: as
-    /// something to type, and as the name of a file of its own.
+    /// Replaces the program's usual name by the name of this one, in commands and in the names of its own files.
     pub fn named(&self, text: String) -> String {
         if self.name == NAME {
             return text;

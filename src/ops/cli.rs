@@ -161,6 +161,18 @@ pub enum Shell {
     Fish,
 }
 
+/// Builds the definition of the command line, with the program's name in its help texts.
+pub fn command(program: &str) -> clap::Command {
+    let add_name = |command: clap::Command| match command.get_after_help() {
+        Some(text) => {
+            let text = help::with_name(&text.to_string(), program);
+            command.after_help(text)
+        }
+        None => command,
+    };
+    add_name(Cli::command()).mut_subcommands(add_name)
+}
+
 /// Parses the arguments of the program, which messages call `program`. Returns the command and its name.
 ///
 /// # Errors
@@ -169,7 +181,7 @@ pub fn parse(
     program: &'static str,
     args: impl IntoIterator<Item = OsString>,
 ) -> Result<(Command, String), clap::Error> {
-    let parser = Cli::command().no_binary_name(true);
+    let parser = command(program).no_binary_name(true);
     let parser = parser.name(program).display_name(program).bin_name(program);
     let matches = parser.try_get_matches_from(args)?;
     let name = matches.subcommand_name().unwrap_or_default().to_owned();

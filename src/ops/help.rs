@@ -2,9 +2,16 @@
 //!
 //! A block whose first line ends in a colon is a section. No line is longer than 80 columns, and no indented one longer than
 //! 70, as the man page indents it further.
+//!
+//! `{name}` stands for the name of the program, of which there are two.
+
+/// Puts the name of the program into a text.
+pub fn with_name(text: &str, name: &str) -> String {
+    text.replace("{name}", name)
+}
 
 /// What the program is.
-pub const PROGRAM: &str = r"azure-vnet-ipam assigns IP addresses to the pods of an Azure node. It is a CNI
+pub const PROGRAM: &str = r"{name} assigns IP addresses to the pods of an Azure node. It is a CNI
 IPAM plugin: a container runtime runs it, through a main plugin, with
 CNI_COMMAND (ADD, DEL, CHECK, GC, STATUS or VERSION) and the other CNI variables
 in the environment and the network configuration on stdin.
@@ -13,7 +20,7 @@ Installed or linked as azure-vnet-ipamv6, it keeps a separate state with IPv6
 addresses, for main plugins that call one IPAM plugin per address family.
 
 Without CNI_COMMAND it runs the commands of an operator, which show and repair
-the state. `azure-vnet-ipam COMMAND --help` describes a command in detail.
+the state. `{name} COMMAND --help` describes a command in detail.
 ";
 
 /// What all commands have in common.
@@ -31,11 +38,11 @@ Environment:
       the width of the terminal, instead of the one it reports
 
 Files:
-  /var/run/azure-vnet-ipam.json
+  /var/run/{name}.json
       the state
   /var/run/azure-vnet/
       locks and the last operations
-  /var/log/azure-vnet-ipam.log
+  /var/log/{name}.log
       the log
   /etc/azure-vnet-ipam.json
       settings: defaults for the key ipam of network configurations
@@ -46,7 +53,7 @@ Files:
 
 Examples:
   # print the CNI versions that the plugin supports
-  CNI_COMMAND=VERSION azure-vnet-ipam </dev/null
+  CNI_COMMAND=VERSION {name} </dev/null
 
 Exit status:
   0  success, and nothing is wrong
@@ -73,13 +80,13 @@ Takes no lock, changes nothing and queries no source.
 
 Examples:
   # everything
-  azure-vnet-ipam show
+  {name} show
   # one pool
-  azure-vnet-ipam show 10.224.0.0/16
+  {name} show 10.224.0.0/16
   # the last operations
-  azure-vnet-ipam show --events
+  {name} show --events
   # for programs
-  azure-vnet-ipam show --json | jq '.pools[].free'
+  {name} show --json | jq '.pools[].free'
 
 Exit status:
   0  success
@@ -99,9 +106,9 @@ Takes no lock and changes nothing.
 
 Examples:
   # what is wrong
-  azure-vnet-ipam check
+  {name} check
   # for a monitoring agent
-  azure-vnet-ipam check --json >/tmp/findings.json \
+  {name} check --json >/tmp/findings.json \
       || echo 'look at the findings'
 
 Exit status:
@@ -119,11 +126,11 @@ Takes no lock and changes nothing.
 
 Examples:
   # an address
-  azure-vnet-ipam explain 10.224.0.9
+  {name} explain 10.224.0.9
   # a pod
-  azure-vnet-ipam explain default/web-1
+  {name} explain default/web-1
   # a container
-  azure-vnet-ipam explain 3f2a91c04d7e
+  {name} explain 3f2a91c04d7e
 
 Exit status:
   0  the subject is known
@@ -144,9 +151,9 @@ ones.
 
 Examples:
   # what would be freed, and why
-  azure-vnet-ipam reclaim
+  {name} reclaim
   # free it
-  sudo azure-vnet-ipam reclaim --yes
+  sudo {name} reclaim --yes
 
 Exit status:
   0  success
@@ -164,7 +171,7 @@ record without an owner. `show` and `check` print it.
 
 Examples:
   # release an address by its holder
-  sudo azure-vnet-ipam release 10.224.0.9 --container 3f2a91c04d7e
+  sudo {name} release 10.224.0.9 --container 3f2a91c04d7e
 
 Exit status:
   0  the address is released
@@ -184,7 +191,7 @@ Takes no lock and changes nothing.
 
 Examples:
   # examine everything
-  sudo azure-vnet-ipam doctor
+  sudo {name} doctor
 
 Exit status:
   0  nothing is wrong, but there may be warnings
@@ -199,7 +206,7 @@ configurations that concern this plugin, and no credentials.
 
 Examples:
   # a file to attach to a support case
-  sudo azure-vnet-ipam export --output /tmp/azure-vnet-ipam.json
+  sudo {name} export --output /tmp/azure-vnet-ipam.json
 
 Exit status:
   0  success
@@ -216,9 +223,9 @@ Takes no lock and queries no source.
 
 Examples:
   # print the metrics
-  azure-vnet-ipam metrics
+  {name} metrics
   # for a timer or cron
-  azure-vnet-ipam metrics \
+  {name} metrics \
       --output /var/lib/prometheus/node-exporter/azure-vnet-ipam.prom
 
 Exit status:
@@ -233,7 +240,7 @@ settings and reports them only in the log.
 
 Examples:
   # after an edit
-  azure-vnet-ipam check-settings
+  {name} check-settings
 
 Exit status:
   0  the file is valid
@@ -245,13 +252,13 @@ pub const COMPLETIONS: &str = r"Prints a script that completes commands, options
 
 Examples:
   # bash
-  azure-vnet-ipam completions bash \
+  {name} completions bash \
       >/etc/bash_completion.d/azure-vnet-ipam
   # zsh
-  azure-vnet-ipam completions zsh \
+  {name} completions zsh \
       >/usr/local/share/zsh/site-functions/_azure-vnet-ipam
   # fish
-  azure-vnet-ipam completions fish \
+  {name} completions fish \
       >/etc/fish/completions/azure-vnet-ipam.fish
 
 Exit status:
@@ -264,9 +271,9 @@ pub const MAN: &str = r"Prints the manual page in roff, which man formats.
 
 Examples:
   # read it
-  azure-vnet-ipam man | man -l -
+  {name} man | man -l -
   # install it
-  azure-vnet-ipam man >/usr/local/share/man/man8/azure-vnet-ipam.8
+  {name} man >/usr/local/share/man/man8/azure-vnet-ipam.8
 
 Exit status:
   0  success
@@ -275,14 +282,12 @@ Exit status:
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
-    use super::super::cli::Cli;
     use crate::cni::NAME;
+    use crate::ops::cli::command;
 
     /// The name of each command with its text below the options.
     fn texts() -> Vec<(String, String)> {
-        let program = Cli::command();
+        let program = command(NAME);
         let texts = program.get_subcommands().chain([&program]).map(|command| {
             let text = command.get_after_help().unwrap();
             (command.get_name().to_owned(), text.to_string())

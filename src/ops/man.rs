@@ -2,12 +2,13 @@
 
 use std::io::{self, Write};
 
-use clap::{Command, CommandFactory};
+use clap::Command;
 use clap_mangen::Man;
 use clap_mangen::roff::{Inline, Roff, bold, roman};
 
-use super::cli::Cli;
+use super::cli;
 use super::help;
+use crate::cni::NAME;
 
 /// The date of the last change to the texts. The date of the build would make builds differ.
 const REVISED: &str = "2026-11-22";
@@ -31,7 +32,7 @@ enum Headings {
 /// # Errors
 /// None in practice: it writes to memory.
 pub fn page() -> io::Result<String> {
-    let mut program = Cli::command().disable_help_subcommand(true);
+    let mut program = cli::command(NAME).disable_help_subcommand(true);
     program.build();
     let title = program.get_name().to_ascii_uppercase();
     let man = Man::new(program.clone()).title(title).section("8");
@@ -48,7 +49,8 @@ pub fn page() -> io::Result<String> {
 
     let mut description = Roff::new();
     description.control("SH", ["DESCRIPTION"]);
-    add_text(&mut description, help::PROGRAM, Headings::Sections);
+    let text = help::with_name(help::PROGRAM, NAME);
+    add_text(&mut description, &text, Headings::Sections);
     description.to_writer(&mut page)?;
     man.render_options_section(&mut page)?;
 
@@ -58,7 +60,8 @@ pub fn page() -> io::Result<String> {
     }
 
     let mut rest = Roff::new();
-    add_text(&mut rest, help::REFERENCE, Headings::Sections);
+    let text = help::with_name(help::REFERENCE, NAME);
+    add_text(&mut rest, &text, Headings::Sections);
     rest.control("SH", ["SEE ALSO"]);
     for name in SEE_ALSO {
         rest.text([bold(name), roman("(8),")]);

@@ -336,7 +336,7 @@ mod tests {
             answer_age: Some(Duration::from_millis(12_345)),
         };
         let text = print(&metrics, NAME);
-        let told: Vec<_> = text.lines().filter(|l| !l.starts_with('#')).collect();
+        let values: Vec<_> = text.lines().filter(|l| !l.starts_with('#')).collect();
         let of_pool = r#"{space="local",pool="10.1.0.0/16",interface="eth0""#;
         let version = env!("CARGO_PKG_VERSION");
         let expected = [
@@ -368,7 +368,7 @@ mod tests {
             .iter()
             .map(|line| format!("azure_vnet_ipam_{line}"))
             .collect();
-        assert_eq!(told, expected);
+        assert_eq!(values, expected);
     }
 
     #[test]

@@ -53,16 +53,11 @@ pub fn main(args: impl IntoIterator<Item = OsString>, paths: &Paths, started: Mo
     }
     let (command, name) = match cli::parse(program, args) {
         Ok(parsed) => parsed,
-        Err(error) => return print_help_or_usage_error(&error, paths),
+        Err(error) => return print_help_or_usage_error(&error),
     };
     match run(&command, &Node::here(paths, started)) {
-        // These name both programs.
-        Ok(output) if matches!(command, Command::Man | Command::Completions(_)) => {
-            print(&output.text, output.status)
-        }
-        Ok(output) => print(&paths.named(output.text), output.status),
+        Ok(output) => print(&output.text, output.status),
         Err(CommandError(reason)) => {
-            let reason = paths.named(reason);
             stdio::eprint(&format!("{program} {name}: {reason}\n"));
             ExitCode::from(FAILED)
         }
@@ -88,8 +83,8 @@ fn run(command: &Command, node: &Node) -> Result<CommandOutput, CommandError> {
 }
 
 /// Prints what clap has to say: help and version to stdout, a usage error to stderr.
-fn print_help_or_usage_error(error: &clap::Error, paths: &Paths) -> ExitCode {
-    let text = paths.named(error.render().to_string());
+fn print_help_or_usage_error(error: &clap::Error) -> ExitCode {
+    let text = error.render().to_string();
     if error.use_stderr() {
         stdio::eprint(&text);
         return ExitCode::from(FAILED);

@@ -139,8 +139,8 @@ impl Plugin {
         };
         let stdin = serde_json::to_vec(&self.netconf).unwrap_or_default();
         Call::parse(&any, &stdin, defaults).map_err(|e| {
-            let told = Failure::from(e).to_cni();
-            format!("{}; {}", told.msg, told.details)
+            let error = Failure::from(e).to_cni();
+            format!("{}; {}", error.msg, error.details)
         })
     }
 }

@@ -1,4 +1,4 @@
-//! The person who runs a command, for the log and the events.
+//! The operator who runs a command, for the log and the events.
 
 use std::fs;
 use std::io::IsTerminal;

@@ -1,4 +1,4 @@
-//! The progress line for a person who waits at a terminal.
+//! The progress line on the terminal of an operator.
 
 use std::io::IsTerminal;
 use std::sync::atomic::{AtomicBool, Ordering};

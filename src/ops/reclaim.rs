@@ -81,7 +81,10 @@ pub fn run(node: &Node, args: &ReclaimArgs) -> Result<CommandOutput, CommandErro
     let young = young(&document, node);
     let found = ReclaimReport::from_decisions(&events, done, young, &node.now);
     if done {
-        let freed = found.freed.iter().map(|told| told.holder.address);
+        let freed = found
+            .freed
+            .iter()
+            .map(|judged_lease| judged_lease.holder.address);
         let freed = freed.chain(found.freed_of_another_boot.iter().copied());
         let mut record = OperationRecord {
             verb: "reclaim".to_owned(),
@@ -93,7 +96,7 @@ pub fn run(node: &Node, args: &ReclaimArgs) -> Result<CommandOutput, CommandErro
     }
     Ok(CommandOutput::success(match args.json {
         true => json(&found)?,
-        false => found.print(&node.screen),
+        false => found.print(&node.screen, node.paths().name()),
     }))
 }
 
@@ -128,7 +131,7 @@ impl ReclaimReport {
     }
 
     fn add(&mut self, judged: &Judged, now: &Now) {
-        let told = || JudgedLease {
+        let judged_lease = || JudgedLease {
             holder: Lease::from_candidate(&judged.candidate, now),
             reasons: judged
                 .judgement
@@ -138,14 +141,14 @@ impl ReclaimReport {
                 .collect(),
         };
         match judged.judgement.verdict {
-            Verdict::Dead => self.freed.push(told()),
+            Verdict::Dead => self.freed.push(judged_lease()),
             Verdict::Alive => self.alive += 1,
-            Verdict::Suspect | Verdict::Undecided => self.kept.push(told()),
+            Verdict::Suspect | Verdict::Undecided => self.kept.push(judged_lease()),
         }
     }
 
     /// Prints the report as text.
-    pub fn print(&self, screen: &Screen) -> String {
+    pub fn print(&self, screen: &Screen, program: &str) -> String {
         let mut text = String::new();
         let count = self.freed.len() + self.freed_of_another_boot.len();
         let heading = match (self.done, count) {
@@ -178,13 +181,15 @@ impl ReclaimReport {
         let again = self
             .kept
             .iter()
-            .any(|told| told.holder.suspect_seconds.is_none());
+            .any(|judged_lease| judged_lease.holder.suspect_seconds.is_none());
         match (self.done, count, again && !self.kept.is_empty()) {
             (false, 0, false) => {}
             (false, _, _) => text.push_str(&screen.paragraph(
                 "",
                 0,
-                "Nothing was changed; `sudo azure-vnet-ipam reclaim --yes` frees them, and records which holders look dead.",
+                &format!(
+                    "Nothing was changed; `sudo {program} reclaim --yes` frees them, and records which holders look dead."
+                ),
             )),
             (true, _, true) => text.push_str(&screen.paragraph(
                 "",
@@ -215,10 +220,10 @@ fn list(all: &[JudgedLease], screen: &Screen) -> String {
         text.push_str(heading);
         text.push('\n');
     }
-    for (row, told) in rows.zip(all) {
+    for (row, judged_lease) in rows.zip(all) {
         text.push_str(row);
         text.push('\n');
-        text.push_str(&screen.paragraph("", 6, &told.reasons.join("; ")));
+        text.push_str(&screen.paragraph("", 6, &judged_lease.reasons.join("; ")));
     }
     text
 }

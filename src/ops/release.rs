@@ -149,17 +149,17 @@ impl ReleaseReport {
             Err(why) => return Ok(Some(why)),
         };
         let holder = Lease::from_candidate(&candidate, &node.now);
-        let who = holder.describe_holder();
+        let holder_text = holder.describe_holder();
         let Some(container) = container else {
             return Err(CommandError(format!(
-                "--container ID is missing; {address} is held by {who}: --container {}",
+                "--container ID is missing; {address} is held by {holder_text}: --container {}",
                 holder.container_text()
             )));
         };
         self.holder = Some(holder);
         if !is_named(container, &candidate.held.owner) {
             return refused(&format!(
-                "{address} is held by {who}, not by container {container}"
+                "{address} is held by {holder_text}, not by container {container}"
             ));
         }
         let look = progress::capture_snapshot(vec![candidate.clone()], &node.context);
@@ -183,7 +183,7 @@ impl ReleaseReport {
     /// Writes the log line and the operation record.
     fn tell(&self, node: &Node) {
         let (address, operator) = (self.address, describe_operator());
-        let who = self
+        let holder_text = self
             .holder
             .as_ref()
             .map_or_else(String::new, Lease::describe_holder);
@@ -191,7 +191,7 @@ impl ReleaseReport {
             true => "no evidence showed its holder".to_owned(),
             false => format!("despite: {}", self.signs_of_life.join("; ")),
         };
-        warn!(target: "ipam", "{address} of {who} was released by {operator}; {signs}.");
+        warn!(target: "ipam", "{address} of {holder_text} was released by {operator}; {signs}.");
         let holder = self.holder.as_ref();
         let text = |of: fn(&Lease) -> Option<&String>| {
             let found = holder.and_then(of).cloned();
@@ -221,7 +221,7 @@ impl ReleaseReport {
 
     /// Prints the report as text.
     pub fn print(&self, screen: &Screen) -> String {
-        let who = self
+        let holder_text = self
             .holder
             .as_ref()
             .map_or_else(String::new, Lease::describe_holder);
@@ -230,7 +230,7 @@ impl ReleaseReport {
             None => screen.paragraph(
                 "",
                 0,
-                &format!("{address} of {who} is released; it is allocated again after a cooldown."),
+                &format!("{address} of {holder_text} is released; it is allocated again after a cooldown."),
             ),
             Some(why) => screen.paragraph("", 0, &format!("Not released: {why}.")),
         };

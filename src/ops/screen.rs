@@ -48,12 +48,12 @@ impl Screen {
             return Screen::PLAIN;
         }
         let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-        let told = set("COLUMNS").and_then(|text| text.to_str()?.parse().ok());
+        let columns = set("COLUMNS").and_then(|text| text.to_str()?.parse().ok());
         let asked = || {
             let size = tcgetwinsize(stdout()).ok()?;
             Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
         };
-        let width = told.or_else(asked).unwrap_or(80);
+        let width = columns.or_else(asked).unwrap_or(80);
         Screen {
             width: Some(width.max(Self::LEAST)),
             colours: set("NO_COLOR").is_none() && set("TERM").is_none_or(|term| term != "dumb"),
@@ -75,8 +75,8 @@ impl Screen {
         format!("\x1b[{code}m{text}\x1b[0m")
     }
 
-    /// A paragraph, broken where the screen ends, every line after so many blanks. The first line begins with `head`, which
-    /// takes the place of blanks.
+    /// Wraps a paragraph at the width of the screen, and indents it by `indent` columns. The first line begins with `head`,
+    /// which takes the place of the indentation.
     pub fn paragraph(&self, head: &str, indent: usize, text: &str) -> String {
         let width = self.width.unwrap_or(usize::MAX);
         let mut out = String::new();
@@ -125,7 +125,7 @@ impl Table {
             .push(cells.iter().map(|cell| replace_control(cell)).collect());
     }
 
-    /// Prints the table, indented by so many columns.
+    /// Prints the table, indented by this number of columns.
     pub fn print(&self, screen: &Screen, indent: usize) -> String {
         const GAP: usize = 2;
         /// The minimum width of an elastic column.

@@ -18,6 +18,7 @@ use super::screen::Screen;
 use super::show::{ShowReport, print_events};
 use super::state_view::{StateHealth, StateReport};
 use crate::cni::IpamConfig;
+use crate::cni::NAME;
 use crate::events::OperationRecord;
 use crate::ipam::{
     Claim, Entry, Evidence, EvidenceList, Free, Held, Ipam, Kernel, Moment, NetNs, Owner, Place,
@@ -85,7 +86,7 @@ fn holder(n: usize) -> Held {
     }
 }
 
-/// A pool of 253 addresses with so many leases.
+/// A pool of 253 addresses with this number of leases.
 fn node(pods: usize) -> Ipam {
     let net: ipnet::IpNet = "10.224.0.0/16".parse().unwrap();
     let mut records: Vec<Record> = (0..253).map(|n| Record::new(address(n))).collect();
@@ -243,7 +244,7 @@ fn answered() -> Attempts {
 
 fn checked(ipam: &Ipam, evidence: &Evidence, more: Vec<Finding>) -> CheckReport {
     let networks = BTreeSet::from(["azure".to_owned()]);
-    let mut findings = records::findings((ipam, ipam), evidence, &networks, &NOW);
+    let mut findings = records::findings((ipam, ipam), evidence, &networks, &NOW, NAME);
     findings.extend(more);
     findings.sort_by_key(|finding| finding.kind);
     CheckReport {
@@ -263,6 +264,7 @@ fn explanation(subject: &str, ipam: &Ipam, evidence: &Evidence) -> Explanation {
         events(),
         &IpamConfig::default(),
         &NOW,
+        NAME,
     )
 }
 
@@ -430,7 +432,7 @@ fn screens_of_show() {
     for pods in [0, 3, 30, 250] {
         let ipam = node(pods);
         assert_screens(&format!("show-{pods}"), |screen| {
-            show(&ipam, fine(), answered()).print(screen)
+            show(&ipam, fine(), answered()).print(screen, NAME)
         });
     }
     let (ipam, _) = troubled();
@@ -439,7 +441,7 @@ fn screens_of_show() {
             failed: Some(ago(3)),
             ..answered()
         };
-        show(&ipam, condition(StateHealth::Ok, None, Some(17)), failed).print(screen)
+        show(&ipam, condition(StateHealth::Ok, None, Some(17)), failed).print(screen, NAME)
     });
 }
 
@@ -468,7 +470,7 @@ fn screens_of_show_without_a_state() {
         ),
     ] {
         assert_screens(&format!("show-{name}"), |screen| {
-            show(&empty, state.clone(), Attempts::default()).print(screen)
+            show(&empty, state.clone(), Attempts::default()).print(screen, NAME)
         });
     }
 }
@@ -499,10 +501,10 @@ fn screens_of_check() {
 
 #[test]
 fn screens_of_reclaim() {
-    assert_screens("reclaim-would", |screen| reclaim(false).print(screen));
-    assert_screens("reclaim-done", |screen| reclaim(true).print(screen));
+    assert_screens("reclaim-would", |screen| reclaim(false).print(screen, NAME));
+    assert_screens("reclaim-done", |screen| reclaim(true).print(screen, NAME));
     assert_screens("reclaim-nothing", |screen| {
-        ReclaimReport::default().print(screen)
+        ReclaimReport::default().print(screen, NAME)
     });
 }
 

@@ -68,6 +68,7 @@ impl AddressExplanation {
         evidence: &Evidence,
         conf: &IpamConfig,
         now: &Now,
+        program: &str,
     ) -> AddressExplanation {
         let address = record.address();
         let mut explanation = AddressExplanation {
@@ -75,7 +76,7 @@ impl AddressExplanation {
             ..AddressExplanation::bare(address, evidence)
         };
         match &record.usage {
-            Usage::Held(held) => explanation.held((ipam, key), held, evidence, now),
+            Usage::Held(held) => explanation.held((ipam, key), held, evidence, now, program),
             Usage::Free(free) => explanation.free(pool, record, free, conf, now),
         }
         if explanation.usage != AddressUse::Held
@@ -137,7 +138,14 @@ impl AddressExplanation {
         explanation
     }
 
-    fn held(&mut self, (ipam, key): (&Ipam, &str), held: &Held, evidence: &Evidence, now: &Now) {
+    fn held(
+        &mut self,
+        (ipam, key): (&Ipam, &str),
+        held: &Held,
+        evidence: &Evidence,
+        now: &Now,
+        program: &str,
+    ) {
         let judgement = judge(self.address, held, (ipam, evidence), now.boot);
         let holder = Lease::new(key, self.address, held, now);
         self.usage = AddressUse::Held;
@@ -157,7 +165,7 @@ impl AddressExplanation {
             }
             None => "a DEL that names it frees it, if the node no longer shows it".to_owned(),
         });
-        self.next.push(fate(&judgement, held, now));
+        self.next.push(fate(&judgement, held, now, program));
         if held.unlisted {
             self.next.push(
                 "the source no longer lists it: it leaves the pool when it is freed".to_owned(),
@@ -204,16 +212,17 @@ impl AddressExplanation {
 }
 
 /// What happens to a lease if no DEL comes.
-fn fate(judgement: &Judgement, held: &Held, now: &Now) -> String {
+fn fate(judgement: &Judgement, held: &Held, now: &Now, program: &str) -> String {
     match judgement.verdict {
         Verdict::Alive => "it is not reclaimed while any evidence shows its holder".to_owned(),
         Verdict::Dead => {
-            "an ADD reclaims it when the pool is empty; to reclaim it now: sudo azure-vnet-ipam reclaim --yes"
-                .to_owned()
+            format!(
+                "an ADD reclaims it when the pool is empty; to reclaim it now: sudo {program} reclaim --yes"
+            )
         }
         Verdict::Suspect => match held.suspect {
             None => format!(
-                "no evidence shows its holder; it is reclaimed when that is found twice, {} s apart: sudo azure-vnet-ipam reclaim --yes",
+                "no evidence shows its holder; it is reclaimed when that is found twice, {} s apart: sudo {program} reclaim --yes",
                 AGAIN.as_secs()
             ),
             Some(at) => format!(

@@ -98,7 +98,7 @@ impl Query {
 }
 
 impl Explanation {
-    /// Everything that is known of `subject`.
+    /// Collects everything that is known about `subject`. The next steps name the commands of `program`.
     pub fn new(
         subject: &Query,
         ipam: &Ipam,
@@ -106,6 +106,7 @@ impl Explanation {
         events: Vec<OperationRecord>,
         conf: &IpamConfig,
         now: &Now,
+        program: &str,
     ) -> Explanation {
         /// Older ones are in `show --events`.
         const EVENTS: usize = 8;
@@ -119,8 +120,15 @@ impl Explanation {
         };
         for (_, key, pool) in ipam.pools() {
             for record in pool.records.iter().filter(|r| subject.is_record(r)) {
-                let told = AddressExplanation::new((ipam, key, pool), record, evidence, conf, now);
-                explanation.addresses.push(told);
+                let address = AddressExplanation::new(
+                    (ipam, key, pool),
+                    record,
+                    evidence,
+                    conf,
+                    now,
+                    program,
+                );
+                explanation.addresses.push(address);
             }
         }
         if let Query::Address(address) = subject
@@ -140,7 +148,7 @@ impl Explanation {
             let entries: Vec<&Entry> = entries.filter(|e| !told_before(e)).collect();
             explanation
                 .entries
-                .extend(entries.into_iter().map(|entry| told(name, entry)));
+                .extend(entries.into_iter().map(|entry| describe_entry(name, entry)));
         }
         for tombstone in &ipam.tombstones {
             let attachment = &tombstone.attachment;
@@ -170,7 +178,7 @@ impl Explanation {
 }
 
 /// Describes an entry of another program's list.
-fn told(list: &str, entry: &Entry) -> String {
+fn describe_entry(list: &str, entry: &Entry) -> String {
     let addresses: Vec<String> = entry.addresses.iter().map(ToString::to_string).collect();
     let pod = entry.pod.as_deref().map(|pod| format!(", pod {pod}"));
     let status = match entry.is_live {

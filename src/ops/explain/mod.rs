@@ -29,6 +29,7 @@ pub fn run(node: &Node, args: &ExplainArgs) -> Result<CommandOutput, CommandErro
         events,
         &config.conf,
         &node.now,
+        node.paths().name(),
     );
     explanation.state = Some(state.report);
     Ok(CommandOutput {

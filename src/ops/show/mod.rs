@@ -31,7 +31,7 @@ pub fn run(node: &Node, args: &ShowArgs) -> Result<CommandOutput, CommandError> 
     }
     Ok(CommandOutput::success(match args.json {
         true => json(&show)?,
-        false => show.print(&node.screen),
+        false => show.print(&node.screen, node.paths().name()),
     }))
 }
 

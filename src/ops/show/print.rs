@@ -6,8 +6,8 @@ use crate::ops::lease::Lease;
 use crate::ops::screen::{Screen, Table, Tint, format_age, pluralize, replace_control};
 
 impl ShowReport {
-    /// Prints the report as text.
-    pub fn print(&self, screen: &Screen) -> String {
+    /// Prints the report as text, which names the commands of `program`.
+    pub fn print(&self, screen: &Screen, program: &str) -> String {
         let mut text = String::new();
         if let Some(sentence) = self.state.sentences() {
             text.push_str(&screen.paragraph("", 0, &sentence));
@@ -17,13 +17,13 @@ impl ShowReport {
             text.push_str(&pool.print(screen));
             text.push('\n');
         }
-        text.push_str(&screen.paragraph("", 0, &self.source.sentence()));
+        text.push_str(&screen.paragraph("", 0, &self.source.sentence(program)));
         text
     }
 }
 
 impl SourceReport {
-    fn sentence(&self) -> String {
+    fn sentence(&self, program: &str) -> String {
         let ago = |seconds| format_age(std::time::Duration::from_secs(seconds));
         let name = self.name.as_deref().unwrap_or("the source");
         let mut sentence = match (self.answered_seconds, &self.name) {
@@ -33,7 +33,7 @@ impl SourceReport {
         };
         if let Some(seconds) = self.failed_seconds {
             sentence.push_str(&format!(
-                " The last query failed {} ago; `azure-vnet-ipam doctor` shows why.",
+                " The last query failed {} ago; `{program} doctor` shows why.",
                 ago(seconds)
             ));
         }

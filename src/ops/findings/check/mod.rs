@@ -59,6 +59,7 @@ pub fn check(
         evidence,
         &networks,
         &node.now,
+        node.paths().name(),
     ));
     findings.sort_by_key(|finding| finding.kind);
     Ok(CheckReport {

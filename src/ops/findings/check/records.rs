@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use super::finding::{Finding, FindingKind};
 use super::foreign;
+use crate::host::Paths;
 use crate::ipam::{
     AGAIN, Evidence, Existence, Held, Ipam, Judge, Judgement, LiveAttachments, Place, Reason,
     Record, Routes, Verdict,
@@ -14,25 +15,33 @@ use crate::ops::lease::{Lease, held_records, records_by_address};
 use crate::ops::node::Now;
 
 /// All findings about addresses, from the state before and after the evidence was collected. `networks` are networks of this
-/// plugin, in addition to those that the records name.
+/// plugin, in addition to those that the records name. Remedies name the commands of `program`.
 pub fn findings(
     (before, ipam): (&Ipam, &Ipam),
     evidence: &Evidence,
     networks: &BTreeSet<String>,
     now: &Now,
+    program: &'static str,
 ) -> Vec<Finding> {
     let judge = Judge::new(evidence, LiveAttachments::new(ipam, evidence));
     let mut found = Vec::new();
     let mut holders = Vec::new();
     for (_, pool, record, holder) in held_records(ipam) {
         let address = record.address();
-        let told = Lease::new(pool, address, holder, now);
+        let lease = Lease::new(pool, address, holder, now);
         let judgement = judge.judge(address, holder, now.boot);
-        found.extend(leak(address, holder, &told, &judgement, evidence, now));
+        found.extend(leak(
+            address,
+            holder,
+            &lease,
+            &judgement,
+            evidence,
+            (now, program),
+        ));
         if holder.owner.is_unknown() {
-            found.push(ownerless(&told, evidence));
+            found.push(unknown_owner(&lease, evidence, program));
         }
-        holders.push(told);
+        holders.push(lease);
     }
     holders.sort_by_key(|holder| holder.address);
     found.extend(duplicates(&holders, ipam, evidence));
@@ -46,7 +55,7 @@ pub fn findings(
             .into_iter()
             .filter(|record| record.free().is_some());
         let free = free.filter(|record| !taken.contains(&record.address()));
-        found.extend(free.filter_map(|record| in_use(record, &judge, evidence)));
+        found.extend(free.filter_map(|record| in_use(record, &judge, evidence, program)));
         found.extend(foreign::unlisted(key, pool, evidence));
     }
     found.extend(foreign::outside_of_pools(ipam, evidence, networks));
@@ -60,10 +69,10 @@ fn leak(
     holder: &Lease,
     judgement: &Judgement,
     evidence: &Evidence,
-    now: &Now,
+    (now, program): (&Now, &str),
 ) -> Option<Finding> {
     let age = now.since(held.since);
-    let reclaim = "sudo azure-vnet-ipam reclaim --yes".to_owned();
+    let reclaim = format!("sudo {program} reclaim --yes");
     let only = |wanted: fn(&Reason) -> bool| judgement.reasons.iter().all(wanted);
     let (remedy, commands) = match judgement.verdict {
         Verdict::Dead => (
@@ -87,7 +96,7 @@ fn leak(
         Verdict::Undecided if only(|r| matches!(r, Reason::Young(_))) && age >= AGAIN => (
             "reclaim frees it when it is 15 minutes old; if it cannot wait:".to_owned(),
             vec![format!(
-                "sudo azure-vnet-ipam release {address} --container {}",
+                "sudo {program} release {address} --container {}",
                 holder.container_text()
             )],
         ),
@@ -129,7 +138,7 @@ fn own_namespace_is_gone(held: &Held, evidence: &Evidence) -> bool {
 }
 
 /// A lease with an unknown owner.
-fn ownerless(holder: &Lease, evidence: &Evidence) -> Finding {
+fn unknown_owner(holder: &Lease, evidence: &Evidence, program: &'static str) -> Finding {
     Finding {
         kind: FindingKind::UnknownOwner,
         subject: holder.address.to_string(),
@@ -138,7 +147,7 @@ fn ownerless(holder: &Lease, evidence: &Evidence) -> Finding {
         evidence: describe_uses(holder.address, evidence),
         remedy: "no action while the pod runs: the DEL of the pod frees it, or reclaim once the pod is dead; by hand:".to_owned(),
         commands: vec![format!(
-            "sudo azure-vnet-ipam release {} --container unknown",
+            "sudo {program} release {} --container unknown",
             holder.address
         )],
         holder: Some(holder.clone()),
@@ -182,14 +191,14 @@ fn duplicates(holders: &[Lease], ipam: &Ipam, evidence: &Evidence) -> Vec<Findin
     }
     let finding = |address: IpAddr| {
         let held = of(address);
-        let told = held
+        let holders = held
             .iter()
             .map(|h| format!("held by {} in pool {}", h.describe_holder(), h.pool));
         Finding {
             kind: FindingKind::Duplicate,
             subject: address.to_string(),
             text: "more than one attachment has this address".to_owned(),
-            evidence: told.chain(describe_uses(address, evidence)).collect(),
+            evidence: holders.chain(describe_uses(address, evidence)).collect(),
             remedy:
                 "delete all but one of the pods that have it; recreated pods get another address"
                     .to_owned(),
@@ -201,24 +210,30 @@ fn duplicates(holders: &[Lease], ipam: &Ipam, evidence: &Evidence) -> Vec<Findin
 }
 
 /// A free address that is in use.
-fn in_use(record: &Record, judge: &Judge<'_>, evidence: &Evidence) -> Option<Finding> {
+fn in_use(
+    record: &Record,
+    judge: &Judge<'_>,
+    evidence: &Evidence,
+    program: &'static str,
+) -> Option<Finding> {
     let address = record.address();
     let place = evidence.kernel.configured.get(&address);
     let routed = matches!(&evidence.routes, Routes::Read(routes) if routes.contains(&address));
     let listed = !judge.listed(address).is_empty();
+    let state = Paths::new(None, program).state();
     let stray = || {
         (
             FindingKind::Stray,
             "in use on this node, but free in the state: another pod may get it too",
-            "delete the pod that has it; or have the state rebuilt from the node, which blocks new pods for 30 s:",
-            vec![format!("sudo mv {STATE} {STATE}.old")],
+            "delete the pod that has it; or have the state rebuilt from the node, which blocks new pods for 30 s:".to_owned(),
+            vec![format!("sudo mv {0} {0}.old", state.display())],
         )
     };
     let (kind, text, remedy, commands) = match place {
         Some(Place::Host) => (
             FindingKind::Wired,
             "free, but the host itself has it; it is skipped",
-            "`azure-vnet-ipam doctor` shows how to prevent this; remove it:",
+            format!("`{program} doctor` shows how to prevent this; remove it:"),
             vec![format!("sudo ip address del {address} dev INTERFACE")],
         ),
         Some(Place::Namespace(_)) => stray(),
@@ -226,7 +241,7 @@ fn in_use(record: &Record, judge: &Judge<'_>, evidence: &Evidence) -> Option<Fin
         None | Some(Place::OfUser(_)) if routed => (
             FindingKind::Wired,
             "free, but the host has a route to it; it is skipped",
-            "if the route is left over:",
+            "if the route is left over:".to_owned(),
             vec![format!("sudo ip route del {address}")],
         ),
         None | Some(Place::OfUser(_)) => return None,
@@ -236,11 +251,8 @@ fn in_use(record: &Record, judge: &Judge<'_>, evidence: &Evidence) -> Option<Fin
         subject: address.to_string(),
         text: text.to_owned(),
         evidence: describe_uses(address, evidence),
-        remedy: remedy.to_owned(),
+        remedy,
         commands,
         holder: None,
     })
 }
-
-/// The path of the state, for commands.
-const STATE: &str = "/var/run/azure-vnet-ipam.json";

@@ -137,7 +137,13 @@ fn evidence() -> Evidence {
 
 fn checked(wanted: impl Fn(&Finding) -> bool) -> CheckReport {
     let ipam = ipam();
-    let mut findings = findings((&ipam, &ipam), &evidence(), &Default::default(), &NOW);
+    let mut findings = findings(
+        (&ipam, &ipam),
+        &evidence(),
+        &Default::default(),
+        &NOW,
+        "azure-vnet-ipam",
+    );
     findings.sort_by_key(|finding| finding.kind);
     findings.retain(wanted);
     CheckReport {
@@ -181,6 +187,7 @@ fn the_screen_of_show_is_the_one_in_the_readme() {
         answered: Some(ago(42)),
         failed: None,
     };
-    let text = ShowReport::new(&ipam, counts, state, attempts, &NOW).print(&EIGHTY);
+    let text =
+        ShowReport::new(&ipam, counts, state, attempts, &NOW).print(&EIGHTY, "azure-vnet-ipam");
     assert_eq!(text, shown("<!-- printed by show -->"), "{text}");
 }

@@ -40,7 +40,13 @@ pub fn examine(node: &Node, config: &NodeConfig, visibility: &mut Visibility) ->
     lines.push(log_file(&log, meta.as_ref(), refuses(&log)));
     let path = paths.settings();
     let exists = fs::symlink_metadata(&path).is_ok();
-    lines.extend(settings(&path, exists, &config.wrong_settings, visibility));
+    lines.extend(settings(
+        &path,
+        paths.name(),
+        exists,
+        &config.wrong_settings,
+        visibility,
+    ));
     lines
 }
 
@@ -125,6 +131,7 @@ fn log_file(path: &Path, meta: Option<&Metadata>, refuses: bool) -> Diagnostic {
 
 fn settings(
     path: &Path,
+    program: &str,
     exists: bool,
     wrong: &[String],
     visibility: &mut Visibility,
@@ -145,8 +152,9 @@ fn settings(
     let mut lines = Vec::new();
     for why in wrong {
         if !visibility.hides(&shown.to_string(), why) {
-            let remedy =
-                "it is ignored until it is corrected; then run `azure-vnet-ipam check-settings`";
+            let remedy = format_args!(
+                "it is ignored until it is corrected; then run `{program} check-settings`"
+            );
             lines.push(Diagnostic::wrong(
                 Subject::Settings,
                 &format_args!("{shown}: {why}"),
@@ -199,21 +207,27 @@ mod tests {
         let path = Path::new("/etc/x.json");
         let mut visibility = Visibility::new(true);
         assert_eq!(
-            settings(path, false, &[], &mut visibility)[0].status,
+            settings(path, "azure-vnet-ipam", false, &[], &mut visibility)[0].status,
             Status::Ok
         );
         assert_eq!(
-            settings(path, true, &[], &mut visibility)[0].status,
+            settings(path, "azure-vnet-ipam", true, &[], &mut visibility)[0].status,
             Status::Ok
         );
         let wrong = ["rest must be a number".to_owned(), "x".to_owned()];
-        let lines = settings(path, true, &wrong, &mut visibility);
+        let lines = settings(path, "azure-vnet-ipam", true, &wrong, &mut visibility);
         assert_eq!(lines.len(), 2);
         assert_eq!(lines[0].status, Status::Wrong);
         assert!(lines[0].text.contains("rest must be a number"));
         let denied = ["permission denied".to_owned()];
         assert_eq!(
-            settings(path, true, &denied, &mut Visibility::new(false)),
+            settings(
+                path,
+                "azure-vnet-ipam",
+                true,
+                &denied,
+                &mut Visibility::new(false)
+            ),
             []
         );
     }

@@ -44,6 +44,7 @@ pub fn examine(node: &Node, inspection: &Inspection) -> Vec<Diagnostic> {
         inspection.matched(),
         &inspection.config.conf,
         node.now.boot,
+        paths.name(),
     ));
     lines.extend(conflists::examine(
         paths,

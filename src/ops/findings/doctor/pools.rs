@@ -78,6 +78,7 @@ pub fn examine(
     matched: Option<&Matched>,
     conf: &IpamConfig,
     now: Moment,
+    program: &str,
 ) -> Vec<Diagnostic> {
     let listed: Option<Vec<IpNet>> =
         matched.map(|m| m.inventory.pools.iter().map(|pool| pool.subnet).collect());
@@ -89,12 +90,12 @@ pub fn examine(
             let has = |net: &IpNet| net.prefix_len() == 0 || Some(*net) == pool.net(key);
             !listed.iter().any(has)
         });
-        lines.push(line(key, &count, is_gone));
+        lines.push(line(key, &count, is_gone, program));
     }
     lines
 }
 
-fn line(subnet: &str, count: &PoolCount, is_gone: bool) -> Diagnostic {
+fn line(subnet: &str, count: &PoolCount, is_gone: bool, program: &str) -> Diagnostic {
     let mut text = format!("{subnet}: {} held, {} free", count.held, count.free);
     for (count, what) in [
         (count.resting, "resting"),
@@ -112,7 +113,9 @@ fn line(subnet: &str, count: &PoolCount, is_gone: bool) -> Diagnostic {
     }
     if count.free + count.resting == 0 {
         text.push_str("; no address is left");
-        let remedy = "delete pods, or assign more secondary IP configurations in Azure; `azure-vnet-ipam reclaim` shows which holders are dead";
+        let remedy = format_args!(
+            "delete pods, or assign more secondary IP configurations in Azure; `{program} reclaim` shows which holders are dead"
+        );
         return Diagnostic::warning(SUBJECT, &text, &remedy);
     }
     Diagnostic::ok(SUBJECT, &text)
@@ -165,7 +168,7 @@ mod tests {
             excluded: 4,
             ..PoolCount::default()
         };
-        let text = line("x", &count, false).text;
+        let text = line("x", &count, false, "azure-vnet-ipam").text;
         assert_eq!(
             text,
             "x: 1 held, 1 free, 2 resting, 4 excluded, 3 on the host"
@@ -177,18 +180,19 @@ mod tests {
                 ..count.clone()
             },
             false,
+            "azure-vnet-ipam",
         );
         assert_eq!(
             rests.status,
             Status::Ok,
-            "who rests is given when nothing else is left"
+            "an address in cooldown is allocated when nothing else is free"
         );
         let full = PoolCount {
             free: 0,
             resting: 0,
             ..count
         };
-        let full = line("x", &full, false);
+        let full = line("x", &full, false, "azure-vnet-ipam");
         assert_eq!(full.status, Status::Warning);
         assert!(full.text.ends_with("no address is left"));
     }
@@ -198,7 +202,14 @@ mod tests {
         let old = listed("10.1.0.0/16", &["10.1.0.5"]);
         let ipam = stored(&old);
         let status = |matched: Option<&Matched>| {
-            examine(&ipam, matched, &IpamConfig::default(), Moment(0))[0].status
+            examine(
+                &ipam,
+                matched,
+                &IpamConfig::default(),
+                Moment(0),
+                "azure-vnet-ipam",
+            )[0]
+            .status
         };
         assert_eq!(status(Some(&old)), Status::Ok);
         assert_eq!(status(None), Status::Ok, "the source did not answer");

@@ -11,7 +11,7 @@ use crate::source::{Matched, Source, SourceError};
 /// Examines them.
 pub fn examine(paths: &Paths, inspection: &Inspection, visibility: &Visibility) -> Vec<Diagnostic> {
     let (source, answer) = match &inspection.source {
-        Ok(asked) => asked,
+        Ok(answered) => answered,
         Err(why) => {
             let remedy = "unset or correct AZURE_VNET_IPAM_QUERY_URL".to_owned();
             return vec![Diagnostic::wrong(Subject::Source, &why.0.clone(), &remedy)];
@@ -50,7 +50,7 @@ pub fn examine(paths: &Paths, inspection: &Inspection, visibility: &Visibility) 
     // The addresses of a missing interface are unknown.
     let is_matched = matched.unmatched.is_empty() || !carrying.is_empty();
     if is_matched && matched.inventory.addresses() == 0 {
-        lines.push(nothing_to_give());
+        lines.push(no_addresses());
     }
     lines
 }
@@ -92,7 +92,7 @@ fn unanswered(source: &Source, error: &SourceError, is_root: bool) -> Diagnostic
 
 /// Listed interfaces that this node does not have. `carrying` are the listed interfaces that it has.
 fn unmatched(macs: &[String], carrying: &[String], own: Result<Vec<Link>, String>) -> Diagnostic {
-    let listed = join_first(macs.iter().map(|mac| format_ipv6(mac)));
+    let listed = join_first(macs.iter().map(|mac| format_mac(mac)));
     let mut by_hand = ("INTERFACE".to_owned(), "ADDRESS".to_owned());
     let own = match own {
         Ok(links) => {
@@ -105,14 +105,14 @@ fn unmatched(macs: &[String], carrying: &[String], own: Result<Vec<Link>, String
             if let ([mac], [only], []) = (macs, &*real, carrying)
                 && !listed.starts_with('"')
             {
-                by_hand = (only.name.clone(), format_ipv6(mac));
+                by_hand = (only.name.clone(), format_mac(mac));
             }
-            let shown = real
+            let own_links = real
                 .iter()
-                .map(|link| format!("{} {}", link.name, format_ipv6(&link.mac)));
+                .map(|link| format!("{} {}", link.name, format_mac(&link.mac)));
             match real.is_empty() {
                 true => "it has none".to_owned(),
-                false => format!("it has {}", join_first(shown)),
+                false => format!("it has {}", join_first(own_links)),
             }
         }
         Err(why) => format!("its interfaces cannot be listed: {why}"),
@@ -127,7 +127,7 @@ fn unmatched(macs: &[String], carrying: &[String], own: Result<Vec<Link>, String
     )
 }
 
-fn nothing_to_give() -> Diagnostic {
+fn no_addresses() -> Diagnostic {
     Diagnostic::wrong(
         Subject::Interface,
         &"the source lists no address for pods",
@@ -136,7 +136,7 @@ fn nothing_to_give() -> Diagnostic {
 }
 
 /// Formats a hardware address as `ip link` does; anything else is quoted.
-fn format_ipv6(mac: &str) -> String {
+fn format_mac(mac: &str) -> String {
     let mut shown = String::new();
     let mut digits = 0_usize;
     for c in mac.chars().filter(|c| !matches!(c, ':' | '-' | '.')) {
@@ -169,7 +169,7 @@ mod tests {
             ("", "\"\""),
             ("abc", "\"abc\""),
         ] {
-            assert_eq!(format_ipv6(mac), shown);
+            assert_eq!(format_mac(mac), shown);
         }
     }
 
