@@ -41,7 +41,10 @@ pub(super) fn collect_requested(
             if all.contains(&address) {
                 continue;
             }
-            if all.iter().any(|a| Family::of(*a) == Family::of(address)) {
+            if all
+                .iter()
+                .any(|a| Family::from_address(*a) == Family::from_address(address))
+            {
                 return Err(wrong("another of its family is asked for too"));
             }
             all.push(address);

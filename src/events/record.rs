@@ -4,9 +4,8 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::KEPT;
 use crate::codec::read_address;
-use crate::host::{Paths, alters_terminal};
+use crate::host::alters_terminal;
 
 /// One operation: a CNI call, or a command that changed the state. A call fills it on the way.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -73,15 +72,6 @@ impl OperationRecord {
     pub fn count_reclaimed(&mut self, count: usize) {
         let count = u64::try_from(count).unwrap_or(u64::MAX);
         self.reclaimed = self.reclaimed.saturating_add(count);
-    }
-
-    /// Appends the record to the file. Failures are ignored: the file is for people only.
-    pub fn append(self, paths: &Paths) {
-        let path = paths.events();
-        if let Ok(mut line) = serde_json::to_vec(&self.truncated()) {
-            line.push(b'\n');
-            let _ = KEPT.append(&path, &line, || super::heading(&path));
-        }
     }
 
     /// The record with texts and lists of bounded length, so that a full file holds enough records.

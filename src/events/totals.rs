@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::OperationRecord;
+use super::record::OperationRecord;
 
 /// The counts of all operations.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -40,7 +40,7 @@ impl Ipam {
 impl Space {
     /// The original's walk over the pools gives up the flag of every one that nobody uses, whoever asked and whatever comes
     /// of it (contract section 10).
-    pub(super) fn drop_idle_flags(&mut self) {
+    pub(super) fn clear_unused_ref_counts(&mut self) {
         for pool in self.pools.values_mut() {
             if pool.ref_count > 0 && !pool.in_use() {
                 pool.ref_count = 0;

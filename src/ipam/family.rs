@@ -14,7 +14,7 @@ pub enum Family {
 
 impl Family {
     /// The family of an address.
-    pub fn of(address: IpAddr) -> Family {
+    pub fn from_address(address: IpAddr) -> Family {
         if address.is_ipv6() {
             Family::V6
         } else {

@@ -41,7 +41,7 @@ pub enum Violation {
 }
 
 impl Ipam {
-    /// Every broken invariant. What [`Ipam::merge`], [`Ipam::take`] and [`Ipam::release`] make of a state without any has
+    /// Every broken invariant. What [`Ipam::merge`], [`Ipam::allocate`] and [`Ipam::release`] make of a state without any has
     /// none; a state from outside may come with some.
     pub fn check(&self) -> Vec<Violation> {
         /// Of more pools not every two are compared.

@@ -131,7 +131,7 @@ impl Record {
 impl Ipam {
     /// Forgets the owners that the node does not confirm. In an old copy of the state an address may stand for somebody who
     /// has gone, and whose late DEL would free what another has by now. It stays held all the same.
-    pub fn doubt_owners(&mut self, evidence: &Evidence) {
+    pub fn forget_unconfirmed_owners(&mut self, evidence: &Evidence) {
         let index = EvidenceIndex::new(evidence);
         let records = self.pools_mut().flat_map(|pool| &mut pool.records);
         for record in records {
@@ -378,7 +378,7 @@ mod tests {
         let mut gone = entry("c1", "10.1.0.5", true);
         gone.container_id = "another".into();
         let mut look = evidence(&[], vec![gone, entry("c2", "10.1.0.6", true)]);
-        ipam.doubt_owners(&look);
+        ipam.forget_unconfirmed_owners(&look);
         let expected = [("10.1.0.5", ""), ("10.1.0.6", "c2"), ("10.1.0.7", "")];
         assert_eq!(holders(&ipam), pairs(&expected));
         // Its namespace exists: by the kernel's number, as another may have the same inode.
@@ -392,7 +392,7 @@ mod tests {
             look.kernel
                 .cookies
                 .extend(cookie.map(|cookie| ((4, 77), cookie)));
-            ipam.doubt_owners(&look);
+            ipam.forget_unconfirmed_owners(&look);
             assert_eq!(
                 holders(&ipam),
                 pairs(&[("10.1.0.5", expected)]),

@@ -225,7 +225,7 @@ mod tests {
             on_host: &BTreeSet::new(),
             exclude: &[],
         };
-        ipam.take(&request, Moment(1)).unwrap()
+        ipam.allocate(&request, Moment(1)).unwrap()
     }
 
     /// Makes a record one of the original's, which tells nothing but the container.

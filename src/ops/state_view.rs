@@ -155,14 +155,14 @@ impl StateView {
 
 /// The health of a state that was read, and the reason.
 fn judge(node: &Node, document: &State) -> (StateHealth, Option<String>) {
-    if let KeyStatus::Newer { format, .. } = &document.own {
+    if let KeyStatus::Newer { format, .. } = &document.key_status {
         let detail = format!("state format {format}; this version supports up to {FORMAT}");
         return (StateHealth::NewerFormat, Some(detail));
     }
     if let Some(why) = node.context.lost_reason(document) {
         return (StateHealth::Lost, Some(why));
     }
-    match (&document.own, document.doubt()) {
+    match (&document.key_status, document.doubt()) {
         (KeyStatus::Unreadable(why), _) => {
             let detail = format!("the key of this plugin cannot be read: {why}");
             (StateHealth::KeyUnreadable, Some(detail))

@@ -33,7 +33,7 @@ pub fn address_requests(call: &Call) -> Result<Vec<AddressRequest<'_>>, Refusal>
         return not_found(named.clone());
     }
     for requested in &call.requested {
-        let family = Family::of(*requested);
+        let family = Family::from_address(*requested);
         match requests.iter_mut().find(|request| request.family == family) {
             Some(request) => request.address = Some(requested.to_string()),
             None => return not_found(requested.to_string()),
@@ -97,10 +97,12 @@ fn families(call: &Call) -> Vec<Family> {
         return ipam.families.clone();
     }
     match (&ipam.subnet, &*call.requested) {
-        (_, [first, second]) if !ipam.ipv6 => vec![Family::of(*first), Family::of(*second)],
+        (_, [first, second]) if !ipam.ipv6 => {
+            vec![Family::from_address(*first), Family::from_address(*second)]
+        }
         (Some(subnet), _) => vec![Family::of_prefix(subnet)],
         (None, _) if ipam.ipv6 => vec![Family::V6],
-        (None, [only]) => vec![Family::of(*only)],
+        (None, [only]) => vec![Family::from_address(*only)],
         (None, _) => vec![Family::V4],
     }
 }
@@ -118,7 +120,7 @@ pub(super) fn narrow_refusal(refusal: Refusal, call: &Call) -> Refusal {
     let ipam = &call.conf.ipam;
     let is_configured = ipam.ipv6 || ipam.families.contains(&family);
     let mut requested = call.requested.iter();
-    match requested.find(|address| Family::of(**address) == family) {
+    match requested.find(|address| Family::from_address(**address) == family) {
         Some(address) if !is_configured && family == Family::V6 => Refusal::AddressNotFound {
             address: address.to_string(),
         },

@@ -296,10 +296,14 @@ fn read(
             return Ok((State::default(), Some(why), Some(journaled())));
         }
     };
-    if let KeyStatus::Unreadable(why) = &state.own {
+    if let KeyStatus::Unreadable(why) = &state.key_status {
         warn!(target: "ipam", "our part of the state could not be read: {why}.");
     }
-    if matches!(state.own, KeyStatus::Absent | KeyStatus::Unreadable(_)) && !state.is_empty() {
+    if matches!(
+        state.key_status,
+        KeyStatus::Absent | KeyStatus::Unreadable(_)
+    ) && !state.is_empty()
+    {
         context.raise_generation(&mut state);
     }
     context.catch_up(&mut state);

@@ -52,9 +52,9 @@ impl Context {
     /// The state cannot be written, or the lock is lost. A journal that cannot be written is logged; the next save rewrites it.
     pub fn save(&self, locked: &mut Locked<'_>, state: &mut State) -> Result<(), StoreError> {
         // A state without our key has no generation of its own that could be behind.
-        let is_owed = matches!(state.owed, state::PendingWork::Rebuild(_));
+        let is_owed = matches!(state.pending, state::PendingWork::Rebuild(_));
         if matches!(
-            state.own,
+            state.key_status,
             state::KeyStatus::Absent | state::KeyStatus::Unreadable(_)
         ) && !is_owed
         {
@@ -66,13 +66,13 @@ impl Context {
             time: &time,
             boot_id: self.boot_id.as_deref(),
         };
-        let plan = state::plan(state, self.files(), self.boot_id.as_deref(), self.now());
+        let plan = state::prepare_update(state, self.files(), self.boot_id.as_deref(), self.now());
         locked.save(state, stamp)?;
         // Without the lock, a journal of a newer holder must not be replaced.
         if plan.is_replacement() && !locked.is_current() {
             return Ok(());
         }
-        if let Err(e) = state::carry_out(plan, self.files()) {
+        if let Err(e) = state::write_update(plan, self.files()) {
             let path = self.files().path(StateFile::Journal);
             warn!(target: "ipam", "{} could not be written: {}.", path.display(), io_reason(&e));
         }

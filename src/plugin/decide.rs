@@ -39,7 +39,7 @@ pub fn decide(
     let ipam = state.ipam_mut();
     let known_generation = ipam.generation;
     ipam.generation = ipam.generation.max(inputs.last_generation);
-    let mut lost = match &state.owed {
+    let mut lost = match &state.pending {
         PendingWork::Rebuild(loss) => Some(loss.clone()),
         _ => inputs.lost.clone().map(|why| Loss { why, seen: now }),
     };
@@ -64,9 +64,9 @@ pub fn decide(
     if state.is_empty() {
         // A state without pools holds nothing that could be wrong. A loss stays pending until there are pools to compare.
         if let Some(loss) = lost {
-            let pending = PendingWork::Rebuild(loss);
-            changed |= state.owed != pending;
-            state.owed = pending;
+            let rebuild = PendingWork::Rebuild(loss);
+            changed |= state.pending != rebuild;
+            state.pending = rebuild;
             // Version 0.1.0 does not know pending work. By this it sees that the state is not a fresh one.
             state.ipam_mut().generation = known_generation;
         }
@@ -171,7 +171,7 @@ fn allocate(
 ) -> Result<Grant, Refusal> {
     let mut on_host = BTreeSet::new();
     loop {
-        let grant = ipam.take(
+        let grant = ipam.allocate(
             &Request {
                 on_host: &on_host,
                 ..request.clone()

@@ -173,7 +173,7 @@ fn release(call: &Call, state: &mut State, now: Moment) -> Vec<Freed> {
 
 /// Saves a note that this DEL may have come before its ADD. Nothing depends on the note, so a failure is ignored.
 fn save_early_del(call: &Call, context: &Context, locked: &mut Locked<'_>, state: &mut State) {
-    let is_writable = !matches!(state.own, KeyStatus::Newer { .. }) && !state.is_empty();
+    let is_writable = !matches!(state.key_status, KeyStatus::Newer { .. }) && !state.is_empty();
     if is_writable
         && state
             .ipam_mut()

@@ -16,7 +16,7 @@ impl ReconcileReason {
         now: Moment,
     ) -> Option<ReconcileReason> {
         let quarantine = state.ipam().quarantine.filter(|until| *until <= now);
-        match (lost, &state.owed, quarantine) {
+        match (lost, &state.pending, quarantine) {
             (Some(loss), _, _) => Some(ReconcileReason::Lost(loss)),
             (None, PendingWork::Rebuild(loss), _) => Some(ReconcileReason::Lost(loss.clone())),
             (None, PendingWork::NewBoot(_), _) => Some(ReconcileReason::NewBoot),
@@ -51,7 +51,7 @@ impl ReconcileReason {
             actions.push(Action::FreedAfterReboot(ipam.new_boot(evidence, now)));
         }
         if matches!(self, ReconcileReason::Lost(_)) {
-            ipam.doubt_owners(evidence);
+            ipam.forget_unconfirmed_owners(evidence);
         }
         let found = ipam.hold_evident(evidence, now);
         if self == ReconcileReason::NeverReconciled {
@@ -74,6 +74,6 @@ impl ReconcileReason {
             | ReconcileReason::NewAddresses(_) => {}
         }
         actions.push(Action::Reconciled(self, found));
-        state.owed = PendingWork::Nothing;
+        state.pending = PendingWork::Nothing;
     }
 }

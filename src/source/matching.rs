@@ -50,7 +50,7 @@ impl Matched {
     /// The pools of one family alone.
     pub fn only(mut self, family: Family) -> Matched {
         let pools = &mut self.inventory.pools;
-        pools.retain(|pool| Family::of(pool.subnet.addr()) == family);
+        pools.retain(|pool| Family::from_address(pool.subnet.addr()) == family);
         self
     }
 

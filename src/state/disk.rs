@@ -6,10 +6,10 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::LockError;
+use super::error::{LockError, StoreError};
 use super::files::{Files, HeldLock, StateFile};
 use super::lock::holder;
-use super::store::{MODE, StoreError};
+use super::store::MODE;
 use crate::host::{
     self, LockOutcome, Paths, ReadOutcome, append_options, boot_now, check_regular, create_new,
     open, overwrite, read_bounded_with, wall_now, write_private,

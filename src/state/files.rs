@@ -6,7 +6,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{LockError, StoreError};
+use super::error::{LockError, StoreError};
 use crate::host::ReadOutcome;
 use crate::ipam::Moment;
 

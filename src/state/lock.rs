@@ -2,16 +2,16 @@
 
 use std::fmt;
 use std::fs;
-use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use rustix::fs::{major, minor};
 
+use super::error::LockError;
 use super::files::{Files, HeldLock};
 use super::journal::note_other_writer;
-use crate::host::{Paths, io_reason, read_text};
+use crate::host::{Paths, read_text};
 
 /// How long a call waits for the others; well past what a crowd of them takes, and within kubelet's patience.
 pub const WAIT: Duration = Duration::from_secs(30);
@@ -27,29 +27,6 @@ pub const MOST_ROUNDS: usize = 50;
 pub struct Locked<'f> {
     pub(super) files: &'f dyn Files,
     pub(super) lock: Box<dyn HeldLock + 'f>,
-}
-
-/// Why the lock is not held.
-#[derive(Debug, thiserror::Error)]
-pub enum LockError {
-    /// Others hold it.
-    #[error("timed out after {} s waiting for the lock on the state", waited.as_secs())]
-    Busy {
-        /// The lock file.
-        path: PathBuf,
-        /// Who holds it, as far as can be told.
-        holder: String,
-        /// How long was waited.
-        waited: Duration,
-    },
-    /// The lock file or its folder cannot be made, opened or locked.
-    #[error("cannot lock the state: {}: {}", path.display(), io_reason(source))]
-    Io {
-        /// The lock file.
-        path: PathBuf,
-        /// What the system says.
-        source: io::Error,
-    },
 }
 
 impl<'f> Locked<'f> {
@@ -73,16 +50,6 @@ impl<'f> Locked<'f> {
     /// have loaded the same state, and what this call decided must be decided again under the new lock.
     pub fn is_current(&self) -> bool {
         self.lock.is_current()
-    }
-}
-
-impl LockError {
-    /// What is to be said when the lock file is removed, again and again, by somebody else while it is held.
-    pub fn removed(paths: &Paths) -> LockError {
-        LockError::Io {
-            path: paths.lock_file(),
-            source: io::Error::other("it is removed again and again"),
-        }
     }
 }
 

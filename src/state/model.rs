@@ -5,14 +5,14 @@ use std::mem;
 
 use serde_json::value::RawValue;
 
+use super::apply::Trust;
 use super::go_json;
-use super::join::Trust;
-use super::journal::Position;
+use super::last_grant::is_same_boot;
 use super::original::Original;
 use super::ours::{FORMAT, KEY, Ours};
 use super::out::Out;
+use super::position::Position;
 use super::print_ours::print_ours;
-use super::store::is_same_boot;
 use super::trust::{KeyStatus, Loss, PendingWork};
 use crate::codec::{self, Cursor, ParseError};
 use crate::ipam::{Ipam, Moment, Usage};
@@ -28,9 +28,9 @@ pub(super) const ROOM: usize = 1024;
 pub struct State {
     original: Original,
     /// What our own key was like.
-    pub own: KeyStatus,
+    pub key_status: KeyStatus,
     /// What is still to be done before the state can be believed in full.
-    pub owed: PendingWork,
+    pub pending: PendingWork,
     /// When the source began to be asked for the answer that was merged last.
     pub refreshed: Option<Moment>,
     /// How far the journal of grants goes together with it.
@@ -38,7 +38,7 @@ pub struct State {
     /// When it was read, if it was.
     read: Option<Moment>,
     others: BTreeMap<String, Box<RawValue>>,
-    /// Where it is written: see [`State::reuse`].
+    /// Where it is written: see [`State::keep_buffer`].
     buffer: Vec<u8>,
 }
 
@@ -77,36 +77,36 @@ impl State {
             }
         }
         match raw.ours {
-            Some(ours) => state.join(ours, boot_id, now),
-            None => state.owed = PendingWork::Reconcile,
+            Some(ours) => state.apply_own_key(ours, boot_id, now),
+            None => state.pending = PendingWork::Reconcile,
         }
-        if state.is_empty() && state.owed == PendingWork::Reconcile {
-            state.owed = PendingWork::Nothing;
+        if state.is_empty() && state.pending == PendingWork::Reconcile {
+            state.pending = PendingWork::Nothing;
         }
         Ok(state)
     }
 
-    fn join(&mut self, ours: RawOurs<'_>, boot_id: Option<&str>, now: Moment) {
+    fn apply_own_key(&mut self, ours: RawOurs<'_>, boot_id: Option<&str>, now: Moment) {
         let RawOurs {
             facts: mut found,
             read,
             text,
         } = ours;
         if found.format > FORMAT {
-            self.own = KeyStatus::Newer {
+            self.key_status = KeyStatus::Newer {
                 format: found.format,
                 text: text.to_owned(),
             };
             return;
         }
         if let Err(why) = read.and_then(|()| found.check()) {
-            self.own = KeyStatus::Unreadable(why);
-            self.owed = PendingWork::Reconcile;
+            self.key_status = KeyStatus::Unreadable(why);
+            self.pending = PendingWork::Reconcile;
             return;
         }
         let same_boot = is_same_boot(found.boot_id.as_deref(), boot_id);
         let overtaken = found.time_stamp != self.original.time_stamp;
-        self.own = if overtaken {
+        self.key_status = if overtaken {
             KeyStatus::OriginalWroteLast
         } else {
             KeyStatus::Ours
@@ -115,7 +115,7 @@ impl State {
             why: loss.why,
             seen: Moment(loss.seen.min(now.0)),
         });
-        self.owed = match (loss, found.look_owed, overtaken || same_boot) {
+        self.pending = match (loss, found.look_owed, overtaken || same_boot) {
             (Some(loss), _, _) => PendingWork::Rebuild(loss),
             (None, true, _) => PendingWork::Reconcile,
             (None, false, true) => PendingWork::Nothing,
@@ -125,7 +125,7 @@ impl State {
         self.refreshed = refreshed.map(Moment);
         let journal = found.journal.filter(Position::is_plausible);
         self.journal = journal.filter(|_| same_boot);
-        found.join(
+        found.apply(
             &mut self.original,
             Trust {
                 same_boot,
@@ -137,7 +137,7 @@ impl State {
 
     /// Gives the buffer of the text it was read from, which is not needed any more, for the text that will be written: no new
     /// pages are asked for then, and few of the bytes change.
-    pub(super) fn reuse(&mut self, text: Vec<u8>) {
+    pub(super) fn keep_buffer(&mut self, text: Vec<u8>) {
         self.buffer = text;
     }
 
@@ -191,11 +191,11 @@ impl State {
             go_json::line(&mut out, 1);
             go_json::string(&mut out, name);
             out.literal(": ");
-            match (name, &self.own, self.others.get(name)) {
+            match (name, &self.key_status, self.others.get(name)) {
                 (IPAM, _, _) => self.original.print(&mut out),
                 (KEY, KeyStatus::Newer { text, .. }, _) => go_json::reindented(&mut out, text, 1),
                 (KEY, _, _) => {
-                    let boot_id = match &self.owed {
+                    let boot_id = match &self.pending {
                         PendingWork::NewBoot(old) => old.as_deref(),
                         // Of an unknown boot where it cannot be read: what this call gives may be of another than the state.
                         _ => stamp.boot_id,
@@ -204,7 +204,7 @@ impl State {
                         &mut out,
                         &self.original,
                         boot_id,
-                        &self.owed,
+                        &self.pending,
                         self.refreshed,
                         self.journal,
                     );
@@ -319,7 +319,7 @@ mod tests {
                 on_host: &std::collections::BTreeSet::new(),
                 exclude: &[],
             };
-            state.ipam_mut().take(&request, Moment(1_000)).unwrap();
+            state.ipam_mut().allocate(&request, Moment(1_000)).unwrap();
         }
         state
             .ipam_mut()
@@ -346,7 +346,7 @@ mod tests {
         let text = print(&mut state, "2026-11-20T21:09:39Z");
         let again = parse(&text, BOOT);
         assert_eq!(again.ipam(), state.ipam());
-        assert!(matches!(again.own, KeyStatus::Ours));
+        assert!(matches!(again.key_status, KeyStatus::Ours));
         let mut again = again;
         assert_eq!(
             print(&mut again, "2026-11-20T21:09:39Z"),
@@ -368,7 +368,7 @@ mod tests {
         };
         assert_eq!(free.released, None);
         assert_eq!(
-            (&again.owed, again.ipam().tombstones.len()),
+            (&again.pending, again.ipam().tombstones.len()),
             (&PendingWork::NewBoot(Some("boot-1".into())), 0)
         );
         let time = "u";
@@ -378,17 +378,17 @@ mod tests {
             boot_id: Some("boot-2"),
         });
         assert_eq!(
-            parse(&kept, Some("boot-2")).owed,
-            again.owed,
+            parse(&kept, Some("boot-2")).pending,
+            again.pending,
             "who only releases leaves the debt"
         );
-        again.owed = PendingWork::Nothing;
+        again.pending = PendingWork::Nothing;
         let paid = again.print(WriteStamp {
             version: "v0",
             time,
             boot_id: Some("boot-2"),
         });
-        assert_eq!(parse(&paid, Some("boot-2")).owed, PendingWork::Nothing);
+        assert_eq!(parse(&paid, Some("boot-2")).pending, PendingWork::Nothing);
     }
 
     #[test]
@@ -396,16 +396,16 @@ mod tests {
         let value: Value = serde_json::from_slice(&print(&mut used(), "t")).unwrap();
         let theirs = serde_json::json!({ "IPAM": value["IPAM"] }).to_string();
         let mut state = parse(theirs.as_bytes(), BOOT);
-        assert_eq!(state.owed, PendingWork::Reconcile);
+        assert_eq!(state.pending, PendingWork::Reconcile);
         let mut again = parse(&print(&mut state, "u"), BOOT);
-        assert_eq!(again.owed, PendingWork::Reconcile);
-        again.owed = PendingWork::Nothing;
+        assert_eq!(again.pending, PendingWork::Reconcile);
+        again.pending = PendingWork::Nothing;
         assert_eq!(
-            parse(&print(&mut again, "v"), BOOT).owed,
+            parse(&print(&mut again, "v"), BOOT).pending,
             PendingWork::Nothing
         );
         assert_eq!(
-            parse(b"{}", BOOT).owed,
+            parse(b"{}", BOOT).pending,
             PendingWork::Nothing,
             "nothing to look for"
         );
@@ -446,14 +446,14 @@ mod tests {
         pools["10.1.0.5"] = serde_json::json!({"ID": "", "Addr": "10.1.0.5", "InUse": false});
         pools["10.1.0.6"] = serde_json::json!({"ID": "c9", "Addr": "10.1.0.6", "InUse": true});
         let again = parse(value.to_string().as_bytes(), BOOT);
-        assert!(matches!(again.own, KeyStatus::OriginalWroteLast));
+        assert!(matches!(again.key_status, KeyStatus::OriginalWroteLast));
         assert_eq!(
-            again.owed,
+            again.pending,
             PendingWork::Nothing,
             "it is kept, whatever the boot"
         );
         assert_eq!(
-            parse(value.to_string().as_bytes(), Some("boot-2")).owed,
+            parse(value.to_string().as_bytes(), Some("boot-2")).pending,
             PendingWork::Nothing
         );
         let Usage::Free(free) = usage(&again, "10.1.0.5") else {
@@ -490,7 +490,7 @@ mod tests {
         let boot = Some("8f3c5c52-0000-4000-8000-000000000001");
         let now = Moment(u64::MAX);
         let mut state = State::parse(one, boot, now).unwrap();
-        assert!(matches!(state.own, KeyStatus::Ours));
+        assert!(matches!(state.key_status, KeyStatus::Ours));
         let pool = &state.ipam().spaces["local"].pools["10.224.0.0/16"];
         let Usage::Held(held) = &pool.record(&"10.224.0.5".parse().unwrap()).unwrap().usage else {
             panic!("held")
@@ -527,7 +527,9 @@ mod tests {
         let mut value: Value = serde_json::from_slice(&print(&mut used(), "t")).unwrap();
         value[KEY] = serde_json::json!({"format": FORMAT + 1, "records": [1, {"a": "<"}], "generation": {"x": 1}});
         let mut again = parse(value.to_string().as_bytes(), BOOT);
-        assert!(matches!(again.own, KeyStatus::Newer { format, .. } if format == FORMAT + 1));
+        assert!(
+            matches!(again.key_status, KeyStatus::Newer { format, .. } if format == FORMAT + 1)
+        );
         let rewritten: Value = serde_json::from_slice(&print(&mut again, "u")).unwrap();
         assert_eq!(rewritten[KEY], value[KEY]);
         assert_eq!(rewritten["IPAM"]["TimeStamp"], "u");
@@ -545,7 +547,10 @@ mod tests {
             let mut value: Value = serde_json::from_slice(&print(&mut used(), "t")).unwrap();
             value[KEY] = serde_json::from_str(bad).unwrap();
             let again = parse(value.to_string().as_bytes(), BOOT);
-            assert!(matches!(again.own, KeyStatus::Unreadable(_)), "{bad}");
+            assert!(
+                matches!(again.key_status, KeyStatus::Unreadable(_)),
+                "{bad}"
+            );
             let Usage::Held(held) = usage(&again, "10.1.0.5") else {
                 panic!("held")
             };
@@ -568,7 +573,7 @@ mod tests {
             r#"{"IPAM":{"AddressSpaces":{"local":{"Pools":{"10.1.0.0/16":{"Addresses":{"10.1.0.5":null}}}}}}}"#,
         ] {
             let mut state = parse(json.as_bytes(), BOOT);
-            assert!(matches!(state.own, KeyStatus::Absent), "{json}");
+            assert!(matches!(state.key_status, KeyStatus::Absent), "{json}");
             assert!(
                 serde_json::from_slice::<Value>(&print(&mut state, "t")).is_ok(),
                 "{json}"

@@ -135,7 +135,7 @@ impl Original {
         text(out, DEPTH, "TimeStamp", &self.time_stamp);
         out.byte(b',');
         name(out, DEPTH, "AddressSpaces");
-        map(out, DEPTH, &self.ipam.spaces, |out, key, space| {
+        print_map(out, DEPTH, &self.ipam.spaces, |out, key, space| {
             key_string(out, key);
             print_space(out, DEPTH + 2, space);
         });
@@ -151,7 +151,7 @@ fn print_space(out: &mut Out, depth: usize, space: &Space) {
     number(out, depth, "Scope", space.scope);
     out.byte(b',');
     name(out, depth, "Pools");
-    map(out, depth, &space.pools, |out, key, pool| {
+    print_map(out, depth, &space.pools, |out, key, pool| {
         key_string(out, key);
         print_pool(out, depth + 2, pool);
     });
@@ -201,7 +201,7 @@ fn print_pool(out: &mut Out, depth: usize, pool: &Pool) {
 }
 
 /// Appends an object with one member a line, `depth` being that of the object's own name.
-fn map<K, V>(
+fn print_map<K, V>(
     out: &mut Out,
     depth: usize,
     entries: impl IntoIterator<Item = (K, V)>,

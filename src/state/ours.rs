@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use super::journal::Position;
+use super::position::{MOST_COUNTED, Position};
 use super::record;
 use crate::codec::{self, Cursor, Members, ParseError, read_address};
 use crate::ipam::Attachment;
@@ -27,9 +27,6 @@ pub(super) const RELEASED: &str = "\": {\"released\": ";
 
 /// The oldest format that is read.
 const OLDEST: u64 = 1;
-
-/// Nothing that is counted one by one comes near this: a larger number is damaged, and there must be room for the next ones.
-pub(super) const MOST_COUNTED: u64 = 1 << 53;
 
 /// What stands under the key.
 #[derive(Debug, Default)]
@@ -141,17 +138,6 @@ impl<'de> Members<'de> for Ours<'de> {
             "journal" => codec::object(json, self.journal.get_or_insert_default()),
             "tombstones" => codec::list(json, &mut self.tombstones),
             "records" => codec::entries(json, &mut self.spaces),
-            _ => json.skip(),
-        }
-    }
-}
-
-impl<'de> Members<'de> for Position {
-    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
-        match key {
-            "sequence" => codec::value(json, &mut self.sequence),
-            "bytes" => codec::value(json, &mut self.size),
-            "compacted" => codec::value(json, &mut self.compacted),
             _ => json.skip(),
         }
     }

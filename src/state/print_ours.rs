@@ -3,10 +3,10 @@
 use std::net::IpAddr;
 
 use super::go_json;
-use super::journal::Position;
 use super::original::Original;
 use super::ours::{ENTRY, FORMAT, RELEASED};
 use super::out::Out;
+use super::position::Position;
 use super::trust::PendingWork;
 use crate::ipam::{Claim, Free, Held, Moment, Pool, Tombstone, Usage};
 
@@ -15,7 +15,7 @@ pub(super) fn print_ours(
     out: &mut Out,
     original: &Original,
     boot_id: Option<&str>,
-    owed: &PendingWork,
+    pending: &PendingWork,
     refreshed: Option<Moment>,
     journal: Option<Position>,
 ) {
@@ -31,7 +31,7 @@ pub(super) fn print_ours(
     go_json::string(out, &original.time_stamp);
     out.literal(",\n\t\t\"generation\": ");
     go_json::number(out, ipam.generation);
-    match owed {
+    match pending {
         PendingWork::Reconcile => out.literal(",\n\t\t\"lookOwed\": true"),
         PendingWork::Rebuild(loss) => {
             out.literal(",\n\t\t\"lost\": {\"why\": ");

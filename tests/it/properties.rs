@@ -152,7 +152,7 @@ impl Node {
             on_host: &BTreeSet::new(),
             exclude: &[],
         };
-        self.document.ipam_mut().take(&request, now)
+        self.document.ipam_mut().allocate(&request, now)
     }
 
     fn add(&mut self, container: u8, interface: u8, pool: u8, wanted: u8, now: Moment) {

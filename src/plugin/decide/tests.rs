@@ -57,12 +57,12 @@ fn request(attachment: &Attachment, family: Family) -> Request<'_> {
 /// A state of ours with one pool, of which each container of `held` holds the next address.
 fn state(addresses: &[&str], held: &[&str]) -> State {
     let mut state = State::default();
-    state.own = KeyStatus::Ours;
+    state.key_status = KeyStatus::Ours;
     state.ipam_mut().merge(&listing(addresses));
     for container_id in held {
         let attachment = attachment(container_id);
         let request = request(&attachment, Family::V4);
-        state.ipam_mut().take(&request, Moment(SECOND)).unwrap();
+        state.ipam_mut().allocate(&request, Moment(SECOND)).unwrap();
     }
     state
 }
@@ -340,9 +340,9 @@ fn a_fresh_node_starts_when_the_kernel_agrees() {
 #[test]
 fn a_state_that_cannot_be_relied_on_is_compared_with_the_node_first() {
     let two = ["10.0.0.4", "10.0.0.5"];
-    let state = |owed: PendingWork| {
+    let state = |pending: PendingWork| {
         let mut state = state(&two, &["a"]);
-        state.owed = owed;
+        state.pending = pending;
         state
     };
     let pending = [
@@ -350,12 +350,12 @@ fn a_state_that_cannot_be_relied_on_is_compared_with_the_node_first() {
         PendingWork::NewBoot(Some("other".to_owned())),
         lost(NOW),
     ];
-    for owed in pending {
-        let name = format!("{owed:?}");
+    for work in pending {
+        let name = format!("{work:?}");
         let expected = "needs a snapshot of []";
-        assert_decided(&name, state(owed), World::default(), expected);
+        assert_decided(&name, state(work), World::default(), expected);
     }
-    for (name, owed, in_use, expected) in [
+    for (name, pending, in_use, expected) in [
         (
             "the original's state holds what the node shows besides",
             PendingWork::Reconcile,
@@ -391,7 +391,7 @@ fn a_state_that_cannot_be_relied_on_is_compared_with_the_node_first() {
             snapshot: Some(snapshot(in_use, vec![])),
             ..World::default()
         };
-        assert_decided(name, state(owed), world, expected);
+        assert_decided(name, state(pending), world, expected);
     }
 }
 
@@ -462,6 +462,6 @@ fn a_loss_stays_pending_until_there_are_pools() {
         ..World::default()
     };
     assert_eq!(decided(&mut state, &world), "NoSpace; save; ");
-    assert_eq!(state.owed, lost(NOW));
+    assert_eq!(state.pending, lost(NOW));
     assert_eq!(state.ipam().generation, 0);
 }

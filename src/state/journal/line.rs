@@ -6,8 +6,8 @@ use serde::Deserialize;
 
 use crate::ipam::{Change, ChangeKind, Claim, JournalEntry, Moment, NetNs, Owner};
 use crate::state::go_json;
-use crate::state::ours::MOST_COUNTED;
 use crate::state::out::Out;
+use crate::state::position::MOST_COUNTED;
 use crate::state::print_ours::print_claim;
 
 /// The JSON of a line.

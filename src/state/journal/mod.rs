@@ -12,9 +12,9 @@ mod write;
 use line::parse_line;
 pub use other_writer::note_other_writer;
 use other_writer::other_writer;
-pub use write::{carry_out, note_release, plan};
+pub use write::{note_release, prepare_update, write_update};
 
-use super::ours::MOST_COUNTED;
+use super::position::{MOST_COUNTED, Position};
 use super::{KeyStatus, QUARANTINE, State};
 use crate::host::ReadOutcome;
 use crate::ipam::{JournalEntry, Moment};
@@ -26,24 +26,6 @@ const MAGIC: &str = "azure-vnet-ipam-journal 1";
 const LIMIT: usize = 64 << 20;
 /// A smaller file is not compacted.
 const SMALL: u64 = 64 << 10;
-
-/// How far the state and the journal go together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Position {
-    /// The number of the last entry that the state contains.
-    pub sequence: u64,
-    /// The length of the file with it, in bytes.
-    pub size: u64,
-    /// Its length when it was last compacted.
-    pub compacted: u64,
-}
-
-impl Position {
-    /// Whether there is room for what comes next.
-    pub fn is_plausible(&self) -> bool {
-        self.sequence.max(self.size).max(self.compacted) <= MOST_COUNTED
-    }
-}
 
 /// What the journal says.
 #[derive(Debug, Default)]
@@ -145,7 +127,7 @@ impl Journal {
     pub fn catch_up(files: &dyn Files, boot_id: Option<&str>, state: &mut State) -> usize {
         let Some(position) = state
             .journal
-            .filter(|_| matches!(state.own, KeyStatus::Ours))
+            .filter(|_| matches!(state.key_status, KeyStatus::Ours))
         else {
             return 0;
         };
@@ -242,7 +224,7 @@ mod tests {
         format!("{MAGIC} boot-1 5 {count} 4\n{lines}")
     }
 
-    fn three() -> [JournalEntry; 3] {
+    fn three_entries() -> [JournalEntry; 3] {
         [
             grant(5, "c1", "10.1.0.5"),
             grant(6, "c2", "10.1.0.6"),
@@ -252,7 +234,7 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_again() {
-        let mut entries = three();
+        let mut entries = three_entries();
         let Owner::Attachment(claim) = &mut entries[0].owner else {
             panic!("an attachment")
         };
@@ -275,8 +257,8 @@ mod tests {
 
     #[test]
     fn a_torn_last_line_was_never_told_to_anybody() {
-        let whole = text(&three()[..2]);
-        let more = text(&three());
+        let whole = text(&three_entries()[..2]);
+        let more = text(&three_entries());
         for end in whole.len()..more.len() {
             let journal = Journal::parse(&more[..end], BOOT);
             assert_eq!(journal.doubt, None, "{end}");
@@ -287,7 +269,7 @@ mod tests {
 
     #[test]
     fn entries_that_came_with_the_header_are_missed() {
-        let text = text(&three()[..1]);
+        let text = text(&three_entries()[..1]);
         let header = text.find('\n').unwrap() + 1;
         for end in header..text.len() {
             let journal = Journal::parse(&text[..end], BOOT);
@@ -301,7 +283,7 @@ mod tests {
 
     #[test]
     fn damage_and_gaps_prove_nothing_but_hold_what_is_left() {
-        let good = text(&three());
+        let good = text(&three_entries());
         let lines: Vec<&str> = good.lines().collect();
         let without = |n: usize| {
             let mut lines = lines.clone();
@@ -342,7 +324,7 @@ mod tests {
             assert!(journal.doubt.is_some() && journal.last() < 10, "{header}");
         }
         let last = |change: &dyn Fn(&mut JournalEntry)| {
-            let mut entries = three();
+            let mut entries = three_entries();
             change(&mut entries[2]);
             Journal::parse(&text(&entries), BOOT)
         };
@@ -359,16 +341,16 @@ mod tests {
 
     #[test]
     fn of_another_boot_it_says_nothing_and_without_a_boot_id_it_proves_nothing() {
-        let other = Journal::parse(&text(&three()), Some("boot-2"));
+        let other = Journal::parse(&text(&three_entries()), Some("boot-2"));
         assert!(other.doubt.is_some() && other.entries.is_empty());
-        let unknown = Journal::parse(&text(&three()), None);
+        let unknown = Journal::parse(&text(&three_entries()), None);
         assert!(unknown.doubt.is_some());
         assert_eq!(unknown.entries.len(), 3);
     }
 
     #[test]
     fn what_comes_after_a_state_is_told_when_all_of_it_is_there() {
-        let journal = Journal::parse(&text(&three()), BOOT);
+        let journal = Journal::parse(&text(&three_entries()), BOOT);
         let after = |sequence: u64| {
             let position = Position {
                 sequence,

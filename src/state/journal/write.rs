@@ -3,15 +3,16 @@
 use std::io;
 
 use super::line::{entries, print_line};
-use super::{Journal, MAGIC, Position, SMALL};
+use super::{Journal, MAGIC, SMALL};
 use crate::ipam::{Attachment, Change, ChangeKind, JournalEntry, Moment, Owner};
 use crate::state::files::{Files, StateFile};
 use crate::state::out::Out;
+use crate::state::position::Position;
 use crate::state::{KeyStatus, PendingWork, State};
 
 /// What is to be written once the state is in place.
 #[derive(Debug)]
-pub enum Plan {
+pub enum JournalUpdate {
     /// Nothing changed hands.
     Nothing,
     /// Lines at the end of a file of this length.
@@ -20,32 +21,37 @@ pub enum Plan {
     Replace(Vec<u8>),
 }
 
-impl Plan {
+impl JournalUpdate {
     /// Whether the whole file is to be replaced.
     pub fn is_replacement(&self) -> bool {
-        matches!(self, Plan::Replace(_))
+        matches!(self, JournalUpdate::Replace(_))
     }
 }
 
 /// Works out what the journal needs for a state that is about to be saved, and lets the state say how far both go together.
-pub fn plan(state: &mut State, files: &dyn Files, boot_id: Option<&str>, now: Moment) -> Plan {
+pub fn prepare_update(
+    state: &mut State,
+    files: &dyn Files,
+    boot_id: Option<&str>,
+    now: Moment,
+) -> JournalUpdate {
     let changes = std::mem::take(&mut state.ipam_mut().changes.0);
-    if matches!(state.own, KeyStatus::Newer { .. }) {
-        return Plan::Nothing;
+    if matches!(state.key_status, KeyStatus::Newer { .. }) {
+        return JournalUpdate::Nothing;
     }
     let before = state.journal.take();
     // Without pools the state knows of nobody, and the journal may know better.
     let (Some(boot_id), false) = (
         boot_id,
-        state.is_empty() || matches!(state.owed, PendingWork::Rebuild(_)),
+        state.is_empty() || matches!(state.pending, PendingWork::Rebuild(_)),
     ) else {
-        return Plan::Nothing;
+        return JournalUpdate::Nothing;
     };
     let generation = state.ipam().generation;
     let fits = |position: &Position| {
         let is_grown = position.size > SMALL.max(position.compacted.saturating_mul(2));
         let is_whole = files.size(StateFile::Journal) == Some(position.size);
-        matches!(state.own, KeyStatus::Ours) && is_whole && !is_grown
+        matches!(state.key_status, KeyStatus::Ours) && is_whole && !is_grown
     };
     if let Some(position) = before.filter(fits) {
         let mut out = Out::default();
@@ -60,18 +66,18 @@ pub fn plan(state: &mut State, files: &dyn Files, boot_id: Option<&str>, now: Mo
             ..position
         });
         return match text.is_empty() {
-            true => Plan::Nothing,
-            false => Plan::Append(position.size, text),
+            true => JournalUpdate::Nothing,
+            false => JournalUpdate::Append(position.size, text),
         };
     }
     // As long as the state may lack a grant, a journal made from it would lack it too, and speak as if there were none.
     if state.ipam().quarantine.is_some() {
-        return Plan::Nothing;
+        return JournalUpdate::Nothing;
     }
     let journal = Journal::read(files, Some(boot_id));
     // What was granted after an old copy of the state was made stands nowhere else.
     if journal.generation > generation && !journal.entries.is_empty() {
-        return Plan::Nothing;
+        return JournalUpdate::Nothing;
     }
     // From the state, which knows of everybody.
     let known = before.map_or(0, |position| position.sequence);
@@ -99,18 +105,18 @@ pub fn plan(state: &mut State, files: &dyn Files, boot_id: Option<&str>, now: Mo
         size,
         compacted: size,
     });
-    Plan::Replace(text)
+    JournalUpdate::Replace(text)
 }
 
 /// Writes what was planned. If that fails, the state and the file no longer match, and the next call rewrites the file.
 ///
 /// # Errors
 /// The system refuses.
-pub fn carry_out(plan: Plan, files: &dyn Files) -> io::Result<()> {
-    match plan {
-        Plan::Nothing => Ok(()),
-        Plan::Append(size, text) => files.append(StateFile::Journal, size, &text),
-        Plan::Replace(text) => files.replace(StateFile::Journal, &text),
+pub fn write_update(prepare_update: JournalUpdate, files: &dyn Files) -> io::Result<()> {
+    match prepare_update {
+        JournalUpdate::Nothing => Ok(()),
+        JournalUpdate::Append(size, text) => files.append(StateFile::Journal, size, &text),
+        JournalUpdate::Replace(text) => files.replace(StateFile::Journal, &text),
     }
 }
 

@@ -40,7 +40,7 @@ fuzz_target!(|text: &[u8]| {
             on_host: &BTreeSet::new(),
             exclude: &[],
         };
-        let _ = ipam.take(&request, NOW);
+        let _ = ipam.allocate(&request, NOW);
     }
     let candidates = ipam.candidates(|_, _, _| true, NOW);
     ipam.reclaim(candidates, &Evidence::default(), NOW);

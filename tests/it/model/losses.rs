@@ -8,7 +8,7 @@ use super::events::{Blindness, Loss};
 use super::world::World;
 
 fn lacks_our_key(text: &[u8]) -> bool {
-    State::parse(text, None, Moment(0)).is_ok_and(|d| matches!(d.own, KeyStatus::Absent))
+    State::parse(text, None, Moment(0)).is_ok_and(|d| matches!(d.key_status, KeyStatus::Absent))
 }
 
 impl World {

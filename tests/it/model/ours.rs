@@ -423,7 +423,9 @@ impl World {
             Refusal::NoPools { family, .. } | Refusal::NoPoolOfFamily { family, .. } => {
                 let of_family = |inventory: &Inventory| {
                     let listed = inventory.pools.iter().flat_map(|pool| &pool.addresses);
-                    listed.filter(|a| Family::of(**a) == *family).count()
+                    listed
+                        .filter(|a| Family::from_address(**a) == *family)
+                        .count()
                 };
                 assert_eq!(add.inventory.as_ref().map_or(0, of_family), 0);
             }

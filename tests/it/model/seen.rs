@@ -35,8 +35,8 @@ impl World {
     /// Whether the state is ours, of this boot, not an old copy, and needs no reconciliation.
     pub(super) fn is_whole(&self) -> bool {
         self.state().is_some_and(|state| {
-            matches!(state.own, KeyStatus::Ours)
-                && state.owed == PendingWork::Nothing
+            matches!(state.key_status, KeyStatus::Ours)
+                && state.pending == PendingWork::Nothing
                 && self.loss(&state).is_none()
                 && state.ipam().quarantine.is_none()
         })
@@ -115,7 +115,7 @@ impl World {
                 Family::V4 => SUBNET,
                 Family::V6 => SUBNET_V6,
             };
-            let of_family = |a: &&IpAddr| Family::of(**a) == *family;
+            let of_family = |a: &&IpAddr| Family::from_address(**a) == *family;
             let addresses = match self.answer {
                 Answer::Good => self.listed.iter().filter(of_family).copied().collect(),
                 _ => Vec::new(),

@@ -68,7 +68,7 @@ fn writer(document: &State) -> Option<Diagnostic> {
         "" => String::new(),
         version => format!("; version {version} created it"),
     };
-    match &document.own {
+    match &document.key_status {
         KeyStatus::Absent if document.is_empty() => None,
         KeyStatus::Absent => {
             let text = format_args!("the original plugin wrote it last{created}");

@@ -1,4 +1,4 @@
-//! Taking an address for an attachment (contract sections 10 and 11, differences D4, D5, D8, D9, D11, D14).
+//! Allocates an address for an attachment (contract sections 10 and 11, differences D4, D5, D8, D9, D11, D14).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -8,18 +8,17 @@ use ipnet::IpNet;
 use super::choose::Unavailable;
 use super::invariants::overlapping;
 use super::{
-    Attachment, ChangeKind, Claim, Family, Grant, GrantKind, Held, Holder, Ipam, Moment, Owner,
-    Pool, PoolSelector, Record, Refusal, Request, Space, Stage, Usage,
+    Attachment, ChangeKind, Claim, Family, Grant, GrantKind, Held, Ipam, Moment, Owner, Pool,
+    PoolSelector, Record, Refusal, Request, Space, Stage, Usage,
 };
-use crate::codec::named_address;
 
 impl Ipam {
-    /// Gives the attachment an address: the one asked for, else the one it has in a pool that will do, else the one whose turn
+    /// Allocates an address for the attachment: the one asked for, else the one it has in a pool that will do, else the one whose turn
     /// it is. An attachment that asks for another than it has gets that too, as from the original; its DEL frees both.
     ///
     /// # Errors
     /// A [`Refusal`]; then nothing is held that was not held before, though flags of pools ([`Pool::ref_count`]) may differ.
-    pub fn take(&mut self, request: &Request<'_>, now: Moment) -> Result<Grant, Refusal> {
+    pub fn allocate(&mut self, request: &Request<'_>, now: Moment) -> Result<Grant, Refusal> {
         let elsewhere = self.held_elsewhere(request.space);
         let generation = self.generation + 1;
         let Some(space) = self.spaces.get_mut(request.space) else {
@@ -57,7 +56,7 @@ impl Ipam {
                 (key, place)
             }
             PoolSelector::Any { family, if_name } => {
-                space.drop_idle_flags();
+                space.clear_unused_ref_counts();
                 let found = space.find_in_any(request, family, if_name, now, out);
                 if let Err(Refusal::Exhausted { .. }) = found {
                     space.flag_exhausted(|pool| pool.suits(family, if_name));
@@ -231,70 +230,6 @@ impl Space {
             )
             .ok_or(Refusal::Exhausted { pools: counts })?;
         Ok((key.to_owned(), self.find_in(key, request, out(key), now)?))
-    }
-}
-
-impl Pool {
-    /// The record of the address that the caller names, if the attachment has it or may have it. A prefix length behind the
-    /// address is allowed and means nothing.
-    fn find_named(
-        &self,
-        address: &str,
-        request: &Request<'_>,
-        out: Unavailable<'_>,
-        now: Moment,
-    ) -> Result<IpAddr, Refusal> {
-        let not_found = || Refusal::AddressNotFound {
-            address: address.to_owned(),
-        };
-        let key = named_address(address).ok_or_else(not_found)?;
-        let record = self.record(&key).ok_or_else(not_found)?;
-        let in_use = |holder| Refusal::AddressInUse {
-            address: key,
-            holder,
-        };
-        let address = record.address();
-        match &record.usage {
-            Usage::Held(held) if held.owner.is_attachment(request.attachment) => Ok(key),
-            Usage::Held(held) => Err(in_use(match held.owner.container_id() {
-                Some(id) => Holder::Container(id.to_owned()),
-                None => Holder::Unknown,
-            })),
-            Usage::Free(_) if out.excludes(&address) => {
-                Err(Refusal::AddressExcluded { address: key })
-            }
-            Usage::Free(_) if out.on_host.contains(&address) => Err(in_use(Holder::TheHost)),
-            Usage::Free(_) if out.contains(&address) => Err(in_use(Holder::Unknown)),
-            Usage::Free(free) => match free.released.map(|at| now.since(at)) {
-                Some(cooled_for) if cooled_for < request.cooldown => Err(Refusal::AddressResting {
-                    address: key,
-                    left: request.cooldown - cooled_for,
-                }),
-                _ => Ok(key),
-            },
-        }
-    }
-
-    /// The record that the attachment holds: one claimed by it before one that merely carries its container ID.
-    fn find_held_by(&self, attachment: &Attachment) -> Option<IpAddr> {
-        let held = |claimed: bool| {
-            self.records.iter().find(move |r| {
-                r.held().is_some_and(|h| {
-                    h.owner.claim().is_some() == claimed && h.owner.is_attachment(attachment)
-                })
-            })
-        };
-        held(true).or_else(|| held(false)).map(|r| r.key)
-    }
-
-    /// A free record that an old version of the original left with this container's ID: the original gives it back.
-    fn find_left_over(&self, container_id: &str, out: Unavailable<'_>) -> Option<IpAddr> {
-        let left = self.records.iter().find(|r| {
-            r.free()
-                .is_some_and(|f| f.left_over_id.as_deref() == Some(container_id))
-                && !out.contains(&r.address())
-        });
-        left.map(|r| r.key)
     }
 }
 

@@ -31,7 +31,7 @@ impl Trust {
     }
 
     /// A moment from which a record has been the same.
-    fn unbroken(self, moment: Option<u64>) -> Option<Moment> {
+    fn unless_overwritten(self, moment: Option<u64>) -> Option<Moment> {
         self.clock(moment).filter(|_| !self.overtaken)
     }
 }
@@ -39,7 +39,7 @@ impl Trust {
 impl Ours<'_> {
     /// Adds the facts to the records that they fit. An entry whose container ID no longer fits its record is void; one that
     /// says held over a record that is free means that the original released it, and counts as released now.
-    pub fn join(self, original: &mut Original, trust: Trust) {
+    pub fn apply(self, original: &mut Original, trust: Trust) {
         let ipam = &mut original.ipam;
         ipam.generation = self.generation;
         // None ends later than that: one that says so is damaged, and ends with the next look at the node.
@@ -81,9 +81,9 @@ impl Ours<'_> {
                     };
                     match &mut record.usage {
                         Usage::Held(held) => {
-                            facts.join_held(held, trust, self.generation, &mut names)
+                            facts.apply_to_held(held, trust, self.generation, &mut names)
                         }
-                        Usage::Free(free) => facts.join_free(free, trust),
+                        Usage::Free(free) => facts.apply_to_free(free, trust),
                     }
                 }
             }
@@ -132,15 +132,15 @@ fn shared(last: &mut Option<Rc<str>>, name: &str) -> Rc<str> {
 }
 
 impl Facts<'_> {
-    fn join_held(self, held: &mut Held, trust: Trust, generation: u64, names: &mut Names) {
+    fn apply_to_held(self, held: &mut Held, trust: Trust, generation: u64, names: &mut Names) {
         if self.id.as_deref().unwrap_or_default() != held.owner.container_id().unwrap_or_default() {
             return;
         }
         held.unlisted = self.unlisted;
-        if let Some(since) = trust.unbroken(self.since) {
+        if let Some(since) = trust.unless_overwritten(self.since) {
             held.since = since;
         }
-        held.suspect = trust.unbroken(self.suspect);
+        held.suspect = trust.unless_overwritten(self.suspect);
         let (Some(network), Some(if_name)) = (self.network, self.if_name) else {
             return;
         };
@@ -163,7 +163,7 @@ impl Facts<'_> {
         }));
     }
 
-    fn join_free(self, free: &mut Free, trust: Trust) {
+    fn apply_to_free(self, free: &mut Free, trust: Trust) {
         free.on_host = self.wired;
         free.released = match self.id {
             Some(_) => Some(trust.now),

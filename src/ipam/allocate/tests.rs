@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::ipam::Free;
+use crate::ipam::Holder;
 use crate::ipam::testing::{pool, with_pools};
 use std::time::Duration;
 
@@ -43,7 +44,7 @@ fn take(
         on_host: &NONE,
         exclude: &[],
     };
-    let grant = ipam.take(&request, NOW)?;
+    let grant = ipam.allocate(&request, NOW)?;
     assert_eq!(ipam.check(), []);
     Ok(grant.address.to_string())
 }
@@ -111,7 +112,7 @@ fn a_repeated_request_gets_the_same_address_and_renews_the_claim() {
         on_host: &NONE,
         exclude: &[],
     };
-    let other = ipam.take(&request, NOW).unwrap();
+    let other = ipam.allocate(&request, NOW).unwrap();
     assert_eq!(
         other.address.to_string(),
         "10.1.0.6/16",
@@ -434,11 +435,11 @@ fn what_the_host_has_is_passed_over_and_given_last() {
         on_host: &on_host,
         exclude: &[],
     };
-    let refusal = ipam.take(&request(None), NOW).unwrap_err();
+    let refusal = ipam.allocate(&request(None), NOW).unwrap_err();
     let text = "Failed to allocate address: No available addresses in 10.1.0.0/16: 0 held, 0 free, 1 wired on the host";
     assert_eq!(refusal.to_string(), text);
     assert!(matches!(
-        ipam.take(&request(Some("10.1.0.5")), NOW),
+        ipam.allocate(&request(Some("10.1.0.5")), NOW),
         Err(Refusal::AddressInUse { .. })
     ));
 }

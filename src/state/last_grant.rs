@@ -1,0 +1,100 @@
+//! The notes of the last address that was given, kept beside the state for the time when that is lost.
+
+use super::error::StoreError;
+use super::files::{Files, StateFile};
+use super::position::MOST_COUNTED;
+use crate::host::ReadOutcome;
+
+/// Notes are no longer than this.
+const NOTE_LIMIT: usize = 4096;
+
+/// The generation of [`last_grant`].
+pub fn last_granted_generation(files: &dyn Files, boot_id: Option<&str>) -> Option<u64> {
+    last_grant(files, boot_id).map(|last| last.generation)
+}
+
+/// What is noted of the last address that was given since the node started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LastGrant {
+    /// The generation of its claim; 0 where that is not known.
+    pub generation: u64,
+    /// Whether it is known to be of this boot. It may be where a boot ID cannot be read.
+    pub is_of_this_boot: bool,
+}
+
+/// Which address was the last to be given since the node started, kept beside the state for the time when that is gone or an old copy
+/// of it was put back. `None` when none was given in this boot.
+pub fn last_grant(files: &dyn Files, boot_id: Option<&str>) -> Option<LastGrant> {
+    let unknown = LastGrant {
+        generation: 0,
+        is_of_this_boot: false,
+    };
+    let text = match files.read(StateFile::LastGrant, NOTE_LIMIT, 0) {
+        Ok(ReadOutcome::Read(bytes)) => String::from_utf8(bytes).unwrap_or_default(),
+        Ok(ReadOutcome::Missing) => {
+            // Where the whole folder has gone, this is still there, and tells nothing but that some were given.
+            let Ok(ReadOutcome::Read(bytes)) = files.read(StateFile::BootMarker, NOTE_LIMIT, 0)
+            else {
+                return None;
+            };
+            let marker = String::from_utf8(bytes).ok()?;
+            return is_same_boot(id(&marker), boot_id).then_some(unknown);
+        }
+        // Whatever it says, it is there.
+        Ok(ReadOutcome::TooLarge) | Err(_) => return Some(unknown),
+    };
+    match text.split_once(' ') {
+        Some((generation, of)) if is_same_boot(id(of), boot_id) => Some(LastGrant {
+            generation: number(generation).unwrap_or(0),
+            is_of_this_boot: id(of).is_some() && boot_id.is_some(),
+        }),
+        Some(_) => None,
+        None => Some(unknown),
+    }
+}
+
+/// A generation as it stands in a file; nothing where nobody can have written it.
+fn number(text: &str) -> Option<u64> {
+    text.parse().ok().filter(|n| *n <= MOST_COUNTED)
+}
+
+/// A boot ID as it stands in a file; nothing where it was not known.
+fn id(text: &str) -> Option<&str> {
+    Some(text.trim()).filter(|id| !id.is_empty())
+}
+
+/// Whether both may be of one boot. A boot ID that a caller cannot read is unknown, and never tells of another boot.
+pub(super) fn is_same_boot(one: Option<&str>, other: Option<&str>) -> bool {
+    match (one, other) {
+        (Some(one), Some(other)) => one == other,
+        _ => true,
+    }
+}
+
+/// Notes, outside of the folder that [`note_use`] writes to, that addresses are given in this boot.
+///
+/// # Errors
+/// The system refuses.
+pub fn note_boot(files: &dyn Files, boot_id: Option<&str>) -> Result<(), StoreError> {
+    note(files, StateFile::BootMarker, boot_id.unwrap_or_default())
+}
+
+/// Notes that an address is about to be given.
+///
+/// # Errors
+/// The system refuses.
+pub fn note_use(
+    files: &dyn Files,
+    boot_id: Option<&str>,
+    generation: u64,
+) -> Result<(), StoreError> {
+    // Of the same length every time, so that nothing of the last one is left behind.
+    let text = format!("{generation:020} {}", boot_id.unwrap_or_default());
+    note(files, StateFile::LastGrant, &text)
+}
+
+fn note(files: &dyn Files, file: StateFile, text: &str) -> Result<(), StoreError> {
+    files
+        .overwrite(file, text.as_bytes())
+        .map_err(|e| StoreError::at("cannot write", &files.path(file))(e))
+}

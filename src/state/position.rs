@@ -1,0 +1,35 @@
+//! How far the state and the journal of grants go together.
+
+use crate::codec::{self, Cursor, Members, ParseError};
+
+/// Nothing that is counted one by one comes near this: a larger number is damaged, and there must be room for the next ones.
+pub(super) const MOST_COUNTED: u64 = 1 << 53;
+
+/// How far the state and the journal go together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Position {
+    /// The number of the last entry that the state contains.
+    pub sequence: u64,
+    /// The length of the file with it, in bytes.
+    pub size: u64,
+    /// Its length when it was last compacted.
+    pub compacted: u64,
+}
+
+impl Position {
+    /// Whether there is room for what comes next.
+    pub fn is_plausible(&self) -> bool {
+        self.sequence.max(self.size).max(self.compacted) <= MOST_COUNTED
+    }
+}
+
+impl<'de> Members<'de> for Position {
+    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
+        match key {
+            "sequence" => codec::value(json, &mut self.sequence),
+            "bytes" => codec::value(json, &mut self.size),
+            "compacted" => codec::value(json, &mut self.compacted),
+            _ => json.skip(),
+        }
+    }
+}
