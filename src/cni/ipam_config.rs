@@ -102,15 +102,21 @@ impl Default for IpamConfig {
 }
 
 impl Backend {
+    /// All of them.
+    pub const ALL: [Backend; 5] = [
+        Backend::Azure,
+        Backend::Mas,
+        Backend::FileIpam,
+        Backend::Ipv6NodeIpam,
+        Backend::Null,
+    ];
+
     pub(super) fn parse(environment: Option<&str>) -> Result<Backend, CallError> {
-        match environment {
-            None | Some("azure") => Ok(Backend::Azure),
-            Some("mas") => Ok(Backend::Mas),
-            Some("fileIpam") => Ok(Backend::FileIpam),
-            Some("ipv6NodeIpam") => Ok(Backend::Ipv6NodeIpam),
-            Some("null") => Ok(Backend::Null),
-            Some(other) => Err(CallError::UnknownEnvironment(other.to_owned())),
-        }
+        let Some(name) = environment else {
+            return Ok(Backend::Azure);
+        };
+        let known = Backend::ALL.into_iter().find(|known| known.name() == name);
+        known.ok_or_else(|| CallError::UnknownEnvironment(name.to_owned()))
     }
 
     /// Its name in the netconf.

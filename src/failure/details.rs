@@ -1,6 +1,6 @@
-//! What to do about an error, and the names that belong to it.
+//! The `details` of an error: what to do about it, and names that do not belong in the message.
 
-use crate::cni::{CallError, CniVersion};
+use crate::cni::{Backend, CallError, CniVersion};
 use crate::ipam::{AGAIN, Holder, Refusal};
 
 pub(super) fn call_details(error: &CallError) -> String {
@@ -38,8 +38,8 @@ pub(super) fn call_details(error: &CallError) -> String {
         CallError::VersionType | CallError::NoVersion(_) => {
             format!("cniVersion may be one of {}", supported())
         }
-        CallError::Incompatible(said) => {
-            format!("config is {said:?}, plugin supports [{}]", supported())
+        CallError::Incompatible(version) => {
+            format!("config is {version:?}, plugin supports [{}]", supported())
         }
         CallError::TooOldFor(verb) => {
             let since = verb.since().unwrap_or(CniVersion::NEWEST);
@@ -51,10 +51,10 @@ pub(super) fn call_details(error: &CallError) -> String {
         CallError::WrongType { key, must_be, .. } => {
             format!("in the network configuration, {key} must be {must_be}")
         }
-        CallError::UnknownEnvironment(said) => {
-            format!(
-                "ipam.environment is {said:?}; it may be azure, mas, fileIpam, ipv6NodeIpam or null"
-            )
+        CallError::UnknownEnvironment(name) => {
+            let [others @ .., last] = Backend::ALL.map(Backend::name);
+            let others = others.join(", ");
+            format!("ipam.environment is {name:?}; it may be {others} or {last}")
         }
         CallError::QueryUrl(_) => "it must begin with http:// or file:".to_owned(),
     }
@@ -69,11 +69,11 @@ pub(super) fn refusal_details(refusal: &Refusal) -> String {
             "the source lists no subnet for any interface of this node: is a secondary address assigned to its network interface, and does the hardware address match? `azure-vnet-ipam doctor` compares them".to_owned()
         }
         Refusal::NoPools { passed_over, .. } | Refusal::NoPoolOfFamily { passed_over, .. } => {
-            format!("none of these is of the wanted family and on the wanted interface: {}", some(passed_over))
+            format!("none of these is of the wanted family and on the wanted interface: {}", join_first(passed_over))
         }
         Refusal::NoPool { known, .. } if known.is_empty() => "the state has no pools; `azure-vnet-ipam doctor` looks for the reason".to_owned(),
         Refusal::NoPool { known, .. } => {
-            format!("the pools are {}; `azure-vnet-ipam show` tells how full each is", some(known))
+            format!("the pools are {}; `azure-vnet-ipam show` tells how full each is", join_first(known))
         }
         Refusal::AddressNotFound { address } => format!("{address:?} is in none of the pools that will do; `azure-vnet-ipam show` lists them"),
         Refusal::AddressInUse { address, holder } => {
@@ -113,19 +113,20 @@ pub(super) fn refusal_details(refusal: &Refusal) -> String {
     }
 }
 
-/// Text that callers had a part in, as far as it is of any use.
-pub(super) fn bounded(mut text: String) -> String {
-    const MOST: usize = 4096;
-    if text.len() > MOST {
-        let end = (0..=MOST).rev().find(|at| text.is_char_boundary(*at));
+/// Cuts a text that may quote the caller to a useful length.
+pub(super) fn truncate(mut text: String) -> String {
+    /// Bytes.
+    const MAX: usize = 4096;
+    if text.len() > MAX {
+        let end = (0..=MAX).rev().find(|at| text.is_char_boundary(*at));
         text.truncate(end.unwrap_or_default());
         text.push_str("...");
     }
     text
 }
 
-/// The first few of a list.
-pub(super) fn some(all: &[String]) -> String {
+/// Joins the first few items of a list.
+pub(super) fn join_first(all: &[String]) -> String {
     const MOST: usize = 8;
     let shown = all
         .iter()

@@ -1,15 +1,17 @@
-//! The one table from everything that can go wrong to the error a caller gets: code, words, what to do.
+//! Maps every failure to the CNI error that the caller gets: code, message, and what to do.
 
 mod details;
 mod remedy;
+#[doc(hidden)]
+pub mod table;
 
 use std::io;
 
 #[cfg(feature = "tls")]
 pub use remedy::kubernetes_table;
-pub use remedy::{message_with_remedy, source_remedy};
+pub use remedy::{ENVIRONMENT_REMEDY, SUDO_REMEDY, message_with_remedy, needs_root, source_remedy};
 
-use details::{bounded, call_details, refusal_details, some};
+use details::{call_details, join_first, refusal_details, truncate};
 
 use crate::cni::{CallError, CniError, Code};
 use crate::host::io_reason;
@@ -19,22 +21,22 @@ use crate::state::{FORMAT, LockError, StoreError};
 /// Why a call failed.
 #[derive(Debug)]
 pub enum Failure {
-    /// The call itself is wrong.
+    /// The call is invalid.
     Call(CallError),
-    /// The lock on the state.
+    /// The state cannot be locked.
     Lock(LockError),
-    /// The state file. The stage is what the original would have begun its message with.
+    /// The state file cannot be read or written.
     Store {
-        /// What was being done for the caller.
+        /// The beginning of the message, as in the original.
         stage: &'static str,
         /// What went wrong.
         error: StoreError,
     },
-    /// No address can be given.
+    /// No address can be allocated.
     Refused {
-        /// Why.
+        /// The reason.
         refusal: Refusal,
-        /// What the source had to say for itself, where its data are not fresh.
+        /// Why the list of addresses is not fresh, if it is not.
         source: Option<String>,
     },
     /// A newer version of this program wrote the state.
@@ -42,26 +44,26 @@ pub enum Failure {
         /// Its format version.
         found: u64,
     },
-    /// The state would become wrong.
+    /// The new state would be inconsistent.
     Broken(Vec<Violation>),
-    /// CHECK: the attachment does not hold what it should.
+    /// CHECK: the attachment does not hold the expected address.
     CheckFailure(CheckFailure),
-    /// CHECK: there is no state to compare with, for this reason.
+    /// CHECK: the state is lost, for this reason.
     StateGone(String),
-    /// CHECK: the state cannot be read just now.
+    /// CHECK: the state cannot be read now.
     NotNow(StoreError),
-    /// GC: some of what the runtime no longer knows could not be freed.
+    /// GC: some stale addresses could not be released.
     NotAllFreed {
-        /// How many were freed.
+        /// How many were released.
         freed: usize,
-        /// What was not, and why.
+        /// Those that were not, and why.
         kept: Vec<Collected>,
     },
     /// STATUS: ADDs cannot be served, for this reason.
     NotReady(String),
-    /// The result could not be handed over.
+    /// The result could not be written to stdout.
     Output {
-        /// What the system says.
+        /// The error of the system.
         error: io::Error,
         /// What became of the address.
         fate: Fate,
@@ -70,14 +72,14 @@ pub enum Failure {
     Panic(String),
 }
 
-/// What became of an address whose result reached nobody.
+/// What happened to an address whose result could not be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// It is free again.
-    GivenBack,
-    /// The attachment held it before, and still does.
+    Released,
+    /// The attachment still holds it, as before the call.
     HeldBefore,
-    /// It could not be given back: the runtime's DEL frees it.
+    /// It could not be released; the DEL releases it.
     StillHeld,
 }
 
@@ -88,8 +90,8 @@ impl From<CallError> for Failure {
 }
 
 impl From<CheckFailure> for Failure {
-    fn from(lack: CheckFailure) -> Self {
-        Failure::CheckFailure(lack)
+    fn from(failure: CheckFailure) -> Self {
+        Failure::CheckFailure(failure)
     }
 }
 
@@ -100,10 +102,14 @@ impl From<LockError> for Failure {
 }
 
 impl Failure {
-    /// The error object for the caller.
+    /// Converts the failure to the error object for the caller.
     pub fn to_cni(&self) -> CniError {
         let (code, msg, details) = match self {
-            Failure::Call(error) => (code_of(error), error.to_string(), call_details(error)),
+            Failure::Call(error) => (
+                call_error_code(error),
+                error.to_string(),
+                call_details(error),
+            ),
             Failure::Lock(error @ LockError::Busy { path, holder, .. }) => {
                 let details = format!(
                     "{holder} holds {}; the call may be repeated, and `azure-vnet-ipam check` tells whether that takes too long",
@@ -141,7 +147,7 @@ impl Failure {
                     details =
                         format!("{details}{stop}The list of addresses is not fresh: {source}");
                 }
-                (code_of_refusal(refusal), refusal.to_string(), details)
+                (refusal_code(refusal), refusal.to_string(), details)
             }
             Failure::NewerFormat { found } => {
                 let msg = format!(
@@ -204,7 +210,7 @@ impl Failure {
                     })
                     .collect();
                 let msg = format!("{} stale addresses are kept, {freed} are freed", kept.len());
-                (Code::Plugin, msg, some(&reasons))
+                (Code::Plugin, msg, join_first(&reasons))
             }
             Failure::NotReady(why) => (
                 Code::NotAvailable,
@@ -213,7 +219,7 @@ impl Failure {
             ),
             Failure::Output { error, fate } => {
                 let fate = match fate {
-                    Fate::GivenBack => "the address was given back",
+                    Fate::Released => "the address was given back",
                     Fate::HeldBefore => "the attachment holds what it held before",
                     Fate::StillHeld => {
                         "the address could not be given back, and is held until the DEL"
@@ -235,13 +241,13 @@ impl Failure {
         };
         CniError {
             code,
-            msg: bounded(msg),
-            details: bounded(details),
+            msg: truncate(msg),
+            details: truncate(details),
         }
     }
 }
 
-fn code_of(error: &CallError) -> Code {
+fn call_error_code(error: &CallError) -> Code {
     match error {
         CallError::MissingVariables(_)
         | CallError::BadContainerId(_)
@@ -270,7 +276,7 @@ fn code_of(error: &CallError) -> Code {
     }
 }
 
-fn code_of_refusal(refusal: &Refusal) -> Code {
+fn refusal_code(refusal: &Refusal) -> Code {
     match refusal {
         Refusal::Quarantined { .. } => Code::TryAgain,
         Refusal::NoSpace { .. }
@@ -291,7 +297,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn defects_are_told_as_such() {
+    fn defects_are_internal_errors() {
         let panic = Failure::Panic("here".into()).to_cni();
         assert_eq!(
             (panic.code, panic.msg.as_str()),
@@ -314,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_gets_no_address_is_told_what_to_type() {
+    fn refusals_name_a_command() {
         use crate::ipam::{Holder, PoolCount, Stage};
         let address = "10.1.0.5".parse().unwrap();
         let count = |held, suspect, wired, excluded| Refusal::Exhausted {

@@ -1,10 +1,10 @@
-//! What to do about a source that gave no pools: the one room for remedies, beside the table of errors.
+//! What to do about a source that gave no pools, and about missing permissions.
 
 use std::path::Path;
 
 use crate::source::{NodeError, Source, SourceError};
 
-/// Says what went wrong with a source and, where that depends on nothing else, what to do.
+/// Describes the error of a source, with the remedy if it does not depend on the source.
 pub fn message_with_remedy(error: &SourceError) -> String {
     match error {
         SourceError::Node { node, error: why } => {
@@ -14,22 +14,37 @@ pub fn message_with_remedy(error: &SourceError) -> String {
     }
 }
 
-/// What to do about `source`, which failed with `error`.
-pub fn source_remedy(source: &Source, error: &SourceError) -> String {
+/// What to do about a missing permission.
+pub const SUDO_REMEDY: &str = "run it with sudo";
+
+/// What to do about a source that cannot be chosen.
+pub const ENVIRONMENT_REMEDY: &str = "unset or correct AZURE_VNET_IPAM_QUERY_URL";
+
+/// What to do about `source`, which failed with `error`. `is_root` is whether this process runs as root.
+pub fn source_remedy(source: &Source, error: &SourceError, is_root: bool) -> String {
     const MEANWHILE: &str =
         "Meanwhile pods get addresses of the stored pools, while there are free ones";
     let remedy = match (source, error) {
         (_, SourceError::Node { node, error }) => node_remedy(error, &node.kubeconfig),
+        (_, SourceError::Fetch { .. }) if needs_root(source, error, is_root) => {
+            return "on many nodes only root may ask it: run this with sudo".to_owned();
+        }
         (Source::Wire(url), _) if source.is_wire_server() => format!(
             "`ip route get 168.63.129.16` must lead out of the node, not to a bridge or nowhere, and no rule of `iptables -S` and `nft list ruleset` may drop it: remove what does. Then `curl '{url}'` answers; if not, Azure's side is broken: redeploy the node"
         ),
         (Source::Wire(url), _) => format!("try `curl '{url}'`"),
-        (Source::SavedAnswer(path) | Source::InterfacesFile(path), _) => {
+        (Source::SavedAnswer(path) | Source::InterfacesFile(path), _)
+        | (_, SourceError::File { path, .. }) => {
             format!("correct {}", path.display())
         }
-        (Source::Node(_) | Source::ByFamily(_) | Source::Null, _) => return MEANWHILE.to_owned(),
+        _ => return MEANWHILE.to_owned(),
     };
     format!("{remedy}. {MEANWHILE}")
+}
+
+/// Whether `source` failed with `error` probably because only root may query it.
+pub fn needs_root(source: &Source, error: &SourceError, is_root: bool) -> bool {
+    !is_root && source.is_wire_server() && matches!(error, SourceError::Fetch { .. })
 }
 
 /// What to do about a node object that gave no pools. `kubeconfig` is its path.

@@ -9,7 +9,7 @@ use crate::events::History;
 use crate::host::{Paths, boot_now, wall_second};
 use crate::ipam::Moment;
 use crate::plugin::Context;
-use crate::source::{Matched, Source, SourceError};
+use crate::source::{MatchedListing, Source, SourceError};
 use crate::state::{LockError, Locked, State, WAIT};
 
 /// What every command needs to know.
@@ -115,16 +115,17 @@ impl Node {
     /// # Errors
     /// AZURE_VNET_IPAM_QUERY_URL is not a URL.
     pub fn source(&self, config: &NodeConfig) -> Result<Source, CommandError> {
-        let source = Source::of(&config.conf, &self.context.source_overrides, self.paths());
+        let source =
+            Source::from_config(&config.conf, &self.context.source_overrides, self.paths());
         source.map_err(|e| CommandError(e.to_string()))
     }
 
     /// Queries the source and measures the time. Other calls do not learn of it.
-    pub fn query_source(&self, source: &Source) -> (Result<Matched, SourceError>, Duration) {
+    pub fn query_source(&self, source: &Source) -> (Result<MatchedListing, SourceError>, Duration) {
         /// The timeout of an ADD when there are pools.
         const LIMIT: Duration = Duration::from_secs(3);
         let began = boot_now();
-        let answer = source.ask(LIMIT, &[], self.paths());
+        let answer = source.query(LIMIT, &[], self.paths());
         (answer, boot_now().since(began))
     }
 }

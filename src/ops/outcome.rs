@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use crate::failure::SUDO_REMEDY;
 use crate::host::{alters_terminal, io_reason, replace};
 use crate::state::StoreError;
 
@@ -67,7 +68,7 @@ impl CommandError {
 /// Adds a remedy if only root has the permission.
 fn with_sudo_hint(text: String, error: &std::io::Error) -> String {
     match error.kind() {
-        std::io::ErrorKind::PermissionDenied => format!("{text}; run it with sudo"),
+        std::io::ErrorKind::PermissionDenied => format!("{text}; {SUDO_REMEDY}"),
         _ => text,
     }
 }

@@ -32,7 +32,7 @@ pub fn add(call: &Call, context: &Context, record: &mut OperationRecord) -> Resu
         refusal,
         source: None,
     })?;
-    let source = Source::of(ipam, &context.source_overrides, &context.paths)?;
+    let source = Source::from_config(ipam, &context.source_overrides, &context.paths)?;
     let refresher = Refresher {
         paths: &context.paths,
         source: &source,

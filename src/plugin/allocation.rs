@@ -182,7 +182,7 @@ impl<'a> Allocation<'a> {
         let now = context.now();
         let refreshed = state.refreshed.filter(|at| *at <= now);
         let answer = self.outcome.answer();
-        if answer.is_some_and(|answer| refreshed.is_some_and(|at| answer.began() < at)) {
+        if answer.is_some_and(|answer| refreshed.is_some_and(|at| answer.started() < at)) {
             info!(target: "ipam", "a newer answer of the source is in the state already.");
             self.outcome = RefreshOutcome::Answered;
             self.retry = Some(RefreshReason::Lost);
@@ -203,7 +203,7 @@ impl<'a> Allocation<'a> {
             now: context.now(),
         };
         if let Some(answer) = answer {
-            state.refreshed = Some(answer.began());
+            state.refreshed = Some(answer.started());
         }
         let mut actions = Vec::new();
         let (taken, changed) = match decide(state, &given, &*context.node, &mut actions) {
@@ -227,7 +227,7 @@ impl<'a> Allocation<'a> {
             && let RefreshOutcome::Fresh(answer) =
                 mem::replace(&mut self.outcome, RefreshOutcome::Answered)
         {
-            answer.merged();
+            answer.confirm_merged();
         }
         if was_lost && !state.is_empty() {
             context.files().remove(StateFile::RebuildMark);

@@ -31,7 +31,7 @@ impl Context {
             paths: paths.clone(),
             started,
             boot_id: boot_id(paths),
-            source_overrides: SourceOverrides::of_environment(),
+            source_overrides: SourceOverrides::from_env(),
             node: Rc::new(paths.clone()),
         }
     }

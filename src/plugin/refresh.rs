@@ -15,7 +15,7 @@ pub fn refresh(
     reason: RefreshReason,
     record: &mut OperationRecord,
 ) -> RefreshOutcome {
-    let outcome = refresher.ask(reason);
+    let outcome = refresher.refresh(reason);
     match &outcome {
         RefreshOutcome::Fresh(answer) => log_answer(answer),
         RefreshOutcome::Answered => {}

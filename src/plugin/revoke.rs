@@ -45,5 +45,5 @@ pub fn release_unprinted(call: &Call, grants: &[Grant], context: &Context) -> Fa
     for grant in grants.iter().filter(|grant| !is_renewed(grant)) {
         warn!(target: "ipam", "{} was released, because the result could not be printed.", grant.address);
     }
-    Fate::GivenBack
+    Fate::Released
 }

@@ -90,8 +90,8 @@ fn try_add(
 
 /// Asks the source for its pools.
 fn ask(call: &Call, context: &Context) -> Result<Inventory, Failure> {
-    let source = Source::of(&call.conf.ipam, &context.source_overrides, &context.paths)?;
-    let answer = source.ask(LIMIT, &[], &context.paths);
+    let source = Source::from_config(&call.conf.ipam, &context.source_overrides, &context.paths)?;
+    let answer = source.query(LIMIT, &[], &context.paths);
     let matched = answer.map_err(|e| {
         not_ready(format!(
             "there are no pools, and no source: {}",

@@ -1,5 +1,5 @@
-//! One GET of the wire server (contract section 6, difference D12): plain HTTP, no proxy, no redirect, one limit on the
-//! whole of it and one on the size of the body.
+//! One GET request to the wire server (contract section 6, difference D12): plain HTTP, no proxy, no redirects, with limits on the
+//! total time and the size of the body.
 
 use std::io::Read;
 use std::net::{IpAddr, SocketAddr};
@@ -16,24 +16,24 @@ use crate::host::io_reason;
 /// Larger answers than this are refused. 65,536 addresses take 3.6 MB.
 const BODY_LIMIT: u64 = 4 << 20;
 
-/// Why there is no answer.
+/// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
-    /// The server answered with something else than 200.
+    /// The server answered with a status other than 200.
     #[error("it answered with status {0}")]
     Status(u16),
     /// It did not answer in time.
     #[error("it did not answer within {} s", .0.as_secs())]
     TimedOut(Duration),
-    /// It cannot be reached, or breaks off.
+    /// It cannot be reached, or the connection broke.
     #[error("{0}")]
     Transport(String),
 }
 
-/// Asks `url` and hands the body to `read` while it arrives.
+/// Requests `url` and passes the body to `read` while it arrives.
 ///
 /// # Errors
-/// See [`FetchError`]. Once the body has begun, errors reach `read`, as errors of reading.
+/// See [`FetchError`]. Errors after the start of the body reach `read` as I/O errors.
 pub fn get<T>(
     url: &str,
     limit: Duration,
@@ -57,7 +57,7 @@ pub fn get<T>(
     Ok(read(&mut body))
 }
 
-/// How every server is asked.
+/// Returns the HTTP settings for all servers.
 pub fn config(limit: Duration) -> Config {
     Agent::config_builder()
         .proxy(None)
@@ -73,8 +73,8 @@ pub fn config(limit: Duration) -> Config {
         .build()
 }
 
-/// Resolves a host that is an address by itself. The wire server is one, and ureq starts a thread for every name, as it cannot
-/// bound the time of a look-up otherwise.
+/// Resolves literal addresses, such as the wire server's, without ureq's resolver, which starts a thread to limit the time of a
+/// look-up.
 #[derive(Debug, Default)]
 pub struct LiteralIpResolver {
     names: DefaultResolver,
@@ -87,7 +87,7 @@ impl Resolver for LiteralIpResolver {
         config: &Config,
         timeout: NextTimeout,
     ) -> Result<ResolvedSocketAddrs, ureq::Error> {
-        let Some(address) = numeric(uri) else {
+        let Some(address) = literal_address(uri) else {
             return self.names.resolve(uri, config, timeout);
         };
         let mut addresses = self.empty();
@@ -96,8 +96,8 @@ impl Resolver for LiteralIpResolver {
     }
 }
 
-/// The address and port of a URL whose host is an address.
-fn numeric(uri: &Uri) -> Option<SocketAddr> {
+/// Returns the address and port of a URL whose host is a literal address.
+fn literal_address(uri: &Uri) -> Option<SocketAddr> {
     let host = uri.host()?;
     let port = if uri.scheme_str() == Some("https") {
         443
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hosts_that_are_addresses_need_no_look_up() {
+    fn literal_addresses_need_no_lookup() {
         for (url, address) in [
             ("http://168.63.129.16/machine?a=b", Some("168.63.129.16:80")),
             ("http://127.0.0.1:8080/", Some("127.0.0.1:8080")),
@@ -124,7 +124,7 @@ mod tests {
             ("https://10.0.0.1:6443/", Some("10.0.0.1:6443")),
             ("http://wire.example/", None),
         ] {
-            let found = numeric(&url.parse().unwrap());
+            let found = literal_address(&url.parse().unwrap());
             assert_eq!(found, address.map(|a| a.parse().unwrap()), "{url}");
         }
     }

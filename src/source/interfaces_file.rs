@@ -1,9 +1,9 @@
-//! /etc/kubernetes/interfaces.json, from which the environments `mas` and `fileIpam` draw (contract section 18).
+//! `/etc/kubernetes/interfaces.json`, the source of the environments `mas` and `fileIpam` (contract section 18).
 
 use super::listing::{ListedInterface, ListedSubnet, Listing, parse_address, parse_prefix};
 use crate::codec::{self, Cursor, Members, ParseError, is};
 
-/// Reads the file.
+/// Parses the file.
 ///
 /// # Errors
 /// It is not JSON, or something in it has the wrong type.
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_file_is_read_with_keys_in_any_case() {
+    fn keys_are_case_insensitive() {
         let json = r#"{"interfaces":[{"MACADDRESS":"7C:1E","isprimary":true,"x":[{}],"IPSubnets":[
             {"prefix":"10.224.0.0/16","ipAddresses":[{"Address":"10.224.0.4","IsPrimary":true},{"address":"10.224.0.5"},{"Address":"x"},null]},
             {"Prefix":"nonsense"}]}, null]}"#;
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_another_shape_is_refused_and_an_empty_object_lists_nothing() {
+    fn other_shapes_are_refused_and_empty_object_lists_nothing() {
         for bad in [
             "",
             "[]",

@@ -1,4 +1,4 @@
-//! What a source's document says, before anything is matched to this host.
+//! The interfaces, subnets and addresses that a source lists, before they are matched to this host.
 
 use std::net::IpAddr;
 
@@ -33,26 +33,26 @@ pub struct ListedSubnet {
     pub addresses: Vec<IpAddr>,
     /// How many addresses belong to the host.
     pub primary: usize,
-    /// How many are no addresses.
+    /// How many are malformed.
     pub malformed: usize,
 }
 
-/// Subnets that a document may list. An Azure node has a few on each of up to eight interfaces.
-const MOST_SUBNETS: usize = 64;
-/// Addresses for pods that a document may list. An Azure interface has 256 at most.
-const MOST_ADDRESSES: usize = 65_536;
+/// The maximum number of subnets in a document. An Azure node has a few on each of up to eight interfaces.
+const MAX_SUBNETS: usize = 64;
+/// The maximum number of addresses for pods in a document. An Azure interface has 256 at most.
+const MAX_ADDRESSES: usize = 65_536;
 
 impl Listing {
-    /// Checks that it lists no more than a node can have: merging takes time under the lock on the state.
+    /// Checks that it lists no more than a node can have, as merging takes time under the lock on the state.
     ///
     /// # Errors
-    /// What it lists too many of.
+    /// It lists too many subnets or addresses.
     pub fn check_size(&self) -> Result<(), TooMany> {
         let subnets = || self.interfaces.iter().flat_map(|i| &i.subnets);
         let addresses = subnets().map(|subnet| subnet.addresses.len()).sum();
         for (what, count, most) in [
-            ("subnets", subnets().count(), MOST_SUBNETS),
-            ("addresses for pods", addresses, MOST_ADDRESSES),
+            ("subnets", subnets().count(), MAX_SUBNETS),
+            ("addresses for pods", addresses, MAX_ADDRESSES),
         ] {
             if count > most {
                 return Err(TooMany { what, count, most });
@@ -61,7 +61,7 @@ impl Listing {
         Ok(())
     }
 
-    /// Takes note of an address of the last subnet; `None` is one whose text is none.
+    /// Adds an address to the last subnet; `None` is a malformed one.
     pub fn add(&mut self, address: Option<IpAddr>, is_primary: bool) {
         let last = self.interfaces.last_mut();
         if let Some(subnet) = last.and_then(|i| i.subnets.last_mut()) {
@@ -70,7 +70,7 @@ impl Listing {
     }
 }
 
-/// A document lists more than any node can have.
+/// The error for a document that lists more than any node can have.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the answer lists {count} {what}, more than {most}")]
 pub struct TooMany {
@@ -80,7 +80,7 @@ pub struct TooMany {
 }
 
 impl ListedSubnet {
-    /// Takes note of an address of the document; `None` is one whose text is none.
+    /// Adds an address; `None` is a malformed one.
     pub fn add(&mut self, address: Option<IpAddr>, is_primary: bool) {
         match address {
             _ if is_primary => self.primary += 1,
@@ -90,12 +90,12 @@ impl ListedSubnet {
     }
 }
 
-/// An address; IPv4 in IPv6 spelling counts as IPv4, leading zeros and zones are refused.
+/// Parses an address. An IPv4-mapped IPv6 address becomes IPv4; leading zeros and zones are refused.
 pub fn parse_address(text: &str) -> Option<IpAddr> {
     read_address(text).map(|address| address.to_canonical())
 }
 
-/// A prefix, its host bits cleared. Leading zeros are allowed in its length, as the original's parser does.
+/// Parses a prefix and clears its host bits. Its length may have leading zeros, as in the original.
 pub fn parse_prefix(text: &str) -> Option<IpNet> {
     let (address, length) = text.split_once('/')?;
     if length.is_empty() || !length.bytes().all(|b| b.is_ascii_digit()) {
@@ -119,13 +119,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_listing_may_have_as_much_as_a_node_and_no_more() {
+    fn listing_size_is_limited() {
         let listing = |interfaces: usize, subnets: usize, addresses: usize| {
             let subnet = ListedSubnet {
                 addresses: vec![IpAddr::from([10, 0, 0, 5]); addresses],
-                // They are counted only, and take no time.
-                primary: MOST_ADDRESSES,
-                malformed: MOST_ADDRESSES,
+                // These do not count.
+                primary: MAX_ADDRESSES,
+                malformed: MAX_ADDRESSES,
                 prefix: None,
             };
             let interface = ListedInterface {
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn prefixes_are_read_as_the_original_reads_them() {
+    fn prefixes_are_parsed_as_the_original_parses_them() {
         for (text, net) in [
             ("10.224.0.4/16", "10.224.0.0/16"),
             ("10.1.0.0/024", "10.1.0.0/24"),
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_sorted_into_what_they_are() {
+    fn addresses_are_counted_by_kind() {
         let mut subnet = ListedSubnet::default();
         for (text, primary) in [
             ("10.0.0.4", true),

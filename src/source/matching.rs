@@ -1,4 +1,4 @@
-//! Which interface of the host each listed interface is (contract sections 7 and 8, difference D13).
+//! Matches listed interfaces to the interfaces of the host (contract sections 7 and 8, difference D13).
 
 use std::net::IpAddr;
 
@@ -6,38 +6,38 @@ use super::listing::{ListedInterface, Listing};
 use crate::host::Link;
 use crate::ipam::{Family, Inventory, ListedPool};
 
-/// How hardware addresses are matched.
+/// What the hardware address `*` means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Style {
-    /// The wire server's: `*` takes the first interface that is not loopback.
-    Wire,
-    /// The file's: `*` means nothing.
-    File,
+pub enum MacWildcard {
+    /// The first interface that is not loopback, as for the wire server.
+    FirstInterface,
+    /// No interface, as for the file.
+    None,
 }
 
-/// A listing in terms of this host.
+/// A listing, matched to the interfaces of this host.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Matched {
+pub struct MatchedListing {
     /// The pools.
     pub inventory: Inventory,
     /// Hardware addresses that no interface of the host has.
     pub unmatched: Vec<String>,
-    /// Addresses of the host itself, which are nobody's to give.
+    /// The number of addresses of the host itself, which are never allocated.
     pub primary: usize,
-    /// Addresses and prefixes that cannot be used: malformed, outside their subnet, or in a subnet listed before.
+    /// The number of unusable addresses and prefixes: malformed, outside their subnet, or in a subnet that is listed twice.
     pub skipped: usize,
-    /// Whether one of the sources behind it lists no address for pods.
+    /// Whether one of the sources by family lists no address for pods.
     pub is_partial: bool,
 }
 
-impl Matched {
-    /// Whether it would take all addresses of a source away: no interface fits, or no address is there for pods.
+impl MatchedListing {
+    /// Whether it would remove all addresses of a source: no interface matches, or no address is for pods.
     pub fn is_doubtful(&self) -> bool {
         self.is_partial || self.inventory.addresses() == 0
     }
 
-    /// The interfaces of the host that carry a pool.
-    pub fn links(&self) -> Vec<String> {
+    /// Returns the names of the host interfaces that have a pool.
+    pub fn link_names(&self) -> Vec<String> {
         let mut names: Vec<String> = Vec::new();
         for pool in &self.inventory.pools {
             if !pool.if_name.is_empty() && !names.contains(&pool.if_name) {
@@ -47,15 +47,15 @@ impl Matched {
         names
     }
 
-    /// The pools of one family alone.
-    pub fn only(mut self, family: Family) -> Matched {
+    /// Keeps only the pools of one family.
+    pub fn restrict_to(mut self, family: Family) -> MatchedListing {
         let pools = &mut self.inventory.pools;
         pools.retain(|pool| Family::from_address(pool.subnet.addr()) == family);
         self
     }
 
-    /// What two sources say together.
-    pub fn and(mut self, other: Matched) -> Matched {
+    /// Combines the answers of two sources.
+    pub fn combine(mut self, other: MatchedListing) -> MatchedListing {
         self.inventory.pools.extend(other.inventory.pools);
         self.unmatched.extend(other.unmatched);
         self.primary += other.primary;
@@ -65,11 +65,11 @@ impl Matched {
     }
 }
 
-/// Matches a listing to the interfaces of the host. Of a subnet that is listed twice the first counts.
-pub fn match_links(listing: Listing, links: &[Link], style: Style) -> Matched {
-    let mut matched = Matched::default();
+/// Matches a listing to the interfaces of the host. If a subnet is listed twice, the first one is used.
+pub fn match_links(listing: Listing, links: &[Link], wildcard: MacWildcard) -> MatchedListing {
+    let mut matched = MatchedListing::default();
     for interface in listing.interfaces {
-        let Some(link) = link_of(&interface, links, style) else {
+        let Some(link) = find_link(&interface, links, wildcard) else {
             matched.unmatched.push(interface.mac);
             continue;
         };
@@ -106,22 +106,26 @@ pub fn match_links(listing: Listing, links: &[Link], style: Style) -> Matched {
     matched
 }
 
-/// Whether `links`, of the host's interfaces those that the last listing led to, are the ones that this listing leads to as
-/// well, so that nobody needs to look at the others.
+/// Whether `links`, the interfaces that matched the last listing, match every interface of this listing too. Then the others need
+/// not be listed.
 pub fn covers_listing(listing: &Listing, links: &[Link]) -> bool {
-    // A `*` leads to the first of all interfaces, which these need not be.
-    let leads_here = |interface| link_of(interface, links, Style::File);
-    let mut found = listing.interfaces.iter().map(leads_here);
+    // `*` means the first of all interfaces, which `links` may not include.
+    let find = |interface| find_link(interface, links, MacWildcard::None);
+    let mut found = listing.interfaces.iter().map(find);
     found.all(|link| link.is_some_and(|link| !link.enslaved))
 }
 
-/// The first interface, by the kernel's numbers, with the listed address; of two with one address (accelerated networking)
-/// the one that does not merely serve the other.
-fn link_of<'a>(interface: &ListedInterface, links: &'a [Link], style: Style) -> Option<&'a Link> {
-    if interface.mac == "*" && style == Style::Wire {
+/// Finds the first interface, by index, with the listed hardware address. With accelerated networking two interfaces share one;
+/// the one that is not enslaved is used.
+fn find_link<'a>(
+    interface: &ListedInterface,
+    links: &'a [Link],
+    wildcard: MacWildcard,
+) -> Option<&'a Link> {
+    if interface.mac == "*" && wildcard == MacWildcard::FirstInterface {
         return links.iter().find(|link| !link.loopback);
     }
-    let mac = normal(&interface.mac);
+    let mac = normalize_mac(&interface.mac);
     let mut twins = links
         .iter()
         .filter(|link| !mac.is_empty() && link.mac == mac);
@@ -133,8 +137,8 @@ fn link_of<'a>(interface: &ListedInterface, links: &'a [Link], style: Style) -> 
     })
 }
 
-/// A hardware address as [`Link::mac`] has it.
-fn normal(mac: &str) -> String {
+/// Converts a hardware address to the form of [`Link::mac`].
+fn normalize_mac(mac: &str) -> String {
     mac.chars()
         .filter(|c| !matches!(c, ':' | '-' | '.'))
         .map(|c| c.to_ascii_lowercase())
@@ -178,8 +182,8 @@ mod tests {
         }
     }
 
-    fn name_for(mac: &str, links: &[Link], style: Style) -> Option<String> {
-        link_of(&interface(mac, &[]), links, style).map(|l| l.name.clone())
+    fn name_for(mac: &str, links: &[Link], wildcard: MacWildcard) -> Option<String> {
+        find_link(&interface(mac, &[]), links, wildcard).map(|l| l.name.clone())
     }
 
     #[test]
@@ -192,21 +196,31 @@ mod tests {
             "7c1e.52f9.f3c4",
         ] {
             assert_eq!(
-                name_for(mac, &host(), Style::Wire).as_deref(),
+                name_for(mac, &host(), MacWildcard::FirstInterface).as_deref(),
                 Some("eth0"),
                 "{mac}"
             );
         }
         for mac in ["", " 7C1E52F9F3C4 ", "001122334455", ":", "**"] {
-            assert_eq!(name_for(mac, &host(), Style::Wire), None, "{mac}");
+            assert_eq!(
+                name_for(mac, &host(), MacWildcard::FirstInterface),
+                None,
+                "{mac}"
+            );
         }
     }
 
     #[test]
     fn a_star_is_the_first_interface_that_is_not_loopback() {
-        assert_eq!(name_for("*", &host(), Style::Wire).as_deref(), Some("eth0"));
-        assert_eq!(name_for("*", &host()[..1], Style::Wire), None);
-        assert_eq!(name_for("*", &host(), Style::File), None);
+        assert_eq!(
+            name_for("*", &host(), MacWildcard::FirstInterface).as_deref(),
+            Some("eth0")
+        );
+        assert_eq!(
+            name_for("*", &host()[..1], MacWildcard::FirstInterface),
+            None
+        );
+        assert_eq!(name_for("*", &host(), MacWildcard::None), None);
     }
 
     #[test]
@@ -216,17 +230,17 @@ mod tests {
             link(3, "eth0", "7c1e52f9f3c4"),
         ];
         assert_eq!(
-            name_for("7C1E52F9F3C4", &links, Style::Wire).as_deref(),
+            name_for("7C1E52F9F3C4", &links, MacWildcard::FirstInterface).as_deref(),
             Some("vf0")
         );
         links[0].enslaved = true;
         assert_eq!(
-            name_for("7C1E52F9F3C4", &links, Style::Wire).as_deref(),
+            name_for("7C1E52F9F3C4", &links, MacWildcard::FirstInterface).as_deref(),
             Some("eth0")
         );
         links[1].enslaved = true;
         assert_eq!(
-            name_for("7C1E52F9F3C4", &links, Style::Wire).as_deref(),
+            name_for("7C1E52F9F3C4", &links, MacWildcard::FirstInterface).as_deref(),
             Some("vf0")
         );
     }
@@ -250,8 +264,8 @@ mod tests {
             ..link(2, "vf0", "7c1e52f9f3c4")
         };
         assert!(!covers_listing(&one("7C1E52F9F3C4"), &[enslaved]));
-        let matched = match_links(one("7C1E52F9F3C4"), &known, Style::Wire);
-        assert_eq!(matched.links(), ["eth0"]);
+        let matched = match_links(one("7C1E52F9F3C4"), &known, MacWildcard::FirstInterface);
+        assert_eq!(matched.link_names(), ["eth0"]);
     }
 
     #[test]
@@ -265,7 +279,7 @@ mod tests {
                 ),
             ],
         };
-        let matched = match_links(listing, &host(), Style::Wire);
+        let matched = match_links(listing, &host(), MacWildcard::FirstInterface);
         assert_eq!(matched.unmatched, ["001122334455"]);
         let pools: Vec<_> = matched
             .inventory

@@ -1,22 +1,25 @@
-//! Where pools come from: the wire server, the file of Azure Stack, the Kubernetes node, or nowhere. Asking is kept apart from reading the
-//! answer, and both from matching it to the interfaces of the host.
+//! Where pools come from: the wire server, the file of Azure Stack, or the Kubernetes node object.
+//!
+//! Each source is queried, its answer parsed into a [`Listing`], and that matched to the interfaces of the host.
 
-mod ask;
+mod error;
 mod fetch;
-mod freshness;
 mod interfaces_file;
 mod kubernetes;
 mod listing;
 mod matching;
+mod query;
+mod refresh;
+mod stamps;
 mod wire;
 
-pub use ask::{Source, SourceError, SourceOverrides, WIRE_SERVER};
-pub use freshness::{
-    Attempts, FreshAnswer, RefreshOutcome, RefreshReason, Refresher, Stamps, last_attempts,
-};
+pub use error::SourceError;
 pub use kubernetes::{KubernetesNode, NodeError};
 pub use listing::{Listing, parse_address, parse_prefix};
-pub use matching::{Matched, Style, match_links};
+pub use matching::{MacWildcard, MatchedListing, match_links};
+pub use query::{Source, SourceOverrides, WIRE_SERVER};
+pub use refresh::{FreshAnswer, RefreshOutcome, Refresher};
+pub use stamps::{Attempts, RefreshReason, last_attempts};
 pub use wire::WireError;
 
 #[doc(hidden)]
@@ -26,6 +29,6 @@ pub mod parse {
     #[cfg(feature = "tls")]
     pub use super::kubernetes::kubeconfig::parse as kubeconfig;
     #[cfg(feature = "tls")]
-    pub use super::kubernetes::object::{parse as node, refusal};
+    pub use super::kubernetes::object::{parse as node, parse_refusal};
     pub use super::wire::parse as wire;
 }

@@ -11,19 +11,19 @@ use quick_xml::{Reader, XmlVersion};
 use super::listing::{ListedInterface, ListedSubnet, Listing, parse_address, parse_prefix};
 use crate::codec::leading_address;
 
-/// Why an answer is not one.
+/// Why an answer is not accepted.
 #[derive(Debug, thiserror::Error)]
 pub enum WireError {
-    /// The bytes are no XML, or stop in its middle.
+    /// The answer is not XML, or is cut off.
     #[error("the answer is not a complete XML document: {0}")]
     Xml(#[from] quick_xml::Error),
     /// The document ends before its root element does.
     #[error("the answer is not a complete XML document: unexpected end")]
     Cut,
-    /// An XML version or encoding that is not read.
+    /// The XML version or encoding is not supported.
     #[error("the answer declares {0}; XML 1.0 in UTF-8 is what the wire server speaks")]
     Declaration(String),
-    /// The root element has another name.
+    /// The root element is not `Interfaces`.
     #[error("the answer's root element is {0:?}, not Interfaces")]
     Root(String),
     /// A flag is neither true nor false.
@@ -34,19 +34,18 @@ pub enum WireError {
     Empty,
 }
 
-/// Where in the document an element stands.
+/// The kind of an element, by its position in the document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Interfaces,
     Interface,
     Subnet,
     Address,
-    /// Below something unknown, which is skipped with all that is in it.
+    /// An unknown element or one inside it, which is skipped.
     Unknown,
 }
 
-/// Reads an answer as it arrives, up to the end of its root element: nobody waits for a server that then keeps the connection
-/// open.
+/// Reads an answer up to the end of its root element, as some servers keep the connection open after it.
 ///
 /// # Errors
 /// See [`WireError`].
@@ -62,7 +61,7 @@ pub fn read(mut answer: impl Read) -> Result<Listing, WireError> {
         text.truncate(before + *read.as_ref().unwrap_or(&0));
         match read {
             Ok(0) => return parse(&text),
-            // Once: it may be what a comment ends with.
+            // Only once: it may be the end of a comment.
             Ok(_) if !is_tried && ends_like_the_root(&text) => {
                 is_tried = true;
                 if let Ok(listing) = parse(&text) {
@@ -108,12 +107,12 @@ pub fn parse(answer: &[u8]) -> Result<Listing, WireError> {
                 }
             }
             Event::Start(element) => {
-                let place = enter(&mut listing, path.last().copied(), &element)?;
+                let place = add_element(&mut listing, path.last().copied(), &element)?;
                 path.push(place);
                 is_between = true;
             }
             Event::Empty(element) => {
-                if enter(&mut listing, path.last().copied(), &element)? == Place::Interfaces {
+                if add_element(&mut listing, path.last().copied(), &element)? == Place::Interfaces {
                     break;
                 }
                 is_between = true;
@@ -141,7 +140,7 @@ pub fn parse(answer: &[u8]) -> Result<Listing, WireError> {
             | Event::DocType(_) => {}
         }
         if is_between && path.last() == Some(&Place::Subnet) {
-            let rest = usual_addresses(reader.get_ref(), &mut listing);
+            let rest = add_canonical_addresses(reader.get_ref(), &mut listing);
             *reader.get_mut() = rest;
         }
     }
@@ -152,8 +151,8 @@ pub fn parse(answer: &[u8]) -> Result<Listing, WireError> {
     }
 }
 
-/// Takes an element in, and tells where it leads.
-fn enter(
+/// Adds an element to the listing, and returns its kind.
+fn add_element(
     listing: &mut Listing,
     parent: Option<Place>,
     element: &BytesStart<'_>,
@@ -171,13 +170,13 @@ fn enter(
     let mut primary = false;
     let mut prefix = None;
     let mut address = String::new();
-    // The names that follow are checked without their prefix, and of a repeated attribute the last counts.
+    // Namespace prefixes are ignored. The last of repeated attributes is used.
     for attribute in element.attributes().with_checks(false) {
         let attribute = attribute.map_err(quick_xml::Error::from)?;
         let value = attribute.normalized_value(XmlVersion::Implicit1_0)?;
         match (place, attribute.key.local_name().as_ref()) {
             (Place::Interface, "MacAddress") => mac = value.into_owned(),
-            (Place::Interface | Place::Address, "IsPrimary") => primary = flag(&value)?,
+            (Place::Interface | Place::Address, "IsPrimary") => primary = parse_flag(&value)?,
             (Place::Subnet, "Prefix") => prefix = parse_prefix(&value),
             (Place::Address, "Address") => address = value.into_owned(),
             _ => {}
@@ -204,9 +203,9 @@ fn enter(
     Ok(place)
 }
 
-/// Takes in the addresses that follow as the wire server writes them, and tells what follows them. Nearly the whole answer looks
-/// like this, so that it is not taken apart piece by piece; at whatever looks different quick-xml goes on.
-fn usual_addresses<'a>(mut text: &'a [u8], listing: &mut Listing) -> &'a [u8] {
+/// Adds the addresses that follow in the exact form that the wire server writes, and returns the remaining text. Nearly the whole
+/// answer has this form, and this is faster than quick-xml, which parses everything else.
+fn add_canonical_addresses<'a>(mut text: &'a [u8], listing: &mut Listing) -> &'a [u8] {
     let parse_canonical = |text: &'a [u8]| -> Option<(IpAddr, bool, &'a [u8])> {
         let text = text.trim_ascii_start();
         let (address, rest) = leading_address(text.strip_prefix(b"<IPAddress Address=\"")?)?;
@@ -226,8 +225,8 @@ fn usual_addresses<'a>(mut text: &'a [u8], listing: &mut Listing) -> &'a [u8] {
     text
 }
 
-/// The spellings that the original takes; nothing at all means no.
-fn flag(text: &str) -> Result<bool, WireError> {
+/// Parses a flag in the spellings that the original accepts; an empty text is false.
+fn parse_flag(text: &str) -> Result<bool, WireError> {
     if text.is_empty() {
         return Ok(false);
     }
@@ -264,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_read() {
+    fn answer_is_parsed() {
         let primary = r#"<IPAddress Address="10.224.0.4" IsPrimary="true"/>"#;
         let listing = read(&answer(&format!("{primary}{ADDRESS}"))).unwrap();
         let [interface] = &listing.interfaces[..] else {
@@ -286,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_have_the_spellings_of_the_original() {
+    fn flags_accept_the_spellings_of_the_original() {
         for (text, value) in [
             ("1", true),
             ("t", true),
@@ -303,7 +302,7 @@ mod tests {
             ("False", false),
             ("", false),
         ] {
-            assert_eq!(flag(text).unwrap(), value, "{text}");
+            assert_eq!(parse_flag(text).unwrap(), value, "{text}");
         }
         for bad in ["yes", "tRUE", "2", " "] {
             assert!(
@@ -319,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_around_the_document_is_passed_over() {
+    fn text_around_the_document_is_ignored() {
         let answer = answer(ADDRESS);
         for xml in [
             format!("\u{feff}{answer}"),
@@ -337,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn names_count_without_their_namespace_and_of_repeated_attributes_the_last() {
+    fn namespaces_are_ignored_and_the_last_repeated_attribute_is_used() {
         let xml = r#"<a:Interfaces xmlns:a="u" xmlns="v"><a:Interface a:MacAddress="x" MacAddress="y"><IPSubnet Prefix="10.0.0.0/8" a:Prefix="10.1.0.0/16"/></a:Interface></a:Interfaces>"#;
         let listing = read(xml).unwrap();
         assert_eq!(listing.interfaces[0].mac, "y");
@@ -348,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn only_children_in_their_place_count() {
+    fn misplaced_elements_are_ignored() {
         let xml = r#"<Interfaces><x><Interface MacAddress="no"/></x><IPSubnet Prefix="10.0.0.0/8"/><Interface MacAddress="a"><IPAddress Address="10.0.0.1"/><IPSubnet Prefix="10.0.0.0/8"><x><IPAddress Address="10.0.0.2"/></x><IpAddress Address="10.0.0.3"/><IPAddress Address="10.0.0.4"><IPAddress Address="10.0.0.5"/></IPAddress></IPSubnet></Interface></Interfaces>"#;
         assert_eq!(read(xml).unwrap().interfaces.len(), 1);
         assert_eq!(addresses(xml).unwrap(), ["10.0.0.4"]);
@@ -360,10 +359,10 @@ mod tests {
         assert_eq!(addresses(&xml).unwrap(), ["10.224.0.5"]);
     }
 
-    /// Comes a few bytes at a time, and does not end until the time is over.
-    struct Arriving<'a>(std::slice::Chunks<'a, u8>);
+    /// Returns a few bytes at a time, then times out instead of ending.
+    struct SlowReader<'a>(std::slice::Chunks<'a, u8>);
 
-    impl Read for Arriving<'_> {
+    impl Read for SlowReader<'_> {
         fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
             let piece = self.0.next().ok_or(ErrorKind::TimedOut)?;
             buffer[..piece.len()].copy_from_slice(piece);
@@ -372,21 +371,21 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_over_with_its_root() {
+    fn reading_ends_with_the_root_element() {
         let good = answer(ADDRESS);
-        let arriving = |text: &str, size| {
-            let listing = super::read(Arriving(text.as_bytes().chunks(size)))?;
+        let read_slowly = |text: &str, size| {
+            let listing = super::read(SlowReader(text.as_bytes().chunks(size)))?;
             Ok::<_, WireError>(listing.interfaces.len())
         };
         for size in [1, 7, 10_000] {
             for end in ["", " \r\n"] {
                 assert_eq!(
-                    arriving(&format!("{good}{end}"), size).unwrap(),
+                    read_slowly(&format!("{good}{end}"), size).unwrap(),
                     1,
                     "{size}"
                 );
             }
-            assert!(arriving(&good[..good.len() - 1], size).is_err());
+            assert!(read_slowly(&good[..good.len() - 1], size).is_err());
         }
         let commented = answer(&format!("<!-- </Interfaces>-->{ADDRESS}"));
         let comment_end = commented.find("-->").unwrap();
@@ -402,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn unusual_addresses_among_usual_ones_are_read_too() {
+    fn other_spellings_among_canonical_addresses_are_parsed() {
         let unusual = [
             r#"<IPAddress IsPrimary="false" Address="10.224.0.6"/>"#,
             r#"<IPAddress  Address="10.224.0.7"/>"#,
@@ -434,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_refused_as_a_whole() {
+    fn malformed_answers_are_refused_as_a_whole() {
         let good = answer(ADDRESS);
         let truncated = &good[..good.len() - 20];
         let utf16: Vec<u8> = good.encode_utf16().flat_map(u16::to_le_bytes).collect();

@@ -1,7 +1,8 @@
-//! Compares the README's table of errors with the errors that calls produce, in both directions.
+//! Compares the table of errors with the README, and with the errors that calls produce, in both directions.
 
 use std::fs;
 
+use azure_vnet_ipam::failure::table::ERROR_TABLE;
 use serde_json::{Value, json};
 
 use crate::harness::{Node, Reply, SUBNET, conf, package, xml};
@@ -9,20 +10,23 @@ use crate::verbs::{call_without_container, conf_with, prev_result};
 
 /// Code and message pattern of each row of the table.
 fn read_table() -> Vec<(i64, String)> {
+    let patterns = ERROR_TABLE.iter().flat_map(|row| {
+        let messages = row.messages.iter();
+        messages.map(|message| (i64::from(row.code as u8), (*message).to_owned()))
+    });
+    patterns.collect()
+}
+
+#[test]
+fn error_table_in_readme_is_the_one_of_the_program() {
     let readme = fs::read_to_string(package().join("README.md")).unwrap();
-    let section = readme.split("## Errors").nth(1).unwrap();
+    let section = readme.split("\n## Errors\n").nth(1).unwrap();
     let section = section.split("\n## ").next().unwrap();
-    let mut found = Vec::new();
-    for row in section.lines() {
-        let cells: Vec<_> = row.split(" | ").collect();
-        let Some(Ok(code)) = cells.first().map(|c| c.trim_start_matches("| ").parse()) else {
-            continue;
-        };
-        for words in cells[1].split('`').skip(1).step_by(2) {
-            found.push((code, words.to_owned()));
-        }
-    }
-    found
+    let is_row =
+        |line: &&str| line.starts_with('|') && line[2..].starts_with(|c: char| c.is_ascii_digit());
+    let shown: Vec<_> = section.lines().filter(is_row).collect();
+    let rows: Vec<_> = ERROR_TABLE.iter().map(|row| row.to_markdown()).collect();
+    assert_eq!(shown, rows);
 }
 
 /// Whether a message begins with a pattern of the table, in which `X` and `N` match anything.

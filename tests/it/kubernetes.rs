@@ -1,8 +1,8 @@
 //! The environment `ipv6NodeIpam`: pools from the node object of a test server with real TLS.
 
 mod certificates;
+mod errors;
 mod server;
-mod trouble;
 
 use std::fs;
 use std::ops::Range;

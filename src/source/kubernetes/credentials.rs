@@ -1,4 +1,4 @@
-//! Certificates, key and token of a kubeconfig, read and checked before anybody is asked.
+//! Reads and checks the certificates, key and token of a kubeconfig before the request.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,29 +15,29 @@ use super::error::NodeError;
 use super::kubeconfig::{Cluster, Material, Token, User};
 use crate::host::{Paths, ReadOutcome, io_reason, read_bounded};
 
-/// The key of a cluster for the certificates that vouch for its server.
+/// The cluster key that names the certificates to verify the server with.
 pub const AUTHORITY: &str = "certificate-authority";
 
 /// Larger files than this are refused.
 const LIMIT: usize = 1 << 20;
 
-/// Where the files of a kubeconfig are.
+/// Resolves and reads the files that a kubeconfig names.
 #[derive(Clone, Copy, Debug)]
 pub struct Files<'a> {
-    /// The kubeconfig itself, to whose folder paths are relative.
+    /// The path of the kubeconfig. Relative paths start at its folder.
     pub kubeconfig: &'a Path,
-    /// What is in front of the others.
+    /// The root for absolute paths.
     pub paths: &'a Paths,
 }
 
-/// Bytes, and where they are from.
-struct Read {
+/// The bytes of a certificate or key, and their place for messages.
+struct Credential {
     bytes: Vec<u8>,
     place: String,
 }
 
 impl Files<'_> {
-    /// The kubeconfig's bytes.
+    /// Reads the kubeconfig.
     ///
     /// # Errors
     /// They cannot be read.
@@ -48,10 +48,10 @@ impl Files<'_> {
         }
     }
 
-    /// What TLS to `cluster` goes by, with the certificate of `user`.
+    /// Creates the TLS configuration for `cluster`, with the client certificate of `user`.
     ///
     /// # Errors
-    /// Certificates or key cannot be read, are none, or do not belong together.
+    /// A certificate or key cannot be read, is malformed, or does not match the other.
     pub fn tls(&self, cluster: &Cluster, user: &User) -> Result<ClientConfig, NodeError> {
         let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
@@ -90,7 +90,7 @@ impl Files<'_> {
                 })?
             }
         };
-        // One connection is all there is.
+        // There is only one connection.
         config.resumption = Resumption::disabled();
         Ok(config)
     }
@@ -110,7 +110,7 @@ impl Files<'_> {
         }
     }
 
-    /// Where certificates are, for people.
+    /// Returns the place of a certificate or key, for messages.
     pub fn place(&self, what: &'static str, material: &Material) -> String {
         match material {
             Material::Data(_) => format!("in {what}-data"),
@@ -118,7 +118,7 @@ impl Files<'_> {
         }
     }
 
-    fn material(&self, what: &'static str, material: &Material) -> Result<Read, NodeError> {
+    fn material(&self, what: &'static str, material: &Material) -> Result<Credential, NodeError> {
         let place = self.place(what, material);
         let bytes = match material {
             Material::File(path) => self.file(what, path)?,
@@ -132,13 +132,13 @@ impl Files<'_> {
                     })?
             }
         };
-        Ok(Read { bytes, place })
+        Ok(Credential { bytes, place })
     }
 
-    /// The token of `user`, ready for a header.
+    /// Reads the token of `user` for the `Authorization` header.
     ///
     /// # Errors
-    /// Its file cannot be read; it is not a token.
+    /// Its file cannot be read, or it is not a token.
     pub fn token(&self, user: &User) -> Result<Option<String>, NodeError> {
         let (what, place, text) = match &user.token {
             None => return Ok(None),
@@ -171,10 +171,10 @@ impl Files<'_> {
         })
     }
 
-    fn path(&self, said: &str) -> PathBuf {
-        match (said.starts_with('/'), self.kubeconfig.parent()) {
-            (false, Some(folder)) => folder.join(said),
-            _ => self.paths.under_root(said),
+    fn path(&self, path: &str) -> PathBuf {
+        match (path.starts_with('/'), self.kubeconfig.parent()) {
+            (false, Some(folder)) => folder.join(path),
+            _ => self.paths.under_root(path),
         }
     }
 }
@@ -182,7 +182,7 @@ impl Files<'_> {
 const CERTIFICATE: &str = "client-certificate";
 const KEY: &str = "client-key";
 
-impl Read {
+impl Credential {
     fn certificates(&self, what: &'static str) -> Result<Vec<CertificateDer<'static>>, NodeError> {
         let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&self.bytes).collect();
         match found {
@@ -200,7 +200,7 @@ impl Read {
     }
 }
 
-/// `None` where there is no such file.
+/// Reads a file; `None` if it does not exist.
 fn read(what: &'static str, path: &Path) -> Result<Option<Vec<u8>>, NodeError> {
     let cannot = |why: String, denied| NodeError::Unreadable {
         what,

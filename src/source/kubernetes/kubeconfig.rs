@@ -1,25 +1,14 @@
-//! A kubeconfig, as kubelets have it: what its current context leads to.
-
-use serde::Deserialize;
-use serde::de::IgnoredAny;
-use serde_saphyr::budget::BudgetBreach;
-use serde_saphyr::options::{DuplicateKeyPolicy, MergeKeyPolicy};
-use serde_saphyr::{Error, with_deserializer_from_str_with_options};
+//! A kubeconfig: the cluster and the user of its current context.
 
 use super::error::{NodeError, bounded, list_names};
+use super::raw_kubeconfig::{Named, RawCluster, RawKubeconfig, RawUser};
 
-/// Deeper than any kubeconfig, and not so deep that a call's stack ends.
-const MOST_LEVELS: usize = 32;
-
-/// More values than any kubeconfig has, and so few that they take little memory.
-const MOST_EVENTS: usize = 50_000;
-
-/// Where to ask, and with which credentials.
+/// The cluster and the user of the current context.
 #[derive(Clone, PartialEq)]
 pub struct Kubeconfig {
     /// The cluster of the current context.
     pub cluster: Cluster,
-    /// Its user.
+    /// The user of the current context.
     pub user: User,
 }
 
@@ -30,18 +19,18 @@ pub struct Cluster {
     pub name: String,
     /// The URL, without a slash at its end: `https://10.0.0.1:443`.
     pub server: String,
-    /// The certificates of those who may vouch for the server.
+    /// The certificates to verify the server with.
     pub authority: Option<Material>,
-    /// The name in the server's certificate, where it is not the URL's.
+    /// The name in the server's certificate, if it differs from the URL's.
     pub tls_server_name: Option<String>,
 }
 
-/// Who asks.
+/// The user, with its credentials.
 #[derive(Clone, Default, PartialEq)]
 pub struct User {
     /// The name in the file.
     pub name: String,
-    /// The client certificate, and what follows it up to its authority.
+    /// The client certificate with its chain.
     pub certificate: Option<Material>,
     /// Its private key.
     pub key: Option<Material>,
@@ -52,29 +41,29 @@ pub struct User {
 /// Certificates or a key in PEM.
 #[derive(Clone, PartialEq)]
 pub enum Material {
-    /// Base64 in the file itself.
+    /// Base64 in the kubeconfig itself.
     Data(String),
-    /// The path of another, relative to the folder of this one.
+    /// The path of a file, relative to the folder of the kubeconfig.
     File(String),
 }
 
 /// A token.
 #[derive(Clone, PartialEq)]
 pub enum Token {
-    /// In the file itself.
+    /// In the kubeconfig itself.
     Inline(String),
-    /// The path of another, as for [`Material`].
+    /// The path of a file, as for [`Material`].
     File(String),
 }
 
 /// Parses a kubeconfig, and resolves its current context.
 ///
 /// # Errors
-/// It is not a kubeconfig, a name in it leads nowhere, or it asks for something that is not supported.
+/// It is not a kubeconfig, a name in it is not found, or it needs something that is not supported.
 pub fn parse(text: &[u8]) -> Result<Kubeconfig, NodeError> {
-    let file = File::parse(&String::from_utf8_lossy(text))?;
+    let file = RawKubeconfig::parse(&String::from_utf8_lossy(text))?;
     let name =
-        text_of(file.current_context).ok_or_else(|| bad("has no current-context".to_owned()))?;
+        non_empty(file.current_context).ok_or_else(|| bad("has no current-context".to_owned()))?;
     let context = find("context", file.contexts, &name)?;
     let cluster = context.cluster.unwrap_or_default();
     let user = context.user.unwrap_or_default();
@@ -88,113 +77,7 @@ pub fn parse(text: &[u8]) -> Result<Kubeconfig, NodeError> {
     })
 }
 
-/// The members of a kubeconfig that are used. All are optional, as kubectl has it.
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "kebab-case")]
-struct File {
-    current_context: Option<String>,
-    contexts: Option<Vec<Named<RawContext>>>,
-    clusters: Option<Vec<Named<RawCluster>>>,
-    users: Option<Vec<Named<RawUser>>>,
-}
-
-/// An element of one of the lists: a name, and what it stands for.
-#[derive(Deserialize)]
-struct Named<T> {
-    #[serde(default)]
-    name: Option<String>,
-    #[serde(default, alias = "context", alias = "cluster", alias = "user")]
-    value: Option<T>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct RawContext {
-    cluster: Option<String>,
-    user: Option<String>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "kebab-case")]
-struct RawCluster {
-    server: Option<String>,
-    certificate_authority: Option<String>,
-    certificate_authority_data: Option<String>,
-    tls_server_name: Option<String>,
-    /// Text, as YAML 1.1 spells truth values in many ways.
-    insecure_skip_tls_verify: Option<String>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "kebab-case")]
-struct RawUser {
-    client_certificate: Option<String>,
-    client_certificate_data: Option<String>,
-    client_key: Option<String>,
-    client_key_data: Option<String>,
-    token: Option<String>,
-    #[serde(rename = "tokenFile")]
-    token_file: Option<String>,
-    username: Option<String>,
-    password: Option<String>,
-    exec: Option<IgnoredAny>,
-    auth_provider: Option<IgnoredAny>,
-}
-
-impl File {
-    /// Reads the first document of a text, as kubectl does. What is wrong is described without quoting values, which may be
-    /// secrets.
-    fn parse(text: &str) -> Result<File, NodeError> {
-        let options = serde_saphyr::options! {
-            // With anchors a short text can mean a huge value, and deep nesting ends the stack.
-            budget: serde_saphyr::budget! {
-                max_anchors: 0,
-                max_aliases: 0,
-                max_depth: MOST_LEVELS,
-                max_events: MOST_EVENTS,
-            },
-            duplicate_keys: DuplicateKeyPolicy::LastWins,
-            merge_keys: MergeKeyPolicy::AsOrdinary,
-            with_snippet: false,
-        };
-        let not_yaml = |why: &str| bad(format!("is not a YAML object: {why}"));
-        let mut file = None;
-        let read = with_deserializer_from_str_with_options(text, options, |document| {
-            file = Option::<File>::deserialize(document)?;
-            Ok(())
-        });
-        match (file, read) {
-            // An error after the first document does not matter.
-            (Some(file), _) => Ok(file),
-            (None, Err(error)) => Err(not_yaml(&describe(&error))),
-            (None, Ok(())) => Err(not_yaml("it is not an object")),
-        }
-    }
-}
-
-/// Says what is wrong with a document. Of the errors that can happen here, only those of types quote values.
-fn describe(error: &Error) -> String {
-    let what = match error {
-        Error::Budget {
-            breach: BudgetBreach::Anchors { .. } | BudgetBreach::Aliases { .. },
-            ..
-        }
-        | Error::UnknownAnchor { .. } => "it has an anchor or an alias (& or *)".to_owned(),
-        Error::Budget { .. } => format!(
-            "it has more than {MOST_EVENTS} values or is nested more than {MOST_LEVELS} levels deep"
-        ),
-        Error::SerdeInvalidType { expected, .. } | Error::SerdeInvalidValue { expected, .. } => {
-            format!("it has a value that is not {expected}")
-        }
-        _ => return bounded(&error.to_string()),
-    };
-    match error.location() {
-        Some(at) => format!("{what} at line {} column {}", at.line(), at.column()),
-        None => what,
-    }
-}
-
-/// The element of this name in `clusters`, `contexts` or `users`.
+/// Finds an element of `clusters`, `contexts` or `users` by name.
 fn find<T: Default>(
     kind: &'static str,
     list: Option<Vec<Named<T>>>,
@@ -205,7 +88,7 @@ fn find<T: Default>(
     match position {
         Some(position) => Ok(list.swap_remove(position).value.unwrap_or_default()),
         None => {
-            let known: Vec<_> = list.into_iter().filter_map(|n| text_of(n.name)).collect();
+            let known: Vec<_> = list.into_iter().filter_map(|n| non_empty(n.name)).collect();
             let known = list_names(&known);
             Err(bad(format!("has no {kind} {name:?}; {known}")))
         }
@@ -216,14 +99,14 @@ fn bad(why: String) -> NodeError {
     NodeError::BadKubeconfig(why)
 }
 
-/// A text that is there and not empty.
-fn text_of(text: Option<String>) -> Option<String> {
+/// Turns an empty text into `None`.
+fn non_empty(text: Option<String>) -> Option<String> {
     text.filter(|text| !text.is_empty())
 }
 
 impl Cluster {
     fn new(raw: RawCluster, name: String) -> Result<Cluster, NodeError> {
-        let Some(server) = text_of(raw.server) else {
+        let Some(server) = non_empty(raw.server) else {
             return Err(bad(format!("has cluster {name:?} without a server")));
         };
         if raw.insecure_skip_tls_verify.is_some_and(|t| is_true(&t)) {
@@ -234,9 +117,9 @@ impl Cluster {
         }
         Ok(Cluster {
             name,
-            server: url(&server).ok_or_else(|| bad_server(&without_secrets(&server)))?,
+            server: parse_url(&server).ok_or_else(|| bad_server(&redact_url(&server)))?,
             authority: Material::new(raw.certificate_authority_data, raw.certificate_authority),
-            tls_server_name: text_of(raw.tls_server_name),
+            tls_server_name: non_empty(raw.tls_server_name),
         })
     }
 
@@ -248,7 +131,9 @@ impl Cluster {
 
 impl User {
     fn new(raw: RawUser, name: String) -> Result<User, NodeError> {
-        let has_password = text_of(raw.username).or(text_of(raw.password)).is_some();
+        let has_password = non_empty(raw.username)
+            .or(non_empty(raw.password))
+            .is_some();
         let unsupported = match () {
             () if raw.exec.is_some() => Some("exec"),
             () if raw.auth_provider.is_some() => Some("auth-provider"),
@@ -258,9 +143,9 @@ impl User {
         if let Some(key) = unsupported {
             return Err(NodeError::Unsupported { user: name, key });
         }
-        // The file's token is the newer one, as it is renewed.
-        let file = text_of(raw.token_file).map(Token::File);
-        let token = text_of(raw.token).map(Token::Inline);
+        // The file takes precedence, as its token is renewed.
+        let file = non_empty(raw.token_file).map(Token::File);
+        let token = non_empty(raw.token).map(Token::Inline);
         Ok(User {
             name,
             certificate: Material::new(raw.client_certificate_data, raw.client_certificate),
@@ -269,7 +154,7 @@ impl User {
         })
     }
 
-    /// Whether it has anything to show.
+    /// Whether it has a certificate, key or token.
     pub fn has_credentials(&self) -> bool {
         self.certificate.is_some() || self.key.is_some() || self.token.is_some()
     }
@@ -278,8 +163,8 @@ impl User {
 impl Material {
     /// Data in the kubeconfig itself take precedence over a file.
     fn new(data: Option<String>, file: Option<String>) -> Option<Material> {
-        let data = text_of(data).map(Material::Data);
-        data.or(text_of(file).map(Material::File))
+        let data = non_empty(data).map(Material::Data);
+        data.or(non_empty(file).map(Material::File))
     }
 }
 
@@ -290,7 +175,7 @@ pub fn bad_server(server: &str) -> NodeError {
     ))
 }
 
-/// A truth value as YAML 1.1 has them, which is what kubectl reads.
+/// Whether a text is true in YAML 1.1, which kubectl reads.
 fn is_true(text: &str) -> bool {
     let words = ["true", "yes", "on", "y"];
     words.iter().any(|word| text.eq_ignore_ascii_case(word))
@@ -301,8 +186,8 @@ fn has_scheme(url: &str, scheme: &str) -> bool {
     start.is_some_and(|start| start.eq_ignore_ascii_case(scheme))
 }
 
-/// A text that should be a URL, to be told: what may hold a password or a token is left out.
-fn without_secrets(text: &str) -> String {
+/// Removes from a malformed URL what may hold a password or token.
+fn redact_url(text: &str) -> String {
     let (scheme, rest) = match text.split_once("://") {
         Some((scheme, rest)) => (format!("{scheme}://"), rest),
         None => (String::new(), text),
@@ -318,9 +203,9 @@ fn without_secrets(text: &str) -> String {
     bounded(&shown)
 }
 
-/// A server's URL without the slashes at its end; without scheme it is https. `None` where it is none, or has what does not
-/// belong there: a user, a query.
-fn url(text: &str) -> Option<String> {
+/// Parses the URL of a server, and removes slashes at its end. The default scheme is https. `None` if it is not a URL, or has a
+/// user or a query.
+fn parse_url(text: &str) -> Option<String> {
     let url = match text.contains("://") {
         true => text.to_owned(),
         false => format!("https://{text}"),
@@ -395,7 +280,7 @@ current-context: ";
     }
 
     #[test]
-    fn the_current_context_leads_to_server_and_user() {
+    fn current_context_selects_cluster_and_user() {
         let Kubeconfig { cluster, user } = with("localclustercontext");
         assert_eq!(
             (cluster.name.as_str(), cluster.server.as_str()),
@@ -409,7 +294,7 @@ current-context: ";
     }
 
     #[test]
-    fn data_go_before_files_and_a_file_before_a_token() {
+    fn data_precede_files_and_token_file_precedes_token() {
         let Kubeconfig { cluster, user } = with("\"b\"");
         assert_eq!(cluster.server, "HTTPS://other.example/k8s/clusters/c1");
         assert!(cluster.authority == data("Q0E="));
@@ -422,7 +307,7 @@ current-context: ";
     }
 
     #[test]
-    fn json_is_read_as_well() {
+    fn json_is_parsed() {
         let json = r#"{"current-context":"x","contexts":[{"name":"x","context":{"cluster":"k","user":"u"}}],
             "clusters":[{"name":"k","cluster":{"server":"http://127.0.0.1:8080"}}],"users":[{"name":"u","user":{"token":"t"}}]}"#;
         let Kubeconfig { cluster, user } = parse(json.as_bytes()).ok().unwrap();
@@ -430,7 +315,7 @@ current-context: ";
     }
 
     #[test]
-    fn only_the_first_document_counts() {
+    fn only_first_document_is_used() {
         let one = "clusters: [{name: k, cluster: {server: h}}]\ncontexts: [{name: d, context: {cluster: k}}]\ncurrent-context: d\n";
         for text in [
             format!("---\n{one}---\ncurrent-context: []\n"),
@@ -445,7 +330,7 @@ current-context: ";
     }
 
     #[test]
-    fn values_are_text_however_they_are_spelled() {
+    fn every_spelling_of_a_value_is_text() {
         let read = |context: &str, name: &str| {
             read(&format!(
                 "current-context: x\ncurrent-context: {context}\ncontexts:\n- name: {name}\n  context: {{cluster: 7}}\nclusters:\n- {{name: 7, cluster: {{server: h, tls-server-name: '', certificate-authority: ~}}}}\n<<: {{users: x}}\nusers: ~\n"
@@ -496,15 +381,15 @@ current-context: ";
     }
 
     #[test]
-    fn what_leads_nowhere_is_told_with_what_is_there() {
-        let wrong = |text: &str| read(text).err().unwrap();
-        assert!(wrong("a: [").starts_with("the kubeconfig is not a YAML object: "));
+    fn errors_for_unknown_names_list_the_known_ones() {
+        let error_for = |text: &str| read(text).err().unwrap();
+        assert!(error_for("a: [").starts_with("the kubeconfig is not a YAML object: "));
         for none in ["", "[]", "text", "null", "\u{0}", "current-context: []"] {
-            let error = wrong(none);
+            let error = error_for(none);
             assert!(error.contains("is not a YAML object"), "{none:?}: {error}");
         }
         for none in ["{}", FULL, "current-context: ''"] {
-            assert_eq!(wrong(none), "the kubeconfig has no current-context");
+            assert_eq!(error_for(none), "the kubeconfig has no current-context");
         }
         for (text, words) in [
             (
@@ -524,13 +409,13 @@ current-context: ";
                 "has cluster \"k\" without a server",
             ),
         ] {
-            assert!(wrong(&text).contains(words), "{}", wrong(&text));
+            assert!(error_for(&text).contains(words), "{}", error_for(&text));
         }
     }
 
     #[test]
     fn servers_are_urls_of_http_or_https() {
-        for (said, url) in [
+        for (text, url) in [
             ("https://10.0.0.1:443", Some("https://10.0.0.1:443")),
             ("10.0.0.1:6443", Some("https://10.0.0.1:6443")),
             ("api.example", Some("https://api.example")),
@@ -544,12 +429,12 @@ current-context: ";
             ("a b", None),
             ("https://h:99999", None),
         ] {
-            assert_eq!(super::url(said).as_deref(), url, "{said}");
+            assert_eq!(super::parse_url(text).as_deref(), url, "{text}");
         }
     }
 
     #[test]
-    fn a_server_that_is_none_is_told_without_its_secrets() {
+    fn errors_for_malformed_servers_hide_secrets() {
         for (said, told) in [
             ("https://user:secret@h/", "https://...@h/"),
             ("user:sec@ret@h:1", "...@h:1"),
@@ -568,7 +453,7 @@ current-context: ";
     }
 
     #[test]
-    fn what_cannot_be_done_is_refused() {
+    fn unsupported_credentials_are_refused() {
         let user = |said: &str| {
             read(&format!(
                 "{{current-context: d, contexts: [{{name: d, context: {{cluster: k, user: u}}}}], clusters: [{{name: k, cluster: {{server: h}}}}], users: [{{name: u, user: {said}}}]}}"

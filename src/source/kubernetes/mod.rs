@@ -1,9 +1,7 @@
-//! The node's own range of IPv6 addresses, which the Kubernetes API has in its node object (contract section 18).
+//! The node's range of IPv6 addresses, read from its node object in the Kubernetes API (contract section 18).
 
 #[cfg(not(feature = "tls"))]
 mod absent;
-#[cfg(feature = "tls")]
-mod ask;
 #[cfg(feature = "tls")]
 mod credentials;
 #[cfg(feature = "tls")]
@@ -12,6 +10,10 @@ mod error;
 pub mod kubeconfig;
 #[cfg(feature = "tls")]
 pub mod object;
+#[cfg(feature = "tls")]
+mod query;
+#[cfg(feature = "tls")]
+mod raw_kubeconfig;
 #[cfg(feature = "tls")]
 mod request;
 #[cfg(feature = "tls")]
@@ -27,14 +29,14 @@ pub use error::NodeError;
 /// The node object of the Kubernetes API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KubernetesNode {
-    /// Where the kubeconfig is that leads to the API.
+    /// The path of the kubeconfig.
     pub kubeconfig: PathBuf,
-    /// The node's name, where it is not the host's.
+    /// The node's name, if it differs from the host's.
     pub node: Option<String>,
 }
 
 impl KubernetesNode {
-    /// What tells it from other sources.
+    /// Returns a name that identifies the source.
     pub fn name(&self) -> String {
         let space = if self.node.is_some() { " " } else { "" };
         let node = self.node.as_deref().unwrap_or_default();
@@ -47,11 +49,11 @@ impl KubernetesNode {
 
 #[cfg(not(feature = "tls"))]
 impl KubernetesNode {
-    /// Asks nobody.
+    /// Always fails, as this build has no TLS.
     ///
     /// # Errors
     /// Always.
-    pub fn ask(
+    pub fn query(
         &self,
         _: std::time::Duration,
         _: &crate::host::Paths,

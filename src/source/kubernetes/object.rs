@@ -9,14 +9,14 @@ use crate::codec::{self, Cursor, Members, ParseError};
 use crate::ipam::ListedPool;
 use crate::source::listing::parse_prefix;
 
-/// The part of a node object that counts here.
+/// The used part of a node object.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeObject {
-    /// Its kind, where it says so.
+    /// Its kind, if present.
     pub kind: Option<String>,
-    /// Its name, where it says so.
+    /// Its name, if present.
     pub name: Option<String>,
-    /// `spec.podCIDRs`, or `spec.podCIDR` where there is no such list.
+    /// `spec.podCIDRs`, or `spec.podCIDR` if that list is empty.
     pub ranges: Vec<String>,
 }
 
@@ -31,41 +31,41 @@ struct Spec {
     range: Option<String>,
 }
 
-/// A `Status`, which is what the API answers with when it refuses.
+/// A `Status` object, the answer of the API to a refused request.
 #[derive(Default)]
-struct Refused {
+struct RawStatus {
     message: String,
 }
 
-/// The whole document, as read so far.
+/// The node object as spelled.
 #[derive(Default)]
-struct Document {
+struct RawNode {
     kind: Option<String>,
     metadata: Metadata,
     spec: Spec,
 }
 
-/// Reads a node object. Keys are as they are spelled, as Kubernetes has it.
+/// Parses a node object. Keys are case-sensitive, as in Kubernetes.
 ///
 /// # Errors
 /// It is not JSON, or something in it has the wrong type.
 pub fn parse(json: &[u8]) -> Result<NodeObject, codec::Error> {
-    let mut document = Document::default();
-    codec::read(json, &mut document)?;
-    let Spec { mut ranges, range } = document.spec;
+    let mut raw = RawNode::default();
+    codec::read(json, &mut raw)?;
+    let Spec { mut ranges, range } = raw.spec;
     if ranges.is_empty() {
         ranges.extend(range.filter(|range| !range.is_empty()));
     }
     Ok(NodeObject {
-        kind: document.kind,
-        name: document.metadata.name,
+        kind: raw.kind,
+        name: raw.metadata.name,
         ranges,
     })
 }
 
-/// What the API says with a refusal: the message of its `Status`, or the beginning of whatever it is.
-pub fn refusal(body: &[u8]) -> String {
-    let mut status = Refused::default();
+/// Parses the answer to a refused request: the message of its `Status`, or the beginning of the body.
+pub fn parse_refusal(body: &[u8]) -> String {
+    let mut status = RawStatus::default();
     match codec::read(body, &mut status) {
         Ok(()) => bounded(&status.message),
         Err(_) => bounded(&String::from_utf8_lossy(body)),
@@ -73,11 +73,11 @@ pub fn refusal(body: &[u8]) -> String {
 }
 
 impl NodeObject {
-    /// The pool of node `asked`: the first /120 of its first IPv6 range, without its first two addresses.
+    /// Creates the pool of `node`: the first /120 of its first IPv6 range, without its first two addresses.
     ///
     /// # Errors
     /// It is another node, or has no such range.
-    pub fn pool(&self, asked: &str, server: &str) -> Result<ListedPool, NodeError> {
+    pub fn pool(&self, node: &str, server: &str) -> Result<ListedPool, NodeError> {
         let bad = |why: String| NodeError::BadAnswer {
             server: server.to_owned(),
             why,
@@ -85,12 +85,12 @@ impl NodeObject {
         if let Some(kind) = self.kind.as_ref().filter(|kind| *kind != "Node") {
             return Err(bad(format!("its kind is {:?}", bounded(kind))));
         }
-        if let Some(name) = self.name.as_ref().filter(|name| *name != asked) {
+        if let Some(name) = self.name.as_ref().filter(|name| *name != node) {
             let name = bounded(name);
-            return Err(bad(format!("its name is {name:?}, not {asked:?}")));
+            return Err(bad(format!("its name is {name:?}, not {node:?}")));
         }
         let no_range = |why: String| NodeError::NoRange {
-            node: asked.to_owned(),
+            node: node.to_owned(),
             why,
         };
         for text in &self.ranges {
@@ -112,21 +112,21 @@ impl NodeObject {
     }
 }
 
-/// The first /120 of a range, or all of one that is smaller.
+/// Returns the first /120 of a range, or all of a smaller one.
 fn first_block(range: Ipv6Net) -> ListedPool {
     const LENGTH: u8 = 120;
-    /// The network's own address and the gateway's.
-    const KEPT: u128 = 2;
+    /// The addresses of the network and the gateway, which are never allocated.
+    const RESERVED: u128 = 2;
     let (network, length) = (range.network(), range.prefix_len().max(LENGTH));
     let block = Ipv6Net::new(network, length).unwrap_or(range);
     let (first, last) = (u128::from(network), u128::from(block.broadcast()));
-    let given = first.checked_add(KEPT).map(|start| start..=last);
+    let given = first.checked_add(RESERVED).map(|start| start..=last);
     let addresses = given.into_iter().flatten();
     let addresses = addresses.map(|a| IpAddr::V6(Ipv6Addr::from(a)));
     ListedPool::new(block.into(), String::new(), 0, addresses.collect())
 }
 
-impl<'de> Members<'de> for Document {
+impl<'de> Members<'de> for RawNode {
     fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
         match key {
             "kind" => codec::value(json, &mut self.kind),
@@ -156,7 +156,7 @@ impl<'de> Members<'de> for Spec {
     }
 }
 
-impl<'de> Members<'de> for Refused {
+impl<'de> Members<'de> for RawStatus {
     fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
         match key {
             "message" => codec::value(json, &mut self.message),
@@ -317,9 +317,9 @@ mod tests {
     #[test]
     fn refusals_are_told_in_the_servers_words_as_far_as_these_go() {
         let status = br#"{"kind":"Status","status":"Failure","message":"nodes \"n1\" not found","code":404}"#;
-        assert_eq!(refusal(status), "nodes \"n1\" not found");
-        assert_eq!(refusal(b"\x1b[31m<html>\r\n"), "[31m<html>");
-        assert_eq!(refusal(&[b'x'; 5000]).len(), 323);
-        assert_eq!(refusal(b""), "");
+        assert_eq!(parse_refusal(status), "nodes \"n1\" not found");
+        assert_eq!(parse_refusal(b"\x1b[31m<html>\r\n"), "[31m<html>");
+        assert_eq!(parse_refusal(&[b'x'; 5000]).len(), 323);
+        assert_eq!(parse_refusal(b""), "");
     }
 }

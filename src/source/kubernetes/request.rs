@@ -1,4 +1,4 @@
-//! One GET of a node object, and the errors of it.
+//! One GET request for a node object, and its errors.
 
 use std::io::{ErrorKind, Read};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use ureq::Agent;
 use ureq::unversioned::transport::{Connector, TcpConnector};
 
 use super::error::{NodeError, bounded, list_names};
-use super::object::refusal;
+use super::object::parse_refusal;
 use super::tls::TlsConnector;
 use crate::host::{io_reason, utc};
 use crate::source::fetch::{LiteralIpResolver, config};
@@ -18,29 +18,29 @@ use crate::source::fetch::{LiteralIpResolver, config};
 /// Larger answers than this are refused. A node with all its images takes a few dozen KiB.
 const BODY_LIMIT: u64 = 4 << 20;
 
-/// What a refusal says beyond this is not read.
+/// At most this much of the answer to a refused request is read.
 const REFUSAL_LIMIT: u64 = 16 << 10;
 
-/// Whom to ask, and how.
+/// The request for a node object.
 pub struct Request<'a> {
     /// The server's URL, without a slash at its end.
     pub server: &'a str,
-    /// The node to ask for; must need no escapes.
+    /// The name of the node, which needs no escapes.
     pub node: &'a str,
     /// TLS, unless the server uses plain HTTP.
     pub tls: Option<(ClientConfig, ServerName<'static>)>,
-    /// Where the certificates are that vouch for the server, for people.
+    /// The place of the certificates to verify the server with, for messages.
     pub authority: String,
-    /// For the header `Authorization`.
+    /// The token for the `Authorization` header.
     pub token: Option<String>,
-    /// All the time there was.
+    /// The time limit of the whole query, for messages.
     pub limit: Duration,
-    /// When it must all be over.
+    /// When the request must be complete.
     pub deadline: Instant,
 }
 
 impl Request<'_> {
-    /// The bytes of the node object.
+    /// Sends the request, and returns the body of the answer.
     ///
     /// # Errors
     /// The server cannot be reached or trusted, refuses, or is too slow.
@@ -59,11 +59,11 @@ impl Request<'_> {
             }
         };
         let url = format!("{}/api/v1/nodes/{}", self.server, self.node);
-        let mut asked = agent.get(url).header("Accept", "application/json");
+        let mut request = agent.get(url).header("Accept", "application/json");
         if let Some(token) = &self.token {
-            asked = asked.header("Authorization", format!("Bearer {token}"));
+            request = request.header("Authorization", format!("Bearer {token}"));
         }
-        let mut response = asked.call().map_err(|e| self.describe(e))?;
+        let mut response = request.call().map_err(|e| self.describe(e))?;
         let status = response.status().as_u16();
         let limit = if status == 200 {
             BODY_LIMIT
@@ -76,12 +76,12 @@ impl Request<'_> {
         match (status, read) {
             (200, Ok(_)) => Ok(body),
             (200, Err(e)) => Err(self.describe(e.into())),
-            // As much of it as there is.
+            // A partial body is enough.
             (status, _) => Err(NodeError::Status {
                 server: self.server(),
                 status,
                 node: self.node.to_owned(),
-                reason: refusal(&body),
+                reason: parse_refusal(&body),
             }),
         }
     }
@@ -90,7 +90,7 @@ impl Request<'_> {
         self.server.to_owned()
     }
 
-    /// The error for a request that got no answer.
+    /// Converts the error of a request without an answer.
     fn describe(&self, error: ureq::Error) -> NodeError {
         let unreachable = |why: String| NodeError::Unreachable {
             server: self.server(),
@@ -142,7 +142,7 @@ impl Request<'_> {
         }
     }
 
-    /// The error for a certificate of the server that is not accepted.
+    /// Converts the error for a certificate of the server that is not accepted.
     fn describe_certificate(&self, error: &CertificateError) -> NodeError {
         let server = self.server();
         let time = |seconds: u64| utc(i64::try_from(seconds).unwrap_or(i64::MAX));
@@ -171,13 +171,13 @@ impl Request<'_> {
     }
 }
 
-/// A name of a certificate, which rustls tells as `DnsName("a.example")` or `IpAddress(10.0.0.1)`.
+/// Returns the plain name from `DnsName("a.example")` or `IpAddress(10.0.0.1)`.
 fn bare(name: &str) -> String {
     let inside = name.split_once('(').and_then(|(_, n)| n.strip_suffix(')'));
     inside.unwrap_or(name).trim_matches('"').to_owned()
 }
 
-/// Whether an alert is about the certificate of the one who gets it.
+/// Whether an alert means that the peer refuses the certificate.
 fn is_about_certificate(alert: AlertDescription) -> bool {
     use AlertDescription as Alert;
     [

@@ -11,7 +11,7 @@ use ureq::unversioned::transport::{
     Buffers, ConnectionDetails, Connector, LazyBuffers, NextTimeout, Transport, TransportAdapter,
 };
 
-/// Makes connections secure.
+/// Establishes TLS on a connection.
 pub struct TlsConnector {
     /// The trusted certificates and the client certificate.
     pub config: Arc<ClientConfig>,
@@ -19,7 +19,7 @@ pub struct TlsConnector {
     pub name: ServerName<'static>,
 }
 
-/// A secure connection.
+/// A TLS connection.
 pub struct TlsTransport<T: Transport> {
     stream: StreamOwned<ClientConnection, TransportAdapter<T>>,
     buffers: LazyBuffers,

@@ -17,7 +17,9 @@ use azure_vnet_ipam::plugin::del::release_all;
 use azure_vnet_ipam::plugin::gc::gc;
 use azure_vnet_ipam::plugin::revoke::release_unprinted;
 use azure_vnet_ipam::plugin::{Context, NodeSnapshot};
-use azure_vnet_ipam::source::{FreshAnswer, Matched, RefreshOutcome, RefreshReason, SourceError};
+use azure_vnet_ipam::source::{
+    FreshAnswer, MatchedListing, RefreshOutcome, RefreshReason, SourceError,
+};
 use azure_vnet_ipam::state::{Journal, Locked, State, StateFile, WAIT};
 use serde_json::json;
 
@@ -83,9 +85,9 @@ fn allocate(
     let was_doubted = RefCell::new(false);
     let refresh = |add: &InFlight| match &add.inventory {
         Some(inventory) => {
-            let matched = Matched {
+            let matched = MatchedListing {
                 inventory: inventory.clone(),
-                ..Matched::default()
+                ..MatchedListing::default()
             };
             *was_doubted.borrow_mut() = matched.is_doubtful();
             let answer = FreshAnswer::in_memory(matched, add.began, rules.world.doubtful_since);

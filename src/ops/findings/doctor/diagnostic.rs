@@ -5,6 +5,7 @@ use std::path::Path;
 
 use serde::{Serialize, Serializer};
 
+use crate::failure::SUDO_REMEDY;
 use crate::ops::screen::{Screen, Tint};
 
 /// What a diagnostic is about.
@@ -209,11 +210,7 @@ impl Visibility {
         hidden.push("write permissions".to_owned());
         let hidden = hidden.join(", ");
         let text = format_args!("not checked, as this needs root: {hidden}");
-        Some(Diagnostic::warning(
-            Subject::Root,
-            &text,
-            &"run it with sudo",
-        ))
+        Some(Diagnostic::warning(Subject::Root, &text, &SUDO_REMEDY))
     }
 }
 

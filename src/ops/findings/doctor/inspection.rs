@@ -9,7 +9,7 @@ use crate::ops::outcome::CommandError;
 use crate::ops::progress;
 use crate::ops::state_view::StateView;
 use crate::plugin::note_moved_namespaces;
-use crate::source::{Matched, Source, SourceError};
+use crate::source::{MatchedListing, Source, SourceError};
 
 /// The data that diagnostics and findings are made from.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub struct Inspection {
 #[derive(Debug)]
 pub struct SourceAnswer {
     /// The answer, matched with the interfaces of this node.
-    pub matched: Result<Matched, SourceError>,
+    pub matched: Result<MatchedListing, SourceError>,
     /// The duration of the query.
     pub took: Duration,
 }
@@ -54,7 +54,7 @@ impl Inspection {
     }
 
     /// The answer of the source, if there is one.
-    pub fn matched(&self) -> Option<&Matched> {
+    pub fn matched(&self) -> Option<&MatchedListing> {
         self.source.as_ref().ok()?.1.matched.as_ref().ok()
     }
 }

@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use super::diagnostic::{Diagnostic, Subject};
 use crate::cni::IpamConfig;
 use crate::ipam::{Ipam, Moment, PoolCount};
-use crate::source::Matched;
+use crate::source::MatchedListing;
 
 const SUBJECT: Subject = Subject::Pool;
 
@@ -32,7 +32,7 @@ impl KnownPool {
 
 /// All pools of the state and of the source, each subnet once. The subnet of all addresses, which stands for no pools, is left
 /// out.
-pub fn known_pools(ipam: &Ipam, matched: Option<&Matched>) -> Vec<KnownPool> {
+pub fn known_pools(ipam: &Ipam, matched: Option<&MatchedListing>) -> Vec<KnownPool> {
     let mut all = Vec::new();
     for (_, key, pool) in ipam.pools() {
         if let Some(subnet) = pool.net(key) {
@@ -75,7 +75,7 @@ fn add(
 /// Examines each pool of the state; `matched` is the answer of the source, if there is one.
 pub fn examine(
     ipam: &Ipam,
-    matched: Option<&Matched>,
+    matched: Option<&MatchedListing>,
     conf: &IpamConfig,
     now: Moment,
     program: &str,
@@ -127,16 +127,16 @@ mod tests {
     use super::*;
     use crate::ipam::{Inventory, ListedPool};
 
-    fn listed(subnet: &str, addresses: &[&str]) -> Matched {
+    fn listed(subnet: &str, addresses: &[&str]) -> MatchedListing {
         let addresses = addresses.iter().map(|a| a.parse().unwrap()).collect();
         let pool = ListedPool::new(subnet.parse().unwrap(), "eth0".into(), 0, addresses);
-        Matched {
+        MatchedListing {
             inventory: Inventory { pools: vec![pool] },
-            ..Matched::default()
+            ..MatchedListing::default()
         }
     }
 
-    fn stored(matched: &Matched) -> Ipam {
+    fn stored(matched: &MatchedListing) -> Ipam {
         let mut ipam = Ipam::default();
         ipam.merge(&matched.inventory);
         ipam
@@ -201,7 +201,7 @@ mod tests {
     fn an_unlisted_pool_is_reported() {
         let old = listed("10.1.0.0/16", &["10.1.0.5"]);
         let ipam = stored(&old);
-        let status = |matched: Option<&Matched>| {
+        let status = |matched: Option<&MatchedListing>| {
             examine(
                 &ipam,
                 matched,

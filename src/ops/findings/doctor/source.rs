@@ -2,19 +2,22 @@
 
 use super::diagnostic::{Diagnostic, Subject, Visibility, join_first};
 use super::inspection::{Inspection, SourceAnswer};
-use crate::failure::source_remedy;
+use crate::failure::{ENVIRONMENT_REMEDY, needs_root, source_remedy};
 use crate::host::{Link, Paths, io_reason, links};
 use crate::log::Milliseconds;
 use crate::ops::screen::pluralize;
-use crate::source::{Matched, Source, SourceError};
+use crate::source::{MatchedListing, Source, SourceError};
 
 /// Examines them.
 pub fn examine(paths: &Paths, inspection: &Inspection, visibility: &Visibility) -> Vec<Diagnostic> {
     let (source, answer) = match &inspection.source {
         Ok(answered) => answered,
         Err(why) => {
-            let remedy = "unset or correct AZURE_VNET_IPAM_QUERY_URL".to_owned();
-            return vec![Diagnostic::wrong(Subject::Source, &why.0.clone(), &remedy)];
+            return vec![Diagnostic::wrong(
+                Subject::Source,
+                &why.0.clone(),
+                &ENVIRONMENT_REMEDY,
+            )];
         }
     };
     if matches!(source, Source::Null) {
@@ -42,7 +45,7 @@ pub fn examine(paths: &Paths, inspection: &Inspection, visibility: &Visibility) 
         )
     });
     lines.extend(pools);
-    let carrying = matched.links();
+    let carrying = matched.link_names();
     if !matched.unmatched.is_empty() {
         let own = links(paths).map_err(|e| io_reason(&e));
         lines.push(unmatched(&matched.unmatched, &carrying, own));
@@ -55,8 +58,8 @@ pub fn examine(paths: &Paths, inspection: &Inspection, visibility: &Visibility) 
     lines
 }
 
-fn answered(source: &Source, matched: &Matched, answer: &SourceAnswer) -> Diagnostic {
-    let links = matched.links().len() + matched.unmatched.len();
+fn answered(source: &Source, matched: &MatchedListing, answer: &SourceAnswer) -> Diagnostic {
+    let links = matched.link_names().len() + matched.unmatched.len();
     let text = format_args!(
         "{} answered in {}: {}, {} for pods, {} the host's",
         source.name(),
@@ -68,7 +71,7 @@ fn answered(source: &Source, matched: &Matched, answer: &SourceAnswer) -> Diagno
     Diagnostic::ok(Subject::Source, &text)
 }
 
-fn skipped(matched: &Matched) -> Option<Diagnostic> {
+fn skipped(matched: &MatchedListing) -> Option<Diagnostic> {
     let skipped = matched.skipped;
     (skipped > 0).then(|| {
         Diagnostic::warning(
@@ -79,15 +82,12 @@ fn skipped(matched: &Matched) -> Option<Diagnostic> {
 /// The diagnostic and remedy for a source that failed.
 fn unanswered(source: &Source, error: &SourceError, is_root: bool) -> Diagnostic {
     let text = error.to_string();
-    let source = source.behind(error);
-    let is_wire_server = source.is_wire_server();
-    let fetched = matches!(error, SourceError::Fetch { .. });
-    if is_wire_server && fetched && !is_root {
-        let remedy = "on many nodes only root may ask it: run this with sudo".to_owned();
-        return Diagnostic::warning(Subject::Source, &text, &remedy);
+    let source = source.failed_part(error);
+    let remedy = source_remedy(source, error, is_root);
+    match needs_root(source, error, is_root) {
+        true => Diagnostic::warning(Subject::Source, &text, &remedy),
+        false => Diagnostic::wrong(Subject::Source, &text, &remedy),
     }
-    let remedy = source_remedy(source, error);
-    Diagnostic::wrong(Subject::Source, &text, &remedy)
 }
 
 /// Listed interfaces that this node does not have. `carrying` are the listed interfaces that it has.
@@ -206,7 +206,7 @@ mod tests {
         let url = "http://168.63.129.16/machine/plugins?comp=nmagent&type=getinterfaceinfov1";
         let paths = Paths::new(None, "azure-vnet-ipam");
         let conf = crate::cni::IpamConfig::default();
-        let wire = Source::of(&conf, &Default::default(), &paths).unwrap();
+        let wire = Source::from_config(&conf, &Default::default(), &paths).unwrap();
         assert_eq!(wire, Source::Wire(url.to_owned()));
         let error = SourceError::FailedByPeer;
         let line = unanswered(&wire, &error, true);

@@ -1,14 +1,15 @@
-//! The sources themselves.
+//! The kinds of sources, and how each is queried. To add one, give [`Source`] a variant; the compiler shows the rest.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use ipnet::{IpNet, Ipv4Net};
 
-use super::fetch::{FetchError, get};
-use super::kubernetes::{KubernetesNode, NodeError};
-use super::listing::{Listing, TooMany};
-use super::matching::{Matched, Style, covers_listing, match_links};
+use super::error::SourceError;
+use super::fetch::get;
+use super::kubernetes::KubernetesNode;
+use super::listing::Listing;
+use super::matching::{MacWildcard, MatchedListing, covers_listing, match_links};
 use super::wire::WireError;
 use super::{interfaces_file, wire};
 use crate::cni::{Backend, CallError, IpamConfig, QueryUrl};
@@ -25,21 +26,21 @@ const FILE_LIMIT: usize = 4 << 20;
 /// Where pools come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// The wire server, or whatever answers in its place at this URL.
+    /// The wire server, or a server that replaces it, at this URL.
     Wire(String),
-    /// An answer of the wire server in a file.
+    /// A saved answer of the wire server.
     SavedAnswer(PathBuf),
-    /// The file of Azure Stack.
+    /// The file of Azure Stack, `interfaces.json`.
     InterfacesFile(PathBuf),
     /// The node object of the Kubernetes API.
     Node(KubernetesNode),
-    /// The pools of each family from a source of its own: IPv4, then IPv6.
+    /// One source for each family: IPv4, then IPv6.
     ByFamily(Box<(Source, Source)>),
-    /// Nowhere.
+    /// No source: one pool without addresses.
     Null,
 }
 
-/// What goes before the configuration's own words, as the environment has it.
+/// Environment variables that take precedence over the network configuration.
 #[derive(Clone, Debug, Default)]
 pub struct SourceOverrides {
     /// AZURE_VNET_IPAM_QUERY_URL.
@@ -48,99 +49,30 @@ pub struct SourceOverrides {
     pub kubeconfig: Option<String>,
 }
 
-/// Why a source gave nothing.
-#[derive(Debug, thiserror::Error)]
-pub enum SourceError {
-    /// The server.
-    #[error("{url}: {source}")]
-    Fetch {
-        /// What was asked.
-        url: String,
-        /// What went wrong.
-        source: FetchError,
-    },
-    /// The answer.
-    #[error("{name}: {source}")]
-    Wire {
-        /// Where it is from.
-        name: String,
-        /// What is wrong with it.
-        source: WireError,
-    },
-    /// The answer lists too much.
-    #[error("{name}: {error}")]
-    TooMany {
-        /// Where it is from.
-        name: String,
-        /// What it lists too many of.
-        error: TooMany,
-    },
-    /// The file.
-    #[error("{}: {why}", path.display())]
-    File {
-        /// Which.
-        path: PathBuf,
-        /// What is wrong with it.
-        why: String,
-    },
-    /// The node object.
-    #[error("{}: {error}", node.name())]
-    Node {
-        /// Where it was to come from.
-        node: KubernetesNode,
-        /// What went wrong.
-        error: Box<NodeError>,
-    },
-    /// The interfaces of this host.
-    #[error("cannot list the network interfaces of this host: {}", io_reason(.0))]
-    Links(std::io::Error),
-    /// Another process asked a moment ago, and got nothing.
-    #[error("another call asked a moment ago, and got no usable answer")]
-    FailedByPeer,
-    /// The answer would remove all pools, and such answers have not come for long enough.
-    #[error(
-        "the source lists {subnets} subnets with no address for pods, and {interfaces} interfaces that this node does not have"
-    )]
-    Implausible {
-        /// Subnets without addresses.
-        subnets: usize,
-        /// Interfaces that this node does not have.
-        interfaces: usize,
-    },
-    /// The lock under which sources are asked.
-    #[error("{}: {}", path.display(), io_reason(source))]
-    Lock {
-        /// The lock file.
-        path: PathBuf,
-        /// What went wrong.
-        source: std::io::Error,
-    },
-}
-
 impl SourceOverrides {
-    /// What the environment says.
-    pub fn of_environment() -> SourceOverrides {
-        let said = |name| std::env::var(name).ok().filter(|text| !text.is_empty());
+    /// Reads the environment. Empty variables count as unset.
+    pub fn from_env() -> SourceOverrides {
+        let read = |name| std::env::var(name).ok().filter(|text| !text.is_empty());
         SourceOverrides {
-            query_url: said("AZURE_VNET_IPAM_QUERY_URL"),
-            kubeconfig: said("AZURE_VNET_IPAM_KUBECONFIG"),
+            query_url: read("AZURE_VNET_IPAM_QUERY_URL"),
+            kubeconfig: read("AZURE_VNET_IPAM_KUBECONFIG"),
         }
     }
 }
 
 impl Source {
-    /// The source that a configuration names, unless it is another one `instead`.
+    /// Returns the source that `conf` selects. `overrides` take precedence.
     ///
     /// # Errors
     /// AZURE_VNET_IPAM_QUERY_URL is not a URL.
-    pub fn of(
+    pub fn from_config(
         conf: &IpamConfig,
-        instead: &SourceOverrides,
+        overrides: &SourceOverrides,
         paths: &Paths,
     ) -> Result<Source, CallError> {
-        let url = instead.query_url.as_deref().map(QueryUrl::parse);
+        let url = overrides.query_url.as_deref().map(QueryUrl::parse);
         let url = url.transpose()?.or_else(|| conf.query_url.clone());
-        let source = |backend| Source::named(backend, url.clone(), conf, instead, paths);
+        let source = |backend| Source::from_backend(backend, url.clone(), conf, overrides, paths);
         let first = source(conf.backend);
         Ok(match conf.ipv6_backend {
             Some(other) if other != conf.backend => {
@@ -150,11 +82,11 @@ impl Source {
         })
     }
 
-    fn named(
+    fn from_backend(
         backend: Backend,
         url: Option<QueryUrl>,
         conf: &IpamConfig,
-        instead: &SourceOverrides,
+        overrides: &SourceOverrides,
         paths: &Paths,
     ) -> Source {
         match backend {
@@ -165,9 +97,9 @@ impl Source {
             },
             Backend::Mas | Backend::FileIpam => Source::InterfacesFile(paths.interfaces_file()),
             Backend::Ipv6NodeIpam => {
-                let said = instead.kubeconfig.as_ref().or(conf.kubeconfig.as_ref());
+                let kubeconfig = overrides.kubeconfig.as_ref().or(conf.kubeconfig.as_ref());
                 Source::Node(KubernetesNode {
-                    kubeconfig: said
+                    kubeconfig: kubeconfig
                         .map_or_else(|| paths.kubeconfig(), |path| paths.under_root(path)),
                     node: conf.node_name.clone(),
                 })
@@ -176,17 +108,17 @@ impl Source {
         }
     }
 
-    /// Whether it is Azure's own wire server, not one that answers in its place.
+    /// Whether it is Azure's own wire server.
     pub fn is_wire_server(&self) -> bool {
         matches!(self, Source::Wire(url) if url == WIRE_SERVER)
     }
 
-    /// Of sources by family, the one that an error is from.
-    pub fn behind(&self, error: &SourceError) -> &Source {
+    /// Returns the source that `error` is from, which matters for [`Source::ByFamily`].
+    pub fn failed_part(&self, error: &SourceError) -> &Source {
         let Source::ByFamily(both) = self else {
             return self;
         };
-        let is_of = match (error, &both.1) {
+        let is_second = match (error, &both.1) {
             (SourceError::Fetch { url, .. }, Source::Wire(second)) => url == second,
             (SourceError::File { path, .. }, Source::InterfacesFile(second)) => path == second,
             (SourceError::Wire { name, .. } | SourceError::TooMany { name, .. }, second) => {
@@ -195,10 +127,10 @@ impl Source {
             (SourceError::Node { .. }, Source::Node(_)) => true,
             _ => false,
         };
-        if is_of { &both.1 } else { &both.0 }
+        if is_second { &both.1 } else { &both.0 }
     }
 
-    /// What tells it from other sources, for people and in the stamps of attempts.
+    /// Returns a name that identifies the source, for messages and for the stamps of queries.
     pub fn name(&self) -> String {
         match self {
             Source::Wire(_) if self.is_wire_server() => "wire server".to_owned(),
@@ -211,59 +143,63 @@ impl Source {
         }
     }
 
-    /// Asks, and matches the answer to the interfaces of this host. Those that are `known` from the last answer are looked at
-    /// first, the others only when these do not fit.
+    /// Queries the source, and matches the answer to the interfaces of this host. The interfaces that are `known` from the last
+    /// answer are tried first; all are listed only if these do not match.
     ///
     /// # Errors
-    /// There is no answer within `limit`, or it is not one.
-    pub fn ask(
+    /// There is no valid answer within `limit`.
+    pub fn query(
         &self,
         limit: Duration,
         known: &[String],
         paths: &Paths,
-    ) -> Result<Matched, SourceError> {
+    ) -> Result<MatchedListing, SourceError> {
         let wire = |listing: Result<Listing, WireError>| {
             listing.map_err(|source| SourceError::Wire {
                 name: self.name(),
                 source,
             })
         };
-        let (listing, style) = match self {
+        let (listing, wildcard) = match self {
             Source::Wire(url) => {
                 let fetched = get(url, limit, |body| wire::read(body));
                 let listing = fetched.map_err(|source| SourceError::Fetch {
                     url: url.clone(),
                     source,
                 })?;
-                (wire(listing)?, Style::Wire)
+                (wire(listing)?, MacWildcard::FirstInterface)
             }
-            Source::SavedAnswer(path) => (wire(wire::parse(&read_file(path)?))?, Style::Wire),
+            Source::SavedAnswer(path) => (
+                wire(wire::parse(&read_file(path)?))?,
+                MacWildcard::FirstInterface,
+            ),
             Source::InterfacesFile(path) => {
                 let parsed = interfaces_file::parse(&read_file(path)?);
                 let listing = parsed.map_err(|e| SourceError::File {
                     path: path.clone(),
                     why: e.to_string(),
                 })?;
-                (listing, Style::File)
+                (listing, MacWildcard::None)
             }
             Source::Node(node) => {
-                let asked = node.ask(limit, paths);
-                let inventory = asked.map_err(|error| SourceError::Node {
-                    node: node.clone(),
-                    error: Box::new(error),
-                })?;
-                return Ok(Matched {
+                let inventory = node
+                    .query(limit, paths)
+                    .map_err(|error| SourceError::Node {
+                        node: node.clone(),
+                        error: Box::new(error),
+                    })?;
+                return Ok(MatchedListing {
                     inventory,
-                    ..Matched::default()
+                    ..MatchedListing::default()
                 });
             }
-            Source::ByFamily(both) => return ask_both(both, limit, known, paths),
+            Source::ByFamily(both) => return query_both(both, limit, known, paths),
             Source::Null => {
                 let all = IpNet::V4(Ipv4Net::default());
                 let pools = vec![ListedPool::new(all, String::new(), 0, vec![])];
-                return Ok(Matched {
+                return Ok(MatchedListing {
                     inventory: Inventory { pools },
-                    ..Matched::default()
+                    ..MatchedListing::default()
                 });
             }
         };
@@ -271,17 +207,17 @@ impl Source {
             name: self.name(),
             error,
         })?;
-        // What goes wrong with these goes wrong with all of them too, or does not matter.
-        let named = links_named(paths, known).unwrap_or_default();
-        let links = match covers_listing(&listing, &named) {
-            true => named,
+        // An error here either repeats below, or does not matter.
+        let known_links = links_named(paths, known).unwrap_or_default();
+        let links = match covers_listing(&listing, &known_links) {
+            true => known_links,
             false => links(paths).map_err(SourceError::Links)?,
         };
-        Ok(match_links(listing, &links, style))
+        Ok(match_links(listing, &links, wildcard))
     }
 }
 
-/// Reads an answer from a file.
+/// Reads a file that holds an answer.
 fn read_file(path: &Path) -> Result<Vec<u8>, SourceError> {
     let why = match read_bounded(path, FILE_LIMIT) {
         Ok(ReadOutcome::Read(bytes)) => return Ok(bytes),
@@ -295,24 +231,23 @@ fn read_file(path: &Path) -> Result<Vec<u8>, SourceError> {
     })
 }
 
-/// Asks both, the second in the time that the first leaves it. What one of them says does not count without the other: a family
-/// that is not listed would be taken for one that has gone.
-fn ask_both(
+/// Queries both sources, the second in the remaining time. If one fails, both fail: an unlisted family would count as removed.
+fn query_both(
     (v4, v6): &(Source, Source),
     limit: Duration,
     known: &[String],
     paths: &Paths,
-) -> Result<Matched, SourceError> {
-    /// Left to the second in any case: enough for one that answers at all.
-    const LEAST: Duration = Duration::from_secs(1);
-    let began = Instant::now();
-    let first = v4.ask(limit.saturating_sub(LEAST), known, paths)?;
-    let second = v6.ask(limit.saturating_sub(began.elapsed()), known, paths)?;
-    let of = |source: &Source, answer: Matched, family| {
-        let mut matched = answer.only(family);
-        // Of the one with no pools nothing else is expected.
+) -> Result<MatchedListing, SourceError> {
+    /// Reserved for the second source; a healthy one answers within this time.
+    const RESERVED: Duration = Duration::from_secs(1);
+    let start = Instant::now();
+    let first = v4.query(limit.saturating_sub(RESERVED), known, paths)?;
+    let second = v6.query(limit.saturating_sub(start.elapsed()), known, paths)?;
+    let restrict = |source: &Source, answer: MatchedListing, family| {
+        let mut matched = answer.restrict_to(family);
+        // The null source never lists addresses.
         matched.is_partial = matched.is_doubtful() && !matches!(source, Source::Null);
         matched
     };
-    Ok(of(v4, first, Family::V4).and(of(v6, second, Family::V6)))
+    Ok(restrict(v4, first, Family::V4).combine(restrict(v6, second, Family::V6)))
 }

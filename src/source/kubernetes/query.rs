@@ -1,4 +1,4 @@
-//! From the kubeconfig to the pool.
+//! Queries the Kubernetes API: from the kubeconfig to the pool.
 
 use std::time::{Duration, Instant};
 
@@ -15,11 +15,11 @@ use crate::host::{Paths, host_name, io_reason};
 use crate::ipam::Inventory;
 
 impl KubernetesNode {
-    /// Asks the API for the node, and makes a pool of its IPv6 range.
+    /// Gets the node object, and makes a pool of its IPv6 range.
     ///
     /// # Errors
-    /// There is no usable answer within `limit`.
-    pub fn ask(&self, limit: Duration, paths: &Paths) -> Result<Inventory, NodeError> {
+    /// There is no valid answer within `limit`.
+    pub fn query(&self, limit: Duration, paths: &Paths) -> Result<Inventory, NodeError> {
         let deadline = Instant::now() + limit;
         let node = self.node_name(paths)?;
         let files = Files {
@@ -58,7 +58,7 @@ impl KubernetesNode {
         })
     }
 
-    /// The node's name: the host's, in lower case, unless another is set.
+    /// Returns the node's name: the configured one, or the host's in lower case.
     fn node_name(&self, paths: &Paths) -> Result<String, NodeError> {
         let name = match &self.node {
             Some(name) => name.clone(),
@@ -80,7 +80,7 @@ impl KubernetesNode {
     }
 }
 
-/// The name that the server's certificate must be for.
+/// Returns the name that the certificate of the server must be valid for.
 fn server_name(cluster: &Cluster) -> Result<ServerName<'static>, NodeError> {
     if let Some(name) = &cluster.tls_server_name {
         return ServerName::try_from(name.clone()).map_err(|_| {
@@ -95,7 +95,7 @@ fn server_name(cluster: &Cluster) -> Result<ServerName<'static>, NodeError> {
     ServerName::try_from(host.to_owned()).map_err(|_| bad())
 }
 
-/// Whether a name is one that Kubernetes allows for nodes: a DNS subdomain (RFC 1123).
+/// Whether a name is a valid node name: a DNS subdomain (RFC 1123).
 fn is_subdomain(name: &str) -> bool {
     const LONGEST: usize = 253;
     let is_end = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit();
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_nodes_are_dns_subdomains() {
+    fn node_names_are_dns_subdomains() {
         for good in [
             "a",
             "aks-nodepool1-12345678-vmss000000",
@@ -131,8 +131,8 @@ mod tests {
     }
 
     #[test]
-    fn the_certificate_must_be_for_the_host_or_the_name_that_is_said() {
-        for (server, said, name) in [
+    fn certificate_name_is_tls_server_name_or_host() {
+        for (server, tls_server_name, name) in [
             ("https://10.0.0.1:443", None, Some("10.0.0.1")),
             (
                 "https://[fd00::1]:6443/k8s/clusters/c1",
@@ -148,7 +148,7 @@ mod tests {
                 name: "c".into(),
                 server: server.into(),
                 authority: None,
-                tls_server_name: said.map(str::to_owned),
+                tls_server_name: tls_server_name.map(str::to_owned),
             };
             let found = server_name(&cluster).ok();
             assert_eq!(
