@@ -61,10 +61,10 @@ pub fn add(call: &Call, context: &Context, record: &mut OperationRecord) -> Resu
         match allocation.step(record)? {
             Step::Granted(grants) => break grants,
             Step::Snapshot(candidates) => {
-                allocation.looked(NodeSnapshot::capture(candidates, context))
+                allocation.set_snapshot(NodeSnapshot::capture(candidates, context))
             }
             Step::Refresh(reason) => {
-                allocation.refreshed(reason, refresh(&refresher, reason, record));
+                allocation.set_refresh(reason, refresh(&refresher, reason, record));
             }
         }
     };

@@ -18,6 +18,7 @@ pub mod del;
 #[doc(hidden)]
 pub mod gc;
 mod inputs;
+mod load_state;
 mod node;
 mod reconcile;
 mod refresh;

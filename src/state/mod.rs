@@ -26,7 +26,7 @@ pub use disk::set_aside_before;
 pub use error::{LockError, StoreError};
 pub use files::{Files, HeldLock, StateFile};
 pub use journal::{Journal, note_release, prepare_update, write_update};
-pub use last_grant::{last_grant, last_granted_generation, note_boot, note_use};
+pub use last_grant::{LastGrant, last_grant, last_granted_generation, note_boot, note_use};
 pub use lock::{LockHolder, Locked, MOST_ROUNDS, WAIT, holder_now};
 pub use model::{State, WriteStamp};
 pub use ours::FORMAT;

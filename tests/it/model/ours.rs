@@ -103,7 +103,7 @@ fn allocate(
         refresh(add),
     );
     if let Some(look) = &add.look {
-        allocation.looked(NodeSnapshot::clone(look));
+        allocation.set_snapshot(NodeSnapshot::clone(look));
     }
     for _ in 0..10 {
         let outcome = match allocation.step(&mut OperationRecord::default()) {
@@ -112,13 +112,13 @@ fn allocate(
                 if may_rest {
                     Outcome::Looked(Rc::new(look))
                 } else {
-                    allocation.looked(look);
+                    allocation.set_snapshot(look);
                     continue;
                 }
             }
             Ok(Step::Refresh(reason)) => {
                 (add.inventory, add.began) = (rules.world.inventory(), rules.world.now());
-                allocation.refreshed(reason, refresh(add));
+                allocation.set_refresh(reason, refresh(add));
                 continue;
             }
             Ok(Step::Granted(grants)) => Outcome::Granted(grants),
