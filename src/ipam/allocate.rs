@@ -13,11 +13,12 @@ use super::{
 };
 
 impl Ipam {
-    /// Allocates an address for the attachment: the one asked for, else the one it has in a pool that will do, else the one whose turn
-    /// it is. An attachment that asks for another than it has gets that too, as from the original; its DEL frees both.
+    /// Allocates an address for the attachment: the requested one, else the one that it holds in a pool that fits, else the next one
+    /// in the order of hand-out. An attachment that requests another address than it holds gets both, as from the original; its DEL
+    /// frees both.
     ///
     /// # Errors
-    /// A [`Refusal`]; then nothing is held that was not held before, though flags of pools ([`Pool::ref_count`]) may differ.
+    /// A [`Refusal`]. Then no further address is held, but flags of pools ([`Pool::ref_count`]) may differ.
     pub fn allocate(&mut self, request: &Request<'_>, now: Moment) -> Result<Grant, Refusal> {
         let elsewhere = self.held_elsewhere(request.space);
         let generation = self.generation + 1;
@@ -71,7 +72,7 @@ impl Ipam {
         let net = pool.net(&pool_key).ok_or_else(refusal)?;
         let gateway = pool.gateway;
         let record = pool.record_mut(&place).ok_or_else(refusal)?;
-        // After a state was lost, nothing is given for a while but what an attachment is known to hold.
+        // In a quarantine, an attachment gets only an address that it is known to hold.
         if let Some(until) = quarantine
             && record.held().is_none()
         {
@@ -93,7 +94,7 @@ impl Ipam {
             .iter()
             .position(|t| t.attachment == *request.attachment);
         if let (Some(n), Usage::Held(held)) = (early_del, &mut record.usage) {
-            // Its DEL came first, and nobody may ever send another.
+            // Its DEL came first, and another one may never come.
             held.suspect = Some(now);
             self.tombstones.remove(n);
         }
@@ -112,8 +113,8 @@ impl Ipam {
         })
     }
 
-    /// For every pool of `space`, the addresses of its records that are in use under another record: an address has one
-    /// holder, however many pools list it (difference D9). Nearly always empty.
+    /// Returns, for every pool of `space`, those of its addresses that are in use under another record. An address has one holder,
+    /// however many pools list it (difference D9). Nearly always empty.
     pub(super) fn held_elsewhere(&self, space: &str) -> BTreeMap<String, BTreeSet<IpAddr>> {
         let held = |pool: &Pool| -> Vec<IpAddr> {
             pool.records
@@ -153,7 +154,7 @@ impl Space {
         pools.any(|pool| pool.find_held_by(attachment).is_some())
     }
 
-    /// The record to take in one pool.
+    /// Finds the record to allocate in one pool.
     fn find_in(
         &self,
         key: &str,
@@ -178,7 +179,7 @@ impl Space {
             .ok_or_else(exhausted)
     }
 
-    /// The pool and the record to take when the caller names no subnet.
+    /// Finds the pool and the record to allocate when the caller names no subnet.
     fn find_in_any<'t>(
         &self,
         request: &Request<'_>,

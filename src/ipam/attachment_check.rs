@@ -1,13 +1,13 @@
-//! Whether an attachment holds what its pod was told (CHECK).
+//! CHECK: compares the records of an attachment with the result of its ADD.
 
 use std::net::IpAddr;
 
 use super::{Attachment, Ipam, Owner, Record};
 
-/// What an attachment should hold and does not.
+/// An address that the attachment should hold and does not.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CheckFailure {
-    /// It holds nothing at all.
+    /// It holds no address at all.
     #[error("no address is held for this attachment")]
     Nothing,
     /// Nobody holds the address.
@@ -27,12 +27,11 @@ pub enum CheckFailure {
 }
 
 impl Ipam {
-    /// Compares the records with the addresses that the pod of `attachment` was told. Only those that lie in our pools are
-    /// ours to judge; where no addresses are known, the attachment must hold any. An address of unknown owner may be this
-    /// one's.
+    /// Compares the records with the addresses in the result of `attachment`. Only addresses in our pools are checked. Without a
+    /// result, the attachment must hold any address. An address of an unknown owner may be this attachment's.
     ///
     /// # Errors
-    /// The first lack.
+    /// The first address that it does not hold.
     pub fn check_attachment(
         &self,
         attachment: &Attachment,
@@ -122,7 +121,7 @@ mod tests {
         ipam
     }
 
-    fn told(container_id: &str, if_name: &str, addresses: &[&str]) -> Result<(), CheckFailure> {
+    fn check(container_id: &str, if_name: &str, addresses: &[&str]) -> Result<(), CheckFailure> {
         let addresses: Vec<_> = addresses.iter().map(|a| ip(a)).collect();
         state().check_attachment(&attachment(container_id, if_name), Some(&addresses))
     }
@@ -137,7 +136,7 @@ mod tests {
             ("c9", "eth0", &[]),
             ("c1", "eth0", &["192.168.0.1", "10.1.0.5"]),
         ] {
-            assert_eq!(told(id, if_name, addresses), Ok(()), "{id} {addresses:?}");
+            assert_eq!(check(id, if_name, addresses), Ok(()), "{id} {addresses:?}");
         }
         assert_eq!(
             state().check_attachment(&attachment("c1", "eth0"), None),
@@ -146,29 +145,29 @@ mod tests {
     }
 
     #[test]
-    fn every_lack_is_told() {
+    fn every_failure_is_reported() {
         let others = |holder: &str| {
             Err(CheckFailure::Others {
                 address: ip("10.1.0.5"),
                 holder: holder.into(),
             })
         };
-        assert_eq!(told("c2", "eth0", &["10.1.0.6", "10.1.0.5"]), others("c1"));
-        assert_eq!(told("c1", "net1", &["10.1.0.5"]), others("c1"));
+        assert_eq!(check("c2", "eth0", &["10.1.0.6", "10.1.0.5"]), others("c1"));
+        assert_eq!(check("c1", "net1", &["10.1.0.5"]), others("c1"));
         assert_eq!(
-            told("c1", "eth0", &["10.1.0.8"]),
+            check("c1", "eth0", &["10.1.0.8"]),
             Err(CheckFailure::Free {
                 address: ip("10.1.0.8")
             })
         );
         assert_eq!(
-            told("c1", "eth0", &["10.1.0.99"]),
+            check("c1", "eth0", &["10.1.0.99"]),
             Err(CheckFailure::Free {
                 address: ip("10.1.0.99")
             })
         );
         assert_eq!(
-            told("c9", "eth0", &["10.1.0.8"]),
+            check("c9", "eth0", &["10.1.0.8"]),
             Err(CheckFailure::Nothing)
         );
         let none = state().check_attachment(&attachment("c1", "net1"), None);

@@ -4,18 +4,18 @@ use std::net::IpAddr;
 
 use super::Held;
 
-/// What happened to a holder.
+/// What happened to the holder of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChangeKind {
     /// An ADD got the address.
     Granted,
-    /// A repeated ADD got it again.
+    /// A repeated ADD renewed it.
     Renewed,
     /// A look at the node found it in use.
     Found,
     /// A DEL released it.
     Released,
-    /// It was taken back from an ADD whose result reached nobody.
+    /// The grant was revoked, because the ADD's result could not be printed.
     GivenBack,
     /// Its holder was found dead, or an operator released it.
     Reclaimed,
@@ -24,7 +24,7 @@ pub enum ChangeKind {
 }
 
 impl ChangeKind {
-    /// Whether somebody holds the address after it.
+    /// Whether the address is held after it.
     pub fn is_held_after(self) -> bool {
         matches!(
             self,
@@ -33,18 +33,18 @@ impl ChangeKind {
     }
 }
 
-/// One address that changed hands, with the holder that it came to or went from.
+/// A change of one address, with the holder that got or lost it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change {
     /// What happened.
     pub kind: ChangeKind,
-    /// To which address.
+    /// The address.
     pub address: IpAddr,
-    /// Whose it is, or was.
+    /// The owner that got or lost it.
     pub held: Held,
 }
 
-/// The changes of a call so far, in their order. They are no part of what a state says: two states with different ones are equal.
+/// The changes of a call so far, in their order. They are not part of the state: states with different ones are equal.
 #[derive(Clone, Debug, Default)]
 pub struct Changes(pub Vec<Change>);
 
@@ -55,7 +55,7 @@ impl PartialEq for Changes {
 }
 
 impl Changes {
-    /// Notes a change.
+    /// Adds a change.
     pub fn note(&mut self, kind: ChangeKind, address: IpAddr, held: Held) {
         self.0.push(Change {
             kind,
@@ -64,7 +64,7 @@ impl Changes {
         });
     }
 
-    /// Notes that a grant was taken back. One of this very call never happened then.
+    /// Adds that a grant was revoked. If it is of this call, both are left out.
     pub fn note_given_back(&mut self, address: IpAddr, held: Held) {
         let is_its_grant = |change: &Change| {
             change.kind == ChangeKind::Granted && change.address == address && change.held == held

@@ -1,4 +1,4 @@
-//! Which pool an ADD without subnet draws from (contract section 10, differences D4 and D5), and what a pool has to give.
+//! Chooses the pool for an ADD without a subnet (contract section 10, differences D4 and D5), and counts what pools can give.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -10,10 +10,10 @@ use ipnet::IpNet;
 use super::{Family, Free, Ipam, Moment, Pool, PoolCount, Record, Space, Usage};
 
 impl Ipam {
-    /// What every pool holds and can give, in the order of [`Ipam::pools`], each with the name of its space. `cooldown` and
+    /// Counts what every pool holds and can give, in the order of [`Ipam::pools`], each with the name of its space. `cooldown` and
     /// `exclude` are those of the configuration. An address that one pool holds and another lists counts as held in both.
     ///
-    /// Nobody looks at the host: of the addresses that it has, those count that it had when an ADD last looked.
+    /// The host is not asked. Its addresses are those that it had at the last ADD that looked.
     pub fn counts(
         &self,
         cooldown: Duration,
@@ -38,8 +38,8 @@ impl Ipam {
 }
 
 impl Space {
-    /// The original's walk over the pools gives up the flag of every one that nobody uses, whoever asked and whatever comes
-    /// of it (contract section 10).
+    /// Clears the flag of every unused pool, as the original does on its walk over the pools, whatever the result (contract
+    /// section 10).
     pub(super) fn clear_unused_ref_counts(&mut self) {
         for pool in self.pools.values_mut() {
             if pool.ref_count > 0 && !pool.in_use() {
@@ -48,8 +48,8 @@ impl Space {
         }
     }
 
-    /// An ADD that finds nothing free leaves the flag on the pool it chose when that is in use, as the original does: it takes
-    /// the pool whole first, and does not give it back while others are in it.
+    /// Sets the flag of the pool that an ADD chose in vain, if that is in use, as the original does: it requests the whole pool
+    /// first and does not return it while others use it.
     pub(super) fn flag_exhausted(&mut self, fits: impl Fn(&Pool) -> bool) {
         let unflagged = self
             .pools
@@ -60,9 +60,8 @@ impl Space {
         }
     }
 
-    /// The pool to draw from: of those that fit and can give an address, one not handed out whole before one that was, then
-    /// one with an address that is not resting, then the higher priority, then more free addresses, then the first by its
-    /// text.
+    /// Chooses the pool among those that fit and can give an address: an unused pool first, then one with an address that is not
+    /// in its cooldown, then the higher priority, then more free addresses, then the first by its text.
     pub(super) fn choose<'t>(
         &self,
         fits: impl Fn(&Pool) -> bool,
@@ -87,14 +86,14 @@ impl Space {
     }
 }
 
-/// Addresses that are not to be given though their records are free.
+/// Addresses that must not be granted, although their records are free.
 #[derive(Clone, Copy)]
 pub(super) struct Unavailable<'a> {
     /// In use under another record.
     pub held_elsewhere: &'a BTreeSet<IpAddr>,
-    /// Somebody else's, as the host shows.
+    /// On the host, or routed by it.
     pub on_host: &'a BTreeSet<IpAddr>,
-    /// Not to be given, as the configuration has it.
+    /// Excluded by the configuration.
     pub exclude: &'a [IpNet],
 }
 
@@ -118,15 +117,14 @@ impl Unavailable<'_> {
 }
 
 impl Pool {
-    /// Whether it is of the wanted family and on the wanted interface. A node's own range of IPv6 addresses is on none, and
-    /// serves all.
+    /// Whether the pool has the family and is on the interface. A node's own IPv6 range is on no interface and fits all.
     pub fn suits(&self, family: Family, if_name: Option<&str>) -> bool {
         let is_everywhere = self.is_ipv6 && self.if_name.is_empty();
         self.family() == family
             && (is_everywhere || if_name.is_none_or(|wanted| wanted == self.if_name))
     }
 
-    /// What it holds and can give.
+    /// Counts what the pool holds and can give.
     pub(super) fn count(
         &self,
         key: &str,
@@ -157,9 +155,8 @@ impl Pool {
         count
     }
 
-    /// The free address whose turn it is: never used before used, longest released first, the lowest of equals (difference
-    /// D14). One that rests is last by this order, and so is given only when nothing else is left. Those that the host had
-    /// when it was last looked at come after all others.
+    /// Finds the next free address: never used before used, longest released first, the lowest of equals (difference D14). By this
+    /// order an address in its cooldown is granted only when no other is left. Addresses on the host come last.
     pub(super) fn next_free(&self, out: &Unavailable<'_>) -> Option<IpAddr> {
         self.records
             .iter()
@@ -169,7 +166,7 @@ impl Pool {
             .map(|(record, _)| record.key)
     }
 
-    /// How many free addresses of the pool are given before this one.
+    /// Counts the free addresses of the pool that are granted before this one.
     pub fn queue_position(&self, record: &Record) -> usize {
         let free = self
             .records
@@ -180,7 +177,7 @@ impl Pool {
     }
 }
 
-/// What free addresses are ordered by.
+/// The key that orders free addresses.
 fn queue_key(record: &Record, free: &Free) -> (bool, Option<Moment>, IpAddr) {
     (free.on_host, free.released, record.key)
 }

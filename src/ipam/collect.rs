@@ -1,4 +1,4 @@
-//! Freeing what the runtime no longer knows (GC, SPEC.md "GC: Clean up any stale resources").
+//! Frees the addresses of attachments that the runtime no longer knows (GC, SPEC.md "GC: Clean up any stale resources").
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -74,8 +74,8 @@ impl Ipam {
         stale
     }
 
-    /// Frees those candidates that are still as they were, unless the kernel shows their addresses or a list names them for another
-    /// container. They rest first.
+    /// Frees the candidates that did not change, unless the kernel shows their addresses or a list names them for another container.
+    /// Freed addresses cool down first.
     pub fn collect(
         &mut self,
         candidates: Vec<Candidate>,

@@ -1,4 +1,4 @@
-//! What a node shows of who is alive, as values; how it is gathered is another room's matter.
+//! Evidence of live attachments, as values. `src/evidence` gathers it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use super::NetNs;
 
-/// Everything that was found out in one look.
+/// All evidence of one snapshot of the node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Evidence {
     /// E0 and E5: the kernel itself.
@@ -19,10 +19,10 @@ pub struct Evidence {
     pub routes: Routes,
 }
 
-/// What the kernel has configured in the network namespaces of the node.
+/// The addresses that the kernel has configured in the network namespaces of the node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Kernel {
-    /// Why the look was not complete, if it was not: then nothing is dead.
+    /// Why not every namespace could be read, if so. No owner counts as dead then.
     pub incomplete: Option<String>,
     /// Every address configured somewhere, and where.
     pub configured: BTreeMap<IpAddr, Place>,
@@ -108,7 +108,7 @@ pub enum Place {
 }
 
 impl Place {
-    /// Which of two places tells more of an address.
+    /// The place with the higher precedence is kept for an address that is in two.
     pub fn precedence(&self) -> u8 {
         match self {
             Place::OfUser(_) => 0,
@@ -183,7 +183,7 @@ impl Default for Routes {
 }
 
 impl Evidence {
-    /// Both lists, by the names that people know them by.
+    /// Both lists, with the names that messages call them.
     pub fn lists(&self) -> [(&'static str, &EvidenceList); 2] {
         [
             ("the CNI cache", &self.cache),
@@ -191,7 +191,7 @@ impl Evidence {
         ]
     }
 
-    /// Whether the address may be in use: the kernel, azure-vnet or a route shows it, or cannot be asked.
+    /// Whether the address may be in use: the kernel, azure-vnet or a route shows it, or could not be read.
     pub fn shows(&self, address: IpAddr) -> bool {
         let azure_vnet = match &self.azure_vnet {
             EvidenceList::Absent => false,
@@ -210,7 +210,7 @@ impl Evidence {
             || routes
     }
 
-    /// The entries of both lists that still say something; with an incomplete look at the kernel, all of them.
+    /// The live entries of both lists. All of them where not every namespace could be read.
     pub fn live_entries(&self) -> impl Iterator<Item = &Entry> {
         let all = self.kernel.incomplete.is_some();
         let entries = self

@@ -1,5 +1,5 @@
-//! Who uses an address, as far as the kernel and the lists tell. A DEL for a wrong owner would free what somebody else has, and an
-//! address without an owner may never come back.
+//! Finds the user and the owner of an address in the evidence. A wrong owner's DEL would free an address that another pod has, and
+//! an address without an owner may never come back.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -18,7 +18,7 @@ pub(super) enum AddressUser {
     Pod,
 }
 
-/// Evidence by address: thousands of records are not compared with thousands of entries each.
+/// Evidence by address, so that thousands of records are not compared with thousands of entries.
 pub(super) struct EvidenceIndex<'a> {
     evidence: &'a Evidence,
     entries: BTreeMap<IpAddr, Vec<&'a Entry>>,

@@ -22,7 +22,7 @@ impl Family {
         }
     }
 
-    /// The family of a prefix, as its text tells it; the prefix itself may be wrong.
+    /// The family of a prefix, judged by its text; the prefix itself may be invalid.
     pub fn of_prefix(text: &str) -> Family {
         if text.contains(':') {
             Family::V6

@@ -1,4 +1,4 @@
-//! Finds the record of a pool that an attachment holds or asks for.
+//! Finds the record of a pool that an attachment holds or requests.
 
 use std::net::IpAddr;
 
@@ -7,8 +7,8 @@ use super::{Attachment, Holder, Moment, Pool, Refusal, Request, Usage};
 use crate::codec::named_address;
 
 impl Pool {
-    /// The record of the address that the caller names, if the attachment has it or may have it. A prefix length behind the
-    /// address is allowed and means nothing.
+    /// Finds the record of the requested address, if the attachment holds it or may get it. A prefix length behind the address is
+    /// ignored.
     pub(super) fn find_named(
         &self,
         address: &str,
@@ -47,7 +47,7 @@ impl Pool {
         }
     }
 
-    /// The record that the attachment holds: one claimed by it before one that merely carries its container ID.
+    /// Finds the record that the attachment holds. One that names the attachment goes before one that names only its container.
     pub(super) fn find_held_by(&self, attachment: &Attachment) -> Option<IpAddr> {
         let held = |claimed: bool| {
             self.records.iter().find(move |r| {
@@ -59,7 +59,7 @@ impl Pool {
         held(true).or_else(|| held(false)).map(|r| r.key)
     }
 
-    /// A free record that an old version of the original left with this container's ID: the original gives it back.
+    /// Finds a free record that an old version of the original left with this container's ID. The original grants it again.
     pub(super) fn find_left_over(
         &self,
         container_id: &str,

@@ -1,4 +1,4 @@
-//! Freeing a record. One that the source no longer lists leaves its pool with that.
+//! Frees records. One that the source no longer lists is removed from its pool.
 
 use std::mem;
 use std::net::IpAddr;

@@ -41,15 +41,15 @@ pub enum Violation {
 }
 
 impl Ipam {
-    /// Every broken invariant. What [`Ipam::merge`], [`Ipam::allocate`] and [`Ipam::release`] make of a state without any has
-    /// none; a state from outside may come with some.
+    /// Returns every broken invariant. [`Ipam::merge`], [`Ipam::allocate`] and [`Ipam::release`] add none; a state from outside may
+    /// have some.
     pub fn check(&self) -> Vec<Violation> {
-        /// Of more pools not every two are compared.
+        /// With more pools than this, not every pair is compared.
         const FEW: usize = 64;
         let mut found = Vec::new();
         let mut held = Vec::new();
         let mut nets: Vec<Option<IpNet>> = Vec::new();
-        // Where every pool is tidy and all are apart, no address can be there twice, and none is compared.
+        // When every pool is in order and no two overlap, no address can occur twice.
         let mut is_tidy = true;
         for (_, name, pool) in self.pools() {
             let net = pool.net(name);
@@ -107,8 +107,8 @@ pub(super) fn are_apart(a: Option<IpNet>, b: Option<IpNet>) -> bool {
     }
 }
 
-/// For each subnet that may have an address in common with others, which those are. Not every two are compared: of subnets in their
-/// order, one that contains another comes before it, and only others that contain it stand between them.
+/// Returns, for each subnet, the others that it may share an address with. Not every pair is compared: in their order, a subnet comes
+/// before those that it contains, with only other subnets that contain them in between.
 pub(super) fn overlapping(nets: &[Option<IpNet>]) -> BTreeMap<usize, Vec<usize>> {
     let mut found: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     let mut pair = |a: usize, b: usize| {
@@ -119,7 +119,7 @@ pub(super) fn overlapping(nets: &[Option<IpNet>]) -> BTreeMap<usize, Vec<usize>>
     for (n, net) in nets.iter().enumerate() {
         match net {
             Some(net) => order.push((net.trunc(), n)),
-            // One that nobody knows may be any.
+            // An unknown subnet may overlap any other.
             None => {
                 let others = nets.iter().enumerate();
                 let others =
@@ -145,7 +145,7 @@ pub(super) fn overlapping(nets: &[Option<IpNet>]) -> BTreeMap<usize, Vec<usize>>
     found
 }
 
-/// Where the records of a pool are out of order.
+/// Finds the records of a pool that are out of order.
 fn out_of_order(name: &str, pool: &Pool) -> impl Iterator<Item = Violation> {
     let pairs = pool.records.iter().zip(pool.records.iter().skip(1));
     let wrong = pairs.filter(|(a, b)| by_text(&a.key, &b.key).is_ge());

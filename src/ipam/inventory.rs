@@ -1,10 +1,10 @@
-//! What a source lists for this node, matched to its interfaces.
+//! The listing of a source for this node, matched to its interfaces.
 
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-/// The pools a source offers, each subnet once.
+/// The pools that a source lists, each subnet once.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Inventory {
     /// In the order of the source.
@@ -27,7 +27,7 @@ pub struct ListedPool {
 }
 
 impl ListedPool {
-    /// A pool with the gateway that the original derives: the network address with its lowest bit set, for a /31 and a /32
+    /// Creates a pool with the gateway that the original derives: the network address with its lowest bit set, for a /31 and a /32
     /// as well (contract section 7).
     pub fn new(subnet: IpNet, if_name: String, priority: i64, addresses: Vec<IpAddr>) -> Self {
         let gateway = match subnet.network() {
@@ -45,7 +45,7 @@ impl ListedPool {
 }
 
 impl Inventory {
-    /// How many addresses it lists.
+    /// The number of listed addresses.
     pub fn addresses(&self) -> usize {
         self.pools.iter().map(|p| p.addresses.len()).sum()
     }

@@ -1,5 +1,5 @@
-//! What shows one address of an attachment speaks for all of them: of a pod with two families one may be there no more, or not
-//! yet, and still nobody else may get it.
+//! The attachments that have an address in use. Evidence for one address of an attachment counts for all of them: of a pod with two
+//! families, one address may not be configured yet, or no more, and still no other pod may get it.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

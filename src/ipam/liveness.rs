@@ -1,8 +1,8 @@
-//! Whether the holder of a record is alive.
+//! Decides whether the owner of an address is alive.
 //!
-//! Everybody who ever freed addresses by himself has at least once freed a live one, because absence from one list was taken
-//! for death. So every source can only speak for a record; a source that is there but cannot be read might; and what nobody
-//! speaks for must be old, and have been found so twice.
+//! Every plugin that frees addresses by itself has freed a live one at least once, because it took absence from one list for
+//! death. Here evidence can only keep a record. Evidence that exists but cannot be read keeps it too. A record without any evidence
+//! is freed only when it is old, and when two snapshots at different times found none.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,16 +12,16 @@ use std::time::Duration;
 use super::evidence::{Entry, Evidence, EvidenceList, Existence, Place, Routes};
 use super::{Held, Ipam, LiveAttachments, Moment, Owner};
 
-/// Younger records may belong to an ADD that is not finished.
+/// Younger records may belong to an ADD that has not finished.
 pub const GRACE: Duration = Duration::from_secs(15 * 60);
-/// Two looks that both find nothing must be this far apart.
+/// Two snapshots without evidence must be at least this far apart.
 pub const AGAIN: Duration = Duration::from_secs(60);
-/// Of a list with more parts than this that cannot be read, any might speak for anybody: each is not compared with each holder.
+/// A list with more unreadable parts than this counts as unreadable: comparing every part with every owner would take too long.
 const MOST_DOUBTFUL: usize = 1000;
-/// For records of this age one look is enough.
+/// One snapshot without evidence is enough for records of this age.
 pub const OLD: Duration = Duration::from_secs(60 * 60);
 
-/// What is to be thought of the holder of a record.
+/// The verdict on the owner of a record, with its reasons.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Judgement {
     /// The outcome.
@@ -33,13 +33,13 @@ pub struct Judgement {
 /// The outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Nothing speaks for it, and it may be freed.
+    /// There is no evidence for it, and it may be freed.
     Dead,
-    /// Something speaks for it.
+    /// There is evidence for it.
     Alive,
-    /// Nothing speaks for it, but it must not be freed yet.
+    /// There is no evidence for it, but it must not be freed yet.
     Suspect,
-    /// It cannot be told.
+    /// Evidence could not be read, or the record is too young.
     Undecided,
 }
 
@@ -115,7 +115,7 @@ pub fn judge(
     Judge::new(evidence, LiveAttachments::new(ipam, evidence)).judge(address, held, now)
 }
 
-/// Judges many holders by one look: thousands of records are not compared with thousands of entries each.
+/// Judges many owners by one snapshot. Entries are indexed, so that thousands of records are not compared with thousands of entries.
 pub struct Judge<'a> {
     evidence: &'a Evidence,
     shown: LiveAttachments,

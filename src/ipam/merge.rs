@@ -1,4 +1,4 @@
-//! Merging what a source lists into the address space `local` (contract section 9, differences D6 and D9).
+//! Merges the listing of a source into the address space `local` (contract section 9, differences D6 and D9).
 
 use std::cmp::Ordering;
 use std::net::IpAddr;
@@ -9,26 +9,25 @@ use super::{Free, Inventory, Ipam, ListedPool, Pool, Record, Space, Subnet, Usag
 /// The space that sources fill, whatever space a call asks for.
 const LOCAL: &str = "local";
 
-/// What a merge did, in numbers.
+/// The counts of a merge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Merged {
-    /// Pools that are new.
+    /// New pools.
     pub pools_added: usize,
-    /// Idle pools that went, their subnet being listed no more.
+    /// Removed pools: unused, and no longer listed.
     pub pools_removed: usize,
-    /// Addresses that are new.
+    /// New addresses.
     pub added: usize,
-    /// Free addresses that went, being listed no more.
+    /// Removed addresses: free, and no longer listed.
     pub removed: usize,
-    /// Addresses that are in use but listed no more; they stay until their release.
+    /// Held addresses that are no longer listed. They stay until their release.
     pub unlisted: usize,
     /// Whether anything in the state differs from before.
     pub changed: bool,
 }
 
 impl Ipam {
-    /// Brings the space `local` in line with `inventory`. An address in use is never touched, whatever the source says
-    /// (promise P6).
+    /// Merges `inventory` into the space `local`. A held address is never removed (promise P6).
     pub fn merge(&mut self, inventory: &Inventory) -> Merged {
         let mut report = Merged::default();
         let local = self.spaces.entry(LOCAL.to_owned()).or_insert_with(|| {
@@ -80,8 +79,7 @@ impl Pool {
         }
     }
 
-    /// Interface, priority and gateway follow the source; a subnet that the state lacks is filled in. Tells whether
-    /// anything changed.
+    /// Takes over interface, priority and gateway, and a subnet that the state lacks. Returns whether anything changed.
     fn follow(&mut self, now: &ListedPool) -> bool {
         let mut changed = false;
         let mut set = |differs: bool| {
@@ -104,8 +102,7 @@ impl Pool {
         changed
     }
 
-    /// Brings the records in line with `listed`: new ones come free, free ones that are not listed go, and one in use stays
-    /// and is marked. Mostly nothing changes.
+    /// Adds free records for new addresses, removes free records that are not listed, and marks held ones. Mostly nothing changes.
     fn update(&mut self, listed: &[IpAddr], report: &mut Merged) {
         let mut listed = listed.to_vec();
         if !listed.is_sorted_by(|a, b| by_text(a, b).is_lt()) {

@@ -12,16 +12,15 @@ use super::{Changes, Family, Held, Moment, Record, Tombstone, by_text};
 pub struct Ipam {
     /// Address spaces by name; the sources fill `local` only.
     pub spaces: BTreeMap<String, Space>,
-    /// Counts the times that somebody became a holder; a claim carries the count of when it was made, so that "the same holder
-    /// as before" can be told from "the same holder again". Nothing else counts, least of all a release: a state whose count is
-    /// behind the note of the last hand-out is known to be an old copy, and a DEL that works on one must not hide that.
+    /// Counts the grants. Each claim has the count of its grant, which tells "still the same grant" from "granted again". A release
+    /// does not count: a state whose count is behind the note of the last grant is an old copy, and a DEL must not hide that.
     pub generation: u64,
-    /// Until when only what is held is given, after a state was lost: somebody may be about to wire an address that nobody
-    /// knows of any more.
+    /// The end of the quarantine after a lost state. Until then an ADD gets only what it holds, because another ADD may be about to
+    /// configure an address of which no record is left.
     pub quarantine: Option<Moment>,
-    /// DELs that came for attachments without an address; their ADDs may still come.
+    /// The DELs of attachments without an address, whose ADDs may still come.
     pub tombstones: Vec<Tombstone>,
-    /// What this call changed so far, for the journal.
+    /// The changes of this call so far, for the journal.
     pub changes: Changes,
 }
 
@@ -53,8 +52,8 @@ pub struct Pool {
     pub is_ipv6: bool,
     /// 0 for the primary interface, 1 for others; the higher one is preferred.
     pub priority: i64,
-    /// Above 0 once the pool was handed out whole: the original's flag, which gates nothing here (difference D4) but is
-    /// kept as the original would (contract section 10).
+    /// The original's flag: above 0 once the whole pool was requested. It restricts nothing here (difference D4) but is kept as the
+    /// original would keep it (contract section 10).
     pub ref_count: i64,
 }
 
@@ -90,7 +89,7 @@ impl Ipam {
 }
 
 impl Space {
-    /// The key of the pool that `subnet` names: as it is spelled, or else by value (difference D9).
+    /// Finds the key of the pool that `subnet` names, by its text or else by its value (difference D9).
     pub fn pool_named(&self, subnet: &str) -> Option<&str> {
         let by_value = |text: &str| text.trim().parse::<IpNet>().map(|net| net.trunc()).ok();
         let spelled = self.pools.get_key_value(subnet).map(|(key, _)| key);
@@ -108,7 +107,7 @@ impl Pool {
         if self.is_ipv6 { Family::V6 } else { Family::V4 }
     }
 
-    /// The subnet by value: the stored one, or where that is incomplete the one that the pool's key spells.
+    /// The subnet by value: the stored one, or that of the pool's key where the stored one is incomplete.
     pub fn net(&self, key: &str) -> Option<IpNet> {
         self.subnet.net().or_else(|| key.parse().ok())
     }

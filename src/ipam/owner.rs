@@ -39,7 +39,7 @@ pub struct NetNs {
     /// Device and inode numbers; `None` when the path could not be looked at. The kernel gives them to another namespace as soon
     /// as this one is gone.
     pub id: Option<(u64, u64)>,
-    /// The kernel's number of the namespace, which no other one gets within a boot; `None` where the kernel has no such number.
+    /// The kernel's number of the namespace, unique within a boot; `None` where the kernel has no such number.
     pub cookie: Option<u64>,
 }
 
@@ -64,7 +64,7 @@ impl Owner {
         }
     }
 
-    /// An attachment of which nothing else is known.
+    /// Creates the owner from an attachment of which nothing else is known.
     pub fn from_attachment(attachment: &Attachment) -> Owner {
         Owner::Attachment(Box::new(Claim {
             container_id: attachment.container_id.as_str().into(),

@@ -1,4 +1,4 @@
-//! Making up for a state that was lost, or that may have been started from nothing: what the node shows to be in use is held.
+//! Rebuilds a state that was lost, or that the original may have started from nothing: holds what the node shows to be in use.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -7,7 +7,7 @@ use super::evidence::{Evidence, Place};
 use super::evidence_index::{AddressUser, EvidenceIndex};
 use super::{Attachment, ChangeKind, Held, Ipam, Moment, Owner, Pool, Record, Usage, by_text};
 
-/// An address that was found in use.
+/// An address that evidence shows in use.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Found {
     /// The address.

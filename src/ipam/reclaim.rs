@@ -1,4 +1,4 @@
-//! Freeing what no live attachment holds: on pressure, and after a reboot.
+//! Frees addresses that no live attachment holds: when a pool runs dry, and after a reboot.
 
 use std::net::IpAddr;
 
@@ -6,8 +6,8 @@ use super::evidence::{Evidence, Routes};
 use super::liveness::{GRACE, Judge, Judgement, Verdict};
 use super::{ChangeKind, Held, Ipam, LiveAttachments, Moment, Pool, Record, Usage};
 
-/// A record as it was when the evidence began to be gathered. Evidence says nothing about what came later, so a record that
-/// differs from this by then is left alone.
+/// A held record, as it was before the evidence was gathered. Evidence says nothing about later changes, so a record that differs
+/// from this is left alone.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Candidate {
     /// The space.
@@ -55,7 +55,7 @@ impl Ipam {
         found
     }
 
-    /// Frees those of the candidates that are dead, and takes note of those that look it. Addresses that are freed rest first.
+    /// Frees the candidates that are dead, and marks those that may be as suspects. Freed addresses cool down first.
     pub fn reclaim(
         &mut self,
         candidates: Vec<Candidate>,

@@ -1,4 +1,4 @@
-//! The records of a pool: an address, and who holds it.
+//! The records of a pool: an address and its holder.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -11,12 +11,12 @@ use super::{Attachment, Owner};
 pub struct Moment(pub u64);
 
 impl Moment {
-    /// How long ago `earlier` was; nothing when it lies ahead.
+    /// The time since `earlier`; zero when that is in the future.
     pub fn since(self, earlier: Moment) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// So much later.
+    /// The moment that is later by `duration`.
     pub fn after(self, duration: Duration) -> Moment {
         let nanoseconds = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         Moment(self.0.saturating_add(nanoseconds))
@@ -28,56 +28,56 @@ impl Moment {
 pub struct Record {
     /// The key the record is stored under; what callers name.
     pub key: IpAddr,
-    /// The address that is handed out; `None` when the state leaves it out, then the key is.
+    /// The address that is granted; `None` when the state leaves it out, then it is the key.
     pub addr: Option<IpAddr>,
-    /// Who has it.
+    /// Whether it is free or held.
     pub usage: Usage,
 }
 
-/// Who has an address.
+/// The use of an address.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Usage {
-    /// Nobody.
+    /// Free.
     Free(Free),
-    /// An attachment, or somebody unknown.
+    /// Held, by an attachment or by an unknown owner.
     Held(Held),
 }
 
-/// What is known of a free address.
+/// The facts about a free address.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Free {
     /// A container ID that old versions of the original left behind; reserves nothing (difference D11).
     pub left_over_id: Option<Box<str>>,
     /// When it was last released, if that was since this boot.
     pub released: Option<Moment>,
-    /// The host itself, or a route of the host, had it when it was last looked at: somebody else's (difference D19).
+    /// The host or one of its routes had it at the last look (difference D19).
     pub on_host: bool,
 }
 
-/// What is known of an address in use.
+/// The facts about a held address.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Held {
-    /// Whose it is.
+    /// Its owner.
     pub owner: Owner,
-    /// When the attachment last asked for it, or when it was first seen where nobody knows that.
+    /// When its ADD came last; where that is unknown, when the record was first seen.
     pub since: Moment,
-    /// When it was first found without any sign of life.
+    /// When it was first found without evidence of its owner.
     pub suspect: Option<Moment>,
-    /// The source no longer lists the address: it goes with its release.
+    /// Whether the source no longer lists the address. Then the record is removed with its release.
     pub unlisted: bool,
 }
 
 /// A DEL that found nothing.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tombstone {
-    /// For whom it was.
+    /// The attachment.
     pub attachment: Attachment,
     /// When it came.
     pub at: Moment,
 }
 
 impl Record {
-    /// A free record under its own address.
+    /// Creates a free record under its own address.
     pub fn new(address: IpAddr) -> Self {
         Record {
             key: address,
@@ -86,12 +86,12 @@ impl Record {
         }
     }
 
-    /// The address that a holder has.
+    /// The address.
     pub fn address(&self) -> IpAddr {
         self.addr.unwrap_or(self.key)
     }
 
-    /// What is known of the holder, when there is one.
+    /// The facts about the holder, if it is held.
     pub fn held(&self) -> Option<&Held> {
         match &self.usage {
             Usage::Held(held) => Some(held),
@@ -99,7 +99,7 @@ impl Record {
         }
     }
 
-    /// What is known of the free address, when it is free.
+    /// The facts about the free address, if it is free.
     pub fn free(&self) -> Option<&Free> {
         match &self.usage {
             Usage::Free(free) => Some(free),

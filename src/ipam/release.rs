@@ -1,5 +1,5 @@
-//! Giving addresses back (contract section 12, differences D7 and D8). Asks nobody, and finds nothing to complain of: what
-//! is not there is released already.
+//! Releases addresses (contract section 12, differences D7 and D8). It needs no evidence and never fails: an address that is not
+//! held counts as released.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::codec::named_address;
 
-/// What a DEL says beside the attachment; all of it may be missing or wrong.
+/// What a DEL names beside the attachment. Any of it may be missing or wrong.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Hint<'a> {
     /// The address space.
@@ -20,7 +20,7 @@ pub struct Hint<'a> {
     pub subnet: Option<&'a str>,
     /// The address, as the caller spells it.
     pub address: Option<&'a str>,
-    /// The addresses that the pod was told (`prevResult`); they may find a record of unknown owner, and narrow nothing.
+    /// The addresses in `prevResult`. They find records of unknown owner, and do not narrow the release.
     pub previous: &'a [IpAddr],
 }
 
@@ -50,9 +50,8 @@ impl Hint<'_> {
 impl Ipam {
     /// Releases every address of the attachment.
     ///
-    /// A record without a claim, as the original writes it, tells only the container. It goes by the original's rules: where
-    /// the hint names a known pool, only one in that pool, and where it names an address, only that one. Without such a hint
-    /// every record of the container goes.
+    /// A record of the original names only the container, and is released by the original's rules: only in the pool and only the
+    /// address that the hint names. Without such a hint every record of the container is released.
     pub fn release(&mut self, attachment: &Attachment, hint: Hint<'_>, now: Moment) -> Vec<Freed> {
         let named = self.pool_hinted(hint);
         let address = hint.address.map(|_| hint.key());
@@ -80,7 +79,7 @@ impl Ipam {
         freed
     }
 
-    /// Remembers a DEL that found nothing, in case its ADD is still to come. Tells whether that was news.
+    /// Remembers a DEL that found nothing, in case its ADD comes later. Returns whether it was not remembered before.
     pub fn note_early_del(&mut self, attachment: &Attachment, now: Moment) -> bool {
         const KEPT: Duration = Duration::from_secs(300);
         const MOST: usize = 64;
@@ -97,7 +96,7 @@ impl Ipam {
         true
     }
 
-    /// Takes back what `grant` gave, if it is still that grant's, as if it had never been given. Tells whether it was.
+    /// Undoes `grant`, if the record did not change since. Returns whether it did.
     pub fn revoke(&mut self, attachment: &Attachment, grant: &Grant) -> bool {
         let GrantKind::New(before) = &grant.kind else {
             return false;
@@ -121,7 +120,7 @@ impl Ipam {
         true
     }
 
-    /// Takes back all that `grants` gave to one attachment, as [`Ipam::revoke`] does. Tells whether that was anything.
+    /// Undoes all `grants` of one attachment, as [`Ipam::revoke`] does. Returns whether it undid any.
     pub fn revoke_all(&mut self, attachment: &Attachment, grants: &[Grant]) -> bool {
         let revoked = grants.iter().filter(|grant| self.revoke(attachment, grant));
         revoked.count() > 0

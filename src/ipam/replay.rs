@@ -8,17 +8,17 @@ use super::{ChangeKind, Held, Ipam, Moment, Owner, Pool, Record, Usage, by_text}
 /// An entry of the journal: one holder, and all of its addresses that changed in one call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JournalEntry {
-    /// Its number; the next one has the next.
+    /// Its number; consecutive.
     pub sequence: u64,
     /// What happened.
     pub kind: ChangeKind,
-    /// When.
+    /// When it happened.
     pub at: Moment,
     /// The generation of the state after it.
     pub generation: u64,
-    /// The addresses, each with the generation of its claim. None for a release that found no state: everything of the attachment.
+    /// The addresses, each with the generation of its claim. Empty for a release that found no state: then all of the attachment.
     pub addresses: Vec<(IpAddr, u64)>,
-    /// Whose; the generation in its claim means nothing.
+    /// The owner; the generation in its claim is not used.
     pub owner: Owner,
 }
 
@@ -36,7 +36,7 @@ impl JournalEntry {
         }
     }
 
-    /// Whether it takes the address from this holder: the same ADD's, or where no address is named, the same attachment's.
+    /// Whether it releases the address from this holder: the same ADD's, or where no address is named, the same attachment's.
     fn frees(&self, address: IpAddr, held: &Held) -> bool {
         if self.addresses.is_empty() {
             let attachment = self.owner.attachment();
@@ -51,7 +51,7 @@ impl JournalEntry {
     }
 }
 
-/// Everything that the entries say is held and was not released.
+/// Returns what the entries grant and do not release.
 pub fn holdings(entries: &[JournalEntry]) -> BTreeMap<IpAddr, Held> {
     let mut holdings = BTreeMap::new();
     for entry in entries {
@@ -75,7 +75,7 @@ pub fn holdings(entries: &[JournalEntry]) -> BTreeMap<IpAddr, Held> {
 }
 
 impl Ipam {
-    /// Does again what entries tell that came after an old copy of the state was made.
+    /// Applies the entries that are newer than an old copy of the state.
     pub fn replay(&mut self, entries: &[JournalEntry]) {
         for entry in entries {
             self.generation = self.generation.max(entry.generation);
@@ -92,9 +92,9 @@ impl Ipam {
         }
     }
 
-    /// Holds what the journal says was granted and not released. What evidence found is known better; but where that knows no owner, the
-    /// one of a journal `is_complete` is the owner. Where it is not, a release and another grant may be missing, so that the owner is
-    /// unknown. Gives the number of addresses.
+    /// Holds what the journal grants and does not release. Evidence goes first; where it knows no owner, a journal that `is_complete`
+    /// names the owner. In an incomplete one a release and another grant may be missing, so the owner stays unknown. Returns the
+    /// number of addresses.
     pub fn hold_journaled(
         &mut self,
         holdings: &BTreeMap<IpAddr, Held>,
@@ -125,7 +125,7 @@ impl Ipam {
         again.count()
     }
 
-    /// Holds an address, whoever has it now; false where no pool has room for it.
+    /// Holds an address, whoever holds it now. Returns false where no pool fits.
     fn hold_again(&mut self, address: IpAddr, held: Held) -> bool {
         for pool in self.pools_mut() {
             if let Some(record) = pool.record_of(address) {

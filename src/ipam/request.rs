@@ -1,4 +1,4 @@
-//! What an ADD asks for, and what it may get.
+//! The request of an ADD, and the grant or refusal that answers it.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -9,35 +9,35 @@ use ipnet::IpNet;
 
 use super::{Attachment, Family, Free, NetNs};
 
-/// What an ADD asks for.
+/// The request of an ADD for one address.
 #[derive(Clone, Debug)]
 pub struct Request<'a> {
-    /// Who asks.
+    /// The attachment.
     pub attachment: &'a Attachment,
     /// The address space.
     pub space: &'a str,
-    /// From which pool.
+    /// The pools that fit.
     pub pool: PoolSelector<'a>,
-    /// A particular address, as the caller spells it.
+    /// A particular address, as the caller writes it.
     pub address: Option<&'a str>,
     /// `namespace/name` of the pod, for people.
     pub pod: Option<&'a str>,
     /// The network namespace the address is for.
     pub netns: Option<&'a NetNs>,
-    /// How long a released address rests before it counts as free again.
+    /// The cooldown of a released address.
     pub cooldown: Duration,
-    /// Addresses that the host turned out to have, in the course of this call.
+    /// The addresses that this call found on the host.
     pub on_host: &'a BTreeSet<IpAddr>,
-    /// What is never handed out; who has such an address already keeps it.
+    /// The subnets that are never granted. Holders of such addresses keep them.
     pub exclude: &'a [IpNet],
 }
 
-/// Which pools will do.
+/// The pools that fit a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PoolSelector<'a> {
-    /// The pool of this subnet, as the caller spells it.
+    /// The pool of this subnet, as the caller writes it.
     Named(&'a str),
-    /// Any of this family, on this interface where one is given.
+    /// Any pool of this family, and on this interface if one is given.
     Any {
         /// The address family.
         family: Family,
@@ -46,10 +46,10 @@ pub enum PoolSelector<'a> {
     },
 }
 
-/// An address that was given.
+/// A granted address.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Grant {
-    /// The space it is from.
+    /// Its address space.
     pub space: String,
     /// The key of its pool.
     pub pool: String,
@@ -59,7 +59,7 @@ pub struct Grant {
     pub address: IpNet,
     /// The gateway.
     pub gateway: Option<IpAddr>,
-    /// Whether the attachment had it before.
+    /// Whether it is new or renewed.
     pub kind: GrantKind,
     /// The generation of the claim.
     pub generation: u64,
@@ -68,7 +68,7 @@ pub struct Grant {
 /// Whether a grant is new.
 #[derive(Clone, Debug, PartialEq)]
 pub enum GrantKind {
-    /// This call took it; what the record was like before, for [`crate::ipam::Ipam::revoke`].
+    /// This call allocated it. The record as it was before, for [`crate::ipam::Ipam::revoke`].
     New(Free),
     /// The attachment held it already.
     Renewed,
@@ -83,7 +83,7 @@ pub enum Stage {
     Address,
 }
 
-/// Why no address was given. The texts begin with the original's, which callers match (contract section 14).
+/// Why no address was granted. The texts begin with the original's, which callers match (contract section 14).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// The space is not in the state.
@@ -94,71 +94,71 @@ pub enum Refusal {
         /// The space's name.
         space: String,
     },
-    /// No pool is of the family and on the interface that are wanted.
+    /// No pool has the family and is on the interface.
     #[error("{}: no available address pools", Stage::Pool)]
     NoPools {
         /// The family.
         family: Family,
-        /// The pools that there are, and why each will not do.
+        /// The existing pools, and why each does not fit.
         passed_over: Vec<String>,
     },
-    /// Of two families that are wanted, no pool is of this one and on the interface that is wanted.
+    /// Two families are requested, and no pool has this one and is on the interface.
     #[error("{}: no pool has {family} addresses", Stage::Pool)]
     NoPoolOfFamily {
         /// The family.
         family: Family,
-        /// The pools that there are, and why each will not do.
+        /// The existing pools, and why each does not fit.
         passed_over: Vec<String>,
     },
-    /// The subnet asked for is not a pool.
+    /// The requested subnet is not a pool.
     #[error("{}: Pool id {subnet} not found :Invalid address pool", Stage::Address)]
     NoPool {
-        /// The subnet, as the caller spells it.
+        /// The subnet, as the caller writes it.
         subnet: String,
-        /// The pools that there are.
+        /// The existing pools.
         known: Vec<String>,
     },
-    /// The address asked for is in no pool that will do.
+    /// The requested address is in no pool that fits.
     #[error("{}: Address not found", Stage::Address)]
     AddressNotFound {
-        /// The address, as the caller spells it.
+        /// The address, as the caller writes it.
         address: String,
     },
-    /// The address asked for is held.
+    /// The requested address is held.
     #[error("{}: Address already in use", Stage::Address)]
     AddressInUse {
         /// The address.
         address: IpAddr,
-        /// By whom.
+        /// Its holder.
         holder: Holder,
     },
-    /// The address asked for was released a moment ago.
+    /// The requested address is in its cooldown.
     #[error("{}: Address {address} was released a moment ago, and rests for {} s more", Stage::Address, left.as_millis().div_ceil(1000))]
     AddressResting {
         /// The address.
         address: IpAddr,
-        /// How long that will go on.
+        /// The time left.
         left: Duration,
     },
-    /// The address asked for is excluded by the configuration.
+    /// The requested address is excluded by the configuration.
     #[error("{}: Address {address} is excluded", Stage::Address)]
     AddressExcluded {
         /// The address.
         address: IpAddr,
     },
-    /// Nothing is free.
+    /// No address is free.
     #[error("{}: No available addresses in {}", Stage::Address, Listed(.pools))]
     Exhausted {
-        /// What each pool that would do holds.
+        /// The counts of each pool that fits.
         pools: Vec<PoolCount>,
     },
-    /// The state was lost, and what was free before is not known yet.
+    /// The state was lost, and it is not known yet which addresses are free.
     #[error(
         "{}: the state was lost, and for {} s more only known addresses are given",
         Stage::Address, left.as_millis().div_ceil(1000)
     )]
     Quarantined {
-        /// How long that will go on.
+        /// The time left.
         left: Duration,
     },
     /// The pool has no usable subnet, so no result can be made of its addresses.
@@ -169,33 +169,33 @@ pub enum Refusal {
     },
 }
 
-/// Who has an address that another asks for.
+/// The holder of an address that another attachment requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Holder {
     /// The container of this ID.
     Container(String),
-    /// The host itself, or somebody the host has a route to.
+    /// The host itself, or a destination that the host routes to.
     TheHost,
-    /// Somebody unknown.
+    /// An unknown owner.
     Unknown,
 }
 
-/// What a pool holds and has to give.
+/// The counts of a pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PoolCount {
     /// The subnet text.
     pub subnet: String,
-    /// Addresses in use.
+    /// Held addresses.
     pub held: usize,
-    /// Those of them that show no sign of life, but must not be freed yet.
+    /// Held addresses without evidence of their owner, which must not be freed yet.
     pub suspect: usize,
-    /// Addresses that nobody holds but that the host has.
+    /// Free addresses that the host has.
     pub on_host: usize,
-    /// Addresses that nobody holds but that the configuration excludes.
+    /// Free addresses that the configuration excludes.
     pub excluded: usize,
-    /// Addresses released a short while ago.
+    /// Free addresses in their cooldown.
     pub resting: usize,
-    /// Addresses to give.
+    /// Addresses that can be granted at once.
     pub free: usize,
 }
 
@@ -208,7 +208,7 @@ impl fmt::Display for Stage {
     }
 }
 
-/// The counts of some pools in a sentence, with a bound on its length.
+/// Prints the counts of pools as a sentence of bounded length.
 struct Listed<'a>(&'a [PoolCount]);
 
 impl fmt::Display for Listed<'_> {

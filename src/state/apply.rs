@@ -1,4 +1,4 @@
-//! Our facts joined to the records of the original that they fit.
+//! Applies the facts of our own key to the original's records.
 
 use std::mem;
 use std::net::IpAddr;
@@ -9,7 +9,7 @@ use super::ours::{Facts, Ours};
 use super::trust::QUARANTINE;
 use crate::ipam::{Claim, Free, Held, Moment, NetNs, Owner, Record, Tombstone, Usage, by_text};
 
-/// So many records are looked through for the next one before they are searched.
+/// How many records are compared one by one before a binary search.
 const NEAR: usize = 4;
 
 /// How far the moments in our key can be trusted.
@@ -19,30 +19,30 @@ pub(super) struct Trust {
     pub same_boot: bool,
     /// The original has written since.
     pub overtaken: bool,
-    /// Now, which stands in where a moment is needed and none is to be trusted.
+    /// Now. It replaces moments that cannot be trusted.
     pub now: Moment,
 }
 
 impl Trust {
-    /// A moment that means something, as the clock has not started anew. None is later than now.
+    /// A moment of this boot; none in the future is trusted.
     fn clock(self, moment: Option<u64>) -> Option<Moment> {
         let moment = moment.filter(|_| self.same_boot)?;
         Some(Moment(moment.min(self.now.0)))
     }
 
-    /// A moment from which a record has been the same.
+    /// A moment since which a record is unchanged.
     fn unless_overwritten(self, moment: Option<u64>) -> Option<Moment> {
         self.clock(moment).filter(|_| !self.overtaken)
     }
 }
 
 impl Ours<'_> {
-    /// Adds the facts to the records that they fit. An entry whose container ID no longer fits its record is void; one that
-    /// says held over a record that is free means that the original released it, and counts as released now.
+    /// Adds the facts to the records that they fit. An entry whose container ID does not fit its record is void. An entry that says
+    /// held over a free record means that the original released it, which counts as now.
     pub fn apply(self, original: &mut Original, trust: Trust) {
         let ipam = &mut original.ipam;
         ipam.generation = self.generation;
-        // None ends later than that: one that says so is damaged, and ends with the next look at the node.
+        // A later end is damaged. Such a quarantine ends with the next snapshot of the node.
         let latest = trust.now.after(QUARANTINE);
         let quarantine = self.quarantine_until.filter(|_| trust.same_boot);
         ipam.quarantine = quarantine
@@ -91,10 +91,10 @@ impl Ours<'_> {
     }
 }
 
-/// Looks up records, where those that are looked for come in order too.
+/// Finds records by keys that come in order.
 struct InOrder<'a> {
     records: &'a mut [Record],
-    /// Those before this were passed.
+    /// The position after the last record found.
     next: usize,
 }
 
@@ -117,7 +117,7 @@ impl<'a> InOrder<'a> {
     }
 }
 
-/// The names that the last claim had. Those of the next are mostly the same, and need not be kept twice.
+/// The names of the last claim. The next claim mostly has the same names and shares them.
 #[derive(Default)]
 struct Names {
     network: Option<Rc<str>>,

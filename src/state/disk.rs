@@ -16,7 +16,7 @@ use crate::host::{
 };
 use crate::ipam::Moment;
 
-/// How many states that could not be read are kept.
+/// How many set-aside states are kept.
 const SET_ASIDE: usize = 3;
 
 /// The lock file, locked.
@@ -94,7 +94,7 @@ impl Files for Paths {
     fn overwrite(&self, file: StateFile, text: &[u8]) -> io::Result<()> {
         let opened = write_private(&self.path(file), text)?;
         match file {
-            // A power cut must not take it back when the state has been put away.
+            // Flushed, so that a power cut cannot undo it after the state was set aside.
             StateFile::RebuildMark => opened.sync_all(),
             _ => Ok(()),
         }
@@ -128,7 +128,7 @@ impl Files for Paths {
         let path = self.state();
         if fs::metadata(&path).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o777 != MODE)
         {
-            // On a read-only file system it stays as it is, which is no reason to stop.
+            // A read-only file system keeps it, which is no reason to fail.
             let _ = fs::set_permissions(&path, Permissions::from_mode(MODE));
         }
     }
@@ -138,13 +138,13 @@ impl Files for Paths {
         let folder = path.parent().unwrap_or(Path::new("/"));
         let new = suffixed(&path, ".new");
         let lost_lock = || StoreError::lost_lock(&self.lock_file());
-        // The folder is opened before anything is in place, so that little is left to go wrong after.
+        // Opened first, so that little can fail after the rename.
         let replaced = write_new(&new, text).and_then(|written| {
             let opened = open(folder).map_err(StoreError::at("cannot open", folder))?;
             if !lock.is_current() {
                 return Err(lost_lock());
             }
-            // That of another call would be half-written.
+            // Otherwise the file may be another call's, half-written.
             let there =
                 fs::symlink_metadata(&new).and_then(|there| Ok((there, written.metadata()?)));
             match there {
@@ -155,7 +155,7 @@ impl Files for Paths {
             Ok(opened)
         });
         let replaced = replaced.map_err(|error| {
-            // Only the holder of a new lock takes away the new file of this call, or puts its own there.
+            // Only the holder of a newer lock removes the new file of this call, or replaces it.
             let kinds = [io::ErrorKind::NotFound, io::ErrorKind::AlreadyExists];
             let lock_was_lost =
                 error.lock_was_lost || !lock.is_current() || kinds.contains(&error.source.kind());
@@ -187,7 +187,7 @@ impl Files for Paths {
         Ok(aside)
     }
 
-    /// Of the original: `azure-vnet-ipam.json` and digits; ours always has the same name. Nobody else writes while the lock is held.
+    /// The original's temporary files: `azure-vnet-ipam.json` and digits. Nobody else writes while the lock is held.
     fn remove_left_overs(&self) {
         let digits = |rest: &str| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit());
         for left in siblings(&self.state(), digits) {
@@ -196,7 +196,7 @@ impl Files for Paths {
     }
 }
 
-/// The states that could not be read and were set aside, the oldest first.
+/// Lists the states that were set aside, the oldest first.
 pub fn set_aside_before(paths: &Paths) -> Vec<PathBuf> {
     let mut kept = siblings(&paths.state(), |rest| rest.starts_with(".corrupt-"));
     kept.sort_by(Ord::cmp);
@@ -236,7 +236,7 @@ fn suffixed(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-/// The files beside `path` whose names begin with its own, where `wanted` likes the rest of the name.
+/// Lists the files beside `path` whose names begin with its own and whose remaining name `wanted` accepts.
 fn siblings(path: &Path, wanted: impl Fn(&str) -> bool) -> Vec<PathBuf> {
     let (Some(folder), Some(name)) = (path.parent(), path.file_name().and_then(|n| n.to_str()))
     else {

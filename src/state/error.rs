@@ -1,4 +1,4 @@
-//! What can go wrong with the lock and with the files of the state.
+//! The errors of the lock and of the files of the state.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -6,31 +6,31 @@ use std::time::Duration;
 
 use crate::host::{Paths, io_reason};
 
-/// Why the lock is not held.
+/// Why the lock could not be acquired.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
-    /// Others hold it.
+    /// Another process holds it.
     #[error("timed out after {} s waiting for the lock on the state", waited.as_secs())]
     Busy {
         /// The lock file.
         path: PathBuf,
-        /// Who holds it, as far as can be told.
+        /// Its holder, if known.
         holder: String,
-        /// How long was waited.
+        /// The time that the call waited.
         waited: Duration,
     },
-    /// The lock file or its folder cannot be made, opened or locked.
+    /// The lock file or its folder cannot be created, opened or locked.
     #[error("cannot lock the state: {}: {}", path.display(), io_reason(source))]
     Io {
         /// The lock file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
 }
 
 impl LockError {
-    /// What is to be said when the lock file is removed, again and again, by somebody else while it is held.
+    /// The error when the lock file is removed again and again while it is held.
     pub fn removed(paths: &Paths) -> LockError {
         LockError::Io {
             path: paths.lock_file(),
@@ -39,25 +39,25 @@ impl LockError {
     }
 }
 
-/// What went wrong with the file itself.
+/// An error of a file.
 #[derive(Debug, thiserror::Error)]
 #[error("{step} {}: {}", path.display(), io_reason(source))]
 pub struct StoreError {
-    /// What was being done.
+    /// The operation that failed.
     pub step: &'static str,
-    /// With which file.
+    /// The file.
     pub path: PathBuf,
-    /// What the system says.
+    /// The system's error.
     pub source: io::Error,
-    /// Whether the new state is in place all the same, though a power cut might take it back.
+    /// Whether the new state is in place nevertheless. A power cut might undo it.
     pub is_in_place: bool,
-    /// Whether the lock file was removed while this call held it: somebody else may be writing. The call is to be decided again
-    /// under the new lock.
+    /// Whether the lock file was removed while this call held it. Another call may be writing, so this one decides again under the
+    /// new lock.
     pub lock_was_lost: bool,
 }
 
 impl StoreError {
-    /// Turns the system's error about a file into one of the store.
+    /// Creates the error from the system's.
     pub fn at<'a>(step: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> StoreError + 'a {
         move |source| StoreError {
             step,

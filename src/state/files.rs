@@ -1,5 +1,5 @@
-//! The files on which it is decided who holds what, and the clock: behind a trait, so that the plugin and the tests' model of a node
-//! run the same code on them.
+//! The files that say who holds which address, and the clock. They are behind a trait, so that the plugin and the tests' model of a
+//! node run the same code.
 
 use std::fmt::Debug;
 use std::io;
@@ -19,11 +19,11 @@ pub enum StateFile {
     Journal,
     /// The note of the last grant: its generation and the boot.
     LastGrant,
-    /// There while a rebuild of a lost state is owed.
+    /// Exists while a lost state must still be rebuilt.
     RebuildMark,
-    /// There since the first grant of a boot, outside of the folder of the others.
+    /// Exists since the first grant of a boot, outside of the folder of the others.
     BootMarker,
-    /// When a program that writes no journal was last seen to have held the lock.
+    /// The moment when a program without a journal was last seen to have held the lock.
     OtherWriter,
 }
 
@@ -53,22 +53,22 @@ pub trait Files: Debug {
     /// Others hold it for longer than `wait`, or the system refuses.
     fn lock(&self, wait: Duration) -> Result<Box<dyn HeldLock + '_>, LockError>;
 
-    /// Where a file is, for messages.
+    /// The path of a file, for messages.
     fn path(&self, file: StateFile) -> PathBuf;
 
-    /// Reads a file of at most `limit` bytes, with so much room behind them.
+    /// Reads a file of at most `limit` bytes into a buffer with `room` more.
     ///
     /// # Errors
-    /// It is there but cannot be read.
+    /// It exists but cannot be read.
     fn read(&self, file: StateFile, limit: usize, room: usize) -> io::Result<ReadOutcome>;
 
-    /// The length of a regular file, in bytes; `None` where it is not there or something else.
+    /// The length of a regular file in bytes; `None` where there is none.
     fn size(&self, file: StateFile) -> Option<u64>;
 
-    /// Whether a file is there.
+    /// Whether a file exists.
     fn exists(&self, file: StateFile) -> bool;
 
-    /// Overwrites a small file. Not whole after a kill.
+    /// Overwrites a small file, which may be incomplete after a kill.
     ///
     /// # Errors
     /// The system refuses.
@@ -77,25 +77,25 @@ pub trait Files: Debug {
     /// Appends to a file of this length.
     ///
     /// # Errors
-    /// Its length is another one; the system refuses. Part of the text may be there then.
+    /// It has another length, or cannot be written. Part of the text may have been appended.
     fn append(&self, file: StateFile, length: u64, text: &[u8]) -> io::Result<()>;
 
-    /// Cuts a file off.
+    /// Truncates a file.
     ///
     /// # Errors
     /// The system refuses.
     fn truncate(&self, file: StateFile, length: u64) -> io::Result<()>;
 
-    /// Replaces a file as a whole. Not flushed to the disk.
+    /// Replaces a whole file, without flushing it to the disk.
     ///
     /// # Errors
     /// The system refuses.
     fn replace(&self, file: StateFile, text: &[u8]) -> io::Result<()>;
 
-    /// Removes a file, if it is there and the system lets it.
+    /// Removes a file if possible.
     fn remove(&self, file: StateFile);
 
-    /// Takes the right to read the state from all but root.
+    /// Lets only root read the state.
     fn make_state_private(&self);
 
     /// Replaces the state: written beside it, flushed to the disk, put in its place if the lock is still the one that others would
@@ -105,24 +105,24 @@ pub trait Files: Debug {
     /// The system refuses one of these, or the lock was lost; the old state is in place then, unless flushing the folder failed.
     fn replace_state(&self, lock: &dyn HeldLock, text: &[u8]) -> Result<(), StoreError>;
 
-    /// Puts a state that cannot be read away. Tells where it is then.
+    /// Sets a state aside that cannot be read. Returns its new path.
     ///
     /// # Errors
     /// The system refuses; the state is in its place then.
     fn set_state_aside(&self, time: &str) -> Result<PathBuf, StoreError>;
 
-    /// Removes what killed calls of the original left half-written.
+    /// Removes the temporary files of killed calls of the original.
     fn remove_left_overs(&self);
 }
 
 /// The lock, held until this is dropped.
 pub trait HeldLock: Debug {
-    /// Whether the file that is locked is still the one that others would lock.
+    /// Whether the locked file is still the one that other calls lock.
     fn is_current(&self) -> bool;
 
-    /// What its last holder wrote into it.
+    /// The text that its last holder wrote into it.
     fn text(&self) -> Vec<u8>;
 
-    /// Writes into it. A full disk must not keep anybody from the state, so that a failure is none.
+    /// Writes into it. Failures are ignored, because a full disk must not block the state.
     fn set_text(&self, text: &[u8]);
 }

@@ -1,11 +1,11 @@
-//! The notes of the last address that was given, kept beside the state for the time when that is lost.
+//! The notes of the last grant, kept beside the state in case that is lost.
 
 use super::error::StoreError;
 use super::files::{Files, StateFile};
 use super::position::MOST_COUNTED;
 use crate::host::ReadOutcome;
 
-/// Notes are no longer than this.
+/// The most bytes of a note.
 const NOTE_LIMIT: usize = 4096;
 
 /// The generation of [`last_grant`].
@@ -13,17 +13,16 @@ pub fn last_granted_generation(files: &dyn Files, boot_id: Option<&str>) -> Opti
     last_grant(files, boot_id).map(|last| last.generation)
 }
 
-/// What is noted of the last address that was given since the node started.
+/// The note of the last grant since the node started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LastGrant {
-    /// The generation of its claim; 0 where that is not known.
+    /// The generation of its claim; 0 if unknown.
     pub generation: u64,
-    /// Whether it is known to be of this boot. It may be where a boot ID cannot be read.
+    /// Whether it is known to be of this boot. Where a boot ID cannot be read, it may be.
     pub is_of_this_boot: bool,
 }
 
-/// Which address was the last to be given since the node started, kept beside the state for the time when that is gone or an old copy
-/// of it was put back. `None` when none was given in this boot.
+/// Reads the note of the last grant since the node started. `None` when nothing was granted in this boot.
 pub fn last_grant(files: &dyn Files, boot_id: Option<&str>) -> Option<LastGrant> {
     let unknown = LastGrant {
         generation: 0,
@@ -32,7 +31,7 @@ pub fn last_grant(files: &dyn Files, boot_id: Option<&str>) -> Option<LastGrant>
     let text = match files.read(StateFile::LastGrant, NOTE_LIMIT, 0) {
         Ok(ReadOutcome::Read(bytes)) => String::from_utf8(bytes).unwrap_or_default(),
         Ok(ReadOutcome::Missing) => {
-            // Where the whole folder has gone, this is still there, and tells nothing but that some were given.
+            // This marker survives the loss of the whole folder. It only says that something was granted.
             let Ok(ReadOutcome::Read(bytes)) = files.read(StateFile::BootMarker, NOTE_LIMIT, 0)
             else {
                 return None;
@@ -40,7 +39,7 @@ pub fn last_grant(files: &dyn Files, boot_id: Option<&str>) -> Option<LastGrant>
             let marker = String::from_utf8(bytes).ok()?;
             return is_same_boot(id(&marker), boot_id).then_some(unknown);
         }
-        // Whatever it says, it is there.
+        // Unreadable, but it exists.
         Ok(ReadOutcome::TooLarge) | Err(_) => return Some(unknown),
     };
     match text.split_once(' ') {
@@ -53,17 +52,17 @@ pub fn last_grant(files: &dyn Files, boot_id: Option<&str>) -> Option<LastGrant>
     }
 }
 
-/// A generation as it stands in a file; nothing where nobody can have written it.
+/// Parses a generation; `None` for an impossible one.
 fn number(text: &str) -> Option<u64> {
     text.parse().ok().filter(|n| *n <= MOST_COUNTED)
 }
 
-/// A boot ID as it stands in a file; nothing where it was not known.
+/// Parses a boot ID; `None` where it was unknown.
 fn id(text: &str) -> Option<&str> {
     Some(text.trim()).filter(|id| !id.is_empty())
 }
 
-/// Whether both may be of one boot. A boot ID that a caller cannot read is unknown, and never tells of another boot.
+/// Whether both may be of one boot. A boot ID that a caller cannot read is unknown, never another boot.
 pub(super) fn is_same_boot(one: Option<&str>, other: Option<&str>) -> bool {
     match (one, other) {
         (Some(one), Some(other)) => one == other,
@@ -71,7 +70,7 @@ pub(super) fn is_same_boot(one: Option<&str>, other: Option<&str>) -> bool {
     }
 }
 
-/// Notes, outside of the folder that [`note_use`] writes to, that addresses are given in this boot.
+/// Notes that addresses are granted in this boot, outside of the folder that [`note_use`] writes to.
 ///
 /// # Errors
 /// The system refuses.
@@ -79,7 +78,7 @@ pub fn note_boot(files: &dyn Files, boot_id: Option<&str>) -> Result<(), StoreEr
     note(files, StateFile::BootMarker, boot_id.unwrap_or_default())
 }
 
-/// Notes that an address is about to be given.
+/// Notes the generation of a grant.
 ///
 /// # Errors
 /// The system refuses.
@@ -88,7 +87,7 @@ pub fn note_use(
     boot_id: Option<&str>,
     generation: u64,
 ) -> Result<(), StoreError> {
-    // Of the same length every time, so that nothing of the last one is left behind.
+    // Always of the same length, so that it overwrites the last one.
     let text = format!("{generation:020} {}", boot_id.unwrap_or_default());
     note(files, StateFile::LastGrant, &text)
 }

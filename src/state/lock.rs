@@ -13,16 +13,16 @@ use super::files::{Files, HeldLock};
 use super::journal::note_other_writer;
 use crate::host::{Paths, read_text};
 
-/// How long a call waits for the others; well past what a crowd of them takes, and within kubelet's patience.
+/// The most that a call waits for the lock: longer than a burst of calls takes, and shorter than kubelet's timeout.
 pub const WAIT: Duration = Duration::from_secs(30);
 
-/// Stands behind the process ID of a holder of this kind. The original writes only the number, and so tells that it was there.
+/// Marks the process ID of a holder that is this program. The original writes only the number.
 const MARK: &str = "azure-vnet-ipam";
 
-/// So often a call is decided again when the lock file is removed while it is held.
+/// How often a call decides again when the lock file is removed while it is held.
 pub const MOST_ROUNDS: usize = 50;
 
-/// The state, locked: the right to write it. Given back when dropped.
+/// The lock on the state, and with it the right to write. Released when dropped.
 #[derive(Debug)]
 pub struct Locked<'f> {
     pub(super) files: &'f dyn Files,
@@ -37,17 +37,17 @@ impl<'f> Locked<'f> {
     pub fn acquire(files: &'f dyn Files, wait: Duration) -> Result<Self, LockError> {
         let lock = files.lock(wait)?;
         let last = lock.text();
-        // The last holder was one that writes no journal.
+        // The last holder was a program without a journal.
         if !last.is_empty() && !last.ends_with(MARK.as_bytes()) {
             let _ = note_other_writer(files, files.now());
         }
-        // For people and for the error of those whose wait times out.
+        // For operators, and for the error of calls that time out.
         lock.set_text(format!("{} {MARK}", std::process::id()).as_bytes());
         Ok(Locked { files, lock })
     }
 
-    /// Whether the file that is locked is still the one that others would lock. Where somebody removed it meanwhile, others may
-    /// have loaded the same state, and what this call decided must be decided again under the new lock.
+    /// Whether the locked file is still the one that other calls lock. If it was removed meanwhile, another call may have loaded the
+    /// same state, and this call must decide again under the new lock.
     pub fn is_current(&self) -> bool {
         self.lock.is_current()
     }
@@ -56,9 +56,9 @@ impl<'f> Locked<'f> {
 /// A process that holds the lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockHolder {
-    /// Its number.
+    /// Its process ID.
     pub pid: u32,
-    /// The name of its program, as far as /proc tells.
+    /// The name of its program, if /proc has it.
     pub name: Option<String>,
 }
 
@@ -83,8 +83,7 @@ impl fmt::Display for LockHolder {
     }
 }
 
-/// Who holds the lock now, by the kernel's list alone, which knows it for certain; `None` where nobody does, or where the list
-/// cannot be read. Takes no lock.
+/// Returns the present holder of the lock by the kernel's list; `None` if there is none, or the list cannot be read. Takes no lock.
 pub fn holder_now(paths: &Paths) -> Option<LockHolder> {
     let file = fs::metadata(paths.lock_file()).ok()?;
     let (dev, ino) = (file.dev(), file.ino());
@@ -101,8 +100,7 @@ pub fn holder_now(paths: &Paths) -> Option<LockHolder> {
     Some(LockHolder::new(paths, pid))
 }
 
-/// Who holds the lock, for an error: where the kernel's list does not tell, the process ID in the file is what its last holder
-/// wrote.
+/// Returns the holder of the lock for an error. Where the kernel's list cannot be read, it is the process ID in the file.
 pub(super) fn holder(paths: &Paths, path: &Path) -> String {
     let written = || {
         let text = read_text(path).ok()?;

@@ -1,10 +1,10 @@
-//! Whether a state was lost, and what is still to be done before it can be believed.
+//! Finds out whether a state was lost, and what must be done before it can be relied on.
 
 use super::State;
 use super::trust::{KeyStatus, PendingWork};
 
 impl State {
-    /// What is still to be done before it can be believed in full, in words.
+    /// Describes what must be done before the state can be relied on.
     pub fn doubt(&self) -> Option<&'static str> {
         match &self.pending {
             PendingWork::Nothing => None,
@@ -20,8 +20,8 @@ impl State {
         }
     }
 
-    /// Why it has to be rebuilt, if it has; a state that is not there counts as an empty one. `last` is the generation of the last
-    /// address that was given in this boot. A node on which none was given is fresh, and starts at once if the kernel agrees.
+    /// Returns why the state must be rebuilt, if it must. A missing state counts as an empty one. `last` is the generation of the last
+    /// grant in this boot. Without one the node is fresh, and starts at once if the kernel shows none of its addresses.
     pub fn lost_reason(&self, rebuild_owed: bool, last: Option<u64>) -> Option<&str> {
         if let PendingWork::Rebuild(loss) = &self.pending {
             return Some(&loss.why);

@@ -1,4 +1,4 @@
-//! The state file: its lock, its text in the original's form with our own facts beside, and its replacement in one step.
+//! The state file: its lock, its text in the original's form with our own key beside it, and its atomic replacement.
 
 mod apply;
 mod disk;

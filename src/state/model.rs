@@ -20,29 +20,29 @@ use crate::ipam::{Ipam, Moment, Usage};
 /// The original's key.
 const IPAM: &str = "IPAM";
 
-/// By so many bytes a state grows at most in most calls.
+/// The bytes by which most calls grow a state at most.
 pub(super) const ROOM: usize = 1024;
 
-/// A state, as it is worked on between reading and writing.
+/// The contents of the state file.
 #[derive(Debug, Default)]
 pub struct State {
     original: Original,
-    /// What our own key was like.
+    /// The condition of our own key.
     pub key_status: KeyStatus,
-    /// What is still to be done before the state can be believed in full.
+    /// What must be done before the state can be relied on.
     pub pending: PendingWork,
-    /// When the source began to be asked for the answer that was merged last.
+    /// When the query began whose answer was merged last.
     pub refreshed: Option<Moment>,
-    /// How far the journal of grants goes together with it.
+    /// The part of the journal of grants that the state contains.
     pub journal: Option<Position>,
     /// When it was read, if it was.
     read: Option<Moment>,
     others: BTreeMap<String, Box<RawValue>>,
-    /// Where it is written: see [`State::keep_buffer`].
+    /// The buffer for the text: see [`State::keep_buffer`].
     buffer: Vec<u8>,
 }
 
-/// What a written state carries beside its contents.
+/// What is written into a state beside its contents.
 #[derive(Clone, Copy, Debug)]
 pub struct WriteStamp<'a> {
     /// The version of this program, for a state that has none yet.
@@ -135,14 +135,13 @@ impl State {
         );
     }
 
-    /// Gives the buffer of the text it was read from, which is not needed any more, for the text that will be written: no new
-    /// pages are asked for then, and few of the bytes change.
+    /// Keeps the buffer that the state was read from for the text to write. That needs no new pages, and few bytes change.
     pub(super) fn keep_buffer(&mut self, text: Vec<u8>) {
         self.buffer = text;
     }
 
-    /// Whether a holder counts as first seen, or an address as released, at the moment of reading. Until the state is saved, every
-    /// call counts from anew.
+    /// Whether a holder was first seen, or an address released, at the moment of reading. Each call uses its own moment until the state
+    /// is saved.
     pub fn has_unsaved_moments(&self) -> bool {
         let is_new = |usage: &Usage| match usage {
             Usage::Held(held) => Some(held.since) == self.read,
@@ -152,17 +151,17 @@ impl State {
         records.any(|record| is_new(&record.usage))
     }
 
-    /// Whether there is no pool in it.
+    /// Whether it has no pools.
     pub fn is_empty(&self) -> bool {
         self.ipam().pools().next().is_none()
     }
 
-    /// The version of the program that made it, as that tells it; empty where there is none yet.
+    /// The version of the program that created it; empty for a new state.
     pub fn version(&self) -> &str {
         &self.original.version
     }
 
-    /// What it says about addresses.
+    /// The addresses.
     pub fn ipam(&self) -> &Ipam {
         &self.original.ipam
     }
@@ -172,7 +171,7 @@ impl State {
         &mut self.original.ipam
     }
 
-    /// The text to write: the original's layout to the byte under `IPAM`, top-level keys sorted by their bytes.
+    /// Prints the text to write. It has the original's layout to the byte under `IPAM`, and its top-level keys sorted by their bytes.
     pub fn print(&mut self, stamp: WriteStamp<'_>) -> Vec<u8> {
         if self.original.version.is_empty() {
             stamp.version.clone_into(&mut self.original.version);
@@ -197,7 +196,7 @@ impl State {
                 (KEY, _, _) => {
                     let boot_id = match &self.pending {
                         PendingWork::NewBoot(old) => old.as_deref(),
-                        // Of an unknown boot where it cannot be read: what this call gives may be of another than the state.
+                        // Without a boot ID, the grants of this call may be of another boot than the state.
                         _ => stamp.boot_id,
                     };
                     print_ours(
@@ -218,7 +217,7 @@ impl State {
     }
 }
 
-/// The top level of the file; its keys count as they are spelled.
+/// The top level of the file. Its keys are case-sensitive.
 #[derive(Default)]
 struct RawDocument<'de> {
     original: Original,
@@ -226,7 +225,7 @@ struct RawDocument<'de> {
     others: BTreeMap<String, Box<RawValue>>,
 }
 
-/// Our key: what it says, or what is wrong with it, and its text.
+/// Our own key: its contents or what is wrong with it, and its text.
 struct RawOurs<'de> {
     facts: Ours<'de>,
     read: Result<(), ParseError>,

@@ -12,14 +12,14 @@ use super::record::{self, address};
 use crate::codec::{self, Cursor, Members, ParseError, is};
 use crate::ipam::{Ipam, Pool, Record, Space, Subnet, are_in_order, by_text};
 
-/// What stands under `IPAM`.
+/// The contents of `IPAM`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Original {
     /// The version of the program that made the state; kept for ever.
     pub version: String,
-    /// When it was last written, as spelled.
+    /// When it was last written, as text.
     pub time_stamp: String,
-    /// The rest.
+    /// The addresses.
     pub ipam: Ipam,
 }
 
@@ -78,7 +78,7 @@ impl<'de> Members<'de> for Subnet {
 
 /// Reads the map of addresses, each under its key, on top of what is there.
 fn records(json: &mut Cursor<'_>, records: &mut Vec<Record>) -> Result<(), ParseError> {
-    // A record takes about 100 bytes. What is wrong with the guess, the vector mends.
+    // A record takes about 100 bytes.
     const USUAL_LENGTH: usize = 100;
     if records.is_empty() {
         records.reserve(json.left() / USUAL_LENGTH);
@@ -115,7 +115,7 @@ impl<'de> Members<'de> for RawRecord<'de> {
     }
 }
 
-/// Brings records into order; they mostly are. Of a key that is there twice the last counts.
+/// Sorts records, which mostly are sorted. Of a repeated key the last counts.
 fn sort(records: &mut Vec<Record>) {
     if are_in_order(records.iter().map(|record| &record.key)) {
         return;

@@ -1,5 +1,5 @@
-//! Our own key beside `IPAM`: what the original has no place for. It keeps the key untouched when it writes, so everything
-//! here may be older than what stands under `IPAM`, which is the authority on who holds what.
+//! Our own key beside `IPAM`, for what the original does not store. The original keeps the key as it is when it writes, so its facts
+//! may be older than the records under `IPAM`, which are the authority on who holds what.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -13,10 +13,10 @@ use crate::ipam::Attachment;
 /// The key.
 pub(super) const KEY: &str = "azure-vnet-ipam";
 
-/// The version of what stands under the key. A state of a newer one is not touched, but for releases.
+/// The format version of our key. Of a newer one only releases are written.
 ///
-/// Format 1 knew no suspects, tombstones, quarantine and marks; what it has means the same, so it is read as it is and written
-/// as the newest.
+/// Format 1 has no suspects, tombstones, quarantine and marks. Its other facts mean the same, so it is read as it is and written as
+/// the newest.
 pub const FORMAT: u64 = 2;
 
 /// What stands before an address.
@@ -34,17 +34,17 @@ pub(super) struct Ours<'de> {
     pub format: u64,
     /// The boot that the moments belong to.
     pub boot_id: Option<String>,
-    /// `IPAM.TimeStamp` as we last wrote it: another one there means that the original has written since.
+    /// `IPAM.TimeStamp` as this program last wrote it. Another value means that the original has written since.
     pub time_stamp: String,
     pub generation: u64,
-    /// A look at what the node has in use is still owed, as the state may have been started from nothing.
+    /// Whether the state must still be compared with the node, as it may have been started from nothing.
     pub look_owed: bool,
     pub quarantine_until: Option<u64>,
-    /// There while a rebuild is owed that could not be begun yet.
+    /// The loss of a state that could not be rebuilt yet.
     pub loss: Option<RawLoss>,
-    /// When the source began to be asked for the answer that was merged last.
+    /// When the query began whose answer was merged last.
     pub refreshed: Option<u64>,
-    /// How far the journal of grants goes together with the state.
+    /// The part of the journal of grants that the state contains.
     pub journal: Option<Position>,
     pub tombstones: Vec<RawTombstone>,
     pub spaces: BTreeMap<String, SpaceFacts<'de>>,
@@ -69,7 +69,7 @@ pub(super) struct SpaceFacts<'de>(pub BTreeMap<String, PoolFacts<'de>>);
 /// Of a pool, by address.
 #[derive(Debug, Default)]
 pub(super) struct PoolFacts<'de> {
-    /// All that is known of a free address is mostly when it was released.
+    /// Free addresses with nothing but the moment of their release: the most common entry.
     pub released: Vec<(IpAddr, u64)>,
     /// Of the others.
     pub facts: Vec<(IpAddr, Facts<'de>)>,
@@ -129,7 +129,7 @@ impl<'de> Members<'de> for Ours<'de> {
             "bootId" => codec::value(json, &mut self.boot_id),
             "timeStamp" => codec::value(json, &mut self.time_stamp),
             "generation" if self.is_known() => codec::value(json, &mut self.generation),
-            // What a newer version keeps under these names need not look like ours.
+            // A newer version may store something else under these names.
             _ if !self.is_known() => json.skip(),
             "lookOwed" => codec::value(json, &mut self.look_owed),
             "quarantineUntil" => codec::value(json, &mut self.quarantine_until),

@@ -1,8 +1,7 @@
 //! The text of a state while it is written.
 //!
-//! It consists of thousands of small pieces. musl copies by an instruction that takes as long for a few bytes as for a hundred,
-//! and a vector that grows is asked about its room for each piece; here pieces of a length that the compiler knows become a few
-//! moves.
+//! It consists of thousands of small pieces. musl copies a few bytes as slowly as a hundred, and a growing vector checks its room for
+//! each piece. Here pieces of a length known to the compiler become a few moves.
 
 /// A buffer, and how much of it is used.
 #[derive(Debug, Default)]
@@ -12,7 +11,7 @@ pub(super) struct Out {
 }
 
 impl Out {
-    /// An empty text that is written over these bytes, and as many more.
+    /// Creates an empty text that overwrites these bytes and may grow.
     pub fn reusing(mut bytes: Vec<u8>, room: usize) -> Out {
         bytes.resize(bytes.len() + room, 0);
         Out { bytes, used: 0 }
@@ -61,7 +60,7 @@ impl Out {
         self.used += length.min(N);
     }
 
-    /// Takes the last byte back.
+    /// Removes the last byte.
     pub fn back(&mut self) {
         self.used = self.used.saturating_sub(1);
     }

@@ -1,11 +1,11 @@
-//! How far the state and the journal of grants go together.
+//! The part of the journal of grants that a state contains.
 
 use crate::codec::{self, Cursor, Members, ParseError};
 
-/// Nothing that is counted one by one comes near this: a larger number is damaged, and there must be room for the next ones.
+/// The largest plausible number. Nothing that counts in ones comes near it, so a larger one is damaged.
 pub(super) const MOST_COUNTED: u64 = 1 << 53;
 
-/// How far the state and the journal go together.
+/// The part of the journal that a state contains.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Position {
     /// The number of the last entry that the state contains.
@@ -17,7 +17,7 @@ pub struct Position {
 }
 
 impl Position {
-    /// Whether there is room for what comes next.
+    /// Whether its numbers are plausible.
     pub fn is_plausible(&self) -> bool {
         self.sequence.max(self.size).max(self.compacted) <= MOST_COUNTED
     }

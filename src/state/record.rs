@@ -15,10 +15,10 @@ const ID: &str = "\": {\n\t\t\t\t\t\t\t\t\"ID\": ";
 const ADDR: &str = ",\n\t\t\t\t\t\t\t\t\"Addr\": \"";
 const IN_USE: &str = "\",\n\t\t\t\t\t\t\t\t\"InUse\": true\n\t\t\t\t\t\t\t}";
 const NOT_IN_USE: &str = "\",\n\t\t\t\t\t\t\t\t\"InUse\": false\n\t\t\t\t\t\t\t}";
-/// As nearly all have it that nobody holds: from the key to the address in one piece.
+/// The text of nearly every free record, from the key to the address.
 const NO_ID: &str = "\": {\n\t\t\t\t\t\t\t\t\"ID\": \"\",\n\t\t\t\t\t\t\t\t\"Addr\": \"";
 
-/// Reads key and record, if they are laid out as usual.
+/// Reads key and record in the usual layout; `None` for any other.
 pub(super) fn parse_canonical(json: &mut Cursor<'_>) -> Option<Record> {
     json.literal(KEY).then_some(())?;
     let key_text = *json;
@@ -39,7 +39,7 @@ pub(super) fn parse_canonical(json: &mut Cursor<'_>) -> Option<Record> {
     is_whole.then(|| record(key, Some(addr), &id, in_use))
 }
 
-/// Passes over an address.
+/// Skips an address.
 #[inline(always)]
 pub(super) fn leading(json: &mut Cursor<'_>) -> Option<IpAddr> {
     match json.read_leading(leading_v4) {
@@ -48,13 +48,13 @@ pub(super) fn leading(json: &mut Cursor<'_>) -> Option<IpAddr> {
     }
 }
 
-/// Apart, so that what nearly all addresses need stays short.
+/// Separate, so that the common path stays short.
 #[cold]
 fn leading_other(json: &mut Cursor<'_>) -> Option<IpAddr> {
     json.read_leading(leading_v6).map(|v6| v6.to_canonical())
 }
 
-/// A record of what a state says of it.
+/// Creates a record from its parts.
 pub(super) fn record(key: IpAddr, addr: Option<IpAddr>, id: &str, in_use: bool) -> Record {
     let usage = if in_use {
         Usage::Held(Held {

@@ -1,4 +1,4 @@
-//! Reading and replacing the state file (promise P5: the whole old one or the whole new one).
+//! Reads and replaces the state file (promise P5: the whole old state or the whole new one).
 
 use std::io;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ const LIMIT: usize = 64 << 20;
 /// The mode of the state: only root reads it.
 pub const MODE: u32 = 0o600;
 
-/// What reading the state file came to.
+/// The result of reading the state file.
 #[derive(Debug)]
 pub enum Loaded {
     /// A state to work on; an empty file reads as an empty one. [`State::lost_reason`] tells whether it knows every grant.
@@ -43,7 +43,7 @@ impl Loaded {
         }
     }
 
-    /// The same, to be changed.
+    /// The state, to be changed.
     pub fn into_document(self) -> Option<State> {
         match self {
             Loaded::Ready(state) | Loaded::Newer { state, .. } => Some(*state),
@@ -115,8 +115,7 @@ impl Locked<'_> {
         self.files.replace_state(&*self.lock, &text)
     }
 
-    /// Puts away a state that cannot be read, and leaves a mark that what it may have held is not known. Tells where it is
-    /// now.
+    /// Sets a state aside that cannot be read, and marks that it must be rebuilt. Returns its new path.
     ///
     /// # Errors
     /// The system refuses; the state is in its place then.
@@ -132,7 +131,7 @@ impl Locked<'_> {
     }
 }
 
-/// Whether a state was lost and not rebuilt since.
+/// Whether a state was lost and not rebuilt yet.
 pub fn is_rebuild_owed(files: &dyn Files) -> bool {
     files.exists(StateFile::RebuildMark)
 }

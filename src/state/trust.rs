@@ -1,22 +1,22 @@
-//! What is known of a state that was read, and what is still to be done about it.
+//! The condition of a state that was read, and what must be done about it.
 
 use std::time::Duration;
 
 use crate::ipam::Moment;
 
-/// What our own key was like when the state was read.
+/// The condition of our own key when the state was read.
 #[derive(Debug, Default)]
 pub enum KeyStatus {
-    /// Not there: the original alone has written this state.
+    /// Missing: only the original has written this state.
     #[default]
     Absent,
-    /// Of a format that is read, and the last to write was one of us.
+    /// Of a known format, and written last by this program.
     Ours,
-    /// Of a format that is read, but the original has written since.
+    /// Of a known format, but the original has written since.
     OriginalWroteLast,
-    /// There, but not to be understood; its facts are lost, the records are not.
+    /// Unreadable: its facts are lost, the records are not.
     Unreadable(String),
-    /// Of a newer format: kept as it is, and nothing but releases done.
+    /// Of a newer format: it is kept as it is, and only releases are done.
     Newer {
         /// Its format version.
         format: u64,
@@ -25,28 +25,28 @@ pub enum KeyStatus {
     },
 }
 
-/// What is still to be done before a state can be believed in full; kept in the state until it is done.
+/// What must be done before a state can be relied on. It is kept in the state until it is done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum PendingWork {
     /// Nothing.
     #[default]
     Nothing,
-    /// A look at what the node has in use: nobody of us has written this state, so it may have been started from nothing.
+    /// Compare it with the node: the original wrote it, which may have started from nothing.
     Reconcile,
-    /// It is of this other boot: what the node does not show has gone.
+    /// It is of this other boot: free what the node does not show.
     NewBoot(Option<String>),
-    /// A rebuild: the state was lost, and has no pools yet that could be rebuilt.
+    /// Rebuild it: the state was lost, and has no pools yet.
     Rebuild(Loss),
 }
 
-/// That a state was lost.
+/// The loss of a state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Loss {
     /// How it is known.
     pub why: String,
-    /// When it was first seen. Whoever was being given an address then is through [`QUARANTINE`] later.
+    /// When it was first seen. Every ADD of that time is complete [`QUARANTINE`] later.
     pub seen: Moment,
 }
 
-/// After a state was lost, an ADD that was under way may still wire its address for so long.
+/// The time after a loss within which an ADD may still configure an address of which no record is left.
 pub const QUARANTINE: Duration = Duration::from_secs(30);

@@ -1,4 +1,4 @@
-//! A line of the journal: number, checksum, and JSON of what happened to one holder.
+//! A line of the journal: a number, a checksum, and an entry as JSON.
 
 use std::net::IpAddr;
 
@@ -83,15 +83,14 @@ impl Line {
 
 const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
 
-/// FNV-1a, going on from a sum: tells a torn or damaged line from a whole one. It is no protection against anybody who can write the
-/// file.
+/// Continues an FNV-1a checksum. It detects torn and damaged lines, and protects against nobody who can write the file.
 fn checksum(sum: u64, bytes: &[u8]) -> u64 {
     bytes.iter().fold(sum, |sum, byte| {
         (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
     })
 }
 
-/// Appends the line of an entry. By hand, as an ADD does it.
+/// Appends the line of an entry. Without serde, because every ADD does it.
 pub(super) fn print_line(out: &mut Out, entry: &JournalEntry) {
     let mut json = Out::default();
     print_json(&mut json, entry);
@@ -140,7 +139,7 @@ pub(super) fn parse_line(line: &str) -> Option<JournalEntry> {
         == Ok(checksum(BASIS, format!("{sequence} {json}").as_bytes()));
     let line: Line = serde_json::from_str(json).ok().filter(|_| is_whole)?;
     let entry = line.entry(sequence)?;
-    // There must be room for the next ones.
+    // Implausible numbers are damage.
     let granted = entry.addresses.iter().map(|(_, of)| *of);
     let most = granted.fold(sequence.max(entry.generation), u64::max);
     (most <= MOST_COUNTED).then_some(entry)

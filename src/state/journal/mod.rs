@@ -1,5 +1,5 @@
-//! The journal of grants: what was given and not given back in this boot, kept where the loss of the state does not reach. A grant of
-//! a moment ago that is not configured yet can be seen nowhere else.
+//! The journal of grants: the grants and releases of this boot, kept in another folder than the state. When the state is lost, it alone
+//! knows a grant whose address is not configured yet.
 //!
 //! A header line (`azure-vnet-ipam-journal 1`, boot ID, first number, how many entries were written with it, generation), then a line for each holder that a call changed:
 //! number, checksum, JSON. The state says which number it contains, and how long the file is then; where the two do not fit, the file
@@ -27,14 +27,14 @@ const LIMIT: usize = 64 << 20;
 /// A smaller file is not compacted.
 const SMALL: u64 = 64 << 10;
 
-/// What the journal says.
+/// The contents of the journal.
 #[derive(Debug, Default)]
 pub struct Journal {
-    /// Its entries, those of one that proves nothing too.
+    /// Its entries, even where it is incomplete.
     pub entries: Vec<JournalEntry>,
-    /// Why it does not prove that nothing else was granted, if it does not.
+    /// Why other grants may be missing, if so.
     pub doubt: Option<String>,
-    /// The highest generation that it knows of.
+    /// The highest generation in it.
     pub generation: u64,
     first: u64,
     /// The length of its whole lines, in bytes.
@@ -43,7 +43,7 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Reads it. Never fails: what cannot be read proves nothing.
+    /// Reads the journal. A file that cannot be read counts as incomplete.
     pub fn read(files: &dyn Files, boot_id: Option<&str>) -> Journal {
         let doubtful = |why: &str| Journal {
             doubt: Some(why.to_owned()),
@@ -63,9 +63,9 @@ impl Journal {
         }
     }
 
-    /// Parses the text of a journal. Entries of another boot than `boot_id` are left out; without a boot ID it proves nothing.
+    /// Parses the text of a journal. Entries of another boot are left out. Without a `boot_id` it counts as incomplete.
     pub fn parse(text: &str, boot_id: Option<&str>) -> Journal {
-        // The last line may be torn: it was never told to anybody.
+        // The last line may be torn. Its grant was never printed.
         let whole = text.rfind('\n').map_or(0, |end| end + 1);
         let mut lines = text.get(..whole).unwrap_or_default().lines();
         let header = lines.next().and_then(|line| {
@@ -91,7 +91,7 @@ impl Journal {
         match boot_id {
             Some(current) if current == boot => {}
             Some(_) => {
-                // Nobody of then is alive.
+                // No pod of that boot is alive.
                 journal.doubt = Some("it is of another boot".to_owned());
                 return journal;
             }
@@ -110,7 +110,7 @@ impl Journal {
                 None => journal.doubt = Some(format!("entry {expected} is damaged")),
             }
         }
-        // Those came with the first line, so that a kill cannot have torn them off.
+        // They were written together with the header, so a kill cannot have cut them off.
         if journal.last() + 1 < first.saturating_add(count) {
             journal.doubt = Some(format!("entry {} is missing", journal.last() + 1));
         }
@@ -123,7 +123,7 @@ impl Journal {
         last.unwrap_or(self.first.saturating_sub(1))
     }
 
-    /// Brings an old copy of the state up to date, if everything that came after it is there. Gives the number of entries.
+    /// Applies the entries that came after an old copy of the state, if none is missing. Returns their number.
     pub fn catch_up(files: &dyn Files, boot_id: Option<&str>, state: &mut State) -> usize {
         let Some(position) = state
             .journal
@@ -139,7 +139,7 @@ impl Journal {
         let Some(missed) = missed.filter(|missed| !missed.is_empty()) else {
             return 0;
         };
-        // One that knows of less than the state was not made after it.
+        // A journal that is behind the state belongs to another line of states.
         if journal.generation < state.ipam().generation {
             return 0;
         }
@@ -154,11 +154,11 @@ impl Journal {
         missed.len()
     }
 
-    /// Checks that nothing else can have been granted in this boot: the journal is whole, contains the last grant that was noted, and
-    /// no program that writes no journal held the lock within the [`QUARANTINE`].
+    /// Checks that the journal has every grant of this boot: it is whole, it contains the last grant that was noted, and no program
+    /// without a journal held the lock within the [`QUARANTINE`].
     ///
     /// # Errors
-    /// Something else may have been granted, for this reason.
+    /// Why a grant may be missing.
     pub fn check_complete(
         &self,
         files: &dyn Files,
@@ -179,7 +179,7 @@ impl Journal {
         }
     }
 
-    /// Everything after the last entry that a state contains; `None` where some of it is missing.
+    /// Returns the entries after the last one that a state contains; `None` where one is missing.
     pub fn after(&self, position: &Position) -> Option<&[JournalEntry]> {
         if position.sequence + 1 < self.first || position.sequence > self.last() {
             return None;

@@ -1,4 +1,4 @@
-//! Writing the journal: what a saved state needs of it, and the note of a DEL that found no state.
+//! Writes the journal: the changes of a saved state, and the release of a DEL that found no state.
 
 use std::io;
 
@@ -10,25 +10,25 @@ use crate::state::out::Out;
 use crate::state::position::Position;
 use crate::state::{KeyStatus, PendingWork, State};
 
-/// What is to be written once the state is in place.
+/// What to write after the state is in place.
 #[derive(Debug)]
 pub enum JournalUpdate {
-    /// Nothing changed hands.
+    /// Nothing.
     Nothing,
-    /// Lines at the end of a file of this length.
+    /// Append lines to a file of this length.
     Append(u64, Vec<u8>),
-    /// The whole file.
+    /// Replace the whole file.
     Replace(Vec<u8>),
 }
 
 impl JournalUpdate {
-    /// Whether the whole file is to be replaced.
+    /// Whether the whole file is replaced.
     pub fn is_replacement(&self) -> bool {
         matches!(self, JournalUpdate::Replace(_))
     }
 }
 
-/// Works out what the journal needs for a state that is about to be saved, and lets the state say how far both go together.
+/// Prepares the journal for a state that is about to be saved, and sets the state's position in it.
 pub fn prepare_update(
     state: &mut State,
     files: &dyn Files,
@@ -40,7 +40,7 @@ pub fn prepare_update(
         return JournalUpdate::Nothing;
     }
     let before = state.journal.take();
-    // Without pools the state knows of nobody, and the journal may know better.
+    // A state without pools knows no holders, but the journal may.
     let (Some(boot_id), false) = (
         boot_id,
         state.is_empty() || matches!(state.pending, PendingWork::Rebuild(_)),
@@ -70,16 +70,16 @@ pub fn prepare_update(
             false => JournalUpdate::Append(position.size, text),
         };
     }
-    // As long as the state may lack a grant, a journal made from it would lack it too, and speak as if there were none.
+    // While the state may lack a grant, a journal made from it would lack it too and count as complete.
     if state.ipam().quarantine.is_some() {
         return JournalUpdate::Nothing;
     }
     let journal = Journal::read(files, Some(boot_id));
-    // What was granted after an old copy of the state was made stands nowhere else.
+    // The grants after an old copy of the state are only in the journal.
     if journal.generation > generation && !journal.entries.is_empty() {
         return JournalUpdate::Nothing;
     }
-    // From the state, which knows of everybody.
+    // Made from the state, which has every holder.
     let known = before.map_or(0, |position| position.sequence);
     let first = journal.last().max(known) + 1;
     let records = state.ipam().pools().flat_map(|(_, _, pool)| &pool.records);
@@ -108,7 +108,7 @@ pub fn prepare_update(
     JournalUpdate::Replace(text)
 }
 
-/// Writes what was planned. If that fails, the state and the file no longer match, and the next call rewrites the file.
+/// Writes the update. If that fails, the state and the file no longer match, and the next call rewrites the file.
 ///
 /// # Errors
 /// The system refuses.
@@ -123,7 +123,7 @@ pub fn write_update(prepare_update: JournalUpdate, files: &dyn Files) -> io::Res
 /// Notes a release of an attachment by a DEL that found no state to release it from.
 ///
 /// # Errors
-/// There is no journal of this boot to note it in; the system refuses.
+/// There is no journal of this boot, or it cannot be written.
 pub fn note_release(
     files: &dyn Files,
     boot_id: Option<&str>,
