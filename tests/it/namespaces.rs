@@ -275,12 +275,12 @@ fn exhausted_pool_reclaims_only_dead_addresses() {
     let log = pods.node.log();
     assert!(
         log.contains(&format!(
-            "{one} is taken back from container one, pod -: no trace of it anywhere"
+            "{one} is reclaimed from container one, pod -: no trace of it anywhere"
         )),
         "{log}"
     );
     assert!(
-        log.contains(&format!("{two} is taken back from container two")),
+        log.contains(&format!("{two} is reclaimed from container two")),
         "though the cache has it: its namespace is gone"
     );
     let next = pods.add_later(GRACE + 62, "next").address();
@@ -496,7 +496,7 @@ fn reboot_frees_only_what_no_namespace_has() {
     assert!(
         pods.node
             .log()
-            .contains("the node was restarted: 1 addresses of before are free")
+            .contains("the node was restarted: freed 1 addresses of the earlier boot")
     );
     pods.add("more").success();
     assert_eq!(pods.held()[&two], "two", "once");
