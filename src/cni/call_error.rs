@@ -92,7 +92,7 @@ pub enum CallError {
         address: String,
         /// Where it was requested.
         place: &'static str,
-        /// What is wrong with it.
+        /// Why it is invalid.
         why: &'static str,
     },
     /// A GC does not list the valid attachments.

@@ -165,9 +165,7 @@ impl RawIpamConfig {
         // That source has IPv6 pools only.
         conf.ipv6 |= conf.backend == Backend::Ipv6NodeIpam;
         let ipv6 = text("ipv6Environment", "ipam.ipv6Environment")?;
-        conf.ipv6_backend = ipv6
-            .map(|raw_config| Backend::parse(Some(&raw_config)))
-            .transpose()?;
+        conf.ipv6_backend = ipv6.map(|name| Backend::parse(Some(&name))).transpose()?;
         if let Some(raw) = self.raw("families") {
             conf.families = parse_families(raw, conf.subnet.as_deref())?;
         }
@@ -179,9 +177,9 @@ impl RawIpamConfig {
         conf.kubeconfig = text("kubeconfig", "ipam.kubeconfig")?;
         conf.node_name = text("nodeName", "ipam.nodeName")?;
         if let Some(raw) = self.raw("exclude") {
-            let raw_config: Vec<String> =
+            let texts: Vec<String> =
                 parse_value(raw, "ipam.exclude", "a list of addresses and prefixes")?;
-            let nets: Result<_, _> = raw_config.iter().map(|text| parse_prefix(text)).collect();
+            let nets: Result<_, _> = texts.iter().map(|text| parse_prefix(text)).collect();
             conf.exclude = nets?;
         }
         let mut cooldowns = COOLDOWN_KEYS.into_iter();
@@ -267,13 +265,13 @@ mod tests {
 
     #[test]
     fn the_kubernetes_node_has_keys_of_its_own_and_ipv6_pools_only() {
-        let raw_config = r#"{"environment":"ipv6NodeIpam","KubeConfig":"/k","nodeName":"n1"}"#;
-        let conf = alone(raw_config).unwrap();
+        let text = r#"{"environment":"ipv6NodeIpam","KubeConfig":"/k","nodeName":"n1"}"#;
+        let conf = alone(text).unwrap();
         assert_eq!((conf.backend, conf.ipv6), (Backend::Ipv6NodeIpam, true));
         let keys = (conf.kubeconfig.as_deref(), conf.node_name.as_deref());
         assert_eq!(keys, (Some("/k"), Some("n1")));
         assert_eq!(conf.backend.name(), "ipv6NodeIpam");
-        let (defaults, wrong) = Defaults::read(raw_config.as_bytes());
+        let (defaults, wrong) = Defaults::read(text.as_bytes());
         assert_eq!(wrong, [""; 0]);
         let conf = validate(r#"{"nodeName":"n2","kubeconfig":""}"#, &defaults, Verb::Add).unwrap();
         assert_eq!(conf.node_name.as_deref(), Some("n2"));

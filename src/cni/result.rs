@@ -231,10 +231,10 @@ mod tests {
 
     #[test]
     fn configured_routes_and_dns_replace_the_defaults() {
-        let raw_config = r#"[{"dst":"10.0.0.0/8"},{"dst":"0.0.0.0/0","gw":"10.224.0.9","mtu":1400},{"dst":"::/0"}]"#;
+        let text = r#"[{"dst":"10.0.0.0/8"},{"dst":"0.0.0.0/0","gw":"10.224.0.9","mtu":1400},{"dst":"::/0"}]"#;
         let mut v4 = result(&[("10.224.0.5/16", Some("10.224.0.1"))]);
         let raw = |json: &str| RawValue::from_string(json.to_owned()).unwrap();
-        v4.routes = Some(overrides::routes(&raw(raw_config)).unwrap());
+        v4.routes = Some(overrides::routes(&raw(text)).unwrap());
         v4.dns = overrides::dns(&raw(
             r#"{"Nameservers":["10.0.0.10"],"search":["a.b"],"x":1}"#,
         ))
@@ -244,7 +244,7 @@ mod tests {
         let newest = printed(&v4, CniVersion::V110);
         assert_eq!(
             newest["routes"],
-            serde_json::from_str::<Value>(raw_config).unwrap()
+            serde_json::from_str::<Value>(text).unwrap()
         );
         assert_eq!(newest["dns"], dns);
         assert_eq!(printed(&v4, CniVersion::V100)["routes"], plain);

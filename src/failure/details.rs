@@ -60,56 +60,90 @@ pub(super) fn call_details(error: &CallError) -> String {
     }
 }
 
-pub(super) fn refusal_details(refusal: &Refusal) -> String {
+pub(super) fn refusal_details(refusal: &Refusal, program: &str) -> String {
     match refusal {
         Refusal::NoSpace { space, .. } => {
-            format!("address space {space:?} is not in the state, and no source has filled it; `azure-vnet-ipam doctor` looks for the reason")
+            format!(
+                "address space {space:?} is not in the state, and no source has filled it; `{program} doctor` looks for the reason"
+            )
         }
         Refusal::NoPools { passed_over, .. } if passed_over.is_empty() => {
-            "the source lists no subnet for any interface of this node: is a secondary address assigned to its network interface, and does the hardware address match? `azure-vnet-ipam doctor` compares them".to_owned()
+            format!(
+                "the source lists no subnet for any interface of this node: is a secondary address assigned to its network interface, and does the hardware address match? `{program} doctor` compares them"
+            )
         }
         Refusal::NoPools { passed_over, .. } | Refusal::NoPoolOfFamily { passed_over, .. } => {
-            format!("none of these is of the wanted family and on the wanted interface: {}", join_first(passed_over))
+            format!(
+                "none of these is of the wanted family and on the wanted interface: {}",
+                join_first(passed_over)
+            )
         }
-        Refusal::NoPool { known, .. } if known.is_empty() => "the state has no pools; `azure-vnet-ipam doctor` looks for the reason".to_owned(),
+        Refusal::NoPool { known, .. } if known.is_empty() => {
+            format!("the state has no pools; `{program} doctor` looks for the reason")
+        }
         Refusal::NoPool { known, .. } => {
-            format!("the pools are {}; `azure-vnet-ipam show` tells how full each is", join_first(known))
+            format!(
+                "the pools are {}; `{program} show` tells how full each is",
+                join_first(known)
+            )
         }
-        Refusal::AddressNotFound { address } => format!("{address:?} is in none of the pools that will do; `azure-vnet-ipam show` lists them"),
+        Refusal::AddressNotFound { address } => {
+            format!("{address:?} is in none of the pools that will do; `{program} show` lists them")
+        }
         Refusal::AddressInUse { address, holder } => {
             let holder = match holder {
                 Holder::Container(id) => format!("container {id} holds it"),
                 Holder::TheHost => "the host itself has it, or a route to it".to_owned(),
                 Holder::Unknown => "its holder is not known".to_owned(),
             };
-            format!("{holder}; `azure-vnet-ipam explain {address}` tells all about it")
+            format!("{holder}; `{program} explain {address}` tells all about it")
         }
         Refusal::AddressResting { .. } => {
-            "its last pod may still be on its way out; ask again then, for another address, or set ipam.rest to 0; `azure-vnet-ipam explain` with the address tells when it was released".to_owned()
+            format!(
+                "its last pod may still be on its way out; ask again then, for another address, or set ipam.cooldown to 0; `{program} explain` with the address tells when it was released"
+            )
         }
-        Refusal::AddressExcluded { .. } => "ipam.exclude, in the network configuration or in /etc/azure-vnet-ipam.json, covers it; `azure-vnet-ipam check-settings` reads the latter".to_owned(),
-        Refusal::Exhausted { pools } if pools.iter().all(|p| p.held + p.free + p.resting + p.excluded + p.on_host == 0) => {
-            "the network interface has no secondary addresses in this subnet; assign some to it in Azure; `azure-vnet-ipam doctor` tells what the source lists".to_owned()
+        Refusal::AddressExcluded { .. } => format!(
+            "ipam.exclude, in the network configuration or in /etc/azure-vnet-ipam.json, covers it; `{program} check-settings` reads the latter"
+        ),
+        Refusal::Exhausted { pools }
+            if pools
+                .iter()
+                .all(|p| p.held + p.free + p.resting + p.excluded + p.on_host == 0) =>
+        {
+            format!(
+                "the network interface has no secondary addresses in this subnet; assign some to it in Azure; `{program} doctor` tells what the source lists"
+            )
         }
         Refusal::Exhausted { pools } if pools.iter().any(|p| p.on_host > 0) => {
-            "addresses that the host has, or has a route to, are not given; was this interface's list of addresses configured on the host itself (cloud-init)? Remove them there; `azure-vnet-ipam doctor` names them".to_owned()
+            format!(
+                "addresses that the host has, or has a route to, are not given; was this interface's list of addresses configured on the host itself (cloud-init)? Remove them there; `{program} doctor` names them"
+            )
         }
         Refusal::Exhausted { pools } if pools.iter().any(|p| p.excluded > 0) => {
-            "ipam.exclude, in the network configuration or in /etc/azure-vnet-ipam.json, keeps addresses back; all others are held: `azure-vnet-ipam show` tells by whom".to_owned()
+            format!(
+                "ipam.exclude, in the network configuration or in /etc/azure-vnet-ipam.json, keeps addresses back; all others are held: `{program} show` tells by whom"
+            )
         }
         Refusal::Exhausted { pools } if pools.iter().any(|p| p.suspect > 0) => {
             format!(
-                "some holders show no sign of life; they are freed when an ADD finds them so again, {} s later at the earliest, or by `azure-vnet-ipam reclaim --yes`",
+                "some holders show no sign of life; they are freed when an ADD finds them so again, {} s later at the earliest, or by `{program} reclaim --yes`",
                 AGAIN.as_secs()
             )
         }
         Refusal::Exhausted { .. } => {
-            "every address is held: `azure-vnet-ipam show` tells by whom, and `azure-vnet-ipam check` whether any is leaked; delete pods, or assign more secondary addresses to the network interface in Azure".to_owned()
+            format!(
+                "every address is held: `{program} show` tells by whom, and `{program} check` whether any is leaked; delete pods, or assign more secondary addresses to the network interface in Azure"
+            )
         }
         Refusal::Quarantined { .. } => {
-            "pods that were being wired when the state was lost may still take an address; the call may be repeated, and `azure-vnet-ipam show` tells how long it takes".to_owned()
+            format!(
+                "pods that were being wired when the state was lost may still take an address; the call may be repeated, and `{program} show` tells how long it takes"
+            )
         }
-        Refusal::NoSubnet { .. } => "the state of this pool is incomplete, and the source does not list it; `azure-vnet-ipam doctor` compares them".to_owned(),
+        Refusal::NoSubnet { .. } => format!(
+            "the state of this pool is incomplete, and the source does not list it; `{program} doctor` compares them"
+        ),
     }
 }
 

@@ -102,8 +102,8 @@ impl From<LockError> for Failure {
 }
 
 impl Failure {
-    /// Converts the failure to the error object for the caller.
-    pub fn to_cni(&self) -> CniError {
+    /// Converts the failure to the error object for the caller. Remedies name `program`.
+    pub fn to_cni(&self, program: &str) -> CniError {
         let (code, msg, details) = match self {
             Failure::Call(error) => (
                 call_error_code(error),
@@ -112,7 +112,7 @@ impl Failure {
             ),
             Failure::Lock(error @ LockError::Busy { path, holder, .. }) => {
                 let details = format!(
-                    "{holder} holds {}; the call may be repeated, and `azure-vnet-ipam check` tells whether that takes too long",
+                    "{holder} holds {}; the call may be repeated, and `{program} check` tells whether that takes too long",
                     path.display()
                 );
                 (
@@ -135,13 +135,13 @@ impl Failure {
                     "nothing was changed"
                 };
                 let details = format!(
-                    "{} must be readable and its folder writable, with room for a new copy; {changed}; `azure-vnet-ipam doctor` looks at both",
+                    "{} must be readable and its folder writable, with room for a new copy; {changed}; `{program} doctor` looks at both",
                     error.path.display()
                 );
                 (Code::Io, format!("{stage}: {error}"), details)
             }
             Failure::Refused { refusal, source } => {
-                let mut details = refusal_details(refusal);
+                let mut details = refusal_details(refusal, program);
                 if let Some(source) = source {
                     let stop = if details.is_empty() { "" } else { ". " };
                     details =
@@ -163,7 +163,7 @@ impl Failure {
                     Code::Plugin,
                     msg,
                     format!(
-                        "{}; nothing was changed; include the output of `azure-vnet-ipam export` in the bug report",
+                        "{}; nothing was changed; include the output of `{program} export` in the bug report",
                         all.join("; ")
                     ),
                 )
@@ -215,7 +215,7 @@ impl Failure {
             Failure::NotReady(why) => (
                 Code::NotAvailable,
                 format!("ADDs cannot be served: {why}"),
-                "`azure-vnet-ipam doctor` looks for the reason, and says what to do".to_owned(),
+                format!("`{program} doctor` looks for the reason, and says what to do"),
             ),
             Failure::Output { error, fate } => {
                 let fate = match fate {
@@ -233,7 +233,7 @@ impl Failure {
             }
             Failure::Panic(what) => {
                 let details = format!(
-                    "{what}; this is a defect of azure-vnet-ipam {}; include the output of `azure-vnet-ipam export` in the bug report",
+                    "{what}; this is a defect of azure-vnet-ipam {}; include the output of `{program} export` in the bug report",
                     env!("CARGO_PKG_VERSION")
                 );
                 (Code::Plugin, "internal error".to_owned(), details)
@@ -295,10 +295,11 @@ fn refusal_code(refusal: &Refusal) -> Code {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cni::NAME;
 
     #[test]
     fn defects_are_internal_errors() {
-        let panic = Failure::Panic("here".into()).to_cni();
+        let panic = Failure::Panic("here".into()).to_cni(NAME);
         assert_eq!(
             (panic.code, panic.msg.as_str()),
             (Code::Plugin, "internal error")
@@ -308,7 +309,7 @@ mod tests {
             pool: "10.1.0.0/16".into(),
             address: "10.1.0.5".parse().unwrap(),
         };
-        let broken = Failure::Broken(vec![violation]).to_cni();
+        let broken = Failure::Broken(vec![violation]).to_cni(NAME);
         assert_eq!(
             (broken.code, broken.msg.as_str()),
             (
@@ -372,7 +373,7 @@ mod tests {
                 refusal,
                 source: None,
             };
-            let error = failure.to_cni();
+            let error = failure.to_cni(NAME);
             assert!(error.details.contains("`azure-vnet-ipam "), "{error:?}");
             assert!(!error.msg.contains('`'), "{error:?}");
         }

@@ -2,8 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::cni::NAME;
-
 /// The paths of one call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Paths {
@@ -20,23 +18,6 @@ impl Paths {
     /// Returns the name that the plugin was started by, which is part of the names of its files.
     pub fn name(&self) -> &'static str {
         self.name
-    }
-
-    /// Replaces the program's usual name by the name of this one, in commands and in the names of its own files.
-    pub fn named(&self, text: String) -> String {
-        if self.name == NAME {
-            return text;
-        }
-        let mut named = String::new();
-        for (n, after) in text.split(NAME).enumerate() {
-            let is_file = named.ends_with("/run/") || named.ends_with("/log/");
-            let is_meant = after.starts_with(' ') || is_file && after.starts_with('.');
-            if n > 0 {
-                named.push_str(if is_meant { self.name } else { NAME });
-            }
-            named.push_str(after);
-        }
-        named
     }
 
     /// The state, `/var/run/azure-vnet-ipam.json`.
@@ -192,17 +173,6 @@ mod tests {
         assert_eq!(paths.log(), Path::new("/var/log/azure-vnet-ipam.log"));
         assert_eq!(paths.links(), None);
         assert_eq!(paths.boot_clock_offset(), None);
-    }
-
-    #[test]
-    fn texts_name_the_program_as_it_is_called() {
-        let text = "sudo azure-vnet-ipam show: /var/run/azure-vnet-ipam.json, /var/log/azure-vnet-ipam.log, /etc/azure-vnet-ipam.json";
-        let named = |name| Paths::new(None, name).named(text.to_owned());
-        assert_eq!(named("azure-vnet-ipam"), text);
-        assert_eq!(
-            named("azure-vnet-ipamv6"),
-            "sudo azure-vnet-ipamv6 show: /var/run/azure-vnet-ipamv6.json, /var/log/azure-vnet-ipamv6.log, /etc/azure-vnet-ipam.json"
-        );
     }
 
     #[test]

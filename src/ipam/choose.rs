@@ -48,8 +48,8 @@ impl Space {
         }
     }
 
-    /// Sets the flag of the pool that an ADD chose in vain, if that is in use, as the original does: it requests the whole pool
-    /// first and does not return it while others use it.
+    /// Sets the flag of a used pool when an ADD found no free address in it. The original requests the whole pool first, and does not
+    /// return it while others use it.
     pub(super) fn flag_exhausted(&mut self, fits: impl Fn(&Pool) -> bool) {
         let unflagged = self
             .pools

@@ -29,7 +29,7 @@ pub enum Command {
     /// Show the pools, how full they are, and who holds what
     #[command(after_help = help::SHOW)]
     Show(ShowArgs),
-    /// Compare the state with the node, and report what is wrong
+    /// Compare the state with the node, and report problems
     #[command(after_help = help::CHECK)]
     Check(ReportArgs),
     /// Print all that is known about one address, container or pod
@@ -50,7 +50,7 @@ pub enum Command {
     /// Print metrics for Prometheus
     #[command(after_help = help::METRICS)]
     Metrics(OutputArgs),
-    /// Report what is wrong in /etc/azure-vnet-ipam.json or FILE
+    /// Report errors in /etc/azure-vnet-ipam.json or FILE
     #[command(after_help = help::CHECK_SETTINGS)]
     CheckSettings(CheckSettingsArgs),
     /// Print a script for command line completion

@@ -105,7 +105,7 @@ remedy.
 Takes no lock and changes nothing.
 
 Examples:
-  # what is wrong
+  # find problems
   {name} check
   # for a monitoring agent
   {name} check --json >/tmp/findings.json \

@@ -98,8 +98,8 @@ impl Node {
     ///
     /// # Errors
     /// The system refuses, or the lock was lost, so another call may have overwritten the state.
-    pub fn save(&self, locked: &mut Locked<'_>, document: &mut State) -> Result<(), CommandError> {
-        self.context.save(locked, document)?;
+    pub fn save(&self, locked: &mut Locked<'_>, state: &mut State) -> Result<(), CommandError> {
+        self.context.save(locked, state)?;
         if locked.is_current() {
             return Ok(());
         }

@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::cni::{Call, Defaults, Environment, IpamConfig, NAME_V6};
+use crate::cni::{Call, Defaults, Environment, IpamConfig, NAME, NAME_V6};
 use crate::codec::{Tree, is};
 use crate::failure::Failure;
 use crate::host::{Paths, ReadOutcome, io_reason, read_bounded};
@@ -139,7 +139,7 @@ impl Plugin {
         };
         let stdin = serde_json::to_vec(&self.netconf).unwrap_or_default();
         Call::parse(&any, &stdin, defaults).map_err(|e| {
-            let error = Failure::from(e).to_cni();
+            let error = Failure::from(e).to_cni(NAME);
             format!("{}; {}", error.msg, error.details)
         })
     }

@@ -25,7 +25,7 @@ impl CommandOutput {
         CommandOutput { text, status: 0 }
     }
 
-    /// Writes a text to `file` with these permission bits, or returns it for stdout if there is no file.
+    /// Writes a text to `file` with the permission bits `mode`. Without a `file` it returns the text for stdout.
     ///
     /// The path is used as it was typed, without the folder that is put in front of the plugin's own paths.
     ///

@@ -55,14 +55,14 @@ pub fn run(node: &Node, args: &ReclaimArgs) -> Result<CommandOutput, CommandErro
     if done {
         log::start(None);
     }
-    let Some(mut document) = StateView::load(node).into_writable()? else {
+    let Some(mut state) = StateView::load(node).into_writable()? else {
         let nothing = ReclaimReport::from_decisions(&[], done, 0, &node.now);
         return Ok(CommandOutput::success(match args.json {
             true => json(&nothing)?,
             false => "there is no state on this node, so nothing is held\n".to_owned(),
         }));
     };
-    let candidates = document.ipam().candidates(|_, _, _| true, boot_now());
+    let candidates = state.ipam().candidates(|_, _, _| true, boot_now());
     let look = progress::capture_snapshot(candidates, &node.context);
     let mut events = Vec::new();
     if done {
@@ -71,14 +71,14 @@ pub fn run(node: &Node, args: &ReclaimArgs) -> Result<CommandOutput, CommandErro
         let Some(again) = StateView::from_loaded(node, loaded).into_writable()? else {
             return Err(CommandError("the state was removed meanwhile".to_owned()));
         };
-        document = again;
-        reclaim(&mut document, &look, boot_now(), &mut events);
-        node.save(&mut locked, &mut document)?;
+        state = again;
+        reclaim(&mut state, &look, boot_now(), &mut events);
+        node.save(&mut locked, &mut state)?;
         log_actions(&events);
     } else {
-        reclaim(&mut document, &look, boot_now(), &mut events);
+        reclaim(&mut state, &look, boot_now(), &mut events);
     }
-    let young = young(&document, node);
+    let young = young(&state, node);
     let found = ReclaimReport::from_decisions(&events, done, young, &node.now);
     if done {
         let freed = found
@@ -101,8 +101,8 @@ pub fn run(node: &Node, args: &ReclaimArgs) -> Result<CommandOutput, CommandErro
 }
 
 /// The number of leases that are too young to be judged.
-fn young(document: &crate::state::State, node: &Node) -> usize {
-    let ages = held_records(document.ipam()).map(|(_, _, _, held)| node.now.since(held.since));
+fn young(state: &crate::state::State, node: &Node) -> usize {
+    let ages = held_records(state.ipam()).map(|(_, _, _, held)| node.now.since(held.since));
     ages.filter(|age| *age < GRACE).count()
 }
 

@@ -74,9 +74,9 @@ fn is_named(argument: &str, owner: &Owner) -> bool {
 }
 
 /// The held record of the address; of several, the one of the container.
-fn named(document: &State, address: IpAddr, container: Option<&str>) -> Result<Candidate, String> {
+fn named(state: &State, address: IpAddr, container: Option<&str>) -> Result<Candidate, String> {
     // Two pools may list one address.
-    let all = held_records(document.ipam()).filter(|(_, _, r, _)| r.address() == address);
+    let all = held_records(state.ipam()).filter(|(_, _, r, _)| r.address() == address);
     let all: Vec<_> = all.collect();
     let meant = all
         .iter()
@@ -89,7 +89,7 @@ fn named(document: &State, address: IpAddr, container: Option<&str>) -> Result<C
             held: (*held).clone(),
         });
     }
-    let known = document
+    let known = state
         .ipam()
         .pools()
         .any(|(_, _, pool)| pool.records.iter().any(|r| r.address() == address));
@@ -121,13 +121,13 @@ fn signs(
 fn release(node: &Node, candidate: &Candidate) -> Result<bool, CommandError> {
     let mut locked = node.lock()?;
     let loaded = locked.load(node.context.boot_id.as_deref());
-    let Some(mut document) = StateView::from_loaded(node, loaded).into_writable()? else {
+    let Some(mut state) = StateView::from_loaded(node, loaded).into_writable()? else {
         return Ok(false);
     };
-    if !document.ipam_mut().free_by_hand(candidate, boot_now()) {
+    if !state.ipam_mut().free_by_hand(candidate, boot_now()) {
         return Ok(false);
     }
-    node.save(&mut locked, &mut document)?;
+    node.save(&mut locked, &mut state)?;
     Ok(true)
 }
 
@@ -141,10 +141,10 @@ impl ReleaseReport {
     ) -> Result<Option<String>, CommandError> {
         let refused = |why: &str| Ok(Some(why.to_owned()));
         let address = self.address;
-        let Some(document) = StateView::load(node).into_writable()? else {
+        let Some(state) = StateView::load(node).into_writable()? else {
             return refused("there is no state on this node, so nothing is held");
         };
-        let candidate = match named(&document, address, container) {
+        let candidate = match named(&state, address, container) {
             Ok(candidate) => candidate,
             Err(why) => return Ok(Some(why)),
         };
@@ -166,7 +166,7 @@ impl ReleaseReport {
         self.signs_of_life = signs(
             &candidate,
             address,
-            (document.ipam(), &look.evidence),
+            (state.ipam(), &look.evidence),
             boot_now(),
         );
         if !self.signs_of_life.is_empty() && !force {

@@ -14,7 +14,7 @@ use crate::state::{FORMAT, KeyStatus, Loaded, QUARANTINE, State, StoreError, loa
 #[derive(Debug)]
 pub struct StateView {
     /// The state; an empty one where there is none that can be read.
-    pub document: State,
+    pub state: State,
     /// Its health.
     pub report: StateReport,
     /// Why the system does not let the file be read.
@@ -78,38 +78,33 @@ impl StateView {
     /// Judges what was loaded.
     pub fn from_loaded(node: &Node, loaded: Result<Loaded, StoreError>) -> StateView {
         let unread = |condition, detail: String, error| StateView {
-            document: State::default(),
+            state: State::default(),
             report: StateReport::new(node, condition, Some(detail)),
             error,
         };
-        let document = match loaded {
-            Ok(
-                Loaded::Ready(document)
-                | Loaded::Newer {
-                    state: document, ..
-                },
-            ) => *document,
+        let state = match loaded {
+            Ok(Loaded::Ready(state) | Loaded::Newer { state, .. }) => *state,
             // A missing file may be a lost one.
             Ok(Loaded::Missing) => State::default(),
             Ok(Loaded::Corrupt(why)) => return unread(StateHealth::Corrupt, why, None),
             Err(e) => return unread(StateHealth::Unreadable, io_reason(&e.source), Some(e)),
         };
-        let (condition, detail) = judge(node, &document);
-        let quarantine = document.ipam().quarantine;
+        let (condition, detail) = judge(node, &state);
+        let quarantine = state.ipam().quarantine;
         let quarantine = quarantine.map(|until| until.since(node.now.boot).as_secs());
         StateView {
             report: StateReport {
                 quarantine_seconds: quarantine.filter(|left| *left > 0),
                 ..StateReport::new(node, condition, detail)
             },
-            document,
+            state,
             error: None,
         }
     }
 
     /// The addresses; none where the state cannot be read.
     pub fn ipam(&self) -> &Ipam {
-        self.document.ipam()
+        self.state.ipam()
     }
 
     /// Fails where this user may not read the file.
@@ -135,9 +130,7 @@ impl StateView {
             StateHealth::Ok
             | StateHealth::Fresh
             | StateHealth::Doubtful
-            | StateHealth::KeyUnreadable => {
-                Ok(Some(self.document).filter(|document| !document.is_empty()))
-            }
+            | StateHealth::KeyUnreadable => Ok(Some(self.state).filter(|state| !state.is_empty())),
             StateHealth::Lost
             | StateHealth::Corrupt
             | StateHealth::Unreadable
@@ -154,20 +147,20 @@ impl StateView {
 }
 
 /// The health of a state that was read, and the reason.
-fn judge(node: &Node, document: &State) -> (StateHealth, Option<String>) {
-    if let KeyStatus::Newer { format, .. } = &document.key_status {
+fn judge(node: &Node, state: &State) -> (StateHealth, Option<String>) {
+    if let KeyStatus::Newer { format, .. } = &state.key_status {
         let detail = format!("state format {format}; this version supports up to {FORMAT}");
         return (StateHealth::NewerFormat, Some(detail));
     }
-    if let Some(why) = node.context.lost_reason(document) {
+    if let Some(why) = node.context.lost_reason(state) {
         return (StateHealth::Lost, Some(why));
     }
-    match (&document.key_status, document.doubt()) {
+    match (&state.key_status, state.describe_pending()) {
         (KeyStatus::Unreadable(why), _) => {
             let detail = format!("the key of this plugin cannot be read: {why}");
             (StateHealth::KeyUnreadable, Some(detail))
         }
-        _ if document.is_empty() => (StateHealth::Fresh, None),
+        _ if state.is_empty() => (StateHealth::Fresh, None),
         (_, Some(doubt)) => (StateHealth::Doubtful, Some(doubt.to_owned())),
         (_, None) => (StateHealth::Ok, None),
     }

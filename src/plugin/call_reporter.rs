@@ -85,10 +85,10 @@ impl CallReporter {
     /// Prints the error object and logs it. Returns its code and message.
     fn print_error(&self, failure: &Failure) -> (u8, String) {
         log::start(None);
-        let error = failure.to_cni();
+        let error = failure.to_cni(self.paths.name());
         let error = CniError {
             msg: shorten(error.msg),
-            details: shorten(self.paths.named(error.details)),
+            details: shorten(error.details),
             ..error
         };
         let (code, msg, details) = (error.code as u8, &error.msg, &error.details);

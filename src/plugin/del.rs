@@ -188,7 +188,7 @@ fn without_lock(call: &Call, context: &Context, error: LockError) -> Result<(), 
     let holds_nothing = match load(context.files(), context.boot_id.as_deref()) {
         Ok(Loaded::Missing) => true,
         Ok(loaded) => loaded
-            .into_document()
+            .into_state()
             .is_some_and(|mut state| release(call, &mut state, context.now()).is_empty()),
         Err(_) => false,
     };

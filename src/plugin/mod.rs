@@ -125,7 +125,7 @@ fn run(
     }
 }
 
-/// Logs what is wrong in the file of defaults, which never fails a pod.
+/// Logs the invalid members of the file of defaults.
 fn log_problems(problems: &[String], paths: &Paths) {
     const MOST: usize = 8;
     let path = paths.settings();

@@ -34,7 +34,7 @@ pub fn release_unprinted(call: &Call, grants: &[Grant], context: &Context) -> Fa
         return Fate::StillHeld;
     };
     let loaded = locked.load(context.boot_id.as_deref());
-    let Some(mut state) = loaded.ok().and_then(Loaded::into_document) else {
+    let Some(mut state) = loaded.ok().and_then(Loaded::into_state) else {
         return Fate::StillHeld;
     };
     if state.ipam_mut().revoke_all(&call.attachment, grants)

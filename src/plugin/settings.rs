@@ -1,5 +1,4 @@
-//! The file of defaults: settings that the main plugin's configuration cannot carry, as azure-vnet drops keys it does not
-//! know.
+//! The file of defaults for `ipam`. azure-vnet drops keys that it does not know, so its configuration cannot carry them.
 
 use std::path::Path;
 
@@ -9,7 +8,7 @@ use crate::host::{ReadOutcome, io_reason, read_bounded};
 /// Larger files are not read.
 const LIMIT: usize = 256 << 10;
 
-/// Reads the file, and tells what is wrong in it. A pod never fails for that: what is wrong is left out, the rest counts.
+/// Reads the file. Returns its valid members and a message for each invalid one, which is ignored so that no pod fails for it.
 pub fn read(path: &Path) -> (Defaults, Vec<String>) {
     let none = |why| (Defaults::default(), vec![why]);
     match read_bounded(path, LIMIT) {
@@ -20,10 +19,10 @@ pub fn read(path: &Path) -> (Defaults, Vec<String>) {
     }
 }
 
-/// Checks the file for the person who wrote it.
+/// Checks the file for the command `check-settings`.
 ///
 /// # Errors
-/// What is wrong in it, a line each.
+/// A line for each invalid member.
 pub fn check_settings(path: &Path) -> Result<(), String> {
     if !path.exists() {
         return Err(format!("{}: it does not exist\n", path.display()));

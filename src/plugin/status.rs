@@ -42,7 +42,7 @@ pub fn status(call: &Call, context: &Context) -> Result<(), Failure> {
         Loaded::Ready(state) => state.ipam().clone(),
         Loaded::Newer { format, .. } => {
             let newer = Failure::NewerFormat { found: format };
-            return Err(not_ready(newer.to_cni().msg));
+            return Err(not_ready(newer.to_cni(context.paths.name()).msg));
         }
     };
     if ipam.pools().next().is_none() {

@@ -24,7 +24,7 @@ pub enum SourceError {
     Wire {
         /// The name of the source.
         name: String,
-        /// What is wrong with it.
+        /// Why it cannot be used.
         source: WireError,
     },
     /// The answer lists too much.

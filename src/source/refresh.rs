@@ -17,7 +17,8 @@ const LIMIT_WITH_POOLS: Duration = Duration::from_secs(3);
 const LIMIT_WITHOUT_POOLS: Duration = Duration::from_secs(10);
 /// How long answers must list no address before they are accepted.
 const DOUBT_PERIOD: Duration = Duration::from_secs(60);
-/// What a refresh came to.
+
+/// The outcome of a refresh.
 #[derive(Debug)]
 pub enum RefreshOutcome {
     /// An answer that is not merged yet.

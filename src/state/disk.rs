@@ -188,7 +188,7 @@ impl Files for Paths {
     }
 
     /// The original's temporary files: `azure-vnet-ipam.json` and digits. Nobody else writes while the lock is held.
-    fn remove_left_overs(&self) {
+    fn remove_leftovers(&self) {
         let digits = |rest: &str| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit());
         for left in siblings(&self.state(), digits) {
             let _ = fs::remove_file(left);

@@ -112,7 +112,7 @@ pub trait Files: Debug {
     fn set_state_aside(&self, time: &str) -> Result<PathBuf, StoreError>;
 
     /// Removes the temporary files of killed calls of the original.
-    fn remove_left_overs(&self);
+    fn remove_leftovers(&self);
 }
 
 /// The lock, held until this is dropped.

@@ -5,7 +5,7 @@ use super::trust::{KeyStatus, PendingWork};
 
 impl State {
     /// Describes what must be done before the state can be relied on.
-    pub fn doubt(&self) -> Option<&'static str> {
+    pub fn describe_pending(&self) -> Option<&'static str> {
         match &self.pending {
             PendingWork::Nothing => None,
             PendingWork::Reconcile => Some(

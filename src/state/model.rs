@@ -225,7 +225,7 @@ struct RawDocument<'de> {
     others: BTreeMap<String, Box<RawValue>>,
 }
 
-/// Our own key: its contents or what is wrong with it, and its text.
+/// Our own key: its contents or why it cannot be read, and its text.
 struct RawOurs<'de> {
     facts: Ours<'de>,
     read: Result<(), ParseError>,

@@ -44,7 +44,7 @@ impl Loaded {
     }
 
     /// The state, to be changed.
-    pub fn into_document(self) -> Option<State> {
+    pub fn into_state(self) -> Option<State> {
         match self {
             Loaded::Ready(state) | Loaded::Newer { state, .. } => Some(*state),
             Loaded::Missing | Loaded::Corrupt(_) => None,
@@ -104,7 +104,7 @@ impl Locked<'_> {
     /// As [`Files::replace_state`].
     pub fn save(&mut self, state: &mut State, stamp: WriteStamp<'_>) -> Result<(), StoreError> {
         if !matches!(state.key_status, KeyStatus::Ours) {
-            self.files.remove_left_overs();
+            self.files.remove_leftovers();
         }
         let text = state.print(stamp);
         if text.len() > LIMIT {

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use crate::harness::package;
+use crate::harness::{package, rust_files};
 
 const CONTRACT: &str = "testdata/recorded/README.md";
 const CONTRIBUTORS: &str = "src/README.md";
@@ -116,20 +116,6 @@ fn recorded_cases_named_as_examples_exist() {
     assert!(count > 150, "only {count} cases are named");
 }
 
-/// All files of Rust below a folder.
-fn sources(folder: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            found.extend(sources(&path));
-        } else if path.extension().is_some_and(|e| e == "rs") {
-            found.push(path);
-        }
-    }
-    found
-}
-
 /// The numbers that a text cites after `word`: "sections 5, 9-12" cites 5, 9 and 12, "differences D4 and D5" 4 and 5.
 fn cited(text: &str, word: &str, letter: &str) -> Vec<u32> {
     let mut numbers = Vec::new();
@@ -158,7 +144,7 @@ fn citations_in_comments_resolve() {
     let contributors = anchors(&page(CONTRIBUTORS));
     let mut count = 0;
     for folder in ["src", "tests/it"] {
-        for path in sources(&package().join(folder)) {
+        for path in rust_files(&package().join(folder)) {
             // A citation may go on in the next line.
             let text = read(&path)
                 .lines()

@@ -116,8 +116,8 @@ fn lost_or_corrupt_state_is_reported() {
     fs::remove_file(node.state_path()).unwrap();
     assert_diagnostic(&node, "state", "wrong", "it is gone", "new pods wait 30 s");
     node.put(STATE, "{");
-    let anew = "the next ADD rebuilds it";
-    assert_diagnostic(&node, "state", "wrong", "is corrupt", anew);
+    let remedy = "the next ADD rebuilds it";
+    assert_diagnostic(&node, "state", "wrong", "is corrupt", remedy);
     let newer = r#"{"azure-vnet-ipam":{"format":99}}"#;
     node.put(STATE, newer);
     assert_diagnostic(&node, "state", "wrong", "format 99", "install the newer");
@@ -136,7 +136,7 @@ fn lost_or_corrupt_state_is_reported() {
     assert_diagnostic(&node, "set-aside", "warning", ".corrupt-2026", "rm ");
     node.put(STATE, "{");
     node.del("c1").assert_no_output();
-    assert_diagnostic(&node, "state", "wrong", "it could not be read", anew);
+    assert_diagnostic(&node, "state", "wrong", "it could not be read", remedy);
     node.remove_journal();
     assert_eq!(node.add("c2").error().0, 11);
     assert_diagnostic(&node, "state", "warning", "new pods wait for", "wait");

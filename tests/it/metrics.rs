@@ -215,7 +215,7 @@ fn output_file_is_always_complete() {
     assert_eq!(mode & 0o7777, 0o644, "for the collector, who is not root");
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
-        let merged_over = SetOnDrop(&is_over);
+        let set_when_done = SetOnDrop(&is_over);
         let reader = scope.spawn(|| {
             let mut read = 0;
             while !is_over.load(Ordering::SeqCst) {
@@ -238,7 +238,7 @@ fn output_file_is_always_complete() {
         for writer in writers {
             writer.join().unwrap();
         }
-        drop(merged_over);
+        drop(set_when_done);
         assert!(reader.join().unwrap() > 0);
     });
     assert_eq!(file_names(&folder), ["ipam.prom"]);

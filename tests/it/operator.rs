@@ -67,12 +67,12 @@ fn control_characters_are_never_printed() {
         &["reclaim", "--json"],
         &["metrics"],
     ] {
-        let run_command = node.run_command(words.iter().copied());
-        for text in [&run_command.stdout, &run_command.stderr] {
+        let answer = node.run_command(words.iter().copied());
+        for text in [&answer.stdout, &answer.stderr] {
             assert!(!text.contains(alters_terminal), "{words:?}: {text:?}");
         }
         if words.contains(&"--json") || words.contains(&"export") {
-            run_command.json();
+            answer.json();
         }
     }
     let report = node.run_command(["show", "--json"]).json().to_string();

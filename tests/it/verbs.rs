@@ -204,7 +204,7 @@ fn status_is_ready_while_adds_can_be_served() {
     assert_eq!((wire.count(), node.state_bytes()), (asked, before));
     drop(lock);
     let ready_lines = node.log()[log.len()..].matches("STATUS").count();
-    assert_eq!(ready_lines, 1, "only what is wrong is worth a line");
+    assert_eq!(ready_lines, 1, "only problems are logged");
 }
 
 #[test]

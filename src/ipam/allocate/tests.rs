@@ -120,6 +120,16 @@ fn a_repeated_request_gets_the_same_address_and_renews_the_claim() {
     );
 }
 
+/// Checks that `a` gets 10.1.0.6, which is marked as its own, although 10.1.0.5 comes first, and `b` the other one.
+fn assert_a_gets_its_own_address(ipam: &mut Ipam) {
+    for (id, address) in [("a", "10.1.0.6/16"), ("b", "10.1.0.5/16")] {
+        assert_eq!(
+            take(ipam, id, PoolSelector::Named(ONE), None).unwrap(),
+            address
+        );
+    }
+}
+
 #[test]
 fn a_record_of_the_original_is_its_containers_whatever_the_interface() {
     let mut ipam = with_pools(&[(ONE, 0, &["10.1.0.5", "10.1.0.6"])]);
@@ -127,14 +137,7 @@ fn a_record_of_the_original_is_its_containers_whatever_the_interface() {
         owner: Owner::from_container_id("a"),
         ..Held::default()
     });
-    assert_eq!(
-        take(&mut ipam, "a", PoolSelector::Named(ONE), None).unwrap(),
-        "10.1.0.6/16"
-    );
-    assert_eq!(
-        take(&mut ipam, "b", PoolSelector::Named(ONE), None).unwrap(),
-        "10.1.0.5/16"
-    );
+    assert_a_gets_its_own_address(&mut ipam);
 }
 
 #[test]
@@ -148,14 +151,7 @@ fn left_over_ids_reserve_nothing_but_their_owner_comes_first() {
     };
     *usage(&mut ipam, ONE, "10.1.0.5") = left("x");
     *usage(&mut ipam, ONE, "10.1.0.6") = left("a");
-    assert_eq!(
-        take(&mut ipam, "a", PoolSelector::Named(ONE), None).unwrap(),
-        "10.1.0.6/16"
-    );
-    assert_eq!(
-        take(&mut ipam, "b", PoolSelector::Named(ONE), None).unwrap(),
-        "10.1.0.5/16"
-    );
+    assert_a_gets_its_own_address(&mut ipam);
 }
 
 #[test]

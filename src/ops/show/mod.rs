@@ -40,10 +40,8 @@ pub fn run(node: &Node, args: &ShowArgs) -> Result<CommandOutput, CommandError> 
 /// # Errors
 /// The state cannot be read.
 pub fn read(node: &Node, config: &NodeConfig) -> Result<ShowReport, CommandError> {
-    let StateView {
-        document, report, ..
-    } = StateView::read(node)?;
-    let ipam = document.ipam();
+    let StateView { state, report, .. } = StateView::read(node)?;
+    let ipam = state.ipam();
     let attempts = last_attempts(node.paths(), node.context.boot_id.as_deref());
     let counts = ipam.counts(config.conf.cooldown, &config.conf.exclude, node.now.boot);
     Ok(ShowReport::new(ipam, counts, report, attempts, &node.now))

@@ -113,9 +113,9 @@ impl ShowReport {
         }
         if self.pools.is_empty() {
             return Err(CommandError(match known.is_empty() {
-                true => format!("there is no pool {wanted}; there are none yet"),
+                true => format!("pool {wanted} not found; there are no pools yet"),
                 false => format!(
-                    "there is no pool {wanted}; the pools are {}",
+                    "pool {wanted} not found; the pools are {}",
                     known.join(", ")
                 ),
             }));

@@ -33,7 +33,7 @@ pub struct Journal {
     /// Its entries, even where it is incomplete.
     pub entries: Vec<JournalEntry>,
     /// Why other grants may be missing, if so.
-    pub doubt: Option<String>,
+    pub distrusted: Option<String>,
     /// The highest generation in it.
     pub generation: u64,
     first: u64,
@@ -46,14 +46,14 @@ impl Journal {
     /// Reads the journal. A file that cannot be read counts as incomplete.
     pub fn read(files: &dyn Files, boot_id: Option<&str>) -> Journal {
         let doubtful = |why: &str| Journal {
-            doubt: Some(why.to_owned()),
+            distrusted: Some(why.to_owned()),
             ..Journal::default()
         };
         match files.read(StateFile::Journal, LIMIT, 0) {
             Ok(ReadOutcome::Read(bytes)) => match std::str::from_utf8(&bytes) {
                 Ok(text) => Journal::parse(text, boot_id),
                 Err(_) => Journal {
-                    doubt: Some("it is not text".to_owned()),
+                    distrusted: Some("it is not text".to_owned()),
                     ..Journal::parse(&String::from_utf8_lossy(&bytes), boot_id)
                 },
             },
@@ -77,7 +77,7 @@ impl Journal {
         });
         let Some((boot, first, count, generation)) = header else {
             return Journal {
-                doubt: Some("its first line is damaged".to_owned()),
+                distrusted: Some("its first line is damaged".to_owned()),
                 ..Journal::default()
             };
         };
@@ -92,27 +92,27 @@ impl Journal {
             Some(current) if current == boot => {}
             Some(_) => {
                 // No pod of that boot is alive.
-                journal.doubt = Some("it is of another boot".to_owned());
+                journal.distrusted = Some("it is of another boot".to_owned());
                 return journal;
             }
-            None => journal.doubt = Some("the boot ID cannot be read".to_owned()),
+            None => journal.distrusted = Some("the boot ID cannot be read".to_owned()),
         }
         for line in lines {
             let expected = journal.last() + 1;
             match parse_line(line) {
                 Some(entry) => {
                     if entry.sequence != expected {
-                        journal.doubt = Some(format!("entry {expected} is missing"));
+                        journal.distrusted = Some(format!("entry {expected} is missing"));
                     }
                     journal.generation = journal.generation.max(entry.generation);
                     journal.entries.push(entry);
                 }
-                None => journal.doubt = Some(format!("entry {expected} is damaged")),
+                None => journal.distrusted = Some(format!("entry {expected} is damaged")),
             }
         }
         // They were written together with the header, so a kill cannot have cut them off.
         if journal.last() + 1 < first.saturating_add(count) {
-            journal.doubt = Some(format!("entry {} is missing", journal.last() + 1));
+            journal.distrusted = Some(format!("entry {} is missing", journal.last() + 1));
         }
         journal
     }
@@ -135,7 +135,9 @@ impl Journal {
             return 0;
         }
         let journal = Journal::read(files, boot_id);
-        let missed = journal.after(&position).filter(|_| journal.doubt.is_none());
+        let missed = journal
+            .after(&position)
+            .filter(|_| journal.distrusted.is_none());
         let Some(missed) = missed.filter(|missed| !missed.is_empty()) else {
             return 0;
         };
@@ -165,7 +167,7 @@ impl Journal {
         last: Option<u64>,
         now: Moment,
     ) -> Result<(), String> {
-        if let Some(why) = &self.doubt {
+        if let Some(why) = &self.distrusted {
             return Err(why.clone());
         }
         if last.is_some_and(|last| self.generation < last) {
@@ -248,11 +250,11 @@ mod tests {
         for (kind, _) in KINDS {
             entries[1].kind = kind;
             let journal = Journal::parse(&text(&entries), BOOT);
-            assert_eq!(journal.doubt, None);
+            assert_eq!(journal.distrusted, None);
             assert_eq!(journal.entries, entries);
             assert_eq!(journal.generation, 7);
         }
-        assert_eq!(Journal::parse(&text(&[]), BOOT).doubt, None);
+        assert_eq!(Journal::parse(&text(&[]), BOOT).distrusted, None);
     }
 
     #[test]
@@ -261,7 +263,7 @@ mod tests {
         let more = text(&three_entries());
         for end in whole.len()..more.len() {
             let journal = Journal::parse(&more[..end], BOOT);
-            assert_eq!(journal.doubt, None, "{end}");
+            assert_eq!(journal.distrusted, None, "{end}");
             assert_eq!(journal.entries.len(), 2, "{end}");
             assert_eq!(journal.whole, whole.len() as u64);
         }
@@ -274,7 +276,7 @@ mod tests {
         for end in header..text.len() {
             let journal = Journal::parse(&text[..end], BOOT);
             assert_eq!(
-                journal.doubt.as_deref(),
+                journal.distrusted.as_deref(),
                 Some("entry 5 is missing"),
                 "{end}"
             );
@@ -292,13 +294,13 @@ mod tests {
         };
         for n in [1, 2] {
             let journal = Journal::parse(&without(n), BOOT);
-            assert!(journal.doubt.is_some(), "line {n}");
+            assert!(journal.distrusted.is_some(), "line {n}");
             assert_eq!(holdings(&journal.entries).len(), 2, "line {n}");
         }
         // The last lines can be cut off without a trace in the file: the note of the last use tells.
-        assert_eq!(Journal::parse(&without(3), BOOT).doubt, None);
+        assert_eq!(Journal::parse(&without(3), BOOT).distrusted, None);
         assert_eq!(Journal::parse(&without(3), BOOT).generation, 6);
-        assert!(Journal::parse(&without(0), BOOT).doubt.is_some());
+        assert!(Journal::parse(&without(0), BOOT).distrusted.is_some());
         for at in 0..good.len() {
             let mut bytes = good.clone().into_bytes();
             bytes[at] ^= 1;
@@ -306,7 +308,8 @@ mod tests {
                 continue;
             };
             let journal = Journal::parse(&text, BOOT);
-            let is_seen = journal.doubt.is_some() || journal.entries.len() < 3 || journal.is_torn;
+            let is_seen =
+                journal.distrusted.is_some() || journal.entries.len() < 3 || journal.is_torn;
             let header = lines[0].len();
             assert!(is_seen || at <= header, "{at}: {text}");
         }
@@ -321,20 +324,23 @@ mod tests {
             format!("{MAGIC} boot-1 1 0 {most}\n"),
         ] {
             let journal = Journal::parse(&header, BOOT);
-            assert!(journal.doubt.is_some() && journal.last() < 10, "{header}");
+            assert!(
+                journal.distrusted.is_some() && journal.last() < 10,
+                "{header}"
+            );
         }
         let last = |change: &dyn Fn(&mut JournalEntry)| {
             let mut entries = three_entries();
             change(&mut entries[2]);
             Journal::parse(&text(&entries), BOOT)
         };
-        assert_eq!(last(&|_| ()).doubt, None);
+        assert_eq!(last(&|_| ()).distrusted, None);
         for journal in [
             last(&|entry| entry.sequence = most),
             last(&|entry| entry.generation = most),
             last(&|entry| entry.addresses[0].1 = most),
         ] {
-            assert!(journal.doubt.is_some());
+            assert!(journal.distrusted.is_some());
             assert_eq!((journal.last(), journal.generation), (6, 6));
         }
     }
@@ -342,9 +348,9 @@ mod tests {
     #[test]
     fn of_another_boot_it_says_nothing_and_without_a_boot_id_it_proves_nothing() {
         let other = Journal::parse(&text(&three_entries()), Some("boot-2"));
-        assert!(other.doubt.is_some() && other.entries.is_empty());
+        assert!(other.distrusted.is_some() && other.entries.is_empty());
         let unknown = Journal::parse(&text(&three_entries()), None);
-        assert!(unknown.doubt.is_some());
+        assert!(unknown.distrusted.is_some());
         assert_eq!(unknown.entries.len(), 3);
     }
 

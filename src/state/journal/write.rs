@@ -131,7 +131,7 @@ pub fn note_release(
     now: Moment,
 ) -> io::Result<()> {
     let journal = Journal::read(files, boot_id);
-    if let Some(why) = journal.doubt {
+    if let Some(why) = journal.distrusted {
         return Err(io::Error::other(why));
     }
     let entry = JournalEntry {

@@ -9,6 +9,10 @@ fuzz_target!(|body: &[u8]| {
     let Ok(node) = parse::node(body) else { return };
     if let Ok(pool) = node.pool("n1", "https://api") {
         assert!(!pool.addresses.is_empty() && pool.addresses.len() <= 254);
-        assert!(pool.addresses.iter().all(|address| pool.subnet.contains(address)));
+        assert!(
+            pool.addresses
+                .iter()
+                .all(|address| pool.subnet.contains(address))
+        );
     }
 });

@@ -5,7 +5,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use azure_vnet_ipam::ipam::{Attachment, Evidence, Family, Hint, Inventory, ListedPool, Moment, PoolSelector, Request};
+use azure_vnet_ipam::ipam::{
+    Attachment, Evidence, Family, Hint, Inventory, ListedPool, Moment, PoolSelector, Request,
+};
 use azure_vnet_ipam::state::{State, WriteStamp};
 use libfuzzer_sys::fuzz_target;
 
@@ -13,26 +15,49 @@ const BOOT: Option<&str> = Some("8f3c5c52-0000-4000-8000-000000000001");
 const NOW: Moment = Moment(1 << 50);
 
 fn print(document: &mut State) -> Vec<u8> {
-    document.print(WriteStamp { version: "v0", time: "t", boot_id: BOOT })
+    document.print(WriteStamp {
+        version: "v0",
+        time: "t",
+        boot_id: BOOT,
+    })
 }
 
 fuzz_target!(|text: &[u8]| {
-    let Ok(mut document) = State::parse(text, BOOT, NOW) else { return };
+    let Ok(mut document) = State::parse(text, BOOT, NOW) else {
+        return;
+    };
     let written = print(&mut document);
     let mut again = State::parse(&written, BOOT, NOW).expect("what we write we read");
     let twice = print(&mut again);
-    assert_eq!(State::parse(&twice, BOOT, NOW).expect("again").ipam(), again.ipam());
+    assert_eq!(
+        State::parse(&twice, BOOT, NOW).expect("again").ipam(),
+        again.ipam()
+    );
 
     let before = document.ipam().check();
-    let attachment = Attachment { network: "azure".into(), container_id: "c1".into(), if_name: "eth0".into() };
-    let listed = ListedPool::new("10.224.0.0/16".parse().expect("a net"), "eth0".into(), 0, vec!["10.224.0.5".parse().expect("an address")]);
+    let attachment = Attachment {
+        network: "azure".into(),
+        container_id: "c1".into(),
+        if_name: "eth0".into(),
+    };
+    let listed = ListedPool::new(
+        "10.224.0.0/16".parse().expect("a net"),
+        "eth0".into(),
+        0,
+        vec!["10.224.0.5".parse().expect("an address")],
+    );
     let ipam = document.ipam_mut();
-    ipam.merge(&Inventory { pools: vec![listed] });
+    ipam.merge(&Inventory {
+        pools: vec![listed],
+    });
     for space in ipam.spaces.keys().cloned().collect::<Vec<_>>() {
         let request = Request {
             attachment: &attachment,
             space: &space,
-            pool: PoolSelector::Any { family: Family::V4, if_name: None },
+            pool: PoolSelector::Any {
+                family: Family::V4,
+                if_name: None,
+            },
             address: None,
             pod: None,
             netns: None,
@@ -45,6 +70,10 @@ fuzz_target!(|text: &[u8]| {
     let candidates = ipam.candidates(|_, _, _| true, NOW);
     ipam.reclaim(candidates, &Evidence::default(), NOW);
     ipam.release(&attachment, Hint::default(), NOW);
-    let worse: Vec<_> = ipam.check().into_iter().filter(|v| !before.contains(v)).collect();
+    let worse: Vec<_> = ipam
+        .check()
+        .into_iter()
+        .filter(|v| !before.contains(v))
+        .collect();
     assert!(worse.is_empty(), "{worse:?}");
 });

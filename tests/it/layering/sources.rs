@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use crate::harness::package;
+use crate::harness::{package, rust_files};
 
 /// A path in the module tree, such as `["host", "files"]`; empty for the crate itself.
 pub type ModulePath = Vec<String>;
@@ -31,7 +31,7 @@ impl Sources {
         let root = package().join("src");
         let mut all = BTreeMap::new();
         let mut tests = BTreeSet::new();
-        for file in files(&root) {
+        for file in rust_files(&root) {
             let is_folder = file.ends_with("mod.rs") || file.ends_with("lib.rs");
             let mut module: ModulePath = file
                 .strip_prefix(&root)
@@ -153,19 +153,6 @@ impl Sources {
             .filter_map(|path| Some((path.last()?.clone(), path)))
             .collect()
     }
-}
-
-fn files(folder: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            found.extend(files(&path));
-        } else if path.extension().is_some_and(|e| e == "rs") {
-            found.push(path);
-        }
-    }
-    found
 }
 
 /// Cuts out every item that only tests have. Returns the rest, and the names of the modules that were cut out.

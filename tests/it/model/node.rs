@@ -298,7 +298,7 @@ impl Files for MemoryNode {
         Ok(path)
     }
 
-    fn remove_left_overs(&self) {}
+    fn remove_leftovers(&self) {}
 }
 
 impl Host for MemoryNode {

@@ -408,7 +408,7 @@ impl World {
 
     fn failed(&self, failure: &Failure, add: &InFlight) {
         let Failure::Refused { refusal, .. } = failure else {
-            panic!("{}", failure.to_cni().msg);
+            panic!("{}", failure.to_cni("azure-vnet-ipam").msg);
         };
         match refusal {
             Refusal::Exhausted { pools } => {
@@ -471,7 +471,7 @@ impl World {
             &mut OperationRecord::default(),
         );
         if let Err(failure) = released {
-            assert!(node.is_dead(), "{}", failure.to_cni().msg);
+            assert!(node.is_dead(), "{}", failure.to_cni("azure-vnet-ipam").msg);
         } else {
             self.released.insert(id);
         }
@@ -506,7 +506,7 @@ impl World {
             &mut OperationRecord::default(),
         );
         if let Err(failure) = released {
-            panic!("{}", failure.to_cni().msg);
+            panic!("{}", failure.to_cni("azure-vnet-ipam").msg);
         }
         let raced = raced.take();
         self.take_over(&node);
@@ -550,7 +550,7 @@ impl World {
         );
         match collected {
             Ok(()) | Err(Failure::NotAllFreed { .. }) => {}
-            Err(failure) => panic!("{}", failure.to_cni().msg),
+            Err(failure) => panic!("{}", failure.to_cni("azure-vnet-ipam").msg),
         }
         self.take_over(&node);
         // The address of a pod that the runtime knows stays held, whatever the record says.
@@ -578,7 +578,7 @@ impl World {
         let look = NodeSnapshot::capture(candidates, &context);
         let mut locked = Locked::acquire(&node, WAIT).unwrap();
         let loaded = locked.load(self.boot_id().as_deref()).unwrap();
-        let Some(mut state) = loaded.into_document() else {
+        let Some(mut state) = loaded.into_state() else {
             return;
         };
         reclaim(&mut state, &look, self.now(), &mut Vec::new());

@@ -21,7 +21,7 @@ pub fn examine(node: &Node, state: &StateView, visibility: &mut Visibility) -> V
         lines.push(file(&path, meta.permissions().mode(), meta.size()));
     }
     lines.extend(health(&state.report, visibility));
-    lines.extend(writer(&state.document));
+    lines.extend(writer(&state.state));
     if let Some(quarantine) = state.report.quarantine() {
         lines.push(Diagnostic::warning(Subject::State, &quarantine, &"wait"));
     }
@@ -63,13 +63,13 @@ fn file(path: &Path, mode: u32, bytes: u64) -> Diagnostic {
 }
 
 /// Which plugin wrote the state last.
-fn writer(document: &State) -> Option<Diagnostic> {
-    let created = match document.version() {
+fn writer(state: &State) -> Option<Diagnostic> {
+    let created = match state.version() {
         "" => String::new(),
         version => format!("; version {version} created it"),
     };
-    match &document.key_status {
-        KeyStatus::Absent if document.is_empty() => None,
+    match &state.key_status {
+        KeyStatus::Absent if state.is_empty() => None,
         KeyStatus::Absent => {
             let text = format_args!("the original plugin wrote it last{created}");
             Some(Diagnostic::ok(Subject::State, &text))
