@@ -44,6 +44,20 @@ pub struct NetworkConfig {
 /// Container ID and interface name of attachments.
 pub type Attachments = BTreeSet<(String, String)>;
 
+/// The keys of a network configuration that are read here.
+pub const NETWORK_CONFIG_KEYS: [&str; 10] = [
+    "cniVersion",
+    "name",
+    "master",
+    "logLevel",
+    "ipam",
+    "args",
+    "runtimeConfig",
+    "prevResult",
+    "cni.dev/valid-attachments",
+    "cni.dev/attachments",
+];
+
 impl<'de> Members<'de> for RawNetworkConfig {
     fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
         let target = match key {

@@ -10,7 +10,7 @@ use super::{CallError, NAME_V6, QueryUrl, Verb, overrides};
 use crate::codec::{self, Cursor, Members, ParseError, is};
 
 /// The keys of `ipam` that this plugin uses. Others are ignored, whatever their type (difference D15).
-const KEYS: [&str; 17] = [
+pub const IPAM_KEYS: [&str; 17] = [
     "type",
     "environment",
     "ipv6Environment",
@@ -35,7 +35,7 @@ const COOLDOWN_KEYS: [(&str, &str); 2] = [("cooldown", "ipam.cooldown"), ("rest"
 
 /// Returns whether this plugin uses a key of `ipam`.
 pub fn is_ipam_key(key: &str) -> bool {
-    KEYS.into_iter().any(|known| is(key, known))
+    IPAM_KEYS.into_iter().any(|known| is(key, known))
 }
 
 /// Defaults for the members of `ipam`: the valid part of `/etc/azure-vnet-ipam.json`.
@@ -51,7 +51,7 @@ pub(super) struct RawIpamConfig {
 
 impl<'de> Members<'de> for RawIpamConfig {
     fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
-        let Some(known) = KEYS.into_iter().find(|known| is(key, known)) else {
+        let Some(known) = IPAM_KEYS.into_iter().find(|known| is(key, known)) else {
             self.unknown.push(key.to_owned());
             return json.skip();
         };

@@ -9,7 +9,9 @@ use std::io;
 
 #[cfg(feature = "tls")]
 pub use remedy::kubernetes_table;
-pub use remedy::{ENVIRONMENT_REMEDY, SUDO_REMEDY, message_with_remedy, needs_root, source_remedy};
+pub use remedy::{
+    ENVIRONMENT_REMEDY, Remedy, SUDO_REMEDY, message_with_remedy, needs_root, source_remedy,
+};
 
 use details::{call_details, join_first, refusal_details, truncate};
 

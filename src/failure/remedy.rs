@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::source::{NodeError, Source, SourceError};
+use crate::source::{FetchError, NodeError, Source, SourceError, WireError};
 
 /// Describes the error of a source, with the remedy if it does not depend on the source.
 pub fn message_with_remedy(error: &SourceError) -> String {
@@ -20,26 +20,122 @@ pub const SUDO_REMEDY: &str = "run it with sudo";
 /// What to do about a source that cannot be chosen.
 pub const ENVIRONMENT_REMEDY: &str = "unset or correct AZURE_VNET_IPAM_QUERY_URL";
 
+/// What to do about a failure.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Remedy {
+    /// The cause as far as it is known, and what to do, without full stop.
+    pub text: String,
+    /// The commands to type.
+    pub commands: Vec<String>,
+}
+
+impl Remedy {
+    fn new(text: impl Into<String>, commands: &[String]) -> Remedy {
+        Remedy {
+            text: text.into(),
+            commands: commands.to_vec(),
+        }
+    }
+}
+
 /// What to do about `source`, which failed with `error`. `is_root` is whether this process runs as root.
-pub fn source_remedy(source: &Source, error: &SourceError, is_root: bool) -> String {
-    const MEANWHILE: &str =
-        "Meanwhile pods get addresses of the stored pools, while there are free ones";
-    let remedy = match (source, error) {
-        (_, SourceError::Node { node, error }) => node_remedy(error, &node.kubeconfig),
-        (_, SourceError::Fetch { .. }) if needs_root(source, error, is_root) => {
-            return "on many nodes only root may ask it: run this with sudo".to_owned();
+pub fn source_remedy(source: &Source, error: &SourceError, is_root: bool) -> Remedy {
+    match (source, error) {
+        (_, SourceError::Node { node, error }) => {
+            Remedy::new(node_remedy(error, &node.kubeconfig), &[])
         }
-        (Source::Wire(url), _) if source.is_wire_server() => format!(
-            "`ip route get 168.63.129.16` must lead out of the node, not to a bridge or nowhere, and no rule of `iptables -S` and `nft list ruleset` may drop it: remove what does. Then `curl '{url}'` answers; if not, Azure's side is broken: redeploy the node"
+        (_, SourceError::Fetch { .. }) if needs_root(source, error, is_root) => Remedy::new(
+            "on many nodes only root may ask it: run this with sudo",
+            &[],
         ),
-        (Source::Wire(url), _) => format!("try `curl '{url}'`"),
-        (Source::SavedAnswer(path) | Source::InterfacesFile(path), _)
-        | (_, SourceError::File { path, .. }) => {
-            format!("correct {}", path.display())
+        (_, SourceError::Fetch { url, source: why }) => fetch_remedy(url, why),
+        (Source::Wire(url), SourceError::Wire { source: why, .. }) => answer_remedy(url, why),
+        (Source::Wire(url), SourceError::TooMany { .. }) => Remedy::new(
+            "an interface of Azure has at most 256 addresses, so something else may answer; look at the answer:",
+            &[format!("curl -s '{url}' | head -c 2000")],
+        ),
+        (_, SourceError::File { path, .. } | SourceError::Lock { path, .. }) => Remedy::new(
+            "correct the file, or its mode:",
+            &[format!("sudo ls -l {}", path.display())],
+        ),
+        (Source::SavedAnswer(path) | Source::InterfacesFile(path), _) => {
+            Remedy::new(format!("correct {}", path.display()), &[])
         }
-        _ => return MEANWHILE.to_owned(),
-    };
-    format!("{remedy}. {MEANWHILE}")
+        (_, SourceError::Links(_)) => Remedy::new(
+            "look at the interfaces of this node:",
+            &["ip link".to_owned()],
+        ),
+        _ => Remedy::new("nothing is to be done: the next ADD asks again", &[]),
+    }
+}
+
+/// What to do about a server that did not answer with status 200.
+fn fetch_remedy(url: &str, error: &FetchError) -> Remedy {
+    let host = host_of(url);
+    let ask = format!("curl -i '{url}'");
+    let route = format!("ip route get {host}");
+    match error {
+        FetchError::Status(401 | 403) => Remedy::new(
+            "the route is right, as something answers, but it refuses the request: it answers only requests of root on the node itself; where this is root, a proxy or a rule of the cloud stands in between; look at the answer:",
+            &[ask],
+        ),
+        FetchError::Status(300..=399) => Remedy::new(
+            "the route is right, but something other than the wire server answers, which never redirects: a proxy or a login page; find out what, and let requests to this address through:",
+            &[ask],
+        ),
+        FetchError::Status(429 | 500..) => Remedy::new(
+            "the route is right, but the server is in trouble; the next ADD asks again; where it lasts, Azure's side is broken: redeploy the node",
+            &[ask],
+        ),
+        FetchError::Status(_) => Remedy::new(
+            "the route is right, but what answers does not know this request: is ipam.queryUrl or AZURE_VNET_IPAM_QUERY_URL set to another server? Look at the answer:",
+            &[ask],
+        ),
+        FetchError::TimedOut(_) => Remedy::new(
+            "packets get lost: a route to a wrong device, a firewall rule that drops them, or Azure's side. The first command must name the device that leads out of the node, the second must print nothing; where both are right, redeploy the node:",
+            &[route, format!("sudo iptables -S | grep -w {host}")],
+        ),
+        FetchError::Refused => Remedy::new(
+            "its address is reached, but nothing listens: a route may lead to another machine, or a firewall rule reject it:",
+            &[route, format!("sudo iptables -S | grep -w {host}")],
+        ),
+        FetchError::NoRoute(_) => Remedy::new(
+            "remove the route that blocks it, or restore the default route; these commands show both:",
+            &[format!(
+                "ip route show table all | grep -E '{host}|default|blackhole|unreachable|prohibit'"
+            )],
+        ),
+        FetchError::Transport(_) => Remedy::new("look at what answers:", &[ask]),
+    }
+}
+
+/// What to do about an answer that cannot be used.
+fn answer_remedy(url: &str, error: &WireError) -> Remedy {
+    let look = [format!("curl -s '{url}' | head -c 2000")];
+    match error {
+        WireError::Cut => Remedy::new(
+            "the answer ends too early; the next ADD asks again; where it lasts, look at the answer:",
+            &look,
+        ),
+        WireError::Empty => Remedy::new(
+            "Azure knows no network interface of this node: look at the virtual machine in Azure; right after a start this ends by itself",
+            &look,
+        ),
+        WireError::Root(_) | WireError::Xml(_) => Remedy::new(
+            "the route is right, but something other than the wire server answers, like a proxy or a login page; look at the answer:",
+            &look,
+        ),
+        WireError::Declaration(_) | WireError::Flag(_) => {
+            Remedy::new("the answer is damaged; look at it:", &look)
+        }
+    }
+}
+
+/// The host of a URL.
+fn host_of(url: &str) -> &str {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let end = rest.find(['/', ':', '?']).unwrap_or(rest.len());
+    rest.get(..end).unwrap_or(rest)
 }
 
 /// Whether `source` failed with `error` probably because only root may query it.

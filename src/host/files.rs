@@ -120,6 +120,15 @@ pub fn lock_options() -> OpenOptions {
     options
 }
 
+/// Creates a file without a name in a folder. It is gone when it is closed.
+///
+/// # Errors
+/// The system refuses, or knows no such files there.
+pub fn create_nameless(folder: &Path) -> io::Result<File> {
+    let mut options = write_options(PRIVATE);
+    options.custom_flags(libc::O_TMPFILE).open(folder)
+}
+
 /// Checks that an open file is a regular one.
 ///
 /// # Errors
@@ -223,11 +232,6 @@ pub fn create_new(path: &Path, mode: u32) -> io::Result<File> {
         }
         opened => opened,
     }
-}
-
-/// Returns whether the folder of `path` exists and may not be written.
-pub fn is_read_only(path: &Path) -> bool {
-    is_not_writable(path.parent().unwrap_or(path))
 }
 
 /// Returns whether a file or folder exists and may not be written.

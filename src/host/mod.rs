@@ -11,6 +11,7 @@ mod netns;
 mod network;
 mod nsfs;
 mod paths;
+mod room;
 mod rotating_file;
 mod signals;
 mod stream_io;
@@ -18,17 +19,18 @@ mod terminal;
 
 pub use clock::{boot_id, boot_now, shift_boot_clock, utc, wall_now, wall_second};
 pub use files::{
-    ReadOutcome, append_options, check_regular, create_new, io_reason, is_not_writable,
-    is_read_only, open, overwrite, read_bounded, read_bounded_with, read_no_link, read_text,
-    read_up_to, replace, write_private,
+    ReadOutcome, append_options, check_regular, create_new, io_reason, is_not_writable, open,
+    overwrite, read_bounded, read_bounded_with, read_no_link, read_text, read_up_to, replace,
+    write_private,
 };
 pub use flock::{LockOutcome, lock};
 #[cfg(feature = "tls")]
 pub use host_name::host_name;
 pub use links::{Link, links, links_named};
 pub use netns::{CookieLookup, SocketsOfProcess, namespace_id, netns};
-pub use network::{NetnsScanner, RouteLookup, host_routes};
+pub use network::{HostAddress, NetnsScanner, RouteLookup, host_addresses, host_routes};
 pub use paths::Paths;
+pub use room::{check_room, room};
 pub use rotating_file::{RotatingFile, rotated_path};
 pub use signals::ignore_file_size_signal;
 pub use stream_io::{read_stream, write_stream};

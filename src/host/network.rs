@@ -24,28 +24,63 @@ const RTN_UNICAST: u8 = 1;
 const RTA_DST: u16 = 1;
 const ROUTE_MESSAGE: usize = 12;
 
+/// An address of an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostAddress {
+    /// The address.
+    pub address: IpAddr,
+    /// The length of its prefix.
+    pub prefix_len: u8,
+    /// The kernel's number of the interface.
+    pub link: u32,
+}
+
+/// Lists the addresses of the network namespace of this process, with their interfaces.
+///
+/// # Errors
+/// The kernel does not answer.
+pub fn host_addresses() -> io::Result<Vec<HostAddress>> {
+    Netlink::open()?.dump(
+        MessageType::GET_ADDRESS,
+        &ALL_ADDRESSES,
+        |found: &mut Vec<HostAddress>, message| found.extend(address(message)),
+    )
+}
+
+/// The request for the addresses of all families.
+const ALL_ADDRESSES: [u8; ADDRESS_MESSAGE] = [AF_UNSPEC, 0, 0, 0, 0, 0, 0, 0];
+const ADDRESS_MESSAGE: usize = 8;
+
 /// Lists the addresses configured in the network namespace of the socket.
 fn addresses(netlink: &Netlink) -> io::Result<BTreeSet<IpAddr>> {
-    const ADDRESS_MESSAGE: usize = 8;
-    const IFA_ADDRESS: u16 = 1;
-    const IFA_LOCAL: u16 = 2;
-    let request = [AF_UNSPEC, 0, 0, 0, 0, 0, 0, 0];
     netlink.dump(
         MessageType::GET_ADDRESS,
-        &request,
+        &ALL_ADDRESSES,
         |found: &mut BTreeSet<IpAddr>, message| {
-            // Of a point-to-point link IFA_ADDRESS is the other end.
-            let (mut local, mut address) = (None, None);
-            for (kind, value) in attributes(message.get(ADDRESS_MESSAGE..).unwrap_or_default()) {
-                match kind {
-                    IFA_LOCAL => local = ip(value),
-                    IFA_ADDRESS => address = ip(value),
-                    _ => {}
-                }
-            }
-            found.extend(local.or(address));
+            found.extend(address(message).map(|found| found.address));
         },
     )
+}
+
+/// Reads an address message.
+fn address(message: &[u8]) -> Option<HostAddress> {
+    const IFA_ADDRESS: u16 = 1;
+    const IFA_LOCAL: u16 = 2;
+    const INDEX: usize = 4;
+    // Of a point-to-point link IFA_ADDRESS is the other end.
+    let (mut local, mut address) = (None, None);
+    for (kind, value) in attributes(message.get(ADDRESS_MESSAGE..)?) {
+        match kind {
+            IFA_LOCAL => local = ip(value),
+            IFA_ADDRESS => address = ip(value),
+            _ => {}
+        }
+    }
+    Some(HostAddress {
+        address: local.or(address)?,
+        prefix_len: *message.get(1)?,
+        link: u32_at(message, INDEX)?,
+    })
 }
 
 /// Lists the addresses to which this host has a route of their own (/32, /128), and the host's own addresses.

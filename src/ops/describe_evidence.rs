@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use super::lease::shorten_id;
 use super::screen::pluralize;
 use crate::ipam::{Evidence, EvidenceList, Held, Routes};
 
@@ -62,7 +63,7 @@ pub fn describe_uses(address: IpAddr, evidence: &Evidence) -> Vec<String> {
             let pod = entry.pod.as_deref().map(|pod| format!(", pod {pod}"));
             found.push(format!(
                 "{name}: container {}{}",
-                entry.container_id,
+                shorten_id(&entry.container_id),
                 pod.unwrap_or_default()
             ));
         }

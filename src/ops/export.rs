@@ -7,8 +7,10 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::cli::OutputArgs;
-use super::findings::check::{CheckReport, check};
-use super::findings::doctor::{Diagnostic, Inspection, examine};
+use super::findings::check::CheckReport;
+use super::findings::diagnosis::Diagnosis;
+use super::findings::doctor::Line;
+use super::findings::inspection::Inspection;
 use super::node::Node;
 use super::node_config::NodeConfig;
 use super::outcome::{CommandError, CommandOutput, json};
@@ -28,7 +30,7 @@ const MODE: u32 = 0o600;
 /// The document.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct ExportReport {
+struct ExportReport<'a> {
     /// The time, RFC 3339.
     time: String,
     versions: Versions,
@@ -38,7 +40,7 @@ struct ExportReport {
     condition: StateReport,
     source: SourceReport,
     check: CheckReport,
-    doctor: Vec<Diagnostic>,
+    doctor: Vec<Line<'a>>,
     evidence: EvidenceReport,
     configuration: Vec<ConfReport>,
     events: Vec<OperationRecord>,
@@ -115,7 +117,8 @@ pub fn run(node: &Node, args: &OutputArgs) -> Result<CommandOutput, CommandError
     let before = StateView::read(node)?;
     let inspection = Inspection::gather(node);
     inspection.state.require_permission()?;
-    let doctor = examine(node, &inspection);
+    let diagnosis = Diagnosis::of_inspection(node, &before, &inspection);
+    let findings = diagnosis.findings.clone();
     let attempts = last_attempts(node.paths(), node.context.boot_id.as_deref());
     let History { records, totals } = node.history()?;
     let export = ExportReport {
@@ -130,8 +133,8 @@ pub fn run(node: &Node, args: &OutputArgs) -> Result<CommandOutput, CommandError
         boot_id: node.context.boot_id.clone(),
         state: state(node),
         source: SourceReport::new(attempts, &node.now),
-        check: check(node, &before, &inspection, &doctor)?,
-        doctor,
+        check: CheckReport::new(diagnosis),
+        doctor: findings.iter().map(Line::from).collect(),
         evidence: EvidenceReport::new(inspection.state.ipam(), &inspection.evidence),
         configuration: configuration(&inspection.config, node.paths().name()),
         condition: inspection.state.report,

@@ -76,7 +76,7 @@ impl Lease {
     /// The first characters of the container ID, or `unknown`.
     pub fn container_text(&self) -> String {
         match &self.container {
-            Some(id) => id.chars().take(SHORT).collect(),
+            Some(id) => shorten_id(id),
             None => "unknown".to_owned(),
         }
     }
@@ -118,6 +118,11 @@ impl Lease {
             (_, None) => "an unknown owner".to_owned(),
         }
     }
+}
+
+/// The first characters of a container ID.
+pub fn shorten_id(id: &str) -> String {
+    id.chars().take(SHORT).collect()
 }
 
 /// Whether `asked` is the container ID, or a prefix of it with at least `least` characters.

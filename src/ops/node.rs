@@ -21,6 +21,8 @@ pub struct Node {
     pub screen: Screen,
     /// Now.
     pub now: Now,
+    /// How a command names this program: its name where the PATH leads to it, else its path.
+    pub program: String,
 }
 
 /// The current time of both clocks.
@@ -60,6 +62,7 @@ impl Node {
             context: Context::new(paths, started),
             screen: Screen::for_stdout(),
             now: Now::read(),
+            program: program(paths.name()),
         }
     }
 
@@ -127,5 +130,22 @@ impl Node {
         let began = boot_now();
         let answer = source.query(LIMIT, &[], self.paths());
         (answer, boot_now().since(began))
+    }
+}
+
+/// How to type this program's name.
+fn program(name: &str) -> String {
+    let Ok(own) = std::env::current_exe().and_then(std::fs::canonicalize) else {
+        return name.to_owned();
+    };
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).map(|folder| folder.join(name));
+    let leads_here = found
+        .filter(|path| path.is_file())
+        .take(1)
+        .any(|path| std::fs::canonicalize(path).is_ok_and(|path| path == own));
+    match leads_here {
+        true => name.to_owned(),
+        false => own.display().to_string(),
     }
 }

@@ -5,9 +5,12 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::cni::{Call, Defaults, Environment, IpamConfig, NAME, NAME_V6};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use ipnet::IpNet;
+
+use crate::cni::{Call, CallError, Defaults, Environment, IpamConfig, NAME, NAME_V6};
 use crate::codec::{Tree, is};
-use crate::failure::Failure;
 use crate::host::{Paths, ReadOutcome, io_reason, read_bounded};
 use crate::plugin::settings;
 
@@ -23,6 +26,8 @@ pub struct NodeConfig {
     pub unreadable: Option<String>,
     /// The errors in /etc/azure-vnet-ipam.json.
     pub wrong_settings: Vec<String>,
+    /// The defaults of /etc/azure-vnet-ipam.json.
+    pub defaults: Defaults,
     /// The `ipam` of the first valid network configuration that names this plugin, or the defaults.
     pub conf: IpamConfig,
 }
@@ -71,6 +76,7 @@ impl NodeConfig {
             files,
             unreadable,
             wrong_settings,
+            defaults,
             conf: IpamConfig::default(),
         };
         if paths.name() == NAME_V6 {
@@ -81,12 +87,12 @@ impl NodeConfig {
             }
         }
         let names_us = config.ours(paths.name());
-        let conf = names_us.filter_map(|(_, plugin)| plugin.validate(&defaults).ok());
+        let conf = names_us.filter_map(|(_, plugin)| plugin.parse_call(&config.defaults).ok());
         let conf = conf.map(|call| call.conf.ipam).next();
         // Without a network configuration, the settings file alone counts.
         let alone = || {
-            let (plugin, _) = alone(paths.name())?;
-            Some(plugin.validate(&defaults).ok()?.conf.ipam)
+            let plugin = without_conflist(paths.name())?;
+            Some(plugin.parse_call(&config.defaults).ok()?.conf.ipam)
         };
         if let Some(conf) = conf.or_else(alone) {
             config.conf = conf;
@@ -125,24 +131,77 @@ impl Plugin {
         }
     }
 
-    /// Parses the configuration as an ADD would.
+    /// The configuration as this plugin gets it: azure-vnet adds the subnet of a network that it knows (contract section 19).
+    pub fn as_called(&self, paths: &Paths) -> Plugin {
+        let mut plugin = Plugin {
+            kind: self.kind.clone(),
+            ipam_kind: self.ipam_kind.clone(),
+            netconf: self.netconf.clone(),
+        };
+        let network = self.netconf.text_at("name").unwrap_or_default();
+        if self.kind == "azure-vnet"
+            && self.ipam_kind.as_deref() == Some(NAME)
+            && let Some(subnet) = azure_vnet_subnet(&paths.azure_vnet(), &network)
+            && let Tree::Object(members) = &mut plugin.netconf
+            && let Some((_, Tree::Object(ipam))) = members.iter_mut().find(|(k, _)| is(k, "ipam"))
+        {
+            ipam.retain(|(key, _)| !is(key, "subnet"));
+            ipam.push(("subnet".to_owned(), Tree::Text(subnet)));
+        }
+        plugin
+    }
+
+    /// Parses the configuration as an ADD would, for a container that holds nothing.
     ///
     /// # Errors
-    /// The message and details with which an ADD would fail.
-    pub fn validate(&self, defaults: &Defaults) -> Result<Call, String> {
-        let any = Environment {
+    /// As an ADD.
+    pub fn parse_call(&self, defaults: &Defaults) -> Result<Call, CallError> {
+        let nobody = Environment {
             command: "ADD".to_owned(),
-            container_id: "any".to_owned(),
-            netns: "/any".to_owned(),
+            container_id: "azure-vnet-ipam-trial".to_owned(),
+            netns: "/nonexistent".to_owned(),
             if_name: "eth0".to_owned(),
             args: String::new(),
         };
         let stdin = serde_json::to_vec(&self.netconf).unwrap_or_default();
-        Call::parse(&any, &stdin, defaults).map_err(|e| {
-            let error = Failure::from(e).to_cni(NAME);
-            format!("{}; {}", error.msg, error.details)
-        })
+        let mut call = Call::parse(&nobody, &stdin, defaults)?;
+        call.conf.ipam.ipv6 |= self.ipam_kind.as_deref() == Some(NAME_V6);
+        Ok(call)
     }
+}
+
+/// The subnet that azure-vnet has stored for a network, which it sends with every ADD after the first.
+fn azure_vnet_subnet(path: &Path, network: &str) -> Option<String> {
+    let Ok(ReadOutcome::Read(bytes)) = read_bounded(path, LIMIT) else {
+        return None;
+    };
+    let whole = Tree::parse(&bytes).ok()?;
+    let Tree::Object(interfaces) = whole.get("Network")?.get("ExternalInterfaces")? else {
+        return None;
+    };
+    let networks = interfaces.iter().filter_map(|(_, i)| i.get("Networks"));
+    let known = networks
+        .filter_map(|networks| networks.get(network))
+        .next()?;
+    let Tree::List(subnets) = known.get("Subnets")? else {
+        return None;
+    };
+    let prefix = subnets.first()?.get("Prefix")?;
+    let address = prefix.text_at("IP")?.parse().ok()?;
+    let length = mask_length(&prefix.text_at("Mask")?)?;
+    Some(IpNet::new(address, length).ok()?.to_string())
+}
+
+/// The length of a prefix whose mask is in base64, as Go writes it.
+fn mask_length(mask: &str) -> Option<u8> {
+    let bytes = STANDARD.decode(mask).ok()?;
+    let bits: u32 = bytes.iter().map(|byte| byte.count_ones()).sum();
+    u8::try_from(bits).ok()
+}
+
+/// The configuration that a node without any stands for.
+pub fn without_conflist(name: &str) -> Option<Plugin> {
+    alone(name).map(|(plugin, _)| plugin)
 }
 
 /// A minimal configuration and its `ipam`.
@@ -239,7 +298,7 @@ mod tests {
             .map(|p| p.uses_ipam("azure-vnet-ipam"))
             .collect();
         assert_eq!(ours, [true, false]);
-        let call = list.plugins[0].validate(&Defaults::default()).unwrap();
+        let call = list.plugins[0].parse_call(&Defaults::default()).unwrap();
         assert_eq!(call.conf.ipam.cooldown.as_secs(), 7);
         let single = br#"{"cniVersion": "1.0.0", "name": "x", "type": "azure-vnet-ipamv6"}"#;
         let single = parse(single).unwrap();
@@ -259,6 +318,6 @@ mod tests {
         }
         let wrong = br#"{"cniVersion": "9.9.9", "name": "x", "ipam": {"type": "azure-vnet-ipam"}}"#;
         let wrong = parse(wrong).unwrap();
-        assert!(wrong.plugins[0].validate(&Defaults::default()).is_err());
+        assert!(wrong.plugins[0].parse_call(&Defaults::default()).is_err());
     }
 }

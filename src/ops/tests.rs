@@ -8,9 +8,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::explain::explanation::{Explanation, Query};
-use super::findings::check::finding::{CheckReport, Finding, FindingKind};
-use super::findings::check::records;
-use super::findings::doctor::{Diagnostic, Subject};
+use super::findings::check::CheckReport;
+use super::findings::diagnosis::Diagnosis;
+use super::findings::finding::{self, Finding, FindingKind};
+use super::findings::records::{self, NodeView};
 use super::lease::held_records;
 use super::node::Now;
 use super::reclaim::ReclaimReport;
@@ -239,20 +240,34 @@ fn answered() -> Attempts {
         source: "wire server".into(),
         answered: Some(ago(12)),
         failed: None,
+        doubtful_since: None,
     }
 }
 
-fn checked(ipam: &Ipam, evidence: &Evidence, more: Vec<Finding>) -> CheckReport {
-    let networks = BTreeSet::from(["azure".to_owned()]);
-    let mut findings = records::findings((ipam, ipam), evidence, &networks, &NOW, NAME);
+fn diagnosis(ipam: &Ipam, evidence: &Evidence, more: Vec<Finding>) -> Diagnosis {
+    let on_host = |n: usize| (address(n), format!("{}/16 dev eth0", address(n)));
+    let view = NodeView {
+        evidence,
+        host: &(0..60).map(on_host).collect(),
+        networks: &BTreeSet::from(["azure".to_owned()]),
+        now: &NOW,
+        program: NAME,
+        state: "/var/run/azure-vnet-ipam.json".into(),
+    };
+    let mut findings = records::findings((ipam, ipam), &view);
     findings.extend(more);
-    findings.sort_by_key(|finding| finding.kind);
-    CheckReport {
+    finding::sort(&mut findings);
+    Diagnosis {
         time: NOW.wall_time(NOW.boot),
         findings,
         not_seen: Vec::new(),
         compared: held_records(ipam).count(),
+        adds: Vec::new(),
     }
+}
+
+fn checked(ipam: &Ipam, evidence: &Evidence, more: Vec<Finding>) -> CheckReport {
+    CheckReport::new(diagnosis(ipam, evidence, more))
 }
 
 fn explanation(subject: &str, ipam: &Ipam, evidence: &Evidence) -> Explanation {
@@ -315,14 +330,8 @@ fn events() -> Vec<OperationRecord> {
 
 /// Findings of a node whose source fails and whose state was corrupt.
 fn surroundings() -> Vec<Finding> {
-    let finding = |kind, subject: &str, text: &str, remedy: &str| Finding {
-        kind,
-        subject: subject.into(),
-        text: text.into(),
-        evidence: Vec::new(),
-        remedy: remedy.into(),
-        commands: Vec::new(),
-        holder: None,
+    let finding = |kind, subject: &str, text: &str, remedy: &str| {
+        Finding::error(kind, &text, &remedy).about(subject)
     };
     vec![
         finding(
@@ -340,20 +349,23 @@ fn surroundings() -> Vec<Finding> {
     ]
 }
 
-fn doctor() -> Vec<Diagnostic> {
-    vec![
-        Diagnostic::ok(Subject::Version, &"azure-vnet-ipam 0.1.0"),
-        Diagnostic::warning(
-            Subject::Pool,
+fn doctor() -> Diagnosis {
+    let more = vec![
+        Finding::ok(FindingKind::Version, &"azure-vnet-ipam 0.1.0"),
+        Finding::warning(
+            FindingKind::Pool,
             &"10.224.0.0/16 is full: 253 held",
             &"assign more secondary addresses in Azure, or run fewer pods",
         ),
-        Diagnostic::wrong(
-            Subject::Interface,
+        Finding::error(
+            FindingKind::Interface,
             &"the source lists 7c:1e:52:f9:f3:c9, which no interface of this node has; it has eth0 7c:1e:52:f9:f3:c4",
-            &"compare with `ip link`",
-        ),
-    ]
+            &"where the address was changed by hand:",
+        )
+        .with_commands(["sudo ip link set dev eth0 address 7c:1e:52:f9:f3:c9".to_owned()]),
+    ];
+    let (ipam, evidence) = troubled();
+    diagnosis(&ipam, &evidence, more)
 }
 
 /// Compares a screen with its fixture.
@@ -484,18 +496,18 @@ fn screens_of_show_events() {
 #[test]
 fn screens_of_check() {
     assert_screens("check-clean", |screen| {
-        checked(&node(30), &evidence_of_pods(30, &[]), Vec::new()).print(screen)
+        checked(&node(30), &evidence_of_pods(30, &[]), Vec::new()).print(screen, NAME)
     });
     let (ipam, evidence) = troubled();
     assert_screens("check-findings", |screen| {
-        checked(&ipam, &evidence, surroundings()).print(screen)
+        checked(&ipam, &evidence, surroundings()).print(screen, NAME)
     });
     assert_screens("check-blind", |screen| {
         let mut blind = checked(&node(3), &evidence_of_pods(3, &[]), Vec::new());
         blind
             .not_seen
             .push("some network namespaces (not every process is to be seen from here)".into());
-        blind.print(screen)
+        blind.print(screen, NAME)
     });
 }
 
@@ -534,14 +546,14 @@ fn screens_of_explain() {
 #[test]
 fn screens_of_doctor() {
     assert_screens("doctor", |screen| {
-        super::findings::doctor::print(&doctor(), screen)
+        super::findings::doctor::print(&doctor(), screen, NAME)
     });
 }
 
 #[test]
 fn every_kind_of_trouble_with_addresses_is_found_once() {
     let (ipam, evidence) = troubled();
-    let found = checked(&ipam, &evidence, Vec::new());
+    let found = diagnosis(&ipam, &evidence, Vec::new());
     let kinds: Vec<_> = found
         .findings
         .iter()
@@ -553,20 +565,20 @@ fn every_kind_of_trouble_with_addresses_is_found_once() {
         [
             of("duplicate", 11),
             of("stray", 40),
+            of("wired", 41),
+            of("wired", 42),
+            of("leak", 6),
             of("leak", 3),
             of("leak", 4),
             of("leak", 5),
-            of("leak", 6),
             of("leak", 7),
-            of("wired", 41),
-            of("wired", 42),
-            of("unknown-owner", 8),
             of("foreign", 300),
+            of("unknown-owner", 8),
         ]
     );
     assert_eq!(found.status(), 1);
     assert_eq!(
-        checked(&node(30), &evidence_of_pods(30, &[]), Vec::new()).status(),
+        diagnosis(&node(30), &evidence_of_pods(30, &[]), Vec::new()).status(),
         0
     );
 }

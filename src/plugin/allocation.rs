@@ -291,7 +291,7 @@ fn note_grants(
 
 /// The words that the original's message begins with when the state cannot be written. Without a subnet, it saves for the first time
 /// when it has chosen a pool.
-fn original_stage(requests: &[Request<'_>]) -> &'static str {
+pub(super) fn original_stage(requests: &[Request<'_>]) -> &'static str {
     match requests.first().map(|request| request.pool) {
         Some(PoolSelector::Named(_)) => "Failed to allocate address",
         Some(PoolSelector::Any { .. }) | None => "Failed to allocate pool",

@@ -61,11 +61,7 @@ impl Context {
             self.raise_generation(state);
         }
         let time = self.files().wall_time();
-        let stamp = state::WriteStamp {
-            version: VERSION,
-            time: &time,
-            boot_id: self.boot_id.as_deref(),
-        };
+        let stamp = self.stamp(&time);
         let plan = state::prepare_update(state, self.files(), self.boot_id.as_deref(), self.now());
         locked.save(state, stamp)?;
         // Without the lock, a journal of a newer holder must not be replaced.
@@ -77,6 +73,19 @@ impl Context {
             warn!(target: "ipam", "{} could not be written: {}.", path.display(), io_reason(&e));
         }
         Ok(())
+    }
+
+    fn stamp<'a>(&'a self, time: &'a str) -> state::WriteStamp<'a> {
+        state::WriteStamp {
+            version: VERSION,
+            time,
+            boot_id: self.boot_id.as_deref(),
+        }
+    }
+
+    /// Returns the text of a state that is not to be written.
+    pub(super) fn print_state(&self, state: &mut State) -> Vec<u8> {
+        state.print(self.stamp(&self.files().wall_time()))
     }
 
     /// Raises the generation of a state without our key to that of the last grant. Otherwise the journal and the note of the last

@@ -6,7 +6,7 @@ use super::context::Context;
 use super::inputs::JournalReplay;
 use crate::failure::Failure;
 use crate::ipam::holdings;
-use crate::state::{Journal, KeyStatus, Loaded, Locked, State, StoreError, is_rebuild_owed};
+use crate::state::{Journal, KeyStatus, Loaded, Locked, State, StoreError, is_rebuild_owed, load};
 
 /// The state that an ADD decides on.
 pub(super) struct LoadedState {
@@ -30,20 +30,55 @@ pub(super) fn load_state(
     context: &Context,
 ) -> Result<LoadedState, Failure> {
     let store = |error: StoreError| Failure::Store { stage, error };
-    let mut state = match locked.load(context.boot_id.as_deref()).map_err(store)? {
-        Loaded::Ready(state) => *state,
-        Loaded::Newer { format, .. } => return Err(Failure::NewerFormat { found: format }),
-        Loaded::Missing => State::default(),
+    match locked.load(context.boot_id.as_deref()).map_err(store)? {
         Loaded::Corrupt(why) => {
             let aside = locked.set_aside(&context.files().wall_time());
             let aside = aside.map_err(store)?;
             warn!(target: "ipam", "the state could not be read ({why}) and is now {}.", aside.display());
-            return Ok(LoadedState {
-                state: State::default(),
-                lost: Some(why),
-                journal: Some(read_journal(last_generation, context)),
-            });
+            Ok(corrupt(why, last_generation, context))
         }
+        loaded => readable(loaded, last_generation, context),
+    }
+}
+
+/// Loads what [`load_state`] would, without a lock and without setting anything aside.
+///
+/// # Errors
+/// The file cannot be read, or a newer version wrote it.
+pub(super) fn preview_state(
+    last_generation: Option<u64>,
+    stage: &'static str,
+    context: &Context,
+) -> Result<LoadedState, Failure> {
+    let loaded = load(context.files(), context.boot_id.as_deref());
+    match loaded.map_err(|error| Failure::Store { stage, error })? {
+        Loaded::Corrupt(why) => Ok(corrupt(why, last_generation, context)),
+        loaded => readable(loaded, last_generation, context),
+    }
+}
+
+/// What a corrupt state comes to: nothing, which is to be rebuilt.
+fn corrupt(why: String, last_generation: Option<u64>, context: &Context) -> LoadedState {
+    LoadedState {
+        state: State::default(),
+        lost: Some(why),
+        journal: Some(read_journal(last_generation, context)),
+    }
+}
+
+/// What a state that can be read comes to, or a missing one. An old copy is brought up to date from the journal.
+///
+/// # Errors
+/// A newer version wrote it.
+fn readable(
+    loaded: Loaded,
+    last_generation: Option<u64>,
+    context: &Context,
+) -> Result<LoadedState, Failure> {
+    let mut state = match loaded {
+        Loaded::Ready(state) => *state,
+        Loaded::Newer { format, .. } => return Err(Failure::NewerFormat { found: format }),
+        Loaded::Missing | Loaded::Corrupt(_) => State::default(),
     };
     if let KeyStatus::Unreadable(why) = &state.key_status {
         warn!(target: "ipam", "our part of the state could not be read: {why}.");

@@ -27,6 +27,7 @@ pub mod revoke;
 pub(crate) mod settings;
 mod snapshot;
 mod status;
+mod trial;
 
 use std::io::{ErrorKind, IsTerminal};
 use std::panic;
@@ -51,6 +52,7 @@ pub use context::Context;
 pub(crate) use node::note_moved_namespaces;
 pub use node::{Host, Node};
 pub use snapshot::NodeSnapshot;
+pub(crate) use trial::{Trial, check_writable};
 
 /// Larger network configurations are refused (promise P9).
 pub const STDIN_LIMIT: usize = 1 << 20;

@@ -1,10 +1,11 @@
 //! One GET request to the wire server (contract section 6, difference D12): plain HTTP, no proxy, no redirects, with limits on the
 //! total time and the size of the body.
 
-use std::io::Read;
+use std::io::{self, Read};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use rustix::io::Errno;
 use ureq::Agent;
 use ureq::config::Config;
 use ureq::http::Uri;
@@ -25,9 +26,34 @@ pub enum FetchError {
     /// It did not answer in time.
     #[error("it did not answer within {} s", .0.as_secs())]
     TimedOut(Duration),
-    /// It cannot be reached, or the connection broke.
+    /// The host is there, but nothing listens.
+    #[error("connection refused")]
+    Refused,
+    /// No route of this node leads to it, or one that blocks it.
+    #[error("no route leads to it ({0})")]
+    NoRoute(String),
+    /// The connection broke, or something else went wrong.
     #[error("{0}")]
     Transport(String),
+}
+
+impl FetchError {
+    /// Tells what an error of the connection means.
+    fn from_io(error: &io::Error) -> FetchError {
+        let reason = io_reason(error);
+        match error.raw_os_error().map(Errno::from_raw_os_error) {
+            Some(Errno::CONNREFUSED) => FetchError::Refused,
+            // The kernel's answer to connect(2) where the route is of the type blackhole.
+            Some(Errno::INVAL) => {
+                FetchError::NoRoute("a blackhole route discards the packets".to_owned())
+            }
+            Some(Errno::ACCESS | Errno::PERM) => {
+                FetchError::NoRoute(format!("a route or rule forbids it: {reason}"))
+            }
+            Some(Errno::NETUNREACH | Errno::HOSTUNREACH) => FetchError::NoRoute(reason),
+            _ => FetchError::Transport(reason),
+        }
+    }
 }
 
 /// Requests `url` and passes the body to `read` while it arrives.
@@ -46,7 +72,7 @@ pub fn get<T>(
     );
     let mut response = agent.get(url).call().map_err(|error| match error {
         ureq::Error::Timeout(_) => FetchError::TimedOut(limit),
-        ureq::Error::Io(e) => FetchError::Transport(io_reason(&e)),
+        ureq::Error::Io(e) => FetchError::from_io(&e),
         other => FetchError::Transport(other.to_string()),
     })?;
     match response.status().as_u16() {
@@ -112,6 +138,22 @@ fn literal_address(uri: &Uri) -> Option<SocketAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn errors_of_the_connection_name_their_cause() {
+        let text = |errno: Errno| FetchError::from_io(&errno.into()).to_string();
+        assert_eq!(text(Errno::CONNREFUSED), "connection refused");
+        assert_eq!(
+            text(Errno::INVAL),
+            "no route leads to it (a blackhole route discards the packets)"
+        );
+        assert_eq!(
+            text(Errno::NETUNREACH),
+            "no route leads to it (network is unreachable)"
+        );
+        assert!(text(Errno::ACCESS).contains("forbids it"));
+        assert_eq!(text(Errno::CONNRESET), "connection reset by peer");
+    }
 
     #[test]
     fn literal_addresses_need_no_lookup() {

@@ -14,6 +14,7 @@ mod stamps;
 mod wire;
 
 pub use error::SourceError;
+pub use fetch::FetchError;
 pub use kubernetes::{KubernetesNode, NodeError};
 pub use listing::{Listing, parse_address, parse_prefix};
 pub use matching::{MacWildcard, MatchedListing, match_links};

@@ -61,6 +61,8 @@ pub struct Attempts {
     pub answered: Option<Moment>,
     /// When the last query failed.
     pub failed: Option<Moment>,
+    /// Since when every answer would remove all pools.
+    pub doubtful_since: Option<Moment>,
 }
 
 /// Whether to query a source now.
@@ -151,6 +153,7 @@ pub fn last_attempts(paths: &Paths, boot_id: Option<&str>) -> Attempts {
         source: stamps.source,
         answered: stamps.answered.map(Moment),
         failed: stamps.failed.map(Moment),
+        doubtful_since: stamps.doubtful_since.map(Moment),
     }
 }
 
@@ -305,6 +308,7 @@ mod tests {
             source: "s".into(),
             answered: Some(Moment(SECOND)),
             failed: None,
+            doubtful_since: None,
         };
         assert_eq!(last_attempts(&paths, Some("b")), attempts);
         for other in [Some("c"), None] {

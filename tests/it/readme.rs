@@ -3,6 +3,7 @@
 use std::fs;
 use std::process::Command;
 
+use azure_vnet_ipam::cni::{IPAM_KEYS, NETWORK_CONFIG_KEYS};
 #[cfg(feature = "tls")]
 use azure_vnet_ipam::failure::kubernetes_table;
 use serde_json::Value;
@@ -91,17 +92,8 @@ fn every_difference_of_a_case_is_explained() {
 
 #[test]
 fn every_configuration_key_is_documented() {
-    let source = |name: &str| fs::read_to_string(package().join("src/cni").join(name)).unwrap();
     let readme = readme();
-    let netconf = source("network_config.rs");
-    let of_netconf = netconf.split("is(k, \"").skip(1);
-    let ipam = source("raw_ipam_config.rs");
-    let list = ipam.split("const KEYS").nth(1).unwrap();
-    let of_ipam = list.split("];").next().unwrap().split("    \"").skip(1);
-    let keys: Vec<_> = of_netconf
-        .chain(of_ipam)
-        .map(|s| s.split('"').next().unwrap())
-        .collect();
+    let keys: Vec<_> = IPAM_KEYS.into_iter().chain(NETWORK_CONFIG_KEYS).collect();
     assert!(keys.len() > 20, "{keys:?}");
     for key in keys {
         let documented = [

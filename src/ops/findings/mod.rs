@@ -1,7 +1,25 @@
-//! `check` and `doctor`: the problems of this node and their remedies.
-//!
-//! Both examine one [`doctor::Inspection`]. `doctor` makes diagnostics of it, one or more for each subject. `check` takes the
-//! diagnostics that concern running pods, and compares the records with the node.
+//! What is wrong with this node, why, and what to do: one list of findings, which `check` and `doctor` print.
 
 pub mod check;
+mod conflists;
+pub mod diagnosis;
+mod disk;
 pub mod doctor;
+mod executables;
+mod files;
+pub mod finding;
+mod foreign;
+mod group;
+mod host;
+pub mod inspection;
+mod lock;
+mod other_ipam;
+mod pools;
+mod predictions;
+pub mod records;
+mod source;
+mod state;
+#[cfg(test)]
+mod tests;
+mod texts;
+mod visibility;

@@ -4,14 +4,15 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
-use super::diagnostic::{Diagnostic, Subject, Visibility, join_first, not_writable};
-use crate::host::is_read_only;
+use super::finding::{Finding, FindingKind};
+use super::texts::join_first;
+use super::visibility::Visibility;
 use crate::ops::node::Node;
 use crate::ops::state_view::{StateHealth, StateReport, StateView};
 use crate::state::{KeyStatus, MODE, State, set_aside_before};
 
 /// Examines the state.
-pub fn examine(node: &Node, state: &StateView, visibility: &mut Visibility) -> Vec<Diagnostic> {
+pub fn examine(node: &Node, state: &StateView, visibility: &mut Visibility) -> Vec<Finding> {
     let paths = node.paths();
     let path = paths.state();
     let mut lines = Vec::new();
@@ -23,10 +24,10 @@ pub fn examine(node: &Node, state: &StateView, visibility: &mut Visibility) -> V
     lines.extend(health(&state.report, visibility));
     lines.extend(writer(&state.state));
     if let Some(quarantine) = state.report.quarantine() {
-        lines.push(Diagnostic::warning(Subject::State, &quarantine, &"wait"));
-    }
-    if visibility.is_root && is_read_only(&path) {
-        lines.push(read_only(&path));
+        let remedy =
+            "nothing is to be done: the runtime tries again, and running pods are not affected";
+        lines
+            .push(Finding::warning(FindingKind::State, &quarantine, &remedy).about(path.display()));
     }
     let aside = set_aside_before(paths);
     let aside: Vec<_> = aside.iter().map(|p| p.display().to_string()).collect();
@@ -35,35 +36,39 @@ pub fn examine(node: &Node, state: &StateView, visibility: &mut Visibility) -> V
 }
 
 /// The health of the state, unless there is nothing to say.
-fn health(report: &StateReport, visibility: &mut Visibility) -> Option<Diagnostic> {
+fn health(report: &StateReport, visibility: &mut Visibility) -> Option<Finding> {
     let text = report.text()?;
     if report.condition == StateHealth::Unreadable
         && visibility.hides(&report.path, report.detail.as_deref().unwrap_or_default())
     {
         return None;
     }
-    Some(match report.remedy() {
-        Some(remedy) => Diagnostic::wrong(Subject::State, &text, &remedy),
-        None => Diagnostic::ok(Subject::State, &text),
-    })
+    let finding = match (report.condition, report.remedy()) {
+        (StateHealth::Unreadable | StateHealth::NewerFormat, Some(remedy)) => {
+            Finding::error(FindingKind::State, &text, &remedy)
+        }
+        (StateHealth::KeyUnreadable, Some(remedy)) => {
+            Finding::note(FindingKind::State, &text, &remedy)
+        }
+        (_, Some(remedy)) => Finding::warning(FindingKind::State, &text, &remedy),
+        (_, None) => Finding::ok(FindingKind::State, &text),
+    };
+    Some(finding.about(&report.path))
 }
 
 /// The mode and size of the file; `mode` may include the file type.
-fn file(path: &Path, mode: u32, bytes: u64) -> Diagnostic {
+fn file(path: &Path, mode: u32, bytes: u64) -> Finding {
     let mode = mode & 0o7777;
     let text = format_args!("{}, mode {mode:04o}, {bytes} bytes", path.display());
     if mode == MODE {
-        return Diagnostic::ok(Subject::State, &text);
+        return Finding::ok(FindingKind::State, &text);
     }
-    let remedy = format_args!(
-        "the next call makes it {MODE:04o}; or now: chmod {MODE:o} {}",
-        path.display()
-    );
-    Diagnostic::warning(Subject::State, &text, &remedy)
+    let remedy = format_args!("nothing is to be done: the next call makes it {MODE:04o}");
+    Finding::note(FindingKind::State, &text, &remedy)
 }
 
 /// Which plugin wrote the state last.
-fn writer(state: &State) -> Option<Diagnostic> {
+fn writer(state: &State) -> Option<Finding> {
     let created = match state.version() {
         "" => String::new(),
         version => format!("; version {version} created it"),
@@ -72,14 +77,14 @@ fn writer(state: &State) -> Option<Diagnostic> {
         KeyStatus::Absent if state.is_empty() => None,
         KeyStatus::Absent => {
             let text = format_args!("the original plugin wrote it last{created}");
-            Some(Diagnostic::ok(Subject::State, &text))
+            Some(Finding::ok(FindingKind::State, &text))
         }
         KeyStatus::Ours => {
             let text = format_args!("this plugin wrote it last{created}");
-            Some(Diagnostic::ok(Subject::State, &text))
+            Some(Finding::ok(FindingKind::State, &text))
         }
-        KeyStatus::OriginalWroteLast => Some(Diagnostic::warning(
-            Subject::State,
+        KeyStatus::OriginalWroteLast => Some(Finding::warning(
+            FindingKind::State,
             &format_args!("the original plugin wrote it after this plugin{created}"),
             &"unless that is intended, check which executable the runtime calls: only this plugin protects released addresses",
         )),
@@ -88,24 +93,20 @@ fn writer(state: &State) -> Option<Diagnostic> {
     }
 }
 
-fn read_only(path: &Path) -> Diagnostic {
-    not_writable(Subject::State, path.parent().unwrap_or(path))
-}
-
-fn set_aside(aside: Vec<String>, path: &Path) -> Option<Diagnostic> {
+fn set_aside(aside: Vec<String>, path: &Path) -> Option<Finding> {
     if aside.is_empty() {
         return None;
     }
     let (aside, path) = (join_first(aside), path.display());
     let text = format_args!("could not be read and were set aside: {aside}");
-    let remedy =
-        format_args!("find out what corrupted them, then remove them: rm {path}.corrupt-*");
-    Some(Diagnostic::warning(Subject::SetAside, &text, &remedy))
+    let remedy = "nobody needs them but to find out what corrupted them; to remove them:";
+    let finding = Finding::note(FindingKind::SetAside, &text, &remedy).about(path.to_string());
+    Some(finding.with_commands([format!("sudo rm {path}.corrupt-*")]))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::diagnostic::Status;
+    use super::super::finding::Severity;
     use super::*;
     use crate::ipam::Moment;
 
@@ -128,11 +129,11 @@ mod tests {
         };
         assert_eq!(line(StateHealth::Ok, None), None);
         let fresh = line(StateHealth::Fresh, None).unwrap();
-        assert_eq!((fresh.status, fresh.remedy), (Status::Ok, None));
+        assert_eq!((fresh.severity, &*fresh.remedy), (Severity::Ok, ""));
         let lost = line(StateHealth::Lost, Some("it is gone")).unwrap();
-        assert_eq!(lost.status, Status::Wrong);
+        assert_eq!(lost.severity, Severity::Warning);
         assert!(lost.text.contains("it is gone"));
-        assert!(lost.remedy.unwrap().contains("new pods wait 30 s"));
+        assert!(lost.remedy.contains("new pods wait 30 s"));
     }
 
     #[test]
@@ -145,16 +146,15 @@ mod tests {
         };
         assert_eq!(health(&report, &mut Visibility::new(false)), None);
         let line = health(&report, &mut Visibility::new(true)).unwrap();
-        assert_eq!(line.status, Status::Wrong);
+        assert_eq!(line.severity, Severity::Error);
     }
 
     #[test]
     fn the_state_should_be_private() {
-        assert_eq!(file(Path::new(PATH), 0o100_600, 7).status, Status::Ok);
+        assert_eq!(file(Path::new(PATH), 0o100_600, 7).severity, Severity::Ok);
         let line = file(Path::new(PATH), 0o100_644, 7);
-        assert_eq!(line.status, Status::Warning);
+        assert_eq!(line.severity, Severity::Note);
         assert!(line.text.contains("mode 0644, 7 bytes"), "{line:?}");
-        assert!(line.remedy.unwrap().contains("chmod 600"));
     }
 
     #[test]
@@ -164,43 +164,35 @@ mod tests {
         for (key, status, words) in [
             (
                 "",
-                Status::Ok,
+                Severity::Ok,
                 "the original plugin wrote it last; version v1.4.59",
             ),
             (
                 r#","azure-vnet-ipam":{"format":2,"bootId":"boot","timeStamp":"t"}"#,
-                Status::Ok,
+                Severity::Ok,
                 "this plugin wrote it last",
             ),
             (
                 r#","azure-vnet-ipam":{"format":2,"bootId":"boot","timeStamp":"x"}"#,
-                Status::Warning,
+                Severity::Warning,
                 "after this plugin",
             ),
         ] {
             let line = line(key).unwrap();
-            assert_eq!(line.status, status, "{line:?}");
+            assert_eq!(line.severity, status, "{line:?}");
             assert!(line.text.contains(words), "{line:?}");
-            assert_eq!(line.remedy.is_none(), status == Status::Ok, "{line:?}");
+            assert_eq!(line.remedy.is_empty(), status == Severity::Ok, "{line:?}");
         }
         assert_eq!(line(r#","azure-vnet-ipam":{"format":99}"#), None);
         assert_eq!(writer(&parsed("{}")), None);
     }
 
     #[test]
-    fn a_read_only_folder_is_reported() {
-        let line = read_only(Path::new(PATH));
-        assert_eq!(line.status, Status::Wrong);
-        assert_eq!(line.text, "/var/run cannot be written");
-        assert!(line.remedy.unwrap().contains("findmnt -T /var/run"));
-    }
-
-    #[test]
     fn states_that_were_set_aside_are_named() {
         let line = set_aside(vec!["a.corrupt-1".to_owned()], Path::new(PATH)).unwrap();
-        assert_eq!(line.status, Status::Warning);
+        assert_eq!(line.severity, Severity::Note);
         assert!(line.text.contains("a.corrupt-1"));
-        assert!(line.remedy.unwrap().contains("json.corrupt-*"));
+        assert!(line.commands[0].ends_with("json.corrupt-*"));
         assert_eq!(set_aside(vec![], Path::new(PATH)), None);
     }
 }

@@ -7,15 +7,17 @@ use std::path::Path;
 
 use ipnet::IpNet;
 
-use super::diagnostic::{Diagnostic, Subject, Visibility, join_first};
+use super::finding::{Finding, FindingKind};
 use super::pools::KnownPool;
+use super::texts::join_first;
+use super::visibility::Visibility;
 use crate::codec::{Tree, named_address, read_address};
 use crate::host::{Paths, io_reason};
 use crate::ops::node_config::NodeConfig;
 use crate::ops::screen::pluralize;
 use crate::source::parse_prefix;
 
-const SUBJECT: Subject = Subject::Owner;
+const KIND: FindingKind = FindingKind::Owner;
 
 /// The folder of host-local: a folder for each network, a file for each address.
 const HOST_LOCAL: &str = "/var/lib/cni/networks";
@@ -26,7 +28,7 @@ pub fn examine(
     config: &NodeConfig,
     pools: &[KnownPool],
     visibility: &mut Visibility,
-) -> Vec<Diagnostic> {
+) -> Vec<Finding> {
     let mut lines = configured(config, paths.name(), pools);
     let folder = paths.under_root(HOST_LOCAL);
     let shown = folder.display().to_string();
@@ -39,21 +41,21 @@ pub fn examine(
         }
         Err(e) if e.kind() == io::ErrorKind::NotFound => {}
         Err(e) if visibility.hides(&shown, &io_reason(&e)) => {}
-        Err(e) => lines.push(Diagnostic::warning(
-            SUBJECT,
+        Err(e) => lines.push(Finding::warning(
+            KIND,
             &format_args!("{shown}: {}", io_reason(&e)),
             &"check it by hand for addresses of our pools",
         )),
     }
     if lines.is_empty() && !pools.is_empty() {
         let text = "no other IPAM plugin allocates addresses of our pools";
-        lines.push(Diagnostic::ok(SUBJECT, &text));
+        lines.push(Finding::ok(KIND, &text));
     }
     lines
 }
 
 /// Plugins whose `ipam` names subnets that overlap our pools.
-fn configured(config: &NodeConfig, name: &str, pools: &[KnownPool]) -> Vec<Diagnostic> {
+fn configured(config: &NodeConfig, name: &str, pools: &[KnownPool]) -> Vec<Finding> {
     let mut lines = Vec::new();
     for file in &config.files {
         let plugins = file.conflist.iter().flat_map(|list| &list.plugins);
@@ -78,7 +80,7 @@ fn configured(config: &NodeConfig, name: &str, pools: &[KnownPool]) -> Vec<Diagn
             let remedy = format_args!(
                 "give it another subnet, or remove {path}: two pods with one address break both"
             );
-            lines.push(Diagnostic::wrong(SUBJECT, &text, &remedy));
+            lines.push(Finding::error(KIND, &text, &remedy));
         }
     }
     lines
@@ -126,7 +128,7 @@ fn networks(folder: &Path) -> io::Result<Vec<(String, Vec<IpAddr>)>> {
 }
 
 /// The addresses of our pools that host-local has allocated for one network.
-fn given(folder: &str, addresses: &[IpAddr], pools: &[KnownPool]) -> Option<Diagnostic> {
+fn given(folder: &str, addresses: &[IpAddr], pools: &[KnownPool]) -> Option<Finding> {
     let of = |address: &&IpAddr| pools.iter().find(|pool| pool.subnet.contains(*address));
     let inside: Vec<&IpAddr> = addresses.iter().filter(|a| of(a).is_some()).collect();
     if inside.is_empty() {
@@ -143,14 +145,14 @@ fn given(folder: &str, addresses: &[IpAddr], pools: &[KnownPool]) -> Option<Diag
         "give its network another subnet; if no pod uses it any more, remove the folder: rm -r {folder}"
     );
     Some(match ours {
-        0 => Diagnostic::warning(SUBJECT, &text, &remedy),
-        _ => Diagnostic::wrong(SUBJECT, &text, &remedy),
+        0 => Finding::warning(KIND, &text, &remedy),
+        _ => Finding::error(KIND, &text, &remedy),
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::diagnostic::Status;
+    use super::super::finding::Severity;
     use super::*;
     use crate::ops::node_config::{ConfFile, parse};
 
@@ -162,7 +164,7 @@ mod tests {
         }]
     }
 
-    fn clash(ipam: &str) -> Vec<Diagnostic> {
+    fn clash(ipam: &str) -> Vec<Finding> {
         let text = format!(r#"{{"name":"x","type":"bridge","ipam":{ipam}}}"#);
         let config = NodeConfig {
             files: vec![ConfFile {
@@ -184,7 +186,7 @@ mod tests {
         ] {
             let lines = clash(ipam);
             assert_eq!(lines.len(), 1, "{ipam}");
-            assert_eq!(lines[0].status, Status::Wrong);
+            assert_eq!(lines[0].severity, Severity::Error);
             assert!(lines[0].text.contains("our 10.224.0.0/16"), "{lines:?}");
         }
         for ipam in [
@@ -205,12 +207,12 @@ mod tests {
             given("/var/lib/cni/networks/x", &addresses, &pools())
         };
         let line = given(&["10.224.0.5", "10.224.0.77", "10.9.0.1"]).unwrap();
-        assert_eq!(line.status, Status::Wrong);
+        assert_eq!(line.severity, Severity::Error);
         assert!(line.text.contains("2 addresses"), "{line:?}");
         assert!(line.text.contains("1 of them in our pools"), "{line:?}");
-        let remedy = line.remedy.unwrap();
+        let remedy = line.remedy;
         assert!(remedy.contains("rm -r /var/lib/cni/networks/x"), "{remedy}");
-        assert_eq!(given(&["10.224.0.77"]).unwrap().status, Status::Warning);
+        assert_eq!(given(&["10.224.0.77"]).unwrap().severity, Severity::Warning);
         assert_eq!(given(&["10.9.0.1"]), None);
     }
 }

@@ -2,8 +2,10 @@
 
 use std::net::IpAddr;
 
-use super::finding::{CheckReport, Finding};
-use super::records::findings;
+use super::check::CheckReport;
+use super::diagnosis::Diagnosis;
+use super::finding::{self, Finding};
+use super::records::{NodeView, findings};
 use crate::ipam::{
     Claim, Entry, Evidence, EvidenceList, Free, Held, Inventory, Ipam, Kernel, ListedPool, Moment,
     NetNs, Owner, Place, Routes, Usage,
@@ -16,7 +18,7 @@ use crate::ops::state_view::{StateHealth, StateReport};
 use crate::ops::tests::assert_json_fixture;
 use crate::source::Attempts;
 
-const README: &str = include_str!("../../../../README.md");
+const README: &str = include_str!("../../../README.md");
 const SECOND: u64 = 1_000_000_000;
 const NOW: Now = Now {
     boot: Moment(1_000_000 * SECOND),
@@ -136,22 +138,25 @@ fn evidence() -> Evidence {
 }
 
 fn checked(wanted: impl Fn(&Finding) -> bool) -> CheckReport {
-    let ipam = ipam();
-    let mut findings = findings(
-        (&ipam, &ipam),
-        &evidence(),
-        &Default::default(),
-        &NOW,
-        "azure-vnet-ipam",
-    );
-    findings.sort_by_key(|finding| finding.kind);
+    let (ipam, evidence) = (ipam(), evidence());
+    let view = NodeView {
+        evidence: &evidence,
+        host: &Default::default(),
+        networks: &Default::default(),
+        now: &NOW,
+        program: "azure-vnet-ipam",
+        state: "/var/run/azure-vnet-ipam.json".into(),
+    };
+    let mut findings = findings((&ipam, &ipam), &view);
+    finding::sort(&mut findings);
     findings.retain(wanted);
-    CheckReport {
+    CheckReport::new(Diagnosis {
         time: NOW.wall_time(NOW.boot),
         findings,
         not_seen: Vec::new(),
         compared: held_records(&ipam).count(),
-    }
+        adds: Vec::new(),
+    })
 }
 
 /// The fenced block below a mark of the README, without the line that was typed.
@@ -168,7 +173,7 @@ fn findings_about_records_keep_their_json_shape() {
 
 #[test]
 fn the_screen_of_check_is_the_one_in_the_readme() {
-    let text = checked(|finding| finding.subject == "10.224.0.6").print(&EIGHTY);
+    let text = checked(|finding| finding.subject == "10.224.0.6").print(&EIGHTY, "azure-vnet-ipam");
     assert_eq!(text, shown("<!-- printed by check -->"), "{text}");
 }
 
@@ -186,6 +191,7 @@ fn the_screen_of_show_is_the_one_in_the_readme() {
         source: "wire server".into(),
         answered: Some(ago(42)),
         failed: None,
+        doubtful_since: None,
     };
     let text =
         ShowReport::new(&ipam, counts, state, attempts, &NOW).print(&EIGHTY, "azure-vnet-ipam");

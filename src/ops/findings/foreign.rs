@@ -18,17 +18,13 @@ pub fn unlisted(key: &str, pool: &Pool, evidence: &Evidence) -> Vec<Finding> {
     let pods = places.filter(|(address, place)| {
         matches!(place, Place::Namespace(_)) && net.contains(*address) && !known.contains(address)
     });
-    let remedy = "find out what allocated it (another IPAM plugin, or Azure removed it from the network interface while a pod had it), and delete the pod";
-    let finding = |(address, _): (&IpAddr, &Place)| Finding {
-        kind: FindingKind::Foreign,
-        subject: address.to_string(),
-        text: format!(
+    let remedy = "find out what gave it to the pod: another IPAM plugin, or Azure removed it from the network interface meanwhile; Azure delivers nothing to it, so the pod needs another address, which it gets when it is recreated";
+    let finding = |(address, _): (&IpAddr, &Place)| {
+        let text = format_args!(
             "a pod has this address of {key}, which the source does not list for this node"
-        ),
-        evidence: describe_uses(*address, evidence),
-        remedy: remedy.to_owned(),
-        commands: Vec::new(),
-        holder: None,
+        );
+        let finding = Finding::warning(FindingKind::Foreign, &text, &remedy).about(address);
+        finding.with_evidence(describe_uses(*address, evidence))
     };
     pods.map(finding).collect()
 }
@@ -55,17 +51,14 @@ pub fn outside_of_pools(
     let entries = evidence.cache.entries().iter().filter(|entry| {
         entry.is_live && entry.network.as_deref().is_some_and(|n| named.contains(n))
     });
-    let finding = |entry: &Entry, address: &IpAddr| Finding {
-        kind: FindingKind::Foreign,
-        subject: address.to_string(),
-        text: format!(
+    let remedy = "while the pod works, nothing is to be done; when it is recreated, it gets an address of the pools";
+    let finding = |entry: &Entry, address: &IpAddr| {
+        let text = format_args!(
             "a pod of network {} has this address, which is in none of the pools",
             entry.network.as_deref().unwrap_or_default()
-        ),
-        evidence: describe_uses(*address, evidence),
-        remedy: "delete the pod; recreated, it gets an address of the pools".to_owned(),
-        commands: Vec::new(),
-        holder: None,
+        );
+        let finding = Finding::note(FindingKind::Foreign, &text, &remedy).about(address);
+        finding.with_evidence(describe_uses(*address, evidence))
     };
     let outside = entries.flat_map(|entry| {
         let addresses = entry.addresses.iter();

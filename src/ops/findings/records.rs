@@ -2,27 +2,39 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::path::PathBuf;
 
 use super::finding::{Finding, FindingKind};
 use super::foreign;
-use crate::host::Paths;
+use super::inspection::HostAddresses;
 use crate::ipam::{
-    AGAIN, Evidence, Existence, Held, Ipam, Judge, Judgement, LiveAttachments, Place, Reason,
+    AGAIN, Evidence, Existence, Held, Ipam, Judge, Judgement, LiveAttachments, Place, Pool, Reason,
     Record, Routes, Verdict,
 };
 use crate::ops::describe_evidence::{describe_missing, describe_uses};
 use crate::ops::lease::{Lease, held_records, records_by_address};
 use crate::ops::node::Now;
 
-/// All findings about addresses, from the state before and after the evidence was collected. `networks` are networks of this
-/// plugin, in addition to those that the records name. Remedies name the commands of `program`.
-pub fn findings(
-    (before, ipam): (&Ipam, &Ipam),
-    evidence: &Evidence,
-    networks: &BTreeSet<String>,
-    now: &Now,
-    program: &'static str,
-) -> Vec<Finding> {
+/// What records are compared with.
+#[derive(Debug)]
+pub struct NodeView<'a> {
+    /// The evidence of the node.
+    pub evidence: &'a Evidence,
+    /// The addresses of the host itself, as a command that removes them names them.
+    pub host: &'a HostAddresses,
+    /// Networks of this plugin, in addition to those that the records name.
+    pub networks: &'a BTreeSet<String>,
+    /// Now.
+    pub now: &'a Now,
+    /// How commands name this program.
+    pub program: &'a str,
+    /// The path of the state.
+    pub state: PathBuf,
+}
+
+/// All findings about addresses, from the state before and after the evidence was collected.
+pub fn findings((before, ipam): (&Ipam, &Ipam), view: &NodeView<'_>) -> Vec<Finding> {
+    let (evidence, now) = (view.evidence, view.now);
     let judge = Judge::new(evidence, LiveAttachments::new(ipam, evidence));
     let mut found = Vec::new();
     let mut holders = Vec::new();
@@ -30,16 +42,9 @@ pub fn findings(
         let address = record.address();
         let lease = Lease::new(pool, address, holder, now);
         let judgement = judge.judge(address, holder, now.boot);
-        found.extend(leak(
-            address,
-            holder,
-            &lease,
-            &judgement,
-            evidence,
-            (now, program),
-        ));
+        found.extend(leak(address, holder, &lease, &judgement, view));
         if holder.owner.is_unknown() {
-            found.push(unknown_owner(&lease, evidence, program));
+            found.push(unknown_owner(&lease, evidence));
         }
         holders.push(lease);
     }
@@ -55,10 +60,10 @@ pub fn findings(
             .into_iter()
             .filter(|record| record.free().is_some());
         let free = free.filter(|record| !taken.contains(&record.address()));
-        found.extend(free.filter_map(|record| in_use(record, &judge, evidence, program)));
+        found.extend(free.filter_map(|record| in_use(record, pool, &judge, view)));
         found.extend(foreign::unlisted(key, pool, evidence));
     }
-    found.extend(foreign::outside_of_pools(ipam, evidence, networks));
+    found.extend(foreign::outside_of_pools(ipam, evidence, view.networks));
     found
 }
 
@@ -68,15 +73,16 @@ fn leak(
     held: &Held,
     holder: &Lease,
     judgement: &Judgement,
-    evidence: &Evidence,
-    (now, program): (&Now, &str),
+    view: &NodeView<'_>,
 ) -> Option<Finding> {
+    let (evidence, now, program) = (view.evidence, view.now, view.program);
     let age = now.since(held.since);
     let reclaim = format!("sudo {program} reclaim --yes");
     let only = |wanted: fn(&Reason) -> bool| judgement.reasons.iter().all(wanted);
-    let (remedy, commands) = match judgement.verdict {
+    let (cause, remedy, commands) = match judgement.verdict {
         Verdict::Dead => (
-            "free it and all other dead leases:".to_owned(),
+            "held, but nothing on this node shows the pods: they are dead",
+            "an ADD frees them when its pool is exhausted; to free all of them now:".to_owned(),
             vec![reclaim],
         ),
         Verdict::Suspect => {
@@ -88,12 +94,14 @@ fn leak(
                 },
             );
             (
+                "held, but nothing on this node shows the pods: they may be dead",
                 format!("it is freed when it is found dead twice; {seen}"),
                 vec![reclaim],
             )
         }
         // A running ADD has its network namespace, but a DEL may be about to come.
         Verdict::Undecided if only(|r| matches!(r, Reason::Young(_))) && age >= AGAIN => (
+            "held for less than 15 minutes, but nothing on this node shows the pods",
             "reclaim frees it when it is 15 minutes old; if it cannot wait:".to_owned(),
             vec![format!(
                 "sudo {program} release {address} --container {}",
@@ -104,7 +112,9 @@ fn leak(
             if only(|r| *r == Reason::HostRoute) && own_namespace_is_gone(held, evidence) =>
         {
             (
-                "if the route is left over:".to_owned(),
+                "held, but only a host route shows the pods",
+                "the namespace of the pod is gone, so the route is left over; remove it:"
+                    .to_owned(),
                 vec![format!("sudo ip route del {address}"), reclaim],
             )
         }
@@ -115,18 +125,18 @@ fn leak(
         _ => "but nothing on this node shows it",
     };
     let since = if holder.first_seen { "at least " } else { "" };
+    let text = format!(
+        "held by {} for {since}{}, {shown}",
+        holder.describe_holder(),
+        crate::ops::screen::format_age(age)
+    );
+    let finding = Finding::warning(FindingKind::Leak, &text, &remedy).about(address);
     Some(Finding {
-        kind: FindingKind::Leak,
-        subject: address.to_string(),
-        text: format!(
-            "held by {} for {since}{}, {shown}",
-            holder.describe_holder(),
-            crate::ops::screen::format_age(age)
-        ),
+        cause,
         evidence: describe_missing(address, held, evidence),
-        remedy,
         commands,
         holder: Some(holder.clone()),
+        ..finding
     })
 }
 
@@ -138,19 +148,16 @@ fn own_namespace_is_gone(held: &Held, evidence: &Evidence) -> bool {
 }
 
 /// A lease with an unknown owner.
-fn unknown_owner(holder: &Lease, evidence: &Evidence, program: &'static str) -> Finding {
+fn unknown_owner(holder: &Lease, evidence: &Evidence) -> Finding {
+    let cause = "held for an unknown owner: it was found in use after the state was lost";
+    let remedy =
+        "nothing is to be done: the DEL of its pod frees it, or reclaim once the pod is dead";
+    let finding = Finding::note(FindingKind::UnknownOwner, &cause, &remedy).about(holder.address);
     Finding {
-        kind: FindingKind::UnknownOwner,
-        subject: holder.address.to_string(),
-        text: "held for an unknown owner: it was found in use after the state was lost"
-            .to_owned(),
+        cause,
         evidence: describe_uses(holder.address, evidence),
-        remedy: "no action while the pod runs: the DEL of the pod frees it, or reclaim once the pod is dead; by hand:".to_owned(),
-        commands: vec![format!(
-            "sudo {program} release {} --container unknown",
-            holder.address
-        )],
         holder: Some(holder.clone()),
+        ..finding
     }
 }
 
@@ -194,65 +201,71 @@ fn duplicates(holders: &[Lease], ipam: &Ipam, evidence: &Evidence) -> Vec<Findin
         let holders = held
             .iter()
             .map(|h| format!("held by {} in pool {}", h.describe_holder(), h.pool));
+        let text = "more than one attachment has this address";
+        let remedy = "find out which pod answers, and delete the others: nothing else ends this; recreated pods get another address";
         Finding {
-            kind: FindingKind::Duplicate,
-            subject: address.to_string(),
-            text: "more than one attachment has this address".to_owned(),
             evidence: holders.chain(describe_uses(address, evidence)).collect(),
-            remedy:
-                "delete all but one of the pods that have it; recreated pods get another address"
-                    .to_owned(),
-            commands: Vec::new(),
             holder: held.first().cloned(),
+            ..Finding::error(FindingKind::Duplicate, &text, &remedy).about(address)
         }
     };
     twice.into_iter().map(finding).collect()
 }
 
 /// A free address that is in use.
-fn in_use(
-    record: &Record,
-    judge: &Judge<'_>,
-    evidence: &Evidence,
-    program: &'static str,
-) -> Option<Finding> {
-    let address = record.address();
+fn in_use(record: &Record, pool: &Pool, judge: &Judge<'_>, view: &NodeView<'_>) -> Option<Finding> {
+    let (address, evidence) = (record.address(), view.evidence);
     let place = evidence.kernel.configured.get(&address);
     let routed = matches!(&evidence.routes, Routes::Read(routes) if routes.contains(&address));
     let listed = !judge.listed(address).is_empty();
-    let state = Paths::new(None, program).state();
-    let stray = || {
-        (
-            FindingKind::Stray,
-            "in use on this node, but free in the state: another pod may get it too",
-            "delete the pod that has it; or have the state rebuilt from the node, which blocks new pods for 30 s:".to_owned(),
-            vec![format!("sudo mv {0} {0}.old", state.display())],
-        )
-    };
-    let (kind, text, remedy, commands) = match place {
-        Some(Place::Host) => (
-            FindingKind::Wired,
-            "free, but the host itself has it; it is skipped",
-            format!("`{program} doctor` shows how to prevent this; remove it:"),
-            vec![format!("sudo ip address del {address} dev INTERFACE")],
-        ),
-        Some(Place::Namespace(_)) => stray(),
-        None | Some(Place::OfUser(_)) if listed => stray(),
-        None | Some(Place::OfUser(_)) if routed => (
-            FindingKind::Wired,
-            "free, but the host has a route to it; it is skipped",
-            "if the route is left over:".to_owned(),
-            vec![format!("sudo ip route del {address}")],
-        ),
+    let finding = match place {
+        Some(Place::Host) => on_host(address, pool, view),
+        Some(Place::Namespace(_)) => stray(view),
+        None | Some(Place::OfUser(_)) if listed => stray(view),
+        None | Some(Place::OfUser(_)) if routed => routed_by_host(address),
         None | Some(Place::OfUser(_)) => return None,
     };
-    Some(Finding {
-        kind,
-        subject: address.to_string(),
-        text: text.to_owned(),
-        evidence: describe_uses(address, evidence),
-        remedy,
-        commands,
-        holder: None,
-    })
+    let finding = finding.about(address);
+    Some(finding.with_evidence(describe_uses(address, evidence)))
+}
+
+/// A free address that a pod has.
+fn stray(view: &NodeView<'_>) -> Finding {
+    let cause = "in use on this node, but free in the state: another pod may get it too";
+    let remedy = "have the state rebuilt from the node: the next ADD does, holds it, and takes no address from any pod; new pods may wait for 30 s:";
+    let state = view.state.display();
+    let finding = Finding::error(FindingKind::Stray, &cause, &remedy);
+    let finding = finding.with_commands([format!("sudo mv {state} {state}.old")]);
+    Finding { cause, ..finding }
+}
+
+/// A free address that the host itself has.
+fn on_host(address: IpAddr, pool: &Pool, view: &NodeView<'_>) -> Finding {
+    let cause = "free, but the host itself has it, so that no pod gets it";
+    let link = match &*pool.if_name {
+        "" => "the interface",
+        if_name => if_name,
+    };
+    let remedy = format_args!(
+        "usually cloud-init configured it: put `network: {{config: disabled}}` into /etc/cloud/cloud.cfg.d/99-disable-network-config.cfg, and leave nothing but DHCP for {link} in /etc/netplan; then remove it:"
+    );
+    let finding = Finding::warning(FindingKind::Wired, &cause, &remedy);
+    let named = view.host.get(&address);
+    let command = |named: &String| format!("sudo ip address del {named}");
+    Finding {
+        cause,
+        ..finding.with_commands(named.map(command))
+    }
+}
+
+/// A free address that the host has a route to.
+fn routed_by_host(address: IpAddr) -> Finding {
+    let cause = "free, but the host has a route to it; it is not given to pods";
+    let remedy = "no pod has it, so the route is left over; remove it:";
+    let finding = Finding::warning(FindingKind::Wired, &cause, &remedy);
+    let command = format!("sudo ip route del {address}");
+    Finding {
+        cause,
+        ..finding.with_commands([command])
+    }
 }

@@ -5,12 +5,12 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use super::diagnostic::{Diagnostic, Subject};
+use super::finding::{Finding, FindingKind};
 use crate::cni::IpamConfig;
 use crate::ipam::{Ipam, Moment, PoolCount};
 use crate::source::MatchedListing;
 
-const SUBJECT: Subject = Subject::Pool;
+const KIND: FindingKind = FindingKind::Pool;
 
 /// A subnet that this plugin allocates from, known from the state or the source.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,7 +79,7 @@ pub fn examine(
     conf: &IpamConfig,
     now: Moment,
     program: &str,
-) -> Vec<Diagnostic> {
+) -> Vec<Finding> {
     let listed: Option<Vec<IpNet>> =
         matched.map(|m| m.inventory.pools.iter().map(|pool| pool.subnet).collect());
     let mut lines = Vec::new();
@@ -95,7 +95,7 @@ pub fn examine(
     lines
 }
 
-fn line(subnet: &str, count: &PoolCount, is_gone: bool, program: &str) -> Diagnostic {
+fn line(subnet: &str, count: &PoolCount, is_gone: bool, program: &str) -> Finding {
     let mut text = format!("{subnet}: {} held, {} free", count.held, count.free);
     for (count, what) in [
         (count.resting, "resting"),
@@ -108,22 +108,23 @@ fn line(subnet: &str, count: &PoolCount, is_gone: bool, program: &str) -> Diagno
     }
     if is_gone {
         text.push_str("; the source no longer lists it");
-        let remedy = "its addresses are removed as they are released; if it is still needed, check the network interface in Azure";
-        return Diagnostic::warning(SUBJECT, &text, &remedy);
+        let remedy = "nothing is to be done if that is intended: its addresses are removed as they are released; if not, look at the network interface in Azure";
+        return Finding::note(KIND, &text, &remedy).about(subnet);
     }
     if count.free + count.resting == 0 {
         text.push_str("; no address is left");
         let remedy = format_args!(
-            "delete pods, or assign more secondary IP configurations in Azure; `{program} reclaim` shows which holders are dead"
+            "where every holder lives, the node has as many pods as it has addresses: assign more secondary IP configurations to it in Azure; this shows the holders:"
         );
-        return Diagnostic::warning(SUBJECT, &text, &remedy);
+        let finding = Finding::warning(KIND, &text, &remedy).about(subnet);
+        return finding.with_commands([format!("sudo {program} show {subnet}")]);
     }
-    Diagnostic::ok(SUBJECT, &text)
+    Finding::ok(KIND, &text)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::diagnostic::Status;
+    use super::super::finding::Severity;
     use super::*;
     use crate::ipam::{Inventory, ListedPool};
 
@@ -183,8 +184,8 @@ mod tests {
             "azure-vnet-ipam",
         );
         assert_eq!(
-            rests.status,
-            Status::Ok,
+            rests.severity,
+            Severity::Ok,
             "an address in cooldown is allocated when nothing else is free"
         );
         let full = PoolCount {
@@ -193,7 +194,7 @@ mod tests {
             ..count
         };
         let full = line("x", &full, false, "azure-vnet-ipam");
-        assert_eq!(full.status, Status::Warning);
+        assert_eq!(full.severity, Severity::Warning);
         assert!(full.text.ends_with("no address is left"));
     }
 
@@ -209,12 +210,12 @@ mod tests {
                 Moment(0),
                 "azure-vnet-ipam",
             )[0]
-            .status
+            .severity
         };
-        assert_eq!(status(Some(&old)), Status::Ok);
-        assert_eq!(status(None), Status::Ok, "the source did not answer");
-        assert_eq!(status(Some(&listed("0.0.0.0/0", &[]))), Status::Ok);
+        assert_eq!(status(Some(&old)), Severity::Ok);
+        assert_eq!(status(None), Severity::Ok, "the source did not answer");
+        assert_eq!(status(Some(&listed("0.0.0.0/0", &[]))), Severity::Ok);
         let other = listed("10.2.0.0/16", &["10.2.0.5"]);
-        assert_eq!(status(Some(&other)), Status::Warning);
+        assert_eq!(status(Some(&other)), Severity::Note);
     }
 }

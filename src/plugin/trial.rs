@@ -1,0 +1,167 @@
+//! Decides what an ADD would come to now, as an ADD decides it, but takes no lock and changes nothing.
+
+use super::address_request::{address_requests, narrow_refusal, pool_requests};
+use super::allocation::original_stage;
+use super::context::Context;
+use super::decide::{Decision, decide};
+use super::inputs::Inputs;
+use super::load_state::preview_state;
+use super::refresh::reject_implausible;
+use super::snapshot::NodeSnapshot;
+use crate::cni::Call;
+use crate::events::OperationRecord;
+use crate::failure::{Failure, message_with_remedy};
+use crate::host::check_room;
+use crate::ipam::{Candidate, Evidence, Grant, Moment, Request};
+use crate::source::{FreshAnswer, MatchedListing, RefreshOutcome, SourceError};
+use crate::state::{State, StateFile, StoreError, last_grant};
+
+/// What all trials of one moment are decided from, beside the state.
+#[derive(Debug)]
+pub struct Trial<'a> {
+    /// The context, as an ADD has it.
+    pub context: &'a Context,
+    /// What the source answers now; `None` where there is none to ask.
+    pub answer: Option<Result<&'a MatchedListing, &'a SourceError>>,
+    /// Since when every answer would have removed all pools.
+    pub doubtful_since: Option<Moment>,
+    /// What the whole node shows.
+    pub evidence: &'a Evidence,
+}
+
+/// The result of a trial.
+#[derive(Debug)]
+pub struct TrialResult {
+    /// The addresses that would be granted, or the failure.
+    pub outcome: Result<Vec<Grant>, Failure>,
+    /// The state that the ADD would leave, with the grants.
+    pub state: State,
+}
+
+impl Trial<'_> {
+    /// Decides an ADD for this call. The attachment should be one that holds nothing.
+    pub fn allocate(&self, call: &Call) -> TrialResult {
+        let requested = match address_requests(call) {
+            Ok(requested) => requested,
+            Err(refusal) => {
+                let failure = Failure::Refused {
+                    refusal,
+                    source: None,
+                };
+                return TrialResult::failed(failure);
+            }
+        };
+        let requests = pool_requests(&requested, &call.conf.ipam, &call.attachment);
+        self.decide(&requests, Some(call))
+    }
+
+    /// Does what every ADD does to the state before it allocates: merges the answer, and reconciles with the node.
+    pub fn reconcile(&self) -> TrialResult {
+        self.decide(&[], None)
+    }
+
+    fn decide(&self, requests: &[Request<'_>], call: Option<&Call>) -> TrialResult {
+        let first = self.attempt(requests, call, Vec::new());
+        let second = first.or_else(|candidates| self.attempt(requests, call, candidates));
+        // The records to be judged are all that the first attempt can lack.
+        second.unwrap_or_else(|_| TrialResult::failed(Failure::NotReady("try again".to_owned())))
+    }
+
+    /// Decides with these records to be judged by the evidence. Returns the records that it needs instead, if it needs others.
+    fn attempt(
+        &self,
+        requests: &[Request<'_>],
+        call: Option<&Call>,
+        candidates: Vec<Candidate>,
+    ) -> Result<TrialResult, Vec<Candidate>> {
+        let context = self.context;
+        let stage = original_stage(requests);
+        let last = last_grant(context.files(), context.boot_id.as_deref()).map(|l| l.generation);
+        let loaded = match preview_state(last, stage, context) {
+            Ok(loaded) => loaded,
+            Err(failure) => return Ok(TrialResult::failed(failure)),
+        };
+        let (mut state, now) = (loaded.state, context.now());
+        let (refreshed, source) = self.refresh(&state, now);
+        let snapshot = NodeSnapshot {
+            evidence: self.evidence.clone(),
+            candidates,
+            began: now,
+        };
+        let inputs = Inputs {
+            requests,
+            inventory: refreshed.answer().map(|answer| &answer.matched.inventory),
+            lost: loaded.lost,
+            last_generation: last.unwrap_or(0),
+            snapshot: Some(&snapshot),
+            may_ask_again: false,
+            journal: loaded.journal.as_ref(),
+            now,
+        };
+        let outcome = match decide(&mut state, &inputs, &*context.node, &mut Vec::new()) {
+            Decision::NeedsSnapshot(candidates) => return Err(candidates),
+            Decision::Inconsistent(violations) => Err(Failure::Broken(violations)),
+            Decision::Decided { grants, changed } => {
+                let saved = match changed {
+                    true => self.check_save(&mut state, stage),
+                    false => Ok(()),
+                };
+                let narrow = |refusal| match call {
+                    Some(call) => narrow_refusal(refusal, call),
+                    None => refusal,
+                };
+                let refused = |refusal| Failure::Refused {
+                    refusal: narrow(refusal),
+                    source,
+                };
+                saved.and(grants.map_err(refused))
+            }
+        };
+        Ok(TrialResult { outcome, state })
+    }
+
+    /// What the answer comes to beside this state, and why there is none to use.
+    fn refresh(&self, state: &State, now: Moment) -> (RefreshOutcome, Option<String>) {
+        let matched = match self.answer {
+            None => return (RefreshOutcome::Answered, None),
+            Some(Ok(matched)) => matched.clone(),
+            Some(Err(error)) => {
+                return (RefreshOutcome::Answered, Some(message_with_remedy(error)));
+            }
+        };
+        let answer = FreshAnswer::in_memory(matched, now, self.doubtful_since);
+        let mut outcome = RefreshOutcome::Fresh(Box::new(answer));
+        reject_implausible(&mut outcome, state, &mut OperationRecord::default());
+        let why = match &outcome {
+            RefreshOutcome::Failed(error) => Some(message_with_remedy(error)),
+            _ => None,
+        };
+        (outcome, why)
+    }
+
+    /// Checks that the state could be saved.
+    fn check_save(&self, state: &mut State, stage: &'static str) -> Result<(), Failure> {
+        let text = self.context.print_state(state);
+        check_writable(self.context, text.len()).map_err(|error| Failure::Store { stage, error })
+    }
+}
+
+impl TrialResult {
+    fn failed(failure: Failure) -> TrialResult {
+        TrialResult {
+            outcome: Err(failure),
+            state: State::default(),
+        }
+    }
+}
+
+/// Checks that a state of this length could be written now.
+///
+/// # Errors
+/// The disk is full or read-only, or this user may not write there.
+pub fn check_writable(context: &Context, length: usize) -> Result<(), StoreError> {
+    let path = context.files().path(StateFile::State);
+    // The first call makes a folder that is missing.
+    let folder = path.ancestors().skip(1).find(|folder| folder.exists());
+    check_room(folder.unwrap_or(&path), length).map_err(StoreError::at("cannot write", &path))
+}
