@@ -42,13 +42,16 @@ impl Screen {
     /// The minimum width.
     const LEAST: usize = 40;
 
-    /// The screen of stdout. `NO_COLOR` and `TERM=dumb` are honoured.
+    /// The screen of stdout. `NO_COLOR` and `TERM=dumb` are honoured, and COLUMNS also where stdout is no terminal.
     pub fn for_stdout() -> Screen {
-        if !std::io::stdout().is_terminal() {
-            return Screen::PLAIN;
-        }
         let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-        let columns = set("COLUMNS").and_then(|text| text.to_str()?.parse().ok());
+        let columns: Option<usize> = set("COLUMNS").and_then(|text| text.to_str()?.parse().ok());
+        if !std::io::stdout().is_terminal() {
+            return Screen {
+                width: columns.map(|width| width.max(Self::LEAST)),
+                ..Screen::PLAIN
+            };
+        }
         let asked = || {
             let size = tcgetwinsize(stdout()).ok()?;
             Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)

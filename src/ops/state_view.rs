@@ -82,13 +82,15 @@ impl StateView {
             report: StateReport::new(node, condition, Some(detail)),
             error,
         };
-        let state = match loaded {
+        let mut state = match loaded {
             Ok(Loaded::Ready(state) | Loaded::Newer { state, .. }) => *state,
             // A missing file may be a lost one.
             Ok(Loaded::Missing) => State::default(),
             Ok(Loaded::Corrupt(why)) => return unread(StateHealth::Corrupt, why, None),
             Err(e) => return unread(StateHealth::Unreadable, io_reason(&e.source), Some(e)),
         };
+        // As every call does that changes it.
+        node.context.catch_up(&mut state);
         let (condition, detail) = judge(node, &state);
         let quarantine = state.ipam().quarantine;
         let quarantine = quarantine.map(|until| until.since(node.now.boot).as_secs());

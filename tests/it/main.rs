@@ -15,6 +15,7 @@ mod apiserver;
 mod azure_vnet;
 mod bounds;
 mod broken;
+mod broken_nodes;
 mod callers;
 mod contention;
 mod contributors;

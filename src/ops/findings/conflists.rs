@@ -26,8 +26,9 @@ fn conflists(config: &NodeConfig, paths: &Paths, visibility: &mut Visibility) ->
     let mut is_known = true;
     for (path, why) in of_folder.chain(broken) {
         let shown = path.display().to_string();
+        // It may be the one that names this plugin.
+        is_known = false;
         if visibility.hides(&shown, why) {
-            is_known = false;
             continue;
         }
         let remedy = format_args!("runtimes cannot read it either: correct it or remove it");

@@ -11,7 +11,7 @@ use super::{
     conflists, disk, executables, files, host, lock, other_ipam, pools, records, source, state,
 };
 use crate::cni::CniVersion;
-use crate::ipam::{Evidence, EvidenceList, Ipam, Routes};
+use crate::ipam::{Evidence, EvidenceList, Ipam, Place, Routes};
 use crate::ops::lease::held_records;
 use crate::ops::node::Node;
 use crate::ops::screen::pluralize;
@@ -143,7 +143,7 @@ fn examine(node: &Node, inspection: &Inspection, visibility: &mut Visibility) ->
     found.extend(files::examine(node, config, visibility));
     found.extend(source::examine(node, inspection, visibility));
     found.extend(pools::examine(
-        ipam,
+        &with_present_marks(node, inspection),
         inspection.matched(),
         &config.conf,
         node.now.boot,
@@ -154,6 +154,21 @@ fn examine(node: &Node, inspection: &Inspection, visibility: &mut Visibility) ->
     found.extend(other_ipam::examine(paths, config, &known, visibility));
     found.extend(host::examine(&inspection.evidence.kernel, visibility));
     found
+}
+
+/// The addresses, with a mark at those that the host has now. The state has the marks of the last ADD.
+fn with_present_marks(node: &Node, inspection: &Inspection) -> Ipam {
+    let mut ipam = inspection.state.ipam().clone();
+    let evidence = &inspection.evidence;
+    if let (true, Routes::Read(routes)) = (node.paths().is_this_host(), &evidence.routes) {
+        let configured = evidence.kernel.configured.iter();
+        let on_host = configured.filter(|(_, place)| **place == Place::Host);
+        let on_host = on_host
+            .map(|(address, _)| *address)
+            .chain(routes.iter().copied());
+        ipam.mark_on_host(&on_host.collect());
+    }
+    ipam
 }
 
 /// The versions of the program, of CNI and of the state format.

@@ -13,7 +13,9 @@ use crate::ops::node_config::NodeConfig;
 pub fn examine(node: &Node, config: &NodeConfig, visibility: &mut Visibility) -> Vec<Finding> {
     let paths = node.paths();
     let log = paths.log();
-    let refuses = |path: &Path| visibility.is_root && is_not_writable(path);
+    // A folder that cannot be written is a matter of its disk.
+    let is_open = log.parent().is_none_or(|folder| !is_not_writable(folder));
+    let refuses = |path: &Path| visibility.is_root && is_open && is_not_writable(path);
     let mut lines = Vec::new();
     let meta = fs::symlink_metadata(&log).ok();
     lines.push(log_file(&log, meta.as_ref(), refuses(&log)));

@@ -1,17 +1,18 @@
 //! The lock on the state: whether the next call would get it. It is judged from the kernel's list, and never taken.
 
 use std::fs::{self, Metadata};
+use std::io;
 use std::path::Path;
 use std::time::Duration;
 
 use super::finding::{Finding, FindingKind};
 use super::texts::read_only;
 use super::visibility::Visibility;
-use crate::host::{is_not_writable, read_text};
+use crate::host::{Paths, is_not_writable, read_text};
 use crate::ipam::Moment;
 use crate::ops::node::Node;
 use crate::ops::screen::format_age;
-use crate::state::{LockHolder, WAIT, holder_now};
+use crate::state::{LockError, LockHolder, WAIT, holder_now};
 
 const KIND: FindingKind = FindingKind::Lock;
 
@@ -47,6 +48,23 @@ impl Holder {
         let is_stuck = |condition: Condition| condition.is_stopped || condition.age > WAIT;
         self.condition.is_some_and(is_stuck)
     }
+}
+
+/// Why the lock could not be acquired even though nobody holds it.
+pub fn obstacle(paths: &Paths) -> Option<LockError> {
+    let is_kind =
+        |path: &Path, is: fn(&Metadata) -> bool| fs::metadata(path).map_or(true, |m| is(&m));
+    let kind = if !is_kind(&paths.lock_folder(), Metadata::is_dir) {
+        io::ErrorKind::NotADirectory
+    } else if !is_kind(&paths.lock_file(), Metadata::is_file) {
+        io::ErrorKind::IsADirectory
+    } else {
+        return None;
+    };
+    Some(LockError::Io {
+        path: paths.lock_file(),
+        source: kind.into(),
+    })
 }
 
 /// Examines the lock and its folder.

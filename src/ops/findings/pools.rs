@@ -111,6 +111,11 @@ fn line(subnet: &str, count: &PoolCount, is_gone: bool, program: &str) -> Findin
         let remedy = "nothing is to be done if that is intended: its addresses are removed as they are released; if not, look at the network interface in Azure";
         return Finding::note(KIND, &text, &remedy).about(subnet);
     }
+    if count.free + count.resting == 0 && count.on_host > 0 {
+        text.push_str("; no address is left");
+        let remedy = "addresses that the host has are not given to pods: remove them from the host, as below";
+        return Finding::warning(KIND, &text, &remedy).about(subnet);
+    }
     if count.free + count.resting == 0 {
         text.push_str("; no address is left");
         let remedy = format_args!(

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::finding::{Finding, FindingKind};
 use super::inspection::Inspection;
+use super::lock;
 use crate::cni::{Call, CniError};
 use crate::failure::Failure;
 use crate::ipam::Refusal;
@@ -48,6 +49,26 @@ pub struct ExplainedPrediction {
     explained_by: &'static [FindingKind],
 }
 
+impl ExplainedPrediction {
+    /// A file that no runtime can read: nothing is called.
+    fn unreadable(file: &ConfFile) -> ExplainedPrediction {
+        ExplainedPrediction {
+            prediction: Prediction {
+                conflist: Some(file.path.display().to_string()),
+                network: String::new(),
+                succeeds: false,
+                addresses: Vec::new(),
+                code: None,
+                msg: Some("the network configuration cannot be read".to_owned()),
+                details: None,
+                waits: false,
+                is_known: true,
+            },
+            explained_by: &[FindingKind::Conflist],
+        }
+    }
+}
+
 /// Decides an ADD for each of these configurations, on the state in memory.
 pub fn predict(
     node: &Node,
@@ -56,6 +77,14 @@ pub fn predict(
 ) -> Vec<ExplainedPrediction> {
     let name = node.paths().name();
     let ours: Vec<_> = inspection.config.ours(name).collect();
+    let broken = inspection
+        .config
+        .files
+        .iter()
+        .find(|file| file.conflist.is_err());
+    if let (true, Some(file)) = (ours.is_empty(), broken) {
+        return vec![ExplainedPrediction::unreadable(file)];
+    }
     if ours.is_empty() {
         let alone = without_conflist(name);
         let alone = alone.map(|plugin| predict_one(node, inspection, trial, None, &plugin));
@@ -150,6 +179,9 @@ fn try_add(
             holder: holder.process.to_string(),
             waited: crate::state::WAIT,
         }));
+    }
+    if let Some(error) = lock::obstacle(node.paths()) {
+        return Err(error.into());
     }
     let result = trial.allocate(&call);
     let grants = result.outcome?;

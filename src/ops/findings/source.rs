@@ -1,5 +1,7 @@
 //! The source of the pools, and the interfaces of the node that its answer is about.
 
+use std::collections::BTreeSet;
+
 use super::finding::{Finding, FindingKind};
 use super::inspection::{Inspection, SourceAnswer};
 use super::texts::join_first;
@@ -56,7 +58,17 @@ pub fn examine(node: &Node, inspection: &Inspection, visibility: &Visibility) ->
     let carrying = matched.link_names();
     if !matched.unmatched.is_empty() {
         let own = links(paths).map_err(|e| io_reason(&e));
-        lines.push(unmatched(&matched.unmatched, &carrying, own));
+        let stored = inspection
+            .state
+            .ipam()
+            .pools()
+            .map(|(_, _, pool)| &*pool.if_name);
+        lines.push(unmatched(
+            &matched.unmatched,
+            &carrying,
+            stored.collect(),
+            own,
+        ));
     }
     // The addresses of a missing interface are unknown.
     let is_matched = matched.unmatched.is_empty() || !carrying.is_empty();
@@ -124,7 +136,13 @@ fn unanswered(
 }
 
 /// Listed interfaces that this node does not have. `carrying` are the listed interfaces that it has.
-fn unmatched(macs: &[String], carrying: &[String], own: Result<Vec<Link>, String>) -> Finding {
+/// `stored` are the interfaces of the stored pools.
+fn unmatched(
+    macs: &[String],
+    carrying: &[String],
+    stored: BTreeSet<&str>,
+    own: Result<Vec<Link>, String>,
+) -> Finding {
     let listed = join_first(macs.iter().map(|mac| format_mac(mac)));
     let mut command = None;
     let own = match own {
@@ -134,8 +152,10 @@ fn unmatched(macs: &[String], carrying: &[String], own: Result<Vec<Link>, String
                 .iter()
                 .filter(|link| !link.mac.is_empty() && link.peer_namespace.is_none())
                 .collect();
-            // With more than one candidate, the operator must choose.
-            if let ([mac], [only], []) = (macs, &*real, carrying)
+            // The pools tell which of several it was; without pools, the operator must choose.
+            let was_it = |link: &&&Link| stored.contains(&*link.name) || real.len() == 1;
+            let candidates: Vec<_> = real.iter().filter(was_it).collect();
+            if let ([mac], [only], []) = (macs, &*candidates, carrying)
                 && !listed.starts_with('"')
             {
                 let (link, mac) = (&only.name, format_mac(mac));
@@ -226,7 +246,13 @@ mod tests {
             link("eth0", "7c1e52f9f3c4", None),
             link("azv1", "aaaaaaaaaaaa", Some(3)),
         ];
-        let line = unmatched(&["7C1E52F9F3C9".to_owned()], &[], Ok(own.clone()));
+        let stored = |names: &[&'static str]| names.iter().copied().collect::<BTreeSet<_>>();
+        let line = unmatched(
+            &["7C1E52F9F3C9".to_owned()],
+            &[],
+            stored(&[]),
+            Ok(own.clone()),
+        );
         assert_eq!(line.severity, Severity::Error);
         assert!(line.text.contains("lists 7c:1e:52:f9:f3:c9,"), "{line:?}");
         assert!(line.text.ends_with("it has eth0 7c:1e:52:f9:f3:c4"));
@@ -236,9 +262,21 @@ mod tests {
         assert_eq!(line.commands, [command]);
         // An address that Azure knows must not be changed.
         let listed = ["7C1E52F9F3C9".to_owned()];
-        let line = unmatched(&listed, &["eth0".to_owned()], Ok(own));
+        let line = unmatched(
+            &listed,
+            &["eth0".to_owned()],
+            stored(&["eth0"]),
+            Ok(own.clone()),
+        );
         assert_eq!(line.commands, [""; 0]);
-        let line = unmatched(&["*".to_owned()], &[], Ok(vec![]));
+        // Of two, it was the one of the pools.
+        let two = [own, vec![link("azbr0", "bbbbbbbbbbbb", None)]].concat();
+        let commands = |names: &[&'static str]| {
+            unmatched(&listed, &[], stored(names), Ok(two.clone())).commands
+        };
+        assert_eq!(commands(&["eth0"]), [command]);
+        assert_eq!(commands(&[]), [""; 0]);
+        let line = unmatched(&["*".to_owned()], &[], stored(&[]), Ok(vec![]));
         assert!(line.text.ends_with("it has none"));
     }
 
