@@ -153,16 +153,31 @@ fn unwritable_events_fail_no_call() {
 }
 
 #[test]
-fn commands_do_not_run_with_cni_command() {
+fn arguments_with_cni_command_are_refused_on_stderr() {
     let (node, _wire) = Node::with_wire("never", Reply::Xml(xml([5])));
-    let version = node.call("VERSION", "").arg("show").run();
-    assert!(version.success().json()["supportedVersions"].is_array());
-    let add = node
-        .call("ADD", "c1")
-        .arg("release")
-        .arg("10.224.0.5")
-        .run();
-    assert_eq!(add.address(), "10.224.0.5");
+    for (verb, line) in [
+        ("VERSION", "show"),
+        ("VERSION", "--help"),
+        ("ADD", "help"),
+        ("ADD", "release 10.224.0.5"),
+        ("DEL", "--version"),
+        ("STATUS", "nonsense"),
+    ] {
+        let call = line
+            .split(' ')
+            .fold(node.call(verb, "c1"), |call, word| call.arg(word));
+        let outcome = call.run();
+        assert_eq!((outcome.exit, &*outcome.stdout), (Some(2), ""), "{line}");
+        assert_eq!(
+            outcome.stderr,
+            "azure-vnet-ipam: CNI_COMMAND is set, and a CNI call has no arguments; unset CNI_COMMAND to run commands\n",
+            "{line}"
+        );
+    }
+    assert!(!node.state_path().exists(), "nothing was done");
+    // An exported but empty CNI_COMMAND is none.
+    let help = node.call("", "").arg("--help").run();
+    assert!(help.success().stdout.contains("Usage: "), "{help:?}");
 }
 
 #[test]
