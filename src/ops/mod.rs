@@ -5,7 +5,9 @@
 
 mod cli;
 mod completions;
+mod container_id;
 mod describe_evidence;
+mod events;
 mod explain;
 mod export;
 mod findings;
@@ -76,6 +78,7 @@ pub fn refuse_arguments(paths: &Paths) -> ExitCode {
 fn run(command: &Command, node: &Node) -> Result<CommandOutput, CommandError> {
     match command {
         Command::Show(args) => show::run(node, args),
+        Command::Events(args) => events::run(node, args),
         Command::Check(args) => check::run(node, args),
         Command::Explain(args) => explain::run(node, args),
         Command::Reclaim(args) => reclaim::run(node, args),
