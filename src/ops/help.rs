@@ -188,10 +188,10 @@ Exit status:
 ";
 
 /// `metrics`.
-pub const METRICS: &str = r"Prints the pools, their usage, the age of the source's answer, and operation
-counts in the Prometheus text format. With --output FILE, serves the textfile
-collector of the node exporter, which reads files that end in .prom. FILE is
-replaced atomically.
+pub const METRICS: &str = r"Prints the pools, their usage, the age of the source's answer, and the counts
+and durations of operations in the Prometheus text format. With --output FILE,
+serves the textfile collector of the node exporter, which reads files that end
+in .prom. FILE is replaced atomically.
 
 Takes no lock and queries no source.
 
