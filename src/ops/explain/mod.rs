@@ -40,7 +40,7 @@ pub fn run(node: &Node, args: &ExplainArgs) -> Result<CommandOutput, CommandErro
         status: u8::from(!explanation.is_known()),
         text: match args.json {
             true => json(&explanation)?,
-            false => explanation.print(&node.screen),
+            false => explanation.print(&node.screen.bounded()),
         },
     })
 }

@@ -41,8 +41,12 @@ impl Explanation {
             text.push_str(&screen.tint(Tint::Strong, heading.trim_end()));
             text.push_str("\n\n");
         }
+        let before = text.len();
         text.push_str(&list("elsewhere", &self.entries, screen));
         text.push_str(&list("early DELs", &self.early_dels, screen));
+        if text.len() > before {
+            text.push('\n');
+        }
         if !self.events.is_empty() {
             text.push_str(&screen.tint(Tint::Strong, "Last operations"));
             text.push('\n');
