@@ -67,6 +67,8 @@ pub fn main() -> ExitCode {
     host::shift_boot_clock(&paths);
     let started = host::boot_now();
     match Environment::read(|name| env::var_os(name)) {
+        // A runtime passes no arguments: an operator has CNI_COMMAND in the environment, from trying a call by hand.
+        Some(_) if args.len() > 0 => ops::refuse_arguments(&paths),
         Some(environment) => plugin::main(&environment, &paths, started),
         None => ops::main(args, &paths, started),
     }

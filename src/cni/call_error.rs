@@ -1,6 +1,7 @@
 //! The errors of invalid calls.
 
 use super::Verb;
+use super::key_forms::form;
 
 /// Why a call is invalid. The texts begin with the original's (contract section 14).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -63,26 +64,25 @@ pub enum CallError {
     #[error("failed to convert major version part {0:?}: it is not a number")]
     NoVersion(String),
     /// A member that this plugin uses has the wrong type.
-    #[error("Failed to parse network configuration: {key} must be {must_be}: {found}")]
+    #[error(
+        "Failed to parse network configuration: {key} must be {}: {found}",
+        form(key)
+    )]
     WrongType {
         /// Path of the member.
         key: &'static str,
-        /// What it must be.
-        must_be: &'static str,
-        /// The decoder's message.
+        /// What was found, or the decoder's message.
         found: String,
     },
     /// `ipam.environment` is unknown.
     #[error("Failed to parse network configuration: Invalid configuration")]
     UnknownEnvironment(String),
     /// A member that the original does not have is invalid.
-    #[error("invalid {key}: {found}")]
+    #[error("{key} must be {}: {found}", form(key))]
     Invalid {
         /// Path of the member.
         key: &'static str,
-        /// What it must be.
-        must_be: &'static str,
-        /// The value, or the decoder's message.
+        /// What was found, or the decoder's message.
         found: String,
     },
     /// A requested address is invalid.

@@ -16,10 +16,9 @@ pub(super) fn parse_string(
     key: &'static str,
 ) -> Result<Option<String>, CallError> {
     let Some(raw) = raw else { return Ok(None) };
-    let wrong = |e: serde_json::Error| CallError::WrongType {
+    let wrong = |_| CallError::WrongType {
         key,
-        must_be: "a string",
-        found: e.to_string(),
+        found: describe_found(raw),
     };
     serde_json::from_str(raw.get()).map(Some).map_err(wrong)
 }
@@ -28,13 +27,21 @@ pub(super) fn parse_string(
 pub(super) fn parse_value<T: DeserializeOwned>(
     raw: &RawValue,
     key: &'static str,
-    must_be: &'static str,
 ) -> Result<T, CallError> {
-    serde_json::from_str(raw.get()).map_err(|e| CallError::Invalid {
+    serde_json::from_str(raw.get()).map_err(|_| CallError::Invalid {
         key,
-        must_be,
-        found: e.to_string(),
+        found: describe_found(raw),
     })
+}
+
+/// Quotes the beginning of a value for an error.
+pub(super) fn describe_found(raw: &RawValue) -> String {
+    const MOST: usize = 80;
+    let text = raw.get();
+    match text.chars().nth(MOST) {
+        None => format!("found {text}"),
+        Some(_) => format!("found {}...", text.chars().take(MOST).collect::<String>()),
+    }
 }
 
 /// Parses a list of families: each at most once, that of `subnet` among them.
@@ -43,9 +50,7 @@ pub(super) fn parse_families(
     subnet: Option<&str>,
 ) -> Result<Vec<Family>, CallError> {
     const KEY: &str = "ipam.families";
-    const MUST_BE: &str =
-        "a list of \"ipv4\" and \"ipv6\", each once at most, with the family of ipam.subnet";
-    let names: Vec<String> = parse_value(raw, KEY, MUST_BE)?;
+    let names: Vec<String> = parse_value(raw, KEY)?;
     let mut families = Vec::new();
     for text in &names {
         let family = match text {
@@ -60,8 +65,7 @@ pub(super) fn parse_families(
         true => Ok(families),
         false => Err(CallError::Invalid {
             key: KEY,
-            must_be: MUST_BE,
-            found: raw.get().to_owned(),
+            found: describe_found(raw),
         }),
     }
 }
@@ -72,8 +76,7 @@ pub(super) fn parse_prefix(text: &str) -> Result<IpNet, CallError> {
     net.or_else(|_| text.parse::<IpAddr>().map(IpNet::from))
         .map_err(|_| CallError::Invalid {
             key: "ipam.exclude",
-            must_be: "a list of addresses and prefixes",
-            found: format!("{text:?}"),
+            found: format!("{text:?} is not an address or a prefix"),
         })
 }
 
@@ -82,8 +85,7 @@ pub(super) fn parse_cooldown(raw: &RawValue, path: &'static str) -> Result<Durat
     let digits = raw.get().trim_matches('"');
     let seconds = digits.parse::<u32>().map_err(|_| CallError::Invalid {
         key: path,
-        must_be: "whole seconds",
-        found: raw.get().to_owned(),
+        found: describe_found(raw),
     })?;
     Ok(Duration::from_secs(seconds.into()))
 }

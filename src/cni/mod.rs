@@ -6,6 +6,7 @@ mod cni_error;
 mod config_values;
 mod environment;
 mod ipam_config;
+mod key_forms;
 mod network_config;
 mod overrides;
 mod print;

@@ -139,8 +139,7 @@ impl RawNetworkConfig {
     /// Returns the addresses requested in `args.cni.ips` and `runtimeConfig.ips`, each list with its name.
     pub fn ips(&self) -> Result<[(&'static str, Vec<String>); 2], CallError> {
         let list = |raw: Option<Box<RawValue>>, key: &'static str| {
-            let ips: Option<Result<Vec<String>, _>> =
-                raw.map(|raw| parse_value(&raw, key, "a list of addresses"));
+            let ips: Option<Result<Vec<String>, _>> = raw.map(|raw| parse_value(&raw, key));
             Ok((key, ips.transpose()?.unwrap_or_default()))
         };
         let args = self
@@ -159,19 +158,14 @@ impl RawNetworkConfig {
     /// Returns the addresses of `prevResult`, whatever its version; `None` when there is no `prevResult`.
     pub fn prev_addresses(&self) -> Result<Option<Vec<IpAddr>>, CallError> {
         const KEY: &str = "prevResult";
-        const MUST_BE: &str = "the result of an ADD";
-        let wrong = |found: String| CallError::Invalid {
-            key: KEY,
-            must_be: MUST_BE,
-            found,
-        };
+        let wrong = |found: String| CallError::Invalid { key: KEY, found };
         let member = |of: &RawValue, key| parse_member(of, key).map_err(|e| wrong(e.to_string()));
         let Some(result) = self.prev_result.as_deref() else {
             return Ok(None);
         };
         let mut texts = Vec::new();
         if let Some(ips) = member(result, "ips")? {
-            let ips: Vec<Box<RawValue>> = parse_value(&ips, KEY, MUST_BE)?;
+            let ips: Vec<Box<RawValue>> = parse_value(&ips, KEY)?;
             for ip in ips {
                 texts.push(member(&ip, "address")?);
             }
@@ -184,7 +178,7 @@ impl RawNetworkConfig {
         let mut addresses = Vec::new();
         for text in texts {
             let text = text.ok_or_else(|| wrong("an item without an address".to_owned()))?;
-            let text: String = parse_value(&text, KEY, MUST_BE)?;
+            let text: String = parse_value(&text, KEY)?;
             addresses.push(named_address(&text).ok_or_else(|| wrong(format!("{text:?}")))?);
         }
         Ok(Some(addresses))
@@ -193,26 +187,17 @@ impl RawNetworkConfig {
     /// Returns the valid attachments of a GC, from both lists. A runtime that has none may send `null`.
     pub fn valid_attachments(&self) -> Result<Attachments, CallError> {
         const KEY: &str = "cni.dev/valid-attachments";
-        const MUST_BE: &str = "a list of objects with containerID and ifname";
         if self.attachments.is_empty() {
             return Err(CallError::NoAttachments);
         }
-        let wrong = |found: String| CallError::Invalid {
-            key: KEY,
-            must_be: MUST_BE,
-            found,
-        };
+        let wrong = |found: String| CallError::Invalid { key: KEY, found };
         let name = |of: &RawValue, key: &str| -> Result<String, CallError> {
             let raw = parse_member(of, key).map_err(|e| wrong(e.to_string()))?;
-            parse_value(
-                &raw.ok_or_else(|| wrong(format!("no {key}")))?,
-                KEY,
-                MUST_BE,
-            )
+            parse_value(&raw.ok_or_else(|| wrong(format!("no {key}")))?, KEY)
         };
         let mut valid = Attachments::new();
         for raw in &self.attachments {
-            let listed: Option<Vec<Box<RawValue>>> = parse_value(raw, KEY, MUST_BE)?;
+            let listed: Option<Vec<Box<RawValue>>> = parse_value(raw, KEY)?;
             for attachment in listed.into_iter().flatten() {
                 valid.insert((
                     name(&attachment, "containerID")?,

@@ -106,8 +106,7 @@ impl<'de> Members<'de> for Dns {
 /// Reads `ipam.routes`.
 pub(super) fn routes(raw: &RawValue) -> Result<Vec<Route>, CallError> {
     const KEY: &str = "ipam.routes";
-    const MUST_BE: &str = "a list of routes, each with dst and, if it has one, gw";
-    let all: Vec<Box<RawValue>> = parse_value(raw, KEY, MUST_BE)?;
+    let all: Vec<Box<RawValue>> = parse_value(raw, KEY)?;
     let read = |raw: &RawValue| -> Result<Route, String> {
         let mut raw_route = RawRoute::default();
         codec::read(raw.get().as_bytes(), &mut raw_route).map_err(|e| e.to_string())?;
@@ -117,27 +116,17 @@ pub(super) fn routes(raw: &RawValue) -> Result<Vec<Route>, CallError> {
         })
     };
     all.iter()
-        .map(|raw| read(raw).map_err(|e| wrong(KEY, MUST_BE, e)))
+        .map(|raw| read(raw).map_err(|e| wrong(KEY, e)))
         .collect()
 }
 
 /// Reads `ipam.dns`.
 pub(super) fn dns(raw: &RawValue) -> Result<Dns, CallError> {
     let mut dns = Dns::default();
-    codec::read(raw.get().as_bytes(), &mut dns).map_err(|e| {
-        wrong(
-            "ipam.dns",
-            "an object with nameservers, domain, search and options",
-            e.to_string(),
-        )
-    })?;
+    codec::read(raw.get().as_bytes(), &mut dns).map_err(|e| wrong("ipam.dns", e.to_string()))?;
     Ok(dns)
 }
 
-fn wrong(key: &'static str, must_be: &'static str, found: String) -> CallError {
-    CallError::Invalid {
-        key,
-        must_be,
-        found,
-    }
+fn wrong(key: &'static str, found: String) -> CallError {
+    CallError::Invalid { key, found }
 }

@@ -3,9 +3,11 @@
 use serde_json::value::RawValue;
 
 use super::config_values::{
-    parse_cooldown, parse_families, parse_interval, parse_prefix, parse_string, parse_value,
+    describe_found, parse_cooldown, parse_families, parse_interval, parse_prefix, parse_string,
+    parse_value,
 };
 use super::ipam_config::{Backend, IpamConfig, WhenFull};
+use super::key_forms::form;
 use super::{CallError, NAME_V6, QueryUrl, Verb, overrides};
 use crate::codec::{self, Cursor, Members, ParseError, is};
 
@@ -32,6 +34,15 @@ pub const IPAM_KEYS: [&str; 17] = [
 
 /// The key of the cooldown and its older alias; the first one takes precedence.
 const COOLDOWN_KEYS: [(&str, &str); 2] = [("cooldown", "ipam.cooldown"), ("rest", "ipam.rest")];
+
+/// The keys that cannot be defaults for all pods.
+const NOT_FOR_ALL_PODS: [&str; 5] = ["type", "families", "addressSpace", "subnet", "ipAddress"];
+
+/// Returns the keys of the file of defaults.
+fn settings_keys() -> Vec<&'static str> {
+    let keys = IPAM_KEYS.into_iter();
+    keys.filter(|key| !NOT_FOR_ALL_PODS.contains(key)).collect()
+}
 
 /// Returns whether this plugin uses a key of `ipam`.
 pub fn is_ipam_key(key: &str) -> bool {
@@ -72,13 +83,17 @@ impl Defaults {
         if let Err(e) = codec::read(json, &mut raw_config) {
             return (
                 Defaults::default(),
-                vec![format!("it is not a JSON object: {e}")],
+                vec![format!(
+                    "it is not a JSON object, for example {{\"exclude\": [\"10.224.0.128/25\"], \"cooldown\": 60}}: {e}"
+                )],
             );
         }
-        let unknown = raw_config
-            .unknown
-            .drain(..)
-            .map(|k| format!("unknown key {k:?}"));
+        let unknown = raw_config.unknown.drain(..).map(|k| {
+            format!(
+                "unknown key {k:?}; the keys are {}",
+                settings_keys().join(", ")
+            )
+        });
         let mut wrong: Vec<String> = unknown.collect();
         raw_config.members.retain(|member| match fault(member) {
             None => true,
@@ -94,7 +109,7 @@ impl Defaults {
 /// Returns why a member cannot be a default for all pods.
 fn fault(member: &(&'static str, Box<RawValue>)) -> Option<String> {
     let (key, raw) = member;
-    if ["type", "families", "addressSpace", "subnet", "ipAddress"].contains(key) {
+    if NOT_FOR_ALL_PODS.contains(key) {
         return Some(format!("{key} belongs in a network configuration"));
     }
     let alone = RawIpamConfig {
@@ -102,11 +117,29 @@ fn fault(member: &(&'static str, Box<RawValue>)) -> Option<String> {
         unknown: vec![],
     };
     match alone.validate(Verb::Add) {
-        Err(e) => Some(e.to_string()),
+        Err(e) => Some(describe_setting(&e, key)),
         Ok(conf) if *key == "queryInterval" && conf.query_interval.is_none() => {
-            Some(format!("invalid ipam.queryInterval: {}", raw.get()))
+            let error = CallError::Invalid {
+                key: "ipam.queryInterval",
+                found: describe_found(raw),
+            };
+            Some(error.to_string())
         }
         Ok(_) => None,
+    }
+}
+
+/// Describes the error of a setting. No message of the original's has to be kept here.
+fn describe_setting(error: &CallError, key: &str) -> String {
+    let path = format!("ipam.{key}");
+    match error {
+        CallError::WrongType { found, .. } => format!("{path} must be {}: {found}", form(&path)),
+        CallError::QueryUrl(url) => format!("{path} must be {}: found {url:?}", form(&path)),
+        CallError::UnknownEnvironment(name) => {
+            let names = Backend::ALL.map(Backend::name).join(", ");
+            format!("{path} must be one of {names}: found {name:?}")
+        }
+        other => other.to_string(),
     }
 }
 
@@ -118,7 +151,6 @@ impl RawIpamConfig {
             codec::read(raw.get().as_bytes(), &mut raw_config).map_err(|e| {
                 CallError::WrongType {
                     key: "ipam",
-                    must_be: "an object",
                     found: e.to_string(),
                 }
             })?;
@@ -177,8 +209,7 @@ impl RawIpamConfig {
         conf.kubeconfig = text("kubeconfig", "ipam.kubeconfig")?;
         conf.node_name = text("nodeName", "ipam.nodeName")?;
         if let Some(raw) = self.raw("exclude") {
-            let texts: Vec<String> =
-                parse_value(raw, "ipam.exclude", "a list of addresses and prefixes")?;
+            let texts: Vec<String> = parse_value(raw, "ipam.exclude")?;
             let nets: Result<_, _> = texts.iter().map(|text| parse_prefix(text)).collect();
             conf.exclude = nets?;
         }
@@ -192,8 +223,7 @@ impl RawIpamConfig {
             Some(other) => {
                 return Err(CallError::Invalid {
                     key: "ipam.statusWhenFull",
-                    must_be: "\"ready\" or \"error\"",
-                    found: format!("{other:?}"),
+                    found: format!("found {other:?}"),
                 });
             }
         };
@@ -259,8 +289,12 @@ mod tests {
             assert_eq!(conf.cooldown, Duration::from_secs(seconds), "{ipam}");
         }
         let message = |ipam| alone(ipam).unwrap_err().to_string();
-        assert_eq!(message(r#"{"cooldown":-1}"#), "invalid ipam.cooldown: -1");
-        assert_eq!(message(r#"{"rest":-1}"#), "invalid ipam.rest: -1");
+        let seconds = "must be whole seconds, for example 30: found -1";
+        assert_eq!(
+            message(r#"{"cooldown":-1}"#),
+            format!("ipam.cooldown {seconds}")
+        );
+        assert_eq!(message(r#"{"rest":-1}"#), format!("ipam.rest {seconds}"));
     }
 
     #[test]
@@ -327,11 +361,11 @@ mod tests {
         assert_eq!(
             wrong,
             [
-                "unknown key \"Restt\"",
-                "invalid ipam.exclude: \"x\"",
+                "unknown key \"Restt\"; the keys are environment, ipv6Environment, queryInterval, queryUrl, kubeconfig, nodeName, exclude, cooldown, rest, statusWhenFull, routes, dns",
+                "ipam.exclude must be a list, for example [\"10.224.0.128/25\"]: \"x\" is not an address or a prefix",
                 "ipAddress belongs in a network configuration",
                 "subnet belongs in a network configuration",
-                "invalid ipam.queryInterval: \"abc\""
+                "ipam.queryInterval must be a string of whole seconds above zero, for example \"10\": found \"abc\""
             ]
         );
         let conf = validate(r#"{"REST":6}"#, &defaults, Verb::Add).unwrap();
@@ -352,6 +386,80 @@ mod tests {
             );
         }
         assert_eq!(Defaults::read(b"{}").1, [""; 0]);
+    }
+
+    /// A value of the wrong type and, where every string is not right, one of the wrong form: for each key of `ipam`.
+    const WRONG: [(&str, &[&str]); 17] = [
+        ("type", &["7"]),
+        ("environment", &["7", "\"moon\""]),
+        ("ipv6Environment", &["[]", "\"moon\""]),
+        ("families", &["\"ipv4\"", "[\"ipv5\"]", "[]"]),
+        ("addressSpace", &["{}"]),
+        ("subnet", &["7"]),
+        ("ipAddress", &["[\"10.1.0.5\"]"]),
+        ("queryInterval", &["10"]),
+        ("queryUrl", &["7", "\"https://h\""]),
+        ("kubeconfig", &["true"]),
+        ("nodeName", &["7"]),
+        ("exclude", &["\"10.1.0.9\"", "[7]", "[\"x\"]"]),
+        ("cooldown", &["\"soon\"", "1.5"]),
+        ("rest", &["{}"]),
+        ("statusWhenFull", &["7", "\"maybe\""]),
+        ("routes", &["{}", "[7]", "[{}]", "[{\"dst\":\"x\"}]"]),
+        ("dns", &["[]", "{\"search\":\"x\"}"]),
+    ];
+
+    #[test]
+    fn every_error_names_the_key_and_its_form_with_an_example() {
+        assert_eq!(WRONG.map(|(key, _)| key), KEYS);
+        for (key, values) in WRONG {
+            for value in values {
+                let json = format!("{{\"{key}\":{value}}}");
+                let error = alone(&json).unwrap_err();
+                let message = match &error {
+                    // Words of the original; the form is in the details.
+                    CallError::UnknownEnvironment(_) | CallError::QueryUrl(_) => continue,
+                    error => error.to_string(),
+                };
+                let wrong_type = message.strip_prefix("Failed to parse network configuration: ");
+                let text = wrong_type.unwrap_or(&message);
+                assert!(
+                    text.starts_with(&format!("ipam.{key} must be ")),
+                    "{message}"
+                );
+                assert!(text.contains(", for example "), "{message}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_wrong_setting_tells_its_form() {
+        for (key, values) in WRONG {
+            for value in values.iter().chain([&"null"]) {
+                let file = format!("{{\"{key}\":{value}}}");
+                let (_, wrong) = Defaults::read(file.as_bytes());
+                match (wrong.first(), NOT_FOR_ALL_PODS.contains(&key)) {
+                    (None, _) => assert_eq!(*value, "null", "{file}"),
+                    (Some(text), true) => {
+                        assert_eq!(*text, format!("{key} belongs in a network configuration"));
+                    }
+                    (Some(text), false) => {
+                        assert!(text.starts_with(&format!("ipam.{key} must be ")), "{text}");
+                        let has_form =
+                            text.contains(", for example ") || text.contains("one of azure, ");
+                        assert!(has_form, "{text}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn long_values_are_quoted_from_their_beginning() {
+        let long = format!("{{\"exclude\":\"{}\"}}", "\u{20ac}".repeat(999));
+        let message = alone(&long).unwrap_err().to_string();
+        assert!(message.ends_with("\u{20ac}..."), "{message}");
+        assert!(message.chars().count() < 160, "{message}");
     }
 
     #[test]

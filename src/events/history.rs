@@ -3,8 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use serde::{Deserialize, Serialize};
-
+use super::lines::{parse, print_heading, print_record};
 use super::record::OperationRecord;
 use super::totals::Totals;
 use crate::host::{Paths, ReadOutcome, RotatingFile, read_bounded, rotated_path};
@@ -18,12 +17,6 @@ const KEPT: RotatingFile = RotatingFile {
     files: 2,
     mode: 0o600,
 };
-
-/// The first line of a file that follows another.
-#[derive(Serialize, Deserialize)]
-struct Heading {
-    totals: Totals,
-}
 
 /// The operations since the node started.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -55,9 +48,8 @@ impl OperationRecord {
     /// Appends the record to the file. Failures are ignored: the file is for people only.
     pub fn append(self, paths: &Paths) {
         let path = paths.events();
-        if let Ok(mut line) = serde_json::to_vec(&self.truncated()) {
-            line.push(b'\n');
-            let _ = KEPT.append(&path, &line, || heading(&path));
+        if let Some(lines) = print_record(self.truncated()) {
+            let _ = KEPT.append(&path, &lines, || heading(&path));
         }
     }
 }
@@ -67,9 +59,7 @@ fn heading(path: &Path) -> Vec<u8> {
     let (mut totals, _) = read(path).unwrap_or_default();
     let (_, removed) = read(&rotated_path(path, 1)).unwrap_or_default();
     totals.count(&removed);
-    let mut line = serde_json::to_vec(&Heading { totals }).unwrap_or_default();
-    line.push(b'\n');
-    line
+    print_heading(totals)
 }
 
 /// The totals in the first line of a file, and its records. A missing file has none.
@@ -81,23 +71,6 @@ fn read(path: &Path) -> io::Result<(Totals, Vec<OperationRecord>)> {
         Err(e) if e.kind() == io::ErrorKind::PermissionDenied => Err(e),
         _ => Ok(Default::default()),
     }
-}
-
-/// Parses the text of a file. Lines that cannot be parsed are skipped.
-pub fn parse(text: &[u8]) -> (Totals, Vec<OperationRecord>) {
-    let mut totals = Totals::default();
-    let mut records = Vec::new();
-    for line in String::from_utf8_lossy(text).lines() {
-        if let Ok(heading) = serde_json::from_str::<Heading>(line) {
-            totals = heading.totals.merged();
-        } else if let Ok(record) = serde_json::from_str::<OperationRecord>(line)
-            && !record.verb.is_empty()
-        {
-            // Another program may have written longer texts.
-            records.push(record.truncated());
-        }
-    }
-    (totals, records)
 }
 
 #[cfg(test)]

@@ -5,9 +5,11 @@
 //! are gone, so that counters never go back.
 
 mod history;
+mod lines;
 mod record;
 mod totals;
 
-pub use history::{History, MAX_RECORDS, parse};
-pub use record::OperationRecord;
-pub use totals::Totals;
+pub use history::{History, MAX_RECORDS};
+pub use lines::parse;
+pub use record::{FreedAddress, OperationRecord};
+pub use totals::{DURATION_BOUNDS, Durations, Totals};

@@ -6,6 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::codec::read_address;
 use crate::host::alters_terminal;
+use crate::ipam::Owner;
 
 /// One operation: a CNI call, or a command that changed the state. A call fills it on the way.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -40,9 +41,15 @@ pub struct OperationRecord {
     pub msg: String,
     /// How long it took.
     pub microseconds: u64,
+    /// How much of that it waited for the lock on the state.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub lock_microseconds: u64,
     /// How many addresses were reclaimed from dead holders.
     #[serde(skip_serializing_if = "is_zero")]
     pub reclaimed: u64,
+    /// The addresses that were taken from holders other than the subject, by a reclaim, a GC or a command.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub freed: Vec<FreedAddress>,
     /// Whether a query of the source failed.
     #[serde(skip_serializing_if = "is_false")]
     pub refresh_failed: bool,
@@ -50,6 +57,49 @@ pub struct OperationRecord {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
 }
+
+/// An address that was taken from its holder.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FreedAddress {
+    /// The address; `None` where another program wrote something else.
+    #[serde(deserialize_with = "valid_address")]
+    pub address: Option<IpAddr>,
+    /// The container ID; empty for an unknown owner.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub container: String,
+    /// `namespace/name` of the pod.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pod: Option<String>,
+}
+
+impl FreedAddress {
+    /// Describes an address that its holder loses.
+    pub fn new(address: IpAddr, owner: &Owner) -> FreedAddress {
+        FreedAddress {
+            address: Some(address),
+            container: owner.container_id().unwrap_or_default().to_owned(),
+            pod: owner.pod().map(str::to_owned),
+        }
+    }
+
+    fn truncated(self) -> FreedAddress {
+        FreedAddress {
+            container: truncate(self.container, NAME),
+            pod: self.pod.map(|pod| truncate(pod, SENTENCE)),
+            ..self
+        }
+    }
+}
+
+/// The most bytes of a name.
+const NAME: usize = 64;
+/// The most bytes of a pod's name and of a message.
+const SENTENCE: usize = 128;
+/// The most addresses of a record that has no holders with them.
+const ADDRESSES: usize = 4;
+/// The most holders of a record. A node has 250 pods at most.
+pub(super) const MOST_FREED: usize = 256;
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
 fn is_zero(n: &u64) -> bool {
@@ -67,19 +117,42 @@ fn valid_addresses<'de, D: Deserializer<'de>>(json: D) -> Result<Vec<IpAddr>, D:
     Ok(texts.iter().filter_map(|text| read_address(text)).collect())
 }
 
+/// An address, or `None` for anything else.
+fn valid_address<'de, D: Deserializer<'de>>(json: D) -> Result<Option<IpAddr>, D::Error> {
+    Ok(read_address(&String::deserialize(json)?))
+}
+
 impl OperationRecord {
-    /// Counts addresses that were reclaimed from dead holders.
-    pub fn count_reclaimed(&mut self, count: usize) {
-        let count = u64::try_from(count).unwrap_or(u64::MAX);
+    /// Whether it allocated, released or freed the address.
+    pub fn touches(&self, address: IpAddr) -> bool {
+        let mut freed = self.freed.iter();
+        self.addresses.contains(&address) || freed.any(|f| f.address == Some(address))
+    }
+
+    /// Every address that it allocated, released or freed, each once, in the order of the record.
+    pub fn all_addresses(&self) -> Vec<IpAddr> {
+        let mut all = self.addresses.clone();
+        let freed = self.freed.iter().filter_map(|freed| freed.address);
+        for address in freed {
+            if !all.contains(&address) {
+                all.push(address);
+            }
+        }
+        all
+    }
+
+    /// Adds addresses that were reclaimed from dead holders.
+    pub fn add_reclaimed(&mut self, freed: Vec<FreedAddress>) {
+        let count = u64::try_from(freed.len()).unwrap_or(u64::MAX);
         self.reclaimed = self.reclaimed.saturating_add(count);
+        self.freed.extend(freed);
+        self.freed.sort_by_key(|freed| freed.address);
     }
 
     /// The record with texts and lists of bounded length, so that a full file holds enough records.
     pub(super) fn truncated(mut self) -> OperationRecord {
-        const NAME: usize = 64;
-        const SENTENCE: usize = 128;
-        const ADDRESSES: usize = 4;
         self.addresses.truncate(ADDRESSES);
+        self.freed.truncate(MOST_FREED);
         OperationRecord {
             verb: truncate(self.verb, NAME),
             network: truncate(self.network, NAME),
@@ -88,6 +161,11 @@ impl OperationRecord {
             pod: self.pod.map(|pod| truncate(pod, SENTENCE)),
             msg: truncate(self.msg, SENTENCE),
             by: self.by.map(|by| truncate(by, NAME)),
+            freed: self
+                .freed
+                .into_iter()
+                .map(FreedAddress::truncated)
+                .collect(),
             ..self
         }
     }

@@ -4,16 +4,32 @@ use serde::{Deserialize, Serialize};
 
 use super::record::OperationRecord;
 
+/// The upper bounds of the buckets of durations, in microseconds. A file may be older than this program: to change the bounds,
+/// give the counts another key.
+pub const DURATION_BOUNDS: [u64; 13] = [
+    1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000,
+    10_000_000, 30_000_000,
+];
+
+/// The operations whose durations are counted: a pod waits for these.
+const TIMED: [&str; 2] = ["ADD", "DEL"];
+
 /// The counts of all operations.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Totals {
     /// How often each operation ended with each code.
     operations: Vec<Count>,
+    /// How long ADDs and DELs took.
+    durations: Vec<Durations>,
     /// Addresses reclaimed from dead holders.
     pub reclaimed: u64,
     /// How many queries of the source failed.
     pub refresh_failures: u64,
+    /// How many operations waited for the lock on the state.
+    pub lock_waits: u64,
+    /// How long they waited together, in microseconds.
+    pub lock_microseconds: u64,
 }
 
 /// How often an operation ended with a code.
@@ -26,15 +42,64 @@ struct Count {
     count: u64,
 }
 
+/// How long one kind of operation took.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Durations {
+    /// The operation.
+    pub verb: String,
+    /// How many took longer than the bound before and no longer than that of [`DURATION_BOUNDS`]; the last count is of longer ones.
+    buckets: Vec<u64>,
+    /// All durations together, in microseconds.
+    pub microseconds: u64,
+}
+
+impl Durations {
+    fn add(&mut self, more: &Durations) {
+        self.buckets.resize(DURATION_BOUNDS.len() + 1, 0);
+        for (count, more) in self.buckets.iter_mut().zip(&more.buckets) {
+            *count = count.saturating_add(*more);
+        }
+        self.microseconds = self.microseconds.saturating_add(more.microseconds);
+    }
+
+    /// How many took at most as long as each bound. The last count is that of all.
+    pub fn cumulative(&self) -> [u64; DURATION_BOUNDS.len() + 1] {
+        let mut sum: u64 = 0;
+        std::array::from_fn(|n| {
+            sum = sum.saturating_add(self.buckets.get(n).copied().unwrap_or(0));
+            sum
+        })
+    }
+
+    /// The durations of one operation.
+    fn one(record: &OperationRecord) -> Durations {
+        let bucket = DURATION_BOUNDS.partition_point(|bound| *bound < record.microseconds);
+        let mut buckets = vec![0; DURATION_BOUNDS.len() + 1];
+        if let Some(count) = buckets.get_mut(bucket) {
+            *count = 1;
+        }
+        Durations {
+            verb: record.verb.clone(),
+            buckets,
+            microseconds: record.microseconds,
+        }
+    }
+}
+
 impl Totals {
     /// The totals with each operation and code once, whatever the file has.
     pub(super) fn merged(self) -> Totals {
         let mut merged = Totals {
             operations: Vec::new(),
+            durations: Vec::new(),
             ..self
         };
         for Count { verb, code, count } in self.operations {
             merged.add(&verb, code, count);
+        }
+        for durations in &self.durations {
+            merged.add_durations(durations);
         }
         merged
     }
@@ -51,13 +116,39 @@ impl Totals {
         }
     }
 
+    fn add_durations(&mut self, more: &Durations) {
+        if !TIMED.contains(&more.verb.as_str()) {
+            return;
+        }
+        let mut known = self.durations.iter_mut();
+        match known.find(|known| known.verb == more.verb) {
+            Some(known) => known.add(more),
+            None => {
+                let mut first = Durations {
+                    verb: more.verb.clone(),
+                    ..Durations::default()
+                };
+                first.add(more);
+                self.durations.push(first);
+            }
+        }
+    }
+
     /// Counts these operations.
     pub(super) fn count(&mut self, records: &[OperationRecord]) {
         for record in records {
             self.add(&record.verb, record.code, 1);
+            if TIMED.contains(&record.verb.as_str()) {
+                self.add_durations(&Durations::one(record));
+            }
             self.reclaimed = self.reclaimed.saturating_add(record.reclaimed);
             let failed = u64::from(record.refresh_failed);
             self.refresh_failures = self.refresh_failures.saturating_add(failed);
+            let waited = u64::from(record.lock_microseconds > 0);
+            self.lock_waits = self.lock_waits.saturating_add(waited);
+            self.lock_microseconds = self
+                .lock_microseconds
+                .saturating_add(record.lock_microseconds);
         }
     }
 
@@ -65,5 +156,71 @@ impl Totals {
     pub fn operations(&self) -> impl Iterator<Item = (&str, u32, u64)> {
         let counts = self.operations.iter();
         counts.map(|count| (count.verb.as_str(), count.code, count.count))
+    }
+
+    /// How long ADDs and DELs took, each with zeros before the first one.
+    pub fn durations(&self) -> [Durations; TIMED.len()] {
+        TIMED.map(|verb| {
+            let known = self.durations.iter().find(|known| known.verb == verb);
+            known.cloned().unwrap_or_else(|| Durations {
+                verb: verb.to_owned(),
+                ..Durations::default()
+            })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn took(verb: &str, microseconds: u64) -> OperationRecord {
+        OperationRecord {
+            verb: verb.into(),
+            microseconds,
+            ..OperationRecord::default()
+        }
+    }
+
+    #[test]
+    fn durations_are_counted_up_to_and_with_each_bound() {
+        let mut totals = Totals::default();
+        totals.count(&[
+            took("ADD", 0),
+            took("ADD", 1_000),
+            took("ADD", 1_001),
+            took("ADD", 30_000_001),
+            took("GC", 7),
+        ]);
+        let [add, del] = totals.durations();
+        let counts = add.cumulative();
+        assert_eq!((counts[0], counts[1], counts[12], counts[13]), (2, 3, 3, 4));
+        assert_eq!(add.microseconds, 30_002_002);
+        assert_eq!((del.verb.as_str(), del.cumulative()), ("DEL", [0; 14]));
+    }
+
+    #[test]
+    fn durations_of_a_file_with_other_buckets_never_go_back() {
+        let text = r#"{"durations":[{"verb":"ADD","buckets":[1,2],"microseconds":5},{"verb":"x","buckets":[1]},
+            {"verb":"ADD","buckets":[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1],"microseconds":18446744073709551615}]}"#;
+        let totals: Totals = serde_json::from_str(text).unwrap();
+        let mut totals = totals.merged();
+        let [add, _] = totals.durations();
+        assert_eq!((add.cumulative()[0], add.cumulative()[13]), (2, 17));
+        assert_eq!(add.microseconds, u64::MAX);
+        totals.count(&[took("ADD", 1)]);
+        assert_eq!(totals.durations()[0].cumulative()[13], 18);
+        assert_eq!(totals.durations().len(), 2);
+    }
+
+    #[test]
+    fn waits_for_the_lock_are_counted_and_added_up() {
+        let mut totals = Totals::default();
+        let waited = |lock_microseconds| OperationRecord {
+            lock_microseconds,
+            ..took("ADD", 9)
+        };
+        totals.count(&[waited(0), waited(1500), waited(2500)]);
+        assert_eq!((totals.lock_waits, totals.lock_microseconds), (2, 4000));
     }
 }

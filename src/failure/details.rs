@@ -27,9 +27,14 @@ pub(super) fn call_details(error: &CallError) -> String {
             "CNI_COMMAND may be ADD, DEL, CHECK, GC, STATUS and VERSION".to_owned()
         }
         CallError::UnknownArgs(_) => "the runtime may set IgnoreUnknown=1 in CNI_ARGS".to_owned(),
-        CallError::Invalid { key, must_be, .. } => format!("{key} must be {must_be}"),
+        CallError::Invalid { key, .. } | CallError::WrongType { key, .. } => {
+            match key.starts_with("ipam") || *key == "master" {
+                true => format!("correct {key} in the network configuration"),
+                false => "a container runtime sets it".to_owned(),
+            }
+        }
         CallError::Requested { .. } => {
-            "at most one address of each family may be asked for, with or without prefix length"
+            "at most one address of each family may be asked for, with or without prefix length, for example 10.224.0.9"
                 .to_owned()
         }
         CallError::NoAttachments => {
@@ -48,15 +53,14 @@ pub(super) fn call_details(error: &CallError) -> String {
                 verb.as_str()
             )
         }
-        CallError::WrongType { key, must_be, .. } => {
-            format!("in the network configuration, {key} must be {must_be}")
-        }
         CallError::UnknownEnvironment(name) => {
             let [others @ .., last] = Backend::ALL.map(Backend::name);
             let others = others.join(", ");
-            format!("ipam.environment is {name:?}; it may be {others} or {last}")
+            format!(
+                "ipam.environment is {name:?}; it may be {others} or {last}, for example \"azure\""
+            )
         }
-        CallError::QueryUrl(_) => "it must begin with http:// or file:".to_owned(),
+        CallError::QueryUrl(_) => "it must begin with http:// or file:, for example \"file:///etc/interfaces.xml\"".to_owned(),
     }
 }
 

@@ -101,15 +101,15 @@ pub const ERROR_TABLE: &[ErrorRow] = &[
             "invalid characters found in network name",
             "network name is too long",
             "invalid query URL",
-            "invalid ipam.X",
+            "ipam.X must be",
         ],
         "correct the network configuration; `doctor` names the file and the key",
     ),
     row(
         Code::InvalidNetworkConfig,
         &[
-            "invalid prevResult",
-            "invalid cni.dev/valid-attachments",
+            "prevResult must be",
+            "cni.dev/valid-attachments must be",
             "cni.dev/valid-attachments is missing",
         ],
         "the runtime's part of the configuration is wrong; nothing was changed",

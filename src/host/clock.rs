@@ -88,6 +88,114 @@ pub fn wall_now() -> WallTime {
     )
 }
 
+/// A time zone for people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Zone {
+    /// That of `TZ` or /etc/localtime.
+    Local,
+    /// Coordinated Universal Time.
+    Utc,
+}
+
+impl Zone {
+    /// Returns the seconds east of UTC at a time.
+    pub fn offset_at(self, time: Timestamp) -> i32 {
+        match self {
+            Zone::Local => local_offset(time.seconds),
+            Zone::Utc => 0,
+        }
+    }
+}
+
+/// A time of RFC 3339: seconds since 1970, and nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Timestamp {
+    seconds: i64,
+    nanoseconds: u32,
+}
+
+impl Timestamp {
+    /// Parses `2026-11-20T21:09:39.123+01:00`.
+    pub fn parse(text: &str) -> Option<Timestamp> {
+        let number = |from: usize, to: usize| text.get(from..to)?.parse::<u8>().ok();
+        let is = |at: usize, wanted: &[u8]| {
+            let found = text.as_bytes().get(at);
+            found.is_some_and(|byte| wanted.contains(byte))
+        };
+        let has_marks =
+            is(4, b"-") && is(7, b"-") && is(10, b"Tt ") && is(13, b":") && is(16, b":");
+        if !has_marks {
+            return None;
+        }
+        let year: i32 = text.get(..4)?.parse().ok()?;
+        let date = [number(5, 7)?, number(8, 10)?];
+        let clock = [number(11, 13)?, number(14, 16)?, number(17, 19)?];
+        let rest = text.get(19..)?;
+        let (fraction, zone) = match rest.strip_prefix('.') {
+            None => ("", rest),
+            Some(rest) => rest.split_at(
+                rest.find(|c: char| !c.is_ascii_digit())
+                    .unwrap_or(rest.len()),
+            ),
+        };
+        let digits = fraction.get(..fraction.len().min(9))?;
+        let nanoseconds = format!("{digits:0<9}").parse().ok()?;
+        let [month, day] = date;
+        let [hour, minute, second] = clock;
+        let local = UtcDateTime::new(year, month, day, hour, minute, second, nanoseconds).ok()?;
+        Some(Timestamp {
+            seconds: local.unix_time().checked_sub(parse_offset(zone)?)?,
+            nanoseconds,
+        })
+    }
+
+    /// Creates it from whole seconds since 1970.
+    pub fn from_seconds(seconds: i64) -> Timestamp {
+        Timestamp {
+            seconds,
+            nanoseconds: 0,
+        }
+    }
+
+    /// The seconds since 1970.
+    pub fn seconds(self) -> i64 {
+        self.seconds
+    }
+
+    /// Formats it as RFC 3339 in UTC.
+    pub fn utc(self) -> String {
+        WallTime::at(self.seconds, self.nanoseconds, 0).to_string()
+    }
+
+    /// Formats it for people, `offset` seconds east of UTC: date, time and zone of `2026-11-20 22:09:39 +01:00`. The zone is `UTC`
+    /// where there is no offset.
+    pub fn for_people(self, offset: i32) -> [String; 3] {
+        let text = WallTime::at(self.seconds, 0, offset).to_string();
+        let (date, rest) = text.split_once('T').unwrap_or_default();
+        let (time, zone) = rest.split_at(rest.len().min(8));
+        let zone = if zone == "Z" { "UTC" } else { zone };
+        [date, time, zone].map(str::to_owned)
+    }
+}
+
+/// The seconds of `Z` or `+01:00`.
+fn parse_offset(zone: &str) -> Option<i64> {
+    if zone.eq_ignore_ascii_case("z") {
+        return Some(0);
+    }
+    let sign = match zone.get(..1)? {
+        "+" => 1,
+        "-" => -1,
+        _ => return None,
+    };
+    let (hours, minutes) = zone.get(1..)?.split_once(':')?;
+    let number = |text: &str| match text.len() {
+        2 => text.parse::<u8>().ok().map(i64::from),
+        _ => None,
+    };
+    Some(sign * (number(hours)? * 3600 + number(minutes)? * 60))
+}
+
 /// Formats seconds since 1970 as RFC 3339 in UTC.
 pub fn utc(unix_seconds: i64) -> String {
     WallTime::at(unix_seconds, 0, 0).to_string()
@@ -206,6 +314,49 @@ mod tests {
             WallTime::at(1_795_208_979, 5, 0).format_for_log(),
             "2026/11/20 21:09:39"
         );
+    }
+
+    #[test]
+    fn timestamps_are_read_in_every_zone_and_printed_in_one() {
+        for (text, utc) in [
+            ("2026-11-20T21:09:39Z", "2026-11-20T21:09:39Z"),
+            ("2026-11-20T22:09:39+01:00", "2026-11-20T21:09:39Z"),
+            ("2026-11-20T17:39:39.5-03:30", "2026-11-20T21:09:39.5Z"),
+            (
+                "2026-12-31T23:30:00.123456789-01:00",
+                "2027-01-01T00:30:00.123456789Z",
+            ),
+            (
+                "2026-11-20 21:09:39.1234567891z",
+                "2026-11-20T21:09:39.123456789Z",
+            ),
+        ] {
+            let time = Timestamp::parse(text).unwrap();
+            assert_eq!(time.utc(), utc);
+            assert_eq!(Timestamp::parse(&time.utc()), Some(time));
+        }
+        for bad in [
+            "",
+            "x",
+            "2026-11-20",
+            "2026-11-20T21:09:39",
+            "2026-13-20T21:09:39Z",
+            "2026-11-20T21:09:39+1",
+            "2026-11-20T21:09:39.5",
+            "2026-11-20T21:09:39*01:00",
+            "\u{20ac}026-11-20T21:09:39Z",
+            "2026-11-20T21:09:39+\u{20ac}:00",
+        ] {
+            assert_eq!(Timestamp::parse(bad), None, "{bad}");
+        }
+        let time = Timestamp::from_seconds(1_795_208_979);
+        for (offset, text) in [
+            (0, "2026-11-20 21:09:39 UTC"),
+            (3600, "2026-11-20 22:09:39 +01:00"),
+            (-12_600, "2026-11-20 17:39:39 -03:30"),
+        ] {
+            assert_eq!(time.for_people(offset).join(" "), text);
+        }
     }
 
     #[test]

@@ -17,7 +17,7 @@ mod signals;
 mod stream_io;
 mod terminal;
 
-pub use clock::{boot_id, boot_now, shift_boot_clock, utc, wall_now, wall_second};
+pub use clock::{Timestamp, Zone, boot_id, boot_now, shift_boot_clock, utc, wall_now, wall_second};
 pub use files::{
     ReadOutcome, append_options, check_regular, create_new, io_reason, is_not_writable, open,
     overwrite, read_bounded, read_bounded_with, read_no_link, read_text, read_up_to, replace,

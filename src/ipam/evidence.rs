@@ -118,6 +118,20 @@ impl Place {
     }
 }
 
+impl Place {
+    /// Whether the path leads to this network namespace. /var/run is a link to /run.
+    pub fn is_path(&self, path: &str) -> bool {
+        let plain = |path: &str| match path.strip_prefix("/var/run/") {
+            Some(rest) => format!("/run/{rest}"),
+            None => path.to_owned(),
+        };
+        match self {
+            Place::Host => false,
+            Place::Namespace(own) | Place::OfUser(own) => plain(own) == plain(path),
+        }
+    }
+}
+
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

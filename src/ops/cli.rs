@@ -29,6 +29,9 @@ pub enum Command {
     /// Show the pools, how full they are, and who holds what
     #[command(after_help = help::SHOW)]
     Show(ShowArgs),
+    /// Show the last operations
+    #[command(after_help = help::EVENTS)]
+    Events(EventsArgs),
     /// Compare the state with the node, and report problems
     #[command(after_help = help::CHECK)]
     Check(ReportArgs),
@@ -70,9 +73,35 @@ pub struct ShowArgs {
     /// Print JSON, whose shape is stable, instead of text
     #[arg(long)]
     pub json: bool,
-    /// Show the last operations instead of the pools
+    /// Show only the holders whose pod has this name or prefix
+    #[arg(long, value_name = "NAME", value_hint = ValueHint::Other)]
+    pub pod: Option<String>,
+    /// Show only the holders that are suspected to be dead
+    #[arg(long)]
+    pub suspect: bool,
+    /// Show the last operations instead, as `events` does
     #[arg(long)]
     pub events: bool,
+}
+
+/// The arguments of `events`.
+#[derive(Clone, Debug, Default, Args)]
+pub struct EventsArgs {
+    /// Show only the last N
+    #[arg(long, value_name = "N", value_hint = ValueHint::Other)]
+    pub tail: Option<usize>,
+    /// Show only those since a time, or within a duration
+    #[arg(long, value_name = "TIME", value_hint = ValueHint::Other)]
+    pub since: Option<String>,
+    /// Show only those of pods with this name or prefix
+    #[arg(long, value_name = "NAME", value_hint = ValueHint::Other)]
+    pub pod: Option<String>,
+    /// Show only those on this address
+    #[arg(long, value_name = "IP", value_hint = ValueHint::Other)]
+    pub address: Option<String>,
+    /// Print JSON, whose shape is stable, instead of text
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// The arguments of a command that prints a report.
@@ -243,6 +272,9 @@ mod tests {
             "explain",
             "metrics --output",
             "show --json=1",
+            "events --tail x",
+            "events --tail -1",
+            "events 7",
             "completions tcsh",
         ] {
             let error = parse_line(line).unwrap_err();

@@ -2,9 +2,9 @@
 
 use std::net::IpAddr;
 
-use super::lease::shorten_id;
+use super::lease::shorten_container_id;
 use super::screen::pluralize;
-use crate::ipam::{Evidence, EvidenceList, Held, Routes};
+use crate::ipam::{Entry, Evidence, EvidenceList, Held, Place, Routes};
 
 /// Describes the evidence that does not show the address. Only for a holder that is not alive.
 pub fn describe_missing(address: IpAddr, held: &Held, evidence: &Evidence) -> Vec<String> {
@@ -53,6 +53,16 @@ pub fn describe_missing(address: IpAddr, held: &Held, evidence: &Evidence) -> Ve
     found
 }
 
+/// Finds the entry of another program's list whose network namespace this place is.
+pub fn entry_of_place<'a>(place: &Place, evidence: &'a Evidence) -> Option<&'a Entry> {
+    let lists = evidence.lists();
+    let mut entries = lists.into_iter().flat_map(|(_, list)| list.entries());
+    entries.find(|entry| {
+        let netns = entry.netns.as_ref();
+        entry.is_live && netns.is_some_and(|netns| place.is_path(&netns.path))
+    })
+}
+
 /// Describes where the address is in use on this node: namespaces, live entries of lists, and host routes.
 pub fn describe_uses(address: IpAddr, evidence: &Evidence) -> Vec<String> {
     let places = evidence.kernel.places(address);
@@ -63,7 +73,7 @@ pub fn describe_uses(address: IpAddr, evidence: &Evidence) -> Vec<String> {
             let pod = entry.pod.as_deref().map(|pod| format!(", pod {pod}"));
             found.push(format!(
                 "{name}: container {}{}",
-                shorten_id(&entry.container_id),
+                shorten_container_id(&entry.container_id),
                 pod.unwrap_or_default()
             ));
         }

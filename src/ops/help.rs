@@ -5,6 +5,10 @@
 //!
 //! `{name}` stands for the name of the program, of which there are two.
 
+mod views;
+
+pub use views::{EVENTS, SHOW};
+
 /// Puts the name of the program into a text.
 pub fn with_name(text: &str, name: &str) -> String {
     text.replace("{name}", name)
@@ -35,7 +39,7 @@ Environment:
   NO_COLOR
       if set and not empty: no colours
   COLUMNS
-      the width of the terminal, instead of the one it reports
+      the width of the output, instead of that of the terminal
 
 Files:
   /var/run/{name}.json
@@ -60,37 +64,6 @@ Exit status:
   1  something is wrong or was refused; for a CNI call: it failed, and
      the error is on stdout
   2  usage error, or the command failed: stderr says why
-";
-
-/// `show`.
-pub const SHOW: &str = r"Shows each pool, or only POOL, with its interface, its gateway, and how many of
-its addresses are held, suspected leaks, resting after their release, excluded
-and free. Then lists every holder: address, pod, container, network, interface
-and age.
-
-In the bar, # is held, ! is held without any sign of life at the last check,
-~ resting, x excluded (by the host or by the configuration), and . free. An age
-that begins with > belongs to a record that the original plugin wrote. Such a
-record is at least that old.
-
-With --events, shows the last 256 operations (ADD, DEL, CHECK, GC, reclaim and
-release), newest last.
-
-Takes no lock, changes nothing and queries no source.
-
-Examples:
-  # everything
-  {name} show
-  # one pool
-  {name} show 10.224.0.0/16
-  # the last operations
-  {name} show --events
-  # for programs
-  {name} show --json | jq '.pools[].free'
-
-Exit status:
-  0  success
-  2  the command failed: stderr says why
 ";
 
 /// `check`.
@@ -166,8 +139,9 @@ the holder, or if not everything could be examined, unless --force is given. A
 pod that gets an address still in use breaks, and so does the other one. The log
 and the events record who released the address, and from which terminal.
 
-ID is the container ID or at least its first 8 characters, or `unknown` for a
-record without an owner. `show` and `check` print it.
+ID is the container ID or at least its first 4 characters, if no other holder
+has them, or `unknown` for a record without an owner. `show` and `check` print
+it.
 
 Examples:
   # release an address by its holder
@@ -214,10 +188,10 @@ Exit status:
 ";
 
 /// `metrics`.
-pub const METRICS: &str = r"Prints the pools, their usage, the age of the source's answer, and operation
-counts in the Prometheus text format. With --output FILE, serves the textfile
-collector of the node exporter, which reads files that end in .prom. FILE is
-replaced atomically.
+pub const METRICS: &str = r"Prints the pools, their usage, the age of the source's answer, and the counts
+and durations of operations in the Prometheus text format. With --output FILE,
+serves the textfile collector of the node exporter, which reads files that end
+in .prom. FILE is replaced atomically.
 
 Takes no lock and queries no source.
 

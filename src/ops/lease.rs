@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use serde::Serialize;
 
 use super::node::Now;
-use super::screen::format_age;
+use super::screen::{Table, format_age};
 use crate::ipam::{Candidate, Held, Ipam, Pool, Record};
 
 /// The length of a shortened container ID, as runtimes print it.
@@ -76,13 +76,13 @@ impl Lease {
     /// The first characters of the container ID, or `unknown`.
     pub fn container_text(&self) -> String {
         match &self.container {
-            Some(id) => shorten_id(id),
+            Some(id) => shorten_container_id(id),
             None => "unknown".to_owned(),
         }
     }
 
     /// Network and interface, or `-`.
-    fn network_text(&self) -> String {
+    pub fn network_text(&self) -> String {
         match (&self.network, &self.interface) {
             (Some(network), Some(interface)) => format!("{network}/{interface}"),
             _ => "-".to_owned(),
@@ -99,15 +99,45 @@ impl Lease {
         }
     }
 
-    /// The cells for the columns ADDRESS, POD, CONTAINER, NETWORK and SINCE.
-    pub fn cells(&self) -> Vec<String> {
-        vec![
-            self.address.to_string(),
-            self.pod_text(),
-            self.container_text(),
-            self.network_text(),
-            self.age_text(),
-        ]
+    /// Makes a table of leases with the columns ADDRESS, POD, CONTAINER, NETWORK and SINCE, and NOTE if there are notes. NETWORK is
+    /// left out where [`common_network`] finds one.
+    pub fn table<'a>(leases: impl Iterator<Item = &'a Lease> + Clone, notes: Vec<String>) -> Table {
+        /// An IPv4 address is not cut.
+        const LEAST_ADDRESS: usize = 15;
+        let with_network = common_network(leases.clone()).is_none();
+        let with_notes = notes.iter().any(|note| !note.is_empty());
+        let mut headings = vec!["ADDRESS", "POD", "CONTAINER", "SINCE"];
+        if with_network {
+            headings.insert(3, "NETWORK");
+        }
+        if with_notes {
+            headings.push("NOTE");
+        }
+        // The name of the pod is cut last.
+        let elastic: &[usize] = if with_network {
+            &[3, 2, 0, 1]
+        } else {
+            &[2, 0, 1]
+        };
+        let table = Table::new(&headings, elastic);
+        let mut table = table.with_least(0, LEAST_ADDRESS).with_ids(2);
+        let notes = notes.into_iter().chain(std::iter::repeat(String::new()));
+        for (lease, note) in leases.zip(notes) {
+            let mut cells = vec![
+                lease.address.to_string(),
+                lease.pod_text(),
+                lease.container_text(),
+                lease.age_text(),
+            ];
+            if with_network {
+                cells.insert(3, lease.network_text());
+            }
+            if with_notes {
+                cells.push(note);
+            }
+            table.row(cells);
+        }
+        table
     }
 
     /// Names the pod and the container, as part of a sentence.
@@ -120,14 +150,25 @@ impl Lease {
     }
 }
 
+/// The network and interface that all leases have, if they have the same. Records of the original do not count, as they name
+/// none.
+pub fn common_network<'a>(leases: impl Iterator<Item = &'a Lease>) -> Option<String> {
+    let mut known = leases.filter(|lease| lease.network.is_some());
+    let first = known.next()?.network_text();
+    known
+        .all(|lease| lease.network_text() == first)
+        .then_some(first)
+}
+
 /// The first characters of a container ID.
-pub fn shorten_id(id: &str) -> String {
+pub fn shorten_container_id(id: &str) -> String {
     id.chars().take(SHORT).collect()
 }
 
-/// Whether `asked` is the container ID, or a prefix of it with at least `least` characters.
-pub fn matches_container_id(asked: &str, container_id: &str, least: usize) -> bool {
-    asked == container_id || asked.len() >= least && container_id.starts_with(asked)
+/// Whether the text is the beginning of a pod's `namespace/name`, or of its name.
+pub fn matches_pod(text: &str, pod: &str) -> bool {
+    let name = pod.split_once('/').map_or(pod, |(_, name)| name);
+    pod.starts_with(text) || name.starts_with(text)
 }
 
 /// Every held record with its space and pool, ordered by pool and address.

@@ -5,7 +5,9 @@
 
 mod cli;
 mod completions;
+mod container_id;
 mod describe_evidence;
+mod events;
 mod explain;
 mod export;
 mod findings;
@@ -64,9 +66,19 @@ pub fn main(args: impl IntoIterator<Item = OsString>, paths: &Paths, started: Mo
     }
 }
 
+/// Refuses a CNI call that has arguments: it could be meant as a command, also as one that releases an address.
+pub fn refuse_arguments(paths: &Paths) -> ExitCode {
+    let program = paths.name();
+    stdio::eprint(&format!(
+        "{program}: CNI_COMMAND is set, and a CNI call has no arguments; unset CNI_COMMAND to run commands\n"
+    ));
+    ExitCode::from(FAILED)
+}
+
 fn run(command: &Command, node: &Node) -> Result<CommandOutput, CommandError> {
     match command {
         Command::Show(args) => show::run(node, args),
+        Command::Events(args) => events::run(node, args),
         Command::Check(args) => check::run(node, args),
         Command::Explain(args) => explain::run(node, args),
         Command::Reclaim(args) => reclaim::run(node, args),

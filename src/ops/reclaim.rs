@@ -10,7 +10,7 @@ use super::node::{Node, Now};
 use super::operator::record_operation;
 use super::outcome::{CommandError, CommandOutput, json};
 use super::progress;
-use super::screen::{Screen, Table, Tint, pluralize};
+use super::screen::{Screen, Tint, pluralize};
 use super::state_view::StateView;
 use crate::events::OperationRecord;
 use crate::host::boot_now;
@@ -91,7 +91,7 @@ pub fn run(node: &Node, args: &ReclaimArgs) -> Result<CommandOutput, CommandErro
             addresses: freed.collect(),
             ..OperationRecord::default()
         };
-        record.count_reclaimed(found.freed.len());
+        record.add_reclaimed(events.iter().flat_map(Action::freed).collect());
         record_operation(&node.context, record);
     }
     Ok(CommandOutput::success(match args.json {
@@ -126,6 +126,11 @@ impl ReclaimReport {
                 | Action::Reconciled(..)
                 | Action::SkippedOnHost { .. } => {}
             }
+        }
+        // The state has the records in the order of their texts.
+        found.freed_of_another_boot.sort_unstable();
+        for leases in [&mut found.freed, &mut found.kept] {
+            leases.sort_by_key(|judged| judged.holder.address);
         }
         found
     }
@@ -207,13 +212,7 @@ impl ReclaimReport {
 
 fn list(all: &[JudgedLease], screen: &Screen) -> String {
     let mut text = String::new();
-    let mut table = Table::new(
-        &["ADDRESS", "POD", "CONTAINER", "NETWORK", "SINCE"],
-        &[1, 3],
-    );
-    for JudgedLease { holder, .. } in all {
-        table.row(holder.cells());
-    }
+    let table = Lease::table(all.iter().map(|judged| &judged.holder), Vec::new());
     let rows = table.print(screen, 2);
     let mut rows = rows.lines();
     if let Some(heading) = rows.next().filter(|_| !all.is_empty()) {

@@ -5,7 +5,8 @@ use std::net::IpAddr;
 use serde::Serialize;
 
 use super::cli::ReleaseArgs;
-use super::lease::{Lease, held_records, matches_container_id};
+use super::container_id::{self, ContainerMatch, describe_too_short};
+use super::lease::{Lease, held_records};
 use super::node::Node;
 use super::operator::{describe_operator, record_operation};
 use super::outcome::{CommandError, CommandOutput, json};
@@ -19,9 +20,6 @@ use crate::ipam::{Candidate, Evidence, Ipam, Moment, Owner, Reason, Verdict, jud
 use crate::log;
 use crate::state::State;
 use tracing::warn;
-
-/// The minimum length of a container ID prefix.
-const LEAST: usize = 8;
 
 /// The name of an unknown owner on the command line.
 const UNKNOWN: &str = "unknown";
@@ -65,11 +63,25 @@ pub fn run(node: &Node, args: &ReleaseArgs) -> Result<CommandOutput, CommandErro
     outcome.done(node, args)
 }
 
-/// Whether the argument names the holder.
-fn is_named(argument: &str, owner: &Owner) -> bool {
+/// Whether the typed container is the holder.
+fn is_holder(container: &str, owner: &Owner) -> bool {
     match owner.container_id() {
-        None => argument == UNKNOWN,
-        Some(id) => matches_container_id(argument, id, LEAST),
+        None => container == UNKNOWN,
+        Some(id) => id == container,
+    }
+}
+
+/// The whole ID of the container that was typed, by its prefix; the text itself if no holder of the state has it.
+///
+/// # Errors
+/// Several holders have the prefix, or it is too short.
+fn complete_id(typed: &str, ipam: &Ipam) -> Result<String, CommandError> {
+    let holders = held_records(ipam).filter_map(|(_, _, _, held)| held.owner.container_id());
+    match container_id::find(typed, holders) {
+        ContainerMatch::One(id) => Ok(id),
+        ContainerMatch::None => Ok(typed.to_owned()),
+        ContainerMatch::TooShort => Err(CommandError(describe_too_short(typed))),
+        ContainerMatch::Ambiguous(ids) => Err(container_id::ambiguous(typed, &ids)),
     }
 }
 
@@ -80,7 +92,7 @@ fn named(state: &State, address: IpAddr, container: Option<&str>) -> Result<Cand
     let all: Vec<_> = all.collect();
     let meant = all
         .iter()
-        .find(|(_, _, _, held)| container.is_some_and(|id| is_named(id, &held.owner)));
+        .find(|(_, _, _, held)| container.is_some_and(|id| is_holder(id, &held.owner)));
     if let Some((space, pool, record, held)) = meant.or(all.first()) {
         return Ok(Candidate {
             space: (*space).to_owned(),
@@ -144,7 +156,11 @@ impl ReleaseReport {
         let Some(state) = StateView::load(node).into_writable()? else {
             return refused("there is no state on this node, so nothing is held");
         };
-        let candidate = match named(&state, address, container) {
+        let typed = container;
+        let container = typed
+            .map(|typed| complete_id(typed, state.ipam()))
+            .transpose()?;
+        let candidate = match named(&state, address, container.as_deref()) {
             Ok(candidate) => candidate,
             Err(why) => return Ok(Some(why)),
         };
@@ -157,9 +173,10 @@ impl ReleaseReport {
             )));
         };
         self.holder = Some(holder);
-        if !is_named(container, &candidate.held.owner) {
+        if !is_holder(&container, &candidate.held.owner) {
             return refused(&format!(
-                "{address} is held by {holder_text}, not by container {container}"
+                "{address} is held by {holder_text}, not by container {}",
+                typed.unwrap_or_default()
             ));
         }
         let look = progress::capture_snapshot(vec![candidate.clone()], &node.context);

@@ -1,12 +1,13 @@
 //! The layout of text output: width, colours, paragraphs and tables.
 
+use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::time::Duration;
 
 use rustix::stdio::stdout;
 use rustix::termios::tcgetwinsize;
 
-use crate::host::alters_terminal;
+use crate::host::{Timestamp, Zone, alters_terminal};
 
 /// The output device of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,10 +46,9 @@ impl Screen {
     /// The screen of stdout. `NO_COLOR` and `TERM=dumb` are honoured, and COLUMNS also where stdout is no terminal.
     pub fn for_stdout() -> Screen {
         let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-        let columns: Option<usize> = set("COLUMNS").and_then(|text| text.to_str()?.parse().ok());
         if !std::io::stdout().is_terminal() {
             return Screen {
-                width: columns.map(|width| width.max(Self::LEAST)),
+                width: columns().map(|width| width.max(Self::LEAST)),
                 ..Screen::PLAIN
             };
         }
@@ -56,10 +56,21 @@ impl Screen {
             let size = tcgetwinsize(stdout()).ok()?;
             Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
         };
-        let width = columns.or_else(asked).unwrap_or(80);
+        let width = columns().or_else(asked).unwrap_or(80);
         Screen {
             width: Some(width.max(Self::LEAST)),
             colours: set("NO_COLOR").is_none() && set("TERM").is_none_or(|term| term != "dumb"),
+        }
+    }
+
+    /// The same screen with a width in any case: that of COLUMNS, or 80 columns, for a file or a pipe.
+    pub fn bounded(self) -> Screen {
+        /// As every terminal has at least.
+        const USUAL: usize = 80;
+        let width = self.width.or_else(|| columns().map(|n| n.max(Self::LEAST)));
+        Screen {
+            width: Some(width.unwrap_or(USUAL)),
+            ..self
         }
     }
 
@@ -104,11 +115,25 @@ impl Screen {
     }
 }
 
+/// The value of a variable that is not empty.
+fn set(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
+}
+
+/// The width that the environment asks for.
+fn columns() -> Option<usize> {
+    set("COLUMNS")?.to_str()?.parse().ok()
+}
+
 /// A table with headings. Columns are as wide as their longest cell.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     rows: Vec<Vec<String>>,
     elastic: &'static [usize],
+    /// A column and its minimum width, where that is not the usual one.
+    least: Option<(usize, usize)>,
+    /// The column of IDs, of which only the end is cut: their first characters are good for a command.
+    ids: Option<usize>,
 }
 
 impl Table {
@@ -119,6 +144,24 @@ impl Table {
         Table {
             rows: vec![headings.collect()],
             elastic,
+            least: None,
+            ids: None,
+        }
+    }
+
+    /// Cuts the end of the cells of this column, not their middle, and never its heading.
+    pub fn with_ids(self, column: usize) -> Table {
+        Table {
+            ids: Some(column),
+            ..self
+        }
+    }
+
+    /// Leaves an elastic column at least this width.
+    pub fn with_least(self, column: usize, width: usize) -> Table {
+        Table {
+            least: Some((column, width)),
+            ..self
         }
     }
 
@@ -144,7 +187,12 @@ impl Table {
         let mut excess = screen.width.map_or(0, |width| total.saturating_sub(width));
         for column in self.elastic {
             if let Some(width) = widths.get_mut(*column) {
-                let less = (*width).min(width.saturating_sub(excess).max(LEAST));
+                let own = self.least.filter(|(own, _)| own == column);
+                let heading = self.rows.first().and_then(|row| row.get(*column));
+                let heading = heading.filter(|_| self.ids == Some(*column));
+                let heading = heading.map_or(0, |heading| heading.chars().count());
+                let least = own.map_or(LEAST, |(_, least)| least).max(heading);
+                let less = (*width).min(width.saturating_sub(excess).max(least));
                 excess -= *width - less;
                 *width = less;
             }
@@ -152,8 +200,11 @@ impl Table {
         let mut out = String::new();
         for (n, row) in self.rows.iter().enumerate() {
             let mut line = " ".repeat(indent);
-            for (cell, width) in row.iter().zip(&widths) {
-                let cell = elide_middle(cell, *width);
+            for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
+                let cell = match self.ids == Some(column) {
+                    true => cell.chars().take(*width).collect(),
+                    false => elide_middle(cell, *width),
+                };
                 line.push_str(&format!("{cell:width$}  "));
             }
             let line = line.trim_end();
@@ -195,6 +246,17 @@ pub fn format_age(duration: Duration) -> String {
         (0, 0, _) => format!("{minutes}m"),
         (0, _, _) => format!("{hours}h{}m", minutes % 60),
         (_, _, _) => format!("{days}d{}h", hours % 24),
+    }
+}
+
+/// The zone of times on screens. Unit tests compare screens with fixtures, so theirs must not depend on the machine.
+pub const ZONE: Zone = if cfg!(test) { Zone::Utc } else { Zone::Local };
+
+/// Formats a time of RFC 3339 in the local time zone: `2026-11-20 22:09:39 +01:00`. A text that is no time stays as it is.
+pub fn format_time(time: &str) -> String {
+    match Timestamp::parse(time) {
+        Some(time) => time.for_people(ZONE.offset_at(time)).join(" "),
+        None => time.to_owned(),
     }
 }
 
@@ -272,6 +334,27 @@ mod tests {
         );
         let wide = table.print(&Screen::PLAIN, 0);
         assert!(wide.contains("kube-system/coredns-7db6d8ff4d-x2x5z"));
+    }
+
+    #[test]
+    fn ids_keep_their_first_characters_and_their_heading() {
+        let mut table = Table::new(&["CONTAINER", "POD"], &[0, 1]).with_ids(0);
+        table.row(vec!["0123456789abcdef".into(), "x".repeat(26)]);
+        let text = table.print(&NARROW, 0);
+        assert!(
+            text.starts_with("CONTAINER     POD\n0123456789ab  xxx"),
+            "{text}"
+        );
+        let narrower = Screen {
+            width: Some(30),
+            ..NARROW
+        };
+        let text = table.print(&narrower, 0);
+        assert!(text.starts_with("CONTAINER  POD\n012345678  xxx"), "{text}");
+        assert!(
+            text.lines().all(|line| line.chars().count() <= 30),
+            "{text}"
+        );
     }
 
     #[test]

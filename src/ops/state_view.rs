@@ -173,6 +173,20 @@ impl StateHealth {
     pub fn is_readable(self) -> bool {
         !matches!(self, StateHealth::Corrupt | StateHealth::Unreadable)
     }
+
+    /// Why records of holders may be missing, without full stop; `None` where the state has all of them.
+    pub fn describe_missing_records(self) -> Option<&'static str> {
+        match self {
+            StateHealth::Lost => Some("the state was lost"),
+            StateHealth::Corrupt => Some("the state is corrupt"),
+            StateHealth::Unreadable => Some("the state cannot be read"),
+            StateHealth::NewerFormat => Some("a newer version wrote the state"),
+            StateHealth::Ok
+            | StateHealth::Fresh
+            | StateHealth::Doubtful
+            | StateHealth::KeyUnreadable => None,
+        }
+    }
 }
 
 impl StateReport {

@@ -7,7 +7,9 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use super::explain::explanation::{Explanation, Query};
+use super::events::print_events;
+use super::explain::explanation::Explanation;
+use super::explain::query::Query;
 use super::findings::check::CheckReport;
 use super::findings::diagnosis::Diagnosis;
 use super::findings::finding::{self, Finding, FindingKind};
@@ -16,7 +18,7 @@ use super::lease::held_records;
 use super::node::Now;
 use super::reclaim::ReclaimReport;
 use super::screen::Screen;
-use super::show::{ShowReport, print_events};
+use super::show::ShowReport;
 use super::state_view::{StateHealth, StateReport};
 use crate::cni::IpamConfig;
 use crate::cni::NAME;
@@ -539,6 +541,45 @@ fn screens_of_explain() {
     ] {
         assert_screens(&format!("explain-{name}"), |screen| {
             explanation(&subject, &ipam, &evidence).print(screen)
+        });
+    }
+}
+
+#[test]
+fn screens_of_explain_with_a_second_pod_or_without_a_state() {
+    let (ipam, mut evidence) = troubled();
+    let EvidenceList::Read { entries, .. } = &mut evidence.cache else {
+        panic!("it was read");
+    };
+    // The pod in the namespace that has address 11 as well.
+    entries.push(Entry {
+        container_id: container(99),
+        pod: Some("default/web-2".into()),
+        netns: Some(NetNs {
+            path: "/run/netns/other".into(),
+            ..netns(99)
+        }),
+        addresses: vec![address(99)],
+        is_live: true,
+        ..Entry::default()
+    });
+    assert_screens("explain-duplicate", |screen| {
+        explanation(&address(11).to_string(), &ipam, &evidence).print(screen)
+    });
+    let corrupt = condition(
+        StateHealth::Corrupt,
+        Some("a value is missing at line 1 column 1"),
+        None,
+    );
+    for (name, subject) in [
+        ("address", address(3).to_string()),
+        ("pod", pod(3)),
+        ("nobody", "default/nobody".to_owned()),
+    ] {
+        assert_screens(&format!("explain-corrupt-{name}"), |screen| {
+            let mut explanation = explanation(&subject, &Ipam::default(), &evidence);
+            explanation.set_state(corrupt.clone());
+            explanation.print(screen)
         });
     }
 }

@@ -4,7 +4,8 @@ use std::net::IpAddr;
 
 use tracing::{info, warn};
 
-use crate::ipam::{Found, Judged, Merged, Moment, Verdict};
+use crate::events::FreedAddress;
+use crate::ipam::{Candidate, Found, Judged, Merged, Moment, Verdict};
 use crate::state::Loss;
 
 /// Why a state must be compared with the node before it is used.
@@ -50,13 +51,21 @@ pub enum Action {
 }
 
 impl Action {
-    /// Counts the holders that turned out to be dead.
-    pub fn count_dead(&self) -> usize {
-        match self {
-            Action::Judged(judged) => count(judged, Verdict::Dead),
-            _ => 0,
-        }
+    /// The addresses that were taken from dead holders.
+    pub fn freed(&self) -> Vec<FreedAddress> {
+        let Action::Judged(judged) = self else {
+            return Vec::new();
+        };
+        let dead = judged.iter();
+        let dead = dead.filter(|judged| judged.judgement.verdict == Verdict::Dead);
+        dead.map(|judged| freed_address(&judged.candidate))
+            .collect()
     }
+}
+
+/// Describes an address that is taken from its holder, for the list of operations.
+pub(super) fn freed_address(candidate: &Candidate) -> FreedAddress {
+    FreedAddress::new(candidate.key, &candidate.held.owner)
 }
 
 /// Writes the actions to the log.

@@ -214,7 +214,7 @@ impl<'a> Allocation<'a> {
             }
             return Err(store(error));
         }
-        record.count_reclaimed(actions.iter().map(Action::count_dead).sum());
+        record.add_reclaimed(actions.iter().flat_map(Action::freed).collect());
         if self.outcome.answer().is_some()
             && let RefreshOutcome::Fresh(answer) =
                 mem::replace(&mut self.outcome, RefreshOutcome::Answered)

@@ -42,8 +42,11 @@ impl Context {
     /// # Errors
     /// Another call holds it for too long, or it cannot be made.
     pub(super) fn lock(&self) -> Result<Locked<'_>, LockError> {
-        let left = LONGEST.saturating_sub(self.now().since(self.started));
-        Locked::acquire(self.files(), state::WAIT.min(left))
+        let began = self.now();
+        let left = LONGEST.saturating_sub(began.since(self.started));
+        let locked = Locked::acquire(self.files(), state::WAIT.min(left));
+        self.note_lock_wait(self.now().since(began));
+        locked
     }
 
     /// Replaces the state under its lock, and appends to the journal of grants.

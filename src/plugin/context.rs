@@ -1,7 +1,9 @@
 //! What every step of a call needs to know.
 
+use std::cell::Cell;
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::time::Duration;
 
 use super::node::Node;
 use crate::cni::NAME;
@@ -22,6 +24,8 @@ pub struct Context {
     pub source_overrides: SourceOverrides,
     /// The node that the call works on.
     pub node: Rc<dyn Node>,
+    /// How long the call has waited for the lock on the state, in microseconds.
+    lock_wait: Cell<u64>,
 }
 
 impl Context {
@@ -33,6 +37,7 @@ impl Context {
             boot_id: boot_id(paths),
             source_overrides: SourceOverrides::from_env(),
             node: Rc::new(paths.clone()),
+            lock_wait: Cell::new(0),
         }
     }
 
@@ -45,6 +50,23 @@ impl Context {
             boot_id,
             source_overrides: SourceOverrides::default(),
             node,
+            lock_wait: Cell::new(0),
         }
+    }
+
+    /// Adds to the time that the call has waited for the lock on the state. A free lock is not waited for.
+    pub fn note_lock_wait(&self, waited: Duration) {
+        /// Taking a free lock is a matter of microseconds.
+        const LEAST: Duration = Duration::from_millis(1);
+        if waited >= LEAST {
+            let waited = u64::try_from(waited.as_micros()).unwrap_or(u64::MAX);
+            self.lock_wait
+                .set(self.lock_wait.get().saturating_add(waited));
+        }
+    }
+
+    /// How long the call has waited for the lock on the state, in microseconds.
+    pub fn lock_wait(&self) -> u64 {
+        self.lock_wait.get()
     }
 }

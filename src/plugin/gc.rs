@@ -2,6 +2,7 @@
 
 use tracing::{info, warn};
 
+use super::action::freed_address;
 use super::commit::Commit;
 use super::context::Context;
 use super::snapshot::NodeSnapshot;
@@ -68,8 +69,11 @@ fn collect(
             candidate.held.owner.container_id().unwrap_or_default(),
         );
         record.addresses.push(address);
+        record.freed.push(freed_address(candidate));
         warn!(target: "ipam", "{address} of container {container} is free: the runtime no longer knows it.");
     }
+    record.addresses.sort_unstable();
+    record.freed.sort_by_key(|freed| freed.address);
     for Collected { candidate, vetoes } in &kept {
         let (address, container) = (
             candidate.key,

@@ -116,7 +116,7 @@ fn run(
     }
     log_call(&call);
     let context = Context::new(paths, started);
-    match call.verb {
+    let outcome = match call.verb {
         Verb::Add => add::add(&call, &context, record),
         Verb::Del => del::del(&call, &context, record),
         Verb::Check => check::check(&call, &context),
@@ -124,7 +124,9 @@ fn run(
         Verb::Status => status::status(&call, &context),
         // Answered by `main`, before anything is read.
         Verb::Version => Ok(()),
-    }
+    };
+    record.lock_microseconds = context.lock_wait();
+    outcome
 }
 
 /// Logs the invalid members of the file of defaults.

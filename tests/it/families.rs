@@ -300,7 +300,7 @@ fn invalid_families_are_refused() {
             .run();
         let (code, msg) = outcome.error();
         assert_eq!(code, 7, "{wrong}: {msg}");
-        assert!(msg.starts_with("invalid ipam.families: "), "{msg}");
+        assert!(msg.starts_with("ipam.families must be a list of "), "{msg}");
         // DEL ignores these keys.
         node.call("DEL", "c1")
             .stdin(conf("1.0.0", wrong))

@@ -10,8 +10,12 @@ use crate::harness::binary;
 use crate::harness::wait::{Process, output};
 
 /// Every command of the program with its options. A second copy, so that none is forgotten.
-const COMMANDS: [(&str, &[&str]); 11] = [
-    ("show", &["--json", "--events"]),
+const COMMANDS: [(&str, &[&str]); 12] = [
+    ("show", &["--json", "--pod", "--suspect", "--events"]),
+    (
+        "events",
+        &["--tail", "--since", "--pod", "--address", "--json"],
+    ),
     ("check", &["--json"]),
     ("explain", &["--json"]),
     ("reclaim", &["--yes", "--json"]),

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use serde_json::json;
 
@@ -167,6 +168,78 @@ fn lost_state_and_old_stamps_are_reported() {
     let figures = parse(&text(&node));
     assert_eq!(figures["quarantine_remaining_seconds"], 0.0);
     assert!(!figures.contains_key("refresh_age_seconds"));
+}
+
+#[test]
+fn state_that_is_gone_is_not_readable() {
+    let (node, _wire) = Node::with_wire("gone", Reply::Xml(xml([5, 6])));
+    node.add("c1").success();
+    fs::remove_file(node.state_path()).unwrap();
+    let text = text(&node);
+    let figures = parse(&text);
+    assert_eq!(figures["state_readable"], 0.0);
+    assert!(!text.contains("pool_"), "{text}");
+    node.put(
+        "/proc/sys/kernel/random/boot_id",
+        "8f3c5c52-0000-4000-8000-000000000002\n",
+    );
+    let figures = parse(&self::text(&node));
+    assert_eq!(
+        figures["state_readable"], 1.0,
+        "a new boot has no state yet"
+    );
+}
+
+#[test]
+fn durations_and_waits_are_counted() {
+    let (node, _wire) = Node::with_wire("durations", Reply::Xml(xml(5..15)));
+    node.add("c1").success();
+    node.del("c1").assert_no_output();
+    let count = |figures: &BTreeMap<String, f64>, verb: &str, part: &str| {
+        figures[&format!(r#"operation_duration_seconds_{part}{{verb="{verb}"}}"#)]
+    };
+    let bucket = |figures: &BTreeMap<String, f64>, verb: &str, le: &str| {
+        figures[&format!(r#"operation_duration_seconds_bucket{{verb="{verb}",le="{le}"}}"#)]
+    };
+    let before = parse(&text(&node));
+    for verb in ["ADD", "DEL"] {
+        assert_eq!(count(&before, verb, "count"), 1.0);
+        assert_eq!(bucket(&before, verb, "+Inf"), 1.0);
+        assert!(count(&before, verb, "sum") > 0.0);
+    }
+    // An ADD that waits for the lock.
+    const WAIT: Duration = Duration::from_secs(2);
+    let lock = node.hold_lock();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| node.add("c2"));
+        thread::sleep(WAIT);
+        drop(lock);
+        waiting.join().unwrap().success();
+    });
+    let after = parse(&text(&node));
+    assert_eq!(count(&after, "ADD", "count"), 2.0);
+    assert_eq!(
+        bucket(&after, "ADD", "0.1") - bucket(&before, "ADD", "0.1"),
+        0.0
+    );
+    let waits = after["lock_waits_total"] - before["lock_waits_total"];
+    assert_eq!(waits, 1.0);
+    let waited = after["lock_wait_seconds_total"];
+    assert!(waited > 0.1, "{waited}");
+    // Rotated files do not take them back.
+    let path = node.path("/var/run/azure-vnet/azure-vnet-ipam.events");
+    for _ in 0..3 {
+        let mut lines = fs::read_to_string(&path).unwrap();
+        let check = "{\"verb\":\"CHECK\"}\n";
+        lines += &check.repeat((256 << 10) / check.len());
+        fs::write(&path, lines).unwrap();
+        node.add("c2").success();
+    }
+    let rotated = parse(&text(&node));
+    assert_eq!(count(&rotated, "ADD", "count"), 5.0);
+    assert_eq!(count(&rotated, "DEL", "count"), 1.0);
+    assert!(rotated["lock_waits_total"] >= 1.0);
+    assert!(rotated["lock_wait_seconds_total"] >= waited);
 }
 
 #[test]

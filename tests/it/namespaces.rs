@@ -332,6 +332,15 @@ fn one_look_is_enough_after_an_hour() {
     pods.remove_without_del("one");
     assert_eq!(pods.add_later(HOUR, "new").address(), one);
     assert_eq!(pods.held(), string_map(&[(&one, "new")]));
+    // The pod's story ends with the ADD that took its address.
+    let story = pods.node.run_line("explain one --json").success().json();
+    let last = story["events"].as_array().unwrap().last().unwrap().clone();
+    assert_eq!(
+        (&last["verb"], &last["container"]),
+        (&"ADD".into(), &"new".into())
+    );
+    let freed = serde_json::json!([{ "address": one, "container": "one" }]);
+    assert_eq!(last["freed"], freed, "{story:#}");
 }
 
 /// Each single sign of life keeps a record.

@@ -22,6 +22,13 @@ fn events(node: &Node) -> Vec<Value> {
     outcome.success().json().as_array().unwrap().clone()
 }
 
+/// The text that a command prints with a variable in its environment.
+fn run_with(node: &Node, line: &str, name: &str, value: &str) -> String {
+    let call = node.call("", "").without("CNI_COMMAND").env(name, value);
+    let call = line.split(' ').fold(call, |call, word| call.arg(word));
+    call.run().success().stdout.clone()
+}
+
 /// All files below the folder with content and modification time.
 fn everything(folder: &Path) -> BTreeMap<String, (Vec<u8>, i64, i64)> {
     let mut found = BTreeMap::new();
@@ -153,16 +160,31 @@ fn unwritable_events_fail_no_call() {
 }
 
 #[test]
-fn commands_do_not_run_with_cni_command() {
+fn arguments_with_cni_command_are_refused_on_stderr() {
     let (node, _wire) = Node::with_wire("never", Reply::Xml(xml([5])));
-    let version = node.call("VERSION", "").arg("show").run();
-    assert!(version.success().json()["supportedVersions"].is_array());
-    let add = node
-        .call("ADD", "c1")
-        .arg("release")
-        .arg("10.224.0.5")
-        .run();
-    assert_eq!(add.address(), "10.224.0.5");
+    for (verb, line) in [
+        ("VERSION", "show"),
+        ("VERSION", "--help"),
+        ("ADD", "help"),
+        ("ADD", "release 10.224.0.5"),
+        ("DEL", "--version"),
+        ("STATUS", "nonsense"),
+    ] {
+        let call = line
+            .split(' ')
+            .fold(node.call(verb, "c1"), |call, word| call.arg(word));
+        let outcome = call.run();
+        assert_eq!((outcome.exit, &*outcome.stdout), (Some(2), ""), "{line}");
+        assert_eq!(
+            outcome.stderr,
+            "azure-vnet-ipam: CNI_COMMAND is set, and a CNI call has no arguments; unset CNI_COMMAND to run commands\n",
+            "{line}"
+        );
+    }
+    assert!(!node.state_path().exists(), "nothing was done");
+    // An exported but empty CNI_COMMAND is none.
+    let help = node.call("", "").arg("--help").run();
+    assert!(help.success().stdout.contains("Usage: "), "{help:?}");
 }
 
 #[test]
@@ -234,6 +256,150 @@ fn show_can_be_limited_to_one_pool() {
 }
 
 #[test]
+fn show_can_be_limited_to_some_holders() {
+    let (node, _wire) = Node::with_wire("filters", Reply::Xml(xml(5..20)));
+    for (id, pod) in [("c1", "web-1"), ("c2", "web-2"), ("c3", "dns")] {
+        let args = format!("K8S_POD_NAMESPACE=shop;K8S_POD_NAME={pod}");
+        node.call("ADD", id).env("CNI_ARGS", &args).run().success();
+    }
+    node.add("c4").success();
+    // A DEL that came before its ADD makes a suspect.
+    node.del("c5").assert_no_output();
+    node.add("c5").success();
+    let shown = |line: &str| -> Vec<String> {
+        let report = node.run_line(format!("show --json {line}").trim_end());
+        let report = report.success().json();
+        let pool = &report["pools"][0];
+        assert_eq!(pool["held"], 5, "the counts are those of the pool");
+        let holders = pool["holders"].as_array().unwrap().iter();
+        holders
+            .map(|holder| holder["container"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    assert_eq!(shown(""), ["c1", "c2", "c3", "c4", "c5"]);
+    assert_eq!(shown("--pod web"), ["c1", "c2"]);
+    assert_eq!(shown("--pod shop/web-2"), ["c2"]);
+    assert_eq!(shown("--pod shop/"), ["c1", "c2", "c3"]);
+    assert_eq!(shown("--pod shop/web --suspect"), [""; 0]);
+    assert_eq!(shown("--suspect"), ["c5"]);
+    let none = node.run_line("show --pod nobody").success().stdout.clone();
+    assert!(none.starts_with("No holder matches.\n\nSource:"), "{none}");
+    let text = node.run_line("show --suspect").success().stdout.clone();
+    assert!(
+        text.contains("suspect\n") && !text.contains("shop/"),
+        "{text}"
+    );
+    let both = node.run_line("show --suspect --events");
+    assert_eq!((both.exit, &*both.stdout), (Some(2), ""), "{both:?}");
+}
+
+#[test]
+fn events_can_be_limited() {
+    let (node, _wire) = Node::with_wire("limits", Reply::Xml(xml(5..20)));
+    for (id, pod) in [("c1", "web-1"), ("c2", "web-2"), ("c3", "dns")] {
+        let args = format!("K8S_POD_NAMESPACE=shop;K8S_POD_NAME={pod}");
+        node.call("ADD", id).env("CNI_ARGS", &args).run().success();
+    }
+    node.del("c1").assert_no_output();
+    let old =
+        json!({ "time": "2020-01-01T00:00:00Z", "verb": "GC", "code": 0, "container": "old" });
+    let lines = fs::read_to_string(node.path(EVENTS)).unwrap();
+    node.put(EVENTS, format!("{old}\n{lines}"));
+    let shown = |line: &str| -> Vec<String> {
+        let list = node.run_line(format!("events --json {line}").trim_end());
+        let list = list.success().json();
+        let list = list.as_array().unwrap().iter();
+        list.map(|event| {
+            let verb = event["verb"].as_str().unwrap();
+            format!("{verb} {}", event["container"].as_str().unwrap())
+        })
+        .collect()
+    };
+    let all = ["GC old", "ADD c1", "ADD c2", "ADD c3", "DEL c1"];
+    assert_eq!(shown(""), all);
+    assert_eq!(shown("--tail 2"), all[3..]);
+    assert_eq!(shown("--since 1h"), all[1..]);
+    assert_eq!(shown("--since 2020-01-01T00:00:01Z --tail 9"), all[1..]);
+    assert_eq!(shown("--since 2019-12-30"), all);
+    assert_eq!(shown("--pod shop/web"), all[1..3]);
+    assert_eq!(shown("--address 10.224.0.5"), ["ADD c1", "DEL c1"]);
+    for (line, words) in [
+        (
+            "events --since soon",
+            "--since \"soon\" is neither a duration such as 90s",
+        ),
+        ("events --address 10.224", "\"10.224\" is not an address"),
+    ] {
+        let outcome = node.run_line(line);
+        assert_eq!((outcome.exit, &*outcome.stdout), (Some(2), ""), "{line}");
+        assert!(outcome.stderr.contains(words), "{outcome:?}");
+    }
+    let alias = node.run_line("show --events").success().stdout.clone();
+    assert_eq!(alias, node.run_line("events").stdout);
+    assert_eq!(
+        node.run_line("events --pod nobody").stdout,
+        "No operation matches.\n"
+    );
+}
+
+/// Every line of a screen, in a pipe and on a terminal of 80 columns alike, for a pod with the longest name that Kubernetes
+/// allows and for IPv6.
+#[test]
+fn screens_of_show_and_events_fit_80_columns_in_a_pipe() {
+    let (node, _wire) = Node::with_wire("width", Reply::Xml(xml(5..20)));
+    let (namespace, name) = ("n".repeat(63), "p".repeat(253));
+    let args = format!("K8S_POD_NAMESPACE={namespace};K8S_POD_NAME={name}");
+    node.call("ADD", &"c".repeat(64))
+        .env("CNI_ARGS", &args)
+        .run()
+        .success();
+    node.call("ADD", "c2")
+        .env("CNI_ARGS", "K8S_POD_NAME=x")
+        .run();
+    node.call("BAD", &"/".repeat(200)).run().error();
+    for line in ["show", "events", "show --events"] {
+        let text = node.run_line(line).success().stdout.clone();
+        for line in text.lines() {
+            assert!(line.chars().count() <= 80, "{line:?}");
+        }
+        let wide = run_with(&node, line, "COLUMNS", "500");
+        assert!(wide.contains(&"p".repeat(60)), "{wide}");
+    }
+}
+
+#[test]
+fn times_on_screens_are_local_and_in_json_utc() {
+    let (node, _wire) = Node::with_wire("zones", Reply::Xml(xml(5..9)));
+    node.add("c123").success();
+    let line = json!({ "time": "2026-01-02T03:04:05+05:00", "verb": "CHECK", "code": 0, "container": "c123" });
+    let lines = fs::read_to_string(node.path(EVENTS)).unwrap();
+    node.put(EVENTS, format!("{line}\n{lines}"));
+    let utc = node.run_line("events --json").json()[0]["time"].clone();
+    assert_eq!(utc, "2026-01-01T22:04:05Z");
+    // POSIX time zones need no files: west is positive.
+    for (zone, heading, time) in [
+        ("<+0530>-5:30", "TIME (+05:30)", "01-02 03:34:05"),
+        ("<-03>3", "TIME (-03:00)", "01-01 19:04:05"),
+        ("UTC0", "TIME (UTC)", "01-01 22:04:05"),
+    ] {
+        let events = run_with(&node, "events", "TZ", zone);
+        assert!(events.starts_with(heading), "{events}");
+        assert!(events.contains(&format!("\n{time}  CHECK")), "{events}");
+        let story = run_with(&node, "explain c123", "TZ", zone);
+        let since = story.lines().find(|line| line.contains(" since ")).unwrap();
+        let shown_zone = heading.trim_start_matches("TIME (").trim_end_matches(')');
+        assert!(since.contains(&format!(" {shown_zone}, ")), "{story}");
+        assert!(story.contains(heading), "{story}");
+        let json = run_with(&node, "explain c123 --json", "TZ", zone);
+        let json: Value = serde_json::from_str(&json).unwrap();
+        let since = &json["addresses"][0]["holder"]["since"];
+        for time in [&json["time"], since, &json["events"][0]["time"]] {
+            assert!(time.as_str().unwrap().ends_with('Z'), "{zone}: {json:#}");
+        }
+    }
+}
+
+#[test]
 fn release_is_refused_unless_everything_matches() {
     let (node, _wire) = Node::with_wire("release", Reply::Xml(xml([5, 6])));
     let nothing = node.run_line("release 10.224.0.5 --container c1234567");
@@ -248,9 +414,14 @@ fn release_is_refused_unless_everything_matches() {
             "is not an address",
         ),
         (
-            "release 10.224.0.5 --container c12345",
+            "release 10.224.0.5 --container c12",
+            2,
+            "\"c12\" is too short for a container ID: type at least its first 4 characters",
+        ),
+        (
+            "release 10.224.0.5 --container c12346",
             1,
-            "not by container c12345",
+            "not by container c12346",
         ),
         (
             "release 10.224.0.5 --container other123",
@@ -281,7 +452,7 @@ fn release_is_refused_unless_everything_matches() {
         assert!(text.contains(words), "{line}: {text}");
     }
     assert_eq!(node.state_bytes(), before);
-    let forced = node.run_line("release 10.224.0.5 --container c1234567 --force --json");
+    let forced = node.run_line("release 10.224.0.5 --container c123 --force --json");
     let report = forced.success().json();
     assert_eq!(
         (&report["released"], &report["refused"]),
@@ -470,6 +641,122 @@ fn explain_finds_addresses_containers_and_pods() {
 }
 
 #[test]
+fn release_and_explain_take_the_same_prefixes() {
+    let (node, _wire) = Node::with_wire("prefixes", Reply::Xml(xml([5, 6, 7])));
+    for id in ["abcdef0001", "abcdef0002", "abc"] {
+        node.add(id).success();
+    }
+    let candidates = "\"abcd\" is ambiguous: 2 containers begin with it; type more characters of one of these:\n  abcdef0001\n  abcdef0002\n";
+    for line in ["release 10.224.0.5 --container abcd", "explain abcd"] {
+        let outcome = node.run_line(line);
+        assert_eq!((outcome.exit, &*outcome.stdout), (Some(2), ""), "{line}");
+        assert!(outcome.stderr.ends_with(candidates), "{outcome:?}");
+    }
+    let outcome = node.run_line("explain ab");
+    assert_eq!(outcome.exit, Some(1), "{outcome:?}");
+    let text = "Nothing is known about ab. \"ab\" is too short for a container ID: type at least its first 4 characters.";
+    assert_eq!(flowing(&outcome.stdout), text);
+    // A whole ID may be short, and be the beginning of others.
+    node.run_line("explain abc").success();
+    node.run_line("release 10.224.0.7 --container abc --force")
+        .success();
+    node.run_line("explain abcdef0002").success();
+    node.run_line("release 10.224.0.6 --container abcdef0002 --force")
+        .success();
+    // Only holders count for a release, but operations are explained as well.
+    node.run_line("release 10.224.0.5 --container abcd --force")
+        .success();
+    assert_eq!(node.run_line("explain abcd").exit, Some(2));
+    assert!(node.held().is_empty());
+}
+
+/// A text on one line, without the indentation of a wrapped one.
+fn flowing(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn explain_shows_the_reclaim_that_took_the_address_of_a_pod() {
+    let (node, _wire) = Node::with_wire("taken", Reply::Xml(xml(5..40)));
+    let add = |id: &str, pod: &str| {
+        let args = format!("K8S_POD_NAMESPACE=shop;K8S_POD_NAME={pod}");
+        let call = node.call("ADD", id).env("CNI_ARGS", &args);
+        call.run().address()
+    };
+    let addresses: Vec<String> = (0..30)
+        .map(|n| add(&format!("{n:04}container"), &format!("web-{n}")))
+        .collect();
+    // Another boot frees all of them, and names the holders of none; a reclaim that judged them names them.
+    let freed = (0..30).map(|n| {
+        json!({ "address": addresses[n], "container": format!("{n:04}container"), "pod": format!("shop/web-{n}") })
+    });
+    let mut lines = fs::read_to_string(node.path(EVENTS)).unwrap();
+    let by = "uid 0 on /dev/pts/0";
+    lines += &(json!({ "time": "2026-11-20T21:09:39Z", "verb": "reclaim", "code": 0, "by": by, "reclaimed": 30 })
+        .to_string()
+        + "\n");
+    lines += &(json!({ "more": freed.collect::<Vec<_>>() }).to_string() + "\n");
+    node.put(EVENTS, &lines);
+    for n in [0, 7, 29] {
+        let report = node.run_line(&format!("explain web-{n} --json"));
+        let report = report.success().json();
+        let verbs = report["events"].as_array().unwrap().iter();
+        let verbs: Vec<_> = verbs.map(|e| e["verb"].as_str().unwrap()).collect();
+        assert_eq!(verbs, ["ADD", "reclaim"], "{n}");
+        assert_eq!(report["events"][1]["freed"][n]["address"], addresses[n]);
+    }
+    let text = node.run_line("explain web-29").success().stdout.clone();
+    assert!(text.contains("reclaim"), "{text}");
+}
+
+#[test]
+fn explain_says_unknown_where_records_are_missing() {
+    let (node, _wire) = Node::with_wire("missing", Reply::Xml(xml([5, 6])));
+    let args = "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web-1";
+    node.call("ADD", "c123456789")
+        .env("CNI_ARGS", args)
+        .run()
+        .success();
+    let explain = |subject: &str| {
+        let outcome = node.run_line(&format!("explain {subject}"));
+        (outcome.exit, flowing(&outcome.stdout))
+    };
+    let check = |why: &str| {
+        let (exit, text) = explain("shop/web-1");
+        assert_eq!(exit, Some(0), "{text}");
+        let sentence = format!("Unknown whether shop/web-1 holds an address: {why}.");
+        assert!(text.contains(&sentence), "{text}");
+        assert!(!text.contains("holds no address"), "{text}");
+        let (exit, text) = explain("10.224.0.5");
+        assert_eq!(exit, Some(0), "{text}");
+        assert!(
+            text.contains("10.224.0.5 unknown whether a pod holds it"),
+            "{text}"
+        );
+        assert!(
+            text.contains(&format!("{why}, so a pod may hold it")),
+            "{text}"
+        );
+        let (exit, text) = explain("shop/web-2");
+        assert_eq!(exit, Some(1), "{text}");
+        let sentence = format!("Who or what shop/web-2 is cannot be told: {why}.");
+        assert!(text.contains(&sentence), "{text}");
+        let report = node.run_line("explain 10.224.0.6 --json");
+        let report = report.json();
+        assert_eq!(report["unknown"], why);
+        assert_eq!(report["addresses"][0]["use"], "unknown");
+    };
+    let good = node.state_bytes();
+    fs::write(node.state_path(), &good[..good.len() / 2]).unwrap();
+    check("the state is corrupt");
+    fs::remove_file(node.state_path()).unwrap();
+    check("the state was lost");
+    fs::write(node.state_path(), good).unwrap();
+    let (_, text) = explain("10.224.0.6");
+    assert!(text.starts_with("10.224.0.6 free"), "{text}");
+}
+
+#[test]
 #[ignore = "needs root, who can become somebody else"]
 fn missing_permission_is_answered_with_sudo_in_one_line() {
     let (node, _wire) = Node::with_wire("nobody", Reply::Xml(xml([5])));
@@ -595,4 +882,17 @@ fn reclaim_frees_only_dead_holders() {
         (&event["verb"], &event["reclaimed"]),
         (&json!("reclaim"), &json!(2))
     );
+    let freed = event["freed"].as_array().unwrap().iter();
+    let freed: BTreeSet<_> = freed.map(|f| f["container"].as_str().unwrap()).collect();
+    assert_eq!(freed, BTreeSet::from(["gone0001", "gone0002"]));
+    for pod in ["gone0001", "gone0002"] {
+        let story = pods.node.run_line(&format!("explain {pod} --json"));
+        let story = story.success().json();
+        let verbs = story["events"].as_array().unwrap().iter();
+        let verbs: Vec<_> = verbs.map(|e| e["verb"].as_str().unwrap()).collect();
+        assert_eq!(verbs, ["ADD", "reclaim"], "{story:#}");
+    }
+    let story = pods.node.run_line("explain living01 --json");
+    let verbs = story.json()["events"].as_array().unwrap().len();
+    assert_eq!(verbs, 1, "{story:?}");
 }

@@ -164,12 +164,12 @@ fn every_file_is_private_whatever_the_umask() {
     let node = node();
     let run = |verb: &str, id: &str| {
         let call = node.call(verb, id);
-        let call = if verb.is_empty() {
-            call.without("CNI_COMMAND")
-        } else {
-            call
-        };
-        call.run_in_shell(&format!("umask 0; \"$0\" {id}"))
+        match verb {
+            "" => call
+                .without("CNI_COMMAND")
+                .run_in_shell(&format!("umask 0; \"$0\" {id}")),
+            _ => call.run_in_shell("umask 0; \"$0\""),
+        }
     };
     // Remove everything that the first call created.
     let own = ["/var/run", "/var/log"].map(|folder| node.path(folder));

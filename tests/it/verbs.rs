@@ -289,9 +289,15 @@ fn invalid_settings_file_is_a_warning_and_fails_no_pod() {
     for (text, left) in [
         ("{", "it is not a JSON object"),
         ("[]", "it is not a JSON object"),
-        (r#"{"exclude":["x"]}"#, r#"invalid ipam.exclude: "x""#),
+        (
+            r#"{"exclude":["x"]}"#,
+            r#"ipam.exclude must be a list, for example ["10.224.0.128/25"]: "x" is not an address or a prefix"#,
+        ),
         (r#"{"exlude":[]}"#, r#"unknown key "exlude""#),
-        (r#"{"environment":"moon"}"#, "Invalid configuration"),
+        (
+            r#"{"environment":"moon"}"#,
+            r#"ipam.environment must be one of azure, mas, fileIpam, ipv6NodeIpam, null: found "moon""#,
+        ),
         (
             r#"{"subnet":"10.9.0.0/16"}"#,
             "subnet belongs in a network configuration",
@@ -407,14 +413,14 @@ fn addresses_can_be_requested_in_every_way_of_host_local() {
             json!({}),
             json!({ "runtimeConfig": { "ips": "10.224.0.6" } }),
             7,
-            "invalid runtimeConfig.ips: ",
+            "runtimeConfig.ips must be a list of addresses, for example ",
         ),
         (
             "",
             json!({}),
             json!({ "args": { "cni": { "ips": [6] } } }),
             7,
-            "invalid args.cni.ips: ",
+            "args.cni.ips must be a list of addresses, for example ",
         ),
         (
             "IP=10.224.0.99",

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::sharing::{OtherUser, other_users};
 use crate::cni::IpamConfig;
 use crate::ipam::{
     AGAIN, Evidence, Free, GRACE, Held, Ipam, Judgement, Pool, Reason, Record, Usage, Verdict,
@@ -30,6 +31,8 @@ pub struct AddressExplanation {
     pub holder: Option<Lease>,
     /// Where it is in use on the node.
     pub shown: Vec<String>,
+    /// Who uses it beside its holder.
+    pub also_used_by: Vec<OtherUser>,
     /// The evidence that does not show it, unless the holder is alive.
     pub missing: Vec<String>,
     /// The verdict about its holder: `alive`, `dead`, `suspect` or `undecided`.
@@ -58,6 +61,8 @@ pub enum AddressUse {
     Unlisted,
     /// In no pool.
     Elsewhere,
+    /// Not known, as records are missing.
+    Unknown,
 }
 
 impl AddressExplanation {
@@ -110,6 +115,7 @@ impl AddressExplanation {
             usage: AddressUse::Elsewhere,
             holder: None,
             shown: describe_uses(address, evidence),
+            also_used_by: Vec::new(),
             missing: Vec::new(),
             verdict: None,
             reasons: Vec::new(),
@@ -138,6 +144,20 @@ impl AddressExplanation {
         explanation
     }
 
+    /// Whether its place in the pools is known.
+    pub fn is_placed(&self) -> bool {
+        !matches!(self.usage, AddressUse::Elsewhere | AddressUse::Unknown)
+    }
+
+    /// Takes back what follows from the absence of a holder.
+    pub fn mark_unknown(&mut self, why: &str) {
+        if self.usage != AddressUse::Held {
+            self.usage = AddressUse::Unknown;
+            self.reasons = vec![format!("{why}, so a pod may hold it")];
+            self.next.clear();
+        }
+    }
+
     fn held(
         &mut self,
         (ipam, key): (&Ipam, &str),
@@ -149,6 +169,7 @@ impl AddressExplanation {
         let judgement = judge(self.address, held, (ipam, evidence), now.boot);
         let holder = Lease::new(key, self.address, held, now);
         self.usage = AddressUse::Held;
+        self.also_used_by = other_users(self.address, held, evidence);
         self.verdict = Some(match judgement.verdict {
             Verdict::Alive => "alive",
             Verdict::Dead => "dead",

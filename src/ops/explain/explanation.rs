@@ -1,27 +1,16 @@
 //! The explanation as a value. Pure.
 
-use std::net::IpAddr;
-
 use serde::Serialize;
 
-use super::address::{AddressExplanation, AddressUse};
+use super::address::AddressExplanation;
+use super::query::Query;
+use super::timeline::operations;
 use crate::cni::IpamConfig;
-use crate::codec::named_address;
 use crate::events::OperationRecord;
-use crate::ipam::{Entry, Evidence, Ipam, Record};
-use crate::ops::lease::matches_container_id;
+use crate::ipam::{Entry, Evidence, Ipam};
 use crate::ops::node::Now;
 use crate::ops::screen::format_age;
 use crate::ops::state_view::StateReport;
-
-/// What `explain` was asked about.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Query {
-    /// An address.
-    Address(IpAddr),
-    /// A container, by a prefix of its ID, or a pod, as `namespace/name` or `name`.
-    Name(String),
-}
 
 /// Everything that is known about the query.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -39,62 +28,13 @@ pub struct Explanation {
     pub entries: Vec<String>,
     /// DELs that found nothing to release; their ADD may still come.
     pub early_dels: Vec<String>,
-    /// The last operations, the newest last.
+    /// The last operations that concern it, the newest last.
     pub events: Vec<OperationRecord>,
-}
-
-impl Query {
-    /// Parses an address, or takes the text as a name.
-    pub fn parse(text: &str) -> Query {
-        match named_address(text) {
-            Some(address) => Query::Address(address),
-            None => Query::Name(text.to_owned()),
-        }
-    }
-
-    fn is_container(&self, id: &str) -> bool {
-        /// The minimum length of a container ID prefix.
-        const LEAST: usize = 4;
-        match self {
-            Query::Address(_) => false,
-            Query::Name(name) => !id.is_empty() && matches_container_id(name, id, LEAST),
-        }
-    }
-
-    fn is_pod(&self, pod: Option<&str>) -> bool {
-        match (self, pod) {
-            (Query::Name(name), Some(pod)) => {
-                pod == name || pod.split_once('/').is_some_and(|(_, last)| last == name)
-            }
-            _ => false,
-        }
-    }
-
-    fn is_address(&self, address: IpAddr) -> bool {
-        *self == Query::Address(address)
-    }
-
-    fn is_record(&self, record: &Record) -> bool {
-        let held = record.held();
-        let pod = held.and_then(|held| held.owner.pod());
-        self.is_address(record.address())
-            || held
-                .and_then(|held| held.owner.container_id())
-                .is_some_and(|id| self.is_container(id))
-            || self.is_pod(pod)
-    }
-
-    fn is_entry(&self, entry: &Entry) -> bool {
-        entry.addresses.iter().any(|a| self.is_address(*a))
-            || self.is_container(&entry.container_id)
-            || self.is_pod(entry.pod.as_deref())
-    }
-
-    fn is_event(&self, event: &OperationRecord) -> bool {
-        event.addresses.iter().any(|a| self.is_address(*a))
-            || self.is_container(&event.container_id)
-            || self.is_pod(event.pod.as_deref())
-    }
+    /// Why it is not known who holds what, if it is not.
+    pub unknown: Option<&'static str>,
+    /// What to type instead, if nothing is known.
+    #[serde(skip)]
+    pub hint: Option<String>,
 }
 
 impl Explanation {
@@ -108,12 +48,16 @@ impl Explanation {
         now: &Now,
         program: &str,
     ) -> Explanation {
-        /// Older ones are in `show --events`.
+        /// Older ones are in `events`.
         const EVENTS: usize = 8;
         let mut explanation = Explanation {
             subject: match subject {
                 Query::Address(address) => address.to_string(),
-                Query::Name(name) => name.clone(),
+                Query::Name { name, .. } => name.clone(),
+            },
+            hint: match subject {
+                Query::Address(_) => None,
+                Query::Name { hint, .. } => hint.clone(),
             },
             time: now.wall_time(now.boot),
             ..Explanation::default()
@@ -161,10 +105,20 @@ impl Explanation {
                 ));
             }
         }
-        explanation.events = events.into_iter().filter(|e| subject.is_event(e)).collect();
+        explanation.events = operations(subject, events);
         let surplus = explanation.events.len().saturating_sub(EVENTS);
         explanation.events.drain(..surplus);
         explanation
+    }
+
+    /// Adds the health of the state. Where records are missing, an address that no record holds may be held by anybody.
+    pub fn set_state(&mut self, state: StateReport) {
+        self.unknown = state.condition.describe_missing_records();
+        if let Some(why) = self.unknown {
+            let addresses = self.addresses.iter_mut();
+            addresses.for_each(|address| address.mark_unknown(why));
+        }
+        self.state = Some(state);
     }
 
     /// Whether anything is known.
@@ -172,7 +126,7 @@ impl Explanation {
         let placed = self
             .addresses
             .iter()
-            .any(|a| a.usage != AddressUse::Elsewhere || !a.shown.is_empty());
+            .any(|a| a.is_placed() || !a.shown.is_empty());
         placed || !self.entries.is_empty() || !self.early_dels.is_empty() || !self.events.is_empty()
     }
 }

@@ -3,8 +3,12 @@
 mod address;
 pub mod explanation;
 mod print;
+pub mod query;
+mod sharing;
+mod timeline;
 
-use explanation::{Explanation, Query};
+use explanation::Explanation;
+use query::Query;
 
 use super::cli::ExplainArgs;
 use super::node::Node;
@@ -16,12 +20,12 @@ use crate::plugin::note_moved_namespaces;
 
 /// Runs the command.
 pub fn run(node: &Node, args: &ExplainArgs) -> Result<CommandOutput, CommandError> {
-    let subject = Query::parse(&args.subject);
     let state = StateView::read(node)?;
     let config = NodeConfig::read(node.paths());
     let mut evidence = progress::capture_snapshot(Vec::new(), &node.context).evidence;
     note_moved_namespaces(state.ipam().holders(), &mut evidence, node.paths());
     let events = node.history()?.records;
+    let subject = Query::parse(&args.subject).resolve(state.ipam(), &evidence, &events)?;
     let mut explanation = Explanation::new(
         &subject,
         state.ipam(),
@@ -31,12 +35,12 @@ pub fn run(node: &Node, args: &ExplainArgs) -> Result<CommandOutput, CommandErro
         &node.now,
         node.paths().name(),
     );
-    explanation.state = Some(state.report);
+    explanation.set_state(state.report);
     Ok(CommandOutput {
         status: u8::from(!explanation.is_known()),
         text: match args.json {
             true => json(&explanation)?,
-            false => explanation.print(&node.screen),
+            false => explanation.print(&node.screen.bounded()),
         },
     })
 }

@@ -2,8 +2,9 @@
 
 use super::address::{AddressExplanation, AddressUse};
 use super::explanation::Explanation;
-use crate::ops::screen::{Screen, Tint};
-use crate::ops::show::print_events;
+use super::sharing::OtherUser;
+use crate::ops::events::print_events;
+use crate::ops::screen::{Screen, Tint, format_time};
 
 const INDENT: usize = 14;
 
@@ -16,7 +17,15 @@ impl Explanation {
             text.push('\n');
         }
         if !self.is_known() {
-            text.push_str(&format!("Nothing is known about {}.\n", self.subject));
+            let subject = &self.subject;
+            let mut sentence = match self.unknown {
+                Some(why) => format!("Who or what {subject} is cannot be told: {why}."),
+                None => format!("Nothing is known about {subject}."),
+            };
+            if let Some(hint) = &self.hint {
+                sentence.push_str(&format!(" {hint}."));
+            }
+            text.push_str(&screen.paragraph("", 0, &sentence));
             return text;
         }
         for address in &self.addresses {
@@ -24,15 +33,24 @@ impl Explanation {
             text.push('\n');
         }
         if self.addresses.is_empty() {
-            let heading = format!("{} holds no address.", self.subject);
-            text.push_str(&format!("{}\n\n", screen.tint(Tint::Strong, &heading)));
+            let heading = match self.unknown {
+                Some(why) => format!("Unknown whether {} holds an address: {why}.", self.subject),
+                None => format!("{} holds no address.", self.subject),
+            };
+            let heading = screen.paragraph("", 0, &heading);
+            text.push_str(&screen.tint(Tint::Strong, heading.trim_end()));
+            text.push_str("\n\n");
         }
+        let before = text.len();
         text.push_str(&list("elsewhere", &self.entries, screen));
         text.push_str(&list("early DELs", &self.early_dels, screen));
+        if text.len() > before {
+            text.push('\n');
+        }
         if !self.events.is_empty() {
             text.push_str(&screen.tint(Tint::Strong, "Last operations"));
             text.push('\n');
-            text.push_str(&print_events(&self.events, screen));
+            text.push_str(&print_events(&self.events, &screen.bounded()));
         }
         text.trim_end().to_owned() + "\n"
     }
@@ -48,6 +66,7 @@ impl AddressExplanation {
             AddressUse::Excluded => "excluded",
             AddressUse::Unlisted => "not listed for this node",
             AddressUse::Elsewhere => "in none of the pools",
+            AddressUse::Unknown => "unknown whether a pod holds it",
         };
         let address = screen.tint(Tint::Strong, &self.address.to_string());
         let mut text = format!("{address}  {usage}\n");
@@ -75,7 +94,11 @@ impl AddressExplanation {
             fact("netns", holder.netns.as_deref().unwrap_or_default());
             fact(
                 since,
-                &format!("{}, {} ago", holder.since, format_age(holder.age_seconds)),
+                &format!(
+                    "{}, {} ago",
+                    format_time(&holder.since),
+                    format_age(holder.age_seconds)
+                ),
             );
         }
         if let Some(verdict) = self.verdict {
@@ -83,6 +106,8 @@ impl AddressExplanation {
         }
         text.push_str(&list("why", &self.reasons, screen));
         text.push_str(&list("in use", &self.shown, screen));
+        let others: Vec<String> = self.also_used_by.iter().map(OtherUser::describe).collect();
+        text.push_str(&list("conflict", &others, screen));
         text.push_str(&list("checked", &self.missing, screen));
         text.push_str(&list("now", &self.next, screen));
         text

@@ -6,11 +6,14 @@ use crate::ops::screen::{Screen, Tint};
 /// The maximum width.
 const WIDEST: usize = 64;
 
-/// Prints the bar. Each use has its own character, so the bar is readable without colours.
+/// The columns beside the bar: the indentation, the brackets and the percentage.
+const BESIDE: usize = "  []  100%".len();
+
+/// Prints the bar and the percentage of held addresses. Each use has its own character, so the bar is readable without colours.
 pub fn print(pool: &PoolReport, screen: &Screen) -> String {
     let width = screen
         .width
-        .map_or(WIDEST, |width| width.saturating_sub(4).min(WIDEST));
+        .map_or(WIDEST, |width| width.saturating_sub(BESIDE).min(WIDEST));
     let parts = [
         (pool.held.saturating_sub(pool.suspect), '#', Tint::Good),
         (pool.suspect, '!', Tint::Bad),
@@ -23,7 +26,7 @@ pub fn print(pool: &PoolReport, screen: &Screen) -> String {
     for ((_, sign, tint), cells) in parts.into_iter().zip(cells) {
         bar.push_str(&screen.tint(tint, &sign.to_string().repeat(cells)));
     }
-    format!("  [{bar}]\n")
+    format!("  [{bar}]  {}%\n", pool.held_percent)
 }
 
 /// Divides the cells by size; each count above zero gets at least one.

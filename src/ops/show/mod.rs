@@ -1,14 +1,13 @@
 //! `show`: the pools, their usage and their leases.
 
 mod bar;
-mod operations;
 mod print;
 mod report;
 
-pub use operations::print as print_events;
 pub use report::{ShowReport, SourceReport};
 
-use super::cli::ShowArgs;
+use super::cli::{EventsArgs, ShowArgs};
+use super::events;
 use super::node::Node;
 use super::node_config::NodeConfig;
 use super::outcome::{CommandError, CommandOutput, json};
@@ -18,20 +17,27 @@ use crate::source::last_attempts;
 /// Runs the command.
 pub fn run(node: &Node, args: &ShowArgs) -> Result<CommandOutput, CommandError> {
     if args.events {
-        let events = node.history()?.records;
-        return Ok(CommandOutput::success(match args.json {
-            true => json(&events)?,
-            false => print_events(&events, &node.screen),
-        }));
+        if args.pool.is_some() || args.pod.is_some() || args.suspect {
+            let text = "--events shows no holders; to filter operations, use the command events";
+            return Err(CommandError(text.to_owned()));
+        }
+        let args = EventsArgs {
+            json: args.json,
+            ..EventsArgs::default()
+        };
+        return events::run(node, &args);
     }
     let config = NodeConfig::read(node.paths());
     let mut show = read(node, &config)?;
     if let Some(pool) = &args.pool {
         show.narrow(pool)?;
     }
+    if args.suspect || args.pod.is_some() {
+        show.filter(args.pod.as_deref(), args.suspect);
+    }
     Ok(CommandOutput::success(match args.json {
         true => json(&show)?,
-        false => show.print(&node.screen, node.paths().name()),
+        false => show.print(&node.screen.bounded(), node.paths().name()),
     }))
 }
 

@@ -2,8 +2,8 @@
 
 use super::bar;
 use super::report::{PoolReport, ShowReport, SourceReport};
-use crate::ops::lease::Lease;
-use crate::ops::screen::{Screen, Table, Tint, format_age, pluralize, replace_control};
+use crate::ops::lease::{Lease, common_network};
+use crate::ops::screen::{Screen, Tint, format_age, pluralize, replace_control};
 
 impl ShowReport {
     /// Prints the report as text, which names the commands of `program`.
@@ -13,9 +13,13 @@ impl ShowReport {
             text.push_str(&screen.paragraph("", 0, &sentence));
             text.push('\n');
         }
-        for pool in &self.pools {
+        let is_shown = |pool: &&PoolReport| !self.is_filtered || !pool.holders.is_empty();
+        for pool in self.pools.iter().filter(is_shown) {
             text.push_str(&pool.print(screen));
             text.push('\n');
+        }
+        if !self.pools.iter().any(|pool| is_shown(&pool)) && self.is_filtered {
+            text.push_str("No holder matches.\n\n");
         }
         text.push_str(&screen.paragraph("", 0, &self.source.sentence(program)));
         text
@@ -50,6 +54,9 @@ impl PoolReport {
         if let Some(gateway) = self.gateway {
             heading.push_str(&format!(", gateway {gateway}"));
         }
+        if let Some(network) = common_network(self.holders.iter()) {
+            heading.push_str(&format!(", pods on {}", replace_control(&network)));
+        }
         let heading = screen.paragraph("", 0, &heading);
         let mut text = screen.tint(Tint::Strong, heading.trim_end());
         text.push('\n');
@@ -57,7 +64,9 @@ impl PoolReport {
         text.push_str(&screen.paragraph("", 2, &self.counts()));
         if !self.holders.is_empty() {
             text.push('\n');
-            text.push_str(&self.table().print(screen, 2));
+            let notes = self.holders.iter().map(note).collect();
+            let table = Lease::table(self.holders.iter(), notes);
+            text.push_str(&table.print(screen, 2));
         }
         text
     }
@@ -80,24 +89,6 @@ impl PoolReport {
             pluralize(self.size, "address", "addresses")
         ));
         parts.join(", ")
-    }
-
-    fn table(&self) -> Table {
-        let notes: Vec<String> = self.holders.iter().map(note).collect();
-        let noted = notes.iter().any(|note| !note.is_empty());
-        let mut headings = vec!["ADDRESS", "POD", "CONTAINER", "NETWORK", "SINCE"];
-        if noted {
-            headings.push("NOTE");
-        }
-        let mut table = Table::new(&headings, &[1, 3]);
-        for (holder, note) in self.holders.iter().zip(notes) {
-            let mut cells = holder.cells();
-            if noted {
-                cells.push(note);
-            }
-            table.row(cells);
-        }
-        table
     }
 }
 

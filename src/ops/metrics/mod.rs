@@ -1,31 +1,33 @@
 //! `metrics`: metrics in the text format of Prometheus.
 
-use std::fmt::Display;
-use std::mem;
+mod operations;
+mod page;
+mod pools;
+
 use std::time::Duration;
+
+use page::{Page, seconds};
+use pools::PoolMetrics;
 
 use super::cli::OutputArgs;
 use super::node::Node;
 use super::node_config::NodeConfig;
 use super::outcome::{CommandError, CommandOutput};
-use super::state_view::StateView;
-use crate::cni::Verb;
+use super::state_view::{StateHealth, StateView};
 use crate::events::Totals;
-use crate::ipam::{Ipam, Moment, PoolCount};
+use crate::ipam::{Ipam, Moment, Pool, PoolCount, Record};
 use crate::source::last_attempts;
 
 /// The mode of the file: collectors usually do not run as root.
 const MODE: u32 = 0o644;
-
-/// In alphabetical order: the verbs whose figures are there before anything was counted, so that the first failure shows as
-/// an increase. STATUS is not counted: runtimes ask for it every few seconds.
-const VERBS: [Verb; 4] = [Verb::Add, Verb::Check, Verb::Del, Verb::Gc];
 
 /// The values that the metrics are made from.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeMetrics {
     /// The values of the state; `None` when it cannot be read.
     pub state: Option<StateMetrics>,
+    /// Whether records are missing: the state is gone, or old, though addresses were granted since the node started.
+    pub is_lost: bool,
     /// The counts of all operations.
     pub totals: Totals,
     /// How long ago the source's last answer was merged, when one was in this boot.
@@ -39,17 +41,6 @@ pub struct StateMetrics {
     pub pools: Vec<PoolMetrics>,
     /// The rest of the quarantine; zero outside of one.
     pub quarantine: Duration,
-}
-
-/// The values of a pool.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct PoolMetrics {
-    /// The address space.
-    pub space: String,
-    /// The interface of the host; empty when unknown.
-    pub interface: String,
-    /// The subnet, and the number of addresses in each use.
-    pub count: PoolCount,
 }
 
 /// Prints the metrics, or writes them to a file.
@@ -78,6 +69,7 @@ impl NodeMetrics {
         let answered = last_attempts(paths, boot_id).answered;
         Ok(NodeMetrics {
             state,
+            is_lost: view.report.condition == StateHealth::Lost,
             totals: node.history()?.totals,
             answer_age: answered.map(|at| node.now.since(at)),
         })
@@ -91,6 +83,7 @@ impl StateMetrics {
             let pool = pool.and_then(|space| space.pools.get(&count.subnet));
             PoolMetrics {
                 interface: pool.map(|pool| pool.if_name.clone()).unwrap_or_default(),
+                unknown_owners: pool.map_or(0, count_unknown_owners),
                 space,
                 count,
             }
@@ -102,18 +95,20 @@ impl StateMetrics {
     }
 }
 
-/// The figures, by name and labels. Their names begin with that of the program, as one collector may read the figures of both
-/// names, and refuses what is there twice.
+fn count_unknown_owners(pool: &Pool) -> usize {
+    let held = pool.records.iter().filter_map(Record::held);
+    held.filter(|held| held.owner.is_unknown()).count()
+}
+
+/// Prints the metrics in the order of their names: one section after the other, each of which prints nothing where it has no
+/// values.
 pub fn print(metrics: &NodeMetrics, program: &str) -> String {
-    let mut page = Page {
-        prefix: program.replace('-', "_"),
-        ..Page::default()
-    };
+    let mut page = Page::new(program);
     page.gauge("build_info", "The version of the plugin.");
     page.sample(&[("version", env!("CARGO_PKG_VERSION"))], &1);
-    operations(&mut page, &metrics.totals);
+    operations::print(&mut page, &metrics.totals);
     if let Some(state) = &metrics.state {
-        pools(&mut page, &state.pools);
+        pools::print(&mut page, &state.pools);
         page.gauge(
             "quarantine_remaining_seconds",
             "Remaining quarantine after a lost state; 0 otherwise.",
@@ -139,149 +134,11 @@ pub fn print(metrics: &NodeMetrics, program: &str) -> String {
     page.sample(&[], &metrics.totals.refresh_failures);
     page.gauge(
         "state_readable",
-        "1 if the state is readable or missing, 0 if it is corrupt or unreadable.",
+        "1 if the state is readable, or not there yet; 0 if it is corrupt, unreadable or lost.",
     );
-    page.sample(&[], &u8::from(metrics.state.is_some()));
+    let is_readable = metrics.state.is_some() && !metrics.is_lost;
+    page.sample(&[], &u8::from(is_readable));
     page.text
-}
-
-/// Operations have two labels whose values are known in advance, so that every figure is there from the start, and no code
-/// has to be known to tell failures. Codes are counted apart: as a third label they would split what is mostly added up, and
-/// a figure that first appears with a failure shows no increase.
-fn operations(page: &mut Page, totals: &Totals) {
-    let mut sums = Vec::new();
-    for verb in VERBS {
-        sums.extend(["error", "ok"].map(|result| ((verb.as_str(), result), 0_u64)));
-    }
-    page.counter(
-        "operation_errors_total",
-        "Failed operations, by error code.",
-    );
-    for (verb, code, count) in totals.operations() {
-        let result = if code == 0 { "ok" } else { "error" };
-        let of = (verb, result);
-        let place = sums.partition_point(|(known, _)| *known < of);
-        match sums.get_mut(place) {
-            Some((known, sum)) if *known == of => *sum = sum.saturating_add(count),
-            _ => sums.insert(place, (of, count)),
-        }
-        if code != 0 {
-            page.sample(&[("verb", verb), ("code", &code.to_string())], &count);
-        }
-    }
-    page.counter(
-        "operations_total",
-        "Operations except STATUS and VERSION, by result.",
-    );
-    for ((verb, result), count) in sums {
-        page.sample(&[("verb", verb), ("result", result)], &count);
-    }
-}
-
-fn pools(page: &mut Page, pools: &[PoolMetrics]) {
-    type Figure = (&'static str, &'static str, fn(&PoolCount) -> usize);
-    const FIGURES: [Figure; 5] = [
-        ("pool_addresses", "All addresses of the pool.", |c| {
-            c.held + c.free + c.resting + c.on_host + c.excluded
-        }),
-        ("pool_free_addresses", "Addresses free to allocate.", |c| {
-            c.free
-        }),
-        ("pool_held_addresses", "Held addresses.", |c| c.held),
-        (
-            "pool_resting_addresses",
-            "Addresses in cooldown, allocated only when no other is free.",
-            |c| c.resting,
-        ),
-        (
-            "pool_suspect_addresses",
-            "Held addresses whose holders are suspected to be dead.",
-            |c| c.suspect,
-        ),
-    ];
-    for (name, help, figure) in FIGURES {
-        page.gauge(name, help);
-        for pool in pools {
-            page.sample(&pool.labels(), &figure(&pool.count));
-        }
-    }
-    page.gauge(
-        "pool_withheld_addresses",
-        "Free addresses that are not allocated: the configuration excludes them, or the host has them.",
-    );
-    for pool in pools {
-        let count = &pool.count;
-        for (reason, count) in [("excluded", count.excluded), ("host", count.on_host)] {
-            let [space, subnet, interface] = pool.labels();
-            page.sample(&[space, subnet, interface, ("reason", reason)], &count);
-        }
-    }
-}
-
-impl PoolMetrics {
-    /// The labels, with the space, as two spaces may have the same pool.
-    fn labels(&self) -> [(&'static str, &str); 3] {
-        [
-            ("space", &self.space),
-            ("pool", &self.count.subnet),
-            ("interface", &self.interface),
-        ]
-    }
-}
-
-/// The text printed so far.
-#[derive(Default)]
-struct Page {
-    text: String,
-    /// The prefix of every name.
-    prefix: String,
-    /// The full name of the current metric.
-    name: String,
-    /// HELP and TYPE of the current metric, until its first sample is printed.
-    heading: String,
-}
-
-impl Page {
-    fn gauge(&mut self, name: &str, help: &str) {
-        self.head("gauge", name, help);
-    }
-
-    fn counter(&mut self, name: &str, help: &str) {
-        self.head("counter", name, help);
-    }
-
-    fn head(&mut self, kind: &str, name: &str, help: &str) {
-        self.name = format!("{}_{name}", self.prefix);
-        let name = &self.name;
-        self.heading = format!("# HELP {name} {help}\n# TYPE {name} {kind}\n");
-    }
-
-    fn sample(&mut self, labels: &[(&str, &str)], value: &dyn Display) {
-        self.text += &mem::take(&mut self.heading);
-        self.text += &self.name;
-        for (n, (label, text)) in labels.iter().enumerate() {
-            self.text.push(if n == 0 { '{' } else { ',' });
-            self.text += label;
-            self.text += "=\"";
-            for c in text.chars() {
-                match c {
-                    '\n' => self.text += "\\n",
-                    '"' | '\\' => self.text.extend(['\\', c]),
-                    c => self.text.push(c),
-                }
-            }
-            self.text.push('"');
-        }
-        if !labels.is_empty() {
-            self.text.push('}');
-        }
-        self.text += &format!(" {value}\n");
-    }
-}
-
-/// Seconds with three decimals.
-fn seconds(duration: Duration) -> String {
-    format!("{}.{:03}", duration.as_secs(), duration.subsec_millis())
 }
 
 #[cfg(test)]
@@ -320,6 +177,7 @@ mod tests {
                 resting: 5,
                 free: 6,
             },
+            unknown_owners: 7,
         }
     }
 
@@ -331,16 +189,22 @@ mod tests {
                 quarantine: Duration::from_millis(29_001),
             }),
             totals: totals(
-                r#"{"operations": [{"verb": "ADD", "code": 0, "count": 7}, {"verb": "ADD", "code": 5, "count": 2}, {"verb": "ADD", "code": 11, "count": 1}], "reclaimed": 8, "refreshFailures": 9}"#,
+                r#"{"operations": [{"verb": "ADD", "code": 0, "count": 7}, {"verb": "ADD", "code": 5, "count": 2}, {"verb": "ADD", "code": 11, "count": 1}], "reclaimed": 8, "refreshFailures": 9, "lockWaits": 3, "lockMicroseconds": 1500000}"#,
             ),
             answer_age: Some(Duration::from_millis(12_345)),
+            is_lost: false,
         };
         let text = print(&metrics, NAME);
-        let values: Vec<_> = text.lines().filter(|l| !l.starts_with('#')).collect();
+        // The test of the histogram has its own lines.
+        let is_wanted =
+            |line: &&str| !line.starts_with('#') && !line.contains("_duration_seconds_");
+        let values: Vec<_> = text.lines().filter(is_wanted).collect();
         let of_pool = r#"{space="local",pool="10.1.0.0/16",interface="eth0""#;
         let version = env!("CARGO_PKG_VERSION");
         let expected = [
             format!(r#"build_info{{version="{version}"}} 1"#),
+            "lock_wait_seconds_total 1.500000".into(),
+            "lock_waits_total 3".into(),
             r#"operation_errors_total{verb="ADD",code="5"} 2"#.into(),
             r#"operation_errors_total{verb="ADD",code="11"} 1"#.into(),
             r#"operations_total{verb="ADD",result="error"} 3"#.into(),
@@ -356,6 +220,7 @@ mod tests {
             format!("pool_held_addresses{of_pool}}} 3"),
             format!("pool_resting_addresses{of_pool}}} 5"),
             format!("pool_suspect_addresses{of_pool}}} 1"),
+            format!("pool_unknown_owner_addresses{of_pool}}} 7"),
             format!(r#"pool_withheld_addresses{of_pool},reason="excluded"}} 4"#),
             format!(r#"pool_withheld_addresses{of_pool},reason="host"}} 2"#),
             "quarantine_remaining_seconds 29.001".into(),
@@ -382,6 +247,7 @@ mod tests {
             state: Some(state),
             totals: totals(r#"{"operations": [{"verb": "release", "code": 2, "count": 1}]}"#),
             answer_age: Some(Duration::ZERO),
+            is_lost: true,
         };
         let empty = NodeMetrics {
             state: Some(StateMetrics::default()),
@@ -403,7 +269,10 @@ mod tests {
                     continue;
                 }
                 let (series, value) = line.rsplit_once(' ').unwrap();
-                assert_eq!(series.split('{').next(), names.last().copied());
+                let name = series.split('{').next().unwrap();
+                let parts = ["_bucket", "_sum", "_count"];
+                let whole = parts.iter().find_map(|part| name.strip_suffix(part));
+                assert_eq!(Some(whole.unwrap_or(name)), names.last().copied());
                 assert!(value.parse::<f64>().is_ok(), "{line}");
                 samples.push(series);
             }
@@ -416,23 +285,26 @@ mod tests {
     }
 
     #[test]
+    fn lost_state_is_not_readable() {
+        let readable = |state: Option<StateMetrics>, is_lost| {
+            let metrics = NodeMetrics {
+                state,
+                is_lost,
+                ..NodeMetrics::default()
+            };
+            print(&metrics, NAME).ends_with("state_readable 1\n")
+        };
+        assert!(readable(Some(StateMetrics::default()), false));
+        assert!(!readable(Some(StateMetrics::default()), true));
+        assert!(!readable(None, false));
+    }
+
+    #[test]
     fn unknown_values_are_left_out() {
         let text = print(&NodeMetrics::default(), NAME);
         assert!(text.contains("azure_vnet_ipam_state_readable 0\n"));
         for name in ["pool_", "quarantine", "refresh_age", "operation_errors"] {
             assert!(!text.contains(name), "{name}");
         }
-    }
-
-    #[test]
-    fn labels_are_escaped() {
-        let mut page = Page {
-            prefix: "azure_vnet_ipam".into(),
-            ..Page::default()
-        };
-        page.gauge("x", "X.");
-        page.sample(&[("a", "1\\2\"3\n4"), ("b", "")], &5);
-        let line = page.text.lines().last().unwrap();
-        assert_eq!(line, r#"azure_vnet_ipam_x{a="1\\2\"3\n4",b=""} 5"#);
     }
 }
