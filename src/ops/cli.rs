@@ -61,15 +61,46 @@ pub enum Command {
     Man,
 }
 
+/// How a command prints its report. Every command that has a report takes the same two options.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct OutputFormat {
+    /// Print JSON, whose shape is stable, instead of text
+    #[arg(long, overrides_with = "format")]
+    json: bool,
+    /// Print the report as text or json
+    // Without a long name, as `--output` names a file elsewhere. The manual page would show the values as a list that mandoc warns
+    // of.
+    #[arg(short = 'o', value_name = "FORMAT", default_value = "text")]
+    #[arg(hide_possible_values = true, overrides_with = "json")]
+    format: Format,
+}
+
+/// A format of reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// Text, laid out for a terminal.
+    #[value(help = None)]
+    Text,
+    /// JSON.
+    #[value(help = None)]
+    Json,
+}
+
+impl OutputFormat {
+    /// Returns whether the report is printed as JSON. Of `--json` and `-o`, the last one applies.
+    pub fn is_json(self) -> bool {
+        self.json || self.format == Format::Json
+    }
+}
+
 /// The arguments of `show`.
 #[derive(Debug, Args)]
 pub struct ShowArgs {
     /// Show only the pool of this subnet
     #[arg(value_hint = ValueHint::Other)]
     pub pool: Option<String>,
-    /// Print JSON, whose shape is stable, instead of text
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub format: OutputFormat,
     /// Show the last operations instead of the pools
     #[arg(long)]
     pub events: bool,
@@ -78,9 +109,8 @@ pub struct ShowArgs {
 /// The arguments of a command that prints a report.
 #[derive(Debug, Args)]
 pub struct ReportArgs {
-    /// Print JSON, whose shape is stable, instead of text
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub format: OutputFormat,
 }
 
 /// The arguments of `explain`.
@@ -89,9 +119,8 @@ pub struct ExplainArgs {
     /// An address, a container or a pod
     #[arg(value_hint = ValueHint::Other)]
     pub subject: String,
-    /// Print JSON, whose shape is stable, instead of text
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub format: OutputFormat,
 }
 
 /// The arguments of `reclaim`.
@@ -100,9 +129,8 @@ pub struct ReclaimArgs {
     /// Free the addresses instead of printing what would be freed
     #[arg(long)]
     pub yes: bool,
-    /// Print JSON, whose shape is stable, instead of text
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub format: OutputFormat,
 }
 
 /// The arguments of `release`.
@@ -117,9 +145,8 @@ pub struct ReleaseArgs {
     /// Release it in spite of signs of life
     #[arg(long)]
     pub force: bool,
-    /// Print JSON, whose shape is stable, instead of text
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub format: OutputFormat,
 }
 
 /// The arguments of a command that writes a document.
@@ -214,7 +241,28 @@ mod tests {
             };
             assert_eq!(args.address, "10.1.0.5");
             assert_eq!(args.container.as_deref(), Some("c1"), "{line}");
-            assert!(args.force && !args.json);
+            assert!(args.force && !args.format.is_json());
+        }
+    }
+
+    #[test]
+    fn last_output_format_applies() {
+        for (options, expected) in [
+            ("", false),
+            (" --json", true),
+            (" -o json", true),
+            (" -ojson", true),
+            (" -o text", false),
+            (" --json -o text", false),
+            (" -o text --json", true),
+            (" -o json --json", true),
+            (" -o json -o text", false),
+            (" --json --json", true),
+        ] {
+            let Command::Doctor(args) = parse_line(&format!("doctor{options}")).unwrap() else {
+                panic!("{options}");
+            };
+            assert_eq!(args.format.is_json(), expected, "{options}");
         }
     }
 
@@ -243,6 +291,8 @@ mod tests {
             "explain",
             "metrics --output",
             "show --json=1",
+            "show -o yaml",
+            "show -o",
             "completions tcsh",
         ] {
             let error = parse_line(line).unwrap_err();

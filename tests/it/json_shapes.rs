@@ -191,7 +191,7 @@ fn show_json_has_its_shape() {
     assert_output_has_shape(&node, "show --json", 0, "show");
     assert_output_has_shape(&node, "show --events --json", 0, "show-events");
     let fresh = Node::new("shapes-fresh");
-    assert_output_has_shape(&fresh, "show --json", 0, "show-fresh");
+    assert_output_has_shape(&fresh, "show -o json", 0, "show-fresh");
     node.put("/var/run/azure-vnet-ipam.json", "{");
     assert_output_has_shape(&node, "show --json", 0, "show-corrupt");
 }

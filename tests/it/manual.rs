@@ -11,12 +11,12 @@ use crate::harness::wait::{Process, output};
 
 /// Every command of the program with its options. A second copy, so that none is forgotten.
 const COMMANDS: [(&str, &[&str]); 11] = [
-    ("show", &["--json", "--events"]),
-    ("check", &["--json"]),
-    ("explain", &["--json"]),
-    ("reclaim", &["--yes", "--json"]),
-    ("release", &["--container", "--force", "--json"]),
-    ("doctor", &["--json"]),
+    ("show", &["--json", "-o", "--events"]),
+    ("check", &["--json", "-o"]),
+    ("explain", &["--json", "-o"]),
+    ("reclaim", &["--yes", "--json", "-o"]),
+    ("release", &["--container", "--force", "--json", "-o"]),
+    ("doctor", &["--json", "-o"]),
     ("export", &["--output"]),
     ("metrics", &["--output"]),
     ("check-settings", &[]),
@@ -328,6 +328,7 @@ fn bash_completes_commands_options_and_files() {
     assert_eq!(completions.offered(&[""]), all);
     for (name, options) in COMMANDS {
         let mut all = [options, &["--help"]].concat();
+        all.retain(|option| option.starts_with("--"));
         all.sort_unstable();
         assert_eq!(completions.offered(&[name, "--"]), all, "{name}");
         assert!(completions.offered(&[name]).contains(&name.to_owned()));
@@ -341,6 +342,7 @@ fn bash_completes_commands_options_and_files() {
             &["--help", "-h", "bash", "fish", "zsh"],
         ),
         (&["completions", "z"], &["zsh"]),
+        (&["show", "-o", "j"], &["json"]),
         (&["help", "ex"], &["explain", "export"]),
         (&["check-settings", "s"], &[]),
         (&["check-settings", "--"], &["--help"]),
@@ -380,7 +382,7 @@ fn zsh_completions_name_everything() {
         assert!(script.contains(&format!("\n'{name}:")), "{name}");
         assert!(script.contains(&format!("({name})\n")), "{name}");
         for option in options {
-            let taken = ["[", "=["].map(|end| format!("'{option}{end}"));
+            let taken = ["[", "=[", "+["].map(|end| format!("'{option}{end}"));
             assert!(taken.iter().any(|spec| script.contains(spec)), "{option}");
         }
     }
@@ -393,8 +395,11 @@ fn fish_completions_name_everything() {
         let command = format!("needs_command\" -f -a \"{name}\" ");
         assert!(script.contains(&command), "{name}");
         for option in options {
-            let long = option.trim_start_matches('-');
-            let option = format!("using_subcommand {name}\" -l {long} ");
+            let option = match option.strip_prefix("--") {
+                Some(long) => format!("-l {long}"),
+                None => format!("-s {}", option.trim_start_matches('-')),
+            };
+            let option = format!("using_subcommand {name}\" {option} ");
             assert!(script.contains(&option), "{option}");
         }
     }

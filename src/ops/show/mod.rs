@@ -19,7 +19,7 @@ use crate::source::last_attempts;
 pub fn run(node: &Node, args: &ShowArgs) -> Result<CommandOutput, CommandError> {
     if args.events {
         let events = node.history()?.records;
-        return Ok(CommandOutput::success(match args.json {
+        return Ok(CommandOutput::success(match args.format.is_json() {
             true => json(&events)?,
             false => print_events(&events, &node.screen),
         }));
@@ -29,7 +29,7 @@ pub fn run(node: &Node, args: &ShowArgs) -> Result<CommandOutput, CommandError> 
     if let Some(pool) = &args.pool {
         show.narrow(pool)?;
     }
-    Ok(CommandOutput::success(match args.json {
+    Ok(CommandOutput::success(match args.format.is_json() {
         true => json(&show)?,
         false => show.print(&node.screen, node.paths().name()),
     }))

@@ -26,7 +26,7 @@ pub fn run(node: &Node, args: &ReportArgs) -> Result<CommandOutput, CommandError
     let found = check(node, &before, &inspection, &lines)?;
     Ok(CommandOutput {
         status: found.status(),
-        text: match args.json {
+        text: match args.format.is_json() {
             true => json(&found)?,
             false => found.print(&node.screen),
         },

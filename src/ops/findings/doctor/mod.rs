@@ -74,7 +74,7 @@ pub fn examine(node: &Node, inspection: &Inspection) -> Vec<Diagnostic> {
 pub fn run(node: &Node, args: &ReportArgs) -> Result<CommandOutput, CommandError> {
     let lines = examine(node, &Inspection::gather(node));
     let wrong = lines.iter().any(|line| line.status == Status::Wrong);
-    let text = match args.json {
+    let text = match args.format.is_json() {
         true => json(&Report {
             time: utc(node.now.wall),
             version: env!("CARGO_PKG_VERSION"),
