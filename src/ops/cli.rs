@@ -5,14 +5,14 @@ use std::path::PathBuf;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint};
 
-use super::help;
+use super::{build_info, help};
 use crate::cni::NAME;
 
 /// CNI IPAM plugin for Azure nodes
 #[derive(Debug, Parser)]
 #[command(
     name = NAME,
-    version,
+    version = build_info::LINE,
     after_help = [help::PROGRAM, help::REFERENCE].concat(),
     subcommand_value_name = "COMMAND",
     // The last one of a repeated option applies.
@@ -53,6 +53,9 @@ pub enum Command {
     /// Report errors in /etc/azure-vnet-ipam.json or FILE
     #[command(after_help = help::CHECK_SETTINGS)]
     CheckSettings(CheckSettingsArgs),
+    /// Print the version, commit, target and features
+    #[command(after_help = help::VERSION)]
+    Version(ReportArgs),
     /// Print a script for command line completion
     #[command(after_help = help::COMPLETIONS)]
     Completions(CompletionsArgs),

@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::mem;
 use std::time::Duration;
 
+use super::build_info;
 use super::cli::OutputArgs;
 use super::node::Node;
 use super::node_config::NodeConfig;
@@ -109,8 +110,20 @@ pub fn print(metrics: &NodeMetrics, program: &str) -> String {
         prefix: program.replace('-', "_"),
         ..Page::default()
     };
-    page.gauge("build_info", "The version of the plugin.");
-    page.sample(&[("version", env!("CARGO_PKG_VERSION"))], &1);
+    page.gauge(
+        "build_info",
+        "The version of the plugin, and what it was built from.",
+    );
+    let features = build_info::FEATURES.join(",");
+    page.sample(
+        &[
+            ("version", build_info::VERSION),
+            ("commit", build_info::COMMIT),
+            ("target", build_info::TARGET),
+            ("features", &features),
+        ],
+        &1,
+    );
     operations(&mut page, &metrics.totals);
     if let Some(state) = &metrics.state {
         pools(&mut page, &state.pools);
@@ -338,9 +351,14 @@ mod tests {
         let text = print(&metrics, NAME);
         let values: Vec<_> = text.lines().filter(|l| !l.starts_with('#')).collect();
         let of_pool = r#"{space="local",pool="10.1.0.0/16",interface="eth0""#;
-        let version = env!("CARGO_PKG_VERSION");
+        let version = build_info::VERSION;
         let expected = [
-            format!(r#"build_info{{version="{version}"}} 1"#),
+            format!(
+                r#"build_info{{version="{version}",commit="{}",target="{}",features="{}"}} 1"#,
+                build_info::COMMIT,
+                build_info::TARGET,
+                build_info::FEATURES.join(",")
+            ),
             r#"operation_errors_total{verb="ADD",code="5"} 2"#.into(),
             r#"operation_errors_total{verb="ADD",code="11"} 1"#.into(),
             r#"operations_total{verb="ADD",result="error"} 3"#.into(),

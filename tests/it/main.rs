@@ -15,6 +15,7 @@ mod apiserver;
 mod azure_vnet;
 mod bounds;
 mod broken;
+mod build_info;
 mod callers;
 mod contention;
 mod contributors;

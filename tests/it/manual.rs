@@ -10,7 +10,7 @@ use crate::harness::binary;
 use crate::harness::wait::{Process, output};
 
 /// Every command of the program with its options. A second copy, so that none is forgotten.
-const COMMANDS: [(&str, &[&str]); 11] = [
+const COMMANDS: [(&str, &[&str]); 12] = [
     ("show", &["--json", "-o", "--events"]),
     ("check", &["--json", "-o"]),
     ("explain", &["--json", "-o"]),
@@ -20,6 +20,7 @@ const COMMANDS: [(&str, &[&str]); 11] = [
     ("export", &["--output"]),
     ("metrics", &["--output"]),
     ("check-settings", &[]),
+    ("version", &["--json", "-o"]),
     ("completions", &[]),
     ("man", &[]),
 ];
