@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint};
 
-use super::{build_info, help};
-use crate::cni::NAME;
+use super::{build_info, help, help_install};
+use crate::cni::{NAME, NAME_V6};
 
 /// CNI IPAM plugin for Azure nodes
 #[derive(Debug, Parser)]
@@ -53,6 +53,12 @@ pub enum Command {
     /// Report errors in /etc/azure-vnet-ipam.json or FILE
     #[command(after_help = help::CHECK_SETTINGS)]
     CheckSettings(CheckSettingsArgs),
+    /// Put this executable in the place of the original plugin
+    #[command(after_help = help_install::INSTALL)]
+    Install(InstallArgs),
+    /// Bring the original plugin back
+    #[command(after_help = help_install::UNINSTALL)]
+    Uninstall(UninstallArgs),
     /// Print the version, commit, target and features
     #[command(after_help = help::VERSION)]
     Version(ReportArgs),
@@ -150,6 +156,71 @@ pub struct ReleaseArgs {
     pub force: bool,
     #[command(flatten)]
     pub format: OutputFormat,
+}
+
+/// The arguments of `install`.
+#[derive(Debug, Args)]
+pub struct InstallArgs {
+    /// The folder of the plugins [default: /opt/cni/bin]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub dir: Option<PathBuf>,
+    /// azure-vnet-ipam or azure-vnet-ipamv6 [default: its own]
+    #[arg(long, value_name = "NAME", hide_possible_values = true)]
+    pub name: Option<PluginName>,
+    /// Replace a file of neither this program nor the original
+    #[arg(long)]
+    pub force: bool,
+    /// Only compare the installed file with this executable
+    #[arg(long, conflicts_with_all = ["force", "with_docs"])]
+    pub verify: bool,
+    /// Install the manual page and the completions too
+    #[arg(long)]
+    pub with_docs: bool,
+    /// Documentation goes below DIR/share
+    #[arg(long, value_name = "DIR", default_value = "/usr/local", value_hint = ValueHint::DirPath)]
+    pub prefix: PathBuf,
+    #[command(flatten)]
+    pub format: OutputFormat,
+}
+
+/// The arguments of `uninstall`.
+#[derive(Debug, Args)]
+pub struct UninstallArgs {
+    /// The folder of the plugins [default: /opt/cni/bin]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub dir: Option<PathBuf>,
+    /// azure-vnet-ipam or azure-vnet-ipamv6 [default: both]
+    #[arg(long, value_name = "NAME", hide_possible_values = true)]
+    pub name: Option<PluginName>,
+    /// Remove it even if no original can come back
+    #[arg(long)]
+    pub force: bool,
+    /// Documentation is below DIR/share
+    #[arg(long, value_name = "DIR", default_value = "/usr/local", value_hint = ValueHint::DirPath)]
+    pub prefix: PathBuf,
+    #[command(flatten)]
+    pub format: OutputFormat,
+}
+
+/// A name under which runtimes and main plugins look for the plugin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PluginName {
+    /// The plugin.
+    #[value(name = NAME, help = None)]
+    Ipam,
+    /// The plugin for IPv6 addresses.
+    #[value(name = NAME_V6, help = None)]
+    Ipamv6,
+}
+
+impl PluginName {
+    /// Returns the name of the file.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            PluginName::Ipam => NAME,
+            PluginName::Ipamv6 => NAME_V6,
+        }
+    }
 }
 
 /// The arguments of a command that writes a document.

@@ -11,6 +11,8 @@ mod explain;
 mod export;
 mod findings;
 mod help;
+mod help_install;
+mod install;
 mod lease;
 mod man;
 mod metrics;
@@ -77,6 +79,8 @@ fn run(command: &Command, node: &Node) -> Result<CommandOutput, CommandError> {
         Command::Export(args) => export::run(node, args),
         Command::Metrics(args) => metrics::run(node, args),
         Command::CheckSettings(args) => doctor::check_settings(node, args),
+        Command::Install(args) => install::run(node, args),
+        Command::Uninstall(args) => install::run_uninstall(node, args),
         Command::Version(args) => version::run(node, args),
         Command::Completions(args) => Ok(CommandOutput::success(completions::script(args.shell))),
         Command::Man => man::page()

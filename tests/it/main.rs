@@ -28,6 +28,7 @@ mod families;
 mod freshness;
 mod harness;
 mod hidden;
+mod install;
 mod journal;
 mod json_shapes;
 mod kill;

@@ -10,7 +10,7 @@ use crate::harness::binary;
 use crate::harness::wait::{Process, output};
 
 /// Every command of the program with its options. A second copy, so that none is forgotten.
-const COMMANDS: [(&str, &[&str]); 12] = [
+const COMMANDS: [(&str, &[&str]); 14] = [
     ("show", &["--json", "-o", "--events"]),
     ("check", &["--json", "-o"]),
     ("explain", &["--json", "-o"]),
@@ -20,6 +20,23 @@ const COMMANDS: [(&str, &[&str]); 12] = [
     ("export", &["--output"]),
     ("metrics", &["--output"]),
     ("check-settings", &[]),
+    (
+        "install",
+        &[
+            "--dir",
+            "--name",
+            "--force",
+            "--verify",
+            "--with-docs",
+            "--prefix",
+            "--json",
+            "-o",
+        ],
+    ),
+    (
+        "uninstall",
+        &["--dir", "--name", "--force", "--prefix", "--json", "-o"],
+    ),
     ("version", &["--json", "-o"]),
     ("completions", &[]),
     ("man", &[]),
@@ -383,7 +400,12 @@ fn zsh_completions_name_everything() {
         assert!(script.contains(&format!("\n'{name}:")), "{name}");
         assert!(script.contains(&format!("({name})\n")), "{name}");
         for option in options {
-            let taken = ["[", "=[", "+["].map(|end| format!("'{option}{end}"));
+            // What an option excludes stands before it in parentheses.
+            let taken = ["[", "=[", "+["].map(|end| format!("{option}{end}"));
+            let taken = taken
+                .iter()
+                .flat_map(|spec| ["'", ")"].map(|start| format!("{start}{spec}")));
+            let taken: Vec<_> = taken.collect();
             assert!(taken.iter().any(|spec| script.contains(spec)), "{option}");
         }
     }
