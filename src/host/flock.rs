@@ -49,6 +49,18 @@ pub fn lock(path: &Path, wait: Duration) -> io::Result<LockOutcome> {
     }
 }
 
+/// Locks a folder exclusively, by itself and not by a file in it. It must exist.
+///
+/// # Errors
+/// It cannot be opened, or is not a folder; the kernel refuses to lock.
+pub fn lock_folder(folder: &Path, wait: Duration) -> io::Result<LockOutcome> {
+    let opened = super::files::open(folder)?;
+    if !opened.metadata()?.is_dir() {
+        return Err(io::ErrorKind::NotADirectory.into());
+    }
+    wait_for(opened, boot_now().after(wait))
+}
+
 fn open(path: &Path) -> io::Result<File> {
     let options = lock_options();
     // Somebody may remove the folder between the two steps.

@@ -23,7 +23,7 @@ pub use files::{
     overwrite, read_bounded, read_bounded_with, read_no_link, read_text, read_up_to, replace,
     write_private,
 };
-pub use flock::{LockOutcome, lock};
+pub use flock::{LockOutcome, lock, lock_folder};
 #[cfg(feature = "tls")]
 pub use host_name::host_name;
 pub use links::{Link, links, links_named};

@@ -139,6 +139,17 @@ impl Paths {
         folder.is_dir().then_some(folder)
     }
 
+    /// The folder in which runtimes look for plugins.
+    pub fn plugin_folder(&self) -> PathBuf {
+        self.under_root("/opt/cni/bin")
+    }
+
+    /// The executable of this process, also when it was removed meanwhile. It has no root in front: the kernel's list of processes
+    /// below a root is not this machine's.
+    pub fn own_executable(&self) -> PathBuf {
+        PathBuf::from("/proc/self/exe")
+    }
+
     /// The locks of the whole node.
     pub fn locks(&self) -> PathBuf {
         self.under_root("/proc/locks")
@@ -200,6 +211,7 @@ mod tests {
             paths.boot_id(),
             paths.locks(),
             paths.process(1),
+            paths.plugin_folder(),
         ];
         for path in all {
             assert!(path.starts_with("/tmp/r"), "{path:?}");

@@ -5,14 +5,14 @@ use std::path::PathBuf;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint};
 
-use super::help;
-use crate::cni::NAME;
+use super::{build_info, help, help_install};
+use crate::cni::{NAME, NAME_V6};
 
 /// CNI IPAM plugin for Azure nodes
 #[derive(Debug, Parser)]
 #[command(
     name = NAME,
-    version,
+    version = build_info::LINE,
     after_help = [help::PROGRAM, help::REFERENCE].concat(),
     subcommand_value_name = "COMMAND",
     // The last one of a repeated option applies.
@@ -56,6 +56,15 @@ pub enum Command {
     /// Report errors in /etc/azure-vnet-ipam.json or FILE
     #[command(after_help = help::CHECK_SETTINGS)]
     CheckSettings(CheckSettingsArgs),
+    /// Put this executable in the place of the original plugin
+    #[command(after_help = help_install::INSTALL)]
+    Install(InstallArgs),
+    /// Bring the original plugin back
+    #[command(after_help = help_install::UNINSTALL)]
+    Uninstall(UninstallArgs),
+    /// Print the version, commit, target and features
+    #[command(after_help = help::VERSION)]
+    Version(ReportArgs),
     /// Print a script for command line completion
     #[command(after_help = help::COMPLETIONS)]
     Completions(CompletionsArgs),
@@ -64,15 +73,47 @@ pub enum Command {
     Man,
 }
 
+/// How a command prints its report. Every command that has a report takes the same two options.
+#[derive(Clone, Copy, Debug, Default, Args)]
+pub struct OutputFormat {
+    /// Print JSON, whose shape is stable, instead of text
+    #[arg(long, overrides_with = "format")]
+    json: bool,
+    /// Print the report as text or json
+    // Without a long name, as `--output` names a file elsewhere. The manual page would show the values as a list that mandoc warns
+    // of.
+    #[arg(short = 'o', value_name = "FORMAT", default_value = "text")]
+    #[arg(hide_possible_values = true, overrides_with = "json")]
+    format: Format,
+}
+
+/// A format of reports.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// Text, laid out for a terminal.
+    #[default]
+    #[value(help = None)]
+    Text,
+    /// JSON.
+    #[value(help = None)]
+    Json,
+}
+
+impl OutputFormat {
+    /// Returns whether the report is printed as JSON. Of `--json` and `-o`, the last one applies.
+    pub fn is_json(self) -> bool {
+        self.json || self.format == Format::Json
+    }
+}
+
 /// The arguments of `show`.
 #[derive(Debug, Args)]
 pub struct ShowArgs {
     /// Show only the pool of this subnet
     #[arg(value_hint = ValueHint::Other)]
     pub pool: Option<String>,
-    /// Print JSON, whose shape is stable, instead of text
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub format: OutputFormat,
     /// Show only the holders whose pod has this name or prefix
     #[arg(long, value_name = "NAME", value_hint = ValueHint::Other)]
     pub pod: Option<String>,
@@ -99,17 +140,15 @@ pub struct EventsArgs {
     /// Show only those on this address
     #[arg(long, value_name = "IP", value_hint = ValueHint::Other)]
     pub address: Option<String>,
-    /// Print JSON, whose shape is stable, instead of text
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub format: OutputFormat,
 }
 
 /// The arguments of a command that prints a report.
 #[derive(Debug, Args)]
 pub struct ReportArgs {
-    /// Print JSON, whose shape is stable, instead of text
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub format: OutputFormat,
 }
 
 /// The arguments of `explain`.
@@ -118,9 +157,8 @@ pub struct ExplainArgs {
     /// An address, a container or a pod
     #[arg(value_hint = ValueHint::Other)]
     pub subject: String,
-    /// Print JSON, whose shape is stable, instead of text
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub format: OutputFormat,
 }
 
 /// The arguments of `reclaim`.
@@ -129,9 +167,8 @@ pub struct ReclaimArgs {
     /// Free the addresses instead of printing what would be freed
     #[arg(long)]
     pub yes: bool,
-    /// Print JSON, whose shape is stable, instead of text
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub format: OutputFormat,
 }
 
 /// The arguments of `release`.
@@ -146,9 +183,73 @@ pub struct ReleaseArgs {
     /// Release it in spite of signs of life
     #[arg(long)]
     pub force: bool,
-    /// Print JSON, whose shape is stable, instead of text
+    #[command(flatten)]
+    pub format: OutputFormat,
+}
+
+/// The arguments of `install`.
+#[derive(Debug, Args)]
+pub struct InstallArgs {
+    /// The folder of the plugins [default: /opt/cni/bin]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub dir: Option<PathBuf>,
+    /// azure-vnet-ipam or azure-vnet-ipamv6 [default: its own]
+    #[arg(long, value_name = "NAME", hide_possible_values = true)]
+    pub name: Option<PluginName>,
+    /// Replace a file of neither this program nor the original
     #[arg(long)]
-    pub json: bool,
+    pub force: bool,
+    /// Only compare the installed file with this executable
+    #[arg(long, conflicts_with_all = ["force", "with_docs"])]
+    pub verify: bool,
+    /// Install the manual page and the completions too
+    #[arg(long)]
+    pub with_docs: bool,
+    /// Documentation goes below DIR/share
+    #[arg(long, value_name = "DIR", default_value = "/usr/local", value_hint = ValueHint::DirPath)]
+    pub prefix: PathBuf,
+    #[command(flatten)]
+    pub format: OutputFormat,
+}
+
+/// The arguments of `uninstall`.
+#[derive(Debug, Args)]
+pub struct UninstallArgs {
+    /// The folder of the plugins [default: /opt/cni/bin]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub dir: Option<PathBuf>,
+    /// azure-vnet-ipam or azure-vnet-ipamv6 [default: both]
+    #[arg(long, value_name = "NAME", hide_possible_values = true)]
+    pub name: Option<PluginName>,
+    /// Remove it even if no original can come back
+    #[arg(long)]
+    pub force: bool,
+    /// Documentation is below DIR/share
+    #[arg(long, value_name = "DIR", default_value = "/usr/local", value_hint = ValueHint::DirPath)]
+    pub prefix: PathBuf,
+    #[command(flatten)]
+    pub format: OutputFormat,
+}
+
+/// A name under which runtimes and main plugins look for the plugin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PluginName {
+    /// The plugin.
+    #[value(name = NAME, help = None)]
+    Ipam,
+    /// The plugin for IPv6 addresses.
+    #[value(name = NAME_V6, help = None)]
+    Ipamv6,
+}
+
+impl PluginName {
+    /// Returns the name of the file.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            PluginName::Ipam => NAME,
+            PluginName::Ipamv6 => NAME_V6,
+        }
+    }
 }
 
 /// The arguments of a command that writes a document.
@@ -243,7 +344,28 @@ mod tests {
             };
             assert_eq!(args.address, "10.1.0.5");
             assert_eq!(args.container.as_deref(), Some("c1"), "{line}");
-            assert!(args.force && !args.json);
+            assert!(args.force && !args.format.is_json());
+        }
+    }
+
+    #[test]
+    fn last_output_format_applies() {
+        for (options, expected) in [
+            ("", false),
+            (" --json", true),
+            (" -o json", true),
+            (" -ojson", true),
+            (" -o text", false),
+            (" --json -o text", false),
+            (" -o text --json", true),
+            (" -o json --json", true),
+            (" -o json -o text", false),
+            (" --json --json", true),
+        ] {
+            let Command::Doctor(args) = parse_line(&format!("doctor{options}")).unwrap() else {
+                panic!("{options}");
+            };
+            assert_eq!(args.format.is_json(), expected, "{options}");
         }
     }
 
@@ -275,6 +397,8 @@ mod tests {
             "events --tail x",
             "events --tail -1",
             "events 7",
+            "show -o yaml",
+            "show -o",
             "completions tcsh",
         ] {
             let error = parse_line(line).unwrap_err();

@@ -221,6 +221,22 @@ Exit status:
   1  it is invalid or not found: stderr says why
 ";
 
+/// `version`.
+pub const VERSION: &str = r"Prints the version, the commit and the target that the executable was built from
+and for, and its features: tls, which the source ipv6NodeIpam needs. The commit
+of a build without a repository is unknown.
+
+Examples:
+  # which build is this?
+  {name} version
+  # for programs
+  {name} version -o json | jq -r .commit
+
+Exit status:
+  0  success
+  2  the command failed: stderr says why
+";
+
 /// `completions`.
 pub const COMPLETIONS: &str = r"Prints a script that completes commands, options and file names.
 

@@ -6,6 +6,7 @@ use clap::Command;
 use clap_mangen::Man;
 use clap_mangen::roff::{Inline, Roff, bold, roman};
 
+use super::build_info;
 use super::cli;
 use super::help;
 use crate::cni::NAME;
@@ -36,7 +37,9 @@ pub fn page() -> io::Result<String> {
     program.build();
     let title = program.get_name().to_ascii_uppercase();
     let man = Man::new(program.clone()).title(title).section("8");
-    let man = man.date(REVISED).manual("CNI plugins");
+    // Without the commit, which would make every commit's page another one.
+    let source = format!("{NAME} {}", build_info::VERSION);
+    let man = man.date(REVISED).manual("CNI plugins").source(source);
 
     let mut page = Vec::new();
     man.render_title(&mut page)?;

@@ -3,6 +3,7 @@
 //! Commands that only look take no lock and work with any state, even a broken one. Each one first builds a value, from which
 //! it makes text and JSON.
 
+mod build_info;
 mod cli;
 mod completions;
 mod container_id;
@@ -12,6 +13,8 @@ mod explain;
 mod export;
 mod findings;
 mod help;
+mod help_install;
+mod install;
 mod lease;
 mod man;
 mod metrics;
@@ -27,6 +30,7 @@ mod show;
 mod state_view;
 #[cfg(test)]
 mod tests;
+mod version;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -87,6 +91,9 @@ fn run(command: &Command, node: &Node) -> Result<CommandOutput, CommandError> {
         Command::Export(args) => export::run(node, args),
         Command::Metrics(args) => metrics::run(node, args),
         Command::CheckSettings(args) => doctor::check_settings(node, args),
+        Command::Install(args) => install::run(node, args),
+        Command::Uninstall(args) => install::run_uninstall(node, args),
+        Command::Version(args) => version::run(node, args),
         Command::Completions(args) => Ok(CommandOutput::success(completions::script(args.shell))),
         Command::Man => man::page()
             .map(CommandOutput::success)

@@ -57,7 +57,7 @@ pub fn run(node: &Node, args: &ReclaimArgs) -> Result<CommandOutput, CommandErro
     }
     let Some(mut state) = StateView::load(node).into_writable()? else {
         let nothing = ReclaimReport::from_decisions(&[], done, 0, &node.now);
-        return Ok(CommandOutput::success(match args.json {
+        return Ok(CommandOutput::success(match args.format.is_json() {
             true => json(&nothing)?,
             false => "there is no state on this node, so nothing is held\n".to_owned(),
         }));
@@ -94,7 +94,7 @@ pub fn run(node: &Node, args: &ReclaimArgs) -> Result<CommandOutput, CommandErro
         record.add_reclaimed(events.iter().flat_map(Action::freed).collect());
         record_operation(&node.context, record);
     }
-    Ok(CommandOutput::success(match args.json {
+    Ok(CommandOutput::success(match args.format.is_json() {
         true => json(&found)?,
         false => found.print(&node.screen, node.paths().name()),
     }))

@@ -228,7 +228,7 @@ impl ReleaseReport {
 
     fn done(&self, node: &Node, args: &ReleaseArgs) -> Result<CommandOutput, CommandError> {
         Ok(CommandOutput {
-            text: match args.json {
+            text: match args.format.is_json() {
                 true => json(self)?,
                 false => self.print(&node.screen),
             },

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 
 use serde_json::{Value, json};
 
@@ -123,6 +124,7 @@ fn replace_volatile_values(value: &mut Value, key: &str, root: &str) {
                 "kernel" => "KERNEL".to_owned(),
                 "by" => "WHO".to_owned(),
                 "version" | "program" | "Version" => "VERSION".to_owned(),
+                "sha256" => "SHA256".to_owned(),
                 _ => without_volatile_parts(text, root),
             };
         }
@@ -207,7 +209,7 @@ fn show_json_has_its_shape() {
     assert_output_has_shape(&node, "show --events --json", 0, "show-events");
     assert_output_has_shape(&node, "events --json", 0, "show-events");
     let fresh = Node::new("shapes-fresh");
-    assert_output_has_shape(&fresh, "show --json", 0, "show-fresh");
+    assert_output_has_shape(&fresh, "show -o json", 0, "show-fresh");
     node.put("/var/run/azure-vnet-ipam.json", "{");
     assert_output_has_shape(&node, "show --json", 0, "show-corrupt");
 }
@@ -276,6 +278,19 @@ fn export_json_has_its_shape() {
     assert_output_has_shape(&node, "export", 0, "export");
     node.put("/var/run/azure-vnet-ipam.json", "{");
     assert_output_has_shape(&node, "export", 0, "export-corrupt");
+}
+
+#[test]
+fn install_json_has_its_shape() {
+    let node = Node::new("shapes-install");
+    let plugin = node.path("/opt/cni/bin/azure-vnet-ipam");
+    node.put("/opt/cni/bin/azure-vnet-ipam", "#!/bin/sh\n");
+    let executable = fs::Permissions::from_mode(0o755);
+    fs::set_permissions(&plugin, executable).unwrap();
+    assert_output_has_shape(&node, "install -o json", 1, "install-refused");
+    assert_output_has_shape(&node, "install --force -o json", 0, "install");
+    assert_output_has_shape(&node, "install --verify -o json", 0, "install-verify");
+    assert_output_has_shape(&node, "uninstall -o json", 0, "uninstall");
 }
 
 /// The keys of our own documents, without those of the state file.

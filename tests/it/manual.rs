@@ -10,20 +10,38 @@ use crate::harness::binary;
 use crate::harness::wait::{Process, output};
 
 /// Every command of the program with its options. A second copy, so that none is forgotten.
-const COMMANDS: [(&str, &[&str]); 12] = [
-    ("show", &["--json", "--pod", "--suspect", "--events"]),
+const COMMANDS: [(&str, &[&str]); 15] = [
+    ("show", &["--json", "-o", "--pod", "--suspect", "--events"]),
     (
         "events",
-        &["--tail", "--since", "--pod", "--address", "--json"],
+        &["--tail", "--since", "--pod", "--address", "--json", "-o"],
     ),
-    ("check", &["--json"]),
-    ("explain", &["--json"]),
-    ("reclaim", &["--yes", "--json"]),
-    ("release", &["--container", "--force", "--json"]),
-    ("doctor", &["--json"]),
+    ("check", &["--json", "-o"]),
+    ("explain", &["--json", "-o"]),
+    ("reclaim", &["--yes", "--json", "-o"]),
+    ("release", &["--container", "--force", "--json", "-o"]),
+    ("doctor", &["--json", "-o"]),
     ("export", &["--output"]),
     ("metrics", &["--output"]),
     ("check-settings", &[]),
+    (
+        "install",
+        &[
+            "--dir",
+            "--name",
+            "--force",
+            "--verify",
+            "--with-docs",
+            "--prefix",
+            "--json",
+            "-o",
+        ],
+    ),
+    (
+        "uninstall",
+        &["--dir", "--name", "--force", "--prefix", "--json", "-o"],
+    ),
+    ("version", &["--json", "-o"]),
     ("completions", &[]),
     ("man", &[]),
 ];
@@ -332,6 +350,7 @@ fn bash_completes_commands_options_and_files() {
     assert_eq!(completions.offered(&[""]), all);
     for (name, options) in COMMANDS {
         let mut all = [options, &["--help"]].concat();
+        all.retain(|option| option.starts_with("--"));
         all.sort_unstable();
         assert_eq!(completions.offered(&[name, "--"]), all, "{name}");
         assert!(completions.offered(&[name]).contains(&name.to_owned()));
@@ -345,6 +364,7 @@ fn bash_completes_commands_options_and_files() {
             &["--help", "-h", "bash", "fish", "zsh"],
         ),
         (&["completions", "z"], &["zsh"]),
+        (&["show", "-o", "j"], &["json"]),
         (&["help", "ex"], &["explain", "export"]),
         (&["check-settings", "s"], &[]),
         (&["check-settings", "--"], &["--help"]),
@@ -384,7 +404,12 @@ fn zsh_completions_name_everything() {
         assert!(script.contains(&format!("\n'{name}:")), "{name}");
         assert!(script.contains(&format!("({name})\n")), "{name}");
         for option in options {
-            let taken = ["[", "=["].map(|end| format!("'{option}{end}"));
+            // What an option excludes stands before it in parentheses.
+            let taken = ["[", "=[", "+["].map(|end| format!("{option}{end}"));
+            let taken = taken
+                .iter()
+                .flat_map(|spec| ["'", ")"].map(|start| format!("{start}{spec}")));
+            let taken: Vec<_> = taken.collect();
             assert!(taken.iter().any(|spec| script.contains(spec)), "{option}");
         }
     }
@@ -397,8 +422,11 @@ fn fish_completions_name_everything() {
         let command = format!("needs_command\" -f -a \"{name}\" ");
         assert!(script.contains(&command), "{name}");
         for option in options {
-            let long = option.trim_start_matches('-');
-            let option = format!("using_subcommand {name}\" -l {long} ");
+            let option = match option.strip_prefix("--") {
+                Some(long) => format!("-l {long}"),
+                None => format!("-s {}", option.trim_start_matches('-')),
+            };
+            let option = format!("using_subcommand {name}\" {option} ");
             assert!(script.contains(&option), "{option}");
         }
     }

@@ -17,7 +17,7 @@ pub fn run(node: &Node, args: &EventsArgs) -> Result<CommandOutput, CommandError
     let all = node.history()?.records;
     let was_empty = all.is_empty();
     let events = filter.apply(all);
-    Ok(CommandOutput::success(match args.json {
+    Ok(CommandOutput::success(match args.format.is_json() {
         true => json(&events)?,
         false if events.is_empty() && !was_empty => "No operation matches.\n".to_owned(),
         false => print_events(&events, &node.screen.bounded()),

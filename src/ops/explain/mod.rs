@@ -38,7 +38,7 @@ pub fn run(node: &Node, args: &ExplainArgs) -> Result<CommandOutput, CommandErro
     explanation.set_state(state.report);
     Ok(CommandOutput {
         status: u8::from(!explanation.is_known()),
-        text: match args.json {
+        text: match args.format.is_json() {
             true => json(&explanation)?,
             false => explanation.print(&node.screen.bounded()),
         },

@@ -37,7 +37,7 @@ pub fn run(node: &Node, args: &ReportArgs) -> Result<CommandOutput, CommandError
     let diagnosis = Diagnosis::make(node);
     let status = diagnosis.status();
     let report = CheckReport::new(diagnosis);
-    let text = match args.json {
+    let text = match args.format.is_json() {
         true => json(&report)?,
         false => report.print(&node.screen, &node.program),
     };

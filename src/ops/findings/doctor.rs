@@ -63,7 +63,7 @@ impl<'a> From<&'a Finding> for Line<'a> {
 /// The report cannot be printed as JSON.
 pub fn run(node: &Node, args: &ReportArgs) -> Result<CommandOutput, CommandError> {
     let diagnosis = Diagnosis::make(node);
-    let text = match args.json {
+    let text = match args.format.is_json() {
         true => json(&DoctorReport {
             time: &diagnosis.time,
             version: env!("CARGO_PKG_VERSION"),

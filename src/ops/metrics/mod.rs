@@ -9,6 +9,7 @@ use std::time::Duration;
 use page::{Page, seconds};
 use pools::PoolMetrics;
 
+use super::build_info;
 use super::cli::OutputArgs;
 use super::node::Node;
 use super::node_config::NodeConfig;
@@ -104,8 +105,20 @@ fn count_unknown_owners(pool: &Pool) -> usize {
 /// values.
 pub fn print(metrics: &NodeMetrics, program: &str) -> String {
     let mut page = Page::new(program);
-    page.gauge("build_info", "The version of the plugin.");
-    page.sample(&[("version", env!("CARGO_PKG_VERSION"))], &1);
+    page.gauge(
+        "build_info",
+        "The version of the plugin, and what it was built from.",
+    );
+    let features = build_info::FEATURES.join(",");
+    page.sample(
+        &[
+            ("version", build_info::VERSION),
+            ("commit", build_info::COMMIT),
+            ("target", build_info::TARGET),
+            ("features", &features),
+        ],
+        &1,
+    );
     operations::print(&mut page, &metrics.totals);
     if let Some(state) = &metrics.state {
         pools::print(&mut page, &state.pools);
@@ -200,9 +213,14 @@ mod tests {
             |line: &&str| !line.starts_with('#') && !line.contains("_duration_seconds_");
         let values: Vec<_> = text.lines().filter(is_wanted).collect();
         let of_pool = r#"{space="local",pool="10.1.0.0/16",interface="eth0""#;
-        let version = env!("CARGO_PKG_VERSION");
+        let version = build_info::VERSION;
         let expected = [
-            format!(r#"build_info{{version="{version}"}} 1"#),
+            format!(
+                r#"build_info{{version="{version}",commit="{}",target="{}",features="{}"}} 1"#,
+                build_info::COMMIT,
+                build_info::TARGET,
+                build_info::FEATURES.join(",")
+            ),
             "lock_wait_seconds_total 1.500000".into(),
             "lock_waits_total 3".into(),
             r#"operation_errors_total{verb="ADD",code="5"} 2"#.into(),

@@ -22,7 +22,7 @@ pub fn run(node: &Node, args: &ShowArgs) -> Result<CommandOutput, CommandError> 
             return Err(CommandError(text.to_owned()));
         }
         let args = EventsArgs {
-            json: args.json,
+            format: args.format,
             ..EventsArgs::default()
         };
         return events::run(node, &args);
@@ -35,7 +35,7 @@ pub fn run(node: &Node, args: &ShowArgs) -> Result<CommandOutput, CommandError> 
     if args.suspect || args.pod.is_some() {
         show.filter(args.pod.as_deref(), args.suspect);
     }
-    Ok(CommandOutput::success(match args.json {
+    Ok(CommandOutput::success(match args.format.is_json() {
         true => json(&show)?,
         false => show.print(&node.screen.bounded(), node.paths().name()),
     }))

@@ -32,6 +32,10 @@ impl Sources {
         let mut all = BTreeMap::new();
         let mut tests = BTreeSet::new();
         for file in rust_files(&root) {
+            // The build script is a program of its own.
+            if file == root.join("build.rs") {
+                continue;
+            }
             let is_folder = file.ends_with("mod.rs") || file.ends_with("lib.rs");
             let mut module: ModulePath = file
                 .strip_prefix(&root)

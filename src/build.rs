@@ -1,0 +1,108 @@
+//! The build script: puts the commit and the target into the executable, for `--version` and the metrics.
+//!
+//! The commit is AZURE_VNET_IPAM_COMMIT or that of the repository; without both it is "unknown". Nothing else about the machine
+//! or the time goes into the executable, so that builds are reproducible. Cargo runs the script again only when the variable or
+//! the checked out commit changes. No git is needed.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Names the commit where there is no repository, such as in an unpacked archive.
+const VARIABLE: &str = "AZURE_VNET_IPAM_COMMIT";
+
+const UNKNOWN: &str = "unknown";
+
+/// As many digits as git shows by default.
+const DIGITS: usize = 7;
+
+fn main() -> ExitCode {
+    let mut lines = vec![
+        // Without a line like this one, cargo runs the script after every change in the package.
+        "rerun-if-changed=src/build.rs".to_owned(),
+        format!("rerun-if-env-changed={VARIABLE}"),
+    ];
+    let commit = match env::var(VARIABLE) {
+        Ok(commit) if !commit.is_empty() => match is_commit(&commit) {
+            true => commit,
+            false => {
+                print(&[format!(
+                    "error={VARIABLE} is not a valid commit: {commit:?}; it must have 7 to 64 hexadecimal digits"
+                )]);
+                return ExitCode::FAILURE;
+            }
+        },
+        _ => {
+            let package = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default());
+            let (commit, watched) = commit_of_repository(&package.join(".git"));
+            let watched = watched.iter().filter(|path| path.exists());
+            lines.extend(watched.map(|path| format!("rerun-if-changed={}", path.display())));
+            commit.unwrap_or_else(|| UNKNOWN.to_owned())
+        }
+    };
+    let short = commit.get(..DIGITS).unwrap_or(&commit);
+    let target = env::var("TARGET").unwrap_or_else(|_| UNKNOWN.to_owned());
+    lines.push(format!("rustc-env=AZURE_VNET_IPAM_BUILD_COMMIT={short}"));
+    lines.push(format!("rustc-env=AZURE_VNET_IPAM_BUILD_TARGET={target}"));
+    print(&lines);
+    ExitCode::SUCCESS
+}
+
+#[allow(
+    clippy::print_stdout,
+    reason = "it is how a build script speaks to cargo"
+)]
+fn print(lines: &[String]) {
+    for line in lines {
+        println!("cargo::{line}");
+    }
+}
+
+fn is_commit(text: &str) -> bool {
+    (DIGITS..=64).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_hexdigit())
+}
+
+/// Returns the commit that is checked out, and the files that change when another one is. `git` is the folder `.git`, or the file
+/// that names the folder of a worktree.
+fn commit_of_repository(git: &Path) -> (Option<String>, Vec<PathBuf>) {
+    // Reading a folder fails.
+    let of_worktree =
+        read_line(git).and_then(|line| Some(line.strip_prefix("gitdir: ")?.to_owned()));
+    let folder = match of_worktree {
+        Some(folder) => git.with_file_name("").join(folder),
+        None => git.to_owned(),
+    };
+    let head = folder.join("HEAD");
+    let Some(content) = read_line(&head) else {
+        return (None, Vec::new());
+    };
+    let Some(name) = content.strip_prefix("ref: ") else {
+        return (Some(content).filter(|text| is_commit(text)), vec![head]);
+    };
+    // A worktree shares the branches with the repository.
+    let common = match read_line(&folder.join("commondir")) {
+        Some(common) => folder.join(common),
+        None => folder,
+    };
+    let (branch, packed) = (common.join(name), common.join("packed-refs"));
+    let commit = read_line(&branch).or_else(|| packed_commit(&packed, name));
+    // A branch that is only in packed-refs gets its file with the next commit, which its folder shows.
+    let nearest = branch.ancestors().find(|path| path.exists());
+    let watched = vec![head, packed, nearest.unwrap_or(&common).to_owned()];
+    (commit.filter(|text| is_commit(text)), watched)
+}
+
+/// Returns the commit of a branch in `packed-refs`, whose lines are `COMMIT NAME`.
+fn packed_commit(packed: &Path, name: &str) -> Option<String> {
+    let text = fs::read_to_string(packed).ok()?;
+    let mut lines = text.lines().filter_map(|line| line.split_once(' '));
+    let (commit, _) = lines.find(|(_, branch)| *branch == name)?;
+    Some(commit.to_owned())
+}
+
+/// Returns the first line of a file.
+fn read_line(path: &Path) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    text.lines().next().map(|line| line.trim().to_owned())
+}

@@ -1,0 +1,31 @@
+//! What this executable was built from.
+
+/// The version of the program.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// The first digits of the commit, or "unknown" (`src/build.rs`).
+pub const COMMIT: &str = env!("AZURE_VNET_IPAM_BUILD_COMMIT");
+/// The target that it was built for.
+pub const TARGET: &str = env!("AZURE_VNET_IPAM_BUILD_TARGET");
+/// The features of the package that it was built with.
+pub const FEATURES: &[&str] = if cfg!(feature = "tls") { &["tls"] } else { &[] };
+
+/// The version, with what tells builds of one version apart, as `--version` prints it behind the name.
+#[cfg(feature = "tls")]
+pub const LINE: &str = concat!(
+    env!("CARGO_PKG_VERSION"),
+    " (commit ",
+    env!("AZURE_VNET_IPAM_BUILD_COMMIT"),
+    ", ",
+    env!("AZURE_VNET_IPAM_BUILD_TARGET"),
+    ", tls)"
+);
+/// The version, with what tells builds of one version apart, as `--version` prints it behind the name.
+#[cfg(not(feature = "tls"))]
+pub const LINE: &str = concat!(
+    env!("CARGO_PKG_VERSION"),
+    " (commit ",
+    env!("AZURE_VNET_IPAM_BUILD_COMMIT"),
+    ", ",
+    env!("AZURE_VNET_IPAM_BUILD_TARGET"),
+    ")"
+);

@@ -1,0 +1,267 @@
+//! Folders in which nothing can be installed: the command says why and what to do, and the plugin stays what it was.
+
+use std::fs;
+use std::process::Command;
+
+use rustix::fs::{XattrFlags, lgetxattr, lsetxattr};
+
+use super::folder::{MODULE, PluginFolder, V4, go_executable};
+use crate::harness::wait::output;
+use crate::harness::{Outcome, binary, sh_with};
+use crate::privileged::in_private_namespaces;
+
+/// Checks that the command failed with these words, and changed nothing.
+#[track_caller]
+fn assert_failed(folder: &PluginFolder, outcome: &Outcome, words: &[&str]) {
+    assert_eq!(
+        (outcome.exit, outcome.stdout.as_str()),
+        (Some(2), ""),
+        "{outcome:?}"
+    );
+    for word in words {
+        assert!(outcome.stderr.contains(word), "{word}: {outcome:?}");
+    }
+    assert_eq!(folder.read(V4), go_executable(MODULE, "x"));
+    assert_eq!(folder.names(), [V4], "nothing is left");
+}
+
+fn with_original(name: &str) -> PluginFolder {
+    let folder = PluginFolder::new(name);
+    folder.put(V4, &go_executable(MODULE, "x"));
+    folder
+}
+
+#[test]
+fn wrong_folders_are_named() {
+    let folder = with_original("wrong");
+    for command in ["install", "uninstall"] {
+        let missing = folder
+            .node
+            .run_line(&format!("{command} --dir /no/such/folder"));
+        let words = [
+            "no such file or directory",
+            "/no/such/folder must exist",
+            "--dir",
+        ];
+        assert_failed(&folder, &missing, &words);
+        let file = folder.file(V4);
+        let line = format!("{command} --dir {}", file.display());
+        assert_failed(
+            &folder,
+            &folder.node.run_line(&line),
+            &["--dir must name a folder"],
+        );
+    }
+    fs::create_dir(folder.file("azure-vnet-ipamv6")).unwrap();
+    let refused = folder
+        .node
+        .run_line("install --force --name azure-vnet-ipamv6");
+    assert_eq!(refused.exit, Some(1), "{refused:?}");
+    assert!(
+        refused.stdout.contains("a folder or a device; remove it"),
+        "{refused:?}"
+    );
+    fs::remove_dir(folder.file("azure-vnet-ipamv6")).unwrap();
+    fs::create_dir(folder.file("azure-vnet-ipam.orig")).unwrap();
+    let refused = folder.node.run_line("install");
+    assert_eq!(refused.exit, Some(1), "{refused:?}");
+    assert!(refused.stdout.contains("cannot be kept"), "{refused:?}");
+    for line in [
+        "install --name other",
+        "install --verify --force",
+        "uninstall --verify",
+    ] {
+        assert_eq!(folder.node.run_line(line).exit, Some(2), "{line}");
+    }
+}
+
+/// Runs `install` while the system refuses a call, as strace describes it.
+fn install_with(folder: &PluginFolder, inject: &[&str]) -> Outcome {
+    let mut strace = Command::new("strace");
+    strace.env_clear().envs(&folder.node.env);
+    strace.env("PATH", std::env::var_os("PATH").unwrap());
+    strace.args(["-f", "-qq", "-o", "/dev/null"]);
+    for inject in inject {
+        strace.args(["-e", &format!("inject={inject}")]);
+    }
+    crate::harness::run(strace.arg(binary()).arg("install"), "")
+}
+
+#[test]
+#[ignore = "needs strace"]
+fn refused_system_calls_change_nothing() {
+    let folder = with_original("system");
+    for (inject, words) in [
+        // strace executes the command first. The second time is the trial.
+        (
+            &["execve:error=ENOEXEC:when=1"][..],
+            &["cannot execute it", "uname -m"][..],
+        ),
+        (
+            &["execve:error=EACCES:when=1"],
+            &["forbids executing", "noexec"],
+        ),
+        (
+            &["fchmod:error=EPERM"],
+            &["failed to write the new file: operation not permitted"],
+        ),
+        (&["fsync:error=EIO"], &["failed to write the new file"]),
+        (
+            &["linkat,?link:error=EROFS"],
+            &["failed to save the original: read-only file system"],
+        ),
+        (
+            &["fsync:error=EIO:when=2"],
+            &["failed to save the original"],
+        ),
+        (
+            &["rename,?renameat,?renameat2:error=EBUSY:when=2"],
+            &["something is mounted on it"],
+        ),
+    ] {
+        let outcome = install_with(&folder, inject);
+        assert_eq!(outcome.exit, Some(2), "{inject:?}: {outcome:?}");
+        for word in words.iter().chain(&["The plugin there is unchanged"]) {
+            assert!(outcome.stderr.contains(word), "{inject:?}: {outcome:?}");
+        }
+        assert_eq!(folder.read(V4), go_executable(MODULE, "x"), "{inject:?}");
+        let _ = fs::remove_file(folder.file("azure-vnet-ipam.orig"));
+        assert_eq!(folder.names(), [V4], "{inject:?}");
+    }
+    let late = install_with(&folder, &["fsync:error=EIO:when=3"]);
+    assert_eq!(late.exit, Some(2), "{late:?}");
+    assert!(late.stderr.contains("is replaced, but"), "{late:?}");
+    assert!(folder.is_ours(V4));
+}
+
+#[test]
+#[ignore = "needs strace"]
+fn original_is_copied_where_files_have_no_second_name() {
+    let folder = with_original("copied");
+    let outcome = install_with(&folder, &["linkat,?link:error=EPERM"]);
+    outcome.success();
+    assert!(folder.is_ours(V4));
+    assert_eq!(
+        folder.read("azure-vnet-ipam.orig"),
+        go_executable(MODULE, "x")
+    );
+    folder.node.run_line("uninstall").success();
+    let mode = sh_with("stat -c %a \"$1\"", &[&folder.file(V4)]);
+    assert_eq!(mode.trim(), "755");
+    assert_eq!(folder.read(V4), go_executable(MODULE, "x"));
+}
+
+/// Mounts a file system on the plugin folder, and puts the original there.
+fn mounted(name: &str, options: &str) -> PluginFolder {
+    let folder = PluginFolder::new(name);
+    sh_with(
+        &format!("mount -t tmpfs -o {options} none \"$1\""),
+        &[&folder.path],
+    );
+    folder.put(V4, &go_executable(MODULE, "x"));
+    folder
+}
+
+#[test]
+#[ignore = "needs root and unshare"]
+fn disks_that_cannot_hold_it_change_nothing() {
+    if !in_private_namespaces("install::refused::disks_that_cannot_hold_it_change_nothing") {
+        return;
+    }
+    for (name, options, remount, words) in [
+        ("full", "size=64k", None, &["no space left", "df -h"][..]),
+        (
+            "readonly",
+            "size=1g",
+            Some("ro"),
+            &["read-only file system", "--dir"],
+        ),
+        (
+            "noexec",
+            "size=1g,noexec",
+            None,
+            &["forbids executing", "findmnt"],
+        ),
+    ] {
+        let folder = mounted(name, options);
+        if let Some(remount) = remount {
+            sh_with(
+                &format!("mount -o remount,{remount} \"$1\""),
+                &[&folder.path],
+            );
+        }
+        assert_failed(&folder, &folder.node.run_line("install"), words);
+        let nothing = folder.node.run_line("uninstall");
+        assert!(
+            nothing.success().stdout.contains("Nothing to do"),
+            "{nothing:?}"
+        );
+        sh_with("umount \"$1\"", &[&folder.path]);
+    }
+}
+
+#[test]
+#[ignore = "needs root and unshare"]
+fn read_only_folder_keeps_the_plugin_when_uninstalling() {
+    const TEST: &str = "install::refused::read_only_folder_keeps_the_plugin_when_uninstalling";
+    if !in_private_namespaces(TEST) {
+        return;
+    }
+    let folder = mounted("keeps", "size=1g");
+    folder.node.run_line("install").success();
+    sh_with("mount -o remount,ro \"$1\"", &[&folder.path]);
+    let refused = folder.node.run_line("uninstall");
+    assert_eq!(refused.exit, Some(2), "{refused:?}");
+    assert!(
+        refused.stderr.contains("read-only file system"),
+        "{refused:?}"
+    );
+    assert!(folder.is_ours(V4));
+    folder.node.run_line("install").success();
+    folder.node.run_line("install --verify").success();
+    sh_with("umount \"$1\"", &[&folder.path]);
+}
+
+#[test]
+#[ignore = "needs root, unshare and setpriv"]
+fn other_users_are_told_to_use_sudo() {
+    if !in_private_namespaces("install::refused::other_users_are_told_to_use_sudo") {
+        return;
+    }
+    let folder = with_original("user");
+    let mut install = Command::new("setpriv");
+    install.env_clear().envs(&folder.node.env);
+    install.env("PATH", std::env::var_os("PATH").unwrap());
+    install.args(["--reuid", "54321", "--regid", "54321", "--clear-groups"]);
+    // A user may not reach the folder of the build.
+    let plugin = folder.node.path("/plugin");
+    sh_with("install -m 755 \"$1\" \"$2\"", &[&binary(), &plugin]);
+    let done = output(install.arg(&plugin).arg("install"));
+    let stderr = String::from_utf8(done.stderr).unwrap();
+    assert_eq!(done.status.code(), Some(2), "{stderr}");
+    assert!(
+        stderr.contains("permission denied; run it with sudo"),
+        "{stderr}"
+    );
+    assert_eq!(folder.names(), [V4]);
+}
+
+#[test]
+#[ignore = "needs root and unshare"]
+fn selinux_label_of_the_replaced_file_is_kept() {
+    const TEST: &str = "install::refused::selinux_label_of_the_replaced_file_is_kept";
+    if !in_private_namespaces(TEST) {
+        return;
+    }
+    let folder = mounted("label", "size=1g");
+    let label = "system_u:object_r:container_runtime_exec_t:s0";
+    let name = "security.selinux";
+    lsetxattr(folder.file(V4), name, label.as_bytes(), XattrFlags::empty()).unwrap();
+    folder.node.run_line("install").success();
+    for file in [V4, "azure-vnet-ipam.orig"] {
+        let mut found = [0; 100];
+        let length = lgetxattr(folder.file(file), name, &mut found[..]).unwrap();
+        assert_eq!(&found[..length], label.as_bytes(), "{file}");
+    }
+    sh_with("umount \"$1\"", &[&folder.path]);
+}
