@@ -411,7 +411,7 @@ mod tests {
 
     #[test]
     fn every_error_names_the_key_and_its_form_with_an_example() {
-        assert_eq!(WRONG.map(|(key, _)| key), KEYS);
+        assert_eq!(WRONG.map(|(key, _)| key), IPAM_KEYS);
         for (key, values) in WRONG {
             for value in values {
                 let json = format!("{{\"{key}\":{value}}}");
