@@ -1,4 +1,4 @@
-//! Pods that come and go, a watch over the node while they do, and the table of what was seen.
+//! Creates and deletes pods, watches the node meanwhile, and prints the table of results.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -82,15 +82,15 @@ impl Churn {
     }
 }
 
-/// What a watch saw.
+/// The findings of a watch.
 #[derive(Default)]
 pub struct Seen {
-    /// How often it looked.
+    /// The number of observations.
     pub looks: usize,
     pub duplicates: BTreeSet<String>,
 }
 
-/// Looks at the node all the time while something is done.
+/// Observes the node repeatedly while `work` runs.
 pub fn watch<T>(work: impl FnOnce() -> T) -> (T, Seen) {
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -134,8 +134,8 @@ const HEAD: &str = "\
 |---|---|---|---|---|---|---|---|---|
 ";
 
-/// Prints the rows as a table, adds them to the file that AZURE_VNET_IPAM_RESULTS names, and fails when one tells of a broken
-/// promise.
+/// Prints the rows as a table, adds them to the file that AZURE_VNET_IPAM_RESULTS names, and fails when one shows a
+/// duplicate or a lost address.
 #[track_caller]
 pub fn report(rows: &[Row]) {
     let mut text = String::new();

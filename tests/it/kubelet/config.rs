@@ -35,7 +35,6 @@ state = "/run/containerd"
             "authentication": { "anonymous": { "enabled": true }, "webhook": { "enabled": false } },
             "authorization": { "mode": "AlwaysAllow" },
             "containerRuntimeEndpoint": format!("unix://{SOCKET}"),
-            // There is one control group for all.
             "cgroupDriver": "cgroupfs",
             "cgroupsPerQOS": false,
             "enforceNodeAllocatable": [],
@@ -43,7 +42,7 @@ state = "/run/containerd"
             "failSwapOn": false,
             "localStorageCapacityIsolation": false,
             "oomScoreAdj": 0,
-            // A full disk of the machine is none of our business.
+            // The machine's disk may be nearly full.
             "evictionHard": {
                 "imagefs.available": "0%", "memory.available": "0%", "nodefs.available": "0%", "nodefs.inodesFree": "0%",
             },

@@ -1,4 +1,4 @@
-//! What goes wrong on a node while pods come and go.
+//! Faults on a node while pods are created and deleted.
 
 use std::fs;
 use std::path::Path;
@@ -19,15 +19,15 @@ pub struct Fault {
     pub name: &'static str,
     pub time: Duration,
     start: fn(&mut Lab),
-    /// What happens before each round of the churn.
+    /// Runs before each round of the churn.
     before_round: fn(&mut Lab),
     end: fn(&mut Lab),
-    /// What the table says besides the figures.
+    /// A remark for the table.
     remark: fn() -> String,
-    /// No ADD may be refused for it.
+    /// The plugin must refuse no ADD.
     pub refuses_nothing: bool,
-    /// It may leave addresses that only a reclaim gives back: containerd forgets a pod that it was setting up when it was killed,
-    /// and a DEL that comes while there is no state may come to nothing.
+    /// Some addresses may return only by a reclaim: containerd forgets a pod that it was setting up when it was killed, and a
+    /// rebuild holds an address whose DEL came while there was no state.
     pub needs_reclaim: bool,
 }
 
@@ -42,7 +42,7 @@ const NOTHING: Fault = Fault {
     needs_reclaim: false,
 };
 
-/// All faults. The long ones last longer where there is time.
+/// All faults, in the order in which they run.
 pub fn faults(is_long: bool) -> Vec<Fault> {
     let time = Duration::from_secs(if is_long { 60 } else { 6 });
     let basis = || Fault { time, ..NOTHING };
@@ -176,7 +176,8 @@ fn cut_state(length: fn(u64) -> u64) {
     }
 }
 
-/// Puts other bytes at the plugin's path in one step, as an upgrade does. `install` and `uninstall` belong here.
+/// Replaces the plugin's executable in one step, as an upgrade does. The commands `install` and `uninstall` belong here once they
+/// exist.
 fn replace_executable() {
     sh(&format!(
         "cp {PLUGIN} {PLUGIN}.new && mv {PLUGIN}.new {PLUGIN}"

@@ -20,19 +20,19 @@ pub const NODE: &str = "lab-node";
 pub const IMAGE: &str = "docker.io/local/pause:1";
 pub const SOCKET: &str = "/run/containerd.sock";
 const PODS: &str = "/api/v1/namespaces/default/pods";
-/// The longest that pods may take to be what they should be. kubelet retries a pod that failed after 10 to 15 s, and a container
-/// that ended after up to 80 s here.
+/// The time limit for a change of pods. kubelet retries a failed pod after 10 to 15 s, and restarts a container that ended
+/// several times after up to 80 s.
 const PATIENCE: Duration = Duration::from_secs(240);
 
 /// A node with its control plane.
 pub struct Lab {
     pub host: Host,
     pub api: ApiServer,
-    /// What the wire server says.
+    /// The wire server's answer.
     pub answer: String,
     containerd: Option<Process>,
     kubelet: Option<Process>,
-    /// What is put before the daemons' command lines, for their boot clock.
+    /// The command that sets the boot clock of the daemons. Empty: the machine's own.
     pub clock: Vec<String>,
 }
 
@@ -236,7 +236,7 @@ impl Lab {
         lines.map(str::to_owned).collect()
     }
 
-    /// What nothing but a reclaim gives back: network namespaces that containerd forgot, and addresses that are held for nobody.
+    /// Counts the network namespaces that containerd forgot, and the addresses that the state holds for nobody.
     pub fn left_over(&self) -> (usize, usize) {
         // The last DEL may still come.
         const MOMENT: Duration = Duration::from_secs(5);

@@ -1,5 +1,5 @@
-//! What is on the node: addresses in network namespaces, sandboxes that run, addresses that the state holds, pods of the API
-//! server; and what must be true of it.
+//! Observes the node: addresses in network namespaces, running sandboxes, addresses that the state holds, and pods of the API
+//! server. Finds what must not be.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::harness::held;
 
-/// Where containerd keeps what runs.
+/// The folder with one folder for each running container of containerd.
 const TASKS: &str = "/run/containerd/io.containerd.runtime.v2.task/k8s.io";
 const NAMESPACES: &str = "/run/netns";
 const STATE: &str = "/run/azure-vnet-ipam.json";
@@ -42,7 +42,7 @@ impl Pod {
     }
 }
 
-/// A sandbox whose process runs.
+/// A running sandbox.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sandbox {
     pub pod: String,
@@ -52,7 +52,7 @@ pub struct Sandbox {
     pub addresses: BTreeSet<String>,
 }
 
-/// What is on the node at one moment.
+/// The node at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Observation {
     /// The addresses configured in each mounted network namespace.
@@ -65,7 +65,7 @@ pub struct Observation {
 }
 
 impl Observation {
-    /// Looks at the node. The namespaces must be those of the node.
+    /// Captures the node. Must be called in its mount namespace.
     pub fn capture(pods: Vec<Pod>) -> Observation {
         Observation {
             namespaces: namespaces(),
@@ -75,7 +75,7 @@ impl Observation {
         }
     }
 
-    /// The addresses that two network namespaces have, or two pods.
+    /// Finds addresses that two network namespaces or two pods have.
     pub fn duplicates(&self) -> Vec<String> {
         let mut found = Vec::new();
         let owners = |all: Vec<(&String, &String)>| {
@@ -109,14 +109,14 @@ impl Observation {
         found
     }
 
-    /// Mounted network namespaces of no sandbox that runs.
+    /// Finds mounted network namespaces that belong to no running sandbox.
     pub fn forgotten(&self) -> Vec<String> {
         let paths: BTreeSet<_> = self.sandboxes.values().map(|s| &s.namespace).collect();
         let names = self.namespaces.keys();
         names.filter(|n| !paths.contains(n)).cloned().collect()
     }
 
-    /// Addresses that the state holds for no sandbox that runs and no namespace that is mounted.
+    /// Finds addresses that the state holds, but no running sandbox and no mounted namespace has.
     pub fn lost(&self) -> Vec<String> {
         let held = self.held.iter().flatten();
         let lost = held.filter(|(address, id)| {
@@ -127,7 +127,7 @@ impl Observation {
             .collect()
     }
 
-    /// What keeps these pods from being exactly those that run, each with the one address that the state holds for it.
+    /// Finds whatever differs from this: exactly the wanted pods run, each with one address, which the state holds for it.
     pub fn problems_of_pods(&self, wanted: &BTreeSet<String>) -> Vec<String> {
         let mut problems = self.duplicates();
         for pod in &self.pods {
@@ -241,7 +241,7 @@ fn sandboxes() -> BTreeMap<String, Sandbox> {
         .collect()
 }
 
-/// What the state holds. No state is one that holds nothing.
+/// Reads which addresses the state holds. A missing state holds none.
 fn read_held() -> Option<BTreeMap<String, String>> {
     let Ok(text) = fs::read(STATE) else {
         return Some(BTreeMap::new());
@@ -251,8 +251,8 @@ fn read_held() -> Option<BTreeMap<String, String>> {
     Some(held(&state))
 }
 
-/// A node with the pods one and two, on which all is well.
-fn well() -> (Observation, BTreeSet<String>) {
+/// A healthy node with the pods one and two.
+fn healthy() -> (Observation, BTreeSet<String>) {
     let mut seen = Observation {
         held: Some(BTreeMap::new()),
         ..Observation::default()
@@ -281,8 +281,8 @@ fn well() -> (Observation, BTreeSet<String>) {
 }
 
 #[test]
-fn nothing_is_wrong_on_a_node_where_all_is_well() {
-    let (seen, wanted) = well();
+fn healthy_node_has_no_problems() {
+    let (seen, wanted) = healthy();
     assert_eq!(seen.problems_of_pods(&wanted), [""; 0]);
     assert_eq!(seen.lost(), [""; 0]);
     assert_eq!(seen.forgotten(), [""; 0]);
@@ -335,7 +335,7 @@ fn every_deviation_of_a_pod_is_found() {
         ("the state cannot be read", |seen| seen.held = None),
     ];
     for (words, deviate) in deviations {
-        let (mut seen, wanted) = well();
+        let (mut seen, wanted) = healthy();
         deviate(&mut seen);
         let problems = seen.problems_of_pods(&wanted);
         let is_told = problems.iter().any(|p| p.contains(words));
@@ -345,7 +345,7 @@ fn every_deviation_of_a_pod_is_found() {
 
 #[test]
 fn lost_addresses_and_forgotten_namespaces_are_found() {
-    let (mut seen, _) = well();
+    let (mut seen, _) = healthy();
     seen.sandboxes.remove("id-one");
     assert_eq!(seen.forgotten(), ["cni-one"]);
     // The address is still in use.

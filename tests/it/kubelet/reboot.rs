@@ -1,4 +1,4 @@
-//! A reboot of the node, played.
+//! Simulates a reboot of the node.
 
 use std::fs;
 use std::process::Command;
@@ -8,7 +8,7 @@ use crate::harness::wait::{output, wait_until};
 use crate::harness::{sh, sh_with};
 use crate::runtimes::kill_shims;
 
-/// The boot clock in seconds, as a command sees it that prints the file it is given.
+/// The boot clock in seconds. `print` is a command that prints a file.
 fn uptime(print: &mut Command) -> i64 {
     let text = String::from_utf8(output(print.arg("/proc/uptime")).stdout).unwrap();
     text.split('.').next().unwrap().parse().unwrap()
@@ -22,13 +22,13 @@ pub enum Run {
 }
 
 impl Lab {
-    /// Kills everything that a reboot ends, but for the control plane, which is on another machine. Then starts the node with
-    /// another boot ID and with a boot clock that begins anew.
+    /// Kills everything that a reboot ends, except the control plane, which is on another machine. Then starts the node with
+    /// another boot ID, and with a boot clock that starts again.
     pub fn reboot(&mut self, boot_id: &str, run: Run) {
         self.kill_kubelet();
         self.kill_containerd();
         kill_shims();
-        // Where pods were is nothing, in whatever order they are nested.
+        // Mounts of pods are nested, so one pass may leave some.
         sh("for _ in 1 2 3; do \
                 awk '$5 ~ \"^/run/(netns|containerd)/\" { print $5 }' /proc/self/mountinfo | sort -r | xargs -r umount -l; \
             done; rm -f /run/netns/*; ip link del azbr0");
@@ -40,10 +40,10 @@ impl Lab {
         }
         self.write("boot_id", &format!("{boot_id}\n"));
         let file = self.path("boot_id");
-        sh_with(
-            "mount --bind \"$1\" /proc/sys/kernel/random/boot_id",
-            &[&file],
-        );
+        // The file cannot be removed while another is mounted over its mount.
+        const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+        let mount = format!("umount {BOOT_ID} 2>/dev/null || true; mount --bind \"$1\" {BOOT_ID}");
+        sh_with(&mount, &[&file]);
         // Twenty seconds after the kernel started.
         let offset = (20 - uptime(&mut Command::new("cat"))).to_string();
         let clock = ["unshare", "--time", "--boottime", &offset, "--fork"];
@@ -52,7 +52,7 @@ impl Lab {
         self.start_kubelet();
     }
 
-    /// Checks that the node's boot clock began anew, and that the state is one of this boot.
+    /// Checks that the node's boot clock started again, and that the state was written in this boot.
     #[track_caller]
     pub fn assert_booted(&self, boot_id: &str) {
         let mut cat = Command::new(&self.clock[0]);
