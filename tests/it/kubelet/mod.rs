@@ -113,6 +113,7 @@ fn faults_during_churn_break_no_promise() {
         }
         rows.push(row);
     }
+    assert!(!rows.is_empty(), "no fault is named {only}");
     churn.end(&lab);
     report(&rows);
     assert_eq!(refused_in_vain, [""; 0]);
