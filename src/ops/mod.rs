@@ -22,6 +22,7 @@ mod node;
 mod node_config;
 mod operator;
 mod outcome;
+mod output_format;
 mod progress;
 mod reclaim;
 mod release;

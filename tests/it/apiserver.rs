@@ -25,7 +25,7 @@ const KUBECONFIG: &str = "/var/lib/kubelet/kubeconfig";
 const CA: &str = "/etc/kubernetes/certs/ca.crt";
 
 /// The identity of a request.
-enum As<'a> {
+pub enum As<'a> {
     /// An administrator.
     Admin,
     /// The kubelet of a node.
@@ -36,11 +36,11 @@ enum As<'a> {
 }
 
 /// A running API server. It ends when its stdin is closed, so also when this process is killed.
-struct ApiServer {
-    folder: PathBuf,
+pub struct ApiServer {
+    pub folder: PathBuf,
     process: Option<Process>,
     /// `https://127.0.0.1:PORT`
-    url: String,
+    pub url: String,
 }
 
 impl ApiServer {
@@ -50,13 +50,14 @@ impl ApiServer {
         // The test that failed to start it has reported why.
         let mut shared = SHARED.lock().unwrap_or_else(|e| e.into_inner());
         shared.upgrade().unwrap_or_else(|| {
-            let started = Arc::new(ApiServer::start());
+            let started = Arc::new(ApiServer::start(&NODES));
             *shared = Arc::downgrade(&started);
             started
         })
     }
 
-    fn start() -> ApiServer {
+    /// Starts a server that has certificates for these nodes.
+    pub fn start(nodes: &[&str]) -> ApiServer {
         // A previous server may still be stopping.
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -64,7 +65,7 @@ impl ApiServer {
         let folder = std::env::temp_dir().join(name);
         let _ = fs::remove_dir_all(&folder);
         let mut command = Command::new(package().join("tests/apiserver/run"));
-        command.arg(&folder).args(NODES);
+        command.arg(&folder).args(nodes);
         let mut process = Process::start_piped(&mut command);
         let stdout = process.child().stdout.take().unwrap();
         let lines = watched("kube-apiserver to be ready", || {
@@ -85,7 +86,7 @@ impl ApiServer {
     }
 
     /// Sends a request and returns status and body.
-    fn ask(&self, who: As, method: &str, path: &str, body: Option<&Value>) -> (u16, Value) {
+    pub fn ask(&self, who: As, method: &str, path: &str, body: Option<&Value>) -> (u16, Value) {
         let (status, text) = self.ask_text(who, method, path, body);
         let json = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{path}: {e}: {text}"));
         (status, json)
@@ -138,7 +139,7 @@ impl ApiServer {
         (status, text)
     }
 
-    fn request_successfully(&self, who: As, method: &str, path: &str, body: &Value) -> Value {
+    pub fn request_successfully(&self, who: As, method: &str, path: &str, body: &Value) -> Value {
         let (status, answer) = self.ask(who, method, path, Some(body));
         assert!(
             (200..300).contains(&status),

@@ -34,6 +34,8 @@ mod journal;
 mod json_shapes;
 mod kill;
 #[cfg(feature = "tls")]
+mod kubelet;
+#[cfg(feature = "tls")]
 mod kubernetes;
 mod layering;
 mod leaks;

@@ -210,7 +210,7 @@ impl Drop for Containerd {
 }
 
 /// Kills the shims, which outlive the daemon with their pods. Only this test's shims are in its network namespace.
-fn kill_shims() {
+pub fn kill_shims() {
     sh(
         "here=$(readlink /proc/self/ns/net); for shim in $(pgrep containerd-shim); do \
         if [ \"$(readlink /proc/$shim/ns/net)\" = \"$here\" ]; then kill -9 $(pgrep -P $shim) $shim; fi; done; true",

@@ -62,7 +62,10 @@ impl ExplainedPrediction {
                 msg: Some("the network configuration cannot be read".to_owned()),
                 details: None,
                 waits: false,
-                is_known: true,
+                is_known: !file
+                    .conflist
+                    .as_ref()
+                    .is_err_and(|why| why == "permission denied"),
             },
             explained_by: &[FindingKind::Conflist],
         }

@@ -1,0 +1,173 @@
+//! Creates and deletes pods, watches the node meanwhile, and prints the table of results.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::fs;
+use std::io::Write as _;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::lab::Lab;
+use super::observe::Observation;
+use crate::harness::wait::SetOnDrop;
+
+/// The pods that are to run, which change with every round.
+pub struct Churn {
+    pub wanted: BTreeSet<String>,
+    /// The number of pods created so far.
+    pub created: usize,
+    random: u64,
+}
+
+impl Churn {
+    /// Creates this many pods and waits until they run.
+    pub fn start(lab: &Lab, pods: usize) -> Churn {
+        let mut churn = Churn {
+            wanted: BTreeSet::new(),
+            created: 0,
+            random: 1,
+        };
+        churn.create(lab, pods);
+        lab.wait_for_pods(&churn.wanted);
+        churn
+    }
+
+    pub fn create(&mut self, lab: &Lab, pods: usize) {
+        for _ in 0..pods {
+            self.created += 1;
+            let name = format!("pod-{}", self.created);
+            lab.create_pod(&name);
+            self.wanted.insert(name);
+        }
+    }
+
+    /// Deletes some of the pods, and creates as many.
+    pub fn replace(&mut self, lab: &Lab, pods: usize) {
+        for _ in 0..pods {
+            // Knuth's MMIX generator: which pod goes is the same in every run.
+            self.random = self.random.wrapping_mul(6_364_136_223_846_793_005);
+            self.random = self.random.wrapping_add(1_442_695_040_888_963_407);
+            let n = usize::try_from(self.random >> 33).unwrap() % self.wanted.len();
+            let name = self.wanted.iter().nth(n).unwrap().clone();
+            lab.delete_pod(&name);
+            self.wanted.remove(&name);
+        }
+        self.create(lab, pods);
+    }
+
+    /// Replaces pods for some time, and does something else before each round.
+    pub fn run(&mut self, lab: &mut Lab, time: Duration, mut before_round: impl FnMut(&mut Lab)) {
+        const ROUND: Duration = Duration::from_secs(2);
+        const PODS: usize = 5;
+        let rounds = time.as_secs().div_ceil(ROUND.as_secs());
+        for round in 0..rounds {
+            let start = Instant::now();
+            before_round(lab);
+            self.replace(lab, PODS);
+            if round + 1 < rounds {
+                thread::sleep(ROUND.saturating_sub(start.elapsed()));
+            }
+        }
+    }
+
+    /// Deletes all pods, and waits until nothing is left.
+    pub fn end(mut self, lab: &Lab) -> Duration {
+        let start = Instant::now();
+        for name in std::mem::take(&mut self.wanted) {
+            lab.delete_pod(&name);
+        }
+        lab.wait_for_pods(&self.wanted);
+        start.elapsed()
+    }
+}
+
+/// The findings of a watch.
+#[derive(Default)]
+pub struct Seen {
+    /// The number of observations.
+    pub looks: usize,
+    pub duplicates: BTreeSet<String>,
+}
+
+/// Observes the node repeatedly while `work` runs.
+pub fn watch<T>(work: impl FnOnce() -> T) -> (T, Seen) {
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let watching = scope.spawn(|| {
+            let mut seen = Seen::default();
+            while !is_over.load(Ordering::SeqCst) {
+                let observation = Observation::capture(Vec::new());
+                seen.duplicates.extend(observation.duplicates());
+                seen.looks += 1;
+                thread::sleep(Duration::from_millis(100));
+            }
+            seen
+        });
+        let result = {
+            let _over = SetOnDrop(&is_over);
+            work()
+        };
+        (result, watching.join().unwrap())
+    })
+}
+
+/// One line of the table of results.
+pub struct Row {
+    pub scenario: String,
+    /// The pods that were created, over the whole scenario.
+    pub pods: usize,
+    /// How long it took until exactly the wanted pods ran.
+    pub took: Duration,
+    /// The ADDs that the plugin refused.
+    pub refused: usize,
+    pub seen: Seen,
+    /// Addresses that the state held for nobody then.
+    pub to_reclaim: usize,
+    /// Addresses that it still held for nobody after a reclaim one hour later.
+    pub lost: usize,
+    pub remark: String,
+}
+
+const HEAD: &str = "\
+| scenario | pods created | seconds | ADDs refused | duplicates | to reclaim | lost | looks | remark |
+|---|---|---|---|---|---|---|---|---|
+";
+
+/// Prints the rows as a table, adds them to the file that AZURE_VNET_IPAM_RESULTS names, and fails when one shows a
+/// duplicate or a lost address.
+#[track_caller]
+pub fn report(rows: &[Row]) {
+    let mut text = String::new();
+    for row in rows {
+        writeln!(
+            text,
+            "| {} | {} | {:.1} | {} | {} | {} | {} | {} | {} |",
+            row.scenario,
+            row.pods,
+            row.took.as_secs_f64(),
+            row.refused,
+            row.seen.duplicates.len(),
+            row.to_reclaim,
+            row.lost,
+            row.seen.looks,
+            row.remark
+        )
+        .unwrap();
+    }
+    println!("{HEAD}{text}");
+    if let Some(path) = std::env::var_os("AZURE_VNET_IPAM_RESULTS") {
+        let is_new = !fs::exists(&path).unwrap();
+        let file = fs::File::options().create(true).append(true).open(path);
+        let head = if is_new { HEAD } else { "" };
+        file.unwrap()
+            .write_all(format!("{head}{text}").as_bytes())
+            .unwrap();
+    }
+    for row in rows {
+        assert!(row.seen.looks > 0, "{}: nobody looked", row.scenario);
+        let duplicates = &row.seen.duplicates;
+        assert!(duplicates.is_empty(), "{}: {duplicates:#?}", row.scenario);
+        assert_eq!(row.lost, 0, "{}", row.scenario);
+    }
+}

@@ -1,0 +1,79 @@
+//! The configuration of the daemons, for a node in namespaces of its own.
+
+use serde_json::json;
+
+use super::lab::{IMAGE, Lab, NODE, SOCKET};
+
+impl Lab {
+    /// Writes the files that the daemons are started with.
+    pub fn configure(&self) {
+        let folder = self.host.folder.display();
+        let containerd = format!(
+            r#"version = 2
+root = "{folder}/root"
+state = "/run/containerd"
+[grpc]
+  address = "{SOCKET}"
+[plugins."io.containerd.grpc.v1.cri"]
+  restrict_oom_score_adj = true
+  sandbox_image = "{IMAGE}"
+  [plugins."io.containerd.grpc.v1.cri".containerd]
+    snapshotter = "native"
+    default_runtime_name = "runc"
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+      runtime_type = "io.containerd.runc.v2"
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = "/opt/cni/bin"
+    conf_dir = "/etc/cni/net.d"
+"#
+        );
+        self.write("config.toml", &containerd);
+        let kubelet = json!({
+            "apiVersion": "kubelet.config.k8s.io/v1beta1",
+            "kind": "KubeletConfiguration",
+            "address": "127.0.0.1",
+            "authentication": { "anonymous": { "enabled": true }, "webhook": { "enabled": false } },
+            "authorization": { "mode": "AlwaysAllow" },
+            "containerRuntimeEndpoint": format!("unix://{SOCKET}"),
+            "cgroupDriver": "cgroupfs",
+            "cgroupsPerQOS": false,
+            "enforceNodeAllocatable": [],
+            "failCgroupV1": false,
+            "failSwapOn": false,
+            "localStorageCapacityIsolation": false,
+            "oomScoreAdj": 0,
+            // The machine's disk may be nearly full.
+            "evictionHard": {
+                "imagefs.available": "0%", "memory.available": "0%", "nodefs.available": "0%", "nodefs.inodesFree": "0%",
+            },
+            "imageGCHighThresholdPercent": 100,
+            "imageGCLowThresholdPercent": 99,
+            "maxPods": 250,
+            "healthzPort": 0,
+            "kubeAPIQPS": 500,
+            "kubeAPIBurst": 1000,
+            "eventRecordQPS": 500,
+            "makeIPTablesUtilChains": false,
+            "nodeStatusUpdateFrequency": "2s",
+            "podLogsDir": "/var/log/pods",
+            "resolvConf": "",
+            "volumePluginDir": "/var/lib/kubelet/plugins-exec",
+        });
+        self.write("kubelet.json", &kubelet.to_string());
+        let certificates = self.api.folder.display();
+        let kubeconfig = json!({
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{ "name": "lab", "cluster": {
+                "server": self.api.url, "certificate-authority": format!("{certificates}/ca.crt"),
+            } }],
+            "users": [{ "name": NODE, "user": {
+                "client-certificate": format!("{certificates}/{NODE}.pem"),
+                "client-key": format!("{certificates}/{NODE}.pem"),
+            } }],
+            "contexts": [{ "name": "lab", "context": { "cluster": "lab", "user": NODE } }],
+            "current-context": "lab",
+        });
+        self.write("kubeconfig", &kubeconfig.to_string());
+    }
+}

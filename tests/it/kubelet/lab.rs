@@ -1,0 +1,294 @@
+//! The node: its daemons, which can be killed and started again, and its pods.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::observe::{Observation, Pod};
+use crate::apiserver::{ApiServer, As};
+use crate::callers::{Host, later, tool};
+use crate::harness::wait::{Process, output, wait_until};
+use crate::harness::{package, sh, sh_with, xml_of};
+use crate::runtimes::kill_shims;
+
+pub const NODE: &str = "lab-node";
+pub const IMAGE: &str = "docker.io/local/pause:1";
+pub const SOCKET: &str = "/run/containerd.sock";
+const PODS: &str = "/api/v1/namespaces/default/pods";
+/// The time limit for a change of pods. kubelet retries a failed pod after 10 to 15 s, and restarts a container that ended
+/// several times after up to 80 s.
+const PATIENCE: Duration = Duration::from_secs(240);
+
+/// A node with its control plane.
+pub struct Lab {
+    pub host: Host,
+    pub api: ApiServer,
+    /// The wire server's answer.
+    pub answer: String,
+    containerd: Option<Process>,
+    kubelet: Option<Process>,
+    /// The command that sets the boot clock of the daemons. Empty: the machine's own.
+    pub clock: Vec<String>,
+}
+
+impl Lab {
+    /// Starts a node with this many addresses for pods, and waits until it is ready. Must be called in the namespaces of
+    /// `tests/kubelet/lab`.
+    pub fn start(addresses: u16) -> Lab {
+        sh(&format!("hostname {NODE}"));
+        let pool = 5..5 + addresses;
+        let host = Host::new(pool.clone());
+        let folder = host.folder.clone();
+        // The node's own address, and a default route, by which kube-apiserver finds it. It leads nowhere.
+        let own = host.subnets.ipv4(4);
+        sh(&format!(
+            "ip addr add {own}/32 dev eth0 && ip route add default dev eth0"
+        ));
+        sh_with("cp -L \"$1\"/bin/* /opt/cni/bin/", &[&folder]);
+        let conflist = package().join("conflist-examples/bridge.conflist");
+        // This containerd does not support CNI 1.1.0.
+        let conflist = fs::read_to_string(conflist)
+            .unwrap()
+            .replace("1.1.0", "1.0.0");
+        fs::write("/etc/cni/net.d/bridge.conflist", conflist).unwrap();
+        // Bridged pods are subject to the host's firewall rules.
+        sh("sysctl -qw net.bridge.bridge-nf-call-iptables=0 2>/dev/null || true");
+        let api = ApiServer::start(&[NODE]);
+        let mut lab = Lab {
+            answer: xml_of(host.subnets.ipv4, pool),
+            host,
+            api,
+            containerd: None,
+            kubelet: None,
+            clock: Vec::new(),
+        };
+        lab.configure();
+        lab.start_containerd();
+        let image = package().join("tests/kubelet/pause-image");
+        sh_with("\"$1\" \"$2/pause.tar\"", &[&image, &folder]);
+        let archive = folder.join("pause.tar");
+        let mut import = Command::new(tool("ctr"));
+        import.args(["-a", SOCKET, "-n", "k8s.io", "images", "import"]);
+        let imported = output(import.arg(archive));
+        assert!(imported.status.success(), "{imported:?}");
+        lab.start_kubelet();
+        // A controller makes this in a cluster.
+        let account = json!({ "metadata": { "name": "default" } });
+        let path = "/api/v1/namespaces/default/serviceaccounts";
+        lab.api
+            .request_successfully(As::Admin, "POST", path, &account);
+        lab.wait_until_ready();
+        lab
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.host.folder.join(name)
+    }
+
+    pub fn write(&self, name: &str, text: &str) {
+        fs::write(self.path(name), text).unwrap();
+    }
+
+    /// Starts a daemon whose output goes to a log in the folder. It is started again when it ends.
+    fn daemon(&self, name: &str, program: PathBuf, args: &[String]) -> Process {
+        let path = self.path(&format!("{name}.log"));
+        let log = fs::File::options().create(true).append(true).open(path);
+        let log = log.unwrap();
+        let line = self.clock.iter().map(PathBuf::from);
+        let mut line = line.chain([program]);
+        // As systemd does. kubelet ends when it comes before containerd.
+        let mut command = Command::new("sh");
+        command.args(["-c", "while :; do \"$@\"; sleep 1; done", "sh"]);
+        command.arg(line.next().unwrap());
+        command.args(line).args(args).stdin(Stdio::null());
+        Process::start(command.stdout(log.try_clone().unwrap()).stderr(log))
+    }
+
+    pub fn start_containerd(&mut self) {
+        let config = self.path("config.toml").display().to_string();
+        self.containerd =
+            Some(self.daemon("containerd", tool("containerd"), &["-c".into(), config]));
+        let is_serving = || {
+            let mut ctr = Command::new(tool("ctr"));
+            output(ctr.args(["-a", SOCKET, "version"])).status.success()
+        };
+        wait_until("containerd to answer", is_serving);
+    }
+
+    pub fn start_kubelet(&mut self) {
+        let program = package().join("target/apiserver/kubelet");
+        let args = [
+            format!("--config={}", self.path("kubelet.json").display()),
+            format!("--kubeconfig={}", self.path("kubeconfig").display()),
+            "--root-dir=/var/lib/kubelet".into(),
+            format!("--hostname-override={NODE}"),
+            format!("--node-ip={}", self.host.subnets.ipv4(4)),
+            "--v=2".into(),
+        ];
+        self.kubelet = Some(self.daemon("kubelet", program, &args));
+    }
+
+    pub fn kill_kubelet(&mut self) {
+        self.kubelet.take().unwrap().kill();
+    }
+
+    /// Kills containerd. Its shims and their pods stay.
+    pub fn kill_containerd(&mut self) {
+        self.containerd.take().unwrap().kill();
+    }
+
+    /// The status object of the node, null before it is registered.
+    pub fn node_status(&self) -> Value {
+        let path = format!("/api/v1/nodes/{NODE}");
+        let (_, node) = self.api.ask(As::Admin, "GET", &path, None);
+        node["status"].clone()
+    }
+
+    /// Waits until the node says that it is ready.
+    pub fn wait_until_ready(&self) {
+        wait_until("the node to be ready", || {
+            let status = self.node_status();
+            let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
+            let is_ready = |c: &Value| c["type"] == "Ready" && c["status"] == "True";
+            conditions.iter().any(is_ready)
+        });
+    }
+
+    /// Creates a pod of this name on the node.
+    pub fn create_pod(&self, name: &str) {
+        let pod = json!({
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": { "name": name },
+            "spec": {
+                "nodeName": NODE,
+                "automountServiceAccountToken": false,
+                "enableServiceLinks": false,
+                "dnsPolicy": "Default",
+                "terminationGracePeriodSeconds": 5,
+                "containers": [{ "name": "pause", "image": IMAGE, "imagePullPolicy": "Never" }],
+            },
+        });
+        self.api.request_successfully(As::Admin, "POST", PODS, &pod);
+    }
+
+    /// Tells the server to delete a pod. It is gone when kubelet has stopped it.
+    pub fn delete_pod(&self, name: &str) {
+        let path = format!("{PODS}/{name}");
+        self.api
+            .request_successfully(As::Admin, "DELETE", &path, &json!({}));
+    }
+
+    /// The pods as the API server has them.
+    pub fn pods(&self) -> Vec<Pod> {
+        let (status, list) = self.api.ask(As::Admin, "GET", PODS, None);
+        assert_eq!(status, 200, "{list}");
+        let pods = list["items"].as_array().unwrap();
+        pods.iter().map(Pod::from_object).collect()
+    }
+
+    /// What is on the node now.
+    pub fn observe(&self) -> Observation {
+        Observation::capture(self.pods())
+    }
+
+    /// Waits until exactly these pods run, and the state holds exactly their addresses. Returns how long that took.
+    #[track_caller]
+    pub fn wait_for_pods(&self, wanted: &BTreeSet<String>) -> Duration {
+        self.wait_for(|seen| {
+            let mut problems = seen.problems_of_pods(wanted);
+            problems.extend(seen.lost());
+            problems.extend(seen.forgotten());
+            problems
+        })
+    }
+
+    /// Waits until exactly these pods run, and the state holds their addresses. It may hold others. Returns how long that took.
+    #[track_caller]
+    pub fn wait_for_pods_only(&self, wanted: &BTreeSet<String>) -> Duration {
+        self.wait_for(|seen| seen.problems_of_pods(wanted))
+    }
+
+    #[track_caller]
+    fn wait_for(&self, problems: impl Fn(&Observation) -> Vec<String>) -> Duration {
+        let start = Instant::now();
+        loop {
+            let problems = problems(&self.observe());
+            if problems.is_empty() {
+                return start.elapsed();
+            }
+            let took = start.elapsed();
+            assert!(took < PATIENCE, "after {PATIENCE:?}: {problems:#?}");
+            thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    /// The lines of the plugin's log about ADDs that it refused.
+    pub fn refusals(&self) -> Vec<String> {
+        let read = |name: &str| fs::read_to_string(name).unwrap_or_default();
+        let logs = read("/var/log/azure-vnet-ipam.log.1") + &read("/var/log/azure-vnet-ipam.log");
+        let lines = logs.lines().filter(|line| line.contains("ADD failed in"));
+        lines.map(str::to_owned).collect()
+    }
+
+    /// Counts the network namespaces that containerd forgot, and the addresses that the state holds for nobody.
+    pub fn left_over(&self) -> (usize, usize) {
+        // The last DEL may still come.
+        const MOMENT: Duration = Duration::from_secs(5);
+        let start = Instant::now();
+        loop {
+            let seen = self.observe();
+            let left = (seen.forgotten().len(), seen.lost().len());
+            if left == (0, 0) || start.elapsed() > MOMENT {
+                return left;
+            }
+            thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    /// Removes the network namespaces that containerd forgot, reclaims an hour later, as an operator would, and returns how many
+    /// addresses are still held for nobody.
+    pub fn reclaim(&self) -> usize {
+        for name in &self.observe().forgotten() {
+            let path = PathBuf::from("/run/netns").join(name);
+            sh_with("umount \"$1\" && rm \"$1\"", &[&path]);
+        }
+        // The kernel takes namespaces down with a delay.
+        let start = Instant::now();
+        loop {
+            let mut reclaim = later(3700, "/opt/cni/bin/azure-vnet-ipam".as_ref());
+            let done = output(reclaim.args(["reclaim", "--yes"]));
+            let lost = self.observe().lost();
+            if lost.is_empty() || start.elapsed() > Duration::from_secs(20) {
+                println!("{done:?}\n{lost:#?}");
+                return lost.len();
+            }
+            thread::sleep(Duration::from_millis(200));
+        }
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        drop(self.kubelet.take());
+        drop(self.containerd.take());
+        kill_shims();
+        if thread::panicking() {
+            let kept = std::env::temp_dir().join("azure-vnet-ipam-kubelet-logs");
+            let _ = fs::create_dir_all(&kept);
+            for log in ["kubelet.log", "containerd.log"] {
+                let _ = fs::copy(self.path(log), kept.join(log));
+            }
+            let _ = fs::copy(
+                "/var/log/azure-vnet-ipam.log",
+                kept.join("azure-vnet-ipam.log"),
+            );
+            println!("the logs are in {}", kept.display());
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! A real node: kubelet with etcd, kube-apiserver, containerd, runc and the plugin bridge, in namespaces of its own.
+//!
+//! `.ci/run kubelet` builds what is needed and runs these tests one after another; `tests/kubelet/README.md` has their results.
+//! There is no scheduler and no controller: the tests bind each pod to the node, and replace the pods themselves.
+
+mod churn;
+mod config;
+mod faults;
+mod lab;
+mod observe;
+mod reboot;
+
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::harness::package;
+use crate::privileged::run_again;
+
+use churn::{Churn, Row, report, watch};
+use lab::Lab;
+use reboot::Run;
+
+/// Runs a test again in namespaces of a node. Returns true in the second run.
+#[track_caller]
+fn on_a_node(test: &str, options: &[&str]) -> bool {
+    // The lab ends with this program, even when that is killed.
+    let mut lab = Command::new("setpriv");
+    lab.args(["--pdeathsig", "KILL"]);
+    lab.arg(package().join("tests/kubelet/lab")).args(options);
+    run_again(&format!("kubelet::{test}"), &mut lab)
+}
+
+/// KUBELET_LONG=1 gives every scenario its full length.
+fn is_long() -> bool {
+    std::env::var_os("KUBELET_LONG").is_some_and(|value| value == "1")
+}
+
+/// Replaces pods for some time on a node on which nothing goes wrong.
+fn churn_row(lab: &mut Lab, scenario: &str, time: Duration) -> Row {
+    let ((created, took), seen) = watch(|| {
+        let mut churn = Churn::start(lab, 30);
+        churn.run(lab, time, |_| ());
+        let took = lab.wait_for_pods(&churn.wanted);
+        let created = churn.created;
+        println!("all gone after {:.1} s", churn.end(lab).as_secs_f64());
+        (created, took)
+    });
+    let observation = lab.observe();
+    assert_eq!(observation.held, Some([].into()));
+    assert_eq!(observation.forgotten(), [""; 0]);
+    Row {
+        scenario: format!("{scenario}, {} s", time.as_secs()),
+        pods: created,
+        took,
+        refused: lab.refusals().len(),
+        seen,
+        to_reclaim: 0,
+        lost: observation.lost().len(),
+        remark: String::new(),
+    }
+}
+
+#[test]
+#[ignore = "needs root, etcd, kube-apiserver, kubelet, containerd, runc and the plugin bridge"]
+fn churn_keeps_every_promise() {
+    if !on_a_node("churn_keeps_every_promise", &[]) {
+        return;
+    }
+    let mut lab = Lab::start(200);
+    let time = Duration::from_secs(if is_long() { 180 } else { 30 });
+    let row = churn_row(&mut lab, "churn of 30 pods", time);
+    let refused = row.refused;
+    report(&[row]);
+    assert_eq!(refused, 0);
+}
+
+#[test]
+#[ignore = "needs root, etcd, kube-apiserver, kubelet, containerd, runc and the plugin bridge"]
+fn churn_in_a_pid_namespace_keeps_every_promise() {
+    if !on_a_node(
+        "churn_in_a_pid_namespace_keeps_every_promise",
+        &["--own-pids"],
+    ) {
+        return;
+    }
+    let mut lab = Lab::start(200);
+    let time = Duration::from_secs(if is_long() { 180 } else { 9 });
+    let row = churn_row(&mut lab, "churn of 30 pods in a PID namespace", time);
+    let refused = row.refused;
+    report(&[row]);
+    assert_eq!(refused, 0);
+}
+
+#[test]
+#[ignore = "needs root, etcd, kube-apiserver, kubelet, containerd, runc and the plugin bridge"]
+fn faults_during_churn_break_no_promise() {
+    if !on_a_node("faults_during_churn_break_no_promise", &[]) {
+        return;
+    }
+    let mut lab = Lab::start(200);
+    let mut churn = Churn::start(&lab, 30);
+    let mut rows = Vec::new();
+    let mut refused_in_vain = Vec::new();
+    let only = std::env::var("KUBELET_FAULT").unwrap_or_default();
+    for fault in faults::faults(is_long()) {
+        if !fault.name.contains(&only) {
+            continue;
+        }
+        let row = faults::run(&fault, &mut lab, &mut churn);
+        if fault.refuses_nothing && row.refused > 0 {
+            refused_in_vain.push(fault.name);
+        }
+        rows.push(row);
+    }
+    assert!(!rows.is_empty(), "no fault is named {only}");
+    churn.end(&lab);
+    report(&rows);
+    assert_eq!(refused_in_vain, [""; 0]);
+    assert_eq!(lab.observe().held, Some([].into()));
+}
+
+#[test]
+#[ignore = "needs root, etcd, kube-apiserver, kubelet, containerd, runc and the plugin bridge"]
+fn many_pods_start_at_once() {
+    if !on_a_node("many_pods_start_at_once", &[]) {
+        return;
+    }
+    const PODS: usize = 110;
+    let lab = Lab::start(120);
+    let ((took, gone), seen) = watch(|| {
+        let start = Instant::now();
+        let churn = Churn::start(&lab, PODS);
+        let took = start.elapsed();
+        (took, churn.end(&lab))
+    });
+    let observation = lab.observe();
+    let refused = lab.refusals().len();
+    report(&[Row {
+        scenario: format!("{PODS} pods at once"),
+        pods: PODS,
+        took,
+        refused,
+        seen,
+        to_reclaim: 0,
+        lost: observation.lost().len(),
+        remark: format!("all gone after {:.1} s", gone.as_secs_f64()),
+    }]);
+    assert_eq!(refused, 0);
+    assert_eq!(observation.held, Some([].into()));
+    assert_eq!(observation.forgotten(), [""; 0]);
+}
+
+#[test]
+#[ignore = "needs root, etcd, kube-apiserver, kubelet, containerd, runc and the plugin bridge"]
+fn pods_come_back_after_a_reboot() {
+    if !on_a_node("pods_come_back_after_a_reboot", &[]) {
+        return;
+    }
+    const PODS: usize = 20;
+    let mut lab = Lab::start(100);
+    let churn = Churn::start(&lab, PODS);
+    let mut rows = Vec::new();
+    for (n, run) in [Run::Emptied, Run::Kept].into_iter().enumerate() {
+        let boot_id = format!("8f3c5c52-0000-4000-8000-00000000000{n}");
+        let before = lab.observe();
+        let refused = lab.refusals().len();
+        let (took, seen) = watch(|| {
+            lab.reboot(&boot_id, run);
+            lab.wait_for_pods(&churn.wanted)
+        });
+        let after = lab.observe();
+        let is_new = |id: &String| !before.sandboxes.contains_key(id);
+        assert!(after.sandboxes.keys().all(is_new), "{after:#?}");
+        lab.assert_booted(&boot_id);
+        rows.push(Row {
+            scenario: format!("reboot, /run {run:?}").to_lowercase(),
+            pods: PODS,
+            took,
+            refused: lab.refusals().len() - refused,
+            seen,
+            to_reclaim: 0,
+            lost: after.lost().len(),
+            remark: String::new(),
+        });
+    }
+    churn.end(&lab);
+    report(&rows);
+    assert_eq!(lab.observe().held, Some([].into()));
+}
+
+/// The checks find what they look for, with a plugin that gives every pod the same address and releases none.
+#[test]
+#[ignore = "needs root, etcd, kube-apiserver, kubelet, containerd, runc and the plugin bridge"]
+fn broken_plugin_is_found() {
+    if !on_a_node("broken_plugin_is_found", &[]) {
+        return;
+    }
+    let lab = Lab::start(200);
+    faults::wrap(faults::BROKEN);
+    let (_, seen) = watch(|| {
+        for pod in ["one", "two"] {
+            lab.create_pod(pod);
+        }
+        let start = Instant::now();
+        while lab.observe().sandboxes.len() < 2 {
+            assert!(start.elapsed() < Duration::from_secs(100), "two pods");
+            thread::sleep(Duration::from_millis(100));
+        }
+    });
+    println!("{:#?}", seen.duplicates);
+    assert!(!seen.duplicates.is_empty());
+    let wanted = ["one".to_owned(), "two".to_owned()].into();
+    let problems = lab.observe().problems_of_pods(&wanted);
+    let is_told = |words: &str| problems.iter().any(|p| p.contains(words));
+    assert!(is_told(".99 of sandbox"), "{problems:#?}");
+    assert!(is_told("is held for None"), "{problems:#?}");
+    for pod in ["one", "two"] {
+        lab.delete_pod(pod);
+    }
+    let start = Instant::now();
+    while !lab.observe().sandboxes.is_empty() || !lab.pods().is_empty() {
+        assert!(start.elapsed() < Duration::from_secs(100), "no pods");
+        thread::sleep(Duration::from_millis(100));
+    }
+    assert_eq!(lab.observe().lost().len(), 2);
+}
