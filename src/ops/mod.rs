@@ -34,6 +34,7 @@ mod tests;
 mod version;
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use cli::Command;
@@ -42,7 +43,7 @@ use node::Node;
 use outcome::{CommandError, CommandOutput};
 
 use crate::cni::CniVersion;
-use crate::host::{Paths, io_reason};
+use crate::host::{Paths, boot_now, io_reason};
 use crate::ipam::Moment;
 use crate::stdio;
 
@@ -78,6 +79,15 @@ pub fn refuse_arguments(paths: &Paths) -> ExitCode {
         "{program}: CNI_COMMAND is set, and a CNI call has no arguments; unset CNI_COMMAND to run commands\n"
     ));
     ExitCode::from(FAILED)
+}
+
+/// The report of `check` for a node whose files are all below `root`, for the fuzzer.
+#[doc(hidden)]
+pub fn check_text(root: PathBuf) -> String {
+    let paths = Paths::new(Some(root), crate::NAME);
+    let mut node = Node::here(&paths, boot_now());
+    node.screen = node.screen.bounded();
+    check::text(&node)
 }
 
 fn run(command: &Command, node: &Node) -> Result<CommandOutput, CommandError> {

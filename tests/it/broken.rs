@@ -257,7 +257,10 @@ fn dead_wire_server_is_reported_with_a_remedy() {
     stdout_of("wire start", 0);
     assert_repaired(0);
     // A wrong route on the node. The first command shows it.
-    stdout_of("ip route replace 168.63.129.16 dev azbr0", 0);
+    stdout_of(
+        "ip route replace 168.63.129.16 dev azbr0; ip neigh replace 168.63.129.16 lladdr 12:34:56:78:9a:bc dev azbr0 nud permanent",
+        0,
+    );
     assert_eq!(unanswered(""), to_do);
     assert!(run_remedy(route).contains(" dev azbr0 "));
     stdout_of("ip route replace 168.63.129.16 dev wire0", 0);

@@ -47,6 +47,11 @@ pub fn run(node: &Node, args: &ReportArgs) -> Result<CommandOutput, CommandError
 /// The most lines that the findings take; a screen has 60.
 const MOST_LINES: usize = 52;
 
+/// Makes and prints the report.
+pub fn text(node: &Node) -> String {
+    CheckReport::new(Diagnosis::make(node)).print(&node.screen, &node.program)
+}
+
 impl CheckReport {
     /// Makes the report of a diagnosis.
     pub fn new(diagnosis: Diagnosis) -> CheckReport {
