@@ -312,7 +312,17 @@ broken_nodes! {
         broken_by: "ip link set eth0 down; ip link set eth0 name eth9; ip link set eth9 up",
     }
 
+    a_second_interface_has_the_same_hardware_address {
+        broken_by: "ip link add name vf0 address 7c:1e:52:f9:f3:c4 up type bridge",
+    }
+
     // ---- The configuration ----
+    kubeconfig_is_missing {
+        broken_by: "sed -i 's/\"type\": \"azure-vnet-ipam\"/\"environment\": \"ipv6NodeIpam\", &/' /etc/cni/net.d/10-bridge.conflist",
+        findings: &["source", "add"],
+        add: Add::Fails,
+        by_hand: "cp $REPOSITORY/conflist-examples/bridge.conflist /etc/cni/net.d/10-bridge.conflist",
+    }
     a_key_is_misspelt {
         broken_by: "sed -i 's/\"type\": \"azure-vnet-ipam\"/\"exlude\": [], &/' /etc/cni/net.d/10-bridge.conflist",
         findings: &["conflist"],

@@ -8,7 +8,7 @@ use super::texts::join_first;
 use super::visibility::Visibility;
 use crate::failure::{ENVIRONMENT_REMEDY, needs_root, source_remedy};
 use crate::host::{Link, io_reason, links};
-use crate::ipam::Ipam;
+use crate::ipam::{Ipam, Pool};
 use crate::log::Milliseconds;
 use crate::ops::node::Node;
 use crate::ops::screen::pluralize;
@@ -34,7 +34,7 @@ pub fn examine(node: &Node, inspection: &Inspection, visibility: &Visibility) ->
     let matched = match &answer.matched {
         Ok(matched) => matched,
         Err(error) => {
-            let meanwhile = meanwhile(inspection.state.ipam());
+            let meanwhile = meanwhile(inspection.state.ipam(), inspection.config.conf.ipv6);
             return vec![unanswered(source, error, visibility.is_root, meanwhile)];
         }
     };
@@ -99,20 +99,26 @@ fn skipped(matched: &MatchedListing) -> Option<Finding> {
     })
 }
 
-/// What happens to new pods while the source does not answer.
-fn meanwhile(ipam: &Ipam) -> &'static str {
-    let mut records = ipam.pools().flat_map(|(_, _, pool)| &pool.records);
-    match (
-        ipam.pools().next().is_some(),
-        records.any(|r| r.free().is_some()),
-    ) {
-        (true, true) => {
+/// What happens to new pods, of which only pools of one family are used, while the source does not answer.
+fn meanwhile(ipam: &Ipam, ipv6: bool) -> &'static str {
+    let is_used = |key: &str, pool: &Pool| {
+        let net = pool.net(key);
+        net.is_some_and(|net| net.addr().is_ipv6() == ipv6)
+    };
+    let used: Vec<&Pool> = ipam
+        .pools()
+        .filter(|(_, key, pool)| is_used(key, pool))
+        .map(|(_, _, pool)| pool)
+        .collect();
+    let mut records = used.iter().flat_map(|pool| &pool.records);
+    match (used.is_empty(), records.any(|r| r.free().is_some())) {
+        (false, true) => {
             "meanwhile pods get addresses of the stored pools, while there are free ones"
         }
-        (true, false) => {
+        (false, false) => {
             "until then no new pod gets an address, as the stored pools have no free one"
         }
-        (false, _) => "until then no pod gets an address, as there are no stored pools",
+        (true, _) => "until then no pod gets an address, as there are no stored pools",
     }
 }
 
@@ -332,7 +338,7 @@ mod tests {
 
     #[test]
     fn the_stored_pools_are_promised_only_where_there_are_some() {
-        assert!(meanwhile(&Ipam::default()).contains("no stored pools"));
+        assert!(meanwhile(&Ipam::default(), false).contains("no stored pools"));
         let pool = ListedPool::new(
             "10.1.0.0/16".parse().unwrap(),
             "eth0".into(),
@@ -341,6 +347,7 @@ mod tests {
         );
         let mut ipam = Ipam::default();
         ipam.merge(&Inventory { pools: vec![pool] });
-        assert!(meanwhile(&ipam).contains("meanwhile pods get addresses"));
+        assert!(meanwhile(&ipam, false).contains("meanwhile pods get addresses"));
+        assert!(meanwhile(&ipam, true).contains("no stored pools"));
     }
 }
