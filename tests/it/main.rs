@@ -44,6 +44,7 @@ mod metrics;
 mod model;
 mod namespaces;
 mod never_twice;
+mod node_loop;
 mod operator;
 mod privileged;
 mod properties;
