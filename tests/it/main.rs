@@ -18,6 +18,7 @@ mod broken;
 mod broken_nodes;
 mod build_info;
 mod callers;
+mod cluster;
 mod contention;
 mod contributors;
 mod doctor;
