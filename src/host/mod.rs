@@ -14,6 +14,7 @@ mod paths;
 mod room;
 mod rotating_file;
 mod signals;
+mod sleep;
 mod stream_io;
 mod terminal;
 
@@ -32,6 +33,7 @@ pub use network::{HostAddress, NetnsScanner, RouteLookup, host_addresses, host_r
 pub use paths::Paths;
 pub use room::{check_room, room};
 pub use rotating_file::{RotatingFile, rotated_path};
-pub use signals::ignore_file_size_signal;
+pub use signals::{exit_on_termination_signals, ignore_file_size_signal};
+pub use sleep::sleep_until;
 pub use stream_io::{read_stream, write_stream};
 pub use terminal::alters_terminal;

@@ -71,6 +71,11 @@ impl Paths {
         self.lock_folder().join(format!("{}.events", self.name))
     }
 
+    /// The result of the last `check --record`.
+    pub fn last_check(&self) -> PathBuf {
+        self.lock_folder().join(format!("{}.check", self.name))
+    }
+
     /// libcni's cache of results.
     pub fn cni_cache(&self) -> PathBuf {
         self.under_root("/var/lib/cni/results")
@@ -200,6 +205,7 @@ mod tests {
             paths.other_writer(),
             paths.boot_marker(),
             paths.events(),
+            paths.last_check(),
             paths.cni_cache(),
             paths.azure_vnet(),
             paths.processes(),

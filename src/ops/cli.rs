@@ -5,9 +5,10 @@ use std::path::PathBuf;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint};
 
+pub use super::deployment_args::{InstallArgs, NodeLoopArgs, UninstallArgs};
 use super::output_format::OutputFormat;
 use super::{build_info, help, help_install};
-use crate::cni::{NAME, NAME_V6};
+use crate::cni::NAME;
 
 /// CNI IPAM plugin for Azure nodes
 #[derive(Debug, Parser)]
@@ -35,7 +36,7 @@ pub enum Command {
     Events(EventsArgs),
     /// Compare the state with the node, and report problems
     #[command(after_help = help::CHECK)]
-    Check(ReportArgs),
+    Check(CheckArgs),
     /// Print all that is known about one address, container or pod
     #[command(after_help = help::EXPLAIN)]
     Explain(ExplainArgs),
@@ -54,6 +55,9 @@ pub enum Command {
     /// Print metrics for Prometheus
     #[command(after_help = help::METRICS)]
     Metrics(OutputArgs),
+    /// Write metrics and watch the installation until stopped
+    #[command(after_help = help::NODE_LOOP)]
+    NodeLoop(NodeLoopArgs),
     /// Report errors in /etc/azure-vnet-ipam.json or FILE
     #[command(after_help = help::CHECK_SETTINGS)]
     CheckSettings(CheckSettingsArgs),
@@ -119,6 +123,16 @@ pub struct ReportArgs {
     pub format: OutputFormat,
 }
 
+/// The arguments of `check`.
+#[derive(Debug, Args)]
+pub struct CheckArgs {
+    /// Save the result for `metrics`
+    #[arg(long)]
+    pub record: bool,
+    #[command(flatten)]
+    pub format: OutputFormat,
+}
+
 /// The arguments of `explain`.
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
@@ -153,71 +167,6 @@ pub struct ReleaseArgs {
     pub force: bool,
     #[command(flatten)]
     pub format: OutputFormat,
-}
-
-/// The arguments of `install`.
-#[derive(Debug, Args)]
-pub struct InstallArgs {
-    /// The folder of the plugins [default: /opt/cni/bin]
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
-    pub dir: Option<PathBuf>,
-    /// azure-vnet-ipam or azure-vnet-ipamv6 [default: its own]
-    #[arg(long, value_name = "NAME", hide_possible_values = true)]
-    pub name: Option<PluginName>,
-    /// Replace a file of neither this program nor the original
-    #[arg(long)]
-    pub force: bool,
-    /// Only compare the installed file with this executable
-    #[arg(long, conflicts_with_all = ["force", "with_docs"])]
-    pub verify: bool,
-    /// Install the manual page and the completions too
-    #[arg(long)]
-    pub with_docs: bool,
-    /// Documentation goes below DIR/share
-    #[arg(long, value_name = "DIR", default_value = "/usr/local", value_hint = ValueHint::DirPath)]
-    pub prefix: PathBuf,
-    #[command(flatten)]
-    pub format: OutputFormat,
-}
-
-/// The arguments of `uninstall`.
-#[derive(Debug, Args)]
-pub struct UninstallArgs {
-    /// The folder of the plugins [default: /opt/cni/bin]
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
-    pub dir: Option<PathBuf>,
-    /// azure-vnet-ipam or azure-vnet-ipamv6 [default: both]
-    #[arg(long, value_name = "NAME", hide_possible_values = true)]
-    pub name: Option<PluginName>,
-    /// Remove it even if no original can come back
-    #[arg(long)]
-    pub force: bool,
-    /// Documentation is below DIR/share
-    #[arg(long, value_name = "DIR", default_value = "/usr/local", value_hint = ValueHint::DirPath)]
-    pub prefix: PathBuf,
-    #[command(flatten)]
-    pub format: OutputFormat,
-}
-
-/// A name under which runtimes and main plugins look for the plugin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum PluginName {
-    /// The plugin.
-    #[value(name = NAME, help = None)]
-    Ipam,
-    /// The plugin for IPv6 addresses.
-    #[value(name = NAME_V6, help = None)]
-    Ipamv6,
-}
-
-impl PluginName {
-    /// Returns the name of the file.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            PluginName::Ipam => NAME,
-            PluginName::Ipamv6 => NAME_V6,
-        }
-    }
 }
 
 /// The arguments of a command that writes a document.

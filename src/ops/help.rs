@@ -5,8 +5,10 @@
 //!
 //! `{name}` stands for the name of the program, of which there are two.
 
+mod node_loop;
 mod views;
 
+pub use node_loop::NODE_LOOP;
 pub use views::{EVENTS, SHOW};
 
 /// Puts the name of the program into a text.
@@ -75,7 +77,8 @@ lost or unreadable state, a lock held for too long, and a source that does not
 answer or matches no interface. Each finding comes with its evidence and a
 remedy.
 
-Takes no lock and changes nothing.
+Takes no lock and changes nothing; with --record, saves the counts of findings
+in /var/run/azure-vnet/, from which `metrics` prints them.
 
 Examples:
   # find problems

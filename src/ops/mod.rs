@@ -7,6 +7,7 @@ mod build_info;
 mod cli;
 mod completions;
 mod container_id;
+mod deployment_args;
 mod describe_evidence;
 mod events;
 mod explain;
@@ -15,11 +16,13 @@ mod findings;
 mod help;
 mod help_install;
 mod install;
+mod last_check;
 mod lease;
 mod man;
 mod metrics;
 mod node;
 mod node_config;
+mod node_loop;
 mod operator;
 mod outcome;
 mod output_format;
@@ -101,6 +104,7 @@ fn run(command: &Command, node: &Node) -> Result<CommandOutput, CommandError> {
         Command::Doctor(args) => doctor::run(node, args),
         Command::Export(args) => export::run(node, args),
         Command::Metrics(args) => metrics::run(node, args),
+        Command::NodeLoop(args) => node_loop::run(node.paths(), args),
         Command::CheckSettings(args) => doctor::check_settings(node, args),
         Command::Install(args) => install::run(node, args),
         Command::Uninstall(args) => install::run_uninstall(node, args),

@@ -1,6 +1,6 @@
 //! `install` and `uninstall`: what they do to the plugin folder.
 
-mod folder;
+pub mod folder;
 mod kills;
 mod refused;
 

@@ -10,19 +10,30 @@ use crate::harness::binary;
 use crate::harness::wait::{Process, output};
 
 /// Every command of the program with its options. A second copy, so that none is forgotten.
-const COMMANDS: [(&str, &[&str]); 15] = [
+const COMMANDS: [(&str, &[&str]); 16] = [
     ("show", &["--json", "-o", "--pod", "--suspect", "--events"]),
     (
         "events",
         &["--tail", "--since", "--pod", "--address", "--json", "-o"],
     ),
-    ("check", &["--json", "-o"]),
+    ("check", &["--record", "--json", "-o"]),
     ("explain", &["--json", "-o"]),
     ("reclaim", &["--yes", "--json", "-o"]),
     ("release", &["--container", "--force", "--json", "-o"]),
     ("doctor", &["--json", "-o"]),
     ("export", &["--output"]),
     ("metrics", &["--output"]),
+    (
+        "node-loop",
+        &[
+            "--output",
+            "--interval",
+            "--check-interval",
+            "--dir",
+            "--names",
+            "--reinstall",
+        ],
+    ),
     ("check-settings", &[]),
     (
         "install",
@@ -408,7 +419,7 @@ fn zsh_completions_name_everything() {
             let taken = ["[", "=[", "+["].map(|end| format!("{option}{end}"));
             let taken = taken
                 .iter()
-                .flat_map(|spec| ["'", ")"].map(|start| format!("{start}{spec}")));
+                .flat_map(|spec| ["'", ")", "*"].map(|start| format!("{start}{spec}")));
             let taken: Vec<_> = taken.collect();
             assert!(taken.iter().any(|spec| script.contains(spec)), "{option}");
         }

@@ -6,7 +6,8 @@ use super::diagnosis::Diagnosis;
 use super::finding::{Finding, FindingKind, Severity};
 use super::group::{Group, group};
 use super::predictions::Prediction;
-use crate::ops::cli::ReportArgs;
+use crate::ops::cli::CheckArgs;
+use crate::ops::last_check::LastCheck;
 use crate::ops::node::Node;
 use crate::ops::outcome::{CommandError, CommandOutput, json};
 use crate::ops::screen::{Screen, Tint, pluralize};
@@ -32,9 +33,12 @@ pub struct CheckReport {
 /// Runs the command.
 ///
 /// # Errors
-/// The report cannot be printed as JSON.
-pub fn run(node: &Node, args: &ReportArgs) -> Result<CommandOutput, CommandError> {
+/// The report cannot be printed as JSON, or the result cannot be recorded.
+pub fn run(node: &Node, args: &CheckArgs) -> Result<CommandOutput, CommandError> {
     let diagnosis = Diagnosis::make(node);
+    if args.record {
+        summarize(node, &diagnosis).save(node.paths())?;
+    }
     let status = diagnosis.status();
     let report = CheckReport::new(diagnosis);
     let text = match args.format.is_json() {
@@ -42,6 +46,30 @@ pub fn run(node: &Node, args: &ReportArgs) -> Result<CommandOutput, CommandError
         false => report.print(&node.screen, &node.program),
     };
     Ok(CommandOutput { text, status })
+}
+
+/// Counts the findings of a diagnosis that are no praise.
+pub fn summarize(node: &Node, diagnosis: &Diagnosis) -> LastCheck {
+    /// Counted even where there are none, so that the first one shows as an increase.
+    const ALWAYS: [(FindingKind, Severity); 3] = [
+        (FindingKind::Duplicate, Severity::Error),
+        (FindingKind::Leak, Severity::Warning),
+        (FindingKind::Stray, Severity::Error),
+    ];
+    let mut check = LastCheck {
+        time: node.now.wall,
+        status: diagnosis.status(),
+        findings: Vec::new(),
+    };
+    for (kind, severity) in ALWAYS {
+        check.count(kind.name(), severity.name(), 0);
+    }
+    for finding in &diagnosis.findings {
+        if finding.severity != Severity::Ok {
+            check.count(finding.kind.name(), finding.severity.name(), 1);
+        }
+    }
+    check
 }
 
 /// The most lines that the findings take; a screen has 60.

@@ -1,5 +1,7 @@
 //! `install`: puts this executable in place; `install --verify` compares.
 
+use std::path::Path;
+
 use super::access::{look, note, plugin_folder};
 use super::docs;
 use super::errors::step_error;
@@ -51,15 +53,7 @@ fn verify(
     paths: &PluginPaths,
     own: String,
 ) -> Result<CommandOutput, CommandError> {
-    let found = look(&paths.plugin)?;
-    let report = VerifyReport {
-        time: node.now.wall_time(node.now.boot),
-        path: paths.plugin.clone(),
-        same: found.executable && found.sha256.as_ref() == Some(&own),
-        found,
-        version: build_info::LINE,
-        sha256: own,
-    };
+    let report = compare(node, paths, own)?;
     Ok(CommandOutput {
         status: u8::from(!report.same),
         text: match args.format.is_json() {
@@ -67,6 +61,69 @@ fn verify(
             false => report.print(&node.screen),
         },
     })
+}
+
+/// Compares the installed file with this executable.
+fn compare(node: &Node, paths: &PluginPaths, own: String) -> Result<VerifyReport, CommandError> {
+    let found = look(&paths.plugin)?;
+    Ok(VerifyReport {
+        time: node.now.wall_time(node.now.boot),
+        path: paths.plugin.clone(),
+        same: found.executable && found.sha256.as_ref() == Some(&own),
+        found,
+        version: build_info::LINE,
+        sha256: own,
+    })
+}
+
+/// One place where this executable is to be installed, as a program watches it that goes on for long.
+#[derive(Clone, Debug)]
+pub struct Installation {
+    /// The name of the plugin.
+    pub name: &'static str,
+    paths: PluginPaths,
+    own: String,
+}
+
+impl Installation {
+    /// The plugin `name` in the folder that was typed, or in the usual one.
+    ///
+    /// # Errors
+    /// This executable cannot be read.
+    pub fn new(
+        node: &Node,
+        dir: Option<&Path>,
+        name: &'static str,
+    ) -> Result<Installation, CommandError> {
+        Ok(Installation {
+            name,
+            paths: PluginPaths::new(&plugin_folder(node, dir), name),
+            own: own_sha256(node)?,
+        })
+    }
+
+    /// Returns what stands there instead, as a phrase; `None` if it is this executable.
+    ///
+    /// # Errors
+    /// The file exists but cannot be read.
+    pub fn replaced_by(&self, node: &Node) -> Result<Option<String>, CommandError> {
+        let report = compare(node, &self.paths, self.own.clone())?;
+        let (path, found) = (report.path.display(), report.found.describe());
+        let is_own = report.found.sha256.as_ref() == Some(&report.sha256);
+        Ok(match (report.same, is_own) {
+            (true, _) => None,
+            (false, true) => Some(format!("{path} may not be executed")),
+            (false, false) => Some(format!("{path} is not this executable: there is {found}")),
+        })
+    }
+
+    /// Installs this executable there, as `install` without `--force` does. Returns why it was refused, if it was.
+    ///
+    /// # Errors
+    /// The system refuses something. The plugin is what it was then.
+    pub fn install(&self, node: &Node) -> Result<Option<String>, CommandError> {
+        Ok(install(node, false, &self.paths, self.own.clone())?.refused)
+    }
 }
 
 fn install(

@@ -20,5 +20,5 @@ mod report;
 mod trial;
 mod uninstall;
 
-pub use command::run;
+pub use command::{Installation, run};
 pub use uninstall::run as run_uninstall;

@@ -1,9 +1,11 @@
 //! `metrics`: metrics in the text format of Prometheus.
 
+mod health;
 mod operations;
 mod page;
 mod pools;
 
+use std::path::Path;
 use std::time::Duration;
 
 use page::{Page, seconds};
@@ -11,6 +13,7 @@ use pools::PoolMetrics;
 
 use super::build_info;
 use super::cli::OutputArgs;
+use super::last_check::LastCheck;
 use super::node::Node;
 use super::node_config::NodeConfig;
 use super::outcome::{CommandError, CommandOutput};
@@ -33,6 +36,10 @@ pub struct NodeMetrics {
     pub totals: Totals,
     /// How long ago the source's last answer was merged, when one was in this boot.
     pub answer_age: Option<Duration>,
+    /// The last check, when one was recorded in this boot.
+    pub last_check: Option<LastCheck>,
+    /// Of each plugin that is watched: its name, and whether it is this executable. Only `node-loop` watches.
+    pub installed: Vec<(&'static str, bool)>,
 }
 
 /// The values of the state. A missing state has no pools.
@@ -49,8 +56,21 @@ pub struct StateMetrics {
 /// # Errors
 /// Nobody but root may read the state, or the file cannot be written.
 pub fn run(node: &Node, args: &OutputArgs) -> Result<CommandOutput, CommandError> {
-    let text = print(&NodeMetrics::collect(node)?, node.paths().name());
-    CommandOutput::to_file_or_stdout(args.output.as_deref(), text, MODE)
+    let metrics = NodeMetrics::collect(node)?;
+    write(node, &metrics, args.output.as_deref())
+}
+
+/// Prints the metrics, or writes them to a file.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn write(
+    node: &Node,
+    metrics: &NodeMetrics,
+    output: Option<&Path>,
+) -> Result<CommandOutput, CommandError> {
+    let text = print(metrics, node.paths().name());
+    CommandOutput::to_file_or_stdout(output, text, MODE)
 }
 
 impl NodeMetrics {
@@ -58,7 +78,7 @@ impl NodeMetrics {
     ///
     /// # Errors
     /// Nobody but root may read the state. Then the operations cannot be read either, and zeros would be a lie.
-    fn collect(node: &Node) -> Result<NodeMetrics, CommandError> {
+    pub fn collect(node: &Node) -> Result<NodeMetrics, CommandError> {
         let (paths, boot_id) = (node.paths(), node.context.boot_id.as_deref());
         let view = StateView::read(node)?;
         let state = view.report.condition.is_readable().then(|| {
@@ -73,6 +93,8 @@ impl NodeMetrics {
             is_lost: view.report.condition == StateHealth::Lost,
             totals: node.history()?.totals,
             answer_age: answered.map(|at| node.now.since(at)),
+            last_check: LastCheck::read(paths),
+            installed: Vec::new(),
         })
     }
 }
@@ -119,6 +141,7 @@ pub fn print(metrics: &NodeMetrics, program: &str) -> String {
         ],
         &1,
     );
+    health::print(&mut page, &metrics.installed, metrics.last_check.as_ref());
     operations::print(&mut page, &metrics.totals);
     if let Some(state) = &metrics.state {
         pools::print(&mut page, &state.pools);
@@ -177,6 +200,17 @@ mod tests {
         serde_json::from_str(json).unwrap()
     }
 
+    fn last_check() -> LastCheck {
+        let mut check = LastCheck {
+            time: 1_764_000_000,
+            status: 1,
+            findings: Vec::new(),
+        };
+        check.count("leak", "warning", 3);
+        check.count("duplicate", "error", 0);
+        check
+    }
+
     fn pool(space: &str, subnet: &str) -> PoolMetrics {
         PoolMetrics {
             space: space.into(),
@@ -206,6 +240,8 @@ mod tests {
             ),
             answer_age: Some(Duration::from_millis(12_345)),
             is_lost: false,
+            last_check: Some(last_check()),
+            installed: vec![(NAME, true), (NAME_V6, false)],
         };
         let text = print(&metrics, NAME);
         // The test of the histogram has its own lines.
@@ -221,6 +257,12 @@ mod tests {
                 build_info::TARGET,
                 build_info::FEATURES.join(",")
             ),
+            r#"executable_matches{name="azure-vnet-ipam"} 1"#.into(),
+            r#"executable_matches{name="azure-vnet-ipamv6"} 0"#.into(),
+            r#"last_check_findings{kind="leak",severity="warning"} 3"#.into(),
+            r#"last_check_findings{kind="duplicate",severity="error"} 0"#.into(),
+            "last_check_status 1".into(),
+            "last_check_timestamp_seconds 1764000000".into(),
             "lock_wait_seconds_total 1.500000".into(),
             "lock_waits_total 3".into(),
             r#"operation_errors_total{verb="ADD",code="5"} 2"#.into(),
@@ -266,6 +308,8 @@ mod tests {
             totals: totals(r#"{"operations": [{"verb": "release", "code": 2, "count": 1}]}"#),
             answer_age: Some(Duration::ZERO),
             is_lost: true,
+            last_check: Some(last_check()),
+            installed: vec![(NAME, true)],
         };
         let empty = NodeMetrics {
             state: Some(StateMetrics::default()),
@@ -321,7 +365,14 @@ mod tests {
     fn unknown_values_are_left_out() {
         let text = print(&NodeMetrics::default(), NAME);
         assert!(text.contains("azure_vnet_ipam_state_readable 0\n"));
-        for name in ["pool_", "quarantine", "refresh_age", "operation_errors"] {
+        for name in [
+            "pool_",
+            "quarantine",
+            "refresh_age",
+            "operation_errors",
+            "last_check",
+            "executable",
+        ] {
             assert!(!text.contains(name), "{name}");
         }
     }

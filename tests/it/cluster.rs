@@ -1,0 +1,542 @@
+//! What is shipped for clusters: the DaemonSet, the alerts, the dashboard, the units and the check of a fleet name what exists, and do
+//! what their page says.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::harness::wait::{output, wait_until};
+use crate::harness::{Node, Outcome, Reply, SUBNET, binary, conf, install, package, run, xml};
+
+fn folder() -> PathBuf {
+    package().join("conflist-examples/kubernetes")
+}
+
+fn read(name: &str) -> String {
+    fs::read_to_string(folder().join(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
+}
+
+/// Checks that a command has all options among these words. Returns the options.
+#[track_caller]
+fn assert_options_exist<'a>(words: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
+    let mut words = words.into_iter();
+    let command = words.next().unwrap();
+    let help = output(Command::new(binary()).env_clear().args([command, "--help"]));
+    assert!(help.status.success(), "{command}: {help:?}");
+    let help = String::from_utf8(help.stdout).unwrap();
+    let options: Vec<_> = words.filter(|word| word.starts_with('-')).collect();
+    for option in &options {
+        let name = option.split('=').next().unwrap();
+        let mut known = help.split_whitespace();
+        assert!(known.any(|word| word == name), "{command} {name}: {help}");
+    }
+    options
+}
+
+/// The labels of every metric, as a node prints them on which everything happened.
+fn metrics_with_labels() -> BTreeMap<String, BTreeSet<String>> {
+    let (node, _wire) = Node::with_wire("cluster-metrics", Reply::Xml(xml(5..15)));
+    node.add("c1").success();
+    let taken = json!({ "subnet": SUBNET, "ipAddress": "10.224.0.5" });
+    let taken = conf("0.3.0", taken);
+    node.call("ADD", "c2").stdin(taken).run().error();
+    let text = run_loop(&node, &["node-loop", "--output=FILE"]);
+    let mut metrics: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let series = line.rsplit_once(' ').unwrap().0;
+        let (name, labels) = series.split_once('{').unwrap_or((series, ""));
+        let known = metrics.entry(name.to_owned()).or_default();
+        known.extend(label_names(labels).into_iter().map(str::to_owned));
+    }
+    metrics
+}
+
+/// The words of a list of labels that a comparison follows.
+fn label_names(labels: &str) -> Vec<&str> {
+    let outside = labels.split('"').step_by(2);
+    let names = outside.map(|part| part.trim_matches(|c: char| !c.is_alphanumeric() && c != '_'));
+    names.filter(|name| !name.is_empty()).collect()
+}
+
+/// Runs the loop with these arguments until the first check is in its file, whose contents it returns. The file is in the
+/// folder of the node.
+fn run_loop(node: &Node, args: &[&str]) -> String {
+    node.put("/collected/x", "");
+    let file = node.path("/collected/ipam.prom");
+    let call = node.call("", "").without("CNI_COMMAND");
+    let output = format!("--output={}", file.display());
+    let call = args.iter().fold(call, |call, arg| match arg {
+        arg if arg.starts_with("--output=") => call.arg(&output),
+        arg => call.arg(arg),
+    });
+    let mut node_loop = call.start();
+    let text = || fs::read_to_string(&file).unwrap_or_default();
+    wait_until("the first check", || {
+        assert!(node_loop.is_running(), "the loop ended");
+        text().contains("_last_check_status ")
+    });
+    node_loop.kill();
+    text()
+}
+
+/// Each metric in an expression, with the labels that the expression selects by.
+fn selectors(expression: &str) -> Vec<(String, Vec<String>)> {
+    const PREFIX: &str = "azure_vnet_ipam_";
+    let parts = expression.split(PREFIX).skip(1);
+    let selectors = parts.map(|part| {
+        let end = part.find(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        let (name, rest) = part.split_at(end.unwrap_or(part.len()));
+        let labels = rest.strip_prefix('{').and_then(|rest| rest.split_once('}'));
+        let labels = labels.map_or(Vec::new(), |(labels, _)| label_names(labels));
+        let labels = labels.into_iter().map(str::to_owned).collect();
+        (format!("{PREFIX}{name}"), labels)
+    });
+    selectors.collect()
+}
+
+/// The labels that an expression groups by, and those that its legend names.
+fn grouped_labels(expression: &str) -> Vec<String> {
+    let groups = expression.split(" by (").skip(1);
+    let groups = groups.filter_map(|rest| rest.split_once(')'));
+    let labels = groups.flat_map(|(labels, _)| labels.split(", "));
+    labels.map(str::to_owned).collect()
+}
+
+/// Checks that the metrics of an expression and their labels exist.
+fn assert_selects_what_exists(
+    expression: &str,
+    more_labels: &[String],
+    metrics: &BTreeMap<String, BTreeSet<String>>,
+) {
+    let selectors = selectors(expression);
+    assert!(!selectors.is_empty(), "{expression}");
+    let mut known = BTreeSet::from(["instance".to_owned()]);
+    for (metric, labels) in selectors {
+        let exist = metrics.get(&metric);
+        let exist = exist.unwrap_or_else(|| panic!("there is no {metric}: {expression}"));
+        for label in labels {
+            let is_known = exist.contains(&label) || label == "instance";
+            assert!(is_known, "{metric} has no label {label}: {expression}");
+        }
+        known.extend(exist.iter().cloned());
+    }
+    for label in grouped_labels(expression).iter().chain(more_labels) {
+        assert!(known.contains(label), "no label {label}: {expression}");
+    }
+}
+
+/// The labels that a text with `{{...}}` names.
+fn labels_of_text(text: &str) -> Vec<String> {
+    let parts = text.split("{{").skip(1);
+    let parts = parts.filter_map(|rest| rest.split_once("}}"));
+    let names = parts.map(|(name, _)| name.trim().trim_start_matches("$labels."));
+    let names = names.filter(|name| !name.starts_with("$value"));
+    names.map(str::to_owned).collect()
+}
+
+#[test]
+fn expressions_are_taken_apart() {
+    let found =
+        selectors(r#"sum by (le) (azure_vnet_ipam_a{b="c, d", e=~"f"}) > azure_vnet_ipam_g"#);
+    let expected = [
+        ("azure_vnet_ipam_a", vec!["b", "e"]),
+        ("azure_vnet_ipam_g", vec![]),
+    ];
+    let expected =
+        expected.map(|(m, l)| (m.to_owned(), l.into_iter().map(str::to_owned).collect()));
+    assert_eq!(found, expected);
+    assert_eq!(grouped_labels("sum by (a, b) (c)"), ["a", "b"]);
+    assert_eq!(
+        labels_of_text("{{ $labels.a }} {{b}} {{ $value }}"),
+        ["a", "b"]
+    );
+}
+
+#[test]
+fn dashboard_shows_metrics_that_exist() {
+    let metrics = metrics_with_labels();
+    let dashboard: Value = serde_json::from_str(&read("dashboard.json")).unwrap();
+    let mut shown = BTreeSet::new();
+    for panel in dashboard["panels"].as_array().unwrap() {
+        for target in panel["targets"].as_array().unwrap() {
+            let expression = target["expr"].as_str().unwrap();
+            let legend = labels_of_text(target["legendFormat"].as_str().unwrap());
+            // A sum over everything has no labels, and a fixed legend.
+            let of_everything = expression.starts_with("sum(") || expression.starts_with("count(");
+            let legend = if of_everything { Vec::new() } else { legend };
+            assert_selects_what_exists(expression, &legend, &metrics);
+            shown.extend(selectors(expression).into_iter().map(|(metric, _)| metric));
+        }
+    }
+    for name in [
+        "pool_free_addresses",
+        "operations_total",
+        "last_check_findings",
+    ] {
+        assert!(shown.contains(&format!("azure_vnet_ipam_{name}")), "{name}");
+    }
+    assert!(
+        shown
+            .iter()
+            .any(|name| name.ends_with("_duration_seconds_bucket"))
+    );
+}
+
+#[cfg(feature = "tls")]
+mod yaml {
+    use super::*;
+
+    fn documents(name: &str) -> Value {
+        serde_saphyr::from_str(&read(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
+    }
+
+    /// The values of a list of objects by their names.
+    fn by_name(list: &Value) -> BTreeMap<&str, &Value> {
+        let list = list.as_array().unwrap().iter();
+        list.map(|item| (item["name"].as_str().unwrap(), item))
+            .collect()
+    }
+
+    fn texts(list: &Value) -> Vec<&str> {
+        let list = list.as_array().into_iter().flatten();
+        list.map(|text| text.as_str().unwrap()).collect()
+    }
+
+    #[test]
+    fn every_alert_is_complete_and_tested_and_has_a_runbook() {
+        let metrics = metrics_with_labels();
+        let (alerts, tests, page) = (
+            documents("alerts.yaml"),
+            documents("alerts.test.yaml"),
+            read("README.md"),
+        );
+        let rules = alerts["groups"][0]["rules"].as_array().unwrap();
+        assert!(rules.len() >= 7);
+        let fires = |alert: &str| {
+            let cases = tests["tests"].as_array().unwrap().iter();
+            let mut cases = cases.flat_map(|test| test["alert_rule_test"].as_array().unwrap());
+            cases.any(|case| case["alertname"] == alert && case["exp_alerts"].is_array())
+        };
+        for rule in rules {
+            let alert = rule["alert"].as_str().unwrap();
+            assert!(rule["for"].is_string(), "{alert}");
+            let severity = rule["labels"]["severity"].as_str().unwrap();
+            assert!(["warning", "critical"].contains(&severity), "{alert}");
+            let summary = labels_of_text(rule["annotations"]["summary"].as_str().unwrap());
+            assert!(summary.contains(&"instance".to_owned()), "{alert}");
+            assert_selects_what_exists(rule["expr"].as_str().unwrap(), &summary, &metrics);
+            let runbook = rule["annotations"]["runbook_url"].as_str().unwrap();
+            let (path, anchor) = runbook.split_once('#').unwrap();
+            assert_eq!(package().join(path), folder().join("README.md"));
+            let (_, section) = page
+                .split_once(&format!("<a id=\"{anchor}\"></a>\n### "))
+                .unwrap_or_else(|| panic!("{runbook}"));
+            let section = section.split("\n### ").next().unwrap();
+            assert!(section.contains("\n```sh\n"), "{anchor}: what to type");
+            assert!(fires(alert), "no test in which {alert} fires");
+        }
+    }
+
+    #[test]
+    fn daemonset_has_exactly_the_privileges_that_it_needs() {
+        let daemonset = documents("daemonset.yaml");
+        let spec = &daemonset["spec"];
+        assert_eq!(spec["updateStrategy"]["rollingUpdate"]["maxUnavailable"], 1);
+        let pod = &spec["template"]["spec"];
+        for (key, value) in [
+            ("hostNetwork", json!(true)),
+            ("hostPID", json!(true)),
+            ("hostIPC", Value::Null),
+            ("automountServiceAccountToken", json!(false)),
+            ("priorityClassName", json!("system-node-critical")),
+            ("tolerations", json!([{ "operator": "Exists" }])),
+            (
+                "securityContext",
+                json!({ "seccompProfile": { "type": "RuntimeDefault" } }),
+            ),
+        ] {
+            assert_eq!(pod[key], value, "{key}");
+        }
+        let init = by_name(&pod["initContainers"]);
+        let main = by_name(&pod["containers"]);
+        assert_eq!((init.len(), main.len()), (1, 1));
+        let (install, node_loop) = (init["install"], main["node-loop"]);
+        assert_eq!(install["image"], node_loop["image"]);
+        for (container, capabilities) in [
+            (install, &[][..]),
+            (node_loop, &["SYS_ADMIN", "SYS_PTRACE"]),
+        ] {
+            let security = &container["securityContext"];
+            assert_eq!(security["readOnlyRootFilesystem"], true);
+            assert_eq!(security["privileged"], Value::Null);
+            assert_eq!(texts(&security["capabilities"]["drop"]), ["ALL"]);
+            assert_eq!(texts(&security["capabilities"]["add"]), capabilities);
+        }
+        let volumes = by_name(&pod["volumes"]);
+        let mounts = |container: &Value| -> Vec<String> {
+            let mounts = container["volumeMounts"].as_array().unwrap().iter();
+            let describe = |mount: &Value| {
+                let volume = volumes[mount["name"].as_str().unwrap()];
+                let source = volume["hostPath"]["path"].as_str().unwrap();
+                let mode = if mount["readOnly"] == true {
+                    "ro"
+                } else {
+                    "rw"
+                };
+                let propagation = mount["mountPropagation"].as_str().unwrap_or("None");
+                format!(
+                    "{source} {} {mode} {propagation}",
+                    mount["mountPath"].as_str().unwrap()
+                )
+            };
+            mounts.map(describe).collect()
+        };
+        let install_mounts = [
+            "/opt/cni/bin /opt/cni/bin rw None",
+            "/var/log /var/log rw None",
+        ];
+        assert_eq!(mounts(install), install_mounts);
+        assert_eq!(
+            mounts(node_loop),
+            [
+                "/opt/cni/bin /opt/cni/bin rw None",
+                "/run /run rw HostToContainer",
+                "/run /var/run rw HostToContainer",
+                "/var/log /var/log rw None",
+                "/var/lib/cni /var/lib/cni ro None",
+                "/etc/cni /etc/cni ro None",
+                "/var/lib/prometheus/node-exporter /var/lib/prometheus/node-exporter rw None",
+            ]
+        );
+        assert_eq!(volumes.len(), 6);
+    }
+
+    #[test]
+    fn every_privilege_has_its_reason_beside_it() {
+        let manifest = read("daemonset.yaml");
+        let lines: Vec<_> = manifest.lines().collect();
+        let asks = [
+            "hostNetwork:",
+            "hostPID:",
+            "- SYS_",
+            "- {name: ",
+            "appArmorProfile:",
+        ];
+        let mut seen = 0;
+        for pair in lines.windows(2) {
+            let line = pair[1].trim_start();
+            let is_asked = asks.iter().any(|ask| line.starts_with(ask));
+            if is_asked && !line.contains("mountPath: /var/run,") {
+                assert!(pair[0].trim_start().starts_with("# "), "no reason: {line}");
+                seen += 1;
+            }
+        }
+        assert!(seen >= 11, "{seen}");
+    }
+
+    #[test]
+    fn containers_run_with_their_arguments() {
+        let daemonset = documents("daemonset.yaml");
+        let pod = &daemonset["spec"]["template"]["spec"];
+        let (node, _wire) = Node::with_wire("cluster-pod", Reply::Xml(xml(5..15)));
+        fs::create_dir_all(node.path("/opt/cni/bin")).unwrap();
+        let install = texts(&pod["initContainers"][0]["args"]);
+        assert_options_exist(install.iter().copied());
+        node.run_command(install).success();
+        let args = texts(&pod["containers"][0]["args"]);
+        assert!(assert_options_exist(args.iter().copied()).len() >= 3);
+        let text = run_loop(&node, &args);
+        assert!(
+            text.contains("executable_matches{name=\"azure-vnet-ipam\"} 1\n"),
+            "{text}"
+        );
+        // The file is in the folder that is mounted for it.
+        let output = args.iter().find_map(|arg| arg.strip_prefix("--output="));
+        let volumes = by_name(&pod["volumes"]);
+        let textfiles = volumes["textfiles"]["hostPath"]["path"].as_str().unwrap();
+        assert!(output.unwrap().starts_with(textfiles));
+        assert!(output.unwrap().ends_with(".prom"));
+        // What the comments offer exists as well.
+        assert_options_exist(["node-loop", "--reinstall"]);
+        assert_options_exist(["install", "--force"]);
+        assert!(read("daemonset.yaml").contains("# - --reinstall\n"));
+    }
+}
+
+/// The lines `ExecStart=` of the service, as words behind the executable.
+fn started_by_the_service() -> Vec<Vec<String>> {
+    let unit = read("azure-vnet-ipam-metrics.service");
+    let lines = unit
+        .lines()
+        .filter_map(|line| line.strip_prefix("ExecStart="));
+    let lines = lines.map(|line| {
+        let line = line.strip_prefix("/opt/cni/bin/azure-vnet-ipam ").unwrap();
+        line.split(' ').map(str::to_owned).collect()
+    });
+    lines.collect()
+}
+
+#[test]
+fn units_start_commands_that_exist() {
+    let started = started_by_the_service();
+    assert_eq!(started.len(), 2);
+    let (node, _wire) = Node::with_wire("cluster-units", Reply::Xml(xml(5..15)));
+    node.put("/collected/x", "");
+    let file = node.path("/collected/ipam.prom");
+    for words in &started {
+        assert_options_exist(words.iter().map(String::as_str));
+        let words = words.iter().map(|word| match word.ends_with(".prom") {
+            true => file.to_str().unwrap(),
+            false => word,
+        });
+        let outcome = node.run_command(words);
+        assert!(
+            outcome.exit.is_some_and(|status| status <= 1),
+            "{outcome:?}"
+        );
+    }
+    let text = fs::read_to_string(file).unwrap();
+    assert!(text.contains("_last_check_status "), "{text}");
+}
+
+#[test]
+#[ignore = "needs systemd-analyze"]
+fn systemd_accepts_the_units() {
+    let node = Node::new("cluster-systemd");
+    install(&node.path("/azure-vnet-ipam"));
+    let executable = node.path("/azure-vnet-ipam");
+    let mut command = Command::new("systemd-analyze");
+    command.arg("verify");
+    for kind in ["service", "timer"] {
+        let name = format!("azure-vnet-ipam-metrics.{kind}");
+        let text = read(&name);
+        let executable = executable.to_str().unwrap();
+        node.put(
+            &name,
+            text.replace("/opt/cni/bin/azure-vnet-ipam", executable),
+        );
+        command.arg(node.path(&name));
+    }
+    let output = output(&mut command);
+    let complaints = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success() && !complaints.contains("azure-vnet"),
+        "{complaints}"
+    );
+}
+
+#[test]
+#[ignore = "needs promtool"]
+fn promtool_accepts_the_alerts() {
+    for args in [
+        ["check", "rules", "alerts.yaml"],
+        ["test", "rules", "alerts.test.yaml"],
+    ] {
+        let mut command = Command::new("promtool");
+        let outcome = run(command.current_dir(folder()).args(args), "");
+        assert_eq!(outcome.exit, Some(0), "{outcome:?}");
+    }
+}
+
+/// Runs the check of a fleet with a stand-in for kubectl, which answers by the name of the pod.
+fn check_fleet(node: &Node, nodes: &str, pods: &str) -> Outcome {
+    let kubectl = r#"#!/bin/sh
+echo "$*" >>"$0.calls"
+case "$1 $2" in
+"get nodes") cat "$0.nodes"; exit ;;
+"get pods") cat "$0.pods"; exit ;;
+esac
+report() { printf '{\n  "time": "x",\n  "summary": "%s",\n  "findings": []\n}\n' "$1"; }
+case $4 in
+pod-fine) report "Nothing is wrong; new pods get addresses." ;;
+pod-leaks) report "2 leaks; new pods get addresses."; exit 1 ;;
+pod-blind) report "Nothing wrong was found in what could be checked."; exit 2 ;;
+pod-gone) echo "error: unable to upgrade connection" >&2; exit 1 ;;
+pod-slow) exec sleep 60 ;;
+esac
+"#;
+    node.put("/bin/kubectl", kubectl);
+    let path = node.path("/bin/kubectl");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    node.put("/bin/kubectl.nodes", nodes);
+    node.put("/bin/kubectl.pods", pods);
+    let search = format!(
+        "{}:{}",
+        node.path("/bin").display(),
+        std::env::var("PATH").unwrap()
+    );
+    let mut command = Command::new("sh");
+    command.arg(folder().join("fleet-check.sh"));
+    run(command.env("PATH", search).env("LIMIT", "2"), "")
+}
+
+#[test]
+fn fleet_check_prints_the_nodes_in_trouble() {
+    let node = Node::new("cluster-fleet");
+    let outcome = check_fleet(
+        &node,
+        "a1\na2\na3\na4\na5\na6\na7\n",
+        "a1   pod-fine    Running\na2   pod-leaks   Running\na3   pod-blind   Running\n\
+         a4   pod-gone    Running\na5   pod-new     Pending\na6   pod-slow    Running\n",
+    );
+    let expected = "\
+a2: 2 leaks; new pods get addresses.
+a3: Nothing wrong was found in what could be checked.
+a4: not checked: error: unable to upgrade connection
+a5: not checked: pod pod-new is Pending
+a6: not checked: no answer within 2 seconds
+a7: not checked: it has no pod of the DaemonSet
+6 of 7 nodes in trouble
+";
+    assert_eq!(
+        (outcome.exit, &*outcome.stdout),
+        (Some(1), expected),
+        "{outcome:?}"
+    );
+    let calls = fs::read_to_string(node.path("/bin/kubectl.calls")).unwrap();
+    let call = "exec --namespace kube-system pod-leaks --container node-loop -- /azure-vnet-ipam check -o json\n";
+    assert!(calls.contains(call), "{calls}");
+    assert_options_exist(["check", "-o"]);
+}
+
+#[test]
+fn fleet_check_of_a_healthy_fleet_succeeds() {
+    let node = Node::new("cluster-healthy");
+    let outcome = check_fleet(
+        &node,
+        "a1\na2\n",
+        "a1 pod-fine Running\na2 pod-fine Running\n",
+    );
+    let expected = "0 of 2 nodes in trouble\n";
+    assert_eq!(
+        (outcome.exit, &*outcome.stdout),
+        (Some(0), expected),
+        "{outcome:?}"
+    );
+    // A cluster that cannot be listed, or has no nodes, is not healthy.
+    let outcome = check_fleet(&node, "", "");
+    assert_eq!(outcome.exit, Some(2), "{outcome:?}");
+    let mut command = Command::new("sh");
+    command.arg(folder().join("fleet-check.sh"));
+    let outcome = run(command.env("KUBECTL", "false"), "");
+    assert_eq!(
+        (outcome.exit, &*outcome.stdout),
+        (Some(2), ""),
+        "{outcome:?}"
+    );
+}
+
+#[test]
+fn fleet_check_reads_the_summary_that_check_prints() {
+    let (node, _wire) = Node::with_wire("cluster-summary", Reply::Xml(xml(5..15)));
+    let report = node.run_line("check -o json");
+    let summary = report.json()["summary"].as_str().unwrap().to_owned();
+    let pattern = r#"s/^  "summary": "\(.*\)",$/\1/p"#;
+    assert!(read("fleet-check.sh").contains(pattern));
+    let read = run(Command::new("sed").args(["-n", pattern]), &report.stdout);
+    assert_eq!(read.stdout, format!("{summary}\n"));
+}

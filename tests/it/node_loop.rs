@@ -1,0 +1,294 @@
+//! `node-loop`: what it writes, what it watches, and how it ends.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::harness::wait::{Process, wait_until};
+use crate::harness::{Node, Outcome, Reply, Running, binary, install, xml};
+use crate::install::folder::{MODULE, PluginFolder, V4, go_executable};
+
+/// Longer than any test: the clock of the node is moved instead.
+const INTERVALS: [&str; 4] = ["--interval", "600", "--check-interval", "3600"];
+
+/// The file for the collector, in a folder that does not exist yet.
+fn output_file(node: &Node) -> PathBuf {
+    node.path("/collected/ipam.prom")
+}
+
+fn make_folder(node: &Node) -> PathBuf {
+    let file = output_file(node);
+    fs::create_dir_all(file.parent().unwrap()).unwrap();
+    file
+}
+
+/// Starts the loop on a node whose clock can be moved.
+fn start(node: &Node, options: &[&str]) -> Running {
+    node.set_clock(0);
+    let file = output_file(node);
+    let call = node.call("", "").without("CNI_COMMAND");
+    let words = ["node-loop", "--output", file.to_str().unwrap()];
+    let words = words.iter().chain(&INTERVALS).chain(options);
+    words.fold(call, |call, word| call.arg(word)).start()
+}
+
+/// Ends the loop by SIGTERM, which it obeys at once.
+#[track_caller]
+fn stop(node_loop: Running) -> Outcome {
+    let pid = Pid::from_raw(i32::try_from(node_loop.id()).unwrap()).unwrap();
+    let began = Instant::now();
+    kill_process(pid, Signal::TERM).unwrap();
+    let outcome = node_loop.finish();
+    // Far below the intervals, and far above what a busy machine needs.
+    assert!(began.elapsed() < Duration::from_secs(30), "{outcome:?}");
+    assert_eq!((outcome.exit, &*outcome.stdout), (Some(0), ""));
+    outcome
+}
+
+fn text(node: &Node) -> String {
+    fs::read_to_string(output_file(node)).unwrap_or_default()
+}
+
+fn wait_for_line(node: &Node, line: &str) {
+    let line = format!("azure_vnet_ipam_{line}\n");
+    wait_until(
+        format!("{line:?} in {}", output_file(node).display()),
+        || text(node).contains(&line),
+    );
+}
+
+/// Where the result of a check is recorded.
+fn record(node: &Node) -> PathBuf {
+    node.path("/var/run/azure-vnet/azure-vnet-ipam.check")
+}
+
+/// The number of the file with the result, which every check replaces.
+fn record_number(node: &Node) -> Option<u64> {
+    fs::metadata(record(node)).map(|known| known.ino()).ok()
+}
+
+fn wait_for_check(node: &Node, before: Option<u64>) {
+    wait_until("a check", || {
+        record_number(node).is_some_and(|now| Some(now) != before)
+    });
+}
+
+/// Lets time pass until the loop has checked the node again.
+fn check_again(node: &Node) {
+    let before = record_number(node);
+    node.advance_clock(3600);
+    wait_for_check(node, before);
+}
+
+#[test]
+fn metrics_have_the_installation_and_the_check() {
+    let (node, _wire) = Node::with_wire("loop", Reply::Xml(xml(5..15)));
+    make_folder(&node);
+    node.add("c1").success();
+    install(&node.path("/opt/cni/bin/azure-vnet-ipam"));
+    let node_loop = start(&node, &[]);
+    wait_for_line(&node, r#"executable_matches{name="azure-vnet-ipam"} 1"#);
+    wait_for_line(
+        &node,
+        r#"last_check_findings{kind="duplicate",severity="error"} 0"#,
+    );
+    let mode = fs::metadata(output_file(&node))
+        .unwrap()
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o7777, 0o644, "for the collector, who is not root");
+    let outcome = stop(node_loop);
+    assert_eq!(outcome.stderr, "");
+    let own = |text: &str| -> Vec<String> {
+        let varies = ["refresh_age_seconds", "executable_matches"];
+        let lines = text.lines();
+        let lines = lines.filter(|line| !varies.iter().any(|name| line.contains(name)));
+        lines.map(str::to_owned).collect()
+    };
+    let printed = node.run_line("metrics").success().stdout.clone();
+    assert_eq!(own(&text(&node)), own(&printed), "the same as `metrics`");
+    assert!(!printed.contains("executable_matches"));
+}
+
+#[test]
+fn replaced_executable_is_reported_once() {
+    let (node, _wire) = Node::with_wire("loop-replaced", Reply::Xml(xml(5..15)));
+    make_folder(&node);
+    let plugin = node.path("/opt/cni/bin/azure-vnet-ipam");
+    let node_loop = start(&node, &[]);
+    let name = r#"executable_matches{name="azure-vnet-ipam"}"#;
+    wait_for_line(&node, &format!("{name} 0"));
+    install(&plugin);
+    node.advance_clock(600);
+    wait_for_line(&node, &format!("{name} 1"));
+    fs::remove_file(&plugin).unwrap();
+    fs::write(&plugin, "#!/bin/sh\n").unwrap();
+    for _ in 0..3 {
+        let before = fs::metadata(output_file(&node)).unwrap().ino();
+        node.advance_clock(600);
+        wait_until("another round", || {
+            fs::metadata(output_file(&node)).is_ok_and(|now| now.ino() != before)
+        });
+    }
+    wait_for_line(&node, &format!("{name} 0"));
+    let stderr = stop(node_loop).stderr;
+    let path = plugin.display();
+    let problem =
+        format!("azure-vnet-ipam node-loop: azure-vnet-ipam: {path} is not this executable");
+    let lines: Vec<_> = stderr.lines().collect();
+    assert_eq!(lines.len(), 3, "{stderr}");
+    assert!(
+        lines[0].starts_with(&problem) && lines[2].starts_with(&problem),
+        "{stderr}"
+    );
+    assert_eq!(
+        lines[1],
+        "azure-vnet-ipam node-loop: azure-vnet-ipam: works again"
+    );
+    assert_eq!(
+        fs::read(&plugin).unwrap(),
+        b"#!/bin/sh\n",
+        "without --reinstall it stays"
+    );
+}
+
+#[test]
+fn replaced_executable_comes_back_if_asked_for() {
+    let folder = PluginFolder::new("loop-reinstall");
+    let node = &folder.node;
+    make_folder(node);
+    let original = go_executable(MODULE, "original");
+    folder.put(V4, &original);
+    let node_loop = start(node, &["--reinstall"]);
+    wait_for_line(node, r#"executable_matches{name="azure-vnet-ipam"} 1"#);
+    assert!(folder.is_ours(V4));
+    assert_eq!(folder.read("azure-vnet-ipam.orig"), original);
+    // What needs --force is left alone.
+    folder.put(V4, b"#!/bin/sh\n");
+    node.advance_clock(600);
+    wait_for_line(node, r#"executable_matches{name="azure-vnet-ipam"} 0"#);
+    let stderr = stop(node_loop).stderr;
+    assert!(stderr.contains("not installed again: "), "{stderr}");
+    assert!(folder.read(V4) == b"#!/bin/sh\n");
+}
+
+#[test]
+fn failing_step_does_not_end_the_loop() {
+    let (node, _wire) = Node::with_wire("loop-failing", Reply::Xml(xml(5..15)));
+    install(&node.path("/opt/cni/bin/azure-vnet-ipam"));
+    let mut node_loop = start(&node, &[]);
+    wait_for_check(&node, None);
+    for _ in 0..3 {
+        check_again(&node);
+    }
+    assert!(node_loop.is_running());
+    make_folder(&node);
+    node.advance_clock(600);
+    wait_for_line(&node, "state_readable 1");
+    let stderr = stop(node_loop).stderr;
+    let file = output_file(&node);
+    let expected = format!(
+        "azure-vnet-ipam node-loop: metrics: failed to write {}: no such file or directory\n\
+         azure-vnet-ipam node-loop: metrics: works again\n",
+        file.display()
+    );
+    assert_eq!(stderr, expected);
+}
+
+#[test]
+fn only_a_recorded_check_leaves_its_result() {
+    let (node, _wire) = Node::with_wire("loop-record", Reply::Xml(xml(5..15)));
+    node.run_line("check");
+    assert!(!node.path("/var").exists(), "check changes nothing");
+    let outcome = node.run_line("check --record -o json");
+    let report = outcome.json();
+    let mode = fs::metadata(record(&node)).unwrap().permissions().mode();
+    assert_eq!(mode & 0o7777, 0o600);
+    let metrics = node.run_line("metrics").success().stdout.clone();
+    let status = outcome.exit.unwrap();
+    let line = format!("azure_vnet_ipam_last_check_status {status}\n");
+    assert!(metrics.contains(&line), "{metrics}");
+    // Every finding is counted, and those of the root and the host that the report leaves out.
+    let findings = report["findings"].as_array().unwrap().len();
+    let counts = metrics.lines().filter_map(|line| {
+        let labels = line.strip_prefix("azure_vnet_ipam_last_check_findings{")?;
+        labels.rsplit_once(' ')?.1.parse::<usize>().ok()
+    });
+    assert!(
+        findings > 0 && counts.sum::<usize>() >= findings,
+        "{metrics}"
+    );
+}
+
+#[test]
+fn memory_stays_what_one_round_needs() {
+    let (node, _wire) = Node::with_wire("loop-memory", Reply::Xml(xml(5..250)));
+    make_folder(&node);
+    for n in 0..40 {
+        node.add(&format!("c{n}")).success();
+    }
+    let node_loop = start(&node, &[]);
+    let status = format!("/proc/{}/status", node_loop.id());
+    // The most that was resident, in KiB.
+    let most = || -> u64 {
+        let status = fs::read_to_string(&status).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let words = line.unwrap().split_whitespace().next();
+        words.unwrap().parse().unwrap()
+    };
+    let mut early = 0;
+    wait_for_check(&node, None);
+    for round in 0..60 {
+        check_again(&node);
+        if round == 20 {
+            early = most();
+        }
+    }
+    let late = most();
+    stop(node_loop);
+    assert!(
+        late < early + 1024,
+        "{early} KiB after 20 rounds, {late} KiB after 60"
+    );
+    assert!(late < 64 << 10, "{late} KiB");
+}
+
+#[test]
+fn intervals_have_bounds() {
+    let node = Node::new("loop-usage");
+    for line in [
+        "node-loop",
+        "node-loop --output x --interval 0",
+        "node-loop --output x --interval 86401",
+        "node-loop --output x --check-interval 1m",
+        "node-loop --output x --names azure-vnet",
+    ] {
+        let outcome = node.run_line(line);
+        assert_eq!(outcome.exit, Some(2), "{line}: {outcome:?}");
+    }
+}
+
+#[test]
+#[ignore = "needs root and unshare"]
+fn first_process_of_a_container_ends_at_once_too() {
+    let node = Node::new("loop-first");
+    let file = make_folder(&node);
+    let mut command = Command::new("unshare");
+    command.envs(&node.env);
+    command
+        .args(["--pid", "--fork", "--kill-child"])
+        .arg(binary());
+    command.args(["node-loop", "--output"]).arg(&file);
+    let process = Process::start(&mut command);
+    wait_until("the first round", || file.exists());
+    let children = format!("/proc/{0}/task/{0}/children", process.id());
+    let children = fs::read_to_string(children).unwrap();
+    let pid: i32 = children.trim().parse().unwrap();
+    kill_process(Pid::from_raw(pid).unwrap(), Signal::TERM).unwrap();
+    let status = process.status_within(Duration::from_secs(30));
+    assert!(status.success(), "{status:?}");
+}
