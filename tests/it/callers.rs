@@ -19,6 +19,7 @@ pub fn examples() -> Vec<(String, Value)> {
     let mut paths: Vec<_> = fs::read_dir(package().join("conflist-examples"))
         .unwrap()
         .map(|e| e.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|e| e == "conflist"))
         .collect();
     paths.sort();
     let read = |p: &PathBuf| {

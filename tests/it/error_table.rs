@@ -1,4 +1,4 @@
-//! Compares the table of errors with the README, and with the errors that calls produce, in both directions.
+//! Compares the table of errors with the reference page, and with the errors that calls produce, in both directions.
 
 use std::fs;
 
@@ -18,9 +18,9 @@ fn read_table() -> Vec<(i64, String)> {
 }
 
 #[test]
-fn error_table_in_readme_is_the_one_of_the_program() {
-    let readme = fs::read_to_string(package().join("README.md")).unwrap();
-    let section = readme.split("\n## Errors\n").nth(1).unwrap();
+fn error_table_in_the_reference_is_the_one_of_the_program() {
+    let page = fs::read_to_string(package().join("conflist-examples/README.md")).unwrap();
+    let section = page.split("\n## Errors\n").nth(1).unwrap();
     let section = section.split("\n## ").next().unwrap();
     let is_row =
         |line: &&str| line.starts_with('|') && line[2..].starts_with(|c: char| c.is_ascii_digit());
