@@ -205,7 +205,7 @@ pub const ERROR_TABLE: &[ErrorRow] = &[
     row(
         Code::Plugin,
         &["Failed to allocate address: the state contradicts itself"],
-        "a defect; `details` and what `export` prints belong into a report",
+        "a defect; `details` and what `export` prints belong in a bug report",
     ),
     row(
         Code::Plugin,
@@ -215,6 +215,6 @@ pub const ERROR_TABLE: &[ErrorRow] = &[
     row(
         Code::Plugin,
         &["internal error"],
-        "a defect; `details` and what `export` prints belong into a report",
+        "a defect; `details` and what `export` prints belong in a bug report",
     ),
 ];

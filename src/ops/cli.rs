@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint};
 
 use super::output_format::OutputFormat;
-use super::{build_info, help, help_install};
+use super::{build_info, errors, help, help_install};
 use crate::cni::{NAME, NAME_V6};
 
 /// CNI IPAM plugin for Azure nodes
@@ -57,6 +57,9 @@ pub enum Command {
     /// Report errors in /etc/azure-vnet-ipam.json or FILE
     #[command(after_help = help::CHECK_SETTINGS)]
     CheckSettings(CheckSettingsArgs),
+    /// Print the errors of the plugin, and what to do about each
+    #[command(after_help = [&errors::text(), help_install::ERRORS].concat())]
+    Errors,
     /// Put this executable in the place of the original plugin
     #[command(after_help = help_install::INSTALL)]
     Install(InstallArgs),

@@ -8,12 +8,14 @@ mod cli;
 mod completions;
 mod container_id;
 mod describe_evidence;
+mod errors;
 mod events;
 mod explain;
 mod export;
 mod findings;
 mod help;
 mod help_install;
+mod help_man;
 mod install;
 mod lease;
 mod man;
@@ -92,6 +94,7 @@ fn run(command: &Command, node: &Node) -> Result<CommandOutput, CommandError> {
         Command::Export(args) => export::run(node, args),
         Command::Metrics(args) => metrics::run(node, args),
         Command::CheckSettings(args) => doctor::check_settings(node, args),
+        Command::Errors => Ok(errors::run()),
         Command::Install(args) => install::run(node, args),
         Command::Uninstall(args) => install::run_uninstall(node, args),
         Command::Version(args) => version::run(node, args),

@@ -10,7 +10,7 @@ use crate::harness::binary;
 use crate::harness::wait::{Process, output};
 
 /// Every command of the program with its options. A second copy, so that none is forgotten.
-const COMMANDS: [(&str, &[&str]); 15] = [
+const COMMANDS: [(&str, &[&str]); 16] = [
     ("show", &["--json", "-o", "--pod", "--suspect", "--events"]),
     (
         "events",
@@ -24,6 +24,7 @@ const COMMANDS: [(&str, &[&str]); 15] = [
     ("export", &["--output"]),
     ("metrics", &["--output"]),
     ("check-settings", &[]),
+    ("errors", &[]),
     (
         "install",
         &[
@@ -235,6 +236,10 @@ fn man_page_names_every_command_option_and_file() {
         "FILES",
         "EXIT STATUS",
         "EXAMPLES",
+        "FILES THAT THE PROGRAM WRITES",
+        "ERRORS",
+        "JSON",
+        "TASKS",
         "SEE ALSO",
     ] {
         assert!(headings.contains(&heading), "{heading}");
