@@ -1,7 +1,7 @@
 #!/bin/sh
-# The main job on any machine, without root and without Azure: two pods get addresses from a saved answer of the wire
-# server, the state tells who has them, and one gives its address back. Everything happens in a folder that is removed at
-# the end. BIN names another build of the program to try, and RUNNER what runs it, such as qemu-aarch64.
+# The main job on any machine, without root and without Azure: two pods get addresses from a saved answer of the wire server,
+# one of them releases its address, and `show` tells who holds what. Everything happens in a folder that is removed at the end.
+# BIN names another build of the program to try, and RUNNER what runs it, such as qemu-aarch64.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -9,33 +9,40 @@ if [ -z "${BIN:-}" ]; then
     cargo build --release --locked
     BIN=${CARGO_TARGET_DIR:-target}/release/azure-vnet-ipam
 fi
+BIN=$(realpath "$BIN")
 
 root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
+# Every path of the program is looked up below this folder. The saved answer replaces the wire server.
 export AZURE_VNET_IPAM_ROOT="$root"
-export AZURE_VNET_IPAM_QUERY_URL=file:testdata/wire.xml
+export AZURE_VNET_IPAM_QUERY_URL=file:wire.xml
+cp testdata/wire.xml "$root"
 
-# The network interface that the saved answer speaks of.
+# The network interface that the saved answer lists.
 mkdir -p "$root/sys/class/net/eth0"
 echo 7c:1e:52:f9:f3:c4 >"$root/sys/class/net/eth0/address"
 
-call() {
-    echo "\$ CNI_COMMAND=$1 CNI_CONTAINERID=$2 azure-vnet-ipam <netconf"
-    result=$(
-        echo '{"cniVersion": "1.0.0", "name": "azure", "ipam": {"type": "azure-vnet-ipam"}}' |
-            CNI_COMMAND=$1 CNI_CONTAINERID=$2 CNI_NETNS=/var/run/netns/$2 CNI_IFNAME=eth0 \
-                CNI_ARGS="K8S_POD_NAMESPACE=default;K8S_POD_NAME=web-${2#c}" ${RUNNER:-} "$BIN"
-    )
-    [ -z "$result" ] || echo "$result"
+cd "$root"
+echo '{"cniVersion": "1.0.0", "name": "azure", "ipam": {"type": "azure-vnet-ipam"}}' >netconf
+
+azure_vnet_ipam() {
+    # shellcheck disable=SC2086 # RUNNER may have arguments
+    ${RUNNER:-} "$BIN" "$@"
 }
 
-holders() {
-    echo "\$ grep '\"id\"' /var/run/azure-vnet-ipam.json"
-    grep '"id"' "$root/var/run/azure-vnet-ipam.json" | sed 's/^\t*//'
+# Prints a command, then runs it as printed.
+run() { # command
+    echo "\$ $1"
+    printed=$(eval "$(echo "$1" | sed 's/azure-vnet-ipam/azure_vnet_ipam/')")
+    [ -z "$printed" ] || echo "$printed"
 }
 
-call ADD c1
-call ADD c2
-holders
-call DEL c1
-holders
+run 'cat netconf'
+echo '$ export CNI_IFNAME=eth0'
+export CNI_IFNAME=eth0
+run 'CNI_COMMAND=ADD CNI_CONTAINERID=c1 CNI_NETNS=/var/run/netns/c1 \
+    CNI_ARGS="K8S_POD_NAMESPACE=default;K8S_POD_NAME=web-1" azure-vnet-ipam <netconf'
+run 'CNI_COMMAND=ADD CNI_CONTAINERID=c2 CNI_NETNS=/var/run/netns/c2 \
+    CNI_ARGS="K8S_POD_NAMESPACE=default;K8S_POD_NAME=web-2" azure-vnet-ipam <netconf | grep address'
+run 'CNI_COMMAND=DEL CNI_CONTAINERID=c1 CNI_NETNS=/var/run/netns/c1 azure-vnet-ipam <netconf'
+run 'azure-vnet-ipam show'

@@ -238,7 +238,7 @@ fn is_it_kubernetes(server: &str, kubeconfig: &Path) -> String {
     )
 }
 
-/// The rows of the README's table of what can go wrong with the Kubernetes API: message and remedy.
+/// The rows of the documentation's table of what can go wrong with the Kubernetes API: message and remedy.
 #[cfg(feature = "tls")]
 #[doc(hidden)]
 pub fn kubernetes_table() -> Vec<(String, String)> {

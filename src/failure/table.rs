@@ -1,4 +1,4 @@
-//! The table of errors in the README: what an operator can do about each message.
+//! The table of errors, which the documentation and `errors` print: what an operator can do about each message.
 
 use crate::cni::Code;
 
@@ -127,7 +127,7 @@ pub const ERROR_TABLE: &[ErrorRow] = &[
     row(
         Code::TryAgain,
         &["Failed to allocate address: the state was lost, and for N s more"],
-        "see \"a lost state\" above; the call may be repeated; `show` tells for how long",
+        "the next ADDs rebuild it; new pods wait meanwhile; the call may be repeated; `show` tells for how long",
     ),
     row(
         Code::TryAgain,
@@ -205,7 +205,7 @@ pub const ERROR_TABLE: &[ErrorRow] = &[
     row(
         Code::Plugin,
         &["Failed to allocate address: the state contradicts itself"],
-        "a defect; `details` and what `export` prints belong into a report",
+        "a defect; `details` and what `export` prints belong in a bug report",
     ),
     row(
         Code::Plugin,
@@ -215,6 +215,6 @@ pub const ERROR_TABLE: &[ErrorRow] = &[
     row(
         Code::Plugin,
         &["internal error"],
-        "a defect; `details` and what `export` prints belong into a report",
+        "a defect; `details` and what `export` prints belong in a bug report",
     ),
 ];

@@ -7,7 +7,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, 
 
 pub use super::deployment_args::{InstallArgs, NodeLoopArgs, UninstallArgs};
 use super::output_format::OutputFormat;
-use super::{build_info, help, help_install};
+use super::{build_info, errors, help, help_install};
 use crate::cni::NAME;
 
 /// CNI IPAM plugin for Azure nodes
@@ -61,6 +61,9 @@ pub enum Command {
     /// Report errors in /etc/azure-vnet-ipam.json or FILE
     #[command(after_help = help::CHECK_SETTINGS)]
     CheckSettings(CheckSettingsArgs),
+    /// Print the errors of the plugin, and what to do about each
+    #[command(after_help = [&errors::text(), help_install::ERRORS].concat())]
+    Errors,
     /// Put this executable in the place of the original plugin
     #[command(after_help = help_install::INSTALL)]
     Install(InstallArgs),

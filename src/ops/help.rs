@@ -75,7 +75,8 @@ leaked addresses, addresses claimed by two attachments, addresses in use without
 a holder, pods with an address from elsewhere, records of an unknown owner, a
 lost or unreadable state, a lock held for too long, and a source that does not
 answer or matches no interface. Each finding comes with its evidence and a
-remedy.
+remedy. Also decides, without changing anything, whether an ADD would succeed
+now, for each network configuration that names the plugin.
 
 Takes no lock and changes nothing; with --record, saves the counts of findings
 in /var/run/azure-vnet/, from which `metrics` prints them.
@@ -88,8 +89,8 @@ Examples:
       || echo 'look at the findings'
 
 Exit status:
-  0  nothing is wrong
-  1  there are findings
+  0  nothing is wrong, or there are only notes
+  1  there are warnings or errors
   2  not everything could be examined, and there are no findings
 ";
 
@@ -161,8 +162,8 @@ Exit status:
 pub const DOCTOR: &str = r"Examines paths and their modes, the lock, the state and its format, the settings
 file, the source and the interfaces it lists, the conflists in /etc/cni/net.d
 that name this plugin, other plugins that assign the same addresses, and
-addresses of the pools that are configured on the host. Each line is ok, a
-warning or wrong, and says what to do.
+addresses of the pools that are configured on the host. Prints the findings of
+`check` too. Each line is ok, a note, a warning or wrong, and says what to do.
 
 Takes no lock and changes nothing.
 
@@ -171,9 +172,9 @@ Examples:
   sudo {name} doctor
 
 Exit status:
-  0  nothing is wrong, but there may be warnings
-  1  something is wrong
-  2  the command failed: stderr says why
+  0  nothing is wrong, or there are only notes
+  1  there are warnings or errors
+  2  not everything could be examined, and there are no findings
 ";
 
 /// `export`.

@@ -1,4 +1,4 @@
-//! The help texts of `install` and `uninstall`, as those in [`help`](super::help).
+//! The help texts of `install`, `uninstall` and `errors`, as those in [`help`](super::help).
 
 /// `install`.
 pub const INSTALL: &str = r"Puts the running executable in the place of the plugin in one step, with pods
@@ -47,5 +47,18 @@ Examples:
 Exit status:
   0  the original is back, or this program was not installed
   1  refused, or there were warnings
+  2  the command failed: stderr says why
+";
+
+/// `errors`, below the table.
+pub const ERRORS: &str = r"
+Examples:
+  # all errors, and what to do about each
+  {name} errors
+  # one of them
+  {name} errors | grep -A 4 'No available addresses'
+
+Exit status:
+  0  success
   2  the command failed: stderr says why
 ";

@@ -8,7 +8,8 @@ use clap_mangen::roff::{Inline, Roff, bold, roman};
 
 use super::build_info;
 use super::cli;
-use super::help;
+use super::errors;
+use super::{help, help_man};
 use crate::cni::NAME;
 
 /// The date of the last change to the texts. The date of the build would make builds differ.
@@ -65,6 +66,10 @@ pub fn page() -> io::Result<String> {
     let mut rest = Roff::new();
     let text = help::with_name(help::REFERENCE, NAME);
     add_text(&mut rest, &text, Headings::Sections);
+    let errors = format!("Errors:\n{}", errors::text());
+    for text in [help_man::FILES, &errors, help_man::JSON, help_man::TASKS] {
+        add_text(&mut rest, text, Headings::Sections);
+    }
     rest.control("SH", ["SEE ALSO"]);
     for name in SEE_ALSO {
         rest.text([bold(name), roman("(8),")]);
@@ -89,7 +94,9 @@ fn render_command(command: &Command, page: &mut Vec<u8>) -> io::Result<()> {
     }
     let mut text = Roff::new();
     if let Some(help) = command.get_after_help() {
-        add_text(&mut text, &help.to_string(), Headings::Paragraphs);
+        // The table of errors is a section of its own.
+        let help = help.to_string().replace(&errors::text(), "");
+        add_text(&mut text, &help, Headings::Paragraphs);
     }
     text.to_writer(page)
 }

@@ -9,12 +9,14 @@ mod completions;
 mod container_id;
 mod deployment_args;
 mod describe_evidence;
+mod errors;
 mod events;
 mod explain;
 mod export;
 mod findings;
 mod help;
 mod help_install;
+mod help_man;
 mod install;
 mod last_check;
 mod lease;
@@ -106,6 +108,7 @@ fn run(command: &Command, node: &Node) -> Result<CommandOutput, CommandError> {
         Command::Metrics(args) => metrics::run(node, args),
         Command::NodeLoop(args) => node_loop::run(node.paths(), args),
         Command::CheckSettings(args) => doctor::check_settings(node, args),
+        Command::Errors => Ok(errors::run()),
         Command::Install(args) => install::run(node, args),
         Command::Uninstall(args) => install::run_uninstall(node, args),
         Command::Version(args) => version::run(node, args),

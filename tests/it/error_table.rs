@@ -1,11 +1,13 @@
-//! Compares the table of errors with the README, and with the errors that calls produce, in both directions.
+//! Compares the table of errors with the reference page, and with the errors that calls produce, in both directions.
 
 use std::fs;
+use std::process::Command;
 
 use azure_vnet_ipam::failure::table::ERROR_TABLE;
 use serde_json::{Value, json};
 
-use crate::harness::{Node, Reply, SUBNET, conf, package, xml};
+use crate::harness::wait::output;
+use crate::harness::{Node, Reply, SUBNET, binary, conf, package, xml};
 use crate::verbs::{call_without_container, conf_with, prev_result};
 
 /// Code and message pattern of each row of the table.
@@ -18,15 +20,37 @@ fn read_table() -> Vec<(i64, String)> {
 }
 
 #[test]
-fn error_table_in_readme_is_the_one_of_the_program() {
-    let readme = fs::read_to_string(package().join("README.md")).unwrap();
-    let section = readme.split("\n## Errors\n").nth(1).unwrap();
+fn error_table_in_the_reference_is_the_one_of_the_program() {
+    let page = fs::read_to_string(package().join("conflist-examples/README.md")).unwrap();
+    let section = page.split("\n## Errors\n").nth(1).unwrap();
     let section = section.split("\n## ").next().unwrap();
     let is_row =
         |line: &&str| line.starts_with('|') && line[2..].starts_with(|c: char| c.is_ascii_digit());
     let shown: Vec<_> = section.lines().filter(is_row).collect();
     let rows: Vec<_> = ERROR_TABLE.iter().map(|row| row.to_markdown()).collect();
     assert_eq!(shown, rows);
+}
+
+#[test]
+fn errors_and_the_man_page_print_the_table() {
+    let printed = |args: &[&str]| {
+        let output = output(Command::new(binary()).env_clear().args(args));
+        assert!(output.status.success(), "{output:?}");
+        let text = String::from_utf8(output.stdout).unwrap().replace('\\', "");
+        // roff has a string for apostrophes, and begins some lines with a zero-width character.
+        let text = text.replace("*(Aq", "'").replace('&', "");
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    for args in [&["errors"][..], &["help", "errors"], &["man"]] {
+        let text = printed(args);
+        for row in ERROR_TABLE {
+            for message in row.messages {
+                assert!(text.contains(message), "{args:?}: {message}");
+            }
+            let remedy = row.remedy.replace('`', "'");
+            assert!(text.contains(&remedy), "{args:?}: {remedy}");
+        }
+    }
 }
 
 /// Whether a message begins with a pattern of the table, in which `X` and `N` match anything.

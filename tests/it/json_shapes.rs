@@ -1,7 +1,7 @@
 //! The shape of `--json`, key by key, as programs rely on it. Values that differ from run to run are placeholders of the same
 //! type in the fixtures.
 //!
-//! To change a shape on purpose, run `ACCEPT=1 cargo test --test it json_shapes` and update the README's table. Shapes that need
+//! To change a shape on purpose, run `ACCEPT=1 cargo test --test it json_shapes` and update the table in `conflist-examples/README.md`. Shapes that need
 //! a real node, such as a leak with all evidence, are in `check-leaks.json` and `reclaim-freed.json`; tests beside the code
 //! compare them.
 
@@ -310,9 +310,9 @@ fn keys(value: &Value, found: &mut BTreeSet<String>) {
 }
 
 #[test]
-fn every_json_key_is_in_the_readme() {
-    let readme = fs::read_to_string(package().join("README.md")).unwrap();
-    let section = readme.split("\n### JSON\n").nth(1).unwrap();
+fn every_json_key_is_in_the_reference() {
+    let page = fs::read_to_string(package().join("conflist-examples/README.md")).unwrap();
+    let section = page.split("\n### JSON\n").nth(1).unwrap();
     let section = section.split("\n### ").next().unwrap();
     let mut found = BTreeSet::new();
     for entry in fs::read_dir(package().join("tests/fixtures/json")).unwrap() {
@@ -320,8 +320,20 @@ fn every_json_key_is_in_the_readme() {
         keys(&serde_json::from_str(&text).unwrap(), &mut found);
     }
     assert!(found.len() > 60, "{found:?}");
+    // The man page has the same documents, for work without network.
+    let mut man = std::process::Command::new(crate::harness::binary());
+    let man = crate::harness::wait::output(man.env_clear().arg("man"));
+    let man = String::from_utf8(man.stdout).unwrap().replace('\\', "");
+    let json = man.split("\n.SH JSON\n").nth(1).unwrap();
+    let json = json.split("\n.SH ").next().unwrap();
+    let words: BTreeSet<_> = json.split(|c: char| !c.is_ascii_alphanumeric()).collect();
+    let lacking: Vec<_> = found
+        .iter()
+        .filter(|key| !words.contains(key.as_str()))
+        .collect();
+    assert!(lacking.is_empty(), "not on the man page: {lacking:?}");
     found.retain(|key| !section.contains(&format!("`{key}`")));
-    assert!(found.is_empty(), "not in the README: {found:?}");
+    assert!(found.is_empty(), "not in the reference: {found:?}");
 }
 
 #[test]

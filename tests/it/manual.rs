@@ -35,6 +35,7 @@ const COMMANDS: [(&str, &[&str]); 16] = [
         ],
     ),
     ("check-settings", &[]),
+    ("errors", &[]),
     (
         "install",
         &[
@@ -246,6 +247,10 @@ fn man_page_names_every_command_option_and_file() {
         "FILES",
         "EXIT STATUS",
         "EXAMPLES",
+        "FILES THAT THE PROGRAM WRITES",
+        "ERRORS",
+        "JSON",
+        "TASKS",
         "SEE ALSO",
     ] {
         assert!(headings.contains(&heading), "{heading}");

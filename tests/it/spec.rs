@@ -234,7 +234,7 @@ fn s2_status_fails_when_broken() {
     assert_eq!(broken.error().0, 50);
 }
 
-/// Section 2, STATUS: should fail when limited resources are exhausted; with `ipam.statusWhenFull` (the README tells why not
+/// Section 2, STATUS: should fail when limited resources are exhausted; with `ipam.statusWhenFull` (the reference page tells why not
 /// by default).
 #[test]
 fn s2_status_reports_exhaustion_when_configured() {

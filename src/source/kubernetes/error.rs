@@ -121,7 +121,7 @@ pub enum NodeError {
 }
 
 impl NodeError {
-    /// Examples of each variant with capital letters for what varies, from which the table in the README is made.
+    /// Examples of each variant with capital letters for what varies, from which the table in the documentation is made.
     #[doc(hidden)]
     pub fn examples() -> Vec<NodeError> {
         let (server, node) = (|| "SERVER".to_owned(), || "NODE".to_owned());

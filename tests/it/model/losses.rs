@@ -35,9 +35,9 @@ impl World {
                     self.disk.put(StateFile::State, &text[..text.len() / 2]);
                 }
             }
-            // Addresses that the original granted since our last call are only in the state (README, with the original beside us).
+            // Addresses that the original granted since our last call are only in the state (`src/README.md`, with the original on the same node).
             Loss::RolledBack if self.original_wrote_last => {}
-            // Nothing is left that identifies an old copy (README, known limitations).
+            // Nothing is left that identifies an old copy (`src/README.md`, known limitations).
             Loss::RolledBack if self.disk.text(StateFile::LastGrant).is_none() => {}
             // There was no state before the rebuild.
             Loss::RolledBack
@@ -58,7 +58,7 @@ impl World {
                 if self.pods.keys().any(|id| id.interface != 0)
                     || self.in_flight.values().any(|add| add.id.interface != 0) => {}
             // Only for a complete state. A state that was lost and then loses our key within the quarantine
-            // forgets pods that are being configured (README, known limitations).
+            // forgets pods that are being configured (`src/README.md`, known limitations).
             Loss::OurKeyRemoved if self.is_whole() => {
                 let value = state.and_then(|text| serde_json::from_slice(&text).ok());
                 if let Some(mut value) = value {
@@ -91,7 +91,7 @@ impl World {
         }
     }
 
-    /// Whether the state is an old copy. Without the lock folder this cannot be detected (README, known limitations).
+    /// Whether the state is an old copy. Without the lock folder this cannot be detected (`src/README.md`, known limitations).
     pub(super) fn is_old_copy(&self) -> bool {
         self.state()
             .is_some_and(|state| self.loss(&state).is_some())

@@ -281,7 +281,7 @@ impl Files for MemoryNode {
     fn replace_state(&self, lock: &dyn HeldLock, text: &[u8]) -> Result<(), StoreError> {
         let path = self.path(StateFile::State);
         // Nothing happens between the check of the lock and the rename: what can happen in that moment is a limitation that the
-        // README names.
+        // `src/README.md` names.
         if !lock.is_current() {
             return Err(StoreError::lost_lock(&path));
         }

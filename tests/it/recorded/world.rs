@@ -79,7 +79,7 @@ impl World {
         if NEED_THE_KERNEL.contains(&name) {
             return Some("the kernel's addresses decide it".to_owned());
         }
-        let befores = case["steps"]
+        let setup_of_steps = case["steps"]
             .as_array()
             .unwrap()
             .iter()
@@ -88,7 +88,7 @@ impl World {
             .as_array()
             .into_iter()
             .flatten()
-            .chain(befores)
+            .chain(setup_of_steps)
             .filter_map(Value::as_str);
         let line = lines.find(|l| l.contains("mount") || l.starts_with("ip "))?;
         Some(format!(
