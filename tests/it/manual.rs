@@ -10,7 +10,7 @@ use crate::harness::binary;
 use crate::harness::wait::{Process, output};
 
 /// Every command of the program with its options. A second copy, so that none is forgotten.
-const COMMANDS: [(&str, &[&str]); 16] = [
+const COMMANDS: [(&str, &[&str]); 17] = [
     ("show", &["--json", "-o", "--pod", "--suspect", "--events"]),
     (
         "events",
