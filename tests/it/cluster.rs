@@ -189,6 +189,7 @@ fn dashboard_shows_metrics_that_exist() {
 #[cfg(feature = "tls")]
 mod yaml {
     use super::*;
+    use crate::privileged::in_private_namespaces_with_all_processes as in_private_namespaces;
 
     fn documents(name: &str) -> Value {
         serde_saphyr::from_str(&read(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
@@ -313,6 +314,45 @@ mod yaml {
             ]
         );
         assert_eq!(volumes.len(), 6);
+    }
+
+    #[test]
+    #[ignore = "needs root, unshare and setpriv"]
+    fn capabilities_of_the_daemonset_suffice() {
+        let test = "cluster::yaml::capabilities_of_the_daemonset_suffice";
+        if !in_private_namespaces(test) {
+            return;
+        }
+        let daemonset = documents("daemonset.yaml");
+        let pod = &daemonset["spec"]["template"]["spec"];
+        // Runs the program as root with only these capabilities.
+        let node = Node::new("cluster-capabilities");
+        let run_with = |capabilities: &Value, words: &[&str]| {
+            let names = texts(capabilities).into_iter();
+            let names = names.map(|name| format!(",+{}", name.to_lowercase()));
+            let set = format!("-all{}", names.collect::<String>());
+            let mut command = Command::new("setpriv");
+            command.args(["--bounding-set", &set, "--inh-caps", &set]);
+            if words[0] == "install" {
+                // It writes to the log. A check must see the real processes.
+                command.envs(&node.env);
+            }
+            run(command.arg(binary()).args(words), "")
+        };
+        // Mounts and processes of the whole machine, as the pod has them: with all of root's rights, and with its own.
+        let not_seen = |report: Outcome| report.json()["notSeen"].clone();
+        let check = ["check", "-o", "json"];
+        let by_root = not_seen(run(Command::new(binary()).args(check), ""));
+        let capabilities = &pod["containers"][0]["securityContext"]["capabilities"]["add"];
+        assert_eq!(not_seen(run_with(capabilities, &check)), by_root);
+        assert_ne!(not_seen(run_with(&json!([]), &check)), by_root);
+
+        let folder = node.path("/opt/cni/bin");
+        fs::create_dir_all(&folder).unwrap();
+        let capabilities = &pod["initContainers"][0]["securityContext"]["capabilities"]["add"];
+        let dir = folder.to_str().unwrap();
+        run_with(capabilities, &["install", "--dir", dir]).success();
+        run_with(capabilities, &["install", "--verify", "--dir", dir]).success();
     }
 
     #[test]
