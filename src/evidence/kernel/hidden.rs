@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io;
 use std::mem;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -78,7 +79,9 @@ impl Scan<'_> {
             if !is_new {
                 continue;
             }
-            for mount in list_netns_mounts(&process.join("mountinfo")).unwrap_or_default() {
+            let mounts = list_netns_mounts(&process.join("mountinfo"));
+            self.note_refusal(process, mounts.as_ref().err());
+            for mount in mounts.unwrap_or_default() {
                 let path = mount.path.strip_prefix("/").unwrap_or(&mount.path);
                 let path = process.join("root").join(path);
                 let is_it = || id(&path).is_ok_and(|(_, inode)| inode == mount.inode);
@@ -103,6 +106,7 @@ impl Scan<'_> {
         };
         for folder in folders {
             let files = fs::read_dir(folder.join("fd"));
+            self.note_refusal(process, files.as_ref().err());
             for file in files.into_iter().flatten().flatten() {
                 let path = file.path();
                 let Ok(name) = fs::read_link(&path) else {
@@ -122,6 +126,14 @@ impl Scan<'_> {
                     let _ = self.enter(&file, &path, FoundBy::Process);
                 }
             }
+        }
+    }
+
+    /// Marks the scan as incomplete when a process may not be looked into, as without CAP_SYS_PTRACE. One that has ended is no loss.
+    fn note_refusal(&mut self, process: &Path, error: Option<&io::Error>) {
+        if error.is_some_and(|error| error.kind() == io::ErrorKind::PermissionDenied) {
+            let process = process.display();
+            self.mark_incomplete(format!("{process} may not be looked into"));
         }
     }
 
