@@ -234,7 +234,7 @@ mod yaml {
             let (path, anchor) = runbook.split_once('#').unwrap();
             assert_eq!(package().join(path), folder().join("README.md"));
             let (_, section) = page
-                .split_once(&format!("<a id=\"{anchor}\"></a>\n### "))
+                .split_once(&format!("<a id=\"{anchor}\"></a>\n\n### "))
                 .unwrap_or_else(|| panic!("{runbook}"));
             let section = section.split("\n### ").next().unwrap();
             assert!(section.contains("\n```sh\n"), "{anchor}: what to type");

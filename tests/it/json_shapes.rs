@@ -95,6 +95,10 @@ fn replace_volatile_values(value: &mut Value, key: &str, root: &str) {
         Value::Array(items) => {
             // Users other than root get an extra line.
             items.retain(|item| item["subject"] != "root" && item["subject"] != "host");
+            // A node in a folder has no processes to scan, and users other than root see less.
+            if key == "notSeen" && !items.is_empty() {
+                *items = vec!["HIDDEN".into()];
+            }
             if key == "log" && !items.is_empty() {
                 *items = vec!["LINE".into()];
             }
