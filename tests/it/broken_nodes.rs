@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::process::{Command, Output};
+use std::sync::OnceLock;
 
 use serde_json::Value;
 
@@ -26,6 +27,8 @@ struct Row {
     add: Add,
     /// What a person does whom no command can replace: the administrator of Azure, or of the network.
     by_hand: &'static str,
+    /// The name of the plugin that is looked at.
+    program: &'static str,
     /// How much later everything happens, in seconds, so that what is dead counts as such.
     later: u32,
     /// How many seconds after that it is healed.
@@ -47,6 +50,7 @@ enum Add {
 const HEALTHY: Row = Row {
     name: "",
     broken_by: "true",
+    program: "azure-vnet-ipam",
     findings: &[],
     add: Add::Succeeds,
     by_hand: "true",
@@ -316,6 +320,14 @@ broken_nodes! {
         broken_by: "ip link add name vf0 address 7c:1e:52:f9:f3:c4 up type bridge",
     }
 
+    second_name_has_trouble_of_its_own {
+        program: "azure-vnet-ipamv6",
+        broken_by: "cp /opt/cni/bin/azure-vnet-ipam /opt/cni/bin/azure-vnet-ipamv6; sed -i 's/\"azure-vnet-ipam\"/\"azure-vnet-ipamv6\", \"environment\": \"azure\"/' /etc/cni/net.d/10-bridge.conflist; sed -i 's|</Interface>|<IPSubnet Prefix=\"fd00:1::/64\"><IPAddress Address=\"fd00:1::4\" IsPrimary=\"true\"/><IPAddress Address=\"fd00:1::5\" IsPrimary=\"false\"/><IPAddress Address=\"fd00:1::6\" IsPrimary=\"false\"/></IPSubnet></Interface>|' /run/broken-node/wire.xml; echo '{' >/var/run/azure-vnet-ipamv6.json",
+        findings: &["state"],
+        add: Add::Waits,
+        heals_after: 61,
+    }
+
     // ---- The configuration ----
     kubeconfig_is_missing {
         broken_by: "sed -i 's/\"type\": \"azure-vnet-ipam\"/\"environment\": \"ipv6NodeIpam\", &/' /etc/cni/net.d/10-bridge.conflist",
@@ -382,11 +394,16 @@ broken_nodes! {
     }
 }
 
+/// The name of the plugin that this process looks at: it examines one row.
+static PROGRAM: OnceLock<&str> = OnceLock::new();
+
 /// Runs a command as an operator would. `azure-vnet-ipam` is always ours, whatever stands in the folder of plugins.
 fn run_command(line: &str) -> Output {
     let ours = "azure-vnet-ipam() { $OURS \"$@\"; }; export -f azure-vnet-ipam; ";
     let mut bash = Command::new("bash");
-    bash.env("OURS", "/run/broken-node/bin/azure-vnet-ipam");
+    let program = PROGRAM.get().copied().unwrap_or("azure-vnet-ipam");
+    bash.env("OURS", format!("/run/broken-node/bin/{program}"));
+    bash.env("PLUGIN", program);
     bash.env("REPOSITORY", package());
     output(bash.args(["-c", &format!("{ours}{line}")]))
 }
@@ -417,6 +434,7 @@ fn check(later: u32) -> (Value, Option<i32>) {
 }
 
 fn examine(row: &Row) {
+    PROGRAM.set(row.program).unwrap();
     // A copy that no row takes away.
     stdout_of("cp /opt/cni/bin/azure-vnet-ipam $OURS");
     let broken = run_command(row.broken_by);

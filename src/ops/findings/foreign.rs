@@ -53,10 +53,9 @@ pub fn outside_of_pools(
     });
     let remedy = "while the pod works, nothing is to be done; when it is recreated, it gets an address of the pools";
     let finding = |entry: &Entry, address: &IpAddr| {
-        let text = format_args!(
-            "a pod of network {} has this address, which is in none of the pools",
-            entry.network.as_deref().unwrap_or_default()
-        );
+        let network = entry.network.as_deref().unwrap_or_default();
+        let text =
+            format!("a pod of network {network} has this address, which is in none of the pools");
         let finding = Finding::note(FindingKind::Foreign, &text, &remedy).about(address);
         finding.with_evidence(describe_uses(*address, evidence))
     };
