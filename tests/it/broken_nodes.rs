@@ -1,5 +1,4 @@
-//! A table of broken nodes. On each of them `check` says what is wrong and whether an ADD would work; an ADD shows whether that was
-//! true; the commands that `check` printed are run as they stand; and then `check` finds nothing, with every pod as it was.
+//! A table of broken nodes. On each, `check` reports the problems and predicts an ADD; a real ADD verifies the prediction; the commands that `check` printed are run as they stand; and then `check` finds nothing, with every pod as it was.
 //!
 //! `tests/broken/node healthy` makes a node with three pods in namespaces of its own. A row breaks it with shell commands. The
 //! screens stand in `tests/fixtures/broken`; `ACCEPT=1` takes new ones.
@@ -640,6 +639,52 @@ fn run_printed_commands(row: &Row, report: &Value) {
             run_command(&command);
         }
     }
+}
+
+/// A pod whose network namespace only an open descriptor of another process keeps, and no link of the host leads to.
+const POD_BEHIND_A_DESCRIPTOR: &str = r#"
+    address=$(add former)
+    ip netns del former
+    rm /var/lib/cni/results/*
+    ip netns add hidden
+    ip -n hidden link add b0 type bridge
+    ip -n hidden addr add "$address/16" dev b0
+    setsid sh -c 'exec 9</run/netns/hidden; exec sleep 600' </dev/null >/dev/null 2>&1 &
+    ln -s real/$! /proc/$!
+    until [[ $(readlink /proc/$!/fd/9) == */hidden ]]; do sleep 0.05; done
+    ip netns del hidden
+"#;
+
+#[test]
+#[ignore = "needs root, unshare, iproute2, perl, setpriv and time namespaces"]
+fn process_that_may_not_be_inspected_makes_the_look_incomplete() {
+    let test = "broken_nodes::process_that_may_not_be_inspected_makes_the_look_incomplete";
+    let mut node = Command::new(package().join("tests/broken/node"));
+    if !run_again(test, node.arg("healthy").env("BIN", binary())) {
+        return;
+    }
+    stdout_of("cp /opt/cni/bin/azure-vnet-ipam $OURS");
+    let made = run_command(POD_BEHIND_A_DESCRIPTOR);
+    assert!(made.status.success(), "{made:?}");
+    let (report, _) = check(3700);
+    assert_eq!(report["notSeen"], serde_json::json!([]), "{report:#}");
+    let is_leak = |finding: &Value| finding["kind"] == "leak";
+    let leaks = |report: &Value| {
+        report["findings"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|f| is_leak(f))
+            .count()
+    };
+    assert_eq!(leaks(&report), 0, "{report:#}");
+    // Root without this capability may not read the descriptors of other processes.
+    let blind =
+        "later 3700 setpriv --bounding-set -sys_ptrace --inh-caps -sys_ptrace $OURS check --json";
+    let report: Value = serde_json::from_str(&stdout_of(blind)).unwrap();
+    let not_seen = report["notSeen"][0].as_str().unwrap();
+    assert!(not_seen.contains("may not be inspected"), "{report:#}");
+    assert_eq!(leaks(&report), 0, "{report:#}");
 }
 
 #[test]

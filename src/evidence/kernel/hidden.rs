@@ -79,9 +79,7 @@ impl Scan<'_> {
             if !is_new {
                 continue;
             }
-            let mounts = list_netns_mounts(&process.join("mountinfo"));
-            self.note_refusal(process, mounts.as_ref().err());
-            for mount in mounts.unwrap_or_default() {
+            for mount in list_netns_mounts(&process.join("mountinfo")).unwrap_or_default() {
                 let path = mount.path.strip_prefix("/").unwrap_or(&mount.path);
                 let path = process.join("root").join(path);
                 let is_it = || id(&path).is_ok_and(|(_, inode)| inode == mount.inode);
@@ -109,7 +107,9 @@ impl Scan<'_> {
             self.note_refusal(process, files.as_ref().err());
             for file in files.into_iter().flatten().flatten() {
                 let path = file.path();
-                let Ok(name) = fs::read_link(&path) else {
+                let name = fs::read_link(&path);
+                self.note_refusal(process, name.as_ref().err());
+                let Ok(name) = name else {
                     continue;
                 };
                 let name = name.to_string_lossy();
@@ -129,11 +129,12 @@ impl Scan<'_> {
         }
     }
 
-    /// Marks the scan as incomplete when a process may not be looked into, as without CAP_SYS_PTRACE. One that has ended is no loss.
+    /// Marks the scan as incomplete when this process may not inspect another, as without CAP_SYS_PTRACE. Processes that have
+    /// ended are ignored.
     fn note_refusal(&mut self, process: &Path, error: Option<&io::Error>) {
         if error.is_some_and(|error| error.kind() == io::ErrorKind::PermissionDenied) {
             let process = process.display();
-            self.mark_incomplete(format!("{process} may not be looked into"));
+            self.mark_incomplete(format!("{process} may not be inspected"));
         }
     }
 
