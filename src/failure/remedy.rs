@@ -65,7 +65,7 @@ pub fn source_remedy(source: &Source, error: &SourceError, is_root: bool) -> Rem
             "look at the interfaces of this node:",
             &["ip link".to_owned()],
         ),
-        _ => Remedy::new("nothing is to be done: the next ADD asks again", &[]),
+        _ => Remedy::new("no action needed: the next ADD asks again", &[]),
     }
 }
 

@@ -74,7 +74,7 @@ mod tests {
         for (typed, expected) in [
             ("3f2a91c0", ContainerMatch::One("3f2a91c04d7e".into())),
             ("3f2a91c04d7e", ContainerMatch::One("3f2a91c04d7e".into())),
-            // A whole ID is no prefix, though another one begins with it.
+            // A whole ID takes precedence over a longer one that begins with it.
             ("abcdef", ContainerMatch::One("abcdef".into())),
             ("abcdef0", ContainerMatch::One("abcdef01".into())),
             (

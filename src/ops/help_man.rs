@@ -137,7 +137,7 @@ differently.
 /// Errors come before this: what to do on a node, step by step.
 pub const TASKS: &str = r"
 Tasks:
-  # find out what is wrong, and what to type
+  # report problems and their remedies
   sudo azure-vnet-ipam check
   # a pod has no network, or a wrong address
   sudo azure-vnet-ipam explain default/web-1

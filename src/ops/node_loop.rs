@@ -1,7 +1,7 @@
 //! `node-loop`: writes the metrics, watches the installation and checks the node until it is stopped. Allocation does not depend
 //! on it.
 //!
-//! Each round looks at the node anew and keeps nothing of it but the last check, so that the memory stays what one round needs.
+//! Each round takes a new snapshot of the node and keeps only the last check, so that the memory stays bounded.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

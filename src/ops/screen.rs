@@ -252,7 +252,7 @@ pub fn format_age(duration: Duration) -> String {
 /// The zone of times on screens. Unit tests compare screens with fixtures, so theirs must not depend on the machine.
 pub const ZONE: Zone = if cfg!(test) { Zone::Utc } else { Zone::Local };
 
-/// Formats a time of RFC 3339 in the local time zone: `2026-11-20 22:09:39 +01:00`. A text that is no time stays as it is.
+/// Formats a time of RFC 3339 in the local time zone: `2026-11-20 22:09:39 +01:00`. Other text is returned unchanged.
 pub fn format_time(time: &str) -> String {
     match Timestamp::parse(time) {
         Some(time) => time.for_people(ZONE.offset_at(time)).join(" "),

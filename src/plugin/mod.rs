@@ -52,7 +52,7 @@ pub use context::Context;
 pub(crate) use node::note_moved_namespaces;
 pub use node::{Host, Node};
 pub use snapshot::NodeSnapshot;
-pub(crate) use trial::{Trial, check_writable};
+pub(crate) use trial::{Trial, check_disk};
 
 /// Larger network configurations are refused (promise P9).
 pub const STDIN_LIMIT: usize = 1 << 20;

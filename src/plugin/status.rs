@@ -11,7 +11,7 @@ use super::address_request::{narrow_refusal, pool_requests, requests_for_any_add
 use super::context::Context;
 use super::decide::{allocate_all, candidates};
 use super::snapshot::NodeSnapshot;
-use super::trial::check_writable;
+use super::trial::check_disk;
 use crate::cni::{Call, WhenFull};
 use crate::failure::{Failure, message_with_remedy};
 use crate::ipam::{Attachment, Inventory, Ipam, Refusal, Request};
@@ -21,17 +21,12 @@ use crate::state::{Loaded, load};
 /// The most that the source may take.
 const LIMIT: Duration = Duration::from_secs(3);
 
-/// The room that a small state and the journal need, in bytes.
-const LEAST: usize = 4096;
-
 /// Succeeds when ADDs can be served.
 ///
 /// # Errors
 /// Code 50 with the reason.
 pub fn status(call: &Call, context: &Context) -> Result<(), Failure> {
-    let length = fs::metadata(context.paths.state()).map_or(0, |state| state.len());
-    let length = usize::try_from(length).unwrap_or(usize::MAX);
-    check_writable(context, length.max(LEAST)).map_err(|e| not_ready(e.to_string()))?;
+    check_disk(context).map_err(|e| not_ready(e.to_string()))?;
     let locks = context.paths.lock_folder();
     if fs::metadata(&locks).is_ok_and(|m| !m.is_dir()) {
         return Err(not_ready(format!("{} is not a folder", locks.display())));

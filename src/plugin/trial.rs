@@ -155,11 +155,23 @@ impl TrialResult {
     }
 }
 
-/// Checks that a state of this length could be written now.
+/// Checks that a state as long as the present one could be written now.
 ///
 /// # Errors
 /// The disk is full or read-only, or this user may not write there.
-pub fn check_writable(context: &Context, length: usize) -> Result<(), StoreError> {
+pub fn check_disk(context: &Context) -> Result<(), StoreError> {
+    /// The room that a small state and the journal need, in bytes.
+    const LEAST: usize = 4096;
+    let length = context.files().size(StateFile::State).unwrap_or(0);
+    let length = usize::try_from(length).unwrap_or(usize::MAX);
+    check_writable(context, length.max(LEAST))
+}
+
+/// Checks that a state of this length, in bytes, could be written now.
+///
+/// # Errors
+/// As [`check_disk`].
+fn check_writable(context: &Context, length: usize) -> Result<(), StoreError> {
     let path = context.files().path(StateFile::State);
     // The first call makes a folder that is missing.
     let folder = path.ancestors().skip(1).find(|folder| folder.exists());

@@ -147,7 +147,7 @@ fn lost_or_corrupt_state_is_reported() {
     );
     fs::write(node.state_path(), &good).unwrap();
     fs::set_permissions(node.state_path(), Permissions::from_mode(0o644)).unwrap();
-    assert_diagnostic(&node, "state", "note", "mode 0644", "nothing");
+    assert_diagnostic(&node, "state", "note", "mode 0644", "no action needed");
     node.put(&format!("{STATE}.corrupt-2026"), "{");
     assert_diagnostic(&node, "set-aside", "note", ".corrupt-2026", "rm ");
     node.put(STATE, "{");
@@ -160,7 +160,7 @@ fn lost_or_corrupt_state_is_reported() {
         "state",
         "warning",
         "new pods wait for",
-        "nothing is to be done",
+        "no action needed",
     );
 }
 
@@ -178,7 +178,13 @@ fn unusable_or_long_held_lock_is_reported() {
         format!("1: FLOCK  ADVISORY  WRITE 4711 {major:02x}:{minor:02x}:{inode} 0 EOF\n"),
     );
     node.put("/proc/4711/comm", "sleep\n");
-    assert_diagnostic(&node, "lock", "note", "process 4711 (sleep)", "nothing");
+    assert_diagnostic(
+        &node,
+        "lock",
+        "note",
+        "process 4711 (sleep)",
+        "no action needed",
+    );
     node.put(
         "/proc/4711/stat",
         "4711 (sleep) S 1 1 1 0 -1 0 1 2 3 4 5 6 7 8 20 0 1 0 0 11 12\n",

@@ -1,6 +1,7 @@
 //! containerd with real pods: `ctr run --cni`, and the CRI through crictl, on the shipped bridge conflist.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -16,6 +17,29 @@ use crate::harness::{held, run, sh, sh_with};
 use crate::privileged::in_private_namespaces_with_all_processes;
 
 const IMAGE: &str = "local/pause:1";
+
+/// The configuration of a containerd whose files are below `folder`, and whose sandboxes run `image`.
+pub fn containerd_config(folder: &dyn Display, socket: &str, image: &str) -> String {
+    format!(
+        r#"version = 2
+root = "{folder}/root"
+state = "/run/containerd"
+[grpc]
+  address = "{socket}"
+[plugins."io.containerd.grpc.v1.cri"]
+  restrict_oom_score_adj = true
+  sandbox_image = "{image}"
+  [plugins."io.containerd.grpc.v1.cri".containerd]
+    snapshotter = "native"
+    default_runtime_name = "runc"
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+      runtime_type = "io.containerd.runc.v2"
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = "/opt/cni/bin"
+    conf_dir = "/etc/cni/net.d"
+"#
+    )
+}
 
 /// A containerd with folders of its own, on a node in namespaces of its own.
 struct Containerd {
@@ -41,26 +65,7 @@ impl Containerd {
         sh("sed -i 's/1\\.1\\.0/1.0.0/' /etc/cni/net.d/bridge.conflist");
         // Bridged pods are subject to the host's firewall rules.
         sh("sysctl -qw net.bridge.bridge-nf-call-iptables=0 2>/dev/null || true");
-        let config = format!(
-            r#"version = 2
-root = "{folder}/root"
-state = "/run/containerd"
-[grpc]
-  address = "/run/containerd.sock"
-[plugins."io.containerd.grpc.v1.cri"]
-  restrict_oom_score_adj = true
-  sandbox_image = "{IMAGE}"
-  [plugins."io.containerd.grpc.v1.cri".containerd]
-    snapshotter = "native"
-    default_runtime_name = "runc"
-    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
-      runtime_type = "io.containerd.runc.v2"
-  [plugins."io.containerd.grpc.v1.cri".cni]
-    bin_dir = "/opt/cni/bin"
-    conf_dir = "/etc/cni/net.d"
-"#,
-            folder = folder.display()
-        );
+        let config = containerd_config(&folder.display(), "/run/containerd.sock", IMAGE);
         fs::write(folder.join("config.toml"), config).unwrap();
         let mut containerd = Containerd {
             host,

@@ -12,10 +12,6 @@ const KIND: FindingKind = FindingKind::Conflist;
 
 /// Examines them.
 pub fn examine(paths: &Paths, config: &NodeConfig, visibility: &mut Visibility) -> Vec<Finding> {
-    conflists(config, paths, visibility)
-}
-
-fn conflists(config: &NodeConfig, paths: &Paths, visibility: &mut Visibility) -> Vec<Finding> {
     let (name, folder) = (paths.name(), paths.conf_folder());
     let mut lines = Vec::new();
     let broken = config.files.iter().filter_map(|file| {
@@ -144,7 +140,7 @@ mod tests {
             ..NodeConfig::default()
         };
         let paths = Paths::new(None, "azure-vnet-ipam");
-        conflists(&config, &paths, &mut Visibility::new(true))
+        examine(&paths, &config, &mut Visibility::new(true))
     }
 
     #[test]

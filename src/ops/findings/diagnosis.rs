@@ -220,7 +220,7 @@ fn as_healing(finding: Finding) -> Finding {
     Finding {
         severity: Severity::Note,
         cause: "the next ADD puts this right, without harm to any pod",
-        remedy: "nothing is to be done".to_owned(),
+        remedy: "no action needed".to_owned(),
         commands: Vec::new(),
         ..finding
     }

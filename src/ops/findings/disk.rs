@@ -8,7 +8,7 @@ use super::texts::read_only;
 use super::visibility::Visibility;
 use crate::host::{check_room, io_reason, room};
 use crate::ops::node::Node;
-use crate::plugin::check_writable;
+use crate::plugin::check_disk;
 
 /// The length of the smaller files, such as the journal, in bytes.
 const SMALL: usize = 4096;
@@ -17,11 +17,9 @@ const SMALL: usize = 4096;
 pub fn examine(node: &Node, visibility: &mut Visibility) -> Vec<Finding> {
     let paths = node.paths();
     let state = paths.state();
-    let length = std::fs::metadata(&state).map_or(0, |meta| meta.len());
-    let length = usize::try_from(length).unwrap_or(usize::MAX).max(SMALL);
     let mut found = Vec::new();
     let folder = state.parent().unwrap_or(&state);
-    let writable = check_writable(&node.context, length);
+    let writable = check_disk(&node.context);
     let result = writable.map_err(|error| error.source);
     found.extend(state_folder(folder, result, visibility));
     let log = paths.log();

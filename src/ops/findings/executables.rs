@@ -158,7 +158,7 @@ fn ends_within(child: &mut Child, limit: Duration) -> bool {
     false
 }
 
-/// What is wrong with an executable.
+/// Describes the problem of an executable.
 fn describe(path: &Path, condition: &Condition) -> Option<String> {
     let shown = path.display();
     Some(match condition {

@@ -51,7 +51,7 @@ pub fn outside_of_pools(
     let entries = evidence.cache.entries().iter().filter(|entry| {
         entry.is_live && entry.network.as_deref().is_some_and(|n| named.contains(n))
     });
-    let remedy = "while the pod works, nothing is to be done; when it is recreated, it gets an address of the pools";
+    let remedy = "no action needed while the pod works; recreated, it gets an address of the pools";
     let finding = |entry: &Entry, address: &IpAddr| {
         let network = entry.network.as_deref().unwrap_or_default();
         let text =

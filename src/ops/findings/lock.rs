@@ -117,7 +117,7 @@ fn held(holder: Option<&Holder>) -> Finding {
     };
     let process = &holder.process;
     let Some(condition) = holder.condition else {
-        let remedy = "nothing is to be done: a call holds it only for a moment";
+        let remedy = "no action needed: a call holds it only for a moment";
         return Finding::note(KIND, &format_args!("{process} holds it"), &remedy);
     };
     let age = format_age(condition.age);

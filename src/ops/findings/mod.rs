@@ -1,4 +1,4 @@
-//! What is wrong with this node, why, and what to do: one list of findings, which `check` and `doctor` print.
+//! The problems of this node, their causes and remedies: one list of findings, which `check` and `doctor` print.
 
 pub mod check;
 mod conflists;

@@ -108,7 +108,7 @@ fn line(subnet: &str, count: &PoolCount, is_gone: bool, program: &str) -> Findin
     }
     if is_gone {
         text.push_str("; the source no longer lists it");
-        let remedy = "nothing is to be done if that is intended: its addresses are removed as they are released; if not, look at the network interface in Azure";
+        let remedy = "no action needed if that is intended: its addresses are removed as they are released; if not, look at the network interface in Azure";
         return Finding::note(KIND, &text, &remedy).about(subnet);
     }
     if count.free + count.resting == 0 && count.on_host > 0 {

@@ -150,8 +150,7 @@ fn own_namespace_is_gone(held: &Held, evidence: &Evidence) -> bool {
 /// A lease with an unknown owner.
 fn unknown_owner(holder: &Lease, evidence: &Evidence) -> Finding {
     let cause = "held for an unknown owner: it was found in use after the state was lost";
-    let remedy =
-        "nothing is to be done: the DEL of its pod frees it, or reclaim once the pod is dead";
+    let remedy = "no action needed: the DEL of its pod frees it, or reclaim once the pod is dead";
     let finding = Finding::note(FindingKind::UnknownOwner, &cause, &remedy).about(holder.address);
     Finding {
         cause,

@@ -24,8 +24,7 @@ pub fn examine(node: &Node, state: &StateView, visibility: &mut Visibility) -> V
     lines.extend(health(&state.report, visibility));
     lines.extend(writer(&state.state));
     if let Some(quarantine) = state.report.quarantine() {
-        let remedy =
-            "nothing is to be done: the runtime tries again, and running pods are not affected";
+        let remedy = "no action needed: the runtime tries again, and running pods are not affected";
         lines
             .push(Finding::warning(FindingKind::State, &quarantine, &remedy).about(path.display()));
     }
@@ -63,7 +62,7 @@ fn file(path: &Path, mode: u32, bytes: u64) -> Finding {
     if mode == MODE {
         return Finding::ok(FindingKind::State, &text);
     }
-    let remedy = format_args!("nothing is to be done: the next call makes it {MODE:04o}");
+    let remedy = format_args!("no action needed: the next call makes it {MODE:04o}");
     Finding::note(FindingKind::State, &text, &remedy)
 }
 

@@ -15,7 +15,7 @@ record is at least that old.
 --pod lists only the holders whose pod begins with NAME, with or without its
 namespace. --suspect lists only those of which the last reclaim, or an ADD that
 found the pool empty, saw no sign of life on the node. The state keeps that mark
-until the holder is seen alive or found dead again. `check` looks anew.
+until the holder is seen alive or found dead again. `check` takes a new look.
 
 With --events, shows what `events` shows.
 

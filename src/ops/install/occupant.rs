@@ -224,7 +224,7 @@ mod tests {
         let (nowhere, gone) = (look("nowhere"), look("gone"));
         assert_eq!((nowhere.kind, gone.kind), (Kind::Nothing, Kind::Nothing));
         assert!(nowhere.link.is_some() && !nowhere.is_same_as(&gone));
-        assert!(!gone.is_same_as(&gone), "nothing is no file");
+        assert!(!gone.is_same_as(&gone), "a missing file equals nothing");
         assert_eq!(look("folder").kind, Kind::NotAFile);
         fs::remove_dir_all(&folder).unwrap();
     }

@@ -63,7 +63,7 @@ pub enum UninstallPlan {
     NotInstalled,
     /// Brings back `.orig`.
     RestoreNewest,
-    /// Brings back `.orig.1`, as `.orig` is no working plugin.
+    /// Brings back `.orig.1`, as `.orig` is not a working plugin.
     RestoreFormer,
     /// Removes this program and leaves nothing.
     Remove,

@@ -3,30 +3,13 @@
 use serde_json::json;
 
 use super::lab::{IMAGE, Lab, NODE, SOCKET};
+use crate::runtimes::containerd_config;
 
 impl Lab {
     /// Writes the files that the daemons are started with.
     pub fn configure(&self) {
         let folder = self.host.folder.display();
-        let containerd = format!(
-            r#"version = 2
-root = "{folder}/root"
-state = "/run/containerd"
-[grpc]
-  address = "{SOCKET}"
-[plugins."io.containerd.grpc.v1.cri"]
-  restrict_oom_score_adj = true
-  sandbox_image = "{IMAGE}"
-  [plugins."io.containerd.grpc.v1.cri".containerd]
-    snapshotter = "native"
-    default_runtime_name = "runc"
-    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
-      runtime_type = "io.containerd.runc.v2"
-  [plugins."io.containerd.grpc.v1.cri".cni]
-    bin_dir = "/opt/cni/bin"
-    conf_dir = "/etc/cni/net.d"
-"#
-        );
+        let containerd = containerd_config(&folder, SOCKET, IMAGE);
         self.write("config.toml", &containerd);
         let kubelet = json!({
             "apiVersion": "kubelet.config.k8s.io/v1beta1",

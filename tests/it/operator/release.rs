@@ -1,0 +1,259 @@
+//! `release` and `reclaim`.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use serde_json::{Value, json};
+
+use super::{events, flowing};
+use crate::harness::{Node, Outcome, Reply, xml};
+use crate::namespaces::Pods;
+use crate::privileged::in_private_namespaces;
+
+#[test]
+fn release_is_refused_unless_everything_matches() {
+    let (node, _wire) = Node::with_wire("release", Reply::Xml(xml([5, 6])));
+    let nothing = node.run_line("release 10.224.0.5 --container c1234567");
+    assert_eq!(nothing.exit, Some(1), "{nothing:?}");
+    node.add("c123456789").success();
+    let before = node.state_bytes();
+    for (line, exit, words) in [
+        ("release 10.224.0.5", 2, "--container c123456789"),
+        (
+            "release nonsense --container c123456789",
+            2,
+            "is not an address",
+        ),
+        (
+            "release 10.224.0.5 --container c12",
+            2,
+            "\"c12\" is too short for a container ID: type at least its first 4 characters",
+        ),
+        (
+            "release 10.224.0.5 --container c12346",
+            1,
+            "not by container c12346",
+        ),
+        (
+            "release 10.224.0.5 --container other123",
+            1,
+            "not by container other123",
+        ),
+        (
+            "release 10.224.0.5 --container unknown",
+            1,
+            "not by container unknown",
+        ),
+        (
+            "release 10.224.0.6 --container c123456789",
+            1,
+            "is free already",
+        ),
+        (
+            "release 10.9.0.6 --container c123456789",
+            1,
+            "in none of the pools",
+        ),
+        // On a node in a folder the scan is never complete.
+        ("release 10.224.0.5 --container c123456789", 1, "--force"),
+    ] {
+        let refused = node.run_line(line);
+        let text = format!("{}{}", refused.stdout, refused.stderr).replace('\n', " ");
+        assert_eq!(refused.exit, Some(exit), "{line}: {text}");
+        assert!(text.contains(words), "{line}: {text}");
+    }
+    assert_eq!(node.state_bytes(), before);
+    let forced = node.run_line("release 10.224.0.5 --container c123 --force --json");
+    let report = forced.success().json();
+    assert_eq!(
+        (&report["released"], &report["refused"]),
+        (&json!(true), &Value::Null)
+    );
+    assert!(node.held().is_empty());
+    let log = node.log();
+    let line = log
+        .lines()
+        .find(|line| line.contains("was released by"))
+        .unwrap();
+    assert!(line.contains("uid 0") || line.contains("uid "), "{line}");
+    assert!(
+        line.contains("no terminal") && line.contains("despite"),
+        "{line}"
+    );
+    let event = events(&node).pop().unwrap();
+    assert_eq!(event["verb"], "release");
+    assert_eq!(event["addresses"], json!(["10.224.0.5"]));
+    assert!(event["by"].as_str().unwrap().starts_with("uid "), "{event}");
+}
+
+#[test]
+fn release_handles_other_boots_and_original_records() {
+    let (node, _wire) = Node::with_wire("release", Reply::Xml(xml([5, 6])));
+    node.add("c123456789").success();
+    node.put("/proc/sys/kernel/random/boot_id", "another\n");
+    let line = "release 10.224.0.5 --container c123456789 --force";
+    node.run_line(line).success();
+    assert!(node.held().is_empty());
+    node.add("c123456789").success();
+    let mut state = node.state();
+    state.as_object_mut().unwrap().remove("azure-vnet-ipam");
+    let address = node.held().into_keys().next().unwrap();
+    fs::write(node.state_path(), state.to_string()).unwrap();
+    let line = format!("release {address} --container c123456789 --force");
+    node.run_line(&line).success();
+    assert!(node.held().is_empty());
+}
+
+#[test]
+fn either_of_two_holders_of_an_address_can_be_released() {
+    let (node, _wire) = Node::with_wire("twice", Reply::Xml(xml([5])));
+    node.add("c123456789").success();
+    let mut state = node.state();
+    let pools = &mut state["IPAM"]["AddressSpaces"]["local"]["Pools"];
+    let mut other = pools["10.224.0.0/16"].clone();
+    other["Addresses"]["10.224.0.5"]["ID"] = "d123456789".into();
+    pools["10.224.0.0/24"] = other;
+    fs::write(node.state_path(), state.to_string()).unwrap();
+    for id in ["c123456789", "d123456789"] {
+        node.run_line(&format!("release 10.224.0.5 --container {id} --force"))
+            .success();
+    }
+    assert!(node.held().is_empty());
+}
+
+#[test]
+fn release_and_explain_take_the_same_prefixes() {
+    let (node, _wire) = Node::with_wire("prefixes", Reply::Xml(xml([5, 6, 7])));
+    for id in ["abcdef0001", "abcdef0002", "abc"] {
+        node.add(id).success();
+    }
+    let candidates = "\"abcd\" is ambiguous: 2 containers begin with it; type more characters of one of these:\n  abcdef0001\n  abcdef0002\n";
+    for line in ["release 10.224.0.5 --container abcd", "explain abcd"] {
+        let outcome = node.run_line(line);
+        assert_eq!((outcome.exit, &*outcome.stdout), (Some(2), ""), "{line}");
+        assert!(outcome.stderr.ends_with(candidates), "{outcome:?}");
+    }
+    let outcome = node.run_line("explain ab");
+    assert_eq!(outcome.exit, Some(1), "{outcome:?}");
+    let text = "Nothing is known about ab. \"ab\" is too short for a container ID: type at least its first 4 characters.";
+    assert_eq!(flowing(&outcome.stdout), text);
+    // A whole ID may be short, and be the beginning of others.
+    node.run_line("explain abc").success();
+    node.run_line("release 10.224.0.7 --container abc --force")
+        .success();
+    node.run_line("explain abcdef0002").success();
+    node.run_line("release 10.224.0.6 --container abcdef0002 --force")
+        .success();
+    // Only holders count for a release, but operations are explained as well.
+    node.run_line("release 10.224.0.5 --container abcd --force")
+        .success();
+    assert_eq!(node.run_line("explain abcd").exit, Some(2));
+    assert!(node.held().is_empty());
+}
+
+/// Runs a command with the boot clock `seconds` ahead.
+fn later(pods: &Pods, seconds: u64, line: &str) -> Outcome {
+    pods.at(seconds, || pods.node.run_line(line))
+}
+
+#[test]
+#[ignore = "needs root, unshare and iproute2"]
+fn live_pod_is_not_released_and_dead_pod_is() {
+    if !in_private_namespaces("operator::release::live_pod_is_not_released_and_dead_pod_is") {
+        return;
+    }
+    let pods = Pods::in_namespaces(5..20);
+    let living = pods.start("living01");
+    let dead = pods.start("dead0001");
+    let refused = pods
+        .node
+        .run_line(&format!("release {living} --container living01"));
+    assert_eq!(refused.exit, Some(1), "{refused:?}");
+    assert!(refused.stdout.contains("is configured in"), "{refused:?}");
+    pods.remove_without_del("dead0001");
+    let released = pods
+        .node
+        .run_line(&format!("release {dead} --container dead0001"));
+    released.success();
+    let held: Vec<String> = pods.held().into_values().collect();
+    assert_eq!(held, ["living01"]);
+    let forced = pods
+        .node
+        .run_line(&format!("release {living} --container living01 --force"));
+    assert!(
+        forced.success().stdout.contains("is configured in"),
+        "it says what it ignored"
+    );
+    assert!(pods.held().is_empty());
+    // That pod uses its address, but no record holds it.
+    let checked = pods.node.run_line("check --json");
+    let findings = checked.json()["findings"].clone();
+    let stray = findings
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|f| f["kind"] == "stray");
+    assert_eq!(stray.unwrap()["subject"], living, "{findings:#}");
+    assert_eq!(checked.exit, Some(1));
+}
+
+#[test]
+#[ignore = "needs root, unshare and iproute2"]
+fn reclaim_frees_only_dead_holders() {
+    if !in_private_namespaces("operator::release::reclaim_frees_only_dead_holders") {
+        return;
+    }
+    const HOUR: u64 = 3601;
+    const QUARTER: u64 = 901;
+    let pods = Pods::in_namespaces(5..20);
+    let living = pods.start("living01");
+    let gone = ["gone0001", "gone0002"].map(|pod| pods.start(pod));
+    for pod in ["gone0001", "gone0002"] {
+        pods.remove_without_del(pod);
+    }
+    let young = pods.node.run_line("reclaim --yes --json").success().json();
+    assert_eq!((&young["young"], &young["freed"]), (&json!(3), &json!([])));
+    let before = pods.node.state_bytes();
+    let would = later(&pods, HOUR, "reclaim --json").success().json();
+    let addresses = |report: &Value, key: &str| -> BTreeSet<String> {
+        let list = report[key].as_array().unwrap().iter();
+        list.map(|t| t["holder"]["address"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    assert_eq!(addresses(&would, "freed"), BTreeSet::from(gone.clone()));
+    assert_eq!(
+        (&would["done"], &would["alive"]),
+        (&json!(false), &json!(1))
+    );
+    assert_eq!(pods.node.state_bytes(), before, "a dry run changes nothing");
+    // The first look at records older than 15 minutes only marks them.
+    let first = later(&pods, QUARTER, "reclaim --yes --json")
+        .success()
+        .json();
+    assert_eq!(addresses(&first, "kept"), BTreeSet::from(gone.clone()));
+    assert_eq!(pods.held().len(), 3);
+    let second = later(&pods, QUARTER + 61, "reclaim --yes --json")
+        .success()
+        .json();
+    assert_eq!(addresses(&second, "freed"), BTreeSet::from(gone));
+    let held: Vec<(String, String)> = pods.held().into_iter().collect();
+    assert_eq!(held, [(living, "living01".to_owned())]);
+    let event = events(&pods.node).pop().unwrap();
+    assert_eq!(
+        (&event["verb"], &event["reclaimed"]),
+        (&json!("reclaim"), &json!(2))
+    );
+    let freed = event["freed"].as_array().unwrap().iter();
+    let freed: BTreeSet<_> = freed.map(|f| f["container"].as_str().unwrap()).collect();
+    assert_eq!(freed, BTreeSet::from(["gone0001", "gone0002"]));
+    for pod in ["gone0001", "gone0002"] {
+        let story = pods.node.run_line(&format!("explain {pod} --json"));
+        let story = story.success().json();
+        let verbs = story["events"].as_array().unwrap().iter();
+        let verbs: Vec<_> = verbs.map(|e| e["verb"].as_str().unwrap()).collect();
+        assert_eq!(verbs, ["ADD", "reclaim"], "{story:#}");
+    }
+    let story = pods.node.run_line("explain living01 --json");
+    let verbs = story.json()["events"].as_array().unwrap().len();
+    assert_eq!(verbs, 1, "{story:?}");
+}

@@ -1,0 +1,274 @@
+//! `show` and `events`, and the texts that all screens share.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use super::{EVENTS, run_with};
+use crate::harness::{Node, Reply, xml};
+
+#[test]
+fn control_characters_are_never_printed() {
+    let (node, _wire) = Node::with_wire("marks", Reply::Xml(xml(5..9)));
+    let marks = "\u{7f}\u{80}\u{9b}31m\u{9f}\u{61c}\u{200e}\u{200f}\u{2028}\u{202a}\u{202e}\u{2066}\u{2069}";
+    let pod = format!("web{marks}-1");
+    let args = format!("K8S_POD_NAMESPACE=default;K8S_POD_NAME={pod}");
+    node.call("ADD", "c9")
+        .env("CNI_ARGS", &args)
+        .env("CNI_NETNS", &format!("/var/run/netns/{pod}"))
+        .run()
+        .success();
+    let alters_terminal = |c: char| marks.replace("31m", "").contains(c);
+    for words in [
+        &["show"][..],
+        &["show", "--json"],
+        &["show", "--events"],
+        &["show", "--events", "--json"],
+        &["check"],
+        &["check", "--json"],
+        &["explain", "c9"],
+        &["explain", "c9", "--json"],
+        &["doctor"],
+        &["doctor", "--json"],
+        &["export"],
+        &["reclaim"],
+        &["reclaim", "--json"],
+        &["metrics"],
+    ] {
+        let answer = node.run_command(words.iter().copied());
+        for text in [&answer.stdout, &answer.stderr] {
+            assert!(!text.contains(alters_terminal), "{words:?}: {text:?}");
+        }
+        if words.contains(&"--json") || words.contains(&"export") {
+            answer.json();
+        }
+    }
+    let report = node.run_command(["show", "--json"]).json().to_string();
+    assert!(report.contains(&format!("default/{pod}")), "{report}");
+    assert!(!node.log().contains(alters_terminal));
+}
+
+#[test]
+fn show_can_be_limited_to_one_pool() {
+    let (node, _wire) = Node::with_wire("pool", Reply::Xml(xml([5])));
+    node.add("c1").success();
+    let report = node.run_line("show 10.224.0.0/16 --json").success().json();
+    assert_eq!(report["pools"][0]["holders"][0]["container"], "c1");
+    let none = node.run_line("show 10.9.0.0/16");
+    assert_eq!((none.exit, none.stdout.as_str()), (Some(2), ""));
+    assert!(
+        none.stderr.contains("the pools are 10.224.0.0/16"),
+        "{none:?}"
+    );
+}
+
+#[test]
+fn show_can_be_limited_to_some_holders() {
+    let (node, _wire) = Node::with_wire("filters", Reply::Xml(xml(5..20)));
+    for (id, pod) in [("c1", "web-1"), ("c2", "web-2"), ("c3", "dns")] {
+        let args = format!("K8S_POD_NAMESPACE=shop;K8S_POD_NAME={pod}");
+        node.call("ADD", id).env("CNI_ARGS", &args).run().success();
+    }
+    node.add("c4").success();
+    // A DEL that came before its ADD makes a suspect.
+    node.del("c5").assert_no_output();
+    node.add("c5").success();
+    let shown = |line: &str| -> Vec<String> {
+        let report = node.run_line(format!("show --json {line}").trim_end());
+        let report = report.success().json();
+        let pool = &report["pools"][0];
+        assert_eq!(pool["held"], 5, "the counts are those of the pool");
+        let holders = pool["holders"].as_array().unwrap().iter();
+        holders
+            .map(|holder| holder["container"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    assert_eq!(shown(""), ["c1", "c2", "c3", "c4", "c5"]);
+    assert_eq!(shown("--pod web"), ["c1", "c2"]);
+    assert_eq!(shown("--pod shop/web-2"), ["c2"]);
+    assert_eq!(shown("--pod shop/"), ["c1", "c2", "c3"]);
+    assert_eq!(shown("--pod shop/web --suspect"), [""; 0]);
+    assert_eq!(shown("--suspect"), ["c5"]);
+    let none = node.run_line("show --pod nobody").success().stdout.clone();
+    assert!(none.starts_with("No holder matches.\n\nSource:"), "{none}");
+    let text = node.run_line("show --suspect").success().stdout.clone();
+    assert!(
+        text.contains("suspect\n") && !text.contains("shop/"),
+        "{text}"
+    );
+    let both = node.run_line("show --suspect --events");
+    assert_eq!((both.exit, &*both.stdout), (Some(2), ""), "{both:?}");
+}
+
+#[test]
+fn events_can_be_limited() {
+    let (node, _wire) = Node::with_wire("limits", Reply::Xml(xml(5..20)));
+    for (id, pod) in [("c1", "web-1"), ("c2", "web-2"), ("c3", "dns")] {
+        let args = format!("K8S_POD_NAMESPACE=shop;K8S_POD_NAME={pod}");
+        node.call("ADD", id).env("CNI_ARGS", &args).run().success();
+    }
+    node.del("c1").assert_no_output();
+    let old =
+        json!({ "time": "2020-01-01T00:00:00Z", "verb": "GC", "code": 0, "container": "old" });
+    let lines = fs::read_to_string(node.path(EVENTS)).unwrap();
+    node.put(EVENTS, format!("{old}\n{lines}"));
+    let shown = |line: &str| -> Vec<String> {
+        let list = node.run_line(format!("events --json {line}").trim_end());
+        let list = list.success().json();
+        let list = list.as_array().unwrap().iter();
+        list.map(|event| {
+            let verb = event["verb"].as_str().unwrap();
+            format!("{verb} {}", event["container"].as_str().unwrap())
+        })
+        .collect()
+    };
+    let all = ["GC old", "ADD c1", "ADD c2", "ADD c3", "DEL c1"];
+    assert_eq!(shown(""), all);
+    assert_eq!(shown("--tail 2"), all[3..]);
+    assert_eq!(shown("--since 1h"), all[1..]);
+    assert_eq!(shown("--since 2020-01-01T00:00:01Z --tail 9"), all[1..]);
+    assert_eq!(shown("--since 2019-12-30"), all);
+    assert_eq!(shown("--pod shop/web"), all[1..3]);
+    assert_eq!(shown("--address 10.224.0.5"), ["ADD c1", "DEL c1"]);
+    for (line, words) in [
+        (
+            "events --since soon",
+            "--since \"soon\" is neither a duration such as 90s",
+        ),
+        ("events --address 10.224", "\"10.224\" is not an address"),
+    ] {
+        let outcome = node.run_line(line);
+        assert_eq!((outcome.exit, &*outcome.stdout), (Some(2), ""), "{line}");
+        assert!(outcome.stderr.contains(words), "{outcome:?}");
+    }
+    let alias = node.run_line("show --events").success().stdout.clone();
+    assert_eq!(alias, node.run_line("events").stdout);
+    assert_eq!(
+        node.run_line("events --pod nobody").stdout,
+        "No operation matches.\n"
+    );
+}
+
+/// Every line of a screen, in a pipe and on a terminal of 80 columns alike, for a pod with the longest name that Kubernetes
+/// allows and for IPv6.
+#[test]
+fn screens_of_show_and_events_fit_80_columns_in_a_pipe() {
+    let (node, _wire) = Node::with_wire("width", Reply::Xml(xml(5..20)));
+    let (namespace, name) = ("n".repeat(63), "p".repeat(253));
+    let args = format!("K8S_POD_NAMESPACE={namespace};K8S_POD_NAME={name}");
+    node.call("ADD", &"c".repeat(64))
+        .env("CNI_ARGS", &args)
+        .run()
+        .success();
+    node.call("ADD", "c2")
+        .env("CNI_ARGS", "K8S_POD_NAME=x")
+        .run();
+    node.call("BAD", &"/".repeat(200)).run().error();
+    for line in ["show", "events", "show --events"] {
+        let text = node.run_line(line).success().stdout.clone();
+        for line in text.lines() {
+            assert!(line.chars().count() <= 80, "{line:?}");
+        }
+        let wide = run_with(&node, line, "COLUMNS", "500");
+        assert!(wide.contains(&"p".repeat(60)), "{wide}");
+    }
+}
+
+#[test]
+fn times_on_screens_are_local_and_in_json_utc() {
+    let (node, _wire) = Node::with_wire("zones", Reply::Xml(xml(5..9)));
+    node.add("c123").success();
+    let line = json!({ "time": "2026-01-02T03:04:05+05:00", "verb": "CHECK", "code": 0, "container": "c123" });
+    let lines = fs::read_to_string(node.path(EVENTS)).unwrap();
+    node.put(EVENTS, format!("{line}\n{lines}"));
+    let utc = node.run_line("events --json").json()[0]["time"].clone();
+    assert_eq!(utc, "2026-01-01T22:04:05Z");
+    // POSIX time zones need no files: west is positive.
+    for (zone, heading, time) in [
+        ("<+0530>-5:30", "TIME (+05:30)", "01-02 03:34:05"),
+        ("<-03>3", "TIME (-03:00)", "01-01 19:04:05"),
+        ("UTC0", "TIME (UTC)", "01-01 22:04:05"),
+    ] {
+        let events = run_with(&node, "events", "TZ", zone);
+        assert!(events.starts_with(heading), "{events}");
+        assert!(events.contains(&format!("\n{time}  CHECK")), "{events}");
+        let story = run_with(&node, "explain c123", "TZ", zone);
+        let since = story.lines().find(|line| line.contains(" since ")).unwrap();
+        let shown_zone = heading.trim_start_matches("TIME (").trim_end_matches(')');
+        assert!(since.contains(&format!(" {shown_zone}, ")), "{story}");
+        assert!(story.contains(heading), "{story}");
+        let json = run_with(&node, "explain c123 --json", "TZ", zone);
+        let json: Value = serde_json::from_str(&json).unwrap();
+        let since = &json["addresses"][0]["holder"]["since"];
+        for time in [&json["time"], since, &json["events"][0]["time"]] {
+            assert!(time.as_str().unwrap().ends_with('Z'), "{zone}: {json:#}");
+        }
+    }
+}
+
+#[test]
+fn state_without_our_key_is_not_reported_as_lost() {
+    for command in [
+        "reclaim --yes",
+        "release 10.224.0.5 --container c123456789 --force",
+        "DEL",
+    ] {
+        let (node, _wire) = Node::with_wire("keyless", Reply::Xml(xml([5, 6, 7])));
+        node.add("c123456789").success();
+        node.add("c2").success();
+        let mut state = node.state();
+        state.as_object_mut().unwrap().remove("azure-vnet-ipam");
+        fs::write(node.state_path(), state.to_string()).unwrap();
+        match command {
+            "DEL" => node.del("c123456789").assert_no_output(),
+            line => {
+                node.run_line(line).success();
+            }
+        }
+        let report = node.run_line("show --json").success().json();
+        assert_ne!(
+            report["state"]["condition"], "lost",
+            "{command}: {report:#}"
+        );
+        assert_eq!(report["state"]["quarantineSeconds"], Value::Null);
+    }
+}
+
+#[test]
+fn lost_state_is_not_reported_as_empty() {
+    let (node, _wire) = Node::with_wire("gone", Reply::Xml(xml([5])));
+    node.add("c123456789").success();
+    fs::remove_file(node.state_path()).unwrap();
+    for line in [
+        "reclaim",
+        "reclaim --yes",
+        "release 10.224.0.5 --container c123456789",
+    ] {
+        let outcome = node.run_line(line);
+        assert_eq!(
+            (outcome.exit, outcome.stdout.as_str()),
+            (Some(2), ""),
+            "{line}"
+        );
+        assert!(outcome.stderr.contains("was lost"), "{line}: {outcome:?}");
+    }
+    assert!(!node.state_path().exists());
+}
+
+#[test]
+fn caller_text_is_escaped_on_the_terminal() {
+    let (node, _wire) = Node::with_wire("escape", Reply::Xml(xml([5])));
+    let args = "K8S_POD_NAMESPACE=x;K8S_POD_NAME=\u{1b}[31mred\ny";
+    let added = node.call("ADD", "c1").env("CNI_ARGS", args).run();
+    added.success();
+    for line in [
+        "show",
+        "show --events",
+        "explain 10.224.0.5",
+        "check",
+        "reclaim",
+    ] {
+        let text = node.run_line(line).stdout;
+        assert!(!text.contains('\u{1b}'), "{line}: {text:?}");
+    }
+}
