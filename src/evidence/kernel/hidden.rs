@@ -10,6 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::fs::{AtFlags, CWD, StatxFlags, makedev, statx};
+use rustix::thread::{CapabilitySet, capabilities};
 
 use super::mounts::{NetnsMount, list_netns_mounts};
 use super::proc::{id, list_threads};
@@ -129,10 +130,11 @@ impl Scan<'_> {
         }
     }
 
-    /// Marks the scan as incomplete when this process may not inspect another, as without CAP_SYS_PTRACE. Processes that have
-    /// ended are ignored.
+    /// Marks the scan as incomplete when this process may not inspect others, as it lacks CAP_SYS_PTRACE. With it, a refusal is about
+    /// a single process that a security module protects from everyone, container runtimes included, so that it holds no pod.
     fn note_refusal(&mut self, process: &Path, error: Option<&io::Error>) {
-        if error.is_some_and(|error| error.kind() == io::ErrorKind::PermissionDenied) {
+        let is_refused = error.is_some_and(|e| e.kind() == io::ErrorKind::PermissionDenied);
+        if is_refused && !may_inspect_processes() {
             let process = process.display();
             self.mark_incomplete(format!("{process} may not be inspected"));
         }
@@ -230,4 +232,8 @@ impl Scan<'_> {
         let device = self.kernel.host.map(|(device, _)| device);
         device.is_some_and(|device| self.kernel.namespaces.contains(&(device, inode)))
     }
+}
+
+fn may_inspect_processes() -> bool {
+    capabilities(None).is_ok_and(|own| own.effective.contains(CapabilitySet::SYS_PTRACE))
 }
