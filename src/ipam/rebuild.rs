@@ -2,10 +2,24 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use super::evidence::{Evidence, Place};
 use super::evidence_index::{AddressUser, EvidenceIndex};
 use super::{Attachment, ChangeKind, Held, Ipam, Moment, Owner, Pool, Record, Usage, by_text};
+
+/// How long the node may go on showing a released address: its DEL comes before the main plugin and the runtime take the pod's network
+/// namespace down.
+const TEARDOWN: Duration = Duration::from_secs(30);
+
+/// Whether the releases in the state can be relied on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Releases {
+    /// Yes.
+    AreKnown,
+    /// The state is an old copy: a released address may have been granted since.
+    MayBeOutdated,
+}
 
 /// An address that evidence shows in use.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,9 +32,14 @@ pub struct Found {
 
 impl Ipam {
     /// Holds every address of the pools' subnets that the kernel or a list shows to be in use, with its owner where a list
-    /// knows it, and whether the source lists it or not. One that the host itself has is nobody's, and is only marked. Holds
-    /// more where less is known, never less.
-    pub fn hold_evident(&mut self, evidence: &Evidence, now: Moment) -> Vec<Found> {
+    /// knows it, and whether the source lists it or not. One that the host itself has is nobody's, and is only marked. One that was
+    /// just released rests, as no other DEL would come for it. Holds more where less is known, never less.
+    pub fn hold_evident(
+        &mut self,
+        evidence: &Evidence,
+        releases: Releases,
+        now: Moment,
+    ) -> Vec<Found> {
         let generation = self.generation + 1;
         // An address that two pools list has one holder.
         let held = self
@@ -32,7 +51,7 @@ impl Ipam {
         let evident = index.addresses();
         let mut found = Vec::new();
         for (key, pool) in self.spaces.values_mut().flat_map(|s| &mut s.pools) {
-            found.extend(pool.hold_listed(&index, generation, now, &mut held));
+            found.extend(pool.hold_listed((&index, releases), generation, now, &mut held));
             found.extend(pool.hold_unlisted(key, (&index, &evident), generation, now, &mut held));
         }
         if !found.is_empty() {
@@ -54,7 +73,7 @@ impl Pool {
     /// Holds those of its records that are in use.
     fn hold_listed(
         &mut self,
-        index: &EvidenceIndex<'_>,
+        (index, releases): (&EvidenceIndex<'_>, Releases),
         generation: u64,
         now: Moment,
         held: &mut BTreeSet<IpAddr>,
@@ -65,9 +84,12 @@ impl Pool {
             let Usage::Free(free) = &mut record.usage else {
                 continue;
             };
+            let was_just_released = releases == Releases::AreKnown
+                && free.released.is_some_and(|at| now.since(at) < TEARDOWN);
             match index.user_of(address) {
                 AddressUser::None => {}
                 AddressUser::Host => free.on_host = true,
+                AddressUser::Pod if was_just_released => {}
                 AddressUser::Pod => {
                     if held.insert(address) {
                         let owner = index.owner(address, generation);
@@ -291,7 +313,7 @@ mod tests {
                 entry("c2", "10.1.0.6", true),
             ],
         );
-        assert_eq!(ipam.hold_evident(&look, NOW).len(), 2);
+        assert_eq!(ipam.hold_evident(&look, Releases::AreKnown, NOW).len(), 2);
         assert_eq!(
             holders(&ipam),
             pairs(&[("10.1.0.5", ""), ("10.1.0.6", "c2")]),
@@ -311,7 +333,10 @@ mod tests {
             ("azure", "eth0", Some("default/web-0"))
         );
         assert_eq!(ipam.check(), []);
-        assert!(ipam.hold_evident(&look, NOW).is_empty(), "once is enough");
+        assert!(
+            ipam.hold_evident(&look, Releases::AreKnown, NOW).is_empty(),
+            "once is enough"
+        );
     }
 
     #[test]
@@ -325,6 +350,7 @@ mod tests {
                     entry("c2", "10.1.0.6", false),
                 ],
             ),
+            Releases::AreKnown,
             NOW,
         );
         assert_eq!(holders(&ipam), pairs(&[("10.1.0.5", "c1")]));
@@ -337,7 +363,7 @@ mod tests {
             &["10.1.0.10", "10.2.0.1"],
             vec![entry("c1", "10.1.0.99", true)],
         );
-        ipam.hold_evident(&look, NOW);
+        ipam.hold_evident(&look, Releases::AreKnown, NOW);
         assert_eq!(
             holders(&ipam),
             pairs(&[("10.1.0.10", ""), ("10.1.0.99", "c1")])
@@ -361,7 +387,7 @@ mod tests {
         gone.netns.as_mut().unwrap().id = None;
         let mut look = evidence(&["10.1.0.7"], vec![entry("c1", "10.1.0.5", true), gone]);
         look.kernel.incomplete = Some("hidden".into());
-        ipam.hold_evident(&look, NOW);
+        ipam.hold_evident(&look, Releases::AreKnown, NOW);
         assert_eq!(
             holders(&ipam),
             pairs(&[("10.1.0.5", "c1"), ("10.1.0.6", ""), ("10.1.0.7", "")]),
@@ -374,7 +400,7 @@ mod tests {
         let mut ipam = state();
         let all = [("10.1.0.5", "c1"), ("10.1.0.6", "c2"), ("10.1.0.7", "c3")];
         let entries = all.map(|(address, id)| entry(id, address, true)).into();
-        ipam.hold_evident(&evidence(&[], entries), NOW);
+        ipam.hold_evident(&evidence(&[], entries), Releases::AreKnown, NOW);
         let mut gone = entry("c1", "10.1.0.5", true);
         gone.container_id = "another".into();
         let mut look = evidence(&[], vec![gone, entry("c2", "10.1.0.6", true)]);
@@ -386,7 +412,7 @@ mod tests {
             let mut ipam = state();
             let mut own = entry("c1", "10.1.0.5", true);
             own.netns.as_mut().unwrap().cookie = Some(9);
-            ipam.hold_evident(&evidence(&[], vec![own]), NOW);
+            ipam.hold_evident(&evidence(&[], vec![own]), Releases::AreKnown, NOW);
             look = evidence(&[], vec![]);
             look.kernel.namespaces.insert((4, 77));
             look.kernel
@@ -410,7 +436,7 @@ mod tests {
             entry("c3", "10.1.0.6", true),
             entry("c3", "10.1.0.6", true),
         ];
-        ipam.hold_evident(&evidence(&[], entries), NOW);
+        ipam.hold_evident(&evidence(&[], entries), Releases::AreKnown, NOW);
         assert_eq!(
             holders(&ipam),
             pairs(&[("10.1.0.5", ""), ("10.1.0.6", "c3")])
@@ -422,7 +448,7 @@ mod tests {
         let mut ipam = state();
         let mut look = evidence(&[], vec![]);
         look.kernel.configured.insert(ip("10.1.0.5"), Place::Host);
-        assert!(ipam.hold_evident(&look, NOW).is_empty());
+        assert!(ipam.hold_evident(&look, Releases::AreKnown, NOW).is_empty());
         let pool = ipam.pools().next().unwrap().2;
         assert_eq!(
             pool.record(&ip("10.1.0.5")).unwrap().free(),
@@ -466,7 +492,7 @@ mod tests {
             pools: vec![narrow, wide],
         });
         assert_eq!(
-            ipam.hold_evident(&evidence(&["10.1.0.5"], vec![]), NOW)
+            ipam.hold_evident(&evidence(&["10.1.0.5"], vec![]), Releases::AreKnown, NOW)
                 .len(),
             1
         );

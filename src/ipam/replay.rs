@@ -51,27 +51,46 @@ impl JournalEntry {
     }
 }
 
-/// Returns what the entries grant and do not release.
-pub fn holdings(entries: &[JournalEntry]) -> BTreeMap<IpAddr, Held> {
-    let mut holdings = BTreeMap::new();
-    for entry in entries {
-        if entry.kind.is_held_after() {
-            let granted = entry.addresses.iter();
-            holdings.extend(granted.map(|(address, of)| (*address, entry.held(*of))));
-        } else if !entry.addresses.is_empty() {
-            for (address, _) in &entry.addresses {
-                if holdings
-                    .get(address)
-                    .is_some_and(|held| entry.frees(*address, held))
-                {
-                    holdings.remove(address);
+/// The last word of the entries about each address.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LastWords {
+    /// Granted and not released.
+    pub held: BTreeMap<IpAddr, Held>,
+    /// Released and not granted again, with the moment of the release.
+    pub released: BTreeMap<IpAddr, Moment>,
+}
+
+impl LastWords {
+    /// Reads entries in their order.
+    pub fn of(entries: &[JournalEntry]) -> LastWords {
+        let mut words = LastWords::default();
+        for entry in entries {
+            if entry.kind.is_held_after() {
+                for (address, of) in &entry.addresses {
+                    words.held.insert(*address, entry.held(*of));
+                    words.released.remove(address);
                 }
+            } else {
+                words.release(entry);
             }
-        } else {
-            holdings.retain(|address, held| !entry.frees(*address, held));
+        }
+        words
+    }
+
+    fn release(&mut self, entry: &JournalEntry) {
+        let named = entry.addresses.iter().map(|(address, _)| *address);
+        let affected: Vec<_> = match entry.addresses.is_empty() {
+            true => self.held.keys().copied().collect(),
+            false => named.collect(),
+        };
+        for address in affected {
+            let held = self.held.get(&address);
+            if held.is_some_and(|held| entry.frees(address, held)) {
+                self.held.remove(&address);
+                self.released.insert(address, entry.at);
+            }
         }
     }
-    holdings
 }
 
 impl Ipam {
@@ -123,6 +142,17 @@ impl Ipam {
             is_free && self.hold_again(**address, held)
         });
         again.count()
+    }
+
+    /// Notes when free addresses were released, so that they rest.
+    pub fn note_releases(&mut self, released: &BTreeMap<IpAddr, Moment>) {
+        for (address, at) in released {
+            for record in self.pools_mut().filter_map(|pool| pool.record_of(*address)) {
+                if let Usage::Free(free) = &mut record.usage {
+                    free.released = free.released.max(Some(*at));
+                }
+            }
+        }
     }
 
     /// Holds an address, whoever holds it now. Returns false where no pool fits.
@@ -221,14 +251,21 @@ mod tests {
             entry(Released, "c1", &[("10.1.0.5", 1)]),
             entry(Granted, "c3", &[("10.1.0.7", 4), ("fd00::7", 5)]),
         ];
-        let found = holdings(&entries);
-        let keys: Vec<_> = found.keys().map(ToString::to_string).collect();
+        let LastWords { held, released } = LastWords::of(&entries);
+        let keys: Vec<_> = held.keys().map(ToString::to_string).collect();
         assert_eq!(keys, ["10.1.0.5", "10.1.0.7", "fd00::7"]);
-        let generation = |address: &str| found[&ip(address)].owner.generation().unwrap();
+        let generation = |address: &str| held[&ip(address)].owner.generation().unwrap();
         assert_eq!((generation("10.1.0.5"), generation("fd00::7")), (3, 5));
         // A DEL that found no state.
         let all = [&entries[..], &[entry(Released, "c3", &[])]].concat();
-        assert_eq!(holdings(&all).len(), 1);
+        let words = LastWords::of(&all);
+        assert_eq!(words.held.len(), 1);
+        assert_eq!(released, BTreeMap::from([(ip("10.1.0.6"), Moment(9))]));
+        let keys: Vec<_> = words.released.keys().map(ToString::to_string).collect();
+        assert_eq!(keys, ["10.1.0.6", "10.1.0.7", "fd00::7"]);
+        // Granted again: the release is not the last word.
+        let all = [&all[..], &[entry(Granted, "c4", &[("10.1.0.6", 6)])]].concat();
+        assert!(!LastWords::of(&all).released.contains_key(&ip("10.1.0.6")));
     }
 
     #[test]
@@ -236,13 +273,13 @@ mod tests {
         let mut ipam = with_pools(&[("10.1.0.0/16", 0, &["10.1.0.5", "10.1.0.6"])]);
         let evident = [entry(ChangeKind::Found, "new", &[("10.1.0.5", 1)])];
         ipam.replay(&evident);
-        let journaled = holdings(&[
+        let journaled = LastWords::of(&[
             entry(ChangeKind::Granted, "old", &[("10.1.0.5", 1)]),
             entry(ChangeKind::Granted, "c2", &[("10.1.0.6", 2)]),
             entry(ChangeKind::Granted, "c3", &[("10.1.0.9", 3)]),
             entry(ChangeKind::Granted, "c4", &[("10.9.0.9", 3)]),
         ]);
-        assert_eq!(ipam.hold_journaled(&journaled, true), 2);
+        assert_eq!(ipam.hold_journaled(&journaled.held, true), 2);
         let expected = [("10.1.0.5", "new"), ("10.1.0.6", "c2"), ("10.1.0.9", "c3")];
         let expected = expected.map(|(a, b)| (a.to_owned(), b.to_owned()));
         assert_eq!(

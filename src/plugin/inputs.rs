@@ -1,10 +1,7 @@
 //! What an ADD is decided from, beside the state.
 
-use std::collections::BTreeMap;
-use std::net::IpAddr;
-
 use super::snapshot::NodeSnapshot;
-use crate::ipam::{Held, Inventory, Moment, Request};
+use crate::ipam::{Inventory, LastWords, Moment, Request};
 
 /// What an ADD is decided from, beside the state.
 pub struct Inputs<'a> {
@@ -29,8 +26,8 @@ pub struct Inputs<'a> {
 /// What the journal of grants says.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JournalReplay {
-    /// The grants without a release, as far as the journal knows.
-    pub holdings: BTreeMap<IpAddr, Held>,
+    /// Its last word about each address.
+    pub last_words: LastWords,
     /// The highest generation in it.
     pub generation: u64,
     /// Whether the journal covers every grant, so that there is nothing to wait for.

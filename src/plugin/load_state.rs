@@ -5,7 +5,7 @@ use tracing::{info, warn};
 use super::context::Context;
 use super::inputs::JournalReplay;
 use crate::failure::Failure;
-use crate::ipam::holdings;
+use crate::ipam::LastWords;
 use crate::state::{Journal, KeyStatus, Loaded, Locked, State, StoreError, is_rebuild_owed, load};
 
 /// The state that an ADD decides on.
@@ -110,7 +110,7 @@ fn read_journal(last_generation: Option<u64>, context: &Context) -> JournalRepla
         info!(target: "ipam", "the journal is incomplete: {why}.");
     }
     JournalReplay {
-        holdings: holdings(&journal.entries),
+        last_words: LastWords::of(&journal.entries),
         generation: journal.generation,
         is_complete: complete.is_ok(),
     }

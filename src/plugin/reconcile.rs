@@ -3,7 +3,7 @@
 use super::action::{Action, ReconcileReason};
 use super::inputs::JournalReplay;
 use super::snapshot::NodeSnapshot;
-use crate::ipam::Moment;
+use crate::ipam::{Moment, Releases};
 use crate::state::{Loss, PendingWork, QUARANTINE, State};
 
 impl ReconcileReason {
@@ -47,21 +47,30 @@ impl ReconcileReason {
     ) {
         let evidence = &snapshot.evidence;
         let ipam = state.ipam_mut();
+        let is_lost = matches!(self, ReconcileReason::Lost(_));
+        let is_complete = journal.is_some_and(|journal| journal.is_complete);
         if self == ReconcileReason::NewBoot {
             actions.push(Action::FreedAfterReboot(ipam.new_boot(evidence, now)));
         }
-        if matches!(self, ReconcileReason::Lost(_)) {
+        if is_lost {
             ipam.forget_unconfirmed_owners(evidence);
         }
-        let found = ipam.hold_evident(evidence, now);
+        if let Some(journal) = journal.filter(|_| is_lost && is_complete) {
+            ipam.note_releases(&journal.last_words.released);
+        }
+        // An old copy may have an address as released that was granted since. Only a complete journal tells.
+        let releases = match is_lost && !is_complete {
+            true => Releases::MayBeOutdated,
+            false => Releases::AreKnown,
+        };
+        let found = ipam.hold_evident(evidence, releases, now);
         if self == ReconcileReason::NeverReconciled {
             ipam.adopt_claims(evidence);
         }
         match &self {
             ReconcileReason::Lost(loss) => {
-                let is_complete = journal.is_some_and(|journal| journal.is_complete);
                 if let Some(journal) = journal {
-                    let held = ipam.hold_journaled(&journal.holdings, is_complete);
+                    let held = ipam.hold_journaled(&journal.last_words.held, is_complete);
                     ipam.generation = ipam.generation.max(journal.generation);
                     actions.push(Action::Replayed { held, is_complete });
                 }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::*;
-use crate::ipam::{Attachment, Family, Held, Inventory, ListedPool, Place};
+use crate::ipam::{Attachment, Family, Held, Inventory, LastWords, ListedPool, Place};
 use crate::plugin::inputs::JournalReplay;
 use crate::state::KeyStatus;
 
@@ -398,9 +398,9 @@ fn a_state_that_cannot_be_relied_on_is_compared_with_the_node_first() {
 #[test]
 fn a_complete_journal_replaces_the_quarantine() {
     let two = ["10.0.0.4", "10.0.0.5"];
-    let held = state(&two, &["a"]);
-    let record = held.ipam().pools().next().unwrap().2.records[0].clone();
-    let holdings = BTreeMap::from([(ip("10.0.0.4"), record.held().unwrap().clone())]);
+    let state = state(&two, &["a"]);
+    let record = state.ipam().pools().next().unwrap().2.records[0].clone();
+    let held = BTreeMap::from([(ip("10.0.0.4"), record.held().unwrap().clone())]);
     for (is_complete, expected) in [
         (true, "10.0.0.5; save; 4=a 5=pod"),
         (false, "Quarantined; save; 4="),
@@ -410,7 +410,10 @@ fn a_complete_journal_replaces_the_quarantine() {
             lost: true,
             snapshot: Some(snapshot(&[], vec![])),
             journal: Some(JournalReplay {
-                holdings: holdings.clone(),
+                last_words: LastWords {
+                    held: held.clone(),
+                    ..LastWords::default()
+                },
                 generation: 7,
                 is_complete,
             }),
@@ -418,6 +421,70 @@ fn a_complete_journal_replaces_the_quarantine() {
         };
         let name = format!("complete: {is_complete}");
         assert_decided(&name, State::default(), world, expected);
+    }
+}
+
+/// The DEL of a pod comes before its network namespace is taken down, and no other DEL follows.
+#[test]
+fn an_address_that_was_just_released_rests_though_the_node_shows_it() {
+    let two = ["10.0.0.4", "10.0.0.5"];
+    let (just, long_ago) = (NOW.0 - SECOND, NOW.0 - 31 * SECOND);
+    for (name, released, pending, expected) in [
+        (
+            "just released",
+            just,
+            PendingWork::Reconcile,
+            "10.0.0.5; save; 5=pod",
+        ),
+        (
+            "long ago",
+            long_ago,
+            PendingWork::Reconcile,
+            "10.0.0.5; save; 4= 5=pod",
+        ),
+        ("an old copy", just, lost(NOW), "Quarantined; save; 4="),
+    ] {
+        let mut state = state(&two, &[]);
+        let released = BTreeMap::from([(ip("10.0.0.4"), Moment(released))]);
+        state.ipam_mut().note_releases(&released);
+        state.pending = pending;
+        let world = World {
+            snapshot: Some(snapshot(&["10.0.0.4"], vec![])),
+            journal: Some(JournalReplay::default()),
+            ..World::default()
+        };
+        assert_decided(name, state, world, expected);
+    }
+    for (name, is_complete, released, expected) in [
+        ("a complete journal", true, just, "10.0.0.5; save; 5=pod"),
+        (
+            "an older release",
+            true,
+            long_ago,
+            "10.0.0.5; save; 4= 5=pod",
+        ),
+        (
+            "an incomplete journal",
+            false,
+            just,
+            "Quarantined; save; 4=",
+        ),
+    ] {
+        let world = World {
+            listed: Some(&two),
+            lost: true,
+            snapshot: Some(snapshot(&["10.0.0.4"], vec![])),
+            journal: Some(JournalReplay {
+                last_words: LastWords {
+                    released: BTreeMap::from([(ip("10.0.0.4"), Moment(released))]),
+                    ..LastWords::default()
+                },
+                generation: 7,
+                is_complete,
+            }),
+            ..World::default()
+        };
+        assert_decided(name, State::default(), world, expected);
     }
 }
 

@@ -195,7 +195,7 @@ impl Journal {
 mod tests {
     use super::line::{KINDS, print_line};
     use super::*;
-    use crate::ipam::{Attachment, ChangeKind, NetNs, Owner, holdings};
+    use crate::ipam::{Attachment, ChangeKind, LastWords, NetNs, Owner};
     use crate::state::out::Out;
 
     const BOOT: Option<&str> = Some("boot-1");
@@ -295,7 +295,7 @@ mod tests {
         for n in [1, 2] {
             let journal = Journal::parse(&without(n), BOOT);
             assert!(journal.distrusted.is_some(), "line {n}");
-            assert_eq!(holdings(&journal.entries).len(), 2, "line {n}");
+            assert_eq!(LastWords::of(&journal.entries).held.len(), 2, "line {n}");
         }
         // The last lines can be cut off without a trace in the file: the note of the last use tells.
         assert_eq!(Journal::parse(&without(3), BOOT).distrusted, None);
