@@ -1,6 +1,6 @@
 //! The configuration of the daemons, for a node in namespaces of its own.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::lab::{IMAGE, Lab, NODE, SOCKET};
 use crate::runtimes::containerd_config;
@@ -14,7 +14,8 @@ impl Lab {
         let kubelet = json!({
             "apiVersion": "kubelet.config.k8s.io/v1beta1",
             "kind": "KubeletConfiguration",
-            "address": "127.0.0.1",
+            // kube-apiserver asks it for logs and executes commands in containers there.
+            "address": self.host.subnets.ipv4(4).to_string(),
             "authentication": { "anonymous": { "enabled": true }, "webhook": { "enabled": false } },
             "authorization": { "mode": "AlwaysAllow" },
             "containerRuntimeEndpoint": format!("unix://{SOCKET}"),
@@ -43,20 +44,24 @@ impl Lab {
             "volumePluginDir": "/var/lib/kubelet/plugins-exec",
         });
         self.write("kubelet.json", &kubelet.to_string());
+        self.write("kubeconfig", &self.kubeconfig(NODE).to_string());
+    }
+
+    /// How a user of the API server, who has a certificate of this name, finds it.
+    pub fn kubeconfig(&self, user: &str) -> Value {
         let certificates = self.api.folder.display();
-        let kubeconfig = json!({
+        json!({
             "apiVersion": "v1",
             "kind": "Config",
             "clusters": [{ "name": "lab", "cluster": {
                 "server": self.api.url, "certificate-authority": format!("{certificates}/ca.crt"),
             } }],
-            "users": [{ "name": NODE, "user": {
-                "client-certificate": format!("{certificates}/{NODE}.pem"),
-                "client-key": format!("{certificates}/{NODE}.pem"),
+            "users": [{ "name": user, "user": {
+                "client-certificate": format!("{certificates}/{user}.pem"),
+                "client-key": format!("{certificates}/{user}.pem"),
             } }],
-            "contexts": [{ "name": "lab", "context": { "cluster": "lab", "user": NODE } }],
+            "contexts": [{ "name": "lab", "context": { "cluster": "lab", "user": user } }],
             "current-context": "lab",
-        });
-        self.write("kubeconfig", &kubeconfig.to_string());
+        })
     }
 }

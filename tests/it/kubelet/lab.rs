@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -44,6 +44,8 @@ impl Lab {
         let pool = 5..5 + addresses;
         let host = Host::new(pool.clone());
         let folder = host.folder.clone();
+        // As systemd does: pods may follow what is mounted later.
+        sh("mount --make-shared /run");
         // The node's own address, and a default route, by which kube-apiserver finds it. It leads nowhere.
         let own = host.subnets.ipv4(4);
         sh(&format!(
@@ -71,11 +73,7 @@ impl Lab {
         lab.start_containerd();
         let image = package().join("tests/kubelet/pause-image");
         sh_with("\"$1\" \"$2/pause.tar\"", &[&image, &folder]);
-        let archive = folder.join("pause.tar");
-        let mut import = Command::new(tool("ctr"));
-        import.args(["-a", SOCKET, "-n", "k8s.io", "images", "import"]);
-        let imported = output(import.arg(archive));
-        assert!(imported.status.success(), "{imported:?}");
+        import_image(&folder.join("pause.tar"), &[]);
         lab.start_kubelet();
         // A controller makes this in a cluster.
         let account = json!({ "metadata": { "name": "default" } });
@@ -95,7 +93,7 @@ impl Lab {
     }
 
     /// Starts a daemon whose output goes to a log in the folder. It is started again when it ends.
-    fn daemon(&self, name: &str, program: PathBuf, args: &[String]) -> Process {
+    pub fn daemon(&self, name: &str, program: PathBuf, args: &[String]) -> Process {
         let path = self.path(&format!("{name}.log"));
         let log = fs::File::options().create(true).append(true).open(path);
         let log = log.unwrap();
@@ -273,6 +271,14 @@ impl Lab {
     }
 }
 
+/// Makes containerd have an image. The options are those of `ctr images import`.
+pub fn import_image(archive: &Path, options: &[&str]) {
+    let mut import = Command::new(tool("ctr"));
+    import.args(["-a", SOCKET, "-n", "k8s.io", "images", "import"]);
+    let imported = output(import.args(options).arg(archive));
+    assert!(imported.status.success(), "{imported:?}");
+}
+
 impl Drop for Lab {
     fn drop(&mut self) {
         drop(self.kubelet.take());
@@ -281,8 +287,13 @@ impl Drop for Lab {
         if thread::panicking() {
             let kept = std::env::temp_dir().join("azure-vnet-ipam-kubelet-logs");
             let _ = fs::create_dir_all(&kept);
-            for log in ["kubelet.log", "containerd.log"] {
-                let _ = fs::copy(self.path(log), kept.join(log));
+            let files = fs::read_dir(&self.host.folder)
+                .into_iter()
+                .flatten()
+                .flatten();
+            let is_log = |path: &PathBuf| path.extension().is_some_and(|e| e == "log");
+            for log in files.map(|file| file.path()).filter(is_log) {
+                let _ = fs::copy(&log, kept.join(log.file_name().unwrap()));
             }
             let _ = fs::copy(
                 "/var/log/azure-vnet-ipam.log",

@@ -5,6 +5,8 @@
 
 mod churn;
 mod config;
+mod controllers;
+mod daemonset;
 mod faults;
 mod lab;
 mod observe;
@@ -187,6 +189,14 @@ fn pods_come_back_after_a_reboot() {
     churn.end(&lab);
     report(&rows);
     assert_eq!(lab.observe().held, Some([].into()));
+}
+
+#[test]
+#[ignore = "needs root, the programs of a cluster, containerd, runc, the plugin bridge, objcopy, python3 and a static executable"]
+fn daemonset_installs_watches_and_removes_the_plugin() {
+    if on_a_node("daemonset_installs_watches_and_removes_the_plugin", &[]) {
+        report(&[daemonset::run()]);
+    }
 }
 
 /// The checks find what they look for, with a plugin that gives every pod the same address and releases none.

@@ -1,0 +1,109 @@
+//! The rest of a cluster: controllers, a scheduler and kubectl. With them, the commands of a page for operators can be run as they are
+//! written.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use super::lab::Lab;
+use crate::harness::wait::{Process, output};
+use crate::harness::{package, sh_with};
+
+/// What a DaemonSet needs. Without the controller of nodes no pod is evicted when the API server is slow.
+const CONTROLLERS: &str =
+    "daemonset-controller,serviceaccount-controller,garbage-collector-controller";
+
+/// The folder with `kubectl`.
+fn programs() -> PathBuf {
+    package().join("target/apiserver")
+}
+
+/// Controllers and scheduler of the lab, and a copy of the examples for clusters to work with.
+pub struct Controllers {
+    _daemons: [Process; 2],
+    /// The folder in which the commands of the page are typed.
+    pub folder: PathBuf,
+    kubeconfig: PathBuf,
+}
+
+impl Controllers {
+    pub fn start(lab: &Lab) -> Controllers {
+        lab.write("admin.kubeconfig", &lab.kubeconfig("admin").to_string());
+        let kubeconfig = lab.path("admin.kubeconfig");
+        let daemon = |name: &str, more: &[&str]| {
+            let mut args = vec![format!("--kubeconfig={}", kubeconfig.display())];
+            args.extend(["--leader-elect=false", "--secure-port=0"].map(str::to_owned));
+            args.extend(more.iter().map(|&arg| arg.to_owned()));
+            lab.daemon(name, programs().join(name), &args)
+        };
+        let controllers = format!("--controllers={CONTROLLERS}");
+        let daemons = [
+            daemon("kube-controller-manager", &[&controllers]),
+            daemon("kube-scheduler", &[]),
+        ];
+        let folder = lab.path("kubernetes");
+        let examples = package().join("conflist-examples/kubernetes");
+        sh_with("cp -r \"$1\" \"$2\"", &[&examples, &folder]);
+        Controllers {
+            _daemons: daemons,
+            folder,
+            kubeconfig,
+        }
+    }
+
+    /// Runs a command as an operator types it, in the folder of the examples, and prints what is on the screen then.
+    pub fn try_type(&self, command: &str) -> Output {
+        let output = self.ask(command);
+        println!("$ {command}\n{}", text(&output));
+        output
+    }
+
+    /// The same without printing.
+    pub fn ask(&self, command: &str) -> Output {
+        let path = std::env::var("PATH").unwrap();
+        let mut bash = Command::new("bash");
+        bash.args(["-c", command])
+            .current_dir(&self.folder)
+            .env("PATH", format!("{}:{path}", programs().display()))
+            .env("KUBECONFIG", &self.kubeconfig)
+            // kubectl keeps its cache there.
+            .env("HOME", self.folder.parent().unwrap());
+        output(&mut bash)
+    }
+
+    /// The same, for a command that must succeed. Returns what it printed.
+    #[track_caller]
+    pub fn type_command(&self, command: &str) -> String {
+        let output = self.try_type(command);
+        assert!(output.status.success(), "{command}: {}", text(&output));
+        text(&output)
+    }
+
+    /// Changes a file of the examples. `from` must be there.
+    #[track_caller]
+    pub fn edit(&self, file: &str, from: &str, to: &str) {
+        let path = self.folder.join(file);
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.contains(from), "{file}: {from}");
+        fs::write(path, text.replace(from, to)).unwrap();
+    }
+}
+
+/// What a command printed to stdout and stderr.
+pub fn text(output: &Output) -> String {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    text(&output.stdout) + &text(&output.stderr)
+}
+
+/// The commands in the blocks for a shell of one section of a page.
+#[track_caller]
+pub fn commands_of(page: &str, heading: &str) -> Vec<String> {
+    let section = page.split(&format!("\n## {heading}\n")).nth(1);
+    let section = section.unwrap_or_else(|| panic!("no section {heading}"));
+    let section = section.split("\n## ").next().unwrap();
+    let blocks = section.split("\n```sh\n").skip(1);
+    let blocks = blocks.map(|block| block.split("\n```").next().unwrap());
+    let commands: Vec<_> = blocks.flat_map(str::lines).map(str::to_owned).collect();
+    assert!(!commands.is_empty(), "no commands in {heading}");
+    commands
+}

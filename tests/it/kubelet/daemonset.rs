@@ -1,0 +1,339 @@
+//! The DaemonSet on a real node, from an image made as those of releases: it installs the plugin, tells when somebody replaced it, is
+//! upgraded, rolled back and removed while pods come and go. The commands are those of `conflist-examples/kubernetes/README.md`.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::churn::{Churn, Row, watch};
+use super::controllers::{Controllers, commands_of, text};
+use super::lab::{Lab, NODE, import_image};
+use crate::harness::wait::{output, wait_until};
+use crate::harness::{Node, binary, package, sh_with};
+use crate::install::folder::{working_original, working_other_version};
+
+const PLUGIN: &str = "/opt/cni/bin/azure-vnet-ipam";
+const KEPT: &str = "/opt/cni/bin/azure-vnet-ipam.orig";
+const METRICS: &str = "/var/lib/prometheus/node-exporter/azure-vnet-ipam.prom";
+const IMAGE: &str = "registry.example.com/azure-vnet-ipam";
+const MANIFEST: &str = "daemonset.yaml";
+const ROLLOUT: &str =
+    "kubectl -n kube-system rollout status --timeout=60s daemonset/azure-vnet-ipam";
+/// Prefix of the commands that the pod of the node runs.
+const EXEC: &str =
+    "kubectl -n kube-system exec daemonset/azure-vnet-ipam -c node-loop -- /azure-vnet-ipam";
+
+/// The original, or where it was not built, a stand-in that works as this program does.
+pub fn original(node: &Node) -> PathBuf {
+    let built = package().join("target/original/azure-vnet-ipam");
+    if built.exists() {
+        return built;
+    }
+    println!("a stand-in takes the place of the original, which is not in {built:?}");
+    working_original(node)
+}
+
+/// Puts an executable in the place of the plugin in one step, as an upgrade of a node does.
+pub fn replace_plugin(executable: &Path) {
+    let place = Path::new(PLUGIN);
+    sh_with(
+        "cp \"$1\" \"$2.new\" && mv \"$2.new\" \"$2\"",
+        &[executable, place],
+    );
+}
+
+/// Builds the image of an executable as a release does, and makes containerd have it with this tag.
+fn make_image(lab: &Lab, executable: &Path, tag: &str) {
+    let archive = lab.path(&format!("image-{tag}.tar"));
+    let arch = match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    };
+    let mut make = Command::new(package().join(".ci/oci-archive"));
+    make.arg("--out").arg(&archive).args(["--created", "0"]);
+    make.args(["--label", &format!("version={tag}")]);
+    let made = output(make.arg(format!("{arch}={}", executable.display())));
+    assert!(made.status.success(), "{made:?}");
+    import_image(&archive, &["--base-name", IMAGE, "--snapshotter", "native"]);
+}
+
+/// A node with a control plane, on which the original gives the addresses.
+pub struct Installation {
+    pub lab: Lab,
+    controllers: Controllers,
+    page: String,
+    ours: Vec<u8>,
+    original: PathBuf,
+    newer: PathBuf,
+    _files: Node,
+}
+
+impl Installation {
+    fn start() -> Installation {
+        let lab = Lab::start(200);
+        let files = Node::new("daemonset");
+        let original = original(&files);
+        replace_plugin(&original);
+        // The original knows neither CNI 1.0.0 nor how to choose a pool.
+        let conflist = Path::new("/etc/cni/net.d/bridge.conflist");
+        let subnet = format!("{}/24", lab.host.subnets.ipv4(0));
+        let text = fs::read_to_string(conflist).unwrap();
+        let text = text.replace(r#""1.0.0""#, r#""0.4.0""#);
+        let ipam = r#""type": "azure-vnet-ipam""#;
+        assert!(text.contains(ipam), "{text}");
+        let text = text.replace(ipam, &format!(r#"{ipam}, "subnet": "{subnet}""#));
+        fs::write(conflist, text).unwrap();
+        let newer = working_other_version(&files, "0.2.9");
+        make_image(&lab, &binary(), env!("CARGO_PKG_VERSION"));
+        make_image(&lab, &newer, "0.2.9");
+        let controllers = Controllers::start(&lab);
+        // Faster than in production.
+        controllers.edit(MANIFEST, "--interval=30", "--interval=1");
+        controllers.edit(MANIFEST, "--check-interval=300", "--check-interval=3");
+        let page = fs::read_to_string(controllers.folder.join("README.md")).unwrap();
+        Installation {
+            lab,
+            controllers,
+            page,
+            ours: fs::read(binary()).unwrap(),
+            original,
+            newer,
+            _files: files,
+        }
+    }
+
+    /// Types the commands of a section of the page. The image is on the node already, without a registry.
+    fn follow(&self, heading: &str) {
+        for command in commands_of(&self.page, heading) {
+            match command.starts_with("skopeo copy ") {
+                true => println!("$ {command}\nplayed by an import into containerd"),
+                false => drop(self.controllers.type_command(&command)),
+            }
+        }
+    }
+
+    fn apply(&self) {
+        self.controllers
+            .type_command("kubectl apply -f daemonset.yaml");
+        self.wait_for_rollout();
+    }
+
+    #[track_caller]
+    fn wait_for_rollout(&self) {
+        let rollout = self.controllers.try_type(ROLLOUT);
+        if !rollout.status.success() {
+            let logs =
+                "kubectl -n kube-system logs -l app.kubernetes.io/name=azure-vnet-ipam -c install";
+            self.controllers.try_type(logs);
+            panic!("{}", text(&rollout));
+        }
+    }
+
+    /// The metrics without labels, or with the labels as part of the name.
+    fn metrics(&self) -> BTreeMap<String, String> {
+        let text = fs::read_to_string(METRICS).unwrap_or_default();
+        let samples = text.lines().filter(|line| !line.starts_with('#'));
+        let pairs = samples.filter_map(|line| line.rsplit_once(' '));
+        pairs
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .collect()
+    }
+
+    /// Waits until each metric that begins so has this value, and there is one.
+    #[track_caller]
+    fn wait_for_metric(&self, name: &str, value: &str) {
+        wait_until(format!("{name} {value}"), || {
+            let metrics = self.metrics();
+            let mut found = metrics
+                .iter()
+                .filter(|(n, _)| n.starts_with(name))
+                .peekable();
+            found.peek().is_some() && found.all(|(_, v)| v == value)
+        });
+    }
+
+    #[track_caller]
+    fn assert_installed(&self, expected: &[u8]) {
+        assert!(fs::read(PLUGIN).unwrap() == expected, "another plugin");
+        let original = fs::read(&self.original).unwrap();
+        assert!(fs::read(KEPT).unwrap() == original, "another original");
+    }
+
+    /// Replaces some pods, and checks that all others kept their address.
+    #[track_caller]
+    fn replace_pods(&mut self, churn: &mut Churn) {
+        let before = self.lab.observe().sandboxes;
+        churn.replace(&self.lab, 3);
+        self.lab.wait_for_pods(&churn.wanted);
+        let after = self.lab.observe().sandboxes;
+        let kept = after.iter().filter(|(id, _)| before.contains_key(*id));
+        assert_eq!(kept.clone().count(), churn.wanted.len() - 3);
+        for (id, sandbox) in kept {
+            assert_eq!(before[id], *sandbox);
+        }
+    }
+
+    /// What `check` says in the pod: its status and its report.
+    fn check(&self) -> (i32, Value) {
+        let output = self
+            .controllers
+            .try_type(&format!("{EXEC} check -o json 2>/dev/null"));
+        let report = serde_json::from_slice(&output.stdout);
+        let report = report.unwrap_or_else(|e| panic!("{e}: {}", text(&output)));
+        (output.status.code().unwrap(), report)
+    }
+}
+
+/// All of it. Returns a row for the table of results.
+pub fn run() -> Row {
+    let mut node = Installation::start();
+    let mut churn = Churn::start(&node.lab, 10);
+    let ((), seen) = watch(|| {
+        install(&mut node, &mut churn);
+        replacement_is_told(&mut node, &mut churn);
+        upgrade_and_roll_back(&mut node, &mut churn);
+        check_all_nodes(&node);
+        delete(&mut node, &mut churn);
+    });
+    let refused = node.lab.refusals().len();
+    let created = churn.created;
+    let took = churn.end(&node.lab);
+    let observation = node.lab.observe();
+    assert_eq!(observation.held, Some([].into()));
+    Row {
+        scenario: "DaemonSet installed, upgraded, rolled back, removed".into(),
+        pods: created,
+        took,
+        refused,
+        seen,
+        to_reclaim: 0,
+        lost: observation.lost().len(),
+        remark: String::new(),
+    }
+}
+
+fn install(node: &mut Installation, churn: &mut Churn) {
+    node.replace_pods(churn);
+    node.follow("Install");
+    node.wait_for_rollout();
+    node.assert_installed(&node.ours);
+    node.replace_pods(churn);
+    node.wait_for_metric("azure_vnet_ipam_executable_matches", "1");
+    node.wait_for_metric("azure_vnet_ipam_last_check_status", "0");
+    // The pod has what a complete look at the node needs.
+    let (status, report) = node.check();
+    assert_eq!(report["notSeen"], json!([]), "{report:#}");
+    assert_eq!(status, 0, "{report:#}");
+    assert_eq!(report["compared"], churn.wanted.len(), "{report:#}");
+}
+
+/// Somebody puts the original back, as an upgrade of the node's image does.
+fn replacement_is_told(node: &mut Installation, churn: &mut Churn) {
+    const FIRING: &str = "azure_vnet_ipam_executable_matches";
+    replace_plugin(&node.original);
+    node.wait_for_metric(FIRING, "0");
+    let log = "kubectl -n kube-system logs daemonset/azure-vnet-ipam -c node-loop";
+    let said = node.controllers.type_command(log);
+    assert!(said.contains("there is the original"), "{said}");
+    // It stays until somebody does something, and pods get addresses.
+    node.replace_pods(churn);
+    assert!(fs::read(PLUGIN).unwrap() != node.ours);
+    node.controllers
+        .edit(MANIFEST, "# - --reinstall", "- --reinstall");
+    node.apply();
+    node.assert_installed(&node.ours);
+    node.wait_for_metric(FIRING, "1");
+    replace_plugin(&node.original);
+    wait_until("the plugin to be installed again", || {
+        fs::read(PLUGIN).unwrap() == node.ours
+    });
+    node.assert_installed(&node.ours);
+    node.wait_for_metric(FIRING, "1");
+    node.replace_pods(churn);
+    node.controllers
+        .edit(MANIFEST, "- --reinstall", "# - --reinstall");
+    node.apply();
+}
+
+fn upgrade_and_roll_back(node: &mut Installation, churn: &mut Churn) {
+    let version = format!(":{}", env!("CARGO_PKG_VERSION"));
+    node.controllers.edit(MANIFEST, &version, ":0.2.9");
+    node.apply();
+    node.assert_installed(&fs::read(&node.newer).unwrap());
+    node.wait_for_metric("azure_vnet_ipam_executable_matches", "1");
+    node.replace_pods(churn);
+    node.follow("Upgrade and roll back");
+    node.wait_for_rollout();
+    node.assert_installed(&node.ours);
+    node.replace_pods(churn);
+    node.controllers.edit(MANIFEST, ":0.2.9", &version);
+    // A version that cannot be installed stops the rollout, and the plugin stays.
+    node.controllers.edit(
+        MANIFEST,
+        "args: [install]",
+        "args: [install, --dir, /nowhere]",
+    );
+    node.controllers
+        .type_command("kubectl apply -f daemonset.yaml");
+    let state = "kubectl -n kube-system get pods -o jsonpath='{..initContainerStatuses[0].state}{..initContainerStatuses[0].lastState}'";
+    wait_until("the init container to fail", || {
+        thread::sleep(Duration::from_millis(500));
+        text(&node.controllers.ask(state)).contains(r#""exitCode":2"#)
+    });
+    node.assert_installed(&node.ours);
+    node.replace_pods(churn);
+    node.controllers.edit(
+        MANIFEST,
+        "args: [install, --dir, /nowhere]",
+        "args: [install]",
+    );
+    node.apply();
+}
+
+fn check_all_nodes(node: &Installation) {
+    let command = commands_of(&node.page, "Check all nodes").join("\n");
+    let said = node.controllers.type_command(&command);
+    assert_eq!(said, "0 of 1 nodes in trouble\n");
+    let conflist = Path::new("/etc/cni/net.d/00-broken.conflist");
+    fs::write(conflist, "{").unwrap();
+    let told = node.controllers.try_type(&command);
+    fs::remove_file(conflist).unwrap();
+    assert_eq!(told.status.code(), Some(1));
+    let said = text(&told);
+    assert!(said.starts_with(&format!("{NODE}: ")), "{said}");
+    assert!(said.ends_with("1 of 1 nodes in trouble\n"), "{said}");
+}
+
+fn delete(node: &mut Installation, churn: &mut Churn) {
+    // The plugin stays when the DaemonSet goes.
+    node.controllers
+        .type_command("kubectl delete -f daemonset.yaml");
+    node.assert_installed(&node.ours);
+    node.replace_pods(churn);
+    node.apply();
+    // And the original is back when the page is followed.
+    node.controllers
+        .edit(MANIFEST, "args: [install]", "args: [uninstall]");
+    let commands = commands_of(&node.page, "Remove");
+    let (last, commands) = commands.split_last().unwrap();
+    commands
+        .iter()
+        .for_each(|c| drop(node.controllers.type_command(c)));
+    let original = fs::read(&node.original).unwrap();
+    assert!(fs::read(PLUGIN).unwrap() == original);
+    // A node that boots meanwhile runs the init container again.
+    node.controllers.type_command(
+        "kubectl -n kube-system delete pod -l app.kubernetes.io/name=azure-vnet-ipam",
+    );
+    node.wait_for_rollout();
+    node.controllers.type_command(last);
+    assert!(fs::read(PLUGIN).unwrap() == original);
+    assert!(!fs::exists(KEPT).unwrap());
+    node.replace_pods(churn);
+}
