@@ -163,6 +163,23 @@ impl AksNode {
         outcome
     }
 
+    /// Calls the plugin as azure-vnet does to release the address of the nth pod.
+    pub fn release(&self, n: u32, address: &str) {
+        let conf = json!({
+            "cniVersion": "0.3.0", "name": "azure", "type": "azure-vnet",
+            "ipam": { "type": "azure-vnet-ipam", "subnet": "10.224.0.0/16", "ipAddress": address },
+        });
+        let mut ipam = Command::new(Path::new(PLUGINS).join("azure-vnet-ipam"));
+        ipam.envs([
+            ("CNI_COMMAND", "DEL"),
+            ("CNI_CONTAINERID", &container(n)),
+            ("CNI_NETNS", &netns(n)),
+            ("CNI_IFNAME", "eth0"),
+            ("CNI_PATH", PLUGINS),
+        ]);
+        run(&mut ipam, &conf.to_string()).assert_no_output();
+    }
+
     /// Adds a pod in a new network namespace, which must succeed, and returns its address.
     pub fn add(&self, n: u32) -> String {
         self.add_later(0, n)
