@@ -8,6 +8,8 @@ use std::path::Path;
 
 use serde_json::Value;
 
+#[cfg(feature = "tls")]
+use crate::harness::wait::wait_until;
 use crate::harness::{Outcome, Reply, sh, xml};
 use crate::privileged::in_private_namespaces;
 use host::{
@@ -15,6 +17,8 @@ use host::{
     pod,
 };
 
+#[cfg(feature = "tls")]
+const STATE_V6: &str = "/var/run/azure-vnet-ipamv6.json";
 const BRIDGE: &str = "bridge";
 const TRANSPARENT: &str = "transparent";
 const HOUR: u64 = 3600 + 1;
@@ -185,6 +189,48 @@ fn repeated_add_keeps_the_address_in_bridge_mode() {
     let name = "repeated_add_keeps_the_address_in_bridge_mode";
     on_a_node(name, BRIDGE, 5..9, |node| {
         check_repeated_add(&node, "ip netns exec web-2 ip link del eth0")
+    });
+}
+
+/// In transparent mode: ebtables 1.8.9 with nftables has no table `broute`, which azure-vnet needs for IPv6 in bridge mode.
+#[cfg(feature = "tls")]
+#[test]
+#[ignore = "needs root, iproute2, ebtables, procps, ping and azure-vnet"]
+fn pods_have_addresses_of_both_families() {
+    let name = "pods_have_addresses_of_both_families";
+    on_a_node(name, TRANSPARENT, 5..9, |node| {
+        let (node, _api) = node.with_ipv6("fd00:10:224::/64");
+        let both = |n: u32| {
+            let result = node.try_add(n);
+            assert_eq!(result.exit, Some(0), "{result:?} {}", node.logs());
+            let ips = result.json()["ips"].clone();
+            [0, 1].map(|i| {
+                let address = ips[i]["address"].as_str().unwrap();
+                address.split('/').next().unwrap().to_owned()
+            })
+        };
+        let ([one, one_v6], [two, two_v6]) = (both(1), both(2));
+        assert_eq!((&*one_v6, &*two_v6), ("fd00:10:224::2", "fd00:10:224::3"));
+        let held = || (node.held(), node.held_in(STATE_V6));
+        let expected = (
+            node.expected([(1, &*one), (2, &*two)]),
+            node.expected([(1, &*one_v6), (2, &*two_v6)]),
+        );
+        assert_eq!(held(), expected);
+        ping(Some(1), &two);
+        let line = format!("ip netns exec {} ping -c 1 -W 1 {two_v6} || true", pod(1));
+        // Both ends look for duplicates first.
+        wait_until("pods to reach each other over IPv6", || {
+            sh(&line).contains(" 1 received")
+        });
+        let (_, why) = message(&node.call("ADD", 1));
+        assert!(why.contains("Endpoint already exists"), "{why}");
+        assert_eq!(held(), expected);
+        node.del(1);
+        let left = (node.expected([(2, &*two)]), node.expected([(2, &*two_v6)]));
+        assert_eq!(held(), left);
+        node.del(2);
+        assert!(node.held().is_empty() && node.held_in(STATE_V6).is_empty());
     });
 }
 

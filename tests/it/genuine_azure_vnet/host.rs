@@ -108,6 +108,21 @@ impl AksNode {
         node
     }
 
+    /// Makes azure-vnet ask for IPv6 addresses too, which come from this range of the node. The node is node1.
+    #[cfg(feature = "tls")]
+    pub fn with_ipv6(mut self, range: &str) -> (AksNode, impl Drop) {
+        sh("mkdir -p /var/lib/kubelet && mount -t tmpfs none /var/lib/kubelet");
+        sh("echo node1 >/proc/sys/kernel/hostname");
+        let (_, mut conflist) = examples()
+            .into_iter()
+            .find(|e| e.0 == "azure-dual-stack")
+            .unwrap();
+        conflist["plugins"][0]["mode"] = self.conflist["plugins"][0]["mode"].clone();
+        self.conflist = conflist;
+        install(&Path::new(PLUGINS).join("azure-vnet-ipamv6"));
+        (self, crate::kubernetes::joined_below(Path::new("/"), range))
+    }
+
     /// Puts an IPAM plugin in place.
     pub fn use_ipam(&self, ipam: Ipam) {
         let path = Path::new(PLUGINS).join("azure-vnet-ipam");
@@ -233,7 +248,11 @@ impl AksNode {
 
     /// Container ID by address, as the IPAM state has them.
     pub fn held(&self) -> BTreeMap<String, String> {
-        match fs::read(STATE) {
+        self.held_in(STATE)
+    }
+
+    pub fn held_in(&self, state: &str) -> BTreeMap<String, String> {
+        match fs::read(state) {
             Ok(state) => held(&serde_json::from_slice(&state).unwrap()),
             Err(_) => BTreeMap::new(),
         }
