@@ -8,7 +8,9 @@ use serde::Deserialize;
 
 use super::namespace::find_namespace;
 use crate::codec::read_address;
-use crate::host::{Link, Paths, ReadOutcome, io_reason, links, read_bounded};
+use crate::host::{
+    Link, Paths, ReadOutcome, RouteLookup, io_reason, links, links_named, read_bounded,
+};
 use crate::ipam::{Entry, EvidenceList, Kernel, NetNs};
 
 /// Larger files are not read.
@@ -45,6 +47,28 @@ pub fn read(paths: &Paths, kernel: &Kernel) -> EvidenceList {
     }
 }
 
+/// Whether azure-vnet has an endpoint of this container at this address, and has not taken it down: its link is on the host, and in
+/// transparent mode also the route to the address alone.
+///
+/// A DEL that names such an address is no end of a pod. azure-vnet v1.4.59 forgets the endpoint before that DEL; newer versions do so
+/// afterwards, but remove link or route before. It is what azure-vnet does after an ADD of a container that it has already:
+/// the second endpoint fails, and it releases the address of the first (contract section 19).
+pub fn is_connected(paths: &Paths, container_id: &str, address: IpAddr) -> bool {
+    let Ok(ReadOutcome::Read(bytes)) = read_bounded(&paths.azure_vnet(), LIMIT) else {
+        return false;
+    };
+    // Cheaper than parsing, and most calls end here.
+    if container_id.is_empty() || !String::from_utf8_lossy(&bytes).contains(container_id) {
+        return false;
+    }
+    let endpoints = parse(&bytes).unwrap_or_default();
+    endpoints.iter().any(|endpoint| {
+        endpoint.container_id.as_deref() == Some(container_id)
+            && endpoint.addresses().contains(&address)
+            && endpoint.is_up(paths, address)
+    })
+}
+
 /// Converts the endpoints, and finds out which of them are live.
 fn to_entries(
     endpoints: &[Endpoint],
@@ -78,6 +102,9 @@ fn to_entries(
 pub struct Endpoint {
     #[serde(skip)]
     network: String,
+    /// The mode of the network, such as `bridge`.
+    #[serde(skip)]
+    mode: String,
     #[serde(skip)]
     id: String,
     #[serde(rename = "ContainerID")]
@@ -102,8 +129,10 @@ pub fn parse(json: &[u8]) -> Result<Vec<Endpoint>, serde_json::Error> {
     let interfaces = values(manager.external_interfaces);
     let networks = interfaces.flat_map(|(_, interface)| values(interface.networks));
     let endpoints = networks.flat_map(|(name, network)| {
+        let mode = network.mode.unwrap_or_default();
         values(network.endpoints).map(move |(id, endpoint)| Endpoint {
             network: name.clone(),
+            mode: mode.clone(),
             id,
             ..endpoint
         })
@@ -112,6 +141,24 @@ pub fn parse(json: &[u8]) -> Result<Vec<Endpoint>, serde_json::Error> {
 }
 
 impl Endpoint {
+    /// Whether the host's side of the endpoint is there, as azure-vnet makes it in this mode.
+    fn is_up(&self, paths: &Paths, address: IpAddr) -> bool {
+        let Some(name) = self.host_if_name.clone().filter(|name| !name.is_empty()) else {
+            return false;
+        };
+        let has_route = || {
+            let lookup = paths.is_this_host().then(RouteLookup::open);
+            lookup.is_some_and(|lookup| lookup.and_then(|l| l.has(address)).unwrap_or(false))
+        };
+        let has_link = || links_named(paths, &[name]).is_ok_and(|links| !links.is_empty());
+        match self.mode.as_str() {
+            "bridge" | "tunnel" => has_link(),
+            // The link stays until the network namespace goes.
+            "transparent" => has_link() && has_route(),
+            _ => false,
+        }
+    }
+
     fn addresses(&self) -> Vec<IpAddr> {
         let nets = self.ip_addresses.iter().flatten().flatten();
         let texts = nets.filter_map(|net| net.ip.as_deref());
@@ -175,6 +222,7 @@ struct ExternalInterface {
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct Network {
+    mode: Option<String>,
     endpoints: Objects<Endpoint>,
 }
 
@@ -279,6 +327,36 @@ mod tests {
         ] {
             assert!(!is_standing(&kernel(&[]), &other, false), "{other:?}");
         }
+        std::fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn endpoint_is_connected_while_azure_vnet_has_not_taken_it_down() {
+        let root = std::env::temp_dir().join(format!("azure-vnet-up-{}", std::process::id()));
+        let paths = Paths::new(Some(root.clone()), "azure-vnet-ipam");
+        let link = root.join("sys/class/net/azv0123456789a");
+        std::fs::create_dir_all(&link).unwrap();
+        std::fs::create_dir_all(root.join("var/run")).unwrap();
+        let is_up = |mode: &str, container_id: &str, last: u8| {
+            let with_mode = format!(r#""Id":"azure","Mode":"{mode}""#);
+            let state = STATE.replace(r#""Id":"azure""#, &with_mode);
+            std::fs::write(paths.azure_vnet(), state).unwrap();
+            is_connected(&paths, container_id, [10, 224, 0, last].into())
+        };
+        for mode in ["bridge", "tunnel"] {
+            assert!(is_up(mode, "c1c1c1c1c1", 5), "{mode}");
+            assert!(!is_up(mode, "c1c1c1c1c1", 6), "another address");
+            assert!(!is_up(mode, "c1c1c1c1", 5), "another container");
+            assert!(!is_up(mode, "", 5), "no container");
+        }
+        // Below a root there are no routes; tests/it/genuine_azure_vnet.rs has some.
+        for mode in ["transparent", "transparent-vlan", ""] {
+            assert!(!is_up(mode, "c1c1c1c1c1", 5), "{mode}");
+        }
+        std::fs::remove_dir(link).unwrap();
+        assert!(!is_up("bridge", "c1c1c1c1c1", 5), "its link is gone");
+        std::fs::write(paths.azure_vnet(), "{ c1c1c1c1c1").unwrap();
+        assert!(!is_connected(&paths, "c1c1c1c1c1", [10, 224, 0, 5].into()));
         std::fs::remove_dir_all(root).unwrap();
     }
 

@@ -7,6 +7,7 @@ mod kernel;
 mod namespace;
 mod progress;
 
+pub use azure_vnet::is_connected;
 pub use kernel::IsExplained;
 pub use progress::Progress;
 

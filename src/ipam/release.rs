@@ -37,7 +37,7 @@ pub struct Freed {
 
 impl Hint<'_> {
     /// The address, by value.
-    fn key(&self) -> Option<IpAddr> {
+    pub fn key(&self) -> Option<IpAddr> {
         named_address(self.address?)
     }
 

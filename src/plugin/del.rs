@@ -31,13 +31,21 @@ pub fn del(call: &Call, context: &Context, record: &mut OperationRecord) -> Resu
     )
 }
 
-/// Releases all addresses of the attachment. `state` receives the state that they are released from, for the caller to drop.
+/// Releases all addresses of the attachment, but not when azure-vnet takes back a second ADD of a running pod. `state` receives the state that they are released from, for the caller to drop.
 pub fn release_all(
     call: &Call,
     context: &Context,
     state: &mut State,
     record: &mut OperationRecord,
 ) -> Result<(), Failure> {
+    if let Some(address) = hint(call).key()
+        && context
+            .node
+            .is_connected(&call.attachment.container_id, address)
+    {
+        info!(target: "ipam", "{address} stays held: azure-vnet took back a second ADD of this container, whose endpoint is up.");
+        return Ok(());
+    }
     let mut lost = Vec::new();
     context.retry_lost_lock(|| attempt(call, context, state, &mut lost, record))
 }

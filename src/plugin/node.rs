@@ -22,9 +22,15 @@ pub trait Host: std::fmt::Debug {
 pub trait Node: Files + Host {
     /// Gathers the evidence of who is alive. `candidates` are the records to be judged by it.
     fn evidence(&self, candidates: &[Candidate], progress: &Progress) -> Evidence;
+    /// Whether azure-vnet has a container at this address, and did not take its endpoint down.
+    fn is_connected(&self, container_id: &str, address: IpAddr) -> bool;
 }
 
 impl Node for Paths {
+    fn is_connected(&self, container_id: &str, address: IpAddr) -> bool {
+        evidence::is_connected(self, container_id, address)
+    }
+
     fn evidence(&self, candidates: &[Candidate], progress: &Progress) -> Evidence {
         // A record may be judged dead only after its namespace was searched in the unusual places too.
         let netns = |held: &Held| held.owner.netns().cloned();

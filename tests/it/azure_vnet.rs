@@ -1,5 +1,5 @@
 //! A simulation of the caller azure-vnet (contract section 19): what it sends, how it reads answers, and how it reacts to
-//! errors.
+//! errors. It runs everywhere; `genuine_azure_vnet.rs` confirms it with azure-vnet itself, where that could be built.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -41,7 +41,7 @@ impl AzureVnet {
             }
         }
         json!({
-            "cniVersion": "0.3.0", "name": "azure", "type": "azure-vnet", "mode": "transparent",
+            "cniVersion": "0.3.0", "name": "azure", "type": "azure-vnet", "mode": "bridge",
             "ipsToRouteViaHost": ["169.254.20.10"], "ipam": ipam, "dns": {}, "runtimeConfig": { "dns": {} },
             "windowsSettings": {},
         })
@@ -108,6 +108,14 @@ impl AzureVnet {
         Ok(address)
     }
 
+    /// Runs an ADD for a container that has an endpoint already: azure-vnet calls the plugin first, finds the endpoint then, and
+    /// takes back the address.
+    fn add_again(&self, pod: &str) {
+        let add = self.delegate("ADD", pod, Some(SUBNET), None);
+        let release = self.delegate("DEL", pod, Some(SUBNET), Some(&add.address()));
+        release.assert_no_output();
+    }
+
     /// Runs a DEL: removes and saves the endpoint first, then releases the address.
     fn del(&mut self, pod: &str) -> Result<(), String> {
         let Some(endpoints) = &mut self.endpoints else {
@@ -139,7 +147,7 @@ impl AzureVnet {
                 (id, endpoint)
             })
             .collect();
-        let network = json!({ "Id": "azure", "Mode": "transparent", "Endpoints": endpoints });
+        let network = json!({ "Id": "azure", "Mode": "bridge", "Endpoints": endpoints });
         let interface = json!({ "Name": "eth0", "Networks": { "azure": network } });
         let state = json!({ "Network": { "Version": "v1.4.59", "ExternalInterfaces": { "eth0": interface } } });
         self.node.put("/var/run/azure-vnet.json", state.to_string());
@@ -247,5 +255,31 @@ fn thirty_pods_live_under_azure_vnet_with_failures() {
         caller.del(&pod).unwrap();
         caller.assert_consistent();
     }
+    assert!(caller.node.held().is_empty());
+}
+
+#[test]
+fn second_add_of_a_running_pod_keeps_its_address() {
+    let mut caller = AzureVnet::on(5..7);
+    let (one, two) = (pod(1), pod(2));
+    for pod in [&one, &two] {
+        let address = caller.add(pod, false).unwrap();
+        let link = format!("/sys/class/net/{pod}");
+        caller.node.put(&format!("{link}/ifindex"), "9\n");
+        caller
+            .node
+            .put(&format!("{link}/address"), "aa:aa:aa:aa:aa:aa\n");
+        caller.add_again(pod);
+        assert_eq!(caller.node.held()[&address], *pod);
+    }
+    caller.assert_consistent();
+    // A DEL of the pod is one: azure-vnet v1.4.59 has forgotten the endpoint by then.
+    caller.del(&one).unwrap();
+    caller.assert_consistent();
+    assert_eq!(caller.node.held().len(), 1);
+    // Newer versions have removed only the link by then.
+    let link = caller.node.path(&format!("/sys/class/net/{two}"));
+    fs::remove_dir_all(link).unwrap();
+    caller.add_again(&two);
     assert!(caller.node.held().is_empty());
 }

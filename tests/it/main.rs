@@ -28,6 +28,7 @@ mod error_table;
 mod errors;
 mod families;
 mod freshness;
+mod genuine_azure_vnet;
 mod harness;
 mod hidden;
 mod install;

@@ -315,4 +315,8 @@ impl Node for MemoryNode {
     fn evidence(&self, _: &[Candidate], _: &Progress) -> Evidence {
         self.0.evidence.clone()
     }
+
+    fn is_connected(&self, _: &str, _: IpAddr) -> bool {
+        false
+    }
 }

@@ -1,0 +1,536 @@
+//! The genuine azure-vnet v1.4.59, built from its source, with this plugin as its IPAM plugin, on nodes in namespaces of their own.
+//! It confirms the simulation in `azure_vnet.rs`, which runs everywhere.
+
+mod host;
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+#[cfg(feature = "tls")]
+use crate::harness::wait::wait_until;
+use crate::harness::{Outcome, Reply, sh, xml};
+use crate::privileged::in_private_namespaces;
+use host::{
+    AksNode, ENDPOINTS, Ipam, NODE, STATE, addresses_in, container, genuine, links, median, ping,
+    pod,
+};
+
+#[cfg(feature = "tls")]
+const STATE_V6: &str = "/var/run/azure-vnet-ipamv6.json";
+const BRIDGE: &str = "bridge";
+const TRANSPARENT: &str = "transparent";
+const HOUR: u64 = 3600 + 1;
+
+/// Runs a test in namespaces of its own, if azure-vnet was built.
+#[track_caller]
+fn on_a_node(
+    name: &str,
+    mode: &str,
+    last: impl IntoIterator<Item = u16>,
+    test: impl FnOnce(AksNode),
+) {
+    let name = format!("genuine_azure_vnet::{name}");
+    if let Some(genuine) = genuine(&name)
+        && in_private_namespaces(&name)
+    {
+        test(AksNode::new(genuine, mode, last));
+    }
+}
+
+/// The message of a failed call of azure-vnet.
+#[track_caller]
+fn message(outcome: &Outcome) -> (i64, String) {
+    assert_eq!(outcome.exit, Some(1), "{outcome:?}");
+    let error = outcome.json();
+    (
+        error["code"].as_i64().unwrap(),
+        error["msg"].as_str().unwrap().to_owned(),
+    )
+}
+
+/// What the state says about one address: attachment, pod and network namespace.
+fn recorded(address: &str) -> Value {
+    let state: Value = serde_json::from_slice(&fs::read(STATE).unwrap()).unwrap();
+    state["azure-vnet-ipam"]["records"]["local"]["10.224.0.0/16"][address].clone()
+}
+
+fn check_life_of_pods(node: &AksNode) {
+    // The first ADD makes the network, from the pool that the plugin chose.
+    let one = node.add(1);
+    assert_eq!(one, "10.224.0.5", "{}", node.logs());
+    assert!(node.log().contains("subnet - address -"), "{}", node.log());
+    let (two, three) = (node.add(2), node.add(3));
+    assert!(
+        node.log().contains("subnet 10.224.0.0/16 address -"),
+        "{}",
+        node.log()
+    );
+    let all = node.expected([(1, &*one), (2, &*two), (3, &*three)]);
+    assert_eq!(node.held(), all);
+    let endpoints = node.endpoints();
+    assert_eq!(endpoints.len(), 3);
+    for (n, address) in [(1, &one), (2, &two), (3, &three)] {
+        assert_eq!(endpoints[&format!("{n:08x}-eth0")], *address);
+        let record = recorded(address);
+        assert_eq!(record["network"], "azure", "{record}");
+        assert_eq!(record["ifName"], "eth0", "{record}");
+        assert_eq!(record["pod"], format!("default/{}", pod(n)), "{record}");
+    }
+    ping(Some(1), &two);
+    ping(Some(3), &one);
+    check_commands(node, &[2, 3]);
+    // A DEL, and the runtime's second one.
+    node.del(1);
+    node.del(1);
+    // A container that azure-vnet never saw.
+    node.del(77);
+    let left = node.expected([(2, &*two), (3, &*three)]);
+    assert_eq!(node.held(), left);
+    assert_eq!(node.endpoints().len(), 2);
+    let show = node.command("show --json").json().to_string();
+    assert!(show.contains(r#""resting":1"#), "{show}");
+    let four = node.add(4);
+    assert!(
+        ![&one, &two, &three].contains(&&four),
+        "{one} is in cooldown: {four}"
+    );
+    ping(Some(4), &two);
+    check_commands(node, &[2, 3, 4]);
+    for n in [2, 3, 4] {
+        node.del(n);
+    }
+    assert!(node.held().is_empty() && node.endpoints().is_empty());
+    assert!(!links().iter().any(|link| link.starts_with("azv")));
+    check_commands(node, &[]);
+}
+
+/// Checks that the commands find nothing wrong, and show these pods.
+#[track_caller]
+fn check_commands(node: &AksNode, pods: &[u32]) {
+    for line in ["check", "doctor"] {
+        let outcome = node.command(line);
+        assert_eq!(
+            outcome.exit,
+            Some(0),
+            "{line}: {}{}",
+            outcome.stdout,
+            outcome.stderr
+        );
+    }
+    let show = node.command("show").stdout;
+    for n in pods {
+        assert!(show.contains(&format!("default/{}", pod(*n))), "{show}");
+    }
+}
+
+#[test]
+#[ignore = "needs root, iproute2, ebtables, procps, ping and azure-vnet"]
+fn pods_live_in_transparent_mode() {
+    on_a_node(
+        "pods_live_in_transparent_mode",
+        TRANSPARENT,
+        5..15,
+        |node| {
+            let address = node.add(9);
+            ping(None, &address);
+            ping(Some(9), NODE);
+            node.del(9);
+            node.reset();
+            check_life_of_pods(&node);
+        },
+    );
+}
+
+#[test]
+#[ignore = "needs root, iproute2, ebtables, procps, ping and azure-vnet"]
+fn pods_live_in_bridge_mode() {
+    on_a_node("pods_live_in_bridge_mode", BRIDGE, 5..15, |node| {
+        check_life_of_pods(&node);
+    });
+}
+
+/// azure-vnet answers a second ADD of a container with an error, and releases the address of the running pod.
+/// `take_down` is what it does on the host before it releases an ADDRESS.
+fn check_repeated_add(node: &AksNode, take_down: &str) {
+    let (one, two) = (node.add(1), node.add(2));
+    let (_, why) = message(&node.call("ADD", 1));
+    assert!(why.contains("Endpoint already exists"), "{why}");
+    let both = node.expected([(1, &*one), (2, &*two)]);
+    assert_eq!(addresses_in(1), [format!("{one}/16")], "the pod goes on");
+    assert_eq!(node.held(), both);
+    ping(Some(2), &one);
+    check_commands(node, &[1, 2]);
+    // Its DEL releases it.
+    node.del(1);
+    assert_eq!(node.held(), node.expected([(2, &*two)]));
+    // Newer versions take the endpoint down, release the address, and only then forget the endpoint.
+    node.release(2, &two);
+    assert_eq!(node.held(), node.expected([(2, &*two)]));
+    sh(take_down.replace("ADDRESS", &two).as_str());
+    node.release(2, &two);
+    assert!(node.held().is_empty());
+    assert_eq!(node.endpoints().len(), 1);
+}
+
+#[test]
+#[ignore = "needs root, iproute2, ebtables, procps, ping and azure-vnet"]
+fn repeated_add_keeps_the_address_in_transparent_mode() {
+    let name = "repeated_add_keeps_the_address_in_transparent_mode";
+    on_a_node(name, TRANSPARENT, 5..9, |node| {
+        check_repeated_add(&node, "ip route del ADDRESS")
+    });
+}
+
+#[test]
+#[ignore = "needs root, iproute2, ebtables, procps, ping and azure-vnet"]
+fn repeated_add_keeps_the_address_in_bridge_mode() {
+    let name = "repeated_add_keeps_the_address_in_bridge_mode";
+    on_a_node(name, BRIDGE, 5..9, |node| {
+        check_repeated_add(&node, "ip netns exec web-2 ip link del eth0")
+    });
+}
+
+/// In transparent mode: ebtables 1.8.9 with nftables has no table `broute`, which azure-vnet needs for IPv6 in bridge mode.
+#[cfg(feature = "tls")]
+#[test]
+#[ignore = "needs root, iproute2, ebtables, procps, ping and azure-vnet"]
+fn pods_have_addresses_of_both_families() {
+    let name = "pods_have_addresses_of_both_families";
+    on_a_node(name, TRANSPARENT, 5..9, |node| {
+        let (node, _api) = node.with_ipv6("fd00:10:224::/64");
+        let both = |n: u32| {
+            let result = node.try_add(n);
+            assert_eq!(result.exit, Some(0), "{result:?} {}", node.logs());
+            let ips = result.json()["ips"].clone();
+            [0, 1].map(|i| {
+                let address = ips[i]["address"].as_str().unwrap();
+                address.split('/').next().unwrap().to_owned()
+            })
+        };
+        let ([one, one_v6], [two, two_v6]) = (both(1), both(2));
+        assert_eq!((&*one_v6, &*two_v6), ("fd00:10:224::2", "fd00:10:224::3"));
+        let held = || (node.held(), node.held_in(STATE_V6));
+        let expected = (
+            node.expected([(1, &*one), (2, &*two)]),
+            node.expected([(1, &*one_v6), (2, &*two_v6)]),
+        );
+        assert_eq!(held(), expected);
+        ping(Some(1), &two);
+        let line = format!("ip netns exec {} ping -c 1 -W 1 {two_v6} || true", pod(1));
+        // Both ends look for duplicates first.
+        wait_until("pods to reach each other over IPv6", || {
+            sh(&line).contains(" 1 received")
+        });
+        let (_, why) = message(&node.call("ADD", 1));
+        assert!(why.contains("Endpoint already exists"), "{why}");
+        assert_eq!(held(), expected);
+        node.del(1);
+        let left = (node.expected([(2, &*two)]), node.expected([(2, &*two_v6)]));
+        assert_eq!(held(), left);
+        node.del(2);
+        assert!(node.held().is_empty() && node.held_in(STATE_V6).is_empty());
+    });
+}
+
+#[test]
+#[ignore = "needs root, iproute2, ebtables, procps and azure-vnet"]
+fn failed_adds_leave_nothing_held() {
+    on_a_node(
+        "failed_adds_leave_nothing_held",
+        TRANSPARENT,
+        5..7,
+        |node| {
+            // The answer does not list the node's interface: azure-vnet deletes a state that is not there, and tries again.
+            let listed = xml(5..7);
+            node.wire
+                .set(Reply::Xml(listed.replace("7C1E52F9F3C4", "7C1E52000000")));
+            let (_, why) = message(&node.try_add(1));
+            assert!(why.contains("no available address pools"), "{why}");
+            assert_eq!(
+                node.log().matches(" ADD container ").count(),
+                2,
+                "{}",
+                node.log()
+            );
+            node.wire.set(Reply::Xml(listed));
+            // A later step of azure-vnet fails: no interface of the host is in the subnet.
+            sh(&format!("ip addr del {NODE}/16 dev eth0"));
+            let (_, why) = message(&node.try_add(1));
+            assert!(why.contains("Failed to find the master interface"), "{why}");
+            assert!(node.held().is_empty(), "{:?}", node.held());
+            sh(&format!(
+                "ip addr add {NODE}/16 dev eth0 && ip route add default via 10.224.0.1"
+            ));
+            // Another one, after the network was made: the pod's network namespace is gone.
+            let one = node.add(1);
+            sh("ip netns add other && ip netns del other");
+            let (_, why) = message(&node.call("ADD", 2));
+            assert!(why.contains("Failed to create endpoint"), "{why}");
+            let only = node.expected([(1, &*one)]);
+            assert_eq!(node.held(), only);
+            // As runtimes do after an ADD that failed.
+            node.del(2);
+            // The pool is exhausted.
+            let two = node.add(2);
+            let both = node.expected([(1, &*one), (2, &*two)]);
+            let (endpoints, before) = (fs::read(ENDPOINTS).unwrap(), links());
+            let (_, why) = message(&node.try_add(3));
+            let ours = "Failed to allocate address: No available addresses in 10.224.0.0/16: 2 held, 0 free";
+            assert!(why.contains(ours), "{why}");
+            assert_eq!(node.held(), both);
+            assert_eq!((fs::read(ENDPOINTS).unwrap(), links()), (endpoints, before));
+            node.del(3);
+            assert_eq!(node.held(), both);
+            // The last address is given although it is in cooldown.
+            node.del(1);
+            assert_eq!(node.add(3), one);
+        },
+    );
+}
+
+#[test]
+#[ignore = "needs root, iproute2, ebtables, procps, ping and azure-vnet"]
+fn lost_state_is_rebuilt_in_bridge_mode() {
+    let name = "lost_state_is_rebuilt_in_bridge_mode";
+    on_a_node(name, BRIDGE, 5..12, |node| {
+        let (one, two) = (node.add(1), node.add(2));
+        // The journal of grants is there.
+        fs::remove_file(STATE).unwrap();
+        let three = node.add(3);
+        let all = node.expected([(1, &*one), (2, &*two), (3, &*three)]);
+        assert_eq!(node.held(), all);
+        // It is gone, too: azure-vnet reports that the pod must wait, and leaves the state alone.
+        let lose = || {
+            fs::remove_file(STATE).unwrap();
+            fs::remove_file("/run/azure-vnet/azure-vnet-ipam.journal").unwrap();
+        };
+        lose();
+        let (_, why) = message(&node.try_add(4));
+        assert!(why.contains("the state was lost"), "{why}");
+        assert_eq!(node.held(), all);
+        let four = node.add_later(31, 4);
+        for (n, address) in [(1, &one), (2, &two), (3, &three), (4, &four)] {
+            let record = recorded(address);
+            assert_eq!(record["pod"], format!("default/{}", pod(n)), "{record}");
+        }
+        // A DEL while there is no state.
+        lose();
+        node.del(1);
+        let _ = message(&node.try_add(5));
+        let left = node.expected([(2, &*two), (3, &*three), (4, &*four)]);
+        assert_eq!(node.held(), left);
+        let five = node.add_later(62, 5);
+        assert!(![&two, &three, &four].contains(&&five), "{five}");
+    });
+}
+
+/// As when Cilium's agent removes azure-vnet's state. (In bridge mode azure-vnet cannot go on then: it makes its bridge a port of
+/// a second one.)
+#[test]
+#[ignore = "needs root, iproute2, ebtables, procps, ping and azure-vnet"]
+fn pods_that_azure_vnet_forgot_keep_their_addresses() {
+    let name = "pods_that_azure_vnet_forgot_keep_their_addresses";
+    on_a_node(name, TRANSPARENT, 5..9, |node| {
+        let (one, two) = (node.add(1), node.add(2));
+        fs::remove_file(ENDPOINTS).unwrap();
+        // It knows no network, and so calls nobody.
+        node.call("DEL", 1).assert_no_output();
+        let both = node.expected([(1, &*one), (2, &*two)]);
+        assert_eq!(node.held(), both);
+        // Its next ADD names no subnet.
+        let three = node.add(3);
+        let all = node.expected([(1, &*one), (2, &*two), (3, &*three)]);
+        assert_eq!(node.held(), all);
+        ping(Some(3), &one);
+        // It passes on the container IDs that it does not know.
+        node.del(2);
+        assert_eq!(node.held(), node.expected([(1, &*one), (3, &*three)]));
+        node.del(1);
+        node.del(3);
+        assert!(node.held().is_empty());
+    });
+}
+
+#[test]
+#[ignore = "needs root, iproute2, ebtables, procps, ping and azure-vnet"]
+fn vanished_pod_is_found_and_its_address_given_again() {
+    let name = "vanished_pod_is_found_and_its_address_given_again";
+    on_a_node(name, TRANSPARENT, 5..8, |node| {
+        let (one, two, three) = (node.add(1), node.add(2), node.add(3));
+        node.vanish(2);
+        assert_eq!(node.endpoints().len(), 3, "azure-vnet does not notice");
+        let check = node.command_later(HOUR, "check");
+        assert_eq!(check.exit, Some(1), "{}", check.stdout);
+        assert!(
+            check.stdout.contains("default/web-2") && check.stdout.contains(&two),
+            "{}",
+            check.stdout
+        );
+        assert!(!check.stdout.contains("default/web-1"), "{}", check.stdout);
+        assert_eq!(node.add_later(HOUR, 4), two);
+        let all = node.expected([(1, &*one), (3, &*three), (4, &*two)]);
+        assert_eq!(node.held(), all);
+        ping(Some(4), &one);
+        // The DEL of the first holder comes late, and names the address: it is another's by now.
+        node.call("DEL", 2).assert_no_output();
+        assert_eq!(node.held(), all);
+        let check = node.command("check").stdout;
+        assert!(
+            !check.contains("web-"),
+            "only the full pool is worth a word: {check}"
+        );
+    });
+}
+
+/// The original has no pool for the ADD then, so that azure-vnet deletes its state, and the address of a running pod is free.
+#[test]
+#[ignore = "needs root, iproute2, ebtables, procps and azure-vnet"]
+fn forgotten_pod_shares_its_address_only_with_the_original() {
+    let name = "forgotten_pod_shares_its_address_only_with_the_original";
+    on_a_node(name, TRANSPARENT, [5], |node| {
+        for ipam in [Ipam::Original, Ipam::Ours] {
+            node.reset();
+            node.use_ipam(ipam);
+            let one = node.add(1);
+            fs::remove_file(ENDPOINTS).unwrap();
+            let next = node.try_add(2);
+            match ipam {
+                Ipam::Original => assert_eq!(next.address(), one),
+                Ipam::Ours => {
+                    let (_, why) = message(&next);
+                    assert!(why.contains("No available addresses"), "{why}");
+                    assert_eq!(node.held(), node.expected([(1, &*one)]));
+                }
+            }
+            assert_eq!(addresses_in(1), [format!("{one}/16")]);
+        }
+    });
+}
+
+/// azure-vnet v1.4.59 does not compare boot times as a CNI plugin: whatever of its state outlives a reboot stays.
+#[test]
+#[ignore = "needs root, iproute2, ebtables, procps and azure-vnet"]
+fn reboot_frees_the_addresses_of_all_pods() {
+    on_a_node(
+        "reboot_frees_the_addresses_of_all_pods",
+        TRANSPARENT,
+        5..8,
+        |node| {
+            for n in 1..=3 {
+                node.add(n);
+            }
+            node.reboot("8f3c5c52-0000-4000-8000-000000000002");
+            for n in 1..=3 {
+                node.vanish(n);
+            }
+            let one = node.add(4);
+            assert_eq!(node.held(), node.expected([(4, &*one)]));
+            assert_eq!(node.endpoints().len(), 4, "azure-vnet keeps what it knew");
+            // The runtime deletes the pods of the last boot.
+            for n in 1..=3 {
+                node.del(n);
+            }
+            assert_eq!(node.held(), node.expected([(4, &*one)]));
+            assert_eq!(node.endpoints().len(), 1);
+        },
+    );
+}
+
+/// What a runtime gets of azure-vnet in one life of a node, with only one address to choose from at each ADD.
+fn history(node: &AksNode, ipam: Ipam) -> Vec<(String, Option<i32>, String)> {
+    node.reset();
+    node.use_ipam(ipam);
+    let mut told = Vec::new();
+    let mut call = |what: &str, outcome: Outcome| {
+        told.push((what.to_owned(), outcome.exit, outcome.stdout));
+    };
+    node.list([]);
+    call("ADD without any address", node.try_add(1));
+    node.list([5]);
+    call("first ADD", node.try_add(1));
+    node.list([5, 6]);
+    call("second ADD", node.try_add(2));
+    call("ADD with an exhausted pool", node.try_add(3));
+    call("DEL after it", node.call("DEL", 3));
+    call("DEL", node.call("DEL", 1));
+    node.vanish(1);
+    call("DEL again", node.call("DEL", 1));
+    call("DEL of an unknown container", node.call("DEL", 77));
+    call("ADD of the address that came back", node.try_add(4));
+    call("ADD of a container that runs", node.try_add(4));
+    for n in [2, 4] {
+        call("last DELs", node.call("DEL", n));
+    }
+    told
+}
+
+fn check_against_original(node: &AksNode) {
+    let original = history(node, Ipam::Original);
+    let ours = history(node, Ipam::Ours);
+    assert_eq!(original.len(), ours.len());
+    for (original, ours) in original.iter().zip(&ours) {
+        // Difference D1: the message goes on where the original's ends.
+        let without_more = |text: &str| match text.split_once("No available addresses") {
+            Some((start, _)) => start.to_owned(),
+            None => text.to_owned(),
+        };
+        let ours = (ours.0.clone(), ours.1, without_more(&ours.2));
+        let original = (original.0.clone(), original.1, without_more(&original.2));
+        assert_eq!(ours, original);
+    }
+}
+
+#[test]
+#[ignore = "needs root, iproute2, ebtables, procps and azure-vnet"]
+fn azure_vnet_says_the_same_as_with_the_original() {
+    let name = "azure_vnet_says_the_same_as_with_the_original";
+    on_a_node(name, TRANSPARENT, [5], |node| check_against_original(&node));
+}
+
+#[test]
+#[ignore = "needs root, iproute2, ebtables, procps and azure-vnet"]
+fn azure_vnet_says_the_same_as_with_the_original_in_bridge_mode() {
+    let name = "azure_vnet_says_the_same_as_with_the_original_in_bridge_mode";
+    on_a_node(name, BRIDGE, [5], |node| check_against_original(&node));
+}
+
+/// Both plugins follow each other on one state, below azure-vnet. The times are for people to read.
+#[test]
+#[ignore = "needs root, iproute2, ebtables, procps and azure-vnet"]
+fn pods_live_while_the_plugin_is_exchanged() {
+    on_a_node(
+        "pods_live_while_the_plugin_is_exchanged",
+        TRANSPARENT,
+        5..60,
+        |node| {
+            let mut took = [Vec::new(), Vec::new()];
+            let mut expected = std::collections::BTreeMap::new();
+            for n in 1..=20 {
+                for (ipam, n) in [(Ipam::Ours, n), (Ipam::Original, n + 100)] {
+                    node.use_ipam(ipam);
+                    let outcome = node.try_add(n);
+                    let address = outcome.address();
+                    took[usize::from(ipam == Ipam::Original)].push(outcome.took);
+                    assert!(expected.insert(address, container(n)).is_none());
+                    assert_eq!(node.held(), expected);
+                }
+                if n % 2 == 0 {
+                    // Each deletes a pod of the other.
+                    for (ipam, n) in [(Ipam::Ours, n + 100), (Ipam::Original, n)] {
+                        node.use_ipam(ipam);
+                        node.del(n);
+                        expected.retain(|_, id| *id != container(n));
+                        assert_eq!(node.held(), expected);
+                    }
+                }
+            }
+            let [ours, original] = took.map(median);
+            println!(
+                "an ADD of azure-vnet, median of 20: {ours:?} with this plugin, {original:?} with the original"
+            );
+            assert!(Path::new(ENDPOINTS).exists());
+        },
+    );
+}
