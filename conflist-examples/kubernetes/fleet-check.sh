@@ -50,8 +50,8 @@ while read -r node; do
     awk -v node="$node" '$1 == node { found = 1 } END { exit !found }' "$work/pods" ||
         echo "$node: not checked: it has no pod of the DaemonSet"
 done <"$work/nodes" >"$work/trouble"
-# A line of several writers stays whole, as it is short.
-xargs -P "${PARALLEL:-10}" -L 1 sh "$0" --node "$namespace" <"$work/pods" >>"$work/trouble"
+# A line of several writers stays whole, as it is short. Without any pod there is nothing to ask.
+[ ! -s "$work/pods" ] || xargs -P "${PARALLEL:-10}" -L 1 sh "$0" --node "$namespace" <"$work/pods" >>"$work/trouble"
 
 sort "$work/trouble"
 nodes=$(($(wc -l <"$work/nodes")))

@@ -31,7 +31,8 @@ pub fn del(call: &Call, context: &Context, record: &mut OperationRecord) -> Resu
     )
 }
 
-/// Releases all addresses of the attachment, but not when azure-vnet takes back a second ADD of a running pod. `state` receives the state that they are released from, for the caller to drop.
+/// Releases all addresses of the attachment, but not when azure-vnet takes back a second ADD of a running pod. `state` receives the
+/// state that they are released from, for the caller to drop.
 pub fn release_all(
     call: &Call,
     context: &Context,

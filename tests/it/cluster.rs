@@ -557,7 +557,13 @@ fn fleet_check_of_a_healthy_fleet_succeeds() {
         (Some(0), expected),
         "{outcome:?}"
     );
-    // A cluster that cannot be listed, or has no nodes, is not healthy.
+    // A cluster without the DaemonSet, or that cannot be listed, or has no nodes, is not healthy.
+    let outcome = check_fleet(&node, "a1\n", "");
+    let expected = "a1: not checked: it has no pod of the DaemonSet\n1 of 1 nodes in trouble\n";
+    assert_eq!(
+        (outcome.exit, &*outcome.stdout, &*outcome.stderr),
+        (Some(1), expected, "")
+    );
     let outcome = check_fleet(&node, "", "");
     assert_eq!(outcome.exit, Some(2), "{outcome:?}");
     let mut command = Command::new("sh");

@@ -179,7 +179,15 @@ fn the_screen_of_check_is_the_one_in_the_readme() {
 
 #[test]
 fn the_screen_of_show_is_the_one_in_the_readme() {
-    let ipam = ipam();
+    let mut ipam = ipam();
+    // The pod that `check` finds dead was found so before.
+    let pool = ipam.pools_mut().next().unwrap();
+    for (address, suspect) in [("10.224.0.6", Some(ago(20))), ("10.224.0.7", None)] {
+        let record = pool.record_mut(&ip(address)).unwrap();
+        if let Usage::Held(held) = &mut record.usage {
+            held.suspect = suspect;
+        }
+    }
     let counts = ipam.counts(std::time::Duration::from_secs(30), &[], NOW.boot);
     let state = StateReport {
         path: "/var/run/azure-vnet-ipam.json".into(),

@@ -108,16 +108,6 @@ impl Installation {
         }
     }
 
-    /// Types the commands of a section of the page. The image is on the node already, without a registry.
-    fn follow(&self, heading: &str) {
-        for command in commands_of(&self.page, heading) {
-            match command.starts_with("skopeo copy ") {
-                true => println!("$ {command}\nplayed by an import into containerd"),
-                false => drop(self.controllers.type_command(&command)),
-            }
-        }
-    }
-
     fn apply(&self) {
         self.controllers
             .type_command("kubectl apply -f daemonset.yaml");
@@ -220,7 +210,28 @@ pub fn run() -> Row {
 
 fn install(node: &mut Installation, churn: &mut Churn) {
     node.replace_pods(churn);
-    node.follow("Install");
+    let commands = commands_of(&node.page, "Install");
+    let [push, edit, apply, label] = &commands[..] else {
+        panic!("{commands:?}");
+    };
+    // The image is on the node already, without a registry.
+    assert!(push.starts_with("skopeo copy "), "{push}");
+    node.controllers.type_command(edit);
+    let selector = "kubernetes.io/os: linux\n";
+    let labelled = format!("{selector}        azure-vnet-ipam: \"yes\"\n");
+    node.controllers.edit(MANIFEST, selector, &labelled);
+    node.controllers.type_command(apply);
+    let scheduled = "kubectl -n kube-system get daemonset azure-vnet-ipam \
+        -o jsonpath='{.status.observedGeneration} {.status.desiredNumberScheduled}'";
+    wait_until("the controller to have seen it", || {
+        text(&node.controllers.ask(scheduled)) == "1 0"
+    });
+    let original = fs::read(&node.original).unwrap();
+    assert!(
+        fs::read(PLUGIN).unwrap() == original,
+        "a node without label"
+    );
+    node.controllers.type_command(&label.replace("NODE", NODE));
     node.wait_for_rollout();
     node.assert_installed(&node.ours);
     node.replace_pods(churn);
@@ -268,7 +279,8 @@ fn upgrade_and_roll_back(node: &mut Installation, churn: &mut Churn) {
     node.assert_installed(&fs::read(&node.newer).unwrap());
     node.wait_for_metric("azure_vnet_ipam_executable_matches", "1");
     node.replace_pods(churn);
-    node.follow("Upgrade and roll back");
+    let commands = commands_of(&node.page, "Upgrade and roll back");
+    node.controllers.type_command(&commands.join("\n"));
     node.wait_for_rollout();
     node.assert_installed(&node.ours);
     node.replace_pods(churn);
