@@ -188,9 +188,9 @@ fn original_and_this_plugin_take_turns_with_pods_running() {
         return;
     }
     let mut node = Turns::in_namespaces();
-    let mut granted_by = [Vec::new(), Vec::new()];
+    let mut granted_by: [Vec<String>; 2] = Default::default();
     for turn in 0..6 {
-        let is_ours = turn % 2 == 1;
+        let (is_ours, is_forgotten) = (turn % 2 == 1, turn / 2 % 2 == 0);
         if turn > 0 {
             let state = fs::read(STATE).unwrap();
             match is_ours {
@@ -198,7 +198,9 @@ fn original_and_this_plugin_take_turns_with_pods_running() {
                 false => node.uninstall(),
             }
             assert_eq!(fs::read(STATE).unwrap(), state, "turn {turn}");
-            node.repeat_all();
+            // It frees what the other one gave, and knows of it only what the other one wrote.
+            let pod = granted_by[usize::from(!is_ours)].pop().unwrap();
+            node.stop(&pod, is_forgotten);
         }
         let before = node.running();
         for _ in 0..3 {
@@ -213,14 +215,11 @@ fn original_and_this_plugin_take_turns_with_pods_running() {
             );
         }
         let new = node.running().into_iter();
-        granted_by[usize::from(is_ours)].extend(new.filter(|pod| !before.contains(pod)));
-        // It frees what either of them gave.
-        for grants in &mut granted_by {
-            if grants.len() > 1 {
-                node.stop(&grants.remove(0), turn % 3 == 0);
-            }
-        }
+        let own = &mut granted_by[usize::from(is_ours)];
+        own.extend(new.filter(|pod| !before.contains(pod)));
+        node.stop(&own.remove(0), is_forgotten);
         node.fill_and_drain();
+        node.repeat_all();
     }
     node.uninstall();
     assert!(!granted_by[0].is_empty() && !granted_by[1].is_empty());
