@@ -2,6 +2,7 @@
 
 pub mod folder;
 mod kills;
+mod links;
 mod refused;
 mod turns;
 
@@ -181,7 +182,7 @@ fn link_is_replaced_and_comes_back_as_a_link() {
     let fresh = folder.node.run_line("install --name azure-vnet-ipamv6");
     let text = fresh.success().stdout.clone();
     assert!(
-        text.contains("Before: a link that leads nowhere."),
+        text.contains("Before: a link that leads nowhere, kept as "),
         "{text}"
     );
 }
