@@ -2,14 +2,16 @@
 
 pub mod folder;
 mod kills;
+mod links;
 mod refused;
+mod turns;
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
-use folder::{MODULE, PluginFolder, V4, V6, go_executable, working_other_version};
+use folder::{MODULE, Original, PluginFolder, V4, V6, build_lines, go_executable};
 
 use crate::harness::wait::{Process, output};
 use crate::harness::{Node, Reply, binary, xml};
@@ -180,7 +182,7 @@ fn link_is_replaced_and_comes_back_as_a_link() {
     let fresh = folder.node.run_line("install --name azure-vnet-ipamv6");
     let text = fresh.success().stdout.clone();
     assert!(
-        text.contains("Before: a link that leads nowhere."),
+        text.contains("Before: a link that leads nowhere, kept as "),
         "{text}"
     );
 }
@@ -315,15 +317,42 @@ fn executable_of_the_originals_go_module_is_recognised() {
     }
 }
 
-/// The executable of an older version, named by AZURE_VNET_IPAM_OLDER, or else one that only says that it is older. An executable of
-/// a version before the marker is foreign, and needs --force.
 #[test]
-#[ignore = "needs objcopy"]
+#[ignore = "needs tests/original/build, or objcopy"]
+fn the_original_is_recognised_kept_and_comes_back() {
+    let folder = PluginFolder::new("original");
+    let original = Original::new(&folder.node);
+    for line in build_lines(MODULE) {
+        let is_there = |bytes: &[u8]| bytes.windows(line.len()).any(|w| w == line.as_bytes());
+        assert!(
+            is_there(&original.bytes),
+            "the stand-in does not have {line:?} from it"
+        );
+    }
+    folder.put_executable(V4, &original.path);
+    let inode = |name: &str| fs::metadata(folder.file(name)).unwrap().ino();
+    let before = inode(V4);
+    let installed = folder.node.run_line("install").success().stdout.clone();
+    let kept = "Before: the original, v1.4.59 built with go1.";
+    assert!(installed.contains(kept), "{installed}");
+    assert!(folder.is_ours(V4));
+    assert!(folder.read("azure-vnet-ipam.orig") == original.bytes);
+    let back = folder.node.run_line("uninstall").success().stdout.clone();
+    assert!(
+        back.contains(" is the original, v1.4.59 built with go1."),
+        "{back}"
+    );
+    assert!(folder.read(V4) == original.bytes);
+    assert_eq!((inode(V4), folder.names()), (before, vec![V4.to_owned()]));
+}
+
+/// An executable of a version before the marker is foreign, and needs --force.
+#[test]
+#[ignore = "needs tests/older/build, or objcopy"]
 fn versions_follow_each_other_with_pods_running() {
     let (node, _wire) = Node::with_wire("turns", Reply::Xml(xml(5..40)));
     let folder = PluginFolder::on(node);
-    let named = std::env::var_os("AZURE_VNET_IPAM_OLDER").map(std::path::PathBuf::from);
-    let older = named.unwrap_or_else(|| working_other_version(&folder.node, "0.1.0"));
+    let older = folder::older(&folder.node);
     let original = folder::working_original(&folder.node);
     folder.put_executable(V4, &original);
     let conf = crate::harness::conf("1.0.0", serde_json::json!({}));

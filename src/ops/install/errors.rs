@@ -52,6 +52,9 @@ fn with_remedy(step: &str, path: &Path, error: &io::Error) -> String {
             "{folder} must exist; name the folder in which the runtime looks for plugins with --dir"
         ),
         io::ErrorKind::NotADirectory => "--dir must name a folder".to_owned(),
+        io::ErrorKind::IsADirectory => {
+            format!("`ls -la {folder}` shows a folder where a file belongs; remove it")
+        }
         io::ErrorKind::ReadOnlyFilesystem => {
             format!("mount {folder} writable, or name another folder with --dir")
         }

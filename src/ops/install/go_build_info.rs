@@ -22,7 +22,7 @@ pub struct GoBuild {
     pub go: String,
     /// The path of the main module.
     pub module: String,
-    /// Its version; often `(devel)`.
+    /// The version that the linker was told, as the original's Makefile does; otherwise that of the module, often `(devel)`.
     pub version: String,
 }
 
@@ -52,11 +52,22 @@ pub fn read(elf: &Elf<'_>) -> Option<GoBuild> {
         Some(line)
     })?;
     let mut words = line.split('\t');
+    let module = words.next()?.to_owned();
+    let version = linked_version(&modules).or(words.next());
     Some(GoBuild {
         go: String::from_utf8_lossy(&go).into_owned(),
-        module: words.next()?.to_owned(),
-        version: words.next().unwrap_or_default().to_owned(),
+        module,
+        version: version.unwrap_or_default().to_owned(),
     })
+}
+
+/// Returns the version in a line such as `build -ldflags="-X main.version=v1.4.59"`.
+fn linked_version(modules: &str) -> Option<&str> {
+    let mut lines = modules.lines();
+    let flags = lines.find_map(|line| line.strip_prefix("build\t-ldflags="))?;
+    let (_, version) = flags.split_once("main.version=")?;
+    let version = version.split([' ', '"', '\'', '\\', '`']).next()?;
+    (!version.is_empty()).then_some(version)
 }
 
 /// Splits a text off that its length precedes: seven bits in each byte, the lowest first.
@@ -105,11 +116,16 @@ pub mod testing {
 
     /// As Go 1.18 and later build it.
     pub fn go_executable(module: &str) -> Vec<u8> {
+        go_executable_of(&modules(module))
+    }
+
+    /// The same with these lines.
+    pub fn go_executable_of(modules: &str) -> Vec<u8> {
         let mut section = MAGIC.to_vec();
         section.extend([8, 2]);
         section.resize(HEADER, 0);
         section.extend(with_length("go1.23.2"));
-        section.extend(with_length(&modules(module)));
+        section.extend(with_length(modules));
         elf(SECTION, &section)
     }
 
@@ -136,7 +152,7 @@ pub mod testing {
 
 #[cfg(test)]
 mod tests {
-    use super::testing::{go_executable, modules, old_go_executable};
+    use super::testing::{go_executable, go_executable_of, modules, old_go_executable};
     use super::*;
 
     const MODULE: &str = "github.com/Azure/azure-container-networking";
@@ -159,6 +175,28 @@ mod tests {
             assert_eq!(build(&bytes), Some(expected));
         }
         assert!(modules(MODULE).len() > 0x7f, "a length of two bytes");
+    }
+
+    #[test]
+    fn the_version_that_the_linker_was_told_comes_first() {
+        let version = |flags: &str| {
+            let modules =
+                format!("path\tx\nmod\t{MODULE}\t(devel)\t\nbuild\t-compiler=gc\n{flags}\n");
+            build(&go_executable_of(&modules)).unwrap().version
+        };
+        for (flags, expected) in [
+            (r#"build -ldflags="-X main.version=v1.4.59""#, "v1.4.59"),
+            (
+                r#"build -ldflags="-s -X 'main.version=v1.5.0' -w""#,
+                "v1.5.0",
+            ),
+            ("build -ldflags=-X=main.version=v1.6.1", "v1.6.1"),
+            (r#"build -ldflags="-X main.version= -w""#, "(devel)"),
+            ("build -ldflags=-w", "(devel)"),
+            ("", "(devel)"),
+        ] {
+            assert_eq!(version(&flags.replacen(' ', "\t", 1)), expected, "{flags}");
+        }
     }
 
     #[test]

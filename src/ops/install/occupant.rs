@@ -5,6 +5,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
@@ -72,7 +73,7 @@ impl Occupant {
         match fs::metadata(path) {
             Ok(meta) if meta.is_file() => found.examine(open(path)?, &meta)?,
             Ok(_) => found.kind = Kind::NotAFile,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            Err(e) if leads_nowhere(&e) => {}
             Err(e) => return Err(e),
         }
         Ok(found)
@@ -116,6 +117,12 @@ impl Occupant {
         self.sha256 = Some(sha256(file)?);
         Ok(())
     }
+}
+
+/// Returns whether following a link failed because there is nothing at its end: it is missing, below a file, or in a circle.
+fn leads_nowhere(error: &io::Error) -> bool {
+    let kinds = [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory];
+    kinds.contains(&error.kind()) || error.raw_os_error() == Some(Errno::LOOP.raw_os_error())
 }
 
 /// Finds out whose executable it is, and its version.
@@ -221,6 +228,11 @@ mod tests {
         assert_eq!((link.kind, &link.sha256), (Kind::Foreign, &file.sha256));
         assert_eq!(link.link.as_deref(), Some(Path::new("file")));
         assert!(file.is_same_as(&look("twin")) && !file.is_same_as(&link));
+        for (name, target) in [("circle", "circle"), ("below", "file/x")] {
+            std::os::unix::fs::symlink(target, path(name)).unwrap();
+            let found = look(name);
+            assert_eq!((found.kind, found.link.is_some()), (Kind::Nothing, true));
+        }
         let (nowhere, gone) = (look("nowhere"), look("gone"));
         assert_eq!((nowhere.kind, gone.kind), (Kind::Nothing, Kind::Nothing));
         assert!(nowhere.link.is_some() && !nowhere.is_same_as(&gone));

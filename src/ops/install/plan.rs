@@ -41,17 +41,22 @@ pub enum InstallRefusal {
 pub fn plan_install(own: &str, there: &Occupant, saved: &Occupant, has_force: bool) -> InstallPlan {
     match there.kind {
         Kind::NotAFile => InstallPlan::Refuse(InstallRefusal::NotAFile),
+        // What a link leads to may be away for a moment only, but it does not drive out what is saved.
+        Kind::Nothing if there.link.is_some() && saved.identity.is_none() => {
+            InstallPlan::Replace(Save::AsOriginal)
+        }
         Kind::Nothing => InstallPlan::Replace(Save::Nothing),
         Kind::Ours if there.executable && there.sha256.as_deref() == Some(own) => InstallPlan::Keep,
         Kind::Ours => InstallPlan::Replace(Save::Nothing),
         Kind::Foreign if !has_force => InstallPlan::Refuse(InstallRefusal::Foreign),
         Kind::Foreign | Kind::Original => match saved.kind {
             Kind::NotAFile => InstallPlan::Refuse(InstallRefusal::CannotSave),
-            Kind::Nothing | Kind::Ours => InstallPlan::Replace(Save::AsOriginal),
-            Kind::Foreign | Kind::Original if saved.is_same_as(there) => {
-                InstallPlan::Replace(Save::IsSaved)
+            // A saved link is an original whatever it leads to now, such as this program in place of the plugin with the other name.
+            Kind::Nothing | Kind::Ours if saved.link.is_none() => {
+                InstallPlan::Replace(Save::AsOriginal)
             }
-            Kind::Foreign | Kind::Original => InstallPlan::Replace(Save::AsNewerOriginal),
+            _ if saved.is_same_as(there) => InstallPlan::Replace(Save::IsSaved),
+            _ => InstallPlan::Replace(Save::AsNewerOriginal),
         },
     }
 }
@@ -155,8 +160,26 @@ mod tests {
             (
                 link(nothing()),
                 nothing(),
+                Replace(AsOriginal),
+                Replace(AsOriginal),
+            ),
+            (
+                link(nothing()),
+                original("a"),
                 Replace(Nothing),
                 Replace(Nothing),
+            ),
+            (
+                original("b"),
+                link(ours("old")),
+                Replace(AsNewerOriginal),
+                Replace(AsNewerOriginal),
+            ),
+            (
+                original("b"),
+                link(nothing()),
+                Replace(AsNewerOriginal),
+                Replace(AsNewerOriginal),
             ),
             (ours("own"), original("a"), Keep, Keep),
             (link(ours("own")), nothing(), Keep, Keep),

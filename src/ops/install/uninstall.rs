@@ -1,10 +1,12 @@
 //! `uninstall`: brings the original back.
 
+use std::path::Path;
+
 use super::access::{look, note, plugin_folder};
 use super::docs;
 use super::errors::step_error;
 use super::folder::{LockedFolder, PluginPaths};
-use super::occupant::Kind;
+use super::occupant::{Kind, Occupant};
 use super::plan::{UninstallPlan, plan_uninstall};
 use super::report::{UninstallReport, UninstalledPlugin};
 use crate::cni::{NAME, NAME_V6};
@@ -26,22 +28,25 @@ pub fn run(node: &Node, args: &UninstallArgs) -> Result<CommandOutput, CommandEr
     };
     let locked = LockedFolder::lock(&folder)
         .map_err(|error| step_error("uninstall", &folder.join(NAME), &error))?;
-    let plugins = names.into_iter().map(|name| {
-        let paths = PluginPaths::new(&folder, name);
-        uninstall(node, args.force, &locked, &paths)
-    });
     let mut report = UninstallReport {
         time: node.now.wall_time(node.now.boot),
-        plugins: plugins.collect::<Result<_, _>>()?,
+        plugins: Vec::new(),
         files: Vec::new(),
         warnings: Vec::new(),
     };
+    for name in names {
+        let paths = PluginPaths::new(&folder, name);
+        match uninstall(node, args.force, &locked, &paths) {
+            Ok(plugin) => report.plugins.push(plugin),
+            // An error would hide what was done already.
+            Err(error) if report.plugins.iter().any(|plugin| plugin.changed) => {
+                report.warnings.push(error.0);
+            }
+            Err(error) => return Err(error),
+        }
+    }
     let is_refused = report.plugins.iter().any(|plugin| plugin.refused.is_some());
-    let mut remain = [NAME, NAME_V6].iter().map(|name| look(&folder.join(name)));
-    let remains = remain.try_fold(false, |any, found| {
-        Ok::<_, CommandError>(any || found?.kind == Kind::Ours)
-    })?;
-    if !is_refused && !remains {
+    if !is_refused && report.warnings.is_empty() && !remains(&folder)? {
         let removed = docs::remove(&args.prefix);
         report.files = removed.files;
         report.warnings = removed.problems;
@@ -53,6 +58,16 @@ pub fn run(node: &Node, args: &UninstallArgs) -> Result<CommandOutput, CommandEr
             false => report.print(&node.screen),
         },
     })
+}
+
+/// Returns whether this program still stands there with one of its names.
+fn remains(folder: &Path) -> Result<bool, CommandError> {
+    for name in [NAME, NAME_V6] {
+        if look(&folder.join(name))?.kind == Kind::Ours {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Uninstalls the plugin of one name.
@@ -77,8 +92,9 @@ fn uninstall(
     match plan {
         UninstallPlan::NotInstalled => return Ok(plugin),
         UninstallPlan::Refuse => {
+            let why = describe_missing(paths, &newest, &former);
             plugin.refused = Some(format!(
-                "no original is kept beside {path}, so that nothing would stand there, and no pod would start whose configuration names it; add --force if none does"
+                "{why}, so that nothing would stand there, and no pod would start whose configuration names it; add --force if none does"
             ));
             return Ok(plugin);
         }
@@ -100,4 +116,19 @@ fn uninstall(
     let line = build_info::LINE;
     note(node, &format!("{line} was uninstalled from {path}"));
     Ok(plugin)
+}
+
+/// Describes why no original can be brought back.
+fn describe_missing(paths: &PluginPaths, newest: &Occupant, former: &Occupant) -> String {
+    let kept = [(newest, &paths.newest), (former, &paths.former)];
+    let mut kept = kept.iter().filter(|(saved, _)| saved.identity.is_some());
+    let Some((saved, path)) = kept.next() else {
+        return format!("no original is kept beside {}", paths.plugin.display());
+    };
+    let is_file = saved.sha256.is_some();
+    let mode = match is_file && !saved.executable {
+        true => " that may not be executed",
+        false => "",
+    };
+    format!("{} is {}{mode}", path.display(), saved.describe())
 }

@@ -1,10 +1,11 @@
 //! A plugin folder of a node, with the original or a stand-in for it.
 
 use std::fs::{self, Permissions};
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use crate::harness::{Node, binary, sh_with};
+use crate::harness::{Node, binary, package, sh_with};
 
 pub const MODULE: &str = "github.com/Azure/azure-container-networking";
 pub const V4: &str = "azure-vnet-ipam";
@@ -71,11 +72,18 @@ pub fn go_executable(module: &str, salt: &str) -> Vec<u8> {
     elf(".go.buildinfo", &go_build_info(module, salt))
 }
 
+/// The lines by which the original is recognised, in the order in which they stand in it.
+pub fn build_lines(module: &str) -> [String; 2] {
+    [
+        format!("path\t{module}/cni/ipam/plugin\nmod\t{module}\t(devel)\t\n"),
+        "build\t-ldflags=\"-X main.version=v1.4.59\"\n".to_owned(),
+    ]
+}
+
 /// The build information that Go 1.18 and later put into executables.
 pub fn go_build_info(module: &str, salt: &str) -> Vec<u8> {
-    let modules = format!(
-        "0123456789abcdefpath\tx\nmod\t{module}\tv1.4.59\t\ndep\t{salt:64}\n0123456789abcdef"
-    );
+    let [first, last] = build_lines(module);
+    let modules = format!("0123456789abcdef{first}dep\t{salt:64}\n{last}0123456789abcdef");
     assert!(modules.len() > 0x7f && modules.len() < 0x3fff);
     let mut section = b"\xff Go buildinf:\x08\x02".to_vec();
     section.resize(32, 0);
@@ -113,6 +121,58 @@ fn elf(name: &str, content: &[u8]) -> Vec<u8> {
         out.resize(out.len() + 24, 0);
     }
     out
+}
+
+/// The original. Where it was not built, a stand-in with the same build information takes its place.
+pub struct Original {
+    pub path: PathBuf,
+    pub bytes: Vec<u8>,
+    pub is_stand_in: bool,
+}
+
+impl Original {
+    pub fn new(node: &Node) -> Original {
+        let built = built(
+            "AZURE_VNET_IPAM_ORIGINAL",
+            "target/original/azure-vnet-ipam",
+        );
+        let is_stand_in = built.is_none();
+        let path = built.unwrap_or_else(|| {
+            say("tests/original/build did not build the original; a stand-in takes its place");
+            working_original(node)
+        });
+        let bytes = fs::read(&path).unwrap();
+        Original {
+            path,
+            bytes,
+            is_stand_in,
+        }
+    }
+}
+
+/// Version 0.1.0. Where it was not built, a stand-in takes its place.
+pub fn older(node: &Node) -> PathBuf {
+    let built = built("AZURE_VNET_IPAM_OLDER", "target/older/azure-vnet-ipam");
+    built.unwrap_or_else(|| {
+        say("tests/older/build did not build version 0.1.0; a stand-in takes its place");
+        working_other_version(node, "0.1.0")
+    })
+}
+
+/// The executable that a variable names, or the one at a path of the package.
+fn built(variable: &str, path: &str) -> Option<PathBuf> {
+    if let Some(named) = std::env::var_os(variable) {
+        let named = PathBuf::from(named);
+        assert!(named.is_file(), "{variable}: there is no {named:?}");
+        return Some(named);
+    }
+    let path = package().join(path);
+    path.is_file().then_some(path)
+}
+
+/// Says something that the test runner does not hide when the test succeeds.
+fn say(text: &str) {
+    let _ = std::io::stderr().write_all(format!("{text}\n").as_bytes());
 }
 
 /// Makes a plugin that works as this one, and looks like the original: without our section, and with Go's build information.
