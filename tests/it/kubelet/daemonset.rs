@@ -12,10 +12,11 @@ use serde_json::{Value, json};
 
 use super::churn::{Churn, Row, watch};
 use super::controllers::{Controllers, commands_of, text};
+use super::faults::replace_plugin;
 use super::lab::{Lab, NODE, import_image};
 use crate::harness::wait::{output, wait_until};
-use crate::harness::{Node, binary, package, sh_with};
-use crate::install::folder::{working_original, working_other_version};
+use crate::harness::{Node, binary, package};
+use crate::install::folder::{Original, working_other_version};
 
 const PLUGIN: &str = "/opt/cni/bin/azure-vnet-ipam";
 const KEPT: &str = "/opt/cni/bin/azure-vnet-ipam.orig";
@@ -27,25 +28,6 @@ const ROLLOUT: &str =
 /// Prefix of the commands that the pod of the node runs.
 const EXEC: &str =
     "kubectl -n kube-system exec daemonset/azure-vnet-ipam -c node-loop -- /azure-vnet-ipam";
-
-/// The original, or where it was not built, a stand-in that works as this program does.
-pub fn original(node: &Node) -> PathBuf {
-    let built = package().join("target/original/azure-vnet-ipam");
-    if built.exists() {
-        return built;
-    }
-    println!("a stand-in takes the place of the original, which is not in {built:?}");
-    working_original(node)
-}
-
-/// Puts an executable in the place of the plugin in one step, as an upgrade of a node does.
-pub fn replace_plugin(executable: &Path) {
-    let place = Path::new(PLUGIN);
-    sh_with(
-        "cp \"$1\" \"$2.new\" && mv \"$2.new\" \"$2\"",
-        &[executable, place],
-    );
-}
 
 /// Builds the image of an executable as a release does, and makes containerd have it with this tag.
 fn make_image(lab: &Lab, executable: &Path, tag: &str) {
@@ -69,7 +51,7 @@ pub struct Installation {
     controllers: Controllers,
     page: String,
     ours: Vec<u8>,
-    original: PathBuf,
+    original: Original,
     newer: PathBuf,
     _files: Node,
 }
@@ -78,8 +60,8 @@ impl Installation {
     fn start() -> Installation {
         let lab = Lab::start(200);
         let files = Node::new("daemonset");
-        let original = original(&files);
-        replace_plugin(&original);
+        let original = Original::new(&files);
+        replace_plugin(&original.path);
         // The original knows neither CNI 1.0.0 nor how to choose a pool.
         let conflist = Path::new("/etc/cni/net.d/bridge.conflist");
         let subnet = format!("{}/24", lab.host.subnets.ipv4(0));
@@ -151,8 +133,10 @@ impl Installation {
     #[track_caller]
     fn assert_installed(&self, expected: &[u8]) {
         assert!(fs::read(PLUGIN).unwrap() == expected, "another plugin");
-        let original = fs::read(&self.original).unwrap();
-        assert!(fs::read(KEPT).unwrap() == original, "another original");
+        assert!(
+            fs::read(KEPT).unwrap() == self.original.bytes,
+            "another original"
+        );
     }
 
     /// Replaces some pods, and checks that all others kept their address.
@@ -204,7 +188,10 @@ pub fn run() -> Row {
         seen,
         to_reclaim: 0,
         lost: observation.lost().len(),
-        remark: String::new(),
+        remark: match node.original.is_stand_in {
+            true => "with a stand-in for the original".into(),
+            false => "with the original itself before and after".into(),
+        },
     }
 }
 
@@ -226,7 +213,7 @@ fn install(node: &mut Installation, churn: &mut Churn) {
     wait_until("the controller to have seen it", || {
         text(&node.controllers.ask(scheduled)) == "1 0"
     });
-    let original = fs::read(&node.original).unwrap();
+    let original = node.original.bytes.clone();
     assert!(
         fs::read(PLUGIN).unwrap() == original,
         "a node without label"
@@ -247,7 +234,7 @@ fn install(node: &mut Installation, churn: &mut Churn) {
 /// Somebody puts the original back, as an upgrade of the node's image does.
 fn replacement_is_told(node: &mut Installation, churn: &mut Churn) {
     const FIRING: &str = "azure_vnet_ipam_executable_matches";
-    replace_plugin(&node.original);
+    replace_plugin(&node.original.path);
     node.wait_for_metric(FIRING, "0");
     let log = "kubectl -n kube-system logs daemonset/azure-vnet-ipam -c node-loop";
     let said = node.controllers.type_command(log);
@@ -260,7 +247,7 @@ fn replacement_is_told(node: &mut Installation, churn: &mut Churn) {
     node.apply();
     node.assert_installed(&node.ours);
     node.wait_for_metric(FIRING, "1");
-    replace_plugin(&node.original);
+    replace_plugin(&node.original.path);
     wait_until("the plugin to be installed again", || {
         fs::read(PLUGIN).unwrap() == node.ours
     });
@@ -337,7 +324,7 @@ fn delete(node: &mut Installation, churn: &mut Churn) {
     commands
         .iter()
         .for_each(|c| drop(node.controllers.type_command(c)));
-    let original = fs::read(&node.original).unwrap();
+    let original = node.original.bytes.clone();
     assert!(fs::read(PLUGIN).unwrap() == original);
     // A node that boots meanwhile runs the init container again.
     node.controllers.type_command(

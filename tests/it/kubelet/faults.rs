@@ -2,11 +2,14 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use super::churn::{Churn, Row, watch};
 use super::lab::Lab;
-use crate::harness::{Reply, sh, sh_with};
+use crate::harness::wait::output;
+use crate::harness::{Node, Reply, binary, sh_with};
+use crate::install::folder::working_original;
 
 const PLUGIN: &str = "/opt/cni/bin/azure-vnet-ipam";
 /// The plugin, where a wrapper has taken its place.
@@ -26,8 +29,7 @@ pub struct Fault {
     remark: fn() -> String,
     /// The plugin must refuse no ADD.
     pub refuses_nothing: bool,
-    /// Some addresses may return only by a reclaim: containerd forgets a pod that it was setting up when it was killed, and a
-    /// rebuild holds an address whose DEL came while there was no state.
+    /// Some addresses may return only by a reclaim: containerd forgets a pod that it was setting up when it was killed.
     pub needs_reclaim: bool,
 }
 
@@ -76,20 +78,17 @@ pub fn faults(is_long: bool) -> Vec<Fault> {
         },
         Fault {
             name: "state deleted every 2 s",
-            needs_reclaim: true,
             before_round: |_| fs::remove_file(STATE).unwrap_or_default(),
             refuses_nothing: true,
             ..basis()
         },
         Fault {
             name: "state cut in half every 2 s",
-            needs_reclaim: true,
             before_round: |_| cut_state(|length| length / 2),
             ..basis()
         },
         Fault {
             name: "state emptied every 2 s",
-            needs_reclaim: true,
             before_round: |_| cut_state(|_| 0),
             ..basis()
         },
@@ -119,8 +118,12 @@ pub fn faults(is_long: bool) -> Vec<Fault> {
             ..basis()
         },
         Fault {
-            name: "executable replaced every 2 s",
-            before_round: |_| replace_executable(),
+            name: "install and uninstall every 2 s",
+            start: |_| put_original(),
+            before_round: |_| {
+                change_plugin();
+            },
+            end: |_| while !change_plugin() {},
             refuses_nothing: true,
             ..basis()
         },
@@ -176,12 +179,34 @@ fn cut_state(length: fn(u64) -> u64) {
     }
 }
 
-/// Replaces the plugin's executable in one step, as an upgrade does. The commands `install` and `uninstall` belong here once they
-/// exist.
-fn replace_executable() {
-    sh(&format!(
-        "cp {PLUGIN} {PLUGIN}.new && mv {PLUGIN}.new {PLUGIN}"
-    ));
+/// Puts a stand-in for the original in the place of the plugin. The original itself could give an address at once that was just
+/// released, which is not what this fault is about.
+fn put_original() {
+    let files = Node::new("fault");
+    replace_plugin(&working_original(&files));
+}
+
+/// Puts an executable in the place of the plugin in one step, as an upgrade of a node does.
+pub fn replace_plugin(executable: &Path) {
+    let place = Path::new(PLUGIN);
+    sh_with(
+        "cp \"$1\" \"$2.new\" && mv \"$2.new\" \"$2\"",
+        &[executable, place],
+    );
+}
+
+/// Installs the plugin where the original stands, or else uninstalls it. Returns whether it is installed then.
+fn change_plugin() -> bool {
+    let ours = fs::read(binary()).unwrap();
+    let installs = fs::read(PLUGIN).unwrap() != ours;
+    let mut command = match installs {
+        true => Command::new(binary()),
+        false => Command::new(PLUGIN),
+    };
+    let done = output(command.arg(if installs { "install" } else { "uninstall" }));
+    assert!(done.status.success(), "{done:?}");
+    assert_eq!(fs::read(PLUGIN).unwrap() == ours, installs);
+    installs
 }
 
 /// Kills one call of three, at a random moment of its first 8 ms.

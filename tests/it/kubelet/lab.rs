@@ -157,14 +157,27 @@ impl Lab {
         });
     }
 
+    /// Whether pods can have user namespaces of their own, as the container runtime says.
+    pub fn has_user_namespaces(&self) -> bool {
+        let status = self.node_status();
+        let handlers = status["runtimeHandlers"].as_array();
+        handlers.is_some_and(|all| all.iter().any(|h| h["features"]["userNamespaces"] == true))
+    }
+
     /// Creates a pod of this name on the node.
     pub fn create_pod(&self, name: &str) {
+        self.create_pod_of(name, true);
+    }
+
+    /// The same; without the users of the host it has a user namespace of its own.
+    pub fn create_pod_of(&self, name: &str, host_users: bool) {
         let pod = json!({
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": { "name": name },
             "spec": {
                 "nodeName": NODE,
+                "hostUsers": host_users,
                 "automountServiceAccountToken": false,
                 "enableServiceLinks": false,
                 "dnsPolicy": "Default",

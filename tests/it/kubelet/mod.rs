@@ -12,11 +12,16 @@ mod lab;
 mod observe;
 mod reboot;
 
+use std::collections::BTreeSet;
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use serde_json::{Value, json};
+
+use crate::callers::later;
 use crate::harness::package;
+use crate::harness::wait::output;
 use crate::privileged::run_again;
 
 use churn::{Churn, Row, report, watch};
@@ -197,6 +202,41 @@ fn daemonset_installs_watches_and_removes_the_plugin() {
     if on_a_node("daemonset_installs_watches_and_removes_the_plugin", &[]) {
         report(&[daemonset::run()]);
     }
+}
+
+/// The network namespace of such a pod belongs to its user namespace.
+#[test]
+#[ignore = "needs root, etcd, kube-apiserver, kubelet, containerd, runc and the plugin bridge"]
+fn pods_with_users_of_their_own_keep_their_addresses() {
+    if !on_a_node("pods_with_users_of_their_own_keep_their_addresses", &[]) {
+        return;
+    }
+    let lab = Lab::start(20);
+    if !lab.has_user_namespaces() {
+        println!("skipped: this container runtime has no user namespaces for pods");
+        return;
+    }
+    let wanted: BTreeSet<_> = ["one", "two", "three"].map(str::to_owned).into();
+    for pod in &wanted {
+        lab.create_pod_of(pod, false);
+    }
+    lab.wait_for_pods(&wanted);
+    let before = lab.observe();
+    for id in before.sandboxes.keys() {
+        assert_ne!(observe::user_namespace(id), observe::own_user_namespace());
+    }
+    let mut check = later(3700, "/opt/cni/bin/azure-vnet-ipam".as_ref());
+    let check = output(check.args(["check", "-o", "json"]));
+    let report: Value = serde_json::from_slice(&check.stdout).unwrap();
+    assert_eq!(report["notSeen"], json!([]), "{report:#}");
+    assert!(check.status.success(), "{report:#}");
+    assert_eq!(lab.reclaim(), 0);
+    assert_eq!(lab.observe().held, before.held);
+    for pod in &wanted {
+        lab.delete_pod(pod);
+    }
+    lab.wait_for_pods(&BTreeSet::new());
+    assert_eq!(lab.observe().held, Some([].into()));
 }
 
 /// The checks find what they look for, with a plugin that gives every pod the same address and releases none.

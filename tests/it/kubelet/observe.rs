@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -239,6 +239,16 @@ fn sandboxes() -> BTreeMap<String, Sandbox> {
     entries
         .filter_map(|e| Some((e.file_name().into_string().unwrap(), look(&e.path())?)))
         .collect()
+}
+
+/// The user namespace of a running sandbox, such as `user:[4026531837]`.
+pub fn user_namespace(sandbox: &str) -> PathBuf {
+    let pid = fs::read_to_string(Path::new(TASKS).join(sandbox).join("init.pid")).unwrap();
+    fs::read_link(format!("/proc/{}/ns/user", pid.trim())).unwrap()
+}
+
+pub fn own_user_namespace() -> PathBuf {
+    fs::read_link("/proc/self/ns/user").unwrap()
 }
 
 /// Reads which addresses the state holds. A missing state holds none.
