@@ -271,6 +271,15 @@ fn documentation_is_installed_and_removed() {
         .clone();
     assert_eq!(fs::read_to_string(&v6).unwrap(), printed);
 
+    // Where it is installed is not where this looks.
+    let elsewhere = folder.node.path("/elsewhere");
+    fs::create_dir(&elsewhere).unwrap();
+    run(&format!("uninstall --dir {}", elsewhere.display())).success();
+    assert!(
+        page.exists() && v6.exists(),
+        "the plugin is still installed"
+    );
+
     fs::write(&page, "somebody else's").unwrap();
     let warned = run("install --with-docs");
     assert_eq!(warned.exit, Some(1), "{warned:?}");

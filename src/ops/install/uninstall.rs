@@ -46,7 +46,8 @@ pub fn run(node: &Node, args: &UninstallArgs) -> Result<CommandOutput, CommandEr
         }
     }
     let is_refused = report.plugins.iter().any(|plugin| plugin.refused.is_some());
-    if !is_refused && report.warnings.is_empty() && !remains(&folder)? {
+    let is_done = !is_refused && report.warnings.is_empty();
+    if is_done && !remains(&folder)? && !remains(&node.paths().plugin_folder())? {
         let removed = docs::remove(&args.prefix);
         report.files = removed.files;
         report.warnings = removed.problems;
@@ -60,7 +61,7 @@ pub fn run(node: &Node, args: &UninstallArgs) -> Result<CommandOutput, CommandEr
     })
 }
 
-/// Returns whether this program still stands there with one of its names.
+/// Returns whether this program still stands in a folder with one of its names.
 fn remains(folder: &Path) -> Result<bool, CommandError> {
     for name in [NAME, NAME_V6] {
         if look(&folder.join(name))?.kind == Kind::Ours {
