@@ -35,6 +35,17 @@ fn section(page: &str, heading: &str) -> String {
         .to_owned()
 }
 
+/// The commands in the blocks for a shell of a section of a page.
+#[track_caller]
+pub fn commands_of(page: &str, heading: &str) -> Vec<String> {
+    let section = section(page, heading);
+    let blocks = section.split("\n```sh\n").skip(1);
+    let blocks = blocks.map(|block| block.split("\n```").next().unwrap());
+    let commands: Vec<_> = blocks.flat_map(str::lines).map(str::to_owned).collect();
+    assert!(!commands.is_empty(), "no commands in {heading}");
+    commands
+}
+
 /// The fenced block after a mark.
 fn block_after(mark: &str) -> String {
     let readme = readme();
@@ -80,6 +91,20 @@ fn try_script_prints_what_the_readme_shows() {
         without_volatile_numbers(&printed),
         without_volatile_numbers(&block_after("<!-- printed by tests/try.sh -->"))
     );
+}
+
+/// The page for clusters has them for its own folder, where `kubelet::daemonset` types them.
+#[test]
+fn commands_for_a_cluster_are_those_of_its_page() {
+    let page = package().join("conflist-examples/kubernetes/README.md");
+    let of_page = commands_of(&fs::read_to_string(page).unwrap(), "## Install");
+    let of_readme = commands_of(&readme(), "## Install, upgrade, roll back");
+    let shorter = |command: &String| {
+        let command = command.replace("target/dist/", "");
+        command.replace("conflist-examples/kubernetes/", "")
+    };
+    let of_readme: Vec<_> = of_readme.iter().take(3).map(shorter).collect();
+    assert_eq!(of_readme, of_page[..3]);
 }
 
 #[test]

@@ -94,16 +94,3 @@ pub fn text(output: &Output) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     text(&output.stdout) + &text(&output.stderr)
 }
-
-/// The commands in the blocks for a shell of one section of a page.
-#[track_caller]
-pub fn commands_of(page: &str, heading: &str) -> Vec<String> {
-    let section = page.split(&format!("\n## {heading}\n")).nth(1);
-    let section = section.unwrap_or_else(|| panic!("no section {heading}"));
-    let section = section.split("\n## ").next().unwrap();
-    let blocks = section.split("\n```sh\n").skip(1);
-    let blocks = blocks.map(|block| block.split("\n```").next().unwrap());
-    let commands: Vec<_> = blocks.flat_map(str::lines).map(str::to_owned).collect();
-    assert!(!commands.is_empty(), "no commands in {heading}");
-    commands
-}

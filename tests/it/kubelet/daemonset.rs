@@ -11,12 +11,13 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::churn::{Churn, Row, watch};
-use super::controllers::{Controllers, commands_of, text};
+use super::controllers::{Controllers, text};
 use super::faults::replace_plugin;
 use super::lab::{Lab, NODE, import_image};
 use crate::harness::wait::{output, wait_until};
 use crate::harness::{Node, binary, package};
 use crate::install::folder::{Original, working_other_version};
+use crate::readme::commands_of;
 
 const PLUGIN: &str = "/opt/cni/bin/azure-vnet-ipam";
 const KEPT: &str = "/opt/cni/bin/azure-vnet-ipam.orig";
@@ -170,6 +171,7 @@ pub fn run() -> Row {
     let mut churn = Churn::start(&node.lab, 10);
     let ((), seen) = watch(|| {
         install(&mut node, &mut churn);
+        every_privilege_is_needed(&node);
         replacement_is_told(&mut node, &mut churn);
         upgrade_and_roll_back(&mut node, &mut churn);
         check_all_nodes(&node);
@@ -197,7 +199,7 @@ pub fn run() -> Row {
 
 fn install(node: &mut Installation, churn: &mut Churn) {
     node.replace_pods(churn);
-    let commands = commands_of(&node.page, "Install");
+    let commands = commands_of(&node.page, "## Install");
     let [push, edit, apply, label] = &commands[..] else {
         panic!("{commands:?}");
     };
@@ -229,6 +231,25 @@ fn install(node: &mut Installation, churn: &mut Churn) {
     assert_eq!(report["notSeen"], json!([]), "{report:#}");
     assert_eq!(status, 0, "{report:#}");
     assert_eq!(report["compared"], churn.wanted.len(), "{report:#}");
+}
+
+/// Without any of the privileges that the manifest explains, the pod cannot look at the whole node, and says so.
+fn every_privilege_is_needed(node: &Installation) {
+    let manifest = node.controllers.folder.join(MANIFEST);
+    let whole = fs::read_to_string(&manifest).unwrap();
+    for (with, without) in [
+        ("                - SYS_ADMIN\n", ""),
+        ("                - SYS_PTRACE\n", ""),
+        ("hostPID: true", "hostPID: false"),
+    ] {
+        node.controllers.edit(MANIFEST, with, without);
+        node.apply();
+        let (status, report) = node.check();
+        assert_ne!(report["notSeen"], json!([]), "without {with}: {report:#}");
+        assert_ne!(status, 0, "without {with}: {report:#}");
+        fs::write(&manifest, &whole).unwrap();
+    }
+    node.apply();
 }
 
 /// Somebody puts the original back, as an upgrade of the node's image does.
@@ -266,7 +287,7 @@ fn upgrade_and_roll_back(node: &mut Installation, churn: &mut Churn) {
     node.assert_installed(&fs::read(&node.newer).unwrap());
     node.wait_for_metric("azure_vnet_ipam_executable_matches", "1");
     node.replace_pods(churn);
-    let commands = commands_of(&node.page, "Upgrade and roll back");
+    let commands = commands_of(&node.page, "## Upgrade and roll back");
     node.controllers.type_command(&commands.join("\n"));
     node.wait_for_rollout();
     node.assert_installed(&node.ours);
@@ -296,7 +317,7 @@ fn upgrade_and_roll_back(node: &mut Installation, churn: &mut Churn) {
 }
 
 fn check_all_nodes(node: &Installation) {
-    let command = commands_of(&node.page, "Check all nodes").join("\n");
+    let command = commands_of(&node.page, "## Check all nodes").join("\n");
     let said = node.controllers.type_command(&command);
     assert_eq!(said, "0 of 1 nodes in trouble\n");
     let conflist = Path::new("/etc/cni/net.d/00-broken.conflist");
@@ -319,7 +340,7 @@ fn delete(node: &mut Installation, churn: &mut Churn) {
     // And the original is back when the page is followed.
     node.controllers
         .edit(MANIFEST, "args: [install]", "args: [uninstall]");
-    let commands = commands_of(&node.page, "Remove");
+    let commands = commands_of(&node.page, "## Remove");
     let (last, commands) = commands.split_last().unwrap();
     commands
         .iter()
