@@ -551,7 +551,7 @@ fn without_volatile_parts(screen: &str) -> String {
             let before = words[n - 1].clone();
             let after = words.get(n + 1).cloned().unwrap_or_default();
             let is_volatile = ["process", "-KILL", "-fp"].contains(&&*before)
-                || ["KiB", "s", "inodes"].contains(&&*after);
+                || ["KiB", "s", "inodes", "bytes"].contains(&&*after);
             // The bridge of the pods has another address on each node.
             if before == "azbr0" {
                 words[n] = "MAC".to_owned();

@@ -358,7 +358,7 @@ impl MainPlugin<'_> {
 }
 
 #[test]
-#[ignore = "needs root, iproute2, iptables and tests/original/build"]
+#[ignore = "needs root, iproute2, iptables, sysctl and tests/original/build"]
 fn azure_vnet_runs_its_pods_through_both_in_turns() {
     const TEST: &str = "install::turns::azure_vnet_runs_its_pods_through_both_in_turns";
     let Some(main) = azure_vnet() else {
