@@ -82,7 +82,7 @@ fn leak(
     let (cause, remedy, commands) = match judgement.verdict {
         Verdict::Dead => (
             "held, but nothing on this node shows the pods: they are dead",
-            "an ADD frees them when its pool is exhausted; to free all of them now:".to_owned(),
+            "an ADD frees leaks when their pool is exhausted; to free them all now:".to_owned(),
             vec![reclaim],
         ),
         Verdict::Suspect => {

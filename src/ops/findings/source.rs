@@ -116,9 +116,9 @@ fn meanwhile(ipam: &Ipam, ipv6: bool) -> &'static str {
             "meanwhile pods get addresses of the stored pools, while there are free ones"
         }
         (false, false) => {
-            "until then no new pod gets an address, as the stored pools have no free one"
+            "meanwhile no new pod gets an address, as the stored pools have no free one"
         }
-        (true, _) => "until then no pod gets an address, as there are no stored pools",
+        (true, _) => "meanwhile no pod gets an address, as there are no stored pools",
     }
 }
 

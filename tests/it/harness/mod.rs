@@ -360,14 +360,17 @@ impl Call<'_> {
         self.start().finish()
     }
 
-    /// Runs it through a shell line in which `"$0"` is the plugin; stdin is the network configuration.
+    /// Runs it through a shell line in which `"$0"` is the plugin and `"$@"` its arguments; stdin is the network configuration.
     pub fn run_in_shell(self, line: &str) -> Outcome {
         let mut command = Command::new("sh");
         command
             .env_clear()
             .envs(&self.env)
             .env("PATH", std::env::var_os("PATH").unwrap_or_default());
-        run(command.args(["-c", line]).arg(binary()), &self.stdin)
+        run(
+            command.args(["-c", line]).arg(binary()).args(&self.args),
+            &self.stdin,
+        )
     }
 }
 
