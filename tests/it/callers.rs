@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 
 use crate::harness::wait::output;
 use crate::harness::{
-    Node, OwnSubnets, Reply, WireServer, held, install, package, run, sh, xml, xml_of,
+    Node, OwnSubnets, Reply, WireServer, held, install, package, run, sh, wait_for_ping, xml,
+    xml_of,
 };
 use crate::privileged::in_private_namespaces_with_all_processes as in_private_namespaces;
 
@@ -205,7 +206,7 @@ impl Drop for Host {
 }
 
 pub fn ping(from: &str, to: &str) {
-    sh(&format!("ip netns exec {from} ping -c 1 -W 5 {to}"));
+    wait_for_ping(&format!("ip netns exec {from}"), to);
 }
 
 #[test]

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::callers::{Host, later, tool};
 use crate::harness::wait::{Process, output, wait_until};
-use crate::harness::{held, run, sh, sh_with};
+use crate::harness::{held, run, sh, sh_with, wait_for_ping};
 use crate::privileged::in_private_namespaces_with_all_processes;
 
 const IMAGE: &str = "local/pause:1";
@@ -278,7 +278,7 @@ fn cri_starts_and_removes_twenty_pods_at_once() {
     let held: BTreeSet<_> = containerd.host.held().into_iter().collect();
     assert_eq!(held, addresses);
     for ((_, (_, netns)), (_, (other, _))) in pods.iter().zip(pods.iter().cycle().skip(1)) {
-        sh(&format!("nsenter --net={netns} ping -c 1 -W 5 {other}"));
+        wait_for_ping(&format!("nsenter --net={netns}"), other);
     }
     assert_eq!(cached().len(), 20);
     thread::scope(|scope| {

@@ -10,7 +10,9 @@ use serde_json::{Value, json};
 
 use crate::callers::{examples, later};
 use crate::harness::wait::{output, wait_until};
-use crate::harness::{Outcome, Reply, WireServer, held, install, package, run, sh, sh_with, xml};
+use crate::harness::{
+    Outcome, Reply, WireServer, held, install, package, run, sh, sh_with, wait_for_ping, xml,
+};
 
 pub const STATE: &str = "/var/run/azure-vnet-ipam.json";
 pub const ENDPOINTS: &str = "/var/run/azure-vnet.json";
@@ -353,10 +355,10 @@ pub fn addresses_in(n: u32) -> Vec<String> {
         .collect()
 }
 
-/// Fails unless a ping arrives: from a pod, or from the node itself.
+/// Waits until a ping arrives: from a pod, or from the node itself.
 pub fn ping(from: Option<u32>, to: &str) {
-    let prefix = from.map_or_else(String::new, |n| format!("ip netns exec {} ", pod(n)));
-    sh(&format!("{prefix}ping -c 1 -W 5 {to}"));
+    let from = from.map_or_else(String::new, |n| format!("ip netns exec {}", pod(n)));
+    wait_for_ping(&from, to);
 }
 
 /// The median.

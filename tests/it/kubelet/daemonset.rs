@@ -206,6 +206,7 @@ fn install(node: &mut Installation, churn: &mut Churn) {
     // The image is on the node already, without a registry.
     assert!(push.starts_with("skopeo copy "), "{push}");
     node.controllers.type_command(edit);
+    // A node has the plugin when it has the label.
     let selector = "kubernetes.io/os: linux\n";
     let labelled = format!("{selector}        azure-vnet-ipam: \"yes\"\n");
     node.controllers.edit(MANIFEST, selector, &labelled);
