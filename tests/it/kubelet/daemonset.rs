@@ -18,6 +18,7 @@ use crate::harness::wait::{output, wait_until};
 use crate::harness::{Node, binary, package};
 use crate::install::folder::{Original, working_other_version};
 use crate::readme::commands_of;
+use crate::runtimes::snapshotter;
 
 const PLUGIN: &str = "/opt/cni/bin/azure-vnet-ipam";
 const KEPT: &str = "/opt/cni/bin/azure-vnet-ipam.orig";
@@ -43,7 +44,10 @@ fn make_image(lab: &Lab, executable: &Path, tag: &str) {
     make.args(["--label", &format!("version={tag}")]);
     let made = output(make.arg(format!("{arch}={}", executable.display())));
     assert!(made.status.success(), "{made:?}");
-    import_image(&archive, &["--base-name", IMAGE, "--snapshotter", "native"]);
+    import_image(
+        &archive,
+        &["--base-name", IMAGE, "--snapshotter", snapshotter()],
+    );
 }
 
 /// A node with a control plane, on which the original gives the addresses.
