@@ -8,7 +8,6 @@ use std::path::Path;
 
 use serde_json::Value;
 
-#[cfg(feature = "tls")]
 use crate::harness::{Outcome, Reply, sh, xml};
 use crate::privileged::in_private_namespaces;
 use host::{

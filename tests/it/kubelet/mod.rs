@@ -13,6 +13,7 @@ mod observe;
 mod reboot;
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -216,7 +217,7 @@ fn pods_with_users_of_their_own_keep_their_addresses() {
         println!("skipped: this container runtime has no user namespaces for pods");
         return;
     }
-    let wanted: BTreeSet<_> = ["one", "two", "three"].map(str::to_owned).into();
+    let mut wanted: BTreeSet<_> = ["one", "two", "three"].map(str::to_owned).into();
     for pod in &wanted {
         lab.create_pod_of(pod, false);
     }
@@ -232,6 +233,14 @@ fn pods_with_users_of_their_own_keep_their_addresses() {
     assert!(check.status.success(), "{report:#}");
     assert_eq!(lab.reclaim(), 0);
     assert_eq!(lab.observe().held, before.held);
+    // A lost state is rebuilt from their network namespaces.
+    fs::remove_file("/run/azure-vnet-ipam.json").unwrap();
+    lab.create_pod_of("four", false);
+    wanted.insert("four".to_owned());
+    lab.wait_for_pods(&wanted);
+    for (address, id) in before.held.iter().flatten() {
+        assert_eq!(lab.observe().held.unwrap().get(address), Some(id));
+    }
     for pod in &wanted {
         lab.delete_pod(pod);
     }
