@@ -26,7 +26,7 @@ const METRICS: &str = "/var/lib/prometheus/node-exporter/azure-vnet-ipam.prom";
 const IMAGE: &str = "registry.example.com/azure-vnet-ipam";
 const MANIFEST: &str = "daemonset.yaml";
 const ROLLOUT: &str =
-    "kubectl -n kube-system rollout status --timeout=60s daemonset/azure-vnet-ipam";
+    "kubectl -n kube-system rollout status --timeout=150s daemonset/azure-vnet-ipam";
 /// Prefix of the commands that the pod of the node runs.
 const EXEC: &str =
     "kubectl -n kube-system exec daemonset/azure-vnet-ipam -c node-loop -- /azure-vnet-ipam";
