@@ -3,6 +3,7 @@
 
 mod host;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
@@ -490,6 +491,15 @@ fn azure_vnet_says_the_same_as_with_the_original_in_bridge_mode() {
     on_a_node(name, BRIDGE, [5], |node| check_against_original(&node));
 }
 
+/// Checks that the IPAM state and azure-vnet's own have exactly these addresses.
+#[track_caller]
+fn assert_held(node: &AksNode, expected: &BTreeMap<String, String>) {
+    assert_eq!(node.held(), *expected);
+    let mut endpoints: Vec<_> = node.endpoints().into_values().collect();
+    endpoints.sort();
+    assert_eq!(endpoints, expected.keys().cloned().collect::<Vec<_>>());
+}
+
 /// Both plugins follow each other on one state, below azure-vnet. The times are for people to read.
 #[test]
 #[ignore = "needs root, iproute2, ebtables, procps and azure-vnet"]
@@ -500,23 +510,25 @@ fn pods_live_while_the_plugin_is_exchanged() {
         5..60,
         |node| {
             let mut took = [Vec::new(), Vec::new()];
-            let mut expected = std::collections::BTreeMap::new();
+            let mut expected = BTreeMap::new();
+            node.use_ipam(Ipam::Original);
             for n in 1..=20 {
                 for (ipam, n) in [(Ipam::Ours, n), (Ipam::Original, n + 100)] {
-                    node.use_ipam(ipam);
+                    node.exchange(ipam);
                     let outcome = node.try_add(n);
                     let address = outcome.address();
+                    assert_eq!(addresses_in(n), [format!("{address}/16")]);
                     took[usize::from(ipam == Ipam::Original)].push(outcome.took);
                     assert!(expected.insert(address, container(n)).is_none());
-                    assert_eq!(node.held(), expected);
+                    assert_held(&node, &expected);
                 }
                 if n % 2 == 0 {
                     // Each deletes a pod of the other.
                     for (ipam, n) in [(Ipam::Ours, n + 100), (Ipam::Original, n)] {
-                        node.use_ipam(ipam);
+                        node.exchange(ipam);
                         node.del(n);
                         expected.retain(|_, id| *id != container(n));
-                        assert_eq!(node.held(), expected);
+                        assert_held(&node, &expected);
                     }
                 }
             }

@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 use crate::callers::{examples, later};
 use crate::harness::wait::{output, wait_until};
 use crate::harness::{
-    Outcome, Reply, WireServer, held, install, package, run, sh, sh_with, wait_for_ping, xml,
+    Outcome, Reply, WireServer, binary, held, install, package, run, sh, sh_with, wait_for_ping,
+    xml,
 };
 
 pub const STATE: &str = "/var/run/azure-vnet-ipam.json";
@@ -135,6 +136,20 @@ impl AksNode {
                 sh_with("install -m 755 \"$1\" \"$2\"", &[&original, &path]);
             }
         }
+    }
+
+    /// Replaces one IPAM plugin by the other, as an operator does. The original stands there first, or is kept.
+    pub fn exchange(&self, to: Ipam) {
+        let mut command = match to {
+            Ipam::Ours => Command::new(binary()),
+            Ipam::Original => Command::new(Path::new(PLUGINS).join("azure-vnet-ipam")),
+        };
+        let name = match to {
+            Ipam::Ours => "install",
+            Ipam::Original => "uninstall",
+        };
+        // The machine's own documentation stays.
+        run(command.args([name, "--prefix", "/opt"]), "").success();
     }
 
     pub fn list(&self, last: impl IntoIterator<Item = u16>) {

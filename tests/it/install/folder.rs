@@ -150,15 +150,6 @@ impl Original {
     }
 }
 
-/// The original main plugin. Nothing can take its place.
-pub fn azure_vnet() -> Option<PathBuf> {
-    let built = built("AZURE_VNET_ORIGINAL", "target/original/azure-vnet");
-    if built.is_none() {
-        say("skipped: tests/original/build did not build azure-vnet");
-    }
-    built
-}
-
 /// Version 0.1.0. Where it was not built, a stand-in takes its place.
 pub fn older(node: &Node) -> PathBuf {
     let built = built("AZURE_VNET_IPAM_OLDER", "target/older/azure-vnet-ipam");

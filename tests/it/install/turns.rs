@@ -1,4 +1,4 @@
-//! The original and this plugin in turns, with pods running.
+//! The original and this plugin in turns, with pods running. `genuine_azure_vnet.rs` does so below azure-vnet.
 //!
 //! The original knows no root but `/`, so that these tests run in namespaces of their own, with the wire server at its real address.
 
@@ -12,12 +12,10 @@ use std::thread;
 
 use serde_json::{Value, json};
 
-use super::folder::{Original, PluginFolder, V4, azure_vnet};
+use super::folder::{Original, PluginFolder, V4};
 use crate::harness::wait::{SetOnDrop, wait_until};
-use crate::harness::{
-    Node, Outcome, OwnSubnets, Reply, SUBNET, WireServer, binary, conf, held, run, sh, xml, xml_of,
-};
-use crate::privileged::{in_private_namespaces, in_private_namespaces_with_all_processes};
+use crate::harness::{Node, Outcome, Reply, SUBNET, WireServer, binary, conf, held, run, sh, xml};
+use crate::privileged::in_private_namespaces;
 
 const STATE: &str = "/run/azure-vnet-ipam.json";
 
@@ -28,7 +26,7 @@ const LISTED: std::ops::Range<u16> = 5..17;
 struct Turns {
     folder: PluginFolder,
     original: Original,
-    wire: WireServer,
+    _wire: WireServer,
     /// The address of each running pod, as its ADD printed it.
     pods: BTreeMap<String, String>,
     started: usize,
@@ -55,7 +53,7 @@ impl Turns {
         Turns {
             original,
             folder,
-            wire,
+            _wire: wire,
             pods: BTreeMap::new(),
             started: 0,
         }
@@ -287,116 +285,4 @@ fn calls_go_on_while_the_original_is_replaced_and_comes_back() {
     );
     node.compare();
     node.repeat_all();
-}
-
-/// The original main plugin, which calls the plugin in place. It tells pods apart by the first 8 characters of their container ID.
-struct MainPlugin<'a> {
-    node: &'a Turns,
-    /// The address of each running pod, as azure-vnet printed it.
-    pods: BTreeMap<String, String>,
-}
-
-impl MainPlugin<'_> {
-    fn call(&self, verb: &str, pod: &str) -> Outcome {
-        let mut call = Command::new(self.node.folder.file("azure-vnet"));
-        call.env_clear().envs([
-            ("CNI_COMMAND", verb),
-            ("CNI_CONTAINERID", &format!("{pod:0>8}c1c1c1c1")),
-            ("CNI_NETNS", &format!("/var/run/netns/{pod}")),
-            ("CNI_IFNAME", "eth0"),
-            ("CNI_PATH", self.node.folder.path.to_str().unwrap()),
-        ]);
-        call.env("PATH", std::env::var_os("PATH").unwrap());
-        let args = format!("IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME={pod}");
-        call.env("CNI_ARGS", args);
-        let conf = json!({
-            "cniVersion": "0.3.0", "name": "azure", "type": "azure-vnet", "mode": "transparent",
-            "ipsToRouteViaHost": ["169.254.20.10"], "ipam": { "type": "azure-vnet-ipam" },
-        });
-        run(&mut call, &conf.to_string())
-    }
-
-    fn start(&mut self, pod: &str) {
-        sh(&format!("ip netns add {pod}"));
-        let address = self.call("ADD", pod).address();
-        let taken = self.pods.values().any(|other| *other == address);
-        assert!(!taken, "{address} is given to {pod}: {:?}", self.pods);
-        self.pods.insert(pod.to_owned(), address);
-        self.compare();
-    }
-
-    fn stop(&mut self, pod: &str) {
-        self.call("DEL", pod).assert_no_output();
-        sh(&format!("ip netns del {pod}"));
-        self.pods.remove(pod).unwrap();
-        self.compare();
-    }
-
-    /// Compares what azure-vnet printed with the records in use, with its own state, and with the addresses in the pods.
-    fn compare(&self) {
-        let id = |pod: &str| format!("{pod:0>8}c1c1c1c1");
-        let records = held(&serde_json::from_slice(&fs::read(STATE).unwrap()).unwrap());
-        let by_pod = self.pods.iter().map(|(pod, a)| (a.clone(), id(pod)));
-        assert_eq!(records, by_pod.collect());
-        let state: Value =
-            serde_json::from_slice(&fs::read("/run/azure-vnet.json").unwrap()).unwrap();
-        let network = &state["Network"]["ExternalInterfaces"]["eth0"]["Networks"]["azure"];
-        let endpoints = network["Endpoints"].as_object().into_iter().flatten();
-        let endpoints = endpoints.map(|(_, e)| {
-            let address = e["IPAddresses"][0]["IP"].as_str().unwrap();
-            (
-                address.to_owned(),
-                e["ContainerID"].as_str().unwrap().to_owned(),
-            )
-        });
-        assert_eq!(endpoints.collect::<BTreeMap<_, _>>(), records);
-        for (pod, address) in &self.pods {
-            let shown = sh(&format!("ip -n {pod} -br -4 addr show eth0"));
-            assert!(shown.contains(&format!(" {address}/24")), "{pod}: {shown}");
-        }
-    }
-}
-
-#[test]
-#[ignore = "needs root, iproute2, iptables, sysctl and tests/original/build"]
-fn azure_vnet_runs_its_pods_through_both_in_turns() {
-    const TEST: &str = "install::turns::azure_vnet_runs_its_pods_through_both_in_turns";
-    let Some(main) = azure_vnet() else {
-        return;
-    };
-    // It needs a real /proc.
-    if !in_private_namespaces_with_all_processes(TEST) {
-        return;
-    }
-    let node = Turns::in_namespaces();
-    let subnets = OwnSubnets::claim();
-    node.wire.set(Reply::Xml(xml_of(subnets.ipv4, LISTED)));
-    sh(&format!(
-        "ip addr add {}/24 dev eth0 && ip route add default via {} dev eth0",
-        subnets.ipv4(4),
-        subnets.ipv4(1)
-    ));
-    node.folder.put_executable("azure-vnet", &main);
-    let mut caller = MainPlugin {
-        node: &node,
-        pods: BTreeMap::new(),
-    };
-    for turn in 0..5 {
-        match turn {
-            0 => {}
-            1 | 3 => node.install(),
-            _ => node.uninstall(),
-        }
-        for n in 0..3 {
-            caller.start(&format!("t{turn}n{n}"));
-        }
-        // One that the other one gave, and an own one.
-        if turn > 0 {
-            caller.stop(&format!("t{}n2", turn - 1));
-        }
-        caller.stop(&format!("t{turn}n0"));
-    }
-    for pod in caller.pods.keys().cloned().collect::<Vec<_>>() {
-        caller.stop(&pod);
-    }
 }

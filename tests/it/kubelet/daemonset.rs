@@ -1,7 +1,6 @@
 //! The DaemonSet on a real node, from an image made as those of releases: it installs the plugin, tells when somebody replaced it, is
 //! upgraded, rolled back and removed while pods come and go. The commands are those of `conflist-examples/kubernetes/README.md`.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -51,8 +50,8 @@ fn make_image(lab: &Lab, executable: &Path, tag: &str) {
 }
 
 /// A node with a control plane, on which the original gives the addresses.
-pub struct Installation {
-    pub lab: Lab,
+struct Installation {
+    lab: Lab,
     controllers: Controllers,
     page: String,
     ours: Vec<u8>,
@@ -112,26 +111,17 @@ impl Installation {
         }
     }
 
-    /// The metrics without labels, or with the labels as part of the name.
-    fn metrics(&self) -> BTreeMap<String, String> {
-        let text = fs::read_to_string(METRICS).unwrap_or_default();
-        let samples = text.lines().filter(|line| !line.starts_with('#'));
-        let pairs = samples.filter_map(|line| line.rsplit_once(' '));
-        pairs
-            .map(|(name, value)| (name.to_owned(), value.to_owned()))
-            .collect()
-    }
-
     /// Waits until each metric that begins so has this value, and there is one.
     #[track_caller]
     fn wait_for_metric(&self, name: &str, value: &str) {
         wait_until(format!("{name} {value}"), || {
-            let metrics = self.metrics();
+            let metrics = fs::read_to_string(METRICS).unwrap_or_default();
             let mut found = metrics
-                .iter()
-                .filter(|(n, _)| n.starts_with(name))
+                .lines()
+                .filter(|line| line.starts_with(name))
                 .peekable();
-            found.peek().is_some() && found.all(|(_, v)| v == value)
+            let has_value = |line: &str| line.rsplit_once(' ').is_some_and(|(_, v)| v == value);
+            found.peek().is_some() && found.all(has_value)
         });
     }
 
@@ -220,9 +210,8 @@ fn install(node: &mut Installation, churn: &mut Churn) {
     wait_until("the controller to have seen it", || {
         text(&node.controllers.ask(scheduled)) == "1 0"
     });
-    let original = node.original.bytes.clone();
     assert!(
-        fs::read(PLUGIN).unwrap() == original,
+        fs::read(PLUGIN).unwrap() == node.original.bytes,
         "a node without label"
     );
     node.controllers.type_command(&label.replace("NODE", NODE));
@@ -347,18 +336,17 @@ fn delete(node: &mut Installation, churn: &mut Churn) {
         .edit(MANIFEST, "args: [install]", "args: [uninstall]");
     let commands = commands_of(&node.page, "## Remove");
     let (last, commands) = commands.split_last().unwrap();
-    commands
-        .iter()
-        .for_each(|c| drop(node.controllers.type_command(c)));
-    let original = node.original.bytes.clone();
-    assert!(fs::read(PLUGIN).unwrap() == original);
+    for command in commands {
+        node.controllers.type_command(command);
+    }
+    assert!(fs::read(PLUGIN).unwrap() == node.original.bytes);
     // A node that boots meanwhile runs the init container again.
     node.controllers.type_command(
         "kubectl -n kube-system delete pod -l app.kubernetes.io/name=azure-vnet-ipam",
     );
     node.wait_for_rollout();
     node.controllers.type_command(last);
-    assert!(fs::read(PLUGIN).unwrap() == original);
+    assert!(fs::read(PLUGIN).unwrap() == node.original.bytes);
     assert!(!fs::exists(KEPT).unwrap());
     node.replace_pods(churn);
 }

@@ -1,0 +1,260 @@
+//! What is examined on a broken node: the report, its screen, `doctor`, the predicted ADD, and the commands that `check` printed.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+use serde_json::Value;
+
+use super::{Add, Row};
+use crate::harness::package;
+use crate::harness::wait::output;
+
+/// The name of the plugin that this process looks at: it examines one row.
+static PROGRAM: OnceLock<&str> = OnceLock::new();
+
+/// Runs a command as an operator would. `azure-vnet-ipam` is always ours, whatever stands in the folder of plugins.
+pub fn run_command(line: &str) -> Output {
+    let ours = "azure-vnet-ipam() { $OURS \"$@\"; }; export -f azure-vnet-ipam; ";
+    let mut bash = Command::new("bash");
+    let program = PROGRAM.get().copied().unwrap_or("azure-vnet-ipam");
+    bash.env("OURS", format!("/run/broken-node/bin/{program}"));
+    bash.env("PLUGIN", program);
+    bash.env("REPOSITORY", package());
+    output(bash.args(["-c", &format!("{ours}{line}")]))
+}
+
+/// Runs a command whose exit status does not matter, and returns its stdout.
+pub fn stdout_of(line: &str) -> String {
+    String::from_utf8_lossy(&run_command(line).stdout).into_owned()
+}
+
+/// Pod to address, as the kernel has them.
+fn running_pods() -> BTreeMap<String, String> {
+    let line = "for pod in $(ip netns list | cut -d ' ' -f 1); do ip -n $pod -o -4 address show dev eth0 | sed \"s|.*inet \\([^/]*\\)/.*|$pod \\1|\"; done";
+    let text = stdout_of(line);
+    let lines = text.lines().filter_map(|line| line.split_once(' '));
+    lines.map(|(p, a)| (p.to_owned(), a.to_owned())).collect()
+}
+
+/// Runs `check` this much later. Returns its report for programs.
+pub fn check(later: u32) -> (Value, Option<i32>) {
+    let output = run_command(&format!("later {later} $OURS check --json"));
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    let report = serde_json::from_str(&stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    (
+        report.unwrap_or_else(|e| panic!("{e}: {stdout}{errors}")),
+        output.status.code(),
+    )
+}
+
+pub fn examine(row: &Row) {
+    PROGRAM.set(row.program).unwrap();
+    // A copy that no row takes away.
+    stdout_of("cp /opt/cni/bin/azure-vnet-ipam $OURS");
+    let broken = run_command(row.broken_by);
+    let errors = String::from_utf8_lossy(&broken.stderr);
+    assert!(broken.status.success(), "{}: {errors}", row.broken_by);
+    let before = running_pods();
+    let (report, status) = check(row.later);
+    assert_findings(row, &report);
+    assert_eq!(
+        status,
+        Some(i32::from(!row.findings.is_empty())),
+        "{report:#}"
+    );
+    assert_screen(row);
+    assert_doctor_agrees(row, &report, status);
+    assert_prediction(row, &report);
+    run_printed_commands(row, &report);
+    let by_hand = run_command(row.by_hand);
+    let errors = String::from_utf8_lossy(&by_hand.stderr);
+    assert!(by_hand.status.success(), "{}: {errors}", row.by_hand);
+    // What the next ADD heals by itself.
+    let wait = row.later + row.heals_after;
+    let healed = run_command(&format!("later {wait} add last"));
+    let text = String::from_utf8_lossy(&healed.stdout);
+    assert!(healed.status.success(), "{text}");
+    let (report, status) = check(wait);
+    assert_eq!(status, Some(0), "{report:#}");
+    let after = running_pods();
+    let is_gone = |pod: &str| matches!(pod, "other" | "web-27" | "web-28");
+    for (pod, address) in before.iter().filter(|(pod, _)| !is_gone(pod)) {
+        assert_eq!(after.get(pod), Some(address), "pod {pod} was harmed");
+    }
+    let mut addresses: Vec<_> = after.values().collect();
+    addresses.sort();
+    addresses.dedup();
+    assert_eq!(addresses.len(), after.len(), "one address twice: {after:?}");
+}
+
+/// Checks that the findings that are errors or warnings are those of the row.
+fn assert_findings(row: &Row, report: &Value) {
+    let mut kinds: Vec<&str> = Vec::new();
+    let mut last = ("", "");
+    for finding in report["findings"].as_array().unwrap() {
+        let text = |key: &str| finding[key].as_str().unwrap();
+        let group = (text("kind"), text("cause"));
+        if text("severity") != "note" && (group != last || group.1.is_empty()) {
+            kinds.push(group.0);
+            last = group;
+        }
+        assert_commands(finding);
+    }
+    assert_eq!(kinds, row.findings, "{report:#}");
+}
+
+/// Checks that the commands of a finding can be pasted: no placeholder, no pod is deleted or restarted.
+fn assert_commands(finding: &Value) {
+    for command in finding["commands"].as_array().unwrap() {
+        let command = command.as_str().unwrap();
+        let mut words = command.split(|c: char| !c.is_ascii_alphanumeric() && c != '-');
+        let is_placeholder = |word: &str| {
+            [
+                "INTERFACE",
+                "ADDRESS",
+                "HOST",
+                "PORT",
+                "FILE",
+                "NAME",
+                "ID",
+                "IF",
+            ]
+            .contains(&word)
+        };
+        assert!(!words.any(is_placeholder), "{command}");
+        for harm in [
+            "kubectl delete",
+            "crictl rm",
+            "crictl stop",
+            "reboot",
+            "systemctl restart",
+        ] {
+            assert!(!command.contains(harm), "{command}");
+        }
+    }
+}
+
+/// Checks that the screen fits, and compares it with its fixture.
+fn assert_screen(row: &Row) {
+    let screen = stdout_of(&format!(
+        "export COLUMNS=80; later {} $OURS check",
+        row.later
+    ));
+    assert!(screen.is_ascii(), "{screen}");
+    assert!(screen.lines().count() <= 60, "{screen}");
+    // A URL is not broken.
+    let is_wide = |line: &&str| line.len() > 80 && !line.contains("://");
+    let wide: Vec<_> = screen.lines().filter(is_wide).collect();
+    assert_eq!(wide, [""; 0], "{screen}");
+    let screen = without_volatile_parts(&screen);
+    let path = package().join(format!("tests/fixtures/broken/{}.txt", row.name));
+    if std::env::var_os("ACCEPT").is_some() {
+        fs::write(path, screen).unwrap();
+        return;
+    }
+    let known = fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(known, screen, "where that is meant: ACCEPT=1");
+}
+
+/// The screen with placeholders for process IDs, ages and sizes.
+fn without_volatile_parts(screen: &str) -> String {
+    let is_number = |word: &str| word.chars().all(|c| c.is_ascii_digit()) && !word.is_empty();
+    let mut lines = Vec::new();
+    for line in screen.lines() {
+        let mut words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+        for n in 1..words.len() {
+            let before = words[n - 1].clone();
+            let after = words.get(n + 1).cloned().unwrap_or_default();
+            let is_volatile = ["process", "-KILL", "-fp"].contains(&&*before)
+                || ["KiB", "s", "inodes", "bytes"].contains(&&*after);
+            // The bridge of the pods has another address on each node.
+            if before == "azbr0" {
+                words[n] = "MAC".to_owned();
+            }
+            if is_volatile && is_number(&words[n]) {
+                words[n] = "N".to_owned();
+            }
+            let is_age = words[n].len() > 1
+                && words[n].starts_with(|c: char| c.is_ascii_digit())
+                && words[n].trim_end_matches([',', '.']).ends_with(['s', 'm'])
+                && words[n]
+                    .chars()
+                    .all(|c| c.is_ascii_digit() || "smhd,.".contains(c));
+            if is_age {
+                words[n] = "AGE".to_owned();
+            }
+        }
+        lines.push(words.join(" "));
+    }
+    // The time is part of the name of a state that was set aside.
+    let mut text = lines.join("\n") + "\n";
+    while let Some(at) = text.find(".json.corrupt-2") {
+        let start = at + ".json.corrupt-".len();
+        let end = text[start..]
+            .find([' ', '\n'])
+            .map_or(text.len(), |end| start + end);
+        text.replace_range(start..end, "TIME");
+    }
+    text
+}
+
+/// Checks that `doctor` says the same.
+fn assert_doctor_agrees(row: &Row, report: &Value, status: Option<i32>) {
+    let output = run_command(&format!("later {} $OURS doctor --json", row.later));
+    assert_eq!(output.status.code(), status);
+    let doctor: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(doctor["summary"], report["summary"]);
+    let kinds = |list: &Value, kind: &str, status: &str| -> Vec<String> {
+        let problems = list.as_array().unwrap().iter();
+        let problems = problems.filter(|f| !["ok", "note"].contains(&f[status].as_str().unwrap()));
+        problems.map(|f| f[kind].to_string()).collect()
+    };
+    assert_eq!(
+        kinds(&doctor["lines"], "subject", "status"),
+        kinds(&report["findings"], "kind", "severity")
+    );
+}
+
+/// Makes an ADD at the same moment, and compares it with what `check` predicted.
+fn assert_prediction(row: &Row, report: &Value) {
+    let adds = report["adds"].as_array().unwrap();
+    let [add] = &adds[..] else {
+        panic!("{report:#}");
+    };
+    assert_eq!(add["succeeds"], row.add == Add::Succeeds, "{report:#}");
+    assert_eq!(add["waits"], row.add == Add::Waits, "{report:#}");
+    let made = run_command(&format!("later {} add new", row.later));
+    let text = String::from_utf8_lossy(&made.stdout);
+    assert_eq!(
+        made.status.success(),
+        row.add == Add::Succeeds,
+        "{text} {add:#}"
+    );
+    if row.add == Add::Succeeds {
+        stdout_of(&format!("later {} del new", row.later));
+    } else if let Some(code) = add["code"].as_u64().filter(|_| text.contains("\"code\"")) {
+        assert!(
+            text.contains(&format!("\"code\": {code},")),
+            "{text} {add:#}"
+        );
+    }
+}
+
+/// Runs every command that `check` printed, as it stands, twice where a first look leads to a second.
+fn run_printed_commands(row: &Row, report: &Value) {
+    for finding in report["findings"].as_array().unwrap() {
+        for command in finding["commands"].as_array().unwrap() {
+            // The test is root already, and small machines have no sudo.
+            let command = command.as_str().unwrap().replace("sudo ", "");
+            let command = command.replace("azure-vnet-ipam reclaim", "$OURS reclaim");
+            let command = match row.later {
+                0 => command,
+                later => format!("later {later} {command}"),
+            };
+            run_command(&command);
+        }
+    }
+}
