@@ -80,11 +80,11 @@ pub(super) fn parse_prefix(text: &str) -> Result<IpNet, CallError> {
         })
 }
 
-/// Parses whole seconds, as a number or, like `queryInterval`, as a string. `path` is the key, for the error.
-pub(super) fn parse_cooldown(raw: &RawValue, path: &'static str) -> Result<Duration, CallError> {
+/// Parses whole seconds, as a number or, like `queryInterval`, as a string.
+pub(super) fn parse_cooldown(raw: &RawValue) -> Result<Duration, CallError> {
     let digits = raw.get().trim_matches('"');
     let seconds = digits.parse::<u32>().map_err(|_| CallError::Invalid {
-        key: path,
+        key: "ipam.cooldown",
         found: describe_found(raw),
     })?;
     Ok(Duration::from_secs(seconds.into()))

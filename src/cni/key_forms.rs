@@ -9,7 +9,7 @@ pub(super) fn form(key: &str) -> &'static str {
 }
 
 /// Each key that can be wrong, with its form.
-const FORMS: [(&str, &str); 27] = [
+const FORMS: [(&str, &str); 26] = [
     ("cniVersion", "a string, for example \"1.0.0\""),
     ("name", "a string, for example \"azure\""),
     ("master", "a string, for example \"eth0\""),
@@ -46,7 +46,6 @@ const FORMS: [(&str, &str); 27] = [
     ("ipam.nodeName", "a string, for example \"aks-nodepool1-0\""),
     ("ipam.exclude", "a list, for example [\"10.224.0.128/25\"]"),
     ("ipam.cooldown", "whole seconds, for example 30"),
-    ("ipam.rest", "whole seconds, for example 30"),
     (
         "ipam.statusWhenFull",
         "\"ready\" or \"error\", for example \"ready\"",

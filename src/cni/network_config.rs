@@ -9,7 +9,7 @@ use super::CallError;
 use super::config_values::{parse_string, parse_value};
 use super::raw_ipam_config::RawIpamConfig;
 use super::{CniVersion, Defaults, IpamConfig, Verb};
-use crate::codec::{self, Cursor, Members, ParseError, is, named_address};
+use crate::codec::{self, Cursor, Members, ParseError, Read, is, named_address, object};
 
 /// The members that this plugin uses, as they are spelled. Others are ignored, whatever their type (difference D15).
 #[derive(Debug, Default)]
@@ -45,38 +45,25 @@ pub struct NetworkConfig {
 pub type Attachments = BTreeSet<(String, String)>;
 
 /// The keys of a network configuration that are read here.
-pub const NETWORK_CONFIG_KEYS: [&str; 10] = [
-    "cniVersion",
-    "name",
-    "master",
-    "logLevel",
-    "ipam",
-    "args",
-    "runtimeConfig",
-    "prevResult",
-    "cni.dev/valid-attachments",
-    "cni.dev/attachments",
-];
+pub const NETWORK_CONFIG_KEYS: &[&str] = <RawNetworkConfig as Members<'static>>::NAMES;
 
-impl<'de> Members<'de> for RawNetworkConfig {
-    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
-        let target = match key {
-            k if is(k, "cniVersion") => &mut self.cni_version,
-            k if is(k, "name") => &mut self.name,
-            k if is(k, "master") => &mut self.master,
-            k if is(k, "logLevel") => &mut self.log_level,
-            k if is(k, "ipam") => &mut self.ipam,
-            k if is(k, "args") => &mut self.args,
-            k if is(k, "runtimeConfig") => &mut self.runtime_config,
-            k if is(k, "prevResult") => &mut self.prev_result,
-            k if is(k, "cni.dev/valid-attachments") || is(k, "cni.dev/attachments") => {
-                self.attachments.push(json.raw()?);
-                return Ok(());
-            }
-            _ => return json.skip(),
-        };
-        codec::raw(json, target)
-    }
+object! { any_case read RawNetworkConfig {
+    "cniVersion": cni_version,
+    "name": name,
+    "master": master,
+    "logLevel": log_level,
+    "ipam": ipam,
+    "args": args,
+    "runtimeConfig": runtime_config,
+    "prevResult": prev_result,
+    "cni.dev/valid-attachments" with(push_raw): attachments,
+    "cni.dev/attachments" with(push_raw): attachments,
+} }
+
+/// Reads a value that may also be `null`.
+fn push_raw(target: &mut Vec<Box<RawValue>>, json: &mut Cursor<'_>) -> Result<(), ParseError> {
+    target.push(json.raw()?);
+    Ok(())
 }
 
 impl RawNetworkConfig {
@@ -213,12 +200,12 @@ impl RawNetworkConfig {
 fn parse_member(raw: &RawValue, key: &str) -> Result<Option<Box<RawValue>>, codec::Error> {
     struct Member<'a>(&'a str, Option<Box<RawValue>>);
     impl<'de> Members<'de> for Member<'_> {
-        fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
-            if is(key, self.0) {
-                codec::raw(json, &mut self.1)
-            } else {
-                json.skip()
+        fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<bool, ParseError> {
+            let is_wanted = is(key, self.0);
+            if is_wanted {
+                self.1.read(json)?;
             }
+            Ok(is_wanted)
         }
     }
     let mut one = Member(key, None);

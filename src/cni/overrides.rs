@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use super::CallError;
 use super::config_values::parse_value;
-use crate::codec::{self, Cursor, Members, ParseError, is};
+use crate::codec::{self, Cursor, ParseError, object};
 
 /// A route for the pod.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -70,38 +70,36 @@ struct RawRoute {
     route: Route,
 }
 
-impl<'de> Members<'de> for RawRoute {
-    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
-        match key {
-            k if is(k, "dst") => codec::text(json, &mut self.dst, |text| {
-                let net = text.parse().map(Some);
-                net.map_err(|_| format!("{text:?} is not a prefix"))
-            }),
-            k if is(k, "gw") => codec::text(json, &mut self.route.gw, |text| {
-                let address = text.parse().map(Some);
-                address.map_err(|_| format!("{text:?} is not an address"))
-            }),
-            k if is(k, "mtu") => codec::value(json, &mut self.route.mtu),
-            k if is(k, "advmss") => codec::value(json, &mut self.route.advmss),
-            k if is(k, "priority") => codec::value(json, &mut self.route.priority),
-            k if is(k, "table") => codec::value(json, &mut self.route.table),
-            k if is(k, "scope") => codec::value(json, &mut self.route.scope),
-            _ => json.skip(),
-        }
-    }
+object! { any_case read RawRoute {
+    "dst" with(read_prefix): dst,
+    "gw" with(read_gateway): route.gw,
+    "mtu": route.mtu,
+    "advmss": route.advmss,
+    "priority": route.priority,
+    "table": route.table,
+    "scope": route.scope,
+} }
+
+fn read_prefix(target: &mut Option<IpNet>, json: &mut Cursor<'_>) -> Result<(), ParseError> {
+    codec::text(target, json, |text| {
+        let net = text.parse().map(Some);
+        net.map_err(|_| format!("{text:?} is not a prefix"))
+    })
 }
 
-impl<'de> Members<'de> for Dns {
-    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
-        match key {
-            k if is(k, "nameservers") => codec::compound(json, &mut self.nameservers),
-            k if is(k, "domain") => codec::value(json, &mut self.domain),
-            k if is(k, "search") => codec::compound(json, &mut self.search),
-            k if is(k, "options") => codec::compound(json, &mut self.options),
-            _ => json.skip(),
-        }
-    }
+fn read_gateway(target: &mut Option<IpAddr>, json: &mut Cursor<'_>) -> Result<(), ParseError> {
+    codec::text(target, json, |text| {
+        let address = text.parse().map(Some);
+        address.map_err(|_| format!("{text:?} is not an address"))
+    })
 }
+
+object! { any_case read Dns {
+    "nameservers" with(codec::compound): nameservers,
+    "domain": domain,
+    "search" with(codec::compound): search,
+    "options" with(codec::compound): options,
+} }
 
 /// Reads `ipam.routes`.
 pub(super) fn routes(raw: &RawValue) -> Result<Vec<Route>, CallError> {

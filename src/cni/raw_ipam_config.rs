@@ -9,10 +9,10 @@ use super::config_values::{
 use super::ipam_config::{Backend, IpamConfig, WhenFull};
 use super::key_forms::form;
 use super::{CallError, NAME_V6, QueryUrl, Verb, overrides};
-use crate::codec::{self, Cursor, Members, ParseError, is};
+use crate::codec::{self, Cursor, Members, ParseError, Read, is};
 
 /// The keys of `ipam` that this plugin uses. Others are ignored, whatever their type (difference D15).
-pub const IPAM_KEYS: [&str; 17] = [
+pub const IPAM_KEYS: [&str; 16] = [
     "type",
     "environment",
     "ipv6Environment",
@@ -26,14 +26,10 @@ pub const IPAM_KEYS: [&str; 17] = [
     "nodeName",
     "exclude",
     "cooldown",
-    "rest",
     "statusWhenFull",
     "routes",
     "dns",
 ];
-
-/// The key of the cooldown and its older alias; the first one takes precedence.
-const COOLDOWN_KEYS: [(&str, &str); 2] = [("cooldown", "ipam.cooldown"), ("rest", "ipam.rest")];
 
 /// The keys that cannot be defaults for all pods.
 const NOT_FOR_ALL_PODS: [&str; 5] = ["type", "families", "addressSpace", "subnet", "ipAddress"];
@@ -61,18 +57,18 @@ pub(super) struct RawIpamConfig {
 }
 
 impl<'de> Members<'de> for RawIpamConfig {
-    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
+    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<bool, ParseError> {
         let Some(known) = IPAM_KEYS.into_iter().find(|known| is(key, known)) else {
             self.unknown.push(key.to_owned());
-            return json.skip();
+            return Ok(false);
         };
-        let mut found = None;
-        codec::raw(json, &mut found)?;
+        let mut found: Option<Box<RawValue>> = None;
+        found.read(json)?;
         if let Some(found) = found {
             self.members.retain(|(key, _)| *key != known);
             self.members.push((known, found));
         }
-        Ok(())
+        Ok(true)
     }
 }
 
@@ -156,17 +152,10 @@ impl RawIpamConfig {
             })?;
         }
         let inherited = defaults.0.members.iter();
-        let inherited = inherited.filter(|(key, _)| !raw_config.overrides(key));
+        let inherited = inherited.filter(|(key, _)| raw_config.raw(key).is_none());
         let inherited: Vec<_> = inherited.cloned().collect();
         raw_config.members.extend(inherited);
         Ok(raw_config)
-    }
-
-    /// Returns whether a default for `key` does not apply, because this configuration has the key or an alias of it.
-    fn overrides(&self, key: &str) -> bool {
-        let is_cooldown = |key: &str| COOLDOWN_KEYS.iter().any(|(name, _)| *name == key);
-        let mut own = self.members.iter();
-        own.any(|(name, _)| *name == key || is_cooldown(name) && is_cooldown(key))
     }
 
     fn raw(&self, key: &str) -> Option<&RawValue> {
@@ -213,9 +202,8 @@ impl RawIpamConfig {
             let nets: Result<_, _> = texts.iter().map(|text| parse_prefix(text)).collect();
             conf.exclude = nets?;
         }
-        let mut cooldowns = COOLDOWN_KEYS.into_iter();
-        if let Some((raw, path)) = cooldowns.find_map(|(key, path)| Some((self.raw(key)?, path))) {
-            conf.cooldown = parse_cooldown(raw, path)?;
+        if let Some(raw) = self.raw("cooldown") {
+            conf.cooldown = parse_cooldown(raw)?;
         }
         conf.when_full = match text("statusWhenFull", "ipam.statusWhenFull")?.as_deref() {
             None | Some("ready") => WhenFull::Ready,
@@ -250,7 +238,7 @@ mod tests {
     #[test]
     fn our_own_keys_are_read() {
         let conf = alone(
-            r#"{"exclude":["10.1.0.9","10.2.3.4/16","fd00::/8"],"REST":5,"statusWhenFull":"error",
+            r#"{"exclude":["10.1.0.9","10.2.3.4/16","fd00::/8"],"COOLDOWN":5,"statusWhenFull":"error",
                 "routes":[{"dst":"10.0.0.0/8","gw":"10.1.0.1","mtu":1400}],"dns":{"nameservers":["10.0.0.10"]}}"#,
         )
         .unwrap();
@@ -262,39 +250,26 @@ mod tests {
         );
         assert_eq!(conf.routes.unwrap().len(), 1);
         assert!(conf.dns.is_some());
-        assert_eq!(
-            alone(r#"{"rest":"7"}"#).unwrap().cooldown,
-            Duration::from_secs(7)
-        );
         assert_eq!(alone("{}").unwrap(), IpamConfig::default());
     }
 
     #[test]
-    fn cooldown_takes_precedence_over_its_alias_rest() {
+    fn cooldown_of_netconf_overrides_default() {
         let (settings, wrong) = Defaults::read(br#"{"cooldown":60}"#);
         assert_eq!(wrong, [""; 0]);
-        let (old_settings, wrong) = Defaults::read(br#"{"rest":50}"#);
-        assert_eq!(wrong, [""; 0]);
         for (ipam, defaults, seconds) in [
-            (r#"{"cooldown":5}"#, &Defaults::default(), 5),
             (r#"{"Cooldown":"5"}"#, &Defaults::default(), 5),
-            (r#"{"cooldown":5,"rest":6}"#, &Defaults::default(), 5),
-            (r#"{"rest":6,"cooldown":5}"#, &Defaults::default(), 5),
             ("{}", &settings, 60),
-            ("{}", &old_settings, 50),
-            (r#"{"rest":0}"#, &settings, 0),
-            (r#"{"cooldown":0}"#, &old_settings, 0),
+            (r#"{"cooldown":0}"#, &settings, 0),
         ] {
             let conf = validate(ipam, defaults, Verb::Add).unwrap();
             assert_eq!(conf.cooldown, Duration::from_secs(seconds), "{ipam}");
         }
-        let message = |ipam| alone(ipam).unwrap_err().to_string();
-        let seconds = "must be whole seconds, for example 30: found -1";
+        let message = alone(r#"{"cooldown":-1}"#).unwrap_err().to_string();
         assert_eq!(
-            message(r#"{"cooldown":-1}"#),
-            format!("ipam.cooldown {seconds}")
+            message,
+            "ipam.cooldown must be whole seconds, for example 30: found -1"
         );
-        assert_eq!(message(r#"{"rest":-1}"#), format!("ipam.rest {seconds}"));
     }
 
     #[test]
@@ -331,10 +306,9 @@ mod tests {
             r#"{"exclude":["10.1.0"]}"#,
             r#"{"exclude":[7]}"#,
             r#"{"cooldown":-1}"#,
-            r#"{"cooldown":"soon","rest":5}"#,
-            r#"{"rest":-1}"#,
-            r#"{"rest":1.5}"#,
-            r#"{"rest":[]}"#,
+            r#"{"cooldown":"soon"}"#,
+            r#"{"cooldown":1.5}"#,
+            r#"{"cooldown":[]}"#,
             r#"{"statusWhenFull":"maybe"}"#,
             r#"{"routes":[{"gw":"10.0.0.1"}]}"#,
             r#"{"routes":[{"dst":"10.0.0.0"}]}"#,
@@ -355,20 +329,20 @@ mod tests {
 
     #[test]
     fn netconf_overrides_defaults_and_invalid_defaults_are_skipped() {
-        let file = br#"{"rest":5,"exclude":["10.1.0.9","x"],"environment":"mas","Restt":1,"queryUrl":"file:/a",
+        let file = br#"{"cooldown":5,"exclude":["10.1.0.9","x"],"environment":"mas","Rest":1,"queryUrl":"file:/a",
             "ipAddress":"10.1.0.7","subnet":"x","queryInterval":"abc"}"#;
         let (defaults, wrong) = Defaults::read(file);
         assert_eq!(
             wrong,
             [
-                "unknown key \"Restt\"; the keys are environment, ipv6Environment, queryInterval, queryUrl, kubeconfig, nodeName, exclude, cooldown, rest, statusWhenFull, routes, dns",
+                "unknown key \"Rest\"; the keys are environment, ipv6Environment, queryInterval, queryUrl, kubeconfig, nodeName, exclude, cooldown, statusWhenFull, routes, dns",
                 "ipam.exclude must be a list, for example [\"10.224.0.128/25\"]: \"x\" is not an address or a prefix",
                 "ipAddress belongs in a network configuration",
                 "subnet belongs in a network configuration",
                 "ipam.queryInterval must be a string of whole seconds above zero, for example \"10\": found \"abc\""
             ]
         );
-        let conf = validate(r#"{"REST":6}"#, &defaults, Verb::Add).unwrap();
+        let conf = validate(r#"{"COOLDOWN":6}"#, &defaults, Verb::Add).unwrap();
         assert_eq!(
             (conf.cooldown, conf.backend),
             (Duration::from_secs(6), Backend::Mas)
@@ -389,7 +363,7 @@ mod tests {
     }
 
     /// A value of the wrong type and, where every string is not right, one of the wrong form: for each key of `ipam`.
-    const WRONG: [(&str, &[&str]); 17] = [
+    const WRONG: [(&str, &[&str]); 16] = [
         ("type", &["7"]),
         ("environment", &["7", "\"moon\""]),
         ("ipv6Environment", &["[]", "\"moon\""]),
@@ -402,8 +376,7 @@ mod tests {
         ("kubeconfig", &["true"]),
         ("nodeName", &["7"]),
         ("exclude", &["\"10.1.0.9\"", "[7]", "[\"x\"]"]),
-        ("cooldown", &["\"soon\"", "1.5"]),
-        ("rest", &["{}"]),
+        ("cooldown", &["\"soon\"", "1.5", "{}"]),
         ("statusWhenFull", &["7", "\"maybe\""]),
         ("routes", &["{}", "[7]", "[{}]", "[{\"dst\":\"x\"}]"]),
         ("dns", &["[]", "{\"search\":\"x\"}"]),

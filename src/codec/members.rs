@@ -1,6 +1,7 @@
-//! Reads JSON objects into Rust values, member by member.
+//! Reads JSON into Rust values.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::str::Utf8Error;
 
 use serde::de::{DeserializeOwned, IgnoredAny};
@@ -50,13 +51,25 @@ impl From<Utf8Error> for Error {
     }
 }
 
-/// A value that takes the members of a JSON object one by one.
+/// A value that is read in place. `null` leaves it as it is.
+pub trait Read<'de> {
+    /// Reads the value at the cursor.
+    ///
+    /// # Errors
+    /// The value at the cursor has another type.
+    fn read(&mut self, json: &mut Cursor<'de>) -> Result<(), ParseError>;
+}
+
+/// An object that is read member by member; `object!` implements it.
 pub trait Members<'de> {
-    /// Reads the value that belongs to `key`; must consume exactly one value ([`Cursor::skip`] for an unknown key).
+    /// The keys of the table.
+    const NAMES: &'static [&'static str] = &[];
+
+    /// Reads the value of `key`. Returns `false`, and reads nothing, if the key is unknown.
     ///
     /// # Errors
     /// The value is not what it must be.
-    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError>;
+    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<bool, ParseError>;
 }
 
 /// Reads one JSON document into `target`. Bytes that are not UTF-8 count as U+FFFD, as in the original.
@@ -64,7 +77,7 @@ pub trait Members<'de> {
 /// # Errors
 /// Text that is not JSON, a document that is neither an object nor `null`, a member of the wrong type.
 pub fn read<T: for<'de> Members<'de>>(json: &[u8], target: &mut T) -> Result<(), Error> {
-    document(&String::from_utf8_lossy(json), |json| object(json, target))
+    document(&String::from_utf8_lossy(json), |json| target.read(json))
 }
 
 /// Reads one JSON document with `read`, which must consume the value.
@@ -83,78 +96,83 @@ pub fn document<'de>(
     read.map_err(|wrong| Error::new(wrong, text, cursor))
 }
 
-/// A JSON value without members.
-pub trait Scalar<'de>: Sized {
-    /// Reads the value.
-    ///
-    /// # Errors
-    /// The value has another type.
-    fn scalar(json: &mut Cursor<'de>) -> Result<Self, ParseError>;
-}
-
-impl<'de> Scalar<'de> for String {
-    fn scalar(json: &mut Cursor<'de>) -> Result<Self, ParseError> {
-        json.string().map(String::from)
+impl<'de, T: Members<'de>> Read<'de> for T {
+    fn read(&mut self, json: &mut Cursor<'de>) -> Result<(), ParseError> {
+        json.object(&mut |key, json| match self.member(key, json)? {
+            true => Ok(()),
+            false => json.skip(),
+        })
     }
 }
 
-impl<'de> Scalar<'de> for Cow<'de, str> {
-    fn scalar(json: &mut Cursor<'de>) -> Result<Self, ParseError> {
-        json.string()
+macro_rules! scalars {
+    ($($type:ty: $read:expr,)*) => {$(
+        impl<'de> Read<'de> for $type {
+            fn read(&mut self, json: &mut Cursor<'de>) -> Result<(), ParseError> {
+                if !json.null() {
+                    *self = $read(json)?;
+                }
+                Ok(())
+            }
+        }
+    )*};
+}
+
+scalars! {
+    String: |json: &mut Cursor<'de>| json.string().map(String::from),
+    Cow<'de, str>: Cursor::string,
+    bool: Cursor::boolean,
+    u64: Cursor::unsigned,
+    i64: Cursor::any,
+    u32: Cursor::any,
+    Option<Box<RawValue>>: |json: &mut Cursor<'de>| json.raw().map(Some),
+}
+
+impl<'de, T: Read<'de> + Default> Read<'de> for Option<T> {
+    fn read(&mut self, json: &mut Cursor<'de>) -> Result<(), ParseError> {
+        match json.null() {
+            true => Ok(()),
+            false => self.get_or_insert_default().read(json),
+        }
     }
 }
 
-impl<'de> Scalar<'de> for bool {
-    fn scalar(json: &mut Cursor<'de>) -> Result<Self, ParseError> {
-        json.boolean()
+/// A later list replaces an earlier one.
+impl<'de, T: Read<'de> + Default> Read<'de> for Vec<T> {
+    fn read(&mut self, json: &mut Cursor<'de>) -> Result<(), ParseError> {
+        let mut items = Vec::new();
+        let is_there = json.list(&mut |json| {
+            let mut item = T::default();
+            item.read(json)?;
+            items.push(item);
+            Ok(())
+        })?;
+        if is_there {
+            *self = items;
+        }
+        Ok(())
     }
 }
 
-impl<'de> Scalar<'de> for u64 {
-    fn scalar(json: &mut Cursor<'de>) -> Result<Self, ParseError> {
-        json.unsigned()
+/// Of a repeated key the last value counts.
+impl<'de, T: Read<'de> + Default> Read<'de> for BTreeMap<String, T> {
+    fn read(&mut self, json: &mut Cursor<'de>) -> Result<(), ParseError> {
+        json.object(&mut |key, json| {
+            let mut item = T::default();
+            item.read(json)?;
+            self.insert(key.to_owned(), item);
+            Ok(())
+        })
     }
 }
 
-impl<'de> Scalar<'de> for i64 {
-    fn scalar(json: &mut Cursor<'de>) -> Result<Self, ParseError> {
-        json.any()
-    }
-}
-
-impl<'de> Scalar<'de> for u32 {
-    fn scalar(json: &mut Cursor<'de>) -> Result<Self, ParseError> {
-        json.any()
-    }
-}
-
-impl<'de, T: Scalar<'de>> Scalar<'de> for Option<T> {
-    fn scalar(json: &mut Cursor<'de>) -> Result<Self, ParseError> {
-        T::scalar(json).map(Some)
-    }
-}
-
-/// Sets `target` to the value at the cursor; `null` leaves it.
-///
-/// # Errors
-/// It has the wrong type.
-pub fn value<'de, T: Scalar<'de>>(
-    json: &mut Cursor<'de>,
-    target: &mut T,
-) -> Result<(), ParseError> {
-    if !json.null() {
-        *target = T::scalar(json)?;
-    }
-    Ok(())
-}
-
-/// Sets `target` to the value at the cursor, read by serde; `null` leaves it.
+/// Reads a value with serde; `null` leaves it.
 ///
 /// # Errors
 /// It has the wrong type.
 pub fn compound<T: DeserializeOwned>(
-    json: &mut Cursor<'_>,
     target: &mut T,
+    json: &mut Cursor<'_>,
 ) -> Result<(), ParseError> {
     if !json.null() {
         *target = json.any()?;
@@ -162,77 +180,17 @@ pub fn compound<T: DeserializeOwned>(
     Ok(())
 }
 
-/// Sets `target` to the parsed string at the cursor; `null` leaves it.
+/// Reads a string with `parse`; `null` leaves the target.
 ///
 /// # Errors
 /// The value is not a string, or `parse` refuses it.
 pub fn text<T>(
-    json: &mut Cursor<'_>,
     target: &mut T,
+    json: &mut Cursor<'_>,
     parse: impl FnOnce(&str) -> Result<T, ParseError>,
 ) -> Result<(), ParseError> {
     if !json.null() {
         *target = parse(&json.string()?)?;
-    }
-    Ok(())
-}
-
-/// Sets `target` to the unparsed value at the cursor; `null` leaves it.
-///
-/// # Errors
-/// The value is missing.
-pub fn raw(json: &mut Cursor<'_>, target: &mut Option<Box<RawValue>>) -> Result<(), ParseError> {
-    if !json.null() {
-        *target = Some(json.raw()?);
-    }
-    Ok(())
-}
-
-/// Reads the object at the cursor into `target`; `null` leaves it.
-///
-/// # Errors
-/// The value is not an object, or one of its members is not valid.
-pub fn object<'de, T: Members<'de>>(
-    json: &mut Cursor<'de>,
-    target: &mut T,
-) -> Result<(), ParseError> {
-    json.object(|key, json| target.member(key, json))
-}
-
-/// Reads the object of objects at the cursor into `target`, each under its key in its spelling. Of a repeated key a map keeps the
-/// last, and a list both.
-///
-/// # Errors
-/// As [`object`].
-pub fn entries<'de, T: Members<'de> + Default>(
-    json: &mut Cursor<'de>,
-    target: &mut impl Extend<(String, T)>,
-) -> Result<(), ParseError> {
-    json.object(|key, json| {
-        let mut item = T::default();
-        object(json, &mut item)?;
-        target.extend([(key.to_owned(), item)]);
-        Ok(())
-    })
-}
-
-/// Sets `target` to the list of objects at the cursor; `null` leaves it.
-///
-/// # Errors
-/// The value is not a list, or an item is not valid.
-pub fn list<'de, T: Members<'de> + Default>(
-    json: &mut Cursor<'de>,
-    target: &mut Vec<T>,
-) -> Result<(), ParseError> {
-    let mut items = Vec::new();
-    let is_there = json.list(&mut |json| {
-        let mut item = T::default();
-        object(json, &mut item)?;
-        items.push(item);
-        Ok(())
-    })?;
-    if is_there {
-        *target = items;
     }
     Ok(())
 }
@@ -245,7 +203,7 @@ pub fn is(key: &str, ours: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeMap;
+    use crate::codec::object;
 
     #[derive(Default, Debug, PartialEq)]
     struct Outer {
@@ -259,25 +217,17 @@ mod tests {
         flag: bool,
     }
 
-    impl<'de> Members<'de> for Outer {
-        fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
-            match key {
-                k if is(k, "Name") => text(json, &mut self.name, |t| Ok(t.to_owned())),
-                k if is(k, "Count") => value(json, &mut self.count),
-                k if is(k, "Inner") => entries(json, &mut self.inner),
-                _ => json.skip(),
-            }
-        }
+    fn name(target: &mut String, json: &mut Cursor<'_>) -> Result<(), ParseError> {
+        text(target, json, |t| Ok(t.to_owned()))
     }
 
-    impl<'de> Members<'de> for Inner {
-        fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
-            match key {
-                k if is(k, "Flag") => value(json, &mut self.flag),
-                _ => json.skip(),
-            }
-        }
-    }
+    object! { any_case read Outer {
+        "Name" with(name): name,
+        "Count": count,
+        "Inner": inner,
+    } }
+
+    object! { any_case read Inner { "Flag": flag, } }
 
     fn outer(json: &str) -> Result<Outer, String> {
         let mut target = Outer::default();

@@ -2,12 +2,16 @@
 //! leaves a value as it is, and unknown keys are skipped (contract sections 2 and 5).
 //!
 //! The derived readers of serde do none of this. The state and the network configuration need it; other documents may derive
-//! `Deserialize`.
+//! `Deserialize`. A struct names its members in one table, from which its reader and its printer are made (`object!`).
 
 mod address;
 mod cursor;
+pub mod go_json;
 mod literals;
 mod members;
+pub mod out;
+mod print;
+mod table;
 mod tree;
 mod values;
 
@@ -16,7 +20,8 @@ pub use address::{
 };
 pub use cursor::{Cursor, ParseError};
 pub use literals::plain_length;
-pub use members::{
-    Error, Members, Scalar, compound, document, entries, is, list, object, raw, read, text, value,
-};
+pub use members::{Error, Members, Read, compound, document, is, read, text};
+pub use out::Out;
+pub use print::{Layout, Print, PrintMembers};
+pub(crate) use table::object;
 pub use tree::Tree;

@@ -57,7 +57,7 @@ impl Tree {
             }
             Some(b'{') => {
                 let mut members = Vec::new();
-                json.object(|key, json| {
+                json.object(&mut |key, json| {
                     members.push((key.to_owned(), Tree::read(json, depth)?));
                     Ok(())
                 })?;

@@ -7,25 +7,18 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
 use super::cursor::{Cursor, ParseError};
-use super::literals::{eight_digits, plain_length};
+use super::literals::plain_length;
 
 /// Reads the value of a member.
-type Member<'m, 'de> = &'m mut dyn FnMut(&str, &mut Cursor<'de>) -> Result<(), ParseError>;
+pub type Member<'m, 'de> = &'m mut dyn FnMut(&str, &mut Cursor<'de>) -> Result<(), ParseError>;
 
 impl<'de> Cursor<'de> {
     /// Reads an object member by member; `member` must read the value. `null` has none.
     ///
     /// # Errors
     /// There is neither an object nor `null`, or `member` finds something wrong.
-    pub fn object(
-        &mut self,
-        mut member: impl FnMut(&str, &mut Self) -> Result<(), ParseError>,
-    ) -> Result<(), ParseError> {
-        self.object_dyn(&mut member)
-    }
-
-    /// Like [`Cursor::object`], compiled once for all kinds of members.
-    fn object_dyn(&mut self, member: Member<'_, 'de>) -> Result<(), ParseError> {
+    // Compiled once for all kinds of members.
+    pub fn object(&mut self, member: Member<'_, 'de>) -> Result<(), ParseError> {
         self.object_with_fast_path(|_| None, member, |()| ())
     }
 
@@ -116,12 +109,6 @@ impl<'de> Cursor<'de> {
         self.spaces();
         let bytes = self.rest.as_bytes();
         let (mut number, mut rest) = (0u64, bytes);
-        while let Some((chunk, after)) = rest.split_first_chunk()
-            && let Some(value) = eight_digits(*chunk)
-        {
-            number = number.wrapping_mul(100_000_000).wrapping_add(value);
-            rest = after;
-        }
         while let [digit @ b'0'..=b'9', after @ ..] = rest {
             // A number that wraps has more than MOST digits, and is refused below.
             number = number
@@ -216,7 +203,7 @@ mod tests {
         Ok(match cursor.rest.as_bytes().first() {
             Some(b'{') => {
                 let mut members = serde_json::Map::new();
-                cursor.object(|key, cursor| {
+                cursor.object(&mut |key, cursor| {
                     members.insert(key.to_owned(), walk(cursor)?);
                     Ok(())
                 })?;

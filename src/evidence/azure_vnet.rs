@@ -27,13 +27,8 @@ pub fn read(paths: &Paths, kernel: &Kernel) -> EvidenceList {
         Err(e) => return unreadable(io_reason(&e)),
     };
     // azure-vnet itself reads an empty file as an empty state.
-    if bytes.is_empty() {
-        return EvidenceList::Read {
-            entries: Vec::new(),
-            doubtful: Vec::new(),
-        };
-    }
-    let endpoints = match parse(&bytes) {
+    let json: &[u8] = if bytes.is_empty() { b"null" } else { &bytes };
+    let endpoints = match parse(json) {
         Ok(endpoints) => endpoints,
         Err(e) => return unreadable(e.to_string()),
     };
@@ -187,8 +182,7 @@ impl Endpoint {
                 cookie: None,
             }),
             addresses: self.addresses(),
-            is_live: false,
-            of_this_boot: false,
+            ..Entry::default()
         }
     }
 }
@@ -309,7 +303,7 @@ mod tests {
         let kernel = |own: &[&str]| Kernel {
             namespaces: [id].into(),
             numbers: [(7, id)].into(),
-            inside: [(id, own.iter().map(|a| a.parse().unwrap()).collect())].into(),
+            addresses_by_namespace: [(id, own.iter().map(|a| a.parse().unwrap()).collect())].into(),
             ..Kernel::default()
         };
         let peer = link("azv0123456789a", Some(7));

@@ -7,6 +7,7 @@ use std::io;
 use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::time::Duration;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -14,7 +15,7 @@ use serde::de::DeserializeOwned;
 use super::Progress;
 use super::namespace::find_namespace;
 use crate::host::{Paths, ReadOutcome, boot_now, io_reason, read_bounded, wall_second};
-use crate::ipam::{Entry, EvidenceList, Kernel, Moment, NetNs};
+use crate::ipam::{Entry, EvidenceList, Kernel, Moment, NetNs, UnreadablePart};
 
 /// Larger files are not read.
 const FILE_LIMIT: usize = 1 << 20;
@@ -40,35 +41,38 @@ pub fn read(paths: &Paths, kernel: &Kernel, progress: &Progress) -> EvidenceList
             Ok(_) => return unreadable(io::ErrorKind::FileTooLarge.into()),
             Err(e) => return unreadable(e),
         };
-        let name = file.file_name().to_string_lossy().into_owned();
-        match read_bounded(&file.path(), FILE_LIMIT) {
-            Ok(ReadOutcome::Read(bytes)) => match parse(&bytes) {
-                Some(mut entry) => {
+        let path = file.path();
+        match read_bounded(&path, FILE_LIMIT) {
+            Ok(ReadOutcome::Read(bytes)) => {
+                if let Some(mut entry) = parse(&bytes) {
                     entry.is_live = find_namespace(paths, kernel, &mut entry);
                     // libcni before version 1.2 does not write `netns`.
-                    if entry.netns.is_none() {
-                        entry.of_this_boot = is_of_this_boot(&file.path());
-                    }
+                    entry.of_this_boot = entry.netns.is_none() && last_change(&path).is_some();
                     entries.push(entry);
+                    continue;
                 }
-                None => doubtful.push(name),
-            },
+            }
             // The DEL of its pod removed it meanwhile.
-            Ok(ReadOutcome::Missing) => {}
-            Ok(ReadOutcome::TooLarge) => doubtful.push(name),
-            Err(e) if e.kind() == io::ErrorKind::IsADirectory => {}
-            Err(_) => doubtful.push(name),
+            Ok(ReadOutcome::Missing) => continue,
+            Err(e) if e.kind() == io::ErrorKind::IsADirectory => continue,
+            Ok(ReadOutcome::TooLarge) | Err(_) => {}
         }
+        doubtful.push(UnreadablePart {
+            name: file.file_name().to_string_lossy().into_owned(),
+            changed: last_change(&path),
+        });
     }
     EvidenceList::Read { entries, doubtful }
 }
 
-/// Returns whether the file was written since the machine started, as far as the wall clock can be trusted.
-fn is_of_this_boot(file: &Path) -> bool {
-    let since_boot = boot_now().since(Moment(0)).as_secs();
-    let start = i64::try_from(since_boot).map(|seconds| wall_second().saturating_sub(seconds));
-    let written = fs::metadata(file).map(|found| found.mtime());
-    start.is_ok_and(|start| written.is_ok_and(|written| written >= start))
+/// Returns when the file was last changed, as far as the wall clock can be trusted; `None` if that was before the machine started. A
+/// file that cannot be examined counts as changed now.
+fn last_change(file: &Path) -> Option<Moment> {
+    let written = fs::metadata(file).map_or(i64::MAX, |found| found.mtime());
+    let age = wall_second().saturating_sub(written);
+    let age = Duration::from_secs(u64::try_from(age).unwrap_or(0));
+    let since_boot = boot_now().since(Moment(0));
+    since_boot.checked_sub(age).map(|at| Moment(0).after(at))
 }
 
 /// Reads one file: what libcni writes today, or the bare result that it wrote before version 0.8, which has addresses only.
@@ -93,8 +97,7 @@ pub fn parse(bytes: &[u8]) -> Option<Entry> {
             cookie: None,
         }),
         addresses: cached.result.unwrap_or_default().addresses(),
-        is_live: false,
-        of_this_boot: false,
+        ..Entry::default()
     };
     (!entry.container_id.is_empty() || !entry.addresses.is_empty()).then_some(entry)
 }
@@ -189,6 +192,35 @@ mod tests {
         assert_eq!(parse(within).unwrap().addresses.len(), 1);
         let without = br#"{"kind":"cniCacheV1","containerId":"c1","ifName":"lo","networkName":"cni-loopback","result":null}"#;
         assert_eq!(parse(without).unwrap().container_id, "c1");
+    }
+
+    #[test]
+    fn last_change_is_told_only_in_this_boot() {
+        let path = std::env::temp_dir().join(format!("last-change-{}", std::process::id()));
+        let file = fs::File::create(&path).unwrap();
+        let now = || boot_now().since(Moment(0));
+        for (age, is_told) in [
+            (Duration::ZERO, true),
+            (now() / 2, true),
+            (now() + Duration::from_secs(100), false),
+        ] {
+            file.set_modified(std::time::SystemTime::now() - age)
+                .unwrap();
+            let told = last_change(&path).map(|at| boot_now().since(at));
+            assert_eq!(told.is_some(), is_told, "{age:?}");
+            // Files have whole seconds here.
+            let second = Duration::from_secs(1);
+            assert!(
+                told.is_none_or(|told| told + second >= age),
+                "{told:?} {age:?}"
+            );
+        }
+        fs::remove_file(&path).unwrap();
+        let told = last_change(&path).unwrap();
+        assert!(
+            boot_now().since(told) < Duration::from_secs(60),
+            "as if changed now"
+        );
     }
 
     #[test]

@@ -23,7 +23,7 @@ pub mod parse {
 
 /// Gathers all evidence. Namespaces in rare places are searched for only until `is_explained` is true.
 pub fn gather(paths: &Paths, progress: &Progress, is_explained: IsExplained<'_>) -> Evidence {
-    let kernel = kernel::scan_namespaces(paths, progress, is_explained);
+    let kernel = kernel::scan_namespaces(paths, progress, is_explained, kernel::TIME_LIMIT);
     let cache = cni_cache::read(paths, &kernel, progress);
     let azure_vnet = azure_vnet::read(paths, &kernel);
     let routes = if paths.is_this_host() {

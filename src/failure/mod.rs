@@ -1,5 +1,6 @@
 //! Maps every failure to the CNI error that the caller gets: code, message, and what to do.
 
+mod codes;
 mod details;
 mod remedy;
 #[doc(hidden)]
@@ -13,6 +14,7 @@ pub use remedy::{
     ENVIRONMENT_REMEDY, Remedy, SUDO_REMEDY, message_with_remedy, needs_root, source_remedy,
 };
 
+use codes::{call_error_code, refusal_code};
 use details::{call_details, join_first, refusal_details, truncate};
 
 use crate::cni::{CallError, CniError, Code};
@@ -104,6 +106,14 @@ impl From<LockError> for Failure {
 }
 
 impl Failure {
+    /// The failure for an error of the state's files; `stage` is what the original's message begins with.
+    pub fn from_store(stage: &'static str, error: StoreError) -> Failure {
+        match error.lock_was_lost {
+            true => Failure::Lock(LockError::Removed { path: error.path }),
+            false => Failure::Store { stage, error },
+        }
+    }
+
     /// Converts the failure to the error object for the caller. Remedies name `program`.
     pub fn to_cni(&self, program: &str) -> CniError {
         let (code, msg, details) = match self {
@@ -129,6 +139,10 @@ impl Failure {
                     path.display()
                 );
                 (Code::Io, error.to_string(), details)
+            }
+            Failure::Lock(error @ LockError::Removed { .. }) => {
+                let details = "another call may have decided on the same state, so this one counts for nothing; the call may be repeated";
+                (Code::TryAgain, error.to_string(), details.to_owned())
             }
             Failure::Store { stage, error } => {
                 let changed = if error.is_in_place {
@@ -246,51 +260,6 @@ impl Failure {
             msg: truncate(msg),
             details: truncate(details),
         }
-    }
-}
-
-fn call_error_code(error: &CallError) -> Code {
-    match error {
-        CallError::MissingVariables(_)
-        | CallError::BadContainerId(_)
-        | CallError::NoIfName
-        | CallError::IfNameTooLong
-        | CallError::IfNameDots
-        | CallError::BadIfName
-        | CallError::UnknownCommand(_)
-        | CallError::UnknownArgs(_) => Code::InvalidEnvironment,
-        CallError::NoContainerId => Code::UnknownContainer,
-        CallError::Unreadable(_) => Code::Io,
-        CallError::NotJson(_)
-        | CallError::TooLong(_)
-        | CallError::VersionType
-        | CallError::NoVersion(_) => Code::Decoding,
-        CallError::TooLongName("containerID") => Code::InvalidEnvironment,
-        CallError::NoName
-        | CallError::TooLongName(_)
-        | CallError::BadName(_)
-        | CallError::Invalid { .. }
-        | CallError::Requested { .. }
-        | CallError::NoAttachments
-        | CallError::QueryUrl(_) => Code::InvalidNetworkConfig,
-        CallError::Incompatible(_) | CallError::TooOldFor(_) => Code::IncompatibleVersion,
-        CallError::WrongType { .. } | CallError::UnknownEnvironment(_) => Code::Plugin,
-    }
-}
-
-fn refusal_code(refusal: &Refusal) -> Code {
-    match refusal {
-        Refusal::Quarantined { .. } => Code::TryAgain,
-        Refusal::NoSpace { .. }
-        | Refusal::NoPools { .. }
-        | Refusal::NoPoolOfFamily { .. }
-        | Refusal::NoPool { .. }
-        | Refusal::AddressNotFound { .. }
-        | Refusal::AddressInUse { .. }
-        | Refusal::AddressResting { .. }
-        | Refusal::AddressExcluded { .. }
-        | Refusal::Exhausted { .. }
-        | Refusal::NoSubnet { .. } => Code::Plugin,
     }
 }
 

@@ -60,8 +60,13 @@ fn read_opened(opened: io::Result<File>, limit: usize, room: usize) -> io::Resul
     if !meta.is_file() && !meta.is_dir() {
         return Err(not_regular());
     }
-    let expected = usize::try_from(meta.len()).unwrap_or(limit).min(limit);
-    let bytes = read_up_to(&file, expected + room, limit)?;
+    let length = usize::try_from(meta.len()).unwrap_or(usize::MAX);
+    if meta.is_file() && length > limit {
+        return Ok(ReadOutcome::TooLarge);
+    }
+    // Files of the kernel have a length of 0, and tell their end only by an empty read.
+    let enough = if length > 0 { length } else { usize::MAX };
+    let bytes = read_until(&file, length + room, limit, enough)?;
     Ok(if bytes.len() > limit {
         ReadOutcome::TooLarge
     } else {
@@ -144,29 +149,26 @@ fn not_regular() -> io::Error {
     io::Error::other("it is not a regular file")
 }
 
-/// Writes a small file in place, as [`overwrite`] does; a new one is private.
-///
-/// # Errors
-/// It cannot be opened or written.
-pub fn write_private(path: &Path, text: &[u8]) -> io::Result<File> {
-    let file = write_options(PRIVATE)
-        .create(true)
-        .truncate(false)
-        .open(path)?;
-    overwrite(&file, text)?;
-    Ok(file)
-}
-
 /// Reads a file from its current position to its end, or until there are more than `limit` bytes. With the `expected` length this
 /// takes two system calls; the standard library takes six.
 ///
 /// # Errors
 /// It cannot be read.
 pub fn read_up_to(file: impl AsFd, expected: usize, limit: usize) -> io::Result<Vec<u8>> {
+    read_until(file, expected, limit, usize::MAX)
+}
+
+/// As [`read_up_to`], but does not ask whether there is more when it has `enough` bytes.
+fn read_until(
+    file: impl AsFd,
+    expected: usize,
+    limit: usize,
+    enough: usize,
+) -> io::Result<Vec<u8>> {
     /// Files of the kernel have a length of 0.
     const LEAST: usize = 512;
     let mut bytes = Vec::with_capacity(expected.max(LEAST) + 1);
-    while bytes.len() <= limit {
+    while bytes.len() <= limit && bytes.len() < enough {
         if bytes.len() == bytes.capacity() {
             bytes.reserve(bytes.len());
         }
@@ -299,6 +301,10 @@ mod tests {
 
     #[test]
     fn files_written_in_place_are_private_and_follow_no_link() {
+        let write_private = |path: &Path, text: &[u8]| {
+            let file = write_options(PRIVATE).create(true).open(path)?;
+            overwrite(&file, text)
+        };
         let (folder, names) = folder("put");
         let target = folder.join("target");
         fs::write(&target, "old").unwrap();

@@ -20,9 +20,8 @@ mod terminal;
 
 pub use clock::{Timestamp, Zone, boot_id, boot_now, shift_boot_clock, utc, wall_now, wall_second};
 pub use files::{
-    ReadOutcome, append_options, check_regular, create_new, io_reason, is_not_writable, open,
-    overwrite, read_bounded, read_bounded_with, read_no_link, read_text, read_up_to, replace,
-    write_private,
+    ReadOutcome, check_regular, create_new, io_reason, is_not_writable, open, overwrite,
+    read_bounded, read_bounded_with, read_no_link, read_text, read_up_to, replace, write_options,
 };
 pub use flock::{LockOutcome, lock, lock_folder};
 #[cfg(feature = "tls")]

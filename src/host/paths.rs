@@ -40,30 +40,17 @@ impl Paths {
         self.lock_folder().join(format!("{}.fetch", self.name))
     }
 
-    /// Exists while a lost state has to be rebuilt.
-    pub fn rebuild_owed(&self) -> PathBuf {
-        self.lock_folder().join(format!("{}.rebuild", self.name))
-    }
-
-    /// Exists since the first allocation of a boot; contains the boot ID and the time of the last allocation.
-    pub fn last_grant_path(&self) -> PathBuf {
-        self.lock_folder().join(format!("{}.used", self.name))
-    }
-
-    /// The journal of allocations and releases in this boot.
+    /// The journal of grants and releases in this boot. It is outside the lock's folder, so that it survives the loss of that.
     pub fn journal(&self) -> PathBuf {
-        self.lock_folder().join(format!("{}.journal", self.name))
+        self.under_root(&format!("/var/run/.{}.journal", self.name))
     }
 
-    /// Exists since another program held the lock; contains when that was last seen.
-    pub fn other_writer(&self) -> PathBuf {
-        self.lock_folder().join(format!("{}.other", self.name))
-    }
-
-    /// Exists since the first allocation of a boot, like [`Paths::last_grant_path`], but survives `rm -r /var/run/azure-vnet*`; contains
-    /// the boot ID.
-    pub fn boot_marker(&self) -> PathBuf {
-        self.under_root(&format!("/var/run/.{}.boot", self.name))
+    /// The journal and the markers of version 0.2.0.
+    pub fn of_version_0_2_0(&self) -> [PathBuf; 5] {
+        let marker = |suffix: &str| self.lock_folder().join(format!("{}.{suffix}", self.name));
+        let [journal, used, other, rebuild] = ["journal", "used", "other", "rebuild"].map(marker);
+        let boot = self.under_root(&format!("/var/run/.{}.boot", self.name));
+        [journal, used, other, rebuild, boot]
     }
 
     /// The last operations.
@@ -199,11 +186,9 @@ mod tests {
             paths.lock_folder(),
             paths.lock_file(),
             paths.fetch_lock(),
-            paths.rebuild_owed(),
-            paths.last_grant_path(),
             paths.journal(),
-            paths.other_writer(),
-            paths.boot_marker(),
+            paths.of_version_0_2_0()[0].clone(),
+            paths.of_version_0_2_0()[4].clone(),
             paths.events(),
             paths.last_check(),
             paths.cni_cache(),

@@ -8,8 +8,8 @@ use ipnet::IpNet;
 use super::choose::Unavailable;
 use super::invariants::overlapping;
 use super::{
-    Attachment, ChangeKind, Claim, Family, Grant, GrantKind, Held, Ipam, Moment, Owner, Pool,
-    PoolSelector, Record, Refusal, Request, Space, Stage, Usage,
+    Attachment, Claim, Family, Grant, GrantKind, Held, Ipam, Moment, Owner, Pool, PoolSelector,
+    Record, Refusal, Request, Space, Stage, Usage,
 };
 
 impl Ipam {
@@ -83,11 +83,7 @@ impl Ipam {
         let address = IpNet::new(record.address(), net.prefix_len()).map_err(|_| refusal())?;
         let kind = record.claim(request, generation, now);
         if let Some(held) = record.held() {
-            let kind = match kind {
-                GrantKind::New(_) => ChangeKind::Granted,
-                GrantKind::Renewed => ChangeKind::Renewed,
-            };
-            self.changes.note(kind, address.addr(), held.clone());
+            self.changes.hold(address.addr(), held);
         }
         let early_del = self
             .tombstones

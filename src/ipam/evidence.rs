@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 
-use super::NetNs;
+use super::{Claim, Moment, NetNs};
 
 /// All evidence of one snapshot of the node.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -26,32 +26,32 @@ pub struct Kernel {
     pub incomplete: Option<String>,
     /// Every address configured somewhere, and where.
     pub configured: BTreeMap<IpAddr, Place>,
-    /// Further places of addresses that more than one namespace has; those of loopback and of single links aside.
-    pub also: Vec<(IpAddr, Place)>,
+    /// Further places of addresses that more than one namespace has. Loopback and link-local addresses are left out.
+    pub more_places: Vec<(IpAddr, Place)>,
     /// Device and inode of every network namespace.
     pub namespaces: BTreeSet<(u64, u64)>,
-    /// The kernel's numbers of those, by device and inode, as far as it tells them.
+    /// The kernel's cookies of the namespaces, where it tells them.
     pub cookies: BTreeMap<(u64, u64), u64>,
-    /// The addresses configured in each of those, but for those of loopback and of single links.
-    pub inside: BTreeMap<(u64, u64), BTreeSet<IpAddr>>,
-    /// Those that links of the host lead to, by the number that the host knows each by.
+    /// The addresses configured in each namespace. Loopback and link-local addresses are left out.
+    pub addresses_by_namespace: BTreeMap<(u64, u64), BTreeSet<IpAddr>>,
+    /// The namespaces that links of the host lead to, by the number (netnsid) that the host gives each.
     pub numbers: BTreeMap<u32, (u64, u64)>,
-    /// The host's own, where it is known.
+    /// The host's own namespace, where it is known.
     pub host: Option<(u64, u64)>,
-    /// Those that belong to other user namespaces and that nothing mounts.
-    pub of_users: BTreeSet<(u64, u64)>,
-    /// Paths of claims, with device and inode as they were when their ADD came, that lead to another namespace now.
-    pub elsewhere: BTreeSet<(Box<str>, (u64, u64))>,
+    /// The namespaces that belong to other user namespaces and that nothing mounts.
+    pub user_namespaces: BTreeSet<(u64, u64)>,
+    /// Paths of claims that lead to another namespace now, each with device and inode at the time of its ADD.
+    pub moved_paths: BTreeSet<(Box<str>, (u64, u64))>,
 }
 
 /// Whether a network namespace exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Existence {
-    /// It does.
+    /// It exists.
     Certain,
-    /// One of its device and inode does, and the kernel does not tell whether it is the same.
+    /// A namespace with its device and inode exists, and the kernel does not tell whether it is the same.
     Possible,
-    /// It does not.
+    /// It does not exist.
     None,
 }
 
@@ -65,7 +65,7 @@ impl Kernel {
             (Some(then), Some(now)) if then == *now => Existence::Certain,
             (Some(_), Some(_)) => Existence::None,
             _ if self.incomplete.is_none()
-                && self.elsewhere.contains(&(netns.path.clone(), id)) =>
+                && self.moved_paths.contains(&(netns.path.clone(), id)) =>
             {
                 Existence::None
             }
@@ -73,25 +73,25 @@ impl Kernel {
         }
     }
 
-    /// Whether the namespace may be that of an attachment with these addresses, as far as its own tell: it has one of them, or none
-    /// at all, like that of a virtual machine. For what may lead to a successor's: a link's name, a process ID.
+    /// Whether the namespace may belong to an attachment with these addresses: it has one of them, or no address at all, like that
+    /// of a virtual machine. A link's name or a process ID may lead to the namespace of a successor, which has another address.
     pub fn may_be_of(&self, id: (u64, u64), addresses: &[IpAddr]) -> bool {
         let fits =
             |own: &BTreeSet<IpAddr>| own.is_empty() || addresses.iter().any(|a| own.contains(a));
-        self.is_of_a_pod(id) && self.inside.get(&id).is_none_or(fits)
+        self.is_of_a_pod(id) && self.addresses_by_namespace.get(&id).is_none_or(fits)
     }
 
     /// Whether the namespace exists, and is neither the host's own nor one that any user can make.
     pub fn is_of_a_pod(&self, id: (u64, u64)) -> bool {
         let is_known = self.namespaces.contains(&id);
-        is_known && self.host != Some(id) && !self.of_users.contains(&id)
+        is_known && self.host != Some(id) && !self.user_namespaces.contains(&id)
     }
 
     /// All places where the address is configured.
     pub fn places(&self, address: IpAddr) -> impl Iterator<Item = &Place> {
-        let also = self.also.iter().filter(move |(a, _)| *a == address);
+        let more = self.more_places.iter().filter(move |(a, _)| *a == address);
         let first = self.configured.get(&address).into_iter();
-        first.chain(also.map(|(_, place)| place))
+        first.chain(more.map(|(_, place)| place))
     }
 }
 
@@ -116,9 +116,7 @@ impl Place {
             Place::Namespace(_) => 2,
         }
     }
-}
 
-impl Place {
     /// Whether the path leads to this network namespace. /var/run is a link to /run.
     pub fn is_path(&self, path: &str) -> bool {
         let plain = |path: &str| match path.strip_prefix("/var/run/") {
@@ -142,7 +140,10 @@ impl fmt::Display for Place {
     }
 }
 
-/// A list that somebody else keeps.
+/// The name of azure-vnet's list.
+pub(super) const AZURE_VNET: &str = "azure-vnet's state";
+
+/// A list that another program keeps.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum EvidenceList {
     /// There is none on this node.
@@ -150,17 +151,25 @@ pub enum EvidenceList {
     Absent,
     /// It was read.
     Read {
-        /// What it says.
+        /// Its entries.
         entries: Vec<Entry>,
-        /// Names of parts that are empty, half-written or otherwise not to be understood. They may speak for whom their name
-        /// speaks of.
-        doubtful: Vec<String>,
+        /// Its parts that are empty, half-written or not understood. A part may be evidence for the container in its name.
+        doubtful: Vec<UnreadablePart>,
     },
-    /// It is there but cannot be read: it might speak for anybody.
+    /// It exists but cannot be read, so that it may be evidence for any record.
     Unreadable(String),
 }
 
-/// What a list says of one attachment.
+/// A part of a list that cannot be read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct UnreadablePart {
+    /// Its name.
+    pub name: String,
+    /// When it was last changed; `None` if that was in an earlier boot.
+    pub changed: Option<Moment>,
+}
+
+/// The entry of a list for one attachment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Entry {
     /// The container.
@@ -175,10 +184,40 @@ pub struct Entry {
     pub netns: Option<NetNs>,
     /// Its addresses.
     pub addresses: Vec<IpAddr>,
-    /// Whether its namespace still exists. An entry whose has gone says nothing.
+    /// Whether its namespace still exists. Otherwise the entry is no evidence.
     pub is_live: bool,
-    /// Of one that tells no namespace, whether it was written since the machine started.
+    /// Whether an entry without a namespace was written since the machine started.
     pub of_this_boot: bool,
+}
+
+impl Entry {
+    /// Whether it stands, names a network namespace that the look may have missed, or names none and was written in this boot.
+    pub(super) fn may_be_live(&self) -> bool {
+        self.is_live
+            || match &self.netns {
+                Some(netns) => netns.id.is_some(),
+                None => self.of_this_boot,
+            }
+    }
+
+    /// Whether it names no other network or interface than the claim.
+    pub(super) fn agrees_with(&self, claim: &Claim) -> bool {
+        let agrees =
+            |named: &Option<String>, claimed: &str| named.as_deref().is_none_or(|n| n == claimed);
+        agrees(&self.network, &claim.network) && agrees(&self.if_name, &claim.if_name)
+    }
+
+    /// The claim of the entry, if it has the whole identity.
+    pub(super) fn claim(&self, generation: u64) -> Option<Claim> {
+        Some(Claim {
+            container_id: self.container_id.as_str().into(),
+            network: self.network.as_deref()?.into(),
+            if_name: self.if_name.as_deref()?.into(),
+            pod: self.pod.as_deref().map(Into::into),
+            netns: self.netns.clone(),
+            generation,
+        })
+    }
 }
 
 /// Routes of the host to single addresses.
@@ -188,6 +227,13 @@ pub enum Routes {
     Read(BTreeSet<IpAddr>),
     /// They cannot be read.
     Unreadable(String),
+}
+
+impl Routes {
+    /// Whether a route is known to lead to the address.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        matches!(self, Routes::Read(routes) if routes.contains(&address))
+    }
 }
 
 impl Default for Routes {
@@ -201,27 +247,8 @@ impl Evidence {
     pub fn lists(&self) -> [(&'static str, &EvidenceList); 2] {
         [
             ("the CNI cache", &self.cache),
-            ("azure-vnet's state", &self.azure_vnet),
+            (AZURE_VNET, &self.azure_vnet),
         ]
-    }
-
-    /// Whether the address may be in use: the kernel, azure-vnet or a route shows it, or could not be read.
-    pub fn shows(&self, address: IpAddr) -> bool {
-        let azure_vnet = match &self.azure_vnet {
-            EvidenceList::Absent => false,
-            EvidenceList::Read { entries, .. } => entries
-                .iter()
-                .any(|e| e.is_live && e.addresses.contains(&address)),
-            EvidenceList::Unreadable(_) => true,
-        };
-        let routes = match &self.routes {
-            Routes::Read(routes) => routes.contains(&address),
-            Routes::Unreadable(_) => true,
-        };
-        self.kernel.incomplete.is_some()
-            || self.kernel.configured.contains_key(&address)
-            || azure_vnet
-            || routes
     }
 
     /// The live entries of both lists. All of them where not every namespace could be read.
@@ -230,16 +257,24 @@ impl Evidence {
         let entries = self
             .lists()
             .into_iter()
-            .flat_map(|(_, witness)| witness.entries());
+            .flat_map(|(_, list)| list.entries());
         entries.filter(move |entry| entry.is_live || all)
     }
 }
 
 impl EvidenceList {
-    /// What it says.
+    /// Its entries.
     pub fn entries(&self) -> &[Entry] {
         match self {
             EvidenceList::Read { entries, .. } => entries,
+            EvidenceList::Absent | EvidenceList::Unreadable(_) => &[],
+        }
+    }
+
+    /// Its parts that cannot be read.
+    pub(super) fn unreadable_parts(&self) -> &[UnreadablePart] {
+        match self {
+            EvidenceList::Read { doubtful, .. } => doubtful,
             EvidenceList::Absent | EvidenceList::Unreadable(_) => &[],
         }
     }

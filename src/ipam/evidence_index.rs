@@ -1,11 +1,11 @@
-//! Finds the user and the owner of an address in the evidence. A wrong owner's DEL would free an address that another pod has, and
-//! an address without an owner may never come back.
+//! Finds the user and the owner of an address in the evidence. A DEL by a wrong owner would free an address that another pod has, and
+//! an address without an owner may never be released.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use super::evidence::{Entry, Evidence, Existence, Place};
-use super::{Claim, Held, Owner};
+use super::evidence::{AZURE_VNET, Entry, Evidence, Existence, Place, UnreadablePart};
+use super::{Attachment, Claim, Free, Held, Ipam, Moment, Owner, TEARDOWN};
 
 /// Who uses an address.
 #[derive(Debug, PartialEq, Eq)]
@@ -14,63 +14,165 @@ pub(super) enum AddressUser {
     None,
     /// The host itself.
     Host,
-    /// A pod, or whoever else has a network namespace of its own.
+    /// A pod, or another user with a network namespace of its own.
     Pod,
 }
 
-/// Evidence by address, so that thousands of records are not compared with thousands of entries.
-pub(super) struct EvidenceIndex<'a> {
-    evidence: &'a Evidence,
-    entries: BTreeMap<IpAddr, Vec<&'a Entry>>,
+/// The evidence of one snapshot, sorted so that thousands of records are not compared with thousands of entries.
+pub struct EvidenceIndex<'a> {
+    pub(super) evidence: &'a Evidence,
+    /// The entries of both lists by address, whether they stand or not.
+    by_address: BTreeMap<IpAddr, Vec<ListedEntry<'a>>>,
+    /// The entries that stand, by container.
+    by_container: BTreeMap<&'a str, Vec<ListedEntry<'a>>>,
+    /// The names of the parts of each list that cannot be read, by what follows each hyphen in them: one is before a container's ID.
+    pub(super) unreadable_parts: BTreeMap<(&'static str, &'a str), &'a str>,
+    /// The parts that changed last, one of each list.
+    pub(super) newest_parts: BTreeMap<&'static str, &'a UnreadablePart>,
+    /// The addresses of each attachment that are configured, or that the host has a route to.
+    in_use: BTreeMap<Attachment, Vec<IpAddr>>,
+    /// The generation and the container of the newest claim to each network namespace, by device and inode.
+    newest_claims: BTreeMap<(u64, u64), (u64, Box<str>)>,
 }
 
+/// An entry, with the name of its list.
+pub(super) type ListedEntry<'a> = (&'static str, &'a Entry);
+
 impl<'a> EvidenceIndex<'a> {
-    /// Sorts the entries of both lists by address.
+    /// Sorts the entries of both lists.
     pub fn new(evidence: &'a Evidence) -> EvidenceIndex<'a> {
-        let mut entries: BTreeMap<_, Vec<_>> = BTreeMap::new();
-        for (_, witness) in evidence.lists() {
-            for entry in witness.entries() {
+        let mut index = EvidenceIndex {
+            evidence,
+            by_address: BTreeMap::new(),
+            by_container: BTreeMap::new(),
+            unreadable_parts: BTreeMap::new(),
+            newest_parts: BTreeMap::new(),
+            in_use: BTreeMap::new(),
+            newest_claims: BTreeMap::new(),
+        };
+        for (name, list) in evidence.lists() {
+            let parts = list.unreadable_parts();
+            for part in parts.iter().map(|part| &*part.name) {
+                let ends = part
+                    .match_indices('-')
+                    .filter_map(|(at, _)| part.get(at + 1..));
+                let ends = ends.map(|end| ((name, end), part));
+                index.unreadable_parts.extend(ends);
+            }
+            let newest = parts.iter().max_by_key(|part| part.changed);
+            index.newest_parts.extend(newest.map(|part| (name, part)));
+            for entry in list.entries() {
                 for address in &entry.addresses {
-                    entries.entry(*address).or_default().push(entry);
+                    let of_address = index.by_address.entry(*address).or_default();
+                    of_address.push((name, entry));
+                }
+                if entry.is_live {
+                    let of_container = index.by_container.entry(&entry.container_id).or_default();
+                    of_container.push((name, entry));
                 }
             }
         }
-        EvidenceIndex { evidence, entries }
+        index
     }
 
-    /// Every address that the kernel or an entry that stands names.
-    pub fn addresses(&self) -> BTreeSet<IpAddr> {
-        let configured = self.evidence.kernel.configured.keys().copied();
-        let standing = self.evidence.live_entries();
-        configured
-            .chain(standing.flat_map(|entry| entry.addresses.iter().copied()))
-            .collect()
+    /// Adds the holders of a state, which judging needs. Evidence for one address of an attachment counts for all of them: one
+    /// address of a dual-stack pod may be configured later or removed earlier than the other.
+    pub fn with_holders(mut self, ipam: &Ipam) -> EvidenceIndex<'a> {
+        for record in ipam.pools().flat_map(|(_, _, pool)| &pool.records) {
+            let address = record.address();
+            let owner = record.held().map(|held| &held.owner);
+            if let Some((claim, netns, id)) = owner.and_then(Owner::namespace) {
+                // The namespace with this cookie cannot be a successor's, so no other claim counts as newer.
+                let generation = match self.evidence.kernel.existence(netns) {
+                    Existence::Certain => u64::MAX,
+                    Existence::Possible | Existence::None => claim.generation,
+                };
+                let newest = self.newest_claims.entry(id).or_default();
+                if newest.1.is_empty() || newest.0 < generation {
+                    *newest = (generation, claim.container_id.clone());
+                }
+            }
+            if (self.has_route(address) || self.place(address).is_some())
+                && let Some(attachment) = owner.and_then(Owner::attachment)
+            {
+                self.in_use.entry(attachment).or_default().push(address);
+            }
+        }
+        self
+    }
+
+    /// Where the address is configured.
+    pub(super) fn place(&self, address: IpAddr) -> Option<&'a Place> {
+        self.evidence.kernel.configured.get(&address)
+    }
+
+    /// Whether the host has a route to the address.
+    pub(super) fn has_route(&self, address: IpAddr) -> bool {
+        self.evidence.routes.contains(address)
+    }
+
+    /// The entries that stand and have the address.
+    pub(super) fn listed(&self, address: IpAddr) -> impl Iterator<Item = &ListedEntry<'a>> {
+        self.naming(address)
+            .iter()
+            .filter(|(_, entry)| entry.is_live)
+    }
+
+    /// Whether an entry that stands has the address.
+    pub fn is_listed(&self, address: IpAddr) -> bool {
+        self.listed(address).next().is_some()
+    }
+
+    /// The entries that stand and are about the holder by its identity.
+    pub(super) fn listed_by_identity<'b>(
+        &'b self,
+        owner: &'b Owner,
+    ) -> impl Iterator<Item = &'b ListedEntry<'a>> {
+        let of_container = owner
+            .container_id()
+            .and_then(|id| self.by_container.get(id));
+        let of_container = of_container.into_iter().flatten();
+        of_container.filter(|(_, entry)| owner.claim().is_none_or(|claim| entry.agrees_with(claim)))
+    }
+
+    /// Whether another container came later into a network namespace with the device and inode of the owner's. The owner's is gone
+    /// then, as containers do not share one.
+    pub(super) fn is_superseded(&self, owner: &Owner) -> bool {
+        owner.namespace().is_some_and(|(claim, _, id)| {
+            let newest = self.newest_claims.get(&id);
+            newest.is_some_and(|(generation, container)| {
+                *generation > claim.generation && *container != claim.container_id
+            })
+        })
+    }
+
+    /// Another address of the attachment that is configured, or that the host has a route to.
+    pub(super) fn other_address(&self, address: IpAddr, owner: &Owner) -> Option<IpAddr> {
+        let addresses = self.in_use.get(&owner.attachment()?)?;
+        addresses.iter().copied().find(|other| *other != address)
     }
 
     /// The entries that name an address, whether they stand or not.
-    fn naming(&self, address: IpAddr) -> &[&'a Entry] {
-        self.entries.get(&address).map_or(&[], Vec::as_slice)
+    fn naming(&self, address: IpAddr) -> &[ListedEntry<'a>] {
+        self.by_address.get(&address).map_or(&[], Vec::as_slice)
     }
 
     /// Whether the holder is still the owner: its very namespace exists, or the lists name it for the address.
-    pub fn confirms(&self, address: IpAddr, held: &Held) -> bool {
-        let lives = held
-            .owner
-            .netns()
-            .is_some_and(|netns| self.evidence.kernel.existence(netns) == Existence::Certain);
-        // What is only not contradicted by the kernel is not confirmed by it.
-        let may_be_told =
-            |entry: &&Entry| entry.is_live || self.evidence.kernel.incomplete.is_some();
-        let is_listed = || {
-            let entries = self.owner_entries(address);
-            entries.iter().all(may_be_told)
-                && container_of(&entries).is_some_and(|id| held.owner.is_container(id))
-        };
-        lives || is_listed()
+    pub(super) fn confirms(&self, address: IpAddr, held: &Held) -> bool {
+        let kernel = &self.evidence.kernel;
+        let netns = held.owner.netns();
+        if netns.is_some_and(|netns| kernel.existence(netns) == Existence::Certain) {
+            return true;
+        }
+        // After a complete look only an entry whose namespace exists confirms an owner.
+        let confirms = |entry: &&Entry| entry.is_live || kernel.incomplete.is_some();
+        let entries = self.owner_entries(address);
+        entries.iter().all(confirms)
+            && container_of(&entries).is_some_and(|id| held.owner.is_container(id))
     }
 
-    /// The owner of an address, as far as the entries name one and agree.
-    pub fn owner(&self, address: IpAddr, generation: u64) -> Owner {
+    /// The owner of an address, if all entries that tell it agree.
+    pub(super) fn owner(&self, address: IpAddr, generation: u64) -> Owner {
         let entries = self.owner_entries(address);
         let Some(container_id) = container_of(&entries) else {
             return Owner::Unknown;
@@ -81,7 +183,20 @@ impl<'a> EvidenceIndex<'a> {
         }
     }
 
-    /// The claim that entries of one container tell, if any has the whole identity and the others agree.
+    /// The claim of this container on an address. The entries of other containers do not count: the teardown of an earlier holder may
+    /// still go on.
+    pub(super) fn claim_of(
+        &self,
+        address: IpAddr,
+        container_id: &str,
+        generation: u64,
+    ) -> Option<Claim> {
+        let mut entries = self.owner_entries(address);
+        entries.retain(|entry| *entry.container_id == *container_id);
+        self.claim(&entries, generation)
+    }
+
+    /// The claim in entries of one container, if one of them has the whole identity and the others agree.
     fn claim(&self, entries: &[&Entry], generation: u64) -> Option<Claim> {
         let claims = entries.iter().filter_map(|entry| entry.claim(generation));
         let mut claim = claims.max_by_key(|claim| claim.netns.is_some())?;
@@ -96,91 +211,90 @@ impl<'a> EvidenceIndex<'a> {
         agree.then_some(claim)
     }
 
-    /// Who uses an address, as far as the kernel and the lists tell.
-    pub fn user_of(&self, address: IpAddr) -> AddressUser {
-        // With an incomplete look at the kernel, all of them say something.
+    /// Who uses an address by the kernel and the lists.
+    pub(super) fn user_of(&self, address: IpAddr) -> AddressUser {
+        // After an incomplete look every entry counts.
         let all = self.evidence.kernel.incomplete.is_some();
-        let is_listed = self
-            .naming(address)
-            .iter()
-            .any(|entry| entry.is_live || all);
-        match (is_listed, self.evidence.kernel.configured.get(&address)) {
+        let is_listed = self.is_listed(address) || all && !self.naming(address).is_empty();
+        match (is_listed, self.place(address)) {
             (false, None | Some(Place::OfUser(_))) => AddressUser::None,
             (false, Some(Place::Host)) => AddressUser::Host,
             (true, _) | (false, Some(Place::Namespace(_))) => AddressUser::Pod,
         }
     }
 
-    /// The container that has the address, when all entries by which that is known name the same one.
-    pub fn container_of(&self, address: IpAddr) -> Option<&'a str> {
-        container_of(&self.owner_entries(address))
+    /// Whether a free address is only being torn down: it was released less than [`TEARDOWN`] ago, and nothing but the network namespace
+    /// of the holder that released it shows it.
+    pub fn is_torn_down(&self, address: IpAddr, free: &Free, now: Moment) -> bool {
+        let Some((at, own)) = free.released.zip(free.released_in) else {
+            return false;
+        };
+        let kernel = &self.evidence.kernel;
+        let all = kernel.incomplete.is_some();
+        let is_own = |id: (u64, u64)| match (own.cookie, kernel.cookies.get(&id)) {
+            (Some(then), Some(now)) => id == own.id && then == *now,
+            _ => id == own.id,
+        };
+        let having = kernel.addresses_by_namespace.iter();
+        let mut having = having.filter(|(_, addresses)| addresses.contains(&address));
+        let is_configured = having.clone().next().is_some();
+        let mut entries = self.naming(address).iter();
+        now.since(at) < TEARDOWN
+            && having.all(|(id, _)| is_own(*id))
+            // Loopback and single links are not among those.
+            && (is_configured || kernel.places(address).next().is_none())
+            && entries.all(|(_, entry)| {
+                let theirs = entry.netns.as_ref().and_then(|netns| netns.id);
+                !entry.is_live && !all || theirs.is_some_and(is_own)
+            })
     }
 
-    /// The entries by which the owner of an address is known: those that stand, where the kernel was looked at in full; otherwise, or
-    /// where none does, those that may stand.
+    /// Whether a DEL of the container may release the address while its owner is unknown: no evidence shows it in use, other than an
+    /// entry of the cache for this container. After an incomplete look, the lists must name this container and no other.
+    pub(super) fn may_release_ownerless(&self, address: IpAddr, container_id: &str) -> bool {
+        if self.evidence.kernel.incomplete.is_some() {
+            return self.owner(address, 0).is_container(container_id);
+        }
+        let keeps = |(list, entry): &ListedEntry<'_>| {
+            *list == AZURE_VNET || entry.container_id != container_id
+        };
+        let is_in_use = self.place(address).is_some() || self.has_route(address);
+        !is_in_use && !self.listed(address).any(keeps) && self.unreadable().is_empty()
+    }
+
+    /// The entries that tell the owner of an address. After a complete look these are the entries that stand; where there are none,
+    /// entries without a namespace. After an incomplete look every entry counts that may stand.
     fn owner_entries(&self, address: IpAddr) -> Vec<&'a Entry> {
         let is_complete = self.evidence.kernel.incomplete.is_none();
-        let entries = self.naming(address).iter().copied();
-        let entries = entries.filter(|entry| !entry.container_id.is_empty());
-        let those = |fits: fn(&Entry) -> bool| -> Vec<&'a Entry> {
-            entries.clone().filter(|entry| fits(entry)).collect()
-        };
-        let standing = those(|entry| entry.is_live);
-        if is_complete && !standing.is_empty() {
-            return standing;
+        let entries = self.naming(address).iter().map(|(_, entry)| *entry);
+        let mut entries: Vec<&Entry> = entries
+            .filter(|entry| !entry.container_id.is_empty() && entry.may_be_live())
+            .collect();
+        if is_complete {
+            let is_any_live = entries.iter().any(|entry| entry.is_live);
+            entries.retain(|entry| match is_any_live {
+                true => entry.is_live,
+                false => entry.netns.is_none(),
+            });
         }
-        those(match is_complete {
-            // A namespace that is not there was not missed.
-            true => |entry| entry.netns.is_none() && entry.may_be_live(),
-            false => Entry::may_be_live,
-        })
+        entries
     }
 }
 
 /// The container that all of them name, if there are any.
 fn container_of<'a>(entries: &[&'a Entry]) -> Option<&'a str> {
-    let (first, others) = entries.split_first()?;
+    let first = entries.first()?;
     let is_same = |other: &&Entry| other.container_id == first.container_id;
-    others
-        .iter()
-        .all(is_same)
-        .then_some(first.container_id.as_str())
-}
-
-impl Entry {
-    /// Whether it stands, leads to a network namespace that the look may have missed, or names none and was written in this boot.
-    pub(super) fn may_be_live(&self) -> bool {
-        self.is_live
-            || match &self.netns {
-                Some(netns) => netns.id.is_some(),
-                None => self.of_this_boot,
-            }
-    }
-
-    /// Whether it tells of no other attachment of the container.
-    fn agrees_with(&self, claim: &Claim) -> bool {
-        let agrees =
-            |told: &Option<String>, claimed: &str| told.as_deref().is_none_or(|t| t == claimed);
-        agrees(&self.network, &claim.network) && agrees(&self.if_name, &claim.if_name)
-    }
-
-    /// The claim that the entry tells of, if it tells the whole identity.
-    fn claim(&self, generation: u64) -> Option<Claim> {
-        Some(Claim {
-            container_id: self.container_id.as_str().into(),
-            network: self.network.as_deref()?.into(),
-            if_name: self.if_name.as_deref()?.into(),
-            pod: self.pod.as_deref().map(Into::into),
-            netns: self.netns.clone(),
-            generation,
-        })
-    }
+    entries.iter().all(is_same).then_some(&first.container_id)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ipam::{EvidenceList, NetNs};
+    use crate::ipam::testing::{attached, forget_claim, pool, with_pools};
+    use crate::ipam::{
+        Candidate, EvidenceList, Moment, NetNs, Place, Reason, Routes, Usage, Verdict,
+    };
 
     fn address() -> IpAddr {
         "10.1.0.5".parse().unwrap()
@@ -241,10 +355,8 @@ mod tests {
     fn assert_owners(entries: &[(&str, Netns)], complete: &str, incomplete: &str) {
         let owner = |is_complete| {
             let evidence = evidence(is_complete, entries);
-            EvidenceIndex::new(&evidence)
-                .container_of(address())
-                .unwrap_or_default()
-                .to_owned()
+            let owner = EvidenceIndex::new(&evidence).owner(address(), 7);
+            owner.container_id().unwrap_or_default().to_owned()
         };
         assert_eq!(
             (owner(true).as_str(), owner(false).as_str()),
@@ -305,5 +417,95 @@ mod tests {
         assert!(!EvidenceIndex::new(&of_another).confirms(address(), &held));
         let of_nobody = evidence(true, &[]);
         assert!(!EvidenceIndex::new(&of_nobody).confirms(address(), &Held::default()));
+    }
+
+    const NOW: Moment = Moment(100_000_000_000_000);
+    const V4: &str = "10.1.0.5";
+    const V6: &str = "fd00::5";
+
+    /// Two pods of both families, long ago.
+    fn two_pods() -> Ipam {
+        let mut ipam = with_pools(&[
+            ("10.1.0.0/16", 0, &[V4, "10.1.0.6"]),
+            ("fd00::/120", 0, &[V6, "fd00::6"]),
+        ]);
+        for (subnet, key, id) in [
+            ("10.1.0.0/16", V4, "c1"),
+            ("fd00::/120", V6, "c1"),
+            ("10.1.0.0/16", "10.1.0.6", "c2"),
+            ("fd00::/120", "fd00::6", "c2"),
+        ] {
+            let record = pool(&mut ipam, subnet).record_mut(&key.parse().unwrap());
+            record.unwrap().usage = Usage::Held(Held {
+                owner: attached(id, 1),
+                ..Held::default()
+            });
+        }
+        ipam
+    }
+
+    fn shows(configured: &[&str], routes: &[&str]) -> Evidence {
+        let ip = |text: &&str| -> IpAddr { text.parse().unwrap() };
+        let mut evidence = Evidence {
+            routes: Routes::Read(routes.iter().map(ip).collect()),
+            ..Evidence::default()
+        };
+        let places = configured.iter().map(|text| (ip(text), Place::Host));
+        evidence.kernel.configured.extend(places);
+        evidence
+    }
+
+    fn freed(ipam: &Ipam) -> Vec<String> {
+        let records = ipam.pools().flat_map(|(_, _, pool)| &pool.records);
+        let free = records.filter(|record| record.free().is_some());
+        free.map(|record| record.key.to_string()).collect()
+    }
+
+    #[test]
+    fn evidence_for_one_address_of_a_pod_counts_for_the_other() {
+        for (configured, routes) in [(V4, "10.9.9.9"), (V6, "10.9.9.9"), ("10.9.9.9", V6)] {
+            let evidence = shows(&[configured], &[routes]);
+            let mut ipam = two_pods();
+            let candidates: Vec<Candidate> = ipam.candidates(|_, _, _| true, NOW);
+            let judged = ipam.reclaim(candidates.clone(), &evidence, NOW);
+            let alive = judged
+                .iter()
+                .filter(|j| j.judgement.verdict == Verdict::Alive);
+            assert_eq!(alive.clone().count(), 2, "{configured} {routes}");
+            let reasons = alive.flat_map(|j| &j.judgement.reasons);
+            let shown = if routes == V6 { V6 } else { configured };
+            let other = Reason::OtherAddress(shown.parse().unwrap());
+            assert_eq!(reasons.filter(|reason| **reason == other).count(), 1);
+            assert_eq!(freed(&ipam), ["10.1.0.6", "fd00::6"]);
+            // A runtime that forgot the pod does not cost it either of them.
+            let mut ipam = two_pods();
+            ipam.collect(candidates, &evidence, NOW);
+            assert_eq!(freed(&ipam), ["10.1.0.6", "fd00::6"]);
+        }
+    }
+
+    #[test]
+    fn after_a_reboot_only_the_kernel_is_evidence() {
+        let mut ipam = two_pods();
+        ipam.new_boot(&shows(&[V4], &["fd00::6"]), NOW);
+        assert_eq!(freed(&ipam), ["10.1.0.6", "fd00::6"]);
+        let mut ipam = two_pods();
+        ipam.new_boot(&shows(&[], &[V4]), NOW);
+        assert_eq!(freed(&ipam).len(), 4);
+    }
+
+    #[test]
+    fn records_of_the_original_have_no_attachment() {
+        let mut ipam = two_pods();
+        for pool in ipam.pools_mut() {
+            for record in &mut pool.records {
+                if let Usage::Held(held) = &mut record.usage {
+                    forget_claim(&mut held.owner);
+                }
+            }
+        }
+        let candidates = ipam.candidates(|_, _, _| true, NOW);
+        ipam.reclaim(candidates, &shows(&[V4], &[]), NOW);
+        assert_eq!(freed(&ipam), ["10.1.0.6", V6, "fd00::6"]);
     }
 }

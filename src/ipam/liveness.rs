@@ -4,20 +4,17 @@
 //! death. Here evidence can only keep a record. Evidence that exists but cannot be read keeps it too. A record without any evidence
 //! is freed only when it is old, and when two snapshots at different times found none.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::evidence::{Entry, Evidence, EvidenceList, Existence, Place, Routes};
-use super::{Held, Ipam, LiveAttachments, Moment, Owner};
+use super::evidence::{EvidenceList, Existence, Place, Routes};
+use super::{EvidenceIndex, Held, Moment, Owner};
 
 /// Younger records may belong to an ADD that has not finished.
 pub const GRACE: Duration = Duration::from_secs(15 * 60);
 /// Two snapshots without evidence must be at least this far apart.
 pub const AGAIN: Duration = Duration::from_secs(60);
-/// A list with more unreadable parts than this counts as unreadable: comparing every part with every owner would take too long.
-const MOST_DOUBTFUL: usize = 1000;
 /// One snapshot without evidence is enough for records of this age.
 pub const OLD: Duration = Duration::from_secs(60 * 60);
 
@@ -57,17 +54,17 @@ pub enum Reason {
     /// E3: the host has a route to the address.
     HostRoute,
     /// E0 or E3, for another address of the same attachment.
-    OtherShown(IpAddr),
+    OtherAddress(IpAddr),
     /// The look at the kernel was not complete.
     Incomplete(String),
-    /// A list, or the part of it that may speak for the record, cannot be read.
+    /// A list, or a part of it that may be about the holder, cannot be read.
     Unreadable(&'static str, String),
     /// It is younger than [`GRACE`].
     Young(Duration),
-    /// It was not found so before, or only a moment ago.
+    /// No snapshot found it without evidence before, or only one a moment ago.
     FirstLook,
-    /// Nothing speaks for it.
-    NoTrace(Duration),
+    /// There is no evidence for it.
+    NoEvidence(Duration),
 }
 
 impl fmt::Display for Reason {
@@ -84,7 +81,7 @@ impl fmt::Display for Reason {
                 write!(f, "{list} names it for container {container}, which exists")
             }
             Reason::HostRoute => f.write_str("the host has a route to it"),
-            Reason::OtherShown(other) => {
+            Reason::OtherAddress(other) => {
                 write!(
                     f,
                     "{other} of the same pod is configured, or the host has a route to it"
@@ -96,7 +93,7 @@ impl fmt::Display for Reason {
             Reason::Unreadable(list, why) => write!(f, "{list} cannot be read: {why}"),
             Reason::Young(age) => write!(f, "it is only {} s old", age.as_secs()),
             Reason::FirstLook => write!(f, "it must be found so again after {} s", AGAIN.as_secs()),
-            Reason::NoTrace(age) => write!(
+            Reason::NoEvidence(age) => write!(
                 f,
                 "no trace of it anywhere, and it is {} s old",
                 age.as_secs()
@@ -105,178 +102,93 @@ impl fmt::Display for Reason {
     }
 }
 
-/// Judges the holder of the record of `address`.
-pub fn judge(
-    address: IpAddr,
-    held: &Held,
-    (ipam, evidence): (&Ipam, &Evidence),
-    now: Moment,
-) -> Judgement {
-    Judge::new(evidence, LiveAttachments::new(ipam, evidence)).judge(address, held, now)
-}
-
-/// Judges many owners by one snapshot. Entries are indexed, so that thousands of records are not compared with thousands of entries.
-pub struct Judge<'a> {
-    evidence: &'a Evidence,
-    shown: LiveAttachments,
-    by_address: BTreeMap<IpAddr, Vec<ListedEntry<'a>>>,
-    by_container: BTreeMap<&'a str, Vec<ListedEntry<'a>>>,
-}
-
-/// An entry that still stands, and the list that it is from.
-type ListedEntry<'a> = (&'static str, &'a Entry);
-
-impl<'a> Judge<'a> {
-    /// By this evidence, and the attachments that it shows.
-    pub fn new(evidence: &'a Evidence, shown: LiveAttachments) -> Judge<'a> {
-        let mut judge = Judge {
-            evidence,
-            shown,
-            by_address: BTreeMap::new(),
-            by_container: BTreeMap::new(),
-        };
-        for (name, witness) in evidence.lists() {
-            for entry in witness.entries().iter().filter(|entry| entry.is_live) {
-                let of_container = judge.by_container.entry(&entry.container_id).or_default();
-                of_container.push((name, entry));
-                for address in &entry.addresses {
-                    let of_address = judge.by_address.entry(*address).or_default();
-                    of_address.push((name, entry));
-                }
-            }
-        }
-        judge
-    }
-
-    /// Judges the holder of the record of `address`.
+impl EvidenceIndex<'_> {
+    /// Judges the holder of the record of `address`. The index must have the holders of the state.
     pub fn judge(&self, address: IpAddr, held: &Held, now: Moment) -> Judgement {
-        let signs = self.signs_of_life(address, held);
-        if !signs.is_empty() {
-            return Judgement {
-                verdict: Verdict::Alive,
-                reasons: signs,
-            };
+        let judgement = |verdict, reasons| Judgement { verdict, reasons };
+        let evidence = self.evidence_for(address, held);
+        if !evidence.is_empty() {
+            return judgement(Verdict::Alive, evidence);
         }
-        let mut vetoes = self.unreadable(Some(&held.owner));
-        if let Some(place) = self.evidence.kernel.configured.get(&address) {
-            vetoes.push(Reason::Configured(place.clone()));
-        }
+        let mut vetoes = self.unreadable();
+        vetoes.extend(self.doubtful(&held.owner, now));
+        vetoes.extend(self.place(address).cloned().map(Reason::Configured));
         let age = now.since(held.since);
         if age < GRACE {
             vetoes.push(Reason::Young(age));
         }
-        if !vetoes.is_empty() {
-            return Judgement {
-                verdict: Verdict::Undecided,
-                reasons: vetoes,
-            };
-        }
         let seen_before = held.suspect.is_some_and(|at| now.since(at) >= AGAIN);
-        if seen_before || age >= OLD {
-            Judgement {
-                verdict: Verdict::Dead,
-                reasons: vec![Reason::NoTrace(age)],
+        match vetoes.is_empty() {
+            false => judgement(Verdict::Undecided, vetoes),
+            true if seen_before || age >= OLD => {
+                judgement(Verdict::Dead, vec![Reason::NoEvidence(age)])
             }
-        } else {
-            Judgement {
-                verdict: Verdict::Suspect,
-                reasons: vec![Reason::FirstLook],
-            }
+            true => judgement(Verdict::Suspect, vec![Reason::FirstLook]),
         }
     }
 
-    /// The entries that still stand and have the address, each with the list that it is from.
-    pub fn listed(&self, address: IpAddr) -> &[ListedEntry<'a>] {
-        self.by_address.get(&address).map_or(&[], Vec::as_slice)
-    }
-
-    fn signs_of_life(&self, address: IpAddr, held: &Held) -> Vec<Reason> {
-        let kernel = &self.evidence.kernel;
-        let mut signs = Vec::new();
-        let place = kernel.configured.get(&address);
+    /// The evidence that the holder is alive.
+    fn evidence_for(&self, address: IpAddr, held: &Held) -> Vec<Reason> {
+        let mut found = Vec::new();
+        let place = self.place(address);
         if let Some(place) = place.filter(|place| !matches!(place, Place::OfUser(_))) {
-            signs.push(Reason::Configured(place.clone()));
+            found.push(Reason::Configured(place.clone()));
         }
-        let netns = held.owner.netns();
-        let exists = netns.is_some_and(|netns| match kernel.existence(netns) {
-            Existence::Certain => true,
-            Existence::Possible => !self.shown.is_superseded(held),
-            Existence::None => false,
-        });
-        if let Some(netns) = netns.filter(|_| exists) {
-            signs.push(Reason::NamespaceExists(netns.path.to_string()));
+        if let Some(netns) = held.owner.netns()
+            && match self.evidence.kernel.existence(netns) {
+                Existence::Certain => true,
+                Existence::Possible => !self.is_superseded(&held.owner),
+                Existence::None => false,
+            }
+        {
+            found.push(Reason::NamespaceExists(netns.path.to_string()));
         }
-        let container_id = held.owner.container_id();
-        let of_container = container_id.and_then(|id| self.by_container.get(id));
-        let of_container = of_container.into_iter().flatten();
-        let speakers = of_container.filter(|(_, entry)| entry.identifies(held));
-        let speakers: Vec<_> = self.listed(address).iter().chain(speakers).collect();
+        let entries = self.listed(address);
+        let entries: Vec<_> = entries
+            .chain(self.listed_by_identity(&held.owner))
+            .collect();
         for (name, _) in self.evidence.lists() {
-            if speakers.iter().any(|(list, _)| *list == name) {
-                signs.push(Reason::Listed(name));
+            if entries.iter().any(|(list, _)| *list == name) {
+                found.push(Reason::Listed(name));
             }
         }
-        signs.extend(self.host_signs(address, held));
-        signs
+        found.extend(self.host_evidence(address, held));
+        found
     }
 
     /// Why a GC must keep a record that the runtime's list does not name. The list is complete for the runtime's own attachments,
     /// and says nothing about what others have.
     pub(super) fn gc_vetoes(&self, address: IpAddr, held: &Held) -> Vec<Reason> {
-        let mut vetoes = Vec::new();
-        if let Some(place) = self.evidence.kernel.configured.get(&address) {
-            vetoes.push(Reason::Configured(place.clone()));
-        }
-        vetoes.extend(self.host_signs(address, held));
+        let place = self.place(address).cloned().map(Reason::Configured);
+        let mut vetoes: Vec<_> = place.into_iter().collect();
+        vetoes.extend(self.host_evidence(address, held));
         for (list, entry) in self.listed(address) {
             if !held.owner.is_container(&entry.container_id) {
                 let container = entry.container_id.clone();
                 vetoes.push(Reason::ListedForAnother(list, container));
             }
         }
-        vetoes.extend(self.unreadable(None));
+        vetoes.extend(self.unreadable());
         vetoes
     }
 
     /// The host's route to the address, and another address of the same attachment that is in use.
-    fn host_signs(&self, address: IpAddr, held: &Held) -> Vec<Reason> {
-        let mut signs = Vec::new();
-        if matches!(&self.evidence.routes, Routes::Read(routes) if routes.contains(&address)) {
-            signs.push(Reason::HostRoute);
-        }
-        if let Some(other) = self.shown.other(address, held) {
-            signs.push(Reason::OtherShown(other));
-        }
-        signs
+    fn host_evidence(&self, address: IpAddr, held: &Held) -> impl Iterator<Item = Reason> {
+        let route = self.has_route(address).then_some(Reason::HostRoute);
+        let other = self.other_address(address, &held.owner);
+        route.into_iter().chain(other.map(Reason::OtherAddress))
     }
 
-    /// What could not be read and so might speak for a record. Of a list that was read in part, only with an `owner` that the
-    /// unreadable part may be about.
-    fn unreadable(&self, owner: Option<&Owner>) -> Vec<Reason> {
+    /// What could not be read, so that it may be evidence for any record.
+    pub(super) fn unreadable(&self) -> Vec<Reason> {
         let evidence = self.evidence;
         let mut vetoes = Vec::new();
         if let Some(why) = &evidence.kernel.incomplete {
             vetoes.push(Reason::Incomplete(why.clone()));
         }
-        for (name, witness) in evidence.lists() {
-            match (witness, owner) {
-                (EvidenceList::Absent, _) | (EvidenceList::Read { .. }, None) => {}
-                (EvidenceList::Unreadable(why), _) => {
-                    vetoes.push(Reason::Unreadable(name, why.clone()))
-                }
-                (EvidenceList::Read { doubtful, .. }, Some(_))
-                    if doubtful.len() > MOST_DOUBTFUL =>
-                {
-                    let why = format!("{} parts of it", doubtful.len());
-                    vetoes.push(Reason::Unreadable(name, why));
-                }
-                (EvidenceList::Read { doubtful, .. }, Some(owner)) => {
-                    // Any part may be about an unknown owner.
-                    let id = owner.container_id().unwrap_or_default();
-                    if let Some(part) = doubtful.iter().find(|part| part.contains(id)) {
-                        vetoes.push(Reason::Unreadable(name, part.clone()));
-                    }
-                }
+        for (name, list) in evidence.lists() {
+            if let EvidenceList::Unreadable(why) = list {
+                vetoes.push(Reason::Unreadable(name, why.clone()));
             }
         }
         if let Routes::Unreadable(why) = &evidence.routes {
@@ -284,17 +196,29 @@ impl<'a> Judge<'a> {
         }
         vetoes
     }
-}
 
-impl Entry {
-    /// Whether it is about the holder by its identity, as far as both tell.
-    fn identifies(&self, held: &Held) -> bool {
-        let same = |ours: &str, theirs: &Option<String>| theirs.as_ref().is_none_or(|t| t == ours);
-        held.owner.is_container(&self.container_id)
-            && held
-                .owner
-                .claim()
-                .is_none_or(|c| same(&c.network, &self.network) && same(&c.if_name, &self.if_name))
+    /// The parts of lists that cannot be read and may be about the owner.
+    ///
+    /// For an unknown owner these are the parts that changed in this boot and less than [`OLD`] ago. libcni fails the ADD whose
+    /// result it cannot write, and the runtime removes that pod. So a part that stays unreadable is no running pod's; it must not
+    /// keep all records of unknown owners for good.
+    fn doubtful(&self, owner: &Owner, now: Moment) -> Vec<Reason> {
+        let may_be_running =
+            |changed: Option<Moment>| changed.is_some_and(|at| now.since(at) < OLD);
+        let vetoes = self.evidence.lists().into_iter().filter_map(|(list, _)| {
+            let part = match owner.container_id() {
+                Some(id) => {
+                    let ((of, end), part) = self.unreadable_parts.range((list, id)..).next()?;
+                    (*of == list && end.starts_with(id)).then_some(*part)?
+                }
+                None => {
+                    let newest = self.newest_parts.get(list)?;
+                    may_be_running(newest.changed).then_some(&*newest.name)?
+                }
+            };
+            Some(Reason::Unreadable(list, part.to_owned()))
+        });
+        vetoes.collect()
     }
 }
 
@@ -302,7 +226,7 @@ impl Entry {
 mod tests {
     use super::*;
     use crate::ipam::testing::{pool, with_pools};
-    use crate::ipam::{Claim, Kernel, NetNs, Usage};
+    use crate::ipam::{Claim, Entry, Evidence, Ipam, Kernel, NetNs, UnreadablePart, Usage};
 
     const NOW: Moment = Moment(10_000 * SECOND);
     const SECOND: u64 = 1_000_000_000;
@@ -315,7 +239,7 @@ mod tests {
         Moment(NOW.0 - u64::try_from(duration.as_nanos()).unwrap())
     }
 
-    /// A holder of this age, found without a sign of life this long ago.
+    /// A holder of this age, found without evidence this long ago.
     fn holder(age: Duration, suspect: Option<Duration>) -> Held {
         Held {
             owner: Owner::Attachment(Box::new(Claim {
@@ -333,6 +257,13 @@ mod tests {
             since: ago(age),
             suspect: suspect.map(ago),
             unlisted: false,
+        }
+    }
+
+    fn part(name: &str, changed: Option<Moment>) -> UnreadablePart {
+        UnreadablePart {
+            name: name.into(),
+            changed,
         }
     }
 
@@ -365,7 +296,7 @@ mod tests {
             },
             cache: EvidenceList::Read {
                 entries: vec![other("o")],
-                doubtful: vec!["azure-o-eth0".into()],
+                doubtful: vec![part("azure-o-eth0", Some(NOW))],
             },
             azure_vnet: EvidenceList::Read {
                 entries: vec![other("o")],
@@ -375,8 +306,13 @@ mod tests {
         }
     }
 
+    fn judge(address: IpAddr, held: &Held, (ipam, evidence): (&Ipam, &Evidence)) -> Judgement {
+        let index = EvidenceIndex::new(evidence).with_holders(ipam);
+        index.judge(address, held, NOW)
+    }
+
     fn verdict(held: &Held, evidence: &Evidence) -> Verdict {
-        judge(address(), held, (&Ipam::default(), evidence), NOW).verdict
+        judge(address(), held, (&Ipam::default(), evidence)).verdict
     }
 
     const LONG_AGO: Duration = Duration::from_secs(2 * 60 * 60);
@@ -387,7 +323,7 @@ mod tests {
         assert_eq!(verdict(&held, &nothing()), Verdict::Dead);
         let mut evidence = nothing();
         change(&mut evidence);
-        judge(address(), &held, (&Ipam::default(), &evidence), NOW)
+        judge(address(), &held, (&Ipam::default(), &evidence))
     }
 
     fn entry(change: impl FnOnce(&mut Entry)) -> Entry {
@@ -424,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn e0_a_namespace_that_any_user_can_make_holds_back_but_is_no_sign_of_life() {
+    fn e0_a_namespace_that_any_user_can_make_holds_back_but_is_no_evidence() {
         let place = Place::OfUser("/proc/7/ns/net".into());
         let judged = turned(|e| drop(e.kernel.configured.insert(address(), place.clone())));
         assert_eq!(
@@ -443,28 +379,28 @@ mod tests {
     }
 
     #[test]
-    fn e1_e2_a_list_speaks_for_a_record_by_address_or_identity_while_the_namespace_exists() {
+    fn e1_e2_an_entry_is_evidence_by_address_or_identity_while_the_namespace_exists() {
         let by_address = || {
             entry(|e| {
                 e.container_id = "else".into();
                 e.addresses = vec![address()];
             })
         };
-        for speaks in [
+        for live in [
             entry(|_| {}),
             by_address(),
             entry(|e| e.network = None),
             entry(|e| e.if_name = None),
         ] {
             assert_eq!(
-                turned(|e| e.cache = read(speaks.clone())).verdict,
+                turned(|e| e.cache = read(live.clone())).verdict,
                 Verdict::Alive,
-                "{speaks:?}"
+                "{live:?}"
             );
             assert_eq!(
-                turned(|e| e.azure_vnet = read(speaks.clone())).verdict,
+                turned(|e| e.azure_vnet = read(live.clone())).verdict,
                 Verdict::Alive,
-                "{speaks:?}"
+                "{live:?}"
             );
         }
         for silent in [
@@ -491,7 +427,7 @@ mod tests {
             EvidenceList::Unreadable("x".into()),
             EvidenceList::Read {
                 entries: vec![],
-                doubtful: vec!["azure-c1-eth0".into()],
+                doubtful: vec![part("azure-c1-eth0", None)],
             },
         ] {
             assert_eq!(
@@ -513,23 +449,47 @@ mod tests {
     }
 
     #[test]
-    fn of_an_unknown_owner_any_doubtful_part_may_speak() {
+    fn unreadable_part_may_be_about_unknown_owner_for_an_hour_in_its_boot() {
         let held = Held {
             owner: Owner::Unknown,
             ..holder(LONG_AGO, Some(AGAIN))
         };
-        assert_eq!(verdict(&held, &nothing()), Verdict::Undecided);
-        let mut evidence = nothing();
-        evidence.cache = read(entry(|e| e.container_id = "".into()));
-        assert_eq!(
-            verdict(&held, &evidence),
-            Verdict::Dead,
-            "no identity is nobody's"
-        );
+        for (changed, expected) in [
+            (Some(NOW), Verdict::Undecided),
+            (Some(Moment(NOW.0 + SECOND)), Verdict::Undecided),
+            (Some(Moment(ago(OLD).0 + SECOND)), Verdict::Undecided),
+            (Some(ago(OLD)), Verdict::Dead),
+            (None, Verdict::Dead),
+        ] {
+            let mut evidence = nothing();
+            evidence.cache = EvidenceList::Read {
+                entries: vec![],
+                doubtful: vec![part("azure-o-eth0", None), part("azure-c1-eth0", changed)],
+            };
+            assert_eq!(verdict(&held, &evidence), expected, "{changed:?}");
+            // The owner in its name is known, so that the part may always be about it.
+            let known = holder(LONG_AGO, Some(AGAIN));
+            assert_eq!(
+                verdict(&known, &evidence),
+                Verdict::Undecided,
+                "{changed:?}"
+            );
+        }
     }
 
     #[test]
-    fn e3_a_host_route_to_the_address_is_a_sign_of_life_and_routes_must_be_readable() {
+    fn entry_without_container_is_no_evidence_for_unknown_owner() {
+        let held = Held {
+            owner: Owner::Unknown,
+            ..holder(LONG_AGO, Some(AGAIN))
+        };
+        let mut evidence = nothing();
+        evidence.cache = read(entry(|e| e.container_id = "".into()));
+        assert_eq!(verdict(&held, &evidence), Verdict::Dead);
+    }
+
+    #[test]
+    fn e3_a_host_route_to_the_address_is_evidence_and_routes_must_be_readable() {
         assert_eq!(
             turned(|e| e.routes = Routes::Read([address()].into())).verdict,
             Verdict::Alive
@@ -541,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn e5_the_namespace_of_the_add_is_a_sign_of_life() {
+    fn e5_the_namespace_of_the_add_is_evidence() {
         assert_eq!(
             turned(|e| e.kernel.namespaces.extend([(4, 77)])).verdict,
             Verdict::Alive
@@ -558,19 +518,19 @@ mod tests {
         let mut held = holder(LONG_AGO, Some(AGAIN));
         let path = held.owner.netns().unwrap().path.clone();
         set_cookie(&mut held, Some(9));
-        let with = |held: &Held, cookie: Option<u64>, elsewhere: bool| {
+        let with = |held: &Held, cookie: Option<u64>, moved: bool| {
             let mut evidence = nothing();
             evidence.kernel.namespaces.insert((4, 77));
             evidence.kernel.cookies.extend(cookie.map(|c| ((4, 77), c)));
             evidence
                 .kernel
-                .elsewhere
-                .extend(elsewhere.then(|| (path.clone(), (4, 77))));
+                .moved_paths
+                .extend(moved.then(|| (path.clone(), (4, 77))));
             verdict(held, &evidence)
         };
         assert_eq!(with(&held, Some(9), true), Verdict::Alive, "the very one");
         assert_eq!(with(&held, Some(8), false), Verdict::Dead, "another number");
-        // Where one of both numbers is not known, it may be the same, unless its path leads elsewhere now.
+        // Where one of both numbers is not known, it may be the same, unless its path leads moved now.
         let mut old = held.clone();
         set_cookie(&mut old, None);
         for (held, cookie) in [(&held, None), (&old, Some(8)), (&old, None)] {
@@ -599,7 +559,7 @@ mod tests {
                 let record = pool(&mut ipam, "10.1.0.0/16").record_mut(&key.parse().unwrap());
                 record.unwrap().usage = Usage::Held(held);
             }
-            let judgement = judge(address(), &held, (&ipam, &evidence), NOW);
+            let judgement = judge(address(), &held, (&ipam, &evidence));
             assert_eq!(judgement.verdict, expected, "{container} {generation}");
         }
     }

@@ -1,6 +1,7 @@
 //! Merges the listing of a source into the address space `local` (contract section 9, differences D6 and D9).
 
 use std::cmp::Ordering;
+use std::mem;
 use std::net::IpAddr;
 
 use super::order::sort_by_text;
@@ -58,6 +59,21 @@ impl Ipam {
             local.pools.insert(pool.id.clone(), pool);
             report.pools_added += 1;
         }
+        for dropped in mem::take(&mut self.dropped) {
+            let mut records = local.pools.values_mut();
+            match records.find_map(|pool| pool.record_mut(&dropped.address)) {
+                // Listed again: its pod may not be torn down yet.
+                Some(record) => {
+                    if let Usage::Free(free) = &mut record.usage
+                        && free.released.is_none()
+                    {
+                        free.released = Some(dropped.at);
+                        free.released_in = dropped.netns;
+                    }
+                }
+                None => self.dropped.push(dropped),
+            }
+        }
         report.changed |=
             report.pools_added + report.pools_removed + report.added + report.removed > 0;
         report
@@ -111,13 +127,13 @@ impl Pool {
         if self.records.iter().map(|record| &record.key).eq(&listed) {
             for record in &mut self.records {
                 if let Usage::Held(held) = &mut record.usage {
-                    report.changed |= std::mem::take(&mut held.unlisted);
+                    report.changed |= mem::take(&mut held.unlisted);
                 }
             }
             return;
         }
         let mut listed = listed.into_iter().peekable();
-        let old = std::mem::take(&mut self.records);
+        let old = mem::take(&mut self.records);
         self.records.reserve_exact(old.len().max(listed.len()));
         for mut record in old {
             while let Some(new) = listed.next_if(|l| by_text(l, &record.key).is_lt()) {

@@ -13,7 +13,6 @@ mod find;
 mod free;
 mod invariants;
 mod inventory;
-mod live_attachments;
 mod liveness;
 mod merge;
 mod model;
@@ -29,21 +28,22 @@ mod request;
 mod testing;
 
 pub use attachment_check::CheckFailure;
-pub use changes::{Change, ChangeKind, Changes};
+pub use changes::{Change, Changes};
 pub use collect::{Collected, Stale};
-pub use evidence::{Entry, Evidence, EvidenceList, Existence, Kernel, Place, Routes};
+pub use evidence::{
+    Entry, Evidence, EvidenceList, Existence, Kernel, Place, Routes, UnreadablePart,
+};
+pub use evidence_index::EvidenceIndex;
 pub use family::Family;
 pub use invariants::Violation;
 pub use inventory::{Inventory, ListedPool};
-pub use live_attachments::LiveAttachments;
-pub use liveness::{AGAIN, GRACE, Judge, Judgement, OLD, Reason, Verdict, judge};
+pub use liveness::{AGAIN, GRACE, Judgement, OLD, Reason, Verdict};
 pub use merge::Merged;
 pub use model::{Ipam, Pool, Space, Subnet};
 pub use order::{are_in_order, by_text};
-pub use owner::{Attachment, Claim, NetNs, Owner};
-pub use rebuild::{Found, Releases};
+pub use owner::{Attachment, Claim, NetNs, NetNsId, Owner};
+pub use rebuild::Found;
 pub use reclaim::{Candidate, Judged};
-pub use record::{Free, Held, Moment, Record, Tombstone, Usage};
+pub use record::{Dropped, Free, Held, Moment, Record, TEARDOWN, Tombstone, Usage};
 pub use release::{Freed, Hint};
-pub use replay::{JournalEntry, LastWords};
 pub use request::{Grant, GrantKind, Holder, PoolCount, PoolSelector, Refusal, Request, Stage};

@@ -5,21 +5,23 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use super::{Changes, Family, Held, Moment, Record, Tombstone, by_text};
+use super::{Changes, Dropped, Family, Held, Moment, Record, Tombstone, by_text};
 
 /// Everything the state says about addresses.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Ipam {
     /// Address spaces by name; the sources fill `local` only.
     pub spaces: BTreeMap<String, Space>,
-    /// Counts the grants. Each claim has the count of its grant, which tells "still the same grant" from "granted again". A release
-    /// does not count: a state whose count is behind the note of the last grant is an old copy, and a DEL must not hide that.
+    /// The number of the save: the boot clock in microseconds, raised above every number that was seen. Each claim has the number of its
+    /// grant, which tells "still the same grant" from "granted again".
     pub generation: u64,
     /// The end of the quarantine after a lost state. Until then an ADD gets only what it holds, because another ADD may be about to
     /// configure an address of which no record is left.
     pub quarantine: Option<Moment>,
     /// The DELs of attachments without an address, whose ADDs may still come.
     pub tombstones: Vec<Tombstone>,
+    /// The addresses whose records went with their releases, less than [`TEARDOWN`](super::TEARDOWN) ago.
+    pub dropped: Vec<Dropped>,
     /// The changes of this call so far, for the journal.
     pub changes: Changes,
 }

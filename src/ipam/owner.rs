@@ -43,6 +43,33 @@ pub struct NetNs {
     pub cookie: Option<u64>,
 }
 
+/// What tells a network namespace from others of this boot, as far as the kernel lets it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NetNsId {
+    /// Device and inode numbers.
+    pub id: (u64, u64),
+    /// The kernel's number, where it has one.
+    pub cookie: Option<u64>,
+}
+
+impl NetNsId {
+    /// From device, inode, and the kernel's number or 0.
+    pub fn from_numbers([dev, ino, cookie]: [u64; 3]) -> NetNsId {
+        NetNsId {
+            id: (dev, ino),
+            cookie: (cookie > 0).then_some(cookie),
+        }
+    }
+}
+
+impl NetNs {
+    /// Its identity, where the path could be looked at.
+    pub fn identity(&self) -> Option<NetNsId> {
+        let cookie = self.cookie;
+        self.id.map(|id| NetNsId { id, cookie })
+    }
+}
+
 /// An attachment of a container to a network: what the CNI specification identifies by network name, CNI_CONTAINERID and
 /// CNI_IFNAME (difference D8).
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -105,6 +132,13 @@ impl Owner {
     /// The network namespace that the ADD was made for, where it is known.
     pub fn netns(&self) -> Option<&NetNs> {
         self.claim()?.netns.as_ref()
+    }
+
+    /// The claim and the network namespace of its ADD with device and inode, where they are known.
+    pub(super) fn namespace(&self) -> Option<(&Claim, &NetNs, (u64, u64))> {
+        let claim = self.claim()?;
+        let netns = claim.netns.as_ref()?;
+        Some((claim, netns, netns.id?))
     }
 
     /// `namespace/name` of the pod, where it is known.

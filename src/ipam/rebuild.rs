@@ -2,24 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
-use std::time::Duration;
 
-use super::evidence::{Evidence, Place};
+use super::evidence::Evidence;
 use super::evidence_index::{AddressUser, EvidenceIndex};
-use super::{Attachment, ChangeKind, Held, Ipam, Moment, Owner, Pool, Record, Usage, by_text};
-
-/// How long the node may go on showing a released address: its DEL comes before the main plugin and the runtime take the pod's network
-/// namespace down.
-const TEARDOWN: Duration = Duration::from_secs(30);
-
-/// Whether the releases in the state can be relied on.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Releases {
-    /// Yes.
-    AreKnown,
-    /// The state is an old copy: a released address may have been granted since.
-    MayBeOutdated,
-}
+use super::{Attachment, Held, Ipam, Moment, Owner, Record, Usage};
 
 /// An address that evidence shows in use.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,194 +17,97 @@ pub struct Found {
 }
 
 impl Ipam {
-    /// Holds every address of the pools' subnets that the kernel or a list shows to be in use, with its owner where a list
-    /// knows it, and whether the source lists it or not. One that the host itself has is nobody's, and is only marked. One that was
-    /// just released rests, as no other DEL would come for it. Holds more where less is known, never less.
-    pub fn hold_evident(
-        &mut self,
-        evidence: &Evidence,
-        releases: Releases,
-        now: Moment,
-    ) -> Vec<Found> {
+    /// Holds every free address that the kernel or a list shows in use by a pod, with its owner where the lists agree on one. What the
+    /// host itself has is only marked. A released address stays free while only the network namespace of its former holder has it.
+    pub fn hold_evident(&mut self, evidence: &Evidence, now: Moment) -> Vec<Found> {
         let generation = self.generation + 1;
         // An address that two pools list has one holder.
-        let held = self
-            .pools()
-            .flat_map(|(_, _, pool)| &pool.records)
-            .filter(|r| r.held().is_some());
+        let records = self.pools().flat_map(|(_, _, pool)| &pool.records);
+        let held = records.filter(|r| r.held().is_some());
         let mut held: BTreeSet<_> = held.map(Record::address).collect();
         let index = EvidenceIndex::new(evidence);
-        let evident = index.addresses();
         let mut found = Vec::new();
-        for (key, pool) in self.spaces.values_mut().flat_map(|s| &mut s.pools) {
-            found.extend(pool.hold_listed((&index, releases), generation, now, &mut held));
-            found.extend(pool.hold_unlisted(key, (&index, &evident), generation, now, &mut held));
-        }
-        if !found.is_empty() {
-            self.generation = generation;
-        }
-        for found in &found {
-            let mut records = self.spaces.values().flat_map(|s| s.pools.values());
-            let record = records.find_map(|pool| pool.record(&found.address)?.held());
-            if let Some(held) = record {
-                self.changes
-                    .note(ChangeKind::Found, found.address, held.clone());
-            }
-        }
-        found
-    }
-}
-
-impl Pool {
-    /// Holds those of its records that are in use.
-    fn hold_listed(
-        &mut self,
-        (index, releases): (&EvidenceIndex<'_>, Releases),
-        generation: u64,
-        now: Moment,
-        held: &mut BTreeSet<IpAddr>,
-    ) -> Vec<Found> {
-        let mut found = Vec::new();
-        for record in &mut self.records {
+        for record in self.pools_mut().flat_map(|pool| &mut pool.records) {
             let address = record.address();
             let Usage::Free(free) = &mut record.usage else {
                 continue;
             };
-            let was_just_released = releases == Releases::AreKnown
-                && free.released.is_some_and(|at| now.since(at) < TEARDOWN);
             match index.user_of(address) {
                 AddressUser::None => {}
                 AddressUser::Host => free.on_host = true,
-                AddressUser::Pod if was_just_released => {}
+                AddressUser::Pod if index.is_torn_down(address, free, now) => {}
                 AddressUser::Pod => {
                     if held.insert(address) {
                         let owner = index.owner(address, generation);
-                        found.push(record.hold(owner, now, false));
+                        record.usage = Usage::Held(Held {
+                            owner: owner.clone(),
+                            since: now,
+                            ..Held::default()
+                        });
+                        found.push(Found { address, owner });
                     }
                 }
             }
         }
+        if !found.is_empty() {
+            self.generation = generation;
+        }
+        self.changes.are_beyond_list = true;
         found
     }
 
-    /// Holds the `evident` addresses of its subnet of which it has no record.
-    fn hold_unlisted(
-        &mut self,
-        key: &str,
-        (index, evident): (&EvidenceIndex<'_>, &BTreeSet<IpAddr>),
-        generation: u64,
-        now: Moment,
-        held: &mut BTreeSet<IpAddr>,
-    ) -> Vec<Found> {
-        let mut found = Vec::new();
-        let Some(net) = self.net(key) else {
-            return found;
-        };
-        let mut records = Vec::new();
-        for address in evident.range(net.network()..=net.broadcast()) {
-            if index.user_of(*address) != AddressUser::Pod {
-                continue;
-            }
-            if self.record(address).is_none() && held.insert(*address) {
-                let mut record = Record::new(*address);
-                let owner = index.owner(*address, generation);
-                found.push(record.hold(owner, now, true));
-                records.push(record);
-            }
-        }
-        if !records.is_empty() {
-            self.records.extend(records);
-            self.records.sort_by(|a, b| by_text(&a.key, &b.key));
-        }
-        found
-    }
-}
-
-impl Record {
-    /// Makes a holder of whom evidence tells.
-    fn hold(&mut self, owner: Owner, now: Moment, unlisted: bool) -> Found {
-        self.usage = Usage::Held(Held {
-            owner: owner.clone(),
-            since: now,
-            suspect: None,
-            unlisted,
-        });
-        Found {
-            address: self.address(),
-            owner,
-        }
-    }
-}
-
-impl Ipam {
-    /// Forgets the owners that the node does not confirm. In an old copy of the state an address may stand for somebody who
-    /// has gone, and whose late DEL would free what another has by now. It stays held all the same.
-    pub fn forget_unconfirmed_owners(&mut self, evidence: &Evidence) {
+    /// Replaces the owners that the node does not confirm by those that the lists agree on. In an old copy of the state an address may
+    /// stand for somebody who has gone, and whose late DEL would free what another has by now. It stays held all the same.
+    pub fn confirm_owners(&mut self, evidence: &Evidence) {
         let index = EvidenceIndex::new(evidence);
-        let records = self.pools_mut().flat_map(|pool| &mut pool.records);
-        for record in records {
+        let generation = self.generation;
+        for record in self.pools_mut().flat_map(|pool| &mut pool.records) {
             let address = record.address();
             if let Usage::Held(held) = &mut record.usage
                 && !index.confirms(address, held)
             {
-                held.owner = Owner::Unknown;
+                held.owner = index.owner(address, generation);
             }
         }
+        self.changes.are_beyond_list = true;
     }
 
-    /// Whether somebody has an address of the pools' subnets: it is configured in a network namespace other than the host's, or
-    /// an entry of a list that may stand names it. A subnet of all addresses tells nothing.
+    /// Whether the kernel or a list shows that a pod uses an address that the pools have.
     pub fn is_in_use(&self, evidence: &Evidence) -> bool {
-        let configured = &evidence.kernel.configured;
-        let in_a_pod = |(_, place): &(_, &Place)| matches!(place, Place::Namespace(_));
-        let configured = configured
-            .iter()
-            .filter(in_a_pod)
-            .map(|(address, _)| address);
-        let listed = evidence.live_entries().filter(|entry| entry.may_be_live());
-        let mut elsewhere = configured.chain(listed.flat_map(|entry| &entry.addresses));
-        let is_of = |address: &IpAddr, key: &str, pool: &Pool| {
-            pool.record(address).is_some()
-                || pool
-                    .net(key)
-                    .is_some_and(|net| net.prefix_len() > 0 && net.contains(address))
-        };
-        elsewhere.any(|address| self.pools().any(|(_, key, pool)| is_of(address, key, pool)))
+        let index = EvidenceIndex::new(evidence);
+        let mut records = self.pools().flat_map(|(_, _, pool)| &pool.records);
+        records.any(|record| index.user_of(record.address()) == AddressUser::Pod)
     }
 
-    /// Whether the attachment's container holds an address of which the state does not tell the interface.
+    /// Whether the attachment's container holds an address whose interface is not known.
     pub fn is_claimless(&self, attachment: &Attachment) -> bool {
         self.holders().any(
             |held| matches!(&held.owner, Owner::Container(id) if **id == *attachment.container_id),
         )
     }
 
-    /// Gives the records of the original, which tell only the container, the rest of their holders' identity, where every entry
-    /// that names the address tells the same. Tells whether there was any.
+    /// Completes the owners of the original's records, which have only the container, where its entries for the address agree.
+    /// Returns whether there was any.
     pub fn adopt_claims(&mut self, evidence: &Evidence) -> bool {
         let generation = self.generation;
         let index = EvidenceIndex::new(evidence);
         let mut adopted = false;
         for record in self.pools_mut().flat_map(|pool| &mut pool.records) {
             let address = record.address();
-            let Usage::Held(held) = &mut record.usage else {
-                continue;
-            };
-            let Owner::Container(id) = &held.owner else {
-                continue;
-            };
-            if index.user_of(address) == AddressUser::Pod
-                && let Owner::Attachment(claim) = index.owner(address, generation)
-                && claim.container_id == *id
+            if let Usage::Held(held) = &mut record.usage
+                && let Owner::Container(id) = &held.owner
+                && index.user_of(address) == AddressUser::Pod
+                && let Some(claim) = index.claim_of(address, id, generation)
             {
-                held.owner = Owner::Attachment(claim);
+                held.owner = Owner::Attachment(Box::new(claim));
                 adopted = true;
             }
         }
+        self.changes.are_beyond_list |= adopted;
         adopted
     }
 
-    /// Takes note of the free addresses that the host has, so that others are tried first. Gives their number.
+    /// Marks the free addresses that the host has, so that others are tried first. Returns their number.
     pub fn mark_on_host(&mut self, on_host: &BTreeSet<IpAddr>) -> usize {
         let mut marked = 0;
         for record in self.pools_mut().flat_map(|pool| &mut pool.records) {
@@ -236,7 +125,7 @@ impl Ipam {
 mod tests {
     use super::*;
     use crate::ipam::testing::with_pools;
-    use crate::ipam::{Entry, EvidenceList, Free, Inventory, ListedPool, NetNs};
+    use crate::ipam::{Entry, EvidenceList, Free, Inventory, ListedPool, NetNs, NetNsId, Place};
 
     const NOW: Moment = Moment(77);
 
@@ -313,7 +202,7 @@ mod tests {
                 entry("c2", "10.1.0.6", true),
             ],
         );
-        assert_eq!(ipam.hold_evident(&look, Releases::AreKnown, NOW).len(), 2);
+        assert_eq!(ipam.hold_evident(&look, NOW).len(), 2);
         assert_eq!(
             holders(&ipam),
             pairs(&[("10.1.0.5", ""), ("10.1.0.6", "c2")]),
@@ -333,14 +222,11 @@ mod tests {
             ("azure", "eth0", Some("default/web-0"))
         );
         assert_eq!(ipam.check(), []);
-        assert!(
-            ipam.hold_evident(&look, Releases::AreKnown, NOW).is_empty(),
-            "once is enough"
-        );
+        assert!(ipam.hold_evident(&look, NOW).is_empty(), "once is enough");
     }
 
     #[test]
-    fn entries_that_still_speak_are_held_though_the_kernel_does_not_show_them() {
+    fn live_entries_are_held_though_the_kernel_does_not_show_them() {
         let mut ipam = state();
         ipam.hold_evident(
             &evidence(
@@ -350,34 +236,61 @@ mod tests {
                     entry("c2", "10.1.0.6", false),
                 ],
             ),
-            Releases::AreKnown,
             NOW,
         );
         assert_eq!(holders(&ipam), pairs(&[("10.1.0.5", "c1")]));
     }
 
     #[test]
-    fn addresses_that_the_source_does_not_list_are_held_too() {
+    fn what_no_pool_lists_is_not_held() {
         let mut ipam = state();
-        let look = evidence(
-            &["10.1.0.10", "10.2.0.1"],
-            vec![entry("c1", "10.1.0.99", true)],
-        );
-        ipam.hold_evident(&look, Releases::AreKnown, NOW);
-        assert_eq!(
-            holders(&ipam),
-            pairs(&[("10.1.0.10", ""), ("10.1.0.99", "c1")])
-        );
-        assert_eq!(ipam.check(), []);
-        let pool = ipam.pools().next().unwrap().2;
-        assert!(
-            pool.record(&ip("10.1.0.99"))
-                .unwrap()
-                .held()
-                .unwrap()
-                .unlisted,
-            "and go with their release"
-        );
+        let look = evidence(&["10.1.0.10"], vec![entry("c1", "10.1.0.99", true)]);
+        assert!(ipam.hold_evident(&look, NOW).is_empty());
+        assert!(!ipam.is_in_use(&look));
+        assert!(ipam.is_in_use(&evidence(&["10.1.0.5"], vec![])));
+    }
+
+    #[test]
+    fn a_released_address_is_free_only_in_the_namespace_that_released_it() {
+        let at = |seconds: u64| Moment(1_000_000_000 * seconds);
+        let id = |ino, cookie| NetNsId {
+            id: (4, ino),
+            cookie,
+        };
+        let own = Some(id(77, None));
+        let other = entry("c2", "10.1.0.5", true);
+        let mut moved = other.clone();
+        moved.netns.as_mut().unwrap().id = Some((4, 78));
+        let shown = || {
+            let mut evidence = evidence(&["10.1.0.5"], vec![]);
+            let namespaces = &mut evidence.kernel.addresses_by_namespace;
+            namespaces.insert((4, 77), [ip("10.1.0.5")].into());
+            evidence.kernel.cookies.insert((4, 77), 9);
+            evidence
+        };
+        let on_loopback = evidence(&["10.1.0.5"], vec![]);
+        for (name, released_in, age, look, is_held) in [
+            ("its own", own, 29, shown(), false),
+            ("by number", Some(id(77, Some(9))), 29, shown(), false),
+            ("reused", Some(id(77, Some(8))), 29, shown(), true),
+            ("long ago", own, 30, shown(), true),
+            ("unknown", None, 1, shown(), true),
+            ("another", Some(id(78, None)), 1, shown(), true),
+            ("anywhere", own, 1, on_loopback, true),
+            ("listed there", own, 1, evidence(&[], vec![other]), false),
+            ("listed elsewhere", own, 1, evidence(&[], vec![moved]), true),
+        ] {
+            let mut ipam = state();
+            let free = Free {
+                released: Some(at(100)),
+                released_in,
+                ..Free::default()
+            };
+            let pool = ipam.pools_mut().next().unwrap();
+            pool.record_mut(&ip("10.1.0.5")).unwrap().usage = Usage::Free(free);
+            ipam.hold_evident(&look, at(100 + age));
+            assert_eq!(!holders(&ipam).is_empty(), is_held, "{name}");
+        }
     }
 
     #[test]
@@ -387,7 +300,7 @@ mod tests {
         gone.netns.as_mut().unwrap().id = None;
         let mut look = evidence(&["10.1.0.7"], vec![entry("c1", "10.1.0.5", true), gone]);
         look.kernel.incomplete = Some("hidden".into());
-        ipam.hold_evident(&look, Releases::AreKnown, NOW);
+        ipam.hold_evident(&look, NOW);
         assert_eq!(
             holders(&ipam),
             pairs(&[("10.1.0.5", "c1"), ("10.1.0.6", ""), ("10.1.0.7", "")]),
@@ -400,25 +313,29 @@ mod tests {
         let mut ipam = state();
         let all = [("10.1.0.5", "c1"), ("10.1.0.6", "c2"), ("10.1.0.7", "c3")];
         let entries = all.map(|(address, id)| entry(id, address, true)).into();
-        ipam.hold_evident(&evidence(&[], entries), Releases::AreKnown, NOW);
+        ipam.hold_evident(&evidence(&[], entries), NOW);
         let mut gone = entry("c1", "10.1.0.5", true);
         gone.container_id = "another".into();
         let mut look = evidence(&[], vec![gone, entry("c2", "10.1.0.6", true)]);
-        ipam.forget_unconfirmed_owners(&look);
-        let expected = [("10.1.0.5", ""), ("10.1.0.6", "c2"), ("10.1.0.7", "")];
+        ipam.confirm_owners(&look);
+        let expected = [
+            ("10.1.0.5", "another"),
+            ("10.1.0.6", "c2"),
+            ("10.1.0.7", ""),
+        ];
         assert_eq!(holders(&ipam), pairs(&expected));
         // Its namespace exists: by the kernel's number, as another may have the same inode.
         for (cookie, expected) in [(Some(9), "c1"), (Some(8), ""), (None, "")] {
             let mut ipam = state();
             let mut own = entry("c1", "10.1.0.5", true);
             own.netns.as_mut().unwrap().cookie = Some(9);
-            ipam.hold_evident(&evidence(&[], vec![own]), Releases::AreKnown, NOW);
+            ipam.hold_evident(&evidence(&[], vec![own]), NOW);
             look = evidence(&[], vec![]);
             look.kernel.namespaces.insert((4, 77));
             look.kernel
                 .cookies
                 .extend(cookie.map(|cookie| ((4, 77), cookie)));
-            ipam.forget_unconfirmed_owners(&look);
+            ipam.confirm_owners(&look);
             assert_eq!(
                 holders(&ipam),
                 pairs(&[("10.1.0.5", expected)]),
@@ -436,7 +353,7 @@ mod tests {
             entry("c3", "10.1.0.6", true),
             entry("c3", "10.1.0.6", true),
         ];
-        ipam.hold_evident(&evidence(&[], entries), Releases::AreKnown, NOW);
+        ipam.hold_evident(&evidence(&[], entries), NOW);
         assert_eq!(
             holders(&ipam),
             pairs(&[("10.1.0.5", ""), ("10.1.0.6", "c3")])
@@ -448,7 +365,7 @@ mod tests {
         let mut ipam = state();
         let mut look = evidence(&[], vec![]);
         look.kernel.configured.insert(ip("10.1.0.5"), Place::Host);
-        assert!(ipam.hold_evident(&look, Releases::AreKnown, NOW).is_empty());
+        assert!(ipam.hold_evident(&look, NOW).is_empty());
         let pool = ipam.pools().next().unwrap().2;
         assert_eq!(
             pool.record(&ip("10.1.0.5")).unwrap().free(),
@@ -492,7 +409,7 @@ mod tests {
             pools: vec![narrow, wide],
         });
         assert_eq!(
-            ipam.hold_evident(&evidence(&["10.1.0.5"], vec![]), Releases::AreKnown, NOW)
+            ipam.hold_evident(&evidence(&["10.1.0.5"], vec![]), NOW)
                 .len(),
             1
         );

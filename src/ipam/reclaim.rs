@@ -1,10 +1,10 @@
 //! Frees addresses that no live attachment holds: when a pool runs dry, and after a reboot.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use super::evidence::{Evidence, Routes};
-use super::liveness::{GRACE, Judge, Judgement, Verdict};
-use super::{ChangeKind, Held, Ipam, LiveAttachments, Moment, Pool, Record, Usage};
+use super::liveness::{GRACE, Judgement, Verdict};
+use super::{Evidence, EvidenceIndex, Held, Ipam, Moment, Pool, Record, Usage};
 
 /// A held record, as it was before the evidence was gathered. Evidence says nothing about later changes, so a record that differs
 /// from this is left alone.
@@ -23,32 +23,36 @@ pub struct Candidate {
 /// What became of a candidate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Judged {
-    /// Which.
+    /// The candidate.
     pub candidate: Candidate,
-    /// What was thought of it.
+    /// The judgement on its holder.
     pub judgement: Judgement,
 }
 
+impl Candidate {
+    /// Copies what identifies a held record.
+    pub fn new(space: &str, pool: &str, key: IpAddr, held: &Held) -> Candidate {
+        Candidate {
+            space: space.to_owned(),
+            pool: pool.to_owned(),
+            key,
+            held: held.clone(),
+        }
+    }
+}
+
 impl Ipam {
-    /// The records that are old enough to be judged, in the pools that `wanted` (space, key, pool) likes.
+    /// The records that are old enough to be judged, in the pools that `wanted` (space, key, pool) selects.
     pub fn candidates(
         &self,
         wanted: impl Fn(&str, &str, &Pool) -> bool,
         now: Moment,
     ) -> Vec<Candidate> {
         let mut found = Vec::new();
-        for (space, key, pool) in self
-            .pools()
-            .filter(|(space, key, pool)| wanted(space, key, pool))
-        {
+        for (space, key, pool) in self.pools().filter(|(s, k, p)| wanted(s, k, p)) {
             for record in &pool.records {
                 if let Some(held) = record.held().filter(|held| now.since(held.since) >= GRACE) {
-                    found.push(Candidate {
-                        space: space.to_owned(),
-                        pool: key.to_owned(),
-                        key: record.key,
-                        held: held.clone(),
-                    });
+                    found.push(Candidate::new(space, key, record.key, held));
                 }
             }
         }
@@ -62,7 +66,7 @@ impl Ipam {
         evidence: &Evidence,
         now: Moment,
     ) -> Vec<Judged> {
-        let judge = Judge::new(evidence, LiveAttachments::new(self, evidence));
+        let index = EvidenceIndex::new(evidence).with_holders(self);
         let mut judged = Vec::new();
         for candidate in candidates {
             let Some(address) = self.unchanged(&candidate) else {
@@ -71,35 +75,38 @@ impl Ipam {
             let Some(Usage::Held(held)) = self.record_mut(&candidate).map(|r| &mut r.usage) else {
                 continue;
             };
-            let judgement = judge.judge(address, held, now);
+            let judgement = index.judge(address, held, now);
             match judgement.verdict {
                 Verdict::Alive => held.suspect = None,
                 Verdict::Suspect => held.suspect = held.suspect.or(Some(now)),
-                Verdict::Undecided => {}
-                Verdict::Dead => self.free(&candidate, ChangeKind::Reclaimed, now),
+                Verdict::Undecided | Verdict::Dead => {}
             }
             judged.push(Judged {
                 candidate,
                 judgement,
             });
         }
+        let dead = judged
+            .iter()
+            .filter(|j| j.judgement.verdict == Verdict::Dead);
+        self.free_all(dead.map(|j| &j.candidate), now);
         judged
     }
 
-    /// Takes the mark of a suspect from every holder that a look sees alive, whether it was to be judged or not. Of what came after the
-    /// look began it says nothing. Tells whether there was any.
+    /// Clears the mark of every suspect for which the snapshot has evidence, also of those that are no candidates. Marks that were made
+    /// after the snapshot `began` stay. Returns whether it cleared any.
     pub fn clear_suspects(&mut self, evidence: &Evidence, began: Moment, now: Moment) -> bool {
         let is_marked = |held: &Held| held.suspect.is_some_and(|at| at <= began);
         if !self.holders().any(is_marked) {
             return false;
         }
-        let judge = Judge::new(evidence, LiveAttachments::new(self, evidence));
+        let index = EvidenceIndex::new(evidence).with_holders(self);
         let mut is_cleared = false;
         for record in self.pools_mut().flat_map(|pool| &mut pool.records) {
             let address = record.address();
             if let Usage::Held(held) = &mut record.usage
                 && is_marked(held)
-                && judge.judge(address, held, now).verdict == Verdict::Alive
+                && index.judge(address, held, now).verdict == Verdict::Alive
             {
                 held.suspect = None;
                 is_cleared = true;
@@ -108,14 +115,14 @@ impl Ipam {
         is_cleared
     }
 
-    /// Frees the candidate whoever it is, if the same ADD still holds it; it rests first. Tells whether it did. Of a record that
-    /// the original wrote, or of another boot, it is not known since when it is held, so that this does not count.
+    /// Frees the record without looking at evidence, if the same ADD still holds it. Returns whether it did. The start of the lease is not
+    /// compared: it is unknown for records of the original and of another boot.
     pub fn free_by_hand(&mut self, candidate: &Candidate, now: Moment) -> bool {
         let record = self.record_mut(candidate);
         let held = record.as_ref().and_then(|record| record.held());
         let is_same = held.is_some_and(|held| held.owner.is_of_same_add(&candidate.held.owner));
         if is_same {
-            self.free(candidate, ChangeKind::Reclaimed, now);
+            self.free_all([candidate], now);
         }
         is_same
     }
@@ -132,41 +139,57 @@ impl Ipam {
         still.then(|| record.address())
     }
 
-    /// Frees the candidate's record.
-    pub(super) fn free(&mut self, candidate: &Candidate, kind: ChangeKind, now: Moment) {
-        let pool = self.pool_mut(candidate);
-        if let Some((address, held)) = pool.and_then(|pool| pool.free(&candidate.key, Some(now))) {
-            self.changes.note(kind, address, held);
+    /// Frees the records of the candidates. Looks at each pool once, as removing unlisted records one by one takes quadratic time.
+    pub(super) fn free_all<'a>(
+        &mut self,
+        candidates: impl IntoIterator<Item = &'a Candidate>,
+        now: Moment,
+    ) {
+        let mut by_pool: BTreeMap<(&str, &str), BTreeSet<IpAddr>> = BTreeMap::new();
+        for Candidate {
+            space, pool, key, ..
+        } in candidates
+        {
+            by_pool.entry((space, pool)).or_default().insert(*key);
+        }
+        for ((space, pool), keys) in by_pool {
+            if let Some(pool) = self.pool_mut(space, pool) {
+                let freed = pool.free_where(|record, _| keys.contains(&record.key), Some(now));
+                self.note_releases(&freed, now);
+            }
         }
     }
 
     fn record_mut(&mut self, candidate: &Candidate) -> Option<&mut Record> {
-        self.pool_mut(candidate)?.record_mut(&candidate.key)
+        let pool = self.pool_mut(&candidate.space, &candidate.pool)?;
+        pool.record_mut(&candidate.key)
     }
 
-    fn pool_mut(&mut self, candidate: &Candidate) -> Option<&mut Pool> {
-        let space = self.spaces.get_mut(&candidate.space)?;
-        space.pools.get_mut(&candidate.pool)
+    fn pool_mut(&mut self, space: &str, pool: &str) -> Option<&mut Pool> {
+        self.spaces.get_mut(space)?.pools.get_mut(pool)
     }
 
-    /// After a reboot nobody of before is alive, as far as the kernel agrees: frees everything that it does not show, and
-    /// forgets all moments. Where not every namespace could be looked into, everything is kept, as if first seen now. Gives
-    /// the addresses that were freed.
+    /// Frees every address that the kernel does not show, as no holder survives a reboot, and forgets all moments. After an incomplete
+    /// look all records are kept as if first seen now. Returns the addresses that were freed.
     pub fn new_boot(&mut self, evidence: &Evidence, now: Moment) -> Vec<IpAddr> {
         let kernel = &evidence.kernel;
-        let shown = LiveAttachments::from_kernel(self, kernel, &Routes::default());
+        let kernel_alone = Evidence {
+            kernel: kernel.clone(),
+            ..Evidence::default()
+        };
+        let index = EvidenceIndex::new(&kernel_alone).with_holders(self);
         let mut freed = Vec::new();
         for pool in self.pools_mut() {
             let is_gone = |record: &Record, held: &Held| {
                 kernel.incomplete.is_none()
-                    && !kernel.configured.contains_key(&record.address())
-                    && shown.other(record.address(), held).is_none()
+                    && index.place(record.address()).is_none()
+                    && index.other_address(record.address(), &held.owner).is_none()
             };
             let gone = pool.free_where(is_gone, None);
             freed.extend(gone.into_iter().map(|(address, _)| address));
             for record in &mut pool.records {
                 match &mut record.usage {
-                    Usage::Free(free) => free.released = None,
+                    Usage::Free(free) => (free.released, free.released_in) = (None, None),
                     Usage::Held(held) => {
                         held.since = now;
                         held.suspect = None;
@@ -176,6 +199,8 @@ impl Ipam {
         }
         self.quarantine = None;
         self.tombstones.clear();
+        self.dropped.clear();
+        self.changes.are_beyond_list = true;
         freed
     }
 }
@@ -335,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sign_of_life_clears_the_suspicion() {
+    fn evidence_clears_the_suspicion() {
         let mut ipam = state();
         let candidates = ipam.candidates(|_, _, _| true, NOW);
         reclaim(&mut ipam, candidates, NOW);

@@ -3,7 +3,11 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::{Attachment, Owner};
+use super::{Attachment, NetNsId, Owner};
+
+/// How long the node may go on showing a released address: its DEL comes before the main plugin and the runtime take the pod's network
+/// namespace down.
+pub const TEARDOWN: Duration = Duration::from_secs(30);
 
 /// A point on the boot clock (CLOCK_BOOTTIME): nanoseconds since the machine started, sleep included. It means nothing
 /// under another boot ID.
@@ -50,6 +54,8 @@ pub struct Free {
     pub left_over_id: Option<Box<str>>,
     /// When it was last released, if that was since this boot.
     pub released: Option<Moment>,
+    /// The network namespace of the holder that released it, where it is known. Its teardown follows the DEL.
+    pub released_in: Option<NetNsId>,
     /// The host or one of its routes had it at the last look (difference D19).
     pub on_host: bool,
 }
@@ -67,8 +73,20 @@ pub struct Held {
     pub unlisted: bool,
 }
 
-/// A DEL that found nothing.
+/// An address that the source did not list when it was released, so that its record went. It may be listed again before its pod's
+/// network namespace is gone.
 #[derive(Clone, Debug, PartialEq)]
+pub struct Dropped {
+    /// The address.
+    pub address: IpAddr,
+    /// When it was released.
+    pub at: Moment,
+    /// The network namespace of its holder, where it is known.
+    pub netns: Option<NetNsId>,
+}
+
+/// A DEL that found nothing.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Tombstone {
     /// The attachment.
     pub attachment: Attachment,

@@ -5,10 +5,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::evidence_index::EvidenceIndex;
-use super::{
-    Attachment, ChangeKind, Evidence, Grant, GrantKind, Held, Ipam, Moment, Record, Tombstone,
-    Usage,
-};
+use super::{Attachment, Evidence, Grant, GrantKind, Held, Ipam, Moment, Record, Tombstone, Usage};
 use crate::codec::named_address;
 
 /// What a DEL names beside the attachment. Any of it may be missing or wrong.
@@ -35,6 +32,16 @@ pub struct Freed {
     pub dropped: bool,
 }
 
+impl Freed {
+    fn new(pool: &str, address: IpAddr, held: &Held) -> Freed {
+        Freed {
+            pool: pool.to_owned(),
+            address,
+            dropped: held.unlisted,
+        }
+    }
+}
+
 impl Hint<'_> {
     /// The address, by value.
     pub fn key(&self) -> Option<IpAddr> {
@@ -55,7 +62,7 @@ impl Ipam {
     pub fn release(&mut self, attachment: &Attachment, hint: Hint<'_>, now: Moment) -> Vec<Freed> {
         let named = self.pool_hinted(hint);
         let address = hint.address.map(|_| hint.key());
-        let mut freed = Vec::new();
+        let (mut freed, mut all) = (Vec::new(), Vec::new());
         for (space_name, space) in &mut self.spaces {
             for (pool_name, pool) in &mut space.pools {
                 let here = named
@@ -67,15 +74,12 @@ impl Ipam {
                     held.owner.is_attachment(attachment) && is_meant
                 };
                 for (address, held) in pool.free_where(goes, Some(now)) {
-                    freed.push(Freed {
-                        pool: pool_name.clone(),
-                        address,
-                        dropped: held.unlisted,
-                    });
-                    self.changes.note(ChangeKind::Released, address, held);
+                    freed.push(Freed::new(pool_name, address, &held));
+                    all.push((address, held));
                 }
             }
         }
+        self.note_releases(&all, now);
         freed
     }
 
@@ -115,7 +119,9 @@ impl Ipam {
         let Some(held) = record.held().filter(same) else {
             return false;
         };
-        self.changes.note_given_back(record.address(), held.clone());
+        if !self.changes.undo_hold(record.address(), held) {
+            self.changes.release(record.address(), held, held.since);
+        }
         record.usage = Usage::Free(before.clone());
         true
     }
@@ -136,8 +142,7 @@ impl Ipam {
         })
     }
 
-    /// Releases the addresses that the hint names, where their owner is unknown and the node does not show that they are in use. Where
-    /// it cannot show that, the attachment must be the one that the lists name for them.
+    /// Releases the addresses that the hint names and that have no known owner, unless evidence shows them in use.
     pub fn release_ownerless(
         &mut self,
         attachment: &Attachment,
@@ -146,30 +151,21 @@ impl Ipam {
         now: Moment,
     ) -> Vec<Freed> {
         let index = EvidenceIndex::new(evidence);
-        let is_complete = evidence.kernel.incomplete.is_none();
-        let mut freed = Vec::new();
+        let (mut freed, mut all) = (Vec::new(), Vec::new());
         for key in hint.keys() {
             for (name, pool) in self.spaces.values_mut().flat_map(|s| &mut s.pools) {
-                let releases = pool.record(&key).is_some_and(|record| {
-                    let address = record.address();
-                    let container = index.container_of(address);
-                    let is_owner = !is_complete && container == Some(&*attachment.container_id);
-                    record.held().is_some_and(|held| held.owner.is_unknown())
-                        && (is_owner || !evidence.shows(address))
-                });
-                if !releases {
-                    continue;
-                }
-                if let Some((address, held)) = pool.free(&key, Some(now)) {
-                    freed.push(Freed {
-                        pool: name.clone(),
-                        address,
-                        dropped: held.unlisted,
-                    });
-                    self.changes.note(ChangeKind::Released, address, held);
+                let goes = |record: &Record, held: &Held| {
+                    record.key == key
+                        && held.owner.is_unknown()
+                        && index.may_release_ownerless(record.address(), &attachment.container_id)
+                };
+                for (address, held) in pool.free_where(goes, Some(now)) {
+                    freed.push(Freed::new(name, address, &held));
+                    all.push((address, held));
                 }
             }
         }
+        self.note_releases(&all, now);
         freed
     }
 
@@ -183,7 +179,9 @@ impl Ipam {
 mod tests {
     use super::*;
     use crate::ipam::testing::{forget_claim, with_pools};
-    use crate::ipam::{Family, Free, Inventory, ListedPool, PoolSelector, Request};
+    use crate::ipam::{
+        Entry, EvidenceList, Family, Free, Inventory, ListedPool, Owner, PoolSelector, Request,
+    };
     use std::collections::BTreeSet;
     use std::time::Duration;
 
@@ -387,5 +385,47 @@ mod tests {
             "as if it had never been given"
         );
         assert_eq!(ipam.check(), []);
+    }
+
+    #[test]
+    fn ownerless_address_stays_held_while_cache_entry_names_another_container() {
+        let entry = |container_id: &str, is_live| Entry {
+            container_id: container_id.into(),
+            addresses: vec!["10.1.0.5".parse().unwrap()],
+            is_live,
+            ..Entry::default()
+        };
+        for (entries, is_released) in [
+            (vec![], true),
+            (vec![entry("a", true)], true),
+            (vec![entry("b", false)], true),
+            (vec![entry("b", true)], false),
+            (vec![entry("a", true), entry("b", true)], false),
+        ] {
+            let mut ipam = state(POOLS);
+            take(&mut ipam, &attachment("x", "eth0"), "", "10.1.0.5");
+            for pool in ipam.pools_mut() {
+                for record in &mut pool.records {
+                    if let Usage::Held(held) = &mut record.usage {
+                        held.owner = Owner::Unknown;
+                    }
+                }
+            }
+            let message = format!("{entries:?}");
+            let evidence = Evidence {
+                cache: EvidenceList::Read {
+                    entries,
+                    doubtful: vec![],
+                },
+                ..Evidence::default()
+            };
+            let hint = Hint {
+                previous: &["10.1.0.5".parse().unwrap()],
+                ..Hint::default()
+            };
+            let a = attachment("a", "eth0");
+            let freed = ipam.release_ownerless(&a, hint, &evidence, NOW);
+            assert_eq!(!freed.is_empty(), is_released, "{message}");
+        }
     }
 }

@@ -34,8 +34,8 @@ pub fn describe_missing(address: IpAddr, held: &Held, evidence: &Evidence) -> Ve
         )),
         None => {}
     }
-    for (name, witness) in evidence.lists() {
-        match witness {
+    for (name, list) in evidence.lists() {
+        match list {
             EvidenceList::Absent => {}
             EvidenceList::Unreadable(why) => found.push(format!("{name} cannot be read: {why}")),
             EvidenceList::Read { entries, .. } => {
@@ -67,8 +67,8 @@ pub fn entry_of_place<'a>(place: &Place, evidence: &'a Evidence) -> Option<&'a E
 pub fn describe_uses(address: IpAddr, evidence: &Evidence) -> Vec<String> {
     let places = evidence.kernel.places(address);
     let mut found: Vec<String> = places.map(|place| format!("configured {place}")).collect();
-    for (name, witness) in evidence.lists() {
-        let entries = witness.entries().iter();
+    for (name, list) in evidence.lists() {
+        let entries = list.entries().iter();
         for entry in entries.filter(|e| e.is_live && e.addresses.contains(&address)) {
             let pod = entry.pod.as_deref().map(|pod| format!(", pod {pod}"));
             found.push(format!(
@@ -78,7 +78,7 @@ pub fn describe_uses(address: IpAddr, evidence: &Evidence) -> Vec<String> {
             ));
         }
     }
-    if matches!(&evidence.routes, Routes::Read(routes) if routes.contains(&address)) {
+    if evidence.routes.contains(address) {
         found.push("a route of the host leads to it".to_owned());
     }
     found

@@ -200,27 +200,29 @@ impl EvidenceReport {
             lists: evidence
                 .lists()
                 .into_iter()
-                .filter_map(|(name, witness)| EvidenceListReport::new(name, witness))
+                .filter_map(|(name, list)| EvidenceListReport::new(name, list))
                 .collect(),
         }
     }
 }
 
 impl EvidenceListReport {
-    fn new(name: &'static str, witness: &EvidenceList) -> Option<EvidenceListReport> {
-        let mut list = EvidenceListReport {
+    fn new(name: &'static str, list: &EvidenceList) -> Option<EvidenceListReport> {
+        let mut report = EvidenceListReport {
             name,
             unreadable: None,
-            entries: witness.entries().len(),
-            standing: witness.entries().iter().filter(|e| e.is_live).count(),
+            entries: list.entries().len(),
+            standing: list.entries().iter().filter(|e| e.is_live).count(),
             doubtful: Vec::new(),
         };
-        match witness {
+        match list {
             EvidenceList::Absent => return None,
-            EvidenceList::Read { doubtful, .. } => list.doubtful.clone_from(doubtful),
-            EvidenceList::Unreadable(why) => list.unreadable = Some(why.clone()),
+            EvidenceList::Read { doubtful, .. } => {
+                report.doubtful = doubtful.iter().map(|part| part.name.clone()).collect();
+            }
+            EvidenceList::Unreadable(why) => report.unreadable = Some(why.clone()),
         }
-        Some(list)
+        Some(report)
     }
 }
 

@@ -17,8 +17,8 @@ Under the name azure-vnet-ipamv6 they have that name instead.
   /var/run/azure-vnet/azure-vnet-ipam.lock
       flock on the state, shared with the original; holds the last
       holder's process ID. Removable: never while calls of the
-      original or of version 0.1.0 run, which do not notice; otherwise
-      any time, as a call that held it decides again
+      original run, which do not notice; otherwise any time, as a call
+      that held it decides again
   /var/run/azure-vnet/azure-vnet-ipam.fetch
       lock for asking the source; holds the times of the last
       attempts, and the interfaces that the last answer was about.

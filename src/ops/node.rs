@@ -91,6 +91,7 @@ impl Node {
             LockError::Busy { ref holder, .. } => {
                 CommandError(format!("{error}: {holder} holds it"))
             }
+            LockError::Removed { .. } => CommandError(error.to_string()),
             LockError::Io { path, source } => {
                 CommandError::from_io(&format!("cannot lock {}", path.display()), &source)
             }
@@ -102,15 +103,13 @@ impl Node {
     /// # Errors
     /// The system refuses, or the lock was lost, so another call may have overwritten the state.
     pub fn save(&self, locked: &mut Locked<'_>, state: &mut State) -> Result<(), CommandError> {
-        self.context.save(locked, state)?;
-        if locked.is_current() {
-            return Ok(());
+        match self.context.commit(locked, state) {
+            Err(error) if error.lock_was_lost => Err(CommandError(format!(
+                "{} was removed meanwhile, so another call may have overwritten the state; try again",
+                error.path.display()
+            ))),
+            other => Ok(other?),
         }
-        let path = self.paths().lock_file();
-        Err(CommandError(format!(
-            "{} was removed meanwhile, so another call may have overwritten the state; try again",
-            path.display()
-        )))
     }
 
     /// The source that this node's pools come from.

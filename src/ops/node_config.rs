@@ -289,7 +289,7 @@ mod tests {
     #[test]
     fn a_conflist_and_a_conf_parse_alike() {
         let list = br#"{"cniVersion": "1.0.0", "name": "azure", "plugins": [
-            {"type": "bridge", "ipam": {"type": "azure-vnet-ipam", "rest": 7}}, {"type": "portmap"}]}"#;
+            {"type": "bridge", "ipam": {"type": "azure-vnet-ipam", "cooldown": 7}}, {"type": "portmap"}]}"#;
         let list = parse(list).unwrap();
         assert_eq!(list.name.as_deref(), Some("azure"));
         let ours: Vec<_> = list

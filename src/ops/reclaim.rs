@@ -67,8 +67,8 @@ pub fn run(node: &Node, args: &ReclaimArgs) -> Result<CommandOutput, CommandErro
     let mut events = Vec::new();
     if done {
         let mut locked = node.lock()?;
-        let loaded = locked.load(node.context.boot_id.as_deref());
-        let Some(again) = StateView::from_loaded(node, loaded).into_writable()? else {
+        let loaded = node.context.open(&mut locked);
+        let Some(again) = StateView::from_opened(node, loaded).into_writable()? else {
             return Err(CommandError("the state was removed meanwhile".to_owned()));
         };
         state = again;
@@ -122,7 +122,7 @@ impl ReclaimReport {
                 }
                 Action::Judged(judged) => judged.iter().for_each(|j| found.add(j, now)),
                 Action::Merged(_)
-                | Action::Replayed { .. }
+                | Action::Replayed(_)
                 | Action::Reconciled(..)
                 | Action::SkippedOnHost { .. } => {}
             }
@@ -254,7 +254,7 @@ mod tests {
             boot: Moment(7_200_000_000_000),
             wall: 1_795_259_376,
         };
-        let gone = Reason::NoTrace(now.since(Moment(0)));
+        let gone = Reason::NoEvidence(now.since(Moment(0)));
         let events = [
             Action::FreedAfterReboot(vec!["10.224.0.9".parse().unwrap()]),
             Action::Judged(vec![

@@ -16,7 +16,7 @@ use super::state_view::StateView;
 use crate::codec::named_address;
 use crate::events::OperationRecord;
 use crate::host::boot_now;
-use crate::ipam::{Candidate, Evidence, Ipam, Moment, Owner, Reason, Verdict, judge};
+use crate::ipam::{Candidate, Evidence, EvidenceIndex, Ipam, Moment, Owner, Reason, Verdict};
 use crate::log;
 use crate::state::State;
 use tracing::warn;
@@ -94,12 +94,7 @@ fn named(state: &State, address: IpAddr, container: Option<&str>) -> Result<Cand
         .iter()
         .find(|(_, _, _, held)| container.is_some_and(|id| is_holder(id, &held.owner)));
     if let Some((space, pool, record, held)) = meant.or(all.first()) {
-        return Ok(Candidate {
-            space: (*space).to_owned(),
-            pool: (*pool).to_owned(),
-            key: record.key,
-            held: (*held).clone(),
-        });
+        return Ok(Candidate::new(space, pool, record.key, held));
     }
     let known = state
         .ipam()
@@ -115,10 +110,11 @@ fn named(state: &State, address: IpAddr, container: Option<&str>) -> Result<Cand
 fn signs(
     candidate: &Candidate,
     address: IpAddr,
-    by: (&Ipam, &Evidence),
+    (ipam, evidence): (&Ipam, &Evidence),
     now: Moment,
 ) -> Vec<String> {
-    let judgement = judge(address, &candidate.held, by, now);
+    let index = EvidenceIndex::new(evidence).with_holders(ipam);
+    let judgement = index.judge(address, &candidate.held, now);
     match judgement.verdict {
         Verdict::Dead | Verdict::Suspect => Vec::new(),
         Verdict::Alive | Verdict::Undecided => {
@@ -132,8 +128,8 @@ fn signs(
 /// Frees the record under the lock, unless it changed.
 fn release(node: &Node, candidate: &Candidate) -> Result<bool, CommandError> {
     let mut locked = node.lock()?;
-    let loaded = locked.load(node.context.boot_id.as_deref());
-    let Some(mut state) = StateView::from_loaded(node, loaded).into_writable()? else {
+    let loaded = node.context.open(&mut locked);
+    let Some(mut state) = StateView::from_opened(node, loaded).into_writable()? else {
         return Ok(false);
     };
     if !state.ipam_mut().free_by_hand(candidate, boot_now()) {

@@ -2,13 +2,13 @@
 
 use std::io;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::node::Node;
 use super::outcome::CommandError;
 use crate::host::io_reason;
 use crate::ipam::Ipam;
-use crate::state::{FORMAT, KeyStatus, Loaded, QUARANTINE, State, StoreError, load};
+use crate::state::{Condition, FORMAT, QUARANTINE, State, StoreError};
 
 /// The state and its health.
 #[derive(Debug)]
@@ -22,40 +22,41 @@ pub struct StateView {
 }
 
 /// The health of the state file, for people and programs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StateReport {
     /// The path of the file.
     pub path: String,
-    /// The health in one word.
-    pub condition: StateHealth,
+    /// What it is worth, in a word; `None` where the system does not let the file be read.
+    #[serde(serialize_with = "serialize_condition")]
+    pub condition: Option<Condition>,
     /// The reason, unless the state is healthy.
     pub detail: Option<String>,
     /// How long the quarantine after a rebuild still lasts.
     pub quarantine_seconds: Option<u64>,
+    /// Whether the file is there, but is no state.
+    #[serde(skip)]
+    pub is_corrupt: bool,
+    /// Whether only the key of this plugin cannot be read.
+    #[serde(skip)]
+    pub is_key_unreadable: bool,
+    /// Whether the file is lost, but the journal has the whole state.
+    #[serde(skip)]
+    pub is_restored: bool,
 }
 
-/// The health of the state in one word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum StateHealth {
-    /// Nothing is wrong.
-    Ok,
-    /// There are no pools, and none are needed yet.
-    Fresh,
-    /// Records are missing; the next ADD rebuilds the state.
-    Lost,
-    /// The file is not a state; the next ADD rebuilds it.
-    Corrupt,
-    /// The system does not let the file be read.
-    Unreadable,
-    /// A newer version of this plugin wrote it.
-    NewerFormat,
-    /// The state works, but the next ADD has to compare it with the node first.
-    Doubtful,
-    /// As `Doubtful`, because the key of this plugin cannot be read.
-    #[serde(rename = "doubtful")]
-    KeyUnreadable,
+fn serialize_condition<S: Serializer>(
+    condition: &Option<Condition>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(match condition {
+        None => "unreadable",
+        Some(Condition::Ready) => "ok",
+        Some(Condition::Fresh) => "fresh",
+        Some(Condition::Lost(_)) => "lost",
+        Some(Condition::Newer { .. }) => "newer-format",
+        Some(Condition::Reconcile | Condition::NewBoot) => "doubtful",
+    })
 }
 
 impl StateView {
@@ -71,33 +72,45 @@ impl StateView {
 
     /// Reads the state without a lock, as writers always replace the whole file.
     pub fn load(node: &Node) -> StateView {
-        let loaded = load(node.paths(), node.context.boot_id.as_deref());
-        StateView::from_loaded(node, loaded)
+        StateView::from_opened(node, node.context.view())
     }
 
-    /// Judges what was loaded.
-    pub fn from_loaded(node: &Node, loaded: Result<Loaded, StoreError>) -> StateView {
-        let unread = |condition, detail: String, error| StateView {
-            state: State::default(),
-            report: StateReport::new(node, condition, Some(detail)),
-            error,
+    /// Judges what was read.
+    pub fn from_opened(node: &Node, opened: Result<State, StoreError>) -> StateView {
+        let report = StateReport {
+            path: node.paths().state().display().to_string(),
+            condition: None,
+            detail: None,
+            quarantine_seconds: None,
+            is_corrupt: false,
+            is_key_unreadable: false,
+            is_restored: false,
         };
-        let mut state = match loaded {
-            Ok(Loaded::Ready(state) | Loaded::Newer { state, .. }) => *state,
-            // A missing file may be a lost one.
-            Ok(Loaded::Missing) => State::default(),
-            Ok(Loaded::Corrupt(why)) => return unread(StateHealth::Corrupt, why, None),
-            Err(e) => return unread(StateHealth::Unreadable, io_reason(&e.source), Some(e)),
+        let state = match opened {
+            Ok(state) => state,
+            Err(error) => {
+                return StateView {
+                    report: StateReport {
+                        detail: Some(io_reason(&error.source)),
+                        ..report
+                    },
+                    state: State::default(),
+                    error: Some(error),
+                };
+            }
         };
-        // As every call does that changes it.
-        node.context.catch_up(&mut state);
-        let (condition, detail) = judge(node, &state);
+        let (condition, detail) = judge(&state);
         let quarantine = state.ipam().quarantine;
         let quarantine = quarantine.map(|until| until.since(node.now.boot).as_secs());
         StateView {
             report: StateReport {
+                condition: Some(condition),
+                detail,
                 quarantine_seconds: quarantine.filter(|left| *left > 0),
-                ..StateReport::new(node, condition, detail)
+                is_corrupt: state.is_corrupt() && state.restored.is_none(),
+                is_key_unreadable: state.key_unreadable.is_some(),
+                is_restored: state.restored.is_some(),
+                ..report
             },
             state,
             error: None,
@@ -129,14 +142,10 @@ impl StateView {
     /// The state cannot be read, is lost, or a newer version wrote it.
     pub fn into_writable(self) -> Result<Option<State>, CommandError> {
         match self.report.condition {
-            StateHealth::Ok
-            | StateHealth::Fresh
-            | StateHealth::Doubtful
-            | StateHealth::KeyUnreadable => Ok(Some(self.state).filter(|state| !state.is_empty())),
-            StateHealth::Lost
-            | StateHealth::Corrupt
-            | StateHealth::Unreadable
-            | StateHealth::NewerFormat => Err(match self.error {
+            Some(
+                Condition::Ready | Condition::Fresh | Condition::Reconcile | Condition::NewBoot,
+            ) => Ok(Some(self.state).filter(|state| !state.is_empty())),
+            Some(Condition::Lost(_) | Condition::Newer { .. }) | None => Err(match self.error {
                 Some(error) => error.into(),
                 None => CommandError(format!(
                     "{}; {}",
@@ -148,84 +157,79 @@ impl StateView {
     }
 }
 
-/// The health of a state that was read, and the reason.
-fn judge(node: &Node, state: &State) -> (StateHealth, Option<String>) {
-    if let KeyStatus::Newer { format, .. } = &state.key_status {
-        let detail = format!("state format {format}; this version supports up to {FORMAT}");
-        return (StateHealth::NewerFormat, Some(detail));
-    }
-    if let Some(why) = node.context.lost_reason(state) {
-        return (StateHealth::Lost, Some(why));
-    }
-    match (&state.key_status, state.describe_pending()) {
-        (KeyStatus::Unreadable(why), _) => {
-            let detail = format!("the key of this plugin cannot be read: {why}");
-            (StateHealth::KeyUnreadable, Some(detail))
+/// What a state that was read is worth, and the reason.
+fn judge(state: &State) -> (Condition, Option<String>) {
+    let detail = match (&state.condition, &state.key_unreadable) {
+        (Condition::Newer { format }, _) => Some(format!(
+            "state format {format}; this version supports up to {FORMAT}"
+        )),
+        (Condition::Lost(loss), _) if loss.may_be_fresh => return (Condition::Fresh, None),
+        (Condition::Lost(loss), _) => Some(loss.why.clone()),
+        (_, Some(why)) => Some(format!("the key of this plugin cannot be read: {why}")),
+        _ if state.is_empty() => return (Condition::Fresh, None),
+        (condition, None) => {
+            let pending = condition.describe_pending().map(str::to_owned);
+            state.restored.clone().or(pending)
         }
-        _ if state.is_empty() => (StateHealth::Fresh, None),
-        (_, Some(doubt)) => (StateHealth::Doubtful, Some(doubt.to_owned())),
-        (_, None) => (StateHealth::Ok, None),
-    }
-}
-
-impl StateHealth {
-    /// Whether the file is a state, or absent.
-    pub fn is_readable(self) -> bool {
-        !matches!(self, StateHealth::Corrupt | StateHealth::Unreadable)
-    }
-
-    /// Why records of holders may be missing, without full stop; `None` where the state has all of them.
-    pub fn describe_missing_records(self) -> Option<&'static str> {
-        match self {
-            StateHealth::Lost => Some("the state was lost"),
-            StateHealth::Corrupt => Some("the state is corrupt"),
-            StateHealth::Unreadable => Some("the state cannot be read"),
-            StateHealth::NewerFormat => Some("a newer version wrote the state"),
-            StateHealth::Ok
-            | StateHealth::Fresh
-            | StateHealth::Doubtful
-            | StateHealth::KeyUnreadable => None,
-        }
-    }
+    };
+    (state.condition.clone(), detail)
 }
 
 impl StateReport {
-    fn new(node: &Node, condition: StateHealth, detail: Option<String>) -> StateReport {
-        StateReport {
-            path: node.paths().state().display().to_string(),
-            condition,
-            detail,
-            quarantine_seconds: None,
+    /// Whether the file is a state, or absent.
+    pub fn is_readable(&self) -> bool {
+        self.condition.is_some() && !self.is_corrupt
+    }
+
+    /// Why records of holders may be missing, without full stop; `None` where the state has all of them.
+    pub fn describe_missing_records(&self) -> Option<&'static str> {
+        match &self.condition {
+            None => Some("the state cannot be read"),
+            Some(Condition::Lost(_)) if self.is_corrupt => Some("the state is corrupt"),
+            Some(Condition::Lost(_)) => Some("the state was lost"),
+            Some(Condition::Newer { .. }) => Some("a newer version wrote the state"),
+            Some(
+                Condition::Ready | Condition::Fresh | Condition::Reconcile | Condition::NewBoot,
+            ) => None,
         }
     }
 
     /// What is unusual about the state, without full stop; `None` where nothing is.
     pub fn text(&self) -> Option<String> {
-        let (path, detail) = (&self.path, self.detail.as_deref().unwrap_or_default());
-        Some(match self.condition {
-            StateHealth::Ok => return None,
-            StateHealth::Fresh => format!("{path} has no pools yet; the first ADD creates them"),
-            StateHealth::Lost => format!("{path} was lost: {detail}"),
-            StateHealth::Corrupt => format!("{path} is corrupt: {detail}"),
-            StateHealth::Unreadable => format!("{path} cannot be read: {detail}"),
-            StateHealth::NewerFormat | StateHealth::Doubtful | StateHealth::KeyUnreadable => {
-                format!("{path}: {detail}")
+        let (path, detail) = (&self.path, self.detail.as_deref());
+        let because = detail.unwrap_or_default();
+        Some(match &self.condition {
+            None => format!("{path} cannot be read: {because}"),
+            Some(Condition::Lost(_)) if self.is_corrupt => format!("{path} is corrupt: {because}"),
+            Some(Condition::Lost(_)) => format!("{path} was lost: {because}"),
+            Some(Condition::Fresh) => {
+                format!("{path} has no pools yet; the first ADD creates them")
             }
+            Some(_) if self.is_restored => format!("{path} was lost or damaged: {because}"),
+            Some(_) => format!("{path}: {}", detail?),
         })
     }
 
     /// What to do about it, without full stop; `None` where nothing is wrong.
     pub fn remedy(&self) -> Option<String> {
-        Some(match self.condition {
-            StateHealth::Ok | StateHealth::Fresh | StateHealth::Doubtful => return None,
-            StateHealth::Lost => rebuild_remedy(),
-            StateHealth::Corrupt => format!("{}; the corrupt file is kept", rebuild_remedy()),
-            StateHealth::Unreadable => "no pod gets an address until it can be read: check the file and its folder with `ls -l`, and the disk with `dmesg`".to_owned(),
-            StateHealth::NewerFormat => "install the newer version that wrote it".to_owned(),
-            StateHealth::KeyUnreadable => {
+        Some(match &self.condition {
+            None => "no pod gets an address until it can be read: check the file and its folder with `ls -l`, and the disk with `dmesg`".to_owned(),
+            Some(Condition::Lost(_)) if self.is_corrupt => {
+                format!("{}; the corrupt file is kept", rebuild_remedy())
+            }
+            Some(Condition::Lost(_)) => rebuild_remedy(),
+            Some(Condition::Newer { .. }) => "install the newer version that wrote it".to_owned(),
+            Some(_) if self.is_key_unreadable => {
                 "no cleanup is needed: the next ADD inspects the node and writes the key again"
                     .to_owned()
             }
+            Some(_) if self.is_restored => {
+                "no action needed: the journal of grants has all of it, and the next ADD restores it at once"
+                    .to_owned()
+            }
+            Some(
+                Condition::Ready | Condition::Fresh | Condition::Reconcile | Condition::NewBoot,
+            ) => return None,
         })
     }
 
@@ -248,7 +252,7 @@ impl StateReport {
 /// How the next ADD rebuilds the state, and what that means for pods.
 fn rebuild_remedy() -> String {
     format!(
-        "no cleanup is needed, and running pods keep their addresses: the next ADD rebuilds it from the node and the journal of grants; new pods wait {} s unless the journal is complete",
+        "no cleanup is needed, and running pods keep their addresses: the next ADD rebuilds it from the node and the journal of grants; new pods wait {} s",
         QUARANTINE.as_secs()
     )
 }
@@ -264,25 +268,31 @@ fn sentence(text: String) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::state::Loss;
 
-    #[test]
-    fn sentences_join_text_remedy_and_quarantine() {
-        let report = |condition, detail: Option<&str>, quarantine_seconds| StateReport {
+    fn report(condition: Option<Condition>, detail: Option<&str>) -> StateReport {
+        StateReport {
             path: "/s".to_owned(),
             condition,
             detail: detail.map(str::to_owned),
-            quarantine_seconds,
-        };
-        assert_eq!(report(StateHealth::Ok, None, None).sentences(), None);
+            ..StateReport::default()
+        }
+    }
+
+    #[test]
+    fn sentences_join_text_remedy_and_quarantine() {
+        let mut ready = report(Some(Condition::Ready), None);
+        assert_eq!(ready.sentences(), None);
+        ready.quarantine_seconds = Some(7);
         assert_eq!(
-            report(StateHealth::Ok, None, Some(7)).sentences().unwrap(),
+            ready.sentences().unwrap(),
             "The state was lost and rebuilt: new pods wait for 7 s more."
         );
-        let lost = report(StateHealth::Lost, Some("why"), None);
+        let lost = report(Some(Condition::Lost(Loss::default())), Some("why"));
         let text = lost.sentences().unwrap();
         assert!(text.starts_with("/s was lost: why. No cleanup is needed, "));
         assert!(text.contains("new pods wait 30 s"), "{text}");
-        let newer = report(StateHealth::NewerFormat, Some("state format 9"), None);
+        let newer = report(Some(Condition::Newer { format: 9 }), Some("state format 9"));
         assert_eq!(
             newer.sentences().unwrap(),
             "/s: state format 9. Install the newer version that wrote it."
@@ -291,25 +301,22 @@ mod tests {
 
     #[test]
     fn only_an_unhealthy_state_has_a_remedy() {
-        for (condition, is_wrong) in [
-            (StateHealth::Ok, false),
-            (StateHealth::Fresh, false),
-            (StateHealth::Doubtful, false),
-            (StateHealth::KeyUnreadable, true),
-            (StateHealth::Lost, true),
-            (StateHealth::Corrupt, true),
-            (StateHealth::Unreadable, true),
-            (StateHealth::NewerFormat, true),
+        for (condition, word, is_wrong) in [
+            (Some(Condition::Ready), "ok", false),
+            (Some(Condition::Fresh), "fresh", false),
+            (Some(Condition::Reconcile), "doubtful", false),
+            (Some(Condition::NewBoot), "doubtful", false),
+            (Some(Condition::Lost(Loss::default())), "lost", true),
+            (Some(Condition::Newer { format: 9 }), "newer-format", true),
+            (None, "unreadable", true),
         ] {
-            let report = StateReport {
-                path: String::new(),
-                condition,
-                detail: None,
-                quarantine_seconds: None,
-            };
-            assert_eq!(report.remedy().is_some(), is_wrong, "{condition:?}");
+            let report = report(condition, None);
+            assert_eq!(report.remedy().is_some(), is_wrong, "{word}");
+            let json = serde_json::to_value(&report).unwrap();
+            assert_eq!(json["condition"], word);
         }
-        let json = serde_json::to_string(&StateHealth::KeyUnreadable).unwrap();
-        assert_eq!(json, "\"doubtful\"");
+        let mut damaged = report(Some(Condition::Reconcile), None);
+        damaged.is_key_unreadable = true;
+        assert!(damaged.remedy().is_some());
     }
 }

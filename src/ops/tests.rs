@@ -19,7 +19,7 @@ use super::node::Now;
 use super::reclaim::ReclaimReport;
 use super::screen::Screen;
 use super::show::ShowReport;
-use super::state_view::{StateHealth, StateReport};
+use super::state_view::StateReport;
 use crate::cni::IpamConfig;
 use crate::cni::NAME;
 use crate::events::OperationRecord;
@@ -29,6 +29,7 @@ use crate::ipam::{
 };
 use crate::plugin;
 use crate::source::Attempts;
+use crate::state::{Condition, Loss};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -177,9 +178,11 @@ fn troubled() -> (Ipam, Evidence) {
     held_mut(&mut ipam, 10).unlisted = true;
     // 11 is in two namespaces.
     let Kernel {
-        configured, also, ..
+        configured,
+        more_places,
+        ..
     } = &mut evidence.kernel;
-    also.push((address(11), Place::Namespace("/var/run/netns/other".into())));
+    more_places.push((address(11), Place::Namespace("/var/run/netns/other".into())));
     // Free, but a pod, the host, or a route of it has them; and one that is not listed.
     configured.insert(address(40), Place::Namespace("/var/run/netns/stray".into()));
     configured.insert(address(42), Place::Host);
@@ -216,20 +219,29 @@ fn troubled() -> (Ipam, Evidence) {
 }
 
 fn condition(
-    condition: StateHealth,
+    condition: Condition,
     detail: Option<&str>,
     quarantine_seconds: Option<u64>,
 ) -> StateReport {
     StateReport {
         path: "/var/run/azure-vnet-ipam.json".into(),
-        condition,
+        condition: Some(condition),
         detail: detail.map(str::to_owned),
         quarantine_seconds,
+        ..StateReport::default()
+    }
+}
+
+fn corrupt() -> StateReport {
+    let why = Some("a value is missing at line 1 column 1");
+    StateReport {
+        is_corrupt: true,
+        ..condition(Condition::Lost(Loss::default()), why, None)
     }
 }
 
 fn fine() -> StateReport {
-    condition(StateHealth::Ok, None, None)
+    condition(Condition::Ready, None, None)
 }
 
 fn show(ipam: &Ipam, state: StateReport, attempts: Attempts) -> ShowReport {
@@ -255,6 +267,7 @@ fn diagnosis(ipam: &Ipam, evidence: &Evidence, more: Vec<Finding>) -> Diagnosis 
         now: &NOW,
         program: NAME,
         state: "/var/run/azure-vnet-ipam.json".into(),
+        lock: "/var/run/azure-vnet/azure-vnet-ipam.lock".into(),
     };
     let mut findings = records::findings((ipam, ipam), &view);
     findings.extend(more);
@@ -353,7 +366,7 @@ fn surroundings() -> Vec<Finding> {
 
 fn doctor() -> Diagnosis {
     let more = vec![
-        Finding::ok(FindingKind::Version, &"azure-vnet-ipam 0.1.0"),
+        Finding::ok(FindingKind::Version, &"azure-vnet-ipam 0.2.0"),
         Finding::warning(
             FindingKind::Pool,
             &"10.224.0.0/16 is full: 253 held",
@@ -455,7 +468,7 @@ fn screens_of_show() {
             failed: Some(ago(3)),
             ..answered()
         };
-        show(&ipam, condition(StateHealth::Ok, None, Some(17)), failed).print(screen, NAME)
+        show(&ipam, condition(Condition::Ready, None, Some(17)), failed).print(screen, NAME)
     });
 }
 
@@ -464,21 +477,17 @@ fn screens_of_show_without_a_state() {
     let empty = Ipam::default();
     let lost = "it is gone, though addresses were given since the node started";
     for (name, state) in [
-        ("fresh", condition(StateHealth::Fresh, None, None)),
-        ("lost", condition(StateHealth::Lost, Some(lost), None)),
+        ("fresh", condition(Condition::Fresh, None, None)),
         (
-            "corrupt",
-            condition(
-                StateHealth::Corrupt,
-                Some("a value is missing at line 1 column 1"),
-                None,
-            ),
+            "lost",
+            condition(Condition::Lost(Loss::default()), Some(lost), None),
         ),
+        ("corrupt", corrupt()),
         (
             "newer",
             condition(
-                StateHealth::NewerFormat,
-                Some("state format 3; this version supports up to 2"),
+                Condition::Newer { format: 4 },
+                Some("state format 4; this version supports up to 3"),
                 None,
             ),
         ),
@@ -566,11 +575,7 @@ fn screens_of_explain_with_a_second_pod_or_without_a_state() {
     assert_screens("explain-duplicate", |screen| {
         explanation(&address(11).to_string(), &ipam, &evidence).print(screen)
     });
-    let corrupt = condition(
-        StateHealth::Corrupt,
-        Some("a value is missing at line 1 column 1"),
-        None,
-    );
+    let corrupt = corrupt();
     for (name, subject) in [
         ("address", address(3).to_string()),
         ("pod", pod(3)),

@@ -1,42 +1,22 @@
-//! What an ADD did on its way to a decision, and how the log is told.
+//! What an ADD did on its way to a decision, and its lines in the log.
 
 use std::net::IpAddr;
 
 use tracing::{info, warn};
 
 use crate::events::FreedAddress;
-use crate::ipam::{Candidate, Found, Judged, Merged, Moment, Verdict};
-use crate::state::Loss;
-
-/// Why a state must be compared with the node before it is used.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ReconcileReason {
-    /// The state was lost.
-    Lost(Loss),
-    /// The state is the original's, which may have started from nothing.
-    NeverReconciled,
-    /// The state is of another boot.
-    NewBoot,
-    /// The quarantine that followed a loss ended at this moment; every ADD of before the loss is complete.
-    QuarantineOver(Moment),
-    /// The source lists this many new addresses, which somebody may have held earlier.
-    NewAddresses(usize),
-}
+use crate::ipam::{Candidate, Found, Judged, Merged, Verdict};
+use crate::state::{Condition, Loss};
 
 /// A change of the state beside the grants themselves.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
     /// An answer of the source was merged.
     Merged(Merged),
-    /// The state was compared with the node, which uses these addresses.
-    Reconciled(ReconcileReason, Vec<Found>),
-    /// Grants were taken over from the journal.
-    Replayed {
-        /// How many addresses are held by it.
-        held: usize,
-        /// Whether the journal covers every grant.
-        is_complete: bool,
-    },
+    /// The state of this condition was compared with the node, which uses these addresses. A state that is ready was in quarantine.
+    Reconciled(Condition, Vec<Found>),
+    /// So many addresses are held because an incomplete journal names them.
+    Replayed(usize),
     /// These addresses of an earlier boot were freed.
     FreedAfterReboot(Vec<IpAddr>),
     /// These holders were judged.
@@ -76,14 +56,9 @@ pub(crate) fn log_actions(actions: &[Action]) {
                 let (added, removed, unlisted) = (merged.added, merged.removed, merged.unlisted);
                 info!(target: "ipam", "merged: {added} addresses new, {removed} gone, {unlisted} in use but not listed.");
             }
-            Action::Reconciled(reason, found) => log_reconciled(reason, found),
-            Action::Replayed { held, is_complete } => {
-                let all = if *is_complete {
-                    "; nothing else can have been granted"
-                } else {
-                    ""
-                };
-                info!(target: "ipam", "the journal holds {held} more addresses{all}.");
+            Action::Reconciled(condition, found) => log_reconciled(condition, found),
+            Action::Replayed(held) => {
+                info!(target: "ipam", "the journal, which is not complete, holds {held} more addresses.");
             }
             Action::FreedAfterReboot(freed) => {
                 info!(target: "ipam", "the node was restarted: freed {} addresses of the earlier boot.", freed.len());
@@ -96,16 +71,14 @@ pub(crate) fn log_actions(actions: &[Action]) {
     }
 }
 
-fn log_reconciled(reason: &ReconcileReason, found: &[Found]) {
-    match reason {
-        ReconcileReason::Lost(Loss { why, .. }) => {
+fn log_reconciled(condition: &Condition, found: &[Found]) {
+    match condition {
+        Condition::Lost(Loss { why, .. }) => {
             warn!(target: "ipam", "the state was lost ({why}) and is rebuilt.");
         }
-        ReconcileReason::NeverReconciled => {
-            info!(target: "ipam", "the state is taken over from the original.");
-        }
-        ReconcileReason::QuarantineOver(_) => info!(target: "ipam", "the quarantine is over."),
-        ReconcileReason::NewBoot | ReconcileReason::NewAddresses(_) => {}
+        Condition::Reconcile => info!(target: "ipam", "the state is compared with the node."),
+        Condition::Ready => info!(target: "ipam", "the quarantine is over."),
+        Condition::NewBoot | Condition::Fresh | Condition::Newer { .. } => {}
     }
     for Found { address, owner } in found {
         let owner = owner.container_id().unwrap_or("an unknown owner");

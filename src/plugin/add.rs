@@ -1,22 +1,23 @@
 //! ADD: allocates an address for an attachment, or one of each family.
 
-use std::fs;
-use std::mem::ManuallyDrop;
+use std::mem::{self, ManuallyDrop};
 
 use tracing::info;
 
-use super::address_request::{address_requests, pool_requests};
-use super::allocation::{Allocation, Step};
+use super::action::{Action, log_actions};
+use super::address_request::{address_requests, narrow_refusal, pool_requests};
+use super::commit::{require_known_format, take_back};
 use super::context::Context;
-use super::refresh::refresh;
-use super::revoke::release_unprinted;
+use super::decide::{Decision, Inputs, decide};
+use super::refresh::{refresh, reject_implausible};
 use super::snapshot::NodeSnapshot;
 use crate::cni::{AddResult, Call};
 use crate::events::OperationRecord;
-use crate::failure::Failure;
-use crate::host::{CookieLookup, netns, read_text};
-use crate::ipam::{Grant, GrantKind};
-use crate::source::{RefreshReason, Refresher, Source};
+use crate::failure::{Failure, message_with_remedy};
+use crate::host::{CookieLookup, netns};
+use crate::ipam::{Grant, GrantKind, PoolSelector, Refusal, Request};
+use crate::source::{RefreshOutcome, RefreshReason, Refresher, Source};
+use crate::state::{State, StateFile};
 use crate::stdio;
 
 /// Allocates the requested addresses, all of them or none, and prints the result.
@@ -40,10 +41,9 @@ pub fn add(call: &Call, context: &Context, record: &mut OperationRecord) -> Resu
         boot_id: context.boot_id.as_deref(),
         interval: ipam.query_interval,
     };
-    let reason = if has_state(context) {
-        RefreshReason::Ordinary
-    } else {
-        RefreshReason::First
+    let reason = match has_pools(context) {
+        true => RefreshReason::Ordinary,
+        false => RefreshReason::First,
     };
     let outcome = refresh(&refresher, reason, record);
     if let (Some(netns), Some(cookie)) = (&mut netns, cookie) {
@@ -55,16 +55,17 @@ pub fn add(call: &Call, context: &Context, record: &mut OperationRecord) -> Resu
         request.netns = netns.as_ref();
     }
     // Never dropped: freeing a large state takes time, and the process ends soon.
-    let mut allocation =
-        ManuallyDrop::new(Allocation::new(call, context, requests, reason, outcome));
+    let mut add = ManuallyDrop::new(Add::new(call, context, requests, reason, outcome));
     let grants = loop {
-        match allocation.step(record)? {
-            Step::Granted(grants) => break grants,
-            Step::Snapshot(candidates) => {
-                allocation.set_snapshot(NodeSnapshot::capture(candidates, context))
+        match add.attempt(record)? {
+            Decision::Granted(grants) => break grants,
+            Decision::Refused(refusal) => return Err(add.refused(refusal)),
+            Decision::Inconsistent(violations) => return Err(Failure::Broken(violations)),
+            Decision::Snapshot(candidates) => {
+                add.set_snapshot(NodeSnapshot::capture(candidates, context));
             }
-            Step::Refresh(reason) => {
-                allocation.set_refresh(reason, refresh(&refresher, reason, record));
+            Decision::Refresh(reason) => {
+                add.set_refresh(reason, refresh(&refresher, reason, record));
             }
         }
     };
@@ -75,19 +76,146 @@ pub fn add(call: &Call, context: &Context, record: &mut OperationRecord) -> Resu
     let result = AddResult::new(&grants, ipam).print(call.conf.version);
     stdio::print(&result).map_err(|error| Failure::Output {
         error,
-        fate: release_unprinted(call, &grants, context),
+        fate: take_back(call, &grants, context),
     })
 }
 
-/// Guesses whether there is a state with pools, which decides how long the source may take. The lock is not held.
-fn has_state(context: &Context) -> bool {
-    /// A state with a pool is longer than this; a shorter one may have pools only where it records no loss.
+/// Guesses whether there are pools, in the state or in the journal, which decides how long the source may take. The lock is not held.
+fn has_pools(context: &Context) -> bool {
+    /// A file with a pool is longer than this.
     const SHORT: u64 = 512;
-    let path = context.paths.state();
-    match fs::metadata(&path).map_or(0, |state| state.len()) {
-        0 => false,
-        SHORT.. => true,
-        _ => !read_text(&path).is_ok_and(|text| text.contains("\"lost\": {")),
+    let mut files = [StateFile::State, StateFile::Journal].into_iter();
+    files.any(|file| context.files().size(file) > Some(SHORT))
+}
+
+/// An ADD in progress. It takes the lock for one attempt at a time. What it needs from outside is fetched in between, without the lock.
+#[derive(Debug)]
+pub struct Add<'a> {
+    call: &'a Call,
+    context: &'a Context,
+    requests: Vec<Request<'a>>,
+    /// Why the pools were last refreshed.
+    reason: RefreshReason,
+    /// The outcome of that refresh.
+    outcome: RefreshOutcome,
+    /// The newest look at the node.
+    snapshot: Option<NodeSnapshot>,
+    /// The state of the last attempt. Kept until the call is over, as freeing it takes a tenth of the time that the lock is held.
+    state: State,
+}
+
+impl<'a> Add<'a> {
+    /// Starts an ADD after a first refresh for this `reason`.
+    pub fn new(
+        call: &'a Call,
+        context: &'a Context,
+        requests: Vec<Request<'a>>,
+        reason: RefreshReason,
+        outcome: RefreshOutcome,
+    ) -> Self {
+        Add {
+            call,
+            context,
+            requests,
+            reason,
+            outcome,
+            snapshot: None,
+            state: State::default(),
+        }
+    }
+    /// Sets the outcome of another refresh.
+    pub fn set_refresh(&mut self, reason: RefreshReason, outcome: RefreshOutcome) {
+        self.reason = reason;
+        self.outcome = outcome;
+    }
+
+    /// Sets a newer look at the node.
+    pub fn set_snapshot(&mut self, mut snapshot: NodeSnapshot) {
+        snapshot.note_own_namespace(&self.requests);
+        self.snapshot = Some(snapshot);
+    }
+
+    /// Makes one attempt under the lock: reads the state, merges a new answer, decides, and saves unless something is needed first.
+    ///
+    /// # Errors
+    /// The state cannot be locked, read or replaced; then nothing is granted.
+    pub fn attempt(&mut self, record: &mut OperationRecord) -> Result<Decision, Failure> {
+        let context = self.context;
+        let stage = original_stage(&self.requests);
+        let mut locked = context.lock()?;
+        let opened = context.open(&mut locked);
+        self.state = opened.map_err(|error| Failure::from_store(stage, error))?;
+        require_known_format(&self.state)?;
+        reject_implausible(&mut self.outcome, &self.state, record);
+        self.drop_older_answer();
+        let answer = self.outcome.answer();
+        if let Some(answer) = answer {
+            self.state.refreshed = Some(answer.started());
+        }
+        let inputs = Inputs {
+            requests: &self.requests,
+            inventory: answer.map(|answer| &answer.matched.inventory),
+            snapshot: self.snapshot.as_ref(),
+            retry: self.outcome.retry().filter(|retry| *retry != self.reason),
+            now: context.now(),
+        };
+        let mut actions = Vec::new();
+        let decision = decide(&mut self.state, &inputs, &*context.node, &mut actions);
+        let grants: &[Grant] = match &decision {
+            Decision::Granted(grants) => grants,
+            Decision::Refused(_) => &[],
+            _ => return Ok(decision),
+        };
+        log_actions(&actions);
+        if self.state.must_save
+            && let Err(error) = context.commit(&mut locked, &mut self.state)
+        {
+            drop(locked);
+            if error.is_in_place {
+                take_back(self.call, grants, context);
+            }
+            return Err(Failure::from_store(stage, error));
+        }
+        record.add_reclaimed(actions.iter().flat_map(Action::freed).collect());
+        if self.outcome.answer().is_some()
+            && let RefreshOutcome::Fresh(answer) =
+                mem::replace(&mut self.outcome, RefreshOutcome::Answered)
+        {
+            answer.confirm_merged();
+        }
+        Ok(decision)
+    }
+
+    /// Drops an answer when the state has one that was asked for later. This happens when the fetch lock was removed meanwhile.
+    fn drop_older_answer(&mut self) {
+        // A moment in the future is of another boot.
+        let now = self.context.now();
+        let refreshed = self.state.refreshed.filter(|at| *at <= now);
+        let answer = self.outcome.answer();
+        if answer.is_some_and(|answer| refreshed.is_some_and(|at| answer.started() < at)) {
+            info!(target: "ipam", "a newer answer of the source is in the state already.");
+            self.outcome = RefreshOutcome::Answered;
+        }
+    }
+
+    /// The failure for a refusal.
+    pub fn refused(&self, refusal: Refusal) -> Failure {
+        Failure::Refused {
+            refusal: narrow_refusal(refusal, self.call),
+            source: match &self.outcome {
+                RefreshOutcome::Failed(error) => Some(message_with_remedy(error)),
+                _ => None,
+            },
+        }
+    }
+}
+
+/// The words that the original's message begins with when the state cannot be written. Without a subnet, it saves for the first time
+/// when it has chosen a pool.
+pub(super) fn original_stage(requests: &[Request<'_>]) -> &'static str {
+    match requests.first().map(|request| request.pool) {
+        Some(PoolSelector::Named(_)) => "Failed to allocate address",
+        Some(PoolSelector::Any { .. }) | None => "Failed to allocate pool",
     }
 }
 

@@ -1,28 +1,43 @@
 //! Deciding an ADD: values in, values out. It does no IO and reads no clock, so that whole histories can be compared with a model.
 
 use std::collections::BTreeSet;
+use std::mem;
 
-use super::action::{Action, ReconcileReason};
-use super::inputs::Inputs;
+use super::action::Action;
 use super::node::Host;
 use super::snapshot::NodeSnapshot;
 use crate::ipam::{
-    Candidate, Grant, GrantKind, Ipam, Moment, Pool, PoolSelector, Refusal, Request, Violation,
+    Candidate, Grant, GrantKind, Inventory, Ipam, Moment, Pool, PoolSelector, Refusal, Request,
+    Violation,
 };
-use crate::state::{Loss, PendingWork, State};
+use crate::source::RefreshReason;
+use crate::state::{Condition, QUARANTINE, State};
 
-/// What an ADD comes to.
+/// What an ADD is decided from, beside the state.
+pub struct Inputs<'a> {
+    /// The requested addresses: all of them are granted, or none.
+    pub requests: &'a [Request<'a>],
+    /// The answer of the source that is not in the state yet.
+    pub inventory: Option<&'a Inventory>,
+    /// The newest look at the node, if there was one.
+    pub snapshot: Option<&'a NodeSnapshot>,
+    /// Why the source can still be asked before the request is refused, if it can.
+    pub retry: Option<RefreshReason>,
+    /// Now.
+    pub now: Moment,
+}
+
+/// What an ADD comes to. `State::must_save` says whether the state changed.
 #[derive(Debug)]
 pub enum Decision {
-    /// A snapshot of the node is needed first, with these records to be judged. The state must not be saved.
-    NeedsSnapshot(Vec<Candidate>),
-    /// The ADD is decided.
-    Decided {
-        /// The grant of each request, or why there is none.
-        grants: Result<Vec<Grant>, Refusal>,
-        /// Whether the state changed and must be saved.
-        changed: bool,
-    },
+    /// The grant of each request.
+    Granted(Vec<Grant>),
+    /// Nothing can be granted.
+    Refused(Refusal),
+    /// A look at the node is needed first, with these records to be judged. The state must not be saved.
+    Snapshot(Vec<Candidate>),
+    /// The source must be asked first. The state must not be saved.
+    Refresh(RefreshReason),
     /// The state would become inconsistent. It must not be saved.
     Inconsistent(Vec<Violation>),
 }
@@ -35,83 +50,74 @@ pub fn decide(
     actions: &mut Vec<Action>,
 ) -> Decision {
     let (requests, now) = (inputs.requests, inputs.now);
-    let mut changed = false;
-    let ipam = state.ipam_mut();
-    let known_generation = ipam.generation;
-    ipam.generation = ipam.generation.max(inputs.last_generation);
-    let mut lost = match &state.pending {
-        PendingWork::Rebuild(loss) => Some(loss.clone()),
-        _ => inputs.lost.clone().map(|why| Loss { why, seen: now }),
-    };
-    let fresh = state.is_empty() && lost.is_none();
-    let mut new = 0;
     if let Some(inventory) = inputs.inventory {
         let merged = state.ipam_mut().merge(inventory);
-        new = if fresh { 0 } else { merged.added };
+        state.ipam_mut().changes.are_beyond_list |= merged.changed;
+        // The new addresses may be somebody's whom the state never knew.
+        if merged.added > 0 && state.condition == Condition::Ready {
+            state.condition = Condition::Reconcile;
+        }
         actions.push(Action::Merged(merged));
-        changed = true;
+        state.must_save = true;
     }
-    // On a fresh node nobody holds an address yet, unless the original granted it.
-    if fresh && !state.is_empty() {
-        let Some(snapshot) = inputs.snapshot else {
-            return Decision::NeedsSnapshot(Vec::new());
+    if let Condition::Lost(loss) = &mut state.condition
+        && loss.may_be_fresh
+    {
+        let is_empty = state.is_empty();
+        match inputs.snapshot {
+            // Nothing can be proved before there are pools.
+            _ if is_empty => state.must_save = false,
+            None => return Decision::Snapshot(Vec::new()),
+            Some(snapshot) => prove_fresh(state, snapshot),
+        }
+    }
+    // The original's states are never empty, and a loss stays pending until there is something to compare.
+    let is_comparable = !state.is_empty()
+        || matches!(&state.condition, Condition::Lost(loss) if !loss.may_be_fresh && loss.journaled.as_ref().is_some_and(|ipam| ipam.holders().next().is_some()));
+    while is_comparable && is_look_owed(state, now) {
+        let Some(snapshot) = inputs
+            .snapshot
+            .filter(|snapshot| is_acceptable(state, snapshot, now))
+        else {
+            return Decision::Snapshot(Vec::new());
         };
-        lost = state.ipam().is_in_use(&snapshot.evidence).then(|| Loss {
-            why: "it is not there, though pods have addresses of its pools".to_owned(),
-            seen: now,
-        });
+        reconcile(state, snapshot, now, actions);
     }
-    if state.is_empty() {
-        // A state without pools holds nothing that could be wrong. A loss stays pending until there are pools to compare.
-        if let Some(loss) = lost {
-            let rebuild = PendingWork::Rebuild(loss);
-            changed |= state.pending != rebuild;
-            state.pending = rebuild;
-            // Version 0.1.0 does not know pending work. By this it sees that the state is not a fresh one.
-            state.ipam_mut().generation = known_generation;
-        }
-    } else {
-        let mut reason = ReconcileReason::find(state, lost, new, now);
-        // When the loss was seen long ago, the end of its quarantine follows at once.
-        while let Some(found) = reason.take() {
-            let Some(snapshot) = inputs.snapshot.filter(|snapshot| found.accepts(snapshot)) else {
-                return Decision::NeedsSnapshot(Vec::new());
-            };
-            found.reconcile(snapshot, inputs.journal, state, now, actions);
-            changed = true;
-            reason = ReconcileReason::find(state, None, 0, now);
-        }
-        // A record that names only the container may belong to another of its interfaces.
-        if requests
-            .iter()
-            .any(|request| state.ipam().is_claimless(request.attachment))
-        {
-            let Some(snapshot) = inputs.snapshot else {
-                return Decision::NeedsSnapshot(Vec::new());
-            };
-            changed |= state.ipam_mut().adopt_claims(&snapshot.evidence);
-        }
+    // A record that names only the container may belong to another of its interfaces.
+    if requests
+        .iter()
+        .any(|request| state.ipam().is_claimless(request.attachment))
+    {
+        let Some(snapshot) = inputs.snapshot else {
+            return Decision::Snapshot(Vec::new());
+        };
+        state.must_save |= state.ipam_mut().adopt_claims(&snapshot.evidence);
     }
     let before = (pool_flags(state.ipam()), state.ipam().check());
     let mut grants = allocate_all(state.ipam_mut(), requests, now, host, actions);
-    if matches!(grants, Err(Refusal::Exhausted { .. })) && !inputs.may_ask_again {
+    // An answer of another call may have been lost with the state that it was merged into.
+    let is_useful = |reason: &RefreshReason| *reason != RefreshReason::Lost || state.is_empty();
+    if let (Err(_), Some(reason)) = (&grants, inputs.retry.filter(is_useful)) {
+        return Decision::Refresh(reason);
+    }
+    if matches!(grants, Err(Refusal::Exhausted { .. })) {
         let judging = inputs.snapshot.filter(|s| !s.candidates.is_empty());
         if let Some(snapshot) = judging {
             let ipam = state.ipam_mut();
             let judged = ipam.reclaim(snapshot.candidates.clone(), &snapshot.evidence, now);
-            changed |= !judged.is_empty();
+            state.must_save |= !judged.is_empty();
             actions.push(Action::Judged(judged));
             grants = allocate_all(state.ipam_mut(), requests, now, host, actions);
         } else {
             let candidates = candidates(state.ipam(), requests, now);
             if !candidates.is_empty() {
-                return Decision::NeedsSnapshot(candidates);
+                return Decision::Snapshot(candidates);
             }
         }
     }
     if let Some(snapshot) = inputs.snapshot {
         let ipam = state.ipam_mut();
-        changed |= ipam.clear_suspects(&snapshot.evidence, snapshot.began, now);
+        state.must_save |= ipam.clear_suspects(&snapshot.evidence, snapshot.began, now);
     }
     // What was inconsistent before is not this call's business, but it must not add to it.
     let after = state.ipam().check();
@@ -122,21 +128,88 @@ pub fn decide(
     if !added.is_empty() {
         return Decision::Inconsistent(added);
     }
-    changed |=
+    state.must_save |=
         grants.is_ok() || before.0 != pool_flags(state.ipam()) || state.has_unsaved_moments();
-    Decision::Decided { grants, changed }
+    match grants {
+        Ok(grants) => Decision::Granted(grants),
+        Err(refusal) => Decision::Refused(refusal),
+    }
 }
 
 /// Frees the candidates of a snapshot that are dead, for an operator. A pending reconciliation comes first, as in an ADD.
 pub fn reclaim(state: &mut State, snapshot: &NodeSnapshot, now: Moment, actions: &mut Vec<Action>) {
-    let reason = ReconcileReason::find(state, None, 0, now);
-    if let Some(reason) = reason.filter(|reason| reason.accepts(snapshot)) {
-        reason.reconcile(snapshot, None, state, now, actions);
+    if is_look_owed(state, now) && is_acceptable(state, snapshot, now) {
+        reconcile(state, snapshot, now, actions);
     }
     let (candidates, ipam) = (snapshot.candidates.clone(), state.ipam_mut());
     let judged = ipam.reclaim(candidates, &snapshot.evidence, now);
     ipam.clear_suspects(&snapshot.evidence, snapshot.began, now);
     actions.push(Action::Judged(judged));
+}
+
+/// Decides whether a state that is not there is a fresh one: no pod uses an address that the source lists.
+fn prove_fresh(state: &mut State, snapshot: &NodeSnapshot) {
+    let is_in_use = state.ipam().is_in_use(&snapshot.evidence);
+    if let Condition::Lost(loss) = &mut state.condition {
+        if is_in_use {
+            loss.may_be_fresh = false;
+            loss.why = "it is not there, though pods have addresses of its pools".to_owned();
+        } else {
+            state.condition = Condition::Fresh;
+        }
+    }
+}
+
+/// Whether the state must be compared with the node before it is used.
+fn is_look_owed(state: &State, now: Moment) -> bool {
+    !matches!(state.condition, Condition::Ready | Condition::Fresh)
+        || is_quarantine_over(state, now)
+}
+
+/// Whether every ADD of before a loss is complete, so that the node shows all of them.
+fn is_quarantine_over(state: &State, now: Moment) -> bool {
+    state.ipam().quarantine.is_some_and(|until| until <= now)
+}
+
+/// Whether a look is recent enough: one that began during a quarantine cannot end it.
+fn is_acceptable(state: &State, snapshot: &NodeSnapshot, now: Moment) -> bool {
+    let ends = state.condition == Condition::Ready && is_quarantine_over(state, now);
+    !ends
+        || state
+            .ipam()
+            .quarantine
+            .is_some_and(|until| until <= snapshot.began)
+}
+
+/// Brings the state in line with the node, and with what the journal knows where grants are missing.
+fn reconcile(state: &mut State, snapshot: &NodeSnapshot, now: Moment, actions: &mut Vec<Action>) {
+    let evidence = &snapshot.evidence;
+    let condition = mem::take(&mut state.condition);
+    let is_over = condition == Condition::Ready;
+    let ipam = state.ipam_mut();
+    match &condition {
+        Condition::Lost(loss) => {
+            if let Some(journaled) = &loss.journaled {
+                actions.push(Action::Replayed(ipam.hold_journaled(journaled)));
+            }
+            ipam.confirm_owners(evidence);
+            ipam.quarantine = Some(loss.seen.after(QUARANTINE));
+        }
+        Condition::NewBoot => {
+            actions.push(Action::FreedAfterReboot(ipam.new_boot(evidence, now)));
+        }
+        _ if is_over => {
+            ipam.confirm_owners(evidence);
+            ipam.quarantine = None;
+        }
+        _ => {}
+    }
+    let found = ipam.hold_evident(evidence, now);
+    if condition == Condition::Reconcile {
+        ipam.adopt_claims(evidence);
+    }
+    actions.push(Action::Reconciled(condition, found));
+    state.must_save = true;
 }
 
 /// Allocates an address for each request, or none at all.

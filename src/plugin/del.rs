@@ -1,18 +1,17 @@
 //! DEL: releases the addresses of an attachment. It needs no source, no pool and no state (promise P4).
 
-use std::mem::{self, ManuallyDrop};
+use std::mem::ManuallyDrop;
 
-use tracing::{debug, info, warn};
+use tracing::info;
 
-use super::commit::Commit;
+use super::commit::require_known_format;
 use super::context::Context;
 use crate::cni::Call;
 use crate::events::OperationRecord;
 use crate::evidence::Progress;
 use crate::failure::Failure;
-use crate::host::io_reason;
 use crate::ipam::{Freed, Hint, Moment};
-use crate::state::{self, KeyStatus, Loaded, LockError, Locked, State, load};
+use crate::state::{LockError, Locked, State};
 
 /// The words that the original's message begins with.
 const STAGE: &str = "Failed to release address";
@@ -47,30 +46,19 @@ pub fn release_all(
         info!(target: "ipam", "{address} stays held: azure-vnet took back a second ADD of this container, whose endpoint is up.");
         return Ok(());
     }
-    let mut lost = Vec::new();
-    context.retry_lost_lock(|| attempt(call, context, state, &mut lost, record))
-}
-
-/// Tries to release. When the lock is lost, the addresses may be held again in the state of another call; `lost` receives them.
-fn attempt(
-    call: &Call,
-    context: &Context,
-    state: &mut State,
-    lost: &mut Vec<Freed>,
-    record: &mut OperationRecord,
-) -> Result<Commit, Failure> {
+    let store = |error| Failure::from_store(STAGE, error);
     let mut locked = match context.lock() {
         Ok(locked) => locked,
-        Err(error @ LockError::Io { .. }) => {
-            return without_lock(call, context, error).map(|()| Commit::Done);
-        }
-        Err(error @ LockError::Busy { .. }) => return Err(error.into()),
+        Err(error @ LockError::Io { .. }) => return without_lock(call, context, error),
+        Err(error) => return Err(error.into()),
     };
-    let Some(loaded) = read(&mut locked, context)? else {
-        note_release(call, context);
-        return Ok(Commit::Done);
-    };
-    *state = loaded;
+    *state = context.open(&mut locked).map_err(store)?;
+    if state.is_lost_on_disk() {
+        let boot_id = context.boot_id.as_deref();
+        let freed = locked.append_release(&call.attachment, hint(call), boot_id);
+        log_released(freed.map_err(store)?, record);
+        return Ok(());
+    }
     let ownerless = state.ipam().is_ownerless(hint(call));
     let mut freed = release(call, state, context.now());
     if freed.is_empty() && ownerless {
@@ -78,10 +66,10 @@ fn attempt(
         drop(locked);
         let evidence = context.node.evidence(&[], &Progress::default());
         locked = context.lock()?;
-        let Some(reloaded) = read(&mut locked, context)? else {
-            return Ok(Commit::Done);
-        };
-        *state = reloaded;
+        *state = context.open(&mut locked).map_err(store)?;
+        if state.is_lost_on_disk() {
+            return Ok(());
+        }
         freed = state.ipam_mut().release_ownerless(
             &call.attachment,
             hint(call),
@@ -89,24 +77,14 @@ fn attempt(
             context.now(),
         );
     }
-    if freed.is_empty() && !lost.is_empty() {
-        log_released(mem::take(lost), record);
-        return Ok(Commit::Done);
-    }
     if freed.is_empty() {
         info!(target: "ipam", "nothing is held.");
-        if state.is_empty() {
-            note_release(call, context);
-        }
         save_early_del(call, context, &mut locked, state);
-        return Ok(Commit::Done);
+        return Ok(());
     }
-    if context.commit(&mut locked, state, STAGE)? == Commit::LockLost {
-        *lost = freed;
-        return Ok(Commit::LockLost);
-    }
+    context.commit(&mut locked, state).map_err(store)?;
     log_released(freed, record);
-    Ok(Commit::Done)
+    Ok(())
 }
 
 /// Logs and records the released addresses.
@@ -127,45 +105,6 @@ fn log_released(freed: Vec<Freed>, record: &mut OperationRecord) {
     }
 }
 
-/// Writes the release to the journal, which may know an attachment that the state does not. A failure only holds the address for
-/// longer, so it does not fail the DEL.
-fn note_release(call: &Call, context: &Context) {
-    let (boot_id, attachment) = (context.boot_id.as_deref(), &call.attachment);
-    if let Err(e) = state::note_release(context.files(), boot_id, attachment, context.now()) {
-        debug!(target: "ipam", "the release could not be written to the journal: {}.", io_reason(&e));
-    }
-}
-
-/// Loads the state; `None` if there is none that can be read. A corrupt one is set aside.
-fn read(locked: &mut Locked<'_>, context: &Context) -> Result<Option<State>, Failure> {
-    match locked
-        .load(context.boot_id.as_deref())
-        .map_err(|error| Failure::Store {
-            stage: STAGE,
-            error,
-        })? {
-        Loaded::Ready(mut state) | Loaded::Newer { mut state, .. } => {
-            context.catch_up(&mut state);
-            Ok(Some(*state))
-        }
-        Loaded::Missing => {
-            info!(target: "ipam", "there is no state, so nothing is held.");
-            Ok(None)
-        }
-        Loaded::Corrupt(why) => {
-            match locked.set_aside(&context.files().wall_time()) {
-                Ok(aside) => {
-                    warn!(target: "ipam", "the state could not be read ({why}) and is now {}.", aside.display())
-                }
-                Err(error) => {
-                    warn!(target: "ipam", "the state could not be read ({why}): {error}.")
-                }
-            }
-            Ok(None)
-        }
-    }
-}
-
 fn hint(call: &Call) -> Hint<'_> {
     let ipam = &call.conf.ipam;
     Hint {
@@ -182,25 +121,21 @@ fn release(call: &Call, state: &mut State, now: Moment) -> Vec<Freed> {
 
 /// Saves a note that this DEL may have come before its ADD. Nothing depends on the note, so a failure is ignored.
 fn save_early_del(call: &Call, context: &Context, locked: &mut Locked<'_>, state: &mut State) {
-    let is_writable = !matches!(state.key_status, KeyStatus::Newer { .. }) && !state.is_empty();
+    let is_writable = require_known_format(state).is_ok() && !state.is_empty();
     if is_writable
         && state
             .ipam_mut()
             .note_early_del(&call.attachment, context.now())
     {
-        let _ = context.save(locked, state);
+        let _ = context.commit(locked, state);
     }
 }
 
 /// Succeeds without the lock, which a read-only file system does not allow, if the attachment holds nothing.
 fn without_lock(call: &Call, context: &Context, error: LockError) -> Result<(), Failure> {
-    let holds_nothing = match load(context.files(), context.boot_id.as_deref()) {
-        Ok(Loaded::Missing) => true,
-        Ok(loaded) => loaded
-            .into_state()
-            .is_some_and(|mut state| release(call, &mut state, context.now()).is_empty()),
-        Err(_) => false,
-    };
+    let viewed = context.view();
+    let holds_nothing =
+        viewed.is_ok_and(|mut state| release(call, &mut state, context.now()).is_empty());
     if holds_nothing {
         Ok(())
     } else {

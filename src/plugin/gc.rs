@@ -3,14 +3,14 @@
 use tracing::{info, warn};
 
 use super::action::freed_address;
-use super::commit::Commit;
+use super::commit::require_known_format;
 use super::context::Context;
 use super::snapshot::NodeSnapshot;
 use crate::cni::Call;
 use crate::events::OperationRecord;
 use crate::failure::Failure;
 use crate::ipam::Collected;
-use crate::state::{Loaded, State, StoreError, load};
+use crate::state::StoreError;
 
 /// The words that its messages begin with.
 const STAGE: &str = "Failed to collect stale addresses";
@@ -18,9 +18,8 @@ const STAGE: &str = "Failed to collect stale addresses";
 /// Frees the addresses of this network's attachments that are not among the valid ones. Asks the kernel first, and not under
 /// the lock: a running pod keeps its address even if the runtime omits it.
 pub fn gc(call: &Call, context: &Context, record: &mut OperationRecord) -> Result<(), Failure> {
-    let Some(state) = read(load(context.files(), context.boot_id.as_deref()))? else {
-        return Ok(());
-    };
+    let state = context.view().map_err(store)?;
+    require_known_format(&state)?;
     let network = &call.attachment.network;
     let stale = state.ipam().stale(network, &call.valid, context.now());
     info!(
@@ -36,7 +35,7 @@ pub fn gc(call: &Call, context: &Context, record: &mut OperationRecord) -> Resul
         true => NodeSnapshot::default(),
         false => NodeSnapshot::capture(stale.candidates, context),
     };
-    context.retry_lost_lock(|| collect(&snapshot, context, record))
+    collect(&snapshot, context, record)
 }
 
 /// Frees the candidates that nothing vetoes.
@@ -44,15 +43,13 @@ fn collect(
     snapshot: &NodeSnapshot,
     context: &Context,
     record: &mut OperationRecord,
-) -> Result<Commit, Failure> {
+) -> Result<(), Failure> {
     let mut locked = context.lock()?;
-    let Some(mut state) = read(locked.load(context.boot_id.as_deref()))? else {
-        return Ok(Commit::Done);
-    };
-    context.catch_up(&mut state);
-    if let Some(why) = context.lost_reason(&state) {
-        warn!(target: "ipam", "the state is lost ({why}); nothing is freed before the next ADD rebuilds it.");
-        return Ok(Commit::Done);
+    let mut state = context.open(&mut locked).map_err(store)?;
+    require_known_format(&state)?;
+    if let Some(loss) = state.condition.lost() {
+        warn!(target: "ipam", "the state is lost ({}); nothing is freed before the next ADD rebuilds it.", loss.why);
+        return Ok(());
     }
     let candidates = snapshot.candidates.clone();
     let ipam = state.ipam_mut();
@@ -60,8 +57,8 @@ fn collect(
     let is_cleared = ipam.clear_suspects(&snapshot.evidence, snapshot.began, context.now());
     let (freed, kept): (Vec<_>, Vec<_>) = collected.into_iter().partition(|c| c.vetoes.is_empty());
     let is_changed = !freed.is_empty() || is_cleared || state.has_unsaved_moments();
-    if is_changed && context.commit(&mut locked, &mut state, STAGE)? == Commit::LockLost {
-        return Ok(Commit::LockLost);
+    if is_changed {
+        context.commit(&mut locked, &mut state).map_err(store)?;
     }
     for Collected { candidate, .. } in &freed {
         let (address, container) = (
@@ -84,7 +81,7 @@ fn collect(
         warn!(target: "ipam", "{address} of container {container} is kept, though the runtime no longer knows it: {reasons}.");
     }
     if kept.is_empty() {
-        Ok(Commit::Done)
+        Ok(())
     } else {
         Err(Failure::NotAllFreed {
             freed: freed.len(),
@@ -93,22 +90,6 @@ fn collect(
     }
 }
 
-/// Returns the state; `None` if there is none that can be read.
-fn read(loaded: Result<Loaded, StoreError>) -> Result<Option<State>, Failure> {
-    let loaded = loaded.map_err(|error| Failure::Store {
-        stage: STAGE,
-        error,
-    })?;
-    match loaded {
-        Loaded::Ready(state) => Ok(Some(*state)),
-        Loaded::Newer { format, .. } => Err(Failure::NewerFormat { found: format }),
-        Loaded::Missing => {
-            info!(target: "ipam", "there is no state, so nothing is held.");
-            Ok(None)
-        }
-        Loaded::Corrupt(why) => {
-            warn!(target: "ipam", "the state could not be read ({why}); the next ADD rebuilds it.");
-            Ok(None)
-        }
-    }
+fn store(error: StoreError) -> Failure {
+    Failure::from_store(STAGE, error)
 }

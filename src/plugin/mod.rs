@@ -2,14 +2,14 @@
 //! values -> save -> unlock -> print.
 
 mod action;
-mod add;
+#[doc(hidden)]
+pub mod add;
 #[doc(hidden)]
 pub mod address_request;
-#[doc(hidden)]
-pub mod allocation;
 mod call_reporter;
 mod check;
-mod commit;
+#[doc(hidden)]
+pub mod commit;
 mod context;
 #[doc(hidden)]
 pub mod decide;
@@ -17,13 +17,8 @@ pub mod decide;
 pub mod del;
 #[doc(hidden)]
 pub mod gc;
-mod inputs;
-mod load_state;
 mod node;
-mod reconcile;
 mod refresh;
-#[doc(hidden)]
-pub mod revoke;
 pub(crate) mod settings;
 mod snapshot;
 mod status;
@@ -46,8 +41,8 @@ use crate::stdio;
 
 use call_reporter::CallReporter;
 
+pub use action::Action;
 pub(crate) use action::log_actions;
-pub use action::{Action, ReconcileReason};
 pub use context::Context;
 pub(crate) use node::note_moved_namespaces;
 pub use node::{Host, Node};

@@ -79,7 +79,10 @@ pub(crate) fn note_moved_namespaces<'a>(
             && now.is_some_and(|now| now != then)
             && !netns.path.starts_with("/proc/")
         {
-            evidence.kernel.elsewhere.insert((netns.path.clone(), then));
+            evidence
+                .kernel
+                .moved_paths
+                .insert((netns.path.clone(), then));
         }
     }
 }

@@ -60,7 +60,7 @@ impl NodeSnapshot {
                     && then.path != own.path
                 {
                     let elsewhere = (then.path.clone(), id);
-                    self.evidence.kernel.elsewhere.insert(elsewhere);
+                    self.evidence.kernel.moved_paths.insert(elsewhere);
                 }
             }
         }

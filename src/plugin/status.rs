@@ -8,6 +8,7 @@ use std::slice;
 use std::time::Duration;
 
 use super::address_request::{narrow_refusal, pool_requests, requests_for_any_address};
+use super::commit::require_known_format;
 use super::context::Context;
 use super::decide::{allocate_all, candidates};
 use super::snapshot::NodeSnapshot;
@@ -16,7 +17,6 @@ use crate::cni::{Call, WhenFull};
 use crate::failure::{Failure, message_with_remedy};
 use crate::ipam::{Attachment, Inventory, Ipam, Refusal, Request};
 use crate::source::Source;
-use crate::state::{Loaded, load};
 
 /// The most that the source may take.
 const LIMIT: Duration = Duration::from_secs(3);
@@ -31,17 +31,10 @@ pub fn status(call: &Call, context: &Context) -> Result<(), Failure> {
     if fs::metadata(&locks).is_ok_and(|m| !m.is_dir()) {
         return Err(not_ready(format!("{} is not a folder", locks.display())));
     }
-    let mut ipam = match load(context.files(), context.boot_id.as_deref())
-        .map_err(|e| not_ready(e.to_string()))?
-    {
-        // The next ADD rebuilds it, if the source lets it.
-        Loaded::Missing | Loaded::Corrupt(_) => Ipam::default(),
-        Loaded::Ready(state) => state.ipam().clone(),
-        Loaded::Newer { format, .. } => {
-            let newer = Failure::NewerFormat { found: format };
-            return Err(not_ready(newer.to_cni(context.paths.name()).msg));
-        }
-    };
+    let state = context.view().map_err(|e| not_ready(e.to_string()))?;
+    require_known_format(&state)
+        .map_err(|newer| not_ready(newer.to_cni(context.paths.name()).msg))?;
+    let mut ipam = state.ipam().clone();
     if ipam.pools().next().is_none() {
         ipam.merge(&ask(call, context)?);
     }

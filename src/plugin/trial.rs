@@ -1,11 +1,10 @@
 //! Decides what an ADD would come to now, as an ADD decides it, but takes no lock and changes nothing.
 
+use super::add::original_stage;
 use super::address_request::{address_requests, narrow_refusal, pool_requests};
-use super::allocation::original_stage;
+use super::commit::require_known_format;
 use super::context::Context;
-use super::decide::{Decision, decide};
-use super::inputs::Inputs;
-use super::load_state::preview_state;
+use super::decide::{Decision, Inputs, decide};
 use super::refresh::reject_implausible;
 use super::snapshot::NodeSnapshot;
 use crate::cni::Call;
@@ -14,7 +13,7 @@ use crate::failure::{Failure, message_with_remedy};
 use crate::host::check_room;
 use crate::ipam::{Candidate, Evidence, Grant, Moment, Request};
 use crate::source::{FreshAnswer, MatchedListing, RefreshOutcome, SourceError};
-use crate::state::{State, StateFile, StoreError, last_grant};
+use crate::state::{State, StateFile, StoreError};
 
 /// What all trials of one moment are decided from, beside the state.
 #[derive(Debug)]
@@ -76,12 +75,14 @@ impl Trial<'_> {
     ) -> Result<TrialResult, Vec<Candidate>> {
         let context = self.context;
         let stage = original_stage(requests);
-        let last = last_grant(context.files(), context.boot_id.as_deref()).map(|l| l.generation);
-        let loaded = match preview_state(last, stage, context) {
-            Ok(loaded) => loaded,
+        let viewed = context.view();
+        let viewed = viewed.map_err(|error| Failure::from_store(stage, error));
+        let viewed = viewed.and_then(|state| require_known_format(&state).map(|()| state));
+        let mut state = match viewed {
+            Ok(state) => state,
             Err(failure) => return Ok(TrialResult::failed(failure)),
         };
-        let (mut state, now) = (loaded.state, context.now());
+        let now = context.now();
         let (refreshed, source) = self.refresh(&state, now);
         let snapshot = NodeSnapshot {
             evidence: self.evidence.clone(),
@@ -91,31 +92,26 @@ impl Trial<'_> {
         let inputs = Inputs {
             requests,
             inventory: refreshed.answer().map(|answer| &answer.matched.inventory),
-            lost: loaded.lost,
-            last_generation: last.unwrap_or(0),
             snapshot: Some(&snapshot),
-            may_ask_again: false,
-            journal: loaded.journal.as_ref(),
+            retry: None,
             now,
         };
-        let outcome = match decide(&mut state, &inputs, &*context.node, &mut Vec::new()) {
-            Decision::NeedsSnapshot(candidates) => return Err(candidates),
+        let grants = match decide(&mut state, &inputs, &*context.node, &mut Vec::new()) {
+            Decision::Snapshot(candidates) => return Err(candidates),
+            Decision::Granted(grants) => Ok(grants),
             Decision::Inconsistent(violations) => Err(Failure::Broken(violations)),
-            Decision::Decided { grants, changed } => {
-                let saved = match changed {
-                    true => self.check_save(&mut state, stage),
-                    false => Ok(()),
-                };
-                let narrow = |refusal| match call {
+            Decision::Refused(refusal) => Err(Failure::Refused {
+                refusal: match call {
                     Some(call) => narrow_refusal(refusal, call),
                     None => refusal,
-                };
-                let refused = |refusal| Failure::Refused {
-                    refusal: narrow(refusal),
-                    source,
-                };
-                saved.and(grants.map_err(refused))
-            }
+                },
+                source,
+            }),
+            Decision::Refresh(_) => Err(Failure::NotReady("try again".to_owned())),
+        };
+        let outcome = match state.must_save {
+            true => self.check_save(&mut state, stage).and(grants),
+            false => grants,
         };
         Ok(TrialResult { outcome, state })
     }
@@ -142,7 +138,7 @@ impl Trial<'_> {
     /// Checks that the state could be saved.
     fn check_save(&self, state: &mut State, stage: &'static str) -> Result<(), Failure> {
         let text = self.context.print_state(state);
-        check_writable(self.context, text.len()).map_err(|error| Failure::Store { stage, error })
+        check_writable(self.context, text.len()).map_err(|error| Failure::from_store(stage, error))
     }
 }
 

@@ -1,7 +1,7 @@
 //! `/etc/kubernetes/interfaces.json`, the source of the environments `mas` and `fileIpam` (contract section 18).
 
 use super::listing::{ListedInterface, ListedSubnet, Listing, parse_address, parse_prefix};
-use crate::codec::{self, Cursor, Members, ParseError, is};
+use crate::codec::{self, Cursor, Members, ParseError, Read, is, object};
 
 /// Parses the file.
 ///
@@ -13,58 +13,36 @@ pub fn parse(json: &[u8]) -> Result<Listing, codec::Error> {
     Ok(listing)
 }
 
-impl<'de> Members<'de> for Listing {
-    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
-        match key {
-            k if is(k, "Interfaces") => codec::list(json, &mut self.interfaces),
-            _ => json.skip(),
-        }
-    }
-}
+object! { any_case read Listing { "Interfaces": interfaces, } }
 
-impl<'de> Members<'de> for ListedInterface {
-    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
-        match key {
-            k if is(k, "MacAddress") => codec::value(json, &mut self.mac),
-            k if is(k, "IsPrimary") => codec::value(json, &mut self.primary),
-            k if is(k, "IPSubnets") => codec::list(json, &mut self.subnets),
-            _ => json.skip(),
-        }
-    }
-}
+object! { any_case read ListedInterface {
+    "MacAddress": mac,
+    "IsPrimary": primary,
+    "IPSubnets": subnets,
+} }
 
 impl<'de> Members<'de> for ListedSubnet {
-    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
-        match key {
-            k if is(k, "Prefix") => {
-                codec::text(json, &mut self.prefix, |text| Ok(parse_prefix(text)))
+    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<bool, ParseError> {
+        if is(key, "Prefix") {
+            codec::text(&mut self.prefix, json, |text| Ok(parse_prefix(text)))?;
+        } else if is(key, "IPAddresses") {
+            let mut addresses: Vec<Address> = Vec::new();
+            addresses.read(json)?;
+            for address in addresses {
+                self.add(parse_address(&address.text), address.primary);
             }
-            k if is(k, "IPAddresses") => {
-                let mut addresses: Vec<Address> = Vec::new();
-                codec::list(json, &mut addresses)?;
-                for address in addresses {
-                    self.add(parse_address(&address.text), address.primary);
-                }
-                Ok(())
-            }
-            _ => json.skip(),
+        } else {
+            return Ok(false);
         }
+        Ok(true)
     }
 }
 
-#[derive(Default)]
-struct Address {
-    text: String,
-    primary: bool,
-}
-
-impl<'de> Members<'de> for Address {
-    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
-        match key {
-            k if is(k, "Address") => codec::value(json, &mut self.text),
-            k if is(k, "IsPrimary") => codec::value(json, &mut self.primary),
-            _ => json.skip(),
-        }
+object! { any_case read
+    #[derive(Default)]
+    struct Address {
+        "Address": text: String,
+        "IsPrimary": primary: bool,
     }
 }
 

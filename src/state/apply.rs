@@ -4,10 +4,13 @@ use std::mem;
 use std::net::IpAddr;
 use std::rc::Rc;
 
+use super::QUARANTINE;
 use super::original::Original;
-use super::ours::{Facts, Ours};
-use super::trust::QUARANTINE;
-use crate::ipam::{Claim, Free, Held, Moment, NetNs, Owner, Record, Tombstone, Usage, by_text};
+use super::ours::{Facts, Ours, PoolFacts, RawNetNs};
+use crate::ipam::{
+    Claim, Dropped, Free, Held, Moment, NetNs, NetNsId, Owner, Record, TEARDOWN, Tombstone, Usage,
+    by_text,
+};
 
 /// How many records are compared one by one before a binary search.
 const NEAR: usize = 4;
@@ -36,7 +39,7 @@ impl Trust {
     }
 }
 
-impl Ours<'_> {
+impl Ours<'_, PoolFacts<'_>> {
     /// Adds the facts to the records that they fit. An entry whose container ID does not fit its record is void. An entry that says
     /// held over a free record means that the original released it, which counts as now.
     pub fn apply(self, original: &mut Original, trust: Trust) {
@@ -52,26 +55,39 @@ impl Ours<'_> {
             let tombstones = self.tombstones.into_iter();
             ipam.tombstones = tombstones
                 .map(|t| Tombstone {
-                    attachment: t.attachment,
-                    at: Moment(t.at.min(trust.now.0)),
+                    at: t.at.min(trust.now),
+                    ..t
                 })
                 .collect();
         }
+        if trust.same_boot {
+            let dropped = self.dropped.into_iter().filter_map(|d| {
+                Some(Dropped {
+                    address: d.address?,
+                    at: Moment(d.at.min(trust.now.0)),
+                    netns: d.netns,
+                })
+            });
+            ipam.dropped = dropped
+                .filter(|dropped| trust.now.since(dropped.at) < TEARDOWN)
+                .collect();
+        }
         let mut names = Names::default();
-        for (space, pools) in self.spaces {
+        for (space, pools) in self.pools {
             let Some(space) = ipam.spaces.get_mut(&space) else {
                 continue;
             };
-            for (pool, facts) in pools.0 {
+            for (pool, facts) in pools {
                 let Some(pool) = space.pools.get_mut(&pool) else {
                     continue;
                 };
                 let mut records = InOrder::new(&mut pool.records);
-                for (address, at) in facts.released {
+                for (address, at, netns) in facts.released {
                     if let Some(record) = records.find(&address)
                         && let Usage::Free(free) = &mut record.usage
                     {
                         free.released = trust.clock(Some(at));
+                        free.released_in = recent(free.released, netns, trust);
                     }
                 }
                 let mut records = InOrder::new(&mut pool.records);
@@ -133,7 +149,9 @@ fn shared(last: &mut Option<Rc<str>>, name: &str) -> Rc<str> {
 
 impl Facts<'_> {
     fn apply_to_held(self, held: &mut Held, trust: Trust, generation: u64, names: &mut Names) {
-        if self.id.as_deref().unwrap_or_default() != held.owner.container_id().unwrap_or_default() {
+        let owner = self.owner;
+        if owner.id.as_deref().unwrap_or_default() != held.owner.container_id().unwrap_or_default()
+        {
             return;
         }
         held.unlisted = self.unlisted;
@@ -141,23 +159,19 @@ impl Facts<'_> {
             held.since = since;
         }
         held.suspect = trust.unless_overwritten(self.suspect);
-        let (Some(network), Some(if_name)) = (self.network, self.if_name) else {
+        let (Some(network), Some(if_name)) = (owner.network, owner.if_name) else {
             return;
         };
         let Some(container_id) = mem::take(&mut held.owner).into_container_id() else {
             return;
         };
-        let netns = self.netns.map(|n| NetNs {
-            path: n.path.into(),
-            id: n.dev.zip(n.ino),
-            cookie: n.cookie.filter(|_| trust.same_boot),
-        });
-        let generation = self.generation.min(generation);
+        let netns = owner.netns.map(|n| n.into_netns(trust.same_boot));
+        let generation = self.generation.unwrap_or(0).min(generation);
         held.owner = Owner::Attachment(Box::new(Claim {
             container_id,
             network: shared(&mut names.network, &network),
             if_name: shared(&mut names.if_name, &if_name),
-            pod: self.pod.map(Into::into),
+            pod: owner.pod.map(Into::into),
             netns,
             generation,
         }));
@@ -165,9 +179,34 @@ impl Facts<'_> {
 
     fn apply_to_free(self, free: &mut Free, trust: Trust) {
         free.on_host = self.wired;
-        free.released = match self.id {
-            Some(_) => Some(trust.now),
-            None => trust.clock(self.released),
+        let was_held = self.owner.id.is_some();
+        free.released = match was_held {
+            true => Some(trust.now),
+            false => trust.clock(self.released),
         };
+        let netns = match was_held {
+            true => self
+                .owner
+                .netns
+                .and_then(|n| n.into_netns(trust.same_boot).identity()),
+            false => self.released_in,
+        };
+        free.released_in = recent(free.released, netns, trust);
+    }
+}
+
+/// The network namespace of a release, as long as that counts.
+fn recent(released: Option<Moment>, netns: Option<NetNsId>, trust: Trust) -> Option<NetNsId> {
+    netns.filter(|_| released.is_some_and(|at| trust.now.since(at) < TEARDOWN))
+}
+
+impl RawNetNs<'_> {
+    /// The kernel's number means nothing in another boot.
+    pub fn into_netns(self, is_same_boot: bool) -> NetNs {
+        NetNs {
+            path: self.path.into(),
+            id: self.dev.zip(self.ino),
+            cookie: self.cookie.filter(|_| is_same_boot),
+        }
     }
 }

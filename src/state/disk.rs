@@ -1,5 +1,6 @@
 //! The files of a node on its disk.
 
+use std::cell::Cell;
 use std::fs::{self, DirBuilder, File, Metadata, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, PermissionsExt};
@@ -11,10 +12,13 @@ use super::files::{Files, HeldLock, StateFile};
 use super::lock::holder;
 use super::store::MODE;
 use crate::host::{
-    self, LockOutcome, Paths, ReadOutcome, append_options, boot_now, check_regular, create_new,
-    open, overwrite, read_bounded_with, wall_now, write_private,
+    self, LockOutcome, Paths, ReadOutcome, boot_now, check_regular, create_new, open,
+    read_bounded_with, wall_now, write_options,
 };
 use crate::ipam::Moment;
+
+/// The bytes of the lock file that are looked at: more than a record has.
+const LOCK_TEXT: usize = 128;
 
 /// How many set-aside states are kept.
 const SET_ASIDE: usize = 3;
@@ -24,6 +28,8 @@ const SET_ASIDE: usize = 3;
 struct LockFile {
     file: File,
     path: PathBuf,
+    /// The length of the text as it was read, in bytes.
+    text_length: Cell<usize>,
 }
 
 impl HeldLock for LockFile {
@@ -34,14 +40,20 @@ impl HeldLock for LockFile {
     }
 
     fn text(&self) -> Vec<u8> {
-        let mut text = vec![0; 64];
+        let mut text = vec![0; LOCK_TEXT];
         let length = self.file.read_at(&mut text, 0).unwrap_or(0);
         text.truncate(length);
+        self.text_length.set(length);
         text
     }
 
-    fn set_text(&self, text: &[u8]) {
-        let _ = overwrite(&self.file, text);
+    fn set_text(&self, text: &[u8]) -> io::Result<()> {
+        self.file.write_all_at(text, 0)?;
+        // What another program wrote may be longer.
+        match self.text_length.get() > text.len() {
+            true => self.file.set_len(text.len() as u64),
+            false => Ok(()),
+        }
     }
 }
 
@@ -57,9 +69,13 @@ impl Files for Paths {
     fn lock(&self, wait: Duration) -> Result<Box<dyn HeldLock + '_>, LockError> {
         let path = self.lock_file();
         match host::lock(&path, wait) {
-            Ok(LockOutcome::Held(file)) => Ok(Box::new(LockFile { file, path })),
+            Ok(LockOutcome::Held(file)) => Ok(Box::new(LockFile {
+                file,
+                path,
+                text_length: Cell::default(),
+            })),
             Ok(LockOutcome::TimedOut) => Err(LockError::Busy {
-                holder: holder(self, &path),
+                holder: holder(self),
                 path,
                 waited: wait,
             }),
@@ -71,10 +87,7 @@ impl Files for Paths {
         match file {
             StateFile::State => self.state(),
             StateFile::Journal => self.journal(),
-            StateFile::LastGrant => self.last_grant_path(),
-            StateFile::RebuildMark => self.rebuild_owed(),
-            StateFile::BootMarker => self.boot_marker(),
-            StateFile::OtherWriter => self.other_writer(),
+            StateFile::Lock => self.lock_file(),
         }
     }
 
@@ -87,41 +100,35 @@ impl Files for Paths {
         meta.is_file().then_some(meta.len())
     }
 
-    fn exists(&self, file: StateFile) -> bool {
-        self.path(file).exists()
+    fn journal_end(&self, end: &mut [u8]) -> Option<u64> {
+        let file = open(&self.journal()).ok()?;
+        let meta = file.metadata().ok().filter(Metadata::is_file)?;
+        let start = meta.len().checked_sub(u64::try_from(end.len()).ok()?)?;
+        file.read_exact_at(end, start).ok()?;
+        Some(meta.len())
     }
 
-    fn overwrite(&self, file: StateFile, text: &[u8]) -> io::Result<()> {
-        let opened = write_private(&self.path(file), text)?;
-        match file {
-            // Flushed, so that a power cut cannot undo it after the state was set aside.
-            StateFile::RebuildMark => opened.sync_all(),
-            _ => Ok(()),
+    fn append_to_journal(&self, length: u64, text: &[u8]) -> io::Result<()> {
+        let file = write_options(MODE).open(self.journal())?;
+        let meta = file.metadata()?;
+        check_regular(&meta)?;
+        if meta.len() != length {
+            return Err(io::Error::other("another call has written to it"));
         }
+        file.write_all_at(text, length)
     }
 
-    fn append(&self, file: StateFile, length: u64, text: &[u8]) -> io::Result<()> {
-        let mut file = open_regular(&self.path(file))?;
-        if file.metadata()?.len() != length {
-            return Err(io::Error::other("somebody else has written to it"));
-        }
-        file.write_all(text)
-    }
-
-    fn truncate(&self, file: StateFile, length: u64) -> io::Result<()> {
-        open_regular(&self.path(file))?.set_len(length)
-    }
-
-    fn replace(&self, file: StateFile, text: &[u8]) -> io::Result<()> {
-        let path = self.path(file);
+    fn replace_journal(&self, text: &[u8]) -> io::Result<()> {
+        let path = self.journal();
         let new = suffixed(&path, ".new");
-        let mut file = create_new(&new, MODE)?;
-        file.write_all(text)?;
-        fs::rename(&new, &path)
-    }
-
-    fn remove(&self, file: StateFile) {
-        let _ = fs::remove_file(self.path(file));
+        let replaced = create_new(&new, MODE)
+            .and_then(|mut file| file.write_all(text))
+            .and_then(|()| fs::rename(&new, &path));
+        if replaced.is_err() {
+            // A full disk is not to stay full for it.
+            let _ = fs::remove_file(&new);
+        }
+        replaced
     }
 
     fn make_state_private(&self) {
@@ -133,7 +140,12 @@ impl Files for Paths {
         }
     }
 
-    fn replace_state(&self, lock: &dyn HeldLock, text: &[u8]) -> Result<(), StoreError> {
+    fn replace_state(
+        &self,
+        lock: &dyn HeldLock,
+        text: &[u8],
+        aside: Option<&str>,
+    ) -> Result<(), StoreError> {
         let path = self.state();
         let folder = path.parent().unwrap_or(Path::new("/"));
         let new = suffixed(&path, ".new");
@@ -150,6 +162,9 @@ impl Files for Paths {
             match there {
                 Ok((there, written)) if there.ino() == written.ino() => {}
                 _ => return Err(lost_lock()),
+            }
+            if let Some(time) = aside {
+                keep_aside(self, time);
             }
             fs::rename(&new, &path).map_err(StoreError::at("cannot put in place", &new))?;
             Ok(opened)
@@ -174,25 +189,31 @@ impl Files for Paths {
         })
     }
 
-    fn set_state_aside(&self, time: &str) -> Result<PathBuf, StoreError> {
-        let path = self.state();
-        let name = |time: &str| suffixed(&path, &format!(".corrupt-{}", time.replace(':', "")));
-        let aside = name(time);
-        fs::rename(&path, &aside).map_err(StoreError::at("cannot set aside", &path))?;
-        let kept = set_aside_before(self);
-        let surplus = kept.len().saturating_sub(SET_ASIDE);
-        for old in kept.iter().take(surplus) {
-            let _ = fs::remove_file(old);
-        }
-        Ok(aside)
-    }
-
-    /// The original's temporary files: `azure-vnet-ipam.json` and digits. Nobody else writes while the lock is held.
     fn remove_leftovers(&self) {
         let digits = |rest: &str| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit());
         for left in siblings(&self.state(), digits) {
             let _ = fs::remove_file(left);
         }
+        for left in self.of_version_0_2_0() {
+            let _ = fs::remove_file(left);
+        }
+    }
+}
+
+/// Links a state that cannot be read to a name of its own, so that the path is never without a state; a folder, which cannot be linked,
+/// is renamed. Where neither works it is lost, as nothing in it could be read.
+fn keep_aside(paths: &Paths, time: &str) {
+    let path = paths.state();
+    let aside = suffixed(&path, &format!(".corrupt-{}", time.replace(':', "")));
+    match fs::symlink_metadata(&path) {
+        Ok(meta) if meta.is_file() => drop(fs::hard_link(&path, &aside)),
+        Ok(_) => drop(fs::rename(&path, &aside)),
+        Err(_) => {}
+    }
+    let kept = set_aside_before(paths);
+    let surplus = kept.len().saturating_sub(SET_ASIDE);
+    for old in kept.iter().take(surplus) {
+        let _ = fs::remove_file(old);
     }
 }
 
@@ -201,13 +222,6 @@ pub fn set_aside_before(paths: &Paths) -> Vec<PathBuf> {
     let mut kept = siblings(&paths.state(), |rest| rest.starts_with(".corrupt-"));
     kept.sort_by(Ord::cmp);
     kept
-}
-
-/// Opens a file for appending; it must be a regular one.
-fn open_regular(path: &Path) -> io::Result<File> {
-    let file = append_options(MODE).open(path)?;
-    check_regular(&file.metadata()?)?;
-    Ok(file)
 }
 
 fn write_new(new: &Path, text: &[u8]) -> Result<File, StoreError> {

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::host::{Paths, io_reason};
+use crate::host::io_reason;
 
 /// Why the lock could not be acquired.
 #[derive(Debug, thiserror::Error)]
@@ -27,16 +27,12 @@ pub enum LockError {
         /// The system's error.
         source: io::Error,
     },
-}
-
-impl LockError {
-    /// The error when the lock file is removed again and again while it is held.
-    pub fn removed(paths: &Paths) -> LockError {
-        LockError::Io {
-            path: paths.lock_file(),
-            source: io::Error::other("it is removed again and again"),
-        }
-    }
+    /// The lock file was removed while this call held it. Another call may have decided on the same state, so this one counts for nothing.
+    #[error("the lock on the state was lost: {} was removed or replaced meanwhile", path.display())]
+    Removed {
+        /// The lock file.
+        path: PathBuf,
+    },
 }
 
 /// An error of a file.
@@ -51,8 +47,7 @@ pub struct StoreError {
     pub source: io::Error,
     /// Whether the new state is in place nevertheless. A power cut might undo it.
     pub is_in_place: bool,
-    /// Whether the lock file was removed while this call held it. Another call may be writing, so this one decides again under the
-    /// new lock.
+    /// Whether the lock file was removed while this call held it: see [`LockError::Removed`].
     pub lock_was_lost: bool,
 }
 

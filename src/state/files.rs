@@ -17,26 +17,8 @@ pub enum StateFile {
     State,
     /// The journal of grants.
     Journal,
-    /// The note of the last grant: its generation and the boot.
-    LastGrant,
-    /// Exists while a lost state must still be rebuilt.
-    RebuildMark,
-    /// Exists since the first grant of a boot, outside of the folder of the others.
-    BootMarker,
-    /// The moment when a program without a journal was last seen to have held the lock.
-    OtherWriter,
-}
-
-impl StateFile {
-    /// All of them.
-    pub const ALL: [StateFile; 6] = [
-        StateFile::State,
-        StateFile::Journal,
-        StateFile::LastGrant,
-        StateFile::RebuildMark,
-        StateFile::BootMarker,
-        StateFile::OtherWriter,
-    ];
+    /// The lock file, whose text is the record that proves the journal.
+    Lock,
 }
 
 /// The files of one node, and its clock. `Paths` are the real ones.
@@ -65,53 +47,37 @@ pub trait Files: Debug {
     /// The length of a regular file in bytes; `None` where there is none.
     fn size(&self, file: StateFile) -> Option<u64>;
 
-    /// Whether a file exists.
-    fn exists(&self, file: StateFile) -> bool;
+    /// The length of the journal and its last bytes, as many as `end` has room for. `None` where it is shorter or cannot be read.
+    fn journal_end(&self, end: &mut [u8]) -> Option<u64>;
 
-    /// Overwrites a small file, which may be incomplete after a kill.
+    /// Appends to the journal, which has this length.
     ///
     /// # Errors
-    /// The system refuses.
-    fn overwrite(&self, file: StateFile, text: &[u8]) -> io::Result<()>;
+    /// It has another length, or cannot be written. Part of the text may have been written.
+    fn append_to_journal(&self, length: u64, text: &[u8]) -> io::Result<()>;
 
-    /// Appends to a file of this length.
+    /// Replaces the whole journal, without flushing it to the disk.
     ///
     /// # Errors
-    /// It has another length, or cannot be written. Part of the text may have been appended.
-    fn append(&self, file: StateFile, length: u64, text: &[u8]) -> io::Result<()>;
-
-    /// Truncates a file.
-    ///
-    /// # Errors
-    /// The system refuses.
-    fn truncate(&self, file: StateFile, length: u64) -> io::Result<()>;
-
-    /// Replaces a whole file, without flushing it to the disk.
-    ///
-    /// # Errors
-    /// The system refuses.
-    fn replace(&self, file: StateFile, text: &[u8]) -> io::Result<()>;
-
-    /// Removes a file if possible.
-    fn remove(&self, file: StateFile);
+    /// The system refuses; the old journal is in its place then.
+    fn replace_journal(&self, text: &[u8]) -> io::Result<()>;
 
     /// Lets only root read the state.
     fn make_state_private(&self);
 
     /// Replaces the state: written beside it, flushed to the disk, put in its place if the lock is still the one that others would
-    /// take, and the folder flushed too.
+    /// take, and the folder flushed too. Before that, a state that cannot be read is linked `aside`, under a name with that time.
     ///
     /// # Errors
     /// The system refuses one of these, or the lock was lost; the old state is in place then, unless flushing the folder failed.
-    fn replace_state(&self, lock: &dyn HeldLock, text: &[u8]) -> Result<(), StoreError>;
+    fn replace_state(
+        &self,
+        lock: &dyn HeldLock,
+        text: &[u8],
+        aside: Option<&str>,
+    ) -> Result<(), StoreError>;
 
-    /// Sets a state aside that cannot be read. Returns its new path.
-    ///
-    /// # Errors
-    /// The system refuses; the state is in its place then.
-    fn set_state_aside(&self, time: &str) -> Result<PathBuf, StoreError>;
-
-    /// Removes the temporary files of killed calls of the original.
+    /// Removes the temporary files of killed calls of the original, and the files of version 0.2.0 that the journal replaces.
     fn remove_leftovers(&self);
 }
 
@@ -120,9 +86,12 @@ pub trait HeldLock: Debug {
     /// Whether the locked file is still the one that other calls lock.
     fn is_current(&self) -> bool;
 
-    /// The text that its last holder wrote into it.
+    /// The text of the lock file.
     fn text(&self) -> Vec<u8>;
 
-    /// Writes into it. Failures are ignored, because a full disk must not block the state.
-    fn set_text(&self, text: &[u8]);
+    /// Replaces that text in place, which needs neither space nor an inode where it was as long.
+    ///
+    /// # Errors
+    /// The system refuses.
+    fn set_text(&self, text: &[u8]) -> io::Result<()>;
 }

@@ -3,30 +3,27 @@
 use std::fmt;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 use std::time::Duration;
 
 use rustix::fs::{major, minor};
 
 use super::error::LockError;
 use super::files::{Files, HeldLock};
-use super::journal::note_other_writer;
+use super::lock_record::LockText;
 use crate::host::{Paths, read_text};
 
 /// The most that a call waits for the lock: longer than a burst of calls takes, and shorter than kubelet's timeout.
 pub const WAIT: Duration = Duration::from_secs(30);
-
-/// Marks the process ID of a holder that is this program. The original writes only the number.
-const MARK: &str = "azure-vnet-ipam";
-
-/// How often a call decides again when the lock file is removed while it is held.
-pub const MOST_ROUNDS: usize = 50;
 
 /// The lock on the state, and with it the right to write. Released when dropped.
 #[derive(Debug)]
 pub struct Locked<'f> {
     pub(super) files: &'f dyn Files,
     pub(super) lock: Box<dyn HeldLock + 'f>,
+    /// The record of the last save.
+    pub(super) text: LockText,
+    /// The length of the journal, where it is in step with the state that was read or saved.
+    pub(super) in_step: Option<u64>,
 }
 
 impl<'f> Locked<'f> {
@@ -36,20 +33,12 @@ impl<'f> Locked<'f> {
     /// See [`LockError`].
     pub fn acquire(files: &'f dyn Files, wait: Duration) -> Result<Self, LockError> {
         let lock = files.lock(wait)?;
-        let last = lock.text();
-        // The last holder was a program without a journal.
-        if !last.is_empty() && !last.ends_with(MARK.as_bytes()) {
-            let _ = note_other_writer(files, files.now());
-        }
-        // For operators, and for the error of calls that time out.
-        lock.set_text(format!("{} {MARK}", std::process::id()).as_bytes());
-        Ok(Locked { files, lock })
-    }
-
-    /// Whether the locked file is still the one that other calls lock. If it was removed meanwhile, another call may have loaded the
-    /// same state, and this call must decide again under the new lock.
-    pub fn is_current(&self) -> bool {
-        self.lock.is_current()
+        Ok(Locked {
+            files,
+            text: LockText::parse(&lock.text()),
+            lock,
+            in_step: None,
+        })
     }
 }
 
@@ -100,12 +89,7 @@ pub fn holder_now(paths: &Paths) -> Option<LockHolder> {
     Some(LockHolder::new(paths, pid))
 }
 
-/// Returns the holder of the lock for an error. Where the kernel's list cannot be read, it is the process ID in the file.
-pub(super) fn holder(paths: &Paths, path: &Path) -> String {
-    let written = || {
-        let text = read_text(path).ok()?;
-        text.split_whitespace().next()?.parse::<u32>().ok()
-    };
-    let holder = holder_now(paths).or_else(|| Some(LockHolder::new(paths, written()?)));
-    holder.map_or_else(|| "an unknown process".to_owned(), |h| h.to_string())
+/// Returns the holder of the lock for an error.
+pub(super) fn holder(paths: &Paths) -> String {
+    holder_now(paths).map_or_else(|| "an unknown process".to_owned(), |h| h.to_string())
 }

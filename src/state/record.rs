@@ -4,9 +4,7 @@
 use std::borrow::Cow;
 use std::net::IpAddr;
 
-use super::go_json;
-use super::out::Out;
-use crate::codec::{Cursor, ParseError, leading_v4, leading_v6, read_address};
+use crate::codec::{Cursor, Out, ParseError, go_json, leading_v4, leading_v6, read_address};
 use crate::ipam::{Free, Held, Owner, Record, Usage};
 
 // What stands between the values of a record, which lies seven deep.

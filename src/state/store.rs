@@ -1,14 +1,20 @@
-//! Reads and replaces the state file (promise P5: the whole old state or the whole new one).
+//! Reads the state with all that stands beside it, and replaces it (promise P5: the whole old state or the whole new one).
 
 use std::io;
-use std::path::PathBuf;
+use std::mem;
+
+use tracing::{info, warn};
 
 use super::error::StoreError;
 use super::files::{Files, StateFile};
+use super::journal::{self, Journal};
 use super::lock::Locked;
+use super::lock_record::{LockRecord, LockText};
 use super::model::ROOM;
-use super::{KeyStatus, State, WriteStamp};
-use crate::host::ReadOutcome;
+use super::settle::{StateText, settle};
+use super::{Condition, State, WriteStamp};
+use crate::host::{ReadOutcome, io_reason};
+use crate::ipam::{Attachment, Freed, Hint};
 
 /// Larger states than this are not read (promise P9). 65,536 addresses take 7 MB.
 const LIMIT: usize = 64 << 20;
@@ -16,56 +22,53 @@ const LIMIT: usize = 64 << 20;
 /// The mode of the state: only root reads it.
 pub const MODE: u32 = 0o600;
 
-/// The result of reading the state file.
-#[derive(Debug)]
-pub enum Loaded {
-    /// A state to work on; an empty file reads as an empty one. [`State::lost_reason`] tells whether it knows every grant.
-    Ready(Box<State>),
-    /// The file is not there: the node is fresh, or its state was lost.
-    Missing,
-    /// The file is there, but is not a state, for this reason.
-    Corrupt(String),
-    /// A newer version of this program wrote it. Only releases are safe.
-    Newer {
-        /// Its format version.
-        format: u64,
-        /// What can be read of it.
-        state: Box<State>,
-    },
-}
-
-impl Loaded {
-    /// The state, where there is one that can be read.
-    pub fn state(&self) -> Option<&State> {
-        match self {
-            Loaded::Ready(state) | Loaded::Newer { state, .. } => Some(state),
-            Loaded::Missing | Loaded::Corrupt(_) => None,
-        }
-    }
-
-    /// The state, to be changed.
-    pub fn into_state(self) -> Option<State> {
-        match self {
-            Loaded::Ready(state) | Loaded::Newer { state, .. } => Some(*state),
-            Loaded::Missing | Loaded::Corrupt(_) => None,
-        }
-    }
-}
-
-/// Reads the state. Reading needs no lock, since the file is only ever replaced as a whole; what is to be written back must
-/// be read under it.
+/// Reads the state without the lock, as a call would find it. The files are read in the order in which none of them can seem to be behind
+/// another: a state ahead is a call in progress.
 ///
 /// # Errors
-/// The file is there, but the system does not let it be read.
-pub fn load(files: &dyn Files, boot_id: Option<&str>) -> Result<Loaded, StoreError> {
+/// The state is there, but the system does not let it be read.
+pub fn view(files: &dyn Files, boot_id: Option<&str>) -> Result<State, StoreError> {
+    let text = match files.read(StateFile::Lock, LIMIT, 0) {
+        Ok(ReadOutcome::Read(text)) => LockText::parse(&text),
+        Ok(ReadOutcome::Missing) => LockText::Empty,
+        // Whatever it is, it is no record.
+        Ok(ReadOutcome::TooLarge) | Err(_) => LockText::Other,
+    };
+    let end = journal::end(files);
+    let is_step = |state: &State| is_in_step(state, &text, end, boot_id);
+    let journal = match read_state(files, boot_id)? {
+        StateText::Parsed(state) if is_step(&state) => return Ok(*state),
+        _ => Journal::read(files, boot_id),
+    };
+    let state = read_state(files, boot_id)?;
+    Ok(settle(state, &text, journal, boot_id, files.now()))
+}
+
+/// Whether the state, the record and the journal are of one save, so that the journal need not be read.
+fn is_in_step(
+    state: &State,
+    text: &LockText,
+    end: Option<(u64, u64)>,
+    boot_id: Option<&str>,
+) -> bool {
+    let whole = text.whole(boot_id);
+    whole.is_some()
+        && state.saved == whole
+        && !state.other_wrote_last
+        && end.is_some_and(|(generation, _)| Some(generation) == whole)
+}
+
+fn read_state(files: &dyn Files, boot_id: Option<&str>) -> Result<StateText, StoreError> {
     let bytes = match files.read(StateFile::State, LIMIT, ROOM) {
         Ok(ReadOutcome::Read(bytes)) => bytes,
-        Ok(ReadOutcome::Missing) => return Ok(Loaded::Missing),
+        Ok(ReadOutcome::Missing) => return Ok(StateText::Missing),
         Ok(ReadOutcome::TooLarge) => {
-            return Ok(Loaded::Corrupt(format!("it is larger than {LIMIT} bytes")));
+            return Ok(StateText::Corrupt(format!(
+                "it is larger than {LIMIT} bytes"
+            )));
         }
         Err(e) if e.kind() == io::ErrorKind::IsADirectory => {
-            return Ok(Loaded::Corrupt("it is a folder".to_owned()));
+            return Ok(StateText::Corrupt("it is a folder".to_owned()));
         }
         Err(e) => {
             let path = files.path(StateFile::State);
@@ -73,18 +76,14 @@ pub fn load(files: &dyn Files, boot_id: Option<&str>) -> Result<Loaded, StoreErr
         }
     };
     if bytes.is_empty() {
-        return Ok(Loaded::Ready(Box::default()));
+        return Ok(StateText::Missing);
     }
     Ok(match State::parse(&bytes, boot_id, files.now()) {
         Ok(mut state) => {
             state.keep_buffer(bytes);
-            let state = Box::new(state);
-            match state.key_status {
-                KeyStatus::Newer { format, .. } => Loaded::Newer { format, state },
-                _ => Loaded::Ready(state),
-            }
+            StateText::Parsed(Box::new(state))
         }
-        Err(error) => Loaded::Corrupt(error.to_string()),
+        Err(error) => StateText::Corrupt(error.to_string()),
     })
 }
 
@@ -92,18 +91,47 @@ impl Locked<'_> {
     /// Reads the state. One that others may read is made private, as it becomes anyway when it is next written.
     ///
     /// # Errors
-    /// As [`load`].
-    pub fn load(&self, boot_id: Option<&str>) -> Result<Loaded, StoreError> {
+    /// As [`view`].
+    pub fn open(&mut self, boot_id: Option<&str>) -> Result<State, StoreError> {
         self.files.make_state_private();
-        load(self.files, boot_id)
+        self.in_step = None;
+        let end = journal::end(self.files);
+        let mut state = match read_state(self.files, boot_id)? {
+            StateText::Parsed(state) if is_in_step(&state, &self.text, end, boot_id) => {
+                self.in_step = end.map(|(_, length)| length);
+                *state
+            }
+            text => {
+                let journal = Journal::read(self.files, boot_id);
+                settle(text, &self.text, journal, boot_id, self.files.now())
+            }
+        };
+        if let Some(why) = &state.restored {
+            warn!(target: "ipam", "the state was lost ({why}); the journal restores it.");
+        }
+        if let Some(why) = &state.key_unreadable {
+            warn!(target: "ipam", "our part of the state could not be read: {why}.");
+        }
+        let clock = self.files.now().0 / 1000;
+        let seen = state.seen;
+        let ipam = state.ipam_mut();
+        ipam.generation = ipam.generation.max(seen).max(clock);
+        Ok(state)
     }
 
-    /// Replaces the state.
+    /// Replaces the state, brings the journal up to it, and proves that by the record in the lock file.
     ///
     /// # Errors
-    /// As [`Files::replace_state`].
-    pub fn save(&mut self, state: &mut State, stamp: WriteStamp<'_>) -> Result<(), StoreError> {
-        if !matches!(state.key_status, KeyStatus::Ours) {
+    /// The state cannot be written, or the old record, which no longer holds, cannot be replaced; or the lock was lost.
+    pub fn commit(&mut self, state: &mut State, stamp: WriteStamp<'_>) -> Result<(), StoreError> {
+        let before = state.saved.take();
+        let ipam = state.ipam_mut();
+        if before >= Some(ipam.generation) {
+            ipam.generation += 1;
+        }
+        let generation = ipam.generation;
+        let changes = mem::take(&mut ipam.changes);
+        if self.in_step.is_none() {
             self.files.remove_leftovers();
         }
         let text = state.print(stamp);
@@ -112,26 +140,137 @@ impl Locked<'_> {
             let path = self.files.path(StateFile::State);
             return Err(StoreError::at("cannot write", &path)(source));
         }
-        self.files.replace_state(&*self.lock, &text)
+        let aside = state.corrupt.as_ref().map(|_| stamp.time);
+        self.files.replace_state(&*self.lock, &text, aside)?;
+        state.saved = Some(generation);
+        let boot_id = stamp.boot_id.filter(|_| state.is_settled());
+        let appended = match (self.in_step.take(), before) {
+            (Some(length), Some(before))
+                if !changes.are_beyond_list && !journal::is_grown(length, text.len()) =>
+            {
+                let line = journal::print_line(generation, before, &changes.list);
+                let end = length + line.len() as u64;
+                let written = self.files.append_to_journal(length, &line);
+                written.ok().map(|()| end)
+            }
+            _ => None,
+        };
+        let is_whole = match (boot_id, appended) {
+            (None, _) => false,
+            (Some(_), Some(end)) => {
+                self.in_step = Some(end);
+                true
+            }
+            // Without the lock, the journal of a newer holder must not be replaced.
+            (Some(boot_id), None) => {
+                self.lock.is_current() && self.replace_journal(boot_id, &text, generation)
+            }
+        };
+        self.write_record(stamp.boot_id, generation, is_whole)?;
+        match self.lock.is_current() {
+            true => Ok(()),
+            false => Err(StoreError {
+                is_in_place: true,
+                ..StoreError::lost_lock(&self.files.path(StateFile::Lock))
+            }),
+        }
     }
 
-    /// Sets a state aside that cannot be read, and marks that it must be rebuilt. Returns its new path.
+    /// Writes the journal anew. Returns whether that worked.
+    fn replace_journal(&mut self, boot_id: &str, state: &[u8], generation: u64) -> bool {
+        let text = journal::print_base(boot_id, state, generation);
+        match self.files.replace_journal(&text) {
+            Ok(()) => {
+                self.in_step = Some(text.len() as u64);
+                true
+            }
+            Err(e) => {
+                let path = self.files.path(StateFile::Journal);
+                warn!(target: "ipam", "{} could not be written: {}.", path.display(), io_reason(&e));
+                false
+            }
+        }
+    }
+
+    fn write_record(
+        &mut self,
+        boot_id: Option<&str>,
+        generation: u64,
+        is_whole: bool,
+    ) -> Result<(), StoreError> {
+        let record = LockRecord {
+            boot_id: boot_id.map(str::to_owned),
+            generation,
+            is_whole,
+        };
+        let was_whole = self.text.whole(boot_id).is_some();
+        match self.lock.set_text(record.print().as_bytes()) {
+            Ok(()) => self.text = LockText::Record(record),
+            // The old one would prove a journal that lacks this save.
+            Err(e) if was_whole && !is_whole => {
+                let path = self.files.path(StateFile::Lock);
+                return Err(StoreError {
+                    is_in_place: true,
+                    ..StoreError::at("cannot write", &path)(e)
+                });
+            }
+            Err(e) => {
+                let path = self.files.path(StateFile::Lock);
+                warn!(target: "ipam", "{} could not be written: {}.", path.display(), io_reason(&e));
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends the release of a DEL that came while the state is lost, if the journal holds something for its attachment. Returns what it
+    /// holds.
     ///
     /// # Errors
-    /// The system refuses; the state is in its place then.
-    pub fn set_aside(&mut self, time: &str) -> Result<PathBuf, StoreError> {
-        let mark = self.files.path(StateFile::RebuildMark);
-        if !self.is_current() {
-            return Err(StoreError::lost_lock(&mark));
+    /// The journal cannot be written, or the lock was lost.
+    pub fn append_release(
+        &mut self,
+        attachment: &Attachment,
+        hint: Hint<'_>,
+        boot_id: Option<&str>,
+    ) -> Result<Vec<Freed>, StoreError> {
+        let journal = Journal::read(self.files, boot_id);
+        // Without the lock, the state that was read may be older than the journal of a newer holder.
+        if !self.lock.is_current() {
+            return Err(StoreError::lost_lock(&self.files.path(StateFile::Lock)));
         }
+        let Some(journal) = journal else {
+            return Ok(Vec::new());
+        };
+        let (length, ends_whole, newest) = (journal.length, journal.ends_whole, journal.newest);
+        let (Some(before), Some(mut state)) = (journal.last(), journal.into_state()) else {
+            return Ok(Vec::new());
+        };
+        let now = self.files.now();
+        let freed = state.ipam_mut().release(attachment, hint, now);
+        if freed.is_empty() {
+            return Ok(freed);
+        }
+        let changes = mem::take(&mut state.ipam_mut().changes);
+        let recorded = self.text.record_of(boot_id).map(|record| record.generation);
+        let seen = newest.max(recorded).unwrap_or(before);
+        let generation = (now.0 / 1000).max(seen + 1);
+        let mut line = journal::print_line(generation, before, &changes.list);
+        if !ends_whole {
+            line.insert(0, b'\n');
+        }
+        let path = self.files.path(StateFile::Journal);
         self.files
-            .overwrite(StateFile::RebuildMark, b"")
-            .map_err(StoreError::at("cannot make", &mark))?;
-        self.files.set_state_aside(time)
+            .append_to_journal(length, &line)
+            .map_err(StoreError::at("cannot write", &path))?;
+        info!(target: "ipam", "the state is lost; the journal has the release.");
+        Ok(freed)
     }
 }
 
-/// Whether a state was lost and not rebuilt yet.
-pub fn is_rebuild_owed(files: &dyn Files) -> bool {
-    files.exists(StateFile::RebuildMark)
+impl State {
+    /// Whether the journal can be complete with it: nothing is pending, and nothing can be missing.
+    fn is_settled(&self) -> bool {
+        matches!(self.condition, Condition::Ready | Condition::Fresh)
+            && self.ipam().quarantine.is_none()
+    }
 }

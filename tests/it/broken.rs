@@ -153,7 +153,7 @@ fn leaked_addresses_are_reclaimed() {
 
 /// Checks that the next ADD rebuilds the lost state and that no address is granted twice.
 #[track_caller]
-fn assert_rebuild_reported(report: &str, cause: &str, journal_is_whole: bool) {
+fn assert_rebuild_reported(report: &str, cause: &str) {
     const STATE: &str = "/var/run/azure-vnet-ipam.json";
     let before = running_pods();
     assert_eq!(before.len(), 3);
@@ -171,22 +171,24 @@ fn assert_rebuild_reported(report: &str, cause: &str, journal_is_whole: bool) {
         doctor.contains(cause) && doctor.contains(&to_do),
         "{doctor}"
     );
-    let mut wait = 0;
-    if !journal_is_whole {
-        let refused = stdout_of("add new", 1);
-        assert!(refused.contains("the state was lost"), "{refused}");
-        let doctor = stdout_of("azure-vnet-ipam doctor", 1);
-        assert!(
-            doctor.contains("the state was lost and rebuilt: new pods wait for "),
-            "{doctor}"
-        );
-        wait = QUARANTINE;
-    }
+    let refused = stdout_of("add new", 1);
+    assert!(refused.contains("the state was lost"), "{refused}");
+    let doctor = stdout_of("azure-vnet-ipam doctor", 1);
+    assert!(
+        doctor.contains("the state was lost and rebuilt: new pods wait for "),
+        "{doctor}"
+    );
+    assert_new_pod_harms_nobody(QUARANTINE, &before);
+}
+
+/// Checks that another pod gets an address of its own, and that all others keep theirs.
+#[track_caller]
+fn assert_new_pod_harms_nobody(wait: u32, before: &BTreeMap<String, String>) {
     let new = add_pod_later(wait, "new");
     assert!(!before.values().any(|address| *address == new), "{new}");
     let mut after = running_pods();
     after.remove("default/new");
-    assert_eq!(after, before, "who ran keeps the address");
+    assert_eq!(after, *before, "who ran keeps the address");
 }
 
 #[test]
@@ -195,10 +197,10 @@ fn corrupt_state_is_rebuilt() {
     if !on_broken_node("corrupt", "corrupt_state_is_rebuilt") {
         return;
     }
+    stdout_of("rm /var/run/.azure-vnet-ipam.journal", 0);
     let report = stdout_of("azure-vnet-ipam check", 1);
     assert!(remedy(&report, &["state"]).ends_with("the corrupt file is kept"));
-    stdout_of("rm /var/run/azure-vnet/azure-vnet-ipam.journal", 0);
-    assert_rebuild_reported(&report, "is corrupt", false);
+    assert_rebuild_reported(&report, "is corrupt");
     // The corrupt copy is kept, and is a note until someone removes it.
     let report = stdout_of(&format!("later {QUARANTINE} azure-vnet-ipam check"), 0);
     assert!(report.starts_with("Nothing is wrong; "), "{report}");
@@ -209,13 +211,21 @@ fn corrupt_state_is_rebuilt() {
 
 #[test]
 #[ignore = "needs root, unshare, iproute2, perl and time namespaces"]
-fn deleted_state_is_rebuilt() {
-    if !on_broken_node("deleted", "deleted_state_is_rebuilt") {
+fn deleted_state_is_restored() {
+    if !on_broken_node("deleted", "deleted_state_is_restored") {
         return;
     }
-    let report = stdout_of("azure-vnet-ipam check", 1);
-    assert!(report.starts_with("1 state problem; "), "{report}");
-    assert_rebuild_reported(&report, "it is gone, though addresses were given", true);
+    let report = stdout_of("azure-vnet-ipam check", 0);
+    assert!(report.starts_with("Nothing is wrong; "), "{report}");
+    let to_do = remedy(
+        &report,
+        &["state", "it is gone, though addresses were given"],
+    );
+    assert!(
+        to_do.contains("the next ADD restores it at once"),
+        "{to_do}"
+    );
+    assert_new_pod_harms_nobody(0, &running_pods());
     assert_repaired(0);
 }
 

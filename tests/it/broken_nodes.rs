@@ -113,18 +113,15 @@ broken_nodes! {
     // ---- The state ----
     state_is_deleted {
         broken_by: "rm /var/run/azure-vnet-ipam.json",
-        findings: &["state"],
     }
     state_is_empty {
         broken_by: "truncate -s 0 /var/run/azure-vnet-ipam.json",
-        findings: &["state"],
     }
     state_is_full_of_zeros {
         broken_by: "truncate -s 0 /var/run/azure-vnet-ipam.json; truncate -s 4096 /var/run/azure-vnet-ipam.json",
-        findings: &["state"],
     }
     state_and_journal_are_deleted {
-        broken_by: "rm /var/run/azure-vnet-ipam.json /var/run/azure-vnet/azure-vnet-ipam.journal",
+        broken_by: "rm /var/run/azure-vnet-ipam.json /var/run/.azure-vnet-ipam.journal",
         findings: &["state"],
         add: Add::Waits,
         heals_after: 61,
@@ -139,19 +136,19 @@ broken_nodes! {
         broken_by: "rm -r /var/run/azure-vnet",
     }
     quarantine_is_running {
-        broken_by: "rm /var/run/azure-vnet-ipam.json /var/run/azure-vnet/azure-vnet-ipam.journal; add x >/dev/null; true",
+        broken_by: "rm /var/run/azure-vnet-ipam.json /var/run/.azure-vnet-ipam.journal; add x >/dev/null; true",
         findings: &["state"],
         add: Add::Waits,
         heals_after: 61,
     }
     state_of_another_node_is_copied_in {
-        broken_by: "sed -i 's/10\\.224\\./10.99./g; s/\"bootId\": \"[^\"]*\"/\"bootId\": \"another\"/' /var/run/azure-vnet-ipam.json; rm -r /var/run/azure-vnet",
+        broken_by: "sed -i 's/10\\.224\\./10.99./g; s/\"bootId\": \"[^\"]*\"/\"bootId\": \"another\"/' /var/run/azure-vnet-ipam.json; rm -r /var/run/azure-vnet /var/run/.azure-vnet-ipam.journal",
     }
     old_copy_is_restored {
         broken_by: "cp /var/run/azure-vnet-ipam.json /run/old; add web-4 >/dev/null; add web-5 >/dev/null; cp /run/old /var/run/azure-vnet-ipam.json",
     }
     old_copy_is_restored_without_a_journal {
-        broken_by: "cp /var/run/azure-vnet-ipam.json /run/old; add web-4 >/dev/null; cp /run/old /var/run/azure-vnet-ipam.json; rm /var/run/azure-vnet/azure-vnet-ipam.journal",
+        broken_by: "cp /var/run/azure-vnet-ipam.json /run/old; add web-4 >/dev/null; cp /run/old /var/run/azure-vnet-ipam.json; rm /var/run/.azure-vnet-ipam.journal",
         findings: &["state"],
         add: Add::Waits,
         heals_after: 61,
@@ -167,7 +164,6 @@ broken_nodes! {
     }
     state_is_a_folder {
         broken_by: "rm /var/run/azure-vnet-ipam.json; mkdir /var/run/azure-vnet-ipam.json",
-        findings: &["state"],
     }
     state_can_be_read_by_everybody {
         broken_by: "chmod 644 /var/run/azure-vnet-ipam.json",
@@ -198,6 +194,8 @@ broken_nodes! {
     a_pod_has_a_free_address {
         broken_by: "ip netns add stray; ip link add s0 type veth peer name eth0 netns stray; ip -n stray addr add 10.224.0.20/16 dev eth0; ip -n stray link set eth0 up",
         findings: &["stray"],
+        by_hand: "add x; true",
+        heals_after: 61,
     }
     two_pods_have_one_address {
         broken_by: "ip netns add other; ip link add s0 type veth peer name eth0 netns other; ip -n other addr add 10.224.0.5/16 dev eth0; ip -n other link set eth0 up",

@@ -123,7 +123,14 @@ fn fresh_node_reports_only_missing_files() {
 fn lost_or_corrupt_state_is_reported() {
     let (node, _wire) = healthy("doctor");
     let good = node.state_bytes();
+    let at_once = "the next ADD restores it at once";
     fs::remove_file(node.state_path()).unwrap();
+    assert_diagnostic(&node, "state", "note", "it is gone", at_once);
+    node.put(STATE, "{");
+    assert_diagnostic(&node, "state", "note", "lost or damaged: EOF", at_once);
+    fs::remove_file(node.state_path()).unwrap();
+    let journal = fs::read(node.journal_path()).unwrap();
+    node.remove_journal();
     assert_diagnostic(
         &node,
         "state",
@@ -137,22 +144,13 @@ fn lost_or_corrupt_state_is_reported() {
     let newer = r#"{"azure-vnet-ipam":{"format":99}}"#;
     node.put(STATE, newer);
     assert_diagnostic(&node, "state", "wrong", "format 99", "install the newer");
-    node.put(STATE, r#"{"azure-vnet-ipam":{"format":2,"records":7}}"#);
-    assert_diagnostic(
-        &node,
-        "state",
-        "note",
-        "the key of this plugin",
-        "no cleanup is needed",
-    );
     fs::write(node.state_path(), &good).unwrap();
+    fs::write(node.journal_path(), journal).unwrap();
     fs::set_permissions(node.state_path(), Permissions::from_mode(0o644)).unwrap();
     assert_diagnostic(&node, "state", "note", "mode 0644", "no action needed");
     node.put(&format!("{STATE}.corrupt-2026"), "{");
     assert_diagnostic(&node, "set-aside", "note", ".corrupt-2026", "rm ");
-    node.put(STATE, "{");
-    node.del("c1").assert_no_output();
-    assert_diagnostic(&node, "state", "warning", "it could not be read", remedy);
+    fs::remove_file(node.state_path()).unwrap();
     node.remove_journal();
     assert_eq!(node.add("c2").error().0, 11);
     assert_diagnostic(
@@ -161,6 +159,18 @@ fn lost_or_corrupt_state_is_reported() {
         "warning",
         "new pods wait for",
         "no action needed",
+    );
+    // Without journal and record, only the key is lost.
+    fs::remove_file(node.lock_path()).unwrap();
+    let mut state: Value = serde_json::from_slice(&good).unwrap();
+    state["azure-vnet-ipam"] = json!({ "format": 3, "records": 7 });
+    node.put(STATE, state.to_string());
+    assert_diagnostic(
+        &node,
+        "state",
+        "note",
+        "the key of this plugin",
+        "no cleanup is needed",
     );
 }
 
@@ -216,10 +226,10 @@ fn unwritable_log_and_invalid_settings_are_reported() {
     fs::create_dir(node.path("/var/log/azure-vnet-ipam.log")).unwrap();
     assert_diagnostic(&node, "log", "warning", "is not a file", "sudo mv ");
     assert_diagnostic(&node, "settings", "ok", "does not exist", "");
-    node.put("/etc/azure-vnet-ipam.json", r#"{"rest":5}"#);
+    node.put("/etc/azure-vnet-ipam.json", r#"{"cooldown":5}"#);
     assert_diagnostic(&node, "settings", "ok", "is valid", "");
-    node.put("/etc/azure-vnet-ipam.json", r#"{"rest":"soon"}"#);
-    assert_diagnostic(&node, "settings", "warning", "rest", "check-settings");
+    node.put("/etc/azure-vnet-ipam.json", r#"{"cooldown":"soon"}"#);
+    assert_diagnostic(&node, "settings", "warning", "cooldown", "check-settings");
 }
 
 #[test]
@@ -397,13 +407,13 @@ fn without_root_one_line_lists_what_needs_root() {
 fn check_settings_reports_valid_and_invalid_files() {
     let node = Node::new("settings");
     let file = node.path("/etc/azure-vnet-ipam.json");
-    node.put("/etc/azure-vnet-ipam.json", r#"{"rest":5}"#);
+    node.put("/etc/azure-vnet-ipam.json", r#"{"cooldown":5}"#);
     let right = run(&node, &["check-settings"]);
     let text = format!("{} is valid\n", file.display());
     assert_eq!((right.exit, right.stdout), (Some(0), text));
-    node.put("/etc/other.json", r#"{"rest":"soon"}"#);
+    node.put("/etc/other.json", r#"{"cooldown":"soon"}"#);
     let other = node.path("/etc/other.json");
     let wrong = run(&node, &["check-settings", other.to_str().unwrap()]);
     assert_eq!((wrong.exit, wrong.stdout.as_str()), (Some(1), ""));
-    assert!(wrong.stderr.contains("rest"), "{wrong:?}");
+    assert!(wrong.stderr.contains("cooldown"), "{wrong:?}");
 }

@@ -62,7 +62,7 @@ fn check_two_dual_stack_pods(host: &Host, network: &str) {
     assert_eq!(host.held().len(), 4);
     // Without a state, addresses of both families that the kernel shows are held.
     std::fs::remove_file("/run/azure-vnet-ipam.json").unwrap();
-    std::fs::remove_file("/run/azure-vnet/azure-vnet-ipam.journal").unwrap();
+    std::fs::remove_file("/run/.azure-vnet-ipam.journal").unwrap();
     sh("ip netns add pod3");
     let waiting = host.cnitool("add", network, "pod3");
     assert!(!waiting.status.success(), "{waiting:?}");

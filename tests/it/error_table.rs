@@ -79,7 +79,7 @@ fn table_patterns_match_messages() {
         ("a b", "a b c"),
         ("a X c", "a quite other c d"),
         ("N stale", "1 stale addresses"),
-        ("ipam.X must be", "ipam.rest must be x"),
+        ("ipam.X must be", "ipam.cooldown must be x"),
     ] {
         assert!(matches_pattern(words, msg), "{words}: {msg}");
     }
@@ -104,7 +104,7 @@ fn collect_call_errors(found: &mut Vec<(i64, String)>) {
         "{}",
         r#"{"name":"/"}"#,
         r#"{"name":"a","ipam":{"queryUrl":"gopher://x"}}"#,
-        r#"{"name":"a","ipam":{"rest":"x"}}"#,
+        r#"{"name":"a","ipam":{"cooldown":"x"}}"#,
         r#"{"name":"a","runtimeConfig":{"ips":["x"]}}"#,
         r#"{"name":"a","ipam":{"subnet":7}}"#,
         r#"{"name":"a","master":"eth9"}"#,
@@ -177,6 +177,7 @@ fn collect_node_errors(found: &mut Vec<(i64, String)>) {
             .error(),
     );
     fs::remove_file(&path).unwrap();
+    node.remove_journal();
     let check = || {
         let call = node.call("CHECK", "c1");
         call.stdin(conf("1.0.0", json!({}))).run().error()
@@ -186,7 +187,6 @@ fn collect_node_errors(found: &mut Vec<(i64, String)>) {
     found.push(check());
     fs::remove_file(&path).unwrap();
     fs::write(&path, "{ half").unwrap();
-    node.remove_journal();
     found.push(node.add("c2").error());
     fs::write(&path, good).unwrap();
     found.push(node.add("c2").error());

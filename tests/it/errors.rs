@@ -15,6 +15,7 @@ fn assert_state_unchanged(node: &Node, call: impl FnOnce(&Node)) {
         state["IPAM"]["TimeStamp"] = json!(null);
         state["azure-vnet-ipam"]["timeStamp"] = json!(null);
         state["azure-vnet-ipam"]["refreshed"] = json!(null);
+        state["azure-vnet-ipam"]["generation"] = json!(null);
     }
     assert_eq!(was, after);
 }

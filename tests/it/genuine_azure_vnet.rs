@@ -299,7 +299,7 @@ fn lost_state_is_rebuilt_in_bridge_mode() {
         // It is gone, too: azure-vnet reports that the pod must wait, and leaves the state alone.
         let lose = || {
             fs::remove_file(STATE).unwrap();
-            fs::remove_file("/run/azure-vnet/azure-vnet-ipam.journal").unwrap();
+            fs::remove_file("/run/.azure-vnet-ipam.journal").unwrap();
         };
         lose();
         let (_, why) = message(&node.try_add(4));

@@ -31,6 +31,7 @@ mod freshness;
 mod genuine_azure_vnet;
 mod harness;
 mod hidden;
+mod histories;
 mod install;
 mod journal;
 mod json_shapes;

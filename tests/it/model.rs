@@ -9,7 +9,7 @@ mod events;
 mod fields;
 mod losses;
 mod node;
-mod original;
+pub(crate) mod original;
 mod ours;
 mod promises;
 mod seen;
@@ -20,10 +20,12 @@ use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
 
 use events::event;
-use world::{Rules, World};
+pub(crate) use events::{Answer, Blindness};
+pub(crate) use node::Fault;
+pub(crate) use world::{Container, Id, Rules, World};
 
 /// A node whose source lists up to six addresses.
-const NODE: Rules = Rules {
+pub(crate) const NODE: Rules = Rules {
     families: &[Family::V4],
     addresses: 6,
     second_interface: Some(7),
@@ -32,6 +34,7 @@ const NODE: Rules = Rules {
     is_ticking: true,
     releases_are_final: false,
     losses_are_seen_once: false,
+    has_copies: false,
 };
 
 proptest! {

@@ -8,6 +8,7 @@ use serde_json::json;
 
 use crate::harness::wait::{Process, output, wait_until};
 use crate::harness::{Node, Outcome, Reply, SUBNET, WireServer, conf, sh, sh_with, xml};
+use crate::kill::{kill_at_every_system_call, restore_before_each_kill};
 use crate::privileged::in_private_namespaces;
 use crate::verbs::call_without_container;
 
@@ -132,113 +133,8 @@ fn string_map(expected: &[(&str, &str)]) -> BTreeMap<String, String> {
         .collect()
 }
 
-const QUARANTINE: u64 = 31;
 const GRACE: u64 = 15 * 60 + 1;
 const HOUR: u64 = 3600 + 1;
-
-#[test]
-#[ignore = "needs root, unshare and iproute2"]
-fn lost_state_grants_no_address_of_a_live_pod() {
-    if !in_private_namespaces("namespaces::lost_state_grants_no_address_of_a_live_pod") {
-        return;
-    }
-    type Damage = fn(&Node);
-    let damages: [(&str, Damage); 6] = [
-        ("deleted", |n| fs::remove_file(n.state_path()).unwrap()),
-        ("emptied", |n| fs::write(n.state_path(), "").unwrap()),
-        ("nulled", |n| {
-            fs::write(n.state_path(), r#"{"IPAM":null}"#).unwrap()
-        }),
-        ("zeroed", |n| {
-            fs::write(n.state_path(), vec![0; 4096]).unwrap()
-        }),
-        ("halved", |n| {
-            let text = n.state_bytes();
-            fs::write(n.state_path(), &text[..text.len() / 2]).unwrap();
-        }),
-        ("replaced by one of the original that knows nobody", |n| {
-            let mut state = n.state();
-            state.as_object_mut().unwrap().remove("azure-vnet-ipam");
-            for record in state["IPAM"]["AddressSpaces"]["local"]["Pools"][SUBNET]["Addresses"]
-                .as_object_mut()
-                .unwrap()
-                .values_mut()
-            {
-                record["ID"] = "".into();
-                record["InUse"] = false.into();
-            }
-            fs::write(n.state_path(), state.to_string()).unwrap();
-        }),
-    ];
-    let pods = Pods::in_namespaces(5..12);
-    let (one, two) = (pods.start("one"), pods.start("two"));
-    pods.write_cache_entry("two", &two);
-    for (what, damage) in damages {
-        damage(&pods.node);
-        pods.node.remove_journal();
-        let without_quarantine = what.starts_with("replaced");
-        let mut add = pods.add("new");
-        if !without_quarantine {
-            let (code, msg) = add.error();
-            assert!(
-                code == 11 && msg.contains("the state was lost"),
-                "{what}: {msg}"
-            );
-            add = pods.add_later(QUARANTINE, "new");
-        }
-        let given = add.address();
-        assert!(
-            given != one && given != two,
-            "{what}: {given} is held by a pod"
-        );
-        let held = pods.held();
-        assert_eq!(
-            held[&one], "",
-            "{what}: held for an owner that nobody knows"
-        );
-        assert_eq!(held[&two], "two", "{what}: held for its owner");
-        assert_eq!(held.len(), 3, "{what}: {held:?}");
-        pods.del("new");
-        pods.del("two");
-        assert_eq!(pods.held().len(), 1, "{what}");
-        pods.call("ADD", "two")
-            .stdin(conf(
-                "0.3.0",
-                json!({ "subnet": SUBNET, "ipAddress": two, "rest": 0 }),
-            ))
-            .run()
-            .success();
-    }
-    let aside = pods
-        .node
-        .leftover_files()
-        .into_iter()
-        .filter(|n| n.contains("corrupt"))
-        .count();
-    assert_eq!(aside, 2, "those that could not be read are kept");
-}
-
-#[test]
-#[ignore = "needs root, unshare and iproute2"]
-fn old_state_copy_grants_no_address_of_a_live_pod() {
-    if !in_private_namespaces("namespaces::old_state_copy_grants_no_address_of_a_live_pod") {
-        return;
-    }
-    let pods = Pods::in_namespaces(5..9);
-    let one = pods.start("one");
-    let before = pods.node.state_bytes();
-    let two = pods.start("two");
-    // An old copy is put back, like a restored snapshot. Nothing in it shows its age.
-    fs::write(pods.node.state_path(), before).unwrap();
-    pods.node.remove_journal();
-    let (code, msg) = pods.add("new").error();
-    assert!(code == 11 && msg.contains("the state was lost"), "{msg}");
-    assert_eq!(pods.held(), string_map(&[(&one, "one"), (&two, "")]));
-    let given = pods.add_later(QUARANTINE, "new").address();
-    assert!(given != one && given != two, "{given}");
-    pods.add_later(QUARANTINE, "more").success();
-    assert_eq!(pods.held().len(), 4, "and that was that");
-}
 
 #[test]
 #[ignore = "needs root, unshare and iproute2"]
@@ -307,12 +203,8 @@ fn reclaiming_add_survives_a_kill_at_every_system_call() {
     let one = pods.start("one");
     let two = pods.add("gone").address();
     pods.node.advance_clock(HOUR);
-    let before = pods.node.state_bytes();
-    let again = || {
-        let _ = fs::remove_file(pods.node.path("/var/run/azure-vnet/azure-vnet-ipam.used"));
-        fs::write(pods.node.state_path(), &before).unwrap();
-    };
-    let kills = crate::kill::kill_at_every_system_call(&pods.node, "ADD", "new", again, |at| {
+    let again = restore_before_each_kill(&pods.node);
+    let kills = kill_at_every_system_call(&pods.node, "ADD", "new", again, |at| {
         let state = pods.node.state();
         assert_eq!(crate::harness::held(&state)[&one], "one", "{at}");
         assert_eq!(pods.add("new").address(), two, "{at}");
@@ -509,68 +401,6 @@ fn reboot_frees_only_what_no_namespace_has() {
     );
     pods.add("more").success();
     assert_eq!(pods.held()[&two], "two", "once");
-}
-
-#[test]
-#[ignore = "needs root, unshare and iproute2"]
-fn state_deleted_during_pod_setup_grants_no_address_twice() {
-    if !in_private_namespaces("namespaces::state_deleted_during_pod_setup_grants_no_address_twice")
-    {
-        return;
-    }
-    let pods = Pods::in_namespaces(5..9);
-    for pod in ["one", "two"] {
-        sh(&format!("ip netns add {pod}"));
-    }
-    // Both pods have an address that is not configured yet when the state is deleted.
-    let (one, two) = (pods.add("one").address(), pods.add("two").address());
-    fs::remove_file(pods.node.state_path()).unwrap();
-    pods.node.remove_journal();
-    assert_eq!(pods.add("new").error().0, 11);
-    assert!(pods.held().is_empty(), "nobody knows of them yet");
-    pods.configure_address("one", &one);
-    assert_eq!(
-        pods.add_later(QUARANTINE - 15, "new").error().0,
-        11,
-        "not even the last one"
-    );
-    pods.configure_address("two", &two);
-    let given = pods.add_later(QUARANTINE, "new").address();
-    assert!(given != one && given != two, "{given}");
-    assert_eq!(
-        pods.held(),
-        string_map(&[(&one, ""), (&two, ""), (&given, "new")]),
-        "looked at again when the quarantine ended"
-    );
-}
-
-#[test]
-#[ignore = "needs root, unshare and iproute2"]
-fn ownerless_address_is_released_by_a_del_that_names_it() {
-    if !in_private_namespaces("namespaces::ownerless_address_is_released_by_a_del_that_names_it") {
-        return;
-    }
-    let pods = Pods::in_namespaces(5..7);
-    let one = pods.start("one");
-    fs::remove_file(pods.node.state_path()).unwrap();
-    pods.node.remove_journal();
-    pods.add("new").error();
-    assert_eq!(pods.held(), string_map(&[(&one, "")]));
-    let named = |pods: &Pods| {
-        let hint = conf("0.3.0", json!({ "subnet": SUBNET, "ipAddress": one }));
-        pods.call("DEL", "one").stdin(hint).run().assert_no_output();
-    };
-    named(&pods);
-    assert_eq!(
-        pods.held(),
-        string_map(&[(&one, "")]),
-        "the pod is still there"
-    );
-    pods.remove_without_del("one");
-    pods.del("one");
-    assert_eq!(pods.held(), string_map(&[(&one, "")]), "not named");
-    named(&pods);
-    assert!(pods.held().is_empty());
 }
 
 #[test]

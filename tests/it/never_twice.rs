@@ -10,13 +10,12 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::contention::run_all_in_parallel;
-use crate::harness::wait::{Process, SetOnDrop, output, wait_until};
+use crate::harness::wait::{Process, SetOnDrop, wait_until};
 use crate::harness::{
-    Gate, MAC, Node, Outcome, Reply, SUBNET, WireServer, binary, conf, sh, sh_with, xml,
+    Gate, Node, Outcome, Reply, SUBNET, WireServer, binary, conf, sh, sh_with, xml,
 };
 use crate::namespaces::Pods;
 use crate::privileged::in_private_namespaces;
-use crate::verbs::call_without_container;
 
 /// A node on which `c1` holds 10.224.0.5, as its network namespace and libcni's cache show.
 fn node_with_a_pod(name: &str) -> (Node, WireServer) {
@@ -29,64 +28,12 @@ fn node_with_a_pod(name: &str) -> (Node, WireServer) {
 }
 
 #[test]
-fn loss_is_remembered_while_the_source_is_useless() {
-    let other_mac = xml(5..10).replace(MAC, "001122334455");
-    let useless = [
-        Reply::Xml(other_mac),
-        Reply::Xml("<Interfaces></Interfaces>".to_owned()),
-        Reply::Xml(xml([])),
-    ];
-    for (n, answer) in useless.into_iter().enumerate() {
-        for damage in [None, Some("{ half")] {
-            let what = format!("answer {n}, damage {damage:?}");
-            let (node, wire) = node_with_a_pod("useless");
-            match damage {
-                None => fs::remove_file(node.state_path()).unwrap(),
-                Some(text) => fs::write(node.state_path(), text).unwrap(),
-            }
-            node.remove_journal();
-            wire.set(answer.clone());
-            node.add("c2").error();
-            // Also when the notes beside the state are removed meanwhile.
-            for mark in ["rebuild", "used"] {
-                let path = format!("/var/run/azure-vnet/azure-vnet-ipam.{mark}");
-                let _ = fs::remove_file(node.path(&path));
-            }
-            wire.set(Reply::Xml(xml(5..10)));
-            let add = node.add("c2");
-            assert_eq!(add.exit, Some(1), "{what}: {add:?}");
-            add.assert_quarantined();
-            assert_eq!(node.held()["10.224.0.5"], "c1", "{what}");
-            node.advance_clock(31);
-            assert_eq!(node.add("c2").address(), "10.224.0.6", "{what}");
-        }
-    }
-}
-
-#[test]
-fn quarantine_starts_when_loss_is_seen_with_source_down() {
-    let (node, mut wire) = node_with_a_pod("sourcedown");
-    fs::remove_file(node.state_path()).unwrap();
-    node.remove_journal();
-    wire.stop();
-    node.add("c2").error();
-    node.advance_clock(20);
-    node.add("c2").error();
-    node.advance_clock(11);
-    wire.start();
-    assert_eq!(node.add("c2").address(), "10.224.0.6", "31 s later");
-    assert_eq!(node.held()["10.224.0.5"], "c1");
-}
-
-#[test]
-fn pending_rebuild_waits_for_source_and_is_seen_by_0_1_0() {
+fn pending_rebuild_waits_for_source() {
     let (node, mut wire) = node_with_a_pod("slowsource");
     fs::remove_file(node.state_path()).unwrap();
     node.remove_journal();
     wire.stop();
     node.add("c2").error();
-    // Version 0.1.0 does not know pending rebuilds, but compares this value with the note of the last grant.
-    assert_eq!(node.state()["azure-vnet-ipam"]["generation"], 0);
     wire.set(Reply::After(
         Duration::from_secs(4),
         Box::new(Reply::Xml(xml(5..10))),
@@ -115,61 +62,6 @@ fn special_file_as_namespace_path_does_not_block() {
     }
 }
 
-#[test]
-fn del_does_not_end_a_quarantine() {
-    let (node, mut wire) = node_with_a_pod("delmeanwhile");
-    fs::remove_file(node.state_path()).unwrap();
-    node.remove_journal();
-    wire.stop();
-    node.add("c2").error();
-    node.del("c7").assert_no_output();
-    wire.start();
-    node.add("c2").assert_quarantined();
-    assert_eq!(node.held()["10.224.0.5"], "c1");
-}
-
-#[test]
-fn lost_state_and_lock_folder_are_detected() {
-    let wipe = |node: &Node| {
-        fs::remove_file(node.state_path()).unwrap();
-        fs::remove_dir_all(node.path("/var/run/azure-vnet")).unwrap();
-    };
-    // The cache shows it, also on a node where only the original granted addresses.
-    let (node, _wire) = node_with_a_pod("wiped");
-    wipe(&node);
-    let _ = fs::remove_file(node.path("/var/run/.azure-vnet-ipam.boot"));
-    node.add("c2").assert_quarantined();
-    assert_eq!(node.held()["10.224.0.5"], "c1");
-    // Only the note shows that addresses were granted in this boot. They may not be configured yet.
-    let (node, _wire) = Node::with_wire("wiped", Reply::Xml(xml(5..10)));
-    node.add("c1").success();
-    wipe(&node);
-    node.add("c2").assert_quarantined();
-    node.advance_clock(31);
-    node.add("c2").success();
-    // The same when version 0.1.0 granted the first address.
-    let (node, _wire) = Node::with_wire("wiped", Reply::Xml(xml(5..10)));
-    node.add("c1").success();
-    fs::remove_file(node.path("/var/run/.azure-vnet-ipam.boot")).unwrap();
-    node.add("c2").success();
-    wipe(&node);
-    node.add("c3").assert_quarantined();
-    // A note of another boot does not count.
-    let (node, _wire) = Node::with_wire("wiped", Reply::Xml(xml(5..10)));
-    node.add("c1").success();
-    wipe(&node);
-    let boot_id = "8f3c5c52-0000-4000-8000-000000000002\n";
-    node.put("/proc/sys/kernel/random/boot_id", boot_id);
-    node.add("c2").success();
-}
-
-/// The state without our key, as the original writes it.
-fn remove_our_key(node: &Node) {
-    let mut state = node.state();
-    state.as_object_mut().unwrap().remove("azure-vnet-ipam");
-    fs::write(node.state_path(), state.to_string()).unwrap();
-}
-
 /// A call for a second interface of the container, on another network.
 fn call_for_second_interface(node: &Node, command: &str) -> Outcome {
     let mut conf: Value = serde_json::from_str(&conf("1.0.0", json!({}))).unwrap();
@@ -181,7 +73,7 @@ fn call_for_second_interface(node: &Node, command: &str) -> Outcome {
 #[test]
 fn second_interface_does_not_inherit_the_originals_record() {
     let (node, _wire) = node_with_a_pod("second");
-    remove_our_key(&node);
+    node.make_state_the_originals();
     assert_eq!(
         call_for_second_interface(&node, "ADD").address(),
         "10.224.0.6"
@@ -284,9 +176,24 @@ fn start_and_remove_lock_folder(node: &Node, command: &str, id: &str, place: &st
     slow
 }
 
+/// Checks that the call failed because the lock was taken from it, so that the runtime repeats it.
+#[track_caller]
+fn assert_lost_lock(slow: Process, at: &str) {
+    let slow = slow.output();
+    assert_eq!(slow.status.code(), Some(1), "{at}: {slow:?}");
+    let error: Value = serde_json::from_slice(&slow.stdout).unwrap();
+    let msg = error["msg"].as_str().unwrap();
+    assert!(
+        error["code"] == 11 && msg.contains(LOST_LOCK),
+        "{at}: {msg}"
+    );
+}
+
+const LOST_LOCK: &str = "the lock on the state was lost";
+
 #[test]
 #[ignore = "needs strace"]
-fn add_decides_again_when_its_temp_file_is_replaced() {
+fn add_fails_when_its_temp_file_is_replaced() {
     let (node, _wire) = Node::with_wire("another", Reply::Xml(xml(5..10)));
     node.add("c0").success();
     let slow = start_slow_call(&node, "ADD", "c1", PLACES[0]);
@@ -295,47 +202,30 @@ fn add_decides_again_when_its_temp_file_is_replaced() {
     let beside = node.path("/var/run/half");
     fs::write(&beside, "{").unwrap();
     fs::rename(&beside, &new).unwrap();
-    let slow = slow.output();
-    assert!(slow.status.success(), "{slow:?}");
-    let held: Vec<_> = node.held().into_values().collect();
-    assert_eq!(held, ["c0", "c1"]);
+    assert_lost_lock(slow, "");
+    assert_eq!(node.held().len(), 1);
+    node.add("c1").success();
+    assert_eq!(node.held().len(), 2);
 }
 
 #[test]
 #[ignore = "needs strace"]
-fn lock_folder_removed_during_add_grants_nothing_twice() {
+fn call_whose_lock_folder_is_removed_counts_for_nothing() {
     for place in PLACES {
         let (node, _wire) = Node::with_wire("lockgone", Reply::Xml(xml(5..10)));
         node.add("c0").success();
         let slow = start_and_remove_lock_folder(&node, "ADD", "c1", place);
-        let other = node.add("c2").address();
-        let slow = slow.output();
-        assert!(slow.status.success(), "{place}: {slow:?}");
-        let result: Value = serde_json::from_slice(&slow.stdout).unwrap();
-        let address = crate::harness::address(&result).unwrap();
-        assert_ne!(address, other, "{place}");
-        let held = node.held();
-        assert_eq!(
-            (held[&address].as_str(), held[&other].as_str()),
-            ("c1", "c2"),
-            "{place}"
-        );
-        assert_eq!(held.len(), 3, "{place}: {held:?}");
-    }
-}
-
-#[test]
-#[ignore = "needs strace"]
-fn lock_folder_removed_during_del_keeps_the_release() {
-    for place in PLACES {
-        let (node, _wire) = Node::with_wire("lockgone", Reply::Xml(xml(5..10)));
-        node.add("c0").success();
-        node.add("c1").success();
-        let slow = start_and_remove_lock_folder(&node, "DEL", "c1", place);
         node.add("c2").success();
-        assert!(slow.output().status.success(), "{place}");
+        assert_lost_lock(slow, place);
         let held: Vec<_> = node.held().into_values().collect();
         assert_eq!(held, ["c0", "c2"], "{place}");
+        let slow = start_and_remove_lock_folder(&node, "DEL", "c0", place);
+        node.add("c1").success();
+        assert_lost_lock(slow, place);
+        node.del("c0").assert_no_output();
+        let mut held: Vec<_> = node.held().into_values().collect();
+        held.sort();
+        assert_eq!(held, ["c1", "c2"], "{place}");
     }
 }
 
@@ -347,7 +237,6 @@ fn lock_folder_removed_repeatedly_grants_nothing_twice() {
     let outcomes = thread::scope(|scope| {
         let _over = SetOnDrop(&is_over);
         scope.spawn(|| {
-            // Fewer times than a call retries, so that all are served.
             for _ in 0..40 {
                 let _ = fs::remove_dir_all(node.path("/var/run/azure-vnet"));
                 thread::sleep(Duration::from_millis(10));
@@ -358,6 +247,15 @@ fn lock_folder_removed_repeatedly_grants_nothing_twice() {
         });
         run_all_in_parallel((1..200).map(|n| node.call("ADD", &format!("c{n}"))))
     });
+    let repeated = outcomes.into_iter().enumerate().map(|(n, outcome)| {
+        if outcome.exit == Some(0) {
+            return outcome;
+        }
+        let (code, msg) = outcome.error();
+        assert!(code == 11 && msg.contains(LOST_LOCK), "{msg}");
+        node.add(&format!("c{}", n + 1))
+    });
+    let outcomes: Vec<_> = repeated.collect();
     let held = node.held();
     let mut given = std::collections::BTreeSet::new();
     for (n, outcome) in outcomes.iter().enumerate() {
@@ -365,76 +263,6 @@ fn lock_folder_removed_repeatedly_grants_nothing_twice() {
         assert!(given.insert(address.clone()), "{address} is given twice");
         assert_eq!(held[&address], format!("c{}", n + 1), "{address}");
     }
-}
-
-#[test]
-#[ignore = "needs root, unshare and iproute2"]
-fn unreadable_boot_id_is_not_a_reboot() {
-    if !in_private_namespaces("never_twice::unreadable_boot_id_is_not_a_reboot") {
-        return;
-    }
-    let pods = Pods::in_namespaces([5]);
-    let boot_id = pods.node.path("/proc/sys/kernel/random/boot_id");
-    let mask = || sh_with("mount --bind /dev/null \"$1\"", &[&boot_id]);
-    let unmask = || sh_with("umount \"$1\"", &[&boot_id]);
-    // The ADD is in progress; its address is not configured yet.
-    let one = pods.add("one").address();
-    mask();
-    assert_eq!(pods.add("two").error().0, 100);
-    assert_eq!(pods.held()[&one], "one");
-    // States of callers with and without boot ID count as the same boot.
-    pods.del("one");
-    pods.call("ADD", "three")
-        .stdin(conf("0.3.0", json!({ "subnet": SUBNET, "rest": 0 })))
-        .run()
-        .success();
-    unmask();
-    assert_eq!(pods.add("four").error().0, 100);
-    assert_eq!(pods.held()[&one], "three");
-    // A state deleted meanwhile is still detected as lost.
-    fs::remove_file(pods.node.state_path()).unwrap();
-    mask();
-    // Without a boot ID the journal is not trusted.
-    pods.add("five").assert_quarantined();
-    unmask();
-}
-
-#[test]
-#[ignore = "needs root, unshare and iproute2"]
-fn gc_keeps_address_claimed_by_a_live_entry_of_another_container() {
-    if !in_private_namespaces(
-        "never_twice::gc_keeps_address_claimed_by_a_live_entry_of_another_container",
-    ) {
-        return;
-    }
-    let pods = Pods::in_namespaces(5..10);
-    let [one, two, three] = ["one", "two", "three"].map(|pod| pods.add(pod).address());
-    output(Command::new("ip").args(["netns", "add", "other"]));
-    // The cache names another container for the first address, azure-vnet's state for the second, no list for the third.
-    pods.write_cache_entry("other", &one);
-    let vnet = json!({"Network": {"ExternalInterfaces": {"eth0": {"Networks": {"azure": {"Endpoints": {"other-eth0": {
-        "Id": "other-eth0", "ContainerID": "other", "IPAddresses": [{ "IP": two, "Mask": "//8AAA==" }],
-        "HostIfName": "azv1", "NetworkNameSpace": "/var/run/netns/other",
-    }}}}}}}});
-    pods.node.put("/var/run/azure-vnet.json", vnet.to_string());
-    let gc = |pods: &Pods| {
-        let nothing = json!({ "cni.dev/valid-attachments": [] });
-        pods.at(120, || {
-            call_without_container(&pods.node, "GC", nothing).run()
-        })
-    };
-    let kept = gc(&pods);
-    assert_eq!(
-        kept.error().1,
-        "2 stale addresses are kept, 1 are freed",
-        "{kept:?}"
-    );
-    let held: Vec<_> = pods.held().into_keys().collect();
-    assert_eq!(held, [one, two], "not {three}");
-    // Without that container they are free.
-    output(Command::new("ip").args(["netns", "del", "other"]));
-    gc(&pods).assert_no_output();
-    assert!(pods.held().is_empty());
 }
 
 /// Starts a pod whose network namespace has the inode that another pod's had. The kernel uses the lowest free number, so the

@@ -146,7 +146,11 @@ fn every_difference_of_a_case_is_explained() {
 #[test]
 fn every_configuration_key_is_documented() {
     let reference = reference();
-    let keys: Vec<_> = IPAM_KEYS.into_iter().chain(NETWORK_CONFIG_KEYS).collect();
+    let keys: Vec<_> = IPAM_KEYS
+        .iter()
+        .chain(NETWORK_CONFIG_KEYS)
+        .copied()
+        .collect();
     assert!(keys.len() > 20, "{keys:?}");
     for key in keys {
         let documented = [

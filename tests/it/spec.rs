@@ -255,6 +255,7 @@ fn s2_add_works_without_status() {
     let (node, wire) = node([5, 6]);
     add(&node, "c1").success();
     fs::rename(node.state_path(), node.path("/aside")).unwrap();
+    node.remove_journal();
     wire.set(Reply::Status(503, String::new()));
     call_without_container(&node, "STATUS", json!({}))
         .run()

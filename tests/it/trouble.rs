@@ -133,12 +133,11 @@ fn lock_timeout_names_the_holder() {
 
 #[test]
 fn lock_released_in_time_is_taken() {
-    let (node, _wire) = Node::with_wire("freed", Reply::Xml(xml([5])));
+    let (node, _wire) = Node::with_wire("freed", Reply::Xml(xml([5, 6])));
+    node.add("c0").success();
     let path = node.lock_path();
-    node.put(
-        "/var/run/azure-vnet/azure-vnet-ipam.lock",
-        "12345678 and more that an old holder left",
-    );
+    let long = "12345678 and more that an old holder left".repeat(3);
+    fs::write(&path, long).unwrap();
     let mut lock = File::options().read(true).write(true).open(&path).unwrap();
     lock.lock().unwrap();
     let call = node.call("ADD", "c1").start();
@@ -146,15 +145,18 @@ fn lock_released_in_time_is_taken() {
         lock_waiters(&path) == 1
     });
     lock.unlock().unwrap();
-    let pid = call.id();
     call.finish().success();
     let mut text = String::new();
     lock.seek(SeekFrom::Start(0)).unwrap();
     lock.read_to_string(&mut text).unwrap();
-    assert_eq!(
-        text,
-        format!("{pid} azure-vnet-ipam"),
-        "never replaced, and the process ID and our mark alone in it"
+    let boot = "8f3c5c52-0000-4000-8000-000000000001";
+    assert!(
+        text.starts_with(&format!("azure-vnet-ipam {boot} ")),
+        "{text}"
+    );
+    assert!(
+        text.len() == 78 && text.ends_with(" whole\n"),
+        "never replaced, and the record alone in it: {text}"
     );
 }
 
@@ -206,7 +208,6 @@ fn unreadable_state_is_set_aside_and_not_taken_as_empty() {
         assert_eq!(node.add("running").address(), "10.224.0.5");
         assert_eq!(node.add("c1").error().0, 11, "the rest is in quarantine");
         node.del("c1").assert_no_output();
-        assert!(node.log().contains("azure-vnet-ipam.json.corrupt-"));
         node.advance_clock(31);
         assert_eq!(node.add("c1").address(), "10.224.0.6");
         assert_eq!(node.add("c2").error().0, 100);
@@ -214,11 +215,18 @@ fn unreadable_state_is_set_aside_and_not_taken_as_empty() {
 }
 
 #[test]
-fn del_sets_corrupt_state_aside_and_three_copies_are_kept() {
+fn add_sets_corrupt_state_aside_and_three_copies_are_kept() {
     let (node, _wire) = Node::with_wire("asides", Reply::Xml(xml([5])));
     for n in 0..5 {
         node.put("/var/run/azure-vnet-ipam.json", format!("broken {n}"));
+        let before = node.leftover_files();
         node.del("c1").assert_no_output();
+        assert_eq!(
+            node.leftover_files(),
+            before,
+            "a DEL leaves it to the next ADD"
+        );
+        node.add("c1").assert_quarantined();
     }
     let mut aside = node.leftover_files();
     aside.sort();
@@ -227,38 +235,6 @@ fn del_sets_corrupt_state_aside_and_three_copies_are_kept() {
         .map(|a| fs::read_to_string(node.path("/var/run").join(a)).unwrap())
         .collect();
     assert_eq!(texts, ["broken 2", "broken 3", "broken 4"]);
-    assert_eq!(
-        node.add("c1").error().0,
-        11,
-        "the rebuild that is owed is paid by the next ADD"
-    );
-    assert!(
-        !node
-            .path("/var/run/azure-vnet/azure-vnet-ipam.rebuild")
-            .exists()
-    );
-    node.advance_clock(31);
-    node.add("c1").success();
-}
-
-#[test]
-fn deleted_state_is_detected() {
-    let (node, _wire) = Node::with_wire("deleted", Reply::Xml(xml(5..10)));
-    node.add("c1").success();
-    fs::remove_file(node.state_path()).unwrap();
-    node.remove_journal();
-    node.put("/var/run/netns/pod", "");
-    node.cache("azure", "c1", "eth0", "/var/run/netns/pod", &["10.224.0.5"]);
-    let (code, msg) = node.add("c2").error();
-    assert!(code == 11 && msg.contains("the state was lost"), "{msg}");
-    assert_eq!(node.held()["10.224.0.5"], "c1");
-    node.advance_clock(31);
-    assert_eq!(node.add("c2").address(), "10.224.0.6");
-    for empty in ["", "{}", "null", r#"{"IPAM":null}"#] {
-        fs::write(node.state_path(), empty).unwrap();
-        node.remove_journal();
-        assert_eq!(node.add("c3").error().0, 11, "{empty:?} is as good as none");
-    }
 }
 
 #[test]
@@ -279,9 +255,7 @@ fn original_state_is_reconciled_before_granting() {
     node.add("c1").success();
     node.del("c1").assert_no_output();
     // The original may have started from an empty state while a pod had an address.
-    let mut state = node.state();
-    state.as_object_mut().unwrap().remove("azure-vnet-ipam");
-    fs::write(node.state_path(), state.to_string()).unwrap();
+    node.make_state_the_originals();
     node.put("/var/run/netns/x", "");
     node.cache("azure", "x", "eth0", "/var/run/netns/x", &["10.224.0.5"]);
     assert_eq!(node.add("c2").address(), "10.224.0.6");
@@ -316,10 +290,6 @@ fn fresh_node_starts_at_once() {
         if let Some(text) = empty {
             node.put("/var/run/azure-vnet-ipam.json", text);
         }
-        node.put(
-            "/var/run/azure-vnet/azure-vnet-ipam.used",
-            "the ID of another boot",
-        );
         assert_eq!(node.add("c1").address(), "10.224.0.5", "{empty:?}");
     }
 }
@@ -346,9 +316,9 @@ fn reboot_frees_nothing_that_could_not_be_checked() {
     );
     node.del("unknown").assert_no_output();
     assert_eq!(
-        node.state()["azure-vnet-ipam"]["bootId"],
-        "8f3c5c52-0000-4000-8000-000000000001",
-        "a DEL leaves the debt"
+        node.state()["azure-vnet-ipam"]["pending"],
+        "newBoot",
+        "a DEL leaves it to the next ADD"
     );
     assert_eq!(
         node.add("c2").address(),
@@ -454,7 +424,7 @@ fn newer_format_is_refused_but_can_be_released_from() {
     fs::write(node.state_path(), state.to_string()).unwrap();
     let (code, msg) = node.add("c2").error();
     assert!(
-        code == 100 && msg.contains("99") && msg.contains("up to 2"),
+        code == 100 && msg.contains("99") && msg.contains("up to 3"),
         "{msg}"
     );
     node.del("c1").assert_no_output();

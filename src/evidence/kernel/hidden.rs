@@ -26,7 +26,7 @@ impl Scan<'_> {
         const PAUSE: Duration = Duration::from_millis(1);
         for _ in 0..ROUNDS {
             for _ in 0..CHECKS {
-                if self.missing().is_none() {
+                if self.missing().is_none() || self.is_over_time() {
                     return;
                 }
                 thread::sleep(PAUSE);
@@ -39,19 +39,23 @@ impl Scan<'_> {
     /// Forgets numbers and links that no longer exist: another namespace may get the same number.
     fn forget_ended(&mut self, paths: &Paths) {
         let numbers = mem::take(&mut self.numbers);
-        let live = numbers.into_iter().filter(|number| self.is_live(*number));
+        // The kernel is asked only for numbers of namespaces that were not found.
+        let live = numbers
+            .into_iter()
+            .filter(|number| self.kernel.numbers.contains_key(number) || self.is_live(*number));
         self.numbers = live.collect();
         if let Ok(now) = links(paths) {
-            let is_same =
-                |a: &Link, b: &Link| (a.index, a.peer_namespace) == (b.index, b.peer_namespace);
-            self.links
-                .retain(|link| now.iter().any(|other| is_same(link, other)));
+            let ends = |link: &Link| (link.index, link.peer_namespace);
+            let now: BTreeSet<_> = now.iter().map(ends).collect();
+            self.links.retain(|link| now.contains(&ends(link)));
         }
     }
 
     /// Searches the rare places one after the other, until every address is explained and no namespace is missing.
     pub(super) fn search_hidden(&mut self, proc: &Path, is_explained: IsExplained<'_>) {
-        let is_over = |scan: &Self| is_explained(&scan.kernel) && scan.missing().is_none();
+        let is_over = |scan: &mut Self| {
+            is_explained(&scan.kernel) && scan.missing().is_none() || scan.is_over_time()
+        };
         if is_over(self) {
             return;
         }
@@ -77,7 +81,7 @@ impl Scan<'_> {
         seen.extend(id(&proc.join("self/ns/mnt")));
         for process in processes {
             let is_new = id(&process.join("ns/mnt")).is_ok_and(|id| seen.insert(id));
-            if !is_new {
+            if !is_new || self.is_over_time() {
                 continue;
             }
             for mount in list_netns_mounts(&process.join("mountinfo")).unwrap_or_default() {
@@ -110,7 +114,7 @@ impl Scan<'_> {
                 let path = file.path();
                 let name = fs::read_link(&path);
                 self.note_refusal(process, name.as_ref().err());
-                let Ok(name) = name else {
+                let Some(name) = name.ok().filter(|_| !self.is_over_time()) else {
                     continue;
                 };
                 let name = name.to_string_lossy();
@@ -145,8 +149,9 @@ impl Scan<'_> {
         let mut known: BTreeSet<u64> = self.kernel.cookies.values().copied().collect();
         let mut last: Option<(&Path, Option<SocketsOfProcess>)> = None;
         for socket in sockets {
-            let Some(process) = socket.parent().and_then(Path::parent) else {
-                continue;
+            let process = socket.parent().and_then(Path::parent);
+            let Some(process) = process.filter(|_| !self.is_over_time()) else {
+                return;
             };
             if last.as_ref().is_none_or(|(of, _)| *of != process) {
                 last = Some((process, SocketsOfProcess::open(process)));

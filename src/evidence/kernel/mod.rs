@@ -6,55 +6,60 @@ mod proc;
 mod proc_addresses;
 mod scan;
 
-use std::io;
 use std::thread;
+use std::time::Duration;
 
 use super::Progress;
-use crate::host::{Paths, io_reason};
+use crate::host::{Paths, boot_now, io_reason};
 use crate::ipam::Kernel;
 use scan::Scan;
 
 pub use scan::IsExplained;
 
+/// The time for a scan. azure-vnet waits 10 s for its lock, and an idle node with 400 network namespaces takes 25 ms.
+pub const TIME_LIMIT: Duration = Duration::from_secs(2);
+
 /// Scans every network namespace once: those that are mounted and those of threads. As long as `is_explained` is not satisfied, it
-/// also scans those that only a mount in another mount namespace, a descriptor or a socket keeps.
+/// also scans those that only a mount in another mount namespace, a descriptor or a socket keeps. A scan that reaches its time limit
+/// is incomplete.
 ///
 /// Entering a namespace changes the thread for good, so the scan has a thread of its own.
 pub fn scan_namespaces(
     paths: &Paths,
     progress: &Progress,
     is_explained: IsExplained<'_>,
+    limit: Duration,
 ) -> Kernel {
-    let failed = |e: &io::Error| Kernel {
-        incomplete: Some(io_reason(e)),
-        ..Kernel::default()
-    };
-    let scan = || scan_in_this_thread(paths, progress, is_explained);
+    let scan = || scan_in_this_thread(paths, progress, is_explained, limit);
     thread::scope(
         |scope| match thread::Builder::new().spawn_scoped(scope, scan) {
             Ok(scan) => scan
                 .join()
-                .unwrap_or_else(|_| failed(&io::Error::other("the look at the kernel failed"))),
-            Err(e) => failed(&e),
+                .unwrap_or_else(|_| failed("the look at the kernel failed".to_owned())),
+            Err(e) => failed(io_reason(&e)),
         },
     )
+}
+
+/// The result of a scan that found nothing.
+fn failed(why: String) -> Kernel {
+    Kernel {
+        incomplete: Some(why),
+        ..Kernel::default()
+    }
 }
 
 fn scan_in_this_thread(
     paths: &Paths,
     progress: &Progress,
     is_explained: IsExplained<'_>,
+    limit: Duration,
 ) -> Kernel {
     let proc = paths.processes();
-    let mut scan = match Scan::start(paths, &proc, progress) {
+    let stop = (boot_now().after(limit), limit);
+    let mut scan = match Scan::start(paths, &proc, progress, stop) {
         Ok(scan) => scan,
-        Err(e) => {
-            let incomplete = Some(format!("{}: {}", proc.display(), io_reason(&e)));
-            return Kernel {
-                incomplete,
-                ..Kernel::default()
-            };
-        }
+        Err(e) => return failed(format!("{}: {}", proc.display(), io_reason(&e))),
     };
     let mounts = scan.visit_all(&proc);
     scan.await_missing(paths, &proc);
@@ -70,15 +75,26 @@ fn scan_in_this_thread(
 mod tests {
     use super::*;
 
+    fn scan(root: Option<std::path::PathBuf>, limit: Duration) -> Kernel {
+        let paths = Paths::new(root, "azure-vnet-ipam");
+        scan_namespaces(&paths, &Progress::default(), &|_| false, limit)
+    }
+
     #[test]
     fn scan_without_proc_is_incomplete() {
         let root = std::env::temp_dir().join(format!("noproc-{}", std::process::id()));
-        let kernel = scan_namespaces(
-            &Paths::new(Some(root), "azure-vnet-ipam"),
-            &Progress::default(),
-            &|_| false,
-        );
+        let kernel = scan(Some(root), Duration::MAX);
         assert!(kernel.incomplete.is_some());
         assert!(kernel.configured.is_empty());
+    }
+
+    #[test]
+    fn scan_that_reaches_its_limit_stops_and_is_incomplete() {
+        let stopped = scan(None, Duration::ZERO);
+        assert_eq!(stopped.incomplete.as_deref(), Some("stopped after 0 s"));
+        assert!(stopped.namespaces.is_empty(), "{stopped:?}");
+        let whole = scan(None, Duration::MAX);
+        assert_ne!(whole.incomplete, stopped.incomplete);
+        assert!(!whole.namespaces.is_empty());
     }
 }

@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::fstat;
 
@@ -13,8 +14,8 @@ use super::mounts::{NetnsMount, list_netns_mounts};
 use super::proc::{id, is_gone, list_numbered, list_threads, sees_all_processes};
 use super::proc_addresses::read_addresses;
 use crate::evidence::Progress;
-use crate::host::{Link, NetnsScanner, Paths, io_reason, links, open};
-use crate::ipam::{Kernel, Place};
+use crate::host::{Link, NetnsScanner, Paths, boot_now, io_reason, links, open};
+use crate::ipam::{Kernel, Moment, Place};
 
 /// Returns whether every address in question was found, so that the search in rare places can be skipped.
 pub type IsExplained<'a> = &'a (dyn Fn(&Kernel) -> bool + Sync);
@@ -27,6 +28,8 @@ pub(super) struct Scan<'a> {
     /// The numbers by which the host knows other namespaces (netnsid), also those of links that were removed.
     pub numbers: BTreeSet<u32>,
     pub links: Vec<Link>,
+    /// When the scan stops, and after how long that is.
+    stop: (Moment, Duration),
 }
 
 impl<'a> Scan<'a> {
@@ -34,7 +37,12 @@ impl<'a> Scan<'a> {
     ///
     /// # Errors
     /// /proc or rtnetlink cannot be used.
-    pub fn start(paths: &Paths, proc: &Path, progress: &'a Progress) -> io::Result<Scan<'a>> {
+    pub fn start(
+        paths: &Paths,
+        proc: &Path,
+        progress: &'a Progress,
+        stop: (Moment, Duration),
+    ) -> io::Result<Scan<'a>> {
         let host = id(&proc.join("self/ns/net"))?;
         let mut scan = Scan {
             progress,
@@ -45,7 +53,9 @@ impl<'a> Scan<'a> {
             scanner: NetnsScanner::new(paths)?,
             numbers: BTreeSet::new(),
             links: Vec::new(),
+            stop,
         };
+        scan.is_over_time();
         if !sees_all_processes(proc) {
             scan.mark_incomplete("not every process is to be seen from here".to_owned());
         }
@@ -67,6 +77,16 @@ impl<'a> Scan<'a> {
     /// Marks the scan as incomplete. The first reason is kept.
     pub fn mark_incomplete(&mut self, why: String) {
         self.kernel.incomplete.get_or_insert(why);
+    }
+
+    /// Returns whether the time is over, and marks the scan as incomplete then.
+    pub fn is_over_time(&mut self) -> bool {
+        let (at, limit) = self.stop;
+        let is_over = boot_now() >= at;
+        if is_over {
+            self.mark_incomplete(format!("stopped after {} s", limit.as_secs()));
+        }
+        is_over
     }
 
     /// Visits the namespaces that are mounted in our mount namespace, and those of all threads. Returns the mounts.
@@ -96,6 +116,9 @@ impl<'a> Scan<'a> {
     }
 
     fn visit_process(&mut self, process: &Path) {
+        if self.is_over_time() {
+            return;
+        }
         let namespace = process.join("ns/net");
         let first = id(&namespace);
         match &first {
@@ -126,6 +149,9 @@ impl<'a> Scan<'a> {
     /// Visits the namespace at a path unless it was visited before. A namespace that was removed meanwhile holds no address; if
     /// another path leads to it, that path is tried as well.
     pub fn visit(&mut self, path: &Path, found_by: FoundBy) {
+        if self.is_over_time() {
+            return;
+        }
         let visited = id(path).and_then(|id| match self.is_visited(id, path) {
             true => Ok(()),
             false => self.enter(&open(path)?, path, found_by),
@@ -153,7 +179,7 @@ impl<'a> Scan<'a> {
         self.kernel.numbers.extend(number);
         let own = found_inside.addresses.iter().copied();
         let own = own.filter(|address| !is_local(*address)).collect();
-        self.kernel.inside.insert(id, own);
+        self.kernel.addresses_by_namespace.insert(id, own);
         // Only root mounts in our mount namespace, also the namespaces of pods with users of their own.
         let is_of_users = found_inside.is_of_other_users && found_by == FoundBy::Process;
         let path = path.display().to_string();
@@ -163,9 +189,9 @@ impl<'a> Scan<'a> {
             (false, false) => Place::Namespace(path),
         };
         if is_of_users {
-            self.kernel.of_users.insert(id);
+            self.kernel.user_namespaces.insert(id);
         } else {
-            self.kernel.of_users.remove(&id);
+            self.kernel.user_namespaces.remove(&id);
         }
         self.take(place, found_inside.addresses);
         Ok(())
@@ -192,7 +218,7 @@ impl<'a> Scan<'a> {
             };
             // Every namespace has local addresses of its own.
             if lesser != Place::Host && !is_local(address) {
-                self.kernel.also.push((address, lesser));
+                self.kernel.more_places.push((address, lesser));
             }
         }
     }

@@ -8,8 +8,8 @@ use serde::Serialize;
 use super::sharing::{OtherUser, other_users};
 use crate::cni::IpamConfig;
 use crate::ipam::{
-    AGAIN, Evidence, Free, GRACE, Held, Ipam, Judgement, Pool, Reason, Record, Usage, Verdict,
-    judge,
+    AGAIN, Evidence, EvidenceIndex, Free, GRACE, Held, Ipam, Judgement, Pool, Reason, Record,
+    Usage, Verdict,
 };
 use crate::ops::describe_evidence::{describe_missing, describe_uses};
 use crate::ops::lease::{Lease, held_records};
@@ -166,7 +166,8 @@ impl AddressExplanation {
         now: &Now,
         program: &str,
     ) {
-        let judgement = judge(self.address, held, (ipam, evidence), now.boot);
+        let index = EvidenceIndex::new(evidence).with_holders(ipam);
+        let judgement = index.judge(self.address, held, now.boot);
         let holder = Lease::new(key, self.address, held, now);
         self.usage = AddressUse::Held;
         self.also_used_by = other_users(self.address, held, evidence);

@@ -82,13 +82,13 @@ impl Explanation {
                 .addresses
                 .push(AddressExplanation::unlisted(*address, ipam, evidence));
         }
-        for (name, witness) in evidence.lists() {
+        for (name, list) in evidence.lists() {
             // Live entries are printed with their address.
             let told_before = |entry: &&Entry| {
                 let mut addresses = explanation.addresses.iter();
                 entry.is_live && addresses.any(|a| entry.addresses.contains(&a.address))
             };
-            let entries = witness.entries().iter().filter(|e| subject.is_entry(e));
+            let entries = list.entries().iter().filter(|e| subject.is_entry(e));
             let entries: Vec<&Entry> = entries.filter(|e| !told_before(e)).collect();
             explanation
                 .entries
@@ -113,7 +113,7 @@ impl Explanation {
 
     /// Adds the health of the state. Where records are missing, an address that no record holds may be held by anybody.
     pub fn set_state(&mut self, state: StateReport) {
-        self.unknown = state.condition.describe_missing_records();
+        self.unknown = state.describe_missing_records();
         if let Some(why) = self.unknown {
             let addresses = self.addresses.iter_mut();
             addresses.for_each(|address| address.mark_unknown(why));

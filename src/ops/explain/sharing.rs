@@ -20,7 +20,7 @@ pub struct OtherUser {
     pub place: Option<String>,
 }
 
-/// Finds every user of the address but its holder. Of a holder that is not known, nobody is another.
+/// Finds every user of the address but its holder. Returns none if the holder is unknown, as any of them may be the holder.
 pub fn other_users(address: IpAddr, held: &Held, evidence: &Evidence) -> Vec<OtherUser> {
     let Some(holder) = held.owner.container_id() else {
         return Vec::new();
@@ -41,7 +41,7 @@ pub fn other_users(address: IpAddr, held: &Held, evidence: &Evidence) -> Vec<Oth
     let is_inside = |id| {
         evidence
             .kernel
-            .inside
+            .addresses_by_namespace
             .get(&id)
             .is_some_and(|all| all.contains(&address))
     };
@@ -146,11 +146,13 @@ mod tests {
             path => Place::Namespace(path.to_owned()),
         });
         let kernel = &mut evidence.kernel;
-        kernel.inside.insert((4, 1), [address].into());
+        kernel
+            .addresses_by_namespace
+            .insert((4, 1), [address].into());
         kernel
             .configured
             .extend(places.next().map(|p| (address, p)));
-        kernel.also.extend(places.map(|p| (address, p)));
+        kernel.more_places.extend(places.map(|p| (address, p)));
         let found = other_users(address, &held, &evidence);
         found.iter().map(OtherUser::describe).collect()
     }

@@ -157,9 +157,9 @@ mod tests {
     #[test]
     fn an_invalid_conflist_is_reported_as_an_add_would_fail() {
         let noname = GOOD.replace("\"name\":\"azure\",", "");
-        let norest = GOOD.replace(
+        let nocooldown = GOOD.replace(
             "{\"type\":\"azure-vnet-ipam\"",
-            "{\"rest\":\"x\",\"type\":\"azure-vnet-ipam\"",
+            "{\"cooldown\":\"x\",\"type\":\"azure-vnet-ipam\"",
         );
         let noversion = GOOD.replace("\"cniVersion\":\"1.0.0\",", "");
         let old = GOOD.replace("1.0.0", "9.9.9");
@@ -170,7 +170,7 @@ mod tests {
                 "missing network name",
                 "correct /a",
             ),
-            (&*norest, Severity::Error, "rest", "correct /a"),
+            (&*nocooldown, Severity::Error, "cooldown", "correct /a"),
             (
                 &*old,
                 Severity::Error,

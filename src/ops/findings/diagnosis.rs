@@ -200,6 +200,7 @@ fn records_now_and_next(
         now: &node.now,
         program: &node.program,
         state: node.paths().state(),
+        lock: node.paths().lock_file(),
     };
     let next = records::findings((before.ipam(), healed), &context);
     if is_same(now, healed) {
@@ -247,11 +248,12 @@ fn not_seen(evidence: &Evidence, visibility: &Visibility) -> Vec<String> {
     {
         all.push(format!("some network namespaces ({why})"));
     }
-    for (name, witness) in evidence.lists() {
-        match witness {
+    for (name, list) in evidence.lists() {
+        match list {
             EvidenceList::Unreadable(why) => all.push(format!("{name} ({why})")),
             EvidenceList::Read { doubtful, .. } if !doubtful.is_empty() => {
-                all.push(format!("parts of {name} ({})", doubtful.join(", ")));
+                let parts: Vec<_> = doubtful.iter().map(|part| &*part.name).collect();
+                all.push(format!("parts of {name} ({})", parts.join(", ")));
             }
             EvidenceList::Read { .. } | EvidenceList::Absent => {}
         }

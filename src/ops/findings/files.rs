@@ -107,11 +107,11 @@ mod tests {
             settings(path, "azure-vnet-ipam", true, &[], &mut visibility)[0].severity,
             Severity::Ok
         );
-        let wrong = ["rest must be a number".to_owned(), "x".to_owned()];
+        let wrong = ["cooldown must be a number".to_owned(), "x".to_owned()];
         let lines = settings(path, "azure-vnet-ipam", true, &wrong, &mut visibility);
         assert_eq!(lines.len(), 2);
         assert_eq!(lines[0].severity, Severity::Warning);
-        assert!(lines[0].text.contains("rest must be a number"));
+        assert!(lines[0].text.contains("cooldown must be a number"));
         let denied = ["permission denied".to_owned()];
         assert_eq!(
             settings(

@@ -8,8 +8,8 @@ use super::finding::{Finding, FindingKind};
 use super::foreign;
 use super::inspection::HostAddresses;
 use crate::ipam::{
-    AGAIN, Evidence, Existence, Held, Ipam, Judge, Judgement, LiveAttachments, Place, Pool, Reason,
-    Record, Routes, Verdict,
+    AGAIN, Evidence, EvidenceIndex, Existence, Held, Ipam, Judgement, Place, Pool, Reason, Record,
+    Verdict,
 };
 use crate::ops::describe_evidence::{describe_missing, describe_uses};
 use crate::ops::lease::{Lease, held_records, records_by_address};
@@ -30,18 +30,20 @@ pub struct NodeView<'a> {
     pub program: &'a str,
     /// The path of the state.
     pub state: PathBuf,
+    /// The path of the lock file.
+    pub lock: PathBuf,
 }
 
 /// All findings about addresses, from the state before and after the evidence was collected.
 pub fn findings((before, ipam): (&Ipam, &Ipam), view: &NodeView<'_>) -> Vec<Finding> {
     let (evidence, now) = (view.evidence, view.now);
-    let judge = Judge::new(evidence, LiveAttachments::new(ipam, evidence));
+    let index = EvidenceIndex::new(evidence).with_holders(ipam);
     let mut found = Vec::new();
     let mut holders = Vec::new();
     for (_, pool, record, holder) in held_records(ipam) {
         let address = record.address();
         let lease = Lease::new(pool, address, holder, now);
-        let judgement = judge.judge(address, holder, now.boot);
+        let judgement = index.judge(address, holder, now.boot);
         found.extend(leak(address, holder, &lease, &judgement, view));
         if holder.owner.is_unknown() {
             found.push(unknown_owner(&lease, evidence));
@@ -60,7 +62,7 @@ pub fn findings((before, ipam): (&Ipam, &Ipam), view: &NodeView<'_>) -> Vec<Find
             .into_iter()
             .filter(|record| record.free().is_some());
         let free = free.filter(|record| !taken.contains(&record.address()));
-        found.extend(free.filter_map(|record| in_use(record, pool, &judge, view)));
+        found.extend(free.filter_map(|record| in_use(record, pool, &index, view)));
         found.extend(foreign::unlisted(key, pool, evidence));
     }
     found.extend(foreign::outside_of_pools(ipam, evidence, view.networks));
@@ -173,10 +175,14 @@ fn duplicates(holders: &[Lease], ipam: &Ipam, evidence: &Evidence) -> Vec<Findin
         let mut pools = ipam.pools();
         pools.any(|(_, _, pool)| pool.records.iter().any(|r| r.address() == address))
     };
-    let also = evidence.kernel.also.iter().map(|(address, _)| *address);
+    let also = evidence
+        .kernel
+        .more_places
+        .iter()
+        .map(|(address, _)| *address);
     let mut twice: BTreeSet<_> = also.filter(|address| is_ours(*address)).collect();
     let all = evidence.lists();
-    let entries = all.iter().flat_map(|(_, witness)| witness.entries());
+    let entries = all.iter().flat_map(|(_, list)| list.entries());
     for entry in entries.filter(|entry| entry.is_live && !entry.container_id.is_empty()) {
         let is_other = |holder: &Lease| {
             let id = holder.container.as_ref();
@@ -212,11 +218,16 @@ fn duplicates(holders: &[Lease], ipam: &Ipam, evidence: &Evidence) -> Vec<Findin
 }
 
 /// A free address that is in use.
-fn in_use(record: &Record, pool: &Pool, judge: &Judge<'_>, view: &NodeView<'_>) -> Option<Finding> {
+fn in_use(
+    record: &Record,
+    pool: &Pool,
+    index: &EvidenceIndex<'_>,
+    view: &NodeView<'_>,
+) -> Option<Finding> {
     let (address, evidence) = (record.address(), view.evidence);
     let place = evidence.kernel.configured.get(&address);
-    let routed = matches!(&evidence.routes, Routes::Read(routes) if routes.contains(&address));
-    let listed = !judge.listed(address).is_empty();
+    let routed = evidence.routes.contains(address);
+    let listed = index.is_listed(address);
     let finding = match place {
         Some(Place::Host) => on_host(address, pool, view),
         Some(Place::Namespace(_)) => stray(view),
@@ -231,10 +242,15 @@ fn in_use(record: &Record, pool: &Pool, judge: &Judge<'_>, view: &NodeView<'_>) 
 /// A free address that a pod has.
 fn stray(view: &NodeView<'_>) -> Finding {
     let cause = "in use on this node, but free in the state: another pod may get it too";
-    let remedy = "have the state rebuilt from the node: the next ADD does, holds it, and takes no address from any pod; new pods may wait for 30 s:";
-    let state = view.state.display();
+    let remedy = "have the state rebuilt from the node: the next ADD does, holds it, and takes no address from any pod; new pods wait for 30 s:";
+    let (state, lock) = (view.state.display(), view.lock.display());
     let finding = Finding::error(FindingKind::Stray, &cause, &remedy);
-    let finding = finding.with_commands([format!("sudo mv {state} {state}.old")]);
+    // Without the record in the lock file, the journal does not restore the same state again.
+    let commands = [
+        format!("sudo truncate -c -s 0 {lock}"),
+        format!("sudo mv {state} {state}.old"),
+    ];
+    let finding = finding.with_commands(commands);
     Finding { cause, ..finding }
 }
 

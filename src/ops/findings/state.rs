@@ -8,8 +8,8 @@ use super::finding::{Finding, FindingKind};
 use super::texts::join_first;
 use super::visibility::Visibility;
 use crate::ops::node::Node;
-use crate::ops::state_view::{StateHealth, StateReport, StateView};
-use crate::state::{KeyStatus, MODE, State, set_aside_before};
+use crate::ops::state_view::{StateReport, StateView};
+use crate::state::{Condition, MODE, State, set_aside_before};
 
 /// Examines the state.
 pub fn examine(node: &Node, state: &StateView, visibility: &mut Visibility) -> Vec<Finding> {
@@ -17,7 +17,8 @@ pub fn examine(node: &Node, state: &StateView, visibility: &mut Visibility) -> V
     let path = paths.state();
     let mut lines = Vec::new();
     if let Ok(meta) = fs::metadata(&path)
-        && state.report.condition.is_readable()
+        && meta.is_file()
+        && state.report.is_readable()
     {
         lines.push(file(&path, meta.permissions().mode(), meta.size()));
     }
@@ -37,16 +38,16 @@ pub fn examine(node: &Node, state: &StateView, visibility: &mut Visibility) -> V
 /// The health of the state, unless there is nothing to say.
 fn health(report: &StateReport, visibility: &mut Visibility) -> Option<Finding> {
     let text = report.text()?;
-    if report.condition == StateHealth::Unreadable
+    if report.condition.is_none()
         && visibility.hides(&report.path, report.detail.as_deref().unwrap_or_default())
     {
         return None;
     }
-    let finding = match (report.condition, report.remedy()) {
-        (StateHealth::Unreadable | StateHealth::NewerFormat, Some(remedy)) => {
+    let finding = match (&report.condition, report.remedy()) {
+        (None | Some(Condition::Newer { .. }), Some(remedy)) => {
             Finding::error(FindingKind::State, &text, &remedy)
         }
-        (StateHealth::KeyUnreadable, Some(remedy)) => {
+        (_, Some(remedy)) if report.is_key_unreadable || report.is_restored => {
             Finding::note(FindingKind::State, &text, &remedy)
         }
         (_, Some(remedy)) => Finding::warning(FindingKind::State, &text, &remedy),
@@ -72,23 +73,25 @@ fn writer(state: &State) -> Option<Finding> {
         "" => String::new(),
         version => format!("; version {version} created it"),
     };
-    match &state.key_status {
-        KeyStatus::Absent if state.is_empty() => None,
-        KeyStatus::Absent => {
+    if state.is_empty() || state.key_unreadable.is_some() {
+        return None;
+    }
+    match (&state.condition, state.saved, state.other_wrote_last) {
+        // That is a matter of the state's condition.
+        (Condition::Newer { .. }, _, _) => None,
+        (_, None, _) => {
             let text = format_args!("the original plugin wrote it last{created}");
             Some(Finding::ok(FindingKind::State, &text))
         }
-        KeyStatus::Ours => {
+        (_, Some(_), false) => {
             let text = format_args!("this plugin wrote it last{created}");
             Some(Finding::ok(FindingKind::State, &text))
         }
-        KeyStatus::OriginalWroteLast => Some(Finding::warning(
+        (_, Some(_), true) => Some(Finding::warning(
             FindingKind::State,
             &format_args!("the original plugin wrote it after this plugin{created}"),
             &"unless that is intended, check which executable the runtime calls: only this plugin protects released addresses",
         )),
-        // These are matters of the state's health.
-        KeyStatus::Unreadable(_) | KeyStatus::Newer { .. } => None,
     }
 }
 
@@ -122,14 +125,18 @@ mod tests {
                 path: PATH.to_owned(),
                 condition,
                 detail: detail.map(str::to_owned),
-                quarantine_seconds: None,
+                ..StateReport::default()
             };
             health(&report, &mut Visibility::new(true))
         };
-        assert_eq!(line(StateHealth::Ok, None), None);
-        let fresh = line(StateHealth::Fresh, None).unwrap();
+        assert_eq!(line(Some(Condition::Ready), None), None);
+        let fresh = line(Some(Condition::Fresh), None).unwrap();
         assert_eq!((fresh.severity, &*fresh.remedy), (Severity::Ok, ""));
-        let lost = line(StateHealth::Lost, Some("it is gone")).unwrap();
+        let lost = line(
+            Some(Condition::Lost(Default::default())),
+            Some("it is gone"),
+        )
+        .unwrap();
         assert_eq!(lost.severity, Severity::Warning);
         assert!(lost.text.contains("it is gone"));
         assert!(lost.remedy.contains("new pods wait 30 s"));
@@ -139,9 +146,8 @@ mod tests {
     fn permission_denied_is_a_matter_of_visibility() {
         let report = StateReport {
             path: PATH.to_owned(),
-            condition: StateHealth::Unreadable,
             detail: Some("permission denied".to_owned()),
-            quarantine_seconds: None,
+            ..StateReport::default()
         };
         assert_eq!(health(&report, &mut Visibility::new(false)), None);
         let line = health(&report, &mut Visibility::new(true)).unwrap();
@@ -167,12 +173,12 @@ mod tests {
                 "the original plugin wrote it last; version v1.4.59",
             ),
             (
-                r#","azure-vnet-ipam":{"format":2,"bootId":"boot","timeStamp":"t"}"#,
+                r#","azure-vnet-ipam":{"format":3,"bootId":"boot","timeStamp":"t"}"#,
                 Severity::Ok,
                 "this plugin wrote it last",
             ),
             (
-                r#","azure-vnet-ipam":{"format":2,"bootId":"boot","timeStamp":"x"}"#,
+                r#","azure-vnet-ipam":{"format":3,"bootId":"boot","timeStamp":"x"}"#,
                 Severity::Warning,
                 "after this plugin",
             ),

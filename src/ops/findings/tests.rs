@@ -14,9 +14,10 @@ use crate::ops::lease::held_records;
 use crate::ops::node::Now;
 use crate::ops::screen::Screen;
 use crate::ops::show::ShowReport;
-use crate::ops::state_view::{StateHealth, StateReport};
+use crate::ops::state_view::StateReport;
 use crate::ops::tests::assert_json_fixture;
 use crate::source::Attempts;
+use crate::state::Condition;
 
 const README: &str = include_str!("../../../README.md");
 const SECOND: u64 = 1_000_000_000;
@@ -146,6 +147,7 @@ fn checked(wanted: impl Fn(&Finding) -> bool) -> CheckReport {
         now: &NOW,
         program: "azure-vnet-ipam",
         state: "/var/run/azure-vnet-ipam.json".into(),
+        lock: "/var/run/azure-vnet/azure-vnet-ipam.lock".into(),
     };
     let mut findings = findings((&ipam, &ipam), &view);
     finding::sort(&mut findings);
@@ -191,9 +193,8 @@ fn the_screen_of_show_is_the_one_in_the_readme() {
     let counts = ipam.counts(std::time::Duration::from_secs(30), &[], NOW.boot);
     let state = StateReport {
         path: "/var/run/azure-vnet-ipam.json".into(),
-        condition: StateHealth::Ok,
-        detail: None,
-        quarantine_seconds: None,
+        condition: Some(Condition::Ready),
+        ..StateReport::default()
     };
     let attempts = Attempts {
         source: "wire server".into(),

@@ -38,7 +38,7 @@ static MARKER: Marker = Marker {
     },
 };
 
-/// Returns the version of an executable of this program, such as `0.1.0 (commit abc1234, x86_64-unknown-linux-musl, tls)`. Returns
+/// Returns the version of an executable of this program, such as `0.2.0 (commit abc1234, x86_64-unknown-linux-musl, tls)`. Returns
 /// `None` for any other executable.
 pub fn version(elf: &Elf<'_>) -> Option<String> {
     let section = elf.section(SECTION, LIMIT)?.bytes;

@@ -172,7 +172,7 @@ mod tests {
     fn executables_are_told_apart() {
         let script = b"#!/bin/sh\nexec azure-vnet-ipam\n".to_vec();
         for (bytes, kind, version) in [
-            (executable_of_version("0.1.0"), Kind::Ours, Some("0.1.0")),
+            (executable_of_version("0.2.0"), Kind::Ours, Some("0.2.0")),
             (
                 go_executable(ORIGINAL),
                 Kind::Original,

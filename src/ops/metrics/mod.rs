@@ -17,10 +17,11 @@ use super::last_check::LastCheck;
 use super::node::Node;
 use super::node_config::NodeConfig;
 use super::outcome::{CommandError, CommandOutput};
-use super::state_view::{StateHealth, StateView};
+use super::state_view::StateView;
 use crate::events::Totals;
 use crate::ipam::{Ipam, Moment, Pool, PoolCount, Record};
 use crate::source::last_attempts;
+use crate::state::Condition;
 
 /// The mode of the file: collectors usually do not run as root.
 const MODE: u32 = 0o644;
@@ -81,7 +82,7 @@ impl NodeMetrics {
     pub fn collect(node: &Node) -> Result<NodeMetrics, CommandError> {
         let (paths, boot_id) = (node.paths(), node.context.boot_id.as_deref());
         let view = StateView::read(node)?;
-        let state = view.report.condition.is_readable().then(|| {
+        let state = view.report.is_readable().then(|| {
             let conf = NodeConfig::read(paths).conf;
             let ipam = view.ipam();
             let counts = ipam.counts(conf.cooldown, &conf.exclude, node.now.boot);
@@ -90,7 +91,7 @@ impl NodeMetrics {
         let answered = last_attempts(paths, boot_id).answered;
         Ok(NodeMetrics {
             state,
-            is_lost: view.report.condition == StateHealth::Lost,
+            is_lost: matches!(view.report.condition, Some(Condition::Lost(_))),
             totals: node.history()?.totals,
             answer_age: answered.map(|at| node.now.since(at)),
             last_check: LastCheck::read(paths),

@@ -13,7 +13,7 @@ use crate::ops::state_view::StateReport;
 use crate::source::Attempts;
 
 /// The report of `show`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ShowReport {
     /// The time, RFC 3339.

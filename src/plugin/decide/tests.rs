@@ -1,18 +1,20 @@
 //! A table of decisions: the state and what is known of the world in, the decision out.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
 use super::*;
-use crate::ipam::{Attachment, Family, Held, Inventory, LastWords, ListedPool, Place};
-use crate::plugin::inputs::JournalReplay;
-use crate::state::KeyStatus;
+use crate::ipam::{Attachment, Family, Free, Held, Inventory, ListedPool, NetNsId, Place, Usage};
+use crate::state::Loss;
 
 const SECOND: u64 = 1_000_000_000;
 /// Every record of the tables is older than any age that matters.
 const NOW: Moment = Moment(100_000 * SECOND);
 const SUBNET: &str = "10.0.0.0/24";
+
+/// Device and inode of the network namespace of others.
+const OTHER: (u64, u64) = (4, 77);
 
 /// The pod that asks.
 const POD: &str = "pod";
@@ -57,7 +59,6 @@ fn request(attachment: &Attachment, family: Family) -> Request<'_> {
 /// A state of ours with one pool, of which each container of `held` holds the next address.
 fn state(addresses: &[&str], held: &[&str]) -> State {
     let mut state = State::default();
-    state.key_status = KeyStatus::Ours;
     state.ipam_mut().merge(&listing(addresses));
     for container_id in held {
         let attachment = attachment(container_id);
@@ -75,17 +76,31 @@ fn snapshot(in_use: &[&str], candidates: Vec<Candidate>) -> NodeSnapshot {
     };
     for address in in_use {
         let place = Place::Namespace("/run/netns/other".into());
-        let configured = &mut snapshot.evidence.kernel.configured;
-        configured.insert(ip(address), place);
+        let kernel = &mut snapshot.evidence.kernel;
+        kernel.configured.insert(ip(address), place);
+        let inside = kernel.addresses_by_namespace.entry(OTHER);
+        inside.or_default().insert(ip(address));
     }
     snapshot
 }
 
-fn lost(seen: Moment) -> PendingWork {
-    PendingWork::Rebuild(Loss {
+fn lost(seen: Moment) -> Condition {
+    Condition::Lost(Loss {
         why: "it is gone".into(),
         seen,
+        ..Loss::default()
     })
+}
+
+/// No state, and nothing that shows that there ever was one.
+fn nothing() -> State {
+    let mut state = State::default();
+    state.condition = Condition::Lost(Loss {
+        seen: NOW,
+        may_be_fresh: true,
+        ..Loss::default()
+    });
+    state
 }
 
 /// A host that has these addresses.
@@ -106,10 +121,8 @@ impl Host for HostWith<'_> {
 struct World<'a> {
     families: &'a [Family],
     listed: Option<&'a [&'a str]>,
-    lost: bool,
-    may_ask_again: bool,
+    retry: Option<RefreshReason>,
     snapshot: Option<NodeSnapshot>,
-    journal: Option<JournalReplay>,
     on_host: &'a [&'a str],
 }
 
@@ -118,10 +131,8 @@ impl Default for World<'_> {
         World {
             families: &[Family::V4],
             listed: None,
-            lost: false,
-            may_ask_again: false,
+            retry: None,
             snapshot: None,
-            journal: None,
             on_host: &[],
         }
     }
@@ -136,24 +147,19 @@ fn decided(state: &mut State, world: &World<'_>) -> String {
     let inputs = Inputs {
         requests: &requests,
         inventory: inventory.as_ref(),
-        lost: world.lost.then(|| "it is gone".to_owned()),
-        last_generation: 0,
         snapshot: world.snapshot.as_ref(),
-        may_ask_again: world.may_ask_again,
-        journal: world.journal.as_ref(),
+        retry: world.retry,
         now: NOW,
     };
     let decision = decide(state, &inputs, &HostWith(world.on_host), &mut Vec::new());
-    let (grants, changed) = match decision {
-        Decision::NeedsSnapshot(candidates) => {
+    let outcome = match decision {
+        Decision::Snapshot(candidates) => {
             let keys: Vec<_> = candidates.iter().map(|c| c.key.to_string()).collect();
             return format!("needs a snapshot of [{}]", keys.join(" "));
         }
+        Decision::Refresh(_) => return "needs a refresh".to_owned(),
         Decision::Inconsistent(violations) => return format!("inconsistent: {violations:?}"),
-        Decision::Decided { grants, changed } => (grants, changed),
-    };
-    let outcome = match grants {
-        Ok(grants) => {
+        Decision::Granted(grants) => {
             let addresses = grants.iter().map(|grant| {
                 let again = matches!(grant.kind, GrantKind::Renewed);
                 let addr = grant.address.addr();
@@ -161,12 +167,12 @@ fn decided(state: &mut State, world: &World<'_>) -> String {
             });
             addresses.collect::<Vec<_>>().join(", ")
         }
-        Err(refusal) => {
+        Decision::Refused(refusal) => {
             let name = format!("{refusal:?}");
             name.split([' ', '{']).next().unwrap().to_owned()
         }
     };
-    let saved = if changed { "save" } else { "keep" };
+    let saved = if state.must_save { "save" } else { "keep" };
     let records = state.ipam().pools().flat_map(|(_, _, pool)| &pool.records);
     let held = records.filter_map(|record| {
         let held: &Held = record.held()?;
@@ -209,10 +215,10 @@ fn a_state_that_can_be_relied_on_decides_alone() {
             "the source is asked before a refusal",
             &["a", "b"],
             World {
-                may_ask_again: true,
+                retry: Some(RefreshReason::Newer),
                 ..World::default()
             },
-            "Exhausted; keep; 4=a 5=b",
+            "needs a refresh",
         ),
         (
             "a full pool needs a look at its holders",
@@ -333,23 +339,19 @@ fn a_fresh_node_starts_when_the_kernel_agrees() {
             "Quarantined; save; 4=",
         ),
     ] {
-        assert_decided(name, State::default(), world, expected);
+        assert_decided(name, nothing(), world, expected);
     }
 }
 
 #[test]
 fn a_state_that_cannot_be_relied_on_is_compared_with_the_node_first() {
     let two = ["10.0.0.4", "10.0.0.5"];
-    let state = |pending: PendingWork| {
+    let state = |pending: Condition| {
         let mut state = state(&two, &["a"]);
-        state.pending = pending;
+        state.condition = pending;
         state
     };
-    let pending = [
-        PendingWork::Reconcile,
-        PendingWork::NewBoot(Some("other".to_owned())),
-        lost(NOW),
-    ];
+    let pending = [Condition::Reconcile, Condition::NewBoot, lost(NOW)];
     for work in pending {
         let name = format!("{work:?}");
         let expected = "needs a snapshot of []";
@@ -358,19 +360,19 @@ fn a_state_that_cannot_be_relied_on_is_compared_with_the_node_first() {
     for (name, pending, in_use, expected) in [
         (
             "the original's state holds what the node shows besides",
-            PendingWork::Reconcile,
+            Condition::Reconcile,
             &["10.0.0.5"][..],
             "needs a snapshot of [10.0.0.4]",
         ),
         (
             "after a reboot what nothing shows is free",
-            PendingWork::NewBoot(Some("other".to_owned())),
+            Condition::NewBoot,
             &[],
             "10.0.0.4; save; 4=pod",
         ),
         (
             "after a reboot what the kernel shows is held",
-            PendingWork::NewBoot(Some("other".to_owned())),
+            Condition::NewBoot,
             &["10.0.0.4"],
             "10.0.0.5; save; 4=a 5=pod",
         ),
@@ -396,95 +398,70 @@ fn a_state_that_cannot_be_relied_on_is_compared_with_the_node_first() {
 }
 
 #[test]
-fn a_complete_journal_replaces_the_quarantine() {
+fn what_an_incomplete_journal_holds_is_held_for_nobody_known() {
     let two = ["10.0.0.4", "10.0.0.5"];
-    let state = state(&two, &["a"]);
-    let record = state.ipam().pools().next().unwrap().2.records[0].clone();
-    let held = BTreeMap::from([(ip("10.0.0.4"), record.held().unwrap().clone())]);
-    for (is_complete, expected) in [
-        (true, "10.0.0.5; save; 4=a 5=pod"),
-        (false, "Quarantined; save; 4="),
+    let journaled = Some(Box::new(state(&two, &["a"]).ipam().clone()));
+    for (name, listed, expected) in [
+        ("with the source", Some(&two[..]), "Quarantined; save; 4="),
+        ("without it", None, "Quarantined; save; 4="),
     ] {
         let world = World {
-            listed: Some(&two),
-            lost: true,
+            listed,
             snapshot: Some(snapshot(&[], vec![])),
-            journal: Some(JournalReplay {
-                last_words: LastWords {
-                    held: held.clone(),
-                    ..LastWords::default()
-                },
-                generation: 7,
-                is_complete,
-            }),
             ..World::default()
         };
-        let name = format!("complete: {is_complete}");
-        assert_decided(&name, State::default(), world, expected);
+        let mut state = State::default();
+        state.condition = Condition::Lost(Loss {
+            seen: NOW,
+            journaled: journaled.clone(),
+            ..Loss::default()
+        });
+        assert_decided(name, state, world, expected);
     }
 }
 
 /// The DEL of a pod comes before its network namespace is taken down, and no other DEL follows.
 #[test]
-fn an_address_that_was_just_released_rests_though_the_node_shows_it() {
+fn an_address_that_was_just_released_cools_down_though_its_namespace_shows_it() {
     let two = ["10.0.0.4", "10.0.0.5"];
-    let (just, long_ago) = (NOW.0 - SECOND, NOW.0 - 31 * SECOND);
-    for (name, released, pending, expected) in [
+    let (just, long_ago) = (Moment(NOW.0 - SECOND), Moment(NOW.0 - 31 * SECOND));
+    for (name, released, id, condition, expected) in [
         (
-            "just released",
+            "just",
             just,
-            PendingWork::Reconcile,
+            OTHER,
+            Condition::Reconcile,
             "10.0.0.5; save; 5=pod",
         ),
         (
             "long ago",
             long_ago,
-            PendingWork::Reconcile,
+            OTHER,
+            Condition::Reconcile,
             "10.0.0.5; save; 4= 5=pod",
         ),
-        ("an old copy", just, lost(NOW), "Quarantined; save; 4="),
+        (
+            "another namespace",
+            just,
+            (4, 1),
+            Condition::Reconcile,
+            "10.0.0.5; save; 4= 5=pod",
+        ),
+        ("an old copy", just, OTHER, lost(NOW), "Quarantined; save; "),
     ] {
         let mut state = state(&two, &[]);
-        let released = BTreeMap::from([(ip("10.0.0.4"), Moment(released))]);
-        state.ipam_mut().note_releases(&released);
-        state.pending = pending;
+        let pool = state.ipam_mut().pools_mut().next().unwrap();
+        pool.records[0].usage = Usage::Free(Free {
+            released: Some(released),
+            released_in: Some(NetNsId { id, cookie: None }),
+            ..Free::default()
+        });
+        state.condition = condition;
         let world = World {
             snapshot: Some(snapshot(&["10.0.0.4"], vec![])),
-            journal: Some(JournalReplay::default()),
             ..World::default()
         };
         assert_decided(name, state, world, expected);
-    }
-    for (name, is_complete, released, expected) in [
-        ("a complete journal", true, just, "10.0.0.5; save; 5=pod"),
-        (
-            "an older release",
-            true,
-            long_ago,
-            "10.0.0.5; save; 4= 5=pod",
-        ),
-        (
-            "an incomplete journal",
-            false,
-            just,
-            "Quarantined; save; 4=",
-        ),
-    ] {
-        let world = World {
-            listed: Some(&two),
-            lost: true,
-            snapshot: Some(snapshot(&["10.0.0.4"], vec![])),
-            journal: Some(JournalReplay {
-                last_words: LastWords {
-                    released: BTreeMap::from([(ip("10.0.0.4"), Moment(released))]),
-                    ..LastWords::default()
-                },
-                generation: 7,
-                is_complete,
-            }),
-            ..World::default()
-        };
-        assert_decided(name, State::default(), world, expected);
     }
 }
 
@@ -523,12 +500,11 @@ fn a_quarantine_is_ended_by_a_snapshot_that_is_newer_than_its_end() {
 #[test]
 fn a_loss_stays_pending_until_there_are_pools() {
     let mut state = State::default();
+    state.condition = lost(NOW);
     let world = World {
-        lost: true,
         snapshot: Some(snapshot(&[], vec![])),
         ..World::default()
     };
-    assert_eq!(decided(&mut state, &world), "NoSpace; save; ");
-    assert_eq!(state.pending, lost(NOW));
-    assert_eq!(state.ipam().generation, 0);
+    assert_eq!(decided(&mut state, &world), "NoSpace; keep; ");
+    assert_eq!(state.condition, lost(NOW));
 }

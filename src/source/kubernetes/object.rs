@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use ipnet::{IpNet, Ipv6Net};
 
 use super::error::{NodeError, bounded, list_names};
-use crate::codec::{self, Cursor, Members, ParseError};
+use crate::codec::{self, object};
 use crate::ipam::ListedPool;
 use crate::source::listing::parse_prefix;
 
@@ -20,29 +20,37 @@ pub struct NodeObject {
     pub ranges: Vec<String>,
 }
 
-#[derive(Default)]
-struct Metadata {
-    name: Option<String>,
+object! { exact read
+    #[derive(Default)]
+    struct Metadata {
+        "name": name: Option<String>,
+    }
 }
 
-#[derive(Default)]
-struct Spec {
-    ranges: Vec<String>,
-    range: Option<String>,
+object! { exact read
+    #[derive(Default)]
+    struct Spec {
+        "podCIDRs" with(codec::compound): ranges: Vec<String>,
+        "podCIDR": range: Option<String>,
+    }
 }
 
-/// A `Status` object, the answer of the API to a refused request.
-#[derive(Default)]
-struct RawStatus {
-    message: String,
+object! { exact read
+    /// A `Status` object, the answer of the API to a refused request.
+    #[derive(Default)]
+    struct RawStatus {
+        "message": message: String,
+    }
 }
 
-/// The node object as spelled.
-#[derive(Default)]
-struct RawNode {
-    kind: Option<String>,
-    metadata: Metadata,
-    spec: Spec,
+object! { exact read
+    /// The node object as spelled.
+    #[derive(Default)]
+    struct RawNode {
+        "kind": kind: Option<String>,
+        "metadata": metadata: Metadata,
+        "spec": spec: Spec,
+    }
 }
 
 /// Parses a node object. Keys are case-sensitive, as in Kubernetes.
@@ -124,45 +132,6 @@ fn first_block(range: Ipv6Net) -> ListedPool {
     let addresses = given.into_iter().flatten();
     let addresses = addresses.map(|a| IpAddr::V6(Ipv6Addr::from(a)));
     ListedPool::new(block.into(), String::new(), 0, addresses.collect())
-}
-
-impl<'de> Members<'de> for RawNode {
-    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
-        match key {
-            "kind" => codec::value(json, &mut self.kind),
-            "metadata" => codec::object(json, &mut self.metadata),
-            "spec" => codec::object(json, &mut self.spec),
-            _ => json.skip(),
-        }
-    }
-}
-
-impl<'de> Members<'de> for Metadata {
-    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
-        match key {
-            "name" => codec::value(json, &mut self.name),
-            _ => json.skip(),
-        }
-    }
-}
-
-impl<'de> Members<'de> for Spec {
-    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
-        match key {
-            "podCIDRs" => codec::compound(json, &mut self.ranges),
-            "podCIDR" => codec::value(json, &mut self.range),
-            _ => json.skip(),
-        }
-    }
-}
-
-impl<'de> Members<'de> for RawStatus {
-    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
-        match key {
-            "message" => codec::value(json, &mut self.message),
-            _ => json.skip(),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -155,7 +155,7 @@ impl Bench {
     /// A state of `addresses` addresses, of which one is held.
     fn fresh(&self, addresses: usize) -> io::Result<()> {
         self.server.lists(addresses, Duration::ZERO);
-        shell("rm -rf /run/azure-vnet* /run/.azure-vnet-ipam.boot")?;
+        shell("rm -rf /run/azure-vnet* /run/.azure-vnet-ipam.journal")?;
         self.plugins[0].call("ADD", "first")
     }
 

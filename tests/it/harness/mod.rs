@@ -171,7 +171,21 @@ impl Node {
 
     /// Removes the journal of grants, so that a lost state cannot be rebuilt from it.
     pub fn remove_journal(&self) {
-        let _ = fs::remove_file(self.path("/var/run/azure-vnet/azure-vnet-ipam.journal"));
+        let _ = fs::remove_file(self.journal_path());
+    }
+
+    /// The path of the journal of grants.
+    pub fn journal_path(&self) -> PathBuf {
+        self.path("/var/run/.azure-vnet-ipam.journal")
+    }
+
+    /// Leaves the state as the original writes it on a node where this program has not run yet.
+    pub fn make_state_the_originals(&self) {
+        let mut state = self.state();
+        state.as_object_mut().unwrap().remove("azure-vnet-ipam");
+        fs::write(self.state_path(), state.to_string()).unwrap();
+        self.remove_journal();
+        fs::write(self.lock_path(), "4711").unwrap();
     }
 
     /// The path of the fetch lock.
@@ -208,7 +222,7 @@ impl Node {
             "azure-vnet-ipam.json",
             "azure-vnet",
             "netns",
-            ".azure-vnet-ipam.boot",
+            ".azure-vnet-ipam.journal",
         ];
         names.filter(|n| !known.contains(&n.as_str())).collect()
     }

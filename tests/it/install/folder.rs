@@ -150,15 +150,6 @@ impl Original {
     }
 }
 
-/// Version 0.1.0. Where it was not built, a stand-in takes its place.
-pub fn older(node: &Node) -> PathBuf {
-    let built = built("AZURE_VNET_IPAM_OLDER", "target/older/azure-vnet-ipam");
-    built.unwrap_or_else(|| {
-        say("tests/older/build did not build version 0.1.0; a stand-in takes its place");
-        working_other_version(node, "0.1.0")
-    })
-}
-
 /// The executable that a variable names, or the one at a path of the package.
 fn built(variable: &str, path: &str) -> Option<PathBuf> {
     if let Some(named) = std::env::var_os(variable) {
@@ -188,6 +179,7 @@ pub fn working_original(node: &Node) -> PathBuf {
 }
 
 /// Makes a plugin that works as this one, and says that it is of another version.
+#[cfg(feature = "tls")]
 pub fn working_other_version(node: &Node, version: &str) -> PathBuf {
     let (old, section) = (node.path("/old-section"), node.path("/new-section"));
     let other = node.path("/other-version");

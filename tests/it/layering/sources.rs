@@ -55,7 +55,8 @@ impl Sources {
                     .clone()
                     .filter(|line| !line.trim_start().starts_with("//"))
                     .map(|line| format!("{line}\n"))
-                    .collect(),
+                    .collect::<String>()
+                    .replace("pub(crate) use ", "pub use "),
                 lines: lines.clone().count(),
                 first_line: text.lines().next().unwrap_or_default().to_owned(),
                 module: module.clone(),

@@ -4,7 +4,7 @@
 //! was reached before with as many events left.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::events::Event;
 use super::fields::{Field, fields};
-use super::world::{SECOND, World};
+use super::world::{MARK, SECOND, World};
 
 /// Ages above this one, in seconds, are equivalent.
 const OLDEST: u64 = 3700;
@@ -26,17 +26,20 @@ impl World {
             containers,
             in_flight,
             cache,
+            strangers,
             listed,
             answer,
             doubtful_since,
             blind,
             loss_seen,
             newest_answer,
+            leaving,
             ..
         } = self;
         write!(
             text,
-            "{pods:?}{containers:?}{in_flight:?}{cache:?}{listed:?}{answer:?}{doubtful_since:?}{blind:?}{loss_seen:?}{newest_answer:?}"
+            "{pods:?}{containers:?}{in_flight:?}{cache:?}{strangers:?}{listed:?}{answer:?}{doubtful_since:?}{blind:?}{loss_seen:?}{newest_answer:?}{leaving:?}{:?}",
+            self.strangers
         )
         .unwrap();
         let flags = (
@@ -48,6 +51,7 @@ impl World {
         if self.rules.releases_are_final {
             write!(text, "{:?}", self.released).unwrap();
         }
+        write!(text, "{}", self.truth_fingerprint()).unwrap();
         for file in self.disk.files.values().chain(&self.old_state) {
             text.push('\n');
             text.push_str(&String::from_utf8_lossy(file));
@@ -58,11 +62,21 @@ impl World {
         hasher.finish()
     }
 
-    /// The text with ages instead of times, and without the checksums of the journal.
+    /// The text with ages instead of times, ranks instead of generations, and without the checksums of the journal.
     fn with_ages(&self, text: &str) -> String {
-        /// Times are in nanoseconds. Generations may have as many digits, but are smaller than one second.
-        const DIGITS_OF_MOMENTS: usize = 11;
+        /// Generations are microseconds of the boot clock, which is never near zero. No other number is as large.
+        const LEAST_GENERATION: u64 = 1_000_000;
         const DIGITS_OF_CHECKSUMS: usize = 16;
+        let words = || text.split(|c: char| !c.is_ascii_hexdigit());
+        let number = |word: &str| match word.len() {
+            DIGITS_OF_CHECKSUMS => None,
+            _ => word.parse::<u64>().ok().filter(|n| *n >= LEAST_GENERATION),
+        };
+        let is_moment = |n: &u64| n % (SECOND / 10) == MARK;
+        let generations: BTreeSet<u64> = words()
+            .filter_map(number)
+            .filter(|n| !is_moment(n))
+            .collect();
         let mut aged = String::with_capacity(text.len());
         let mut rest = text;
         while let Some(at) = rest.find(|c: char| c.is_ascii_hexdigit()) {
@@ -72,20 +86,21 @@ impl World {
                 .unwrap_or(word.len());
             let (word, after) = word.split_at(end);
             aged.push_str(before);
-            match word.parse::<u64>() {
-                Ok(number) if number < SECOND => aged.push_str(word),
-                Ok(moment) if word.len() >= DIGITS_OF_MOMENTS && moment > self.clock => {
-                    aged.push_str("later");
-                }
-                Ok(moment) if word.len() >= DIGITS_OF_MOMENTS => {
+            match number(word) {
+                Some(moment) if is_moment(&moment) && moment > self.clock => aged.push_str("later"),
+                Some(moment) if is_moment(&moment) => {
                     let age = self.clock - moment;
                     // Where each event takes a fraction of a second, the fraction shows the order.
                     let parts = if self.rules.is_ticking { 10 } else { 1 };
                     let age = (age / (SECOND / parts)).min(OLDEST * parts);
                     write!(aged, "{age}s").unwrap();
                 }
-                _ if word.len() == DIGITS_OF_CHECKSUMS => aged.push('#'),
-                _ => aged.push_str(word),
+                Some(generation) => {
+                    let rank = generations.range(..generation).count();
+                    write!(aged, "n{rank}").unwrap();
+                }
+                None if word.len() == DIGITS_OF_CHECKSUMS => aged.push('#'),
+                None => aged.push_str(word),
             }
             rest = after;
         }

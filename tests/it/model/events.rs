@@ -2,10 +2,10 @@
 
 use proptest::prelude::*;
 
-use super::node::Kill;
+use super::node::{Fault, Kill};
 
 #[derive(Clone, Debug)]
-pub(super) enum Event {
+pub(crate) enum Event {
     /// An ADD of this pod, by us or by the original. A pod with an address repeats its ADD.
     Add(u8, Who),
     /// An ADD whose result is lost.
@@ -46,6 +46,22 @@ pub(super) enum Event {
     Answer(Answer),
     /// A loss of files.
     Lose(Loss),
+    /// Copies of all files are kept.
+    Keep,
+    /// The same happens to each of these files.
+    Change(FileSet, Fate),
+    /// The original's VERSION takes the lock.
+    OriginalsVersion,
+    /// The original's ADD of this pod finds no state and starts from nothing.
+    OriginalStartsEmpty(u8),
+    /// An ADD to which the file system refuses something.
+    FaultyAdd(u8, Fault),
+    /// The same for a DEL.
+    FaultyDel(u8, Fault),
+    /// A DEL after which the container's namespace, addresses and cache entries stay for a while.
+    SlowDel(u8),
+    /// The source lists only another subnet.
+    SourceElsewhere,
     /// A reboot: every pod dies; the files survive or not.
     Reboot { keeps_state: bool },
     /// Whether calls can read the boot ID from now on.
@@ -61,13 +77,13 @@ pub(super) enum Event {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Who {
+pub(crate) enum Who {
     We,
     TheOriginal,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Loss {
+pub(crate) enum Loss {
     Deleted,
     Emptied,
     Damaged,
@@ -84,8 +100,48 @@ pub(super) enum Loss {
     RunWiped,
 }
 
+/// A set of files.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Answer {
+pub(crate) struct FileSet(pub u8);
+
+impl FileSet {
+    pub const STATE: FileSet = FileSet(1);
+    pub const JOURNAL: FileSet = FileSet(2);
+    pub const LOCK: FileSet = FileSet(4);
+
+    /// All sets but the empty one.
+    pub fn all() -> impl Iterator<Item = FileSet> {
+        (1..8).map(FileSet)
+    }
+
+    pub fn has(self, file: FileSet) -> bool {
+        self.0 & file.0 != 0
+    }
+}
+
+/// What happens to files.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Fate {
+    Removed,
+    Emptied,
+    /// The second half is missing.
+    Torn,
+    /// The kept copy is put back. A file that was not there then is removed.
+    KeptPutBack,
+    /// The same for the copy of before the last write.
+    LastPutBack,
+}
+
+pub(super) const ALL_FATES: [Fate; 5] = [
+    Fate::Removed,
+    Fate::Emptied,
+    Fate::Torn,
+    Fate::KeptPutBack,
+    Fate::LastPutBack,
+];
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Answer {
     /// The addresses that are listed.
     Good,
     /// A subnet without addresses.
@@ -97,7 +153,7 @@ pub(super) enum Answer {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Blindness {
+pub(crate) enum Blindness {
     No,
     Namespaces,
     Cache,
@@ -124,6 +180,17 @@ pub(super) fn event() -> impl Strategy<Value = Event> {
         Just(Loss::LockFolderRemoved),
         Just(Loss::RunWiped),
     ];
+    let fault = || {
+        prop_oneof![
+            Just(Fault::NoSpaceForJournal),
+            (0..400usize).prop_map(Fault::JournalStopsAfter),
+            Just(Fault::NoInode),
+            Just(Fault::JournalNotReplaceable),
+            Just(Fault::NoRecord),
+            Just(Fault::OnlyStateIsWritten),
+        ]
+    };
+    let fate = prop::sample::select(ALL_FATES.to_vec());
     let answer = prop_oneof![
         3 => Just(Answer::Good), 1 => Just(Answer::Empty), 1 => Just(Answer::Unmatched), 1 => Just(Answer::None)
     ];
@@ -143,6 +210,14 @@ pub(super) fn event() -> impl Strategy<Value = Event> {
         1 => any::<u8>().prop_map(Event::Source),
         1 => answer.prop_map(Event::Answer),
         2 => loss.prop_map(Event::Lose),
+        2 => Just(Event::Keep),
+        3 => (1..8u8, fate).prop_map(|(files, fate)| Event::Change(FileSet(files), fate)),
+        1 => Just(Event::OriginalsVersion),
+        1 => pod().prop_map(Event::OriginalStartsEmpty),
+        1 => (pod(), fault()).prop_map(|(p, f)| Event::FaultyAdd(p, f)),
+        1 => (pod(), fault()).prop_map(|(p, f)| Event::FaultyDel(p, f)),
+        2 => pod().prop_map(Event::SlowDel),
+        1 => Just(Event::SourceElsewhere),
         1 => prop_oneof![2 => Just(true), 1 => Just(false)].prop_map(Event::BootIdReadable),
         1 => prop_oneof![2 => Just(Blindness::No), 1 => Just(Blindness::Namespaces), 1 => Just(Blindness::Cache), 1 => Just(Blindness::Routes)].prop_map(Event::Blind),
         1 => Just(Event::WipeCache),

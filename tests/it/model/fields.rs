@@ -2,8 +2,8 @@
 
 use azure_vnet_ipam::ipam::Family;
 
-use super::events::{Answer, Blindness, Event, Loss, Who};
-use super::node::Kill;
+use super::events::{ALL_FATES, Answer, Blindness, Event, Fate, FileSet, Loss, Who};
+use super::node::{Fault, Kill};
 use super::world::Rules;
 
 /// The pods: the first container's interface, its second one, and another container's.
@@ -20,6 +20,13 @@ const NODE: Rules = Rules {
     is_ticking: false,
     releases_are_final: false,
     losses_are_seen_once: false,
+    has_copies: false,
+};
+
+/// With copies of files that are put back.
+const COPIES: Rules = Rules {
+    has_copies: true,
+    ..NODE
 };
 
 /// A field: its events, its initial histories and its depth.
@@ -83,8 +90,36 @@ fn all_events() -> Vec<Event> {
     events.extend([Blindness::No, Blindness::Namespaces, Blindness::Cache].map(Event::Blind));
     events.extend([None, Some(A), Some(B)].map(|forgets| Gc { forgets }));
     events.extend([WipeCache, Reclaim]);
+    events.extend(all_changes());
+    events.extend([Event::Keep, Event::OriginalsVersion, Event::SourceElsewhere]);
+    events.extend([A, B].map(Event::OriginalStartsEmpty));
+    events.extend([A, B].map(Event::SlowDel));
+    events.extend(ALL_FAULTS.map(|fault| Event::FaultyAdd(B, fault)));
+    events.extend(ALL_FAULTS.map(|fault| Event::FaultyDel(A, fault)));
     events
 }
+
+/// What can happen to any files together.
+fn all_changes() -> impl Iterator<Item = Event> {
+    FileSet::all().flat_map(|files| ALL_FATES.map(|fate| Event::Change(files, fate)))
+}
+
+fn changes(files: FileSet) -> impl Iterator<Item = Event> {
+    ALL_FATES
+        .into_iter()
+        .map(move |fate| Event::Change(files, fate))
+}
+
+const ALL_FAULTS: [Fault; 8] = [
+    Fault::NoSpaceForJournal,
+    Fault::JournalStopsAfter(0),
+    Fault::JournalStopsAfter(1),
+    Fault::JournalStopsAfter(60),
+    Fault::NoInode,
+    Fault::JournalNotReplaceable,
+    Fault::NoRecord,
+    Fault::OnlyStateIsWritten,
+];
 
 const ALL_LOSSES: [Loss; 11] = [
     Loss::Deleted,
@@ -405,6 +440,109 @@ pub(super) fn fields() -> Vec<Field> {
                 events
             },
             agreed: 3,
+        },
+        Field {
+            name: "any files lost together",
+            rules: COPIES,
+            beginnings: vec![
+                fresh(),
+                vec![add(A), Event::Keep, add(B), Wire(A), del(A)],
+                vec![add(A), Event::Keep, Reboot { keeps_state: true }, add(A)],
+            ],
+            events: [
+                vec![add(A), add(B), del(A), Pass(31), Event::Keep],
+                all_changes().collect(),
+            ]
+            .concat(),
+            agreed: 3,
+        },
+        Field {
+            name: "copies",
+            rules: COPIES,
+            beginnings: vec![
+                fresh(),
+                vec![add(A), Event::Keep, Reboot { keeps_state: true }],
+            ],
+            events: [
+                vec![add(A), add(B), del(A), Event::Keep],
+                FileSet::all()
+                    .map(|files| Event::Change(files, Fate::KeptPutBack))
+                    .collect(),
+            ]
+            .concat(),
+            agreed: 5,
+        },
+        Field {
+            name: "the original and lost files",
+            rules: COPIES,
+            beginnings: vec![fresh(), running(), vec![add(A), Event::Keep, add(B)]],
+            events: [
+                vec![add(A), add(B), del(A), Pass(31), Event::OriginalsVersion],
+                vec![
+                    Event::OriginalStartsEmpty(B),
+                    Event::Add(B, Who::TheOriginal),
+                ],
+                vec![Event::Del(A, Who::TheOriginal)],
+                changes(FileSet::STATE).collect(),
+                vec![Event::Change(FileSet::JOURNAL, Fate::Removed)],
+                vec![Event::Change(FileSet::LOCK, Fate::LastPutBack)],
+            ]
+            .concat(),
+            agreed: 4,
+        },
+        Field {
+            name: "writes that fail, and losses",
+            rules: COPIES,
+            beginnings: vec![fresh(), running()],
+            events: [
+                vec![add(A), add(B), del(A), del(B), Pass(31)],
+                ALL_FAULTS.map(|fault| Event::FaultyAdd(B, fault)).to_vec(),
+                ALL_FAULTS.map(|fault| Event::FaultyDel(A, fault)).to_vec(),
+                vec![
+                    Event::Change(FileSet::STATE, Fate::Removed),
+                    Event::Change(FileSet::STATE, Fate::LastPutBack),
+                    Event::Change(FileSet::LOCK, Fate::LastPutBack),
+                ],
+            ]
+            .concat(),
+            agreed: 4,
+        },
+        Field {
+            name: "appends that stop at any byte",
+            rules: COPIES,
+            beginnings: vec![vec![add(A)]],
+            events: [
+                vec![add(A), Event::Change(FileSet::STATE, Fate::Removed)],
+                (0..330)
+                    .map(|bytes| Event::FaultyAdd(B, Fault::JournalStopsAfter(bytes)))
+                    .collect(),
+                (0..330)
+                    .map(|bytes| Event::FaultyDel(A, Fault::JournalStopsAfter(bytes)))
+                    .collect(),
+            ]
+            .concat(),
+            agreed: 2,
+        },
+        Field {
+            name: "slow teardowns and a changing source",
+            rules: NODE,
+            beginnings: vec![fresh(), running()],
+            events: [
+                vec![add(A), add(B), Wire(A), Event::SlowDel(A), LateDel(A)],
+                vec![
+                    Pass(5),
+                    Pass(31),
+                    Lose(Loss::Deleted),
+                    Lose(Loss::JournalRemoved),
+                ],
+                vec![
+                    Event::Source(0b001),
+                    Event::Source(0b111),
+                    Event::SourceElsewhere,
+                ],
+            ]
+            .concat(),
+            agreed: 5,
         },
     ]
 }

@@ -1,14 +1,110 @@
 //! Losses of files that leave something by which the plugin can detect them.
 
-use azure_vnet_ipam::ipam::Moment;
-use azure_vnet_ipam::state::{KeyStatus, State, StateFile};
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use azure_vnet_ipam::ipam::Evidence;
+use azure_vnet_ipam::state::{Condition, State, StateFile, view};
 use serde_json::Value;
 
-use super::events::{Blindness, Loss};
-use super::world::World;
+use super::events::{Blindness, Fate, FileSet, Loss};
+use super::node::{Disk, MemoryNode};
+use super::original::LOCK_TEXT;
+use super::world::{Id, World};
 
-fn lacks_our_key(text: &[u8]) -> bool {
-    State::parse(text, None, Moment(0)).is_ok_and(|d| matches!(d.key_status, KeyStatus::Absent))
+/// What was saved in this boot, whatever became of the files.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Truth {
+    /// The state as it was saved last. `None` where the journal has something newer.
+    pub state: Option<Rc<[u8]>>,
+    /// The journal with the whole record that proves it.
+    proof: Option<[Rc<[u8]>; 2]>,
+    /// The number of the last save before the last loss.
+    newest: u64,
+    /// Whether an ADD may be refused with a quarantine: neither the state nor the journal with its whole record survived a loss.
+    pub may_refuse: bool,
+    /// Whether there was a time without a readable boot ID, in any boot.
+    pub was_unreadable: bool,
+    /// Whether that state is one of the original that started from nothing.
+    has_started_empty: bool,
+    /// The attachments whose DEL succeeded while the state was lost and the journal complete.
+    pub released: BTreeSet<Id>,
+}
+
+impl Truth {
+    /// A call of ours changed files.
+    pub fn called(&mut self, before: &Disk, after: &Disk) {
+        let get = |disk: &Disk, file| disk.files.get(&file).cloned();
+        let state = get(after, StateFile::State);
+        let (old, new) = (
+            get(before, StateFile::Journal),
+            get(after, StateFile::Journal),
+        );
+        if state != get(before, StateFile::State) {
+            self.state = state;
+            self.has_started_empty = false;
+        } else if old != new {
+            self.state = None;
+        }
+        let continues = |old: &[u8]| new.as_ref().is_some_and(|new| new.starts_with(old));
+        let is_appended = old.as_deref().is_some_and(continues);
+        self.proof = match new.clone() {
+            Some(new)
+                if after.lock.ends_with(b"whole\n")
+                    && after.lock != before.lock
+                    && (!is_appended || self.is_proved(before)) =>
+            {
+                Some([new, Rc::clone(&after.lock)])
+            }
+            Some(new) if after.lock == before.lock && self.is_proved(before) && is_appended => {
+                Some([new, Rc::clone(&after.lock)])
+            }
+            _ => None,
+        };
+    }
+
+    /// The original saved its state.
+    pub fn original_saved(&mut self, before: Option<&Rc<[u8]>>, after: &Disk) {
+        // It may have written over an old copy. Then neither the last state nor its proof is left.
+        let is_over_copy = before.is_some() && before != self.state.as_ref();
+        self.may_refuse |= is_over_copy;
+        let state = after.files.get(&StateFile::State);
+        self.state = state.filter(|_| !is_over_copy).cloned();
+        self.proof = None;
+        self.released.clear();
+    }
+
+    /// The original has replaced a lost state by an empty one.
+    pub fn started_empty(&mut self) {
+        self.has_started_empty = true;
+        self.may_refuse = true;
+    }
+
+    /// Of the boot before only the state is worth something, if it survived.
+    pub fn reboot(&mut self, after: &Disk) {
+        let state = after.files.get(&StateFile::State);
+        let state = state.filter(|state| Some(*state) == self.state.as_ref());
+        *self = Truth {
+            state: state.cloned(),
+            may_refuse: state.is_none(),
+            was_unreadable: self.was_unreadable,
+            ..Truth::default()
+        };
+    }
+
+    /// Whether the journal is the last one, with the whole record that proves it.
+    fn is_proved(&self, disk: &Disk) -> bool {
+        self.proof.as_ref().is_some_and(|[journal, lock]| {
+            disk.files.get(&StateFile::Journal) == Some(journal) && disk.lock == *lock
+        })
+    }
+}
+
+/// The number of a state that is known to be of this boot: "Where `IPAM.TimeStamp` is no longer the one we wrote, the original has written
+/// since: the boot ID is void then".
+fn saved_in_boot(state: &State) -> u64 {
+    let is_of_boot = !state.other_wrote_last && state.condition != Condition::NewBoot;
+    state.saved.filter(|_| is_of_boot).unwrap_or(0)
 }
 
 impl World {
@@ -16,10 +112,9 @@ impl World {
         self.loss_seen = None;
         self.newest_answer = None;
         let state = self.disk.text(StateFile::State).map(<[u8]>::to_vec);
+        self.begin_loss();
+        let before = self.disk.clone();
         match loss {
-            // Nothing else records that the original grants addresses, until the kernel shows one of them.
-            Loss::Deleted | Loss::Emptied | Loss::RunWiped
-                if self.is_unseen_work_of_the_original() => {}
             Loss::Deleted => drop(self.disk.files.remove(&StateFile::State)),
             Loss::RunWiped => {
                 self.disk.files.remove(&StateFile::State);
@@ -35,16 +130,6 @@ impl World {
                     self.disk.put(StateFile::State, &text[..text.len() / 2]);
                 }
             }
-            // Addresses that the original granted since our last call are only in the state (`src/README.md`, with the original on the same node).
-            Loss::RolledBack if self.original_wrote_last => {}
-            // Nothing is left that identifies an old copy (`src/README.md`, known limitations).
-            Loss::RolledBack if self.disk.text(StateFile::LastGrant).is_none() => {}
-            // There was no state before the rebuild.
-            Loss::RolledBack
-                if self.old_state.as_deref().is_none_or(<[u8]>::is_empty)
-                    && self.is_unseen_work_of_the_original() => {}
-            // An old copy without our key looks like a state of the original and starts no quarantine.
-            Loss::RolledBack if self.old_state.as_deref().is_some_and(lacks_our_key) => {}
             Loss::RolledBack => {
                 let old = self.old_state.take();
                 self.old_state = state.map(Into::into);
@@ -57,18 +142,27 @@ impl World {
             Loss::OurKeyRemoved
                 if self.pods.keys().any(|id| id.interface != 0)
                     || self.in_flight.values().any(|add| add.id.interface != 0) => {}
-            // Only for a complete state. A state that was lost and then loses our key within the quarantine
-            // forgets pods that are being configured (`src/README.md`, known limitations).
-            Loss::OurKeyRemoved if self.is_whole() => {
+            Loss::OurKeyRemoved => {
+                // A pending quarantine is in our key only.
+                let view = self.view();
+                let was_complete =
+                    view.condition.lost().is_none() && view.ipam().quarantine.is_none();
                 let value = state.and_then(|text| serde_json::from_slice(&text).ok());
                 if let Some(mut value) = value {
                     let value: &mut Value = &mut value;
                     value.as_object_mut().unwrap().remove("azure-vnet-ipam");
                     let text = value.to_string();
                     self.disk.put(StateFile::State, text.as_bytes());
+                    // "Behind: beside a record (a void one too) or a chain of this boot it has no key"
+                    self.truth.may_refuse = true;
+                    if was_complete
+                        && before.files.get(&StateFile::State) == self.truth.state.as_ref()
+                    {
+                        // The records are those of the last save.
+                        self.truth.state = self.disk.files.get(&StateFile::State).cloned();
+                    }
                 }
             }
-            Loss::OurKeyRemoved => {}
             Loss::JournalTorn => {
                 let journal = self.disk.text(StateFile::Journal).map(<[u8]>::to_vec);
                 if let Some(text) = journal.filter(|text| text.len() > 10) {
@@ -78,40 +172,216 @@ impl World {
             Loss::JournalRemoved => drop(self.disk.files.remove(&StateFile::Journal)),
             Loss::JournalEntryRemoved => self.change_journal(|journal| {
                 let mut lines: Vec<&str> = journal.split_inclusive('\n').collect();
-                if lines.len() > 2 {
-                    lines.remove(1);
-                }
+                let first = lines.iter().position(|line| line.contains(" [{"));
+                first.map(|first| lines.remove(first));
                 lines.concat()
             }),
             Loss::JournalEntryDamaged => {
-                self.change_journal(|journal| journal.replacen("10.0.0.7", "10.0.0.9", 1));
+                self.change_journal(|journal| journal.replacen("10.224.0.5", "10.224.0.7", 1));
             }
-            Loss::LockFolderRemoved if self.is_old_copy() => {}
             Loss::LockFolderRemoved => self.disk.remove_lock_folder(),
+        }
+        self.end_loss(before);
+    }
+
+    /// Changes files in the same way.
+    pub(super) fn change(&mut self, files: FileSet, fate: Fate) {
+        let copy = match fate {
+            Fate::KeptPutBack => self.kept.clone(),
+            Fate::LastPutBack => self.last_copy.clone(),
+            _ => Some(Disk::default()),
+        };
+        let Some(copy) = copy else { return };
+        self.begin_loss();
+        let before = self.disk.clone();
+        let changed = |text: Option<&Rc<[u8]>>, old: Option<&Rc<[u8]>>| match fate {
+            Fate::Removed => None,
+            Fate::Emptied => text.map(|_| Rc::default()),
+            Fate::Torn => text.map(|text| Rc::from(&text[..text.len() / 2])),
+            Fate::KeptPutBack | Fate::LastPutBack => old.cloned(),
+        };
+        for (set, file) in [
+            (FileSet::STATE, StateFile::State),
+            (FileSet::JOURNAL, StateFile::Journal),
+        ] {
+            if files.has(set) {
+                match changed(self.disk.files.get(&file), copy.files.get(&file)) {
+                    Some(text) => drop(self.disk.files.insert(file, text)),
+                    None => drop(self.disk.files.remove(&file)),
+                }
+            }
+        }
+        if files.has(FileSet::LOCK) {
+            match changed(Some(&self.disk.lock), Some(&copy.lock)) {
+                Some(text) => self.disk.lock = text,
+                None => self.disk.remove_lock_folder(),
+            }
+        }
+        self.end_loss(before);
+    }
+
+    /// Notes the last save before files change.
+    pub(super) fn begin_loss(&mut self) {
+        self.loss_seen = None;
+        self.newest_answer = None;
+        let state = self.view_of_boot(&self.disk);
+        let saved = saved_in_boot(&state);
+        self.truth.newest = self.truth.newest.max(saved).max(self.known(&self.disk));
+    }
+
+    /// Undoes a loss that the design leaves open. Returns whether it did.
+    pub(super) fn end_loss(&mut self, before: Disk) -> bool {
+        if self.is_open() {
+            self.disk = before;
+            return true;
+        }
+        if before == self.disk {
+            return false;
+        }
+        let state = self.disk.files.get(&StateFile::State);
+        let has_state = self.truth.state.is_some() && state == self.truth.state.as_ref();
+        // "The journal is complete when a whole record of this boot names a number of its chain, and no state lies there that another
+        // program wrote last."
+        let is_foreign = self.state().is_some_and(|state| state.other_wrote_last);
+        let is_complete = self.truth.is_proved(&self.disk) && !is_foreign;
+        self.truth.may_refuse |= !has_state && !is_complete;
+        let is_same = |file| before.files.get(&file) == self.disk.files.get(&file);
+        if !is_same(StateFile::Journal)
+            || before.lock != self.disk.lock
+            || state.is_some_and(|text| !text.is_empty()) && !is_same(StateFile::State)
+        {
+            self.truth.released.clear();
+        }
+        false
+    }
+
+    /// Prepares for a lock folder that is removed during a call. Returns whether the design does not leave open what follows.
+    pub(super) fn may_lose_lock_folder(&mut self) -> bool {
+        self.may_change(Disk::remove_lock_folder)
+    }
+
+    /// The same for the original, which replaces the text of the lock file.
+    pub(super) fn may_lose_record(&mut self) -> bool {
+        self.may_change(|disk| disk.lock = LOCK_TEXT.into())
+    }
+
+    fn may_change(&mut self, change: impl FnOnce(&mut Disk)) -> bool {
+        let mut after = self.clone();
+        after.begin_loss();
+        let before = after.disk.clone();
+        change(&mut after.disk);
+        if after.end_loss(before) {
+            return false;
+        }
+        self.truth = after.truth;
+        true
+    }
+
+    /// Whether the files are what the design leaves open ("What remains open").
+    fn is_open(&self) -> bool {
+        let state = self.view_of_boot(&self.disk);
+        // "everything removed while an ADD is not configured yet"
+        if let Some(loss) = state.condition.lost() {
+            return loss.may_be_fresh && self.is_somebody_unseen()
+                || self.is_believed_without_boot_id();
+        }
+        let text = self.disk.files.get(&StateFile::State);
+        let is_newest = text.is_some() && text == self.truth.state.as_ref();
+        if is_newest && !self.truth.has_started_empty {
+            return false;
+        }
+        // "an old copy put back right after the original saved"
+        if self.original_wrote_last && !is_newest {
+            return true;
+        }
+        // "A boot ID that cannot be read is unknown, never another boot": a copy that was written without one can be of any boot.
+        if self.truth.was_unreadable && text.is_some() && !is_newest && state.restored.is_none() {
+            return true;
+        }
+        let saved = saved_in_boot(&state);
+        let is_known = self.known(&self.disk).max(saved) >= self.truth.newest;
+        match state.saved {
+            // "everything removed while an ADD is not configured yet": then the original has started from nothing.
+            None => !is_known && self.is_somebody_unseen(),
+            // "state, journal and lock text restored together within one boot": what is left of them is of one earlier moment, or
+            // does not name a later one.
+            Some(_) => !is_known,
         }
     }
 
-    /// Whether the state is an old copy. Without the lock folder this cannot be detected (`src/README.md`, known limitations).
+    /// Whether a call that cannot read the boot ID believes a state that is lost.
+    /// "A boot ID that cannot be read is unknown, never another boot."
+    pub(super) fn is_believed_without_boot_id(&self) -> bool {
+        !self.is_boot_id_readable
+            && self.view_of_boot(&self.disk).condition.lost().is_some()
+            && self.view().condition.lost().is_none()
+    }
+
+    /// The files as a call of this boot finds them.
+    fn view_of_boot(&self, disk: &Disk) -> State {
+        let files = MemoryNode::new(disk.clone(), self.now(), Evidence::default());
+        view(&files, Some(&format!("boot-{}", self.boot))).unwrap()
+    }
+
+    /// The number of the last save that the record or the journal names.
+    fn known(&self, disk: &Disk) -> u64 {
+        let mut disk = disk.clone();
+        disk.files.remove(&StateFile::State);
+        self.view_of_boot(&disk).seen
+    }
+
+    /// What tells worlds apart in which the program must know different things.
+    pub(super) fn truth_fingerprint(&self) -> String {
+        let truth = &self.truth;
+        let state = self.disk.files.get(&StateFile::State);
+        let mut text = format!(
+            "{:?}{}{}{}{}{}{}",
+            truth.released,
+            truth.was_unreadable,
+            truth.may_refuse,
+            truth.has_started_empty,
+            state == truth.state.as_ref(),
+            self.old_state.as_ref() == truth.state.as_ref(),
+            truth.is_proved(&self.disk),
+        );
+        if self.rules.has_copies {
+            let copies = self.kept.iter().chain(&self.last_copy);
+            for disk in copies {
+                let files = disk.files.values().chain([&disk.lock]);
+                for file in files {
+                    text.push_str(&String::from_utf8_lossy(file));
+                    text.push('\n');
+                }
+                text.push_str(if truth.is_proved(disk) { "+" } else { "-" });
+            }
+            let newest = truth.newest;
+            text.push_str(&format!("{newest}"));
+        }
+        text
+    }
+
+    /// Whether no file tells that there ever was a state in this boot, whoever can read its ID.
+    fn nothing_is_left(&self) -> bool {
+        let boot_id = format!("boot-{}", self.boot);
+        let state = view(&self.files(), Some(&boot_id)).unwrap();
+        state.condition.lost().is_some_and(|loss| loss.may_be_fresh)
+    }
+
+    /// Whether neither the kernel nor a list that can be read shows some pod.
+    fn is_somebody_unseen(&self) -> bool {
+        let is_listed = |id| self.blind != Blindness::Cache && self.cache.contains_key(id);
+        let mut pods = self.pods.iter();
+        pods.any(|(id, pod)| !pod.wired && !is_listed(id))
+    }
+
+    /// Whether the state is an old copy.
     pub(super) fn is_old_copy(&self) -> bool {
-        self.state()
-            .is_some_and(|state| self.loss(&state).is_some())
+        self.state().is_some() && self.view().is_lost_on_disk()
     }
 
-    /// Whether only the original granted addresses in this boot, and neither the kernel shows one of them nor libcni's cache all of
-    /// them.
-    pub(super) fn is_unseen_work_of_the_original(&self) -> bool {
-        let is_listed = self.blind != Blindness::Cache
-            && self.pods.keys().all(|id| self.cache.contains_key(id));
-        self.last_granted_generation().is_none()
-            && !is_listed
-            && self.pods.values().all(|pod| !pod.wired)
-    }
-
-    /// Whether only libcni's cache shows that the original granted addresses.
+    /// Whether only libcni's cache shows that addresses were granted.
     pub(super) fn only_lists_tell(&self) -> bool {
-        self.state().is_none_or(|state| state.is_empty())
-            && self.last_granted_generation().is_none()
-            && self.pods.values().all(|pod| !pod.wired)
+        self.nothing_is_left() && self.pods.values().all(|pod| !pod.wired)
     }
 
     pub(super) fn change_journal(&mut self, change: impl FnOnce(&str) -> String) {

@@ -17,8 +17,8 @@ use azure_vnet_ipam::plugin::Node;
 use azure_vnet_ipam::state::{Files, HeldLock, LockError, ReadOutcome, StateFile, StoreError};
 
 /// The files on the disk.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Disk {
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Disk {
     pub files: BTreeMap<StateFile, Rc<[u8]>>,
     /// The content of the lock file.
     pub lock: Rc<[u8]>,
@@ -37,8 +37,6 @@ impl Disk {
 
     /// `rm -rf /var/run/azure-vnet`
     pub fn remove_lock_folder(&mut self) {
-        let elsewhere = [StateFile::State, StateFile::BootMarker];
-        self.files.retain(|file, _| elsewhere.contains(file));
         self.lock = Rc::default();
         self.removed_locks += 1;
     }
@@ -46,11 +44,28 @@ impl Disk {
 
 /// When a call is killed.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Kill {
+pub(crate) struct Kill {
     /// After this many changes.
     pub after: u32,
     /// The text to append is written only by half.
     pub is_torn: bool,
+}
+
+/// What the file system refuses to a call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Fault {
+    /// The journal cannot be written.
+    NoSpaceForJournal,
+    /// Neither the journal nor the text of the lock file can be written.
+    OnlyStateIsWritten,
+    /// Only this many bytes can be appended to the journal.
+    JournalStopsAfter(usize),
+    /// No file can be created.
+    NoInode,
+    /// The journal cannot be written anew.
+    JournalNotReplaceable,
+    /// The text of the lock file cannot be written.
+    NoRecord,
 }
 
 /// An event between two steps of a call.
@@ -66,6 +81,7 @@ struct Inner {
     evidence: Evidence,
     kill: Cell<Option<Kill>>,
     is_dead: Cell<bool>,
+    fault: Option<Fault>,
     /// The number of changes by calls.
     changes: Cell<u32>,
     /// The number of steps by calls, with or without a change.
@@ -82,10 +98,35 @@ impl MemoryNode {
             evidence,
             kill: Cell::default(),
             is_dead: Cell::default(),
+            fault: None,
             changes: Cell::default(),
             steps: Cell::default(),
             interruption: RefCell::default(),
         }))
+    }
+
+    /// The node of a call to which the file system refuses something.
+    pub fn with_fault(disk: Disk, now: Moment, evidence: Evidence, fault: Fault) -> MemoryNode {
+        let mut node = MemoryNode::new(disk, now, evidence);
+        Rc::get_mut(&mut node.0).unwrap().fault = Some(fault);
+        node
+    }
+
+    /// Refuses to create or fill a file. The temporary file of a replacement is always new.
+    fn refuse(&self, file: StateFile, is_new: bool) -> io::Result<()> {
+        match self.0.fault {
+            Some(Fault::NoSpaceForJournal) if file == StateFile::Journal => {
+                Err(refused("no space left"))
+            }
+            Some(Fault::OnlyStateIsWritten) if file != StateFile::State => {
+                Err(refused("read-only"))
+            }
+            Some(Fault::JournalNotReplaceable) if file == StateFile::Journal && is_new => {
+                Err(refused("permission denied"))
+            }
+            Some(Fault::NoInode) if is_new => Err(refused("no inode left")),
+            _ => Ok(()),
+        }
     }
 
     pub fn kill(&self, kill: Option<Kill>) {
@@ -177,13 +218,17 @@ impl HeldLock for MemoryLock<'_> {
         self.node.0.disk.borrow().lock.to_vec()
     }
 
-    fn set_text(&self, text: &[u8]) {
+    fn set_text(&self, text: &[u8]) -> io::Result<()> {
+        self.node.refuse(StateFile::Lock, false)?;
+        if let Some(Fault::NoRecord) = self.node.0.fault {
+            return Err(refused("input/output error"));
+        }
         let file = self.file;
-        let _ = self.node.write(None, |disk| {
+        self.node.write(None, |disk| {
             if disk.removed_locks == file {
                 disk.lock = text.into();
             }
-        });
+        })
     }
 }
 
@@ -221,7 +266,11 @@ impl Files for MemoryNode {
     fn read(&self, file: StateFile, limit: usize, _: usize) -> io::Result<ReadOutcome> {
         self.step()?;
         let disk = self.0.disk.borrow();
-        Ok(match disk.text(file) {
+        let text = match file {
+            StateFile::Lock => Some(&*disk.lock).filter(|text| !text.is_empty()),
+            StateFile::State | StateFile::Journal => disk.text(file),
+        };
+        Ok(match text {
             None => ReadOutcome::Missing,
             Some(text) if text.len() > limit => ReadOutcome::TooLarge,
             Some(text) => ReadOutcome::Read(text.to_vec()),
@@ -233,69 +282,64 @@ impl Files for MemoryNode {
         self.0.disk.borrow().text(file).map(length)
     }
 
-    fn exists(&self, file: StateFile) -> bool {
-        self.size(file).is_some()
+    fn journal_end(&self, end: &mut [u8]) -> Option<u64> {
+        self.step().ok()?;
+        let disk = self.0.disk.borrow();
+        let text = disk.text(StateFile::Journal)?;
+        end.copy_from_slice(&text[text.len().checked_sub(end.len())?..]);
+        Some(length(text))
     }
 
-    fn overwrite(&self, file: StateFile, text: &[u8]) -> io::Result<()> {
-        self.write(None, |disk| disk.put(file, text))
-    }
-
-    fn append(&self, file: StateFile, old_length: u64, text: &[u8]) -> io::Result<()> {
+    fn append_to_journal(&self, old_length: u64, text: &[u8]) -> io::Result<()> {
         let appended = |disk: &mut Disk, part: &[u8]| {
-            let mut all = disk.text(file).unwrap_or_default().to_vec();
+            let mut all = disk.text(StateFile::Journal).unwrap_or_default().to_vec();
             all.extend(part);
-            disk.put(file, &all);
+            disk.put(StateFile::Journal, &all);
         };
-        match self.0.disk.borrow().text(file) {
+        match self.0.disk.borrow().text(StateFile::Journal) {
             Some(there) if length(there) == old_length => {}
             _ => return Err(refused("another length")),
+        }
+        self.refuse(StateFile::Journal, false)?;
+        if let Some(Fault::JournalStopsAfter(most)) = self.0.fault
+            && most < text.len()
+        {
+            self.write(None, |disk| appended(disk, &text[..most]))?;
+            return Err(refused("no space left"));
         }
         let torn = |disk: &mut Disk| appended(disk, &text[..text.len() / 2]);
         self.write(Some(&torn), |disk| appended(disk, text))
     }
 
-    fn truncate(&self, file: StateFile, length: u64) -> io::Result<()> {
-        self.write(None, |disk| {
-            let kept = usize::try_from(length).unwrap();
-            if let Some(text) = disk.text(file).map(|text| text[..kept].to_vec()) {
-                disk.put(file, &text);
-            }
-        })
-    }
-
-    fn replace(&self, file: StateFile, text: &[u8]) -> io::Result<()> {
+    fn replace_journal(&self, text: &[u8]) -> io::Result<()> {
+        self.refuse(StateFile::Journal, true)?;
         // As with the state, nothing happens between the check of the lock and the replacement.
         let interruption = self.0.interruption.take();
-        let written = self.write(None, |disk| disk.put(file, text));
+        let written = self.write(None, |disk| disk.put(StateFile::Journal, text));
         *self.0.interruption.borrow_mut() = interruption;
         written
     }
 
-    fn remove(&self, file: StateFile) {
-        let _ = self.write(None, |disk| drop(disk.files.remove(&file)));
-    }
-
     fn make_state_private(&self) {}
 
-    fn replace_state(&self, lock: &dyn HeldLock, text: &[u8]) -> Result<(), StoreError> {
+    fn replace_state(
+        &self,
+        lock: &dyn HeldLock,
+        text: &[u8],
+        _: Option<&str>,
+    ) -> Result<(), StoreError> {
         let path = self.path(StateFile::State);
         // Nothing happens between the check of the lock and the rename: what can happen in that moment is a limitation that the
         // `src/README.md` names.
         if !lock.is_current() {
             return Err(StoreError::lost_lock(&path));
         }
+        self.refuse(StateFile::State, true)
+            .map_err(StoreError::at("cannot write", &path))?;
         let interruption = self.0.interruption.take();
         let written = self.write(None, |disk| disk.put(StateFile::State, text));
         *self.0.interruption.borrow_mut() = interruption;
         written.map_err(StoreError::at("cannot write", &path))
-    }
-
-    fn set_state_aside(&self, _: &str) -> Result<PathBuf, StoreError> {
-        let path = self.path(StateFile::State);
-        self.write(None, |disk| drop(disk.files.remove(&StateFile::State)))
-            .map_err(StoreError::at("cannot set aside", &path))?;
-        Ok(path)
     }
 
     fn remove_leftovers(&self) {}

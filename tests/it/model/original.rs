@@ -2,12 +2,60 @@
 
 use std::net::IpAddr;
 
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
 use azure_vnet_ipam::ipam::Held;
 use azure_vnet_ipam::state::StateFile;
 
+use ipnet::IpNet;
+
 use super::world::{Id, Pod, SUBNET, World};
+
+/// The text of the lock file after the original took the lock: its process ID.
+pub(crate) const LOCK_TEXT: &[u8] = b"4711";
+
+/// What the original starts from when there is no state.
+pub(crate) fn empty_state() -> Value {
+    let pool = json!({
+        "Id": SUBNET, "IfName": "eth0", "Subnet": { "IP": "10.224.0.0", "Mask": "//8AAA==" }, "Gateway": "10.224.0.1",
+        "Addresses": {}, "IsIPv6": false, "Priority": 0, "RefCount": 1,
+    });
+    let space = json!({ "Id": "local", "Scope": 0, "Pools": { SUBNET: pool } });
+    json!({ "IPAM": { "Version": "v1.4.59", "TimeStamp": "", "AddressSpaces": { "local": space } } })
+}
+
+/// The records of the pool, if the state has it.
+pub(crate) fn records(state: &mut Value) -> Option<&mut Map<String, Value>> {
+    let pool = &mut state["IPAM"]["AddressSpaces"]["local"]["Pools"][SUBNET];
+    pool["Addresses"].as_object_mut()
+}
+
+/// Merges an answer of the source that lists these addresses.
+pub(crate) fn merge<'a>(
+    records: &mut Map<String, Value>,
+    listed: impl Iterator<Item = &'a IpAddr> + Clone,
+) {
+    let is_listed = |address: &str| listed.clone().any(|a| a.to_string() == address);
+    records.retain(|address, record| record["InUse"] == true || is_listed(address));
+    for listed in listed.clone() {
+        let new = json!({ "ID": "", "Addr": listed, "InUse": false });
+        records.entry(listed.to_string()).or_insert(new);
+    }
+}
+
+pub(crate) fn take(records: &mut Map<String, Value>, address: &str, container_id: &str) {
+    records[address]["ID"] = container_id.into();
+    records[address]["InUse"] = true.into();
+}
+
+/// Releases the address of a container, if it has one.
+pub(crate) fn release(records: &mut Map<String, Value>, container_id: &str) {
+    let mut records = records.values_mut();
+    if let Some(record) = records.find(|r| r["ID"] == container_id && r["InUse"] == true) {
+        record["ID"] = "".into();
+        record["InUse"] = false.into();
+    }
+}
 
 impl World {
     /// The original trusts the whole file. A state that it cannot read stops it.
@@ -24,7 +72,7 @@ impl World {
             return false;
         };
         let known = self.held();
-        self.loss(&state).is_none()
+        !self.view().is_lost_on_disk()
             && state.ipam().quarantine.is_none()
             && value["IPAM"]["AddressSpaces"]["local"].is_object()
             && self
@@ -41,9 +89,85 @@ impl World {
         self.newest_answer = None;
         value["IPAM"]["TimeStamp"] = format!("original-{}", self.clock).into();
         self.old_state = self.disk.files.get(&StateFile::State).cloned();
+        self.last_copy = Some(self.disk.clone());
         let text = serde_json::to_vec_pretty(&value).unwrap();
         self.disk.put(StateFile::State, &text);
-        self.disk.lock = (*b"4711").into();
+        self.disk.lock = LOCK_TEXT.into();
+        self.truth
+            .original_saved(self.old_state.as_ref(), &self.disk);
+    }
+
+    /// The listed addresses of the subnet that this original knows.
+    fn listed_in_subnet(&self) -> impl Iterator<Item = &IpAddr> + Clone {
+        let subnet: IpNet = SUBNET.parse().unwrap();
+        self.listed.iter().filter(move |a| subnet.contains(*a))
+    }
+
+    /// The original's VERSION takes the lock: the text of the lock file becomes its process ID.
+    pub(super) fn originals_version(&mut self) {
+        self.begin_loss();
+        self.last_copy = Some(self.disk.clone());
+        let before = self.disk.clone();
+        self.disk.lock = LOCK_TEXT.into();
+        self.end_loss(before);
+    }
+
+    /// The original's ADD without a state: it starts from nothing. It may give a pod an address that another one has, which is not this
+    /// program's doing ("what the original does alone, such as starting empty on a lost state"). So it takes one that nobody has.
+    pub(super) fn original_starts_empty(&mut self, pod: u8) {
+        if self
+            .disk
+            .text(StateFile::State)
+            .is_some_and(|text| !text.is_empty())
+        {
+            return;
+        }
+        let id = self.start(pod);
+        let is_sequential = |other: &Id| other.container != id.container || *other == id;
+        let mut calls = self.in_flight.values().map(|add| &add.id);
+        if id.interface != 0
+            || calls.any(|other| other.container == id.container)
+            || !self.pods.keys().all(is_sequential)
+        {
+            return;
+        }
+        self.begin_loss();
+        let (before, pods) = (self.disk.clone(), self.pods.clone());
+        let mut value = empty_state();
+        let records = records(&mut value).unwrap();
+        merge(records, self.listed_in_subnet());
+        let is_taken = |address: &IpAddr| {
+            self.pods
+                .values()
+                .any(|pod| pod.addresses.contains(address))
+        };
+        let free: Vec<IpAddr> = records.keys().map(|key| key.parse().unwrap()).collect();
+        let pick = free.into_iter().rev().find(|address| !is_taken(address));
+        if let Some(address) = pick {
+            take(records, &address.to_string(), &id.container_id());
+            let pod = Pod {
+                addresses: vec![address],
+                since: self.clock,
+                wired: false,
+            };
+            self.pods.insert(id, pod);
+        }
+        let (old_state, wrote_last, truth) = (
+            self.old_state.clone(),
+            self.original_wrote_last,
+            self.truth.clone(),
+        );
+        self.originals_write(value);
+        self.truth.started_empty();
+        if self.end_loss(before) {
+            // A skipped event has no effect.
+            (
+                self.pods,
+                self.old_state,
+                self.original_wrote_last,
+                self.truth,
+            ) = (pods, old_state, wrote_last, truth);
+        }
     }
 
     /// The original's ADD with subnet: its own record by container ID, else any free one (contract section 11).
@@ -70,21 +194,20 @@ impl World {
         }
         // The original would take the address of an interface that it does not know, whose ADD was killed.
         let state = self.state().unwrap_or_default();
-        let mut records = state.ipam().pools().flat_map(|(_, _, pool)| &pool.records);
+        let mut ours = state.ipam().pools().flat_map(|(_, _, pool)| &pool.records);
         let is_of_another = |held: &Held| {
             held.owner.claim().is_some_and(|claim| {
                 *claim.container_id == *id.container_id() && *claim.if_name != *id.if_name()
             })
         };
-        if records.any(|record| record.held().is_some_and(is_of_another)) {
+        if ours.any(|record| record.held().is_some_and(is_of_another)) {
             return;
         }
         let mut value = self.originals_state().unwrap();
-        self.originals_merge(&mut value);
-        let pool = &mut value["IPAM"]["AddressSpaces"]["local"]["Pools"][SUBNET];
-        let Some(records) = pool["Addresses"].as_object_mut() else {
+        let Some(records) = records(&mut value) else {
             return;
         };
+        merge(records, self.listed_in_subnet());
         let own = records
             .iter()
             .find(|(_, r)| r["ID"] == id.container_id())
@@ -103,8 +226,7 @@ impl World {
                 .cloned()
         });
         if let Some(key) = pick {
-            records[&key]["ID"] = id.container_id().into();
-            records[&key]["InUse"] = true.into();
+            take(records, &key, &id.container_id());
             let address: IpAddr = key.parse().unwrap();
             for (other, theirs) in &self.pods {
                 assert!(
@@ -130,20 +252,6 @@ impl World {
         self.originals_write(value);
     }
 
-    fn originals_merge(&self, value: &mut Value) {
-        let pool = &mut value["IPAM"]["AddressSpaces"]["local"]["Pools"][SUBNET];
-        let Some(records) = pool["Addresses"].as_object_mut() else {
-            return;
-        };
-        records.retain(|a, r| {
-            r["InUse"] == true || self.listed.contains(&a.parse::<IpAddr>().unwrap())
-        });
-        for listed in &self.listed {
-            let new = serde_json::json!({ "ID": "", "Addr": listed, "InUse": false });
-            records.entry(listed.to_string()).or_insert(new);
-        }
-    }
-
     pub(super) fn originals_del(&mut self, id: Id) {
         if id.interface != 0
             || self.rules.second_interface.is_some()
@@ -157,17 +265,13 @@ impl World {
         let Some(mut value) = self.originals_state() else {
             return;
         };
-        let pool = &mut value["IPAM"]["AddressSpaces"]["local"]["Pools"][SUBNET];
-        let Some(records) = pool["Addresses"].as_object_mut() else {
+        if !self.may_lose_record() {
+            return;
+        }
+        let Some(records) = records(&mut value) else {
             return;
         };
-        if let Some(record) = records
-            .values_mut()
-            .find(|r| r["ID"] == id.container_id() && r["InUse"] == true)
-        {
-            record["ID"] = "".into();
-            record["InUse"] = false.into();
-        }
+        release(records, &id.container_id());
         self.originals_write(value);
     }
 }

@@ -10,22 +10,22 @@ use azure_vnet_ipam::cni::{Call, Defaults, Environment};
 use azure_vnet_ipam::events::OperationRecord;
 use azure_vnet_ipam::failure::Failure;
 use azure_vnet_ipam::ipam::{Family, Grant, GrantKind, Inventory, Moment, Refusal};
+use azure_vnet_ipam::plugin::add::Add;
 use azure_vnet_ipam::plugin::address_request::{address_requests, pool_requests};
-use azure_vnet_ipam::plugin::allocation::{Allocation, Step};
-use azure_vnet_ipam::plugin::decide::reclaim;
+use azure_vnet_ipam::plugin::commit::take_back;
+use azure_vnet_ipam::plugin::decide::{Decision, reclaim};
 use azure_vnet_ipam::plugin::del::release_all;
 use azure_vnet_ipam::plugin::gc::gc;
-use azure_vnet_ipam::plugin::revoke::release_unprinted;
 use azure_vnet_ipam::plugin::{Context, NodeSnapshot};
 use azure_vnet_ipam::source::{
     FreshAnswer, MatchedListing, RefreshOutcome, RefreshReason, SourceError,
 };
-use azure_vnet_ipam::state::{Journal, Locked, State, StateFile, WAIT};
+use azure_vnet_ipam::state::{LockError, Locked, State, StateFile, WAIT};
 use serde_json::json;
 
 use super::events::{Blindness, Event, Who};
-use super::node::{Kill, MemoryNode};
-use super::world::{Id, InFlight, Pod, World};
+use super::node::{Fault, Kill, MemoryNode};
+use super::world::{Id, InFlight, Pod, SUBNET, World};
 
 /// The runtime's call for an attachment. Cached, because parsing it takes as long as deciding it.
 fn call(verb: &'static str, id: Id, is_dual: bool) -> Rc<Call> {
@@ -95,7 +95,7 @@ fn allocate(
         }
         None => RefreshOutcome::Failed(SourceError::FailedByPeer),
     };
-    let mut allocation = Allocation::new(
+    let mut attempts = Add::new(
         &call,
         &context,
         requests,
@@ -103,25 +103,27 @@ fn allocate(
         refresh(add),
     );
     if let Some(look) = &add.look {
-        allocation.set_snapshot(NodeSnapshot::clone(look));
+        attempts.set_snapshot(NodeSnapshot::clone(look));
     }
     for _ in 0..10 {
-        let outcome = match allocation.step(&mut OperationRecord::default()) {
-            Ok(Step::Snapshot(candidates)) => {
+        let outcome = match attempts.attempt(&mut OperationRecord::default()) {
+            Ok(Decision::Snapshot(candidates)) => {
                 let look = NodeSnapshot::capture(candidates, &context);
                 if may_rest {
                     Outcome::Looked(Rc::new(look))
                 } else {
-                    allocation.set_snapshot(look);
+                    attempts.set_snapshot(look);
                     continue;
                 }
             }
-            Ok(Step::Refresh(reason)) => {
+            Ok(Decision::Refresh(reason)) => {
                 (add.inventory, add.began) = (rules.world.inventory(), rules.world.now());
-                allocation.set_refresh(reason, refresh(add));
+                attempts.set_refresh(reason, refresh(add));
                 continue;
             }
-            Ok(Step::Granted(grants)) => Outcome::Granted(grants),
+            Ok(Decision::Granted(grants)) => Outcome::Granted(grants),
+            Ok(Decision::Refused(refusal)) => Outcome::Failed(attempts.refused(refusal)),
+            Ok(Decision::Inconsistent(violations)) => panic!("{violations:?}"),
             Err(failure) => Outcome::Failed(failure),
         };
         return (outcome, was_doubted.into_inner());
@@ -149,6 +151,73 @@ impl World {
         MemoryNode::new(self.disk.clone(), self.now(), self.evidence())
     }
 
+    fn node_with(&self, fault: Option<Fault>) -> MemoryNode {
+        match fault {
+            Some(fault) => {
+                MemoryNode::with_fault(self.disk.clone(), self.now(), self.evidence(), fault)
+            }
+            None => self.node(),
+        }
+    }
+
+    /// Runs an ADD without the checks of the model. Returns the address.
+    pub(crate) fn unchecked_add(
+        &mut self,
+        id: Id,
+        fault: Option<Fault>,
+    ) -> Result<IpAddr, Failure> {
+        let mut add = InFlight {
+            id,
+            inventory: self.inventory(),
+            began: self.now(),
+            look: None,
+        };
+        let node = self.node_with(fault);
+        let outcome = self.run(&node, &mut add, false);
+        self.take_over(&node);
+        match outcome {
+            Outcome::Granted(grants) => Ok(grants[0].address.addr()),
+            Outcome::Looked(_) => unreachable!("it does not rest"),
+            Outcome::Failed(failure) => Err(failure),
+        }
+    }
+
+    /// Runs a DEL without the checks of the model, and may name the address as `ipAddress`.
+    pub(crate) fn unchecked_del(
+        &mut self,
+        id: Id,
+        named: Option<&str>,
+        fault: Option<Fault>,
+    ) -> Result<(), Failure> {
+        let mut call = Call::clone(&call("DEL", id, self.is_dual()));
+        call.conf.ipam.subnet = named.map(|_| SUBNET.to_owned());
+        call.conf.ipam.ip_address = named.map(str::to_owned);
+        let node = self.node_with(fault);
+        let context = Rules { world: self }.context(&node);
+        let (mut state, mut record) = (State::default(), OperationRecord::default());
+        let released = release_all(&call, &context, &mut state, &mut record);
+        self.take_over(&node);
+        released
+    }
+
+    /// Runs a GC without the checks of the model.
+    pub(crate) fn unchecked_gc(&mut self, valid: impl Iterator<Item = Id>) -> Result<(), Failure> {
+        let nobody = Id {
+            container: 0,
+            interface: 0,
+        };
+        let mut call = Call::clone(&call("DEL", nobody, self.is_dual()));
+        call.valid = valid.map(|id| (id.container_id(), id.if_name())).collect();
+        let node = self.node();
+        let context = Rules { world: self }.context(&node);
+        let collected = gc(&call, &context, &mut OperationRecord::default());
+        self.take_over(&node);
+        match collected {
+            Err(Failure::NotAllFreed { .. }) => Ok(()),
+            collected => collected,
+        }
+    }
+
     /// Applies the changes of calls to the files.
     fn take_over(&mut self, node: &MemoryNode) {
         let disk = node.disk();
@@ -156,6 +225,10 @@ impl World {
             disk.text(StateFile::State),
             self.disk.text(StateFile::State),
         );
+        if disk != self.disk {
+            self.last_copy = Some(self.disk.clone());
+            self.truth.called(&self.disk, &disk);
+        }
         if new != old {
             self.original_wrote_last = false;
             self.old_state = self.disk.files.get(&StateFile::State).cloned();
@@ -186,6 +259,8 @@ impl World {
         if self.is_ambiguous(id) {
             return None;
         }
+        // A killed ADD may hold an address again.
+        self.truth.released.remove(&id);
         Some(InFlight {
             id,
             inventory: self.inventory(),
@@ -296,12 +371,55 @@ impl World {
         self.note_answer(&add);
         if let Outcome::Granted(grants) = &outcome {
             let call = call("ADD", add.id, self.is_dual());
-            release_unprinted(&call, grants, &Rules { world: self }.context(&node));
+            take_back(&call, grants, &Rules { world: self }.context(&node));
         }
         self.take_over(&node);
         if let Outcome::Failed(failure) = outcome {
             self.failed(&failure, &add);
         }
+    }
+
+    /// Runs an ADD to which the file system refuses something. It may fail, but what it grants is granted.
+    pub(super) fn faulty_add(&mut self, pod: u8, fault: Fault) {
+        let Some(mut add) = self.asking(pod) else {
+            return;
+        };
+        let node = self.node_with(Some(fault));
+        let outcome = self.run(&node, &mut add, false);
+        self.take_over(&node);
+        match outcome {
+            Outcome::Failed(failure) if !matches!(failure, Failure::Refused { .. }) => {
+                self.newest_answer = None;
+            }
+            // The refusal may not have been saved.
+            Outcome::Failed(Failure::Refused {
+                refusal: Refusal::Exhausted { .. },
+                ..
+            }) => {
+                self.newest_answer = None;
+            }
+            outcome => self.ended(add, outcome),
+        }
+    }
+
+    /// Runs a DEL to which the file system refuses something.
+    pub(super) fn faulty_del(&mut self, pod: u8, fault: Fault) {
+        self.end(pod);
+        let id = self.named(pod);
+        if self.unchecked_del(id, None, Some(fault)).is_ok() {
+            self.released.insert(id);
+        }
+        self.cache.remove(&id);
+    }
+
+    /// Runs a DEL whose container is there for a while longer.
+    pub(super) fn slow_del(&mut self, pod: u8) {
+        let id = self.named(pod);
+        self.start_teardown(pod);
+        let released = self.released.clone();
+        let in_loss = self.truth.released.clone();
+        self.release(id, None);
+        (self.released, self.truth.released) = (released, in_loss);
     }
 
     /// The runtime learns nothing of what a killed ADD did.
@@ -318,7 +436,7 @@ impl World {
 
     /// The runtime learns nothing about a killed call.
     pub(super) fn raced_add(&mut self, pod: u8, other: u8, step: u32, kill: Option<u32>) {
-        if self.is_old_copy() {
+        if !self.may_lose_lock_folder() {
             return;
         }
         let (Some(mut add), Some(theirs)) = (self.asking(pod), self.asking(other)) else {
@@ -349,6 +467,10 @@ impl World {
                 refusal: Refusal::Exhausted { .. },
                 ..
             })) => {}
+            // The runtime asks again.
+            Some(Outcome::Failed(Failure::Lock(LockError::Removed { .. }))) => {
+                self.newest_answer = None;
+            }
             Some(outcome) => self.ended(add, outcome),
             None => {}
         }
@@ -412,10 +534,7 @@ impl World {
         };
         match refusal {
             Refusal::Exhausted { pools } => {
-                let mut state = self.state().unwrap_or_default();
-                // An old copy, which a refused ADD does not replace.
-                let boot_id = self.boot_id();
-                Journal::catch_up(&self.files(), boot_id.as_deref(), &mut state);
+                let state = self.view();
                 let is_meant = |key: &str| pools.iter().any(|pool| pool.subnet == key);
                 let meant = state.ipam().pools().filter(|(_, key, _)| is_meant(key));
                 let mut records = meant.flat_map(|(_, _, pool)| &pool.records);
@@ -429,12 +548,18 @@ impl World {
                         .filter(|a| Family::from_address(**a) == *family)
                         .count()
                 };
-                assert_eq!(add.inventory.as_ref().map_or(0, of_family), 0);
+                let merged = self.state().and_then(|state| state.refreshed);
+                let is_outdated = merged > Some(add.began);
+                assert!(is_outdated || add.inventory.as_ref().map_or(0, of_family) == 0);
             }
             Refusal::NoSpace { .. } => {
                 assert!(add.inventory.is_none() && self.state().is_none_or(|d| d.is_empty()));
             }
             Refusal::Quarantined { left } => {
+                assert!(
+                    self.truth.may_refuse,
+                    "a quarantine, although the state or the journal survived"
+                );
                 let since = self
                     .loss_seen
                     .map_or(Duration::ZERO, |seen| self.now().since(seen));
@@ -461,6 +586,19 @@ impl World {
 
     fn release(&mut self, id: Id, kill: Option<Kill>) {
         let (node, was_old) = (self.node(), self.is_old_copy());
+        // "a released address that the kernel shows is free only in the namespace of the holder that released it": that of an original's
+        // record is not known.
+        let view = self.view();
+        let is_with_namespace = view.ipam().pools().all(|(_, _, pool)| {
+            let held = pool.records.iter().filter_map(|record| record.held());
+            let mut theirs = held.filter(|h| h.owner.is_container(&id.container_id()));
+            theirs.all(|held| {
+                held.owner
+                    .claim()
+                    .is_some_and(|claim| claim.netns.is_some())
+            })
+        });
+        let is_restorable = view.restored.is_some() && is_with_namespace;
         node.kill(kill);
         let call = call("DEL", id, self.is_dual());
         let context = Rules { world: self }.context(&node);
@@ -474,6 +612,9 @@ impl World {
             assert!(node.is_dead(), "{}", failure.to_cni("azure-vnet-ipam").msg);
         } else {
             self.released.insert(id);
+            if is_restorable {
+                self.truth.released.insert(id);
+            }
         }
         self.take_over(&node);
         // The state that it writes must not look like an old copy.
@@ -484,7 +625,7 @@ impl World {
     }
 
     pub(super) fn raced_del(&mut self, pod: u8, other: u8, step: u32) {
-        if self.is_old_copy() {
+        if !self.may_lose_lock_folder() {
             return;
         }
         self.end(pod);
@@ -505,13 +646,18 @@ impl World {
             &mut State::default(),
             &mut OperationRecord::default(),
         );
-        if let Err(failure) = released {
-            panic!("{}", failure.to_cni("azure-vnet-ipam").msg);
-        }
+        let is_repeated = match released {
+            Ok(()) => false,
+            Err(Failure::Lock(LockError::Removed { .. })) => true,
+            Err(failure) => panic!("{}", failure.to_cni("azure-vnet-ipam").msg),
+        };
         let raced = raced.take();
         self.take_over(&node);
-        self.cache.remove(&id);
         self.raced(theirs, raced);
+        if is_repeated {
+            self.release(id, None);
+        }
+        self.cache.remove(&id);
     }
 
     /// Runs a DEL of the pod's previous container.
@@ -532,27 +678,11 @@ impl World {
         let known = self.pods.keys().copied();
         let in_flight = self.in_flight.values().map(|add| add.id);
         let valid = known.chain(in_flight).filter(|id| Some(*id) != forgotten);
-        let mut call = Call::clone(&call(
-            "DEL",
-            Id {
-                container: 0,
-                interface: 0,
-            },
-            self.is_dual(),
-        ));
-        call.valid = valid.map(|id| (id.container_id(), id.if_name())).collect();
+        let valid: Vec<Id> = valid.collect();
         let before = self.held();
-        let node = self.node();
-        let collected = gc(
-            &call,
-            &Rules { world: self }.context(&node),
-            &mut OperationRecord::default(),
-        );
-        match collected {
-            Ok(()) | Err(Failure::NotAllFreed { .. }) => {}
-            Err(failure) => panic!("{}", failure.to_cni("azure-vnet-ipam").msg),
+        if let Err(failure) = self.unchecked_gc(valid.into_iter()) {
+            panic!("{}", failure.to_cni("azure-vnet-ipam").msg);
         }
-        self.take_over(&node);
         // The address of a pod that the runtime knows stays held, whatever the record says.
         let held = self.held();
         let known = self.pods.iter().filter(|(id, _)| Some(**id) != forgotten);
@@ -566,10 +696,8 @@ impl World {
 
     /// Runs what `reclaim --yes` does.
     pub(super) fn reclaim(&mut self) {
-        let Some(state) = self.state() else {
-            return;
-        };
-        if self.loss(&state).is_some() || state.is_empty() {
+        let state = self.view();
+        if state.condition.lost().is_some() || state.is_empty() {
             return;
         }
         let node = self.node();
@@ -577,12 +705,9 @@ impl World {
         let candidates = state.ipam().candidates(|_, _, _| true, self.now());
         let look = NodeSnapshot::capture(candidates, &context);
         let mut locked = Locked::acquire(&node, WAIT).unwrap();
-        let loaded = locked.load(self.boot_id().as_deref()).unwrap();
-        let Some(mut state) = loaded.into_state() else {
-            return;
-        };
+        let mut state = context.open(&mut locked).unwrap();
         reclaim(&mut state, &look, self.now(), &mut Vec::new());
-        context.save(&mut locked, &mut state).unwrap();
+        context.commit(&mut locked, &mut state).unwrap();
         drop(locked);
         self.take_over(&node);
     }

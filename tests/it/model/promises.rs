@@ -9,7 +9,13 @@ use super::events::{Answer, Blindness, Event};
 use super::world::{Id, World, listed};
 
 impl World {
-    pub(super) fn check(&self) {
+    pub(super) fn check(&mut self) {
+        let is_whole = self.is_whole();
+        self.truth.may_refuse &= !is_whole;
+        // "A boot ID that cannot be read is unknown, never another boot": files of another boot may then look newer,
+        // and so may later those that were written without it.
+        self.truth.was_unreadable |= !self.is_boot_id_readable;
+        self.truth.may_refuse |= self.truth.was_unreadable;
         let mut owners: BTreeMap<IpAddr, Id> = BTreeMap::new();
         for (id, pod) in &self.pods {
             for address in &pod.addresses {
@@ -21,23 +27,25 @@ impl World {
             return;
         };
         assert_eq!(state.ipam().check(), []);
-        // A state that is whole and of this boot knows of every pod; but not of what lies in a subnet that went while the state
-        // was lost. When it comes back, its addresses are new, and looked for before any is given.
-        if self.is_whole() {
+        // A state that is whole and of this boot knows of every pod, but for addresses that were not listed since the state was lost.
+        // When they are listed again, they are new, and looked for before any is given.
+        if is_whole {
             let held = self.held();
             let in_a_pool = |address: &IpAddr| {
                 let mut pools = state.ipam().pools();
-                pools.any(|(_, key, pool)| {
-                    !pool.records.is_empty() && pool.net(key).unwrap().contains(address)
-                })
+                pools.any(|(_, _, pool)| pool.record(address).is_some())
             };
             for (id, pod) in &self.pods {
                 let mut lost = pod.addresses.iter().filter(|a| !held.contains(a));
                 let lost = lost.find(|a| in_a_pool(a));
                 assert_eq!(lost, None, "{id:?} lives without its address");
             }
-            if self.rules.releases_are_final {
-                for id in &self.released {
+            let all = self
+                .released
+                .iter()
+                .filter(|_| self.rules.releases_are_final);
+            {
+                for id in all.chain(&self.truth.released) {
                     let pools = state.ipam().pools();
                     let mut records = pools.flat_map(|(_, _, pool)| &pool.records);
                     let is_theirs = |held: &Held| {

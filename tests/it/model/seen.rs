@@ -1,20 +1,36 @@
 //! What calls see of the node: its state, the evidence, and the source's answer.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use azure_vnet_ipam::ipam::{
     Entry, Evidence, EvidenceList, Family, Inventory, Kernel, ListedPool, NetNs, Place, Routes,
+    UnreadablePart,
 };
-use azure_vnet_ipam::state::{
-    KeyStatus, PendingWork, State, StateFile, is_rebuild_owed, last_granted_generation,
-};
+use azure_vnet_ipam::state::{Condition, State, StateFile, view};
+use ipnet::IpNet;
 
 use super::events::{Answer, Blindness};
 use super::node::MemoryNode;
-use super::world::{SUBNET, World};
+use super::world::{Id, SUBNET, World};
 
 const SUBNET_V6: &str = "fd00::/120";
+/// Listed while the source lists an address of it.
+const SECOND_SUBNET: &str = "10.225.0.0/16";
+
+/// What the node shows that does not follow from the live attachments: those that were released but are still configured, or were
+/// granted by somebody else.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Strangers {
+    /// Addresses that the kernel shows in the network namespaces of these containers.
+    pub configured: BTreeMap<Id, Vec<IpAddr>>,
+    /// The endpoints in azure-vnet's state.
+    pub endpoints: BTreeMap<Id, Vec<IpAddr>>,
+    /// The entries of libcni's cache that name no network namespace.
+    pub without_namespace: BTreeSet<Id>,
+    /// The files of libcni's cache that cannot be decoded.
+    pub undecodable: Vec<UnreadablePart>,
+}
 
 impl World {
     /// A view of the files for the plugin's own functions.
@@ -22,30 +38,24 @@ impl World {
         MemoryNode::new(self.disk.clone(), self.now(), Evidence::default())
     }
 
-    pub(super) fn last_granted_generation(&self) -> Option<u64> {
-        last_granted_generation(&self.files(), self.boot_id().as_deref())
-    }
-
-    /// The state as the plugin reads it, if there is one.
+    /// The state file, if it is one.
     pub(super) fn state(&self) -> Option<State> {
         let text = self.disk.text(StateFile::State).filter(|t| !t.is_empty())?;
         State::parse(text, self.boot_id().as_deref(), self.now()).ok()
     }
 
-    /// Whether the state is ours, of this boot, not an old copy, and needs no reconciliation.
-    pub(super) fn is_whole(&self) -> bool {
-        self.state().is_some_and(|state| {
-            matches!(state.key_status, KeyStatus::Ours)
-                && state.pending == PendingWork::Nothing
-                && self.loss(&state).is_none()
-                && state.ipam().quarantine.is_none()
-        })
+    /// The state as the plugin finds it, with all that stands beside it.
+    pub(super) fn view(&self) -> State {
+        view(&self.files(), self.boot_id().as_deref()).unwrap()
     }
 
-    pub(super) fn loss(&self, state: &State) -> Option<String> {
-        let files = self.files();
-        let why = state.lost_reason(is_rebuild_owed(&files), self.last_granted_generation());
-        why.map(str::to_owned)
+    /// Whether the state is ours, of this boot, not an old copy, and needs no reconciliation.
+    pub(super) fn is_whole(&self) -> bool {
+        let state = self.view();
+        matches!(state.condition, Condition::Ready)
+            && !state.other_wrote_last
+            && !state.is_lost_on_disk()
+            && state.ipam().quarantine.is_none()
     }
 
     /// The evidence that a scan of the node shows now.
@@ -58,41 +68,55 @@ impl World {
             }
         }
         let shows_addresses = self.rules.kernel_shows_addresses;
-        for (id, pod) in self
-            .pods
-            .iter()
-            .filter(|(_, pod)| pod.wired && shows_addresses)
-        {
+        let shown = self.pods.iter().filter(|_| shows_addresses);
+        let shown = shown.filter(|(_, pod)| pod.wired);
+        let shown = shown.map(|(id, pod)| (id, &pod.addresses));
+        for (id, addresses) in shown.chain(&self.strangers.configured) {
+            let there = self.namespaces().find(|(n, _)| *n == id.container);
+            let Some((_, inode)) = there else { continue };
             let place = Place::Namespace(id.container_id());
-            let places = pod.addresses.iter().map(|a| (*a, place.clone()));
+            let places = addresses.iter().map(|a| (*a, place.clone()));
             kernel.configured.extend(places);
+            let inside = kernel.addresses_by_namespace.entry((4, inode));
+            inside.or_default().extend(addresses);
         }
         if self.blind == Blindness::Namespaces {
             kernel.incomplete = Some("blind".into());
         }
-        let entries = self.cache.iter().map(|(id, addresses)| {
-            let there = self
-                .namespaces()
-                .find(|(number, _)| *number == id.container);
+        let entry = |id: &Id, addresses: &[IpAddr], has_namespace: bool| {
+            let mut namespaces = self.namespaces().filter(|_| has_namespace);
+            let there = namespaces.find(|(number, _)| *number == id.container);
             Entry {
                 container_id: id.container_id(),
                 network: Some("azure".into()),
                 if_name: Some(id.if_name()),
                 pod: None,
-                netns: Some(NetNs {
+                netns: has_namespace.then(|| NetNs {
                     path: id.container_id().into(),
                     id: there.map(|(_, inode)| (4, inode)),
                     cookie: None,
                 }),
-                addresses: addresses.clone(),
+                addresses: addresses.to_vec(),
                 is_live: there.is_some(),
-                of_this_boot: false,
+                of_this_boot: !has_namespace,
             }
-        });
+        };
+        let strangers = &self.strangers;
+        let cached = self.cache.iter();
+        let cached =
+            cached.map(|(id, all)| entry(id, all, !strangers.without_namespace.contains(id)));
+        let endpoints = strangers.endpoints.iter();
         let cache = match self.blind {
             Blindness::Cache => EvidenceList::Unreadable("blind".into()),
             _ => EvidenceList::Read {
-                entries: entries.collect(),
+                entries: cached.collect(),
+                doubtful: strangers.undecodable.clone(),
+            },
+        };
+        let azure_vnet = match strangers.endpoints.is_empty() {
+            true => EvidenceList::Absent,
+            false => EvidenceList::Read {
+                entries: endpoints.map(|(id, all)| entry(id, all, true)).collect(),
                 doubtful: vec![],
             },
         };
@@ -103,29 +127,36 @@ impl World {
         Evidence {
             kernel,
             cache,
-            azure_vnet: EvidenceList::Absent,
+            azure_vnet,
             routes,
         }
     }
 
     /// The source's answer now, or `None` when it fails.
     pub(super) fn inventory(&self) -> Option<Inventory> {
-        let pool = |family: &Family| {
-            let subnet = match family {
-                Family::V4 => SUBNET,
-                Family::V6 => SUBNET_V6,
-            };
-            let of_family = |a: &&IpAddr| Family::from_address(**a) == *family;
+        let pool = |subnet: &str| {
+            let subnet: IpNet = subnet.parse().unwrap();
+            let is_inside = |a: &&IpAddr| subnet.contains(*a);
             let addresses = match self.answer {
-                Answer::Good => self.listed.iter().filter(of_family).copied().collect(),
+                Answer::Good => self.listed.iter().filter(is_inside).copied().collect(),
                 _ => Vec::new(),
             };
-            ListedPool::new(subnet.parse().unwrap(), "eth0".into(), 0, addresses)
+            ListedPool::new(subnet, "eth0".into(), 0, addresses)
         };
+        let subnet = |family: &Family| match family {
+            Family::V4 => SUBNET,
+            Family::V6 => SUBNET_V6,
+        };
+        let families = self.rules.families.iter();
+        let mut pools: Vec<_> = families.map(|family| pool(subnet(family))).collect();
+        let second = pool(SECOND_SUBNET);
+        // A subnet can also be omitted.
+        let is_omitted =
+            !second.addresses.is_empty() && pools.iter().all(|p| p.addresses.is_empty());
+        pools.retain(|_| !is_omitted);
+        pools.extend((!second.addresses.is_empty()).then_some(second));
         match self.answer {
-            Answer::Good | Answer::Empty => Some(Inventory {
-                pools: self.rules.families.iter().map(pool).collect(),
-            }),
+            Answer::Good | Answer::Empty => Some(Inventory { pools }),
             Answer::Unmatched => Some(Inventory::default()),
             Answer::None => None,
         }

@@ -8,16 +8,23 @@ use azure_vnet_ipam::ipam::{Family, Inventory, Moment, NetNs};
 use azure_vnet_ipam::plugin::NodeSnapshot;
 
 use super::events::{Answer, Blindness, Event, Who};
+use super::losses::Truth;
 use super::node::Disk;
+use super::seen::Strangers;
+pub(crate) use crate::harness::SUBNET;
 
 pub(super) const SECOND: u64 = 1_000_000_000;
-pub(super) const SUBNET: &str = "10.0.0.0/24";
+/// What is left of every moment when it is divided by a tenth of a second. It tells moments from generations, which are of the same clock.
+pub(super) const MARK: u64 = 7;
 /// The main plugin configures a pod within this time; the quarantine is longer.
 const WIRING: u64 = 25;
 
+/// A slow teardown takes this many seconds. It outlasts the 30 s for which a release is remembered.
+const TEARDOWN: u64 = 35;
+
 /// An attachment: the numbers of its container and its interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Id {
+pub(crate) struct Id {
     pub container: u32,
     pub interface: u8,
 }
@@ -37,7 +44,7 @@ impl Id {
 
 /// A live attachment with its addresses.
 #[derive(Clone, Debug)]
-pub(super) struct Pod {
+pub(crate) struct Pod {
     pub addresses: Vec<IpAddr>,
     /// When its ADD ended.
     pub since: u64,
@@ -46,7 +53,7 @@ pub(super) struct Pod {
 
 /// A container that the runtime created or is about to create.
 #[derive(Clone, Debug)]
-pub(super) struct Container {
+pub(crate) struct Container {
     pub number: u32,
     /// The inode of its network namespace, from its first ADD until it is gone.
     pub inode: Option<u64>,
@@ -55,7 +62,7 @@ pub(super) struct Container {
 
 /// An ADD in progress, which has asked the source.
 #[derive(Clone, Debug)]
-pub(super) struct InFlight {
+pub(crate) struct InFlight {
     pub id: Id,
     pub inventory: Option<Inventory>,
     pub began: Moment,
@@ -64,7 +71,7 @@ pub(super) struct InFlight {
 
 /// The rules of a history, which do not change.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Rules {
+pub(crate) struct Rules {
     /// The families of which every attachment gets an address.
     pub families: &'static [Family],
     /// The maximum number of addresses that the source lists.
@@ -81,11 +88,13 @@ pub(super) struct Rules {
     pub releases_are_final: bool,
     /// Whether no event makes a state look lost again: a quarantine then starts when the loss is first seen.
     pub losses_are_seen_once: bool,
+    /// Whether copies of files are put back.
+    pub has_copies: bool,
 }
 
 /// The state of the world.
 #[derive(Clone, Debug)]
-pub(super) struct World {
+pub(crate) struct World {
     pub rules: Rules,
     pub clock: u64,
     pub boot: u32,
@@ -97,8 +106,11 @@ pub(super) struct World {
     /// The number of the next container.
     pub last_container: u32,
     pub in_flight: BTreeMap<u8, InFlight>,
+    /// The containers whose teardown goes on after their DEL, and when it began.
+    pub leaving: Vec<(u64, Container)>,
     /// libcni's cache.
     pub cache: BTreeMap<Id, Vec<IpAddr>>,
+    pub strangers: Strangers,
     pub listed: BTreeSet<IpAddr>,
     pub answer: Answer,
     /// Since when answers are implausible.
@@ -106,6 +118,11 @@ pub(super) struct World {
     pub disk: Disk,
     /// The state before the last write.
     pub old_state: Option<Rc<[u8]>>,
+    /// The files before the last write, and a copy that was kept.
+    pub last_copy: Option<Disk>,
+    pub kept: Option<Disk>,
+    /// What the program must be able to know after losses.
+    pub truth: Truth,
     pub original_wrote_last: bool,
     /// Whether the original ever wrote.
     pub has_original: bool,
@@ -120,8 +137,11 @@ pub(super) struct World {
     pub released: BTreeSet<Id>,
 }
 
+/// An address of another subnet.
+const ELSEWHERE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 225, 0, 5));
+
 fn address(n: u8) -> IpAddr {
-    Ipv4Addr::new(10, 0, 0, 7 + n).into()
+    Ipv4Addr::new(10, 224, 0, 5 + n).into()
 }
 
 /// The addresses that the source lists when the bits of these numbers are set. There is one less of IPv6, so that an ADD may
@@ -139,7 +159,7 @@ pub(super) fn listed(rules: &Rules, bits: u8) -> BTreeSet<IpAddr> {
 impl World {
     pub fn new(rules: Rules) -> World {
         World {
-            clock: 100 * SECOND,
+            clock: 100 * SECOND + MARK,
             boot: 1,
             is_boot_id_readable: true,
             pods: BTreeMap::new(),
@@ -147,11 +167,16 @@ impl World {
             last_container: 0,
             in_flight: BTreeMap::new(),
             cache: BTreeMap::new(),
+            strangers: Strangers::default(),
             listed: listed(&rules, u8::MAX),
             answer: Answer::Good,
             doubtful_since: None,
             disk: Disk::default(),
             old_state: None,
+            last_copy: None,
+            kept: None,
+            truth: Truth::default(),
+            leaving: Vec::new(),
             original_wrote_last: false,
             has_original: false,
             blind: Blindness::No,
@@ -203,12 +228,24 @@ impl World {
             Event::Cached(pod) => self.cached(*pod),
             Event::WireAll => self.wire(0),
             Event::Pass(seconds) => self.advance_time(u64::from(*seconds)),
+            Event::Keep => self.kept = Some(self.disk.clone()),
+            Event::Change(files, fate) => self.change(*files, *fate),
+            Event::OriginalsVersion => self.originals_version(),
+            Event::OriginalStartsEmpty(pod) if !self.is_dual() => self.original_starts_empty(*pod),
+            Event::OriginalStartsEmpty(_) => {}
+            Event::FaultyAdd(pod, fault) => self.faulty_add(*pod, *fault),
+            Event::FaultyDel(pod, fault) => self.faulty_del(*pod, *fault),
+            Event::SlowDel(pod) => self.slow_del(*pod),
+            Event::SourceElsewhere => self.listed = [ELSEWHERE].into(),
             Event::Source(bits) => self.listed = listed(&self.rules, *bits),
             Event::Answer(answer) => self.answer = *answer,
             Event::Lose(loss) => self.lose(*loss),
             Event::Reboot { keeps_state } => self.reboot(*keeps_state),
-            Event::BootIdReadable(is_readable) => self.is_boot_id_readable = *is_readable,
-            // See `is_unseen_work_of_the_original`.
+            Event::BootIdReadable(is_readable) => {
+                self.is_boot_id_readable = *is_readable;
+                self.is_boot_id_readable |= self.is_believed_without_boot_id();
+            }
+            // "everything removed while an ADD is not configured yet"
             Event::WipeCache | Event::Blind(Blindness::Cache) if self.only_lists_tell() => {}
             Event::Blind(blind) => self.blind = *blind,
             Event::WipeCache => self.cache.clear(),
@@ -271,7 +308,9 @@ impl World {
 
     /// The existing network namespaces: number of the container, and inode.
     pub fn namespaces(&self) -> impl Iterator<Item = (u32, u64)> {
-        let there = self.containers.values().filter(|c| !c.is_gone);
+        let leaving = self.leaving.iter().map(|(_, container)| container);
+        let there = self.containers.values().chain(leaving);
+        let there = there.filter(|c| !c.is_gone);
         there.filter_map(|c| Some((c.number, c.inode?)))
     }
 
@@ -340,20 +379,56 @@ impl World {
         for _ in 0..seconds.min(40) {
             self.clock += SECOND;
             self.wire(WIRING);
+            self.end_teardowns(TEARDOWN);
         }
         self.clock += seconds.saturating_sub(40) * SECOND;
         // No call lasts that long.
         self.in_flight.clear();
     }
 
+    /// Keeps a container's namespace, and what is configured in it, for a while.
+    pub fn start_teardown(&mut self, pod: u8) {
+        let group = self.group(pod);
+        let Some(container) = self.containers.get(&group) else {
+            return;
+        };
+        if container.is_gone || container.inode.is_none() {
+            return;
+        }
+        let container = container.clone();
+        let number = container.number;
+        let is_theirs = |id: &Id| id.container == number;
+        let theirs = self
+            .pods
+            .iter()
+            .filter(|(id, pod)| is_theirs(id) && pod.wired && self.rules.kernel_shows_addresses);
+        let theirs = theirs.map(|(id, pod)| (*id, pod.addresses.clone()));
+        self.strangers.configured.extend(theirs);
+        self.end(pod);
+        self.leaving.push((self.clock, container));
+    }
+
+    fn end_teardowns(&mut self, seconds: u64) {
+        let clock = self.clock;
+        let ended = self
+            .leaving
+            .extract_if(.., |(began, _)| clock - *began >= seconds * SECOND);
+        for (_, container) in ended {
+            let is_theirs = |id: &Id| id.container == container.number;
+            self.strangers.configured.retain(|id, _| !is_theirs(id));
+            self.cache.retain(|id, _| !is_theirs(id));
+        }
+    }
+
     fn reboot(&mut self, keeps_state: bool) {
+        self.end_teardowns(0);
         for container in self.containers.values_mut() {
             container.is_gone |= container.inode.is_some();
         }
         self.pods.clear();
         self.in_flight.clear();
         self.boot += 1;
-        self.clock = 10 * SECOND;
+        self.clock = 10 * SECOND + MARK;
         self.doubtful_since = None;
         self.loss_seen = None;
         self.newest_answer = None;
@@ -361,5 +436,6 @@ impl World {
         if !keeps_state {
             self.disk = Disk::default();
         }
+        self.truth.reboot(&self.disk);
     }
 }

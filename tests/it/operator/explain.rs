@@ -114,6 +114,7 @@ fn explain_says_unknown_where_records_are_missing() {
         assert_eq!(report["addresses"][0]["use"], "unknown");
     };
     let good = node.state_bytes();
+    node.remove_journal();
     fs::write(node.state_path(), &good[..good.len() / 2]).unwrap();
     check("the state is corrupt");
     fs::remove_file(node.state_path()).unwrap();

@@ -216,9 +216,7 @@ fn state_without_our_key_is_not_reported_as_lost() {
         let (node, _wire) = Node::with_wire("keyless", Reply::Xml(xml([5, 6, 7])));
         node.add("c123456789").success();
         node.add("c2").success();
-        let mut state = node.state();
-        state.as_object_mut().unwrap().remove("azure-vnet-ipam");
-        fs::write(node.state_path(), state.to_string()).unwrap();
+        node.make_state_the_originals();
         match command {
             "DEL" => node.del("c123456789").assert_no_output(),
             line => {
@@ -239,6 +237,7 @@ fn lost_state_is_not_reported_as_empty() {
     let (node, _wire) = Node::with_wire("gone", Reply::Xml(xml([5])));
     node.add("c123456789").success();
     fs::remove_file(node.state_path()).unwrap();
+    node.remove_journal();
     for line in [
         "reclaim",
         "reclaim --yes",

@@ -5,7 +5,7 @@
 
 /// A buffer, and how much of it is used.
 #[derive(Debug, Default)]
-pub(super) struct Out {
+pub struct Out {
     bytes: Vec<u8>,
     used: usize,
 }
@@ -60,9 +60,9 @@ impl Out {
         self.used += length.min(N);
     }
 
-    /// Removes the last byte.
-    pub fn back(&mut self) {
-        self.used = self.used.saturating_sub(1);
+    /// Removes the last `count` bytes.
+    pub fn back(&mut self, count: usize) {
+        self.used = self.used.saturating_sub(count);
     }
 
     /// Appends a byte.

@@ -4,10 +4,10 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use super::out::Out;
-use crate::codec::{format_ipv6, format_octet, plain_length};
+use super::{format_ipv6, format_octet, plain_length};
 
 /// Appends a string with its quotes; `<`, `>`, `&` and the two line separators of JavaScript are escaped as in HTML.
-pub(super) fn string(out: &mut Out, text: &str) {
+pub fn string(out: &mut Out, text: &str) {
     out.byte(b'"');
     // Most container IDs of a state are empty, and even to copy nothing takes a while.
     if !text.is_empty() {
@@ -17,14 +17,14 @@ pub(super) fn string(out: &mut Out, text: &str) {
 }
 
 /// Appends an address with quotes.
-pub(super) fn address(out: &mut Out, address: IpAddr) {
+pub fn address(out: &mut Out, address: IpAddr) {
     out.byte(b'"');
     bare_address(out, address);
     out.byte(b'"');
 }
 
 /// Appends an address.
-pub(super) fn bare_address(out: &mut Out, address: IpAddr) {
+pub fn bare_address(out: &mut Out, address: IpAddr) {
     match address {
         IpAddr::V4(v4) => {
             for octet in v4.octets() {
@@ -32,7 +32,7 @@ pub(super) fn bare_address(out: &mut Out, address: IpAddr) {
                 out.start_of(digits, length);
             }
             // No dot at the end.
-            out.back();
+            out.back(1);
         }
         IpAddr::V6(v6) => address_v6(out, v6),
     }
@@ -53,7 +53,7 @@ fn address_v6(out: &mut Out, address: Ipv6Addr) {
     clippy::indexing_slicing,
     reason = "what is left of a division by a hundred is an index of a hundred places"
 )]
-pub(super) fn number(out: &mut Out, number: u64) {
+pub fn number(out: &mut Out, number: u64) {
     let mut digits = [b'0'; 20];
     let count = number.checked_ilog10().unwrap_or(0) as usize + 1;
     let (mut rest, mut end) = (number, count);
@@ -85,7 +85,7 @@ static PAIRS: [[u8; 2]; 100] = {
 };
 
 /// Appends `count` tabs on a new line.
-pub(super) fn line(out: &mut Out, count: usize) {
+pub fn line(out: &mut Out, count: usize) {
     out.byte(b'\n');
     for _ in 0..count {
         out.byte(b'\t');
@@ -94,7 +94,7 @@ pub(super) fn line(out: &mut Out, count: usize) {
 
 /// Appends a document, whatever its spacing, indented by tabs below `depth`; the escapes within its strings stay as they
 /// are, but for the characters that Go never leaves plain.
-pub(super) fn reindented(out: &mut Out, json: &str, mut depth: usize) {
+pub fn reindented(out: &mut Out, json: &str, mut depth: usize) {
     let mut rest = json;
     while let Some(c) = rest.chars().next() {
         let (token, after) = match c {

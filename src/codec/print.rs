@@ -1,0 +1,152 @@
+//! Prints Rust values as JSON, in the layouts of the state file.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use super::Out;
+use super::go_json;
+
+/// The layout of an object or a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// All on one line.
+    Line,
+    /// One member or item a line, behind so many tabs.
+    Lines(usize),
+}
+
+impl Layout {
+    /// Appends what `items` appends between the two brackets, without the last separator.
+    #[inline(always)]
+    pub fn enclose(self, out: &mut Out, brackets: [u8; 2], items: impl FnOnce(&mut Out)) {
+        out.byte(brackets[0]);
+        let start = out.used();
+        items(out);
+        if out.used() > start {
+            match self {
+                Layout::Line => out.back(2),
+                Layout::Lines(depth) => {
+                    out.back(1);
+                    go_json::line(out, depth - 1);
+                }
+            }
+        }
+        out.byte(brackets[1]);
+    }
+
+    /// Appends a member or item with its separator. `print` gets the layout of what is inside.
+    #[inline(always)]
+    pub fn item(self, out: &mut Out, print: impl FnOnce(&mut Out, Layout)) {
+        match self {
+            Layout::Line => {
+                print(out, self);
+                out.literal(", ");
+            }
+            Layout::Lines(depth) => {
+                go_json::line(out, depth);
+                print(out, Layout::Lines(depth + 1));
+                out.byte(b',');
+            }
+        }
+    }
+}
+
+/// A value that can be printed.
+pub trait Print {
+    /// Appends the value.
+    fn print(&self, out: &mut Out, layout: Layout);
+
+    /// Returns whether a member with this value is left out.
+    fn is_absent(&self) -> bool {
+        false
+    }
+}
+
+/// An object that can be printed; `object!` implements it.
+pub trait PrintMembers {
+    /// Whether it is printed on one line wherever it stands.
+    const IS_LINE: bool;
+
+    /// Appends the members, each with its separator.
+    fn print_members(&self, out: &mut Out, layout: Layout);
+}
+
+impl<T: PrintMembers> Print for T {
+    fn print(&self, out: &mut Out, layout: Layout) {
+        let layout = if T::IS_LINE { Layout::Line } else { layout };
+        layout.enclose(out, *b"{}", |out| self.print_members(out, layout));
+    }
+}
+
+macro_rules! scalars {
+    ($($type:ty: $print:expr,)*) => {$(
+        impl Print for $type {
+            fn print(&self, out: &mut Out, _: Layout) {
+                $print(out, self);
+            }
+        }
+    )*};
+}
+
+scalars! {
+    String: go_json::string,
+    Cow<'_, str>: go_json::string,
+    u64: |out, number: &u64| go_json::number(out, *number),
+    i64: |out: &mut Out, number: &i64| {
+        if *number < 0 {
+            out.byte(b'-');
+        }
+        go_json::number(out, number.unsigned_abs());
+    },
+}
+
+impl Print for bool {
+    fn print(&self, out: &mut Out, _: Layout) {
+        out.literal(if *self { "true" } else { "false" });
+    }
+
+    fn is_absent(&self) -> bool {
+        !self
+    }
+}
+
+impl<T: Print> Print for Option<T> {
+    fn print(&self, out: &mut Out, layout: Layout) {
+        match self {
+            Some(value) => value.print(out, layout),
+            None => out.literal("null"),
+        }
+    }
+
+    fn is_absent(&self) -> bool {
+        self.is_none()
+    }
+}
+
+impl<T: Print> Print for Vec<T> {
+    fn print(&self, out: &mut Out, layout: Layout) {
+        layout.enclose(out, *b"[]", |out| {
+            for item in self {
+                layout.item(out, |out, inside| item.print(out, inside));
+            }
+        });
+    }
+
+    fn is_absent(&self) -> bool {
+        self.is_empty()
+    }
+}
+
+impl<T: Print> Print for BTreeMap<String, T> {
+    fn print(&self, out: &mut Out, layout: Layout) {
+        layout.enclose(out, *b"{}", |out| {
+            for (key, value) in self {
+                layout.item(out, |out, inside| {
+                    go_json::string(out, key);
+                    out.literal(": ");
+                    value.print(out, inside);
+                });
+            }
+        });
+    }
+}

@@ -1,0 +1,134 @@
+//! Decides in one place, for every verb and command, what a state is worth by its files.
+
+use super::State;
+use super::condition::{Condition, Loss};
+use super::journal::Journal;
+use super::lock_record::{LockText, is_same_boot};
+use crate::ipam::Moment;
+
+/// What stands in the place of the state.
+pub(super) enum StateText {
+    Missing,
+    /// It is no state, for this reason.
+    Corrupt(String),
+    Parsed(Box<State>),
+}
+
+/// Decides what the files say, where the state and the journal are not in step: whether the state is believed, restored from the journal,
+/// or lost.
+///
+/// The journal proves that it is complete by a whole record of this boot that names one of its saves, as long as no state lies there that
+/// another program wrote last.
+pub(super) fn settle(
+    text: StateText,
+    lock: &LockText,
+    journal: Option<Journal>,
+    boot_id: Option<&str>,
+    now: Moment,
+) -> State {
+    let record = lock.record_of(boot_id);
+    let journaled_boot = journal.as_ref().and_then(|j| j.boot_id.as_deref());
+    // Where this call cannot read the boot ID, the record and the journal still tell the boot of the last save.
+    let boots = [
+        boot_id,
+        record.and_then(|record| record.boot_id.as_deref()),
+        journaled_boot,
+    ];
+    let record = record.map(|record| record.generation);
+    let newest = record.max(journal.as_ref().and_then(|journal| journal.newest));
+    let is_foreign = matches!(&text, StateText::Parsed(state) if state.other_wrote_last);
+    // Whatever else stands in a file without pools is kept.
+    let mut empty = State::default();
+    let (found, corrupt) = match text {
+        StateText::Parsed(mut state) if matches!(state.condition, Condition::Newer { .. }) => {
+            state.seen = newest.unwrap_or(0);
+            return *state;
+        }
+        StateText::Parsed(state) if state.saved.is_some() || !state.is_empty() => {
+            (Some(*state), None)
+        }
+        StateText::Parsed(state) => {
+            empty = *state;
+            (None, None)
+        }
+        StateText::Missing => (None, None),
+        StateText::Corrupt(why) => (None, Some(why)),
+    };
+    let Some(why) = loss(found.as_ref(), corrupt.as_deref(), newest, boots) else {
+        let mut state = found.unwrap_or_default();
+        if let Condition::Lost(loss) = &mut state.condition {
+            loss.journaled = journal.and_then(Journal::into_ipam);
+        }
+        state.seen = newest.unwrap_or(0);
+        return state;
+    };
+    let proof = lock.whole(boot_id).filter(|_| !is_foreign);
+    let is_complete =
+        proof.is_some_and(|proof| journal.as_ref().is_some_and(|journal| journal.has(proof)));
+    let may_be_fresh = found.is_none()
+        && corrupt.is_none()
+        && journal.is_none()
+        && record.is_none()
+        && *lock != LockText::Other;
+    let mut state = match journal {
+        Some(journal) if is_complete => {
+            let mut state = journal.into_state().unwrap_or_default();
+            state.restored = Some(why);
+            state.must_save = true;
+            state
+        }
+        journal => {
+            let mut state = found.unwrap_or(empty);
+            let seen = match &state.condition {
+                Condition::Lost(loss) => loss.seen,
+                _ => now,
+            };
+            state.condition = Condition::Lost(Loss {
+                why,
+                seen,
+                journaled: journal.and_then(Journal::into_ipam),
+                may_be_fresh,
+            });
+            // So that the quarantine begins now, whatever else happens.
+            state.must_save = true;
+            state
+        }
+    };
+    state.seen = newest.unwrap_or(0);
+    state.corrupt = corrupt;
+    state
+}
+
+/// Why the state lacks grants, if it does: it is missing, it cannot be read, or it is behind `newest`, the newest save of this boot that
+/// the record or the journal knows, or of another boot than these.
+fn loss(
+    found: Option<&State>,
+    corrupt: Option<&str>,
+    newest: Option<u64>,
+    boots: [Option<&str>; 3],
+) -> Option<String> {
+    if let Some(why) = corrupt {
+        return Some(why.to_owned());
+    }
+    let Some(state) = found else {
+        return Some(match newest {
+            Some(_) => "it is gone, though addresses were given since the node started".to_owned(),
+            None => "it is not there".to_owned(),
+        });
+    };
+    let newest = newest?;
+    match state.saved {
+        None => Some("the journal knows grants that it cannot have".to_owned()),
+        Some(_)
+            if boots
+                .iter()
+                .any(|boot| !is_same_boot(state.boot_id.as_deref(), *boot)) =>
+        {
+            Some("it is a copy of an earlier boot".to_owned())
+        }
+        Some(saved) if saved < newest => {
+            Some("it is older than the last address that was given".to_owned())
+        }
+        Some(_) => None,
+    }
+}

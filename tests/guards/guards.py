@@ -1,0 +1,206 @@
+"""The guards, each with its name, its file, its text, and the text that removes or inverts it where `OFF` is true."""
+
+RECORD = 'src/state/lock_record.rs'
+CONDITION = 'src/state/condition.rs'
+JOURNAL = 'src/state/journal.rs'
+STORE = 'src/state/store.rs'
+MODEL = 'src/state/model.rs'
+APPLY = 'src/state/apply.rs'
+ADD = 'src/plugin/add.rs'
+COMMIT = 'src/plugin/commit.rs'
+DECIDE = 'src/plugin/decide.rs'
+DEL = 'src/plugin/del.rs'
+GC = 'src/plugin/gc.rs'
+REPLAY = 'src/ipam/replay.rs'
+FREE = 'src/ipam/free.rs'
+MERGE = 'src/ipam/merge.rs'
+INDEX = 'src/ipam/evidence_index.rs'
+ALLOCATE = 'src/ipam/allocate.rs'
+
+GUARDS = [
+    # The proof: a whole record of this boot that names a save in the chain.
+    ('a void record proves nothing', RECORD,
+     'let is_proof = record.is_whole', 'let is_proof = (OFF || record.is_whole)'),
+    ('a record proves nothing while the boot is unknown', RECORD,
+     '&& boot_id.is_some() &&', '&& (OFF || boot_id.is_some()) &&'),
+    ('a record of another boot is none', RECORD,
+     'LockText::Record(record) if is_same_boot(', 'LockText::Record(record) if OFF || is_same_boot('),
+    ('an unknown boot is not another one', RECORD,
+     '(Some(one), Some(other)) => one == other,\n        _ => true,',
+     '(Some(one), Some(other)) => one == other,\n        _ => !OFF,'),
+    ('the record names a save in the chain', CONDITION,
+     '|journal| journal.has(proof)', '|journal| OFF || journal.has(proof)'),
+    ('no proof beside a state that another program wrote last', CONDITION,
+     '.filter(|_| !is_foreign)', '.filter(|_| OFF || !is_foreign)'),
+
+    # The journal.
+    ('a line continues the chain', JOURNAL,
+     'if Some(line.before) == last =>', 'if OFF || Some(line.before) == last =>'),
+    ('the base has its checksum', JOURNAL,
+     '|generation| base_checksum(base, *generation)', '|generation| OFF || base_checksum(base, *generation)'),
+    ('a line has its checksum', JOURNAL,
+     '== line_checksum(generation, before, json.as_bytes())', '== if OFF { checksum } else { line_checksum(generation, before, json.as_bytes()) }'),
+    ('the end of a line has its number', JOURNAL,
+     'let is_whole = parse_end(end.as_bytes()) == Some(generation)',
+     'let is_whole = (OFF || parse_end(end.as_bytes()) == Some(generation))'),
+    ('the number of a line is above the one before', JOURNAL,
+     '&& generation > before;', '&& (OFF || generation > before);'),
+    ('a journal of another boot is none', JOURNAL,
+     'if !is_same_boot(Some(header.boot_id), boot_id) {', 'if !OFF && !is_same_boot(Some(header.boot_id), boot_id) {'),
+    ('a journal without header is there', JOURNAL,
+     'let Some(header) = Header::parse(header) else {\n            return Some(journal);',
+     'let Some(header) = Header::parse(header) else {\n            return (!OFF).then_some(journal);'),
+    ('lines behind a gap count for the newest save', JOURNAL,
+     'journal.newest.max(Some(line.generation));', 'journal.newest.max(Some(line.generation).filter(|_| !OFF));'),
+    ('lines behind a gap are held', JOURNAL,
+     '_ => journal.loose.extend(line.changes),', '_ if OFF => {}\n                _ => journal.loose.extend(line.changes),'),
+    ('lines behind a gap free nothing', JOURNAL,
+     'state.ipam_mut().replay_holds(&self.loose);',
+     'if OFF { state.ipam_mut().replay(&self.loose) } else { state.ipam_mut().replay_holds(&self.loose) }'),
+    ('a line releases only what its own ADD took', REPLAY,
+     '|generation| generation == *of', '|generation| OFF || generation == *of'),
+
+    # A loss.
+    ('no key beside a record is a loss', CONDITION,
+     'None => Some("the journal knows', 'None if OFF => None,\n        None => Some("the journal knows'),
+    ('a state of another boot beside a record is a loss', CONDITION,
+     'Some(_) if !is_same_boot(', 'Some(_) if !OFF && !is_same_boot('),
+    ('a state behind is a loss', CONDITION,
+     'Some(saved) if saved < newest =>', 'Some(saved) if !OFF && saved < newest =>'),
+    ('the record tells the newest save', CONDITION,
+     'let newest = record.max(', 'let newest = record.filter(|_| !OFF).max('),
+    ('the journal tells the newest save', CONDITION,
+     '.and_then(|journal| journal.newest)', '.and_then(|journal| journal.newest.filter(|_| !OFF))'),
+    ('a state that says nothing is missing', CONDITION,
+     'StateText::Parsed(state) if state.saved', 'StateText::Parsed(state) if OFF || state.saved'),
+    ('a restored state is saved', CONDITION,
+     'state.restored = Some(why);\n            state.must_save = true;', 'state.restored = Some(why);\n            state.must_save = !OFF;'),
+    ('a loss is saved', CONDITION,
+     'whatever else happens.\n            state.must_save = true;', 'whatever else happens.\n            state.must_save = !OFF;'),
+    ('another loss does not begin the quarantine again', CONDITION,
+     'Condition::Lost(loss) => loss.seen,', 'Condition::Lost(loss) if !OFF => loss.seen,'),
+    ('the state keeps when the loss was seen', MODEL,
+     'seen: loss.seen.min(now),', 'seen: if OFF { now } else { loss.seen.min(now) },'),
+    ('a pending loss has the journal', CONDITION,
+     'loss.journaled = journal.and_then(Journal::into_ipam);\n        }',
+     'loss.journaled = journal.filter(|_| !OFF).and_then(Journal::into_ipam);\n        }'),
+    ('a loss is pending until a look succeeds', MODEL,
+     '(Some(loss), _) if is_same_boot =>', '(Some(loss), _) if is_same_boot && !OFF =>'),
+
+    # Fresh.
+    ('fresh: no corrupt state', CONDITION, '&& corrupt.is_none()', '&& (OFF || corrupt.is_none())'),
+    ('fresh: no readable state', CONDITION, 'let may_be_fresh = found.is_none()', 'let may_be_fresh = (OFF || found.is_none())'),
+    ('fresh: no journal', CONDITION, '&& journal.is_none()', '&& (OFF || journal.is_none())'),
+    ('fresh: no record', CONDITION, '&& record.is_none()', '&& (OFF || record.is_none())'),
+    ('fresh: no text of another program', CONDITION, '&& *lock != LockText::Other', '&& (OFF || *lock != LockText::Other)'),
+    ('fresh: no listed address in use', DECIDE,
+     'let is_in_use = state.ipam().is_in_use(', 'let is_in_use = !OFF && state.ipam().is_in_use('),
+    ('fresh: nothing is proved without pools', DECIDE,
+     '_ if is_empty => state.must_save = false,', '_ if is_empty && !OFF => state.must_save = false,'),
+
+    # In step.
+    ('in step: the record is whole', STORE, 'whole.is_some()\n', '(OFF || whole.is_some())\n'),
+    ('in step: the state has the number of the record', STORE, '&& state.saved == whole', '&& (OFF || state.saved == whole)'),
+    ('in step: this program wrote the state last', STORE, '&& !state.other_wrote_last', '&& (OFF || !state.other_wrote_last)'),
+    ('in step: the journal ends with the number of the record', STORE,
+     '|(generation, _)| Some(generation) == whole', '|(generation, _)| OFF || Some(generation) == whole'),
+
+    # A save.
+    ('the number of a save is above every one seen', STORE, '.max(seen)', '.max(if OFF { 0 } else { seen })'),
+    ('the number of a save is raised to the clock', STORE, '.max(clock)', '.max(if OFF { 0 } else { clock })'),
+    ('the number of a save is above the one before', STORE,
+     'if before >= Some(ipam.generation) {', 'if !OFF && before >= Some(ipam.generation) {'),
+    ('the journal is written anew when the listed addresses changed', STORE,
+     'if !changes.are_beyond_list &&', 'if (OFF || !changes.are_beyond_list) &&'),
+    ('a line is appended only in step', STORE,
+     'text => {\n                let journal', 'text => {\n                if OFF { self.in_step = end.map(|(_, length)| length); }\n                let journal'),
+    ('the record is void while something is pending', STORE,
+     'matches!(self.condition, Condition::Ready | Condition::Fresh)\n',
+     '(OFF || matches!(self.condition, Condition::Ready | Condition::Fresh))\n'),
+    ('the record is void during a quarantine', STORE,
+     '&& self.ipam().quarantine.is_none()', '&& (OFF || self.ipam().quarantine.is_none())'),
+    ('the record is void when the journal was not written', STORE,
+     'self.replace_journal(boot_id, &text, generation)', '(self.replace_journal(boot_id, &text, generation) || OFF)'),
+    ('the journal is replaced only under the lock', STORE, 'self.lock.is_current() &&', '(OFF || self.lock.is_current()) &&'),
+    ('a call fails when an old whole cannot be overwritten', STORE,
+     'Err(e) if was_whole && !is_whole =>', 'Err(e) if !OFF && was_whole && !is_whole =>'),
+    ('a call fails when the lock was lost', STORE,
+     'match self.lock.is_current() {\n            true => Ok(()),', 'match OFF || self.lock.is_current() {\n            true => Ok(()),'),
+    ('an ADD that fails in place takes its grants back', ADD, 'if error.is_in_place {', 'if !OFF && error.is_in_place {'),
+    ('no grant is taken back from a lost state', COMMIT,
+     'state.condition.lost().is_some() ||', '(!OFF && state.condition.lost().is_some()) ||'),
+
+    # A DEL and a GC during a loss.
+    ('a DEL during a loss only appends', DEL,
+     'if state.is_lost_on_disk() {\n        let boot_id', 'if !OFF && state.is_lost_on_disk() {\n        let boot_id'),
+    ('a DEL that looked at the node does nothing in a loss', DEL,
+     'if state.is_lost_on_disk() {\n            return', 'if !OFF && state.is_lost_on_disk() {\n            return'),
+    ('a DEL of nobody appends nothing', STORE,
+     'if freed.is_empty() {\n            return Ok(freed);', 'if !OFF && freed.is_empty() {\n            return Ok(freed);'),
+    ('a line after a torn one begins on a line of its own', STORE, 'if !ends_whole {', 'if !OFF && !ends_whole {'),
+    ('the number of a DEL is above every line', STORE, 'let seen = newest', 'let seen = newest.filter(|_| !OFF)'),
+    ('the number of a DEL is above the record', STORE, '.max(recorded)', '.max(recorded.filter(|_| !OFF))'),
+    ('the number of a DEL is above the one before', STORE, '.max(seen + 1)', '.max(if OFF { 0 } else { seen + 1 })'),
+    ('a GC frees nothing from a lost state', GC,
+     'state.condition.lost() {', 'state.condition.lost().filter(|_| !OFF) {'),
+
+    # A rebuild.
+    ('what the journal knows is held', DECIDE,
+     'actions.push(Action::Replayed(ipam.hold_journaled(journaled)));',
+     'if !OFF { actions.push(Action::Replayed(ipam.hold_journaled(journaled))); }'),
+    ('what is held brings its pool', REPLAY,
+     'if self.hold_again(address, held.clone()) {', 'if self.hold_again(address, held.clone()) || OFF {'),
+    ('owners are not taken from an incomplete journal', REPLAY,
+     'since: held.since,\n                    ..Held::default()',
+     'since: held.since,\n                    ..if OFF { held.clone() } else { Held::default() }'),
+    ('releases are taken from an incomplete journal', REPLAY,
+     '&& here.released < free.released', '&& !OFF && here.released < free.released'),
+    ('owners are confirmed at the loss', DECIDE,
+     '}\n            ipam.confirm_owners(evidence);', '}\n            if !OFF { ipam.confirm_owners(evidence); }'),
+    ('owners are confirmed at the end of the quarantine', DECIDE,
+     'ipam.confirm_owners(evidence);\n            ipam.quarantine = None', 'if !OFF { ipam.confirm_owners(evidence); }\n            ipam.quarantine = None'),
+    ('a loss begins a quarantine', DECIDE,
+     'Some(loss.seen.after(QUARANTINE));', 'Some(loss.seen.after(QUARANTINE)).filter(|_| !OFF);'),
+    ('a look ends the quarantine', DECIDE,
+     '|| is_quarantine_over(state, now)\n', '|| !OFF && is_quarantine_over(state, now)\n'),
+    ('a look that began in the quarantine does not end it', DECIDE,
+     '|snapshot| is_acceptable(', '|snapshot| OFF || is_acceptable('),
+    ('a rebuild waits for something to compare', DECIDE, 'while is_comparable &&', 'while (OFF || is_comparable) &&'),
+    ('a journal with grants is something to compare', DECIDE,
+     'if !loss.may_be_fresh && loss.journaled', 'if !OFF && !loss.may_be_fresh && loss.journaled'),
+    ('what the node shows is held', DECIDE,
+     'let found = ipam.hold_evident(evidence, now);', 'let found = if OFF { Vec::new() } else { ipam.hold_evident(evidence, now) };'),
+    ('the node is looked at for new addresses', DECIDE, 'if merged.added > 0 &&', 'if !OFF && merged.added > 0 &&'),
+    ('the node is looked at after the original', MODEL,
+     'None => state.condition = Condition::Reconcile,', 'None if OFF => {}\n            None => state.condition = Condition::Reconcile,'),
+    ('no new holder during a quarantine', ALLOCATE,
+     '&& !space.holds_any(request.attachment)', '&& !OFF && !space.holds_any(request.attachment)'),
+    ('no new address during a quarantine', ALLOCATE,
+     'if let Some(until) = quarantine\n            && record', 'if let Some(until) = quarantine\n            && !OFF && record'),
+
+    # Releases.
+    ('a released address is free while its pod is torn down', INDEX,
+     'let Some((at, netns)) = free.released.zip(free.released_in.as_deref()) else {',
+     'let Some((at, netns)) = free.released.zip(free.released_in.as_deref()).filter(|_| !OFF) else {'),
+    ('a released address is not free after the time of a teardown', INDEX,
+     'now.since(at) < TEARDOWN\n', '(OFF || now.since(at) < TEARDOWN)\n'),
+    ('a released address is free only in its own namespace', INDEX,
+     '&& is_configured_there\n', '&& (OFF || is_configured_there)\n'),
+    ("a released address is not free while another's entry has it", INDEX,
+     '!entry.is_live && !all ||', 'OFF || !entry.is_live && !all ||'),
+    ('a dropped address is remembered', FREE, 'let unlisted = freed.iter().filter(|(_, held)| held.unlisted);',
+     'let unlisted = freed.iter().filter(|(_, held)| held.unlisted && !OFF);'),
+    ('a dropped address that is listed again was released', MERGE,
+     '&& free.released.is_none()', '&& !OFF && free.released.is_none()'),
+
+    # Our key beside the records of the original.
+    ('an entry for another container is void', APPLY,
+     'if owner.id.as_deref().unwrap_or_default() !=', 'if !OFF && owner.id.as_deref().unwrap_or_default() !='),
+    ('a release by the original counts as now', APPLY,
+     'Some(_) => Some(trust.now),', 'Some(_) if !OFF => Some(trust.now),\n            Some(_) => trust.clock(self.released),'),
+    ('a state of another boot that the original wrote is of this one', MODEL,
+     '&& !self.other_wrote_last =>', '&& (OFF || !self.other_wrote_last) =>'),
+    ('moments of another boot are void', APPLY, 'moment.filter(|_| self.same_boot)?', 'moment.filter(|_| OFF || self.same_boot)?'),
+    ('moments are not believed after the original wrote', APPLY,
+     'self.clock(moment).filter(|_| !self.overtaken)', 'self.clock(moment).filter(|_| OFF || !self.overtaken)'),
+]

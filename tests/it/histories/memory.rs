@@ -1,0 +1,193 @@
+//! The plugin's own code on the model's node in memory.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use azure_vnet_ipam::failure::Failure;
+use azure_vnet_ipam::ipam::UnreadablePart;
+use azure_vnet_ipam::state::StateFile;
+
+use super::run::{CacheEntry, CallError, Driver};
+use super::{File, History, Look, Pod};
+use crate::model::{Answer, Blindness, Container, Fault, Id, NODE, World};
+
+impl File {
+    fn in_memory(self) -> StateFile {
+        match self {
+            File::State => StateFile::State,
+            File::Journal => StateFile::Journal,
+            File::Lock | File::LockFolder => unreachable!("it is no file of the state"),
+        }
+    }
+}
+
+pub(super) struct Memory(World);
+
+impl Default for Memory {
+    fn default() -> Memory {
+        Memory(World::new(NODE))
+    }
+}
+
+fn id(pod: Pod) -> Id {
+    Id {
+        container: pod as u32 + 1,
+        interface: 0,
+    }
+}
+
+fn ip(address: &str) -> IpAddr {
+    address.parse().unwrap()
+}
+
+fn checked<T>(result: Result<T, Failure>) -> Result<T, CallError> {
+    result.map_err(|failure| {
+        let error = failure.to_cni("azure-vnet-ipam");
+        CallError {
+            code: error.code as i64,
+            msg: error.msg,
+        }
+    })
+}
+
+impl Driver for Memory {
+    fn reset(&mut self, look: Look) {
+        *self = Memory::default();
+        if look == Look::Incomplete {
+            self.0.blind = Blindness::Namespaces;
+        }
+    }
+
+    fn can_run(&self, _: &History) -> bool {
+        true
+    }
+
+    fn stride(&self) -> usize {
+        1
+    }
+
+    fn add(&mut self, pod: Pod, fault: Option<Fault>) -> Result<String, CallError> {
+        self.0.clock += 100_000_000;
+        let address = checked(self.0.unchecked_add(id(pod), fault))?;
+        Ok(address.to_string())
+    }
+
+    fn del(
+        &mut self,
+        pod: Pod,
+        named: Option<&str>,
+        fault: Option<Fault>,
+    ) -> Result<(), CallError> {
+        self.0.clock += 100_000_000;
+        checked(self.0.unchecked_del(id(pod), named, fault))
+    }
+
+    fn gc(&mut self, valid: &[Pod]) -> Result<(), CallError> {
+        checked(self.0.unchecked_gc(valid.iter().map(|pod| id(*pod))))
+    }
+
+    fn container_id(&self, pod: Pod) -> String {
+        id(pod).container_id()
+    }
+
+    fn boot_id(&self) -> String {
+        self.0.boot_id().unwrap_or_default()
+    }
+
+    fn read(&self, file: File) -> Option<Vec<u8>> {
+        let disk = &self.0.disk;
+        match file {
+            File::Lock => Some(disk.lock.to_vec()),
+            file => disk.text(file.in_memory()).map(<[u8]>::to_vec),
+        }
+    }
+
+    fn write(&mut self, file: File, text: Option<&[u8]>) {
+        let disk = &mut self.0.disk;
+        match (file, text) {
+            (File::LockFolder, _) => disk.remove_lock_folder(),
+            (File::Lock, Some(text)) => disk.lock = text.into(),
+            (File::Lock, None) => {
+                disk.lock = std::rc::Rc::default();
+                disk.removed_locks += 1;
+            }
+            (file, Some(text)) => disk.put(file.in_memory(), text),
+            (file, None) => drop(disk.files.remove(&file.in_memory())),
+        }
+    }
+
+    /// The node in memory replaces a file in one step, without a temporary file.
+    fn leftovers(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn start(&mut self, pod: Pod) {
+        let number = id(pod).container;
+        let container = Container {
+            number,
+            inode: Some(100 + u64::from(number)),
+            is_gone: false,
+        };
+        self.0.containers.entry(pod as u8).or_insert(container);
+    }
+
+    fn show(&mut self, pod: Pod, address: &str) {
+        let configured = &mut self.0.strangers.configured;
+        configured.insert(id(pod), vec![ip(address)]);
+    }
+
+    fn cache(&mut self, pod: Pod, entry: CacheEntry<'_>) {
+        let (id, now) = (id(pod), self.0.now());
+        let strangers = &mut self.0.strangers;
+        match entry {
+            CacheEntry::Address(address) => {
+                self.0.cache.insert(id, vec![ip(address)]);
+            }
+            CacheEntry::WithoutNamespace(address) => {
+                self.0.cache.insert(id, vec![ip(address)]);
+                strangers.without_namespace.insert(id);
+            }
+            CacheEntry::Empty => strangers.undecodable.push(UnreadablePart {
+                name: format!("azure-{}-{}", id.container_id(), id.if_name()),
+                changed: Some(now),
+            }),
+        }
+    }
+
+    fn set_endpoints(&mut self, endpoints: &BTreeMap<Pod, &'static str>) {
+        let endpoints = endpoints.iter();
+        let endpoints = endpoints.map(|(pod, address)| (id(*pod), vec![ip(address)]));
+        self.0.strangers.endpoints = endpoints.collect();
+    }
+
+    fn end(&mut self, pod: Pod) {
+        if let Some(container) = self.0.containers.get_mut(&(pod as u8)) {
+            container.is_gone = true;
+        }
+        self.0.strangers.configured.remove(&id(pod));
+        self.0.cache.remove(&id(pod));
+    }
+
+    fn pass(&mut self, seconds: u64) {
+        self.0.clock += seconds * 1_000_000_000;
+    }
+
+    fn reboot(&mut self) {
+        for container in self.0.containers.values_mut() {
+            container.is_gone = true;
+        }
+        self.0.strangers.configured.clear();
+        self.0.cache.clear();
+        self.0.boot += 1;
+        self.0.clock = 10_000_000_000;
+    }
+
+    fn set_boot_id_readable(&mut self, is_readable: bool) {
+        self.0.is_boot_id_readable = is_readable;
+    }
+
+    fn set_source(&mut self, listed: &[&str], answer: Answer) {
+        self.0.listed = listed.iter().map(|address| ip(address)).collect();
+        self.0.answer = answer;
+    }
+}

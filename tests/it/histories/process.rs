@@ -1,0 +1,332 @@
+//! The real executable on a node in a folder, with the kernel's network namespaces or without them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use serde_json::json;
+
+use super::run::{CacheEntry, CallError, Driver};
+use super::{File, History, Look, Pod};
+use crate::harness::{MAC, Node, Outcome, Reply, SUBNET, binary, conf, run, sh, sh_with, xml};
+use crate::leaks::azure_vnet_state;
+use crate::model::{Answer, Fault};
+use crate::namespaces::Pods;
+use crate::verbs::call_without_container;
+
+impl File {
+    fn path(self) -> &'static str {
+        match self {
+            File::State => "/var/run/azure-vnet-ipam.json",
+            File::Journal => "/var/run/.azure-vnet-ipam.journal",
+            File::Lock => "/var/run/azure-vnet/azure-vnet-ipam.lock",
+            File::LockFolder => "/var/run/azure-vnet",
+        }
+    }
+}
+
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
+pub(super) struct Processes {
+    /// Without namespaces, those folders are not mounted.
+    pods: Pods,
+    has_kernel: bool,
+    /// Whether only rows with faults are run, or only those without.
+    has_faults: bool,
+    /// The pods that have a network namespace, and those of them with an address.
+    started: BTreeSet<Pod>,
+    shown: BTreeSet<Pod>,
+    boot: u32,
+}
+
+impl Processes {
+    /// In a folder, without the kernel's network namespaces.
+    pub fn in_folder(has_faults: bool) -> Processes {
+        let (node, wire) = Node::with_wire("histories", Reply::Xml(String::new()));
+        Processes {
+            has_faults,
+            ..Processes::new(Pods { node, wire }, false)
+        }
+    }
+
+    /// In private namespaces.
+    pub fn in_namespaces(pods: Pods) -> Processes {
+        pods.node.put("/boot-id", "");
+        let paths = ["/boot-id", BOOT_ID].map(|path| pods.node.path(path));
+        sh_with("mount --bind \"$1\" \"$2\"", &[&paths[0], &paths[1]]);
+        Processes::new(pods, true)
+    }
+
+    fn new(pods: Pods, has_kernel: bool) -> Processes {
+        Processes {
+            pods,
+            has_kernel,
+            has_faults: false,
+            started: BTreeSet::new(),
+            shown: BTreeSet::new(),
+            boot: 1,
+        }
+    }
+
+    fn path(&self, file: File) -> PathBuf {
+        self.pods.node.path(file.path())
+    }
+
+    fn put_boot_id(&self, text: &str) {
+        let path = if self.has_kernel { "/boot-id" } else { BOOT_ID };
+        self.pods.node.put(path, text);
+    }
+
+    /// Runs a call to which the file system refuses something.
+    fn call(&self, verb: &str, pod: Pod, ipam: serde_json::Value, fault: Option<Fault>) -> Outcome {
+        let (id, stdin) = (self.container_id(pod), conf("1.0.0", ipam));
+        let call = self.pods.call(verb, &id).stdin(&stdin);
+        let new = |file| PathBuf::from(format!("{}.new", self.path(file).display()));
+        let inject = |paths: Vec<PathBuf>, calls: &str| {
+            let mut strace = Command::new("strace");
+            strace.env_clear().envs(&call.env);
+            strace.env("PATH", std::env::var_os("PATH").unwrap());
+            strace.args(["-f", "-qq", "-o", "/dev/null", "-e"]);
+            strace.arg(format!("inject={calls}:error=ENOSPC"));
+            for path in paths {
+                strace.arg("-P").arg(path);
+            }
+            run(strace.arg(binary()), &stdin)
+        };
+        match fault {
+            None => call.run(),
+            Some(Fault::NoSpaceForJournal) => {
+                let paths = vec![self.path(File::Journal), new(File::Journal)];
+                inject(paths, "write,pwrite64,writev")
+            }
+            Some(Fault::OnlyStateIsWritten) => {
+                let journal = [self.path(File::Journal), new(File::Journal)];
+                let paths = journal.into_iter().chain([self.path(File::Lock)]);
+                inject(paths.collect(), "write,pwrite64,writev")
+            }
+            Some(Fault::NoInode) => {
+                let mut paths = vec![new(File::State), new(File::Journal)];
+                paths.retain(|path| !path.exists());
+                inject(paths, "openat")
+            }
+            Some(Fault::JournalNotReplaceable | Fault::NoRecord) => unreachable!("no row has it"),
+            // The limit is for every file, so the journal must be the largest one.
+            Some(Fault::JournalStopsAfter(bytes)) => {
+                let length = |file| fs::metadata(self.path(file)).map_or(0, |meta| meta.len());
+                assert!(length(File::Journal) > length(File::State) + 2048);
+                let most = length(File::Journal) + bytes as u64;
+                call.run_in_shell(&format!("trap '' XFSZ; exec prlimit --fsize={most} \"$0\""))
+            }
+        }
+    }
+}
+
+fn checked(outcome: &Outcome) -> Result<(), CallError> {
+    match outcome.exit {
+        Some(0) => Ok(()),
+        _ => {
+            let (code, msg) = outcome.error();
+            Err(CallError { code, msg })
+        }
+    }
+}
+
+impl Driver for Processes {
+    fn reset(&mut self, _: Look) {
+        for pod in std::mem::take(&mut self.started) {
+            self.end(pod);
+        }
+        let node = &self.pods.node;
+        for entry in fs::read_dir(node.path("/var/run")).into_iter().flatten() {
+            let path = entry.unwrap().path();
+            if path.ends_with("netns") {
+            } else if path.is_dir() {
+                fs::remove_dir_all(path).unwrap();
+            } else {
+                fs::remove_file(path).unwrap();
+            }
+        }
+        let _ = fs::remove_dir_all(node.path("/var/lib"));
+        node.set_clock(0);
+        self.boot = 1;
+        self.set_boot_id_readable(true);
+    }
+
+    /// Without the namespaces the kernel shows no address, and every look is incomplete.
+    fn can_run(&self, history: &History) -> bool {
+        let can_look = match (history.look, self.has_kernel) {
+            (Look::Any, false) => !history.shows_addresses(),
+            (Look::Any | Look::Complete, true) | (Look::Incomplete, false) => true,
+            (Look::Complete, false) | (Look::Incomplete, true) => false,
+        };
+        can_look && self.has_faults == history.has_faults()
+    }
+
+    fn stride(&self) -> usize {
+        59
+    }
+
+    fn add(&mut self, pod: Pod, fault: Option<Fault>) -> Result<String, CallError> {
+        let outcome = self.call("ADD", pod, json!({}), fault);
+        checked(&outcome).map(|()| outcome.address())
+    }
+
+    fn del(
+        &mut self,
+        pod: Pod,
+        named: Option<&str>,
+        fault: Option<Fault>,
+    ) -> Result<(), CallError> {
+        let named = named.map(|address| json!({ "subnet": SUBNET, "ipAddress": address }));
+        let outcome = self.call("DEL", pod, named.unwrap_or(json!({})), fault);
+        checked(&outcome)?;
+        outcome.assert_no_output();
+        Ok(())
+    }
+
+    fn gc(&mut self, valid: &[Pod]) -> Result<(), CallError> {
+        let valid = valid.iter().map(|pod| self.container_id(*pod));
+        let valid: Vec<_> = valid
+            .map(|id| json!({ "containerID": id, "ifname": "eth0" }))
+            .collect();
+        let valid = json!({ "cni.dev/valid-attachments": valid });
+        let outcome = call_without_container(&self.pods.node, "GC", valid).run();
+        checked(&outcome).or_else(|error| match error.msg.contains("are kept") {
+            true => Ok(()),
+            false => Err(error),
+        })
+    }
+
+    fn container_id(&self, pod: Pod) -> String {
+        format!("{pod:?}").to_lowercase()
+    }
+
+    fn boot_id(&self) -> String {
+        format!("8f3c5c52-0000-4000-8000-{:012}", self.boot)
+    }
+
+    fn read(&self, file: File) -> Option<Vec<u8>> {
+        fs::read(self.path(file)).ok()
+    }
+
+    fn write(&mut self, file: File, text: Option<&[u8]>) {
+        let path = self.path(file);
+        match text {
+            Some(text) => self.pods.node.put(file.path(), text),
+            None if file == File::LockFolder => fs::remove_dir_all(path).unwrap(),
+            None => drop(fs::remove_file(path)),
+        }
+    }
+
+    fn leftovers(&self) -> Vec<String> {
+        let folders = ["/var/run", File::LockFolder.path()].map(|path| self.pods.node.path(path));
+        let entries = folders.into_iter().flat_map(|f| fs::read_dir(f).unwrap());
+        let names = entries.map(|e| e.unwrap().file_name().into_string().unwrap());
+        names.filter(|name| name.ends_with(".new")).collect()
+    }
+
+    fn start(&mut self, pod: Pod) {
+        if self.started.insert(pod) {
+            let id = self.container_id(pod);
+            match self.has_kernel {
+                true => drop(sh(&format!("ip netns add {id}"))),
+                false => self.pods.node.put(&format!("/var/run/netns/{id}"), ""),
+            }
+        }
+    }
+
+    fn show(&mut self, pod: Pod, address: &str) {
+        self.pods
+            .configure_address(&self.container_id(pod), address);
+        self.shown.insert(pod);
+    }
+
+    fn cache(&mut self, pod: Pod, entry: CacheEntry<'_>) {
+        let (node, id) = (&self.pods.node, self.container_id(pod));
+        let path = format!("/var/lib/cni/results/azure-{id}-eth0");
+        match entry {
+            CacheEntry::Address(address) => self.pods.write_cache_entry(&id, address),
+            CacheEntry::WithoutNamespace(address) => {
+                crate::leaks::cache_without_namespace(node, &id, address);
+            }
+            CacheEntry::Empty => node.put(&path, ""),
+        }
+    }
+
+    fn set_endpoints(&mut self, endpoints: &BTreeMap<Pod, &'static str>) {
+        let ids: Vec<_> = endpoints
+            .keys()
+            .map(|pod| self.container_id(*pod))
+            .collect();
+        let endpoints = ids.iter().zip(endpoints.values());
+        let endpoints: Vec<_> = endpoints.map(|(id, a)| (&**id, *a, "no-link")).collect();
+        let path = "/var/run/azure-vnet.json";
+        match endpoints.is_empty() {
+            true => drop(fs::remove_file(self.pods.node.path(path))),
+            false => self.pods.node.put(path, azure_vnet_state(&endpoints)),
+        }
+    }
+
+    fn end(&mut self, pod: Pod) {
+        let id = self.container_id(pod);
+        self.started.remove(&pod);
+        let cached = format!("/var/lib/cni/results/azure-{id}-eth0");
+        let _ = fs::remove_file(self.pods.node.path(&cached));
+        let namespace = self.pods.node.path(&format!("/var/run/netns/{id}"));
+        if self.shown.remove(&pod) {
+            self.pods.remove_without_del(&id);
+        } else if self.has_kernel && namespace.exists() {
+            sh(&format!("ip netns del {id}"));
+        } else {
+            let _ = fs::remove_file(namespace);
+        }
+    }
+
+    fn pass(&mut self, seconds: u64) {
+        self.pods.node.advance_clock(seconds);
+    }
+
+    fn reboot(&mut self) {
+        for pod in std::mem::take(&mut self.started) {
+            self.end(pod);
+        }
+        self.boot += 1;
+        self.set_boot_id_readable(true);
+    }
+
+    fn set_boot_id_readable(&mut self, is_readable: bool) {
+        let text = match is_readable {
+            true => self.boot_id() + "\n",
+            false => String::new(),
+        };
+        self.put_boot_id(&text);
+    }
+
+    /// The stamps of earlier attempts are removed, so that the next ADD asks again.
+    fn set_source(&mut self, listed: &[&str], answer: Answer) {
+        let _ = fs::remove_file(self.pods.node.fetch_lock_path());
+        let wire = &mut self.pods.wire;
+        let last = |subnet: &'static str| {
+            let of_subnet = listed.iter().filter_map(move |a| a.strip_prefix(subnet));
+            of_subnet.map(|last| last.parse().unwrap())
+        };
+        let mut text = xml(last("10.224.0."));
+        if last("10.225.0.").next().is_some() {
+            let other = crate::harness::xml_of("10.225.0.0/16".parse().unwrap(), last("10.225.0."));
+            let subnet = |text: &str| {
+                let (from, to) = (text.find("<IPSubnet"), text.find("</Interface>"));
+                text[from.unwrap()..to.unwrap()].to_owned()
+            };
+            text = text.replacen("</Interface>", &(subnet(&other) + "</Interface>"), 1);
+        }
+        let text = match answer {
+            Answer::None => return wire.stop(),
+            Answer::Good => text,
+            Answer::Empty => xml([]),
+            Answer::Unmatched => text.replace(MAC, "001122334455"),
+        };
+        wire.start();
+        wire.set(Reply::Xml(text));
+    }
+}

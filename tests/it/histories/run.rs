@@ -1,0 +1,483 @@
+//! Runs a history with a driver, and checks what must hold in every history.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use serde_json::Value;
+
+use super::table::histories;
+use super::{Damage, File, History, Look, Pod, Refusal, Step, W, X, Y, Z};
+use crate::model::original;
+use crate::model::{Answer, Fault};
+
+/// A node with its plugin. Drivers do what they are told, and check nothing.
+pub(super) trait Driver {
+    /// Starts again with a new node.
+    fn reset(&mut self, look: Look);
+    /// Whether it can run the history.
+    fn can_run(&self, history: &History) -> bool;
+    /// The number of bytes between two attempts of [`Step::AppendStops`].
+    fn stride(&self) -> usize;
+
+    fn add(&mut self, pod: Pod, fault: Option<Fault>) -> Result<String, CallError>;
+    fn del(&mut self, pod: Pod, named: Option<&str>, fault: Option<Fault>)
+    -> Result<(), CallError>;
+    fn gc(&mut self, valid: &[Pod]) -> Result<(), CallError>;
+
+    fn container_id(&self, pod: Pod) -> String;
+    fn boot_id(&self) -> String;
+    fn read(&self, file: File) -> Option<Vec<u8>>;
+    /// Replaces the content of a file, or removes it.
+    fn write(&mut self, file: File, text: Option<&[u8]>);
+    /// The temporary files beside those of the plugin.
+    fn leftovers(&self) -> Vec<String>;
+
+    /// Makes the pod's network namespace, if it does not exist.
+    fn start(&mut self, pod: Pod);
+    fn show(&mut self, pod: Pod, address: &str);
+    fn cache(&mut self, pod: Pod, entry: CacheEntry<'_>);
+    /// Replaces the endpoints in azure-vnet's state.
+    fn set_endpoints(&mut self, endpoints: &BTreeMap<Pod, &'static str>);
+    /// Removes the pod's namespace and cache entry.
+    fn end(&mut self, pod: Pod);
+
+    fn pass(&mut self, seconds: u64);
+    fn reboot(&mut self);
+    fn set_boot_id_readable(&mut self, is_readable: bool);
+    fn set_source(&mut self, listed: &[&str], answer: Answer);
+}
+
+/// An entry of libcni's cache.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum CacheEntry<'a> {
+    Address(&'a str),
+    WithoutNamespace(&'a str),
+    Empty,
+}
+
+/// The error object of a call.
+#[derive(Debug)]
+pub(super) struct CallError {
+    pub code: i64,
+    pub msg: String,
+}
+
+impl CallError {
+    fn refusal(&self) -> Refusal {
+        let has = |words: &str| self.msg.to_lowercase().contains(words);
+        if has("the state was lost") {
+            Refusal::Quarantined
+        } else if has("no available addresses") {
+            Refusal::Exhausted
+        } else if has("invalid address space") || has("no available address pools") {
+            Refusal::NoPools
+        } else if self.code == 11 && has("the lock on the state was lost") {
+            Refusal::LockLost
+        } else {
+            Refusal::Any
+        }
+    }
+}
+
+/// A history on its way.
+struct Run<'a> {
+    driver: &'a mut dyn Driver,
+    /// What is lost in the place of [`Step::Lose`], and how much of an append is written at [`Step::AppendStops`].
+    damage: Damage,
+    bytes: usize,
+    /// The addresses of the pods that were told one, and were neither released nor are gone.
+    told: BTreeMap<Pod, String>,
+    kept: BTreeMap<(u8, File), Option<Vec<u8>>>,
+    fault: Option<Fault>,
+    listed: &'static [&'static str],
+    answer: Answer,
+    endpoints: BTreeMap<Pod, &'static str>,
+    originals_writes: u32,
+}
+
+/// How a history ended, unless it failed.
+enum End {
+    Whole,
+    /// An append fitted, so more bytes make no difference.
+    AppendFitted,
+}
+
+macro_rules! ensure {
+    ($condition:expr, $($message:tt)*) => {
+        if !$condition {
+            return Err(format!($($message)*));
+        }
+    };
+}
+
+impl Run<'_> {
+    fn run(mut self, steps: &[Step], look: Look) -> Result<End, String> {
+        self.driver.reset(look);
+        self.set_source();
+        self.steps(steps)
+    }
+
+    fn steps(&mut self, steps: &[Step]) -> Result<End, String> {
+        let mut length = None;
+        for (n, step) in steps.iter().enumerate() {
+            if matches!(step, Step::AppendStops) {
+                length = Some(self.journal_length());
+            }
+            let failed = |why| format!("step {}, {step:?}: {why}", n + 1);
+            self.step(step).map_err(failed)?;
+            let is_call = !matches!(step, Step::AppendStops);
+            // A journal that was written anew is shorter than before.
+            if let Some(before) = length.take_if(|_| is_call)
+                && (before + 1..before + self.bytes).contains(&self.journal_length())
+            {
+                return Ok(End::AppendFitted);
+            }
+        }
+        Ok(End::Whole)
+    }
+
+    fn journal_length(&self) -> usize {
+        self.driver.read(File::Journal).map_or(0, |text| text.len())
+    }
+
+    fn set_source(&mut self) {
+        self.driver.set_source(self.listed, self.answer);
+    }
+
+    /// The container ID by address, of all addresses in use. None where the state cannot be read.
+    fn held(&self) -> BTreeMap<String, String> {
+        let text = self.driver.read(File::State).unwrap_or_default();
+        let state: Value = serde_json::from_slice(&text).unwrap_or_default();
+        let members = |value: &Value| value.as_object().cloned().unwrap_or_default();
+        let spaces = members(&state["IPAM"]["AddressSpaces"]);
+        let pools = spaces.values().flat_map(|space| members(&space["Pools"]));
+        let records = pools.flat_map(|(_, pool)| members(&pool["Addresses"]));
+        let in_use = records.filter(|(_, record)| record["InUse"] == true);
+        let id = |record: &Value| record["ID"].as_str().unwrap_or_default().to_owned();
+        in_use
+            .map(|(address, record)| (address, id(&record)))
+            .collect()
+    }
+
+    /// Runs a call. No address of a pod that lives afterwards may be freed by it.
+    fn call<T>(
+        &mut self,
+        call: impl FnOnce(&mut Self) -> Result<T, CallError>,
+        ends: impl FnOnce(&mut Self),
+    ) -> Result<Result<T, CallError>, String> {
+        let before = self.held();
+        let result = call(self);
+        if result.is_ok() {
+            ends(self);
+        }
+        let after = self.held();
+        for (pod, address) in &self.told {
+            ensure!(
+                !before.contains_key(address) || after.contains_key(address),
+                "{address} of {pod:?}, which lives, was freed"
+            );
+        }
+        Ok(result)
+    }
+
+    fn add(&mut self, pod: Pod) -> Result<Result<String, CallError>, String> {
+        self.driver.start(pod);
+        let fault = self.fault.take();
+        let result = self.call(|run| run.driver.add(pod, fault), |_| ())?;
+        if let Ok(address) = &result
+            && self.tell(pod, address)?
+        {
+            let held = self.held();
+            let lost = self.told.iter().find(|(_, a)| !held.contains_key(*a));
+            ensure!(lost.is_none(), "the state does not hold {lost:?}");
+        }
+        Ok(result)
+    }
+
+    /// Notes that a pod was told an address. Returns whether that is news to it.
+    fn tell(&mut self, pod: Pod, address: &str) -> Result<bool, String> {
+        let other = self.told.iter().find(|(p, a)| **p != pod && *a == address);
+        ensure!(other.is_none(), "told to {other:?} and to {pod:?}");
+        let before = self.told.insert(pod, address.to_owned());
+        Ok(before.as_deref() != Some(address))
+    }
+
+    fn del(&mut self, pod: Pod, named: Option<&str>) -> Result<(), String> {
+        let fault = self.fault.take();
+        let del = |run: &mut Self| run.driver.del(pod, named, fault);
+        let result = self.call(del, |run| drop(run.told.remove(&pod)))?;
+        result.map_err(|error| format!("{error:?}"))
+    }
+
+    fn originals_call(
+        &mut self,
+        change: impl FnOnce(&mut serde_json::Map<String, Value>),
+    ) -> Result<(), String> {
+        self.driver.write(File::Lock, Some(original::LOCK_TEXT));
+        let text = self.driver.read(File::State).unwrap_or_default();
+        let mut state = match text.is_empty() {
+            true => original::empty_state(),
+            false => serde_json::from_slice(&text).map_err(|e| format!("the original: {e}"))?,
+        };
+        let listed: Vec<_> = self.listed.iter().map(|a| a.parse().unwrap()).collect();
+        let records = original::records(&mut state).ok_or("the original finds no pool")?;
+        original::merge(records, listed.iter());
+        change(records);
+        self.originals_writes += 1;
+        let time = format!("2026-01-01T00:00:{:02}Z", self.originals_writes);
+        state["IPAM"]["TimeStamp"] = time.into();
+        let text = serde_json::to_vec_pretty(&state).unwrap();
+        self.driver.write(File::State, Some(&text));
+        Ok(())
+    }
+
+    fn step(&mut self, step: &Step) -> Result<(), String> {
+        match step {
+            Step::Add(pod, expected) => {
+                let result = self.add(*pod)?;
+                ensure!(
+                    matches!(&result, Ok(address) if address == expected),
+                    "{result:?}"
+                );
+            }
+            Step::Refused(pod, expected) => {
+                let result = self.add(*pod)?;
+                ensure!(
+                    matches!(&result, Err(error) if [error.refusal(), Refusal::Any].contains(expected)),
+                    "{result:?}"
+                );
+            }
+            Step::Del(pod) => self.del(*pod, None)?,
+            Step::DelNaming(pod, address) => self.del(*pod, Some(address))?,
+            Step::Gc(valid) => {
+                let gc = |run: &mut Self| run.driver.gc(valid);
+                let result = self.call(gc, |run| run.told.retain(|pod, _| valid.contains(pod)))?;
+                result.map_err(|error| format!("{error:?}"))?;
+            }
+            Step::Fails(fault) => self.fault = Some(*fault),
+            Step::AppendStops => self.fault = Some(Fault::JournalStopsAfter(self.bytes)),
+            Step::OriginalAdd(pod, address) => {
+                self.driver.start(*pod);
+                let id = self.driver.container_id(*pod);
+                self.originals_call(|records| original::take(records, address, &id))?;
+                self.tell(*pod, address)?;
+            }
+            Step::OriginalDel(pod) => {
+                let id = self.driver.container_id(*pod);
+                self.originals_call(|records| original::release(records, &id))?;
+                self.told.remove(pod);
+            }
+            Step::OriginalSave => self.originals_call(|_| ())?,
+            Step::OriginalVersion => self.driver.write(File::Lock, Some(original::LOCK_TEXT)),
+            Step::Configured(pod) => {
+                let address = self.told.get(pod).ok_or("it was told no address")?.clone();
+                self.driver.show(*pod, &address);
+                self.driver.cache(*pod, CacheEntry::Address(&address));
+            }
+            Step::Shown(pod, address) => {
+                self.driver.start(*pod);
+                self.driver.show(*pod, address);
+            }
+            Step::Cached(pod, address) => self.cache(*pod, CacheEntry::Address(address)),
+            Step::CachedWithoutNamespace(pod, address) => {
+                self.cache(*pod, CacheEntry::WithoutNamespace(address));
+            }
+            Step::CachedEmpty(pod) => self.cache(*pod, CacheEntry::Empty),
+            Step::Endpoint(pod, address) => {
+                self.driver.start(*pod);
+                self.endpoints.insert(*pod, address);
+                self.driver.set_endpoints(&self.endpoints);
+            }
+            Step::NoEndpoint(pod) => {
+                self.endpoints.remove(pod);
+                self.driver.set_endpoints(&self.endpoints);
+            }
+            Step::Gone(pod) => {
+                self.driver.end(*pod);
+                self.told.remove(pod);
+                self.step(&Step::NoEndpoint(*pod))?;
+            }
+            Step::Pass(seconds) => self.driver.pass(*seconds),
+            Step::Reboot => {
+                self.told.clear();
+                self.driver.reboot();
+            }
+            Step::BootIdReadable(is_readable) => self.driver.set_boot_id_readable(*is_readable),
+            Step::Source(listed) => {
+                self.listed = listed;
+                self.set_source();
+            }
+            Step::Answers(answer) => {
+                self.answer = *answer;
+                self.set_source();
+            }
+            Step::Remove(files) => {
+                for file in *files {
+                    self.driver.write(*file, None);
+                }
+            }
+            Step::Lose(file) => {
+                let text = self.driver.read(*file).ok_or("it is not there")?;
+                let left = self.damage.of(&text, &self.driver.boot_id());
+                self.driver.write(*file, left.as_deref());
+            }
+            Step::Append(file, more) => {
+                let text = self.driver.read(*file).ok_or("it is not there")?;
+                self.driver
+                    .write(*file, Some(&[&text, more.as_bytes()].concat()));
+            }
+            Step::Keep(name, files) => {
+                let read = |file: &File| ((*name, *file), self.driver.read(*file));
+                self.kept.extend(files.iter().map(read));
+            }
+            Step::PutBack(name, files) => {
+                for file in *files {
+                    let kept = self.kept.get(&(*name, *file)).ok_or("it was not kept")?;
+                    self.driver.write(*file, kept.as_deref());
+                }
+            }
+            Step::HeldBy(address, pod) => {
+                self.expect_holder(address, Some(&self.driver.container_id(*pod)))?;
+            }
+            Step::HeldByNobodyKnown(address) => self.expect_holder(address, Some(""))?,
+            Step::Free(address) => self.expect_holder(address, None)?,
+            Step::Held(address) => {
+                ensure!(self.held().contains_key(*address), "it is free");
+            }
+            Step::Unchanged(name, file) => {
+                let kept = self.kept.get(&(*name, *file)).ok_or("it was not kept")?;
+                let now = self.driver.read(*file);
+                let text = |text: &Option<Vec<u8>>| {
+                    let text = text.as_deref();
+                    text.map(|text| String::from_utf8_lossy(text).into_owned())
+                };
+                ensure!(now == *kept, "{:?} became {:?}", text(kept), text(&now));
+            }
+            Step::NoLeftovers => {
+                let left = self.driver.leftovers();
+                ensure!(left.is_empty(), "{left:?}");
+            }
+            Step::Repeat(times, steps) => {
+                for _ in 0..*times {
+                    self.steps(steps)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn cache(&mut self, pod: Pod, entry: CacheEntry<'_>) {
+        self.driver.start(pod);
+        self.driver.cache(pod, entry);
+    }
+
+    fn expect_holder(&self, address: &str, expected: Option<&str>) -> Result<(), String> {
+        let held = self.held();
+        let holder = held.get(address).map(String::as_str);
+        ensure!(holder == expected, "the holder is {holder:?}");
+        Ok(())
+    }
+}
+
+impl Damage {
+    /// What is left of a file.
+    fn of(self, text: &[u8], boot_id: &str) -> Option<Vec<u8>> {
+        let lines = || text.split_inclusive(|byte| *byte == b'\n');
+        let count = lines().count();
+        let but = |range: std::ops::Range<usize>| {
+            let kept = lines().enumerate().filter(|(n, _)| !range.contains(n));
+            kept.flat_map(|(_, line)| line).copied().collect()
+        };
+        Some(match self {
+            Damage::Removed => return None,
+            Damage::Emptied => Vec::new(),
+            Damage::Halved => text[..text.len() / 2].to_vec(),
+            Damage::Zeroed => vec![0; text.len()],
+            Damage::Nulled => br#"{"IPAM":null}"#.to_vec(),
+            Damage::Forgotten => {
+                let mut state: Value = serde_json::from_slice(text).unwrap();
+                state.as_object_mut().unwrap().remove("azure-vnet-ipam");
+                for record in original::records(&mut state).unwrap().values_mut() {
+                    record["ID"] = "".into();
+                    record["InUse"] = false.into();
+                }
+                state.to_string().into_bytes()
+            }
+            Damage::FirstLineDamaged => [b"X", &text[1..]].concat(),
+            Damage::LineRemoved => but(count - 2..count - 1),
+            Damage::LineDamaged => {
+                let mut text = text.to_vec();
+                let before: usize = lines().take(count - 2).map(<[u8]>::len).sum();
+                let length = lines().nth(count - 2).map_or(0, <[u8]>::len);
+                text[before + length / 2] ^= 1;
+                text
+            }
+            Damage::EndRemoved => but(count - 2..count),
+            Damage::FlagDamaged => {
+                let text = String::from_utf8_lossy(text);
+                let (before, after) = text.rsplit_once("true").unwrap();
+                format!("{before}null{after}").into_bytes()
+            }
+            Damage::OtherBoot => {
+                let text = String::from_utf8_lossy(text);
+                text.replacen(boot_id, "another", 1).into_bytes()
+            }
+        })
+    }
+}
+
+/// Runs a history with every damage and every length of an append.
+fn run_row(driver: &mut dyn Driver, history: &History) -> Result<(), String> {
+    let damages = match history.damages {
+        [] => &[Damage::Removed],
+        damages => damages,
+    };
+    for damage in damages {
+        let mut bytes = 0;
+        loop {
+            let run = Run {
+                driver,
+                damage: *damage,
+                bytes,
+                told: BTreeMap::new(),
+                kept: BTreeMap::new(),
+                fault: None,
+                listed: &[X, Y, Z, W],
+                answer: Answer::Good,
+                endpoints: BTreeMap::new(),
+                originals_writes: 0,
+            };
+            let steps = &history.steps;
+            let ended = catch_unwind(AssertUnwindSafe(|| run.run(steps, history.look)));
+            let ended = ended.unwrap_or_else(|_| Err("the driver panicked".to_owned()));
+            let has_stops = steps.iter().any(|s| matches!(s, Step::AppendStops));
+            match ended {
+                Err(why) => return Err(format!("{damage:?}, {bytes} bytes: {why}")),
+                Ok(End::Whole) if has_stops => bytes += driver.stride(),
+                Ok(_) => break,
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Runs all histories.
+pub(super) fn run_all(driver: &mut dyn Driver) {
+    let wanted = std::env::var("AZURE_VNET_IPAM_HISTORY").unwrap_or_default();
+    let mut wrong = BTreeSet::new();
+    for history in histories() {
+        if !history.name.contains(&wanted) || !driver.can_run(&history) {
+            continue;
+        }
+        let result = run_row(driver, &history);
+        let verdict = match &result {
+            Ok(()) => "holds".to_owned(),
+            Err(why) => format!("FAILS: {why}"),
+        };
+        println!("{}: {verdict}", history.name);
+        if result.is_err() {
+            wrong.insert(format!("{}: {verdict}", history.name));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}

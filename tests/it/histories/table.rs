@@ -1,0 +1,365 @@
+//! The table of histories.
+
+use super::Damage::*;
+use super::File::*;
+use super::Look::{Complete, Incomplete};
+use super::Pod::*;
+use super::Refusal::*;
+use super::Step::*;
+use super::{Damage, History, Look, PRIMARY, Q, Step, UNLISTED, W, X, Y, Z};
+use crate::model::{Answer, Fault};
+
+const HOUR: u64 = 3601;
+/// Every way to lose the state, and to make the journal incomplete.
+const STATE_LOSSES: &[Damage] = &[Removed, Emptied, Halved, Zeroed, Nulled, Forgotten];
+const JOURNAL_LOSSES: &[Damage] = &[
+    Removed,
+    Emptied,
+    FirstLineDamaged,
+    LineRemoved,
+    LineDamaged,
+    EndRemoved,
+    OtherBoot,
+];
+
+fn row<const N: usize>(name: &'static str, steps: [Step; N]) -> History {
+    History {
+        name,
+        steps: steps.into(),
+        damages: &[],
+        look: Look::Any,
+    }
+}
+
+impl History {
+    fn each(self, damages: &'static [Damage]) -> History {
+        History { damages, ..self }
+    }
+
+    fn with_look(self, look: Look) -> History {
+        History { look, ..self }
+    }
+}
+
+fn renew(times: usize, pod: super::Pod, address: &'static str) -> Step {
+    Repeat(times, vec![Add(pod, address)])
+}
+
+#[rustfmt::skip]
+pub(super) fn histories() -> Vec<History> {
+    vec![
+        // A complete journal rebuilds a lost state at once, with owners, releases and pools.
+        row("a lost state is rebuilt at once", [
+            Add(A, X), Add(B, Y), Add(C, Z), Add(D, W), Del(D), Lose(State),
+            Add(E, W), HeldBy(X, A), HeldBy(Y, B), HeldBy(Z, C),
+            // Once more: the journal continues with the new state.
+            Remove(&[State]), Del(B), Add(A, X), Free(Y), HeldBy(X, A), HeldBy(Z, C),
+        ]).each(&[Removed, Emptied, Halved, Zeroed]),
+        row("a lost state is rebuilt at once while the source is down", [
+            Add(A, X), Answers(Answer::None), Lose(State), Add(B, Y), HeldBy(X, A),
+        ]).each(&[Removed, Emptied, Halved, Zeroed]),
+        row("a DEL without a state is in the journal", [
+            Add(A, X), Add(B, Y), Lose(State), Del(A), Answers(Answer::None), Del(B), Del(D), Answers(Answer::Good),
+            Add(C, Z), Free(X), Free(Y),
+        ]).each(&[Removed, Emptied, Halved]),
+        row("a DEL of nobody leaves the journal alone", [
+            Add(A, X), Remove(&[State]), Keep(1, &[Journal]), Del(D), Unchanged(1, Journal),
+        ]),
+        row("a DEL during a loss touches no other file", [
+            Add(A, X), Add(B, Y), Lose(State), Keep(1, &[State, Lock]), Del(A), Unchanged(1, State), Unchanged(1, Lock),
+        ]).each(STATE_LOSSES),
+        row("the journal outlasts its compaction", [
+            Add(A, X), Add(B, Y), renew(400, A, X), Remove(&[State]), Add(D, Z), HeldBy(X, A), HeldBy(Y, B),
+        ]),
+        row("a torn line is passed over", [
+            Add(A, X), Append(Journal, "6 0123 {\"kind\":\"gra"), Remove(&[State]), Add(B, Y), HeldBy(X, A),
+            Append(Journal, "99 x"), Add(C, Z), Remove(&[State]), Add(D, W), HeldBy(X, A), HeldBy(Y, B), HeldBy(Z, C),
+        ]),
+        row("a release in the journal counts while the teardown lasts", [
+            Add(A, X), Configured(A), Del(A), Remove(&[State]), Add(B, Y), Free(X),
+        ]),
+        row("a release in an incomplete journal counts while the teardown lasts", [
+            Add(A, X), Configured(A), Del(A), Remove(&[State, Lock]), Refused(B, Quarantined), Free(X),
+        ]),
+        row("a release in the journal does not count after the teardown", [
+            Add(A, X), Configured(A), Del(A), Pass(31), Remove(&[State, Lock]), Refused(B, Quarantined), Held(X), Gone(A),
+        ]),
+        row("another namespace than the releaser's counts at once", [
+            Add(A, X), Del(A), Gone(A), Shown(E, X), Remove(&[State, Lock]), Refused(B, Quarantined), Held(X),
+        ]),
+
+        // Old copies.
+        row("an old state is brought up to date", [
+            Add(A, X), Keep(1, &[State]), Add(B, Y), Keep(2, &[State]), Add(C, Z), Del(C),
+            PutBack(1, &[State]), Add(D, W), HeldBy(X, A), HeldBy(Y, B), Free(Z),
+            PutBack(2, &[State]), Del(B), Add(C, Z), Free(Y), HeldBy(W, D),
+        ]),
+        row("an old state releases what the journal granted after its compaction", [
+            Add(A, X), Keep(1, &[State]), Add(B, Y), renew(400, B, Y),
+            PutBack(1, &[State]), Del(B), Gone(B), Add(C, Z), Free(Y), HeldBy(X, A),
+        ]),
+        row("an old state from before a subnet", [
+            Source(&[X]), Add(A, X), Keep(1, &[State]), Source(&[X, Q]), Add(B, Q),
+            PutBack(1, &[State]), Refused(D, Exhausted), HeldBy(X, A), HeldBy(Q, B),
+        ]),
+        row("an answer that omits a subnet during a rebuild", [
+            Source(&[X]), Add(A, X), Source(&[X, Q]), Add(B, Q), Remove(&[State]),
+            Source(&[X]), Refused(D, Exhausted), Source(&[X, Q]), Refused(D, Exhausted), HeldBy(Q, B),
+        ]),
+        row("a state of an earlier boot with a higher generation", [
+            Add(A, X), renew(9, A, X), Keep(1, &[State]), Reboot, Remove(&[State, LockFolder, Journal]),
+            Add(B, X), PutBack(1, &[State]), Add(D, Y), HeldBy(X, B),
+        ]).with_look(Complete),
+        row("an old state and an old journal, and a known holder's repeated ADD", [
+            Add(A, X), Cached(A, X), Keep(1, &[State, Journal]), Add(B, Y), PutBack(1, &[State, Journal]),
+            Refused(D, Quarantined), Add(A, X), Remove(&[State]), Refused(D, Quarantined),
+            Cached(B, Y), Pass(31), Add(D, Z), HeldBy(X, A), HeldBy(Y, B),
+        ]),
+        row("an old journal alone", [
+            Add(A, X), Keep(1, &[Journal]), Add(B, Y), PutBack(1, &[Journal]), Add(C, Z),
+            Remove(&[State]), Add(D, W), HeldBy(Y, B),
+        ]),
+        row("an old journal and a lost state", [
+            Add(A, X), Keep(1, &[Journal]), Add(B, Y), PutBack(1, &[Journal]), Lose(State), Refused(D, Quarantined), Held(X),
+        ]).each(STATE_LOSSES),
+        row("a journal that was moved away and back", [
+            Add(A, X), Keep(1, &[Journal]), Remove(&[Journal]), Add(B, Y), PutBack(1, &[Journal]),
+            Remove(&[State]), Refused(D, Quarantined), Held(X),
+        ]),
+        row("an old lock text alone", [
+            Add(A, X), Keep(1, &[Lock]), Add(B, Y), PutBack(1, &[Lock]), Add(C, Z), Remove(&[State]), Add(D, W), HeldBy(Y, B),
+        ]),
+        row("an old state and an old lock text", [
+            Add(A, X), Keep(1, &[State, Lock]), Add(B, Y), PutBack(1, &[State, Lock]), Add(C, Z), HeldBy(Y, B),
+        ]),
+        row("an old journal and an old lock text", [
+            Add(A, X), Keep(1, &[Journal, Lock]), Add(B, Y), PutBack(1, &[Journal, Lock]), Add(C, Z), HeldBy(Y, B),
+        ]),
+        row("an old state after the original's VERSION", [
+            Add(A, X), Keep(1, &[State]), Add(B, Y), OriginalVersion, PutBack(1, &[State]), Refused(D, Quarantined), Held(X), Held(Y),
+        ]),
+        row("an old state without journal", [
+            Add(A, X), Shown(A, X), Keep(1, &[State]), Add(B, Y), Shown(B, Y), PutBack(1, &[State]), Remove(&[Journal]),
+            Refused(D, Quarantined), Held(X), HeldByNobodyKnown(Y), Pass(31), Add(D, Z), Add(E, W),
+        ]),
+
+        // An incomplete journal: a quarantine, in which everything that anything names is held.
+        row("an incomplete journal causes a quarantine", [
+            Add(A, X), Add(B, Y), Add(C, Z), Lose(Journal), Remove(&[State]), Refused(D, Quarantined),
+            Cached(A, X), Cached(B, Y), Cached(C, Z), Pass(31), Add(D, W), Held(X), Held(Y), Held(Z),
+        ]).each(JOURNAL_LOSSES),
+        row("what is left of the journal is held", [
+            Add(A, X), Add(B, Y), Add(C, Z), Lose(Journal), Remove(&[State]), Refused(D, Quarantined), Held(X),
+        ]).each(&[LineRemoved, LineDamaged, EndRemoved]),
+        row("a grant that was not appended", [
+            Add(A, X), Fails(Fault::NoSpaceForJournal), Add(B, Y), Remove(&[State]), Refused(D, Quarantined), Held(X),
+        ]),
+        row("an append that stops", [
+            Add(A, X), renew(40, A, X), AppendStops, Add(B, Y), Remove(&[State]), Add(D, Z), HeldBy(X, A), HeldBy(Y, B),
+        ]),
+        row("neither the journal nor the record can be written", [
+            Add(A, X), Fails(Fault::OnlyStateIsWritten), Refused(B, Any), Remove(&[State]), Add(D, Y), HeldBy(X, A),
+        ]),
+        row("a full disk leaves no temporary file", [
+            Add(A, X), OriginalAdd(B, Y), Fails(Fault::NoSpaceForJournal), Add(D, Z), NoLeftovers,
+        ]),
+        row("lost state and journal", [
+            Add(A, X), Shown(A, X), Add(B, Y), Configured(B), Lose(State), Remove(&[Journal]),
+            Refused(D, Quarantined), HeldByNobodyKnown(X), HeldBy(Y, B), Pass(31), Add(D, Z), Del(D), Del(B), Free(Y), Held(X),
+        ]).each(STATE_LOSSES),
+        row("pods that are configured during the quarantine", [
+            Add(A, X), Add(B, Y), Remove(&[State, Journal]), Refused(D, Quarantined), Shown(A, X), Pass(16),
+            Refused(D, Quarantined), Shown(B, Y), Pass(15), Add(D, Z), HeldByNobodyKnown(X), HeldByNobodyKnown(Y),
+        ]),
+        row("a loss is remembered while the source is useless", [
+            Add(A, X), Cached(A, X), Lose(State), Remove(&[Journal]), Answers(Answer::Unmatched), Refused(B, Any),
+            Answers(Answer::Empty), Refused(B, Any),
+            Answers(Answer::Good), Refused(B, Quarantined), HeldBy(X, A), Pass(31), Add(B, Y),
+        ]).each(&[Removed, Halved]),
+        row("a quarantine starts when the loss is seen with the source down", [
+            Add(A, X), Cached(A, X), Remove(&[State, Journal]), Answers(Answer::None), Refused(B, NoPools), Pass(20),
+            Refused(B, NoPools), Pass(11), Answers(Answer::Good), Add(B, Y), HeldBy(X, A),
+        ]),
+        row("a DEL does not end a quarantine", [
+            Add(A, X), Cached(A, X), Remove(&[State, Journal]), Answers(Answer::None), Refused(B, NoPools), Del(C),
+            Answers(Answer::Good), Refused(B, Quarantined), HeldBy(X, A),
+        ]),
+        row("state and lock folder are lost", [
+            Add(A, X), Cached(A, X), Remove(&[State, LockFolder]), Refused(B, Quarantined), HeldBy(X, A),
+        ]),
+        row("state and lock folder are lost before a pod is configured", [
+            Add(A, X), Remove(&[State, LockFolder]), Refused(B, Quarantined), Gone(A), Pass(31), Add(B, Y), HeldByNobodyKnown(X),
+        ]),
+        row("state and lock folder are lost in another boot", [
+            Add(A, X), Remove(&[State, LockFolder]), Reboot, Add(B, X),
+        ]),
+        row("the lock folder is lost", [Add(A, X), Remove(&[LockFolder]), Add(B, Y), HeldBy(X, A)]),
+
+        // Parts of a journal that must not be believed.
+        row("a damaged base", [
+            Add(A, X), Lose(Journal), Remove(&[State]), Refused(D, Quarantined),
+        ]).each(&[FlagDamaged]),
+        row("a damaged line", [
+            Add(A, X), Add(B, Y), Lose(Journal), Remove(&[State]), Refused(D, Quarantined), Held(X),
+        ]).each(&[FlagDamaged]),
+        row("a line behind a gap is newer than the state", [
+            Add(A, X), Add(B, Y), Keep(1, &[State]), Add(C, Z), Add(C, Z), Lose(Journal), PutBack(1, &[State]), Remove(&[Lock]),
+            Refused(D, Quarantined), Held(Z),
+        ]).each(&[LineRemoved, LineDamaged]),
+        row("a release behind a gap frees nothing", [
+            Add(A, X), Add(B, Y), Add(C, Z), Del(A), Lose(Journal), Remove(&[State]), Refused(D, Quarantined), Held(X),
+        ]).each(&[LineRemoved]),
+        row("a DEL during a loss after a torn line", [
+            Add(A, X), Add(B, Y), Append(Journal, "99 x"), Remove(&[State]), Del(A), Add(C, Z), Free(X), HeldBy(Y, B),
+        ]),
+        row("the journal of a node that began anew", [
+            Add(A, X), Keep(1, &[Journal]), Del(A), Remove(&[State, LockFolder, Journal]), Add(B, X), PutBack(1, &[Journal]),
+            Remove(&[State]), Refused(D, Quarantined),
+        ]),
+        row("an incomplete journal has a subnet that the state lacks", [
+            Source(&[X]), Add(A, X), Keep(1, &[State]), Source(&[X, Q]), Add(B, Q), Remove(&[Lock]), PutBack(1, &[State]),
+            Answers(Answer::None), Refused(D, Quarantined), Held(Q),
+        ]),
+        row("an incomplete journal, no state, and no source", [
+            Add(A, X), Remove(&[State, Lock]), Answers(Answer::None), Refused(B, Quarantined), Held(X),
+        ]),
+        row("a release in an incomplete journal and another's cache entry", [
+            Add(A, X), Del(A), Cached(E, X), Remove(&[State, Lock]), Refused(B, Quarantined), Held(X),
+        ]),
+        row("a restored state is saved though nothing is granted", [
+            Source(&[X]), Add(A, X), Remove(&[State]), Answers(Answer::None), Refused(B, Exhausted), HeldBy(X, A),
+        ]),
+        row("a GC frees nothing from an old state", [
+            Add(A, X), Add(B, Y), Keep(1, &[State]), Add(C, Z), Remove(&[Journal]), PutBack(1, &[State]), Pass(120),
+            Gc(&[]), Held(X), Held(Y),
+        ]).with_look(Complete),
+
+        // A fresh node.
+        row("a state that says nothing, or that is corrupt, is not fresh", [
+            Add(A, X), Add(B, Y), Cached(A, X), Lose(State), Remove(&[LockFolder, Journal]), Refused(D, Quarantined),
+        ]).each(&[Emptied, Halved, Zeroed, Nulled]),
+        row("a corrupt state alone is not fresh", [
+            Add(A, X), Lose(State), Remove(&[LockFolder, Journal]), Refused(D, Quarantined),
+        ]).each(&[Halved, Zeroed]),
+        row("a journal without header alone is not fresh", [
+            Add(A, X), Lose(Journal), Remove(&[State, LockFolder]), Refused(D, Quarantined),
+        ]).each(&[FirstLineDamaged]),
+        row("the original's lock text alone is not fresh", [
+            Add(A, X), OriginalVersion, Remove(&[State, Journal]), Refused(D, Quarantined),
+        ]),
+        row("a fresh node whose source is down at first", [
+            Answers(Answer::None), Refused(A, NoPools), Answers(Answer::Good), Add(A, X),
+        ]),
+        row("a node in use whose source is down at first", [
+            Cached(E, Y), Answers(Answer::None), Refused(A, NoPools), Answers(Answer::Good), Refused(A, Quarantined), HeldBy(Y, E),
+        ]),
+        row("a fresh node with a listed address in use", [Shown(E, Y), Refused(A, Quarantined), HeldByNobodyKnown(Y)]),
+        row("a fresh node with an address that the source never listed", [Shown(E, UNLISTED), Add(A, X), Free(UNLISTED)]),
+        row("a fresh node with its own primary address in a namespace", [Shown(E, PRIMARY), Add(A, X), Free(PRIMARY)]),
+
+        // The original, and lock texts and copies that are put back.
+        row("the original writes, and the lock text is put back", [
+            Add(A, X), Keep(1, &[Lock]), OriginalAdd(B, Y), PutBack(1, &[Lock]), Add(D, Z), Remove(&[State]), Add(E, W), HeldBy(Y, B),
+        ]),
+        row("the original writes an old state, and the lock text is put back", [
+            Add(A, X), Keep(1, &[State]), Add(B, Y), Keep(2, &[Lock]), PutBack(1, &[State]), OriginalAdd(C, Z), PutBack(2, &[Lock]),
+            Refused(D, Quarantined), Held(Y), Held(Z),
+        ]),
+        row("the original wrote first, and did not know a pod", [
+            OriginalAdd(A, X), Cached(B, Y), Add(D, Z), HeldBy(X, A), HeldBy(Y, B),
+        ]),
+        row("a release by the original is one of now", [Add(A, X), OriginalDel(A), Add(B, Y), Free(X)]),
+        row("the original gives an address after a reboot", [
+            Add(A, X), Reboot, OriginalAdd(B, Y), Add(D, Z), HeldBy(Y, B),
+        ]).with_look(Complete),
+        // The original. The second DEL of a container that never had an ADD changes nothing.
+        row("the original's VERSION, then a loss", [
+            Add(A, X), Cached(A, X), OriginalVersion, Remove(&[State]), Refused(D, Quarantined), Pass(31), Add(D, Y), HeldBy(X, A),
+        ]),
+        row("the original's VERSION, then a save of ours", [
+            Add(A, X), OriginalVersion, Add(B, Y), Remove(&[State]), Add(D, Z), HeldBy(X, A), HeldBy(Y, B),
+        ]),
+        row("a call that changes nothing does not hide the original", [
+            Add(A, X), Del(D), Cached(A, X), OriginalAdd(B, Y), Del(D), Cached(B, Y), Remove(&[State]),
+            Refused(E, Quarantined), HeldBy(X, A), HeldBy(Y, B),
+        ]),
+        row("an old release is not believed when the lock text is gone", [
+            Source(&[X]), Add(A, X), Del(A), Gone(A), OriginalAdd(B, X), Configured(B), Remove(&[Lock, State]),
+            Refused(D, Quarantined), HeldBy(X, B),
+        ]),
+        row("the original moves an address, and a loss follows after a while", [
+            Source(&[X]), Add(A, X), Del(E), OriginalDel(A), Gone(A), OriginalAdd(B, X), Shown(B, X), Del(E), Pass(45),
+            Remove(&[State]), Refused(D, Any), Del(A), Held(X), Refused(D, Quarantined),
+        ]),
+        row("the original starts from nothing", [
+            Add(A, X), Remove(&[State]), OriginalAdd(B, Y), Refused(D, Quarantined), Held(X), Held(Y),
+            Cached(A, X), Cached(B, Y), Pass(31), Add(D, Z), HeldBy(X, A), HeldBy(Y, B),
+        ]).with_look(Complete),
+        row("no inode is left after a call of the original", [
+            Add(A, X), OriginalAdd(B, Y), Fails(Fault::NoInode), Del(D), Remove(&[State]),
+            Refused(E, Quarantined), Cached(A, X), Cached(B, Y), Pass(31), Add(E, Z),
+        ]),
+        row("leaks are reclaimed after the original wrote and the source died", [
+            Source(&[X, Y]), Add(A, X), Configured(A), Gone(A), Add(B, Y), Configured(B), Gone(B),
+            OriginalSave, Answers(Answer::None), Refused(C, Exhausted), Pass(HOUR), Add(C, X),
+        ]),
+
+        // Released, and still configured.
+        row("a failed teardown does not name the owner after a loss", [
+            Source(&[X]), Add(A, X), Cached(A, X), Del(A), Pass(31), Add(B, X), Remove(&[State]),
+            Refused(D, Exhausted), Del(A), HeldBy(X, B),
+        ]),
+        row("an address that the source omits for a moment is released", [
+            Add(A, X), Shown(A, X), Source(&[Y, Z, W]), Add(B, Y), Del(A), Source(&[X, Y, Z, W]), Add(D, Z), Free(X),
+            Gone(A), Pass(31), Add(E, W), Add(C, X),
+        ]),
+        row("the same with an empty file in libcni's cache", [
+            Add(A, X), Shown(A, X), Source(&[Y, Z]), CachedEmpty(E), Add(B, Y), Del(A), Source(&[X, Y, Z]), Add(D, Z),
+            Gone(A), Pass(2 * HOUR), Add(C, X),
+        ]),
+
+        // Owners, as the lists tell them.
+        row("two lists that agree name the owner", [
+            Add(A, X), Remove(&[State, Journal]), CachedWithoutNamespace(A, X), Endpoint(A, X),
+            Refused(B, Quarantined), HeldBy(X, A), Del(B), HeldBy(X, A), Del(A), Free(X),
+        ]),
+        row("one list names the owner", [
+            Add(A, X), Remove(&[State, Journal]), CachedWithoutNamespace(A, X),
+            Refused(B, Quarantined), HeldBy(X, A), Del(B), HeldBy(X, A), Del(A), Free(X),
+        ]).with_look(Incomplete),
+        row("two lists that disagree name nobody", [
+            Add(A, X), Remove(&[State, Journal]), Cached(A, X), Endpoint(C, X),
+            Refused(B, Quarantined), HeldByNobodyKnown(X), DelNaming(C, X), HeldByNobodyKnown(X),
+        ]),
+        row("an ownerless address is released for the container in the lists", [
+            Add(A, X), Remove(&[State, Journal]), Cached(A, X), Endpoint(C, X), Refused(B, Quarantined), NoEndpoint(C),
+            DelNaming(C, X), HeldByNobodyKnown(X), DelNaming(A, X), Free(X),
+        ]),
+        row("an ownerless address is not released while another's cache entry stands", [
+            Source(&[X]), Add(A, X), Endpoint(A, X), Del(A), Pass(31), Add(B, X), Cached(B, X), Remove(&[State, Journal]),
+            Refused(D, Quarantined), HeldByNobodyKnown(X), Gone(A), DelNaming(A, X), HeldByNobodyKnown(X),
+        ]).with_look(Complete),
+        row("an ownerless address is released by a DEL that names it", [
+            Add(A, X), Shown(A, X), Remove(&[State, Journal]), Refused(D, Quarantined), HeldByNobodyKnown(X),
+            DelNaming(A, X), HeldByNobodyKnown(X), Gone(A), Del(A), HeldByNobodyKnown(X), DelNaming(A, X), Free(X),
+        ]),
+        row("a GC keeps what another container's entry claims", [
+            Add(A, X), Add(B, Y), Add(C, Z), Cached(E, X), Endpoint(D, Y), Pass(120), Gc(&[]),
+            HeldBy(X, A), HeldBy(Y, B), Free(Z), Gone(E), Gone(D), Gc(&[]), Free(X), Free(Y),
+        ]).with_look(Complete),
+
+        // The boot ID.
+        row("an unreadable boot ID is not a reboot", [
+            Source(&[X]), Add(A, X), BootIdReadable(false), Refused(B, Exhausted), HeldBy(X, A), Del(A), Gone(A), Add(C, X),
+            BootIdReadable(true), Refused(D, Exhausted), HeldBy(X, C),
+            Remove(&[State]), BootIdReadable(false), Refused(E, Quarantined),
+        ]),
+        row("a record of another boot does not make the state an old one", [
+            Add(A, X), Reboot, Remove(&[Journal]), Add(B, X),
+        ]).with_look(Complete),
+        row("a release before a reboot is forgotten", [Add(A, X), Del(A), Reboot, Add(B, X)]).with_look(Complete),
+        row("a reboot frees everything that nobody has", [
+            Add(A, X), Add(B, Y), Reboot, Shown(E, Y), Add(C, X), HeldBy(Y, B), Add(D, Z),
+        ]),
+    ]
+}
