@@ -28,15 +28,19 @@ const SET_ASIDE: usize = 3;
 struct LockFile {
     file: File,
     path: PathBuf,
+    /// Of the file, which may no longer be the one at the path.
+    id: (u64, u64),
     /// The length of the text as it was read, in bytes.
     text_length: Cell<usize>,
 }
 
+fn id(file: &Metadata) -> (u64, u64) {
+    (file.dev(), file.ino())
+}
+
 impl HeldLock for LockFile {
     fn is_current(&self) -> bool {
-        let (held, there) = (self.file.metadata(), fs::metadata(&self.path));
-        let id = |file: &Metadata| (file.dev(), file.ino());
-        matches!((held, there), (Ok(held), Ok(there)) if id(&held) == id(&there))
+        fs::metadata(&self.path).is_ok_and(|there| id(&there) == self.id)
     }
 
     fn text(&self) -> Vec<u8> {
@@ -68,13 +72,18 @@ impl Files for Paths {
 
     fn lock(&self, wait: Duration) -> Result<Box<dyn HeldLock + '_>, LockError> {
         let path = self.lock_file();
-        match host::lock(&path, wait) {
-            Ok(LockOutcome::Held(file)) => Ok(Box::new(LockFile {
+        let locked = host::lock(&path, wait).and_then(|outcome| match outcome {
+            LockOutcome::Held(file) => Ok(Some((id(&file.metadata()?), file))),
+            LockOutcome::TimedOut => Ok(None),
+        });
+        match locked {
+            Ok(Some((id, file))) => Ok(Box::new(LockFile {
                 file,
                 path,
+                id,
                 text_length: Cell::default(),
             })),
-            Ok(LockOutcome::TimedOut) => Err(LockError::Busy {
+            Ok(None) => Err(LockError::Busy {
                 holder: holder(self),
                 path,
                 waited: wait,
@@ -160,7 +169,7 @@ impl Files for Paths {
             let there =
                 fs::symlink_metadata(&new).and_then(|there| Ok((there, written.metadata()?)));
             match there {
-                Ok((there, written)) if there.ino() == written.ino() => {}
+                Ok((there, written)) if id(&there) == id(&written) => {}
                 _ => return Err(lost_lock()),
             }
             if let Some(time) = aside {

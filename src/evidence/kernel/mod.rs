@@ -95,6 +95,5 @@ mod tests {
         assert!(stopped.namespaces.is_empty(), "{stopped:?}");
         let whole = scan(None, Duration::MAX);
         assert_ne!(whole.incomplete, stopped.incomplete);
-        assert!(!whole.namespaces.is_empty());
     }
 }

@@ -108,7 +108,7 @@ impl Processes {
             Some(Fault::NoInode) => {
                 let mut paths = vec![new(File::State), new(File::Journal)];
                 paths.retain(|path| !path.exists());
-                inject(paths, "openat")
+                inject(paths, "open,openat")
             }
             Some(Fault::JournalNotReplaceable | Fault::NoRecord) => unreachable!("no row has it"),
             // The limit is for every file, so the journal must be the largest one.
