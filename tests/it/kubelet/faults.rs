@@ -16,6 +16,7 @@ const PLUGIN: &str = "/opt/cni/bin/azure-vnet-ipam";
 const WRAPPED: &str = "/opt/cni/wrapped/azure-vnet-ipam";
 const KILLS: &str = "/var/lib/killed-calls";
 const STATE: &str = "/run/azure-vnet-ipam.json";
+const OLD_STATE: &str = "/run/old-state.json";
 
 /// A fault, and how long pods are replaced under it.
 pub struct Fault {
@@ -85,11 +86,27 @@ pub fn faults(is_long: bool) -> Vec<Fault> {
         Fault {
             name: "state cut in half every 2 s",
             before_round: |_| cut_state(|length| length / 2),
+            refuses_nothing: true,
             ..basis()
         },
         Fault {
             name: "state emptied every 2 s",
             before_round: |_| cut_state(|_| 0),
+            refuses_nothing: true,
+            ..basis()
+        },
+        Fault {
+            name: "old state put back every 2 s",
+            before_round: |_| put_old_state_back(),
+            refuses_nothing: true,
+            ..basis()
+        },
+        Fault {
+            name: "source stopped, state deleted every 2 s",
+            start: |lab| lab.host.wire.stop(),
+            before_round: |_| fs::remove_file(STATE).unwrap_or_default(),
+            end: |lab| lab.host.wire.start(),
+            refuses_nothing: true,
             ..basis()
         },
         Fault {
@@ -177,6 +194,15 @@ fn cut_state(length: fn(u64) -> u64) {
         let now = file.metadata().unwrap().len();
         file.set_len(length(now)).unwrap();
     }
+}
+
+/// Replaces the state by the one that was there a round ago.
+fn put_old_state_back() {
+    let now = fs::read(STATE).unwrap();
+    if Path::new(OLD_STATE).exists() {
+        fs::rename(OLD_STATE, STATE).unwrap();
+    }
+    fs::write(OLD_STATE, now).unwrap();
 }
 
 /// Puts a stand-in for the original in the place of the plugin. The original itself could give an address at once that was just

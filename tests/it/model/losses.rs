@@ -138,7 +138,8 @@ impl World {
                     None => drop(self.disk.files.remove(&StateFile::State)),
                 }
             }
-            // Only our key records which interface of a container an address is for, until there is other evidence.
+            // Only our key tells which interface of a container an address is for: "Records of the original (container ID only) match by
+            // container ID" (D8).
             Loss::OurKeyRemoved
                 if self.pods.keys().any(|id| id.interface != 0)
                     || self.in_flight.values().any(|add| add.id.interface != 0) => {}

@@ -65,8 +65,8 @@ impl World {
             .filter(|v: &Value| v["IPAM"].is_object())
     }
 
-    /// Whether the original's view is correct: it starts from an empty state after a loss, and does not know boots,
-    /// quarantines or old copies (contract section 16).
+    /// Whether the original's view is correct: it does not know boots, quarantines or old copies (contract section 16). "what the
+    /// original does alone, such as starting empty on a lost state" (P1).
     fn original_can_be_trusted(&self) -> bool {
         let (Some(value), Some(state)) = (self.originals_state(), self.state()) else {
             return false;
@@ -176,7 +176,7 @@ impl World {
             return;
         }
         let id = self.start(pod);
-        // The original knows one interface per container, and calls of a container are sequential.
+        // Calls of a container are sequential, and "Records of the original (container ID only) match by container ID" (D8).
         if self
             .in_flight
             .values()
@@ -192,7 +192,7 @@ impl World {
         {
             return;
         }
-        // The original would take the address of an interface that it does not know, whose ADD was killed.
+        // For the same reason it would take the address of an interface that it does not know, whose ADD was killed.
         let state = self.state().unwrap_or_default();
         let mut ours = state.ipam().pools().flat_map(|(_, _, pool)| &pool.records);
         let is_of_another = |held: &Held| {
@@ -252,6 +252,7 @@ impl World {
         self.originals_write(value);
     }
 
+    /// The original's DEL. It releases the address of whichever interface of the container has the first record (D8).
     pub(super) fn originals_del(&mut self, id: Id) {
         if id.interface != 0
             || self.rules.second_interface.is_some()

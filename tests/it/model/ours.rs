@@ -236,7 +236,8 @@ impl World {
         self.disk = disk;
     }
 
-    /// Without the cache, nothing shows for which interface of a container the original granted an address.
+    /// Whether nothing shows for which interface of a container the original granted an address.
+    /// "Records of the original (container ID only) match by container ID" (D8).
     fn is_ambiguous(&self, id: Id) -> bool {
         let state = self.state().unwrap_or_default();
         let call = call("ADD", id, self.is_dual());

@@ -44,20 +44,17 @@ impl World {
                 .released
                 .iter()
                 .filter(|_| self.rules.releases_are_final);
-            {
-                for id in all.chain(&self.truth.released) {
-                    let pools = state.ipam().pools();
-                    let mut records = pools.flat_map(|(_, _, pool)| &pool.records);
-                    let is_theirs = |held: &Held| {
-                        held.owner.claim().is_some_and(|claim| {
-                            *claim.container_id == *id.container_id()
-                                && *claim.if_name == *id.if_name()
-                        })
-                    };
-                    let held = records.find(|r| r.held().is_some_and(is_theirs));
-                    let held = held.map(|record| record.address());
-                    assert_eq!(held, None, "{id:?} was released, and holds an address");
-                }
+            for id in all.chain(&self.truth.released) {
+                let pools = state.ipam().pools();
+                let mut records = pools.flat_map(|(_, _, pool)| &pool.records);
+                let is_theirs = |held: &Held| {
+                    held.owner.claim().is_some_and(|claim| {
+                        *claim.container_id == *id.container_id() && *claim.if_name == *id.if_name()
+                    })
+                };
+                let held = records.find(|r| r.held().is_some_and(is_theirs));
+                let held = held.map(|record| record.address());
+                assert_eq!(held, None, "{id:?} was released, and holds an address");
             }
         }
     }
