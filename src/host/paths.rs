@@ -58,11 +58,6 @@ impl Paths {
         self.lock_folder().join(format!("{}.events", self.name))
     }
 
-    /// The result of the last `check --record`.
-    pub fn last_check(&self) -> PathBuf {
-        self.lock_folder().join(format!("{}.check", self.name))
-    }
-
     /// libcni's cache of results.
     pub fn cni_cache(&self) -> PathBuf {
         self.under_root("/var/lib/cni/results")
@@ -190,7 +185,6 @@ mod tests {
             paths.of_version_0_2_0()[0].clone(),
             paths.of_version_0_2_0()[4].clone(),
             paths.events(),
-            paths.last_check(),
             paths.cni_cache(),
             paths.azure_vnet(),
             paths.processes(),

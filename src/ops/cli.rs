@@ -36,7 +36,7 @@ pub enum Command {
     Events(EventsArgs),
     /// Compare the state with the node, and report problems
     #[command(after_help = help::CHECK)]
-    Check(CheckArgs),
+    Check(ReportArgs),
     /// Print all that is known about one address, container or pod
     #[command(after_help = help::EXPLAIN)]
     Explain(ExplainArgs),
@@ -76,9 +76,6 @@ pub enum Command {
     /// Print a script for command line completion
     #[command(after_help = help::COMPLETIONS)]
     Completions(CompletionsArgs),
-    /// Print the manual page
-    #[command(after_help = help::MAN)]
-    Man,
 }
 
 /// The arguments of `show`.
@@ -122,16 +119,6 @@ pub struct EventsArgs {
 /// The arguments of a command that prints a report.
 #[derive(Debug, Args)]
 pub struct ReportArgs {
-    #[command(flatten)]
-    pub format: OutputFormat,
-}
-
-/// The arguments of `check`.
-#[derive(Debug, Args)]
-pub struct CheckArgs {
-    /// Save the result for `metrics`
-    #[arg(long)]
-    pub record: bool,
     #[command(flatten)]
     pub format: OutputFormat,
 }

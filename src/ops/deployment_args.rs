@@ -21,14 +21,8 @@ pub struct InstallArgs {
     #[arg(long)]
     pub force: bool,
     /// Only compare the installed file with this executable
-    #[arg(long, conflicts_with_all = ["force", "with_docs"])]
+    #[arg(long, conflicts_with = "force")]
     pub verify: bool,
-    /// Install the manual page and the completions too
-    #[arg(long)]
-    pub with_docs: bool,
-    /// Documentation goes below DIR/share
-    #[arg(long, value_name = "DIR", default_value = "/usr/local", value_hint = ValueHint::DirPath)]
-    pub prefix: PathBuf,
     #[command(flatten)]
     pub format: OutputFormat,
 }
@@ -45,9 +39,6 @@ pub struct UninstallArgs {
     /// Remove it even if no original can come back
     #[arg(long)]
     pub force: bool,
-    /// Documentation is below DIR/share
-    #[arg(long, value_name = "DIR", default_value = "/usr/local", value_hint = ValueHint::DirPath)]
-    pub prefix: PathBuf,
     #[command(flatten)]
     pub format: OutputFormat,
 }

@@ -1,9 +1,9 @@
-//! `errors`: prints the table of errors, which the man page has too.
+//! `errors`: prints the table of errors.
 
 use super::outcome::CommandOutput;
 use crate::failure::table::{ERROR_TABLE, ErrorRow};
 
-/// The columns of a line. The man page indents the table by some more.
+/// The columns of a line.
 const WIDTH: usize = 70;
 
 /// What stands above the table.
@@ -35,8 +35,7 @@ fn row_text(row: &ErrorRow) -> String {
         };
         wrap(&mut out, &format!("  {code:<3}  "), 9, message);
     }
-    let remedy = row.remedy.replace('`', "'");
-    wrap(&mut out, "       -> ", 10, &remedy);
+    wrap(&mut out, "       -> ", 10, row.remedy);
     out
 }
 
@@ -73,11 +72,7 @@ mod tests {
             for message in row.messages {
                 assert!(words.contains(message), "{message}");
             }
-            assert!(
-                words.contains(&row.remedy.replace('`', "'")),
-                "{}",
-                row.remedy
-            );
+            assert!(words.contains(row.remedy), "{}", row.remedy);
         }
         for line in text.lines().filter(|line| line.starts_with(' ')) {
             assert!(line.len() <= WIDTH, "{line}");

@@ -78,8 +78,7 @@ answer or matches no interface. Each finding comes with its evidence and a
 remedy. Also decides, without changing anything, whether an ADD would succeed
 now, for each network configuration that names the plugin.
 
-Takes no lock and changes nothing; with --record, saves the counts of findings
-in /var/run/azure-vnet/, from which `metrics` prints them.
+Takes no lock and changes nothing.
 
 Examples:
   # find problems
@@ -260,20 +259,6 @@ Exit status:
   2  the command failed: stderr says why
 ";
 
-/// `man`.
-pub const MAN: &str = r"Prints the manual page in roff, which man formats.
-
-Examples:
-  # read it
-  {name} man | man -l -
-  # install it
-  {name} man >/usr/local/share/man/man8/azure-vnet-ipam.8
-
-Exit status:
-  0  success
-  2  the command failed: stderr says why
-";
-
 #[cfg(test)]
 mod tests {
     use crate::cni::NAME;
@@ -290,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn every_text_fits_the_terminal_and_the_man_page() {
+    fn every_text_fits_the_terminal() {
         for (name, text) in texts() {
             assert!(text.is_ascii() && !text.contains("\n\n\n"), "{name}");
             for line in text.lines() {

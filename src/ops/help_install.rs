@@ -11,8 +11,7 @@ becomes NAME.orig and the former one NAME.orig.1. Executables of this program
 are never kept. A symbolic link is replaced itself, not what it leads to.
 
 With --verify, compares the SHA-256 of this executable and of the installed one,
-and says what is there instead. With --with-docs, writes man page and
-completions for bash, zsh and fish; files of others stay.
+and says what is there instead.
 
 Examples:
   # install it, and say what was there before
@@ -31,8 +30,7 @@ Exit status:
 /// `uninstall`.
 pub const UNINSTALL: &str = r"Brings the newest original back in one step, with pods running: NAME.orig, or
 NAME.orig.1 if there is no other. Does this for both names, unless --name names
-one. When neither name is left, removes the man page and the completions that
-install --with-docs wrote.
+one.
 
 Refuses to leave nothing behind where no original is kept, as pods whose
 configuration names the plugin would not start. With --force, removes the

@@ -16,11 +16,8 @@ mod export;
 mod findings;
 mod help;
 mod help_install;
-mod help_man;
 mod install;
-mod last_check;
 mod lease;
-mod man;
 mod metrics;
 mod node;
 mod node_config;
@@ -43,6 +40,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use cli::Command;
+#[doc(hidden)]
+pub use cli::command as command_line;
 use findings::{check, doctor};
 use node::Node;
 use outcome::{CommandError, CommandOutput};
@@ -113,9 +112,6 @@ fn run(command: &Command, node: &Node) -> Result<CommandOutput, CommandError> {
         Command::Uninstall(args) => install::run_uninstall(node, args),
         Command::Version(args) => version::run(node, args),
         Command::Completions(args) => Ok(CommandOutput::success(completions::script(args.shell))),
-        Command::Man => man::page()
-            .map(CommandOutput::success)
-            .map_err(|e| CommandError::from_io("failed to render the manual page", &e)),
     }
 }
 

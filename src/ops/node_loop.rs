@@ -10,8 +10,7 @@ use super::cli::NodeLoopArgs;
 use super::findings::check::summarize;
 use super::findings::diagnosis::Diagnosis;
 use super::install::Installation;
-use super::last_check::LastCheck;
-use super::metrics::{self, NodeMetrics};
+use super::metrics::{self, LastCheck, NodeMetrics};
 use super::node::Node;
 use super::outcome::{CommandError, CommandOutput};
 use crate::host::{Paths, boot_now, exit_on_termination_signals, sleep_until};
@@ -105,21 +104,14 @@ impl<'a> NodeLoop<'a> {
     }
 
     fn check(&mut self, node: &Node) {
-        let check = summarize(node, &Diagnosis::make(node));
-        let saved = check.save(self.paths);
-        self.reported.step("check", &saved.err().map(|e| e.0));
-        self.last_check = Some(check);
+        self.last_check = Some(summarize(node, &Diagnosis::make(node)));
     }
 
     fn write_metrics(&mut self, installed: &[(&'static str, bool)]) {
         let node = Node::here(self.paths, boot_now());
         let written = NodeMetrics::collect(&node).and_then(|mut metrics| {
             metrics.installed = installed.to_vec();
-            // Where the result cannot be recorded, the one of this process counts; and an operator may have recorded a newer one.
-            metrics.last_check = [metrics.last_check, self.last_check.clone()]
-                .into_iter()
-                .flatten()
-                .max_by_key(|check| check.time);
+            metrics.last_check = self.last_check.clone();
             metrics::write(&node, &metrics, Some(&self.args.output))
         });
         self.reported.step("metrics", &written.err().map(|e| e.0));

@@ -244,53 +244,6 @@ fn simultaneous_installs_do_not_harm_each_other() {
 }
 
 #[test]
-fn documentation_is_installed_and_removed() {
-    let folder = PluginFolder::new("documents");
-    folder.put(V4, &go_executable(MODULE, "x"));
-    let prefix = folder.node.path("/usr/local");
-    let (page, v6) = (
-        prefix.join("share/man/man8/azure-vnet-ipam.8"),
-        prefix.join("share/bash-completion/completions/azure-vnet-ipamv6"),
-    );
-    let option = format!("--prefix {}", prefix.display());
-    let run = |line: &str| folder.node.run_line(&format!("{line} {option}"));
-    run("install").success();
-    assert!(!page.exists(), "not asked for");
-    let text = run("install --with-docs").success().stdout.clone();
-    assert!(
-        text.contains("installed already") && text.contains("Wrote "),
-        "{text}"
-    );
-    let printed = folder.node.run_line("man").success().stdout.clone();
-    assert_eq!(fs::read_to_string(&page).unwrap(), printed);
-    let printed = folder
-        .node
-        .run_line("completions bash")
-        .success()
-        .stdout
-        .clone();
-    assert_eq!(fs::read_to_string(&v6).unwrap(), printed);
-
-    // Where it is installed is not where this looks.
-    let elsewhere = folder.node.path("/elsewhere");
-    fs::create_dir(&elsewhere).unwrap();
-    run(&format!("uninstall --dir {}", elsewhere.display())).success();
-    assert!(
-        page.exists() && v6.exists(),
-        "the plugin is still installed"
-    );
-
-    fs::write(&page, "somebody else's").unwrap();
-    let warned = run("install --with-docs");
-    assert_eq!(warned.exit, Some(1), "{warned:?}");
-    assert!(warned.stdout.contains("Warning: "), "{warned:?}");
-    assert!(folder.is_ours(V4));
-    run("uninstall").success();
-    assert!(!v6.exists());
-    assert_eq!(fs::read_to_string(&page).unwrap(), "somebody else's");
-}
-
-#[test]
 #[ignore = "needs go"]
 fn executable_of_the_originals_go_module_is_recognised() {
     let folder = PluginFolder::new("go");

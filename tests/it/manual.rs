@@ -1,4 +1,4 @@
-//! Help, the manual page and completions, as people, formatters and shells read them.
+//! Help and completions, as people and shells read them.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -10,13 +10,13 @@ use crate::harness::binary;
 use crate::harness::wait::{Process, output};
 
 /// Every command of the program with its options. A second copy, so that none is forgotten.
-const COMMANDS: [(&str, &[&str]); 17] = [
+const COMMANDS: [(&str, &[&str]); 16] = [
     ("show", &["--json", "-o", "--pod", "--suspect", "--events"]),
     (
         "events",
         &["--tail", "--since", "--pod", "--address", "--json", "-o"],
     ),
-    ("check", &["--record", "--json", "-o"]),
+    ("check", &["--json", "-o"]),
     ("explain", &["--json", "-o"]),
     ("reclaim", &["--yes", "--json", "-o"]),
     ("release", &["--container", "--force", "--json", "-o"]),
@@ -38,24 +38,11 @@ const COMMANDS: [(&str, &[&str]); 17] = [
     ("errors", &[]),
     (
         "install",
-        &[
-            "--dir",
-            "--name",
-            "--force",
-            "--verify",
-            "--with-docs",
-            "--prefix",
-            "--json",
-            "-o",
-        ],
+        &["--dir", "--name", "--force", "--verify", "--json", "-o"],
     ),
-    (
-        "uninstall",
-        &["--dir", "--name", "--force", "--prefix", "--json", "-o"],
-    ),
+    ("uninstall", &["--dir", "--name", "--force", "--json", "-o"]),
     ("version", &["--json", "-o"]),
     ("completions", &[]),
-    ("man", &[]),
 ];
 
 fn run_command<S: AsRef<OsStr>>(args: &[S]) -> Output {
@@ -105,12 +92,6 @@ fn assert_tidy(page: &str) {
     for line in page.lines() {
         assert!(line.len() <= 80 && line == line.trim_end(), "{line:?}");
     }
-}
-
-/// The words of a page, without the brackets and marks around them.
-fn words(page: &str) -> Vec<&str> {
-    let words = page.split(|c: char| c.is_whitespace() || "[]()|.,;:".contains(c));
-    words.filter(|word| !word.is_empty()).collect()
 }
 
 #[test]
@@ -197,7 +178,6 @@ fn usage_errors_go_to_stderr_with_status_2() {
         &["help", "frobnicate"],
         &["show", "--frobnicate"],
         &["show", "-x"],
-        &["man", "here"],
         &["release", "10.224.0.5", "--container"],
         &["explain"],
         &["completions"],
@@ -224,85 +204,6 @@ fn usage_errors_suggest_what_may_be_meant() {
         let stderr = String::from_utf8(run_command(args).stderr).unwrap();
         assert!(stderr.contains(suggested), "{args:?}: {stderr}");
     }
-}
-
-#[test]
-fn man_page_names_every_command_option_and_file() {
-    let page = stdout_of(&["man"]);
-    assert!(
-        page.is_ascii() && page.contains("\n.TH AZURE-VNET-IPAM 8 "),
-        "{page}"
-    );
-    let headings: Vec<_> = page
-        .lines()
-        .filter_map(|line| Some(line.strip_prefix(".SH ")?.trim_matches('"')))
-        .collect();
-    for heading in [
-        "NAME",
-        "SYNOPSIS",
-        "DESCRIPTION",
-        "OPTIONS",
-        "COMMANDS",
-        "ENVIRONMENT",
-        "FILES",
-        "EXIT STATUS",
-        "EXAMPLES",
-        "FILES THAT THE PROGRAM WRITES",
-        "ERRORS",
-        "JSON",
-        "TASKS",
-        "SEE ALSO",
-    ] {
-        assert!(headings.contains(&heading), "{heading}");
-    }
-    let (_, commands) = page.split_once("\n.SH COMMANDS\n").unwrap();
-    let (commands, reference) = commands.split_once("\n.SH ").unwrap();
-    for file in ["/var/run/azure", "/var/log/azure", "/etc/cni/net.d/"] {
-        let escaped = file.replace('-', "\\-");
-        assert!(reference.contains(&escaped), "{file}");
-    }
-    let sections: Vec<_> = commands.split(".SS ").skip(1).collect();
-    assert_eq!(sections.len(), COMMANDS.len());
-    for ((name, options), section) in COMMANDS.into_iter().zip(sections) {
-        let escaped = name.replace('-', "\\-");
-        assert!(section.starts_with(&format!("{escaped}\n")), "{section}");
-        let usage = format!("\n\\fBazure\\-vnet\\-ipam {escaped}\\fR ");
-        assert!(section.contains(&usage), "{section}");
-        for part in ["Examples", "Exit status"] {
-            assert!(section.contains(&format!("\n\\fB{part}\\fR:\n")), "{part}");
-        }
-        for option in options {
-            let entry = format!("\n.TP\n\\fB{}", option.replace('-', "\\-"));
-            assert!(section.contains(&entry), "{option}: {section}");
-        }
-    }
-}
-
-#[test]
-#[ignore = "needs groff"]
-fn groff_formats_the_man_page_without_a_warning() {
-    let page = stdout_of(&["man"]);
-    let text = piped("groff", &["-ww", "-man", "-Tascii", "-P-cbou"], &page);
-    let words = words(&text);
-    for (name, options) in COMMANDS {
-        for word in [name].iter().chain(options) {
-            assert!(words.contains(word), "{word}: {text}");
-        }
-    }
-    // What roff could take for a request, and what it could swallow.
-    let flowing = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    for phrase in ["~ resting", ". free", "jq '.pools[].free'", "</dev/null"] {
-        assert!(flowing.contains(phrase), "{phrase}: {text}");
-    }
-    let wide = text.lines().find(|line| line.len() > 80);
-    assert_eq!(wide, None);
-}
-
-#[test]
-#[ignore = "needs mandoc"]
-fn mandoc_has_no_warning_about_the_man_page() {
-    let page = stdout_of(&["man"]);
-    assert_eq!(piped("mandoc", &["-T", "lint", "-W", "warning"], &page), "");
 }
 
 /// A folder with the completion script of a shell, and with files to choose from.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::harness::wait::{Process, wait_until};
-use crate::harness::{Node, Outcome, Reply, Running, binary, install, xml};
+use crate::harness::{Node, Outcome, Reply, Running, WireServer, binary, install, xml};
 use crate::install::folder::{MODULE, PluginFolder, V4, go_executable};
 
 /// Longer than any test: the clock of the node is moved instead.
@@ -61,27 +61,16 @@ fn wait_for_line(node: &Node, line: &str) {
     );
 }
 
-/// Where the result of a check is recorded.
-fn record(node: &Node) -> PathBuf {
-    node.path("/var/run/azure-vnet/azure-vnet-ipam.check")
+/// Waits until the loop has checked the node, for which it asks the source, more often than `before`.
+fn wait_for_check(wire: &WireServer, before: usize) {
+    wait_until("a check", || wire.count() > before);
 }
 
-/// The number of the file with the result, which every check replaces.
-fn record_number(node: &Node) -> Option<u64> {
-    fs::metadata(record(node)).map(|known| known.ino()).ok()
-}
-
-fn wait_for_check(node: &Node, before: Option<u64>) {
-    wait_until("a check", || {
-        record_number(node).is_some_and(|now| Some(now) != before)
-    });
-}
-
-/// Lets time pass until the loop has checked the node again.
-fn check_again(node: &Node) {
-    let before = record_number(node);
+/// Lets time pass until the loop checks the node again.
+fn check_again(node: &Node, wire: &WireServer) {
+    let before = wire.count();
     node.advance_clock(3600);
-    wait_for_check(node, before);
+    wait_for_check(wire, before);
 }
 
 #[test]
@@ -104,7 +93,7 @@ fn metrics_have_the_installation_and_the_check() {
     let outcome = stop(node_loop);
     assert_eq!(outcome.stderr, "");
     let own = |text: &str| -> Vec<String> {
-        let varies = ["refresh_age_seconds", "executable_matches"];
+        let varies = ["refresh_age_seconds", "executable_matches", "last_check"];
         let lines = text.lines();
         let lines = lines.filter(|line| !varies.iter().any(|name| line.contains(name)));
         lines.map(str::to_owned).collect()
@@ -178,12 +167,12 @@ fn replaced_executable_comes_back_if_asked_for() {
 
 #[test]
 fn failing_step_does_not_end_the_loop() {
-    let (node, _wire) = Node::with_wire("loop-failing", Reply::Xml(xml(5..15)));
+    let (node, wire) = Node::with_wire("loop-failing", Reply::Xml(xml(5..15)));
     install(&node.path("/opt/cni/bin/azure-vnet-ipam"));
     let mut node_loop = start(&node, &[]);
-    wait_for_check(&node, None);
+    wait_for_check(&wire, 0);
     for _ in 0..3 {
-        check_again(&node);
+        check_again(&node, &wire);
     }
     assert!(node_loop.is_running());
     make_folder(&node);
@@ -200,37 +189,13 @@ fn failing_step_does_not_end_the_loop() {
 }
 
 #[test]
-fn only_a_recorded_check_leaves_its_result() {
-    let (node, _wire) = Node::with_wire("loop-record", Reply::Xml(xml(5..15)));
-    node.run_line("check");
-    assert!(!node.path("/var").exists(), "check changes nothing");
-    let outcome = node.run_line("check --record -o json");
-    let report = outcome.json();
-    let mode = fs::metadata(record(&node)).unwrap().permissions().mode();
-    assert_eq!(mode & 0o7777, 0o600);
-    let metrics = node.run_line("metrics").success().stdout.clone();
-    let status = outcome.exit.unwrap();
-    let line = format!("azure_vnet_ipam_last_check_status {status}\n");
-    assert!(metrics.contains(&line), "{metrics}");
-    // Every finding is counted, and those of the root and the host that the report leaves out.
-    let findings = report["findings"].as_array().unwrap().len();
-    let counts = metrics.lines().filter_map(|line| {
-        let labels = line.strip_prefix("azure_vnet_ipam_last_check_findings{")?;
-        labels.rsplit_once(' ')?.1.parse::<usize>().ok()
-    });
-    assert!(
-        findings > 0 && counts.sum::<usize>() >= findings,
-        "{metrics}"
-    );
-}
-
-#[test]
 fn memory_stays_what_one_round_needs() {
-    let (node, _wire) = Node::with_wire("loop-memory", Reply::Xml(xml(5..250)));
+    let (node, wire) = Node::with_wire("loop-memory", Reply::Xml(xml(5..250)));
     make_folder(&node);
     for n in 0..40 {
         node.add(&format!("c{n}")).success();
     }
+    let asked = wire.count();
     let node_loop = start(&node, &[]);
     let status = format!("/proc/{}/status", node_loop.id());
     // The most that was resident, in KiB.
@@ -241,9 +206,9 @@ fn memory_stays_what_one_round_needs() {
         words.unwrap().parse().unwrap()
     };
     let mut early = 0;
-    wait_for_check(&node, None);
+    wait_for_check(&wire, asked);
     for round in 0..60 {
-        check_again(&node);
+        check_again(&node, &wire);
         if round == 20 {
             early = most();
         }

@@ -72,15 +72,6 @@ fn without_volatile_numbers(text: &str) -> String {
 }
 
 #[test]
-fn readme_is_short() {
-    let lines = readme().lines().count();
-    assert!(
-        lines <= 300,
-        "{lines} lines: move details to the reference pages"
-    );
-}
-
-#[test]
 fn try_script_prints_what_the_readme_shows() {
     let mut command = Command::new("sh");
     let command = command.arg(package().join("tests/try.sh"));

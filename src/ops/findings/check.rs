@@ -6,8 +6,8 @@ use super::diagnosis::Diagnosis;
 use super::finding::{Finding, FindingKind, Severity};
 use super::group::{Group, group};
 use super::predictions::Prediction;
-use crate::ops::cli::CheckArgs;
-use crate::ops::last_check::LastCheck;
+use crate::ops::cli::ReportArgs;
+use crate::ops::metrics::LastCheck;
 use crate::ops::node::Node;
 use crate::ops::outcome::{CommandError, CommandOutput, json};
 use crate::ops::screen::{Screen, Tint, pluralize};
@@ -20,7 +20,7 @@ pub struct CheckReport {
     pub time: String,
     /// The first line of the screen.
     pub summary: String,
-    /// The findings but for those that nothing is wrong, the worst first.
+    /// What is wrong or worth a note, the worst first.
     pub findings: Vec<Finding>,
     /// What could not be checked.
     pub not_seen: Vec<String>,
@@ -33,12 +33,9 @@ pub struct CheckReport {
 /// Runs the command.
 ///
 /// # Errors
-/// The report cannot be printed as JSON, or the result cannot be recorded.
-pub fn run(node: &Node, args: &CheckArgs) -> Result<CommandOutput, CommandError> {
+/// The report cannot be printed as JSON.
+pub fn run(node: &Node, args: &ReportArgs) -> Result<CommandOutput, CommandError> {
     let diagnosis = Diagnosis::make(node);
-    if args.record {
-        summarize(node, &diagnosis).save(node.paths())?;
-    }
     let status = diagnosis.status();
     let report = CheckReport::new(diagnosis);
     let text = match args.format.is_json() {
@@ -48,7 +45,7 @@ pub fn run(node: &Node, args: &CheckArgs) -> Result<CommandOutput, CommandError>
     Ok(CommandOutput { text, status })
 }
 
-/// Counts the findings of a diagnosis that are no praise.
+/// Counts the findings of a diagnosis, without those that say that something is right.
 pub fn summarize(node: &Node, diagnosis: &Diagnosis) -> LastCheck {
     /// Counted even where there are none, so that the first one shows as an increase.
     const ALWAYS: [(FindingKind, Severity); 3] = [
@@ -59,14 +56,14 @@ pub fn summarize(node: &Node, diagnosis: &Diagnosis) -> LastCheck {
     let mut check = LastCheck {
         time: node.now.wall,
         status: diagnosis.status(),
-        findings: Vec::new(),
+        findings: ALWAYS
+            .map(|(kind, severity)| ((kind.name(), severity.name()), 0))
+            .into(),
     };
-    for (kind, severity) in ALWAYS {
-        check.count(kind.name(), severity.name(), 0);
-    }
     for finding in &diagnosis.findings {
         if finding.severity != Severity::Ok {
-            check.count(finding.kind.name(), finding.severity.name(), 1);
+            let key = (finding.kind.name(), finding.severity.name());
+            *check.findings.entry(key).or_default() += 1;
         }
     }
     check

@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use super::access::{look, note, plugin_folder};
-use super::docs;
 use super::errors::step_error;
 use super::folder::{LockedFolder, PluginPaths};
 use super::occupant::{Occupant, sha256};
@@ -26,12 +25,7 @@ pub fn run(node: &Node, args: &InstallArgs) -> Result<CommandOutput, CommandErro
     if args.verify {
         return verify(node, args, &paths, own);
     }
-    let mut report = install(node, args.force, &paths, own)?;
-    if args.with_docs && report.refused.is_none() {
-        let written = docs::write(&args.prefix);
-        report.files = written.files;
-        report.warnings.extend(written.problems);
-    }
+    let report = install(node, args.force, &paths, own)?;
     Ok(CommandOutput {
         status: u8::from(report.refused.is_some() || !report.warnings.is_empty()),
         text: match args.format.is_json() {
@@ -146,7 +140,6 @@ fn install(
         version: build_info::LINE,
         sha256: own,
         saved: None,
-        files: Vec::new(),
         warnings: Vec::new(),
     };
     let save = match plan {

@@ -8,7 +8,6 @@
 
 mod access;
 mod command;
-mod docs;
 mod elf;
 mod errors;
 mod folder;

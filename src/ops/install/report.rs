@@ -28,8 +28,6 @@ pub struct InstallReport {
     pub sha256: String,
     /// Where the file that was replaced is kept.
     pub saved: Option<PathBuf>,
-    /// The files of the documentation that were written.
-    pub files: Vec<PathBuf>,
     /// What did not work out.
     pub warnings: Vec<String>,
 }
@@ -60,8 +58,6 @@ pub struct UninstallReport {
     pub time: String,
     /// One entry for each name.
     pub plugins: Vec<UninstalledPlugin>,
-    /// The files of the documentation that were removed.
-    pub files: Vec<PathBuf>,
     /// What did not work out.
     pub warnings: Vec<String>,
 }
@@ -106,7 +102,7 @@ impl InstallReport {
             };
             text.push_str(&screen.paragraph("", 2, &format!("Before: {found}{kept}.")));
         }
-        text + &print_files("Wrote", &self.files, &self.warnings, screen)
+        text + &print_warnings(&self.warnings, screen)
     }
 }
 
@@ -157,15 +153,12 @@ impl UninstallReport {
             };
             text.push_str(&screen.paragraph("", 0, &line));
         }
-        text + &print_files("Removed", &self.files, &self.warnings, screen)
+        text + &print_warnings(&self.warnings, screen)
     }
 }
 
-fn print_files(what: &str, files: &[PathBuf], warnings: &[String], screen: &Screen) -> String {
+fn print_warnings(warnings: &[String], screen: &Screen) -> String {
     let mut text = String::new();
-    for file in files {
-        text.push_str(&screen.paragraph("", 2, &format!("{what} {}", file.display())));
-    }
     for warning in warnings {
         let warning = screen.paragraph("", 2, &format!("Warning: {warning}"));
         text.push_str(&screen.tint(Tint::Doubtful, warning.trim_end()));

@@ -1,12 +1,9 @@
 //! `uninstall`: brings the original back.
 
-use std::path::Path;
-
 use super::access::{look, note, plugin_folder};
-use super::docs;
 use super::errors::step_error;
 use super::folder::{LockedFolder, PluginPaths};
-use super::occupant::{Kind, Occupant};
+use super::occupant::Occupant;
 use super::plan::{UninstallPlan, plan_uninstall};
 use super::report::{UninstallReport, UninstalledPlugin};
 use crate::cni::{NAME, NAME_V6};
@@ -31,7 +28,6 @@ pub fn run(node: &Node, args: &UninstallArgs) -> Result<CommandOutput, CommandEr
     let mut report = UninstallReport {
         time: node.now.wall_time(node.now.boot),
         plugins: Vec::new(),
-        files: Vec::new(),
         warnings: Vec::new(),
     };
     for name in names {
@@ -46,12 +42,6 @@ pub fn run(node: &Node, args: &UninstallArgs) -> Result<CommandOutput, CommandEr
         }
     }
     let is_refused = report.plugins.iter().any(|plugin| plugin.refused.is_some());
-    let is_done = !is_refused && report.warnings.is_empty();
-    if is_done && !remains(&folder)? && !remains(&node.paths().plugin_folder())? {
-        let removed = docs::remove(&args.prefix);
-        report.files = removed.files;
-        report.warnings = removed.problems;
-    }
     Ok(CommandOutput {
         status: u8::from(is_refused || !report.warnings.is_empty()),
         text: match args.format.is_json() {
@@ -59,16 +49,6 @@ pub fn run(node: &Node, args: &UninstallArgs) -> Result<CommandOutput, CommandEr
             false => report.print(&node.screen),
         },
     })
-}
-
-/// Returns whether this program still stands in a folder with one of its names.
-fn remains(folder: &Path) -> Result<bool, CommandError> {
-    for name in [NAME, NAME_V6] {
-        if look(&folder.join(name))?.kind == Kind::Ours {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }
 
 /// Uninstalls the plugin of one name.

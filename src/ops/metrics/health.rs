@@ -1,7 +1,19 @@
 //! The metrics of the installation and of the last check.
 
+use std::collections::BTreeMap;
+
 use super::page::Page;
-use crate::ops::last_check::LastCheck;
+
+/// The result of a check: counts, and no names of pods.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LastCheck {
+    /// When it was: seconds since 1970.
+    pub time: i64,
+    /// The exit status of `check`.
+    pub status: u8,
+    /// The number of findings by kind and severity.
+    pub findings: BTreeMap<(&'static str, &'static str), usize>,
+}
 
 /// Prints them.
 pub fn print(page: &mut Page, installed: &[(&'static str, bool)], check: Option<&LastCheck>) {
@@ -17,20 +29,19 @@ pub fn print(page: &mut Page, installed: &[(&'static str, bool)], check: Option<
     };
     page.gauge(
         "last_check_findings",
-        "Findings of the last recorded check, by kind and severity.",
+        "Findings of the last check of node-loop, by kind and severity.",
     );
-    for found in &check.findings {
-        let labels = [("kind", &*found.kind), ("severity", &*found.severity)];
-        page.sample(&labels, &found.count);
+    for ((kind, severity), count) in &check.findings {
+        page.sample(&[("kind", kind), ("severity", severity)], count);
     }
     page.gauge(
         "last_check_status",
-        "Exit status of the last recorded check: 0 nothing is wrong, 1 problems, 2 not everything could be examined.",
+        "Exit status of the last check of node-loop: 0 nothing is wrong, 1 problems, 2 not everything could be examined.",
     );
     page.sample(&[], &check.status);
     page.gauge(
         "last_check_timestamp_seconds",
-        "Time of the last recorded check, in seconds since 1970.",
+        "Time of the last check of node-loop, in seconds since 1970.",
     );
     page.sample(&[], &check.time);
 }

@@ -8,12 +8,12 @@ mod pools;
 use std::path::Path;
 use std::time::Duration;
 
+pub use health::LastCheck;
 use page::{Page, seconds};
 use pools::PoolMetrics;
 
 use super::build_info;
 use super::cli::OutputArgs;
-use super::last_check::LastCheck;
 use super::node::Node;
 use super::node_config::NodeConfig;
 use super::outcome::{CommandError, CommandOutput};
@@ -37,7 +37,7 @@ pub struct NodeMetrics {
     pub totals: Totals,
     /// How long ago the source's last answer was merged, when one was in this boot.
     pub answer_age: Option<Duration>,
-    /// The last check, when one was recorded in this boot.
+    /// The last check. Only `node-loop` checks.
     pub last_check: Option<LastCheck>,
     /// Of each plugin that is watched: its name, and whether it is this executable. Only `node-loop` watches.
     pub installed: Vec<(&'static str, bool)>,
@@ -94,7 +94,7 @@ impl NodeMetrics {
             is_lost: matches!(view.report.condition, Some(Condition::Lost(_))),
             totals: node.history()?.totals,
             answer_age: answered.map(|at| node.now.since(at)),
-            last_check: LastCheck::read(paths),
+            last_check: None,
             installed: Vec::new(),
         })
     }
@@ -202,14 +202,11 @@ mod tests {
     }
 
     fn last_check() -> LastCheck {
-        let mut check = LastCheck {
+        LastCheck {
             time: 1_764_000_000,
             status: 1,
-            findings: Vec::new(),
-        };
-        check.count("leak", "warning", 3);
-        check.count("duplicate", "error", 0);
-        check
+            findings: [(("duplicate", "error"), 0), (("leak", "warning"), 3)].into(),
+        }
     }
 
     fn pool(space: &str, subnet: &str) -> PoolMetrics {
@@ -260,8 +257,8 @@ mod tests {
             ),
             r#"executable_matches{name="azure-vnet-ipam"} 1"#.into(),
             r#"executable_matches{name="azure-vnet-ipamv6"} 0"#.into(),
-            r#"last_check_findings{kind="leak",severity="warning"} 3"#.into(),
             r#"last_check_findings{kind="duplicate",severity="error"} 0"#.into(),
+            r#"last_check_findings{kind="leak",severity="warning"} 3"#.into(),
             "last_check_status 1".into(),
             "last_check_timestamp_seconds 1764000000".into(),
             "lock_wait_seconds_total 1.500000".into(),

@@ -148,8 +148,7 @@ impl AksNode {
             Ipam::Ours => "install",
             Ipam::Original => "uninstall",
         };
-        // The machine's own documentation stays.
-        run(command.args([name, "--prefix", "/opt"]), "").success();
+        run(command.arg(name), "").success();
     }
 
     pub fn list(&self, last: impl IntoIterator<Item = u16>) {
