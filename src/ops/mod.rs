@@ -36,6 +36,7 @@ mod show;
 mod state_view;
 #[cfg(test)]
 mod tests;
+mod tree;
 mod version;
 
 use std::ffi::OsString;
@@ -46,6 +47,8 @@ use cli::Command;
 use findings::{check, doctor};
 use node::Node;
 use outcome::{CommandError, CommandOutput};
+#[doc(hidden)]
+pub use tree::Tree;
 
 use crate::cni::CniVersion;
 use crate::host::{Paths, boot_now, io_reason};
