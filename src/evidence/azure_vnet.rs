@@ -9,7 +9,7 @@ use serde::Deserialize;
 use super::namespace::find_namespace;
 use crate::codec::read_address;
 use crate::host::{
-    Link, Paths, ReadOutcome, RouteLookup, io_reason, links, links_named, read_bounded,
+    Link, Paths, ReadOutcome, host_has, io_reason, links, links_named, read_bounded,
 };
 use crate::ipam::{Entry, EvidenceList, Kernel, NetNs};
 
@@ -141,10 +141,7 @@ impl Endpoint {
         let Some(name) = self.host_if_name.clone().filter(|name| !name.is_empty()) else {
             return false;
         };
-        let has_route = || {
-            let lookup = paths.is_this_host().then(RouteLookup::open);
-            lookup.is_some_and(|lookup| lookup.and_then(|l| l.has(address)).unwrap_or(false))
-        };
+        let has_route = || host_has(paths, address).unwrap_or(false);
         let has_link = || links_named(paths, &[name]).is_ok_and(|links| !links.is_empty());
         match self.mode.as_str() {
             "bridge" | "tunnel" => has_link(),

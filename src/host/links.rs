@@ -76,11 +76,7 @@ const IFLA_EXT_MASK: u16 = 29;
 const IFLA_LINK_NETNSID: u16 = 37;
 
 fn from_kernel() -> io::Result<Vec<Link>> {
-    Netlink::open()?.dump(
-        MessageType::GET_LINK,
-        &link_request(),
-        |links: &mut Vec<Link>, message| links.extend(link(message)),
-    )
+    Netlink::open()?.dump(MessageType::GET_LINK, &link_request(), link)
 }
 
 fn link_request() -> Vec<u8> {

@@ -55,19 +55,20 @@ impl Netlink {
         read_cookie(self.socket.as_fd(), CookieSource::Socket)
     }
 
-    /// Dumps a whole table, and hands the payload of each message to `take`. The dump is repeated when the table changes under it.
-    pub fn dump<T: Default>(
+    /// Dumps a whole table. Returns what `parse` makes of the payload of each message. The dump is repeated when the table changes
+    /// under it.
+    pub fn dump<T>(
         &self,
         kind: MessageType,
         body: &[u8],
-        mut take: impl FnMut(&mut T, &[u8]),
-    ) -> io::Result<T> {
+        parse: impl Fn(&[u8]) -> Option<T>,
+    ) -> io::Result<Vec<T>> {
         const ATTEMPTS: u32 = 8;
-        let mut found = T::default();
+        let mut found = Vec::new();
         for sequence in 1..=ATTEMPTS {
             self.send(kind, NLM_F_REQUEST | NLM_F_DUMP, sequence, body)?;
-            found = T::default();
-            if !self.receive(sequence, |payload| take(&mut found, payload))? {
+            found.clear();
+            if !self.receive(sequence, |payload| found.extend(parse(payload)))? {
                 break;
             }
         }

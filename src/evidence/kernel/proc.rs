@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::stat;
 
-use crate::host::{ReadOutcome, read_bounded};
+use crate::host::read_bounded;
 
 /// The inode of the first PID namespace (PROC_PID_INIT_INO). In any other PID namespace some processes are invisible.
 const FIRST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
@@ -41,11 +41,8 @@ pub(super) fn is_gone(error: &io::Error) -> bool {
 
 /// Reads one of the kernel's lists.
 pub(super) fn read_list(path: &Path) -> io::Result<String> {
-    match read_bounded(path, LIST_LIMIT)? {
-        ReadOutcome::Read(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
-        ReadOutcome::Missing => Err(io::ErrorKind::NotFound.into()),
-        ReadOutcome::TooLarge => Err(io::ErrorKind::FileTooLarge.into()),
-    }
+    let bytes = read_bounded(path, LIST_LIMIT)?.required()?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// Returns whether /proc shows every process of the machine. It does so only in the first PID namespace, and only where it is
