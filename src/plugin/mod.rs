@@ -180,21 +180,18 @@ fn read_stdin(started: Moment) -> Result<Vec<u8>, CallError> {
             _ => io_reason(&e),
         })
     })?;
-    if bytes.len() > STDIN_LIMIT {
-        Err(CallError::TooLong(STDIN_LIMIT))
-    } else {
-        Ok(bytes)
+    match bytes.len() > STDIN_LIMIT {
+        true => Err(CallError::TooLong(STDIN_LIMIT)),
+        false => Ok(bytes),
     }
 }
 
 /// Returns the version that VERSION echoes: the caller's, or the newest when stdin says none. It does not wait for a terminal.
 fn requested_version(started: Moment) -> String {
-    let newest = || CniVersion::NEWEST.to_string();
-    if std::io::stdin().is_terminal() {
-        return newest();
-    }
-    let Ok(stdin) = read_stdin(started) else {
-        return newest();
+    let stdin = match std::io::stdin().is_terminal() {
+        true => None,
+        false => read_stdin(started).ok(),
     };
-    Call::read_version_request(&stdin).unwrap_or_else(newest)
+    let version = stdin.and_then(|stdin| Call::read_version_request(&stdin));
+    version.unwrap_or_else(|| CniVersion::NEWEST.to_string())
 }
