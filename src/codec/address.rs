@@ -12,6 +12,25 @@ use ipnet::IpNet;
     reason = "an octet is an index of 256 places, and four texts take at most sixteen bytes"
 )]
 pub fn format_v4(address: Ipv4Addr) -> ([u8; 16], usize) {
+    /// The text of every octet, each with a dot behind it.
+    static DOTTED: [[u8; 4]; 256] = {
+        let mut texts = [[0; 4]; 256];
+        let mut octet = 0u8;
+        loop {
+            let hundreds = b'0' + octet / 100;
+            let tens = b'0' + octet / 10 % 10;
+            let ones = b'0' + octet % 10;
+            texts[octet as usize] = match octet {
+                0..10 => [ones, b'.', 0, 0],
+                10..100 => [tens, ones, b'.', 0],
+                100.. => [hundreds, tens, ones, b'.'],
+            };
+            if octet == u8::MAX {
+                break texts;
+            }
+            octet += 1;
+        }
+    };
     let (mut text, mut length) = ([0; 16], 0);
     for octet in address.octets() {
         text[length..length + 4].copy_from_slice(&DOTTED[usize::from(octet)]);
@@ -20,32 +39,6 @@ pub fn format_v4(address: Ipv4Addr) -> ([u8; 16], usize) {
     // No dot at the end.
     (text, length - 1)
 }
-
-/// The text of every octet, each with a dot behind it.
-#[expect(
-    clippy::indexing_slicing,
-    reason = "evaluated by the compiler, which would refuse"
-)]
-static DOTTED: [[u8; 4]; 256] = {
-    let mut texts = [[0; 4]; 256];
-    let mut octet = 0u8;
-    loop {
-        let [a, b, c] = [
-            b'0' + octet / 100,
-            b'0' + octet / 10 % 10,
-            b'0' + octet % 10,
-        ];
-        texts[octet as usize] = match octet {
-            0..10 => [c, b'.', 0, 0],
-            10..100 => [b, c, b'.', 0],
-            100.. => [a, b, c, b'.'],
-        };
-        if octet == u8::MAX {
-            break texts;
-        }
-        octet += 1;
-    }
-};
 
 /// Reads an address. Leading zeros and zones are refused, as the standard library does.
 pub fn read_address(text: &str) -> Option<IpAddr> {

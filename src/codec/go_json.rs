@@ -86,10 +86,7 @@ fn escaped(out: &mut Out, text: &str, all: bool) {
     for (at, c) in text.char_indices() {
         let escape = match c {
             '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => format!("\\u{:04x}", u32::from(c)),
-            '"' | '\\' if all => format!("\\{c}"),
-            '\n' if all => "\\n".to_owned(),
-            '\r' if all => "\\r".to_owned(),
-            '\t' if all => "\\t".to_owned(),
+            '"' | '\\' | '\n' | '\r' | '\t' if all => c.escape_default().to_string(),
             c if all && c < ' ' => format!("\\u{:04x}", u32::from(c)),
             _ => continue,
         };

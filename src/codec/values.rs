@@ -102,11 +102,18 @@ impl<'de> Cursor<'de> {
     /// There is none, or it is too large.
     pub fn unsigned(&mut self) -> Result<u64, ParseError> {
         self.spaces();
-        let digits = self.rest.bytes().take_while(u8::is_ascii_digit).count();
-        if let Some((number, after)) = self.rest.split_at_checked(digits)
-            && (digits == 1 || !number.starts_with('0'))
-            && !after.starts_with(['.', 'e', 'E'])
-            && let Ok(number) = number.parse()
+        let bytes = self.rest.as_bytes();
+        let (mut number, mut digits) = (0u64, 0);
+        while let Some(digit @ b'0'..=b'9') = bytes.get(digits) {
+            // A number that wraps has too many digits, and is refused below.
+            let value = u64::from(digit - b'0');
+            number = number.wrapping_mul(10).wrapping_add(value);
+            digits += 1;
+        }
+        if let Some(after) = self.rest.get(digits..)
+            && matches!(digits, 1..=19)
+            && (digits == 1 || bytes.first() != Some(&b'0'))
+            && !matches!(bytes.get(digits), Some(b'.' | b'e' | b'E'))
         {
             self.rest = after;
             return Ok(number);
