@@ -3,8 +3,8 @@
 
 mod azure_vnet;
 mod cni_cache;
+mod entry;
 mod kernel;
-mod namespace;
 mod progress;
 
 pub use azure_vnet::is_connected;
