@@ -52,23 +52,20 @@ impl CallReporter {
         if self.environment.verb() != Some(Verb::Status) {
             let (command, took) = (&self.environment.command, Milliseconds(self.took()));
             info!(target: "cni-ipam", "{command} done in {took}.");
-            self.append_record(record);
         }
+        self.append_record(record);
         log::flush(&self.paths.log());
     }
 
     /// Reports a failure: prints the error object, and writes the log and the list of operations.
     pub(super) fn report_failure(&self, failure: &Failure, record: OperationRecord) {
         let (code, msg) = self.print_error(failure);
-        // The runtime repeats STATUS every few seconds. It would push all other operations out of the list.
-        if self.environment.verb() != Some(Verb::Status) {
-            let code = code.into();
-            self.append_record(OperationRecord {
-                code,
-                msg,
-                ..record
-            });
-        }
+        let code = code.into();
+        self.append_record(OperationRecord {
+            code,
+            msg,
+            ..record
+        });
         log::flush(&self.paths.log());
     }
 
@@ -97,9 +94,12 @@ impl CallReporter {
         (code, error.msg)
     }
 
-    /// Adds the call to the list of operations.
+    /// Adds the call to the list of operations. The runtime repeats STATUS every few seconds, which would push out all others.
     fn append_record(&self, record: OperationRecord) {
         let verb = self.environment.verb();
+        if verb == Some(Verb::Status) {
+            return;
+        }
         let record = OperationRecord {
             time: wall_now().to_string(),
             // Callers could make up any number of unknown verbs, each a row of its own in the metrics.
