@@ -119,13 +119,6 @@ pub fn write_options(mode: u32) -> OpenOptions {
     options
 }
 
-/// Returns the options that open a file for appending, as [`write_options`] does.
-pub fn append_options(mode: u32) -> OpenOptions {
-    let mut options = write_options(mode);
-    options.append(true);
-    options
-}
-
 /// Returns the options that open a lock file. They follow links, as other programs open the same file.
 pub fn lock_options() -> OpenOptions {
     let mut options = write_options(PRIVATE);

@@ -11,7 +11,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::Paths;
 use super::files::open;
-use super::netlink::{MessageType, Netlink, attribute, attributes, u32_at};
+use super::netlink::{self, Netlink, attribute, attributes, u32_at};
 use super::netns::{is_of_another_user_namespace, namespace_cookie, namespace_id};
 
 const AF_UNSPEC: u8 = 0;
@@ -49,7 +49,7 @@ pub fn host_addresses(paths: &Paths) -> io::Result<Vec<HostAddress>> {
 /// Lists the addresses configured in the network namespace of the socket.
 fn addresses(netlink: &Netlink) -> io::Result<Vec<HostAddress>> {
     let of_all_families = [AF_UNSPEC, 0, 0, 0, 0, 0, 0, 0];
-    netlink.dump(MessageType::GET_ADDRESS, &of_all_families, address)
+    netlink.dump(netlink::GET_ADDRESS, &of_all_families, address)
 }
 
 /// Reads an address message.
@@ -88,7 +88,7 @@ pub fn host_routes(paths: &Paths) -> io::Result<BTreeSet<IpAddr>> {
     for family in [AF_INET, AF_INET6] {
         let mut request = [0u8; ROUTE_MESSAGE];
         request[0] = family;
-        all.extend(netlink.dump(MessageType::GET_ROUTE, &request, single_destination)?);
+        all.extend(netlink.dump(netlink::GET_ROUTE, &request, single_destination)?);
     }
     Ok(all)
 }
@@ -112,7 +112,7 @@ pub fn host_has(paths: &Paths, address: IpAddr) -> io::Result<bool> {
     let mut request = vec![family, bits, 0, 0, 0, 0, 0, 0];
     request.extend(RTM_F_FIB_MATCH.to_ne_bytes());
     request.extend(attribute(RTA_DST, &bytes));
-    let answer = Netlink::open()?.ask(MessageType::GET_ROUTE, &request)?;
+    let answer = Netlink::open()?.ask(netlink::GET_ROUTE, &request)?;
     Ok(answer.is_some_and(|message| single_destination(&message) == Some(address)))
 }
 
@@ -170,7 +170,7 @@ impl NetnsScanner {
         request.extend(attribute(NETNSA_FD, &file.as_raw_fd().to_ne_bytes()));
         let answer = self
             .home
-            .ask(MessageType::GET_NAMESPACE_ID, &request)?
+            .ask(netlink::GET_NAMESPACE_ID, &request)?
             .unwrap_or_default();
         let number = namespace_number(&answer);
         move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))?;
@@ -193,7 +193,7 @@ impl NetnsScanner {
         let request = [0; GENERIC_MESSAGE];
         let numbers = self
             .home
-            .dump(MessageType::GET_NAMESPACE_ID, &request, namespace_number)?;
+            .dump(netlink::GET_NAMESPACE_ID, &request, namespace_number)?;
         Ok(numbers.into_iter().collect())
     }
 
@@ -201,7 +201,7 @@ impl NetnsScanner {
     pub fn is_live(&self, number: u32) -> bool {
         let mut request = vec![0u8; GENERIC_MESSAGE];
         request.extend(attribute(NETNSA_NSID, &number.to_ne_bytes()));
-        let answer = self.home.ask(MessageType::GET_NAMESPACE_ID, &request);
+        let answer = self.home.ask(netlink::GET_NAMESPACE_ID, &request);
         answer.is_ok_and(|answer| answer.is_some())
     }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use fs2::FileExt;
 
-use super::files::{append_options, check_regular, open_in_new_folder};
+use super::files::{check_regular, open_in_new_folder, write_options};
 
 /// The limits of a rotated file.
 #[derive(Clone, Copy, Debug)]
@@ -44,7 +44,7 @@ impl RotatingFile {
     }
 
     fn open(self, path: &Path) -> io::Result<File> {
-        open_in_new_folder(append_options(self.mode).create(true), path)
+        open_in_new_folder(write_options(self.mode).append(true).create(true), path)
     }
 
     /// Renames every file to the next number; the oldest is overwritten. The caller holds a lock on the full file, so one call

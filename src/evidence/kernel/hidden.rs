@@ -181,8 +181,8 @@ impl Scan<'_> {
 
     /// Returns why there must be a namespace that was not found.
     pub(super) fn missing(&self) -> Option<String> {
-        let is_open = |link: &&Link| link.peer_namespace.is_some_and(|n| self.is_missing(n));
-        if let Some(Link { name, .. }) = self.links.iter().find(is_open) {
+        let lacks_peer = |link: &&Link| link.peer_namespace.is_some_and(|n| self.is_missing(n));
+        if let Some(Link { name, .. }) = self.links.iter().find(lacks_peer) {
             return Some(format!(
                 "the other end of {name} is in a network namespace that was not found"
             ));

@@ -12,9 +12,6 @@ use crate::host::read_bounded;
 const FIRST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
 /// The most bytes read of a list of mounts or addresses.
 const LIST_LIMIT: usize = 64 << 20;
-/// No such process.
-const ESRCH: i32 = 3;
-
 /// Lists the folders of the processes or threads in a folder of /proc.
 pub(super) fn list_numbered(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let names =
@@ -36,7 +33,7 @@ pub(super) fn list_threads(process: &Path, in_any_case: bool) -> Vec<PathBuf> {
 
 /// Returns whether the error means that a process has ended, or that a mount is covered or gone.
 pub(super) fn is_gone(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(ESRCH)
+    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
 }
 
 /// Reads one of the kernel's lists.
