@@ -1,6 +1,7 @@
 //! JSON text as Go's encoder writes it, for the parts of the state file that must be the original's to the byte
 //! (contract section 5).
 
+use std::fmt::Write;
 use std::net::IpAddr;
 
 use super::out::Out;
@@ -30,7 +31,10 @@ pub fn bare_address(out: &mut Out, address: IpAddr) {
             let (text, length) = format_v4(v4);
             out.start_of(text, length);
         }
-        IpAddr::V6(v6) => out.text(&v6.to_string()),
+        IpAddr::V6(v6) => {
+            // An output never fails.
+            let _ = write!(out, "{v6}");
+        }
     }
 }
 

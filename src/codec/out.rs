@@ -3,6 +3,8 @@
 //! It consists of thousands of small pieces. musl copies a few bytes as slowly as a hundred, and a growing vector checks its room for
 //! each piece. Here pieces of a length known to the compiler become a few moves.
 
+use std::fmt;
+
 /// A buffer, and how much of it is used.
 #[derive(Debug, Default)]
 pub struct Out {
@@ -86,6 +88,13 @@ impl Out {
     fn grow(&mut self, length: usize) {
         let room = self.bytes.len() * 2 + length;
         self.bytes.resize(room, 0);
+    }
+}
+
+impl fmt::Write for Out {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.text(text);
+        Ok(())
     }
 }
 
