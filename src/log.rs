@@ -15,7 +15,7 @@ use tracing::{Event, Metadata, Subscriber, span};
 use tracing_subscriber::fmt::FormatFields;
 use tracing_subscriber::fmt::format::{DefaultFields, Writer};
 
-use crate::host::{RotatingFile, alters_terminal, wall_now, wall_second};
+use crate::host::{RotatingFile, alters_terminal, wall_now};
 
 /// `.log` and `.log.1` to `.log.7`, 5 MB each.
 const KEPT: RotatingFile = RotatingFile {
@@ -104,7 +104,7 @@ impl Subscriber for OriginalFormat {
         line.push_str("] ");
         // Writing to a string cannot fail.
         let _ = DefaultFields::new().format_fields(Writer::new(&mut line), event);
-        buffer().add(wall_second(), &line);
+        buffer().add(wall_now().seconds(), &line);
     }
 
     fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {

@@ -33,20 +33,26 @@ impl<'de> Cursor<'de> {
     /// Skips `text` if it follows exactly. Returns whether it did.
     #[inline(always)]
     pub fn literal(&mut self, text: &'static str) -> bool {
-        let Some((found, after)) = self.rest.split_at_checked(text.len()) else {
-            return false;
-        };
+        let split = self.rest.split_at_checked(text.len());
         // Pieces of sixteen bytes are compared as numbers, and longer ones byte by byte.
-        let (found, found_tail) = found.as_bytes().as_chunks::<16>();
-        let (wanted, wanted_tail) = text.as_bytes().as_chunks::<16>();
-        let is_there = found.iter().zip(wanted).all(|(a, b)| a == b) && found_tail == wanted_tail;
-        if is_there {
-            self.rest = after;
-        }
-        is_there
+        let is_same = |found: &str| {
+            let (found, found_tail) = found.as_bytes().as_chunks::<16>();
+            let (wanted, wanted_tail) = text.as_bytes().as_chunks::<16>();
+            found.iter().zip(wanted).all(|(a, b)| a == b) && found_tail == wanted_tail
+        };
+        let after = split.filter(|(found, _)| is_same(found));
+        self.advance(after.map(|(_, after)| after))
+    }
+
+    /// Goes on with what follows, if something was found. Returns whether it was.
+    #[inline(always)]
+    fn advance(&mut self, after: Option<&'de str>) -> bool {
+        self.rest = after.unwrap_or(self.rest);
+        after.is_some()
     }
 
     /// Reads a value with `read`, which gets the bytes that follow, and returns the value and the bytes after it.
+    #[inline(always)]
     pub fn read_leading<T>(&mut self, read: impl FnOnce(&[u8]) -> Option<(T, &[u8])>) -> Option<T> {
         let (found, after) = read(self.rest.as_bytes())?;
         let length = self.left().saturating_sub(after.len());
@@ -57,26 +63,11 @@ impl<'de> Cursor<'de> {
     /// Skips the first `length` bytes of `earlier`, at most sixteen, if the same bytes follow here.
     #[inline(always)]
     pub fn skip_repeated(&mut self, earlier: Cursor<'de>, length: usize) -> bool {
-        let first = |text: &str| {
-            text.as_bytes()
-                .first_chunk()
-                .map(|c| u128::from_le_bytes(*c))
-        };
-        let (Some(here), Some(there)) = (first(self.rest), first(earlier.rest)) else {
-            return false;
-        };
-        let Some(beyond) = 16usize.checked_sub(length).filter(|n| *n < 16) else {
-            return false;
-        };
-        // What lies beyond the length is shifted out.
-        let is_there = (here ^ there) << (8 * beyond) == 0;
-        match self.rest.get(length..) {
-            Some(after) if is_there => {
-                self.rest = after;
-                true
-            }
-            _ => false,
-        }
+        let first = |text: &str| Some(u128::from_le_bytes(*text.as_bytes().first_chunk()?));
+        let bits = first(self.rest).zip(first(earlier.rest));
+        let is_there = bits
+            .is_some_and(|(here, there)| (here ^ there).trailing_zeros() as usize / 8 >= length);
+        self.advance(self.rest.get(length..).filter(|_| is_there))
     }
 
     /// Skips spaces, and returns the next byte.
@@ -100,11 +91,8 @@ impl<'de> Cursor<'de> {
     }
 
     fn pass_spaces(&mut self) {
-        let mut rest = self.rest.as_bytes();
-        while let [b' ' | b'\t' | b'\n' | b'\r', after @ ..] = rest {
-            rest = after;
-        }
-        let length = self.rest.len() - rest.len();
+        let is_space = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\n' | b'\r');
+        let length = self.rest.bytes().take_while(is_space).count();
         self.rest = self.rest.get(length..).unwrap_or_default();
     }
 
@@ -112,31 +100,13 @@ impl<'de> Cursor<'de> {
     pub(super) fn take(&mut self, byte: u8) -> bool {
         self.spaces();
         let is_there = self.rest.as_bytes().first() == Some(&byte);
-        if is_there {
-            self.rest = self.rest.get(1..).unwrap_or_default();
-        }
-        is_there
+        self.advance(self.rest.get(1..).filter(|_| is_there))
     }
 
     pub(super) fn expect(&mut self, byte: u8, what: &str) -> Result<(), ParseError> {
-        match self.take(byte) {
-            true => Ok(()),
-            false => Err(format!("expected {what}")),
-        }
-    }
-
-    /// Skips a word, unless letters or digits continue it.
-    pub(super) fn word(&mut self, word: &str) -> bool {
-        let Some(after) = self.rest.strip_prefix(word) else {
-            return false;
-        };
-        let goes_on = after
-            .as_bytes()
-            .first()
-            .is_some_and(u8::is_ascii_alphanumeric);
-        if !goes_on {
-            self.rest = after;
-        }
-        !goes_on
+        let is_there = self.take(byte);
+        is_there
+            .then_some(())
+            .ok_or_else(|| format!("expected {what}"))
     }
 }

@@ -1,10 +1,11 @@
 //! JSON text as Go's encoder writes it, for the parts of the state file that must be the original's to the byte
 //! (contract section 5).
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::fmt::Write;
+use std::net::IpAddr;
 
 use super::out::Out;
-use super::{format_ipv6, format_octet, plain_length};
+use super::{format_v4, plain_length};
 
 /// Appends a string with its quotes; `<`, `>`, `&` and the two line separators of JavaScript are escaped as in HTML.
 pub fn string(out: &mut Out, text: &str) {
@@ -27,62 +28,20 @@ pub fn address(out: &mut Out, address: IpAddr) {
 pub fn bare_address(out: &mut Out, address: IpAddr) {
     match address {
         IpAddr::V4(v4) => {
-            for octet in v4.octets() {
-                let (digits, length) = format_octet(octet);
-                out.start_of(digits, length);
-            }
-            // No dot at the end.
-            out.back(1);
+            let (text, length) = format_v4(v4);
+            out.start_of(text, length);
         }
-        IpAddr::V6(v6) => address_v6(out, v6),
+        IpAddr::V6(v6) => {
+            // An output never fails.
+            let _ = write!(out, "{v6}");
+        }
     }
-}
-
-/// Apart, so that what nearly all addresses need stays short.
-#[inline(never)]
-fn address_v6(out: &mut Out, address: Ipv6Addr) {
-    if address.to_ipv4_mapped().is_some() {
-        return out.text(&address.to_string());
-    }
-    let (text, length) = format_ipv6(address);
-    out.start_of(text, length);
 }
 
 /// Appends a number.
-#[expect(
-    clippy::indexing_slicing,
-    reason = "what is left of a division by a hundred is an index of a hundred places"
-)]
-pub fn number(out: &mut Out, number: u64) {
-    let mut digits = [b'0'; 20];
-    let count = number.checked_ilog10().unwrap_or(0) as usize + 1;
-    let (mut rest, mut end) = (number, count);
-    while let Some(begin) = end.checked_sub(2) {
-        if let Some(place) = digits.get_mut(begin..end) {
-            place.copy_from_slice(&PAIRS[(rest % 100) as usize]);
-        }
-        (rest, end) = (rest / 100, begin);
-    }
-    if end == 1 {
-        digits[0] = PAIRS[(rest % 100) as usize][1];
-    }
-    out.start_of(digits, count);
+pub fn number(out: &mut Out, number: impl itoa::Integer) {
+    out.text(itoa::Buffer::new().format(number));
 }
-
-/// The numbers below a hundred in two digits.
-#[expect(
-    clippy::indexing_slicing,
-    reason = "evaluated by the compiler, which would refuse"
-)]
-static PAIRS: [[u8; 2]; 100] = {
-    let mut pairs = [[0; 2]; 100];
-    let mut n = 0u8;
-    while n < 100 {
-        pairs[n as usize] = [b'0' + n / 10, b'0' + n % 10];
-        n += 1;
-    }
-    pairs
-};
 
 /// Appends `count` tabs on a new line.
 pub fn line(out: &mut Out, count: usize) {
@@ -95,59 +54,28 @@ pub fn line(out: &mut Out, count: usize) {
 /// Appends a document, whatever its spacing, indented by tabs below `depth`; the escapes within its strings stay as they
 /// are, but for the characters that Go never leaves plain.
 pub fn reindented(out: &mut Out, json: &str, mut depth: usize) {
-    let mut rest = json;
-    while let Some(c) = rest.chars().next() {
-        let (token, after) = match c {
-            '"' => rest.split_at(string_length(rest)),
-            _ => rest.split_at(c.len_utf8()),
-        };
-        rest = after;
-        match c {
-            '"' => {
-                let inside = token.get(1..token.len() - 1).unwrap_or_default();
-                out.byte(b'"');
-                escaped(out, inside, false);
-                out.byte(b'"');
-            }
-            '{' | '[' => {
-                out.text(token);
-                let inside = rest.trim_start();
-                if inside.starts_with(['}', ']']) {
-                    out.text(inside.get(..1).unwrap_or_default());
-                    rest = inside.get(1..).unwrap_or_default();
-                } else {
-                    depth += 1;
-                    line(out, depth);
-                }
-            }
-            '}' | ']' => {
-                depth = depth.saturating_sub(1);
-                line(out, depth);
-                out.text(token);
-            }
-            ',' => {
-                out.byte(b',');
-                line(out, depth);
-            }
-            ':' => out.literal(": "),
-            space if space.is_ascii_whitespace() => {}
-            _ => out.text(token),
+    let (mut is_in_string, mut is_escaped, mut is_behind_bracket) = (false, false, false);
+    for c in json.chars() {
+        if !is_in_string && c.is_ascii_whitespace() {
+            continue;
         }
-    }
-}
-
-/// How many bytes the string at the start of `json` takes, quotes included.
-fn string_length(json: &str) -> usize {
-    let mut escape = false;
-    for (at, byte) in json.bytes().enumerate().skip(1) {
-        match byte {
-            _ if escape => escape = false,
-            b'\\' => escape = true,
-            b'"' => return at + 1,
+        let is_end = !is_in_string && matches!(c, '}' | ']');
+        depth = depth.saturating_sub(is_end.into());
+        // Empty brackets stay together.
+        if is_behind_bracket != is_end {
+            line(out, depth);
+        }
+        escaped(out, c.encode_utf8(&mut [0; 4]), false);
+        is_behind_bracket = !is_in_string && matches!(c, '{' | '[');
+        depth += usize::from(is_behind_bracket);
+        match c {
+            '"' if !is_escaped => is_in_string = !is_in_string,
+            ',' if !is_in_string => line(out, depth),
+            ':' if !is_in_string => out.byte(b' '),
             _ => {}
         }
+        is_escaped = c == '\\' && !is_escaped;
     }
-    json.len()
 }
 
 /// Appends text with the escapes of Go's encoder; with `all`, quotes, backslashes and control characters too, which a text
@@ -162,10 +90,7 @@ fn escaped(out: &mut Out, text: &str, all: bool) {
     for (at, c) in text.char_indices() {
         let escape = match c {
             '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => format!("\\u{:04x}", u32::from(c)),
-            '"' | '\\' if all => format!("\\{c}"),
-            '\n' if all => "\\n".to_owned(),
-            '\r' if all => "\\r".to_owned(),
-            '\t' if all => "\\t".to_owned(),
+            '"' | '\\' | '\n' | '\r' | '\t' if all => c.escape_default().to_string(),
             c if all && c < ' ' => format!("\\u{:04x}", u32::from(c)),
             _ => continue,
         };

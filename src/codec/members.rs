@@ -2,53 +2,31 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::str::Utf8Error;
 
-use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::de::{DeserializeOwned, Error as _, IgnoredAny};
+pub use serde_json::Error;
 use serde_json::value::RawValue;
 
 use super::{Cursor, ParseError};
 
-/// Why a document cannot be read.
-#[derive(Debug, thiserror::Error)]
-#[error("{message}")]
-pub struct Error {
-    message: String,
-    is_eof: bool,
+/// Returns the text that these bytes are.
+///
+/// # Errors
+/// They are not UTF-8.
+pub fn utf8(bytes: &[u8]) -> Result<&str, Error> {
+    std::str::from_utf8(bytes).map_err(Error::custom)
 }
 
-impl Error {
-    /// Returns whether the document ends too early.
-    pub fn is_eof(&self) -> bool {
-        self.is_eof
+/// The error for `text` where `cursor` has stopped: serde_json's where it is not JSON, else `wrong` with the position.
+fn error_at(cursor: Cursor<'_>, wrong: ParseError, text: &str) -> Error {
+    if let Err(e) = serde_json::from_str::<IgnoredAny>(text) {
+        return e;
     }
-
-    /// Creates the error for `text` where `cursor` has stopped: serde_json's message where it is not JSON, else `wrong`.
-    fn new(wrong: ParseError, text: &str, cursor: Cursor<'_>) -> Error {
-        if let Err(e) = serde_json::from_str::<IgnoredAny>(text) {
-            return Error {
-                message: e.to_string(),
-                is_eof: e.is_eof(),
-            };
-        }
-        let read = text.len().saturating_sub(cursor.left());
-        let before = text.get(..read).unwrap_or_default();
-        let line = before.matches('\n').count() + 1;
-        let column = before.rsplit('\n').next().unwrap_or_default().len();
-        Error {
-            message: format!("{wrong} at line {line} column {column}"),
-            is_eof: false,
-        }
-    }
-}
-
-impl From<Utf8Error> for Error {
-    fn from(error: Utf8Error) -> Error {
-        Error {
-            message: error.to_string(),
-            is_eof: false,
-        }
-    }
+    let read = text.len().saturating_sub(cursor.left());
+    let before = text.get(..read).unwrap_or_default();
+    let line = before.matches('\n').count() + 1;
+    let column = before.rsplit('\n').next().unwrap_or_default().len();
+    Error::custom(format_args!("{wrong} at line {line} column {column}"))
 }
 
 /// A value that is read in place. `null` leaves it as it is.
@@ -93,7 +71,7 @@ pub fn document<'de>(
         true => Ok(()),
         false => Err("trailing characters".to_owned()),
     });
-    read.map_err(|wrong| Error::new(wrong, text, cursor))
+    read.map_err(|wrong| error_at(cursor, wrong, text))
 }
 
 impl<'de, T: Members<'de>> Read<'de> for T {
@@ -121,7 +99,7 @@ macro_rules! scalars {
 scalars! {
     String: |json: &mut Cursor<'de>| json.string().map(String::from),
     Cow<'de, str>: Cursor::string,
-    bool: Cursor::boolean,
+    bool: Cursor::any,
     u64: Cursor::unsigned,
     i64: Cursor::any,
     u32: Cursor::any,
@@ -140,17 +118,16 @@ impl<'de, T: Read<'de> + Default> Read<'de> for Option<T> {
 /// A later list replaces an earlier one.
 impl<'de, T: Read<'de> + Default> Read<'de> for Vec<T> {
     fn read(&mut self, json: &mut Cursor<'de>) -> Result<(), ParseError> {
-        let mut items = Vec::new();
-        let is_there = json.list(&mut |json| {
+        if json.null() {
+            return Ok(());
+        }
+        self.clear();
+        json.list(&mut |json| {
             let mut item = T::default();
             item.read(json)?;
-            items.push(item);
+            self.push(item);
             Ok(())
-        })?;
-        if is_there {
-            *self = items;
-        }
-        Ok(())
+        })
     }
 }
 

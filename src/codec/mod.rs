@@ -12,16 +12,14 @@ mod members;
 pub mod out;
 mod print;
 mod table;
-mod tree;
 mod values;
 
 pub use address::{
-    format_ipv6, format_octet, leading_address, leading_v4, leading_v6, named_address, read_address,
+    format_v4, leading_address, leading_v4, leading_v6, named_address, read_address,
 };
 pub use cursor::{Cursor, ParseError};
 pub use literals::plain_length;
-pub use members::{Error, Members, Read, compound, document, is, read, text};
+pub use members::{Error, Members, Read, compound, document, is, read, text, utf8};
 pub use out::Out;
 pub use print::{Layout, Print, PrintMembers};
 pub(crate) use table::object;
-pub use tree::Tree;

@@ -3,6 +3,8 @@
 //! It consists of thousands of small pieces. musl copies a few bytes as slowly as a hundred, and a growing vector checks its room for
 //! each piece. Here pieces of a length known to the compiler become a few moves.
 
+use std::fmt;
+
 /// A buffer, and how much of it is used.
 #[derive(Debug, Default)]
 pub struct Out {
@@ -28,22 +30,14 @@ impl Out {
         self.used
     }
 
-    /// Appends `length` bytes that stand at `start` already.
+    /// Appends `length` bytes, at most those of an address, that stand at `start` already.
     #[inline(always)]
     pub fn again(&mut self, start: usize, length: usize) {
-        let piece = self
-            .bytes
-            .get(start..)
-            .and_then(|b| b.first_chunk::<16>().copied());
-        match piece {
-            Some(piece) if length <= 16 => self.start_of(piece, length),
-            _ => {
-                let end = self.used.min(start + length);
-                for at in start..end {
-                    self.byte(self.bytes.get(at).copied().unwrap_or_default());
-                }
-            }
-        }
+        const LONGEST: usize = 40;
+        self.place(LONGEST);
+        let standing = self.bytes.get(start..).and_then(|b| b.first_chunk());
+        let piece: [u8; LONGEST] = standing.copied().unwrap_or([0; LONGEST]);
+        self.start_of(piece, length);
     }
 
     /// Appends a literal.
@@ -71,15 +65,10 @@ impl Out {
         self.start_of([byte], 1);
     }
 
-    /// Appends a text, mostly a short one.
+    /// Appends a text.
     pub fn text(&mut self, text: &str) {
-        let (pieces, tail) = text.as_bytes().as_chunks::<16>();
-        for piece in pieces {
-            self.start_of(*piece, 16);
-        }
-        for byte in tail {
-            self.byte(*byte);
-        }
+        self.place(text.len()).copy_from_slice(text.as_bytes());
+        self.used += text.len();
     }
 
     /// The next so many bytes.
@@ -99,6 +88,13 @@ impl Out {
     fn grow(&mut self, length: usize) {
         let room = self.bytes.len() * 2 + length;
         self.bytes.resize(room, 0);
+    }
+}
+
+impl fmt::Write for Out {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.text(text);
+        Ok(())
     }
 }
 

@@ -92,12 +92,7 @@ scalars! {
     String: go_json::string,
     Cow<'_, str>: go_json::string,
     u64: |out, number: &u64| go_json::number(out, *number),
-    i64: |out: &mut Out, number: &i64| {
-        if *number < 0 {
-            out.byte(b'-');
-        }
-        go_json::number(out, number.unsigned_abs());
-    },
+    i64: |out, number: &i64| go_json::number(out, *number),
 }
 
 impl Print for bool {

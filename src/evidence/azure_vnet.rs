@@ -4,14 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use serde::Deserialize;
-
-use super::namespace::find_namespace;
-use crate::codec::read_address;
+use super::entry::{addresses, find_namespace, named_namespace, not_empty};
+use crate::codec::{self, object};
 use crate::host::{
-    Link, Paths, ReadOutcome, RouteLookup, io_reason, links, links_named, read_bounded,
+    Link, Paths, ReadOutcome, host_has, io_reason, links, links_named, read_bounded,
 };
-use crate::ipam::{Entry, EvidenceList, Kernel, NetNs};
+use crate::ipam::{Entry, EvidenceList, Kernel};
 
 /// Larger files are not read.
 const LIMIT: usize = 16 << 20;
@@ -58,7 +56,7 @@ pub fn is_connected(paths: &Paths, container_id: &str, address: IpAddr) -> bool 
     }
     let endpoints = parse(&bytes).unwrap_or_default();
     endpoints.iter().any(|endpoint| {
-        endpoint.container_id.as_deref() == Some(container_id)
+        endpoint.container_id == container_id
             && endpoint.addresses().contains(&address)
             && endpoint.is_up(paths, address)
     })
@@ -82,8 +80,7 @@ fn to_entries(
     let named: BTreeSet<_> = named.collect();
     for (entry, endpoint) in entries.iter_mut().zip(endpoints) {
         // The name is derived from the pod's, so a recreated pod has the link name of its predecessor.
-        let name = endpoint.host_if_name.as_deref().unwrap_or_default();
-        let link = links.iter().find(|link| link.name == name);
+        let link = links.iter().find(|link| link.name == endpoint.host_if_name);
         let id = link.and_then(|link| kernel.numbers.get(&link.peer_namespace?));
         entry.is_live |=
             id.is_some_and(|id| !named.contains(id) && kernel.may_be_of(*id, &entry.addresses));
@@ -92,40 +89,71 @@ fn to_entries(
 }
 
 /// An endpoint of azure-vnet, with the network it is in.
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "PascalCase")]
+#[derive(Debug, Default)]
 pub struct Endpoint {
-    #[serde(skip)]
     network: String,
     /// The mode of the network, such as `bridge`.
-    #[serde(skip)]
     mode: String,
-    #[serde(skip)]
     id: String,
-    #[serde(rename = "ContainerID")]
-    container_id: Option<String>,
-    #[serde(rename = "PODName")]
-    pod: Option<String>,
-    #[serde(rename = "PODNameSpace")]
-    pod_namespace: Option<String>,
-    network_name_space: Option<String>,
-    host_if_name: Option<String>,
-    #[serde(rename = "IPAddresses")]
-    ip_addresses: Option<Vec<Option<IpNet>>>,
+    container_id: String,
+    pod: String,
+    pod_namespace: String,
+    netns: String,
+    host_if_name: String,
+    nets: Vec<IpNet>,
 }
 
-/// Reads azure-vnet's document. Any of its objects may be `null`.
+object! { exact read Endpoint {
+    "ContainerID": container_id,
+    "PODName": pod,
+    "PODNameSpace": pod_namespace,
+    "NetworkNameSpace": netns,
+    "HostIfName": host_if_name,
+    "IPAddresses": nets,
+} }
+
+object! { exact read
+    /// Go's `net.IPNet`.
+    #[derive(Debug, Default)]
+    struct IpNet { "IP": ip: String, }
+}
+
+object! { exact read
+    #[derive(Default)]
+    struct Document { "Network": network: NetworkManager, }
+}
+
+object! { exact read
+    #[derive(Default)]
+    struct NetworkManager { "ExternalInterfaces": interfaces: BTreeMap<String, ExternalInterface>, }
+}
+
+object! { exact read
+    #[derive(Default)]
+    struct ExternalInterface { "Networks": networks: BTreeMap<String, Network>, }
+}
+
+object! { exact read
+    #[derive(Default)]
+    struct Network {
+        "Mode": mode: String,
+        "Endpoints": endpoints: BTreeMap<String, Endpoint>,
+    }
+}
+
+/// Reads azure-vnet's document. Any of its values may be `null`.
 ///
 /// # Errors
 /// It is not JSON, or something in it has the wrong type.
-pub fn parse(json: &[u8]) -> Result<Vec<Endpoint>, serde_json::Error> {
-    let document: Option<Document> = serde_json::from_str(&String::from_utf8_lossy(json))?;
-    let manager = document.unwrap_or_default().network.unwrap_or_default();
-    let interfaces = values(manager.external_interfaces);
-    let networks = interfaces.flat_map(|(_, interface)| values(interface.networks));
+pub fn parse(json: &[u8]) -> Result<Vec<Endpoint>, codec::Error> {
+    let mut document = Document::default();
+    codec::read(json, &mut document)?;
+    let interfaces = document.network.interfaces.into_values();
+    let networks = interfaces.flat_map(|interface| interface.networks);
     let endpoints = networks.flat_map(|(name, network)| {
-        let mode = network.mode.unwrap_or_default();
-        values(network.endpoints).map(move |(id, endpoint)| Endpoint {
+        let mode = network.mode;
+        let endpoints = network.endpoints.into_iter();
+        endpoints.map(move |(id, endpoint)| Endpoint {
             network: name.clone(),
             mode: mode.clone(),
             id,
@@ -138,14 +166,9 @@ pub fn parse(json: &[u8]) -> Result<Vec<Endpoint>, serde_json::Error> {
 impl Endpoint {
     /// Whether the host's side of the endpoint is there, as azure-vnet makes it in this mode.
     fn is_up(&self, paths: &Paths, address: IpAddr) -> bool {
-        let Some(name) = self.host_if_name.clone().filter(|name| !name.is_empty()) else {
-            return false;
-        };
-        let has_route = || {
-            let lookup = paths.is_this_host().then(RouteLookup::open);
-            lookup.is_some_and(|lookup| lookup.and_then(|l| l.has(address)).unwrap_or(false))
-        };
-        let has_link = || links_named(paths, &[name]).is_ok_and(|links| !links.is_empty());
+        let has_route = || host_has(paths, address).unwrap_or(false);
+        let name = not_empty(self.host_if_name.clone());
+        let has_link = || links_named(paths, name.as_slice()).is_ok_and(|links| !links.is_empty());
         match self.mode.as_str() {
             "bridge" | "tunnel" => has_link(),
             // The link stays until the network namespace goes.
@@ -155,76 +178,26 @@ impl Endpoint {
     }
 
     fn addresses(&self) -> Vec<IpAddr> {
-        let nets = self.ip_addresses.iter().flatten().flatten();
-        let texts = nets.filter_map(|net| net.ip.as_deref());
-        texts
-            .filter_map(read_address)
-            .map(|a| a.to_canonical())
-            .collect()
+        addresses(self.nets.iter().map(|net| &*net.ip))
     }
 
     fn to_entry(&self) -> Entry {
-        let not_empty = |text: &Option<String>| text.clone().filter(|t| !t.is_empty());
         // The ID of an endpoint is the start of the container's and the interface; the only place of the latter.
         let if_name = self.id.split_once('-').map(|(_, name)| name.to_owned());
-        let pod = not_empty(&self.pod).map(|pod| match not_empty(&self.pod_namespace) {
-            None => pod,
-            Some(namespace) => format!("{namespace}/{pod}"),
+        let pod = not_empty(self.pod.clone()).map(|pod| match &*self.pod_namespace {
+            "" => pod,
+            namespace => format!("{namespace}/{pod}"),
         });
         Entry {
-            container_id: self.container_id.clone().unwrap_or_default(),
-            network: not_empty(&Some(self.network.clone())),
-            if_name: not_empty(&if_name),
+            container_id: self.container_id.clone(),
+            network: not_empty(self.network.clone()),
+            if_name: if_name.and_then(not_empty),
             pod,
-            netns: not_empty(&self.network_name_space).map(|path| NetNs {
-                path: path.into(),
-                id: None,
-                cookie: None,
-            }),
+            netns: named_namespace(self.netns.clone()),
             addresses: self.addresses(),
             ..Entry::default()
         }
     }
-}
-
-/// The members of a JSON object whose values are objects; `null` counts as an empty one.
-type Objects<T> = Option<BTreeMap<String, Option<T>>>;
-
-fn values<T: Default>(objects: Objects<T>) -> impl Iterator<Item = (String, T)> {
-    let members = objects.unwrap_or_default().into_iter();
-    members.map(|(key, value)| (key, value.unwrap_or_default()))
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct Document {
-    network: Option<NetworkManager>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct NetworkManager {
-    external_interfaces: Objects<ExternalInterface>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct ExternalInterface {
-    networks: Objects<Network>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct Network {
-    mode: Option<String>,
-    endpoints: Objects<Endpoint>,
-}
-
-/// Go's `net.IPNet`.
-#[derive(Debug, Deserialize)]
-struct IpNet {
-    #[serde(rename = "IP")]
-    ip: Option<String>,
 }
 
 #[cfg(test)]
@@ -240,8 +213,8 @@ mod tests {
             panic!("one endpoint")
         };
         assert_eq!(
-            (endpoint.network.as_str(), endpoint.container_id.as_deref()),
-            ("azure", Some("c1c1c1c1c1"))
+            (endpoint.network.as_str(), endpoint.container_id.as_str()),
+            ("azure", "c1c1c1c1c1")
         );
         assert_eq!(
             endpoint.addresses(),
@@ -254,8 +227,8 @@ mod tests {
         let mut endpoints = parse(STATE.as_bytes()).unwrap();
         if successor {
             let mut successor = parse(STATE.as_bytes()).unwrap().remove(0);
-            successor.container_id = Some("c2".into());
-            successor.network_name_space = Some("/var/run/netns/y".into());
+            successor.container_id = "c2".into();
+            successor.netns = "/var/run/netns/y".into();
             endpoints.push(successor);
         }
         to_entries(&endpoints, paths, kernel, links).remove(0)

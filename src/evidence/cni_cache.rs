@@ -7,15 +7,14 @@ use std::io;
 use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
-
 use super::Progress;
-use super::namespace::find_namespace;
-use crate::host::{Paths, ReadOutcome, boot_now, io_reason, read_bounded, wall_second};
-use crate::ipam::{Entry, EvidenceList, Kernel, Moment, NetNs, UnreadablePart};
+use super::entry::{addresses, find_namespace, named_namespace, not_empty};
+use crate::codec::{self, Members, object};
+use crate::host::{Paths, ReadOutcome, boot_now, io_reason, read_bounded, wall_now};
+use crate::ipam::{Entry, EvidenceList, Kernel, Moment, UnreadablePart};
 
 /// Larger files are not read.
 const FILE_LIMIT: usize = 1 << 20;
@@ -35,7 +34,7 @@ pub fn read(paths: &Paths, kernel: &Kernel, progress: &Progress) -> EvidenceList
     let mut entries = Vec::new();
     let mut doubtful = Vec::new();
     for (n, file) in files.enumerate() {
-        progress.count_cache_entry();
+        progress.cached.fetch_add(1, Ordering::Relaxed);
         let file = match file {
             Ok(file) if n < FILES_LIMIT => file,
             Ok(_) => return unreadable(io::ErrorKind::FileTooLarge.into()),
@@ -69,7 +68,7 @@ pub fn read(paths: &Paths, kernel: &Kernel, progress: &Progress) -> EvidenceList
 /// file that cannot be examined counts as changed now.
 fn last_change(file: &Path) -> Option<Moment> {
     let written = fs::metadata(file).map_or(i64::MAX, |found| found.mtime());
-    let age = wall_second().saturating_sub(written);
+    let age = wall_now().seconds().saturating_sub(written);
     let age = Duration::from_secs(u64::try_from(age).unwrap_or(0));
     let since_boot = boot_now().since(Moment(0));
     since_boot.checked_sub(age).map(|at| Moment(0).after(at))
@@ -78,54 +77,48 @@ fn last_change(file: &Path) -> Option<Moment> {
 /// Reads one file: what libcni writes today, or the bare result that it wrote before version 0.8, which has addresses only.
 /// `None` when it is neither.
 pub fn parse(bytes: &[u8]) -> Option<Entry> {
-    let text = String::from_utf8_lossy(bytes);
-    let mut cached: CacheEntry = from_json(&text)?;
-    match cached.kind.as_deref() {
-        Some("cniCacheV1") => {}
-        None | Some("") => cached.result = from_json(&text),
-        Some(_) => return None,
+    let mut cached: CacheEntry = from_json(bytes)?;
+    match &*cached.kind {
+        "cniCacheV1" => {}
+        "" => cached.result = from_json(bytes).unwrap_or_default(),
+        _ => return None,
     }
-    let not_empty = |text: Option<String>| text.filter(|t| !t.is_empty());
     let entry = Entry {
         pod: cached.pod(),
-        container_id: cached.container_id.unwrap_or_default(),
+        container_id: cached.container_id,
         network: not_empty(cached.network_name),
         if_name: not_empty(cached.if_name),
-        netns: not_empty(cached.netns).map(|path| NetNs {
-            path: path.into(),
-            id: None,
-            cookie: None,
-        }),
-        addresses: cached.result.unwrap_or_default().addresses(),
+        netns: named_namespace(cached.netns),
+        addresses: cached.result.addresses(),
         ..Entry::default()
     };
     (!entry.container_id.is_empty() || !entry.addresses.is_empty()).then_some(entry)
 }
 
-/// Parses an object; `null` counts as an empty one.
-fn from_json<T: DeserializeOwned + Default>(text: &str) -> Option<T> {
-    let found: Option<T> = serde_json::from_str(text).ok()?;
-    Some(found.unwrap_or_default())
+fn from_json<T: Default + for<'de> Members<'de>>(json: &[u8]) -> Option<T> {
+    let mut found = T::default();
+    codec::read(json, &mut found).ok()?;
+    Some(found)
 }
 
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct CacheEntry {
-    kind: Option<String>,
-    container_id: Option<String>,
-    network_name: Option<String>,
-    if_name: Option<String>,
-    netns: Option<String>,
-    cni_args: Option<Vec<(String, String)>>,
-    result: Option<CachedResult>,
+object! { exact read
+    #[derive(Default)]
+    struct CacheEntry {
+        "kind": kind: String,
+        "containerId": container_id: String,
+        "networkName": network_name: String,
+        "ifName": if_name: String,
+        "netns": netns: String,
+        "cniArgs" with(codec::compound): args: Vec<(String, String)>,
+        "result": result: CachedResult,
+    }
 }
 
 impl CacheEntry {
     /// `namespace/name`, where `cniArgs` has both.
     fn pod(&self) -> Option<String> {
-        let args = self.cni_args.as_ref()?;
         let arg = |name: &str| {
-            let mut found = args.iter().filter(|(key, _)| key == name);
+            let mut found = self.args.iter().filter(|(key, _)| key == name);
             found.next().map(|(_, value)| value.as_str())
         };
         Some(format!(
@@ -136,27 +129,28 @@ impl CacheEntry {
     }
 }
 
-/// A result of any version of CNI.
-#[derive(Default, Deserialize)]
-struct CachedResult {
-    ips: Option<Vec<Option<CachedIp>>>,
-    ip4: Option<CachedIp>,
-    ip6: Option<CachedIp>,
+object! { exact read
+    /// A result of any version of CNI.
+    #[derive(Default)]
+    struct CachedResult {
+        "ips": ips: Vec<CachedIp>,
+        "ip4": ip4: CachedIp,
+        "ip6": ip6: CachedIp,
+    }
 }
 
-#[derive(Deserialize)]
-struct CachedIp {
-    address: Option<String>,
-    ip: Option<String>,
+object! { exact read
+    #[derive(Default)]
+    struct CachedIp {
+        "address": address: Option<String>,
+        "ip": ip: Option<String>,
+    }
 }
 
 impl CachedResult {
-    fn addresses(self) -> Vec<IpAddr> {
-        let new = self.ips.unwrap_or_default().into_iter().flatten();
-        let all = new.chain(self.ip4).chain(self.ip6);
-        let texts = all.filter_map(|ip| ip.address.or(ip.ip));
-        let bare = |text: String| text.split('/').next()?.parse::<IpAddr>().ok();
-        texts.filter_map(bare).map(|a| a.to_canonical()).collect()
+    fn addresses(&self) -> Vec<IpAddr> {
+        let all = self.ips.iter().chain([&self.ip4, &self.ip6]);
+        addresses(all.filter_map(|ip| ip.address.as_deref().or(ip.ip.as_deref())))
     }
 }
 

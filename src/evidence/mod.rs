@@ -3,8 +3,8 @@
 
 mod azure_vnet;
 mod cni_cache;
+mod entry;
 mod kernel;
-mod namespace;
 mod progress;
 
 pub use azure_vnet::is_connected;
@@ -26,10 +26,9 @@ pub fn gather(paths: &Paths, progress: &Progress, is_explained: IsExplained<'_>)
     let kernel = kernel::scan_namespaces(paths, progress, is_explained, kernel::TIME_LIMIT);
     let cache = cni_cache::read(paths, &kernel, progress);
     let azure_vnet = azure_vnet::read(paths, &kernel);
-    let routes = if paths.is_this_host() {
-        host_routes().map_or_else(|e| Routes::Unreadable(io_reason(&e)), Routes::Read)
-    } else {
-        Routes::default()
+    let routes = match host_routes(paths) {
+        Ok(routes) => Routes::Read(routes),
+        Err(e) => Routes::Unreadable(io_reason(&e)),
     };
     Evidence {
         kernel,

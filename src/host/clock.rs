@@ -1,6 +1,6 @@
 //! Reads the clocks: the boot clock for everything that is compared, the wall clock for people.
 
-use std::fmt;
+use std::fmt::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use tz::{LocalTimeType, TimeZone, TimeZoneSettings, UtcDateTime};
 
-use super::{Paths, ReadOutcome, read_bounded};
+use super::{Paths, read_bounded, read_text};
 use crate::ipam::Moment;
 
 /// The file that shifts this process's boot clock; unset in every process but those that [`shift_boot_clock`] found one for.
@@ -41,10 +41,7 @@ pub fn boot_now() -> Moment {
 
 /// Reads the whole seconds in that file; 0 when there are none.
 fn read_offset(file: &Path) -> u64 {
-    let Ok(ReadOutcome::Read(bytes)) = read_bounded(file, 32) else {
-        return 0;
-    };
-    let text = String::from_utf8(bytes).unwrap_or_default();
+    let text = read_text(file).unwrap_or_default();
     text.trim().parse().unwrap_or(0)
 }
 
@@ -59,55 +56,20 @@ pub fn block_at_most(left: Duration) -> Duration {
 /// Returns the ID of this boot; `None` where /proc does not have it.
 pub fn boot_id(paths: &Paths) -> Option<String> {
     const LONGEST: usize = 64;
-    let Ok(ReadOutcome::Read(bytes)) = read_bounded(&paths.boot_id(), LONGEST) else {
-        return None;
-    };
-    let text = String::from_utf8(bytes).ok()?;
-    Some(text.trim().to_owned()).filter(|id| !id.is_empty())
+    let text = read_text(&paths.boot_id()).ok()?;
+    Some(text.trim().to_owned()).filter(|id| (1..=LONGEST).contains(&id.len()))
 }
 
-/// A wall-clock time with the local offset, for people.
-#[derive(Clone, Copy, Debug)]
-pub struct WallTime {
-    local: UtcDateTime,
-    offset_seconds: i32,
-}
-
-/// Returns the wall clock in seconds since 1970.
-pub fn wall_second() -> i64 {
-    clock_gettime(ClockId::Realtime).tv_sec
-}
-
-/// Returns the time on the wall clock, in the local time zone.
-pub fn wall_now() -> WallTime {
+/// Returns the time on the wall clock.
+pub fn wall_now() -> Timestamp {
     let Timespec { tv_sec, tv_nsec } = clock_gettime(ClockId::Realtime);
-    WallTime::at(
-        tv_sec,
-        u32::try_from(tv_nsec).unwrap_or(0),
-        local_offset(tv_sec),
-    )
-}
-
-/// A time zone for people.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Zone {
-    /// That of `TZ` or /etc/localtime.
-    Local,
-    /// Coordinated Universal Time.
-    Utc,
-}
-
-impl Zone {
-    /// Returns the seconds east of UTC at a time.
-    pub fn offset_at(self, time: Timestamp) -> i32 {
-        match self {
-            Zone::Local => local_offset(time.seconds),
-            Zone::Utc => 0,
-        }
+    Timestamp {
+        seconds: tv_sec,
+        nanoseconds: u32::try_from(tv_nsec).unwrap_or(0),
     }
 }
 
-/// A time of RFC 3339: seconds since 1970, and nanoseconds.
+/// A time on the wall clock, for people: seconds since 1970, and nanoseconds. It is displayed in the local time zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Timestamp {
     seconds: i64,
@@ -162,19 +124,62 @@ impl Timestamp {
         self.seconds
     }
 
-    /// Formats it as RFC 3339 in UTC.
-    pub fn utc(self) -> String {
-        WallTime::at(self.seconds, self.nanoseconds, 0).to_string()
+    /// Returns the seconds east of UTC at this time, from `TZ` or /etc/localtime; 0 when they cannot be read.
+    pub fn local_offset(self) -> i32 {
+        static ZONE: OnceLock<Option<TimeZone>> = OnceLock::new();
+        let zone = ZONE.get_or_init(|| match std::env::var("TZ") {
+            Ok(tz) => ZONES.parse_posix_tz(&tz).ok(),
+            // Most nodes run on UTC: they have no such file, or a link, which is read faster than a zone file.
+            Err(_) if local_time_is_utc(Path::new("/etc/localtime")) => None,
+            Err(_) => ZONES.parse_local().ok(),
+        });
+        let found = zone
+            .as_ref()
+            .and_then(|zone| zone.find_local_time_type(self.seconds).ok());
+        found.map_or(0, LocalTimeType::ut_offset)
     }
 
-    /// Formats it for people, `offset` seconds east of UTC: date, time and zone of `2026-11-20 22:09:39 +01:00`. The zone is `UTC`
-    /// where there is no offset.
-    pub fn for_people(self, offset: i32) -> [String; 3] {
-        let text = WallTime::at(self.seconds, 0, offset).to_string();
-        let (date, rest) = text.split_once('T').unwrap_or_default();
-        let (time, zone) = rest.split_at(rest.len().min(8));
-        let zone = if zone == "Z" { "UTC" } else { zone };
-        [date, time, zone].map(str::to_owned)
+    /// Formats it as RFC 3339, `offset` seconds east of UTC, with up to nine decimals, trailing zeros cut, as the original's TimeStamp
+    /// (contract section 5).
+    pub fn format(self, offset: i32) -> String {
+        let seconds = self.seconds.saturating_add(i64::from(offset));
+        // Fails only for years that do not fit into 32 bits.
+        let local = UtcDateTime::from_timespec(seconds, 0).unwrap_or(UtcDateTime::UNIX_EPOCH);
+        let (year, month, day) = (local.year(), local.month(), local.month_day());
+        let (hour, minute, second) = (local.hour(), local.minute(), local.second());
+        let mut text = format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}");
+        if self.nanoseconds != 0 {
+            let decimals = format!(".{:09}", self.nanoseconds);
+            text.push_str(decimals.trim_end_matches('0'));
+        }
+        if offset == 0 {
+            text.push('Z');
+        } else {
+            let (sign, minutes) = (
+                if offset < 0 { '-' } else { '+' },
+                offset.unsigned_abs() / 60,
+            );
+            let _ = write!(text, "{sign}{:02}:{:02}", minutes / 60, minutes % 60);
+        }
+        text
+    }
+
+    /// Formats it as RFC 3339 in UTC.
+    pub fn utc(self) -> String {
+        self.format(0)
+    }
+
+    /// Formats it for the log, in the local time zone: `2026/11/20 21:09:39`.
+    pub fn format_for_log(self) -> String {
+        let mut text = self.to_string().replace('-', "/").replace('T', " ");
+        text.truncate("2026/11/20 21:09:39".len());
+        text
+    }
+}
+
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.format(self.local_offset()))
     }
 }
 
@@ -196,36 +201,12 @@ fn parse_offset(zone: &str) -> Option<i64> {
     Some(sign * (number(hours)? * 3600 + number(minutes)? * 60))
 }
 
-/// Formats seconds since 1970 as RFC 3339 in UTC.
-pub fn utc(unix_seconds: i64) -> String {
-    WallTime::at(unix_seconds, 0, 0).to_string()
-}
-
-/// Returns the seconds east of UTC at a time, from `TZ` or /etc/localtime; 0 when they cannot be read.
-fn local_offset(unix_seconds: i64) -> i32 {
-    static ZONE: OnceLock<Option<TimeZone>> = OnceLock::new();
-    let zone = ZONE.get_or_init(|| match std::env::var("TZ") {
-        Ok(tz) => ZONES.parse_posix_tz(&tz).ok(),
-        // Most nodes run on UTC: they have no such file, or a link, which is read faster than a zone file.
-        Err(_) if local_time_is_utc(Path::new("/etc/localtime")) => None,
-        Err(_) => ZONES.parse_local().ok(),
-    });
-    let found = zone
-        .as_ref()
-        .and_then(|zone| zone.find_local_time_type(unix_seconds).ok());
-    found.map_or(0, LocalTimeType::ut_offset)
-}
-
 /// Where time zones are, and how they are read.
 const ZONES: TimeZoneSettings<'static> =
     TimeZoneSettings::new(TimeZoneSettings::DEFAULT_DIRECTORIES, |path| {
         /// The largest of them takes a few KiB.
         const LIMIT: usize = 1 << 20;
-        match read_bounded(Path::new(path), LIMIT)? {
-            ReadOutcome::Read(bytes) => Ok(bytes),
-            ReadOutcome::Missing => Err("it does not exist".into()),
-            ReadOutcome::TooLarge => Err("it is too large".into()),
-        }
+        Ok(read_bounded(Path::new(path), LIMIT)?.required()?)
     });
 
 fn local_time_is_utc(file: &Path) -> bool {
@@ -234,61 +215,6 @@ fn local_time_is_utc(file: &Path) -> bool {
             target.ends_with("UTC") || target.ends_with("UCT") || target.ends_with("Universal")
         }
         Err(e) => e.kind() == std::io::ErrorKind::NotFound,
-    }
-}
-
-impl WallTime {
-    fn at(unix_seconds: i64, nanoseconds: u32, offset_seconds: i32) -> WallTime {
-        let seconds = unix_seconds.saturating_add(i64::from(offset_seconds));
-        // Fails only for years that do not fit into 32 bits.
-        let local =
-            UtcDateTime::from_timespec(seconds, nanoseconds).unwrap_or(UtcDateTime::UNIX_EPOCH);
-        WallTime {
-            local,
-            offset_seconds,
-        }
-    }
-
-    /// Formats the time for the log: `2026/11/20 21:09:39`.
-    pub fn format_for_log(&self) -> String {
-        let t = &self.local;
-        let (year, month, day) = (t.year(), t.month(), t.month_day());
-        format!(
-            "{year:04}/{month:02}/{day:02} {:02}:{:02}:{:02}",
-            t.hour(),
-            t.minute(),
-            t.second()
-        )
-    }
-}
-
-impl fmt::Display for WallTime {
-    /// RFC 3339 with up to nine decimals, trailing zeros cut, as the original's TimeStamp (contract section 5).
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let t = &self.local;
-        let (year, month, day) = (t.year(), t.month(), t.month_day());
-        write!(
-            f,
-            "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}",
-            t.hour(),
-            t.minute(),
-            t.second()
-        )?;
-        if t.nanoseconds() != 0 {
-            write!(
-                f,
-                ".{}",
-                format!("{:09}", t.nanoseconds()).trim_end_matches('0')
-            )?;
-        }
-        match self.offset_seconds {
-            0 => f.write_str("Z"),
-            offset => {
-                let sign = if offset < 0 { '-' } else { '+' };
-                let minutes = offset.unsigned_abs() / 60;
-                write!(f, "{sign}{:02}:{:02}", minutes / 60, minutes % 60)
-            }
-        }
     }
 }
 
@@ -305,15 +231,12 @@ mod tests {
             (0, 3600, "2026-11-20T22:09:39+01:00"),
             (500_000_000, -12_600, "2026-11-20T17:39:39.5-03:30"),
         ] {
-            assert_eq!(
-                WallTime::at(1_795_208_979, nanoseconds, offset).to_string(),
-                text
-            );
+            let time = Timestamp {
+                seconds: 1_795_208_979,
+                nanoseconds,
+            };
+            assert_eq!(time.format(offset), text);
         }
-        assert_eq!(
-            WallTime::at(1_795_208_979, 5, 0).format_for_log(),
-            "2026/11/20 21:09:39"
-        );
     }
 
     #[test]
@@ -349,14 +272,13 @@ mod tests {
         ] {
             assert_eq!(Timestamp::parse(bad), None, "{bad}");
         }
-        let time = Timestamp::from_seconds(1_795_208_979);
-        for (offset, text) in [
-            (0, "2026-11-20 21:09:39 UTC"),
-            (3600, "2026-11-20 22:09:39 +01:00"),
-            (-12_600, "2026-11-20 17:39:39 -03:30"),
-        ] {
-            assert_eq!(time.for_people(offset).join(" "), text);
-        }
+    }
+
+    #[test]
+    fn time_in_the_log_has_seconds_and_no_zone() {
+        let text = wall_now().format_for_log();
+        let digits: String = text.replace(|c: char| c.is_ascii_digit(), "0");
+        assert_eq!(digits, "0000/00/00 00:00:00");
     }
 
     #[test]

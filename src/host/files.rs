@@ -1,10 +1,10 @@
 //! The one place where files are opened (promise P9). A pipe or device in a file's place must not block a call: files are opened
 //! without blocking, are used only when they are regular, and are read with a limit. Writers follow no symbolic link.
 
-use std::fs::{self, File, OpenOptions, Permissions};
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::buffer::spare_capacity;
@@ -22,6 +22,20 @@ pub enum ReadOutcome {
     Read(Vec<u8>),
     /// The file is larger than the limit.
     TooLarge,
+}
+
+impl ReadOutcome {
+    /// Returns the bytes.
+    ///
+    /// # Errors
+    /// The file is missing or too large.
+    pub fn required(self) -> io::Result<Vec<u8>> {
+        match self {
+            ReadOutcome::Read(bytes) => Ok(bytes),
+            ReadOutcome::Missing => Err(io::ErrorKind::NotFound.into()),
+            ReadOutcome::TooLarge => Err(io::ErrorKind::FileTooLarge.into()),
+        }
+    }
 }
 
 /// Reads at most `limit` bytes of a file.
@@ -80,13 +94,8 @@ fn read_opened(opened: io::Result<File>, limit: usize, room: usize) -> io::Resul
 /// The file is missing, cannot be read, is not UTF-8, or is larger than 4 MiB.
 pub fn read_text(path: &Path) -> io::Result<String> {
     const LIMIT: usize = 4 << 20;
-    match read_bounded(path, LIMIT)? {
-        ReadOutcome::Read(bytes) => {
-            String::from_utf8(bytes).map_err(|_| io::ErrorKind::InvalidData.into())
-        }
-        ReadOutcome::Missing => Err(io::ErrorKind::NotFound.into()),
-        ReadOutcome::TooLarge => Err(io::ErrorKind::FileTooLarge.into()),
-    }
+    let bytes = read_bounded(path, LIMIT)?.required()?;
+    String::from_utf8(bytes).map_err(|_| io::ErrorKind::InvalidData.into())
 }
 
 /// Opens a folder or a network namespace without blocking, whatever is in its place.
@@ -110,19 +119,34 @@ pub fn write_options(mode: u32) -> OpenOptions {
     options
 }
 
-/// Returns the options that open a file for appending, as [`write_options`] does.
-pub fn append_options(mode: u32) -> OpenOptions {
-    let mut options = write_options(mode);
-    options.append(true);
-    options
-}
-
 /// Returns the options that open a lock file. They follow links, as other programs open the same file.
 pub fn lock_options() -> OpenOptions {
     let mut options = write_options(PRIVATE);
     options.read(true).create(true).truncate(false);
     options.custom_flags(libc::O_NONBLOCK);
     options
+}
+
+/// Opens a file, and makes its folder when that is missing.
+///
+/// # Errors
+/// The system refuses.
+pub fn open_in_new_folder(options: &OpenOptions, path: &Path) -> io::Result<File> {
+    // Somebody may remove the folder between the two steps.
+    const TRIES: usize = 20;
+    for _ in 1..TRIES {
+        match options.open(path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            opened => return opened,
+        }
+        let folder = path.parent().unwrap_or(path);
+        let made = DirBuilder::new().recursive(true).mode(0o755).create(folder);
+        match made {
+            Err(e) if e.kind() != io::ErrorKind::NotFound && !folder.is_dir() => return Err(e),
+            _ => {}
+        }
+    }
+    options.open(path)
 }
 
 /// Creates a file without a name in a folder. It is gone when it is closed.

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, Permissions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use fs2::FileExt;
 
 use super::clock::{block_at_most, boot_now};
-use super::files::{check_regular, lock_options};
+use super::files::{check_regular, lock_options, open, open_in_new_folder};
 use crate::ipam::Moment;
 
 /// The outcome of waiting for a lock.
@@ -31,7 +31,9 @@ pub enum LockOutcome {
 pub fn lock(path: &Path, wait: Duration) -> io::Result<LockOutcome> {
     let deadline = boot_now().after(wait);
     loop {
-        let LockOutcome::Held(file) = wait_for(open(path)?, deadline)? else {
+        let LockOutcome::Held(file) =
+            wait_for(open_in_new_folder(&lock_options(), path)?, deadline)?
+        else {
             return Ok(LockOutcome::TimedOut);
         };
         let (held, there) = (file.metadata()?, fs::metadata(path));
@@ -54,36 +56,11 @@ pub fn lock(path: &Path, wait: Duration) -> io::Result<LockOutcome> {
 /// # Errors
 /// It cannot be opened, or is not a folder; the kernel refuses to lock.
 pub fn lock_folder(folder: &Path, wait: Duration) -> io::Result<LockOutcome> {
-    let opened = super::files::open(folder)?;
+    let opened = open(folder)?;
     if !opened.metadata()?.is_dir() {
         return Err(io::ErrorKind::NotADirectory.into());
     }
     wait_for(opened, boot_now().after(wait))
-}
-
-fn open(path: &Path) -> io::Result<File> {
-    let options = lock_options();
-    // Somebody may remove the folder between the two steps.
-    const MOST_TRIES: usize = 20;
-    let mut tries = 0;
-    loop {
-        tries += 1;
-        match options.open(path) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound && tries < MOST_TRIES => {}
-            other => return other,
-        }
-        let Some(folder) = path.parent() else {
-            continue;
-        };
-        let made = fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o755)
-            .create(folder);
-        match made {
-            Err(e) if e.kind() != io::ErrorKind::NotFound && !folder.is_dir() => return Err(e),
-            _ => {}
-        }
-    }
 }
 
 /// Waits for a lock. flock(2) has no timeout, so a thread waits in the kernel: nothing polls, and the kernel's queue keeps its

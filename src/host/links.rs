@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::Paths;
 use super::files::read_text;
-use super::netlink::{MessageType, Netlink, attribute, attributes, u16_at, u32_at};
+use super::netlink::{self, Netlink, attribute, attributes, u16_at, u32_at};
 
 /// A network interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -62,7 +62,7 @@ pub fn links_named(paths: &Paths, names: &[String]) -> io::Result<Vec<Link>> {
     for name in names {
         let mut request = link_request();
         request.extend(attribute(IFLA_IFNAME, &[name.as_bytes(), &[0]].concat()));
-        let answer = netlink.ask(MessageType::GET_LINK, &request)?;
+        let answer = netlink.ask(netlink::GET_LINK, &request)?;
         found.extend(answer.as_deref().and_then(link));
     }
     found.sort_by_key(|link| link.index);
@@ -76,11 +76,7 @@ const IFLA_EXT_MASK: u16 = 29;
 const IFLA_LINK_NETNSID: u16 = 37;
 
 fn from_kernel() -> io::Result<Vec<Link>> {
-    Netlink::open()?.dump(
-        MessageType::GET_LINK,
-        &link_request(),
-        |links: &mut Vec<Link>, message| links.extend(link(message)),
-    )
+    Netlink::open()?.dump(netlink::GET_LINK, &link_request(), link)
 }
 
 fn link_request() -> Vec<u8> {

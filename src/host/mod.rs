@@ -18,7 +18,7 @@ mod sleep;
 mod stream_io;
 mod terminal;
 
-pub use clock::{Timestamp, Zone, boot_id, boot_now, shift_boot_clock, utc, wall_now, wall_second};
+pub use clock::{Timestamp, boot_id, boot_now, shift_boot_clock, wall_now};
 pub use files::{
     ReadOutcome, check_regular, create_new, io_reason, is_not_writable, open, overwrite,
     read_bounded, read_bounded_with, read_no_link, read_text, read_up_to, replace, write_options,
@@ -28,7 +28,7 @@ pub use flock::{LockOutcome, lock, lock_folder};
 pub use host_name::host_name;
 pub use links::{Link, links, links_named};
 pub use netns::{CookieLookup, SocketsOfProcess, namespace_id, netns};
-pub use network::{HostAddress, NetnsScanner, RouteLookup, host_addresses, host_routes};
+pub use network::{HostAddress, NetnsScanner, host_addresses, host_has, host_routes};
 pub use paths::Paths;
 pub use room::{check_room, room};
 pub use rotating_file::{RotatingFile, rotated_path};

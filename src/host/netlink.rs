@@ -5,7 +5,6 @@ use std::io;
 
 use rustix::buffer::spare_capacity;
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, sendto,
     socket_with,
@@ -13,17 +12,11 @@ use rustix::net::{
 
 use super::nsfs::{CookieSource, read_cookie};
 
-/// The type of a message of rtnetlink.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct MessageType(pub u16);
-
-impl MessageType {
-    pub const GET_LINK: MessageType = MessageType(18);
-    pub const GET_ADDRESS: MessageType = MessageType(22);
-    pub const GET_ROUTE: MessageType = MessageType(26);
-    pub const GET_NAMESPACE_ID: MessageType = MessageType(90);
-}
-
+// Types of messages of rtnetlink.
+pub(super) const GET_LINK: u16 = 18;
+pub(super) const GET_ADDRESS: u16 = 22;
+pub(super) const GET_ROUTE: u16 = 26;
+pub(super) const GET_NAMESPACE_ID: u16 = 90;
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
 const NLM_F_REQUEST: u16 = 1;
@@ -55,19 +48,20 @@ impl Netlink {
         read_cookie(self.socket.as_fd(), CookieSource::Socket)
     }
 
-    /// Dumps a whole table, and hands the payload of each message to `take`. The dump is repeated when the table changes under it.
-    pub fn dump<T: Default>(
+    /// Dumps a whole table. Returns what `parse` makes of the payload of each message. The dump is repeated when the table changes
+    /// under it.
+    pub fn dump<T>(
         &self,
-        kind: MessageType,
+        kind: u16,
         body: &[u8],
-        mut take: impl FnMut(&mut T, &[u8]),
-    ) -> io::Result<T> {
+        parse: impl Fn(&[u8]) -> Option<T>,
+    ) -> io::Result<Vec<T>> {
         const ATTEMPTS: u32 = 8;
-        let mut found = T::default();
+        let mut found = Vec::new();
         for sequence in 1..=ATTEMPTS {
             self.send(kind, NLM_F_REQUEST | NLM_F_DUMP, sequence, body)?;
-            found = T::default();
-            if !self.receive(sequence, |payload| take(&mut found, payload))? {
+            found.clear();
+            if !self.receive(sequence, |payload| found.extend(parse(payload)))? {
                 break;
             }
         }
@@ -75,7 +69,7 @@ impl Netlink {
     }
 
     /// Asks for one entry; `None` when the kernel answers that there is none.
-    pub fn ask(&self, kind: MessageType, body: &[u8]) -> io::Result<Option<Vec<u8>>> {
+    pub fn ask(&self, kind: u16, body: &[u8]) -> io::Result<Option<Vec<u8>>> {
         /// The answer to a single question is one message, not a dump that ends with a message of its own.
         const SEQUENCE: u32 = 1;
         self.send(kind, NLM_F_REQUEST, SEQUENCE, body)?;
@@ -90,30 +84,29 @@ impl Netlink {
                         return Ok(Some(message.payload.to_vec()));
                     }
                     let error = message.error();
-                    // No route, no such device, no such namespace.
-                    let nothing = [
-                        Errno::NETUNREACH,
-                        Errno::HOSTUNREACH,
-                        Errno::NODEV,
-                        Errno::NOENT,
-                        Errno::INVAL,
-                    ];
-                    let known = nothing
-                        .iter()
-                        .any(|e| error.raw_os_error() == Some(e.raw_os_error()));
-                    return if known { Ok(None) } else { Err(error) };
+                    return match error.raw_os_error() {
+                        // No route, no such device, no such namespace.
+                        Some(
+                            libc::ENETUNREACH
+                            | libc::EHOSTUNREACH
+                            | libc::ENODEV
+                            | libc::ENOENT
+                            | libc::EINVAL,
+                        ) => Ok(None),
+                        _ => Err(error),
+                    };
                 }
                 _ => {}
             }
         }
     }
 
-    fn send(&self, kind: MessageType, flags: u16, sequence: u32, body: &[u8]) -> io::Result<()> {
+    fn send(&self, kind: u16, flags: u16, sequence: u32, body: &[u8]) -> io::Result<()> {
         let too_long = |_| io::Error::from(io::ErrorKind::InvalidInput);
         let length = u32::try_from(HEADER + body.len()).map_err(too_long)?;
         let mut message = Vec::with_capacity(HEADER + body.len());
         message.extend(length.to_ne_bytes());
-        message.extend(kind.0.to_ne_bytes());
+        message.extend(kind.to_ne_bytes());
         message.extend(flags.to_ne_bytes());
         message.extend(sequence.to_ne_bytes());
         message.extend(0u32.to_ne_bytes());
@@ -213,19 +206,11 @@ pub(super) fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
 }
 
 pub(super) fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
-    bytes
-        .get(at..at + 2)?
-        .try_into()
-        .ok()
-        .map(u16::from_ne_bytes)
+    Some(u16::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
 pub(super) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    bytes
-        .get(at..at + 4)?
-        .try_into()
-        .ok()
-        .map(u32::from_ne_bytes)
+    Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
 #[cfg(test)]

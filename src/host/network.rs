@@ -11,7 +11,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::Paths;
 use super::files::open;
-use super::netlink::{MessageType, Netlink, attribute, attributes, u32_at};
+use super::netlink::{self, Netlink, attribute, attributes, u32_at};
 use super::netns::{is_of_another_user_namespace, namespace_cookie, namespace_id};
 
 const AF_UNSPEC: u8 = 0;
@@ -35,31 +35,21 @@ pub struct HostAddress {
     pub link: u32,
 }
 
-/// Lists the addresses of the network namespace of this process, with their interfaces.
+/// Lists the addresses of the host, with their interfaces; none where a list below a root replaces the kernel's interfaces.
 ///
 /// # Errors
 /// The kernel does not answer.
-pub fn host_addresses() -> io::Result<Vec<HostAddress>> {
-    Netlink::open()?.dump(
-        MessageType::GET_ADDRESS,
-        &ALL_ADDRESSES,
-        |found: &mut Vec<HostAddress>, message| found.extend(address(message)),
-    )
+pub fn host_addresses(paths: &Paths) -> io::Result<Vec<HostAddress>> {
+    if !paths.is_this_host() {
+        return Ok(Vec::new());
+    }
+    addresses(&Netlink::open()?)
 }
 
-/// The request for the addresses of all families.
-const ALL_ADDRESSES: [u8; ADDRESS_MESSAGE] = [AF_UNSPEC, 0, 0, 0, 0, 0, 0, 0];
-const ADDRESS_MESSAGE: usize = 8;
-
 /// Lists the addresses configured in the network namespace of the socket.
-fn addresses(netlink: &Netlink) -> io::Result<BTreeSet<IpAddr>> {
-    netlink.dump(
-        MessageType::GET_ADDRESS,
-        &ALL_ADDRESSES,
-        |found: &mut BTreeSet<IpAddr>, message| {
-            found.extend(address(message).map(|found| found.address));
-        },
-    )
+fn addresses(netlink: &Netlink) -> io::Result<Vec<HostAddress>> {
+    let of_all_families = [AF_UNSPEC, 0, 0, 0, 0, 0, 0, 0];
+    netlink.dump(netlink::GET_ADDRESS, &of_all_families, address)
 }
 
 /// Reads an address message.
@@ -67,9 +57,10 @@ fn address(message: &[u8]) -> Option<HostAddress> {
     const IFA_ADDRESS: u16 = 1;
     const IFA_LOCAL: u16 = 2;
     const INDEX: usize = 4;
+    const LENGTH: usize = 8;
     // Of a point-to-point link IFA_ADDRESS is the other end.
     let (mut local, mut address) = (None, None);
-    for (kind, value) in attributes(message.get(ADDRESS_MESSAGE..)?) {
+    for (kind, value) in attributes(message.get(LENGTH..)?) {
         match kind {
             IFA_LOCAL => local = ip(value),
             IFA_ADDRESS => address = ip(value),
@@ -83,61 +74,46 @@ fn address(message: &[u8]) -> Option<HostAddress> {
     })
 }
 
-/// Lists the addresses to which this host has a route of their own (/32, /128), and the host's own addresses.
+/// Lists the addresses to which this host has a route of their own (/32, /128), and the host's own addresses; none where a list below a
+/// root replaces the kernel's interfaces.
 ///
 /// # Errors
 /// The kernel does not answer.
-pub fn host_routes() -> io::Result<BTreeSet<IpAddr>> {
-    let netlink = Netlink::open()?;
+pub fn host_routes(paths: &Paths) -> io::Result<BTreeSet<IpAddr>> {
     let mut all = BTreeSet::new();
+    if !paths.is_this_host() {
+        return Ok(all);
+    }
+    let netlink = Netlink::open()?;
     for family in [AF_INET, AF_INET6] {
         let mut request = [0u8; ROUTE_MESSAGE];
         request[0] = family;
-        all.extend(netlink.dump(
-            MessageType::GET_ROUTE,
-            &request,
-            |found: &mut BTreeSet<IpAddr>, message| {
-                found.extend(single_destination(message));
-            },
-        )?);
+        all.extend(netlink.dump(netlink::GET_ROUTE, &request, single_destination)?);
     }
     Ok(all)
 }
 
-/// Looks up single addresses in the routing table. The cost does not grow with the number of routes.
-pub struct RouteLookup {
-    netlink: Netlink,
-}
-
-impl RouteLookup {
-    /// Opens a socket to the kernel.
-    ///
-    /// # Errors
-    /// The kernel refuses.
-    pub fn open() -> io::Result<RouteLookup> {
-        Ok(RouteLookup {
-            netlink: Netlink::open()?,
-        })
+/// Returns whether the host itself has the address, or a route to this address alone: one of [`host_routes`], at a cost that does not
+/// grow with their number.
+///
+/// # Errors
+/// The kernel does not answer.
+pub fn host_has(paths: &Paths, address: IpAddr) -> io::Result<bool> {
+    /// Answer with the matching entry of the table, not with the resolved route.
+    const RTM_F_FIB_MATCH: u32 = 0x2000;
+    if !paths.is_this_host() {
+        return Ok(false);
     }
-
-    /// Returns whether the host itself has the address, or a route to this address alone.
-    ///
-    /// # Errors
-    /// The kernel does not answer.
-    pub fn has(&self, address: IpAddr) -> io::Result<bool> {
-        /// Answer with the matching entry of the table, not with the resolved route.
-        const RTM_F_FIB_MATCH: u32 = 0x2000;
-        let (family, bytes) = match address {
-            IpAddr::V4(v4) => (AF_INET, v4.octets().to_vec()),
-            IpAddr::V6(v6) => (AF_INET6, v6.octets().to_vec()),
-        };
-        let bits = u8::try_from(bytes.len() * 8).unwrap_or(u8::MAX);
-        let mut request = vec![family, bits, 0, 0, 0, 0, 0, 0];
-        request.extend(RTM_F_FIB_MATCH.to_ne_bytes());
-        request.extend(attribute(RTA_DST, &bytes));
-        let answer = self.netlink.ask(MessageType::GET_ROUTE, &request)?;
-        Ok(answer.is_some_and(|message| single_destination(&message) == Some(address)))
-    }
+    let (family, bytes) = match address {
+        IpAddr::V4(v4) => (AF_INET, v4.octets().to_vec()),
+        IpAddr::V6(v6) => (AF_INET6, v6.octets().to_vec()),
+    };
+    let bits = u8::try_from(bytes.len() * 8).unwrap_or(u8::MAX);
+    let mut request = vec![family, bits, 0, 0, 0, 0, 0, 0];
+    request.extend(RTM_F_FIB_MATCH.to_ne_bytes());
+    request.extend(attribute(RTA_DST, &bytes));
+    let answer = Netlink::open()?.ask(netlink::GET_ROUTE, &request)?;
+    Ok(answer.is_some_and(|message| single_destination(&message) == Some(address)))
 }
 
 /// Returns the destination of a route message, if it is a single address that is reached directly or is the host's own.
@@ -194,7 +170,7 @@ impl NetnsScanner {
         request.extend(attribute(NETNSA_FD, &file.as_raw_fd().to_ne_bytes()));
         let answer = self
             .home
-            .ask(MessageType::GET_NAMESPACE_ID, &request)?
+            .ask(netlink::GET_NAMESPACE_ID, &request)?
             .unwrap_or_default();
         let number = namespace_number(&answer);
         move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))?;
@@ -202,7 +178,7 @@ impl NetnsScanner {
         Ok(NamespaceContents {
             number,
             cookie: inside.namespace_cookie(),
-            addresses: addresses(&inside)?,
+            addresses: addresses(&inside)?.iter().map(|a| a.address).collect(),
             is_of_other_users: self
                 .users
                 .is_some_and(|own| is_of_another_user_namespace(file, own)),
@@ -215,18 +191,17 @@ impl NetnsScanner {
     /// The kernel does not list them.
     pub fn numbers(&self) -> io::Result<BTreeSet<u32>> {
         let request = [0; GENERIC_MESSAGE];
-        self.home.dump(
-            MessageType::GET_NAMESPACE_ID,
-            &request,
-            |found: &mut BTreeSet<u32>, message| found.extend(namespace_number(message)),
-        )
+        let numbers = self
+            .home
+            .dump(netlink::GET_NAMESPACE_ID, &request, namespace_number)?;
+        Ok(numbers.into_iter().collect())
     }
 
     /// Returns whether the kernel still lets the namespace of this number be used.
     pub fn is_live(&self, number: u32) -> bool {
         let mut request = vec![0u8; GENERIC_MESSAGE];
         request.extend(attribute(NETNSA_NSID, &number.to_ne_bytes()));
-        let answer = self.home.ask(MessageType::GET_NAMESPACE_ID, &request);
+        let answer = self.home.ask(netlink::GET_NAMESPACE_ID, &request);
         answer.is_ok_and(|answer| answer.is_some())
     }
 
@@ -263,12 +238,14 @@ mod tests {
     #[test]
     fn the_loopback_address_is_configured_and_the_hosts_own() {
         let lo: IpAddr = "127.0.0.1".parse().unwrap();
-        assert!(addresses(&Netlink::open().unwrap()).unwrap().contains(&lo));
-        assert!(host_routes().unwrap().contains(&lo));
-        let lookup = RouteLookup::open().unwrap();
-        assert!(lookup.has(lo).unwrap());
-        assert!(!lookup.has("198.51.100.7".parse().unwrap()).unwrap());
-        assert!(!lookup.has("2001:db8::7".parse().unwrap()).unwrap());
+        let paths = Paths::new(None, "azure-vnet-ipam");
+        let configured = host_addresses(&paths).unwrap();
+        assert!(configured.iter().any(|found| found.address == lo));
+        assert!(host_routes(&paths).unwrap().contains(&lo));
+        assert!(host_has(&paths, lo).unwrap());
+        for other in ["198.51.100.7", "2001:db8::7"] {
+            assert!(!host_has(&paths, other.parse().unwrap()).unwrap());
+        }
     }
 
     #[test]

@@ -39,10 +39,7 @@ pub fn check_room(folder: &Path, length: usize) -> io::Result<()> {
 
 /// Whether the file system, or the kernel, knows no files without a name.
 fn is_unsupported(error: &io::Error) -> bool {
-    let known = [Errno::OPNOTSUPP, Errno::ISDIR];
-    known
-        .into_iter()
-        .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
+    matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EISDIR))
 }
 
 /// Checks the numbers of the file system, which a quota may make too good.

@@ -1,13 +1,13 @@
 //! Appends to files that many processes share, and rotates them when they are full.
 
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use fs2::FileExt;
 
-use super::files::{append_options, check_regular};
+use super::files::{check_regular, open_in_new_folder, write_options};
 
 /// The limits of a rotated file.
 #[derive(Clone, Copy, Debug)]
@@ -44,20 +44,7 @@ impl RotatingFile {
     }
 
     fn open(self, path: &Path) -> io::Result<File> {
-        let mut options = append_options(self.mode);
-        options.create(true);
-        match options.open(path) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                if let Some(folder) = path.parent() {
-                    DirBuilder::new()
-                        .recursive(true)
-                        .mode(0o755)
-                        .create(folder)?;
-                }
-                options.open(path)
-            }
-            other => other,
-        }
+        open_in_new_folder(write_options(self.mode).append(true).create(true), path)
     }
 
     /// Renames every file to the next number; the oldest is overwritten. The caller holds a lock on the full file, so one call

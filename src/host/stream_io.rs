@@ -2,7 +2,6 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::Duration;
 
 use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -71,7 +70,8 @@ fn wait_until_ready(
 ) -> io::Result<()> {
     loop {
         let left = deadline.map(|deadline| deadline.since(boot_now()));
-        let timeout = left.map(|left| timespec(block_at_most(left)));
+        // A duration that does not fit is no limit.
+        let timeout = left.and_then(|left| Timespec::try_from(block_at_most(left)).ok());
         let mut streams = [PollFd::from_borrowed_fd(stream, flags)];
         match poll(&mut streams, timeout.as_ref()) {
             Ok(0) if left.is_some_and(|left| left.is_zero()) => {
@@ -84,17 +84,11 @@ fn wait_until_ready(
     }
 }
 
-fn timespec(duration: Duration) -> Timespec {
-    Timespec {
-        tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: duration.subsec_nanos().into(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
     use std::thread;
+    use std::time::Duration;
 
     use rustix::fs::{OFlags, fcntl_setfl};
 

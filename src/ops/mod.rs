@@ -33,6 +33,7 @@ mod show;
 mod state_view;
 #[cfg(test)]
 mod tests;
+mod tree;
 mod version;
 
 use std::ffi::OsString;
@@ -45,6 +46,8 @@ pub use cli::command as command_line;
 use findings::{check, doctor};
 use node::Node;
 use outcome::{CommandError, CommandOutput};
+#[doc(hidden)]
+pub use tree::Tree;
 
 use crate::cni::CniVersion;
 use crate::host::{Paths, boot_now, io_reason};

@@ -6,7 +6,7 @@ use super::node_config::NodeConfig;
 use super::outcome::CommandError;
 use super::screen::Screen;
 use crate::events::History;
-use crate::host::{Paths, boot_now, wall_second};
+use crate::host::{Paths, Timestamp, boot_now, wall_now};
 use crate::ipam::Moment;
 use crate::plugin::Context;
 use crate::source::{MatchedListing, Source, SourceError};
@@ -39,7 +39,7 @@ impl Now {
     pub fn read() -> Now {
         Now {
             boot: boot_now(),
-            wall: wall_second(),
+            wall: wall_now().seconds(),
         }
     }
 
@@ -51,7 +51,7 @@ impl Now {
     /// The wall-clock time of a moment, in UTC: `2026-11-20T21:09:39Z`.
     pub fn wall_time(&self, moment: Moment) -> String {
         let ago = i64::try_from(self.since(moment).as_secs()).unwrap_or(i64::MAX);
-        crate::host::utc(self.wall.saturating_sub(ago))
+        Timestamp::from_seconds(self.wall.saturating_sub(ago)).utc()
     }
 }
 

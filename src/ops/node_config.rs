@@ -9,8 +9,9 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ipnet::IpNet;
 
+use super::tree::Tree;
 use crate::cni::{Call, CallError, Defaults, Environment, IpamConfig, NAME, NAME_V6};
-use crate::codec::{Tree, is};
+use crate::codec::is;
 use crate::host::{Paths, ReadOutcome, io_reason, read_bounded};
 use crate::plugin::settings;
 

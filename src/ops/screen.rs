@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::stdio::stdout;
 use rustix::termios::tcgetwinsize;
 
-use crate::host::{Timestamp, Zone, alters_terminal};
+use crate::host::{Timestamp, alters_terminal};
 
 /// The output device of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -249,13 +249,29 @@ pub fn format_age(duration: Duration) -> String {
     }
 }
 
-/// The zone of times on screens. Unit tests compare screens with fixtures, so theirs must not depend on the machine.
-pub const ZONE: Zone = if cfg!(test) { Zone::Utc } else { Zone::Local };
+/// Returns the seconds east of UTC at a time on screens, which are local. Unit tests compare screens with fixtures, so theirs must not
+/// depend on the machine.
+pub fn screen_offset(time: Timestamp) -> i32 {
+    match cfg!(test) {
+        true => 0,
+        false => time.local_offset(),
+    }
+}
+
+/// Splits a time, `offset` seconds east of UTC, into date, time and zone of `2026-11-20 22:09:39 +01:00`. The zone is `UTC` where
+/// there is no offset.
+pub fn split_time(time: Timestamp, offset: i32) -> [String; 3] {
+    let text = Timestamp::from_seconds(time.seconds()).format(offset);
+    let (date, rest) = text.split_once('T').unwrap_or_default();
+    let (time, zone) = rest.split_at(rest.len().min(8));
+    let zone = if zone == "Z" { "UTC" } else { zone };
+    [date, time, zone].map(str::to_owned)
+}
 
 /// Formats a time of RFC 3339 in the local time zone: `2026-11-20 22:09:39 +01:00`. Other text is returned unchanged.
 pub fn format_time(time: &str) -> String {
     match Timestamp::parse(time) {
-        Some(time) => time.for_people(ZONE.offset_at(time)).join(" "),
+        Some(time) => split_time(time, screen_offset(time)).join(" "),
         None => time.to_owned(),
     }
 }
@@ -290,6 +306,18 @@ mod tests {
             (360_000, "4d4h"),
         ] {
             assert_eq!(format_age(Duration::from_secs(seconds)), text);
+        }
+    }
+
+    #[test]
+    fn times_are_split_in_every_zone() {
+        let time = Timestamp::from_seconds(1_795_208_979);
+        for (offset, text) in [
+            (0, "2026-11-20 21:09:39 UTC"),
+            (3600, "2026-11-20 22:09:39 +01:00"),
+            (-12_600, "2026-11-20 17:39:39 -03:30"),
+        ] {
+            assert_eq!(split_time(time, offset).join(" "), text);
         }
     }
 

@@ -29,10 +29,7 @@ pub fn add(call: &Call, context: &Context, record: &mut OperationRecord) -> Resu
     let mut netns = netns(&context.paths, &call.netns);
     let known = netns.as_ref().is_some_and(|netns| netns.id.is_some());
     let cookie = known.then(|| CookieLookup::start(&context.paths, &call.netns));
-    let requested = address_requests(call).map_err(|refusal| Failure::Refused {
-        refusal,
-        source: None,
-    })?;
+    let requested = address_requests(call)?;
     let source = Source::from_config(ipam, &context.source_overrides, &context.paths)?;
     let refresher = Refresher {
         paths: &context.paths,

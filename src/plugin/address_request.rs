@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use crate::cni::{Call, IpamConfig};
 use crate::codec::named_address;
+use crate::failure::Failure;
 use crate::ipam::{Attachment, Family, PoolSelector, Refusal, Request};
 
 /// One address that a call requests.
@@ -20,9 +21,14 @@ pub struct AddressRequest<'a> {
 ///
 /// # Errors
 /// The call names an address that none of its pools can have.
-pub fn address_requests(call: &Call) -> Result<Vec<AddressRequest<'_>>, Refusal> {
+pub fn address_requests(call: &Call) -> Result<Vec<AddressRequest<'_>>, Failure> {
     let mut requests = requests_for_any_address(call);
-    let not_found = |address: String| Err(Refusal::AddressNotFound { address });
+    let not_found = |address: String| {
+        Err(Failure::Refused {
+            refusal: Refusal::AddressNotFound { address },
+            source: None,
+        })
+    };
     let named = call.conf.ipam.ip_address.as_ref();
     // An address that only the original's key names is looked up as it is written.
     if let ([request], Some(named), 0 | 1) = (&mut *requests, named, call.requested.len()) {
@@ -46,8 +52,7 @@ pub fn address_requests(call: &Call) -> Result<Vec<AddressRequest<'_>>, Refusal>
 pub(super) fn requests_for_any_address(call: &Call) -> Vec<AddressRequest<'_>> {
     let conf = &call.conf;
     let families = families(call);
-    let mut requests = Vec::with_capacity(families.len());
-    for family in &families {
+    let request = |family: &Family| {
         let subnet = conf.ipam.subnet.as_deref();
         let is_of_family =
             |subnet: &&str| families.len() == 1 || Family::of_prefix(subnet) == *family;
@@ -55,13 +60,13 @@ pub(super) fn requests_for_any_address(call: &Call) -> Vec<AddressRequest<'_>> {
             family: *family,
             if_name: conf.master.as_deref(),
         };
-        requests.push(AddressRequest {
+        AddressRequest {
             family: *family,
             pool: subnet.filter(is_of_family).map_or(any, PoolSelector::Named),
             address: None,
-        });
-    }
-    requests
+        }
+    };
+    families.iter().map(request).collect()
 }
 
 /// No address is known to be on the host before the kernel was asked.
@@ -73,21 +78,18 @@ pub fn pool_requests<'a>(
     conf: &'a IpamConfig,
     attachment: &'a Attachment,
 ) -> Vec<Request<'a>> {
-    let mut of_pools = Vec::with_capacity(requests.len());
-    for request in requests {
-        of_pools.push(Request {
-            attachment,
-            space: &conf.address_space,
-            pool: request.pool,
-            address: request.address.as_deref(),
-            pod: None,
-            netns: None,
-            cooldown: conf.cooldown,
-            on_host: &NONE,
-            exclude: &conf.exclude,
-        });
-    }
-    of_pools
+    let request = |request: &'a AddressRequest<'_>| Request {
+        attachment,
+        space: &conf.address_space,
+        pool: request.pool,
+        address: request.address.as_deref(),
+        pod: None,
+        netns: None,
+        cooldown: conf.cooldown,
+        on_host: &NONE,
+        exclude: &conf.exclude,
+    };
+    requests.iter().map(request).collect()
 }
 
 /// Returns the families to allocate from: those of the configuration, else the subnet's, else those of the requested addresses.

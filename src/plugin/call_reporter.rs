@@ -1,7 +1,6 @@
 //! The end of a call: what the caller, the log and the list of operations are told.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tracing::{error, info};
@@ -20,8 +19,8 @@ pub(super) struct CallReporter {
     environment: Environment,
     paths: Paths,
     started: Moment,
-    /// The caller's version, as its place in [`CniVersion::ALL`]. Copies share it, so that a panic is reported in it.
-    version: Arc<AtomicUsize>,
+    /// The caller's version, once it is known. Copies share it, so that a panic is reported in it.
+    version: Arc<OnceLock<CniVersion>>,
 }
 
 impl CallReporter {
@@ -30,21 +29,18 @@ impl CallReporter {
             environment: environment.clone(),
             paths: paths.clone(),
             started,
-            version: Arc::new(AtomicUsize::new(CniVersion::ALL.len())),
+            version: Arc::default(),
         }
     }
 
     /// Reports in this version from now on. Before it is known, the newest is used.
     pub(super) fn set_version(&self, version: CniVersion) {
-        let place = CniVersion::ALL.iter().position(|v| *v == version);
-        let place = place.unwrap_or(CniVersion::ALL.len());
-        self.version.store(place, Ordering::Relaxed);
+        // Fails only when it is set already.
+        let _ = self.version.set(version);
     }
 
     fn version(&self) -> CniVersion {
-        let place = self.version.load(Ordering::Relaxed);
-        let version = CniVersion::ALL.get(place).copied();
-        version.unwrap_or(CniVersion::NEWEST)
+        self.version.get().copied().unwrap_or(CniVersion::NEWEST)
     }
 
     fn took(&self) -> Duration {
@@ -56,23 +52,20 @@ impl CallReporter {
         if self.environment.verb() != Some(Verb::Status) {
             let (command, took) = (&self.environment.command, Milliseconds(self.took()));
             info!(target: "cni-ipam", "{command} done in {took}.");
-            self.append_record(record);
         }
+        self.append_record(record);
         log::flush(&self.paths.log());
     }
 
     /// Reports a failure: prints the error object, and writes the log and the list of operations.
     pub(super) fn report_failure(&self, failure: &Failure, record: OperationRecord) {
         let (code, msg) = self.print_error(failure);
-        // The runtime repeats STATUS every few seconds. It would push all other operations out of the list.
-        if self.environment.verb() != Some(Verb::Status) {
-            let code = code.into();
-            self.append_record(OperationRecord {
-                code,
-                msg,
-                ..record
-            });
-        }
+        let code = code.into();
+        self.append_record(OperationRecord {
+            code,
+            msg,
+            ..record
+        });
         log::flush(&self.paths.log());
     }
 
@@ -101,9 +94,12 @@ impl CallReporter {
         (code, error.msg)
     }
 
-    /// Adds the call to the list of operations.
+    /// Adds the call to the list of operations. The runtime repeats STATUS every few seconds, which would push out all others.
     fn append_record(&self, record: OperationRecord) {
         let verb = self.environment.verb();
+        if verb == Some(Verb::Status) {
+            return;
+        }
         let record = OperationRecord {
             time: wall_now().to_string(),
             // Callers could make up any number of unknown verbs, each a row of its own in the metrics.

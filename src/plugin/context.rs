@@ -33,11 +33,8 @@ impl Context {
     pub fn new(paths: &Paths, started: Moment) -> Context {
         Context {
             paths: paths.clone(),
-            started,
-            boot_id: boot_id(paths),
             source_overrides: SourceOverrides::from_env(),
-            node: Rc::new(paths.clone()),
-            lock_wait: Cell::new(0),
+            ..Context::on(Rc::new(paths.clone()), started, boot_id(paths))
         }
     }
 

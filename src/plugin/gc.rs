@@ -9,7 +9,7 @@ use super::snapshot::NodeSnapshot;
 use crate::cni::Call;
 use crate::events::OperationRecord;
 use crate::failure::Failure;
-use crate::ipam::Collected;
+use crate::ipam::{Candidate, Collected};
 use crate::state::StoreError;
 
 /// The words that its messages begin with.
@@ -60,11 +60,15 @@ fn collect(
     if is_changed {
         context.commit(&mut locked, &mut state).map_err(store)?;
     }
-    for Collected { candidate, .. } in &freed {
-        let (address, container) = (
+    let of = |candidate: &Candidate| {
+        let owner = &candidate.held.owner;
+        (
             candidate.key,
-            candidate.held.owner.container_id().unwrap_or_default(),
-        );
+            owner.container_id().unwrap_or_default().to_owned(),
+        )
+    };
+    for Collected { candidate, .. } in &freed {
+        let (address, container) = of(candidate);
         record.addresses.push(address);
         record.freed.push(freed_address(candidate));
         warn!(target: "ipam", "{address} of container {container} is free: the runtime no longer knows it.");
@@ -72,21 +76,17 @@ fn collect(
     record.addresses.sort_unstable();
     record.freed.sort_by_key(|freed| freed.address);
     for Collected { candidate, vetoes } in &kept {
-        let (address, container) = (
-            candidate.key,
-            candidate.held.owner.container_id().unwrap_or_default(),
-        );
+        let (address, container) = of(candidate);
         let reasons: Vec<String> = vetoes.iter().map(ToString::to_string).collect();
         let reasons = reasons.join("; ");
         warn!(target: "ipam", "{address} of container {container} is kept, though the runtime no longer knows it: {reasons}.");
     }
-    if kept.is_empty() {
-        Ok(())
-    } else {
-        Err(Failure::NotAllFreed {
+    match kept.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::NotAllFreed {
             freed: freed.len(),
             kept,
-        })
+        }),
     }
 }
 

@@ -24,7 +24,7 @@ mod snapshot;
 mod status;
 mod trial;
 
-use std::io::{ErrorKind, IsTerminal};
+use std::io::{self, ErrorKind, IsTerminal};
 use std::panic;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -35,7 +35,7 @@ use crate::cni::{Call, CallError, CniVersion, Environment, NAME_V6, Verb, print_
 use crate::events::OperationRecord;
 use crate::failure::Failure;
 use crate::host::{Paths, io_reason, read_stream};
-use crate::ipam::Moment;
+use crate::ipam::{Attachment, Moment};
 use crate::log;
 use crate::stdio;
 
@@ -92,9 +92,8 @@ fn run(
 ) -> Result<(), Failure> {
     environment.check_required()?;
     let stdin = read_stdin(started)?;
-    if let Some(version) =
-        Call::read_version_request(&stdin).and_then(|text| CniVersion::parse(&text))
-    {
+    let version = Call::read_version_request(&stdin);
+    if let Some(version) = version.and_then(|text| CniVersion::parse(&text)) {
         reporter.set_version(version);
     }
     let (defaults, problems) = match environment.verb() {
@@ -138,20 +137,17 @@ fn log_problems(problems: &[String], paths: &Paths) {
 
 /// Logs what is requested.
 fn log_call(call: &Call) {
-    let (verb, attachment, conf) = (call.verb.as_str(), &call.attachment, &call.conf);
-    let (container, if_name, network) = (
-        &attachment.container_id,
-        &attachment.if_name,
-        &attachment.network,
-    );
-    // Runtimes repeat STATUS every few seconds.
-    if call.verb == Verb::Status {
-        debug!(target: "cni-ipam", "{verb} network {network}.");
-        return;
-    }
-    if call.verb == Verb::Gc {
-        info!(target: "cni-ipam", "{verb} network {network}.");
-        return;
+    let (verb, conf) = (call.verb.as_str(), &call.conf);
+    let Attachment {
+        container_id,
+        if_name,
+        network,
+    } = &call.attachment;
+    match call.verb {
+        // Runtimes repeat STATUS every few seconds.
+        Verb::Status => return debug!(target: "cni-ipam", "{verb} network {network}."),
+        Verb::Gc => return info!(target: "cni-ipam", "{verb} network {network}."),
+        _ => {}
     }
     let (netns, pod) = (&call.netns, call.pod.as_deref().unwrap_or("-"));
     let subnet = conf.ipam.subnet.as_deref().unwrap_or("-");
@@ -163,7 +159,7 @@ fn log_call(call: &Call) {
     };
     info!(
         target: "cni-ipam",
-        "{verb} container {container} interface {if_name} network {network} pod {pod} netns {netns} subnet {subnet} address {address}."
+        "{verb} container {container_id} interface {if_name} network {network} pod {pod} netns {netns} subnet {subnet} address {address}."
     );
 }
 
@@ -171,30 +167,24 @@ fn read_stdin(started: Moment) -> Result<Vec<u8>, CallError> {
     /// Most configurations are shorter.
     const USUAL_LENGTH: usize = 4096;
     let deadline = started.after(STDIN_TIMEOUT);
-    let read = read_stream(std::io::stdin(), USUAL_LENGTH, STDIN_LIMIT, deadline);
-    let bytes = read.map_err(|e| {
-        CallError::Unreadable(match e.kind() {
-            ErrorKind::TimedOut => {
-                format!("it did not end within {} s", STDIN_TIMEOUT.as_secs())
-            }
-            _ => io_reason(&e),
-        })
-    })?;
-    if bytes.len() > STDIN_LIMIT {
-        Err(CallError::TooLong(STDIN_LIMIT))
-    } else {
-        Ok(bytes)
+    let read = read_stream(io::stdin(), USUAL_LENGTH, STDIN_LIMIT, deadline);
+    let why = |e: io::Error| match e.kind() {
+        ErrorKind::TimedOut => format!("it did not end within {} s", STDIN_TIMEOUT.as_secs()),
+        _ => io_reason(&e),
+    };
+    let bytes = read.map_err(|e| CallError::Unreadable(why(e)))?;
+    match bytes.len() > STDIN_LIMIT {
+        true => Err(CallError::TooLong(STDIN_LIMIT)),
+        false => Ok(bytes),
     }
 }
 
 /// Returns the version that VERSION echoes: the caller's, or the newest when stdin says none. It does not wait for a terminal.
 fn requested_version(started: Moment) -> String {
-    let newest = || CniVersion::NEWEST.to_string();
-    if std::io::stdin().is_terminal() {
-        return newest();
-    }
-    let Ok(stdin) = read_stdin(started) else {
-        return newest();
+    let stdin = match io::stdin().is_terminal() {
+        true => None,
+        false => read_stdin(started).ok(),
     };
-    Call::read_version_request(&stdin).unwrap_or_else(newest)
+    let version = stdin.and_then(|stdin| Call::read_version_request(&stdin));
+    version.unwrap_or_else(|| CniVersion::NEWEST.to_string())
 }

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use tracing::warn;
 
 use crate::evidence::{self, Progress};
-use crate::host::{Paths, RouteLookup, host_routes, io_reason, namespace_id};
+use crate::host::{Paths, host_has, host_routes, io_reason, namespace_id};
 use crate::ipam::{Candidate, Evidence, Existence, Held, Kernel, NetNs};
 use crate::state::Files;
 
@@ -52,17 +52,14 @@ impl Node for Paths {
 
 impl Host for Paths {
     fn has(&self, address: IpAddr) -> bool {
-        if !self.is_this_host() {
-            return false;
-        }
-        RouteLookup::open().and_then(|lookup| lookup.has(address)).unwrap_or_else(|e| {
+        host_has(self, address).unwrap_or_else(|e| {
             warn!(target: "ipam", "the kernel does not tell whether the host has {address}: {}.", io_reason(&e));
             false
         })
     }
 
     fn all(&self) -> BTreeSet<IpAddr> {
-        host_routes().unwrap_or_default()
+        host_routes(self).unwrap_or_default()
     }
 }
 

@@ -74,10 +74,9 @@ fn log_answer(answer: &FreshAnswer) {
     for pool in &matched.inventory.pools {
         let (count, subnet) = (pool.addresses.len(), pool.subnet);
         // The node's own range is on no interface.
-        let if_name = if pool.if_name.is_empty() {
-            "-"
-        } else {
-            &pool.if_name
+        let if_name = match &*pool.if_name {
+            "" => "-",
+            name => name,
         };
         info!(target: "ipam", "got {count} addresses from interface {if_name}, subnet {subnet}.");
     }

@@ -18,19 +18,3 @@ pub fn read(path: &Path) -> (Defaults, Vec<String>) {
         Err(e) => none(io_reason(&e)),
     }
 }
-
-/// Checks the file for the command `check-settings`.
-///
-/// # Errors
-/// A line for each invalid member.
-pub fn check_settings(path: &Path) -> Result<(), String> {
-    if !path.exists() {
-        return Err(format!("{}: it does not exist\n", path.display()));
-    }
-    let (_, wrong) = read(path);
-    let lines: String = wrong
-        .iter()
-        .map(|why| format!("{}: {why}\n", path.display()))
-        .collect();
-    if lines.is_empty() { Ok(()) } else { Err(lines) }
-}

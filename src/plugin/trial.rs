@@ -42,13 +42,7 @@ impl Trial<'_> {
     pub fn allocate(&self, call: &Call) -> TrialResult {
         let requested = match address_requests(call) {
             Ok(requested) => requested,
-            Err(refusal) => {
-                let failure = Failure::Refused {
-                    refusal,
-                    source: None,
-                };
-                return TrialResult::failed(failure);
-            }
+            Err(failure) => return TrialResult::failed(failure),
         };
         let requests = pool_requests(&requested, &call.conf.ipam, &call.attachment);
         self.decide(&requests, Some(call))

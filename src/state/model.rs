@@ -73,7 +73,7 @@ impl State {
     /// It is not a JSON object, or something under `IPAM` is not what it must be (contract section 5).
     pub fn parse(json: &[u8], boot_id: Option<&str>, now: Moment) -> Result<State, codec::Error> {
         let mut raw = RawDocument::default();
-        codec::document(std::str::from_utf8(json)?, |json| {
+        codec::document(codec::utf8(json)?, |json| {
             json.object(&mut |key, json| raw.member(key, json))
         })?;
         let mut state = State {

@@ -15,12 +15,12 @@ use rustix::thread::{CapabilitySet, capabilities};
 use super::mounts::{NetnsMount, list_netns_mounts};
 use super::proc::{id, list_threads};
 use super::scan::{FoundBy, IsExplained, Scan};
-use crate::host::{Link, Paths, SocketsOfProcess, links, open};
+use crate::host::{Link, SocketsOfProcess, links, open};
 
 impl Scan<'_> {
     /// Scans again while a namespace is missing. Namespaces come and go during a scan, and between its last unmount and its end a
     /// namespace is visible nowhere.
-    pub(super) fn await_missing(&mut self, paths: &Paths, proc: &Path) {
+    pub(super) fn await_missing(&mut self) {
         const ROUNDS: u32 = 5;
         const CHECKS: u32 = 5;
         const PAUSE: Duration = Duration::from_millis(1);
@@ -30,21 +30,17 @@ impl Scan<'_> {
                     return;
                 }
                 thread::sleep(PAUSE);
-                self.forget_ended(paths);
+                self.forget_ended();
             }
-            self.visit_all(proc);
+            self.visit_all();
         }
     }
 
-    /// Forgets numbers and links that no longer exist: another namespace may get the same number.
-    fn forget_ended(&mut self, paths: &Paths) {
-        let numbers = mem::take(&mut self.numbers);
-        // The kernel is asked only for numbers of namespaces that were not found.
-        let live = numbers
-            .into_iter()
-            .filter(|number| self.kernel.numbers.contains_key(number) || self.is_live(*number));
-        self.numbers = live.collect();
-        if let Ok(now) = links(paths) {
+    /// Forgets links that no longer exist, and numbers that are no longer missing: another namespace may get the same number.
+    fn forget_ended(&mut self) {
+        let numbers = mem::take(&mut self.numbers).into_iter();
+        self.numbers = numbers.filter(|number| self.is_missing(*number)).collect();
+        if let Ok(now) = links(self.paths) {
             let ends = |link: &Link| (link.index, link.peer_namespace);
             let now: BTreeSet<_> = now.iter().map(ends).collect();
             self.links.retain(|link| now.contains(&ends(link)));
@@ -52,15 +48,15 @@ impl Scan<'_> {
     }
 
     /// Searches the rare places one after the other, until every address is explained and no namespace is missing.
-    pub(super) fn search_hidden(&mut self, proc: &Path, is_explained: IsExplained<'_>) {
+    pub(super) fn search_hidden(&mut self, is_explained: IsExplained<'_>) {
         let is_over = |scan: &mut Self| {
             is_explained(&scan.kernel) && scan.missing().is_none() || scan.is_over_time()
         };
         if is_over(self) {
             return;
         }
-        let processes = self.processes(proc);
-        self.visit_other_mounts(proc, &processes);
+        let processes = self.processes();
+        self.visit_other_mounts(&processes);
         if is_over(self) {
             return;
         }
@@ -74,11 +70,11 @@ impl Scan<'_> {
     }
 
     /// Visits the namespaces that are mounted in other mount namespaces.
-    fn visit_other_mounts(&mut self, proc: &Path, processes: &[PathBuf]) {
+    fn visit_other_mounts(&mut self, processes: &[PathBuf]) {
         let of_users = |process: &Path| id(&process.join("ns/user")).ok();
-        let own_users = of_users(&proc.join("self"));
+        let own_users = of_users(&self.proc.join("self"));
         let mut seen = BTreeSet::new();
-        seen.extend(id(&proc.join("self/ns/mnt")));
+        seen.extend(id(&self.proc.join("self/ns/mnt")));
         for process in processes {
             let is_new = id(&process.join("ns/mnt")).is_ok_and(|id| seen.insert(id));
             if !is_new || self.is_over_time() {
@@ -147,40 +143,35 @@ impl Scan<'_> {
     /// Visits the namespaces of sockets.
     fn visit_sockets(&mut self, sockets: &[PathBuf]) {
         let mut known: BTreeSet<u64> = self.kernel.cookies.values().copied().collect();
-        let mut last: Option<(&Path, Option<SocketsOfProcess>)> = None;
-        for socket in sockets {
-            let process = socket.parent().and_then(Path::parent);
-            let Some(process) = process.filter(|_| !self.is_over_time()) else {
-                return;
-            };
-            if last.as_ref().is_none_or(|(of, _)| *of != process) {
-                last = Some((process, SocketsOfProcess::open(process)));
-            }
-            let Some((_, Some(process))) = &last else {
+        for sockets in sockets.chunk_by(|one, next| one.parent() == next.parent()) {
+            let process = sockets.first().and_then(|socket| socket.parent()?.parent());
+            let Some(process) = process.and_then(SocketsOfProcess::open) else {
                 continue;
             };
-            let namespace = process.namespace(socket, |cookie| known.contains(&cookie));
-            // One that may not be entered counts as not found.
-            if let Some(namespace) = namespace
-                && self.enter(&namespace, socket, FoundBy::Process).is_ok()
-            {
-                known.extend(self.kernel.cookies.values());
+            for socket in sockets {
+                if self.is_over_time() {
+                    return;
+                }
+                let namespace = process.namespace(socket, |cookie| known.contains(&cookie));
+                // One that may not be entered counts as not found.
+                if let Some(namespace) = namespace
+                    && self.enter(&namespace, socket, FoundBy::Process).is_ok()
+                {
+                    known.extend(self.kernel.cookies.values());
+                }
             }
         }
     }
 
     /// Marks the scan as incomplete when one mount covers another in our mount namespace, so that no path leads to its namespace.
-    pub(super) fn reject_covered(&mut self, mounts: &[NetnsMount], proc: &Path) {
+    pub(super) fn reject_covered(&mut self, mounts: &[NetnsMount]) {
         let is_unseen = |mount: &&NetnsMount| !self.has_seen(mount.inode);
         let Some(mount) = mounts.iter().find(is_unseen) else {
             return;
         };
         // It may have been removed meanwhile.
-        let now = list_netns_mounts(&proc.join("self/mountinfo")).unwrap_or_default();
-        let covered = now
-            .iter()
-            .find(|mount| mounts.contains(mount) && is_unseen(mount));
-        if covered.is_some() {
+        let now = list_netns_mounts(&self.proc.join("self/mountinfo")).unwrap_or_default();
+        if now.iter().filter(is_unseen).any(|now| mounts.contains(now)) {
             let path = mount.path.display();
             self.mark_incomplete(format!(
                 "another mount covers the network namespace at {path}"
@@ -190,24 +181,21 @@ impl Scan<'_> {
 
     /// Returns why there must be a namespace that was not found.
     pub(super) fn missing(&self) -> Option<String> {
-        let is_missing = |number: &u32| {
-            let is_seen = self.kernel.numbers.contains_key(number);
-            !is_seen && self.is_live(*number)
-        };
-        let link = self
-            .links
-            .iter()
-            .find(|link| link.peer_namespace.as_ref().is_some_and(is_missing));
-        if let Some(link) = link {
-            let name = &link.name;
+        let lacks_peer = |link: &&Link| link.peer_namespace.is_some_and(|n| self.is_missing(n));
+        if let Some(Link { name, .. }) = self.links.iter().find(lacks_peer) {
             return Some(format!(
                 "the other end of {name} is in a network namespace that was not found"
             ));
         }
-        let number = self.numbers.iter().find(|number| is_missing(number))?;
+        let number = self.numbers.iter().find(|n| self.is_missing(**n))?;
         Some(format!(
             "the network namespace that the host knows as number {number} was not found"
         ))
+    }
+
+    /// Returns whether the kernel uses the namespace of a number, and it was not found. The kernel is asked only then.
+    fn is_missing(&self, number: u32) -> bool {
+        !self.kernel.numbers.contains_key(&number) && self.is_live(number)
     }
 
     /// Returns whether the kernel still uses the namespace of a number, and is not just about to remove it. True where the kernel does

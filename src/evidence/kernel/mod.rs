@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::Progress;
-use crate::host::{Paths, boot_now, io_reason};
+use crate::host::{Paths, io_reason};
 use crate::ipam::Kernel;
 use scan::Scan;
 
@@ -30,45 +30,24 @@ pub fn scan_namespaces(
     is_explained: IsExplained<'_>,
     limit: Duration,
 ) -> Kernel {
-    let scan = || scan_in_this_thread(paths, progress, is_explained, limit);
-    thread::scope(
+    let proc = paths.processes();
+    let scan = || {
+        let scan = Scan::start(paths, &proc, progress, limit);
+        let scan = scan.map_err(|e| format!("{}: {}", proc.display(), io_reason(&e)))?;
+        Ok(scan.run(is_explained))
+    };
+    let scanned = thread::scope(
         |scope| match thread::Builder::new().spawn_scoped(scope, scan) {
             Ok(scan) => scan
                 .join()
-                .unwrap_or_else(|_| failed("the look at the kernel failed".to_owned())),
-            Err(e) => failed(io_reason(&e)),
+                .unwrap_or_else(|_| Err("the look at the kernel failed".to_owned())),
+            Err(e) => Err(io_reason(&e)),
         },
-    )
-}
-
-/// The result of a scan that found nothing.
-fn failed(why: String) -> Kernel {
-    Kernel {
+    );
+    scanned.unwrap_or_else(|why| Kernel {
         incomplete: Some(why),
         ..Kernel::default()
-    }
-}
-
-fn scan_in_this_thread(
-    paths: &Paths,
-    progress: &Progress,
-    is_explained: IsExplained<'_>,
-    limit: Duration,
-) -> Kernel {
-    let proc = paths.processes();
-    let stop = (boot_now().after(limit), limit);
-    let mut scan = match Scan::start(paths, &proc, progress, stop) {
-        Ok(scan) => scan,
-        Err(e) => return failed(format!("{}: {}", proc.display(), io_reason(&e))),
-    };
-    let mounts = scan.visit_all(&proc);
-    scan.await_missing(paths, &proc);
-    scan.search_hidden(&proc, is_explained);
-    scan.reject_covered(&mounts, &proc);
-    if let Some(why) = scan.missing() {
-        scan.mark_incomplete(why);
-    }
-    scan.kernel
+    })
 }
 
 #[cfg(test)]

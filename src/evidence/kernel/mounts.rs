@@ -20,9 +20,10 @@ pub(super) fn list_netns_mounts(mountinfo: &Path) -> io::Result<Vec<NetnsMount>>
     let namespaces = text.lines().filter_map(|line| {
         let mut fields = line.split(' ').skip(3);
         let (root, path) = (fields.next()?, fields.next()?);
+        let inode = inode(root)?;
         Some(NetnsMount {
             path: unescape(path).into(),
-            inode: inode(root)?,
+            inode,
         })
     });
     Ok(namespaces.collect())
@@ -34,22 +35,10 @@ fn inode(name: &str) -> Option<u64> {
     inode.parse().ok()
 }
 
-/// Replaces a backslash and three octal digits by the byte that they stand for.
-fn unescape(text: &str) -> String {
-    let mut out = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        let octal = after.get(..3).filter(|_| *first == b'\\');
-        let octal =
-            octal.and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok());
-        out.push(octal.unwrap_or(*first));
-        rest = if octal.is_some() {
-            after.get(3..).unwrap_or_default()
-        } else {
-            after
-        };
-    }
-    String::from_utf8_lossy(&out).into_owned()
+/// Replaces the characters that the kernel writes in octal digits, as they separate fields and lines.
+fn unescape(path: &str) -> String {
+    let path = path.replace(r"\040", " ").replace(r"\011", "\t");
+    path.replace(r"\012", "\n").replace(r"\134", r"\")
 }
 
 #[cfg(test)]

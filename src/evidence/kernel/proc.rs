@@ -6,15 +6,12 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::stat;
 
-use crate::host::{ReadOutcome, read_bounded};
+use crate::host::read_bounded;
 
 /// The inode of the first PID namespace (PROC_PID_INIT_INO). In any other PID namespace some processes are invisible.
 const FIRST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
 /// The most bytes read of a list of mounts or addresses.
 const LIST_LIMIT: usize = 64 << 20;
-/// No such process.
-const ESRCH: i32 = 3;
-
 /// Lists the folders of the processes or threads in a folder of /proc.
 pub(super) fn list_numbered(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let names =
@@ -36,16 +33,13 @@ pub(super) fn list_threads(process: &Path, in_any_case: bool) -> Vec<PathBuf> {
 
 /// Returns whether the error means that a process has ended, or that a mount is covered or gone.
 pub(super) fn is_gone(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(ESRCH)
+    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
 }
 
 /// Reads one of the kernel's lists.
 pub(super) fn read_list(path: &Path) -> io::Result<String> {
-    match read_bounded(path, LIST_LIMIT)? {
-        ReadOutcome::Read(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
-        ReadOutcome::Missing => Err(io::ErrorKind::NotFound.into()),
-        ReadOutcome::TooLarge => Err(io::ErrorKind::FileTooLarge.into()),
-    }
+    let bytes = read_bounded(path, LIST_LIMIT)?.required()?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// Returns whether /proc shows every process of the machine. It does so only in the first PID namespace, and only where it is

@@ -1,11 +1,13 @@
 //! Visits network namespaces, and records the addresses configured in each.
 
 use std::collections::BTreeSet;
-use std::collections::btree_map::Entry;
+use std::fmt::Display;
 use std::fs::File;
 use std::io;
+use std::mem;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rustix::fs::fstat;
@@ -22,6 +24,8 @@ pub type IsExplained<'a> = &'a (dyn Fn(&Kernel) -> bool + Sync);
 
 /// The state of a scan.
 pub(super) struct Scan<'a> {
+    pub paths: &'a Paths,
+    pub proc: &'a Path,
     progress: &'a Progress,
     pub kernel: Kernel,
     pub scanner: NetnsScanner,
@@ -38,34 +42,31 @@ impl<'a> Scan<'a> {
     /// # Errors
     /// /proc or rtnetlink cannot be used.
     pub fn start(
-        paths: &Paths,
-        proc: &Path,
+        paths: &'a Paths,
+        proc: &'a Path,
         progress: &'a Progress,
-        stop: (Moment, Duration),
+        limit: Duration,
     ) -> io::Result<Scan<'a>> {
-        let host = id(&proc.join("self/ns/net"))?;
+        let kernel = Kernel {
+            host: Some(id(&proc.join("self/ns/net"))?),
+            ..Kernel::default()
+        };
         let mut scan = Scan {
+            paths,
+            proc,
             progress,
-            kernel: Kernel {
-                host: Some(host),
-                ..Kernel::default()
-            },
+            kernel,
             scanner: NetnsScanner::new(paths)?,
             numbers: BTreeSet::new(),
             links: Vec::new(),
-            stop,
+            stop: (boot_now().after(limit), limit),
         };
         scan.is_over_time();
         if !sees_all_processes(proc) {
             scan.mark_incomplete("not every process is to be seen from here".to_owned());
         }
         // Before the namespaces, so that one made meanwhile is not missed.
-        match links(paths) {
-            Ok(links) => scan.links = links,
-            Err(e) => {
-                scan.mark_incomplete(format!("the interfaces of the host: {}", io_reason(&e)));
-            }
-        }
+        scan.links = scan.or_incomplete("the interfaces of the host", links(paths));
         // A macvlan that was moved into a namespace leaves a number behind, and no link. Old kernels do not list them.
         if paths.links().is_none() {
             scan.numbers = scan.scanner.numbers().unwrap_or_default();
@@ -74,9 +75,29 @@ impl<'a> Scan<'a> {
         Ok(scan)
     }
 
+    /// Scans all namespaces. Those in rare places are searched for only until `is_explained` is true.
+    pub fn run(mut self, is_explained: IsExplained<'_>) -> Kernel {
+        let mounts = self.visit_all();
+        self.await_missing();
+        self.search_hidden(is_explained);
+        self.reject_covered(&mounts);
+        if let Some(why) = self.missing() {
+            self.mark_incomplete(why);
+        }
+        self.kernel
+    }
+
     /// Marks the scan as incomplete. The first reason is kept.
     pub fn mark_incomplete(&mut self, why: String) {
         self.kernel.incomplete.get_or_insert(why);
+    }
+
+    /// Returns what was read. If that failed, returns nothing and marks the scan as incomplete.
+    pub fn or_incomplete<T: Default>(&mut self, what: impl Display, read: io::Result<T>) -> T {
+        read.unwrap_or_else(|e| {
+            self.mark_incomplete(format!("{what}: {}", io_reason(&e)));
+            T::default()
+        })
     }
 
     /// Returns whether the time is over, and marks the scan as incomplete then.
@@ -90,29 +111,21 @@ impl<'a> Scan<'a> {
     }
 
     /// Visits the namespaces that are mounted in our mount namespace, and those of all threads. Returns the mounts.
-    pub fn visit_all(&mut self, proc: &Path) -> Vec<NetnsMount> {
-        let mounts = list_netns_mounts(&proc.join("self/mountinfo")).unwrap_or_else(|e| {
-            self.mark_incomplete(format!("the list of mounts: {}", io_reason(&e)));
-            Vec::new()
-        });
+    pub fn visit_all(&mut self) -> Vec<NetnsMount> {
+        let mounts = list_netns_mounts(&self.proc.join("self/mountinfo"));
+        let mounts = self.or_incomplete("the list of mounts", mounts);
         for mount in &mounts {
             self.visit(&mount.path, FoundBy::Mount);
         }
-        for process in &self.processes(proc) {
+        for process in &self.processes() {
             self.visit_process(process);
         }
         mounts
     }
 
     /// Lists the folders of all processes.
-    pub fn processes(&mut self, proc: &Path) -> Vec<PathBuf> {
-        match list_numbered(proc) {
-            Ok(processes) => processes,
-            Err(e) => {
-                self.mark_incomplete(format!("{}: {}", proc.display(), io_reason(&e)));
-                Vec::new()
-            }
-        }
+    pub fn processes(&mut self) -> Vec<PathBuf> {
+        self.or_incomplete(self.proc.display(), list_numbered(self.proc))
     }
 
     fn visit_process(&mut self, process: &Path) {
@@ -121,22 +134,16 @@ impl<'a> Scan<'a> {
         }
         let namespace = process.join("ns/net");
         let first = id(&namespace);
-        match &first {
-            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
-                match read_addresses(process) {
-                    Ok(addresses) => self.take(
-                        Place::Namespace(process.join("net").display().to_string()),
-                        addresses,
-                    ),
-                    Err(e) if is_gone(&e) => {}
-                    Err(e) => {
-                        self.mark_incomplete(format!("{}: {}", namespace.display(), io_reason(&e)))
-                    }
-                }
-                return;
+        if matches!(&first, Err(e) if e.kind() == io::ErrorKind::PermissionDenied) {
+            let read = read_addresses(process);
+            if !read.as_ref().is_err_and(is_gone) {
+                let addresses = self.or_incomplete(namespace.display(), read);
+                let place = process.join("net").display().to_string();
+                self.take(Place::Namespace(place), addresses);
             }
-            Ok(_) | Err(_) => self.visit(&namespace, FoundBy::Process),
+            return;
         }
+        self.visit(&namespace, FoundBy::Process);
         // A thread may be in another namespace than its process, and the first thread may have ended.
         for thread in list_threads(process, first.is_err()) {
             let namespace = thread.join("ns/net");
@@ -157,9 +164,8 @@ impl<'a> Scan<'a> {
             false => self.enter(&open(path)?, path, found_by),
         });
         match visited {
-            Ok(()) => {}
             Err(e) if is_gone(&e) || id(path).is_err_and(|e| is_gone(&e)) => {}
-            Err(e) => self.mark_incomplete(format!("{}: {}", path.display(), io_reason(&e))),
+            visited => self.or_incomplete(path.display(), visited),
         }
     }
 
@@ -167,33 +173,30 @@ impl<'a> Scan<'a> {
     pub fn enter(&mut self, file: &File, path: &Path, found_by: FoundBy) -> io::Result<()> {
         let found = fstat(file)?;
         let id = (found.st_dev, found.st_ino);
-        let found_inside = self.scanner.scan(file)?;
-        self.progress.count_namespace();
+        let inside = self.scanner.scan(file)?;
+        self.progress.namespaces.fetch_add(1, Ordering::Relaxed);
         self.kernel.namespaces.insert(id);
-        // The inode may have been reused by a later namespace, whose cookie counts.
-        match found_inside.cookie {
-            Some(cookie) => self.kernel.cookies.insert(id, cookie),
-            None => self.kernel.cookies.remove(&id),
-        };
-        let number = found_inside.number.map(|number| (number, id));
+        // The inode may have been reused by a later namespace, whose facts count.
+        self.kernel.cookies.remove(&id);
+        let cookie = inside.cookie.map(|cookie| (id, cookie));
+        self.kernel.cookies.extend(cookie);
+        let number = inside.number.map(|number| (number, id));
         self.kernel.numbers.extend(number);
-        let own = found_inside.addresses.iter().copied();
+        let own = inside.addresses.iter().copied();
         let own = own.filter(|address| !is_local(*address)).collect();
         self.kernel.addresses_by_namespace.insert(id, own);
         // Only root mounts in our mount namespace, also the namespaces of pods with users of their own.
-        let is_of_users = found_inside.is_of_other_users && found_by == FoundBy::Process;
+        let is_of_users = inside.is_of_other_users && found_by == FoundBy::Process;
         let path = path.display().to_string();
         let place = match (self.kernel.host == Some(id), is_of_users) {
             (true, _) => Place::Host,
             (false, true) => Place::OfUser(path),
             (false, false) => Place::Namespace(path),
         };
-        if is_of_users {
-            self.kernel.user_namespaces.insert(id);
-        } else {
-            self.kernel.user_namespaces.remove(&id);
-        }
-        self.take(place, found_inside.addresses);
+        self.kernel.user_namespaces.remove(&id);
+        let of_users = is_of_users.then_some(id);
+        self.kernel.user_namespaces.extend(of_users);
+        self.take(place, inside.addresses);
         Ok(())
     }
 
@@ -205,17 +208,14 @@ impl<'a> Scan<'a> {
     /// Records addresses. An address that both the host and a pod have counts as the pod's.
     fn take(&mut self, place: Place, addresses: BTreeSet<IpAddr>) {
         for address in addresses {
-            let mut entry = match self.kernel.configured.entry(address) {
-                Entry::Vacant(entry) => {
-                    entry.insert(place.clone());
-                    continue;
-                }
-                Entry::Occupied(entry) => entry,
+            let Some(there) = self.kernel.configured.get_mut(&address) else {
+                self.kernel.configured.insert(address, place.clone());
+                continue;
             };
-            let lesser = match entry.get().precedence() < place.precedence() {
-                true => entry.insert(place.clone()),
-                false => place.clone(),
-            };
+            let mut lesser = place.clone();
+            if there.precedence() < lesser.precedence() {
+                mem::swap(there, &mut lesser);
+            }
             // Every namespace has local addresses of its own.
             if lesser != Place::Host && !is_local(address) {
                 self.kernel.more_places.push((address, lesser));

@@ -9,7 +9,7 @@ use crate::host::Timestamp;
 use crate::ops::cli::EventsArgs;
 use crate::ops::lease::matches_pod;
 use crate::ops::outcome::CommandError;
-use crate::ops::screen::ZONE;
+use crate::ops::screen::{screen_offset, split_time};
 
 /// The operations that are wanted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -105,7 +105,7 @@ fn parse_duration(text: &str) -> Option<Duration> {
 /// Parses a time without a zone, which is a local one: `21:00` of today, or `2026-11-20 21:00`, both also with seconds, or a date.
 fn parse_local(text: &str, now: i64) -> Option<Timestamp> {
     let now = Timestamp::from_seconds(now);
-    let [today, ..] = now.for_people(ZONE.offset_at(now));
+    let [today, ..] = split_time(now, screen_offset(now));
     let (date, clock) = match text.split_once([' ', 'T']) {
         Some((date, clock)) => (date, clock),
         None if text.contains(':') => (today.as_str(), text),
@@ -117,7 +117,7 @@ fn parse_local(text: &str, now: i64) -> Option<Timestamp> {
         ""
     };
     let as_utc = Timestamp::parse(&format!("{date}T{clock}{seconds}Z"))?;
-    let offset = i64::from(ZONE.offset_at(as_utc));
+    let offset = i64::from(screen_offset(as_utc));
     Some(Timestamp::from_seconds(
         as_utc.seconds().saturating_sub(offset),
     ))

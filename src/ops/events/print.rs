@@ -2,7 +2,7 @@
 
 use crate::events::OperationRecord;
 use crate::host::Timestamp;
-use crate::ops::screen::{Screen, Table, Tint, ZONE};
+use crate::ops::screen::{Screen, Table, Tint, screen_offset, split_time};
 
 /// Where the lines below a row begin.
 const INDENT: usize = 16;
@@ -16,8 +16,8 @@ pub fn print_events(events: &[OperationRecord], screen: &Screen) -> String {
     };
     // One offset for all: the clock may have changed between two operations.
     let newest = Timestamp::parse(&newest.time).unwrap_or(Timestamp::from_seconds(0));
-    let offset = ZONE.offset_at(newest);
-    let [_, _, zone] = newest.for_people(offset);
+    let offset = screen_offset(newest);
+    let [_, _, zone] = split_time(newest, offset);
     let time = format!("TIME ({zone})");
     let headings = [&time, "VERB", "RESULT", "MS", "ADDRESS", "WHO"];
     let mut table = Table::new(&headings, &[4, 5]).with_least(4, LEAST_ADDRESS);
@@ -86,7 +86,7 @@ fn moment(time: &str, offset: i32) -> String {
     let Some(time) = Timestamp::parse(time) else {
         return "-".to_owned();
     };
-    let [date, clock, _] = time.for_people(offset);
+    let [date, clock, _] = split_time(time, offset);
     let date = date.get(5..).unwrap_or_default();
     format!("{date} {clock}")
 }

@@ -3,10 +3,11 @@
 use super::finding::{Finding, FindingKind};
 use super::visibility::Visibility;
 use crate::cni::IPAM_KEYS;
-use crate::codec::{Tree, is};
+use crate::codec::is;
 use crate::failure::Failure;
 use crate::host::Paths;
 use crate::ops::node_config::{ConfFile, NodeConfig, Plugin};
+use crate::ops::tree::Tree;
 
 const KIND: FindingKind = FindingKind::Conflist;
 

@@ -88,19 +88,20 @@ pub fn check_settings(
 ) -> Result<CommandOutput, CommandError> {
     let path = args.file.clone();
     let path = path.unwrap_or_else(|| node.paths().settings());
-    match settings::check_settings(&path) {
-        Ok(()) => Ok(CommandOutput::success(format!(
-            "{} is valid\n",
-            path.display()
-        ))),
-        Err(wrong) => {
-            stdio::eprint(&wrong);
-            Ok(CommandOutput {
-                text: String::new(),
-                status: 1,
-            })
-        }
+    let wrong = match path.exists() {
+        true => settings::read(&path).1,
+        false => vec!["it does not exist".to_owned()],
+    };
+    let path = path.display();
+    if wrong.is_empty() {
+        return Ok(CommandOutput::success(format!("{path} is valid\n")));
     }
+    let lines: String = wrong.iter().map(|why| format!("{path}: {why}\n")).collect();
+    stdio::eprint(&lines);
+    Ok(CommandOutput {
+        text: String::new(),
+        status: 1,
+    })
 }
 
 /// Prints the summary, every finding, and the count of each severity.

@@ -91,9 +91,7 @@ impl Inspection {
 
 /// Reads the addresses of the host; none where the kernel does not answer, or the node is not this one.
 fn read_host_addresses(node: &Node) -> HostAddresses {
-    if !node.paths().is_this_host() {
-        return HostAddresses::new();
-    }
+    let addresses = host_addresses(node.paths()).unwrap_or_default();
     let links = links(node.paths()).unwrap_or_default();
     let name = |found: &HostAddress| {
         let link = links.iter().find(|link| link.index == found.link)?;
@@ -107,6 +105,5 @@ fn read_host_addresses(node: &Node) -> HostAddresses {
             format!("{address}/{prefix_len} dev {}", link.name),
         ))
     };
-    let addresses = host_addresses().unwrap_or_default();
     addresses.iter().filter_map(name).collect()
 }

@@ -11,10 +11,11 @@ use super::finding::{Finding, FindingKind};
 use super::pools::KnownPool;
 use super::texts::join_first;
 use super::visibility::Visibility;
-use crate::codec::{Tree, named_address, read_address};
+use crate::codec::{named_address, read_address};
 use crate::host::{Paths, io_reason};
 use crate::ops::node_config::NodeConfig;
 use crate::ops::screen::pluralize;
+use crate::ops::tree::Tree;
 use crate::source::parse_prefix;
 
 const KIND: FindingKind = FindingKind::Owner;

@@ -12,7 +12,7 @@ use ureq::unversioned::transport::{Connector, TcpConnector};
 use super::error::{NodeError, bounded, list_names};
 use super::object::parse_refusal;
 use super::tls::TlsConnector;
-use crate::host::{io_reason, utc};
+use crate::host::{Timestamp, io_reason};
 use crate::source::fetch::{LiteralIpResolver, config};
 
 /// Larger answers than this are refused. A node with all its images takes a few dozen KiB.
@@ -145,7 +145,8 @@ impl Request<'_> {
     /// Converts the error for a certificate of the server that is not accepted.
     fn describe_certificate(&self, error: &CertificateError) -> NodeError {
         let server = self.server();
-        let time = |seconds: u64| utc(i64::try_from(seconds).unwrap_or(i64::MAX));
+        let seconds = |seconds: u64| i64::try_from(seconds).unwrap_or(i64::MAX);
+        let time = |at: u64| Timestamp::from_seconds(seconds(at)).utc();
         let why = match error {
             CertificateError::ExpiredContext { not_after, .. } => {
                 let why = format!("expired at {}", time(not_after.as_secs()));

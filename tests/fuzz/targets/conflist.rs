@@ -1,7 +1,7 @@
 //! The network configurations that `doctor` reads, whoever wrote them.
 #![no_main]
 
-use azure_vnet_ipam::codec::Tree;
+use azure_vnet_ipam::ops::Tree;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|json: &[u8]| {

@@ -1,19 +1,20 @@
 //! A JSON value of any kind, for documents of which only a part is known. Numbers keep their spelling.
 
-use serde::Serialize;
-use serde::ser::{SerializeMap, Serializer};
+use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use super::{Cursor, ParseError, document, is};
+use crate::codec::{Cursor, ParseError, document, is};
 
 /// A value.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
+#[serde(untagged)]
 pub enum Tree {
     /// A string.
     Text(String),
     /// A list.
     List(Vec<Tree>),
     /// An object; keys as they are spelled, in their order.
+    #[serde(serialize_with = "serialize_members")]
     Object(Vec<(String, Tree)>),
     /// Anything else.
     Other(Box<RawValue>),
@@ -90,21 +91,11 @@ impl Tree {
     }
 }
 
-impl Serialize for Tree {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Tree::Text(text) => serializer.serialize_str(text),
-            Tree::List(items) => serializer.collect_seq(items),
-            Tree::Object(members) => {
-                let mut map = serializer.serialize_map(Some(members.len()))?;
-                for (key, value) in members {
-                    map.serialize_entry(key, value)?;
-                }
-                map.end()
-            }
-            Tree::Other(raw) => raw.serialize(serializer),
-        }
-    }
+fn serialize_members<S: Serializer>(
+    members: &[(String, Tree)],
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(members.iter().map(|(key, value)| (key, value)))
 }
 
 #[cfg(test)]
