@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use super::{Changes, Dropped, Family, Held, Moment, Record, Tombstone, by_text};
+use super::{Changes, Dropped, Family, Held, Moment, Record, Tombstone, Usage, by_text};
 
 /// Everything the state says about addresses.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -83,10 +83,29 @@ impl Ipam {
         })
     }
 
+    /// The records of all pools.
+    pub fn records(&self) -> impl Iterator<Item = &Record> {
+        self.pools().flat_map(|(_, _, pool)| &pool.records)
+    }
+
     /// The holders of all addresses.
     pub fn holders(&self) -> impl Iterator<Item = &Held> {
-        let records = self.pools().flat_map(|(_, _, pool)| &pool.records);
-        records.filter_map(Record::held)
+        self.records().filter_map(Record::held)
+    }
+
+    /// The records of all pools, to be changed, each with its address.
+    pub(super) fn usages_mut(&mut self) -> impl Iterator<Item = (IpAddr, &mut Usage)> {
+        let records = self.pools_mut().flat_map(|pool| &mut pool.records);
+        records.map(|record| (record.address(), &mut record.usage))
+    }
+
+    /// The holders of all addresses, to be changed, each with its address.
+    pub(super) fn holders_mut(&mut self) -> impl Iterator<Item = (IpAddr, &mut Held)> {
+        self.usages_mut()
+            .filter_map(|(address, usage)| match usage {
+                Usage::Held(held) => Some((address, held)),
+                Usage::Free(_) => None,
+            })
     }
 }
 
@@ -116,25 +135,29 @@ impl Pool {
 
     /// The record stored under `key`.
     pub fn record(&self, key: &IpAddr) -> Option<&Record> {
-        let place = self
-            .records
-            .binary_search_by(|r| by_text(&r.key, key))
-            .ok()?;
-        self.records.get(place)
+        self.records.get(self.place(key).ok()?)
     }
 
     /// The record stored under `key`, to be changed.
     pub fn record_mut(&mut self, key: &IpAddr) -> Option<&mut Record> {
-        let place = self
-            .records
-            .binary_search_by(|r| by_text(&r.key, key))
-            .ok()?;
+        let place = self.place(key).ok()?;
         self.records.get_mut(place)
+    }
+
+    /// The place of the record that is stored under `key`, or where it would be.
+    pub(super) fn place(&self, key: &IpAddr) -> Result<usize, usize> {
+        self.records.binary_search_by(|r| by_text(&r.key, key))
+    }
+
+    /// Its addresses that are in use.
+    pub(super) fn held_addresses(&self) -> impl Iterator<Item = IpAddr> {
+        let held = self.records.iter().filter(|r| r.held().is_some());
+        held.map(Record::address)
     }
 
     /// Whether any of its addresses is in use.
     pub fn in_use(&self) -> bool {
-        self.records.iter().any(|r| r.held().is_some())
+        self.held_addresses().next().is_some()
     }
 }
 
@@ -155,19 +178,12 @@ impl Subnet {
     /// counts with the mask's last four bytes, as in the original.
     pub fn net(&self) -> Option<IpNet> {
         let (ip, mask) = (self.ip?, self.mask.as_deref()?);
-        let bytes = match (ip, mask.len()) {
-            (IpAddr::V4(_), 4) | (IpAddr::V6(_), 16) => mask,
-            (IpAddr::V4(_), 16) => mask.get(12..)?,
+        let mask: IpAddr = match (ip, mask.len()) {
+            (IpAddr::V4(_), 4 | 16) => (*mask.last_chunk::<4>()?).into(),
+            (IpAddr::V6(_), 16) => (*mask.last_chunk::<16>()?).into(),
             _ => return None,
         };
-        let ones = bytes.iter().take_while(|b| **b == 0xff).count();
-        let edge = bytes.get(ones).copied().unwrap_or(0);
-        let rest = bytes.get(ones + 1..).unwrap_or(&[]);
-        if edge.leading_ones() + edge.trailing_zeros().min(8) != 8 || rest.iter().any(|b| *b != 0) {
-            return None;
-        }
-        let prefix = u8::try_from(ones * 8 + usize::try_from(edge.leading_ones()).ok()?).ok()?;
-        IpNet::new(ip, prefix).ok()
+        IpNet::with_netmask(ip, mask).ok()
     }
 }
 
