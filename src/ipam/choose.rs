@@ -1,6 +1,5 @@
 //! Chooses the pool for an ADD without a subnet (contract section 10, differences D4 and D5), and counts what pools can give.
 
-use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -58,31 +57,6 @@ impl Space {
         if let Some(pool) = unflagged.max_by_key(|pool| (pool.priority, pool.records.len())) {
             pool.ref_count = 1;
         }
-    }
-
-    /// Chooses the pool among those that fit and can give an address: an unused pool first, then one with an address that is not
-    /// in its cooldown, then the higher priority, then more free addresses, then the first by its text.
-    pub(super) fn choose<'t>(
-        &self,
-        fits: impl Fn(&Pool) -> bool,
-        out_of_reach: impl Fn(&str) -> Unavailable<'t>,
-        cooldown: Duration,
-        now: Moment,
-    ) -> Option<&str> {
-        let candidates = self.pools.iter().filter(|(_, pool)| fits(pool));
-        let candidates = candidates.map(|(key, pool)| (key.as_str(), pool, out_of_reach(key)));
-        candidates
-            .filter(|(_, pool, out)| pool.next_free(out).is_some())
-            .min_by_key(|(key, pool, out)| {
-                let count = pool.count(key, cooldown, now, out);
-                let handed_out = pool.ref_count > 0;
-                (
-                    handed_out,
-                    count.free == 0,
-                    Reverse((pool.priority, count.free + count.resting)),
-                )
-            })
-            .map(|(key, _, _)| key)
     }
 }
 

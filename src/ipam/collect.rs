@@ -3,8 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::liveness::Reason;
-use super::{Candidate, Evidence, EvidenceIndex, Ipam, Moment, Owner};
+use super::{Candidate, Evidence, Ipam, Judged, Moment, Owner};
 
 /// Younger records may belong to an ADD that another runtime has under way.
 const GRACE: Duration = Duration::from_secs(60);
@@ -18,15 +17,6 @@ pub struct Stale {
     pub young: usize,
     /// How many records have no network or no owner, so that they may belong to any network.
     pub unknown: usize,
-}
-
-/// The outcome for a stale record.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Collected {
-    /// The record.
-    pub candidate: Candidate,
-    /// Why it was kept; empty when it was freed.
-    pub vetoes: Vec<Reason>,
 }
 
 impl Ipam {
@@ -79,26 +69,19 @@ impl Ipam {
         candidates: Vec<Candidate>,
         evidence: &Evidence,
         now: Moment,
-    ) -> Vec<Collected> {
-        let index = EvidenceIndex::new(evidence).with_holders(self);
-        let collected = candidates.into_iter().filter_map(|candidate| {
-            let address = self.unchanged(&candidate)?;
-            let vetoes = index.gc_vetoes(address, &candidate.held);
-            Some(Collected { candidate, vetoes })
-        });
-        let collected: Vec<_> = collected.collect();
-        let stale = collected.iter().filter(|c| c.vetoes.is_empty());
-        self.free_all(stale.map(|c| &c.candidate), now);
-        collected
+    ) -> Vec<Judged> {
+        self.free_dead(candidates, evidence, now, |index, address, held| {
+            index.judge_stale(address, held)
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ipam::testing::with_pools;
+    use crate::ipam::testing::{attached_to, with_pools};
     use crate::ipam::{
-        Attachment, EvidenceList, Held, Place, Record, Routes, UnreadablePart, Usage, by_text,
+        EvidenceList, Held, Place, Reason, Record, Routes, UnreadablePart, Usage, by_text,
     };
     use std::net::IpAddr;
 
@@ -123,11 +106,7 @@ mod tests {
             pool.record_mut(&ip(address)).unwrap().usage = Usage::Held(Held {
                 owner: match network {
                     None => Owner::from_container_id(id),
-                    Some(network) => Owner::from_attachment(&Attachment {
-                        network: network.into(),
-                        container_id: id.into(),
-                        if_name: "eth0".into(),
-                    }),
+                    Some(network) => attached_to(network, id, 0),
                 },
                 since: Moment(NOW.0 - age * SECOND),
                 ..Held::default()
@@ -216,7 +195,7 @@ mod tests {
             .insert(ip("10.1.0.5"), place.clone());
         evidence.routes = Routes::Read([ip("10.1.0.6")].into());
         let collected = ipam.collect(candidates.clone(), &evidence, NOW);
-        let vetoes: Vec<_> = collected.into_iter().map(|c| c.vetoes).collect();
+        let vetoes: Vec<_> = collected.into_iter().map(|c| c.judgement.reasons).collect();
         assert_eq!(
             vetoes,
             [
@@ -260,7 +239,10 @@ mod tests {
             blind(&mut evidence);
             let collected = ipam.collect(candidates, &evidence, NOW);
             assert_eq!(
-                collected.iter().map(|c| c.vetoes.len()).collect::<Vec<_>>(),
+                collected
+                    .iter()
+                    .map(|c| c.judgement.reasons.len())
+                    .collect::<Vec<_>>(),
                 [1]
             );
         }

@@ -156,9 +156,9 @@ impl EvidenceIndex<'_> {
         found
     }
 
-    /// Why a GC must keep a record that the runtime's list does not name. The list is complete for the runtime's own attachments,
-    /// and says nothing about what others have.
-    pub(super) fn gc_vetoes(&self, address: IpAddr, held: &Held) -> Vec<Reason> {
+    /// Judges the holder of a record that the runtime's list does not name, for a GC. The list is complete for the runtime's own
+    /// attachments, and says nothing about what others have.
+    pub(super) fn judge_stale(&self, address: IpAddr, held: &Held) -> Judgement {
         let place = self.place(address).cloned().map(Reason::Configured);
         let mut vetoes: Vec<_> = place.into_iter().collect();
         vetoes.extend(self.host_evidence(address, held));
@@ -169,7 +169,13 @@ impl EvidenceIndex<'_> {
             }
         }
         vetoes.extend(self.unreadable());
-        vetoes
+        Judgement {
+            verdict: match vetoes.is_empty() {
+                true => Verdict::Dead,
+                false => Verdict::Undecided,
+            },
+            reasons: vetoes,
+        }
     }
 
     /// The host's route to the address, and another address of the same attachment that is in use.

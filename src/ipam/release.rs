@@ -5,7 +5,9 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::evidence_index::EvidenceIndex;
-use super::{Attachment, Evidence, Grant, GrantKind, Held, Ipam, Moment, Record, Tombstone, Usage};
+use super::{
+    Attachment, Evidence, Freed, Grant, GrantKind, Held, Ipam, Moment, Record, Tombstone, Usage,
+};
 use crate::codec::named_address;
 
 /// What a DEL names beside the attachment. Any of it may be missing or wrong.
@@ -19,27 +21,6 @@ pub struct Hint<'a> {
     pub address: Option<&'a str>,
     /// The addresses in `prevResult`. They find records of unknown owner, and do not narrow the release.
     pub previous: &'a [IpAddr],
-}
-
-/// An address that came back.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Freed {
-    /// The key of its pool.
-    pub pool: String,
-    /// The address.
-    pub address: IpAddr,
-    /// Whether it left the pool altogether, since the source no longer lists it.
-    pub dropped: bool,
-}
-
-impl Freed {
-    fn new(pool: &str, address: IpAddr, held: &Held) -> Freed {
-        Freed {
-            pool: pool.to_owned(),
-            address,
-            dropped: held.unlisted,
-        }
-    }
 }
 
 impl Hint<'_> {
@@ -62,25 +43,15 @@ impl Ipam {
     pub fn release(&mut self, attachment: &Attachment, hint: Hint<'_>, now: Moment) -> Vec<Freed> {
         let named = self.pool_hinted(hint);
         let address = hint.address.map(|_| hint.key());
-        let (mut freed, mut all) = (Vec::new(), Vec::new());
-        for (space_name, space) in &mut self.spaces {
-            for (pool_name, pool) in &mut space.pools {
-                let here = named
-                    .as_ref()
-                    .is_none_or(|(s, p)| (s, p) == (space_name, pool_name));
-                let goes = |record: &Record, held: &Held| {
-                    let is_meant = held.owner.claim().is_some()
-                        || here && address.is_none_or(|a| a == Some(record.key));
-                    held.owner.is_attachment(attachment) && is_meant
-                };
-                for (address, held) in pool.free_where(goes, Some(now)) {
-                    freed.push(Freed::new(pool_name, address, &held));
-                    all.push((address, held));
-                }
-            }
-        }
-        self.note_releases(&all, now);
-        freed
+        let goes = |names: (&str, &str), record: &Record, held: &Held| {
+            let is_meant = || {
+                let mut named = named.iter().map(|(space, pool)| (&**space, &**pool));
+                named.all(|named| named == names)
+                    && address.is_none_or(|address| address == Some(record.key))
+            };
+            held.owner.is_attachment(attachment) && (held.owner.claim().is_some() || is_meant())
+        };
+        self.release_where(goes, now)
     }
 
     /// Remembers a DEL that found nothing, in case its ADD comes later. Returns whether it was not remembered before.
@@ -151,22 +122,15 @@ impl Ipam {
         now: Moment,
     ) -> Vec<Freed> {
         let index = EvidenceIndex::new(evidence);
-        let (mut freed, mut all) = (Vec::new(), Vec::new());
-        for key in hint.keys() {
-            for (name, pool) in self.spaces.values_mut().flat_map(|s| &mut s.pools) {
-                let goes = |record: &Record, held: &Held| {
-                    record.key == key
-                        && held.owner.is_unknown()
-                        && index.may_release_ownerless(record.address(), &attachment.container_id)
-                };
-                for (address, held) in pool.free_where(goes, Some(now)) {
-                    freed.push(Freed::new(name, address, &held));
-                    all.push((address, held));
-                }
-            }
-        }
-        self.note_releases(&all, now);
-        freed
+        let freed = hint.keys().flat_map(|key| {
+            let goes = |_: (&str, &str), record: &Record, held: &Held| {
+                record.key == key
+                    && held.owner.is_unknown()
+                    && index.may_release_ownerless(record.address(), &attachment.container_id)
+            };
+            self.release_where(goes, now)
+        });
+        freed.collect()
     }
 
     fn pool_hinted(&self, hint: Hint<'_>) -> Option<(String, String)> {
@@ -341,7 +305,7 @@ mod tests {
             pools: vec![listed],
         });
         let freed = ipam.release(&eth0, Hint::default(), NOW);
-        assert!(freed.iter().all(|f| f.dropped), "{freed:?}");
+        assert!(freed.iter().all(|f| f.held.unlisted), "{freed:?}");
         assert_eq!(
             ipam.pools()
                 .map(|(_, _, p)| p.records.len())
@@ -352,7 +316,7 @@ mod tests {
         assert!(
             ipam.release(&eth0, Hint::default(), NOW)
                 .iter()
-                .all(|f| !f.dropped)
+                .all(|f| !f.held.unlisted)
         );
         let pool = &ipam.spaces["local"].pools["10.1.0.0/16"];
         let record = pool.record(&"10.1.0.5".parse().unwrap()).unwrap();

@@ -41,7 +41,10 @@ impl Ipam {
                 }
             }
             if !change.is_held {
-                let freed = self.free_where(|a, held| change.frees(a, held), Some(change.at));
+                let frees = |_: (&str, &str), record: &Record, held: &Held| {
+                    change.frees(record.address(), held)
+                };
+                let freed = self.free_where(frees, Some(change.at));
                 self.note_dropped(&freed, change.at);
             }
         }
@@ -162,8 +165,8 @@ impl Pool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ipam::testing::with_pools;
-    use crate::ipam::{Attachment, Moment};
+    use crate::ipam::Moment;
+    use crate::ipam::testing::{attached, with_pools};
 
     fn change(is_held: bool, container_id: &str, addresses: &[(&str, u64)]) -> Change {
         Change {
@@ -173,11 +176,7 @@ mod tests {
                 .iter()
                 .map(|(a, of)| (a.parse().unwrap(), *of))
                 .collect(),
-            owner: Owner::from_attachment(&Attachment {
-                network: "azure".into(),
-                container_id: container_id.into(),
-                if_name: "eth0".into(),
-            }),
+            owner: attached(container_id, 0),
         }
     }
 

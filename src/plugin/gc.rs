@@ -9,7 +9,7 @@ use super::snapshot::NodeSnapshot;
 use crate::cni::Call;
 use crate::events::OperationRecord;
 use crate::failure::Failure;
-use crate::ipam::Collected;
+use crate::ipam::{Judged, Verdict};
 use crate::state::StoreError;
 
 /// The words that its messages begin with.
@@ -55,12 +55,13 @@ fn collect(
     let ipam = state.ipam_mut();
     let collected = ipam.collect(candidates, &snapshot.evidence, context.now());
     let is_cleared = ipam.clear_suspects(&snapshot.evidence, snapshot.began, context.now());
-    let (freed, kept): (Vec<_>, Vec<_>) = collected.into_iter().partition(|c| c.vetoes.is_empty());
+    let is_dead = |judged: &Judged| judged.judgement.verdict == Verdict::Dead;
+    let (freed, kept): (Vec<_>, Vec<_>) = collected.into_iter().partition(is_dead);
     let is_changed = !freed.is_empty() || is_cleared || state.has_unsaved_moments();
     if is_changed {
         context.commit(&mut locked, &mut state).map_err(store)?;
     }
-    for Collected { candidate, .. } in &freed {
+    for Judged { candidate, .. } in &freed {
         let (address, container) = (
             candidate.key,
             candidate.held.owner.container_id().unwrap_or_default(),
@@ -71,12 +72,16 @@ fn collect(
     }
     record.addresses.sort_unstable();
     record.freed.sort_by_key(|freed| freed.address);
-    for Collected { candidate, vetoes } in &kept {
+    for Judged {
+        candidate,
+        judgement,
+    } in &kept
+    {
         let (address, container) = (
             candidate.key,
             candidate.held.owner.container_id().unwrap_or_default(),
         );
-        let reasons: Vec<String> = vetoes.iter().map(ToString::to_string).collect();
+        let reasons: Vec<String> = judgement.reasons.iter().map(ToString::to_string).collect();
         let reasons = reasons.join("; ");
         warn!(target: "ipam", "{address} of container {container} is kept, though the runtime no longer knows it: {reasons}.");
     }
