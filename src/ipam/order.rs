@@ -3,16 +3,21 @@
 //! and writing a large pool need no further sorting.
 
 use std::cmp::Ordering;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr};
 
 /// Compares two addresses as their texts compare.
 ///
 /// For IPv4 no text is made: at the first octet that differs both texts end in a dot or at the end, and both sort before
-/// every digit, so the order of the octets' decimal texts decides. Nor for addresses of IPv6 that differ in their last 16 bits
+/// every digit, so the order of that octet's decimal texts decides. Nor for addresses of IPv6 that differ in their last 16 bits
 /// alone, as those of most pools do: that is the end of both texts.
 pub fn by_text(a: &IpAddr, b: &IpAddr) -> Ordering {
     match (a, b) {
-        (IpAddr::V4(a), IpAddr::V4(b)) => text_rank(*a).cmp(&text_rank(*b)),
+        (IpAddr::V4(a), IpAddr::V4(b)) => {
+            let (a, b) = (u32::from(*a), u32::from(*b));
+            let same_bits = (a ^ b).leading_zeros() / 8 * 8;
+            let [[a, ..], [b, ..]] = [a, b].map(|bits| bits.rotate_left(same_bits).to_be_bytes());
+            rank(a).cmp(&rank(b))
+        }
         (IpAddr::V6(a), IpAddr::V6(b)) if differ_at_the_end(*a, *b) => {
             end_rank(*a).cmp(&end_rank(*b))
         }
@@ -29,7 +34,7 @@ pub fn are_in_order<'a>(addresses: impl Iterator<Item = &'a IpAddr>) -> bool {
 pub(super) fn sort_by_text(addresses: &mut Vec<IpAddr>) {
     if addresses.iter().all(IpAddr::is_ipv4) {
         addresses.sort_by_cached_key(|address| match address {
-            IpAddr::V4(v4) => text_rank(*v4),
+            IpAddr::V4(v4) => u32::from_be_bytes(v4.octets().map(rank)),
             IpAddr::V6(_) => 0,
         });
     } else if addresses.is_sorted_by(
@@ -56,14 +61,13 @@ fn end_rank(address: Ipv6Addr) -> (u32, u32) {
     (u32::from(end) << (u16::BITS - 4 * digits), digits)
 }
 
-/// A number that sorts as the text does.
+/// The place of a number when the decimal texts of all octets are sorted.
 #[expect(
     clippy::indexing_slicing,
     reason = "an octet is an index of 256 places"
 )]
-fn text_rank(address: Ipv4Addr) -> u32 {
-    let [a, b, c, d] = address.octets().map(|octet| RANK[usize::from(octet)]);
-    u32::from_be_bytes([a, b, c, d])
+fn rank(octet: u8) -> u8 {
+    RANK[usize::from(octet)]
 }
 
 #[expect(
@@ -96,6 +100,7 @@ static RANK: [u8; 256] = {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::net::Ipv4Addr;
 
     #[test]
     fn ranks_are_those_of_the_sorted_texts() {
