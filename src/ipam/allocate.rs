@@ -33,12 +33,13 @@ impl Ipam {
             });
         };
         let quarantine = self.quarantine.filter(|until| *until > now);
+        let quarantined = |until: Moment| Refusal::Quarantined {
+            left: until.since(now),
+        };
         if let Some(until) = quarantine
             && !space.holds_any(request.attachment)
         {
-            return Err(Refusal::Quarantined {
-                left: until.since(now),
-            });
+            return Err(quarantined(until));
         }
         if let PoolSelector::Any { .. } = request.pool {
             space.clear_unused_ref_counts();
@@ -61,9 +62,7 @@ impl Ipam {
         if let Some(until) = quarantine
             && record.held().is_none()
         {
-            return Err(Refusal::Quarantined {
-                left: until.since(now),
-            });
+            return Err(quarantined(until));
         }
         let address = IpNet::new(record.address(), net.prefix_len()).map_err(|_| refusal())?;
         let mut tombstones = self.tombstones.iter();

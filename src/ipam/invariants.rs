@@ -58,8 +58,7 @@ impl Ipam {
                     found.push(Violation::Order { pool, address });
                 }
             }
-            for record in &pool.records {
-                let Some(held) = record.held() else { continue };
+            for (record, held) in pool.held() {
                 let address = record.address();
                 is_tidy &= address == record.key && net.is_some_and(|net| net.contains(&address));
                 if let Some(claimed) = held.owner.generation().filter(|of| *of > self.generation) {
@@ -95,40 +94,26 @@ impl Ipam {
     }
 }
 
-/// Returns, for each subnet, the others that it may share an address with. Not every pair is compared: in their order, a subnet comes
-/// before those that it contains, with only other subnets that contain them in between.
+/// Returns, for each subnet, the others that it may share an address with; an unknown subnet may overlap any other. Not every pair is
+/// compared: in their order, a subnet comes before those that it contains, with only other subnets that contain them in between.
 pub(super) fn overlapping(nets: &[Option<IpNet>]) -> BTreeMap<usize, Vec<usize>> {
     let mut found: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-    let mut pair = |a: usize, b: usize| {
-        found.entry(a).or_default().push(b);
-        found.entry(b).or_default().push(a);
-    };
-    let mut order = Vec::new();
-    for (n, net) in nets.iter().enumerate() {
-        match net {
-            Some(net) => order.push((net.trunc(), n)),
-            // An unknown subnet may overlap any other.
-            None => {
-                let others = nets.iter().enumerate();
-                let others =
-                    others.filter(|(other, net)| *other < n || (net.is_some() && *other != n));
-                others.for_each(|(other, _)| pair(n, other));
-            }
-        }
-    }
-    order.sort_by(|(a, _), (b, _)| {
-        (a.network(), a.prefix_len()).cmp(&(b.network(), b.prefix_len()))
-    });
-    let mut around: Vec<(IpNet, usize)> = Vec::new();
-    for (net, n) in order {
-        while around
-            .last()
-            .is_some_and(|(outer, _)| !outer.contains(&net))
+    let nets = nets.iter().map(|net| net.map(|net| net.trunc()));
+    let mut order: Vec<(usize, Option<IpNet>)> = nets.enumerate().collect();
+    order.sort_by_key(|(_, net)| net.map(|net| (net.network(), net.prefix_len())));
+    // Unknown subnets come first in the order, and stay.
+    let mut around: Vec<(usize, Option<IpNet>)> = Vec::new();
+    for (n, net) in order {
+        while let Some((_, Some(outer))) = around.last()
+            && net.is_some_and(|net| !outer.contains(&net))
         {
             around.pop();
         }
-        around.iter().for_each(|(_, outer)| pair(n, *outer));
-        around.push((net, n));
+        for (outer, _) in &around {
+            found.entry(n).or_default().push(*outer);
+            found.entry(*outer).or_default().push(n);
+        }
+        around.push((n, net));
     }
     found
 }

@@ -1,6 +1,6 @@
 //! The address spaces of the state, their pools and subnets.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ipnet::IpNet;
@@ -93,6 +93,23 @@ impl Ipam {
         self.records().filter_map(Record::held)
     }
 
+    /// The record at this place: space, pool and key.
+    pub(super) fn record_at(
+        &mut self,
+        (space, pool, key): (&str, &str, IpAddr),
+    ) -> Option<&mut Record> {
+        let space = self.spaces.get_mut(space)?;
+        space.pools.get_mut(pool)?.record_mut(&key)
+    }
+
+    /// The addresses that are in use.
+    pub(super) fn held_addresses(&self) -> BTreeSet<IpAddr> {
+        let pools = self.pools();
+        pools
+            .flat_map(|(_, _, pool)| pool.held_addresses())
+            .collect()
+    }
+
     /// The records of all pools, to be changed, each with its address.
     pub(super) fn usages_mut(&mut self) -> impl Iterator<Item = (IpAddr, &mut Usage)> {
         let records = self.pools_mut().flat_map(|pool| &mut pool.records);
@@ -112,13 +129,13 @@ impl Ipam {
 impl Space {
     /// Finds the key of the pool that `subnet` names, by its text or else by its value (difference D9).
     pub fn pool_named(&self, subnet: &str) -> Option<&str> {
+        if let Some((key, _)) = self.pools.get_key_value(subnet) {
+            return Some(key);
+        }
         let by_value = |text: &str| text.trim().parse::<IpNet>().map(|net| net.trunc()).ok();
-        let spelled = self.pools.get_key_value(subnet).map(|(key, _)| key);
-        let valued = || {
-            by_value(subnet)
-                .and_then(|net| self.pools.keys().find(|key| by_value(key) == Some(net)))
-        };
-        spelled.or_else(valued).map(String::as_str)
+        let net = Some(by_value(subnet)?);
+        let mut keys = self.pools.keys().map(String::as_str);
+        keys.find(|key| by_value(key) == net)
     }
 }
 
@@ -149,15 +166,20 @@ impl Pool {
         self.records.binary_search_by(|r| by_text(&r.key, key))
     }
 
+    /// Its records that are held, with their holders.
+    pub(super) fn held(&self) -> impl Iterator<Item = (&Record, &Held)> {
+        let records = self.records.iter();
+        records.filter_map(|record| Some((record, record.held()?)))
+    }
+
     /// Its addresses that are in use.
     pub(super) fn held_addresses(&self) -> impl Iterator<Item = IpAddr> {
-        let held = self.records.iter().filter(|r| r.held().is_some());
-        held.map(Record::address)
+        self.held().map(|(record, _)| record.address())
     }
 
     /// Whether any of its addresses is in use.
     pub fn in_use(&self) -> bool {
-        self.held_addresses().next().is_some()
+        self.held().next().is_some()
     }
 }
 

@@ -1,7 +1,6 @@
 //! The request of an ADD, and the grant or refusal that answers it.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -143,7 +142,7 @@ pub enum Refusal {
         address: IpAddr,
     },
     /// No address is free.
-    #[error("{}: No available addresses in {}", ADDRESS_STAGE, Listed(.pools))]
+    #[error("{}: No available addresses in {}", ADDRESS_STAGE, describe(.pools))]
     Exhausted {
         /// The counts of each pool that fits.
         pools: Vec<PoolCount>,
@@ -194,33 +193,26 @@ pub struct PoolCount {
     pub free: usize,
 }
 
-/// Prints the counts of pools as a sentence of bounded length.
-struct Listed<'a>(&'a [PoolCount]);
-
-impl fmt::Display for Listed<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const MOST: usize = 4;
-        for (n, pool) in self.0.iter().take(MOST).enumerate() {
-            let comma = if n == 0 { "" } else { ", " };
-            write!(
-                f,
-                "{comma}{}: {} held, {} free",
-                pool.subnet, pool.held, pool.free
-            )?;
-            for (count, what) in [
-                (pool.resting, "resting"),
-                (pool.suspect, "suspected leaks"),
-                (pool.on_host, "wired on the host"),
-                (pool.excluded, "excluded"),
-            ] {
-                if count > 0 {
-                    write!(f, ", {count} {what}")?;
-                }
+/// Describes the counts of pools in a sentence of bounded length.
+fn describe(pools: &[PoolCount]) -> String {
+    const MOST: usize = 4;
+    let mut parts = Vec::new();
+    for pool in pools.iter().take(MOST) {
+        let (subnet, held, free) = (&pool.subnet, pool.held, pool.free);
+        parts.push(format!("{subnet}: {held} held, {free} free"));
+        for (count, what) in [
+            (pool.resting, "resting"),
+            (pool.suspect, "suspected leaks"),
+            (pool.on_host, "wired on the host"),
+            (pool.excluded, "excluded"),
+        ] {
+            if count > 0 {
+                parts.push(format!("{count} {what}"));
             }
         }
-        match self.0.len().saturating_sub(MOST) {
-            0 => Ok(()),
-            more => write!(f, ", and {more} more pools"),
-        }
     }
+    if pools.len() > MOST {
+        parts.push(format!("and {} more pools", pools.len() - MOST));
+    }
+    parts.join(", ")
 }
