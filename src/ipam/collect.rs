@@ -24,9 +24,8 @@ impl Ipam {
     ///
     /// A record of the original names only the container. It counts as one of `network` if records name this network and no other.
     pub fn stale(&self, network: &str, valid: &BTreeSet<(String, String)>, now: Moment) -> Stale {
-        let records = self.pools().flat_map(|(_, _, pool)| &pool.records);
-        let networks = records.filter_map(|record| Some(&*record.held()?.owner.claim()?.network));
-        let networks: BTreeSet<_> = networks.collect();
+        let claims = self.holders().filter_map(|held| held.owner.claim());
+        let networks: BTreeSet<_> = claims.map(|claim| &*claim.network).collect();
         let alone = networks.iter().eq([&network]);
         let is_valid = |owner: &Owner| match owner {
             Owner::Unknown => false,
@@ -40,8 +39,7 @@ impl Ipam {
         };
         let mut stale = Stale::default();
         for (space, key, pool) in self.pools() {
-            for record in &pool.records {
-                let Some(held) = record.held() else { continue };
+            for (record, held) in pool.held() {
                 let claim = held.owner.claim();
                 let of_another = claim.is_some_and(|claim| *claim.network != *network);
                 if of_another || is_valid(&held.owner) {

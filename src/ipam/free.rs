@@ -42,13 +42,15 @@ impl Ipam {
             for (pool_name, pool) in &mut space.pools {
                 pool.records.retain_mut(|record| {
                     let names = (space_name.as_str(), pool_name.as_str());
-                    if !record
-                        .held()
-                        .is_some_and(|held| select(names, record, held))
-                    {
-                        return true;
-                    }
-                    let Some(held) = record.free_held(released) else {
+                    let held = record.held().filter(|held| select(names, record, held));
+                    let Some(held) = held else { return true };
+                    let netns = released.and(held.owner.netns());
+                    let free = Usage::Free(Free {
+                        released,
+                        released_in: netns.and_then(NetNs::identity),
+                        ..Free::default()
+                    });
+                    let Usage::Held(held) = mem::replace(&mut record.usage, free) else {
                         return true;
                     };
                     let stays = !held.unlisted;
@@ -74,21 +76,5 @@ impl Ipam {
             at,
             netns: freed.held.owner.netns().and_then(NetNs::identity),
         }));
-    }
-}
-
-impl Record {
-    /// Makes a held record free. Returns the former holder.
-    fn free_held(&mut self, released: Option<Moment>) -> Option<Held> {
-        let netns = self.held()?.owner.netns();
-        let free = Usage::Free(Free {
-            released,
-            released_in: released.and(netns).and_then(NetNs::identity),
-            ..Free::default()
-        });
-        match mem::replace(&mut self.usage, free) {
-            Usage::Held(held) => Some(held),
-            Usage::Free(_) => None,
-        }
     }
 }

@@ -43,7 +43,6 @@ pub use merge::Merged;
 pub use model::{Ipam, Pool, Space, Subnet};
 pub use order::{are_in_order, by_text};
 pub use owner::{Attachment, Claim, NetNs, NetNsId, Owner};
-pub use rebuild::Found;
 pub use reclaim::{Candidate, Judged};
 pub use record::{Dropped, Free, Held, Moment, Record, TEARDOWN, Tombstone, Usage};
 pub use release::Hint;

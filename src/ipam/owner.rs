@@ -43,7 +43,7 @@ pub struct NetNs {
     pub cookie: Option<u64>,
 }
 
-/// What tells a network namespace from others of this boot, as far as the kernel lets it.
+/// What identifies a network namespace within this boot, as far as the kernel allows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NetNsId {
     /// Device and inode numbers.
@@ -134,13 +134,6 @@ impl Owner {
     /// The network namespace that the ADD was made for, where it is known.
     pub fn netns(&self) -> Option<&NetNs> {
         self.claim()?.netns.as_ref()
-    }
-
-    /// The claim and the network namespace of its ADD with device and inode, where they are known.
-    pub(super) fn namespace(&self) -> Option<(&Claim, &NetNs, (u64, u64))> {
-        let claim = self.claim()?;
-        let netns = claim.netns.as_ref()?;
-        Some((claim, netns, netns.id?))
     }
 
     /// `namespace/name` of the pod, where it is known.

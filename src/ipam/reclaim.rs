@@ -55,11 +55,10 @@ impl Ipam {
     ) -> Vec<Candidate> {
         let mut found = Vec::new();
         for (space, key, pool) in self.pools().filter(|(s, k, p)| wanted(s, k, p)) {
-            for record in &pool.records {
-                if let Some(held) = record.held().filter(|held| now.since(held.since) >= GRACE) {
-                    found.push(Candidate::new(space, key, record.key, held));
-                }
-            }
+            let old = pool
+                .held()
+                .filter(|(_, held)| now.since(held.since) >= GRACE);
+            found.extend(old.map(|(record, held)| Candidate::new(space, key, record.key, held)));
         }
         found
     }
@@ -90,7 +89,7 @@ impl Ipam {
         now: Moment,
         judge: impl Fn(&EvidenceIndex<'_>, IpAddr, &mut Held) -> Judgement,
     ) -> Vec<Judged> {
-        let index = EvidenceIndex::new(evidence).with_holders(self);
+        let index = EvidenceIndex::new(evidence, self);
         let judged = candidates.into_iter().filter_map(|candidate| {
             // Nothing about the holder may have changed.
             let (address, held) = self
@@ -119,7 +118,7 @@ impl Ipam {
         if !self.holders().any(is_marked) {
             return false;
         }
-        let index = EvidenceIndex::new(evidence).with_holders(self);
+        let index = EvidenceIndex::new(evidence, self);
         let mut is_cleared = false;
         for (address, held) in self.holders_mut().filter(|(_, held)| is_marked(held)) {
             if index.judge(address, held, now).verdict == Verdict::Alive {
@@ -145,9 +144,7 @@ impl Ipam {
 
     /// The address of the candidate's record and its holder, if that is still of the same ADD.
     fn holder_of(&mut self, candidate: &Candidate) -> Option<(IpAddr, &mut Held)> {
-        let space = self.spaces.get_mut(&candidate.space)?;
-        let pool = space.pools.get_mut(&candidate.pool)?;
-        let record = pool.record_mut(&candidate.key)?;
+        let record = self.record_at(candidate.place())?;
         let address = record.address();
         match &mut record.usage {
             Usage::Held(held) if held.owner.is_of_same_add(&candidate.held.owner) => {
@@ -165,7 +162,7 @@ impl Ipam {
             kernel: kernel.clone(),
             ..Evidence::default()
         };
-        let index = EvidenceIndex::new(&kernel_alone).with_holders(self);
+        let index = EvidenceIndex::new(&kernel_alone, self);
         let is_gone = |_: (&str, &str), record: &Record, held: &Held| {
             let address = record.address();
             kernel.incomplete.is_none()
@@ -191,7 +188,7 @@ impl Ipam {
 mod tests {
     use super::*;
     use crate::ipam::testing::{attached, with_pools};
-    use crate::ipam::{Attachment, EvidenceList, Free, Inventory, Kernel, Place, Tombstone};
+    use crate::ipam::{Attachment, EvidenceList, Free, Kernel, Place, Tombstone};
     use std::time::Duration;
 
     const SECOND: u64 = 1_000_000_000;
@@ -379,15 +376,6 @@ mod tests {
             ipam.reclaim(candidates, &Evidence::default(), NOW);
             assert_eq!(*record(&mut ipam, "10.1.0.5"), before, "{what}");
         }
-    }
-
-    #[test]
-    fn an_address_that_the_source_no_longer_lists_goes_with_its_holder() {
-        let mut ipam = state();
-        ipam.merge(&Inventory { pools: vec![] });
-        let candidates = ipam.candidates(|_, _, _| true, NOW);
-        reclaim(&mut ipam, candidates, NOW);
-        assert_eq!(ipam.pools().next().unwrap().2.records.len(), 1);
     }
 
     #[test]

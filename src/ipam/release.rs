@@ -1,6 +1,7 @@
 //! Releases addresses (contract section 12, differences D7 and D8). It needs no evidence and never fails: an address that is not
 //! held counts as released.
 
+use std::mem;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -41,11 +42,14 @@ impl Ipam {
     /// A record of the original names only the container, and is released by the original's rules: only in the pool and only the
     /// address that the hint names. Without such a hint every record of the container is released.
     pub fn release(&mut self, attachment: &Attachment, hint: Hint<'_>, now: Moment) -> Vec<Freed> {
-        let named = self.pool_hinted(hint);
+        let named = hint.space.zip(hint.subnet).and_then(|(name, subnet)| {
+            let pool = self.spaces.get(name)?.pool_named(subnet)?;
+            Some((name, pool.to_owned()))
+        });
         let address = hint.address.map(|_| hint.key());
         let goes = |names: (&str, &str), record: &Record, held: &Held| {
             let is_meant = || {
-                let mut named = named.iter().map(|(space, pool)| (&**space, &**pool));
+                let mut named = named.iter().map(|(space, pool)| (*space, &**pool));
                 named.all(|named| named == names)
                     && address.is_none_or(|address| address == Some(record.key))
             };
@@ -76,24 +80,24 @@ impl Ipam {
         let GrantKind::New(before) = &grant.kind else {
             return false;
         };
-        let pool = self
-            .spaces
-            .get_mut(&grant.space)
-            .and_then(|s| s.pools.get_mut(&grant.pool));
-        let Some(record) = pool.and_then(|p| p.record_mut(&grant.key)) else {
+        let place = (&*grant.space, &*grant.pool, grant.key);
+        let Some(record) = self.record_at(place) else {
             return false;
         };
-        let same = |held: &&Held| {
+        let is_same = record.held().is_some_and(|held| {
             let owner = &held.owner;
             owner.is_attachment(attachment) && owner.generation() == Some(grant.generation)
-        };
-        let Some(held) = record.held().filter(same) else {
+        });
+        if !is_same {
             return false;
-        };
-        if !self.changes.undo_hold(record.address(), held) {
-            self.changes.release(record.address(), held, held.since);
         }
-        record.usage = Usage::Free(before.clone());
+        let address = record.address();
+        let before = Usage::Free(before.clone());
+        if let Usage::Held(held) = mem::replace(&mut record.usage, before)
+            && !self.changes.undo_hold(address, &held)
+        {
+            self.changes.release(address, &held, held.since);
+        }
         true
     }
 
@@ -121,7 +125,7 @@ impl Ipam {
         evidence: &Evidence,
         now: Moment,
     ) -> Vec<Freed> {
-        let index = EvidenceIndex::new(evidence);
+        let index = EvidenceIndex::new(evidence, self);
         let freed = hint.keys().flat_map(|key| {
             let goes = |_: (&str, &str), record: &Record, held: &Held| {
                 record.key == key
@@ -131,11 +135,6 @@ impl Ipam {
             self.release_where(goes, now)
         });
         freed.collect()
-    }
-
-    fn pool_hinted(&self, hint: Hint<'_>) -> Option<(String, String)> {
-        let (space, pools) = self.spaces.get_key_value(hint.space?)?;
-        Some((space.clone(), pools.pool_named(hint.subnet?)?.to_owned()))
     }
 }
 
