@@ -19,7 +19,7 @@ use details::{call_details, join_first, refusal_details, truncate};
 
 use crate::cni::{CallError, CniError, Code};
 use crate::host::io_reason;
-use crate::ipam::{CheckFailure, Collected, Refusal, Violation};
+use crate::ipam::{CheckFailure, Judged, Refusal, Violation};
 use crate::state::{FORMAT, LockError, StoreError};
 
 /// Why a call failed.
@@ -61,7 +61,7 @@ pub enum Failure {
         /// How many were released.
         freed: usize,
         /// Those that were not, and why.
-        kept: Vec<Collected>,
+        kept: Vec<Judged>,
     },
     /// STATUS: ADDs cannot be served, for this reason.
     NotReady(String),
@@ -215,7 +215,12 @@ impl Failure {
                 let reasons: Vec<String> = kept
                     .iter()
                     .map(|c| {
-                        let why: Vec<String> = c.vetoes.iter().map(ToString::to_string).collect();
+                        let why: Vec<String> = c
+                            .judgement
+                            .reasons
+                            .iter()
+                            .map(ToString::to_string)
+                            .collect();
                         let owner = &c.candidate.held.owner;
                         let container = owner.container_id().unwrap_or_default();
                         format!(
@@ -293,7 +298,7 @@ mod tests {
 
     #[test]
     fn refusals_name_a_command() {
-        use crate::ipam::{Holder, PoolCount, Stage};
+        use crate::ipam::{Holder, PoolCount};
         let address = "10.1.0.5".parse().unwrap();
         let count = |held, suspect, wired, excluded| Refusal::Exhausted {
             pools: vec![PoolCount {
@@ -307,7 +312,7 @@ mod tests {
         let left = std::time::Duration::from_secs(7);
         let subnet = || "10.1.0.0/16".to_owned();
         let space = "local".to_owned();
-        let stage = Stage::Address;
+        let stage = "Failed to allocate address";
         let refusals = [
             Refusal::NoSpace { stage, space },
             Refusal::NoPools {

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::{Attachment, Ipam, Owner, Record};
+use super::{Attachment, Ipam, Owner};
 
 /// An address that the attachment should hold and does not.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -37,43 +37,30 @@ impl Ipam {
         attachment: &Attachment,
         expected: Option<&[IpAddr]>,
     ) -> Result<(), CheckFailure> {
-        let holds_any = || {
-            let mut records = self.pools().flat_map(|(_, _, pool)| &pool.records);
-            records.any(|r| {
-                r.held()
-                    .is_some_and(|held| held.owner.is_attachment(attachment))
-            })
-        };
+        let holds_any = self
+            .holders()
+            .any(|held| held.owner.is_attachment(attachment));
         let Some(expected) = expected else {
-            return if holds_any() {
-                Ok(())
-            } else {
-                Err(CheckFailure::Nothing)
-            };
+            return holds_any.then_some(()).ok_or(CheckFailure::Nothing);
         };
-        for address in expected {
-            let ours = |(_, key, pool): &(&str, &str, &super::Pool)| {
-                pool.net(key).is_some_and(|net| net.contains(address))
-            };
-            let mut pools = self.pools().filter(ours).peekable();
-            if pools.peek().is_none() {
+        for address in expected.iter().copied() {
+            let ours = self.pools().filter(|(_, key, pool)| {
+                let net = pool.net(key);
+                net.is_some_and(|net| net.contains(&address))
+            });
+            let ours: Vec<_> = ours.map(|(_, _, pool)| pool).collect();
+            let records = ours.iter().flat_map(|pool| &pool.records);
+            let records = records.filter(|record| record.address() == address);
+            let owners = records.filter_map(|record| Some(&record.held()?.owner));
+            let owners: Vec<_> = owners.collect();
+            let may_be_its = |owner: &&Owner| owner.is_attachment(attachment) || owner.is_unknown();
+            if ours.is_empty() || owners.iter().any(may_be_its) {
                 continue;
             }
-            let mut held = pools
-                .flat_map(|(_, _, pool)| &pool.records)
-                .filter(|record| record.address() == *address)
-                .filter_map(Record::held)
-                .peekable();
-            let holder = held.peek().and_then(|held| held.owner.container_id());
-            let holder = holder.map(str::to_owned);
-            let may_be_its = |owner: &Owner| owner.is_attachment(attachment) || owner.is_unknown();
-            if held.any(|held| may_be_its(&held.owner)) {
-                continue;
-            }
-            let address = *address;
-            return Err(match holder {
+            let holder = owners.first().and_then(|owner| owner.container_id());
+            return Err(match holder.map(str::to_owned) {
                 Some(holder) => CheckFailure::Others { address, holder },
-                None if holds_any() => CheckFailure::Free { address },
+                None if holds_any => CheckFailure::Free { address },
                 None => CheckFailure::Nothing,
             });
         }

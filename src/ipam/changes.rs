@@ -91,10 +91,7 @@ mod tests {
         changes.hold(two, &held);
         assert_eq!(changes.list.len(), 2, "only an attachment is one holder");
         let mut claimed = held;
-        claimed.owner = Owner::from_attachment(&crate::ipam::Attachment {
-            container_id: "c2".into(),
-            ..Default::default()
-        });
+        claimed.owner = crate::ipam::testing::attached("c2", 0);
         changes.list.clear();
         changes.hold(one, &claimed);
         changes.hold(two, &claimed);

@@ -1,6 +1,5 @@
 //! Chooses the pool for an ADD without a subnet (contract section 10, differences D4 and D5), and counts what pools can give.
 
-use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -25,12 +24,14 @@ impl Ipam {
         for (name, space) in &self.spaces {
             let elsewhere = self.held_elsewhere(name);
             counts.extend(space.pools.iter().map(|(key, pool)| {
-                let out = Unavailable {
+                let limits = Limits {
                     held_elsewhere: elsewhere.get(key).unwrap_or(&none),
                     on_host: &none,
                     exclude,
+                    cooldown,
+                    now,
                 };
-                (name.clone(), pool.count(key, cooldown, now, &out))
+                (name.clone(), pool.count(key, &limits))
             }));
         }
         counts
@@ -59,61 +60,46 @@ impl Space {
             pool.ref_count = 1;
         }
     }
-
-    /// Chooses the pool among those that fit and can give an address: an unused pool first, then one with an address that is not
-    /// in its cooldown, then the higher priority, then more free addresses, then the first by its text.
-    pub(super) fn choose<'t>(
-        &self,
-        fits: impl Fn(&Pool) -> bool,
-        out_of_reach: impl Fn(&str) -> Unavailable<'t>,
-        cooldown: Duration,
-        now: Moment,
-    ) -> Option<&str> {
-        let candidates = self.pools.iter().filter(|(_, pool)| fits(pool));
-        let candidates = candidates.map(|(key, pool)| (key.as_str(), pool, out_of_reach(key)));
-        candidates
-            .filter(|(_, pool, out)| pool.next_free(out).is_some())
-            .min_by_key(|(key, pool, out)| {
-                let count = pool.count(key, cooldown, now, out);
-                let handed_out = pool.ref_count > 0;
-                (
-                    handed_out,
-                    count.free == 0,
-                    Reverse((pool.priority, count.free + count.resting)),
-                )
-            })
-            .map(|(key, _, _)| key)
-    }
 }
 
-/// Addresses that must not be granted, although their records are free.
+/// What restricts the addresses that a pool can give.
 #[derive(Clone, Copy)]
-pub(super) struct Unavailable<'a> {
-    /// In use under another record.
+pub(super) struct Limits<'a> {
+    /// Addresses in use under another record.
     pub held_elsewhere: &'a BTreeSet<IpAddr>,
-    /// On the host, or routed by it.
+    /// Addresses on the host, or routed by it.
     pub on_host: &'a BTreeSet<IpAddr>,
-    /// Excluded by the configuration.
+    /// Subnets that the configuration excludes.
     pub exclude: &'a [IpNet],
+    /// The cooldown of a released address.
+    pub cooldown: Duration,
+    /// Now.
+    pub now: Moment,
 }
 
-impl Unavailable<'_> {
-    pub fn contains(&self, address: &IpAddr) -> bool {
-        self.is_held_elsewhere(address) || self.is_on_host(address) || self.excludes(address)
+impl Limits<'_> {
+    /// Whether the address must not be granted, although its record is free.
+    pub fn forbid(&self, address: &IpAddr) -> bool {
+        has(self.held_elsewhere, address) || has(self.on_host, address) || self.exclude(address)
     }
 
-    // Nearly always these are empty, and a call for each address would cost more than the rest of the choice.
-    fn is_held_elsewhere(&self, address: &IpAddr) -> bool {
-        !self.held_elsewhere.is_empty() && self.held_elsewhere.contains(address)
-    }
-
-    fn is_on_host(&self, address: &IpAddr) -> bool {
-        !self.on_host.is_empty() && self.on_host.contains(address)
-    }
-
-    pub fn excludes(&self, address: &IpAddr) -> bool {
+    /// Whether the configuration excludes the address.
+    pub fn exclude(&self, address: &IpAddr) -> bool {
         self.exclude.iter().any(|net| net.contains(address))
     }
+
+    /// The time that is left of the address's cooldown.
+    pub fn cooldown_left(&self, free: &Free) -> Option<Duration> {
+        let cooled_for = self.now.since(free.released?);
+        self.cooldown
+            .checked_sub(cooled_for)
+            .filter(|left| !left.is_zero())
+    }
+}
+
+/// Whether the set, which is nearly always empty, has the address. A call for each address would cost more than the rest of the choice.
+fn has(set: &BTreeSet<IpAddr>, address: &IpAddr) -> bool {
+    !set.is_empty() && set.contains(address)
 }
 
 impl Pool {
@@ -125,55 +111,46 @@ impl Pool {
     }
 
     /// Counts what the pool holds and can give.
-    pub(super) fn count(
-        &self,
-        key: &str,
-        cooldown: Duration,
-        now: Moment,
-        out: &Unavailable<'_>,
-    ) -> PoolCount {
+    pub(super) fn count(&self, key: &str, limits: &Limits<'_>) -> PoolCount {
         let mut count = PoolCount {
             subnet: key.to_owned(),
             ..PoolCount::default()
         };
         for record in &self.records {
             let address = record.address();
-            match &record.usage {
+            let counted = match &record.usage {
                 Usage::Held(held) => {
-                    count.held += 1;
                     count.suspect += usize::from(held.suspect.is_some());
+                    &mut count.held
                 }
-                Usage::Free(_) if out.is_held_elsewhere(&address) => count.held += 1,
-                Usage::Free(_) if out.excludes(&address) => count.excluded += 1,
-                Usage::Free(free) if free.on_host || out.is_on_host(&address) => count.on_host += 1,
-                Usage::Free(free) if free.released.is_some_and(|at| now.since(at) < cooldown) => {
-                    count.resting += 1
+                Usage::Free(_) if has(limits.held_elsewhere, &address) => &mut count.held,
+                Usage::Free(_) if limits.exclude(&address) => &mut count.excluded,
+                Usage::Free(free) if free.on_host || has(limits.on_host, &address) => {
+                    &mut count.on_host
                 }
-                Usage::Free(_) => count.free += 1,
-            }
+                Usage::Free(free) if limits.cooldown_left(free).is_some() => &mut count.resting,
+                Usage::Free(_) => &mut count.free,
+            };
+            *counted += 1;
         }
         count
     }
 
     /// Finds the next free address: never used before used, longest released first, the lowest of equals (difference D14). By this
     /// order an address in its cooldown is granted only when no other is left. Addresses on the host come last.
-    pub(super) fn next_free(&self, out: &Unavailable<'_>) -> Option<IpAddr> {
-        self.records
-            .iter()
-            .filter_map(|record| Some((record, record.free()?)))
-            .filter(|(record, _)| !out.contains(&record.address()))
-            .min_by_key(|(record, free)| queue_key(record, free))
-            .map(|(record, _)| record.key)
+    pub(super) fn next_free(&self, limits: &Limits<'_>) -> Option<IpAddr> {
+        let able = self.records.iter().filter_map(|record| {
+            let free = record.free()?;
+            (!limits.forbid(&record.address())).then(|| queue_key(record, free))
+        });
+        able.min().map(|(_, _, key)| key)
     }
 
     /// Counts the free addresses of the pool that are granted before this one.
     pub fn queue_position(&self, record: &Record) -> usize {
-        let free = self
-            .records
-            .iter()
-            .filter_map(|r| Some(queue_key(r, r.free()?)));
-        let own = record.free().map(|free| queue_key(record, free));
-        own.map_or(0, |own| free.filter(|queue_key| *queue_key < own).count())
+        let key = |record: &Record| Some(queue_key(record, record.free()?));
+        let keys = self.records.iter().filter_map(key);
+        keys.filter(|other| Some(*other) < key(record)).count()
     }
 }
 

@@ -3,8 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::liveness::Reason;
-use super::{Candidate, Evidence, EvidenceIndex, Ipam, Moment, Owner};
+use super::{Candidate, Evidence, Ipam, Judged, Moment, Owner};
 
 /// Younger records may belong to an ADD that another runtime has under way.
 const GRACE: Duration = Duration::from_secs(60);
@@ -20,23 +19,13 @@ pub struct Stale {
     pub unknown: usize,
 }
 
-/// The outcome for a stale record.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Collected {
-    /// The record.
-    pub candidate: Candidate,
-    /// Why it was kept; empty when it was freed.
-    pub vetoes: Vec<Reason>,
-}
-
 impl Ipam {
     /// The records of `network` whose attachments, as container ID and interface name, are not among the `valid`.
     ///
     /// A record of the original names only the container. It counts as one of `network` if records name this network and no other.
     pub fn stale(&self, network: &str, valid: &BTreeSet<(String, String)>, now: Moment) -> Stale {
-        let records = self.pools().flat_map(|(_, _, pool)| &pool.records);
-        let networks = records.filter_map(|record| Some(&*record.held()?.owner.claim()?.network));
-        let networks: BTreeSet<_> = networks.collect();
+        let claims = self.holders().filter_map(|held| held.owner.claim());
+        let networks: BTreeSet<_> = claims.map(|claim| &*claim.network).collect();
         let alone = networks.iter().eq([&network]);
         let is_valid = |owner: &Owner| match owner {
             Owner::Unknown => false,
@@ -50,8 +39,7 @@ impl Ipam {
         };
         let mut stale = Stale::default();
         for (space, key, pool) in self.pools() {
-            for record in &pool.records {
-                let Some(held) = record.held() else { continue };
+            for (record, held) in pool.held() {
                 let claim = held.owner.claim();
                 let of_another = claim.is_some_and(|claim| *claim.network != *network);
                 if of_another || is_valid(&held.owner) {
@@ -79,26 +67,19 @@ impl Ipam {
         candidates: Vec<Candidate>,
         evidence: &Evidence,
         now: Moment,
-    ) -> Vec<Collected> {
-        let index = EvidenceIndex::new(evidence).with_holders(self);
-        let collected = candidates.into_iter().filter_map(|candidate| {
-            let address = self.unchanged(&candidate)?;
-            let vetoes = index.gc_vetoes(address, &candidate.held);
-            Some(Collected { candidate, vetoes })
-        });
-        let collected: Vec<_> = collected.collect();
-        let stale = collected.iter().filter(|c| c.vetoes.is_empty());
-        self.free_all(stale.map(|c| &c.candidate), now);
-        collected
+    ) -> Vec<Judged> {
+        self.free_dead(candidates, evidence, now, |index, address, held| {
+            index.judge_stale(address, held)
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ipam::testing::with_pools;
+    use crate::ipam::testing::{attached_to, with_pools};
     use crate::ipam::{
-        Attachment, EvidenceList, Held, Place, Record, Routes, UnreadablePart, Usage, by_text,
+        EvidenceList, Held, Place, Reason, Record, Routes, UnreadablePart, Usage, by_text,
     };
     use std::net::IpAddr;
 
@@ -123,11 +104,7 @@ mod tests {
             pool.record_mut(&ip(address)).unwrap().usage = Usage::Held(Held {
                 owner: match network {
                     None => Owner::from_container_id(id),
-                    Some(network) => Owner::from_attachment(&Attachment {
-                        network: network.into(),
-                        container_id: id.into(),
-                        if_name: "eth0".into(),
-                    }),
+                    Some(network) => attached_to(network, id, 0),
                 },
                 since: Moment(NOW.0 - age * SECOND),
                 ..Held::default()
@@ -216,7 +193,7 @@ mod tests {
             .insert(ip("10.1.0.5"), place.clone());
         evidence.routes = Routes::Read([ip("10.1.0.6")].into());
         let collected = ipam.collect(candidates.clone(), &evidence, NOW);
-        let vetoes: Vec<_> = collected.into_iter().map(|c| c.vetoes).collect();
+        let vetoes: Vec<_> = collected.into_iter().map(|c| c.judgement.reasons).collect();
         assert_eq!(
             vetoes,
             [
@@ -260,7 +237,10 @@ mod tests {
             blind(&mut evidence);
             let collected = ipam.collect(candidates, &evidence, NOW);
             assert_eq!(
-                collected.iter().map(|c| c.vetoes.len()).collect::<Vec<_>>(),
+                collected
+                    .iter()
+                    .map(|c| c.judgement.reasons.len())
+                    .collect::<Vec<_>>(),
                 [1]
             );
         }

@@ -30,7 +30,7 @@ pub struct Kernel {
     pub more_places: Vec<(IpAddr, Place)>,
     /// Device and inode of every network namespace.
     pub namespaces: BTreeSet<(u64, u64)>,
-    /// The kernel's cookies of the namespaces, where it tells them.
+    /// The kernel's cookies of the namespaces, where it has them.
     pub cookies: BTreeMap<(u64, u64), u64>,
     /// The addresses configured in each namespace. Loopback and link-local addresses are left out.
     pub addresses_by_namespace: BTreeMap<(u64, u64), BTreeSet<IpAddr>>,
@@ -49,7 +49,7 @@ pub struct Kernel {
 pub enum Existence {
     /// It exists.
     Certain,
-    /// A namespace with its device and inode exists, and the kernel does not tell whether it is the same.
+    /// A namespace with its device and inode exists, and nothing proves that it is the same.
     Possible,
     /// It does not exist.
     None,
@@ -116,18 +116,6 @@ impl Place {
             Place::Namespace(_) => 2,
         }
     }
-
-    /// Whether the path leads to this network namespace. /var/run is a link to /run.
-    pub fn is_path(&self, path: &str) -> bool {
-        let plain = |path: &str| match path.strip_prefix("/var/run/") {
-            Some(rest) => format!("/run/{rest}"),
-            None => path.to_owned(),
-        };
-        match self {
-            Place::Host => false,
-            Place::Namespace(own) | Place::OfUser(own) => plain(own) == plain(path),
-        }
-    }
 }
 
 impl fmt::Display for Place {
@@ -174,13 +162,13 @@ pub struct UnreadablePart {
 pub struct Entry {
     /// The container.
     pub container_id: String,
-    /// The network, where the list tells.
+    /// The network, where the list names it.
     pub network: Option<String>,
-    /// The interface within the container, where the list tells.
+    /// The interface within the container, where the list names it.
     pub if_name: Option<String>,
     /// `namespace/name` of the pod, for people.
     pub pod: Option<String>,
-    /// Its network namespace, where the list tells.
+    /// Its network namespace, where the list names it.
     pub netns: Option<NetNs>,
     /// Its addresses.
     pub addresses: Vec<IpAddr>,
@@ -191,7 +179,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Whether it stands, names a network namespace that the look may have missed, or names none and was written in this boot.
+    /// Whether it is live, names a network namespace that the look may have missed, or names none and was written in this boot.
     pub(super) fn may_be_live(&self) -> bool {
         self.is_live
             || match &self.netns {
@@ -250,16 +238,6 @@ impl Evidence {
             (AZURE_VNET, &self.azure_vnet),
         ]
     }
-
-    /// The live entries of both lists. All of them where not every namespace could be read.
-    pub fn live_entries(&self) -> impl Iterator<Item = &Entry> {
-        let all = self.kernel.incomplete.is_some();
-        let entries = self
-            .lists()
-            .into_iter()
-            .flat_map(|(_, list)| list.entries());
-        entries.filter(move |entry| entry.is_live || all)
-    }
 }
 
 impl EvidenceList {
@@ -267,14 +245,6 @@ impl EvidenceList {
     pub fn entries(&self) -> &[Entry] {
         match self {
             EvidenceList::Read { entries, .. } => entries,
-            EvidenceList::Absent | EvidenceList::Unreadable(_) => &[],
-        }
-    }
-
-    /// Its parts that cannot be read.
-    pub(super) fn unreadable_parts(&self) -> &[UnreadablePart] {
-        match self {
-            EvidenceList::Read { doubtful, .. } => doubtful,
             EvidenceList::Absent | EvidenceList::Unreadable(_) => &[],
         }
     }

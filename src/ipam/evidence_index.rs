@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use super::evidence::{AZURE_VNET, Entry, Evidence, Existence, Place, UnreadablePart};
+use super::evidence::{
+    AZURE_VNET, Entry, Evidence, EvidenceList, Existence, Place, UnreadablePart,
+};
 use super::{Attachment, Claim, Free, Held, Ipam, Moment, Owner, TEARDOWN};
 
 /// Who uses an address.
@@ -21,14 +23,13 @@ pub(super) enum AddressUser {
 /// The evidence of one snapshot, sorted so that thousands of records are not compared with thousands of entries.
 pub struct EvidenceIndex<'a> {
     pub(super) evidence: &'a Evidence,
-    /// The entries of both lists by address, whether they stand or not.
+    /// The entries of both lists by address, live or not.
     by_address: BTreeMap<IpAddr, Vec<ListedEntry<'a>>>,
-    /// The entries that stand, by container.
+    /// The live entries, by container.
     by_container: BTreeMap<&'a str, Vec<ListedEntry<'a>>>,
-    /// The names of the parts of each list that cannot be read, by what follows each hyphen in them: one is before a container's ID.
-    pub(super) unreadable_parts: BTreeMap<(&'static str, &'a str), &'a str>,
-    /// The parts that changed last, one of each list.
-    pub(super) newest_parts: BTreeMap<&'static str, &'a UnreadablePart>,
+    /// The parts of each list that cannot be read, by what follows each hyphen in their names: one is before a container's ID. The
+    /// part that changed last is also found by the empty text.
+    pub(super) unreadable_parts: BTreeMap<(&'static str, &'a str), &'a UnreadablePart>,
     /// The addresses of each attachment that are configured, or that the host has a route to.
     in_use: BTreeMap<Attachment, Vec<IpAddr>>,
     /// The generation and the container of the newest claim to each network namespace, by device and inode.
@@ -39,29 +40,31 @@ pub struct EvidenceIndex<'a> {
 pub(super) type ListedEntry<'a> = (&'static str, &'a Entry);
 
 impl<'a> EvidenceIndex<'a> {
-    /// Sorts the entries of both lists.
-    pub fn new(evidence: &'a Evidence) -> EvidenceIndex<'a> {
+    /// Sorts the entries of both lists, and what concerns the holders of a state. Evidence for one address of an attachment counts for
+    /// all of them: one address of a dual-stack pod may be configured later or removed earlier than the other.
+    pub fn new(evidence: &'a Evidence, ipam: &Ipam) -> EvidenceIndex<'a> {
         let mut index = EvidenceIndex {
             evidence,
             by_address: BTreeMap::new(),
             by_container: BTreeMap::new(),
             unreadable_parts: BTreeMap::new(),
-            newest_parts: BTreeMap::new(),
             in_use: BTreeMap::new(),
             newest_claims: BTreeMap::new(),
         };
         for (name, list) in evidence.lists() {
-            let parts = list.unreadable_parts();
-            for part in parts.iter().map(|part| &*part.name) {
-                let ends = part
-                    .match_indices('-')
-                    .filter_map(|(at, _)| part.get(at + 1..));
+            let EvidenceList::Read { entries, doubtful } = list else {
+                continue;
+            };
+            for part in doubtful {
+                let hyphens = part.name.match_indices('-');
+                let ends = hyphens.filter_map(|(at, _)| part.name.get(at + 1..));
                 let ends = ends.map(|end| ((name, end), part));
                 index.unreadable_parts.extend(ends);
             }
-            let newest = parts.iter().max_by_key(|part| part.changed);
-            index.newest_parts.extend(newest.map(|part| (name, part)));
-            for entry in list.entries() {
+            let newest = doubtful.iter().max_by_key(|part| part.changed);
+            let newest = newest.map(|part| ((name, ""), part));
+            index.unreadable_parts.extend(newest);
+            for entry in entries {
                 for address in &entry.addresses {
                     let of_address = index.by_address.entry(*address).or_default();
                     of_address.push((name, entry));
@@ -72,33 +75,29 @@ impl<'a> EvidenceIndex<'a> {
                 }
             }
         }
-        index
-    }
-
-    /// Adds the holders of a state, which judging needs. Evidence for one address of an attachment counts for all of them: one
-    /// address of a dual-stack pod may be configured later or removed earlier than the other.
-    pub fn with_holders(mut self, ipam: &Ipam) -> EvidenceIndex<'a> {
-        for record in ipam.pools().flat_map(|(_, _, pool)| &pool.records) {
+        for (record, held) in ipam.pools().flat_map(|(_, _, pool)| pool.held()) {
             let address = record.address();
-            let owner = record.held().map(|held| &held.owner);
-            if let Some((claim, netns, id)) = owner.and_then(Owner::namespace) {
+            if let Some(claim) = held.owner.claim()
+                && let Some(netns) = &claim.netns
+                && let Some(id) = netns.id
+            {
                 // The namespace with this cookie cannot be a successor's, so no other claim counts as newer.
-                let generation = match self.evidence.kernel.existence(netns) {
+                let generation = match evidence.kernel.existence(netns) {
                     Existence::Certain => u64::MAX,
                     Existence::Possible | Existence::None => claim.generation,
                 };
-                let newest = self.newest_claims.entry(id).or_default();
+                let newest = index.newest_claims.entry(id).or_default();
                 if newest.1.is_empty() || newest.0 < generation {
                     *newest = (generation, claim.container_id.clone());
                 }
             }
-            if (self.has_route(address) || self.place(address).is_some())
-                && let Some(attachment) = owner.and_then(Owner::attachment)
+            if index.kernel_has(address)
+                && let Some(attachment) = held.owner.attachment()
             {
-                self.in_use.entry(attachment).or_default().push(address);
+                index.in_use.entry(attachment).or_default().push(address);
             }
         }
-        self
+        index
     }
 
     /// Where the address is configured.
@@ -106,24 +105,24 @@ impl<'a> EvidenceIndex<'a> {
         self.evidence.kernel.configured.get(&address)
     }
 
-    /// Whether the host has a route to the address.
-    pub(super) fn has_route(&self, address: IpAddr) -> bool {
-        self.evidence.routes.contains(address)
+    /// Whether the address is configured, or the host has a route to it.
+    fn kernel_has(&self, address: IpAddr) -> bool {
+        self.place(address).is_some() || self.evidence.routes.contains(address)
     }
 
-    /// The entries that stand and have the address.
+    /// The live entries that have the address.
     pub(super) fn listed(&self, address: IpAddr) -> impl Iterator<Item = &ListedEntry<'a>> {
         self.naming(address)
             .iter()
             .filter(|(_, entry)| entry.is_live)
     }
 
-    /// Whether an entry that stands has the address.
+    /// Whether a live entry has the address.
     pub fn is_listed(&self, address: IpAddr) -> bool {
         self.listed(address).next().is_some()
     }
 
-    /// The entries that stand and are about the holder by its identity.
+    /// The live entries that are about the holder by its identity.
     pub(super) fn listed_by_identity<'b>(
         &'b self,
         owner: &'b Owner,
@@ -135,14 +134,13 @@ impl<'a> EvidenceIndex<'a> {
         of_container.filter(|(_, entry)| owner.claim().is_none_or(|claim| entry.agrees_with(claim)))
     }
 
-    /// Whether another container came later into a network namespace with the device and inode of the owner's. The owner's is gone
+    /// Whether another container came later into a network namespace with the device and inode of the claim's. The claim's is gone
     /// then, as containers do not share one.
-    pub(super) fn is_superseded(&self, owner: &Owner) -> bool {
-        owner.namespace().is_some_and(|(claim, _, id)| {
-            let newest = self.newest_claims.get(&id);
-            newest.is_some_and(|(generation, container)| {
-                *generation > claim.generation && *container != claim.container_id
-            })
+    pub(super) fn is_superseded(&self, claim: &Claim) -> bool {
+        let id = claim.netns.as_ref().and_then(|netns| netns.id);
+        let newest = id.and_then(|id| self.newest_claims.get(&id));
+        newest.is_some_and(|(generation, container)| {
+            *generation > claim.generation && *container != claim.container_id
         })
     }
 
@@ -152,7 +150,7 @@ impl<'a> EvidenceIndex<'a> {
         addresses.iter().copied().find(|other| *other != address)
     }
 
-    /// The entries that name an address, whether they stand or not.
+    /// The entries that name an address, live or not.
     fn naming(&self, address: IpAddr) -> &[ListedEntry<'a>] {
         self.by_address.get(&address).map_or(&[], Vec::as_slice)
     }
@@ -171,20 +169,19 @@ impl<'a> EvidenceIndex<'a> {
             && container_of(&entries).is_some_and(|id| held.owner.is_container(id))
     }
 
-    /// The owner of an address, if all entries that tell it agree.
+    /// The owner of an address, if all entries that name one agree.
     pub(super) fn owner(&self, address: IpAddr, generation: u64) -> Owner {
-        let entries = self.owner_entries(address);
-        let Some(container_id) = container_of(&entries) else {
+        let Some(container_id) = container_of(&self.owner_entries(address)) else {
             return Owner::Unknown;
         };
-        match self.claim(&entries, generation) {
+        match self.claim_of(address, container_id, generation) {
             Some(claim) => Owner::Attachment(Box::new(claim)),
             None => Owner::Container(container_id.into()),
         }
     }
 
-    /// The claim of this container on an address. The entries of other containers do not count: the teardown of an earlier holder may
-    /// still go on.
+    /// The claim of this container on an address, if one of its entries has the whole identity and the others agree. The entries of
+    /// other containers do not count: the teardown of an earlier holder may still go on.
     pub(super) fn claim_of(
         &self,
         address: IpAddr,
@@ -193,11 +190,6 @@ impl<'a> EvidenceIndex<'a> {
     ) -> Option<Claim> {
         let mut entries = self.owner_entries(address);
         entries.retain(|entry| *entry.container_id == *container_id);
-        self.claim(&entries, generation)
-    }
-
-    /// The claim in entries of one container, if one of them has the whole identity and the others agree.
-    fn claim(&self, entries: &[&Entry], generation: u64) -> Option<Claim> {
         let claims = entries.iter().filter_map(|entry| entry.claim(generation));
         let mut claim = claims.max_by_key(|claim| claim.netns.is_some())?;
         if let Some(netns) = &mut claim.netns
@@ -258,12 +250,13 @@ impl<'a> EvidenceIndex<'a> {
         let keeps = |(list, entry): &ListedEntry<'_>| {
             *list == AZURE_VNET || entry.container_id != container_id
         };
-        let is_in_use = self.place(address).is_some() || self.has_route(address);
-        !is_in_use && !self.listed(address).any(keeps) && self.unreadable().is_empty()
+        !self.kernel_has(address)
+            && !self.listed(address).any(keeps)
+            && self.unreadable().is_empty()
     }
 
-    /// The entries that tell the owner of an address. After a complete look these are the entries that stand; where there are none,
-    /// entries without a namespace. After an incomplete look every entry counts that may stand.
+    /// The entries that name the owner of an address. After a complete look these are the live entries; where there are none, entries
+    /// without a namespace. After an incomplete look every entry counts that may be live.
     fn owner_entries(&self, address: IpAddr) -> Vec<&'a Entry> {
         let is_complete = self.evidence.kernel.incomplete.is_none();
         let entries = self.naming(address).iter().map(|(_, entry)| *entry);
@@ -355,7 +348,7 @@ mod tests {
     fn assert_owners(entries: &[(&str, Netns)], complete: &str, incomplete: &str) {
         let owner = |is_complete| {
             let evidence = evidence(is_complete, entries);
-            let owner = EvidenceIndex::new(&evidence).owner(address(), 7);
+            let owner = EvidenceIndex::new(&evidence, &Ipam::default()).owner(address(), 7);
             owner.container_id().unwrap_or_default().to_owned()
         };
         assert_eq!(
@@ -377,7 +370,7 @@ mod tests {
         assert_owners(&[(one, Netns::Gone), (two, Netns::Exists)], two, two);
         assert_owners(&[(one, UNTOLD), (two, UNTOLD)], "", "");
         assert_owners(&[(one, Netns::Exists), (two, Netns::Exists)], "", "");
-        // What was found to stand is believed before what only may.
+        // A live entry is believed before one that only may be live.
         assert_owners(&[(one, UNTOLD), (two, Netns::Exists)], two, "");
         assert_owners(&[("", UNTOLD), (two, Netns::Exists)], two, two);
     }
@@ -385,14 +378,17 @@ mod tests {
     #[test]
     fn entries_that_tell_different_networks_make_no_claim() {
         let mut evidence = evidence(true, &[("c1", Netns::Exists), ("c1", Netns::Exists)]);
-        let owner = EvidenceIndex::new(&evidence).owner(address(), 7);
+        let owner = EvidenceIndex::new(&evidence, &Ipam::default()).owner(address(), 7);
         let claim = owner.claim().unwrap();
         assert_eq!((&*claim.network, claim.generation), ("azure", 7));
         if let EvidenceList::Read { entries, .. } = &mut evidence.cache {
             entries.last_mut().unwrap().network = Some("other".into());
         }
         let container = Owner::from_container_id("c1");
-        assert_eq!(EvidenceIndex::new(&evidence).owner(address(), 7), container);
+        assert_eq!(
+            EvidenceIndex::new(&evidence, &Ipam::default()).owner(address(), 7),
+            container
+        );
     }
 
     #[test]
@@ -409,14 +405,16 @@ mod tests {
         ] {
             let evidence = evidence(is_complete, &[("c1", netns)]);
             assert_eq!(
-                EvidenceIndex::new(&evidence).confirms(address(), &held),
+                EvidenceIndex::new(&evidence, &Ipam::default()).confirms(address(), &held),
                 expected
             );
         }
         let of_another = evidence(true, &[("c2", Netns::Exists)]);
-        assert!(!EvidenceIndex::new(&of_another).confirms(address(), &held));
+        assert!(!EvidenceIndex::new(&of_another, &Ipam::default()).confirms(address(), &held));
         let of_nobody = evidence(true, &[]);
-        assert!(!EvidenceIndex::new(&of_nobody).confirms(address(), &Held::default()));
+        assert!(
+            !EvidenceIndex::new(&of_nobody, &Ipam::default()).confirms(address(), &Held::default())
+        );
     }
 
     const NOW: Moment = Moment(100_000_000_000_000);

@@ -3,79 +3,78 @@
 use std::mem;
 use std::net::IpAddr;
 
-use super::{Dropped, Free, Held, Ipam, Moment, NetNs, Pool, Record, TEARDOWN, Usage};
+use super::{Dropped, Free, Held, Ipam, Moment, NetNs, Record, TEARDOWN, Usage};
+
+/// An address that came back.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Freed {
+    /// The key of its pool.
+    pub pool: String,
+    /// The address.
+    pub address: IpAddr,
+    /// Its former holder. If the source no longer lists the address, it left the pool altogether.
+    pub held: Held,
+}
 
 impl Ipam {
-    /// Frees every held address that `select` picks, in every pool.
-    pub(super) fn free_where(
+    /// Releases every held address that `select` picks by the names of space and pool, the record and its holder.
+    pub(super) fn release_where(
         &mut self,
-        select: impl Fn(IpAddr, &Held) -> bool,
-        released: Option<Moment>,
-    ) -> Vec<(IpAddr, Held)> {
-        let mut freed = Vec::new();
-        for pool in self.pools_mut() {
-            let selects = |record: &Record, held: &Held| select(record.address(), held);
-            freed.extend(pool.free_where(selects, released));
+        select: impl Fn((&str, &str), &Record, &Held) -> bool,
+        now: Moment,
+    ) -> Vec<Freed> {
+        let freed = self.free_where(select, Some(now));
+        for Freed { address, held, .. } in &freed {
+            self.changes.release(*address, held, now);
         }
+        self.note_dropped(&freed, now);
         freed
     }
 
-    /// Notes releases for the journal, and those of addresses whose records went.
-    pub(super) fn note_releases(&mut self, freed: &[(IpAddr, Held)], now: Moment) {
-        for (address, held) in freed {
-            self.changes.release(*address, held, now);
+    /// Frees the same, and notes nothing.
+    pub(super) fn free_where(
+        &mut self,
+        select: impl Fn((&str, &str), &Record, &Held) -> bool,
+        released: Option<Moment>,
+    ) -> Vec<Freed> {
+        let mut freed = Vec::new();
+        for (space_name, space) in &mut self.spaces {
+            for (pool_name, pool) in &mut space.pools {
+                pool.records.retain_mut(|record| {
+                    let names = (space_name.as_str(), pool_name.as_str());
+                    let held = record.held().filter(|held| select(names, record, held));
+                    let Some(held) = held else { return true };
+                    let netns = released.and(held.owner.netns());
+                    let free = Usage::Free(Free {
+                        released,
+                        released_in: netns.and_then(NetNs::identity),
+                        ..Free::default()
+                    });
+                    let Usage::Held(held) = mem::replace(&mut record.usage, free) else {
+                        return true;
+                    };
+                    let stays = !held.unlisted;
+                    freed.push(Freed {
+                        pool: pool_name.clone(),
+                        address: record.address(),
+                        held,
+                    });
+                    stays
+                });
+            }
         }
-        self.note_dropped(freed, now);
+        freed
     }
 
     /// Remembers the freed addresses whose records went.
-    pub(super) fn note_dropped(&mut self, freed: &[(IpAddr, Held)], at: Moment) {
+    pub(super) fn note_dropped(&mut self, freed: &[Freed], at: Moment) {
         self.dropped
             .retain(|dropped| at.since(dropped.at) < TEARDOWN);
-        let unlisted = freed.iter().filter(|(_, held)| held.unlisted);
-        self.dropped.extend(unlisted.map(|(address, held)| Dropped {
-            address: *address,
+        let unlisted = freed.iter().filter(|freed| freed.held.unlisted);
+        self.dropped.extend(unlisted.map(|freed| Dropped {
+            address: freed.address,
             at,
-            netns: held.owner.netns().and_then(NetNs::identity),
+            netns: freed.held.owner.netns().and_then(NetNs::identity),
         }));
-    }
-}
-
-impl Pool {
-    /// Frees every held record that `select` picks. Returns their addresses and former holders.
-    pub(super) fn free_where(
-        &mut self,
-        select: impl Fn(&Record, &Held) -> bool,
-        released: Option<Moment>,
-    ) -> Vec<(IpAddr, Held)> {
-        let mut freed = Vec::new();
-        self.records.retain_mut(|record| {
-            if !record.held().is_some_and(|held| select(record, held)) {
-                return true;
-            }
-            let Some(held) = record.free_held(released) else {
-                return true;
-            };
-            let stays = !held.unlisted;
-            freed.push((record.address(), held));
-            stays
-        });
-        freed
-    }
-}
-
-impl Record {
-    /// Makes a held record free. Returns the former holder.
-    fn free_held(&mut self, released: Option<Moment>) -> Option<Held> {
-        let netns = self.held()?.owner.netns();
-        let free = Usage::Free(Free {
-            released,
-            released_in: released.and(netns).and_then(NetNs::identity),
-            ..Free::default()
-        });
-        match mem::replace(&mut self.usage, free) {
-            Usage::Held(held) => Some(held),
-            Usage::Free(_) => None,
-        }
     }
 }

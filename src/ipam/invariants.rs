@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use super::{Ipam, Pool, are_in_order, by_text};
+use super::{Ipam, by_text};
 
 /// A broken invariant.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -44,33 +44,24 @@ impl Ipam {
     /// Returns every broken invariant. [`Ipam::merge`], [`Ipam::allocate`] and [`Ipam::release`] add none; a state from outside may
     /// have some.
     pub fn check(&self) -> Vec<Violation> {
-        /// With more pools than this, not every pair is compared.
-        const FEW: usize = 64;
         let mut found = Vec::new();
-        let mut held = Vec::new();
-        let mut nets: Vec<Option<IpNet>> = Vec::new();
+        let nets: Vec<_> = self.pools().map(|(_, key, pool)| pool.net(key)).collect();
         // When every pool is in order and no two overlap, no address can occur twice.
-        let mut is_tidy = true;
-        for (_, name, pool) in self.pools() {
-            let net = pool.net(name);
-            is_tidy =
-                is_tidy && nets.len() < FEW && nets.iter().all(|other| are_apart(net, *other));
-            nets.push(net);
-            if !are_in_order(pool.records.iter().map(|record| &record.key)) {
-                found.extend(out_of_order(name, pool));
-                is_tidy = false;
+        let mut is_tidy = overlapping(&nets).is_empty();
+        for ((_, name, pool), net) in self.pools().zip(nets) {
+            for pair in pool.records.windows(2) {
+                if let [a, b] = pair
+                    && by_text(&a.key, &b.key).is_ge()
+                {
+                    is_tidy = false;
+                    let (pool, address) = (name.to_owned(), b.key);
+                    found.push(Violation::Order { pool, address });
+                }
             }
-            for record in &pool.records {
-                let Some(holder) = record.held() else {
-                    continue;
-                };
+            for (record, held) in pool.held() {
                 let address = record.address();
                 is_tidy &= address == record.key && net.is_some_and(|net| net.contains(&address));
-                held.push((address, name));
-                let Some(claimed) = holder.owner.generation() else {
-                    continue;
-                };
-                if claimed > self.generation {
+                if let Some(claimed) = held.owner.generation().filter(|of| *of > self.generation) {
                     let pool = name.to_owned();
                     found.push(Violation::Generation {
                         pool,
@@ -83,7 +74,11 @@ impl Ipam {
         if is_tidy {
             return found;
         }
-        held.sort_by(Ord::cmp);
+        let held = self
+            .pools()
+            .flat_map(|(_, name, pool)| pool.held_addresses().map(move |address| (address, name)));
+        let mut held: Vec<_> = held.collect();
+        held.sort_unstable();
         for pair in held.windows(2) {
             if let [(address, first), (again, second)] = pair
                 && address == again
@@ -99,65 +94,39 @@ impl Ipam {
     }
 }
 
-/// Whether two subnets have no address in common.
-pub(super) fn are_apart(a: Option<IpNet>, b: Option<IpNet>) -> bool {
-    match (a, b) {
-        (Some(a), Some(b)) => !a.contains(&b) && !b.contains(&a),
-        _ => false,
-    }
-}
-
-/// Returns, for each subnet, the others that it may share an address with. Not every pair is compared: in their order, a subnet comes
-/// before those that it contains, with only other subnets that contain them in between.
+/// Returns, for each subnet, the others that it may share an address with; an unknown subnet may overlap any other. Not every pair is
+/// compared: in their order, a subnet comes before those that it contains, with only other subnets that contain them in between.
 pub(super) fn overlapping(nets: &[Option<IpNet>]) -> BTreeMap<usize, Vec<usize>> {
     let mut found: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-    let mut pair = |a: usize, b: usize| {
-        found.entry(a).or_default().push(b);
-        found.entry(b).or_default().push(a);
-    };
-    let mut order = Vec::new();
-    for (n, net) in nets.iter().enumerate() {
-        match net {
-            Some(net) => order.push((net.trunc(), n)),
-            // An unknown subnet may overlap any other.
-            None => {
-                let others = nets.iter().enumerate();
-                let others =
-                    others.filter(|(other, net)| *other < n || (net.is_some() && *other != n));
-                others.for_each(|(other, _)| pair(n, other));
-            }
-        }
-    }
-    order.sort_by(|(a, _), (b, _)| {
-        (a.network(), a.prefix_len()).cmp(&(b.network(), b.prefix_len()))
-    });
-    let mut around: Vec<(IpNet, usize)> = Vec::new();
-    for (net, n) in order {
-        while around
-            .last()
-            .is_some_and(|(outer, _)| !outer.contains(&net))
+    let nets = nets.iter().map(|net| net.map(|net| net.trunc()));
+    let mut order: Vec<(usize, Option<IpNet>)> = nets.enumerate().collect();
+    order.sort_by_key(|(_, net)| net.map(|net| (net.network(), net.prefix_len())));
+    // Unknown subnets come first in the order, and stay.
+    let mut around: Vec<(usize, Option<IpNet>)> = Vec::new();
+    for (n, net) in order {
+        while let Some((_, Some(outer))) = around.last()
+            && net.is_some_and(|net| !outer.contains(&net))
         {
             around.pop();
         }
-        around.iter().for_each(|(_, outer)| pair(n, *outer));
-        around.push((net, n));
+        for (outer, _) in &around {
+            found.entry(n).or_default().push(*outer);
+            found.entry(*outer).or_default().push(n);
+        }
+        around.push((n, net));
     }
     found
-}
-
-/// Finds the records of a pool that are out of order.
-fn out_of_order(name: &str, pool: &Pool) -> impl Iterator<Item = Violation> {
-    let pairs = pool.records.iter().zip(pool.records.iter().skip(1));
-    let wrong = pairs.filter(|(a, b)| by_text(&a.key, &b.key).is_ge());
-    wrong.map(move |(_, b)| Violation::Order {
-        pool: name.to_owned(),
-        address: b.key,
-    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Whether two subnets have no address in common.
+    fn are_apart(a: Option<IpNet>, b: Option<IpNet>) -> bool {
+        a.zip(b)
+            .is_some_and(|(a, b)| !a.contains(&b) && !b.contains(&a))
+    }
 
     #[test]
     fn subnets_that_overlap_are_those_that_are_not_apart() {

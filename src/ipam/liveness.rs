@@ -4,7 +4,6 @@
 //! death. Here evidence can only keep a record. Evidence that exists but cannot be read keeps it too. A record without any evidence
 //! is freed only when it is old, and when two snapshots at different times found none.
 
-use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -41,69 +40,45 @@ pub enum Verdict {
 }
 
 /// Why.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Reason {
     /// E0: the address is configured.
+    #[error("the address is configured {0}")]
     Configured(Place),
     /// E5: the namespace that the ADD was made for exists.
+    #[error("the network namespace of its ADD ({0}) exists")]
     NamespaceExists(String),
-    /// E1, E2: an entry of a list stands.
+    /// E1, E2: a list has a live entry.
+    #[error("{0} has it, and its network namespace or link exists")]
     Listed(&'static str),
-    /// E1, E2: an entry of a list stands that names the address for this other container.
+    /// E1, E2: a list has a live entry that names the address for this other container.
+    #[error("{0} names it for container {1}, which exists")]
     ListedForAnother(&'static str, String),
     /// E3: the host has a route to the address.
+    #[error("the host has a route to it")]
     HostRoute,
     /// E0 or E3, for another address of the same attachment.
+    #[error("{0} of the same pod is configured, or the host has a route to it")]
     OtherAddress(IpAddr),
     /// The look at the kernel was not complete.
+    #[error("not every network namespace could be looked into: {0}")]
     Incomplete(String),
     /// A list, or a part of it that may be about the holder, cannot be read.
+    #[error("{0} cannot be read: {1}")]
     Unreadable(&'static str, String),
     /// It is younger than [`GRACE`].
+    #[error("it is only {} s old", .0.as_secs())]
     Young(Duration),
     /// No snapshot found it without evidence before, or only one a moment ago.
+    #[error("it must be found so again after {} s", AGAIN.as_secs())]
     FirstLook,
     /// There is no evidence for it.
+    #[error("no trace of it anywhere, and it is {} s old", .0.as_secs())]
     NoEvidence(Duration),
 }
 
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Reason::Configured(place) => write!(f, "the address is configured {place}"),
-            Reason::NamespaceExists(path) => {
-                write!(f, "the network namespace of its ADD ({path}) exists")
-            }
-            Reason::Listed(list) => {
-                write!(f, "{list} has it, and its network namespace or link exists")
-            }
-            Reason::ListedForAnother(list, container) => {
-                write!(f, "{list} names it for container {container}, which exists")
-            }
-            Reason::HostRoute => f.write_str("the host has a route to it"),
-            Reason::OtherAddress(other) => {
-                write!(
-                    f,
-                    "{other} of the same pod is configured, or the host has a route to it"
-                )
-            }
-            Reason::Incomplete(why) => {
-                write!(f, "not every network namespace could be looked into: {why}")
-            }
-            Reason::Unreadable(list, why) => write!(f, "{list} cannot be read: {why}"),
-            Reason::Young(age) => write!(f, "it is only {} s old", age.as_secs()),
-            Reason::FirstLook => write!(f, "it must be found so again after {} s", AGAIN.as_secs()),
-            Reason::NoEvidence(age) => write!(
-                f,
-                "no trace of it anywhere, and it is {} s old",
-                age.as_secs()
-            ),
-        }
-    }
-}
-
 impl EvidenceIndex<'_> {
-    /// Judges the holder of the record of `address`. The index must have the holders of the state.
+    /// Judges the holder of the record of `address`. It must be one of the state that the index was made for.
     pub fn judge(&self, address: IpAddr, held: &Held, now: Moment) -> Judgement {
         let judgement = |verdict, reasons| Judgement { verdict, reasons };
         let evidence = self.evidence_for(address, held);
@@ -129,26 +104,23 @@ impl EvidenceIndex<'_> {
 
     /// The evidence that the holder is alive.
     fn evidence_for(&self, address: IpAddr, held: &Held) -> Vec<Reason> {
-        let mut found = Vec::new();
         let place = self.place(address);
-        if let Some(place) = place.filter(|place| !matches!(place, Place::OfUser(_))) {
-            found.push(Reason::Configured(place.clone()));
-        }
-        if let Some(netns) = held.owner.netns()
+        let place = place.filter(|place| !matches!(place, Place::OfUser(_)));
+        let mut found: Vec<_> = place.cloned().map(Reason::Configured).into_iter().collect();
+        if let Some(claim) = held.owner.claim()
+            && let Some(netns) = &claim.netns
             && match self.evidence.kernel.existence(netns) {
                 Existence::Certain => true,
-                Existence::Possible => !self.is_superseded(&held.owner),
+                Existence::Possible => !self.is_superseded(claim),
                 Existence::None => false,
             }
         {
             found.push(Reason::NamespaceExists(netns.path.to_string()));
         }
-        let entries = self.listed(address);
-        let entries: Vec<_> = entries
-            .chain(self.listed_by_identity(&held.owner))
-            .collect();
         for (name, _) in self.evidence.lists() {
-            if entries.iter().any(|(list, _)| *list == name) {
+            let by_identity = self.listed_by_identity(&held.owner);
+            let mut entries = self.listed(address).chain(by_identity);
+            if entries.any(|(list, _)| *list == name) {
                 found.push(Reason::Listed(name));
             }
         }
@@ -156,9 +128,9 @@ impl EvidenceIndex<'_> {
         found
     }
 
-    /// Why a GC must keep a record that the runtime's list does not name. The list is complete for the runtime's own attachments,
-    /// and says nothing about what others have.
-    pub(super) fn gc_vetoes(&self, address: IpAddr, held: &Held) -> Vec<Reason> {
+    /// Judges the holder of a record that the runtime's list does not name, for a GC. The list is complete for the runtime's own
+    /// attachments, and says nothing about what others have.
+    pub(super) fn judge_stale(&self, address: IpAddr, held: &Held) -> Judgement {
         let place = self.place(address).cloned().map(Reason::Configured);
         let mut vetoes: Vec<_> = place.into_iter().collect();
         vetoes.extend(self.host_evidence(address, held));
@@ -169,12 +141,19 @@ impl EvidenceIndex<'_> {
             }
         }
         vetoes.extend(self.unreadable());
-        vetoes
+        Judgement {
+            verdict: match vetoes.is_empty() {
+                true => Verdict::Dead,
+                false => Verdict::Undecided,
+            },
+            reasons: vetoes,
+        }
     }
 
     /// The host's route to the address, and another address of the same attachment that is in use.
     fn host_evidence(&self, address: IpAddr, held: &Held) -> impl Iterator<Item = Reason> {
-        let route = self.has_route(address).then_some(Reason::HostRoute);
+        let has_route = self.evidence.routes.contains(address);
+        let route = has_route.then_some(Reason::HostRoute);
         let other = self.other_address(address, &held.owner);
         route.into_iter().chain(other.map(Reason::OtherAddress))
     }
@@ -203,20 +182,15 @@ impl EvidenceIndex<'_> {
     /// result it cannot write, and the runtime removes that pod. So a part that stays unreadable is no running pod's; it must not
     /// keep all records of unknown owners for good.
     fn doubtful(&self, owner: &Owner, now: Moment) -> Vec<Reason> {
+        let id = owner.container_id().unwrap_or_default();
         let may_be_running =
             |changed: Option<Moment>| changed.is_some_and(|at| now.since(at) < OLD);
         let vetoes = self.evidence.lists().into_iter().filter_map(|(list, _)| {
-            let part = match owner.container_id() {
-                Some(id) => {
-                    let ((of, end), part) = self.unreadable_parts.range((list, id)..).next()?;
-                    (*of == list && end.starts_with(id)).then_some(*part)?
-                }
-                None => {
-                    let newest = self.newest_parts.get(list)?;
-                    may_be_running(newest.changed).then_some(&*newest.name)?
-                }
-            };
-            Some(Reason::Unreadable(list, part.to_owned()))
+            let ((of, end), part) = self.unreadable_parts.range((list, id)..).next()?;
+            let counts = *of == list
+                && end.starts_with(id)
+                && (!owner.is_unknown() || may_be_running(part.changed));
+            counts.then(|| Reason::Unreadable(list, part.name.clone()))
         });
         vetoes.collect()
     }
@@ -307,7 +281,7 @@ mod tests {
     }
 
     fn judge(address: IpAddr, held: &Held, (ipam, evidence): (&Ipam, &Evidence)) -> Judgement {
-        let index = EvidenceIndex::new(evidence).with_holders(ipam);
+        let index = EvidenceIndex::new(evidence, ipam);
         index.judge(address, held, NOW)
     }
 

@@ -5,7 +5,7 @@ use std::mem;
 use std::net::IpAddr;
 
 use super::order::sort_by_text;
-use super::{Free, Inventory, Ipam, ListedPool, Pool, Record, Space, Subnet, Usage, by_text};
+use super::{Inventory, Ipam, ListedPool, Pool, Record, Space, Subnet, Usage, by_text};
 
 /// The space that sources fill, whatever space a call asks for.
 const LOCAL: &str = "local";
@@ -54,7 +54,11 @@ impl Ipam {
             stays
         });
         for new in listed.into_iter().flatten() {
-            let mut pool = Pool::listed(new);
+            let mut pool = Pool {
+                id: new.subnet.trunc().to_string(),
+                ..Pool::default()
+            };
+            pool.follow(new);
             pool.update(&new.addresses, &mut report);
             local.pools.insert(pool.id.clone(), pool);
             report.pools_added += 1;
@@ -81,41 +85,21 @@ impl Ipam {
 }
 
 impl Pool {
-    fn listed(new: &ListedPool) -> Pool {
-        let net = new.subnet.trunc();
-        Pool {
-            id: net.to_string(),
-            if_name: new.if_name.clone(),
-            subnet: Subnet::from_net(net),
-            gateway: Some(new.gateway),
-            records: Vec::new(),
-            is_ipv6: net.addr().is_ipv6(),
-            priority: new.priority,
-            ref_count: 0,
-        }
-    }
-
     /// Takes over interface, priority and gateway, and a subnet that the state lacks. Returns whether anything changed.
     fn follow(&mut self, now: &ListedPool) -> bool {
-        let mut changed = false;
-        let mut set = |differs: bool| {
-            changed |= differs;
-            differs
-        };
-        if set(self.if_name != now.if_name) {
-            self.if_name.clone_from(&now.if_name);
-        }
-        if set(self.priority != now.priority) {
-            self.priority = now.priority;
-        }
-        if set(self.gateway != Some(now.gateway)) {
-            self.gateway = Some(now.gateway);
-        }
-        if set(self.subnet.net().is_none()) {
+        let had_subnet = self.subnet.net().is_some();
+        let is_same = self.if_name == now.if_name
+            && self.priority == now.priority
+            && self.gateway == Some(now.gateway)
+            && had_subnet;
+        self.if_name.clone_from(&now.if_name);
+        self.priority = now.priority;
+        self.gateway = Some(now.gateway);
+        if !had_subnet {
             self.subnet = Subnet::from_net(now.subnet.trunc());
             self.is_ipv6 = now.subnet.addr().is_ipv6();
         }
-        changed
+        !is_same
     }
 
     /// Adds free records for new addresses, removes free records that are not listed, and marks held ones. Mostly nothing changes.
@@ -144,7 +128,7 @@ impl Pool {
                 .next_if(|l| by_text(l, &record.key) == Ordering::Equal)
                 .is_some();
             match &mut record.usage {
-                Usage::Free(Free { .. }) if !is_listed => {
+                Usage::Free(_) if !is_listed => {
                     report.removed += 1;
                     continue;
                 }

@@ -29,12 +29,13 @@ mod testing;
 
 pub use attachment_check::CheckFailure;
 pub use changes::{Change, Changes};
-pub use collect::{Collected, Stale};
+pub use collect::Stale;
 pub use evidence::{
     Entry, Evidence, EvidenceList, Existence, Kernel, Place, Routes, UnreadablePart,
 };
 pub use evidence_index::EvidenceIndex;
 pub use family::Family;
+pub use free::Freed;
 pub use invariants::Violation;
 pub use inventory::{Inventory, ListedPool};
 pub use liveness::{AGAIN, GRACE, Judgement, OLD, Reason, Verdict};
@@ -42,8 +43,7 @@ pub use merge::Merged;
 pub use model::{Ipam, Pool, Space, Subnet};
 pub use order::{are_in_order, by_text};
 pub use owner::{Attachment, Claim, NetNs, NetNsId, Owner};
-pub use rebuild::Found;
 pub use reclaim::{Candidate, Judged};
 pub use record::{Dropped, Free, Held, Moment, Record, TEARDOWN, Tombstone, Usage};
-pub use release::{Freed, Hint};
-pub use request::{Grant, GrantKind, Holder, PoolCount, PoolSelector, Refusal, Request, Stage};
+pub use release::Hint;
+pub use request::{Grant, GrantKind, Holder, PoolCount, PoolSelector, Refusal, Request};

@@ -1,11 +1,11 @@
 //! The address spaces of the state, their pools and subnets.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use super::{Changes, Dropped, Family, Held, Moment, Record, Tombstone, by_text};
+use super::{Changes, Dropped, Family, Held, Moment, Record, Tombstone, Usage, by_text};
 
 /// Everything the state says about addresses.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -83,23 +83,59 @@ impl Ipam {
         })
     }
 
+    /// The records of all pools.
+    pub fn records(&self) -> impl Iterator<Item = &Record> {
+        self.pools().flat_map(|(_, _, pool)| &pool.records)
+    }
+
     /// The holders of all addresses.
     pub fn holders(&self) -> impl Iterator<Item = &Held> {
-        let records = self.pools().flat_map(|(_, _, pool)| &pool.records);
-        records.filter_map(Record::held)
+        self.records().filter_map(Record::held)
+    }
+
+    /// The record at this place: space, pool and key.
+    pub(super) fn record_at(
+        &mut self,
+        (space, pool, key): (&str, &str, IpAddr),
+    ) -> Option<&mut Record> {
+        let space = self.spaces.get_mut(space)?;
+        space.pools.get_mut(pool)?.record_mut(&key)
+    }
+
+    /// The addresses that are in use.
+    pub(super) fn held_addresses(&self) -> BTreeSet<IpAddr> {
+        let pools = self.pools();
+        pools
+            .flat_map(|(_, _, pool)| pool.held_addresses())
+            .collect()
+    }
+
+    /// The records of all pools, to be changed, each with its address.
+    pub(super) fn usages_mut(&mut self) -> impl Iterator<Item = (IpAddr, &mut Usage)> {
+        let records = self.pools_mut().flat_map(|pool| &mut pool.records);
+        records.map(|record| (record.address(), &mut record.usage))
+    }
+
+    /// The holders of all addresses, to be changed, each with its address.
+    pub(super) fn holders_mut(&mut self) -> impl Iterator<Item = (IpAddr, &mut Held)> {
+        self.usages_mut()
+            .filter_map(|(address, usage)| match usage {
+                Usage::Held(held) => Some((address, held)),
+                Usage::Free(_) => None,
+            })
     }
 }
 
 impl Space {
     /// Finds the key of the pool that `subnet` names, by its text or else by its value (difference D9).
     pub fn pool_named(&self, subnet: &str) -> Option<&str> {
+        if let Some((key, _)) = self.pools.get_key_value(subnet) {
+            return Some(key);
+        }
         let by_value = |text: &str| text.trim().parse::<IpNet>().map(|net| net.trunc()).ok();
-        let spelled = self.pools.get_key_value(subnet).map(|(key, _)| key);
-        let valued = || {
-            by_value(subnet)
-                .and_then(|net| self.pools.keys().find(|key| by_value(key) == Some(net)))
-        };
-        spelled.or_else(valued).map(String::as_str)
+        let net = Some(by_value(subnet)?);
+        let mut keys = self.pools.keys().map(String::as_str);
+        keys.find(|key| by_value(key) == net)
     }
 }
 
@@ -116,25 +152,34 @@ impl Pool {
 
     /// The record stored under `key`.
     pub fn record(&self, key: &IpAddr) -> Option<&Record> {
-        let place = self
-            .records
-            .binary_search_by(|r| by_text(&r.key, key))
-            .ok()?;
-        self.records.get(place)
+        self.records.get(self.place(key).ok()?)
     }
 
     /// The record stored under `key`, to be changed.
     pub fn record_mut(&mut self, key: &IpAddr) -> Option<&mut Record> {
-        let place = self
-            .records
-            .binary_search_by(|r| by_text(&r.key, key))
-            .ok()?;
+        let place = self.place(key).ok()?;
         self.records.get_mut(place)
+    }
+
+    /// The place of the record that is stored under `key`, or where it would be.
+    pub(super) fn place(&self, key: &IpAddr) -> Result<usize, usize> {
+        self.records.binary_search_by(|r| by_text(&r.key, key))
+    }
+
+    /// Its records that are held, with their holders.
+    pub(super) fn held(&self) -> impl Iterator<Item = (&Record, &Held)> {
+        let records = self.records.iter();
+        records.filter_map(|record| Some((record, record.held()?)))
+    }
+
+    /// Its addresses that are in use.
+    pub(super) fn held_addresses(&self) -> impl Iterator<Item = IpAddr> {
+        self.held().map(|(record, _)| record.address())
     }
 
     /// Whether any of its addresses is in use.
     pub fn in_use(&self) -> bool {
-        self.records.iter().any(|r| r.held().is_some())
+        self.held().next().is_some()
     }
 }
 
@@ -155,19 +200,12 @@ impl Subnet {
     /// counts with the mask's last four bytes, as in the original.
     pub fn net(&self) -> Option<IpNet> {
         let (ip, mask) = (self.ip?, self.mask.as_deref()?);
-        let bytes = match (ip, mask.len()) {
-            (IpAddr::V4(_), 4) | (IpAddr::V6(_), 16) => mask,
-            (IpAddr::V4(_), 16) => mask.get(12..)?,
+        let mask: IpAddr = match (ip, mask.len()) {
+            (IpAddr::V4(_), 4 | 16) => (*mask.last_chunk::<4>()?).into(),
+            (IpAddr::V6(_), 16) => (*mask.last_chunk::<16>()?).into(),
             _ => return None,
         };
-        let ones = bytes.iter().take_while(|b| **b == 0xff).count();
-        let edge = bytes.get(ones).copied().unwrap_or(0);
-        let rest = bytes.get(ones + 1..).unwrap_or(&[]);
-        if edge.leading_ones() + edge.trailing_zeros().min(8) != 8 || rest.iter().any(|b| *b != 0) {
-            return None;
-        }
-        let prefix = u8::try_from(ones * 8 + usize::try_from(edge.leading_ones()).ok()?).ok()?;
-        IpNet::new(ip, prefix).ok()
+        IpNet::with_netmask(ip, mask).ok()
     }
 }
 

@@ -3,16 +3,21 @@
 //! and writing a large pool need no further sorting.
 
 use std::cmp::Ordering;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr};
 
 /// Compares two addresses as their texts compare.
 ///
 /// For IPv4 no text is made: at the first octet that differs both texts end in a dot or at the end, and both sort before
-/// every digit, so the order of the octets' decimal texts decides. Nor for addresses of IPv6 that differ in their last 16 bits
+/// every digit, so the order of that octet's decimal texts decides. Nor for addresses of IPv6 that differ in their last 16 bits
 /// alone, as those of most pools do: that is the end of both texts.
 pub fn by_text(a: &IpAddr, b: &IpAddr) -> Ordering {
     match (a, b) {
-        (IpAddr::V4(a), IpAddr::V4(b)) => text_rank(*a).cmp(&text_rank(*b)),
+        (IpAddr::V4(a), IpAddr::V4(b)) => {
+            let (a, b) = (u32::from(*a), u32::from(*b));
+            let same_bits = (a ^ b).leading_zeros() / 8 * 8;
+            let [[a, ..], [b, ..]] = [a, b].map(|bits| bits.rotate_left(same_bits).to_be_bytes());
+            rank(a).cmp(&rank(b))
+        }
         (IpAddr::V6(a), IpAddr::V6(b)) if differ_at_the_end(*a, *b) => {
             end_rank(*a).cmp(&end_rank(*b))
         }
@@ -22,61 +27,24 @@ pub fn by_text(a: &IpAddr, b: &IpAddr) -> Ordering {
 
 /// Whether each address sorts behind the one before it.
 pub fn are_in_order<'a>(addresses: impl Iterator<Item = &'a IpAddr>) -> bool {
-    // Of IPv4 addresses only the rank of the last one is needed.
-    let mut last: Option<(&IpAddr, u32)> = None;
-    for address in addresses {
-        let here = match address {
-            IpAddr::V4(v4) => text_rank(*v4),
-            IpAddr::V6(_) => 0,
-        };
-        let is_behind = last.is_none_or(|(before, text_rank)| match (before, address) {
-            (IpAddr::V4(_), IpAddr::V4(_)) => text_rank < here,
-            _ => by_text(before, address).is_lt(),
-        });
-        if !is_behind {
-            return false;
-        }
-        last = Some((address, here));
-    }
-    true
+    addresses.is_sorted_by(|a, b| by_text(a, b).is_lt())
 }
 
-/// Sorts addresses by their text, and drops repetitions. Those of IPv4 are sorted as numbers, those of IPv6 by texts that are
-/// made once each.
+/// Sorts addresses by their text, and drops repetitions. Makes no text of IPv4 addresses, and at most one of each address of IPv6.
 pub(super) fn sort_by_text(addresses: &mut Vec<IpAddr>) {
-    let ranks = addresses.iter().map(|address| match address {
-        IpAddr::V4(v4) => Some(text_rank(*v4)),
-        IpAddr::V6(_) => None,
-    });
-    match ranks.collect::<Option<Vec<u32>>>() {
-        Some(mut ranks) => {
-            ranks.sort_unstable();
-            ranks.dedup();
-            addresses.clear();
-            addresses.extend(
-                ranks
-                    .into_iter()
-                    .map(|text_rank| IpAddr::from(from_text_rank(text_rank))),
-            );
-        }
-        None if addresses.is_sorted_by(is_near) => {
-            addresses.sort_by(by_text);
-            addresses.dedup();
-        }
-        None => {
-            let mut texts: Vec<(String, IpAddr)> =
-                addresses.iter().map(|a| (a.to_string(), *a)).collect();
-            texts.sort_by(|a, b| a.0.cmp(&b.0));
-            addresses.clear();
-            addresses.extend(texts.into_iter().map(|(_, address)| address));
-            addresses.dedup();
-        }
+    if addresses.iter().all(IpAddr::is_ipv4) {
+        addresses.sort_by_cached_key(|address| match address {
+            IpAddr::V4(v4) => u32::from_be_bytes(v4.octets().map(rank)),
+            IpAddr::V6(_) => 0,
+        });
+    } else if addresses.is_sorted_by(
+        |a, b| matches!((a, b), (IpAddr::V6(a), IpAddr::V6(b)) if differ_at_the_end(*a, *b)),
+    ) {
+        addresses.sort_by(by_text);
+    } else {
+        addresses.sort_by_cached_key(IpAddr::to_string);
     }
-}
-
-/// Whether two addresses can be compared without a text.
-fn is_near(a: &IpAddr, b: &IpAddr) -> bool {
-    matches!((a, b), (IpAddr::V6(a), IpAddr::V6(b)) if differ_at_the_end(*a, *b))
+    addresses.dedup();
 }
 
 /// Whether the texts of two addresses are the same up to the last colon. Zeros at the end may be part of a `::`, and addresses
@@ -93,26 +61,13 @@ fn end_rank(address: Ipv6Addr) -> (u32, u32) {
     (u32::from(end) << (u16::BITS - 4 * digits), digits)
 }
 
-/// A number that sorts as the text does.
+/// The place of a number when the decimal texts of all octets are sorted.
 #[expect(
     clippy::indexing_slicing,
     reason = "an octet is an index of 256 places"
 )]
-fn text_rank(address: Ipv4Addr) -> u32 {
-    let [a, b, c, d] = address.octets().map(|octet| RANK[usize::from(octet)]);
-    u32::from_be_bytes([a, b, c, d])
-}
-
-/// The address of a rank.
-#[expect(
-    clippy::indexing_slicing,
-    reason = "an octet is an index of 256 places"
-)]
-fn from_text_rank(text_rank: u32) -> Ipv4Addr {
-    text_rank
-        .to_be_bytes()
-        .map(|place| OCTET[usize::from(place)])
-        .into()
+fn rank(octet: u8) -> u8 {
+    RANK[usize::from(octet)]
 }
 
 #[expect(
@@ -121,52 +76,31 @@ fn from_text_rank(text_rank: u32) -> Ipv4Addr {
 )]
 /// The place of each number from 0 to 255 when their decimal texts are sorted.
 static RANK: [u8; 256] = {
-    let mut ranks = [0u8; 256];
-    let mut next = 0u8;
-    // A walk over the texts in their order: a number, then the same with each further digit.
-    let mut hundreds = 0;
-    while hundreds < 10 {
-        ranks[hundreds] = next;
-        next = next.wrapping_add(1);
-        let mut tens = 0;
-        while hundreds != 0 && tens < 10 {
-            let two = hundreds * 10 + tens;
-            ranks[two] = next;
-            next = next.wrapping_add(1);
-            let mut ones = 0;
-            while ones < 10 && two * 10 + ones < 256 {
-                ranks[two * 10 + ones] = next;
-                next = next.wrapping_add(1);
-                ones += 1;
-            }
-            tens += 1;
+    /// What sorts as the decimal text does, like [`end_rank`].
+    const fn key(number: usize) -> usize {
+        match number {
+            0..10 => number * 1000 + 1,
+            10..100 => number * 100 + 2,
+            _ => number * 10 + 3,
         }
-        hundreds += 1;
+    }
+    let mut ranks = [0; 256];
+    let mut pair = 0;
+    while pair < 256 * 256 {
+        let (number, other) = (pair / 256, pair % 256);
+        if key(other) < key(number) {
+            ranks[number] += 1;
+        }
+        pair += 1;
     }
     ranks
-};
-
-#[expect(
-    clippy::indexing_slicing,
-    reason = "evaluated by the compiler, which would refuse"
-)]
-/// The numbers from 0 to 255 in the order of their decimal texts.
-static OCTET: [u8; 256] = {
-    let mut octets = [0u8; 256];
-    let mut octet = 0u8;
-    loop {
-        octets[RANK[octet as usize] as usize] = octet;
-        if octet == u8::MAX {
-            break octets;
-        }
-        octet += 1;
-    }
 };
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::net::Ipv4Addr;
 
     #[test]
     fn ranks_are_those_of_the_sorted_texts() {

@@ -43,7 +43,7 @@ pub struct NetNs {
     pub cookie: Option<u64>,
 }
 
-/// What tells a network namespace from others of this boot, as far as the kernel lets it.
+/// What identifies a network namespace within this boot, as far as the kernel allows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NetNsId {
     /// Device and inode numbers.
@@ -82,6 +82,20 @@ pub struct Attachment {
     pub if_name: String,
 }
 
+impl Claim {
+    /// The claim of an attachment of which nothing else is known.
+    pub fn new(attachment: &Attachment, generation: u64) -> Claim {
+        Claim {
+            container_id: attachment.container_id.as_str().into(),
+            network: attachment.network.as_str().into(),
+            if_name: attachment.if_name.as_str().into(),
+            pod: None,
+            netns: None,
+            generation,
+        }
+    }
+}
+
 impl Owner {
     /// The owner of a record that has only a container ID; an empty ID means unknown, as in the original's records.
     pub fn from_container_id(id: &str) -> Owner {
@@ -89,18 +103,6 @@ impl Owner {
             "" => Owner::Unknown,
             id => Owner::Container(id.into()),
         }
-    }
-
-    /// Creates the owner from an attachment of which nothing else is known.
-    pub fn from_attachment(attachment: &Attachment) -> Owner {
-        Owner::Attachment(Box::new(Claim {
-            container_id: attachment.container_id.as_str().into(),
-            network: attachment.network.as_str().into(),
-            if_name: attachment.if_name.as_str().into(),
-            pod: None,
-            netns: None,
-            generation: 0,
-        }))
     }
 
     /// The container ID, where it is known.
@@ -132,13 +134,6 @@ impl Owner {
     /// The network namespace that the ADD was made for, where it is known.
     pub fn netns(&self) -> Option<&NetNs> {
         self.claim()?.netns.as_ref()
-    }
-
-    /// The claim and the network namespace of its ADD with device and inode, where they are known.
-    pub(super) fn namespace(&self) -> Option<(&Claim, &NetNs, (u64, u64))> {
-        let claim = self.claim()?;
-        let netns = claim.netns.as_ref()?;
-        Some((claim, netns, netns.id?))
     }
 
     /// `namespace/name` of the pod, where it is known.
@@ -204,7 +199,7 @@ mod tests {
         let container = Owner::from_container_id("c1");
         assert!(container.is_attachment(&attachment("eth0")));
         assert!(container.is_attachment(&attachment("net1")));
-        let eth0 = Owner::from_attachment(&attachment("eth0"));
+        let eth0 = Owner::Attachment(Box::new(Claim::new(&attachment("eth0"), 0)));
         assert!(eth0.is_attachment(&attachment("eth0")));
         assert!(!eth0.is_attachment(&attachment("net1")));
         let other = Attachment {

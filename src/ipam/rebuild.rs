@@ -5,33 +5,20 @@ use std::net::IpAddr;
 
 use super::evidence::Evidence;
 use super::evidence_index::{AddressUser, EvidenceIndex};
-use super::{Attachment, Held, Ipam, Moment, Owner, Record, Usage};
-
-/// An address that evidence shows in use.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Found {
-    /// The address.
-    pub address: IpAddr,
-    /// Whose it is.
-    pub owner: Owner,
-}
+use super::{Attachment, Held, Ipam, Moment, Owner, Usage};
 
 impl Ipam {
     /// Holds every free address that the kernel or a list shows in use by a pod, with its owner where the lists agree on one. What the
     /// host itself has is only marked. A released address stays free while only the network namespace of its former holder has it.
-    pub fn hold_evident(&mut self, evidence: &Evidence, now: Moment) -> Vec<Found> {
+    /// Returns the addresses and their owners.
+    pub fn hold_evident(&mut self, evidence: &Evidence, now: Moment) -> Vec<(IpAddr, Owner)> {
         let generation = self.generation + 1;
         // An address that two pools list has one holder.
-        let records = self.pools().flat_map(|(_, _, pool)| &pool.records);
-        let held = records.filter(|r| r.held().is_some());
-        let mut held: BTreeSet<_> = held.map(Record::address).collect();
-        let index = EvidenceIndex::new(evidence);
+        let mut held = self.held_addresses();
+        let index = EvidenceIndex::new(evidence, self);
         let mut found = Vec::new();
-        for record in self.pools_mut().flat_map(|pool| &mut pool.records) {
-            let address = record.address();
-            let Usage::Free(free) = &mut record.usage else {
-                continue;
-            };
+        for (address, usage) in self.usages_mut() {
+            let Usage::Free(free) = usage else { continue };
             match index.user_of(address) {
                 AddressUser::None => {}
                 AddressUser::Host => free.on_host = true,
@@ -39,12 +26,12 @@ impl Ipam {
                 AddressUser::Pod => {
                     if held.insert(address) {
                         let owner = index.owner(address, generation);
-                        record.usage = Usage::Held(Held {
+                        *usage = Usage::Held(Held {
                             owner: owner.clone(),
                             since: now,
                             ..Held::default()
                         });
-                        found.push(Found { address, owner });
+                        found.push((address, owner));
                     }
                 }
             }
@@ -59,13 +46,10 @@ impl Ipam {
     /// Replaces the owners that the node does not confirm by those that the lists agree on. In an old copy of the state an address may
     /// stand for somebody who has gone, and whose late DEL would free what another has by now. It stays held all the same.
     pub fn confirm_owners(&mut self, evidence: &Evidence) {
-        let index = EvidenceIndex::new(evidence);
+        let index = EvidenceIndex::new(evidence, self);
         let generation = self.generation;
-        for record in self.pools_mut().flat_map(|pool| &mut pool.records) {
-            let address = record.address();
-            if let Usage::Held(held) = &mut record.usage
-                && !index.confirms(address, held)
-            {
+        for (address, held) in self.holders_mut() {
+            if !index.confirms(address, held) {
                 held.owner = index.owner(address, generation);
             }
         }
@@ -74,8 +58,8 @@ impl Ipam {
 
     /// Whether the kernel or a list shows that a pod uses an address that the pools have.
     pub fn is_in_use(&self, evidence: &Evidence) -> bool {
-        let index = EvidenceIndex::new(evidence);
-        let mut records = self.pools().flat_map(|(_, _, pool)| &pool.records);
+        let index = EvidenceIndex::new(evidence, self);
+        let mut records = self.records();
         records.any(|record| index.user_of(record.address()) == AddressUser::Pod)
     }
 
@@ -90,12 +74,10 @@ impl Ipam {
     /// Returns whether there was any.
     pub fn adopt_claims(&mut self, evidence: &Evidence) -> bool {
         let generation = self.generation;
-        let index = EvidenceIndex::new(evidence);
+        let index = EvidenceIndex::new(evidence, self);
         let mut adopted = false;
-        for record in self.pools_mut().flat_map(|pool| &mut pool.records) {
-            let address = record.address();
-            if let Usage::Held(held) = &mut record.usage
-                && let Owner::Container(id) = &held.owner
+        for (address, held) in self.holders_mut() {
+            if let Owner::Container(id) = &held.owner
                 && index.user_of(address) == AddressUser::Pod
                 && let Some(claim) = index.claim_of(address, id, generation)
             {
@@ -110,9 +92,8 @@ impl Ipam {
     /// Marks the free addresses that the host has, so that others are tried first. Returns their number.
     pub fn mark_on_host(&mut self, on_host: &BTreeSet<IpAddr>) -> usize {
         let mut marked = 0;
-        for record in self.pools_mut().flat_map(|pool| &mut pool.records) {
-            let address = record.address();
-            if let Usage::Free(free) = &mut record.usage {
+        for (address, usage) in self.usages_mut() {
+            if let Usage::Free(free) = usage {
                 free.on_host = on_host.contains(&address);
                 marked += usize::from(free.on_host);
             }
@@ -226,22 +207,6 @@ mod tests {
     }
 
     #[test]
-    fn live_entries_are_held_though_the_kernel_does_not_show_them() {
-        let mut ipam = state();
-        ipam.hold_evident(
-            &evidence(
-                &[],
-                vec![
-                    entry("c1", "10.1.0.5", true),
-                    entry("c2", "10.1.0.6", false),
-                ],
-            ),
-            NOW,
-        );
-        assert_eq!(holders(&ipam), pairs(&[("10.1.0.5", "c1")]));
-    }
-
-    #[test]
     fn what_no_pool_lists_is_not_held() {
         let mut ipam = state();
         let look = evidence(&["10.1.0.10"], vec![entry("c1", "10.1.0.99", true)]);
@@ -345,13 +310,14 @@ mod tests {
     }
 
     #[test]
-    fn of_two_owners_that_lists_tell_neither_is_believed() {
+    fn live_entries_are_held_and_of_two_owners_neither_is_believed() {
         let mut ipam = state();
         let entries = vec![
             entry("c1", "10.1.0.5", true),
             entry("c2", "10.1.0.5", true),
             entry("c3", "10.1.0.6", true),
             entry("c3", "10.1.0.6", true),
+            entry("c4", "10.1.0.7", false),
         ];
         ipam.hold_evident(&evidence(&[], entries), NOW);
         assert_eq!(

@@ -1,6 +1,6 @@
 //! Frees addresses that no live attachment holds: when a pool runs dry, and after a reboot.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use super::liveness::{GRACE, Judgement, Verdict};
@@ -39,6 +39,11 @@ impl Candidate {
             held: held.clone(),
         }
     }
+
+    /// Where its record is: space, pool and key.
+    fn place(&self) -> (&str, &str, IpAddr) {
+        (&self.space, &self.pool, self.key)
+    }
 }
 
 impl Ipam {
@@ -50,11 +55,10 @@ impl Ipam {
     ) -> Vec<Candidate> {
         let mut found = Vec::new();
         for (space, key, pool) in self.pools().filter(|(s, k, p)| wanted(s, k, p)) {
-            for record in &pool.records {
-                if let Some(held) = record.held().filter(|held| now.since(held.since) >= GRACE) {
-                    found.push(Candidate::new(space, key, record.key, held));
-                }
-            }
+            let old = pool
+                .held()
+                .filter(|(_, held)| now.since(held.since) >= GRACE);
+            found.extend(old.map(|(record, held)| Candidate::new(space, key, record.key, held)));
         }
         found
     }
@@ -66,30 +70,44 @@ impl Ipam {
         evidence: &Evidence,
         now: Moment,
     ) -> Vec<Judged> {
-        let index = EvidenceIndex::new(evidence).with_holders(self);
-        let mut judged = Vec::new();
-        for candidate in candidates {
-            let Some(address) = self.unchanged(&candidate) else {
-                continue;
-            };
-            let Some(Usage::Held(held)) = self.record_mut(&candidate).map(|r| &mut r.usage) else {
-                continue;
-            };
+        self.free_dead(candidates, evidence, now, |index, address, held| {
             let judgement = index.judge(address, held, now);
             match judgement.verdict {
                 Verdict::Alive => held.suspect = None,
                 Verdict::Suspect => held.suspect = held.suspect.or(Some(now)),
                 Verdict::Undecided | Verdict::Dead => {}
             }
-            judged.push(Judged {
+            judgement
+        })
+    }
+
+    /// Judges the candidates that did not change, and frees the dead ones.
+    pub(super) fn free_dead(
+        &mut self,
+        candidates: Vec<Candidate>,
+        evidence: &Evidence,
+        now: Moment,
+        judge: impl Fn(&EvidenceIndex<'_>, IpAddr, &mut Held) -> Judgement,
+    ) -> Vec<Judged> {
+        let index = EvidenceIndex::new(evidence, self);
+        let judged = candidates.into_iter().filter_map(|candidate| {
+            // Nothing about the holder may have changed.
+            let (address, held) = self
+                .holder_of(&candidate)
+                .filter(|(_, held)| held.since == candidate.held.since)?;
+            let judgement = judge(&index, address, held);
+            Some(Judged {
                 candidate,
                 judgement,
-            });
-        }
+            })
+        });
+        let judged: Vec<_> = judged.collect();
         let dead = judged
             .iter()
-            .filter(|j| j.judgement.verdict == Verdict::Dead);
-        self.free_all(dead.map(|j| &j.candidate), now);
+            .filter(|judged| judged.judgement.verdict == Verdict::Dead)
+            .map(|judged| judged.candidate.place());
+        let dead: BTreeSet<_> = dead.collect();
+        self.release_where(|(s, p), record, _| dead.contains(&(s, p, record.key)), now);
         judged
     }
 
@@ -100,14 +118,10 @@ impl Ipam {
         if !self.holders().any(is_marked) {
             return false;
         }
-        let index = EvidenceIndex::new(evidence).with_holders(self);
+        let index = EvidenceIndex::new(evidence, self);
         let mut is_cleared = false;
-        for record in self.pools_mut().flat_map(|pool| &mut pool.records) {
-            let address = record.address();
-            if let Usage::Held(held) = &mut record.usage
-                && is_marked(held)
-                && index.judge(address, held, now).verdict == Verdict::Alive
-            {
+        for (address, held) in self.holders_mut().filter(|(_, held)| is_marked(held)) {
+            if index.judge(address, held, now).verdict == Verdict::Alive {
                 held.suspect = None;
                 is_cleared = true;
             }
@@ -118,55 +132,26 @@ impl Ipam {
     /// Frees the record without looking at evidence, if the same ADD still holds it. Returns whether it did. The start of the lease is not
     /// compared: it is unknown for records of the original and of another boot.
     pub fn free_by_hand(&mut self, candidate: &Candidate, now: Moment) -> bool {
-        let record = self.record_mut(candidate);
-        let held = record.as_ref().and_then(|record| record.held());
-        let is_same = held.is_some_and(|held| held.owner.is_of_same_add(&candidate.held.owner));
+        let is_same = self.holder_of(candidate).is_some();
         if is_same {
-            self.free_all([candidate], now);
+            let is_its = |(space, pool): (&str, &str), record: &Record, _: &Held| {
+                candidate.place() == (space, pool, record.key)
+            };
+            self.release_where(is_its, now);
         }
         is_same
     }
 
-    /// The address of the candidate's record, if that is still held as it was.
-    pub(super) fn unchanged(&self, candidate: &Candidate) -> Option<IpAddr> {
-        let pool = self
-            .spaces
-            .get(&candidate.space)?
-            .pools
-            .get(&candidate.pool)?;
-        let record = pool.record(&candidate.key)?;
-        let still = record.held()?.is_still(&candidate.held);
-        still.then(|| record.address())
-    }
-
-    /// Frees the records of the candidates. Looks at each pool once, as removing unlisted records one by one takes quadratic time.
-    pub(super) fn free_all<'a>(
-        &mut self,
-        candidates: impl IntoIterator<Item = &'a Candidate>,
-        now: Moment,
-    ) {
-        let mut by_pool: BTreeMap<(&str, &str), BTreeSet<IpAddr>> = BTreeMap::new();
-        for Candidate {
-            space, pool, key, ..
-        } in candidates
-        {
-            by_pool.entry((space, pool)).or_default().insert(*key);
-        }
-        for ((space, pool), keys) in by_pool {
-            if let Some(pool) = self.pool_mut(space, pool) {
-                let freed = pool.free_where(|record, _| keys.contains(&record.key), Some(now));
-                self.note_releases(&freed, now);
+    /// The address of the candidate's record and its holder, if that is still of the same ADD.
+    fn holder_of(&mut self, candidate: &Candidate) -> Option<(IpAddr, &mut Held)> {
+        let record = self.record_at(candidate.place())?;
+        let address = record.address();
+        match &mut record.usage {
+            Usage::Held(held) if held.owner.is_of_same_add(&candidate.held.owner) => {
+                Some((address, held))
             }
+            _ => None,
         }
-    }
-
-    fn record_mut(&mut self, candidate: &Candidate) -> Option<&mut Record> {
-        let pool = self.pool_mut(&candidate.space, &candidate.pool)?;
-        pool.record_mut(&candidate.key)
-    }
-
-    fn pool_mut(&mut self, space: &str, pool: &str) -> Option<&mut Pool> {
-        self.spaces.get_mut(space)?.pools.get_mut(pool)
     }
 
     /// Frees every address that the kernel does not show, as no holder survives a reboot, and forgets all moments. After an incomplete
@@ -177,38 +162,25 @@ impl Ipam {
             kernel: kernel.clone(),
             ..Evidence::default()
         };
-        let index = EvidenceIndex::new(&kernel_alone).with_holders(self);
-        let mut freed = Vec::new();
-        for pool in self.pools_mut() {
-            let is_gone = |record: &Record, held: &Held| {
-                kernel.incomplete.is_none()
-                    && index.place(record.address()).is_none()
-                    && index.other_address(record.address(), &held.owner).is_none()
-            };
-            let gone = pool.free_where(is_gone, None);
-            freed.extend(gone.into_iter().map(|(address, _)| address));
-            for record in &mut pool.records {
-                match &mut record.usage {
-                    Usage::Free(free) => (free.released, free.released_in) = (None, None),
-                    Usage::Held(held) => {
-                        held.since = now;
-                        held.suspect = None;
-                    }
-                }
+        let index = EvidenceIndex::new(&kernel_alone, self);
+        let is_gone = |_: (&str, &str), record: &Record, held: &Held| {
+            let address = record.address();
+            kernel.incomplete.is_none()
+                && index.place(address).is_none()
+                && index.other_address(address, &held.owner).is_none()
+        };
+        let freed = self.free_where(is_gone, None);
+        for (_, usage) in self.usages_mut() {
+            match usage {
+                Usage::Free(free) => (free.released, free.released_in) = (None, None),
+                Usage::Held(held) => (held.since, held.suspect) = (now, None),
             }
         }
         self.quarantine = None;
         self.tombstones.clear();
         self.dropped.clear();
         self.changes.are_beyond_list = true;
-        freed
-    }
-}
-
-impl Held {
-    /// Whether nothing about the holder changed since it was like `before`.
-    fn is_still(&self, before: &Held) -> bool {
-        self.since == before.since && self.owner.is_of_same_add(&before.owner)
+        freed.into_iter().map(|freed| freed.address).collect()
     }
 }
 
@@ -216,7 +188,7 @@ impl Held {
 mod tests {
     use super::*;
     use crate::ipam::testing::{attached, with_pools};
-    use crate::ipam::{Attachment, EvidenceList, Free, Inventory, Kernel, Place, Tombstone};
+    use crate::ipam::{Attachment, EvidenceList, Free, Kernel, Place, Tombstone};
     use std::time::Duration;
 
     const SECOND: u64 = 1_000_000_000;
@@ -404,15 +376,6 @@ mod tests {
             ipam.reclaim(candidates, &Evidence::default(), NOW);
             assert_eq!(*record(&mut ipam, "10.1.0.5"), before, "{what}");
         }
-    }
-
-    #[test]
-    fn an_address_that_the_source_no_longer_lists_goes_with_its_holder() {
-        let mut ipam = state();
-        ipam.merge(&Inventory { pools: vec![] });
-        let candidates = ipam.candidates(|_, _, _| true, NOW);
-        reclaim(&mut ipam, candidates, NOW);
-        assert_eq!(ipam.pools().next().unwrap().2.records.len(), 1);
     }
 
     #[test]

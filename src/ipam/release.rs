@@ -1,11 +1,14 @@
 //! Releases addresses (contract section 12, differences D7 and D8). It needs no evidence and never fails: an address that is not
 //! held counts as released.
 
+use std::mem;
 use std::net::IpAddr;
 use std::time::Duration;
 
 use super::evidence_index::EvidenceIndex;
-use super::{Attachment, Evidence, Grant, GrantKind, Held, Ipam, Moment, Record, Tombstone, Usage};
+use super::{
+    Attachment, Evidence, Freed, Grant, GrantKind, Held, Ipam, Moment, Record, Tombstone, Usage,
+};
 use crate::codec::named_address;
 
 /// What a DEL names beside the attachment. Any of it may be missing or wrong.
@@ -19,27 +22,6 @@ pub struct Hint<'a> {
     pub address: Option<&'a str>,
     /// The addresses in `prevResult`. They find records of unknown owner, and do not narrow the release.
     pub previous: &'a [IpAddr],
-}
-
-/// An address that came back.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Freed {
-    /// The key of its pool.
-    pub pool: String,
-    /// The address.
-    pub address: IpAddr,
-    /// Whether it left the pool altogether, since the source no longer lists it.
-    pub dropped: bool,
-}
-
-impl Freed {
-    fn new(pool: &str, address: IpAddr, held: &Held) -> Freed {
-        Freed {
-            pool: pool.to_owned(),
-            address,
-            dropped: held.unlisted,
-        }
-    }
 }
 
 impl Hint<'_> {
@@ -60,27 +42,20 @@ impl Ipam {
     /// A record of the original names only the container, and is released by the original's rules: only in the pool and only the
     /// address that the hint names. Without such a hint every record of the container is released.
     pub fn release(&mut self, attachment: &Attachment, hint: Hint<'_>, now: Moment) -> Vec<Freed> {
-        let named = self.pool_hinted(hint);
+        let named = hint.space.zip(hint.subnet).and_then(|(name, subnet)| {
+            let pool = self.spaces.get(name)?.pool_named(subnet)?;
+            Some((name, pool.to_owned()))
+        });
         let address = hint.address.map(|_| hint.key());
-        let (mut freed, mut all) = (Vec::new(), Vec::new());
-        for (space_name, space) in &mut self.spaces {
-            for (pool_name, pool) in &mut space.pools {
-                let here = named
-                    .as_ref()
-                    .is_none_or(|(s, p)| (s, p) == (space_name, pool_name));
-                let goes = |record: &Record, held: &Held| {
-                    let is_meant = held.owner.claim().is_some()
-                        || here && address.is_none_or(|a| a == Some(record.key));
-                    held.owner.is_attachment(attachment) && is_meant
-                };
-                for (address, held) in pool.free_where(goes, Some(now)) {
-                    freed.push(Freed::new(pool_name, address, &held));
-                    all.push((address, held));
-                }
-            }
-        }
-        self.note_releases(&all, now);
-        freed
+        let goes = |names: (&str, &str), record: &Record, held: &Held| {
+            let is_meant = || {
+                let mut named = named.iter().map(|(space, pool)| (*space, &**pool));
+                named.all(|named| named == names)
+                    && address.is_none_or(|address| address == Some(record.key))
+            };
+            held.owner.is_attachment(attachment) && (held.owner.claim().is_some() || is_meant())
+        };
+        self.release_where(goes, now)
     }
 
     /// Remembers a DEL that found nothing, in case its ADD comes later. Returns whether it was not remembered before.
@@ -105,24 +80,24 @@ impl Ipam {
         let GrantKind::New(before) = &grant.kind else {
             return false;
         };
-        let pool = self
-            .spaces
-            .get_mut(&grant.space)
-            .and_then(|s| s.pools.get_mut(&grant.pool));
-        let Some(record) = pool.and_then(|p| p.record_mut(&grant.key)) else {
+        let place = (&*grant.space, &*grant.pool, grant.key);
+        let Some(record) = self.record_at(place) else {
             return false;
         };
-        let same = |held: &&Held| {
+        let is_same = record.held().is_some_and(|held| {
             let owner = &held.owner;
             owner.is_attachment(attachment) && owner.generation() == Some(grant.generation)
-        };
-        let Some(held) = record.held().filter(same) else {
+        });
+        if !is_same {
             return false;
-        };
-        if !self.changes.undo_hold(record.address(), held) {
-            self.changes.release(record.address(), held, held.since);
         }
-        record.usage = Usage::Free(before.clone());
+        let address = record.address();
+        let before = Usage::Free(before.clone());
+        if let Usage::Held(held) = mem::replace(&mut record.usage, before)
+            && !self.changes.undo_hold(address, &held)
+        {
+            self.changes.release(address, &held, held.since);
+        }
         true
     }
 
@@ -150,28 +125,16 @@ impl Ipam {
         evidence: &Evidence,
         now: Moment,
     ) -> Vec<Freed> {
-        let index = EvidenceIndex::new(evidence);
-        let (mut freed, mut all) = (Vec::new(), Vec::new());
-        for key in hint.keys() {
-            for (name, pool) in self.spaces.values_mut().flat_map(|s| &mut s.pools) {
-                let goes = |record: &Record, held: &Held| {
-                    record.key == key
-                        && held.owner.is_unknown()
-                        && index.may_release_ownerless(record.address(), &attachment.container_id)
-                };
-                for (address, held) in pool.free_where(goes, Some(now)) {
-                    freed.push(Freed::new(name, address, &held));
-                    all.push((address, held));
-                }
-            }
-        }
-        self.note_releases(&all, now);
-        freed
-    }
-
-    fn pool_hinted(&self, hint: Hint<'_>) -> Option<(String, String)> {
-        let (space, pools) = self.spaces.get_key_value(hint.space?)?;
-        Some((space.clone(), pools.pool_named(hint.subnet?)?.to_owned()))
+        let index = EvidenceIndex::new(evidence, self);
+        let freed = hint.keys().flat_map(|key| {
+            let goes = |_: (&str, &str), record: &Record, held: &Held| {
+                record.key == key
+                    && held.owner.is_unknown()
+                    && index.may_release_ownerless(record.address(), &attachment.container_id)
+            };
+            self.release_where(goes, now)
+        });
+        freed.collect()
     }
 }
 
@@ -341,7 +304,7 @@ mod tests {
             pools: vec![listed],
         });
         let freed = ipam.release(&eth0, Hint::default(), NOW);
-        assert!(freed.iter().all(|f| f.dropped), "{freed:?}");
+        assert!(freed.iter().all(|f| f.held.unlisted), "{freed:?}");
         assert_eq!(
             ipam.pools()
                 .map(|(_, _, p)| p.records.len())
@@ -352,7 +315,7 @@ mod tests {
         assert!(
             ipam.release(&eth0, Hint::default(), NOW)
                 .iter()
-                .all(|f| !f.dropped)
+                .all(|f| !f.held.unlisted)
         );
         let pool = &ipam.spaces["local"].pools["10.1.0.0/16"];
         let record = pool.record(&"10.1.0.5".parse().unwrap()).unwrap();

@@ -1,9 +1,8 @@
 //! Applies what the journal of grants knows: to its own base, which makes it the state again, or to a state that may lack some of it.
 
-use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use super::{Change, Held, Ipam, Owner, Pool, Record, Usage, by_text};
+use super::{Change, Held, Ipam, Owner, Pool, Record, Usage};
 
 impl Change {
     /// The holder of one of the addresses.
@@ -41,7 +40,10 @@ impl Ipam {
                 }
             }
             if !change.is_held {
-                let freed = self.free_where(|a, held| change.frees(a, held), Some(change.at));
+                let frees = |_: (&str, &str), record: &Record, held: &Held| {
+                    change.frees(record.address(), held)
+                };
+                let freed = self.free_where(frees, Some(change.at));
                 self.note_dropped(&freed, change.at);
             }
         }
@@ -63,35 +65,30 @@ impl Ipam {
     /// Holds, for nobody known, what `journaled` holds and this state does not, and notes what it released. What is held brings its pool,
     /// which has nothing else then. Returns the number of held addresses.
     pub fn hold_journaled(&mut self, journaled: &Ipam) -> usize {
-        for (_, _, pool) in journaled.pools() {
-            for (address, free) in pool
-                .records
-                .iter()
-                .filter_map(|r| Some((r.address(), r.free()?)))
-            {
-                let mut records = self.pools_mut().filter_map(|pool| pool.record_of(address));
-                if let Some(Usage::Free(here)) = records.next().map(|record| &mut record.usage)
-                    && here.released < free.released
-                {
-                    here.released = free.released;
-                    here.released_in = free.released_in;
-                }
-            }
-        }
-        let records = self.pools().flat_map(|(_, _, pool)| &pool.records);
-        let known = records.filter(|record| record.held().is_some());
-        let known: BTreeSet<IpAddr> = known.map(Record::address).collect();
+        let known = self.held_addresses();
         let mut count = 0;
         for (space, key, pool) in journaled.pools() {
             for record in &pool.records {
                 let address = record.address();
-                let Some(held) = record.held().filter(|_| !known.contains(&address)) else {
+                let held = match &record.usage {
+                    Usage::Held(held) => Held {
+                        since: held.since,
+                        ..Held::default()
+                    },
+                    Usage::Free(free) => {
+                        if let Some(Usage::Free(here)) =
+                            self.record_of(address).map(|r| &mut r.usage)
+                            && here.released < free.released
+                        {
+                            here.released = free.released;
+                            here.released_in = free.released_in;
+                        }
+                        continue;
+                    }
+                };
+                if known.contains(&address) {
                     continue;
-                };
-                let held = Held {
-                    since: held.since,
-                    ..Held::default()
-                };
+                }
                 count += 1;
                 if self.hold_again(address, held.clone()) {
                     continue;
@@ -113,31 +110,38 @@ impl Ipam {
 
     /// Holds an address, whoever holds it now. Returns false where no pool fits.
     fn hold_again(&mut self, address: IpAddr, held: Held) -> bool {
-        for pool in self.pools_mut() {
-            if let Some(record) = pool.record_of(address) {
-                let unlisted = record.held().is_some_and(|held| held.unlisted);
-                record.usage = Usage::Held(Held { unlisted, ..held });
-                return true;
-            }
+        if let Some(record) = self.record_of(address) {
+            let unlisted = record.held().is_some_and(|held| held.unlisted);
+            record.usage = Usage::Held(Held { unlisted, ..held });
+            return true;
         }
         let mut pools = self.spaces.values_mut().flat_map(|space| &mut space.pools);
         let fits = |(key, pool): &(&String, &mut Pool)| {
             pool.net(key).is_some_and(|net| net.contains(&address))
         };
-        match pools.find(fits) {
-            Some((_, pool)) => pool.insert_held(address, held),
-            None => return false,
-        }
-        true
+        let fitting = pools.find(fits);
+        fitting
+            .map(|(_, pool)| pool.insert_held(address, held))
+            .is_some()
+    }
+
+    /// The first record of an address.
+    fn record_of(&mut self, address: IpAddr) -> Option<&mut Record> {
+        self.pools_mut().find_map(|pool| {
+            // Mostly it stands where its key does.
+            let is_its = |record: &Record| record.address() == address;
+            let place = pool.place(&address).ok();
+            let place = place.filter(|place| pool.records.get(*place).is_some_and(is_its));
+            let place = place.or_else(|| pool.records.iter().position(is_its))?;
+            pool.records.get_mut(place)
+        })
     }
 }
 
 impl Pool {
     /// Adds the record of an address that the source does not list.
     fn insert_held(&mut self, address: IpAddr, held: Held) {
-        let place = self
-            .records
-            .partition_point(|r| by_text(&r.key, &address).is_lt());
+        let (Ok(place) | Err(place)) = self.place(&address);
         let mut record = Record::new(address);
         record.usage = Usage::Held(Held {
             unlisted: true,
@@ -145,25 +149,13 @@ impl Pool {
         });
         self.records.insert(place, record);
     }
-
-    /// The record of an address, which mostly stands where its key does.
-    fn record_of(&mut self, address: IpAddr) -> Option<&mut Record> {
-        let is_at_key = self
-            .record(&address)
-            .is_some_and(|record| record.address() == address);
-        if is_at_key {
-            return self.record_mut(&address);
-        }
-        let mut records = self.records.iter_mut();
-        records.find(|record| record.address() == address)
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ipam::testing::with_pools;
-    use crate::ipam::{Attachment, Moment};
+    use crate::ipam::Moment;
+    use crate::ipam::testing::{attached, with_pools};
 
     fn change(is_held: bool, container_id: &str, addresses: &[(&str, u64)]) -> Change {
         Change {
@@ -173,11 +165,7 @@ mod tests {
                 .iter()
                 .map(|(a, of)| (a.parse().unwrap(), *of))
                 .collect(),
-            owner: Owner::from_attachment(&Attachment {
-                network: "azure".into(),
-                container_id: container_id.into(),
-                if_name: "eth0".into(),
-            }),
+            owner: attached(container_id, 0),
         }
     }
 

@@ -1,7 +1,6 @@
 //! The request of an ADD, and the grant or refusal that answers it.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -74,14 +73,10 @@ pub enum GrantKind {
     Renewed,
 }
 
-/// The step of the original that a refusal belongs to; its messages begin with it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
-    /// Looking for a pool.
-    Pool,
-    /// Looking for an address in a pool.
-    Address,
-}
+/// The step of the original that looks for a pool, as its messages begin.
+pub(super) const POOL_STAGE: &str = "Failed to allocate pool";
+/// The step of the original that looks for an address in a pool.
+pub(super) const ADDRESS_STAGE: &str = "Failed to allocate address";
 
 /// Why no address was granted. The texts begin with the original's, which callers match (contract section 14).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -90,12 +85,12 @@ pub enum Refusal {
     #[error("{stage}: Invalid address space")]
     NoSpace {
         /// The step.
-        stage: Stage,
+        stage: &'static str,
         /// The space's name.
         space: String,
     },
     /// No pool has the family and is on the interface.
-    #[error("{}: no available address pools", Stage::Pool)]
+    #[error("{}: no available address pools", POOL_STAGE)]
     NoPools {
         /// The family.
         family: Family,
@@ -103,7 +98,7 @@ pub enum Refusal {
         passed_over: Vec<String>,
     },
     /// Two families are requested, and no pool has this one and is on the interface.
-    #[error("{}: no pool has {family} addresses", Stage::Pool)]
+    #[error("{}: no pool has {family} addresses", POOL_STAGE)]
     NoPoolOfFamily {
         /// The family.
         family: Family,
@@ -111,7 +106,7 @@ pub enum Refusal {
         passed_over: Vec<String>,
     },
     /// The requested subnet is not a pool.
-    #[error("{}: Pool id {subnet} not found :Invalid address pool", Stage::Address)]
+    #[error("{}: Pool id {subnet} not found :Invalid address pool", ADDRESS_STAGE)]
     NoPool {
         /// The subnet, as the caller writes it.
         subnet: String,
@@ -119,13 +114,13 @@ pub enum Refusal {
         known: Vec<String>,
     },
     /// The requested address is in no pool that fits.
-    #[error("{}: Address not found", Stage::Address)]
+    #[error("{}: Address not found", ADDRESS_STAGE)]
     AddressNotFound {
         /// The address, as the caller writes it.
         address: String,
     },
     /// The requested address is held.
-    #[error("{}: Address already in use", Stage::Address)]
+    #[error("{}: Address already in use", ADDRESS_STAGE)]
     AddressInUse {
         /// The address.
         address: IpAddr,
@@ -133,7 +128,7 @@ pub enum Refusal {
         holder: Holder,
     },
     /// The requested address is in its cooldown.
-    #[error("{}: Address {address} was released a moment ago, and rests for {} s more", Stage::Address, left.as_millis().div_ceil(1000))]
+    #[error("{}: Address {address} was released a moment ago, and rests for {} s more", ADDRESS_STAGE, left.as_millis().div_ceil(1000))]
     AddressResting {
         /// The address.
         address: IpAddr,
@@ -141,21 +136,20 @@ pub enum Refusal {
         left: Duration,
     },
     /// The requested address is excluded by the configuration.
-    #[error("{}: Address {address} is excluded", Stage::Address)]
+    #[error("{}: Address {address} is excluded", ADDRESS_STAGE)]
     AddressExcluded {
         /// The address.
         address: IpAddr,
     },
     /// No address is free.
-    #[error("{}: No available addresses in {}", Stage::Address, Listed(.pools))]
+    #[error("{}: No available addresses in {}", ADDRESS_STAGE, describe(.pools))]
     Exhausted {
         /// The counts of each pool that fits.
         pools: Vec<PoolCount>,
     },
     /// The state was lost, and it is not known yet which addresses are free.
     #[error(
-        "{}: the state was lost, and for {} s more only known addresses are given",
-        Stage::Address, left.as_millis().div_ceil(1000)
+        "{}: the state was lost, and for {} s more only known addresses are given", ADDRESS_STAGE, left.as_millis().div_ceil(1000)
     )]
     Quarantined {
         /// The time left.
@@ -199,42 +193,26 @@ pub struct PoolCount {
     pub free: usize,
 }
 
-impl fmt::Display for Stage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Stage::Pool => "Failed to allocate pool",
-            Stage::Address => "Failed to allocate address",
-        })
-    }
-}
-
-/// Prints the counts of pools as a sentence of bounded length.
-struct Listed<'a>(&'a [PoolCount]);
-
-impl fmt::Display for Listed<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const MOST: usize = 4;
-        for (n, pool) in self.0.iter().take(MOST).enumerate() {
-            let comma = if n == 0 { "" } else { ", " };
-            write!(
-                f,
-                "{comma}{}: {} held, {} free",
-                pool.subnet, pool.held, pool.free
-            )?;
-            for (count, what) in [
-                (pool.resting, "resting"),
-                (pool.suspect, "suspected leaks"),
-                (pool.on_host, "wired on the host"),
-                (pool.excluded, "excluded"),
-            ] {
-                if count > 0 {
-                    write!(f, ", {count} {what}")?;
-                }
+/// Describes the counts of pools in a sentence of bounded length.
+fn describe(pools: &[PoolCount]) -> String {
+    const MOST: usize = 4;
+    let mut parts = Vec::new();
+    for pool in pools.iter().take(MOST) {
+        let (subnet, held, free) = (&pool.subnet, pool.held, pool.free);
+        parts.push(format!("{subnet}: {held} held, {free} free"));
+        for (count, what) in [
+            (pool.resting, "resting"),
+            (pool.suspect, "suspected leaks"),
+            (pool.on_host, "wired on the host"),
+            (pool.excluded, "excluded"),
+        ] {
+            if count > 0 {
+                parts.push(format!("{count} {what}"));
             }
         }
-        match self.0.len().saturating_sub(MOST) {
-            0 => Ok(()),
-            more => write!(f, ", and {more} more pools"),
-        }
     }
+    if pools.len() > MOST {
+        parts.push(format!("and {} more pools", pools.len() - MOST));
+    }
+    parts.join(", ")
 }

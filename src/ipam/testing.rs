@@ -1,6 +1,6 @@
 //! What the tests of the core begin with.
 
-use super::{Attachment, Inventory, Ipam, ListedPool, Owner, Pool};
+use super::{Attachment, Claim, Inventory, Ipam, ListedPool, Owner, Pool};
 
 /// A state with these pools, each a subnet, its priority and its addresses; the interface is `eth` and the priority.
 pub fn with_pools(pools: &[(&str, i64, &[&str])]) -> Ipam {
@@ -24,15 +24,17 @@ pub fn pool<'a>(ipam: &'a mut Ipam, subnet: &str) -> &'a mut Pool {
 
 /// The attachment of this container's `eth0` to the network `azure`, as an ADD of this generation made it the owner.
 pub fn attached(container_id: &str, generation: u64) -> Owner {
-    let mut owner = Owner::from_attachment(&Attachment {
-        network: "azure".into(),
+    attached_to("azure", container_id, generation)
+}
+
+/// The same for another network.
+pub fn attached_to(network: &str, container_id: &str, generation: u64) -> Owner {
+    let attachment = Attachment {
+        network: network.into(),
         container_id: container_id.into(),
         if_name: "eth0".into(),
-    });
-    if let Owner::Attachment(claim) = &mut owner {
-        claim.generation = generation;
-    }
-    owner
+    };
+    Owner::Attachment(Box::new(Claim::new(&attachment, generation)))
 }
 
 /// Makes the owner one that the original wrote, which has only the container's ID.

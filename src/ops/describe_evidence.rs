@@ -59,8 +59,20 @@ pub fn entry_of_place<'a>(place: &Place, evidence: &'a Evidence) -> Option<&'a E
     let mut entries = lists.into_iter().flat_map(|(_, list)| list.entries());
     entries.find(|entry| {
         let netns = entry.netns.as_ref();
-        entry.is_live && netns.is_some_and(|netns| place.is_path(&netns.path))
+        entry.is_live && netns.is_some_and(|netns| is_path(place, &netns.path))
     })
+}
+
+/// Whether the path leads to the network namespace of this place. /var/run is a link to /run.
+pub fn is_path(place: &Place, path: &str) -> bool {
+    let plain = |path: &str| match path.strip_prefix("/var/run/") {
+        Some(rest) => format!("/run/{rest}"),
+        None => path.to_owned(),
+    };
+    match place {
+        Place::Host => false,
+        Place::Namespace(own) | Place::OfUser(own) => plain(own) == plain(path),
+    }
 }
 
 /// Describes where the address is in use on this node: namespaces, live entries of lists, and host routes.

@@ -113,7 +113,7 @@ fn signs(
     (ipam, evidence): (&Ipam, &Evidence),
     now: Moment,
 ) -> Vec<String> {
-    let index = EvidenceIndex::new(evidence).with_holders(ipam);
+    let index = EvidenceIndex::new(evidence, ipam);
     let judgement = index.judge(address, &candidate.held, now);
     match judgement.verdict {
         Verdict::Dead | Verdict::Suspect => Vec::new(),

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use tracing::{info, warn};
 
 use crate::events::FreedAddress;
-use crate::ipam::{Candidate, Found, Judged, Merged, Verdict};
+use crate::ipam::{Candidate, Judged, Merged, Owner, Verdict};
 use crate::state::{Condition, Loss};
 
 /// A change of the state beside the grants themselves.
@@ -14,7 +14,7 @@ pub enum Action {
     /// An answer of the source was merged.
     Merged(Merged),
     /// The state of this condition was compared with the node, which uses these addresses. A state that is ready was in quarantine.
-    Reconciled(Condition, Vec<Found>),
+    Reconciled(Condition, Vec<(IpAddr, Owner)>),
     /// So many addresses are held because an incomplete journal names them.
     Replayed(usize),
     /// These addresses of an earlier boot were freed.
@@ -71,7 +71,7 @@ pub(crate) fn log_actions(actions: &[Action]) {
     }
 }
 
-fn log_reconciled(condition: &Condition, found: &[Found]) {
+fn log_reconciled(condition: &Condition, found: &[(IpAddr, Owner)]) {
     match condition {
         Condition::Lost(Loss { why, .. }) => {
             warn!(target: "ipam", "the state was lost ({why}) and is rebuilt.");
@@ -80,7 +80,7 @@ fn log_reconciled(condition: &Condition, found: &[Found]) {
         Condition::Ready => info!(target: "ipam", "the quarantine is over."),
         Condition::NewBoot | Condition::Fresh | Condition::Newer { .. } => {}
     }
-    for Found { address, owner } in found {
+    for (address, owner) in found {
         let owner = owner.container_id().unwrap_or("an unknown owner");
         info!(target: "ipam", "{address} is in use on this node and is held for {owner}.");
     }

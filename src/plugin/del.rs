@@ -92,11 +92,11 @@ fn log_released(freed: Vec<Freed>, record: &mut OperationRecord) {
     for Freed {
         pool,
         address,
-        dropped,
+        held,
     } in freed
     {
         record.addresses.push(address);
-        let fate = if dropped {
+        let fate = if held.unlisted {
             "released and removed from"
         } else {
             "released to"

@@ -9,7 +9,7 @@ use super::snapshot::NodeSnapshot;
 use crate::cni::Call;
 use crate::events::OperationRecord;
 use crate::failure::Failure;
-use crate::ipam::{Candidate, Collected};
+use crate::ipam::{Candidate, Judged, Verdict};
 use crate::state::StoreError;
 
 /// The words that its messages begin with.
@@ -55,7 +55,8 @@ fn collect(
     let ipam = state.ipam_mut();
     let collected = ipam.collect(candidates, &snapshot.evidence, context.now());
     let is_cleared = ipam.clear_suspects(&snapshot.evidence, snapshot.began, context.now());
-    let (freed, kept): (Vec<_>, Vec<_>) = collected.into_iter().partition(|c| c.vetoes.is_empty());
+    let is_dead = |judged: &Judged| judged.judgement.verdict == Verdict::Dead;
+    let (freed, kept): (Vec<_>, Vec<_>) = collected.into_iter().partition(is_dead);
     let is_changed = !freed.is_empty() || is_cleared || state.has_unsaved_moments();
     if is_changed {
         context.commit(&mut locked, &mut state).map_err(store)?;
@@ -67,7 +68,7 @@ fn collect(
             owner.container_id().unwrap_or_default().to_owned(),
         )
     };
-    for Collected { candidate, .. } in &freed {
+    for Judged { candidate, .. } in &freed {
         let (address, container) = of(candidate);
         record.addresses.push(address);
         record.freed.push(freed_address(candidate));
@@ -75,9 +76,13 @@ fn collect(
     }
     record.addresses.sort_unstable();
     record.freed.sort_by_key(|freed| freed.address);
-    for Collected { candidate, vetoes } in &kept {
+    for Judged {
+        candidate,
+        judgement,
+    } in &kept
+    {
         let (address, container) = of(candidate);
-        let reasons: Vec<String> = vetoes.iter().map(ToString::to_string).collect();
+        let reasons: Vec<String> = judgement.reasons.iter().map(ToString::to_string).collect();
         let reasons = reasons.join("; ");
         warn!(target: "ipam", "{address} of container {container} is kept, though the runtime no longer knows it: {reasons}.");
     }

@@ -1,9 +1,8 @@
 //! Who gets which address.
 
 use super::*;
-use crate::ipam::Free;
-use crate::ipam::Holder;
 use crate::ipam::testing::{pool, with_pools};
+use crate::ipam::{Attachment, Family, Free, Holder, Record};
 use std::time::Duration;
 
 static NONE: BTreeSet<IpAddr> = BTreeSet::new();

@@ -166,7 +166,7 @@ impl AddressExplanation {
         now: &Now,
         program: &str,
     ) {
-        let index = EvidenceIndex::new(evidence).with_holders(ipam);
+        let index = EvidenceIndex::new(evidence, ipam);
         let judgement = index.judge(self.address, held, now.boot);
         let holder = Lease::new(key, self.address, held, now);
         self.usage = AddressUse::Held;

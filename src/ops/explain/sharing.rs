@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use serde::Serialize;
 
 use crate::ipam::{Entry, Evidence, Held, Place};
-use crate::ops::describe_evidence::entry_of_place;
+use crate::ops::describe_evidence::{entry_of_place, is_path};
 use crate::ops::lease::shorten_container_id;
 
 /// Another user of an address.
@@ -66,7 +66,7 @@ pub fn other_users(address: IpAddr, held: &Held, evidence: &Evidence) -> Vec<Oth
 
 fn is_own_place(place: &Place, held: &Held) -> bool {
     let netns = held.owner.netns();
-    netns.is_some_and(|netns| place.is_path(&netns.path))
+    netns.is_some_and(|netns| is_path(place, &netns.path))
 }
 
 impl OtherUser {

@@ -37,7 +37,7 @@ pub struct NodeView<'a> {
 /// All findings about addresses, from the state before and after the evidence was collected.
 pub fn findings((before, ipam): (&Ipam, &Ipam), view: &NodeView<'_>) -> Vec<Finding> {
     let (evidence, now) = (view.evidence, view.now);
-    let index = EvidenceIndex::new(evidence).with_holders(ipam);
+    let index = EvidenceIndex::new(evidence, ipam);
     let mut found = Vec::new();
     let mut holders = Vec::new();
     for (_, pool, record, holder) in held_records(ipam) {
