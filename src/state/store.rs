@@ -203,7 +203,9 @@ impl Locked<'_> {
             generation,
             is_whole,
         };
-        let was_whole = self.text.whole(boot_id).is_some();
+        // Where this call cannot read the boot ID, the old record may be of this boot.
+        let old = self.text.record_of(boot_id);
+        let was_whole = old.is_some_and(|record| record.is_whole);
         match self.lock.set_text(record.print().as_bytes()) {
             Ok(()) => self.text = LockText::Record(record),
             // The old one would prove a journal that lacks this save.

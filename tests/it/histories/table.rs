@@ -160,6 +160,10 @@ pub(super) fn histories() -> Vec<History> {
         row("neither the journal nor the record can be written", [
             Add(A, X), Fails(Fault::OnlyStateIsWritten), Refused(B, Any), Remove(&[State]), Add(D, Y), HeldBy(X, A),
         ]),
+        row("neither the journal nor the record can be written, and the boot ID cannot be read", [
+            Add(A, X), BootIdReadable(false), Fails(Fault::OnlyStateIsWritten), Refused(B, Any), BootIdReadable(true),
+            Remove(&[State]), Add(D, Y), HeldBy(X, A),
+        ]),
         row("a full disk leaves no temporary file", [
             Add(A, X), OriginalAdd(B, Y), Fails(Fault::NoSpaceForJournal), Add(D, Z), NoLeftovers,
         ]),
