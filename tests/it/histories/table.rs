@@ -110,6 +110,10 @@ pub(super) fn histories() -> Vec<History> {
             Add(A, X), renew(9, A, X), Keep(1, &[State]), Reboot, Remove(&[State, LockFolder, Journal]),
             Add(B, X), PutBack(1, &[State]), Add(D, Y), HeldBy(X, B),
         ]).with_look(Complete),
+        row("an old state of a node that began anew", [
+            Add(A, X), Pass(HOUR), Add(A, X), Reboot, Add(B, X), Keep(1, &[State]), Gone(B), Remove(&[State, LockFolder, Journal]),
+            Add(D, X), Add(E, Y), PutBack(1, &[State]), Add(C, Z), Held(Y),
+        ]).with_look(Complete),
         row("an old state and an old journal, and a known holder's repeated ADD", [
             Add(A, X), Cached(A, X), Keep(1, &[State, Journal]), Add(B, Y), PutBack(1, &[State, Journal]),
             Refused(D, Quarantined), Add(A, X), Remove(&[State]), Refused(D, Quarantined),
