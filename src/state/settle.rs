@@ -36,6 +36,8 @@ pub(super) fn settle(
     ];
     let record = record.map(|record| record.generation);
     let newest = record.max(journal.as_ref().and_then(|journal| journal.newest));
+    // During a loss, DELs append to the journal. Any other save begins a new one.
+    let newest_save = record.max(journal.as_ref().and_then(Journal::first));
     let is_foreign = matches!(&text, StateText::Parsed(state) if state.other_wrote_last);
     // Whatever else stands in a file without pools is kept.
     let mut empty = State::default();
@@ -80,7 +82,8 @@ pub(super) fn settle(
         journal => {
             let mut state = found.unwrap_or(empty);
             let seen = match &state.condition {
-                Condition::Lost(loss) => loss.seen,
+                // Otherwise it is a copy of a state of an earlier loss.
+                Condition::Lost(loss) if newest_save <= state.saved => loss.seen,
                 _ => now,
             };
             state.condition = Condition::Lost(Loss {

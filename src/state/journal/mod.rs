@@ -123,6 +123,11 @@ impl Journal {
         Some(journal)
     }
 
+    /// The generation of the first save in the chain, the base.
+    pub fn first(&self) -> Option<u64> {
+        self.generations.first().copied()
+    }
+
     /// The generation of the last save in the chain.
     pub fn last(&self) -> Option<u64> {
         self.generations.last().copied()

@@ -188,6 +188,11 @@ pub(super) fn histories() -> Vec<History> {
             Add(A, X), Cached(A, X), Remove(&[State, Journal]), Answers(Answer::None), Refused(B, NoPools), Pass(20),
             Refused(B, NoPools), Pass(11), Answers(Answer::Good), Add(B, Y), HeldBy(X, A),
         ]),
+        row("a copy of a state of an earlier loss", [
+            Add(A, X), Cached(A, X), Remove(&[State, Journal]), Answers(Answer::None), Refused(B, NoPools), Keep(1, &[State]),
+            Answers(Answer::Good), Refused(B, Quarantined), Pass(31), Add(B, Y), PutBack(1, &[State]), Remove(&[Journal]),
+            Refused(D, Quarantined), HeldBy(X, A),
+        ]),
         row("a DEL does not end a quarantine", [
             Add(A, X), Cached(A, X), Remove(&[State, Journal]), Answers(Answer::None), Refused(B, NoPools), Del(C),
             Answers(Answer::Good), Refused(B, Quarantined), HeldBy(X, A),
