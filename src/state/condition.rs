@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::ipam::{Ipam, Moment};
+use crate::ipam::{Change, Ipam, Moment};
 
 /// What a state is worth, and so what must be done before it can be relied on. What is not done is kept in the state.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -34,6 +34,8 @@ pub struct Loss {
     pub seen: Moment,
     /// What the journal holds, although it may lack some of it.
     pub journaled: Option<Box<Ipam>>,
+    /// The changes in lines of the journal behind a gap, for the addresses of which its base has no pool.
+    pub loose: Vec<Change>,
     /// Whether nothing shows that there ever was a state. The node and the source can prove then that it is [`Condition::Fresh`].
     pub may_be_fresh: bool,
 }

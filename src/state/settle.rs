@@ -59,7 +59,7 @@ pub(super) fn settle(
     let Some(why) = loss(found.as_ref(), corrupt.as_deref(), newest, boots) else {
         let mut state = found.unwrap_or_default();
         if let Condition::Lost(loss) = &mut state.condition {
-            loss.journaled = journal.and_then(Journal::into_ipam);
+            (loss.journaled, loss.loose) = journal.map(Journal::into_holds).unwrap_or_default();
         }
         state.seen = newest.unwrap_or(0);
         return state;
@@ -86,10 +86,12 @@ pub(super) fn settle(
                 Condition::Lost(loss) if newest_save <= state.saved => loss.seen,
                 _ => now,
             };
+            let (journaled, loose) = journal.map(Journal::into_holds).unwrap_or_default();
             state.condition = Condition::Lost(Loss {
                 why,
                 seen,
-                journaled: journal.and_then(Journal::into_ipam),
+                journaled,
+                loose,
                 may_be_fresh,
             });
             // So that the quarantine begins now, whatever else happens.

@@ -212,6 +212,9 @@ pub(super) fn histories() -> Vec<History> {
         row("a damaged base", [
             Add(A, X), Lose(Journal), Remove(&[State]), Refused(D, Quarantined),
         ]).each(&[FlagDamaged]),
+        row("a line behind a damaged base", [
+            Add(A, X), Add(B, Y), Lose(Journal), Remove(&[State]), Refused(D, Quarantined), Held(Y),
+        ]).each(&[BaseDamaged]),
         row("a damaged line", [
             Add(A, X), Add(B, Y), Lose(Journal), Remove(&[State]), Refused(D, Quarantined), Held(X),
         ]).each(&[FlagDamaged]),
