@@ -12,7 +12,7 @@ pub enum Condition {
     Ready,
     /// There was none, and neither files, nor the node, nor the source show that one was lost.
     Fresh,
-    /// It must be compared with the node: the original wrote it, which may have started from nothing.
+    /// It must be compared with the node: the original wrote it, which may have started from nothing; or it may be an old copy.
     Reconcile,
     /// It is of another boot: what the node does not show is to be freed.
     NewBoot,
@@ -49,7 +49,7 @@ impl Condition {
         match self {
             Condition::Ready | Condition::Fresh | Condition::Newer { .. } => None,
             Condition::Reconcile => Some(
-                "the original plugin wrote it; the next ADD looks for addresses in use that it does not know",
+                "it may lack addresses in use; the next ADD looks for those that it does not know",
             ),
             Condition::NewBoot => Some(
                 "it is of before the last start of the node; the next ADD frees what the node does not show",

@@ -34,7 +34,11 @@ pub(super) fn settle(
         record.and_then(|record| record.boot_id.as_deref()),
         journaled_boot,
     ];
+    let is_void = record.is_some_and(|record| !record.is_whole);
     let record = record.map(|record| record.generation);
+    let has_chain = journal
+        .as_ref()
+        .is_some_and(|journal| journal.last().is_some());
     let newest = record.max(journal.as_ref().and_then(|journal| journal.newest));
     // During a loss, DELs append to the journal. Any other save begins a new one.
     let newest_save = record.max(journal.as_ref().and_then(Journal::first));
@@ -58,8 +62,19 @@ pub(super) fn settle(
     };
     let Some(why) = loss(found.as_ref(), corrupt.as_deref(), newest, boots) else {
         let mut state = found.unwrap_or_default();
-        if let Condition::Lost(loss) = &mut state.condition {
-            (loss.journaled, loss.loose) = journal.map(Journal::into_holds).unwrap_or_default();
+        match &mut state.condition {
+            Condition::Lost(loss) => {
+                (loss.journaled, loss.loose) = journal.map(Journal::into_holds).unwrap_or_default();
+            }
+            // A save leaves a journal, and a record. Where one of them was removed, this may be an old copy.
+            condition @ Condition::Ready
+                if state.saved.is_some()
+                    && !is_void
+                    && (!has_chain || *lock == LockText::Empty) =>
+            {
+                *condition = Condition::Reconcile;
+            }
+            _ => {}
         }
         state.seen = newest.unwrap_or(0);
         return state;

@@ -114,6 +114,16 @@ pub(super) fn histories() -> Vec<History> {
             Add(A, X), Pass(HOUR), Add(A, X), Reboot, Add(B, X), Keep(1, &[State]), Gone(B), Remove(&[State, LockFolder, Journal]),
             Add(D, X), Add(E, Y), PutBack(1, &[State]), Add(C, Z), Held(Y),
         ]).with_look(Complete),
+        row("an old state alone", [
+            Add(A, X), Keep(1, &[State]), Add(B, Y), Shown(B, Y), PutBack(1, &[State]), Remove(&[LockFolder, Journal]), Add(D, Z), Held(Y),
+        ]),
+        row("an old state and an old lock text without journal", [
+            Add(A, X), Keep(1, &[State, Lock]), Add(B, Y), Shown(B, Y), PutBack(1, &[State, Lock]), Remove(&[Journal]), Add(D, Z), Held(Y),
+        ]),
+        row("an old state and an old journal without lock text", [
+            Add(A, X), Keep(1, &[State, Journal]), Add(B, Y), Shown(B, Y), PutBack(1, &[State, Journal]), Remove(&[LockFolder]),
+            Add(D, Z), Held(Y),
+        ]),
         row("an old state and an old journal, and a known holder's repeated ADD", [
             Add(A, X), Cached(A, X), Keep(1, &[State, Journal]), Add(B, Y), PutBack(1, &[State, Journal]),
             Refused(D, Quarantined), Add(A, X), Remove(&[State]), Refused(D, Quarantined),
