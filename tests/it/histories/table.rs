@@ -343,6 +343,9 @@ pub(super) fn histories() -> Vec<History> {
             Add(A, X), Shown(A, X), Source(&[Y, Z]), CachedEmpty(E), Add(B, Y), Del(A), Source(&[X, Y, Z]), Add(D, Z),
             Gone(A), Pass(2 * HOUR), Add(C, X),
         ]),
+        row("an address that the source omits for a moment after its release", [
+            Add(A, X), Shown(A, X), Del(A), Source(&[Y, Z, W]), Add(B, Y), Source(&[X, Y, Z, W]), Add(D, Z), Free(X),
+        ]),
 
         // Owners, as the lists tell them.
         row("two lists that agree name the owner", [
