@@ -109,7 +109,10 @@ impl Ipam {
             .spaces
             .get_mut(&grant.space)
             .and_then(|s| s.pools.get_mut(&grant.pool));
-        let Some(record) = pool.and_then(|p| p.record_mut(&grant.key)) else {
+        let Some(pool) = pool else {
+            return false;
+        };
+        let Some(record) = pool.record_mut(&grant.key) else {
             return false;
         };
         let same = |held: &&Held| {
@@ -122,7 +125,11 @@ impl Ipam {
         if !self.changes.undo_hold(record.address(), held) {
             self.changes.release(record.address(), held, held.since);
         }
+        let is_listed = !held.unlisted;
         record.usage = Usage::Free(before.clone());
+        if !is_listed {
+            pool.records.retain(|record| record.key != grant.key);
+        }
         true
     }
 
@@ -385,6 +392,25 @@ mod tests {
             "as if it had never been given"
         );
         assert_eq!(ipam.check(), []);
+    }
+
+    #[test]
+    fn a_revoked_grant_that_is_no_longer_listed_leaves_the_pool() {
+        let mut ipam = state(POOLS);
+        let a = attachment("a", "eth0");
+        let grant = take(&mut ipam, &a, "", "10.1.0.5");
+        let listed = ListedPool::new(
+            "10.1.0.0/16".parse().unwrap(),
+            "eth0".into(),
+            0,
+            vec!["10.1.0.6".parse().unwrap()],
+        );
+        ipam.merge(&Inventory {
+            pools: vec![listed],
+        });
+        assert!(ipam.revoke(&a, &grant));
+        let pool = &ipam.spaces["local"].pools["10.1.0.0/16"];
+        assert_eq!(pool.record(&grant.key), None);
     }
 
     #[test]
