@@ -115,6 +115,18 @@ impl<'a> Scan<'a> {
         }
     }
 
+    /// Lists the folders of the threads of a process, as [`list_threads`] does.
+    pub fn threads(&mut self, process: &Path, in_any_case: bool) -> Vec<PathBuf> {
+        list_threads(process, in_any_case).unwrap_or_else(|e| {
+            self.mark_incomplete(format!(
+                "the threads of {}: {}",
+                process.display(),
+                io_reason(&e)
+            ));
+            Vec::new()
+        })
+    }
+
     fn visit_process(&mut self, process: &Path) {
         if self.is_over_time() {
             return;
@@ -138,7 +150,7 @@ impl<'a> Scan<'a> {
             Ok(_) | Err(_) => self.visit(&namespace, FoundBy::Process),
         }
         // A thread may be in another namespace than its process, and the first thread may have ended.
-        for thread in list_threads(process, first.is_err()) {
+        for thread in self.threads(process, first.is_err()) {
             let namespace = thread.join("ns/net");
             if id(&namespace).ok() != first.as_ref().ok().copied() {
                 self.visit(&namespace, FoundBy::Process);
