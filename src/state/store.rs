@@ -70,6 +70,10 @@ fn read_state(files: &dyn Files, boot_id: Option<&str>) -> Result<StateText, Sto
         Err(e) if e.kind() == io::ErrorKind::IsADirectory => {
             return Ok(StateText::Corrupt("it is a folder".to_owned()));
         }
+        // A pipe or a device.
+        Err(e) if e.kind() == io::ErrorKind::InvalidInput => {
+            return Ok(StateText::Corrupt(io_reason(&e)));
+        }
         Err(e) => {
             let path = files.path(StateFile::State);
             return Err(StoreError::at("cannot read", &path)(e));
