@@ -170,7 +170,7 @@ pub fn check_regular(meta: &fs::Metadata) -> io::Result<()> {
 }
 
 fn not_regular() -> io::Error {
-    io::Error::other("it is not a regular file")
+    io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file")
 }
 
 /// Reads a file from its current position to its end, or until there are more than `limit` bytes. With the `expected` length this

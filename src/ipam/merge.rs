@@ -5,7 +5,7 @@ use std::mem;
 use std::net::IpAddr;
 
 use super::order::sort_by_text;
-use super::{Inventory, Ipam, ListedPool, Pool, Record, Space, Subnet, Usage, by_text};
+use super::{Dropped, Inventory, Ipam, ListedPool, Pool, Record, Space, Subnet, Usage, by_text};
 
 /// The space that sources fill, whatever space a call asks for.
 const LOCAL: &str = "local";
@@ -48,7 +48,8 @@ impl Ipam {
             if let Some(now) = now {
                 report.changed |= pool.follow(now);
             }
-            pool.update(now.map_or(&[], |l| &l.addresses), &mut report);
+            let listed = now.map_or(&[][..], |l| &l.addresses);
+            pool.update(listed, &mut self.dropped, &mut report);
             let stays = !pool.records.is_empty() || pool.ref_count > 0;
             report.pools_removed += usize::from(!stays);
             stays
@@ -59,7 +60,7 @@ impl Ipam {
                 ..Pool::default()
             };
             pool.follow(new);
-            pool.update(&new.addresses, &mut report);
+            pool.update(&new.addresses, &mut self.dropped, &mut report);
             local.pools.insert(pool.id.clone(), pool);
             report.pools_added += 1;
         }
@@ -102,8 +103,9 @@ impl Pool {
         !is_same
     }
 
-    /// Adds free records for new addresses, removes free records that are not listed, and marks held ones. Mostly nothing changes.
-    fn update(&mut self, listed: &[IpAddr], report: &mut Merged) {
+    /// Adds free records for new addresses, removes free records that are not listed, and marks held ones. Mostly nothing changes. Records
+    /// that were released a moment ago are remembered.
+    fn update(&mut self, listed: &[IpAddr], dropped: &mut Vec<Dropped>, report: &mut Merged) {
         let mut listed = listed.to_vec();
         if !listed.is_sorted_by(|a, b| by_text(a, b).is_lt()) {
             sort_by_text(&mut listed);
@@ -120,6 +122,7 @@ impl Pool {
         let old = mem::take(&mut self.records);
         self.records.reserve_exact(old.len().max(listed.len()));
         for mut record in old {
+            let address = record.address();
             while let Some(new) = listed.next_if(|l| by_text(l, &record.key).is_lt()) {
                 self.records.push(Record::new(new));
                 report.added += 1;
@@ -128,8 +131,11 @@ impl Pool {
                 .next_if(|l| by_text(l, &record.key) == Ordering::Equal)
                 .is_some();
             match &mut record.usage {
-                Usage::Free(_) if !is_listed => {
+                Usage::Free(free) if !is_listed => {
                     report.removed += 1;
+                    if let (Some(at), netns @ Some(_)) = (free.released, free.released_in) {
+                        dropped.push(Dropped { address, at, netns });
+                    }
                     continue;
                 }
                 Usage::Free(_) => {}

@@ -93,10 +93,17 @@ impl Ipam {
         }
         let address = record.address();
         let before = Usage::Free(before.clone());
-        if let Usage::Held(held) = mem::replace(&mut record.usage, before)
-            && !self.changes.undo_hold(address, &held)
-        {
-            self.changes.release(address, &held, held.since);
+        let mut is_listed = true;
+        if let Usage::Held(held) = mem::replace(&mut record.usage, before) {
+            is_listed = !held.unlisted;
+            if !self.changes.undo_hold(address, &held) {
+                self.changes.release(address, &held, held.since);
+            }
+        }
+        let space = self.spaces.get_mut(&grant.space);
+        let pool = space.and_then(|space| space.pools.get_mut(&grant.pool));
+        if let Some(pool) = pool.filter(|_| !is_listed) {
+            pool.records.retain(|record| record.key != grant.key);
         }
         true
     }
@@ -348,6 +355,25 @@ mod tests {
             "as if it had never been given"
         );
         assert_eq!(ipam.check(), []);
+    }
+
+    #[test]
+    fn a_revoked_grant_that_is_no_longer_listed_leaves_the_pool() {
+        let mut ipam = state(POOLS);
+        let a = attachment("a", "eth0");
+        let grant = take(&mut ipam, &a, "", "10.1.0.5");
+        let listed = ListedPool::new(
+            "10.1.0.0/16".parse().unwrap(),
+            "eth0".into(),
+            0,
+            vec!["10.1.0.6".parse().unwrap()],
+        );
+        ipam.merge(&Inventory {
+            pools: vec![listed],
+        });
+        assert!(ipam.revoke(&a, &grant));
+        let pool = &ipam.spaces["local"].pools["10.1.0.0/16"];
+        assert_eq!(pool.record(&grant.key), None);
     }
 
     #[test]

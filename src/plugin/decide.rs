@@ -192,6 +192,7 @@ fn reconcile(state: &mut State, snapshot: &NodeSnapshot, now: Moment, actions: &
             if let Some(journaled) = &loss.journaled {
                 actions.push(Action::Replayed(ipam.hold_journaled(journaled)));
             }
+            ipam.replay_holds(&loss.loose);
             ipam.confirm_owners(evidence);
             ipam.quarantine = Some(loss.seen.after(QUARANTINE));
         }

@@ -44,7 +44,13 @@ impl Ours<'_, PoolFacts<'_>> {
     /// held over a free record means that the original released it, which counts as now.
     pub fn apply(self, original: &mut Original, trust: Trust) {
         let ipam = &mut original.ipam;
-        ipam.generation = self.generation;
+        // A generation of another boot may be ahead of the clock of this one. A state that begins anew in this boot would then seem to be
+        // older than a copy of this state.
+        let generation = match trust.same_boot {
+            true => self.generation,
+            false => 0,
+        };
+        ipam.generation = generation;
         // A later end is damaged. Such a quarantine ends with the next snapshot of the node.
         let latest = trust.now.after(QUARANTINE);
         let quarantine = self.quarantine_until.filter(|_| trust.same_boot);
@@ -97,7 +103,7 @@ impl Ours<'_, PoolFacts<'_>> {
                     };
                     match &mut record.usage {
                         Usage::Held(held) => {
-                            facts.apply_to_held(held, trust, self.generation, &mut names)
+                            facts.apply_to_held(held, trust, generation, &mut names)
                         }
                         Usage::Free(free) => facts.apply_to_free(free, trust),
                     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::ipam::{Ipam, Moment};
+use crate::ipam::{Change, Ipam, Moment};
 
 /// What a state is worth, and so what must be done before it can be relied on. What is not done is kept in the state.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -12,7 +12,7 @@ pub enum Condition {
     Ready,
     /// There was none, and neither files, nor the node, nor the source show that one was lost.
     Fresh,
-    /// It must be compared with the node: the original wrote it, which may have started from nothing.
+    /// It must be compared with the node: the original wrote it, which may have started from nothing; or it may be an old copy.
     Reconcile,
     /// It is of another boot: what the node does not show is to be freed.
     NewBoot,
@@ -34,6 +34,8 @@ pub struct Loss {
     pub seen: Moment,
     /// What the journal holds, although it may lack some of it.
     pub journaled: Option<Box<Ipam>>,
+    /// The changes in lines of the journal behind a gap, for the addresses of which its base has no pool.
+    pub loose: Vec<Change>,
     /// Whether nothing shows that there ever was a state. The node and the source can prove then that it is [`Condition::Fresh`].
     pub may_be_fresh: bool,
 }
@@ -47,7 +49,7 @@ impl Condition {
         match self {
             Condition::Ready | Condition::Fresh | Condition::Newer { .. } => None,
             Condition::Reconcile => Some(
-                "the original plugin wrote it; the next ADD looks for addresses in use that it does not know",
+                "it may lack addresses in use; the next ADD looks for those that it does not know",
             ),
             Condition::NewBoot => Some(
                 "it is of before the last start of the node; the next ADD frees what the node does not show",

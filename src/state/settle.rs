@@ -34,8 +34,14 @@ pub(super) fn settle(
         record.and_then(|record| record.boot_id.as_deref()),
         journaled_boot,
     ];
+    let is_void = record.is_some_and(|record| !record.is_whole);
     let record = record.map(|record| record.generation);
+    let has_chain = journal
+        .as_ref()
+        .is_some_and(|journal| journal.last().is_some());
     let newest = record.max(journal.as_ref().and_then(|journal| journal.newest));
+    // During a loss, DELs append to the journal. Any other save begins a new one.
+    let newest_save = record.max(journal.as_ref().and_then(Journal::first));
     let is_foreign = matches!(&text, StateText::Parsed(state) if state.other_wrote_last);
     // Whatever else stands in a file without pools is kept.
     let mut empty = State::default();
@@ -56,8 +62,19 @@ pub(super) fn settle(
     };
     let Some(why) = loss(found.as_ref(), corrupt.as_deref(), newest, boots) else {
         let mut state = found.unwrap_or_default();
-        if let Condition::Lost(loss) = &mut state.condition {
-            loss.journaled = journal.and_then(Journal::into_ipam);
+        match &mut state.condition {
+            Condition::Lost(loss) => {
+                (loss.journaled, loss.loose) = journal.map(Journal::into_holds).unwrap_or_default();
+            }
+            // A save leaves a journal, and a record. Where one of them was removed, this may be an old copy.
+            condition @ Condition::Ready
+                if state.saved.is_some()
+                    && !is_void
+                    && (!has_chain || *lock == LockText::Empty) =>
+            {
+                *condition = Condition::Reconcile;
+            }
+            _ => {}
         }
         state.seen = newest.unwrap_or(0);
         return state;
@@ -80,13 +97,16 @@ pub(super) fn settle(
         journal => {
             let mut state = found.unwrap_or(empty);
             let seen = match &state.condition {
-                Condition::Lost(loss) => loss.seen,
+                // Otherwise it is a copy of a state of an earlier loss.
+                Condition::Lost(loss) if newest_save <= state.saved => loss.seen,
                 _ => now,
             };
+            let (journaled, loose) = journal.map(Journal::into_holds).unwrap_or_default();
             state.condition = Condition::Lost(Loss {
                 why,
                 seen,
-                journaled: journal.and_then(Journal::into_ipam),
+                journaled,
+                loose,
                 may_be_fresh,
             });
             // So that the quarantine begins now, whatever else happens.

@@ -70,6 +70,10 @@ fn read_state(files: &dyn Files, boot_id: Option<&str>) -> Result<StateText, Sto
         Err(e) if e.kind() == io::ErrorKind::IsADirectory => {
             return Ok(StateText::Corrupt("it is a folder".to_owned()));
         }
+        // A pipe or a device.
+        Err(e) if e.kind() == io::ErrorKind::InvalidInput => {
+            return Ok(StateText::Corrupt(io_reason(&e)));
+        }
         Err(e) => {
             let path = files.path(StateFile::State);
             return Err(StoreError::at("cannot read", &path)(e));
@@ -203,7 +207,9 @@ impl Locked<'_> {
             generation,
             is_whole,
         };
-        let was_whole = self.text.whole(boot_id).is_some();
+        // Where this call cannot read the boot ID, the old record may be of this boot.
+        let old = self.text.record_of(boot_id);
+        let was_whole = old.is_some_and(|record| record.is_whole);
         match self.lock.set_text(record.print().as_bytes()) {
             Ok(()) => self.text = LockText::Record(record),
             // The old one would prove a journal that lacks this save.

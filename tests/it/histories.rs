@@ -68,6 +68,8 @@ enum Damage {
     EndRemoved,
     /// The last `true` is `null`, which reads as `false`.
     FlagDamaged,
+    /// The first `true` is `null`.
+    BaseDamaged,
     /// The boot ID in it is another one.
     OtherBoot,
 }

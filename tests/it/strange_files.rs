@@ -116,6 +116,16 @@ fn pipe_in_place_of_any_file_does_not_block() {
 }
 
 #[test]
+fn pipe_in_place_of_the_state_is_set_aside() {
+    let node = node();
+    fs::remove_file(node.state_path()).unwrap();
+    sh_with("mkfifo \"$1\"", &[&node.state_path()]);
+    assert_eq!(node.add("c2").address(), "10.224.0.6");
+    assert_eq!(node.add("c1").address(), "10.224.0.5");
+    assert!(node.state_path().is_file());
+}
+
+#[test]
 fn open_pipe_in_place_of_any_file_does_not_block() {
     for path in OPENED {
         let node = node();

@@ -13,7 +13,7 @@ use rustix::fs::{AtFlags, CWD, StatxFlags, makedev, statx};
 use rustix::thread::{CapabilitySet, capabilities};
 
 use super::mounts::{NetnsMount, list_netns_mounts};
-use super::proc::{id, list_threads};
+use super::proc::id;
 use super::scan::{FoundBy, IsExplained, Scan};
 use crate::host::{Link, SocketsOfProcess, links, open};
 
@@ -101,7 +101,7 @@ impl Scan<'_> {
         // The first thread may have ended while others run.
         let folders = match id(&process.join("ns/net")) {
             Ok(_) => vec![process.to_owned()],
-            Err(_) => list_threads(process, true),
+            Err(_) => self.threads(process, true),
         };
         for folder in folders {
             let files = fs::read_dir(folder.join("fd"));

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::stat;
@@ -13,21 +14,34 @@ const FIRST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
 /// The most bytes read of a list of mounts or addresses.
 const LIST_LIMIT: usize = 64 << 20;
 /// Lists the folders of the processes or threads in a folder of /proc.
+///
+/// # Errors
+/// The list cannot be read to its end.
 pub(super) fn list_numbered(folder: &Path) -> io::Result<Vec<PathBuf>> {
-    let names =
-        fs::read_dir(folder)?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    let numbers = names.filter(|name| name.bytes().all(|b| b.is_ascii_digit()));
-    Ok(numbers.map(|name| folder.join(name)).collect())
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let name = entry?.file_name();
+        if name.as_bytes().iter().all(u8::is_ascii_digit) {
+            found.push(folder.join(name));
+        }
+    }
+    Ok(found)
 }
 
 /// Lists the folders of the threads of a process; empty for a single thread, unless `in_any_case`.
-pub(super) fn list_threads(process: &Path, in_any_case: bool) -> Vec<PathBuf> {
+///
+/// # Errors
+/// The list cannot be read to its end, although the process goes on and may be inspected.
+pub(super) fn list_threads(process: &Path, in_any_case: bool) -> io::Result<Vec<PathBuf>> {
     let task = process.join("task");
     // A folder has two links, plus one for each thread here.
     let has_one = || stat(&task).is_ok_and(|found| found.st_nlink <= 3);
-    match !in_any_case && has_one() {
-        true => Vec::new(),
-        false => list_numbered(&task).unwrap_or_default(),
+    if !in_any_case && has_one() {
+        return Ok(Vec::new());
+    }
+    match list_numbered(&task) {
+        Err(e) if is_gone(&e) || e.kind() == io::ErrorKind::PermissionDenied => Ok(Vec::new()),
+        listed => listed,
     }
 }
 

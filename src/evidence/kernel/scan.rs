@@ -128,6 +128,18 @@ impl<'a> Scan<'a> {
         self.or_incomplete(self.proc.display(), list_numbered(self.proc))
     }
 
+    /// Lists the folders of the threads of a process, as [`list_threads`] does.
+    pub fn threads(&mut self, process: &Path, in_any_case: bool) -> Vec<PathBuf> {
+        list_threads(process, in_any_case).unwrap_or_else(|e| {
+            self.mark_incomplete(format!(
+                "the threads of {}: {}",
+                process.display(),
+                io_reason(&e)
+            ));
+            Vec::new()
+        })
+    }
+
     fn visit_process(&mut self, process: &Path) {
         if self.is_over_time() {
             return;
@@ -145,7 +157,7 @@ impl<'a> Scan<'a> {
         }
         self.visit(&namespace, FoundBy::Process);
         // A thread may be in another namespace than its process, and the first thread may have ended.
-        for thread in list_threads(process, first.is_err()) {
+        for thread in self.threads(process, first.is_err()) {
             let namespace = thread.join("ns/net");
             if id(&namespace).ok() != first.as_ref().ok().copied() {
                 self.visit(&namespace, FoundBy::Process);

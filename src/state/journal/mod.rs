@@ -123,6 +123,11 @@ impl Journal {
         Some(journal)
     }
 
+    /// The generation of the first save in the chain, the base.
+    pub fn first(&self) -> Option<u64> {
+        self.generations.first().copied()
+    }
+
     /// The generation of the last save in the chain.
     pub fn last(&self) -> Option<u64> {
         self.generations.last().copied()
@@ -138,11 +143,12 @@ impl Journal {
         self.chain.map(|state| *state)
     }
 
-    /// What the chain and every other line hold.
-    pub fn into_ipam(self) -> Option<Box<Ipam>> {
+    /// What the chain and every other line hold, and those lines.
+    pub fn into_holds(self) -> (Option<Box<Ipam>>, Vec<Change>) {
         let mut state = self.chain.unwrap_or_default();
         state.ipam_mut().replay_holds(&self.loose);
-        Some(Box::new(std::mem::take(state.ipam_mut())))
+        let ipam = std::mem::take(state.ipam_mut());
+        (Some(Box::new(ipam)), self.loose)
     }
 }
 

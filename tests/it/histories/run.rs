@@ -418,6 +418,9 @@ impl Damage {
                 let (before, after) = text.rsplit_once("true").unwrap();
                 format!("{before}null{after}").into_bytes()
             }
+            Damage::BaseDamaged => String::from_utf8_lossy(text)
+                .replacen("true", "null", 1)
+                .into_bytes(),
             Damage::OtherBoot => {
                 let text = String::from_utf8_lossy(text);
                 text.replacen(boot_id, "another", 1).into_bytes()

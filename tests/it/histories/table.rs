@@ -110,6 +110,20 @@ pub(super) fn histories() -> Vec<History> {
             Add(A, X), renew(9, A, X), Keep(1, &[State]), Reboot, Remove(&[State, LockFolder, Journal]),
             Add(B, X), PutBack(1, &[State]), Add(D, Y), HeldBy(X, B),
         ]).with_look(Complete),
+        row("an old state of a node that began anew", [
+            Add(A, X), Pass(HOUR), Add(A, X), Reboot, Add(B, X), Keep(1, &[State]), Gone(B), Remove(&[State, LockFolder, Journal]),
+            Add(D, X), Add(E, Y), PutBack(1, &[State]), Add(C, Z), Held(Y),
+        ]).with_look(Complete),
+        row("an old state alone", [
+            Add(A, X), Keep(1, &[State]), Add(B, Y), Shown(B, Y), PutBack(1, &[State]), Remove(&[LockFolder, Journal]), Add(D, Z), Held(Y),
+        ]),
+        row("an old state and an old lock text without journal", [
+            Add(A, X), Keep(1, &[State, Lock]), Add(B, Y), Shown(B, Y), PutBack(1, &[State, Lock]), Remove(&[Journal]), Add(D, Z), Held(Y),
+        ]),
+        row("an old state and an old journal without lock text", [
+            Add(A, X), Keep(1, &[State, Journal]), Add(B, Y), Shown(B, Y), PutBack(1, &[State, Journal]), Remove(&[LockFolder]),
+            Add(D, Z), Held(Y),
+        ]),
         row("an old state and an old journal, and a known holder's repeated ADD", [
             Add(A, X), Cached(A, X), Keep(1, &[State, Journal]), Add(B, Y), PutBack(1, &[State, Journal]),
             Refused(D, Quarantined), Add(A, X), Remove(&[State]), Refused(D, Quarantined),
@@ -160,6 +174,10 @@ pub(super) fn histories() -> Vec<History> {
         row("neither the journal nor the record can be written", [
             Add(A, X), Fails(Fault::OnlyStateIsWritten), Refused(B, Any), Remove(&[State]), Add(D, Y), HeldBy(X, A),
         ]),
+        row("neither the journal nor the record can be written, and the boot ID cannot be read", [
+            Add(A, X), BootIdReadable(false), Fails(Fault::OnlyStateIsWritten), Refused(B, Any), BootIdReadable(true),
+            Remove(&[State]), Add(D, Y), HeldBy(X, A),
+        ]),
         row("a full disk leaves no temporary file", [
             Add(A, X), OriginalAdd(B, Y), Fails(Fault::NoSpaceForJournal), Add(D, Z), NoLeftovers,
         ]),
@@ -180,6 +198,11 @@ pub(super) fn histories() -> Vec<History> {
             Add(A, X), Cached(A, X), Remove(&[State, Journal]), Answers(Answer::None), Refused(B, NoPools), Pass(20),
             Refused(B, NoPools), Pass(11), Answers(Answer::Good), Add(B, Y), HeldBy(X, A),
         ]),
+        row("a copy of a state of an earlier loss", [
+            Add(A, X), Cached(A, X), Remove(&[State, Journal]), Answers(Answer::None), Refused(B, NoPools), Keep(1, &[State]),
+            Answers(Answer::Good), Refused(B, Quarantined), Pass(31), Add(B, Y), PutBack(1, &[State]), Remove(&[Journal]),
+            Refused(D, Quarantined), HeldBy(X, A),
+        ]),
         row("a DEL does not end a quarantine", [
             Add(A, X), Cached(A, X), Remove(&[State, Journal]), Answers(Answer::None), Refused(B, NoPools), Del(C),
             Answers(Answer::Good), Refused(B, Quarantined), HeldBy(X, A),
@@ -199,6 +222,9 @@ pub(super) fn histories() -> Vec<History> {
         row("a damaged base", [
             Add(A, X), Lose(Journal), Remove(&[State]), Refused(D, Quarantined),
         ]).each(&[FlagDamaged]),
+        row("a line behind a damaged base", [
+            Add(A, X), Add(B, Y), Lose(Journal), Remove(&[State]), Refused(D, Quarantined), Held(Y),
+        ]).each(&[BaseDamaged]),
         row("a damaged line", [
             Add(A, X), Add(B, Y), Lose(Journal), Remove(&[State]), Refused(D, Quarantined), Held(X),
         ]).each(&[FlagDamaged]),
@@ -316,6 +342,9 @@ pub(super) fn histories() -> Vec<History> {
         row("the same with an empty file in libcni's cache", [
             Add(A, X), Shown(A, X), Source(&[Y, Z]), CachedEmpty(E), Add(B, Y), Del(A), Source(&[X, Y, Z]), Add(D, Z),
             Gone(A), Pass(2 * HOUR), Add(C, X),
+        ]),
+        row("an address that the source omits for a moment after its release", [
+            Add(A, X), Shown(A, X), Del(A), Source(&[Y, Z, W]), Add(B, Y), Source(&[X, Y, Z, W]), Add(D, Z), Free(X),
         ]),
 
         // Owners, as the lists tell them.
