@@ -143,6 +143,9 @@ impl Locked<'_> {
         let aside = state.corrupt.as_ref().map(|_| stamp.time);
         self.files.replace_state(&*self.lock, &text, aside)?;
         state.saved = Some(generation);
+        if state.may_be_fresh() {
+            return Ok(());
+        }
         let boot_id = stamp.boot_id.filter(|_| state.is_settled());
         let appended = match (self.in_step.take(), before) {
             (Some(length), Some(before))
