@@ -17,7 +17,7 @@ pub(super) enum StateText {
 /// Decides what the files say, where the state and the journal are not in step: whether the state is believed, restored from the journal,
 /// or lost.
 ///
-/// The journal proves that it is complete by a whole record of this boot that names one of its saves, as long as no state lies there that
+/// The journal proves that it is complete by a record of this boot that names one of its saves, as long as no state lies there that
 /// another program wrote last.
 pub(super) fn settle(
     text: StateText,
@@ -36,49 +36,35 @@ pub(super) fn settle(
     ];
     let record = record.map(|record| record.generation);
     let newest = record.max(journal.as_ref().and_then(|journal| journal.newest));
-    let is_foreign = matches!(&text, StateText::Parsed(state) if state.other_wrote_last);
-    // Whatever else stands in a file without pools is kept.
-    let mut empty = State::default();
     let (found, corrupt) = match text {
-        StateText::Parsed(mut state) if matches!(state.condition, Condition::Newer { .. }) => {
-            state.seen = newest.unwrap_or(0);
-            return *state;
-        }
-        StateText::Parsed(state) if state.saved.is_some() || !state.is_empty() => {
-            (Some(*state), None)
-        }
-        StateText::Parsed(state) => {
-            empty = *state;
-            (None, None)
-        }
+        StateText::Parsed(state) => (Some(*state), None),
         StateText::Missing => (None, None),
         StateText::Corrupt(why) => (None, Some(why)),
     };
-    let Some(why) = loss(found.as_ref(), corrupt.as_deref(), newest, boots) else {
-        let mut state = found.unwrap_or_default();
-        if let Condition::Lost(loss) = &mut state.condition {
-            loss.journaled = journal.and_then(Journal::into_ipam);
-        }
-        state.seen = newest.unwrap_or(0);
-        return state;
-    };
-    let proof = lock.whole(boot_id).filter(|_| !is_foreign);
+    let why = loss(found.as_ref(), corrupt.as_deref(), newest, boots);
+    let is_foreign = found.as_ref().is_some_and(|state| state.other_wrote_last);
+    let proof = lock.proof(boot_id).filter(|_| !is_foreign);
     let is_complete =
         proof.is_some_and(|proof| journal.as_ref().is_some_and(|journal| journal.has(proof)));
-    let may_be_fresh = found.is_none()
-        && corrupt.is_none()
-        && journal.is_none()
-        && record.is_none()
-        && *lock != LockText::Other;
-    let mut state = match journal {
-        Some(journal) if is_complete => {
+    let may_be_fresh =
+        corrupt.is_none() && journal.is_none() && record.is_none() && *lock != LockText::Other;
+    let mut state = match (why, journal) {
+        (None, journal) => {
+            let mut state = found.unwrap_or_default();
+            if let Condition::Lost(loss) = &mut state.condition {
+                loss.journaled = journal.and_then(Journal::into_ipam);
+            }
+            state
+        }
+        (Some(why), Some(journal)) if is_complete => {
             let mut state = journal.into_state().unwrap_or_default();
             state.restored = Some(why);
             state.must_save = true;
             state
         }
-        journal => {
-            let mut state = found.unwrap_or(empty);
+        (Some(why), journal) => {
+            // Whatever else stands in a file without pools is kept.
+            let mut state = found.unwrap_or_default();
             let seen = match &state.condition {
                 Condition::Lost(loss) => loss.seen,
                 _ => now,
@@ -110,7 +96,12 @@ fn loss(
     if let Some(why) = corrupt {
         return Some(why.to_owned());
     }
-    let Some(state) = found else {
+    let is_newer = |state: &State| matches!(state.condition, Condition::Newer { .. });
+    let says_nothing = |state: &State| state.saved.is_none() && state.is_empty();
+    if found.is_some_and(is_newer) {
+        return None;
+    }
+    let Some(state) = found.filter(|state| !says_nothing(state)) else {
         return Some(match newest {
             Some(_) => "it is gone, though addresses were given since the node started".to_owned(),
             None => "it is not there".to_owned(),
