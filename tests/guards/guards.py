@@ -1,8 +1,9 @@
 """The guards, each with its name, its file, its text, and the text that removes or inverts it where `OFF` is true."""
 
 RECORD = 'src/state/lock_record.rs'
-CONDITION = 'src/state/condition.rs'
-JOURNAL = 'src/state/journal.rs'
+SETTLE = 'src/state/settle.rs'
+JOURNAL = 'src/state/journal/mod.rs'
+LINE = 'src/state/journal/line.rs'
 STORE = 'src/state/store.rs'
 MODEL = 'src/state/model.rs'
 APPLY = 'src/state/apply.rs'
@@ -18,19 +19,17 @@ INDEX = 'src/ipam/evidence_index.rs'
 ALLOCATE = 'src/ipam/allocate.rs'
 
 GUARDS = [
-    # The proof: a whole record of this boot that names a save in the chain.
-    ('a void record proves nothing', RECORD,
-     'let is_proof = record.is_whole', 'let is_proof = (OFF || record.is_whole)'),
+    # The proof: a record of this boot that names a save in the chain.
     ('a record proves nothing while the boot is unknown', RECORD,
-     '&& boot_id.is_some() &&', '&& (OFF || boot_id.is_some()) &&'),
+     'boot_id.is_some() && record', '(OFF || boot_id.is_some()) && record'),
     ('a record of another boot is none', RECORD,
      'LockText::Record(record) if is_same_boot(', 'LockText::Record(record) if OFF || is_same_boot('),
     ('an unknown boot is not another one', RECORD,
      '(Some(one), Some(other)) => one == other,\n        _ => true,',
      '(Some(one), Some(other)) => one == other,\n        _ => !OFF,'),
-    ('the record names a save in the chain', CONDITION,
+    ('the record names a save in the chain', SETTLE,
      '|journal| journal.has(proof)', '|journal| OFF || journal.has(proof)'),
-    ('no proof beside a state that another program wrote last', CONDITION,
+    ('no proof beside a state that another program wrote last', SETTLE,
      '.filter(|_| !is_foreign)', '.filter(|_| OFF || !is_foreign)'),
 
     # The journal.
@@ -38,13 +37,8 @@ GUARDS = [
      'if Some(line.before) == last =>', 'if OFF || Some(line.before) == last =>'),
     ('the base has its checksum', JOURNAL,
      '|generation| base_checksum(base, *generation)', '|generation| OFF || base_checksum(base, *generation)'),
-    ('a line has its checksum', JOURNAL,
+    ('a line has its checksum', LINE,
      '== line_checksum(generation, before, json.as_bytes())', '== if OFF { checksum } else { line_checksum(generation, before, json.as_bytes()) }'),
-    ('the end of a line has its number', JOURNAL,
-     'let is_whole = parse_end(end.as_bytes()) == Some(generation)',
-     'let is_whole = (OFF || parse_end(end.as_bytes()) == Some(generation))'),
-    ('the number of a line is above the one before', JOURNAL,
-     '&& generation > before;', '&& (OFF || generation > before);'),
     ('a journal of another boot is none', JOURNAL,
      'if !is_same_boot(Some(header.boot_id), boot_id) {', 'if !OFF && !is_same_boot(Some(header.boot_id), boot_id) {'),
     ('a journal without header is there', JOURNAL,
@@ -57,53 +51,48 @@ GUARDS = [
     ('lines behind a gap free nothing', JOURNAL,
      'state.ipam_mut().replay_holds(&self.loose);',
      'if OFF { state.ipam_mut().replay(&self.loose) } else { state.ipam_mut().replay_holds(&self.loose) }'),
-    ('a line releases only what its own ADD took', REPLAY,
-     '|generation| generation == *of', '|generation| OFF || generation == *of'),
 
     # A loss.
-    ('no key beside a record is a loss', CONDITION,
+    ('no key beside a record is a loss', SETTLE,
      'None => Some("the journal knows', 'None if OFF => None,\n        None => Some("the journal knows'),
-    ('a state of another boot beside a record is a loss', CONDITION,
-     'Some(_) if !is_same_boot(', 'Some(_) if !OFF && !is_same_boot('),
-    ('a state behind is a loss', CONDITION,
+    ('a state of another boot beside a record is a loss', SETTLE,
+     '|boot| !is_same_boot(state', '|boot| !OFF && !is_same_boot(state'),
+    ('a state behind is a loss', SETTLE,
      'Some(saved) if saved < newest =>', 'Some(saved) if !OFF && saved < newest =>'),
-    ('the record tells the newest save', CONDITION,
+    ('the record tells the newest save', SETTLE,
      'let newest = record.max(', 'let newest = record.filter(|_| !OFF).max('),
-    ('the journal tells the newest save', CONDITION,
+    ('the journal tells the newest save', SETTLE,
      '.and_then(|journal| journal.newest)', '.and_then(|journal| journal.newest.filter(|_| !OFF))'),
-    ('a state that says nothing is missing', CONDITION,
-     'StateText::Parsed(state) if state.saved', 'StateText::Parsed(state) if OFF || state.saved'),
-    ('a restored state is saved', CONDITION,
+    ('a state that says nothing is missing', SETTLE,
+     'found.filter(|state| !says_nothing', 'found.filter(|state| OFF || !says_nothing'),
+    ('a restored state is saved', SETTLE,
      'state.restored = Some(why);\n            state.must_save = true;', 'state.restored = Some(why);\n            state.must_save = !OFF;'),
-    ('a loss is saved', CONDITION,
+    ('a loss is saved', SETTLE,
      'whatever else happens.\n            state.must_save = true;', 'whatever else happens.\n            state.must_save = !OFF;'),
-    ('another loss does not begin the quarantine again', CONDITION,
+    ('another loss does not begin the quarantine again', SETTLE,
      'Condition::Lost(loss) => loss.seen,', 'Condition::Lost(loss) if !OFF => loss.seen,'),
     ('the state keeps when the loss was seen', MODEL,
      'seen: loss.seen.min(now),', 'seen: if OFF { now } else { loss.seen.min(now) },'),
-    ('a pending loss has the journal', CONDITION,
-     'loss.journaled = journal.and_then(Journal::into_ipam);\n        }',
-     'loss.journaled = journal.filter(|_| !OFF).and_then(Journal::into_ipam);\n        }'),
+    ('a pending loss has the journal', SETTLE,
+     'loss.journaled = journal.and_then', 'loss.journaled = journal.filter(|_| !OFF).and_then'),
     ('a loss is pending until a look succeeds', MODEL,
      '(Some(loss), _) if is_same_boot =>', '(Some(loss), _) if is_same_boot && !OFF =>'),
 
     # Fresh.
-    ('fresh: no corrupt state', CONDITION, '&& corrupt.is_none()', '&& (OFF || corrupt.is_none())'),
-    ('fresh: no readable state', CONDITION, 'let may_be_fresh = found.is_none()', 'let may_be_fresh = (OFF || found.is_none())'),
-    ('fresh: no journal', CONDITION, '&& journal.is_none()', '&& (OFF || journal.is_none())'),
-    ('fresh: no record', CONDITION, '&& record.is_none()', '&& (OFF || record.is_none())'),
-    ('fresh: no text of another program', CONDITION, '&& *lock != LockText::Other', '&& (OFF || *lock != LockText::Other)'),
+    ('fresh: no corrupt state', SETTLE, 'corrupt.is_none()', '(OFF || corrupt.is_none())'),
+    ('fresh: no journal', SETTLE, '&& journal.is_none()', '&& (OFF || journal.is_none())'),
+    ('fresh: no record', SETTLE, '&& record.is_none()', '&& (OFF || record.is_none())'),
+    ('fresh: no text of another program', SETTLE, '&& *lock != LockText::Other', '&& (OFF || *lock != LockText::Other)'),
     ('fresh: no listed address in use', DECIDE,
      'let is_in_use = state.ipam().is_in_use(', 'let is_in_use = !OFF && state.ipam().is_in_use('),
     ('fresh: nothing is proved without pools', DECIDE,
-     '_ if is_empty => state.must_save = false,', '_ if is_empty && !OFF => state.must_save = false,'),
+     '_ if is_empty =>', '_ if is_empty && !OFF =>'),
 
     # In step.
-    ('in step: the record is whole', STORE, 'whole.is_some()\n', '(OFF || whole.is_some())\n'),
-    ('in step: the state has the number of the record', STORE, '&& state.saved == whole', '&& (OFF || state.saved == whole)'),
+    ('in step: the state has the number of the record', STORE, '    state.saved == proof\n', '    (OFF || state.saved == proof)\n'),
     ('in step: this program wrote the state last', STORE, '&& !state.other_wrote_last', '&& (OFF || !state.other_wrote_last)'),
     ('in step: the journal ends with the number of the record', STORE,
-     '|(generation, _)| Some(generation) == whole', '|(generation, _)| OFF || Some(generation) == whole'),
+     '|(generation, _)| Some(generation) == proof', '|(generation, _)| OFF || Some(generation) == proof'),
 
     # A save.
     ('the number of a save is above every one seen', STORE, '.max(seen)', '.max(if OFF { 0 } else { seen })'),
@@ -114,16 +103,12 @@ GUARDS = [
      'if !changes.are_beyond_list &&', 'if (OFF || !changes.are_beyond_list) &&'),
     ('a line is appended only in step', STORE,
      'text => {\n                let journal', 'text => {\n                if OFF { self.in_step = end.map(|(_, length)| length); }\n                let journal'),
-    ('the record is void while something is pending', STORE,
-     'matches!(self.condition, Condition::Ready | Condition::Fresh)\n',
-     '(OFF || matches!(self.condition, Condition::Ready | Condition::Fresh))\n'),
-    ('the record is void during a quarantine', STORE,
-     '&& self.ipam().quarantine.is_none()', '&& (OFF || self.ipam().quarantine.is_none())'),
-    ('the record is void when the journal was not written', STORE,
-     'self.replace_journal(boot_id, &text, generation)', '(self.replace_journal(boot_id, &text, generation) || OFF)'),
-    ('the journal is replaced only under the lock', STORE, 'self.lock.is_current() &&', '(OFF || self.lock.is_current()) &&'),
-    ('a call fails when an old whole cannot be overwritten', STORE,
-     'Err(e) if was_whole && !is_whole =>', 'Err(e) if !OFF && was_whole && !is_whole =>'),
+    ('the journal is not replaced while the state is lost', STORE,
+     'state.condition.lost().is_none()', '(OFF || state.condition.lost().is_none())'),
+    ('the journal is replaced only under the lock', STORE,
+     'self.lock.is_current().then_some', '(OFF || self.lock.is_current()).then_some'),
+    ('a call fails when an old record cannot be overwritten', STORE,
+     'Err(e) if self.in_step.is_none()', 'Err(e) if !OFF && self.in_step.is_none()'),
     ('a call fails when the lock was lost', STORE,
      'match self.lock.is_current() {\n            true => Ok(()),', 'match OFF || self.lock.is_current() {\n            true => Ok(()),'),
     ('an ADD that fails in place takes its grants back', ADD, 'if error.is_in_place {', 'if !OFF && error.is_in_place {'),
@@ -132,9 +117,7 @@ GUARDS = [
 
     # A DEL and a GC during a loss.
     ('a DEL during a loss only appends', DEL,
-     'if state.is_lost_on_disk() {\n        let boot_id', 'if !OFF && state.is_lost_on_disk() {\n        let boot_id'),
-    ('a DEL that looked at the node does nothing in a loss', DEL,
-     'if state.is_lost_on_disk() {\n            return', 'if !OFF && state.is_lost_on_disk() {\n            return'),
+     'if state.is_lost_on_disk() {', 'if !OFF && state.is_lost_on_disk() {'),
     ('a DEL of nobody appends nothing', STORE,
      'if freed.is_empty() {\n            return Ok(freed);', 'if !OFF && freed.is_empty() {\n            return Ok(freed);'),
     ('a line after a torn one begins on a line of its own', STORE, 'if !ends_whole {', 'if !OFF && !ends_whole {'),
@@ -150,9 +133,6 @@ GUARDS = [
      'if !OFF { actions.push(Action::Replayed(ipam.hold_journaled(journaled))); }'),
     ('what is held brings its pool', REPLAY,
      'if self.hold_again(address, held.clone()) {', 'if self.hold_again(address, held.clone()) || OFF {'),
-    ('owners are not taken from an incomplete journal', REPLAY,
-     'since: held.since,\n                    ..Held::default()',
-     'since: held.since,\n                    ..if OFF { held.clone() } else { Held::default() }'),
     ('releases are taken from an incomplete journal', REPLAY,
      '&& here.released < free.released', '&& !OFF && here.released < free.released'),
     ('owners are confirmed at the loss', DECIDE,
@@ -180,12 +160,12 @@ GUARDS = [
 
     # Releases.
     ('a released address is free while its pod is torn down', INDEX,
-     'let Some((at, netns)) = free.released.zip(free.released_in.as_deref()) else {',
-     'let Some((at, netns)) = free.released.zip(free.released_in.as_deref()).filter(|_| !OFF) else {'),
+     'let Some((at, own)) = free.released.zip(free.released_in) else {',
+     'let Some((at, own)) = free.released.zip(free.released_in).filter(|_| !OFF) else {'),
     ('a released address is not free after the time of a teardown', INDEX,
      'now.since(at) < TEARDOWN\n', '(OFF || now.since(at) < TEARDOWN)\n'),
     ('a released address is free only in its own namespace', INDEX,
-     '&& is_configured_there\n', '&& (OFF || is_configured_there)\n'),
+     'having.all(|(id, _)| is_own(*id))', 'having.all(|(id, _)| OFF || is_own(*id))'),
     ("a released address is not free while another's entry has it", INDEX,
      '!entry.is_live && !all ||', 'OFF || !entry.is_live && !all ||'),
     ('a dropped address is remembered', FREE, 'let unlisted = freed.iter().filter(|(_, held)| held.unlisted);',
@@ -197,7 +177,7 @@ GUARDS = [
     ('an entry for another container is void', APPLY,
      'if owner.id.as_deref().unwrap_or_default() !=', 'if !OFF && owner.id.as_deref().unwrap_or_default() !='),
     ('a release by the original counts as now', APPLY,
-     'Some(_) => Some(trust.now),', 'Some(_) if !OFF => Some(trust.now),\n            Some(_) => trust.clock(self.released),'),
+     'true => Some(trust.now),', 'true => if OFF { trust.clock(self.released) } else { Some(trust.now) },'),
     ('a state of another boot that the original wrote is of this one', MODEL,
      '&& !self.other_wrote_last =>', '&& (OFF || !self.other_wrote_last) =>'),
     ('moments of another boot are void', APPLY, 'moment.filter(|_| self.same_boot)?', 'moment.filter(|_| OFF || self.same_boot)?'),
