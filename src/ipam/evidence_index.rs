@@ -155,13 +155,10 @@ impl<'a> EvidenceIndex<'a> {
         self.by_address.get(&address).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether the holder is still the owner: its very namespace exists, or the lists name it for the address.
+    /// Whether the holder is still the owner: the lists name it for the address. Its namespace proves nothing, as its teardown may have
+    /// failed after its DEL.
     pub(super) fn confirms(&self, address: IpAddr, held: &Held) -> bool {
         let kernel = &self.evidence.kernel;
-        let netns = held.owner.netns();
-        if netns.is_some_and(|netns| kernel.existence(netns) == Existence::Certain) {
-            return true;
-        }
         // After a complete look only an entry whose namespace exists confirms an owner.
         let confirms = |entry: &&Entry| entry.is_live || kernel.incomplete.is_some();
         let entries = self.owner_entries(address);

@@ -17,16 +17,6 @@ impl Change {
             ..Held::default()
         }
     }
-
-    /// Whether it releases the address from this holder: the same ADD's.
-    fn frees(&self, address: IpAddr, held: &Held) -> bool {
-        let generation = held.owner.generation();
-        self.addresses.iter().any(|(freed, of)| {
-            *freed == address
-                && held.owner.container_id() == self.owner.container_id()
-                && generation.is_none_or(|generation| generation == *of)
-        })
-    }
 }
 
 impl Ipam {
@@ -40,10 +30,11 @@ impl Ipam {
                 }
             }
             if !change.is_held {
-                let frees = |_: (&str, &str), record: &Record, held: &Held| {
-                    change.frees(record.address(), held)
+                let is_freed = |_: (&str, &str), record: &Record, _: &Held| {
+                    let mut freed = change.addresses.iter();
+                    freed.any(|(address, _)| *address == record.address())
                 };
-                let freed = self.free_where(frees, Some(change.at));
+                let freed = self.free_where(is_freed, Some(change.at));
                 self.note_dropped(&freed, change.at);
             }
         }
@@ -62,8 +53,8 @@ impl Ipam {
         }
     }
 
-    /// Holds, for nobody known, what `journaled` holds and this state does not, and notes what it released. What is held brings its pool,
-    /// which has nothing else then. Returns the number of held addresses.
+    /// Holds what `journaled` holds and this state does not, and notes what it released. The owners must be confirmed then. What is held
+    /// brings its pool, which has nothing else then. Returns the number of held addresses.
     pub fn hold_journaled(&mut self, journaled: &Ipam) -> usize {
         let known = self.held_addresses();
         let mut count = 0;
@@ -71,10 +62,7 @@ impl Ipam {
             for record in &pool.records {
                 let address = record.address();
                 let held = match &record.usage {
-                    Usage::Held(held) => Held {
-                        since: held.since,
-                        ..Held::default()
-                    },
+                    Usage::Held(held) => held.clone(),
                     Usage::Free(free) => {
                         if let Some(Usage::Free(here)) =
                             self.record_of(address).map(|r| &mut r.usage)
@@ -102,7 +90,7 @@ impl Ipam {
                     records: Vec::new(),
                     ..pool.clone()
                 });
-                pool.insert_held(address, held);
+                pool.insert_held(address, held.clone());
             }
         }
         count
@@ -203,12 +191,8 @@ mod tests {
             granted("c1", "10.1.0.5", 1),
             granted("c2", "10.1.0.6", 2),
             granted("c3", "10.1.0.7", 3),
-            // Of another holder, or of an earlier ADD of the same: they free nothing.
-            released("c9", "10.1.0.5", 1),
-            released("c1", "10.1.0.5", 7),
             released("c1", "10.1.0.5", 1),
             granted("c4", "10.1.0.5", 4),
-            released("c1", "10.1.0.5", 1),
             released("c2", "10.1.0.6", 2),
             // The source did not list it then.
             granted("c5", "10.1.0.9", 5),
@@ -220,14 +204,14 @@ mod tests {
         let (_, _, pool) = ipam.pools().next().unwrap();
         let free = pool.records[1].free().unwrap();
         assert_eq!(free.released, Some(Moment(9)));
-        assert_eq!(ipam.generation, 7);
+        assert_eq!(ipam.generation, 5);
         ipam.replay(&[released("c5", "10.1.0.9", 5)]);
         assert_held(&ipam, &[("10.1.0.5", "c4"), ("10.1.0.7", "c3")]);
         assert_eq!(ipam.dropped.len(), 1);
     }
 
     #[test]
-    fn what_is_journaled_is_held_for_nobody_and_brings_its_pool() {
+    fn what_is_journaled_is_held_and_brings_its_pool() {
         let mut journaled = with_pools(&[
             ("10.1.0.0/16", 0, &["10.1.0.5", "10.1.0.6"]),
             ("10.9.0.0/16", 1, &["10.9.0.9", "10.9.0.10"]),
@@ -245,9 +229,9 @@ mod tests {
             &ipam,
             &[
                 ("10.1.0.5", "new"),
-                ("10.1.0.6", ""),
-                ("10.1.0.9", ""),
-                ("10.9.0.9", ""),
+                ("10.1.0.6", "c2"),
+                ("10.1.0.9", "c3"),
+                ("10.9.0.9", "c4"),
             ],
         );
     }

@@ -65,8 +65,8 @@ pub fn decide(
     {
         let is_empty = state.is_empty();
         match inputs.snapshot {
-            // Nothing can be proved before there are pools.
-            _ if is_empty => state.must_save = false,
+            // Nothing can be proved before there are pools. As from the original, there is a state when the source has answered.
+            _ if is_empty => state.must_save = inputs.inventory.is_some(),
             None => return Decision::Snapshot(Vec::new()),
             Some(snapshot) => prove_fresh(state, snapshot),
         }
@@ -185,7 +185,6 @@ fn is_acceptable(state: &State, snapshot: &NodeSnapshot, now: Moment) -> bool {
 fn reconcile(state: &mut State, snapshot: &NodeSnapshot, now: Moment, actions: &mut Vec<Action>) {
     let evidence = &snapshot.evidence;
     let condition = mem::take(&mut state.condition);
-    let is_over = condition == Condition::Ready;
     let ipam = state.ipam_mut();
     match &condition {
         Condition::Lost(loss) => {
@@ -199,7 +198,8 @@ fn reconcile(state: &mut State, snapshot: &NodeSnapshot, now: Moment, actions: &
         Condition::NewBoot => {
             actions.push(Action::FreedAfterReboot(ipam.new_boot(evidence, now)));
         }
-        _ if is_over => {
+        // The quarantine is over.
+        Condition::Ready => {
             ipam.confirm_owners(evidence);
             ipam.quarantine = None;
         }

@@ -47,44 +47,42 @@ pub fn release_all(
         return Ok(());
     }
     let store = |error| Failure::from_store(STAGE, error);
-    let mut locked = match context.lock() {
-        Ok(locked) => locked,
-        Err(error @ LockError::Io { .. }) => return without_lock(call, context, error),
-        Err(error) => return Err(error.into()),
-    };
-    *state = context.open(&mut locked).map_err(store)?;
-    if state.is_lost_on_disk() {
-        let boot_id = context.boot_id.as_deref();
-        let freed = locked.append_release(&call.attachment, hint(call), boot_id);
-        log_released(freed.map_err(store)?, record);
-        return Ok(());
-    }
-    let ownerless = state.ipam().is_ownerless(hint(call));
-    let mut freed = release(call, state, context.now());
-    if freed.is_empty() && ownerless {
-        // The owner is unknown, so the kernel is asked first, without holding the lock.
-        drop(locked);
-        let evidence = context.node.evidence(&[], &Progress::default());
-        locked = context.lock()?;
+    let mut evidence = None;
+    loop {
+        let mut locked = match context.lock() {
+            Ok(locked) => locked,
+            Err(error @ LockError::Io { .. }) => return without_lock(call, context, error),
+            Err(error) => return Err(error.into()),
+        };
         *state = context.open(&mut locked).map_err(store)?;
-        if state.is_lost_on_disk() {
-            return Ok(());
-        }
-        freed = state.ipam_mut().release_ownerless(
-            &call.attachment,
-            hint(call),
-            &evidence,
-            context.now(),
-        );
-    }
-    if freed.is_empty() {
-        info!(target: "ipam", "nothing is held.");
-        save_early_del(call, context, &mut locked, state);
+        let freed = if state.is_lost_on_disk() {
+            let boot_id = context.boot_id.as_deref();
+            let appended = locked.append_release(&call.attachment, hint(call), boot_id);
+            appended.map_err(store)?
+        } else {
+            let mut freed = release(call, state, context.now());
+            if freed.is_empty() && state.ipam().is_ownerless(hint(call)) {
+                let Some(evidence) = &evidence else {
+                    // The owner is unknown, so the kernel is asked first, without holding the lock.
+                    drop(locked);
+                    evidence = Some(context.node.evidence(&[], &Progress::default()));
+                    continue;
+                };
+                let (attachment, now) = (&call.attachment, context.now());
+                let ipam = state.ipam_mut();
+                freed = ipam.release_ownerless(attachment, hint(call), evidence, now);
+            }
+            if freed.is_empty() {
+                info!(target: "ipam", "nothing is held.");
+                save_early_del(call, context, &mut locked, state);
+                return Ok(());
+            }
+            context.commit(&mut locked, state).map_err(store)?;
+            freed
+        };
+        log_released(freed, record);
         return Ok(());
     }
-    context.commit(&mut locked, state).map_err(store)?;
-    log_released(freed, record);
-    Ok(())
 }
 
 /// Logs and records the released addresses.

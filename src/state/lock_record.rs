@@ -10,10 +10,7 @@ const BOOT: usize = 36;
 /// The digits of a generation, wherever its text has a fixed length.
 pub(super) const DIGITS: usize = 18;
 /// The length of every record in bytes. Nothing need be truncated, and no space is needed, when one replaces another.
-pub(super) const LENGTH: usize = MARK.len() + BOOT + 1 + DIGITS + 1 + WHOLE.len();
-
-const WHOLE: &str = "whole\n";
-const VOID: &str = "void \n";
+pub(super) const LENGTH: usize = MARK.len() + BOOT + 1 + DIGITS + 1;
 
 /// The text of the lock file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,15 +23,13 @@ pub(super) enum LockText {
     Record(LockRecord),
 }
 
-/// A record of the last save.
+/// A record of the last save, whether or not the journal has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LockRecord {
     /// The boot; `None` where its ID could not be read.
     pub boot_id: Option<String>,
     /// The generation of the save.
     pub generation: u64,
-    /// Whether the journal has everything up to this save.
-    pub is_whole: bool,
 }
 
 impl LockText {
@@ -55,11 +50,11 @@ impl LockText {
         }
     }
 
-    /// The generation of a whole record that is known to be of this boot.
-    pub fn whole(&self, boot_id: Option<&str>) -> Option<u64> {
+    /// The generation of a record that is known to be of this boot. It proves a journal that has that save.
+    pub fn proof(&self, boot_id: Option<&str>) -> Option<u64> {
         let record = self.record_of(boot_id)?;
-        let is_proof = record.is_whole && boot_id.is_some() && record.boot_id.is_some();
-        is_proof.then_some(record.generation)
+        let is_known = boot_id.is_some() && record.boot_id.is_some();
+        is_known.then_some(record.generation)
     }
 }
 
@@ -68,25 +63,18 @@ impl LockRecord {
         let text = std::str::from_utf8(text).ok()?;
         let rest = text.strip_prefix(MARK).filter(|_| text.len() == LENGTH)?;
         let (boot_id, rest) = rest.split_at_checked(BOOT)?;
-        let (generation, rest) = rest.strip_prefix(' ')?.split_at_checked(DIGITS)?;
-        let is_whole = match rest.strip_prefix(' ')? {
-            WHOLE => true,
-            VOID => false,
-            _ => return None,
-        };
+        let generation = rest.strip_prefix(' ')?.strip_suffix('\n')?;
         let boot_id = boot_id.trim_end();
         Some(LockRecord {
             boot_id: (!boot_id.is_empty()).then(|| boot_id.to_owned()),
             generation: generation.parse().ok().filter(|n| *n <= MOST_COUNTED)?,
-            is_whole,
         })
     }
 
     pub fn print(&self) -> String {
         let fits = |id: &&str| id.len() <= BOOT && !id.contains(char::is_whitespace);
         let boot_id = self.boot_id.as_deref().filter(fits).unwrap_or_default();
-        let end = if self.is_whole { WHOLE } else { VOID };
-        format!("{MARK}{boot_id:BOOT$} {:0DIGITS$} {end}", self.generation)
+        format!("{MARK}{boot_id:BOOT$} {:0DIGITS$}\n", self.generation)
     }
 }
 
@@ -104,39 +92,36 @@ mod tests {
 
     const BOOT_ID: &str = "8f3c5c52-0000-4000-8000-000000000001";
 
-    fn record(boot_id: Option<&str>, is_whole: bool) -> LockRecord {
+    fn record(boot_id: Option<&str>) -> LockRecord {
         LockRecord {
             boot_id: boot_id.map(str::to_owned),
             generation: 4_711,
-            is_whole,
         }
     }
 
     #[test]
     fn records_read_back_and_have_one_length() {
         for boot_id in [Some(BOOT_ID), None] {
-            for is_whole in [true, false] {
-                let record = record(boot_id, is_whole);
-                let text = record.print();
-                assert_eq!(text.len(), LENGTH);
-                assert_eq!(
-                    LockText::parse(text.as_bytes()),
-                    LockText::Record(record),
-                    "{text}"
-                );
-            }
+            let record = record(boot_id);
+            let text = record.print();
+            assert_eq!(text.len(), LENGTH);
+            assert_eq!(
+                LockText::parse(text.as_bytes()),
+                LockText::Record(record),
+                "{text}"
+            );
         }
     }
 
     #[test]
     fn other_texts_are_no_records() {
-        let whole = record(Some(BOOT_ID), true).print();
-        let longer = format!("{whole}x");
-        let implausible = whole.replace(" 0", " 9");
+        let good = record(Some(BOOT_ID)).print();
+        let longer = format!("{good}x");
+        let implausible = good.replace(" 0", " 9");
         for text in [
             "4711",
             "4711 azure-vnet-ipam",
-            &whole[1..],
+            &good[1..],
             &longer,
             &implausible,
         ] {
@@ -150,16 +135,15 @@ mod tests {
     }
 
     #[test]
-    fn only_a_whole_record_of_a_known_boot_proves_anything() {
-        let proof = |boot_id, is_whole, of| LockText::Record(record(boot_id, is_whole)).whole(of);
-        assert_eq!(proof(Some(BOOT_ID), true, Some(BOOT_ID)), Some(4_711));
-        for (boot_id, is_whole, of) in [
-            (Some(BOOT_ID), false, Some(BOOT_ID)),
-            (Some(BOOT_ID), true, Some("another")),
-            (Some(BOOT_ID), true, None),
-            (None, true, Some(BOOT_ID)),
+    fn only_a_record_of_a_known_boot_proves_anything() {
+        let proof = |boot_id, of| LockText::Record(record(boot_id)).proof(of);
+        assert_eq!(proof(Some(BOOT_ID), Some(BOOT_ID)), Some(4_711));
+        for (boot_id, of) in [
+            (Some(BOOT_ID), Some("another")),
+            (Some(BOOT_ID), None),
+            (None, Some(BOOT_ID)),
         ] {
-            assert_eq!(proof(boot_id, is_whole, of), None);
+            assert_eq!(proof(boot_id, of), None);
         }
     }
 }

@@ -174,6 +174,11 @@ impl State {
         self.restored.is_some() || self.condition.lost().is_some()
     }
 
+    /// Whether nothing shows that there was another one before it. Without our key, it reads so again.
+    pub(super) fn may_be_fresh(&self) -> bool {
+        self.condition.lost().is_some_and(|loss| loss.may_be_fresh)
+    }
+
     /// Whether it has no pools.
     pub fn is_empty(&self) -> bool {
         self.ipam().pools().next().is_none()
@@ -202,8 +207,12 @@ impl State {
         stamp.time.clone_into(&mut self.original.time_stamp);
         let mut out = Out::reusing(mem::take(&mut self.buffer), ROOM);
         let mut names: Vec<&str> = self.others.keys().map(String::as_str).collect();
-        for ours in [IPAM, KEY] {
-            names.insert(names.partition_point(|name| *name < ours), ours);
+        let keys: &[&str] = match self.may_be_fresh() {
+            true => &[IPAM],
+            false => &[IPAM, KEY],
+        };
+        for ours in keys {
+            names.insert(names.partition_point(|name| name < ours), *ours);
         }
         out.byte(b'{');
         for (n, name) in names.into_iter().enumerate() {

@@ -17,7 +17,7 @@ pub(super) enum StateText {
 /// Decides what the files say, where the state and the journal are not in step: whether the state is believed, restored from the journal,
 /// or lost.
 ///
-/// The journal proves that it is complete by a whole record of this boot that names one of its saves, as long as no state lies there that
+/// The journal proves that it is complete by a record of this boot that names one of its saves, as long as no state lies there that
 /// another program wrote last.
 pub(super) fn settle(
     text: StateText,
@@ -34,7 +34,6 @@ pub(super) fn settle(
         record.and_then(|record| record.boot_id.as_deref()),
         journaled_boot,
     ];
-    let is_void = record.is_some_and(|record| !record.is_whole);
     let record = record.map(|record| record.generation);
     let has_chain = journal
         .as_ref()
@@ -42,60 +41,45 @@ pub(super) fn settle(
     let newest = record.max(journal.as_ref().and_then(|journal| journal.newest));
     // During a loss, DELs append to the journal. Any other save begins a new one.
     let newest_save = record.max(journal.as_ref().and_then(Journal::first));
-    let is_foreign = matches!(&text, StateText::Parsed(state) if state.other_wrote_last);
-    // Whatever else stands in a file without pools is kept.
-    let mut empty = State::default();
     let (found, corrupt) = match text {
-        StateText::Parsed(mut state) if matches!(state.condition, Condition::Newer { .. }) => {
-            state.seen = newest.unwrap_or(0);
-            return *state;
-        }
-        StateText::Parsed(state) if state.saved.is_some() || !state.is_empty() => {
-            (Some(*state), None)
-        }
-        StateText::Parsed(state) => {
-            empty = *state;
-            (None, None)
-        }
+        StateText::Parsed(state) => (Some(*state), None),
         StateText::Missing => (None, None),
         StateText::Corrupt(why) => (None, Some(why)),
     };
-    let Some(why) = loss(found.as_ref(), corrupt.as_deref(), newest, boots) else {
-        let mut state = found.unwrap_or_default();
-        match &mut state.condition {
-            Condition::Lost(loss) => {
-                (loss.journaled, loss.loose) = journal.map(Journal::into_holds).unwrap_or_default();
-            }
-            // A save leaves a journal, and a record. Where one of them was removed, this may be an old copy.
-            condition @ Condition::Ready
-                if state.saved.is_some()
-                    && !is_void
-                    && (!has_chain || *lock == LockText::Empty) =>
-            {
-                *condition = Condition::Reconcile;
-            }
-            _ => {}
-        }
-        state.seen = newest.unwrap_or(0);
-        return state;
-    };
-    let proof = lock.whole(boot_id).filter(|_| !is_foreign);
+    let why = loss(found.as_ref(), corrupt.as_deref(), newest, boots);
+    let is_foreign = found.as_ref().is_some_and(|state| state.other_wrote_last);
+    let proof = lock.proof(boot_id).filter(|_| !is_foreign);
     let is_complete =
         proof.is_some_and(|proof| journal.as_ref().is_some_and(|journal| journal.has(proof)));
-    let may_be_fresh = found.is_none()
-        && corrupt.is_none()
-        && journal.is_none()
-        && record.is_none()
-        && *lock != LockText::Other;
-    let mut state = match journal {
-        Some(journal) if is_complete => {
+    let may_be_fresh =
+        corrupt.is_none() && journal.is_none() && record.is_none() && *lock != LockText::Other;
+    let mut state = match (why, journal) {
+        (None, journal) => {
+            let mut state = found.unwrap_or_default();
+            match &mut state.condition {
+                Condition::Lost(loss) => {
+                    (loss.journaled, loss.loose) =
+                        journal.map(Journal::into_holds).unwrap_or_default();
+                }
+                // A save leaves a journal, and a record. Where one of them is missing, this may be an old copy.
+                condition @ Condition::Ready
+                    if state.saved.is_some() && (!has_chain || *lock == LockText::Empty) =>
+                {
+                    *condition = Condition::Reconcile;
+                }
+                _ => {}
+            }
+            state
+        }
+        (Some(why), Some(journal)) if is_complete => {
             let mut state = journal.into_state().unwrap_or_default();
             state.restored = Some(why);
             state.must_save = true;
             state
         }
-        journal => {
-            let mut state = found.unwrap_or(empty);
+        (Some(why), journal) => {
+            // Whatever else stands in a file without pools is kept.
+            let mut state = found.unwrap_or_default();
             let seen = match &state.condition {
                 // Otherwise it is a copy of a state of an earlier loss.
                 Condition::Lost(loss) if newest_save <= state.saved => loss.seen,
@@ -130,7 +114,12 @@ fn loss(
     if let Some(why) = corrupt {
         return Some(why.to_owned());
     }
-    let Some(state) = found else {
+    let is_newer = |state: &State| matches!(state.condition, Condition::Newer { .. });
+    let says_nothing = |state: &State| state.saved.is_none() && state.is_empty();
+    if found.is_some_and(is_newer) {
+        return None;
+    }
+    let Some(state) = found.filter(|state| !says_nothing(state)) else {
         return Some(match newest {
             Some(_) => "it is gone, though addresses were given since the node started".to_owned(),
             None => "it is not there".to_owned(),

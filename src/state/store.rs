@@ -12,7 +12,7 @@ use super::lock::Locked;
 use super::lock_record::{LockRecord, LockText};
 use super::model::ROOM;
 use super::settle::{StateText, settle};
-use super::{Condition, State, WriteStamp};
+use super::{State, WriteStamp};
 use crate::host::{ReadOutcome, io_reason};
 use crate::ipam::{Attachment, Freed, Hint};
 
@@ -51,11 +51,10 @@ fn is_in_step(
     end: Option<(u64, u64)>,
     boot_id: Option<&str>,
 ) -> bool {
-    let whole = text.whole(boot_id);
-    whole.is_some()
-        && state.saved == whole
+    let proof = text.proof(boot_id);
+    state.saved == proof
         && !state.other_wrote_last
-        && end.is_some_and(|(generation, _)| Some(generation) == whole)
+        && end.is_some_and(|(generation, _)| Some(generation) == proof)
 }
 
 fn read_state(files: &dyn Files, boot_id: Option<&str>) -> Result<StateText, StoreError> {
@@ -147,30 +146,23 @@ impl Locked<'_> {
         let aside = state.corrupt.as_ref().map(|_| stamp.time);
         self.files.replace_state(&*self.lock, &text, aside)?;
         state.saved = Some(generation);
-        let boot_id = stamp.boot_id.filter(|_| state.is_settled());
+        if state.may_be_fresh() {
+            return Ok(());
+        }
         let appended = match (self.in_step.take(), before) {
             (Some(length), Some(before))
                 if !changes.are_beyond_list && !journal::is_grown(length, text.len()) =>
             {
                 let line = journal::print_line(generation, before, &changes.list);
-                let end = length + line.len() as u64;
                 let written = self.files.append_to_journal(length, &line);
-                written.ok().map(|()| end)
+                written.ok().map(|()| length + line.len() as u64)
             }
             _ => None,
         };
-        let is_whole = match (boot_id, appended) {
-            (None, _) => false,
-            (Some(_), Some(end)) => {
-                self.in_step = Some(end);
-                true
-            }
-            // Without the lock, the journal of a newer holder must not be replaced.
-            (Some(boot_id), None) => {
-                self.lock.is_current() && self.replace_journal(boot_id, &text, generation)
-            }
-        };
-        self.write_record(stamp.boot_id, generation, is_whole)?;
+        // As long as the state is lost, only the old journal has what it lacks.
+        let boot_id = stamp.boot_id.filter(|_| state.condition.lost().is_none());
+        self.in_step = appended.or_else(|| self.replace_journal(boot_id?, &text, generation));
+        self.write_record(stamp.boot_id, generation)?;
         match self.lock.is_current() {
             true => Ok(()),
             false => Err(StoreError {
@@ -180,52 +172,41 @@ impl Locked<'_> {
         }
     }
 
-    /// Writes the journal anew. Returns whether that worked.
-    fn replace_journal(&mut self, boot_id: &str, state: &[u8], generation: u64) -> bool {
+    /// Writes the journal anew. Returns its length, if that worked.
+    fn replace_journal(&self, boot_id: &str, state: &[u8], generation: u64) -> Option<u64> {
+        // Without the lock, the journal of a newer holder must not be replaced.
+        self.lock.is_current().then_some(())?;
         let text = journal::print_base(boot_id, state, generation);
-        match self.files.replace_journal(&text) {
-            Ok(()) => {
-                self.in_step = Some(text.len() as u64);
-                true
-            }
-            Err(e) => {
-                let path = self.files.path(StateFile::Journal);
-                warn!(target: "ipam", "{} could not be written: {}.", path.display(), io_reason(&e));
-                false
-            }
+        if let Err(e) = self.files.replace_journal(&text) {
+            self.warn_unwritten(StateFile::Journal, &e);
+            return None;
         }
+        Some(text.len() as u64)
     }
 
-    fn write_record(
-        &mut self,
-        boot_id: Option<&str>,
-        generation: u64,
-        is_whole: bool,
-    ) -> Result<(), StoreError> {
+    fn write_record(&mut self, boot_id: Option<&str>, generation: u64) -> Result<(), StoreError> {
         let record = LockRecord {
             boot_id: boot_id.map(str::to_owned),
             generation,
-            is_whole,
         };
-        // Where this call cannot read the boot ID, the old record may be of this boot.
-        let old = self.text.record_of(boot_id);
-        let was_whole = old.is_some_and(|record| record.is_whole);
         match self.lock.set_text(record.print().as_bytes()) {
             Ok(()) => self.text = LockText::Record(record),
             // The old one would prove a journal that lacks this save.
-            Err(e) if was_whole && !is_whole => {
+            Err(e) if self.in_step.is_none() && self.text.record_of(boot_id).is_some() => {
                 let path = self.files.path(StateFile::Lock);
                 return Err(StoreError {
                     is_in_place: true,
                     ..StoreError::at("cannot write", &path)(e)
                 });
             }
-            Err(e) => {
-                let path = self.files.path(StateFile::Lock);
-                warn!(target: "ipam", "{} could not be written: {}.", path.display(), io_reason(&e));
-            }
+            Err(e) => self.warn_unwritten(StateFile::Lock, &e),
         }
         Ok(())
+    }
+
+    fn warn_unwritten(&self, file: StateFile, error: &io::Error) {
+        let path = self.files.path(file);
+        warn!(target: "ipam", "{} could not be written: {}.", path.display(), io_reason(error));
     }
 
     /// Appends the release of a DEL that came while the state is lost, if the journal holds something for its attachment. Returns what it
@@ -270,13 +251,5 @@ impl Locked<'_> {
             .map_err(StoreError::at("cannot write", &path))?;
         info!(target: "ipam", "the state is lost; the journal has the release.");
         Ok(freed)
-    }
-}
-
-impl State {
-    /// Whether the journal can be complete with it: nothing is pending, and nothing can be missing.
-    fn is_settled(&self) -> bool {
-        matches!(self.condition, Condition::Ready | Condition::Fresh)
-            && self.ipam().quarantine.is_none()
     }
 }

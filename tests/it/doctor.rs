@@ -161,6 +161,7 @@ fn lost_or_corrupt_state_is_reported() {
         "no action needed",
     );
     // Without journal and record, only the key is lost.
+    node.remove_journal();
     fs::remove_file(node.lock_path()).unwrap();
     let mut state: Value = serde_json::from_slice(&good).unwrap();
     state["azure-vnet-ipam"] = json!({ "format": 3, "records": 7 });

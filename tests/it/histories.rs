@@ -93,6 +93,13 @@ enum Step {
     /// An ADD that succeeds with this address. The address is told, and not configured.
     Add(Pod, &'static str),
     Refused(Pod, Refusal),
+    /// An ADD that asks for the address, and is refused.
+    RefusedNaming(Pod, &'static str, Refusal),
+    /// An ADD looks at the node. Its decision is the pod's next step `Add` or `Refused`.
+    Looks(Pod),
+    /// An ADD decides, and stops right before it replaces the state. The lock folder is removed. The ADD goes on with the pod's next step
+    /// `Add` or `Refused`.
+    Stops(Pod),
     /// A DEL that succeeds. What the main plugin configured stays: the teardown is slow, or fails.
     Del(Pod),
     /// A DEL that names the address.
@@ -183,6 +190,17 @@ impl History {
     fn shows_addresses(&self) -> bool {
         let shows = |step: &Step| matches!(step, Step::Shown(..) | Step::Configured(_));
         self.steps.iter().any(shows)
+    }
+
+    /// Whether something happens in the middle of a call, which only the node in memory can do.
+    fn is_interleaved(&self) -> bool {
+        let is_inside = |step: &Step| {
+            matches!(
+                step,
+                Step::Looks(_) | Step::Stops(_) | Step::Fails(Fault::StateIsRemovedAtLook)
+            )
+        };
+        self.steps.iter().any(is_inside)
     }
 
     fn has_faults(&self) -> bool {

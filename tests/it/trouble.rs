@@ -155,7 +155,7 @@ fn lock_released_in_time_is_taken() {
         "{text}"
     );
     assert!(
-        text.len() == 78 && text.ends_with(" whole\n"),
+        text.len() == 72 && text.ends_with('\n'),
         "never replaced, and the record alone in it: {text}"
     );
 }

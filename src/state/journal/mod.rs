@@ -1,5 +1,5 @@
 //! The journal of grants: the state of a save, called the base, and a line for each save after it. It is outside the lock's folder. With a
-//! whole record in the lock file, it is the state again when that is lost.
+//! record in the lock file that names one of its saves, it is the state again when that is lost.
 //!
 //! A header line (`azure-vnet-ipam-journal 2`, boot ID, length and checksum of the base), the base, and its generation in fixed width.
 //! Then lines: generation, the generation before it, checksum, the changes as JSON, and the generation again in fixed width, by which
@@ -25,7 +25,7 @@ const LIMIT: usize = 160 << 20;
 const SMALL: u64 = 64 << 10;
 
 /// The contents of the journal.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Journal {
     /// The base with every line that continues it.
     chain: Option<Box<State>>,
@@ -47,31 +47,18 @@ impl Journal {
     /// Reads the journal. `None` where there is none, or where it is of another boot, whose pods are all gone. One that cannot be read has
     /// no chain.
     pub fn read(files: &dyn Files, boot_id: Option<&str>) -> Option<Journal> {
-        let unreadable = Journal {
-            chain: None,
-            generations: Vec::new(),
-            loose: Vec::new(),
-            boot_id: None,
-            newest: None,
-            length: 0,
-            ends_whole: true,
-        };
         match files.read(StateFile::Journal, LIMIT, 0) {
             Ok(ReadOutcome::Missing) => None,
             Ok(ReadOutcome::Read(bytes)) => Journal::parse(&bytes, boot_id, files.now()),
-            Ok(ReadOutcome::TooLarge) | Err(_) => Some(unreadable),
+            Ok(ReadOutcome::TooLarge) | Err(_) => Some(Journal::default()),
         }
     }
 
     fn parse(bytes: &[u8], boot_id: Option<&str>, now: Moment) -> Option<Journal> {
         let mut journal = Journal {
-            chain: None,
-            generations: Vec::new(),
-            loose: Vec::new(),
-            boot_id: None,
-            newest: None,
             length: bytes.len() as u64,
             ends_whole: bytes.ends_with(b"\n"),
+            ..Journal::default()
         };
         let (header, rest) = split_line(bytes);
         let Some(header) = Header::parse(header) else {
@@ -84,7 +71,7 @@ impl Journal {
         let Some((base, rest)) = rest.split_at_checked(header.length) else {
             return Some(journal);
         };
-        let (end, lines) = rest.split_at_checked(END).unwrap_or((rest, b""));
+        let (end, mut lines) = rest.split_at_checked(END).unwrap_or((rest, b""));
         let base = parse_end(end)
             .filter(|generation| base_checksum(base, *generation) == header.checksum)
             .and_then(|generation| {
@@ -97,7 +84,6 @@ impl Journal {
             journal.generations.push(generation);
             last = Some(generation);
         }
-        let mut lines = lines;
         while !lines.is_empty() {
             let (line, rest) = split_line(lines);
             lines = rest;

@@ -9,7 +9,7 @@ use azure_vnet_ipam::state::StateFile;
 
 use super::run::{CacheEntry, CallError, Driver};
 use super::{File, History, Look, Pod};
-use crate::model::{Answer, Blindness, Container, Fault, Id, NODE, World};
+use crate::model::{Answer, Blindness, Container, Fault, Id, InFlight, NODE, World};
 
 impl File {
     fn in_memory(self) -> StateFile {
@@ -21,11 +21,21 @@ impl File {
     }
 }
 
-pub(super) struct Memory(World);
+pub(super) struct Memory {
+    world: World,
+    /// The ADDs that have looked at the node.
+    looked: BTreeMap<Pod, InFlight>,
+    /// The worlds in which ADDs have stopped.
+    stopped: BTreeMap<Pod, World>,
+}
 
 impl Default for Memory {
     fn default() -> Memory {
-        Memory(World::new(NODE))
+        Memory {
+            world: World::new(NODE),
+            looked: BTreeMap::new(),
+            stopped: BTreeMap::new(),
+        }
     }
 }
 
@@ -54,7 +64,7 @@ impl Driver for Memory {
     fn reset(&mut self, look: Look) {
         *self = Memory::default();
         if look == Look::Incomplete {
-            self.0.blind = Blindness::Namespaces;
+            self.world.blind = Blindness::Namespaces;
         }
     }
 
@@ -66,10 +76,29 @@ impl Driver for Memory {
         1
     }
 
-    fn add(&mut self, pod: Pod, fault: Option<Fault>) -> Result<String, CallError> {
-        self.0.clock += 100_000_000;
-        let address = checked(self.0.unchecked_add(id(pod), fault))?;
+    fn add(
+        &mut self,
+        pod: Pod,
+        named: Option<&str>,
+        fault: Option<Fault>,
+    ) -> Result<String, CallError> {
+        self.world.clock += 100_000_000;
+        let looked = self.looked.remove(&pod);
+        let add = looked.unwrap_or_else(|| self.world.unchecked_asking(id(pod), named));
+        let before = self.stopped.remove(&pod);
+        let address = checked(self.world.unchecked_add(add, before, fault))?;
         Ok(address.to_string())
+    }
+
+    fn look(&mut self, pod: Pod) {
+        let mut add = self.world.unchecked_asking(id(pod), None);
+        self.world.unchecked_look(&mut add);
+        self.looked.insert(pod, add);
+    }
+
+    fn stop(&mut self, pod: Pod) {
+        self.stopped.insert(pod, self.world.clone());
+        self.world.disk.remove_lock_folder();
     }
 
     fn del(
@@ -78,12 +107,12 @@ impl Driver for Memory {
         named: Option<&str>,
         fault: Option<Fault>,
     ) -> Result<(), CallError> {
-        self.0.clock += 100_000_000;
-        checked(self.0.unchecked_del(id(pod), named, fault))
+        self.world.clock += 100_000_000;
+        checked(self.world.unchecked_del(id(pod), named, fault))
     }
 
     fn gc(&mut self, valid: &[Pod]) -> Result<(), CallError> {
-        checked(self.0.unchecked_gc(valid.iter().map(|pod| id(*pod))))
+        checked(self.world.unchecked_gc(valid.iter().map(|pod| id(*pod))))
     }
 
     fn container_id(&self, pod: Pod) -> String {
@@ -91,11 +120,11 @@ impl Driver for Memory {
     }
 
     fn boot_id(&self) -> String {
-        self.0.boot_id().unwrap_or_default()
+        self.world.boot_id().unwrap_or_default()
     }
 
     fn read(&self, file: File) -> Option<Vec<u8>> {
-        let disk = &self.0.disk;
+        let disk = &self.world.disk;
         match file {
             File::Lock => Some(disk.lock.to_vec()),
             file => disk.text(file.in_memory()).map(<[u8]>::to_vec),
@@ -103,7 +132,7 @@ impl Driver for Memory {
     }
 
     fn write(&mut self, file: File, text: Option<&[u8]>) {
-        let disk = &mut self.0.disk;
+        let disk = &mut self.world.disk;
         match (file, text) {
             (File::LockFolder, _) => disk.remove_lock_folder(),
             (File::Lock, Some(text)) => disk.lock = text.into(),
@@ -128,23 +157,23 @@ impl Driver for Memory {
             inode: Some(100 + u64::from(number)),
             is_gone: false,
         };
-        self.0.containers.entry(pod as u8).or_insert(container);
+        self.world.containers.entry(pod as u8).or_insert(container);
     }
 
     fn show(&mut self, pod: Pod, address: &str) {
-        let configured = &mut self.0.strangers.configured;
+        let configured = &mut self.world.strangers.configured;
         configured.insert(id(pod), vec![ip(address)]);
     }
 
     fn cache(&mut self, pod: Pod, entry: CacheEntry<'_>) {
-        let (id, now) = (id(pod), self.0.now());
-        let strangers = &mut self.0.strangers;
+        let (id, now) = (id(pod), self.world.now());
+        let strangers = &mut self.world.strangers;
         match entry {
             CacheEntry::Address(address) => {
-                self.0.cache.insert(id, vec![ip(address)]);
+                self.world.cache.insert(id, vec![ip(address)]);
             }
             CacheEntry::WithoutNamespace(address) => {
-                self.0.cache.insert(id, vec![ip(address)]);
+                self.world.cache.insert(id, vec![ip(address)]);
                 strangers.without_namespace.insert(id);
             }
             CacheEntry::Empty => strangers.undecodable.push(UnreadablePart {
@@ -157,37 +186,37 @@ impl Driver for Memory {
     fn set_endpoints(&mut self, endpoints: &BTreeMap<Pod, &'static str>) {
         let endpoints = endpoints.iter();
         let endpoints = endpoints.map(|(pod, address)| (id(*pod), vec![ip(address)]));
-        self.0.strangers.endpoints = endpoints.collect();
+        self.world.strangers.endpoints = endpoints.collect();
     }
 
     fn end(&mut self, pod: Pod) {
-        if let Some(container) = self.0.containers.get_mut(&(pod as u8)) {
+        if let Some(container) = self.world.containers.get_mut(&(pod as u8)) {
             container.is_gone = true;
         }
-        self.0.strangers.configured.remove(&id(pod));
-        self.0.cache.remove(&id(pod));
+        self.world.strangers.configured.remove(&id(pod));
+        self.world.cache.remove(&id(pod));
     }
 
     fn pass(&mut self, seconds: u64) {
-        self.0.clock += seconds * 1_000_000_000;
+        self.world.clock += seconds * 1_000_000_000;
     }
 
     fn reboot(&mut self) {
-        for container in self.0.containers.values_mut() {
+        for container in self.world.containers.values_mut() {
             container.is_gone = true;
         }
-        self.0.strangers.configured.clear();
-        self.0.cache.clear();
-        self.0.boot += 1;
-        self.0.clock = 10_000_000_000;
+        self.world.strangers.configured.clear();
+        self.world.cache.clear();
+        self.world.boot += 1;
+        self.world.clock = 10_000_000_000;
     }
 
     fn set_boot_id_readable(&mut self, is_readable: bool) {
-        self.0.is_boot_id_readable = is_readable;
+        self.world.is_boot_id_readable = is_readable;
     }
 
     fn set_source(&mut self, listed: &[&str], answer: Answer) {
-        self.0.listed = listed.iter().map(|address| ip(address)).collect();
-        self.0.answer = answer;
+        self.world.listed = listed.iter().map(|address| ip(address)).collect();
+        self.world.answer = answer;
     }
 }

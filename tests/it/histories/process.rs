@@ -105,12 +105,17 @@ impl Processes {
                 let paths = journal.into_iter().chain([self.path(File::Lock)]);
                 inject(paths.collect(), "write,pwrite64,writev")
             }
+            Some(Fault::JournalNotReadable) => {
+                inject(vec![self.path(File::Journal)], "open,openat")
+            }
             Some(Fault::NoInode) => {
                 let mut paths = vec![new(File::State), new(File::Journal)];
                 paths.retain(|path| !path.exists());
                 inject(paths, "open,openat")
             }
-            Some(Fault::JournalNotReplaceable | Fault::NoRecord) => unreachable!("no row has it"),
+            Some(Fault::JournalNotReplaceable | Fault::NoRecord | Fault::StateIsRemovedAtLook) => {
+                unreachable!("no row that this driver runs has it")
+            }
             // The limit is for every file, so the journal must be the largest one.
             Some(Fault::JournalStopsAfter(bytes)) => {
                 let length = |file| fs::metadata(self.path(file)).map_or(0, |meta| meta.len());
@@ -120,6 +125,12 @@ impl Processes {
             }
         }
     }
+}
+
+/// The `ipam` object of a call that may name an address.
+fn ipam_naming(address: Option<&str>) -> serde_json::Value {
+    let named = address.map(|address| json!({ "subnet": SUBNET, "ipAddress": address }));
+    named.unwrap_or(json!({}))
 }
 
 fn checked(outcome: &Outcome) -> Result<(), CallError> {
@@ -160,16 +171,29 @@ impl Driver for Processes {
             (Look::Any | Look::Complete, true) | (Look::Incomplete, false) => true,
             (Look::Complete, false) | (Look::Incomplete, true) => false,
         };
-        can_look && self.has_faults == history.has_faults()
+        can_look && self.has_faults == history.has_faults() && !history.is_interleaved()
     }
 
     fn stride(&self) -> usize {
         59
     }
 
-    fn add(&mut self, pod: Pod, fault: Option<Fault>) -> Result<String, CallError> {
-        let outcome = self.call("ADD", pod, json!({}), fault);
+    fn add(
+        &mut self,
+        pod: Pod,
+        named: Option<&str>,
+        fault: Option<Fault>,
+    ) -> Result<String, CallError> {
+        let outcome = self.call("ADD", pod, ipam_naming(named), fault);
         checked(&outcome).map(|()| outcome.address())
+    }
+
+    fn look(&mut self, _: Pod) {
+        unreachable!("it runs no such row")
+    }
+
+    fn stop(&mut self, _: Pod) {
+        unreachable!("it runs no such row")
     }
 
     fn del(
@@ -178,8 +202,7 @@ impl Driver for Processes {
         named: Option<&str>,
         fault: Option<Fault>,
     ) -> Result<(), CallError> {
-        let named = named.map(|address| json!({ "subnet": SUBNET, "ipAddress": address }));
-        let outcome = self.call("DEL", pod, named.unwrap_or(json!({})), fault);
+        let outcome = self.call("DEL", pod, ipam_naming(named), fault);
         checked(&outcome)?;
         outcome.assert_no_output();
         Ok(())

@@ -19,7 +19,15 @@ pub(super) trait Driver {
     /// The number of bytes between two attempts of [`Step::AppendStops`].
     fn stride(&self) -> usize;
 
-    fn add(&mut self, pod: Pod, fault: Option<Fault>) -> Result<String, CallError>;
+    fn add(
+        &mut self,
+        pod: Pod,
+        named: Option<&str>,
+        fault: Option<Fault>,
+    ) -> Result<String, CallError>;
+    /// See [`Step::Looks`] and [`Step::Stops`].
+    fn look(&mut self, pod: Pod);
+    fn stop(&mut self, pod: Pod);
     fn del(&mut self, pod: Pod, named: Option<&str>, fault: Option<Fault>)
     -> Result<(), CallError>;
     fn gc(&mut self, valid: &[Pod]) -> Result<(), CallError>;
@@ -65,14 +73,14 @@ pub(super) struct CallError {
 impl CallError {
     fn refusal(&self) -> Refusal {
         let has = |words: &str| self.msg.to_lowercase().contains(words);
-        if has("the state was lost") {
+        if self.code == 11 && has("the lock on the state was lost") {
+            Refusal::LockLost
+        } else if has("the state was lost") {
             Refusal::Quarantined
         } else if has("no available addresses") {
             Refusal::Exhausted
         } else if has("invalid address space") || has("no available address pools") {
             Refusal::NoPools
-        } else if self.code == 11 && has("the lock on the state was lost") {
-            Refusal::LockLost
         } else {
             Refusal::Any
         }
@@ -170,8 +178,9 @@ impl Run<'_> {
         if result.is_ok() {
             ends(self);
         }
+        let is_there = self.driver.read(File::State).is_some();
         let after = self.held();
-        for (pod, address) in &self.told {
+        for (pod, address) in self.told.iter().filter(|_| is_there) {
             ensure!(
                 !before.contains_key(address) || after.contains_key(address),
                 "{address} of {pod:?}, which lives, was freed"
@@ -180,10 +189,10 @@ impl Run<'_> {
         Ok(result)
     }
 
-    fn add(&mut self, pod: Pod) -> Result<Result<String, CallError>, String> {
+    fn add(&mut self, pod: Pod, named: Option<&str>) -> Result<Result<String, CallError>, String> {
         self.driver.start(pod);
         let fault = self.fault.take();
-        let result = self.call(|run| run.driver.add(pod, fault), |_| ())?;
+        let result = self.call(|run| run.driver.add(pod, named, fault), |_| ())?;
         if let Ok(address) = &result
             && self.tell(pod, address)?
         {
@@ -192,6 +201,15 @@ impl Run<'_> {
             ensure!(lost.is_none(), "the state does not hold {lost:?}");
         }
         Ok(result)
+    }
+
+    fn refused(&mut self, pod: Pod, named: Option<&str>, expected: Refusal) -> Result<(), String> {
+        let result = self.add(pod, named)?;
+        ensure!(
+            matches!(&result, Err(error) if [error.refusal(), Refusal::Any].contains(&expected)),
+            "{result:?}"
+        );
+        Ok(())
     }
 
     /// Notes that a pod was told an address. Returns whether that is news to it.
@@ -234,18 +252,23 @@ impl Run<'_> {
     fn step(&mut self, step: &Step) -> Result<(), String> {
         match step {
             Step::Add(pod, expected) => {
-                let result = self.add(*pod)?;
+                let result = self.add(*pod, None)?;
                 ensure!(
                     matches!(&result, Ok(address) if address == expected),
                     "{result:?}"
                 );
             }
-            Step::Refused(pod, expected) => {
-                let result = self.add(*pod)?;
-                ensure!(
-                    matches!(&result, Err(error) if [error.refusal(), Refusal::Any].contains(expected)),
-                    "{result:?}"
-                );
+            Step::Refused(pod, expected) => self.refused(*pod, None, *expected)?,
+            Step::RefusedNaming(pod, address, expected) => {
+                self.refused(*pod, Some(address), *expected)?;
+            }
+            Step::Looks(pod) => {
+                self.driver.start(*pod);
+                self.driver.look(*pod);
+            }
+            Step::Stops(pod) => {
+                self.driver.start(*pod);
+                self.driver.stop(*pod);
             }
             Step::Del(pod) => self.del(*pod, None)?,
             Step::DelNaming(pod, address) => self.del(*pod, Some(address))?,

@@ -178,6 +178,9 @@ pub(super) fn histories() -> Vec<History> {
             Add(A, X), BootIdReadable(false), Fails(Fault::OnlyStateIsWritten), Refused(B, Any), BootIdReadable(true),
             Remove(&[State]), Add(D, Y), HeldBy(X, A),
         ]),
+        row("an ADD that fails after its save takes its address back", [
+            Add(A, X), Fails(Fault::OnlyStateIsWritten), Refused(B, Any), Free(Y), Add(D, Y), HeldBy(X, A),
+        ]),
         row("a full disk leaves no temporary file", [
             Add(A, X), OriginalAdd(B, Y), Fails(Fault::NoSpaceForJournal), Add(D, Z), NoLeftovers,
         ]),
@@ -203,6 +206,26 @@ pub(super) fn histories() -> Vec<History> {
             Answers(Answer::Good), Refused(B, Quarantined), Pass(31), Add(B, Y), PutBack(1, &[State]), Remove(&[Journal]),
             Refused(D, Quarantined), HeldBy(X, A),
         ]),
+        row("a copy of a state that is lost does not restart the quarantine", [
+            Add(A, X), Cached(A, X), Remove(&[State, Journal]), Answers(Answer::Unmatched), Refused(B, Any), Keep(1, &[State]), Pass(20),
+            Refused(B, Any), PutBack(1, &[State]), Refused(B, Any), Pass(11), Answers(Answer::Good), Add(B, Y), HeldBy(X, A),
+        ]),
+        row("a journal that comes back while the loss is pending", [
+            Add(A, X), Keep(1, &[Journal]), Remove(&[State, Journal]), Answers(Answer::None), Refused(B, NoPools), PutBack(1, &[Journal]),
+            Answers(Answer::Good), Refused(B, Quarantined), Held(X),
+        ]),
+        row("a journal that cannot be read is not replaced while the state is lost", [
+            Add(A, X), Remove(&[State, Lock]), Answers(Answer::None), Fails(Fault::JournalNotReadable), Refused(B, NoPools),
+            Answers(Answer::Good), Refused(B, Quarantined), Held(X),
+        ]),
+        row("a look that began before the quarantine ended does not end it", [
+            Add(A, X), Remove(&[State, Journal]), Looks(C), Refused(D, Quarantined), Shown(A, X), Pass(31),
+            Add(C, Y), HeldByNobodyKnown(X),
+        ]),
+        row("a known holder gets no other address during a quarantine", [
+            Add(A, X), Cached(A, X), Add(B, Y), Remove(&[State, Journal]), Refused(D, Quarantined),
+            RefusedNaming(A, Y, Quarantined), Add(A, X), Free(Y),
+        ]),
         row("a DEL does not end a quarantine", [
             Add(A, X), Cached(A, X), Remove(&[State, Journal]), Answers(Answer::None), Refused(B, NoPools), Del(C),
             Answers(Answer::Good), Refused(B, Quarantined), HeldBy(X, A),
@@ -217,6 +240,40 @@ pub(super) fn histories() -> Vec<History> {
             Add(A, X), Remove(&[State, LockFolder]), Reboot, Add(B, X),
         ]),
         row("the lock folder is lost", [Add(A, X), Remove(&[LockFolder]), Add(B, Y), HeldBy(X, A)]),
+
+        // The lock file is lost during a call.
+        row("two calls with two lock files", [
+            Stops(A), Add(B, X), Refused(A, LockLost), Add(D, Y), HeldBy(X, B),
+        ]),
+        row("two calls with two lock files, and the original's VERSION", [
+            Stops(A), Add(B, X), OriginalVersion, Refused(A, LockLost), Refused(D, Quarantined), Held(X),
+            Cached(B, X), Pass(31), Add(D, Y), HeldBy(X, B),
+        ]),
+        row("the state is lost while a DEL looks at the node", [
+            Add(A, X), Shown(A, X), Add(B, Y), Remove(&[State, Journal]), Refused(D, Quarantined), Cached(B, Y), Pass(31), Add(D, Z),
+            Gone(A), Keep(1, &[Journal, Lock]), Fails(Fault::StateIsRemovedAtLook), DelNaming(A, X),
+            Unchanged(1, Journal), Unchanged(1, Lock), Add(E, W), HeldBy(Y, B), HeldBy(Z, D),
+        ]),
+
+        // Numbers above the clock: a state that outlasts a reboot brings the number of its save with it.
+        row("a DEL after a reboot has a number of its own", [
+            Add(A, X), Reboot, Add(B, X), Keep(1, &[State]), Del(B), PutBack(1, &[State]), Add(D, Y), Free(X),
+        ]).with_look(Complete),
+        row("a DEL during a loss after a reboot has a number of its own", [
+            Add(A, X), Reboot, Add(B, X), Add(C, Y), Keep(1, &[State]), Remove(&[State]), Del(B), PutBack(1, &[State]),
+            Add(D, Z), Free(X),
+        ]).with_look(Complete),
+        row("DELs during a loss after a reboot do not make up the number of the record", [
+            Add(E, X), Reboot, Add(A, X), Add(B, Y), Add(C, Z), Add(D, W), Keep(1, &[Lock]), Lose(Journal), Remove(&[State]),
+            OriginalVersion, Del(A), Del(B), PutBack(1, &[Lock]), Refused(D, Quarantined),
+        ]).each(&[LineRemoved, LineDamaged]).with_look(Complete),
+        row("DELs during a loss after a reboot have numbers above the record", [
+            Add(E, X), Reboot, Add(A, X), Add(B, Y), Add(C, Z), Add(D, W), Lose(Journal), Remove(&[State]),
+            Del(A), Del(B), Refused(D, Quarantined),
+        ]).each(&[EndRemoved]).with_look(Complete),
+        row("a loss after a reboot that cannot be told", [
+            Add(A, X), Add(B, Y), Reboot, BootIdReadable(false), Remove(&[State]), Refused(D, Quarantined), Pass(31), Add(D, Z),
+        ]),
 
         // Parts of a journal that must not be believed.
         row("a damaged base", [
@@ -294,6 +351,14 @@ pub(super) fn histories() -> Vec<History> {
         row("the original wrote first, and did not know a pod", [
             OriginalAdd(A, X), Cached(B, Y), Add(D, Z), HeldBy(X, A), HeldBy(Y, B),
         ]),
+        row("what is known of an address is void when the original gives it to another", [
+            Source(&[X]), Add(A, X), OriginalDel(A), OriginalAdd(B, X), Configured(B), Refused(C, Exhausted), Gone(B), Pass(HOUR),
+            Add(C, X),
+        ]),
+        row("the age of a record is void when the original may have given the address again", [
+            Source(&[X]), Add(A, X), Pass(HOUR), OriginalDel(A), Gone(A), OriginalAdd(A, X), Refused(C, Exhausted), HeldBy(X, A),
+        ]),
+        row("releases of another boot are void after the original wrote", [Add(A, X), Del(A), Reboot, OriginalSave, Add(B, X)]),
         row("a release by the original is one of now", [Add(A, X), OriginalDel(A), Add(B, Y), Free(X)]),
         row("the original gives an address after a reboot", [
             Add(A, X), Reboot, OriginalAdd(B, Y), Add(D, Z), HeldBy(Y, B),
@@ -345,6 +410,15 @@ pub(super) fn histories() -> Vec<History> {
         ]),
         row("an address that the source omits for a moment after its release", [
             Add(A, X), Shown(A, X), Del(A), Source(&[Y, Z, W]), Add(B, Y), Source(&[X, Y, Z, W]), Add(D, Z), Free(X),
+        ]),
+
+        row("an old state does not name an owner whose teardown failed", [
+            Source(&[X]), Add(A, X), Keep(1, &[State]), Del(A), Pass(31), Add(B, X), PutBack(1, &[State]), Remove(&[Journal]),
+            Refused(D, Quarantined), Held(X), Del(A), Held(X),
+        ]),
+        row("an old journal does not name an owner whose teardown failed", [
+            Source(&[X]), Add(A, X), Keep(1, &[Journal]), Del(A), Pass(31), Add(B, X), PutBack(1, &[Journal]), Remove(&[State]),
+            Refused(D, Quarantined), Held(X), Del(A), Held(X),
         ]),
 
         // Owners, as the lists tell them.

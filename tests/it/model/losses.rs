@@ -1,6 +1,7 @@
 //! Losses of files that leave something by which the plugin can detect them.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::rc::Rc;
 
 use azure_vnet_ipam::ipam::Evidence;
@@ -17,11 +18,11 @@ use super::world::{Id, World};
 pub(crate) struct Truth {
     /// The state as it was saved last. `None` where the journal has something newer.
     pub state: Option<Rc<[u8]>>,
-    /// The journal with the whole record that proves it.
+    /// The journal with the record that proves it.
     proof: Option<[Rc<[u8]>; 2]>,
     /// The number of the last save before the last loss.
     newest: u64,
-    /// Whether an ADD may be refused with a quarantine: neither the state nor the journal with its whole record survived a loss.
+    /// Whether an ADD may be refused with a quarantine: neither the state nor the journal with its record survived a loss.
     pub may_refuse: bool,
     /// Whether there was a time without a readable boot ID, in any boot.
     pub was_unreadable: bool,
@@ -50,7 +51,7 @@ impl Truth {
         let is_appended = old.as_deref().is_some_and(continues);
         self.proof = match new.clone() {
             Some(new)
-                if after.lock.ends_with(b"whole\n")
+                if is_named(&new, &after.lock)
                     && after.lock != before.lock
                     && (!is_appended || self.is_proved(before)) =>
             {
@@ -92,12 +93,18 @@ impl Truth {
         };
     }
 
-    /// Whether the journal is the last one, with the whole record that proves it.
+    /// Whether the journal is the last one, with the record that proves it.
     fn is_proved(&self, disk: &Disk) -> bool {
         self.proof.as_ref().is_some_and(|[journal, lock]| {
             disk.files.get(&StateFile::Journal) == Some(journal) && disk.lock == *lock
         })
     }
+}
+
+/// Whether the record names the last save in the journal, which both end with.
+fn is_named(journal: &[u8], record: &[u8]) -> bool {
+    const DIGITS: usize = " 000000000000000000\n".len();
+    record.len() > DIGITS && journal.ends_with(&record[record.len() - DIGITS..])
 }
 
 /// The number of a state that is known to be of this boot: "Where `IPAM.TimeStamp` is no longer the one we wrote, the original has written
@@ -154,7 +161,7 @@ impl World {
                     value.as_object_mut().unwrap().remove("azure-vnet-ipam");
                     let text = value.to_string();
                     self.disk.put(StateFile::State, text.as_bytes());
-                    // "Behind: beside a record (a void one too) or a chain of this boot it has no key"
+                    // "Behind: beside a record or a chain of this boot it has no key"
                     self.truth.may_refuse = true;
                     if was_complete
                         && before.files.get(&StateFile::State) == self.truth.state.as_ref()
@@ -241,11 +248,15 @@ impl World {
         }
         let state = self.disk.files.get(&StateFile::State);
         let has_state = self.truth.state.is_some() && state == self.truth.state.as_ref();
-        // "The journal is complete when a whole record of this boot names a number of its chain, and no state lies there that another
+        // "The journal is complete when a record of this boot names a number of its chain, and no state lies there that another
         // program wrote last."
         let is_foreign = self.state().is_some_and(|state| state.other_wrote_last);
         let is_complete = self.truth.is_proved(&self.disk) && !is_foreign;
-        self.truth.may_refuse |= !has_state && !is_complete;
+        // A state that outlasts a reboot brings numbers above the clock. Where everything was removed after that, the numbers begin again at
+        // the clock, and a copy of the former journal or record is above them.
+        let saved = self.state().and_then(|state| state.saved).unwrap_or(0);
+        let is_behind = self.known(&self.disk) > saved;
+        self.truth.may_refuse |= !is_complete && (!has_state || is_behind);
         let is_same = |file| before.files.get(&file) == self.disk.files.get(&file);
         if !is_same(StateFile::Journal)
             || before.lock != self.disk.lock
@@ -370,9 +381,12 @@ impl World {
 
     /// Whether neither the kernel nor a list that can be read shows some pod.
     fn is_somebody_unseen(&self) -> bool {
-        let is_listed = |id| self.blind != Blindness::Cache && self.cache.contains_key(id);
+        // After another ADD the cache has the address of the ADD before it, until the pod is configured again.
+        let is_listed = |id, addresses: &Vec<IpAddr>| {
+            self.blind != Blindness::Cache && self.cache.get(id) == Some(addresses)
+        };
         let mut pods = self.pods.iter();
-        pods.any(|(id, pod)| !pod.wired && !is_listed(id))
+        pods.any(|(id, pod)| !pod.wired && !is_listed(id, &pod.addresses))
     }
 
     /// Whether the state is an old copy.

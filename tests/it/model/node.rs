@@ -66,6 +66,10 @@ pub(crate) enum Fault {
     JournalNotReplaceable,
     /// The text of the lock file cannot be written.
     NoRecord,
+    /// The journal cannot be read.
+    JournalNotReadable,
+    /// The state is removed while the call looks at the node.
+    StateIsRemovedAtLook,
 }
 
 /// An event between two steps of a call.
@@ -77,7 +81,7 @@ pub(super) struct MemoryNode(Rc<Inner>);
 
 struct Inner {
     disk: RefCell<Disk>,
-    now: Moment,
+    now: Cell<Moment>,
     evidence: Evidence,
     kill: Cell<Option<Kill>>,
     is_dead: Cell<bool>,
@@ -88,13 +92,15 @@ struct Inner {
     steps: Cell<u32>,
     /// The step after which an event happens.
     interruption: RefCell<Option<(u32, Interruption)>>,
+    /// What others make of the disk until a moment, between a call's last look at the lock file and its rename.
+    meanwhile: RefCell<Option<(Disk, Moment)>>,
 }
 
 impl MemoryNode {
     pub fn new(disk: Disk, now: Moment, evidence: Evidence) -> MemoryNode {
         MemoryNode(Rc::new(Inner {
             disk: RefCell::new(disk),
-            now,
+            now: Cell::new(now),
             evidence,
             kill: Cell::default(),
             is_dead: Cell::default(),
@@ -102,6 +108,7 @@ impl MemoryNode {
             changes: Cell::default(),
             steps: Cell::default(),
             interruption: RefCell::default(),
+            meanwhile: RefCell::default(),
         }))
     }
 
@@ -110,6 +117,11 @@ impl MemoryNode {
         let mut node = MemoryNode::new(disk, now, evidence);
         Rc::get_mut(&mut node.0).unwrap().fault = Some(fault);
         node
+    }
+
+    /// Replaces the disk and the time between the next look at the lock file and the rename after it.
+    pub fn stop_before_rename(&self, disk: Disk, now: Moment) {
+        *self.0.meanwhile.borrow_mut() = Some((disk, now));
     }
 
     /// Refuses to create or fill a file. The temporary file of a replacement is always new.
@@ -242,7 +254,7 @@ fn length(text: &[u8]) -> u64 {
 
 impl Files for MemoryNode {
     fn now(&self) -> Moment {
-        self.0.now
+        self.0.now.get()
     }
 
     fn wall_time(&self) -> String {
@@ -265,6 +277,9 @@ impl Files for MemoryNode {
 
     fn read(&self, file: StateFile, limit: usize, _: usize) -> io::Result<ReadOutcome> {
         self.step()?;
+        if let (StateFile::Journal, Some(Fault::JournalNotReadable)) = (file, self.0.fault) {
+            return Err(refused("input/output error"));
+        }
         let disk = self.0.disk.borrow();
         let text = match file {
             StateFile::Lock => Some(&*disk.lock).filter(|text| !text.is_empty()),
@@ -329,10 +344,14 @@ impl Files for MemoryNode {
         _: Option<&str>,
     ) -> Result<(), StoreError> {
         let path = self.path(StateFile::State);
-        // Nothing happens between the check of the lock and the rename: what can happen in that moment is a limitation that the
-        // `src/README.md` names.
+        // Random events do not happen between the check of the lock and the rename: what can happen in that moment is a limitation that
+        // the `src/README.md` names.
         if !lock.is_current() {
             return Err(StoreError::lost_lock(&path));
+        }
+        if let Some((disk, now)) = self.0.meanwhile.take() {
+            self.change(|there| *there = disk);
+            self.0.now.set(now);
         }
         self.refuse(StateFile::State, true)
             .map_err(StoreError::at("cannot write", &path))?;
@@ -357,6 +376,9 @@ impl Host for MemoryNode {
 
 impl Node for MemoryNode {
     fn evidence(&self, _: &[Candidate], _: &Progress) -> Evidence {
+        if let Some(Fault::StateIsRemovedAtLook) = self.0.fault {
+            self.change(|disk| drop(disk.files.remove(&StateFile::State)));
+        }
         self.0.evidence.clone()
     }
 

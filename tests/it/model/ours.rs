@@ -75,7 +75,12 @@ fn allocate(
     may_rest: bool,
 ) -> (Outcome, bool) {
     let context = rules.context(node);
-    let call = call("ADD", add.id, rules.world.is_dual());
+    let mut call = call("ADD", add.id, rules.world.is_dual());
+    if let Some(named) = &add.named {
+        let conf = &mut Rc::make_mut(&mut call).conf;
+        conf.ipam.subnet = Some(SUBNET.to_owned());
+        conf.ipam.ip_address = Some(named.clone());
+    }
     let requested = address_requests(&call).unwrap();
     let netns = rules.world.netns(add.id);
     let mut requests = pool_requests(&requested, &call.conf.ipam, &call.attachment);
@@ -160,20 +165,42 @@ impl World {
         }
     }
 
-    /// Runs an ADD without the checks of the model. Returns the address.
-    pub(crate) fn unchecked_add(
-        &mut self,
-        id: Id,
-        fault: Option<Fault>,
-    ) -> Result<IpAddr, Failure> {
-        let mut add = InFlight {
+    /// Starts an ADD, which may ask for a particular address.
+    pub(crate) fn unchecked_asking(&self, id: Id, named: Option<&str>) -> InFlight {
+        InFlight {
             id,
             inventory: self.inventory(),
             began: self.now(),
             look: None,
+            named: named.map(str::to_owned),
+        }
+    }
+
+    /// Runs an ADD without the checks of the model until it has looked at the node.
+    pub(crate) fn unchecked_look(&mut self, add: &mut InFlight) {
+        let node = self.node();
+        if let Outcome::Looked(look) = self.run(&node, add, true) {
+            add.look = Some(look);
+        }
+        self.take_over(&node);
+    }
+
+    /// Runs an ADD without the checks of the model. Returns the address. It stops right before it replaces the state of the world `before`,
+    /// if there is one, and goes on in this world.
+    pub(crate) fn unchecked_add(
+        &mut self,
+        mut add: InFlight,
+        mut before: Option<World>,
+        fault: Option<Fault>,
+    ) -> Result<IpAddr, Failure> {
+        let node = match &before {
+            Some(before) => before.node(),
+            None => self.node_with(fault),
         };
-        let node = self.node_with(fault);
-        let outcome = self.run(&node, &mut add, false);
+        if before.is_some() {
+            node.stop_before_rename(self.disk.clone(), self.now());
+        }
+        let outcome = before.as_mut().unwrap_or(self).run(&node, &mut add, false);
         self.take_over(&node);
         match outcome {
             Outcome::Granted(grants) => Ok(grants[0].address.addr()),
@@ -267,6 +294,7 @@ impl World {
             inventory: self.inventory(),
             began: self.now(),
             look: None,
+            named: None,
         })
     }
 

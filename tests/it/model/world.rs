@@ -67,6 +67,8 @@ pub(crate) struct InFlight {
     pub inventory: Option<Inventory>,
     pub began: Moment,
     pub look: Option<Rc<NodeSnapshot>>,
+    /// The address that it asks for, if it asks for a particular one.
+    pub named: Option<String>,
 }
 
 /// The rules of a history, which do not change.
