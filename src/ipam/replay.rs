@@ -72,6 +72,7 @@ impl Ipam {
         let records = self.pools().flat_map(|(_, _, pool)| &pool.records);
         let known = records.filter(|record| record.held().is_some());
         let known: BTreeSet<IpAddr> = known.map(Record::address).collect();
+        self.generation = self.generation.max(journaled.generation);
         let mut count = 0;
         for (space, key, pool) in journaled.pools() {
             for record in &pool.records {
