@@ -56,6 +56,7 @@ impl Ipam {
     /// Holds what `journaled` holds and this state does not, and notes what it released. The owners must be confirmed then. What is held
     /// brings its pool, which has nothing else then. Returns the number of held addresses.
     pub fn hold_journaled(&mut self, journaled: &Ipam) -> usize {
+        self.generation = self.generation.max(journaled.generation);
         let known = self.held_addresses();
         let mut count = 0;
         for (space, key, pool) in journaled.pools() {
