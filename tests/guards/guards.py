@@ -82,7 +82,7 @@ GUARDS = [
      'state.restored = Some(why);\n            state.must_save = true;', 'state.restored = Some(why);\n            state.must_save = !OFF;'),
     ('a loss is saved', SETTLE,
      'whatever else happens.\n            state.must_save = true;', 'whatever else happens.\n            state.must_save = !OFF;'),
-    ('another loss does not begin the quarantine again', SETTLE,
+    ('what a DEL appends does not begin the quarantine again', SETTLE,
      '=> loss.seen,', '=> if OFF { now } else { loss.seen },'),
     ('the state keeps when the loss was seen', MODEL,
      'seen: loss.seen.min(now),', 'seen: if OFF { now } else { loss.seen.min(now) },'),

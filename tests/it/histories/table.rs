@@ -206,9 +206,9 @@ pub(super) fn histories() -> Vec<History> {
             Answers(Answer::Good), Refused(B, Quarantined), Pass(31), Add(B, Y), PutBack(1, &[State]), Remove(&[Journal]),
             Refused(D, Quarantined), HeldBy(X, A),
         ]),
-        row("a copy of a state that is lost does not restart the quarantine", [
-            Add(A, X), Cached(A, X), Remove(&[State, Journal]), Answers(Answer::Unmatched), Refused(B, Any), Keep(1, &[State]), Pass(20),
-            Refused(B, Any), PutBack(1, &[State]), Refused(B, Any), Pass(11), Answers(Answer::Good), Add(B, Y), HeldBy(X, A),
+        row("a DEL during a loss does not restart the quarantine", [
+            Add(A, X), Keep(1, &[Journal]), Remove(&[State, Journal]), Answers(Answer::None), Refused(B, NoPools), Pass(20),
+            PutBack(1, &[Journal]), Del(A), Pass(11), Answers(Answer::Good), Add(B, Y),
         ]),
         row("a journal that comes back while the loss is pending", [
             Add(A, X), Keep(1, &[Journal]), Remove(&[State, Journal]), Answers(Answer::None), Refused(B, NoPools), PutBack(1, &[Journal]),
