@@ -34,6 +34,8 @@ pub(super) fn settle(
         record.and_then(|record| record.boot_id.as_deref()),
         journaled_boot,
     ];
+    // Nothing is journaled while the boot ID cannot be read.
+    let is_unjournaled = boot_id.is_none() || record.is_some_and(|record| record.boot_id.is_none());
     let record = record.map(|record| record.generation);
     let has_chain = journal
         .as_ref()
@@ -63,7 +65,9 @@ pub(super) fn settle(
                 }
                 // A save leaves a journal, and a record. Where one of them is missing, this may be an old copy.
                 condition @ Condition::Ready
-                    if state.saved.is_some() && (!has_chain || *lock == LockText::Empty) =>
+                    if state.saved.is_some()
+                        && !is_unjournaled
+                        && (!has_chain || *lock == LockText::Empty) =>
                 {
                     *condition = Condition::Reconcile;
                 }
