@@ -23,7 +23,7 @@ pub mod parse {
 
 /// Gathers all evidence. Namespaces in rare places are searched for only until `is_explained` is true.
 pub fn gather(paths: &Paths, progress: &Progress, is_explained: IsExplained<'_>) -> Evidence {
-    let kernel = kernel::scan_namespaces(paths, progress, is_explained, kernel::TIME_LIMIT);
+    let kernel = kernel::scan_namespaces(paths, progress, is_explained);
     let cache = cni_cache::read(paths, &kernel, progress);
     let azure_vnet = azure_vnet::read(paths, &kernel);
     let routes = match host_routes(paths) {

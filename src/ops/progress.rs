@@ -18,10 +18,10 @@ const INTERVAL: Duration = Duration::from_millis(100);
 
 /// Captures a snapshot of the node. Shows the progress on stderr if that is a terminal.
 pub fn capture_snapshot(candidates: Vec<Candidate>, context: &Context) -> NodeSnapshot {
+    let progress = Progress::of_command();
     if !std::io::stderr().is_terminal() {
-        return NodeSnapshot::capture(candidates, context);
+        return NodeSnapshot::capture_with_progress(candidates, context, &progress);
     }
-    let progress = Progress::default();
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         let printer = scope.spawn(|| print_progress(&progress, &done));

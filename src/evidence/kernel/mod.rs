@@ -7,7 +7,6 @@ mod proc_addresses;
 mod scan;
 
 use std::thread;
-use std::time::Duration;
 
 use super::Progress;
 use crate::host::{Paths, io_reason};
@@ -15,9 +14,6 @@ use crate::ipam::Kernel;
 use scan::Scan;
 
 pub use scan::IsExplained;
-
-/// The time for a scan. azure-vnet waits 10 s for its lock, and an idle node with 400 network namespaces takes 25 ms.
-pub const TIME_LIMIT: Duration = Duration::from_secs(2);
 
 /// Scans every network namespace once: those that are mounted and those of threads. As long as `is_explained` is not satisfied, it
 /// also scans those that only a mount in another mount namespace, a descriptor or a socket keeps. A scan that reaches its time limit
@@ -28,11 +24,10 @@ pub fn scan_namespaces(
     paths: &Paths,
     progress: &Progress,
     is_explained: IsExplained<'_>,
-    limit: Duration,
 ) -> Kernel {
     let proc = paths.processes();
     let scan = || {
-        let scan = Scan::start(paths, &proc, progress, limit);
+        let scan = Scan::start(paths, &proc, progress);
         let scan = scan.map_err(|e| format!("{}: {}", proc.display(), io_reason(&e)))?;
         Ok(scan.run(is_explained))
     };
@@ -52,11 +47,17 @@ pub fn scan_namespaces(
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn scan(root: Option<std::path::PathBuf>, limit: Duration) -> Kernel {
         let paths = Paths::new(root, "azure-vnet-ipam");
-        scan_namespaces(&paths, &Progress::default(), &|_| false, limit)
+        let progress = Progress {
+            limit,
+            ..Progress::default()
+        };
+        scan_namespaces(&paths, &progress, &|_| false)
     }
 
     #[test]

@@ -8,7 +8,6 @@ use std::mem;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use rustix::fs::fstat;
 
@@ -32,8 +31,8 @@ pub(super) struct Scan<'a> {
     /// The numbers by which the host knows other namespaces (netnsid), also those of links that were removed.
     pub numbers: BTreeSet<u32>,
     pub links: Vec<Link>,
-    /// When the scan stops, and after how long that is.
-    stop: (Moment, Duration),
+    /// When the scan stops.
+    stop: Moment,
 }
 
 impl<'a> Scan<'a> {
@@ -41,12 +40,7 @@ impl<'a> Scan<'a> {
     ///
     /// # Errors
     /// /proc or rtnetlink cannot be used.
-    pub fn start(
-        paths: &'a Paths,
-        proc: &'a Path,
-        progress: &'a Progress,
-        limit: Duration,
-    ) -> io::Result<Scan<'a>> {
+    pub fn start(paths: &'a Paths, proc: &'a Path, progress: &'a Progress) -> io::Result<Scan<'a>> {
         let kernel = Kernel {
             host: Some(id(&proc.join("self/ns/net"))?),
             ..Kernel::default()
@@ -59,7 +53,7 @@ impl<'a> Scan<'a> {
             scanner: NetnsScanner::new(paths)?,
             numbers: BTreeSet::new(),
             links: Vec::new(),
-            stop: (boot_now().after(limit), limit),
+            stop: boot_now().after(progress.limit),
         };
         scan.is_over_time();
         if !sees_all_processes(proc) {
@@ -102,10 +96,10 @@ impl<'a> Scan<'a> {
 
     /// Returns whether the time is over, and marks the scan as incomplete then.
     pub fn is_over_time(&mut self) -> bool {
-        let (at, limit) = self.stop;
-        let is_over = boot_now() >= at;
+        let is_over = boot_now() >= self.stop;
         if is_over {
-            self.mark_incomplete(format!("stopped after {} s", limit.as_secs()));
+            let seconds = self.progress.limit.as_secs();
+            self.mark_incomplete(format!("stopped after {seconds} s"));
         }
         is_over
     }
