@@ -256,9 +256,10 @@ pub(super) fn histories() -> Vec<History> {
         ]),
 
         // Numbers above the clock: a state that outlasts a reboot brings the number of its save with it.
-        row("a DEL after a reboot has a number of its own", [
-            Add(A, X), Reboot, Add(B, X), Keep(1, &[State]), Del(B), PutBack(1, &[State]), Add(D, Y), Free(X),
-        ]).with_look(Complete),
+        row("a DEL after a reboot that could not be told has a number of its own", [
+            Add(A, X), Reboot, BootIdReadable(false), Add(B, Y), BootIdReadable(true), Add(B, Y), Keep(1, &[State]), Del(B),
+            PutBack(1, &[State]), Add(D, Z), Free(Y),
+        ]),
         row("a DEL during a loss after a reboot has a number of its own", [
             Add(A, X), Reboot, Add(B, X), Add(C, Y), Keep(1, &[State]), Remove(&[State]), Del(B), PutBack(1, &[State]),
             Add(D, Z), Free(X),
@@ -272,8 +273,9 @@ pub(super) fn histories() -> Vec<History> {
             Del(A), Del(B), Refused(D, Quarantined),
         ]).each(&[EndRemoved]).with_look(Complete),
         row("a loss after a reboot that cannot be told", [
-            Add(A, X), Add(B, Y), Reboot, BootIdReadable(false), Remove(&[State]), Refused(D, Quarantined), Pass(31), Add(D, Z),
-        ]),
+            Add(A, X), Add(B, Y), Add(C, Z), Reboot, BootIdReadable(false), Lose(Journal), Remove(&[State]), Refused(D, Quarantined),
+            Pass(31), Add(D, Y),
+        ]).each(&[LineRemoved]),
 
         // Parts of a journal that must not be believed.
         row("a damaged base", [
