@@ -1,15 +1,14 @@
-//! What is shipped for clusters: the DaemonSet, the alerts, the dashboard, the units and the check of a fleet name what exists, and do
+//! What is shipped for clusters: the DaemonSet, the alerts, the dashboard and the check of a fleet name what exists, and do
 //! what their page says.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
-use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::harness::wait::{output, wait_until};
-use crate::harness::{Node, Outcome, Reply, SUBNET, binary, conf, package, run, xml};
+use crate::harness::wait::wait_until;
+use crate::harness::{Node, Reply, SUBNET, conf, package, xml};
 
 fn folder() -> PathBuf {
     package().join("conflist-examples/kubernetes")
@@ -17,23 +16,6 @@ fn folder() -> PathBuf {
 
 fn read(name: &str) -> String {
     fs::read_to_string(folder().join(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
-}
-
-/// Checks that a command has all options among these words. Returns the options.
-#[track_caller]
-fn assert_options_exist<'a>(words: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
-    let mut words = words.into_iter();
-    let command = words.next().unwrap();
-    let help = output(Command::new(binary()).env_clear().args([command, "--help"]));
-    assert!(help.status.success(), "{command}: {help:?}");
-    let help = String::from_utf8(help.stdout).unwrap();
-    let options: Vec<_> = words.filter(|word| word.starts_with('-')).collect();
-    for option in &options {
-        let name = option.split('=').next().unwrap();
-        let mut known = help.split_whitespace();
-        assert!(known.any(|word| word == name), "{command} {name}: {help}");
-    }
-    options
 }
 
 /// The labels of every metric, as a node prints them on which everything happened.
@@ -187,8 +169,29 @@ fn dashboard_shows_metrics_that_exist() {
 
 #[cfg(feature = "tls")]
 mod yaml {
+    use std::process::Command;
+
     use super::*;
+    use crate::harness::wait::output;
+    use crate::harness::{Outcome, binary, run};
     use crate::privileged::in_private_namespaces_with_all_processes as in_private_namespaces;
+
+    /// Checks that a command has all options among these words. Returns the options.
+    #[track_caller]
+    fn assert_options_exist<'a>(words: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
+        let mut words = words.into_iter();
+        let command = words.next().unwrap();
+        let help = output(Command::new(binary()).env_clear().args([command, "--help"]));
+        assert!(help.status.success(), "{command}: {help:?}");
+        let help = String::from_utf8(help.stdout).unwrap();
+        let options: Vec<_> = words.filter(|word| word.starts_with('-')).collect();
+        for option in &options {
+            let name = option.split('=').next().unwrap();
+            let mut known = help.split_whitespace();
+            assert!(known.any(|word| word == name), "{command} {name}: {help}");
+        }
+        options
+    }
 
     fn documents(name: &str) -> Value {
         serde_saphyr::from_str(&read(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
