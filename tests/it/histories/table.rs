@@ -261,20 +261,20 @@ pub(super) fn histories() -> Vec<History> {
             PutBack(1, &[State]), Add(D, Z), Free(Y),
         ]),
         row("a DEL during a loss after a reboot has a number of its own", [
-            Add(A, X), Reboot, Add(B, X), Add(C, Y), Keep(1, &[State]), Remove(&[State]), Del(B), PutBack(1, &[State]),
-            Add(D, Z), Free(X),
-        ]).with_look(Complete),
+            Add(A, X), Reboot, BootIdReadable(false), Add(B, Y), BootIdReadable(true), Add(B, Y), Add(C, Z), Keep(1, &[State]),
+            Remove(&[State]), Del(B), PutBack(1, &[State]), Add(D, W), Free(Y),
+        ]),
         row("DELs during a loss after a reboot do not make up the number of the record", [
-            Add(E, X), Reboot, Add(A, X), Add(B, Y), Add(C, Z), Add(D, W), Keep(1, &[Lock]), Lose(Journal), Remove(&[State]),
-            OriginalVersion, Del(A), Del(B), PutBack(1, &[Lock]), Refused(D, Quarantined),
-        ]).each(&[LineRemoved, LineDamaged]).with_look(Complete),
+            Add(A, X), Reboot, BootIdReadable(false), Add(B, Y), BootIdReadable(true), Add(B, Y), Add(C, Z), Add(D, W), Keep(1, &[Lock]),
+            Lose(Journal), Remove(&[State]), OriginalVersion, Del(A), Del(B), PutBack(1, &[Lock]), Refused(E, Quarantined),
+        ]).each(&[LineRemoved, LineDamaged]),
         row("DELs during a loss after a reboot have numbers above the record", [
-            Add(E, X), Reboot, Add(A, X), Add(B, Y), Add(C, Z), Add(D, W), Lose(Journal), Remove(&[State]),
-            Del(A), Del(B), Refused(D, Quarantined),
-        ]).each(&[EndRemoved]).with_look(Complete),
+            Add(A, X), Reboot, BootIdReadable(false), Add(B, Y), BootIdReadable(true), Add(B, Y), Add(C, Z), Add(D, W), Lose(Journal),
+            Remove(&[State]), Del(A), Del(B), Refused(E, Quarantined),
+        ]).each(&[EndRemoved]),
         row("a loss after a reboot that cannot be told", [
-            Add(A, X), Add(B, Y), Add(C, Z), Reboot, BootIdReadable(false), Lose(Journal), Remove(&[State]), Refused(D, Quarantined),
-            Pass(31), Add(D, Y),
+            Add(A, X), Add(B, Y), Add(C, Z), Del(C), Reboot, BootIdReadable(false), Lose(Journal), Remove(&[State]),
+            Refused(D, Quarantined), Pass(31), Add(D, Z),
         ]).each(&[LineRemoved]),
 
         // Parts of a journal that must not be believed.
