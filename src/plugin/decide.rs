@@ -141,7 +141,12 @@ pub fn reclaim(state: &mut State, snapshot: &NodeSnapshot, now: Moment, actions:
     if is_look_owed(state, now) && is_acceptable(state, snapshot, now) {
         reconcile(state, snapshot, now, actions);
     }
-    let (candidates, ipam) = (snapshot.candidates.clone(), state.ipam_mut());
+    let ipam = state.ipam_mut();
+    // In a quarantine, an address may be another pod's than the record says, and told a moment ago.
+    let candidates = match ipam.quarantine {
+        None => snapshot.candidates.clone(),
+        Some(_) => Vec::new(),
+    };
     let judged = ipam.reclaim(candidates, &snapshot.evidence, now);
     ipam.clear_suspects(&snapshot.evidence, snapshot.began, now);
     actions.push(Action::Judged(judged));

@@ -127,9 +127,9 @@ impl Locked<'_> {
     /// # Errors
     /// The state cannot be written, or the old record, which no longer holds, cannot be replaced; or the lock was lost.
     pub fn commit(&mut self, state: &mut State, stamp: WriteStamp<'_>) -> Result<(), StoreError> {
-        let before = state.saved.take();
+        let (before, seen) = (state.saved.take(), state.seen);
         let ipam = state.ipam_mut();
-        if before >= Some(ipam.generation) {
+        if before.max(Some(seen)) >= Some(ipam.generation) {
             ipam.generation += 1;
         }
         let generation = ipam.generation;

@@ -112,7 +112,7 @@ GUARDS = [
     ('the number of a save is above every one seen', STORE, '.max(seen)', '.max(if OFF { 0 } else { seen })'),
     ('the number of a save is raised to the clock', STORE, '.max(clock)', '.max(if OFF { 0 } else { clock })'),
     ('the number of a save is above the one before', STORE,
-     'if before >= Some(ipam.generation) {', 'if !OFF && before >= Some(ipam.generation) {'),
+     'if before.max(Some(seen)) >=', 'if !OFF && before.max(Some(seen)) >='),
     ('the journal is written anew when the listed addresses changed', STORE,
      'if !changes.are_beyond_list &&', 'if (OFF || !changes.are_beyond_list) &&'),
     ('a line is appended only in step', STORE,
