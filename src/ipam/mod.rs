@@ -46,4 +46,6 @@ pub use owner::{Attachment, Claim, NetNs, NetNsId, Owner};
 pub use reclaim::{Candidate, Judged};
 pub use record::{Dropped, Free, Held, Moment, Record, TEARDOWN, Tombstone, Usage};
 pub use release::Hint;
-pub use request::{Grant, GrantKind, Holder, PoolCount, PoolSelector, Refusal, Request};
+pub use request::{
+    ADDRESS_STAGE, Grant, GrantKind, Holder, POOL_STAGE, PoolCount, PoolSelector, Refusal, Request,
+};

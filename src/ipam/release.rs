@@ -237,6 +237,14 @@ mod tests {
         (ipam, eth0, net1)
     }
 
+    /// Makes the source list one address of one pool, and nothing else.
+    fn list_only(ipam: &mut Ipam, address: &str) {
+        let listed = vec![address.parse().unwrap()];
+        let subnet = "10.1.0.0/16".parse().unwrap();
+        let pool = ListedPool::new(subnet, "eth0".into(), 0, listed);
+        ipam.merge(&Inventory { pools: vec![pool] });
+    }
+
     #[test]
     fn every_address_of_the_attachment_goes_and_no_other() {
         for (subnet, address) in [
@@ -301,15 +309,7 @@ mod tests {
     #[test]
     fn a_released_address_remembers_when_and_one_that_is_listed_no_more_goes() {
         let (mut ipam, eth0, _) = holding();
-        let listed = ListedPool::new(
-            "10.1.0.0/16".parse().unwrap(),
-            "eth0".into(),
-            0,
-            vec!["10.1.0.6".parse().unwrap()],
-        );
-        ipam.merge(&Inventory {
-            pools: vec![listed],
-        });
+        list_only(&mut ipam, "10.1.0.6");
         let freed = ipam.release(&eth0, Hint::default(), NOW);
         assert!(freed.iter().all(|f| f.held.unlisted), "{freed:?}");
         assert_eq!(
@@ -362,15 +362,7 @@ mod tests {
         let mut ipam = state(POOLS);
         let a = attachment("a", "eth0");
         let grant = take(&mut ipam, &a, "", "10.1.0.5");
-        let listed = ListedPool::new(
-            "10.1.0.0/16".parse().unwrap(),
-            "eth0".into(),
-            0,
-            vec!["10.1.0.6".parse().unwrap()],
-        );
-        ipam.merge(&Inventory {
-            pools: vec![listed],
-        });
+        list_only(&mut ipam, "10.1.0.6");
         assert!(ipam.revoke(&a, &grant));
         let pool = &ipam.spaces["local"].pools["10.1.0.0/16"];
         assert_eq!(pool.record(&grant.key), None);

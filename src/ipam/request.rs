@@ -74,9 +74,9 @@ pub enum GrantKind {
 }
 
 /// The step of the original that looks for a pool, as its messages begin.
-pub(super) const POOL_STAGE: &str = "Failed to allocate pool";
+pub const POOL_STAGE: &str = "Failed to allocate pool";
 /// The step of the original that looks for an address in a pool.
-pub(super) const ADDRESS_STAGE: &str = "Failed to allocate address";
+pub const ADDRESS_STAGE: &str = "Failed to allocate address";
 
 /// Why no address was granted. The texts begin with the original's, which callers match (contract section 14).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

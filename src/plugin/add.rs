@@ -15,7 +15,7 @@ use crate::cni::{AddResult, Call};
 use crate::events::OperationRecord;
 use crate::failure::{Failure, message_with_remedy};
 use crate::host::{CookieLookup, netns};
-use crate::ipam::{Grant, GrantKind, PoolSelector, Refusal, Request};
+use crate::ipam::{ADDRESS_STAGE, Grant, GrantKind, POOL_STAGE, PoolSelector, Refusal, Request};
 use crate::source::{RefreshOutcome, RefreshReason, Refresher, Source};
 use crate::state::{State, StateFile};
 use crate::stdio;
@@ -120,6 +120,7 @@ impl<'a> Add<'a> {
             state: State::default(),
         }
     }
+
     /// Sets the outcome of another refresh.
     pub fn set_refresh(&mut self, reason: RefreshReason, outcome: RefreshOutcome) {
         self.reason = reason;
@@ -211,8 +212,8 @@ impl<'a> Add<'a> {
 /// when it has chosen a pool.
 pub(super) fn original_stage(requests: &[Request<'_>]) -> &'static str {
     match requests.first().map(|request| request.pool) {
-        Some(PoolSelector::Named(_)) => "Failed to allocate address",
-        Some(PoolSelector::Any { .. }) | None => "Failed to allocate pool",
+        Some(PoolSelector::Named(_)) => ADDRESS_STAGE,
+        Some(PoolSelector::Any { .. }) | None => POOL_STAGE,
     }
 }
 

@@ -72,8 +72,12 @@ pub fn decide(
         }
     }
     // The original's states are never empty, and a loss stays pending until there is something to compare.
-    let is_comparable = !state.is_empty()
-        || matches!(&state.condition, Condition::Lost(loss) if !loss.may_be_fresh && loss.journaled.as_ref().is_some_and(|ipam| ipam.holders().next().is_some()));
+    let journaled = state
+        .condition
+        .lost()
+        .and_then(|loss| loss.journaled.as_ref());
+    let is_comparable =
+        !state.is_empty() || journaled.is_some_and(|ipam| ipam.holders().next().is_some());
     while is_comparable && is_look_owed(state, now) {
         let Some(snapshot) = inputs
             .snapshot
@@ -136,13 +140,14 @@ pub fn decide(
     }
 }
 
-/// Frees the candidates of a snapshot that are dead, for an operator. A pending reconciliation comes first, as in an ADD.
+/// Frees the candidates of a snapshot that are dead, for an operator. A pending reconciliation comes first, as in an ADD. In a quarantine
+/// nothing is freed.
 pub fn reclaim(state: &mut State, snapshot: &NodeSnapshot, now: Moment, actions: &mut Vec<Action>) {
     if is_look_owed(state, now) && is_acceptable(state, snapshot, now) {
         reconcile(state, snapshot, now, actions);
     }
     let ipam = state.ipam_mut();
-    // In a quarantine, an address may be another pod's than the record says, and told a moment ago.
+    // An address may be another pod's than the record says, and told a moment ago.
     let candidates = match ipam.quarantine {
         None => snapshot.candidates.clone(),
         Some(_) => Vec::new(),

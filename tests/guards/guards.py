@@ -162,7 +162,7 @@ GUARDS = [
      '|snapshot| is_acceptable(', '|snapshot| OFF || is_acceptable('),
     ('a rebuild waits for something to compare', DECIDE, 'while is_comparable &&', 'while (OFF || is_comparable) &&'),
     ('a journal with grants is something to compare', DECIDE,
-     'if !loss.may_be_fresh && loss.journaled', 'if !OFF && !loss.may_be_fresh && loss.journaled'),
+     '|| journaled.is_some_and(', '|| !OFF && journaled.is_some_and('),
     ('what the node shows is held', DECIDE,
      'let found = ipam.hold_evident(evidence, now);', 'let found = if OFF { Vec::new() } else { ipam.hold_evident(evidence, now) };'),
     ('the node is looked at for new addresses', DECIDE, 'if merged.added > 0 &&', 'if !OFF && merged.added > 0 &&'),

@@ -466,6 +466,18 @@ fn an_address_that_was_just_released_cools_down_though_its_namespace_shows_it() 
 }
 
 #[test]
+fn an_operator_reclaims_nothing_in_a_quarantine() {
+    for (end, expected) in [(None, false), (Some(Moment(NOW.0 + SECOND)), true)] {
+        let mut state = state(&["10.0.0.4"], &["dead"]);
+        let snapshot = snapshot(&[], candidates_of(&state));
+        state.ipam_mut().quarantine = end;
+        reclaim(&mut state, &snapshot, NOW, &mut Vec::new());
+        let is_held = state.ipam().holders().next().is_some();
+        assert_eq!(is_held, expected, "{end:?}");
+    }
+}
+
+#[test]
 fn a_quarantine_is_ended_by_a_snapshot_that_is_newer_than_its_end() {
     let state = || {
         let mut state = state(&["10.0.0.4"], &[]);
