@@ -79,31 +79,16 @@ pub struct Timestamp {
 impl Timestamp {
     /// Parses `2026-11-20T21:09:39.123+01:00`.
     pub fn parse(text: &str) -> Option<Timestamp> {
-        let number = |from: usize, to: usize| text.get(from..to)?.parse::<u8>().ok();
-        let is = |at: usize, wanted: &[u8]| {
-            let found = text.as_bytes().get(at);
-            found.is_some_and(|byte| wanted.contains(byte))
-        };
-        let has_marks =
-            is(4, b"-") && is(7, b"-") && is(10, b"Tt ") && is(13, b":") && is(16, b":");
-        if !has_marks {
-            return None;
-        }
-        let year: i32 = text.get(..4)?.parse().ok()?;
-        let date = [number(5, 7)?, number(8, 10)?];
-        let clock = [number(11, 13)?, number(14, 16)?, number(17, 19)?];
-        let rest = text.get(19..)?;
-        let (fraction, zone) = match rest.strip_prefix('.') {
-            None => ("", rest),
-            Some(rest) => rest.split_at(
-                rest.find(|c: char| !c.is_ascii_digit())
-                    .unwrap_or(rest.len()),
-            ),
-        };
-        let digits = fraction.get(..fraction.len().min(9))?;
-        let nanoseconds = format!("{digits:0<9}").parse().ok()?;
-        let [month, day] = date;
-        let [hour, minute, second] = clock;
+        let (date, time) = text.split_once(['T', 't', ' '])?;
+        let (clock, zone) = time.split_at(time.find(['Z', 'z', '+', '-'])?);
+        let (clock, fraction) = clock.split_once('.').unwrap_or((clock, ""));
+        let nanoseconds = format!("{fraction:0<9.9}").parse().ok()?;
+        let (year, date) = date.split_once('-')?;
+        let (month, day) = date.split_once('-')?;
+        let (clock, second) = clock.rsplit_once(':')?;
+        let (hour, minute) = two_numbers(clock)?;
+        let (day, second) = (day.parse().ok()?, second.parse().ok()?);
+        let (year, month) = (year.parse().ok()?, month.parse().ok()?);
         let local = UtcDateTime::new(year, month, day, hour, minute, second, nanoseconds).ok()?;
         Some(Timestamp {
             seconds: local.unix_time().checked_sub(parse_offset(zone)?)?,
@@ -185,20 +170,18 @@ impl fmt::Display for Timestamp {
 
 /// The seconds of `Z` or `+01:00`.
 fn parse_offset(zone: &str) -> Option<i64> {
-    if zone.eq_ignore_ascii_case("z") {
-        return Some(0);
-    }
-    let sign = match zone.get(..1)? {
-        "+" => 1,
-        "-" => -1,
+    let (sign, (hours, minutes)) = match zone.split_at_checked(1)? {
+        ("Z" | "z", "") => return Some(0),
+        ("+", offset) => (1, two_numbers(offset)?),
+        ("-", offset) => (-1, two_numbers(offset)?),
         _ => return None,
     };
-    let (hours, minutes) = zone.get(1..)?.split_once(':')?;
-    let number = |text: &str| match text.len() {
-        2 => text.parse::<u8>().ok().map(i64::from),
-        _ => None,
-    };
-    Some(sign * (number(hours)? * 3600 + number(minutes)? * 60))
+    Some(sign * (i64::from(hours) * 3600 + i64::from(minutes) * 60))
+}
+
+fn two_numbers(text: &str) -> Option<(u8, u8)> {
+    let (first, second) = text.split_once(':')?;
+    Some((first.parse().ok()?, second.parse().ok()?))
 }
 
 /// Where time zones are, and how they are read.

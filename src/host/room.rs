@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use rustix::fs::{StatVfsMountFlags, statvfs};
+use rustix::fs::statvfs;
 use rustix::io::Errno;
 
 use super::files::create_nameless;
@@ -25,7 +25,10 @@ pub fn check_room(folder: &Path, length: usize) -> io::Result<()> {
     const PIECE: [u8; 4096] = [b' '; 4096];
     let mut file = match create_nameless(folder) {
         Ok(file) => file,
-        Err(e) if is_unsupported(&e) => return check_numbers(folder, length),
+        // The file system, or the kernel, knows no files without a name.
+        Err(e) if matches!(e.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EISDIR)) => {
+            return check_numbers(folder, length);
+        }
         Err(e) => return Err(e),
     };
     let mut left = length;
@@ -37,22 +40,13 @@ pub fn check_room(folder: &Path, length: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether the file system, or the kernel, knows no files without a name.
-fn is_unsupported(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EISDIR))
-}
-
 /// Checks the numbers of the file system, which a quota may make too good.
 fn check_numbers(folder: &Path, length: usize) -> io::Result<()> {
-    let found = statvfs(folder)?;
-    if found.f_flag.contains(StatVfsMountFlags::RDONLY) {
-        return Err(Errno::ROFS.into());
-    }
     let room = room(folder)?;
-    if room.bytes < length as u64 || room.files == Some(0) {
-        return Err(Errno::NOSPC.into());
+    match room.bytes < length as u64 || room.files == Some(0) {
+        true => Err(Errno::NOSPC.into()),
+        false => Ok(()),
     }
-    Ok(())
 }
 
 /// Returns the space that the file system of a folder has left for this user.

@@ -7,7 +7,6 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 
 use super::invariants::overlapping;
-use super::request::{ADDRESS_STAGE, POOL_STAGE};
 use super::{
     Claim, Grant, GrantKind, Held, Ipam, Moment, Owner, Pool, PoolSelector, Refusal, Request, Usage,
 };
@@ -23,12 +22,8 @@ impl Ipam {
         let elsewhere = self.held_elsewhere(request.space);
         let generation = self.generation + 1;
         let Some(space) = self.spaces.get_mut(request.space) else {
-            let stage = match request.pool {
-                PoolSelector::Named(_) => ADDRESS_STAGE,
-                PoolSelector::Any { .. } => POOL_STAGE,
-            };
             return Err(Refusal::NoSpace {
-                stage,
+                stage: request.pool.stage(),
                 space: request.space.to_owned(),
             });
         };

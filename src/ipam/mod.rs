@@ -47,5 +47,5 @@ pub use reclaim::{Candidate, Judged};
 pub use record::{Dropped, Free, Held, Moment, Record, TEARDOWN, Tombstone, Usage};
 pub use release::Hint;
 pub use request::{
-    ADDRESS_STAGE, Grant, GrantKind, Holder, POOL_STAGE, PoolCount, PoolSelector, Refusal, Request,
+    Grant, GrantKind, Holder, POOL_STAGE, PoolCount, PoolSelector, Refusal, Request,
 };

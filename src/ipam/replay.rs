@@ -1,8 +1,9 @@
 //! Applies what the journal of grants knows: to its own base, which makes it the state again, or to a state that may lack some of it.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use super::{Change, Held, Ipam, Owner, Pool, Record, Usage};
+use super::{Change, Held, Ipam, Owner, Pool, Record, Space, Usage};
 
 impl Change {
     /// The holder of one of the addresses.
@@ -63,7 +64,8 @@ impl Ipam {
             for record in &pool.records {
                 let address = record.address();
                 let held = match &record.usage {
-                    Usage::Held(held) => held.clone(),
+                    Usage::Held(held) if !known.contains(&address) => held,
+                    Usage::Held(_) => continue,
                     Usage::Free(free) => {
                         if let Some(Usage::Free(here)) =
                             self.record_of(address).map(|r| &mut r.usage)
@@ -75,17 +77,14 @@ impl Ipam {
                         continue;
                     }
                 };
-                if known.contains(&address) {
-                    continue;
-                }
                 count += 1;
                 if self.hold_again(address, held.clone()) {
                     continue;
                 }
-                let target = self.spaces.entry(space.to_owned()).or_insert_with(|| {
-                    let mut space = journaled.spaces.get(space).cloned().unwrap_or_default();
-                    space.pools.clear();
-                    space
+                let spaces = self.spaces.entry(space.to_owned());
+                let target = spaces.or_insert_with(|| Space {
+                    pools: BTreeMap::new(),
+                    ..journaled.spaces.get(space).cloned().unwrap_or_default()
                 });
                 let pool = target.pools.entry(key.to_owned()).or_insert_with(|| Pool {
                     records: Vec::new(),

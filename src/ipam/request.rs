@@ -45,6 +45,16 @@ pub enum PoolSelector<'a> {
     },
 }
 
+impl PoolSelector<'_> {
+    /// The step of the original that such a request begins with.
+    pub fn stage(self) -> &'static str {
+        match self {
+            PoolSelector::Named(_) => ADDRESS_STAGE,
+            PoolSelector::Any { .. } => POOL_STAGE,
+        }
+    }
+}
+
 /// A granted address.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Grant {
@@ -76,7 +86,7 @@ pub enum GrantKind {
 /// The step of the original that looks for a pool, as its messages begin.
 pub const POOL_STAGE: &str = "Failed to allocate pool";
 /// The step of the original that looks for an address in a pool.
-pub const ADDRESS_STAGE: &str = "Failed to allocate address";
+pub(super) const ADDRESS_STAGE: &str = "Failed to allocate address";
 
 /// Why no address was granted. The texts begin with the original's, which callers match (contract section 14).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

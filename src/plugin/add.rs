@@ -15,7 +15,7 @@ use crate::cni::{AddResult, Call};
 use crate::events::OperationRecord;
 use crate::failure::{Failure, message_with_remedy};
 use crate::host::{CookieLookup, netns};
-use crate::ipam::{ADDRESS_STAGE, Grant, GrantKind, POOL_STAGE, PoolSelector, Refusal, Request};
+use crate::ipam::{Grant, GrantKind, POOL_STAGE, Refusal, Request};
 use crate::source::{RefreshOutcome, RefreshReason, Refresher, Source};
 use crate::state::{State, StateFile};
 use crate::stdio;
@@ -211,10 +211,9 @@ impl<'a> Add<'a> {
 /// The words that the original's message begins with when the state cannot be written. Without a subnet, it saves for the first time
 /// when it has chosen a pool.
 pub(super) fn original_stage(requests: &[Request<'_>]) -> &'static str {
-    match requests.first().map(|request| request.pool) {
-        Some(PoolSelector::Named(_)) => ADDRESS_STAGE,
-        Some(PoolSelector::Any { .. }) | None => POOL_STAGE,
-    }
+    requests
+        .first()
+        .map_or(POOL_STAGE, |request| request.pool.stage())
 }
 
 fn describe(grant: &Grant) -> String {

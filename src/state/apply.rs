@@ -8,8 +8,7 @@ use super::QUARANTINE;
 use super::original::Original;
 use super::ours::{Facts, Ours, PoolFacts, RawNetNs};
 use crate::ipam::{
-    Claim, Dropped, Free, Held, Moment, NetNs, NetNsId, Owner, Record, TEARDOWN, Tombstone, Usage,
-    by_text,
+    Claim, Dropped, Free, Held, Moment, NetNs, NetNsId, Owner, Record, TEARDOWN, Usage, by_text,
 };
 
 /// How many records are compared one by one before a binary search.
@@ -44,29 +43,19 @@ impl Ours<'_, PoolFacts<'_>> {
     /// held over a free record means that the original released it, which counts as now.
     pub fn apply(self, original: &mut Original, trust: Trust) {
         let ipam = &mut original.ipam;
-        // A generation of another boot may be ahead of the clock of this one. A state that begins anew in this boot would then seem to be
-        // older than a copy of this state.
-        let generation = match trust.same_boot {
-            true => self.generation,
-            false => 0,
-        };
-        ipam.generation = generation;
-        // A later end is damaged. Such a quarantine ends with the next snapshot of the node.
-        let latest = trust.now.after(QUARANTINE);
-        let quarantine = self.quarantine_until.filter(|_| trust.same_boot);
-        ipam.quarantine = quarantine
-            .map(Moment)
-            .map(|until| if until > latest { Moment(0) } else { until });
         if trust.same_boot {
-            let tombstones = self.tombstones.into_iter();
-            ipam.tombstones = tombstones
-                .map(|t| Tombstone {
-                    at: t.at.min(trust.now),
-                    ..t
-                })
-                .collect();
-        }
-        if trust.same_boot {
+            // A generation of another boot may be ahead of the clock of this one. A state that begins anew in this boot would then seem
+            // to be older than a copy of this state.
+            ipam.generation = self.generation;
+            // A later end is damaged. Such a quarantine ends with the next snapshot of the node.
+            let latest = trust.now.after(QUARANTINE);
+            let quarantine = self.quarantine_until.map(Moment);
+            ipam.quarantine =
+                quarantine.map(|until| if until > latest { Moment(0) } else { until });
+            ipam.tombstones = self.tombstones;
+            for tombstone in &mut ipam.tombstones {
+                tombstone.at = tombstone.at.min(trust.now);
+            }
             let dropped = self.dropped.into_iter().filter_map(|d| {
                 Some(Dropped {
                     address: d.address?,
@@ -74,10 +63,10 @@ impl Ours<'_, PoolFacts<'_>> {
                     netns: d.netns,
                 })
             });
-            ipam.dropped = dropped
-                .filter(|dropped| trust.now.since(dropped.at) < TEARDOWN)
-                .collect();
+            let dropped = dropped.filter(|d| trust.now.since(d.at) < TEARDOWN);
+            ipam.dropped = dropped.collect();
         }
+        let generation = ipam.generation;
         let mut names = Names::default();
         for (space, pools) in self.pools {
             let Some(space) = ipam.spaces.get_mut(&space) else {

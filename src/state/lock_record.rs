@@ -15,9 +15,9 @@ pub(super) const LENGTH: usize = MARK.len() + BOOT + 1 + DIGITS + 1;
 /// The text of the lock file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum LockText {
-    /// The file is new, missing, or cannot be read.
-    Empty,
-    /// Another program's: the original writes its process ID.
+    /// No program's: the file is new or missing, or somebody else wrote into it.
+    None,
+    /// The process ID of a call of the original (contract section 4), or a damaged record.
     Other,
     /// A record of this program.
     Record(LockRecord),
@@ -34,9 +34,11 @@ pub(super) struct LockRecord {
 
 impl LockText {
     pub fn parse(text: &[u8]) -> LockText {
-        match text {
-            [] => LockText::Empty,
-            text => LockRecord::parse(text).map_or(LockText::Other, LockText::Record),
+        let is_process_id = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
+        match LockRecord::parse(text) {
+            Some(record) => LockText::Record(record),
+            None if is_process_id || text.starts_with(MARK.as_bytes()) => LockText::Other,
+            None => LockText::None,
         }
     }
 
@@ -114,24 +116,18 @@ mod tests {
     }
 
     #[test]
-    fn other_texts_are_no_records() {
+    fn texts_of_other_calls_are_told_from_those_of_nobody() {
         let good = record(Some(BOOT_ID)).print();
-        let longer = format!("{good}x");
         let implausible = good.replace(" 0", " 9");
-        for text in [
-            "4711",
-            "4711 azure-vnet-ipam",
-            &good[1..],
-            &longer,
-            &implausible,
-        ] {
-            assert_eq!(
-                LockText::parse(text.as_bytes()),
-                LockText::Other,
-                "{text:?}"
-            );
+        let (longer, torn) = (format!("{good}x"), &good[..20]);
+        for text in ["4711", &longer, torn, &implausible] {
+            let parsed = LockText::parse(text.as_bytes());
+            assert_eq!(parsed, LockText::Other, "{text:?}");
         }
-        assert_eq!(LockText::parse(b""), LockText::Empty);
+        for text in ["", "\n", "4711\n", "a note", &good[1..]] {
+            let parsed = LockText::parse(text.as_bytes());
+            assert_eq!(parsed, LockText::None, "{text:?}");
+        }
     }
 
     #[test]

@@ -258,11 +258,7 @@ impl State {
             time_stamp: Cow::Borrowed(&self.original.time_stamp),
             generation: ipam.generation,
             pending: pending.map(Cow::Borrowed),
-            loss: self.condition.lost().map(|loss| Loss {
-                why: loss.why.clone(),
-                seen: loss.seen,
-                ..Loss::default()
-            }),
+            loss: self.condition.lost().cloned(),
             refreshed: self.refreshed.map(|at| at.0),
             quarantine_until: ipam.quarantine.map(|until| until.0),
             tombstones: ipam.tombstones.clone(),

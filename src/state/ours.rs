@@ -169,22 +169,11 @@ fn only_released(json: &mut Cursor<'_>) -> Option<(IpAddr, u64, Option<NetNsId>)
     let address = record::leading(json)?;
     json.literal(RELEASED).then_some(())?;
     let at = json.unsigned().ok()?;
-    let netns = match json.literal(", \"in\": [") {
-        true => Some(laid_out_netns_id(json)?),
-        false => None,
-    };
+    let mut netns = None;
+    if json.literal(", \"in\": ") {
+        netns.read(json).ok()?;
+    }
     json.literal("}").then_some((address, at, netns))
-}
-
-/// Reads what [`NetNsId`] is printed as behind its bracket.
-fn laid_out_netns_id(json: &mut Cursor<'_>) -> Option<NetNsId> {
-    let dev = json.unsigned().ok()?;
-    json.literal(", ").then_some(())?;
-    let ino = json.unsigned().ok()?;
-    json.literal(", ").then_some(())?;
-    let cookie = json.unsigned().ok()?;
-    json.literal("]")
-        .then(|| NetNsId::from_numbers([dev, ino, cookie]))
 }
 
 /// As `[4, 4026532198, 77]`: device, inode, and the kernel's number or 0.

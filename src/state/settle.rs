@@ -67,7 +67,7 @@ pub(super) fn settle(
                 condition @ Condition::Ready
                     if state.saved.is_some()
                         && !is_unjournaled
-                        && (!has_chain || *lock == LockText::Empty) =>
+                        && (!has_chain || *lock == LockText::None) =>
                 {
                     *condition = Condition::Reconcile;
                 }

@@ -30,7 +30,7 @@ pub const MODE: u32 = 0o600;
 pub fn view(files: &dyn Files, boot_id: Option<&str>) -> Result<State, StoreError> {
     let text = match files.read(StateFile::Lock, LIMIT, 0) {
         Ok(ReadOutcome::Read(text)) => LockText::parse(&text),
-        Ok(ReadOutcome::Missing) => LockText::Empty,
+        Ok(ReadOutcome::Missing) => LockText::None,
         // Whatever it is, it is no record.
         Ok(ReadOutcome::TooLarge) | Err(_) => LockText::Other,
     };
