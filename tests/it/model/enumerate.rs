@@ -38,8 +38,7 @@ impl World {
         } = self;
         write!(
             text,
-            "{pods:?}{containers:?}{in_flight:?}{cache:?}{strangers:?}{listed:?}{answer:?}{doubtful_since:?}{blind:?}{loss_seen:?}{newest_answer:?}{leaving:?}{:?}",
-            self.strangers
+            "{pods:?}{containers:?}{in_flight:?}{cache:?}{strangers:?}{listed:?}{answer:?}{doubtful_since:?}{blind:?}{loss_seen:?}{newest_answer:?}{leaving:?}"
         )
         .unwrap();
         let flags = (
@@ -57,55 +56,48 @@ impl World {
             text.push_str(&String::from_utf8_lossy(file));
         }
         text.push_str(&String::from_utf8_lossy(&self.disk.lock));
-        let mut hasher = DefaultHasher::new();
-        self.with_ages(&text).hash(&mut hasher);
-        hasher.finish()
+        self.hash_with_ages(text.as_bytes())
     }
 
-    /// The text with ages instead of times, ranks instead of generations, and without the checksums of the journal.
-    fn with_ages(&self, text: &str) -> String {
+    /// Hashes the text with ages instead of times, ranks instead of generations, and without the checksums of the journal.
+    fn hash_with_ages(&self, text: &[u8]) -> u64 {
         /// Generations are microseconds of the boot clock, which is never near zero. No other number is as large.
         const LEAST_GENERATION: u64 = 1_000_000;
         const DIGITS_OF_CHECKSUMS: usize = 16;
-        let words = || text.split(|c: char| !c.is_ascii_hexdigit());
-        let number = |word: &str| match word.len() {
-            DIGITS_OF_CHECKSUMS => None,
-            _ => word.parse::<u64>().ok().filter(|n| *n >= LEAST_GENERATION),
+        let number = |word: &[u8]| match word.len() {
+            0..7 | DIGITS_OF_CHECKSUMS => None,
+            _ => {
+                let number = std::str::from_utf8(word).ok()?.parse::<u64>().ok();
+                number.filter(|n| *n >= LEAST_GENERATION)
+            }
         };
         let is_moment = |n: &u64| n % (SECOND / 10) == MARK;
-        let generations: BTreeSet<u64> = words()
-            .filter_map(number)
-            .filter(|n| !is_moment(n))
-            .collect();
-        let mut aged = String::with_capacity(text.len());
-        let mut rest = text;
-        while let Some(at) = rest.find(|c: char| c.is_ascii_hexdigit()) {
-            let (before, word) = rest.split_at(at);
-            let end = word
-                .find(|c: char| !c.is_ascii_hexdigit())
-                .unwrap_or(word.len());
-            let (word, after) = word.split_at(end);
-            aged.push_str(before);
-            match number(word) {
-                Some(moment) if is_moment(&moment) && moment > self.clock => aged.push_str("later"),
+        let words = text.chunk_by(|a, b| a.is_ascii_hexdigit() == b.is_ascii_hexdigit());
+        let words: Vec<_> = words.map(|word| (word, number(word))).collect();
+        let numbers = words.iter().filter_map(|(_, number)| *number);
+        let generations: BTreeSet<u64> = numbers.filter(|n| !is_moment(n)).collect();
+        let mut hasher = DefaultHasher::new();
+        for (word, number) in words {
+            match number {
+                Some(moment) if is_moment(&moment) && moment > self.clock => {
+                    b"later".hash(&mut hasher)
+                }
                 Some(moment) if is_moment(&moment) => {
                     let age = self.clock - moment;
                     // Where each event takes a fraction of a second, the fraction shows the order.
                     let parts = if self.rules.is_ticking { 10 } else { 1 };
                     let age = (age / (SECOND / parts)).min(OLDEST * parts);
-                    write!(aged, "{age}s").unwrap();
+                    (age, 's').hash(&mut hasher);
                 }
                 Some(generation) => {
                     let rank = generations.range(..generation).count();
-                    write!(aged, "n{rank}").unwrap();
+                    (rank, 'n').hash(&mut hasher);
                 }
-                None if word.len() == DIGITS_OF_CHECKSUMS => aged.push('#'),
-                None => aged.push_str(word),
+                None if word.len() == DIGITS_OF_CHECKSUMS => '#'.hash(&mut hasher),
+                None => word.hash(&mut hasher),
             }
-            rest = after;
         }
-        aged.push_str(rest);
-        aged
+        hasher.finish()
     }
 }
 
