@@ -1,4 +1,4 @@
-//! A model of the original, which reads and writes the shared state file (contract sections 5, 9-12, 16).
+//! A model of the original, which reads and writes the shared state file (contract sections 5, 9-12).
 
 use std::net::IpAddr;
 
@@ -65,8 +65,8 @@ impl World {
             .filter(|v: &Value| v["IPAM"].is_object())
     }
 
-    /// Whether the original's view is correct: it does not know boots, quarantines or old copies (contract section 16). "what the
-    /// original does alone, such as starting empty on a lost state" (P1).
+    /// Whether the original's view is correct: it does not know boots, quarantines or old copies. "what the original does alone, such as
+    /// starting empty on a lost state" (P1).
     fn original_can_be_trusted(&self) -> bool {
         let (Some(value), Some(state)) = (self.originals_state(), self.state()) else {
             return false;
