@@ -4,16 +4,13 @@ mod sources;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sources::{Source, Sources, cut_tests, paths_in};
+use sources::{Sources, cut_tests, paths_in};
 
 /// The rooms, each of which may use those before it and itself.
 const ROOMS: [&str; 13] = [
     "codec", "ipam", "cni", "host", "source", "state", "evidence", "events", "log", "stdio",
     "failure", "plugin", "ops",
 ];
-
-/// The most lines that a file has without its tests, unless its first line gives a reason.
-const LONGEST: usize = 300;
 
 fn room(name: &str) -> Option<usize> {
     ROOMS.iter().position(|room| *room == name)
@@ -171,18 +168,6 @@ fn the_core_asks_nobody() {
             );
         }
     }
-}
-
-#[test]
-fn files_stay_small() {
-    let sources = Sources::read();
-    let gives_reason = |source: &Source| source.first_line.contains("This file is long because");
-    let too_long: Vec<_> = sources
-        .iter()
-        .filter(|source| source.lines > LONGEST && !gives_reason(source))
-        .map(|source| format!("{}: {} lines", source.file.display(), source.lines))
-        .collect();
-    assert!(too_long.is_empty(), "without their tests: {too_long:#?}");
 }
 
 /// Where files are opened.

@@ -16,9 +16,6 @@ pub struct Source {
     /// Whether it is a `mod.rs`, so that `super` leads out of its folder.
     pub is_folder: bool,
     pub code: String,
-    /// Lines without tests, comments included.
-    pub lines: usize,
-    pub first_line: String,
 }
 
 /// All source files of the program; files of tests are left out.
@@ -49,16 +46,13 @@ impl Sources {
             }
             let (text, cut) = cut_tests(&fs::read_to_string(&file).unwrap());
             tests.extend(cut.into_iter().map(|name| [&module[..], &[name]].concat()));
-            let lines = text.lines();
             let source = Source {
-                code: lines
-                    .clone()
+                code: text
+                    .lines()
                     .filter(|line| !line.trim_start().starts_with("//"))
                     .map(|line| format!("{line}\n"))
                     .collect::<String>()
                     .replace("pub(crate) use ", "pub use "),
-                lines: lines.clone().count(),
-                first_line: text.lines().next().unwrap_or_default().to_owned(),
                 module: module.clone(),
                 file,
                 is_folder,
