@@ -8,7 +8,6 @@ mod kernel;
 mod progress;
 
 pub use azure_vnet::is_connected;
-pub use kernel::IsExplained;
 pub use progress::Progress;
 
 use crate::host::{Paths, host_routes, io_reason};
@@ -21,9 +20,9 @@ pub mod parse {
     pub use super::cni_cache::parse as cni_cache;
 }
 
-/// Gathers all evidence. Namespaces in rare places are searched for only until `is_explained` is true.
-pub fn gather(paths: &Paths, progress: &Progress, is_explained: IsExplained<'_>) -> Evidence {
-    let kernel = kernel::scan_namespaces(paths, progress, is_explained);
+/// Gathers all evidence.
+pub fn gather(paths: &Paths, progress: &Progress) -> Evidence {
+    let kernel = kernel::scan_namespaces(paths, progress);
     let cache = cni_cache::read(paths, &kernel, progress);
     let azure_vnet = azure_vnet::read(paths, &kernel);
     let routes = match host_routes(paths) {

@@ -7,7 +7,7 @@ use tracing::warn;
 
 use crate::evidence::{self, Progress};
 use crate::host::{Paths, host_has, host_routes, io_reason, namespace_id};
-use crate::ipam::{Candidate, Evidence, Existence, Held, Kernel, NetNs};
+use crate::ipam::{Candidate, Evidence, Held};
 use crate::state::Files;
 
 /// The addresses of the host, asked one at a time and as a whole.
@@ -32,18 +32,7 @@ impl Node for Paths {
     }
 
     fn evidence(&self, candidates: &[Candidate], progress: &Progress) -> Evidence {
-        // A record may be judged dead only after its namespace was searched in the unusual places too.
-        let netns = |held: &Held| held.owner.netns().cloned();
-        let sought = candidates.iter().map(|c| (c.key, netns(&c.held)));
-        let sought: Vec<(IpAddr, Option<NetNs>)> = sought.collect();
-        let are_shown = |kernel: &Kernel| {
-            let is_shown = |(address, netns): &(IpAddr, Option<NetNs>)| {
-                let exists = |netns| kernel.existence(netns) == Existence::Certain;
-                kernel.configured.contains_key(address) || netns.as_ref().is_some_and(exists)
-            };
-            !sought.is_empty() && sought.iter().all(is_shown)
-        };
-        let mut evidence = evidence::gather(self, progress, &are_shown);
+        let mut evidence = evidence::gather(self, progress);
         let held = candidates.iter().map(|candidate| &candidate.held);
         note_moved_namespaces(held, &mut evidence, self);
         evidence

@@ -12,7 +12,7 @@ use std::thread;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::harness::wait::{Process, SetOnDrop, output, wait_until};
-use crate::harness::{sh, sh_with};
+use crate::harness::{Reply, sh, sh_with, xml};
 use crate::namespaces::{Pods, make_process_visible};
 use crate::privileged::in_private_namespaces;
 
@@ -82,6 +82,26 @@ fn address_in_another_threads_namespace_is_found() {
         drop(leave);
     });
     assert_allocated_again(&pods);
+}
+
+/// The holders that the second look is about are all shown, and the pod that only the first one was about is not.
+#[test]
+#[ignore = "needs root, unshare and iproute2"]
+fn address_is_found_by_the_second_look_of_a_call() {
+    if !in_private_namespaces("hidden::address_is_found_by_the_second_look_of_a_call") {
+        return;
+    }
+    let pods = Pods::in_namespaces([5]);
+    pods.start("one");
+    sh("ip netns add other && ip -n other link set lo up");
+    sh("ip -n other addr add 10.224.0.6/32 dev lo");
+    let _kept = File::open("/run/netns/other").unwrap();
+    sh("ip netns del other");
+    make_process_visible(std::process::id());
+    // An address that is new in the list makes the call look at the node, and an empty pool makes it look again.
+    pods.wire.set(Reply::Xml(xml(5..7)));
+    pods.add_later(HOUR, "new").error();
+    assert_eq!(pods.held()["10.224.0.6"], "");
 }
 
 #[test]

@@ -14,7 +14,7 @@ use rustix::thread::{CapabilitySet, capabilities};
 
 use super::mounts::{NetnsMount, list_netns_mounts};
 use super::proc::id;
-use super::scan::{FoundBy, IsExplained, Scan};
+use super::scan::{FoundBy, Scan};
 use crate::host::{Link, SocketsOfProcess, links, open};
 
 impl Scan<'_> {
@@ -47,26 +47,15 @@ impl Scan<'_> {
         }
     }
 
-    /// Searches the rare places one after the other, until every address is explained and no namespace is missing.
-    pub(super) fn search_hidden(&mut self, is_explained: IsExplained<'_>) {
-        let is_over = |scan: &mut Self| {
-            is_explained(&scan.kernel) && scan.missing().is_none() || scan.is_over_time()
-        };
-        if is_over(self) {
-            return;
-        }
+    /// Searches the rare places one after the other.
+    pub(super) fn search_hidden(&mut self) {
         let processes = self.processes();
         self.visit_other_mounts(&processes);
-        if is_over(self) {
-            return;
-        }
         let mut sockets = Vec::new();
         for process in &processes {
             self.visit_descriptors(process, &mut sockets);
         }
-        if !is_over(self) {
-            self.visit_sockets(&sockets);
-        }
+        self.visit_sockets(&sockets);
     }
 
     /// Visits the namespaces that are mounted in other mount namespaces.
@@ -98,6 +87,9 @@ impl Scan<'_> {
 
     /// Visits the namespaces that a process has open, and collects its sockets.
     fn visit_descriptors(&mut self, process: &Path, sockets: &mut Vec<PathBuf>) {
+        if self.is_over_time() {
+            return;
+        }
         // The first thread may have ended while others run.
         let folders = match id(&process.join("ns/net")) {
             Ok(_) => vec![process.to_owned()],

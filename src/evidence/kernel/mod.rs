@@ -13,23 +13,16 @@ use crate::host::{Paths, io_reason};
 use crate::ipam::Kernel;
 use scan::Scan;
 
-pub use scan::IsExplained;
-
-/// Scans every network namespace once: those that are mounted and those of threads. As long as `is_explained` is not satisfied, it
-/// also scans those that only a mount in another mount namespace, a descriptor or a socket keeps. A scan that reaches its time limit
-/// is incomplete.
+/// Scans every network namespace once: those that are mounted, those of threads, and those that only a mount in another mount namespace,
+/// a descriptor or a socket keeps. A scan that reaches its time limit is incomplete.
 ///
 /// Entering a namespace changes the thread for good, so the scan has a thread of its own.
-pub fn scan_namespaces(
-    paths: &Paths,
-    progress: &Progress,
-    is_explained: IsExplained<'_>,
-) -> Kernel {
+pub fn scan_namespaces(paths: &Paths, progress: &Progress) -> Kernel {
     let proc = paths.processes();
     let scan = || {
         let scan = Scan::start(paths, &proc, progress);
         let scan = scan.map_err(|e| format!("{}: {}", proc.display(), io_reason(&e)))?;
-        Ok(scan.run(is_explained))
+        Ok(scan.run())
     };
     let scanned = thread::scope(
         |scope| match thread::Builder::new().spawn_scoped(scope, scan) {
@@ -57,7 +50,7 @@ mod tests {
             limit,
             ..Progress::default()
         };
-        scan_namespaces(&paths, &progress, &|_| false)
+        scan_namespaces(&paths, &progress)
     }
 
     #[test]

@@ -18,9 +18,6 @@ use crate::evidence::Progress;
 use crate::host::{Link, NetnsScanner, Paths, boot_now, io_reason, links, open};
 use crate::ipam::{Kernel, Moment, Place};
 
-/// Returns whether every address in question was found, so that the search in rare places can be skipped.
-pub type IsExplained<'a> = &'a (dyn Fn(&Kernel) -> bool + Sync);
-
 /// The state of a scan.
 pub(super) struct Scan<'a> {
     pub paths: &'a Paths,
@@ -69,11 +66,11 @@ impl<'a> Scan<'a> {
         Ok(scan)
     }
 
-    /// Scans all namespaces. Those in rare places are searched for only until `is_explained` is true.
-    pub fn run(mut self, is_explained: IsExplained<'_>) -> Kernel {
+    /// Scans all namespaces.
+    pub fn run(mut self) -> Kernel {
         let mounts = self.visit_all();
         self.await_missing();
-        self.search_hidden(is_explained);
+        self.search_hidden();
         self.reject_covered(&mounts);
         if let Some(why) = self.missing() {
             self.mark_incomplete(why);
