@@ -1,6 +1,7 @@
 //! Identifies network namespaces.
 
 use std::fs::File;
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::thread::{self, JoinHandle};
@@ -88,29 +89,41 @@ pub struct SocketsOfProcess {
 }
 
 impl SocketsOfProcess {
-    /// Opens the process of a path like /proc/7; `None` without permission.
-    pub fn open(process: &Path) -> Option<SocketsOfProcess> {
-        let pid = Pid::from_raw(number_in(process)?)?;
-        let process = pidfd_open(pid, PidfdFlags::empty()).ok()?;
-        Some(SocketsOfProcess { process })
+    /// Opens the process of a path like /proc/7.
+    ///
+    /// # Errors
+    /// It has ended, or may not be opened.
+    pub fn open(process: &Path) -> io::Result<SocketsOfProcess> {
+        let pid = Pid::from_raw(number_in(process)?).ok_or(io::ErrorKind::NotFound)?;
+        let process = pidfd_open(pid, PidfdFlags::empty())?;
+        Ok(SocketsOfProcess { process })
     }
 
-    /// Opens the network namespace of the socket at a path like /proc/7/fd/3, unless its cookie `is_known`.
-    pub fn namespace(&self, socket: &Path, is_known: impl Fn(u64) -> bool) -> Option<File> {
+    /// Opens the network namespace of the socket at a path like /proc/7/fd/3, unless its cookie is unknown or `is_known`.
+    ///
+    /// # Errors
+    /// The socket is closed, or may not be taken.
+    pub fn namespace(
+        &self,
+        socket: &Path,
+        is_known: impl Fn(u64) -> bool,
+    ) -> io::Result<Option<File>> {
         let flags = PidfdGetfdFlags::empty();
-        let socket = pidfd_getfd(&self.process, number_in(socket)?, flags).ok()?;
+        let socket = pidfd_getfd(&self.process, number_in(socket)?, flags)?;
         if read_cookie(socket.as_fd(), CookieSource::Socket).is_none_or(is_known) {
-            return None;
+            return Ok(None);
         }
         open_related_namespace(socket.as_fd(), RelatedNamespace::NetworkOfSocket)
-            .ok()
-            .map(File::from)
+            .map(|namespace| Some(namespace.into()))
     }
 }
 
 /// Parses the file name of a path as a number.
-fn number_in(path: &Path) -> Option<i32> {
-    path.file_name()?.to_str()?.parse().ok()
+fn number_in(path: &Path) -> io::Result<i32> {
+    let number = path
+        .file_name()
+        .and_then(|name| name.to_str()?.parse().ok());
+    number.ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 
 /// Returns device and inode of what `path` leads to; `None` when it leads nowhere.

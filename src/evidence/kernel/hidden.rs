@@ -15,7 +15,7 @@ use rustix::thread::{CapabilitySet, capabilities};
 use super::mounts::{NetnsMount, list_netns_mounts};
 use super::proc::id;
 use super::scan::{FoundBy, Scan};
-use crate::host::{Link, SocketsOfProcess, links, open};
+use crate::host::{Link, SocketsOfProcess, io_reason, links, open};
 
 impl Scan<'_> {
     /// Scans again while a namespace is missing. Namespaces come and go during a scan, and between its last unmount and its end a
@@ -69,7 +69,9 @@ impl Scan<'_> {
             if !is_new || self.is_over_time() {
                 continue;
             }
-            for mount in list_netns_mounts(&process.join("mountinfo")).unwrap_or_default() {
+            let mounts = list_netns_mounts(&process.join("mountinfo"));
+            self.note_failure(process, mounts.as_ref().err());
+            for mount in mounts.unwrap_or_default() {
                 let path = mount.path.strip_prefix("/").unwrap_or(&mount.path);
                 let path = process.join("root").join(path);
                 let is_it = || id(&path).is_ok_and(|(_, inode)| inode == mount.inode);
@@ -97,11 +99,13 @@ impl Scan<'_> {
         };
         for folder in folders {
             let files = fs::read_dir(folder.join("fd"));
-            self.note_refusal(process, files.as_ref().err());
-            for file in files.into_iter().flatten().flatten() {
+            self.note_failure(process, files.as_ref().err());
+            for file in files.into_iter().flatten() {
+                self.note_failure(process, file.as_ref().err());
+                let Ok(file) = file else { continue };
                 let path = file.path();
                 let name = fs::read_link(&path);
-                self.note_refusal(process, name.as_ref().err());
+                self.note_failure(process, name.as_ref().err());
                 let Some(name) = name.ok().filter(|_| !self.is_over_time()) else {
                     continue;
                 };
@@ -111,24 +115,29 @@ impl Scan<'_> {
                     || name.starts_with('/') && !name.starts_with("/dev/");
                 if name.starts_with("socket:[") {
                     sockets.push(path);
-                } else if may_be
-                    && self.is_unseen(&path)
-                    && let Ok(file) = open(&path)
-                {
+                } else if may_be && self.is_unseen(&path) {
                     // It may be another kind of namespace, or gone. One that may not be entered counts as not found.
-                    let _ = self.enter(&file, &path, FoundBy::Process);
+                    let entered =
+                        open(&path).and_then(|file| self.enter(&file, &path, FoundBy::Process));
+                    self.note_failure(process, entered.as_ref().err());
                 }
             }
         }
     }
 
-    /// Marks the scan as incomplete when this process may not inspect others, as it lacks CAP_SYS_PTRACE. With it, a refusal is about
-    /// a single process that a security module protects from everyone, container runtimes included, so that it holds no pod.
-    fn note_refusal(&mut self, process: &Path, error: Option<&io::Error>) {
-        let is_refused = error.is_some_and(|e| e.kind() == io::ErrorKind::PermissionDenied);
-        if is_refused && !may_inspect_processes() {
-            let process = process.display();
-            self.mark_incomplete(format!("{process} may not be inspected"));
+    /// Marks the scan as incomplete when the system fails or runs out of descriptors or memory, or when this process may not inspect
+    /// others, as it lacks CAP_SYS_PTRACE. With it, a refusal is about a single process that a security module protects from everyone,
+    /// container runtimes included, so that it holds no pod.
+    fn note_failure(&mut self, process: &Path, error: Option<&io::Error>) {
+        let Some(error) = error else { return };
+        let is_failure = matches!(
+            error.raw_os_error(),
+            Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::EIO)
+        );
+        let is_refused = error.kind() == io::ErrorKind::PermissionDenied;
+        if is_failure || is_refused && !may_inspect_processes() {
+            let (process, reason) = (process.display(), io_reason(error));
+            self.mark_incomplete(format!("{process} may not be inspected: {reason}"));
         }
     }
 
@@ -136,19 +145,21 @@ impl Scan<'_> {
     fn visit_sockets(&mut self, sockets: &[PathBuf]) {
         let mut known: BTreeSet<u64> = self.kernel.cookies.values().copied().collect();
         for sockets in sockets.chunk_by(|one, next| one.parent() == next.parent()) {
-            let process = sockets.first().and_then(|socket| socket.parent()?.parent());
-            let Some(process) = process.and_then(SocketsOfProcess::open) else {
-                continue;
-            };
+            let path = sockets.first().and_then(|socket| socket.parent()?.parent());
+            let Some(path) = path else { continue };
+            let process = SocketsOfProcess::open(path);
+            self.note_failure(path, process.as_ref().err());
+            let Ok(process) = process else { continue };
             for socket in sockets {
                 if self.is_over_time() {
                     return;
                 }
                 let namespace = process.namespace(socket, |cookie| known.contains(&cookie));
                 // One that may not be entered counts as not found.
-                if let Some(namespace) = namespace
-                    && self.enter(&namespace, socket, FoundBy::Process).is_ok()
-                {
+                let mut enter = |file| self.enter(&file, socket, FoundBy::Process);
+                let entered = namespace.and_then(|found| found.map(&mut enter).transpose());
+                self.note_failure(path, entered.as_ref().err());
+                if let Ok(Some(())) = entered {
                     known.extend(self.kernel.cookies.values());
                 }
             }
@@ -221,4 +232,28 @@ impl Scan<'_> {
 
 fn may_inspect_processes() -> bool {
     capabilities(None).is_ok_and(|own| own.effective.contains(CapabilitySet::SYS_PTRACE))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::evidence::Progress;
+    use crate::host::Paths;
+
+    #[test]
+    fn search_that_runs_out_of_descriptors_is_incomplete() {
+        let paths = Paths::new(None, "azure-vnet-ipam");
+        let (proc, progress) = (paths.processes(), Progress::of_command());
+        for (error, is_incomplete) in [
+            (libc::EMFILE, true),
+            (libc::ENOMEM, true),
+            (libc::EIO, true),
+            (libc::ENOENT, false),
+        ] {
+            let mut scan = Scan::start(&paths, &proc, &progress).unwrap();
+            scan.kernel.incomplete = None;
+            scan.note_failure(&proc.join("1"), Some(&io::Error::from_raw_os_error(error)));
+            assert_eq!(scan.kernel.incomplete.is_some(), is_incomplete, "{error}");
+        }
+    }
 }
