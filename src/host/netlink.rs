@@ -6,8 +6,7 @@ use std::io;
 use rustix::buffer::spare_capacity;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, sendto,
-    socket_with,
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with,
 };
 
 use super::nsfs::{CookieSource, read_cookie};
@@ -62,10 +61,10 @@ impl Netlink {
             self.send(kind, NLM_F_REQUEST | NLM_F_DUMP, sequence, body)?;
             found.clear();
             if !self.receive(sequence, |payload| found.extend(parse(payload)))? {
-                break;
+                return Ok(found);
             }
         }
-        Ok(found)
+        Err(io::Error::other("the table goes on changing"))
     }
 
     /// Asks for one entry; `None` when the kernel answers that there is none.
@@ -111,8 +110,7 @@ impl Netlink {
         message.extend(sequence.to_ne_bytes());
         message.extend(0u32.to_ne_bytes());
         message.extend(body);
-        let kernel = netlink::SocketAddrNetlink::new(0, 0);
-        sendto(&self.socket, &message, SendFlags::empty(), &kernel)?;
+        send(&self.socket, &message, SendFlags::empty())?;
         Ok(())
     }
 
@@ -138,8 +136,14 @@ impl Netlink {
                 }
                 changed |= message.flags & NLM_F_DUMP_INTR != 0;
                 match message.kind {
-                    NLMSG_DONE => return Ok(changed),
-                    NLMSG_ERROR => return Err(message.error()),
+                    // Both have a code, which is 0 where all is well.
+                    NLMSG_DONE | NLMSG_ERROR => {
+                        let error = message.error();
+                        return match error.raw_os_error() {
+                            Some(0) => Ok(changed),
+                            _ => Err(error),
+                        };
+                    }
                     _ => take(message.payload),
                 }
             }
@@ -215,7 +219,35 @@ pub(super) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::UnixDatagram;
+
     use super::*;
+
+    #[test]
+    fn dump_that_the_kernel_did_not_finish_is_an_error() {
+        const ENDS: [(u16, i32, bool); 3] = [
+            (0, 0, true),
+            (0, -libc::ENOMEM, false),
+            (NLM_F_DUMP_INTR, 0, false),
+        ];
+        for (flags, code, is_whole) in ENDS {
+            let (ours, kernels) = UnixDatagram::pair().unwrap();
+            for sequence in 1..=8u32 {
+                let mut end = 20u32.to_ne_bytes().to_vec();
+                end.extend(NLMSG_DONE.to_ne_bytes());
+                end.extend(flags.to_ne_bytes());
+                end.extend(sequence.to_ne_bytes());
+                end.extend(0u32.to_ne_bytes());
+                end.extend(code.to_ne_bytes());
+                kernels.send(&end).unwrap();
+            }
+            let netlink = Netlink {
+                socket: ours.into(),
+            };
+            let dumped = netlink.dump(GET_LINK, &[], |_| Some(()));
+            assert_eq!(dumped.is_ok(), is_whole, "{flags} {code}: {dumped:?}");
+        }
+    }
 
     #[test]
     fn attributes_survive_a_round_trip() {
