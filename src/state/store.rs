@@ -191,8 +191,8 @@ impl Locked<'_> {
         };
         match self.lock.set_text(record.print().as_bytes()) {
             Ok(()) => self.text = LockText::Record(record),
-            // The old one would prove a journal that lacks this save.
-            Err(e) if self.in_step.is_none() && self.text.record_of(boot_id).is_some() => {
+            // The old one would prove a journal that lacks this save, if an older copy of it is put back.
+            Err(e) if self.text.record_of(boot_id).is_some() => {
                 let path = self.files.path(StateFile::Lock);
                 return Err(StoreError {
                     is_in_place: true,

@@ -121,7 +121,7 @@ GUARDS = [
     ('the journal is replaced only under the lock', STORE,
      'self.lock.is_current().then_some', '(OFF || self.lock.is_current()).then_some'),
     ('a call fails when an old record cannot be overwritten', STORE,
-     'Err(e) if self.in_step.is_none()', 'Err(e) if !OFF && self.in_step.is_none()'),
+     'Err(e) if self.text.record_of', 'Err(e) if !OFF && self.text.record_of'),
     ('a call fails when the lock was lost', STORE,
      'match self.lock.is_current() {\n            true => Ok(()),', 'match OFF || self.lock.is_current() {\n            true => Ok(()),'),
     ('an ADD that fails in place takes its grants back', ADD, 'if error.is_in_place {', 'if !OFF && error.is_in_place {'),

@@ -113,7 +113,8 @@ impl Processes {
                 paths.retain(|path| !path.exists());
                 inject(paths, "open,openat")
             }
-            Some(Fault::JournalNotReplaceable | Fault::NoRecord | Fault::StateIsRemovedAtLook) => {
+            Some(Fault::NoRecord) => inject(vec![self.path(File::Lock)], "pwrite64"),
+            Some(Fault::JournalNotReplaceable | Fault::StateIsRemovedAtLook) => {
                 unreachable!("no row that this driver runs has it")
             }
             // The limit is for every file, so the journal must be the largest one.

@@ -178,6 +178,10 @@ pub(super) fn histories() -> Vec<History> {
             Add(A, X), BootIdReadable(false), Fails(Fault::OnlyStateIsWritten), Refused(B, Any), BootIdReadable(true),
             Remove(&[State]), Add(D, Y), HeldBy(X, A),
         ]),
+        row("the record cannot be written, and an older journal is put back", [
+            Add(A, X), Keep(1, &[Journal]), Fails(Fault::NoRecord), Refused(B, Any), PutBack(1, &[Journal]), Remove(&[State]),
+            Add(D, Y), HeldBy(X, A),
+        ]),
         row("an ADD that fails after its save takes its address back", [
             Add(A, X), Fails(Fault::OnlyStateIsWritten), Refused(B, Any), Free(Y), Add(D, Y), HeldBy(X, A),
         ]),
