@@ -43,12 +43,12 @@ impl HeldLock for LockFile {
         fs::metadata(&self.path).is_ok_and(|there| id(&there) == self.id)
     }
 
-    fn text(&self) -> Vec<u8> {
+    fn text(&self) -> io::Result<Vec<u8>> {
         let mut text = vec![0; LOCK_TEXT];
-        let length = self.file.read_at(&mut text, 0).unwrap_or(0);
+        let length = self.file.read_at(&mut text, 0)?;
         text.truncate(length);
         self.text_length.set(length);
-        text
+        Ok(text)
     }
 
     fn set_text(&self, text: &[u8]) -> io::Result<()> {

@@ -87,7 +87,10 @@ pub trait HeldLock: Debug {
     fn is_current(&self) -> bool;
 
     /// The text of the lock file.
-    fn text(&self) -> Vec<u8>;
+    ///
+    /// # Errors
+    /// It cannot be read.
+    fn text(&self) -> io::Result<Vec<u8>>;
 
     /// Replaces that text in place, which needs neither space nor an inode where it was as long.
     ///

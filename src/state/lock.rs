@@ -33,9 +33,11 @@ impl<'f> Locked<'f> {
     /// See [`LockError`].
     pub fn acquire(files: &'f dyn Files, wait: Duration) -> Result<Self, LockError> {
         let lock = files.lock(wait)?;
+        // One that cannot be read may be anybody's.
+        let text = lock.text();
         Ok(Locked {
             files,
-            text: LockText::parse(&lock.text()),
+            text: text.map_or(LockText::Other, |text| LockText::parse(&text)),
             lock,
             in_step: None,
         })

@@ -17,7 +17,7 @@ pub(super) const LENGTH: usize = MARK.len() + BOOT + 1 + DIGITS + 1;
 pub(super) enum LockText {
     /// No program's: the file is new or missing, or somebody else wrote into it.
     None,
-    /// The process ID of a call of the original (contract section 4), or a damaged record.
+    /// The process ID of a call of the original (contract section 4), a damaged record, or one that cannot be read.
     Other,
     /// A record of this program.
     Record(LockRecord),

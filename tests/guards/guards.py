@@ -1,5 +1,6 @@
 """The guards, each with its name, its file, its text, and the text that removes or inverts it where `OFF` is true."""
 
+LOCK = 'src/state/lock.rs'
 RECORD = 'src/state/lock_record.rs'
 SETTLE = 'src/state/settle.rs'
 JOURNAL = 'src/state/journal/mod.rs'
@@ -96,6 +97,8 @@ GUARDS = [
     ('fresh: no journal', SETTLE, '&& journal.is_none()', '&& (OFF || journal.is_none())'),
     ('fresh: no record', SETTLE, '&& record.is_none()', '&& (OFF || record.is_none())'),
     ('fresh: no text of another program', SETTLE, '&& *lock != LockText::Other', '&& (OFF || *lock != LockText::Other)'),
+    ("a lock text that cannot be read may be anybody's", LOCK,
+     'text: text.map_or(LockText::Other,', 'text: text.map_or(if OFF { LockText::Empty } else { LockText::Other },'),
     ('fresh: no listed address in use', DECIDE,
      'let is_in_use = state.ipam().is_in_use(', 'let is_in_use = !OFF && state.ipam().is_in_use('),
     ('fresh: nothing is proved without pools', DECIDE,

@@ -114,6 +114,7 @@ impl Processes {
                 inject(paths, "open,openat")
             }
             Some(Fault::NoRecord) => inject(vec![self.path(File::Lock)], "pwrite64"),
+            Some(Fault::RecordNotReadable) => inject(vec![self.path(File::Lock)], "pread64"),
             Some(Fault::JournalNotReplaceable | Fault::StateIsRemovedAtLook) => {
                 unreachable!("no row that this driver runs has it")
             }

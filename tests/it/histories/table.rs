@@ -336,6 +336,9 @@ pub(super) fn histories() -> Vec<History> {
         row("the original's lock text alone is not fresh", [
             Add(A, X), OriginalVersion, Remove(&[State, Journal]), Refused(D, Quarantined),
         ]),
+        row("a lock text that cannot be read is not that of a fresh node", [
+            Add(A, X), Remove(&[State, Journal]), Fails(Fault::RecordNotReadable), Refused(D, Quarantined),
+        ]),
         row("a fresh node whose source is down at first", [
             Answers(Answer::None), Refused(A, NoPools), Answers(Answer::Good), Add(A, X),
         ]),

@@ -66,6 +66,8 @@ pub(crate) enum Fault {
     JournalNotReplaceable,
     /// The text of the lock file cannot be written.
     NoRecord,
+    /// The text of the lock file cannot be read.
+    RecordNotReadable,
     /// The journal cannot be read.
     JournalNotReadable,
     /// The state is removed while the call looks at the node.
@@ -226,8 +228,11 @@ impl HeldLock for MemoryLock<'_> {
         self.node.0.disk.borrow().removed_locks == self.file
     }
 
-    fn text(&self) -> Vec<u8> {
-        self.node.0.disk.borrow().lock.to_vec()
+    fn text(&self) -> io::Result<Vec<u8>> {
+        match self.node.0.fault {
+            Some(Fault::RecordNotReadable) => Err(refused("input/output error")),
+            _ => Ok(self.node.0.disk.borrow().lock.to_vec()),
+        }
     }
 
     fn set_text(&self, text: &[u8]) -> io::Result<()> {
