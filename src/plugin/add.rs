@@ -200,11 +200,16 @@ impl<'a> Add<'a> {
     pub fn refused(&self, refusal: Refusal) -> Failure {
         Failure::Refused {
             refusal: narrow_refusal(refusal, self.call),
-            source: match &self.outcome {
-                RefreshOutcome::Failed(error) => Some(message_with_remedy(error)),
-                _ => None,
-            },
+            source: failure_of(&self.outcome),
         }
+    }
+}
+
+/// Why the source gave no answer, if it failed.
+pub(super) fn failure_of(outcome: &RefreshOutcome) -> Option<String> {
+    match outcome {
+        RefreshOutcome::Failed(error) => Some(message_with_remedy(error)),
+        _ => None,
     }
 }
 

@@ -183,12 +183,8 @@ fn is_quarantine_over(state: &State, now: Moment) -> bool {
 
 /// Whether a look is recent enough: one that began during a quarantine cannot end it.
 fn is_acceptable(state: &State, snapshot: &NodeSnapshot, now: Moment) -> bool {
-    let ends = state.condition == Condition::Ready && is_quarantine_over(state, now);
-    !ends
-        || state
-            .ipam()
-            .quarantine
-            .is_some_and(|until| until <= snapshot.began)
+    let is_recent = |until: Moment| until > now || until <= snapshot.began;
+    state.condition != Condition::Ready || state.ipam().quarantine.is_none_or(is_recent)
 }
 
 /// Brings the state in line with the node, and with what the journal knows where grants are missing.

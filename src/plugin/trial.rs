@@ -1,6 +1,6 @@
 //! Decides what an ADD would come to now, as an ADD decides it, but takes no lock and changes nothing.
 
-use super::add::original_stage;
+use super::add::{failure_of, original_stage};
 use super::address_request::{address_requests, narrow_refusal, pool_requests};
 use super::commit::require_known_format;
 use super::context::Context;
@@ -104,7 +104,9 @@ impl Trial<'_> {
             Decision::Refresh(_) => Err(Failure::NotReady("try again".to_owned())),
         };
         let outcome = match state.must_save {
-            true => self.check_save(&mut state, stage).and(grants),
+            true => check_writable(context, context.print_state(&mut state).len())
+                .map_err(|error| Failure::from_store(stage, error))
+                .and(grants),
             false => grants,
         };
         Ok(TrialResult { outcome, state })
@@ -122,17 +124,8 @@ impl Trial<'_> {
         let answer = FreshAnswer::in_memory(matched, now, self.doubtful_since);
         let mut outcome = RefreshOutcome::Fresh(Box::new(answer));
         reject_implausible(&mut outcome, state, &mut OperationRecord::default());
-        let why = match &outcome {
-            RefreshOutcome::Failed(error) => Some(message_with_remedy(error)),
-            _ => None,
-        };
+        let why = failure_of(&outcome);
         (outcome, why)
-    }
-
-    /// Checks that the state could be saved.
-    fn check_save(&self, state: &mut State, stage: &'static str) -> Result<(), Failure> {
-        let text = self.context.print_state(state);
-        check_writable(self.context, text.len()).map_err(|error| Failure::from_store(stage, error))
     }
 }
 

@@ -247,7 +247,11 @@ impl World {
             return false;
         }
         let state = self.disk.files.get(&StateFile::State);
-        let has_state = self.truth.state.is_some() && state == self.truth.state.as_ref();
+        // One without pools and without our key says no more than one that is missing.
+        let says_nothing = |state: State| state.saved.is_none() && state.is_empty();
+        let has_state = self.truth.state.is_some()
+            && state == self.truth.state.as_ref()
+            && !self.state().is_some_and(says_nothing);
         // "The journal is complete when a record of this boot names a number of its chain, and no state lies there that another
         // program wrote last."
         let is_foreign = self.state().is_some_and(|state| state.other_wrote_last);
