@@ -53,6 +53,7 @@ fn is_in_step(
 ) -> bool {
     let proof = text.proof(boot_id);
     state.saved == proof
+        && state.boot_id.as_deref() == boot_id
         && !state.other_wrote_last
         && end.is_some_and(|(generation, _)| Some(generation) == proof)
 }

@@ -98,7 +98,7 @@ GUARDS = [
     ('fresh: no record', SETTLE, '&& record.is_none()', '&& (OFF || record.is_none())'),
     ('fresh: no text of another program', SETTLE, '&& *lock != LockText::Other', '&& (OFF || *lock != LockText::Other)'),
     ("a lock text that cannot be read may be anybody's", LOCK,
-     'text: text.map_or(LockText::Other,', 'text: text.map_or(if OFF { LockText::Empty } else { LockText::Other },'),
+     'text: text.map_or(LockText::Other,', 'text: text.map_or(if OFF { LockText::None } else { LockText::Other },'),
     ('fresh: no listed address in use', DECIDE,
      'let is_in_use = state.ipam().is_in_use(', 'let is_in_use = !OFF && state.ipam().is_in_use('),
     ('fresh: nothing is proved without pools', DECIDE,
@@ -106,6 +106,7 @@ GUARDS = [
 
     # In step.
     ('in step: the state has the number of the record', STORE, '    state.saved == proof\n', '    (OFF || state.saved == proof)\n'),
+    ('in step: the state is of this boot', STORE, '&& state.boot_id.as_deref() == boot_id', '&& (OFF || state.boot_id.as_deref() == boot_id)'),
     ('in step: this program wrote the state last', STORE, '&& !state.other_wrote_last', '&& (OFF || !state.other_wrote_last)'),
     ('in step: the journal ends with the number of the record', STORE,
      '|(generation, _)| Some(generation) == proof', '|(generation, _)| OFF || Some(generation) == proof'),

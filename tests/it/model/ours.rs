@@ -627,7 +627,9 @@ impl World {
                     .is_some_and(|claim| claim.netns.is_some())
             })
         });
-        let is_restorable = view.restored.is_some() && is_with_namespace;
+        // "Otherwise everything that evidence names is held, and 30 s of quarantine pass": until then a holder may be missing.
+        let is_known = view.ipam().quarantine.is_none();
+        let is_restorable = view.restored.is_some() && is_with_namespace && is_known;
         node.kill(kill);
         let call = call("DEL", id, self.is_dual());
         let context = Rules { world: self }.context(&node);
