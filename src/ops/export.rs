@@ -8,14 +8,12 @@ use serde_json::value::RawValue;
 
 use super::cli::OutputArgs;
 use super::findings::check::CheckReport;
-use super::findings::diagnosis::Diagnosis;
-use super::findings::doctor::Line;
 use super::findings::inspection::Inspection;
 use super::node::Node;
 use super::node_config::NodeConfig;
 use super::outcome::{CommandError, CommandOutput, json};
 use super::show::SourceReport;
-use super::state_view::{StateReport, StateView};
+use super::state_view::StateReport;
 use super::tree::Tree;
 use crate::cni::CniVersion;
 use crate::events::{History, OperationRecord, Totals};
@@ -30,7 +28,7 @@ const MODE: u32 = 0o600;
 /// The document.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct ExportReport<'a> {
+struct ExportReport {
     /// The time, RFC 3339.
     time: String,
     versions: Versions,
@@ -40,7 +38,6 @@ struct ExportReport<'a> {
     condition: StateReport,
     source: SourceReport,
     check: CheckReport,
-    doctor: Vec<Line<'a>>,
     evidence: EvidenceReport,
     configuration: Vec<ConfReport>,
     events: Vec<OperationRecord>,
@@ -114,11 +111,8 @@ struct PluginReport {
 
 /// Runs the command.
 pub fn run(node: &Node, args: &OutputArgs) -> Result<CommandOutput, CommandError> {
-    let before = StateView::read(node)?;
     let inspection = Inspection::gather(node);
     inspection.state.require_permission()?;
-    let diagnosis = Diagnosis::of_inspection(node, &before, &inspection);
-    let findings = diagnosis.findings.clone();
     let attempts = last_attempts(node.paths(), node.context.boot_id.as_deref());
     let History { records, totals } = node.history()?;
     let export = ExportReport {
@@ -133,8 +127,7 @@ pub fn run(node: &Node, args: &OutputArgs) -> Result<CommandOutput, CommandError
         boot_id: node.context.boot_id.clone(),
         state: state(node),
         source: SourceReport::new(attempts, &node.now),
-        check: CheckReport::new(diagnosis),
-        doctor: findings.iter().map(Line::from).collect(),
+        check: CheckReport::new(node, &inspection),
         evidence: EvidenceReport::new(inspection.state.ipam(), &inspection.evidence),
         configuration: configuration(&inspection.config, node.paths().name()),
         condition: inspection.state.report,

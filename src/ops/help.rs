@@ -70,19 +70,23 @@ Exit status:
 
 /// `check`.
 pub const CHECK: &str = r"Compares the state with every network namespace of the node, the routes of the
-host, the records of the runtime and of azure-vnet, and the source. Reports
-leaked addresses, addresses claimed by two attachments, addresses in use without
-a holder, pods with an address from elsewhere, records of an unknown owner, a
-lost or unreadable state, a lock held for too long, and a source that does not
-answer or matches no interface. Each finding comes with its evidence and a
-remedy. Also decides, without changing anything, whether an ADD would succeed
-now, for each network configuration that names the plugin.
+host, the records of the runtime and of azure-vnet, and the source; examines the
+disk, the lock, the log, the settings file, the conflists in /etc/cni/net.d, the
+executables that they name, and other plugins that assign the same addresses.
+Prints each problem with its evidence, a remedy and commands, in the order in
+which they must run. Also decides, without changing anything, whether an ADD
+would succeed now, for each network configuration that names the plugin.
+
+With --all, also prints what was examined and found in order, and leaves nothing
+out of long lists.
 
 Takes no lock and changes nothing.
 
 Examples:
   # find problems
   {name} check
+  # what was examined, too
+  sudo {name} check --all
   # for a monitoring agent
   {name} check --json >/tmp/findings.json \
       || echo 'look at the findings'
@@ -157,29 +161,10 @@ Exit status:
   2  the command failed: stderr says why
 ";
 
-/// `doctor`.
-pub const DOCTOR: &str = r"Examines paths and their modes, the lock, the state and its format, the settings
-file, the source and the interfaces it lists, the conflists in /etc/cni/net.d
-that name this plugin, other plugins that assign the same addresses, and
-addresses of the pools that are configured on the host. Prints the findings of
-`check` too. Each line is ok, a note, a warning or wrong, and says what to do.
-
-Takes no lock and changes nothing.
-
-Examples:
-  # examine everything
-  sudo {name} doctor
-
-Exit status:
-  0  nothing is wrong, or there are only notes
-  1  there are warnings or errors
-  2  not everything could be examined, and there are no findings
-";
-
 /// `export`.
-pub const EXPORT: &str = r"Collects the state, the signs of life on the node, the findings of `check`, the
-lines of `doctor`, the last events and the versions. Includes only the parts of
-configurations that concern this plugin, and no credentials.
+pub const EXPORT: &str = r"Collects the state, the signs of life on the node, all that `check --all` finds,
+the last events and the versions. Includes only the parts of configurations that
+concern this plugin, and no credentials.
 
 Examples:
   # a file to attach to a support case

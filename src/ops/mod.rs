@@ -43,7 +43,8 @@ use std::process::ExitCode;
 use cli::Command;
 #[doc(hidden)]
 pub use cli::command as command_line;
-use findings::{check, doctor};
+use findings::check::{self, CheckReport};
+use findings::inspection::Inspection;
 use node::Node;
 use outcome::{CommandError, CommandOutput};
 #[doc(hidden)]
@@ -94,7 +95,8 @@ pub fn check_text(root: PathBuf) -> String {
     let paths = Paths::new(Some(root), crate::NAME);
     let mut node = Node::here(&paths, boot_now());
     node.screen = node.screen.bounded();
-    check::text(&node)
+    let report = CheckReport::new(&node, &Inspection::gather(&node));
+    report.print(&node.screen, &node.program, true)
 }
 
 fn run(command: &Command, node: &Node) -> Result<CommandOutput, CommandError> {
@@ -105,11 +107,10 @@ fn run(command: &Command, node: &Node) -> Result<CommandOutput, CommandError> {
         Command::Explain(args) => explain::run(node, args),
         Command::Reclaim(args) => reclaim::run(node, args),
         Command::Release(args) => release::run(node, args),
-        Command::Doctor(args) => doctor::run(node, args),
         Command::Export(args) => export::run(node, args),
         Command::Metrics(args) => metrics::run(node, args),
         Command::NodeLoop(args) => node_loop::run(node.paths(), args),
-        Command::CheckSettings(args) => doctor::check_settings(node, args),
+        Command::CheckSettings(args) => node_config::check_settings(node, args),
         Command::Errors => Ok(errors::run()),
         Command::Install(args) => install::run(node, args),
         Command::Uninstall(args) => install::run_uninstall(node, args),

@@ -9,11 +9,15 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ipnet::IpNet;
 
+use super::cli::CheckSettingsArgs;
+use super::node::Node;
+use super::outcome::{CommandError, CommandOutput};
 use super::tree::Tree;
 use crate::cni::{Call, CallError, Defaults, Environment, IpamConfig, NAME, NAME_V6};
 use crate::codec::is;
 use crate::host::{Paths, ReadOutcome, io_reason, read_bounded};
 use crate::plugin::settings;
+use crate::stdio;
 
 /// The size limit of a configuration file.
 const LIMIT: usize = 1 << 20;
@@ -280,6 +284,32 @@ pub fn parse(bytes: &[u8]) -> Result<Conflist, String> {
         name,
         cni_version,
         plugins: plugins.into_iter().map(plugin).collect::<Result<_, _>>()?,
+    })
+}
+
+/// `check-settings`: checks the settings file, or the named file. Errors go to stderr.
+///
+/// # Errors
+/// None.
+pub fn check_settings(
+    node: &Node,
+    args: &CheckSettingsArgs,
+) -> Result<CommandOutput, CommandError> {
+    let path = args.file.clone();
+    let path = path.unwrap_or_else(|| node.paths().settings());
+    let wrong = match path.exists() {
+        true => settings::read(&path).1,
+        false => vec!["it does not exist".to_owned()],
+    };
+    let path = path.display();
+    if wrong.is_empty() {
+        return Ok(CommandOutput::success(format!("{path} is valid\n")));
+    }
+    let lines: String = wrong.iter().map(|why| format!("{path}: {why}\n")).collect();
+    stdio::eprint(&lines);
+    Ok(CommandOutput {
+        text: String::new(),
+        status: 1,
     })
 }
 
