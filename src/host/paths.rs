@@ -110,6 +110,11 @@ impl Paths {
         self.under_root("/etc/azure-vnet-ipam.json")
     }
 
+    /// The kernel's version.
+    pub fn kernel_version(&self) -> PathBuf {
+        self.under_root("/proc/version")
+    }
+
     /// The network configurations that runtimes read.
     pub fn conf_folder(&self) -> PathBuf {
         self.under_root("/etc/cni/net.d")

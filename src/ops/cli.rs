@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint};
 
 pub use super::deployment_args::{InstallArgs, NodeLoopArgs, UninstallArgs};
-use super::output_format::OutputFormat;
+use super::outcome::OutputFormat;
 use super::{build_info, errors, help, help_install};
 use crate::cni::NAME;
 

@@ -24,7 +24,6 @@ mod node_config;
 mod node_loop;
 mod operator;
 mod outcome;
-mod output_format;
 mod progress;
 mod reclaim;
 mod release;
@@ -33,7 +32,6 @@ mod show;
 mod state_view;
 #[cfg(test)]
 mod tests;
-mod tree;
 mod version;
 
 use std::ffi::OsString;
@@ -46,9 +44,9 @@ pub use cli::command as command_line;
 use findings::check::{self, CheckReport};
 use findings::inspection::Inspection;
 use node::Node;
-use outcome::{CommandError, CommandOutput};
 #[doc(hidden)]
-pub use tree::Tree;
+pub use node_config::Tree;
+use outcome::{CommandError, CommandOutput};
 
 use crate::cni::CniVersion;
 use crate::host::{Paths, boot_now, io_reason};
@@ -110,7 +108,7 @@ fn run(command: &Command, node: &Node) -> Result<CommandOutput, CommandError> {
         Command::Export(args) => export::run(node, args),
         Command::Metrics(args) => metrics::run(node, args),
         Command::NodeLoop(args) => node_loop::run(node.paths(), args),
-        Command::CheckSettings(args) => node_config::check_settings(node, args),
+        Command::CheckSettings(args) => node_config::check_settings(node.paths(), args),
         Command::Errors => Ok(errors::run()),
         Command::Install(args) => install::run(node, args),
         Command::Uninstall(args) => install::run_uninstall(node, args),

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::events::print_events;
-use super::explain::explanation::Explanation;
+use super::explain::Explanation;
 use super::explain::query::Query;
 use super::findings::check::CheckReport;
 use super::findings::finding::{Finding, FindingKind};

@@ -17,9 +17,8 @@ use crate::failure::Failure;
 use crate::host::{Paths, io_reason};
 use crate::ipam::{Ipam, Record};
 use crate::ops::node::Node;
-use crate::ops::node_config::{ConfFile, NodeConfig, Plugin};
+use crate::ops::node_config::{ConfFile, NodeConfig, Plugin, Tree};
 use crate::ops::screen::{join_first, pluralize};
-use crate::ops::tree::Tree;
 use crate::source::{MatchedListing, parse_prefix};
 
 /// Examines all of it.
