@@ -128,8 +128,6 @@ impl CheckReport {
 
     /// Prints the report as text. Commands begin with `program`. With `all`, nothing is left out.
     pub fn print(&self, screen: &Screen, program: &str, all: bool) -> String {
-        /// The most lines that the findings take; a screen has 60.
-        const MOST_LINES: usize = 52;
         let worst = self.findings.first().map_or(Severity::Ok, |f| f.severity);
         let tint = match worst {
             Severity::Note => Tint::Good,
@@ -137,17 +135,24 @@ impl CheckReport {
         };
         let summary = screen.paragraph("", 0, &self.summary);
         let mut text = format!("{}\n", screen.tint(tint, summary.trim_end()));
-        let (mut lines, mut left_out) = (0, 0);
         let in_order = self.findings.partition_point(|f| f.severity < Severity::Ok);
         let (problems, in_order) = self.findings.split_at(in_order);
+        // A screen has 60 lines.
+        let (detail, most_lines) = match all {
+            true => (Detail::All, usize::MAX),
+            false => (Detail::Usual, 52),
+        };
+        let (mut lines, mut left_out) = (0, 0);
         for group in problems.chunk_by(have_one_cause) {
-            let detail = if all { Detail::All } else { Detail::Usual };
-            let mut printed = print_group(group, screen, program, detail);
-            if !all && lines + printed.lines().count() >= MOST_LINES {
-                printed = print_group(group, screen, program, Detail::Brief);
+            let mut printed = String::new();
+            if lines <= most_lines {
+                printed = print_group(group, screen, program, detail);
+                if lines + printed.lines().count() >= most_lines {
+                    printed = print_group(group, screen, program, Detail::Brief);
+                }
+                lines += printed.lines().count() + 1;
             }
-            lines += printed.lines().count() + 1;
-            match all || lines <= MOST_LINES {
+            match lines <= most_lines {
                 true => text.push_str(&format!("\n{printed}")),
                 false => left_out += group.len(),
             }
