@@ -68,12 +68,12 @@ pub(super) fn refusal_details(refusal: &Refusal, program: &str) -> String {
     match refusal {
         Refusal::NoSpace { space, .. } => {
             format!(
-                "address space {space:?} is not in the state, and no source has filled it; `{program} doctor` looks for the reason"
+                "address space {space:?} is not in the state, and no source has filled it; `{program} check` looks for the reason"
             )
         }
         Refusal::NoPools { passed_over, .. } if passed_over.is_empty() => {
             format!(
-                "the source lists no subnet for any interface of this node: is a secondary address assigned to its network interface, and does the hardware address match? `{program} doctor` compares them"
+                "the source lists no subnet for any interface of this node: is a secondary address assigned to its network interface, and does the hardware address match? `{program} check` compares them"
             )
         }
         Refusal::NoPools { passed_over, .. } | Refusal::NoPoolOfFamily { passed_over, .. } => {
@@ -83,7 +83,7 @@ pub(super) fn refusal_details(refusal: &Refusal, program: &str) -> String {
             )
         }
         Refusal::NoPool { known, .. } if known.is_empty() => {
-            format!("the state has no pools; `{program} doctor` looks for the reason")
+            format!("the state has no pools; `{program} check` looks for the reason")
         }
         Refusal::NoPool { known, .. } => {
             format!(
@@ -116,12 +116,12 @@ pub(super) fn refusal_details(refusal: &Refusal, program: &str) -> String {
                 .all(|p| p.held + p.free + p.resting + p.excluded + p.on_host == 0) =>
         {
             format!(
-                "the network interface has no secondary addresses in this subnet; assign some to it in Azure; `{program} doctor` tells what the source lists"
+                "the network interface has no secondary addresses in this subnet; assign some to it in Azure; `{program} check` tells what the source lists"
             )
         }
         Refusal::Exhausted { pools } if pools.iter().any(|p| p.on_host > 0) => {
             format!(
-                "addresses that the host has, or has a route to, are not given; was this interface's list of addresses configured on the host itself (cloud-init)? Remove them there; `{program} doctor` names them"
+                "addresses that the host has, or has a route to, are not given; was this interface's list of addresses configured on the host itself (cloud-init)? Remove them there; `{program} check` names them"
             )
         }
         Refusal::Exhausted { pools } if pools.iter().any(|p| p.excluded > 0) => {
@@ -146,7 +146,7 @@ pub(super) fn refusal_details(refusal: &Refusal, program: &str) -> String {
             )
         }
         Refusal::NoSubnet { .. } => format!(
-            "the state of this pool is incomplete, and the source does not list it; `{program} doctor` compares them"
+            "the state of this pool is incomplete, and the source does not list it; `{program} check` compares them"
         ),
     }
 }

@@ -151,7 +151,7 @@ impl Failure {
                     "nothing was changed"
                 };
                 let details = format!(
-                    "{} must be readable and its folder writable, with room for a new copy; {changed}; `{program} doctor` looks at both",
+                    "{} must be readable and its folder writable, with room for a new copy; {changed}; `{program} check` looks at both",
                     error.path.display()
                 );
                 (Code::Io, format!("{stage}: {error}"), details)
@@ -236,7 +236,7 @@ impl Failure {
             Failure::NotReady(why) => (
                 Code::NotAvailable,
                 format!("ADDs cannot be served: {why}"),
-                format!("`{program} doctor` looks for the reason, and says what to do"),
+                format!("`{program} check` looks for the reason, and says what to do"),
             ),
             Failure::Output { error, fate } => {
                 let fate = match fate {

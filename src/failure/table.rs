@@ -79,7 +79,7 @@ pub const ERROR_TABLE: &[ErrorRow] = &[
     row(
         Code::Io,
         &["cannot lock the state", "Failed to X: cannot write X"],
-        "look at the disk and the folder that `details` name; they tell whether anything was changed; `doctor` looks at all of them",
+        "look at the disk and the folder that `details` name; they tell whether anything was changed; `check` looks at all of them",
     ),
     row(
         Code::Io,
@@ -103,7 +103,7 @@ pub const ERROR_TABLE: &[ErrorRow] = &[
             "invalid query URL",
             "ipam.X must be",
         ],
-        "correct the network configuration; `doctor` names the file and the key",
+        "correct the network configuration; `check` names the file and the key",
     ),
     row(
         Code::InvalidNetworkConfig,
@@ -122,7 +122,7 @@ pub const ERROR_TABLE: &[ErrorRow] = &[
     row(
         Code::TryAgain,
         &["timed out after 30 s waiting for the lock on the state"],
-        "another process holds the lock and is named; `doctor` tells since when it runs; the call may be repeated",
+        "another process holds the lock and is named; `check` tells since when it runs; the call may be repeated",
     ),
     row(
         Code::TryAgain,
@@ -137,7 +137,7 @@ pub const ERROR_TABLE: &[ErrorRow] = &[
     row(
         Code::NotAvailable,
         &["ADDs cannot be served"],
-        "the rest of `msg` says why; `doctor` says what to do",
+        "the rest of `msg` says why; `check` says what to do",
     ),
     row(
         Code::Plugin,
@@ -157,12 +157,12 @@ pub const ERROR_TABLE: &[ErrorRow] = &[
     row(
         Code::Plugin,
         &["Failed to parse network configuration"],
-        "a key has the wrong type, or `ipam.environment` is unknown; `doctor` names the file",
+        "a key has the wrong type, or `ipam.environment` is unknown; `check` names the file",
     ),
     row(
         Code::Plugin,
         &["Failed to allocate pool: no available address pools"],
-        "no pool is of the wanted family and on the wanted interface: does the interface have secondary addresses, and does its hardware address match? `doctor` tells both",
+        "no pool is of the wanted family and on the wanted interface: does the interface have secondary addresses, and does its hardware address match? `check` tells both",
     ),
     row(
         Code::Plugin,
@@ -175,7 +175,7 @@ pub const ERROR_TABLE: &[ErrorRow] = &[
             "Failed to allocate pool: Invalid address space",
             "Failed to allocate address: Invalid address space",
         ],
-        "there is no state, and the source gave none: `details` say why; `doctor` asks again and says what to try",
+        "there is no state, and the source gave none: `details` say why; `check` asks again and says what to try",
     ),
     row(
         Code::Plugin,

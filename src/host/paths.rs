@@ -63,6 +63,11 @@ impl Paths {
         self.under_root("/var/lib/cni/results")
     }
 
+    /// The addresses that the IPAM plugin host-local has given: a folder for each network, a file for each address.
+    pub fn host_local(&self) -> PathBuf {
+        self.under_root("/var/lib/cni/networks")
+    }
+
     /// The state of the main plugin azure-vnet.
     pub fn azure_vnet(&self) -> PathBuf {
         self.under_root("/var/run/azure-vnet.json")
@@ -103,6 +108,11 @@ impl Paths {
     /// Defaults for the key `ipam` of every network configuration.
     pub fn settings(&self) -> PathBuf {
         self.under_root("/etc/azure-vnet-ipam.json")
+    }
+
+    /// The kernel's version.
+    pub fn kernel_version(&self) -> PathBuf {
+        self.under_root("/proc/version")
     }
 
     /// The network configurations that runtimes read.
@@ -186,6 +196,7 @@ mod tests {
             paths.of_version_0_2_0()[4].clone(),
             paths.events(),
             paths.cni_cache(),
+            paths.host_local(),
             paths.azure_vnet(),
             paths.processes(),
             paths.log(),

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use ipnet::IpNet;
+use serde::Serialize;
 
 use super::{Attachment, Family, Free, NetNs};
 
@@ -185,7 +186,8 @@ pub enum Holder {
 }
 
 /// The counts of a pool.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct PoolCount {
     /// The subnet text.
     pub subnet: String,

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint};
 
 pub use super::deployment_args::{InstallArgs, NodeLoopArgs, UninstallArgs};
-use super::output_format::OutputFormat;
+use super::outcome::OutputFormat;
 use super::{build_info, errors, help, help_install};
 use crate::cni::NAME;
 
@@ -36,7 +36,7 @@ pub enum Command {
     Events(EventsArgs),
     /// Compare the state with the node, and report problems
     #[command(after_help = help::CHECK)]
-    Check(ReportArgs),
+    Check(CheckArgs),
     /// Print all that is known about one address, container or pod
     #[command(after_help = help::EXPLAIN)]
     Explain(ExplainArgs),
@@ -46,9 +46,6 @@ pub enum Command {
     /// Release one address by hand
     #[command(after_help = help::RELEASE)]
     Release(ReleaseArgs),
-    /// Examine everything that the plugin needs on this node
-    #[command(after_help = help::DOCTOR)]
-    Doctor(ReportArgs),
     /// Print one JSON document for a support case
     #[command(after_help = help::EXPORT)]
     Export(OutputArgs),
@@ -112,6 +109,16 @@ pub struct EventsArgs {
     /// Show only those on this address
     #[arg(long, value_name = "IP", value_hint = ValueHint::Other)]
     pub address: Option<String>,
+    #[command(flatten)]
+    pub format: OutputFormat,
+}
+
+/// The arguments of `check`.
+#[derive(Debug, Args)]
+pub struct CheckArgs {
+    /// Also print what is as it should be, and every detail
+    #[arg(long)]
+    pub all: bool,
     #[command(flatten)]
     pub format: OutputFormat,
 }
@@ -269,7 +276,7 @@ mod tests {
             (" -o json -o text", false),
             (" --json --json", true),
         ] {
-            let Command::Doctor(args) = parse_line(&format!("doctor{options}")).unwrap() else {
+            let Command::Check(args) = parse_line(&format!("check{options}")).unwrap() else {
                 panic!("{options}");
             };
             assert_eq!(args.format.is_json(), expected, "{options}");

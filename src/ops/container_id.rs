@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::outcome::CommandError;
+use super::screen::first_few;
 
 /// The minimum length of a prefix.
 pub const MIN_PREFIX: usize = 4;
@@ -51,13 +52,11 @@ pub fn describe_too_short(typed: &str) -> String {
 pub fn ambiguous(typed: &str, candidates: &[String]) -> CommandError {
     /// More would scroll the sentence away.
     const MOST: usize = 8;
-    let shown: Vec<&str> = candidates.iter().take(MOST).map(String::as_str).collect();
-    let more = match candidates.len().saturating_sub(MOST) {
-        0 => String::new(),
-        more => format!("\n  and {more} more"),
-    };
+    let shown = first_few(candidates.iter().cloned(), MOST, |n| {
+        format!("and {n} more")
+    });
     CommandError(format!(
-        "{typed:?} is ambiguous: {} containers begin with it; type more characters of one of these:\n  {}{more}",
+        "{typed:?} is ambiguous: {} containers begin with it; type more characters of one of these:\n  {}",
         candidates.len(),
         shown.join("\n  ")
     ))

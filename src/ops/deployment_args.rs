@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::builder::TypedValueParser;
 use clap::{Args, ValueEnum, ValueHint};
 
-use super::output_format::OutputFormat;
+use super::outcome::OutputFormat;
 use crate::cni::{NAME, NAME_V6};
 
 /// The arguments of `install`.

@@ -1,22 +1,19 @@
 //! `export`: one document with everything that a support case needs.
 
 use std::net::IpAddr;
-use std::path::Path;
 
 use serde::Serialize;
 use serde_json::value::RawValue;
+use serde_json::{Value, json, to_value};
 
 use super::cli::OutputArgs;
 use super::findings::check::CheckReport;
-use super::findings::diagnosis::Diagnosis;
-use super::findings::doctor::Line;
 use super::findings::inspection::Inspection;
 use super::node::Node;
-use super::node_config::NodeConfig;
-use super::outcome::{CommandError, CommandOutput, json};
+use super::node_config::{NodeConfig, Plugin, Tree};
+use super::outcome::{self, CommandError, CommandOutput};
 use super::show::SourceReport;
-use super::state_view::{StateReport, StateView};
-use super::tree::Tree;
+use super::state_view::StateReport;
 use crate::cni::CniVersion;
 use crate::events::{History, OperationRecord, Totals};
 use crate::host::{ReadOutcome, read_bounded, read_no_link, read_text};
@@ -30,119 +27,52 @@ const MODE: u32 = 0o600;
 /// The document.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct ExportReport<'a> {
+struct ExportReport {
     /// The time, RFC 3339.
     time: String,
-    versions: Versions,
+    versions: Value,
     boot_id: Option<String>,
     /// The state file as it is; as text where it is not JSON, and `null` where it is not there.
     state: Option<Box<RawValue>>,
     condition: StateReport,
     source: SourceReport,
     check: CheckReport,
-    doctor: Vec<Line<'a>>,
-    evidence: EvidenceReport,
-    configuration: Vec<ConfReport>,
+    /// The evidence about addresses of the pools.
+    evidence: Value,
+    /// The files in /etc/cni/net.d.
+    configuration: Vec<Value>,
     events: Vec<OperationRecord>,
     totals: Totals,
     /// The last lines of the log.
     log: Vec<String>,
 }
 
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Versions {
-    program: &'static str,
-    state_format: u64,
-    cni: Vec<&'static str>,
-    /// The kernel's version.
-    kernel: String,
-}
-
-/// The evidence about addresses of the pools.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct EvidenceReport {
-    /// Why the scan was not complete, if it was not.
-    incomplete: Option<String>,
-    network_namespaces: usize,
-    /// The configured addresses and their places.
-    configured: Vec<Configured>,
-    /// Addresses that the host has a route to.
-    routes: Vec<IpAddr>,
-    lists: Vec<EvidenceListReport>,
-}
-
-#[derive(Serialize)]
-struct Configured {
-    address: IpAddr,
-    places: Vec<String>,
-}
-
-/// A list of another program: the CNI result cache or azure-vnet's state.
-#[derive(Serialize)]
-struct EvidenceListReport {
-    name: &'static str,
-    /// Why it cannot be read, if it cannot.
-    unreadable: Option<String>,
-    entries: usize,
-    /// Those of them whose network namespace or link exists.
-    standing: usize,
-    /// Parts that cannot be parsed.
-    doubtful: Vec<String>,
-}
-
-/// A file in /etc/cni/net.d.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct ConfReport {
-    file: String,
-    error: Option<String>,
-    name: Option<String>,
-    cni_version: Option<String>,
-    plugins: Vec<PluginReport>,
-}
-
-/// A plugin of a configuration, without what does not concern this plugin.
-#[derive(Serialize)]
-struct PluginReport {
-    #[serde(rename = "type")]
-    kind: String,
-    /// The `ipam` of a plugin that uses this one; only the type for others.
-    ipam: Option<Tree>,
-}
-
 /// Runs the command.
 pub fn run(node: &Node, args: &OutputArgs) -> Result<CommandOutput, CommandError> {
-    let before = StateView::read(node)?;
     let inspection = Inspection::gather(node);
     inspection.state.require_permission()?;
-    let diagnosis = Diagnosis::of_inspection(node, &before, &inspection);
-    let findings = diagnosis.findings.clone();
     let attempts = last_attempts(node.paths(), node.context.boot_id.as_deref());
     let History { records, totals } = node.history()?;
     let export = ExportReport {
         time: node.now.wall_time(node.now.boot),
-        versions: Versions {
-            program: env!("CARGO_PKG_VERSION"),
-            state_format: FORMAT,
-            cni: CniVersion::texts().to_vec(),
-            kernel: read_text(Path::new("/proc/version"))
-                .map_or_else(|_| String::new(), |text| text.trim().to_owned()),
-        },
+        versions: json!({
+            "program": env!("CARGO_PKG_VERSION"),
+            "stateFormat": FORMAT,
+            "cni": CniVersion::texts(),
+            "kernel": read_text(&node.paths().kernel_version()).unwrap_or_default().trim(),
+        }),
         boot_id: node.context.boot_id.clone(),
         state: state(node),
         source: SourceReport::new(attempts, &node.now),
-        check: CheckReport::new(diagnosis),
-        doctor: findings.iter().map(Line::from).collect(),
-        evidence: EvidenceReport::new(inspection.state.ipam(), &inspection.evidence),
+        check: CheckReport::new(node, &inspection),
+        evidence: describe_evidence(inspection.state.ipam(), &inspection.evidence),
         configuration: configuration(&inspection.config, node.paths().name()),
         condition: inspection.state.report,
         events: records,
         totals,
         log: log(node),
     };
-    let text = without_credentials(&json(&export)?);
+    let text = without_credentials(&outcome::json(&export)?);
     CommandOutput::to_file_or_stdout(args.output.as_deref(), text, MODE)
 }
 
@@ -176,81 +106,75 @@ fn log(node: &Node) -> Vec<String> {
     last.map(|line| (*line).to_owned()).collect()
 }
 
-impl EvidenceReport {
-    fn new(ipam: &Ipam, evidence: &Evidence) -> EvidenceReport {
-        let nets: Vec<_> = ipam
-            .pools()
-            .filter_map(|(_, key, pool)| pool.net(key))
-            .collect();
-        let ours = |address: &&IpAddr| nets.iter().any(|net| net.contains(*address));
-        let kernel = &evidence.kernel;
-        let places = |address: &IpAddr| Configured {
-            address: *address,
-            places: kernel.places(*address).map(ToString::to_string).collect(),
-        };
-        let configured = kernel.configured.keys().filter(ours);
-        EvidenceReport {
-            incomplete: kernel.incomplete.clone(),
-            network_namespaces: kernel.namespaces.len(),
-            configured: configured.map(places).collect(),
-            routes: match &evidence.routes {
-                Routes::Read(routes) => routes.iter().filter(ours).copied().collect(),
-                Routes::Unreadable(_) => Vec::new(),
-            },
-            lists: evidence
-                .lists()
-                .into_iter()
-                .filter_map(|(name, list)| EvidenceListReport::new(name, list))
-                .collect(),
-        }
-    }
-}
-
-impl EvidenceListReport {
-    fn new(name: &'static str, list: &EvidenceList) -> Option<EvidenceListReport> {
-        let mut report = EvidenceListReport {
-            name,
-            unreadable: None,
-            entries: list.entries().len(),
-            standing: list.entries().iter().filter(|e| e.is_live).count(),
-            doubtful: Vec::new(),
-        };
-        match list {
+/// The evidence about addresses of the pools.
+fn describe_evidence(ipam: &Ipam, evidence: &Evidence) -> Value {
+    let nets = ipam.pools().filter_map(|(_, key, pool)| pool.net(key));
+    let nets: Vec<_> = nets.collect();
+    let is_ours = |address: &&IpAddr| nets.iter().any(|net| net.contains(*address));
+    let kernel = &evidence.kernel;
+    let configured = kernel.configured.keys().filter(is_ours).map(|address| {
+        let places: Vec<_> = kernel.places(*address).map(ToString::to_string).collect();
+        json!({ "address": address, "places": places })
+    });
+    let routes: Vec<&IpAddr> = match &evidence.routes {
+        Routes::Read(routes) => routes.iter().filter(is_ours).collect(),
+        Routes::Unreadable(_) => Vec::new(),
+    };
+    let lists = evidence.lists();
+    let lists = lists.iter().filter_map(|(name, list)| {
+        let (unreadable, doubtful): (_, Vec<&str>) = match list {
             EvidenceList::Absent => return None,
+            EvidenceList::Unreadable(why) => (Some(why), Vec::new()),
             EvidenceList::Read { doubtful, .. } => {
-                report.doubtful = doubtful.iter().map(|part| part.name.clone()).collect();
+                (None, doubtful.iter().map(|part| &*part.name).collect())
             }
-            EvidenceList::Unreadable(why) => report.unreadable = Some(why.clone()),
-        }
-        Some(report)
-    }
+        };
+        let entries = list.entries();
+        Some(json!({
+            "name": name,
+            "unreadable": unreadable,
+            "entries": entries.len(),
+            "standing": entries.iter().filter(|e| e.is_live).count(),
+            "doubtful": doubtful,
+        }))
+    });
+    json!({
+        "incomplete": kernel.incomplete,
+        "networkNamespaces": kernel.namespaces.len(),
+        "configured": configured.collect::<Vec<_>>(),
+        "routes": routes,
+        "lists": lists.collect::<Vec<_>>(),
+    })
 }
 
 /// The network configurations, reduced to what concerns this plugin, as other parts may contain credentials.
-fn configuration(config: &NodeConfig, name: &str) -> Vec<ConfReport> {
-    let shown = |file: &super::node_config::ConfFile| {
+fn configuration(config: &NodeConfig, name: &str) -> Vec<Value> {
+    let plugin = |plugin: &Plugin| {
+        let ipam = match plugin.uses_ipam(name) {
+            true => plugin
+                .netconf
+                .get("ipam")
+                // A number may be too large for a value.
+                .and_then(|ipam| to_value(known_keys(ipam)).ok()),
+            false => plugin
+                .ipam_kind
+                .as_ref()
+                .map(|kind| json!({ "type": kind })),
+        };
+        json!({ "type": plugin.kind, "ipam": ipam })
+    };
+    let files = config.files.iter().map(|file| {
         let list = file.conflist.as_ref().ok();
         let plugins = list.into_iter().flat_map(|list| &list.plugins);
-        ConfReport {
-            file: file.path.display().to_string(),
-            error: file.conflist.as_ref().err().cloned(),
-            name: list.and_then(|list| list.name.clone()),
-            cni_version: list.and_then(|list| list.cni_version.clone()),
-            plugins: plugins
-                .map(|plugin| PluginReport {
-                    kind: plugin.kind.clone(),
-                    ipam: match plugin.uses_ipam(name) {
-                        true => plugin.netconf.get("ipam").map(known_keys),
-                        false => plugin
-                            .ipam_kind
-                            .clone()
-                            .map(|kind| Tree::Object(vec![("type".to_owned(), Tree::Text(kind))])),
-                    },
-                })
-                .collect(),
-        }
-    };
-    config.files.iter().map(shown).collect()
+        json!({
+            "file": file.path.display().to_string(),
+            "error": file.conflist.as_ref().err(),
+            "name": list.and_then(|list| list.name.as_ref()),
+            "cniVersion": list.and_then(|list| list.cni_version.as_ref()),
+            "plugins": plugins.map(plugin).collect::<Vec<_>>(),
+        })
+    });
+    files.collect()
 }
 
 /// The keys that this plugin reads, without credentials in URLs.
@@ -267,29 +191,29 @@ fn known_keys(ipam: &Tree) -> Tree {
 fn without_credentials(text: &str) -> String {
     let ends =
         |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '\\' | '`' | ')' | ',' | ';');
-    let mut replace_control = String::with_capacity(text.len());
+    let mut cleaned = String::with_capacity(text.len());
     let mut rest = text;
     while let Some((before, after)) = rest.split_once("://") {
         let (url, following) = after.split_at(after.find(ends).unwrap_or(after.len()));
         let (url, query) = url.split_once('?').unwrap_or((url, ""));
         let (authority, path) = url.split_at(url.find('/').unwrap_or(url.len()));
-        replace_control.push_str(before);
-        replace_control.push_str("://");
+        cleaned.push_str(before);
+        cleaned.push_str("://");
         match authority.rsplit_once('@') {
-            Some((_, host)) => replace_control.push_str(&format!("***@{host}")),
-            None => replace_control.push_str(authority),
+            Some((_, host)) => cleaned.push_str(&format!("***@{host}")),
+            None => cleaned.push_str(authority),
         }
-        replace_control.push_str(path);
+        cleaned.push_str(path);
         let wires = WIRE_SERVER.split_once('?').map(|(_, query)| query);
         if Some(query.trim_end_matches([':', '.'])) == wires {
-            replace_control.push_str(&format!("?{query}"));
+            cleaned.push_str(&format!("?{query}"));
         } else if !query.is_empty() {
-            replace_control.push_str("?***");
+            cleaned.push_str("?***");
         }
         rest = following;
     }
-    replace_control.push_str(rest);
-    replace_control
+    cleaned.push_str(rest);
+    cleaned
 }
 
 #[cfg(test)]
@@ -298,7 +222,7 @@ mod tests {
 
     #[test]
     fn credentials_are_left_out_of_urls() {
-        for (text, replace_control) in [
+        for (text, cleaned) in [
             ("http://user:secret@host/x?a=b", "http://***@host/x?***"),
             (
                 "curl 'http://168.63.129.16/machine/plugins?comp=nmagent&type=getinterfaceinfov1'.",
@@ -313,7 +237,7 @@ mod tests {
             ("no url @ all", "no url @ all"),
             ("http://a@b@c", "http://***@c"),
         ] {
-            assert_eq!(without_credentials(text), replace_control);
+            assert_eq!(without_credentials(text), cleaned);
         }
     }
 

@@ -6,10 +6,8 @@
 //! `{name}` stands for the name of the program, of which there are two.
 
 mod node_loop;
-mod views;
 
 pub use node_loop::NODE_LOOP;
-pub use views::{EVENTS, SHOW};
 
 /// Puts the name of the program into a text.
 pub fn with_name(text: &str, name: &str) -> String {
@@ -68,21 +66,90 @@ Exit status:
   2  usage error, or the command failed: stderr says why
 ";
 
+/// `show`.
+pub const SHOW: &str = r"Shows each pool, or only POOL, with its interface, its gateway, and how many of
+its addresses are held, suspected leaks, resting after their release, excluded
+and free; the percentage is that of the held ones. Then lists every holder:
+address, pod, container, network, interface and age. Where all holders have the
+same network and interface, these are in the heading of the pool instead.
+
+In the bar, # is held, ! is held without any sign of life at the last check,
+~ resting, x excluded (by the host or by the configuration), and . free. An age
+that begins with > belongs to a record that the original plugin wrote. Such a
+record is at least that old.
+
+--pod lists only the holders whose pod begins with NAME, with or without its
+namespace. --suspect lists only those of which the last reclaim, or an ADD that
+found the pool empty, saw no sign of life on the node. The state keeps that mark
+until the holder is seen alive or found dead again. `check` takes a new look.
+
+With --events, shows what `events` shows.
+
+Takes no lock, changes nothing and queries no source.
+
+Examples:
+  # everything
+  {name} show
+  # one pool
+  {name} show 10.224.0.0/16
+  # the pods of a namespace
+  {name} show --pod kube-system/
+  # who may have leaked an address
+  {name} show --suspect
+  # for programs
+  {name} show --json | jq '.pools[].free'
+
+Exit status:
+  0  success
+  2  the command failed: stderr says why
+";
+
+/// `events`.
+pub const EVENTS: &str = r"Shows the last 256 operations since the node started, newest last: ADD, DEL,
+CHECK, GC, reclaim and release, with their result, their duration, the address
+and the pod. Times are local, but those in JSON are UTC.
+
+--since takes a duration before now, such as 90s, 15m, 2h30m or 1d, or a time:
+21:00 for today, '2026-11-20 21:00', or 2026-11-20T21:00:00Z. --pod takes the
+beginning of a pod's name, with or without its namespace, and also shows the
+operations that took an address from such a pod. --tail applies last.
+
+Takes no lock and changes nothing.
+
+Examples:
+  # the last ten
+  {name} events --tail 10
+  # what happened to a pod in the last hour
+  {name} events --since 1h --pod default/web-1
+  # who had an address
+  {name} events --address 10.224.0.9
+  # failures, for programs
+  {name} events --json | jq '.[] | select(.code != 0)'
+
+Exit status:
+  0  success
+  2  the command failed: stderr says why
+";
+
 /// `check`.
 pub const CHECK: &str = r"Compares the state with every network namespace of the node, the routes of the
-host, the records of the runtime and of azure-vnet, and the source. Reports
-leaked addresses, addresses claimed by two attachments, addresses in use without
-a holder, pods with an address from elsewhere, records of an unknown owner, a
-lost or unreadable state, a lock held for too long, and a source that does not
-answer or matches no interface. Each finding comes with its evidence and a
-remedy. Also decides, without changing anything, whether an ADD would succeed
-now, for each network configuration that names the plugin.
+host, the records of the runtime and of azure-vnet, and the source; examines the
+disk, the lock, the log, the settings file, the conflists in /etc/cni/net.d, the
+executables that they name, and other plugins that assign the same addresses.
+Prints each problem with its evidence, a remedy and commands, in the order in
+which they must run. Also decides, without changing anything, whether an ADD
+would succeed now, for each network configuration that names the plugin.
+
+With --all, also prints what was examined and found in order, and leaves nothing
+out of long lists.
 
 Takes no lock and changes nothing.
 
 Examples:
   # find problems
   {name} check
+  # what was examined, too
+  sudo {name} check --all
   # for a monitoring agent
   {name} check --json >/tmp/findings.json \
       || echo 'look at the findings'
@@ -157,29 +224,10 @@ Exit status:
   2  the command failed: stderr says why
 ";
 
-/// `doctor`.
-pub const DOCTOR: &str = r"Examines paths and their modes, the lock, the state and its format, the settings
-file, the source and the interfaces it lists, the conflists in /etc/cni/net.d
-that name this plugin, other plugins that assign the same addresses, and
-addresses of the pools that are configured on the host. Prints the findings of
-`check` too. Each line is ok, a note, a warning or wrong, and says what to do.
-
-Takes no lock and changes nothing.
-
-Examples:
-  # examine everything
-  sudo {name} doctor
-
-Exit status:
-  0  nothing is wrong, or there are only notes
-  1  there are warnings or errors
-  2  not everything could be examined, and there are no findings
-";
-
 /// `export`.
-pub const EXPORT: &str = r"Collects the state, the signs of life on the node, the findings of `check`, the
-lines of `doctor`, the last events and the versions. Includes only the parts of
-configurations that concern this plugin, and no credentials.
+pub const EXPORT: &str = r"Collects the state, the signs of life on the node, all that `check --all` finds,
+the last events and the versions. Includes only the parts of configurations that
+concern this plugin, and no credentials.
 
 Examples:
   # a file to attach to a support case

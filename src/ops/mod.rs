@@ -24,7 +24,6 @@ mod node_config;
 mod node_loop;
 mod operator;
 mod outcome;
-mod output_format;
 mod progress;
 mod reclaim;
 mod release;
@@ -33,7 +32,6 @@ mod show;
 mod state_view;
 #[cfg(test)]
 mod tests;
-mod tree;
 mod version;
 
 use std::ffi::OsString;
@@ -43,11 +41,12 @@ use std::process::ExitCode;
 use cli::Command;
 #[doc(hidden)]
 pub use cli::command as command_line;
-use findings::{check, doctor};
+use findings::check::{self, CheckReport};
+use findings::inspection::Inspection;
 use node::Node;
-use outcome::{CommandError, CommandOutput};
 #[doc(hidden)]
-pub use tree::Tree;
+pub use node_config::Tree;
+use outcome::{CommandError, CommandOutput};
 
 use crate::cni::CniVersion;
 use crate::host::{Paths, boot_now, io_reason};
@@ -94,7 +93,8 @@ pub fn check_text(root: PathBuf) -> String {
     let paths = Paths::new(Some(root), crate::NAME);
     let mut node = Node::here(&paths, boot_now());
     node.screen = node.screen.bounded();
-    check::text(&node)
+    let report = CheckReport::new(&node, &Inspection::gather(&node));
+    report.print(&node.screen, &node.program, true)
 }
 
 fn run(command: &Command, node: &Node) -> Result<CommandOutput, CommandError> {
@@ -105,11 +105,10 @@ fn run(command: &Command, node: &Node) -> Result<CommandOutput, CommandError> {
         Command::Explain(args) => explain::run(node, args),
         Command::Reclaim(args) => reclaim::run(node, args),
         Command::Release(args) => release::run(node, args),
-        Command::Doctor(args) => doctor::run(node, args),
         Command::Export(args) => export::run(node, args),
         Command::Metrics(args) => metrics::run(node, args),
         Command::NodeLoop(args) => node_loop::run(node.paths(), args),
-        Command::CheckSettings(args) => doctor::check_settings(node, args),
+        Command::CheckSettings(args) => node_config::check_settings(node.paths(), args),
         Command::Errors => Ok(errors::run()),
         Command::Install(args) => install::run(node, args),
         Command::Uninstall(args) => install::run_uninstall(node, args),

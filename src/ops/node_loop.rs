@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::cli::NodeLoopArgs;
-use super::findings::check::summarize;
-use super::findings::diagnosis::Diagnosis;
+use super::findings::check::CheckReport;
+use super::findings::inspection::Inspection;
 use super::install::Installation;
 use super::metrics::{self, LastCheck, NodeMetrics};
 use super::node::Node;
@@ -104,7 +104,8 @@ impl<'a> NodeLoop<'a> {
     }
 
     fn check(&mut self, node: &Node) {
-        self.last_check = Some(summarize(node, &Diagnosis::make(node)));
+        let report = CheckReport::new(node, &Inspection::gather(node));
+        self.last_check = Some(report.count(node));
     }
 
     fn write_metrics(&mut self, installed: &[(&'static str, bool)]) {

@@ -284,6 +284,26 @@ pub fn pluralize(count: usize, one: &str, many: &str) -> String {
     }
 }
 
+/// The first few of the items, and behind them a text that names the number of the others, if there are others.
+pub fn first_few(
+    items: impl IntoIterator<Item = String>,
+    most: usize,
+    more: impl Fn(usize) -> String,
+) -> Vec<String> {
+    let mut items = items.into_iter();
+    let mut few: Vec<String> = items.by_ref().take(most).collect();
+    let others = items.count();
+    if others > 0 {
+        few.push(more(others));
+    }
+    few
+}
+
+/// The first four of the items, as part of a sentence.
+pub fn join_first(items: impl IntoIterator<Item = String>) -> String {
+    first_few(items, 4, |n| format!("and {n} more")).join(", ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -319,6 +339,13 @@ mod tests {
         ] {
             assert_eq!(split_time(time, offset).join(" "), text);
         }
+    }
+
+    #[test]
+    fn long_lists_are_cut() {
+        let items = |count: usize| join_first((0..count).map(|n| n.to_string()));
+        assert_eq!(items(4), "0, 1, 2, 3");
+        assert_eq!(items(9), "0, 1, 2, 3, and 5 more");
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Every screen for people, as it looks at 80 and at 120 columns, with no, few and many pods, and when something is wrong: held
-//! against what stands in tests/fixtures/screens. `ACCEPT=1 cargo test --lib screens` writes down what they look like now.
+//! Every screen at 80 columns, with no, few and many pods, and when something is wrong, against `tests/fixtures/screens`.
+//! `ACCEPT=1 cargo test --lib screens` writes those that changed on purpose.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,13 +8,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::events::print_events;
-use super::explain::explanation::Explanation;
+use super::explain::Explanation;
 use super::explain::query::Query;
 use super::findings::check::CheckReport;
-use super::findings::diagnosis::Diagnosis;
-use super::findings::finding::{self, Finding, FindingKind};
+use super::findings::finding::{Finding, FindingKind};
 use super::findings::records::{self, NodeView};
-use super::lease::held_records;
 use super::node::Now;
 use super::reclaim::ReclaimReport;
 use super::screen::Screen;
@@ -258,7 +256,7 @@ fn answered() -> Attempts {
     }
 }
 
-fn diagnosis(ipam: &Ipam, evidence: &Evidence, more: Vec<Finding>) -> Diagnosis {
+fn checked(ipam: &Ipam, evidence: &Evidence, more: Vec<Finding>) -> CheckReport {
     let on_host = |n: usize| (address(n), format!("{}/16 dev eth0", address(n)));
     let view = NodeView {
         evidence,
@@ -271,18 +269,7 @@ fn diagnosis(ipam: &Ipam, evidence: &Evidence, more: Vec<Finding>) -> Diagnosis 
     };
     let mut findings = records::findings((ipam, ipam), &view);
     findings.extend(more);
-    finding::sort(&mut findings);
-    Diagnosis {
-        time: NOW.wall_time(NOW.boot),
-        findings,
-        not_seen: Vec::new(),
-        compared: held_records(ipam).count(),
-        adds: Vec::new(),
-    }
-}
-
-fn checked(ipam: &Ipam, evidence: &Evidence, more: Vec<Finding>) -> CheckReport {
-    CheckReport::new(diagnosis(ipam, evidence, more))
+    CheckReport::of_findings(findings, Vec::new(), ipam, Vec::new(), &NOW)
 }
 
 fn explanation(subject: &str, ipam: &Ipam, evidence: &Evidence) -> Explanation {
@@ -364,30 +351,6 @@ fn surroundings() -> Vec<Finding> {
     ]
 }
 
-fn doctor() -> Diagnosis {
-    let more = vec![
-        Finding::ok(FindingKind::Version, &"azure-vnet-ipam 0.2.0"),
-        Finding::warning(
-            FindingKind::Pool,
-            &"10.224.0.0/16 is full: 253 held",
-            &"assign more secondary addresses in Azure, or run fewer pods",
-        ),
-        Finding::error(
-            FindingKind::Interface,
-            &"the source lists 7c:1e:52:f9:f3:c9, which no interface of this node has; it has eth0 7c:1e:52:f9:f3:c4",
-            &"where the address was changed by hand:",
-        )
-        .with_commands(["sudo ip link set dev eth0 address 7c:1e:52:f9:f3:c9".to_owned()]),
-    ];
-    let (ipam, evidence) = troubled();
-    diagnosis(&ipam, &evidence, more)
-}
-
-/// Compares a screen with its fixture.
-fn assert_screen_fixture(name: &str, text: &str) {
-    assert_fixture(&format!("screens/{name}.txt"), text);
-}
-
 /// Compares a report with its JSON fixture.
 pub fn assert_json_fixture(name: &str, report: &impl serde::Serialize) {
     let text = serde_json::to_string_pretty(report).unwrap() + "\n";
@@ -422,27 +385,18 @@ fn fits(name: &str, text: &str, width: usize) {
     }
 }
 
-/// Compares a screen with its fixtures at both widths.
+/// Compares a screen of 80 columns with its fixture. A wider one fits, and colours only colour.
 fn assert_screens(name: &str, print: impl Fn(&Screen) -> String) {
-    for width in [80, 120] {
-        let screen = Screen {
-            width: Some(width),
-            colours: false,
-        };
-        let text = print(&screen);
-        let name = format!("{name}-{width}");
-        fits(&name, &text, width);
-        assert_screen_fixture(&name, &text);
-        let coloured = print(&Screen {
-            colours: true,
-            ..screen
-        });
-        assert_eq!(
-            without_colours(&coloured),
-            text,
-            "{name}: colours only colour"
-        );
-    }
+    let screen = |width, colours| Screen {
+        width: Some(width),
+        colours,
+    };
+    fits(name, &print(&screen(120, false)), 120);
+    let text = print(&screen(80, false));
+    fits(name, &text, 80);
+    assert_fixture(&format!("screens/{name}.txt"), &text);
+    let coloured = print(&screen(80, true));
+    assert_eq!(without_colours(&coloured), text, "{name}");
 }
 
 fn without_colours(text: &str) -> String {
@@ -507,18 +461,26 @@ fn screens_of_show_events() {
 #[test]
 fn screens_of_check() {
     assert_screens("check-clean", |screen| {
-        checked(&node(30), &evidence_of_pods(30, &[]), Vec::new()).print(screen, NAME)
+        checked(&node(30), &evidence_of_pods(30, &[]), Vec::new()).print(screen, NAME, false)
     });
     let (ipam, evidence) = troubled();
     assert_screens("check-findings", |screen| {
-        checked(&ipam, &evidence, surroundings()).print(screen, NAME)
+        checked(&ipam, &evidence, surroundings()).print(screen, NAME, false)
+    });
+    let in_order = [
+        Finding::ok(FindingKind::Version, &"azure-vnet-ipam 0.2.0"),
+        Finding::ok(FindingKind::Lock, &"nobody holds it"),
+    ];
+    assert_screens("check-all", |screen| {
+        let found = [surroundings(), in_order.to_vec()].concat();
+        checked(&node(3), &evidence_of_pods(3, &[]), found).print(screen, NAME, true)
     });
     assert_screens("check-blind", |screen| {
         let mut blind = checked(&node(3), &evidence_of_pods(3, &[]), Vec::new());
         blind
             .not_seen
             .push("some network namespaces (not every process is to be seen from here)".into());
-        blind.print(screen, NAME)
+        blind.print(screen, NAME, false)
     });
 }
 
@@ -590,16 +552,9 @@ fn screens_of_explain_with_a_second_pod_or_without_a_state() {
 }
 
 #[test]
-fn screens_of_doctor() {
-    assert_screens("doctor", |screen| {
-        super::findings::doctor::print(&doctor(), screen, NAME)
-    });
-}
-
-#[test]
 fn every_kind_of_trouble_with_addresses_is_found_once() {
     let (ipam, evidence) = troubled();
-    let found = diagnosis(&ipam, &evidence, Vec::new());
+    let found = checked(&ipam, &evidence, Vec::new());
     let kinds: Vec<_> = found
         .findings
         .iter()
@@ -624,7 +579,7 @@ fn every_kind_of_trouble_with_addresses_is_found_once() {
     );
     assert_eq!(found.status(), 1);
     assert_eq!(
-        diagnosis(&node(30), &evidence_of_pods(30, &[]), Vec::new()).status(),
+        checked(&node(30), &evidence_of_pods(30, &[]), Vec::new()).status(),
         0
     );
 }

@@ -58,8 +58,8 @@ fn add_time_is_linear_in_the_number_of_subnets() {
     ] {
         run_soon(node.call(verb, id)).success();
     }
-    let doctor = node.call("", "").without("CNI_COMMAND").arg("doctor");
-    assert_eq!(run_soon(doctor).exit, Some(1));
+    let check = node.call("", "").without("CNI_COMMAND").arg("check");
+    assert_eq!(run_soon(check).exit, Some(1));
 }
 
 /// The same list as the file of Azure Stack.

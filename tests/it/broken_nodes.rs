@@ -1,11 +1,12 @@
 //! A table of broken nodes. On each, `check` reports the problems and predicts an ADD; a real ADD verifies the prediction; the
 //! commands that `check` printed are run as they stand; and then `check` finds nothing, with every pod as it was.
 //!
-//! `tests/broken/node healthy` makes a node with three pods in namespaces of its own. A row breaks it with shell commands. The
-//! screens stand in `tests/fixtures/broken`; `ACCEPT=1` takes new ones.
+//! `tests/broken/node healthy` makes a node with three pods in namespaces of its own. A row breaks it with shell commands. One row
+//! of each kind of finding has its screen in `tests/fixtures/broken`; `ACCEPT=1` takes new ones.
 
 mod examine;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::process::Command;
 
@@ -19,6 +20,8 @@ use examine::{check, examine, run_command, stdout_of};
 struct Row {
     /// Its name: that of the test and of the fixture.
     name: &'static str,
+    /// Whether its screen is compared with a fixture.
+    screen: bool,
     /// What breaks it.
     broken_by: &'static str,
     /// The kinds of findings that are errors or warnings, as `check` orders them; a group counts once.
@@ -49,6 +52,7 @@ enum Add {
 /// A healthy node, as the base of all rows.
 const HEALTHY: Row = Row {
     name: "",
+    screen: false,
     broken_by: "true",
     program: "azure-vnet-ipam",
     findings: &[],
@@ -64,25 +68,27 @@ macro_rules! broken_nodes {
             #[test]
             #[ignore = "needs root, unshare, iproute2, perl, iptables and time namespaces"]
             fn $name() {
-                let row = Row { name: stringify!($name), $($key: $value,)* ..HEALTHY };
                 let mut node = Command::new(package().join("tests/broken/node"));
                 let test = concat!("broken_nodes::", stringify!($name));
                 if run_again(test, node.arg("healthy").env("BIN", binary())) {
-                    examine(&row);
+                    let mut rows = ROWS.iter();
+                    examine(rows.find(|row| row.name == stringify!($name)).unwrap());
                 }
             }
         )*
 
-        /// The names of all rows.
-        const NAMES: &[&str] = &[$(stringify!($name)),*];
+        const ROWS: &[Row] = &[$(Row { name: stringify!($name), $($key: $value,)* ..HEALTHY }),*];
     };
 }
 
 broken_nodes! {
-    healthy {}
+    healthy {
+        screen: true,
+    }
 
     // ---- The disk ----
     run_is_full {
+        screen: true,
         broken_by: "used=$(df -k --output=used /run | tail -n 1); mount -o remount,size=$((used + 64))k /run; head -c 10m /dev/zero >/run/filler 2>/dev/null; true",
         findings: &["disk"],
         add: Add::Fails,
@@ -100,6 +106,7 @@ broken_nodes! {
         add: Add::Fails,
     }
     log_folder_is_full {
+        screen: true,
         broken_by: "mount -o remount,size=64k /var/log; head -c 1m /dev/zero >/var/log/filler 2>/dev/null; true",
         findings: &["log"],
         by_hand: "rm /var/log/filler",
@@ -121,6 +128,7 @@ broken_nodes! {
         broken_by: "truncate -s 0 /var/run/azure-vnet-ipam.json; truncate -s 4096 /var/run/azure-vnet-ipam.json",
     }
     state_and_journal_are_deleted {
+        screen: true,
         broken_by: "rm /var/run/azure-vnet-ipam.json /var/run/.azure-vnet-ipam.journal",
         findings: &["state"],
         add: Add::Waits,
@@ -154,6 +162,7 @@ broken_nodes! {
         heals_after: 61,
     }
     state_was_healed {
+        screen: true,
         broken_by: "echo '{' >/var/run/azure-vnet-ipam.json; add web-4 >/dev/null",
     }
     state_is_of_a_newer_format {
@@ -171,6 +180,7 @@ broken_nodes! {
 
     // ---- The records ----
     two_addresses_are_leaked {
+        screen: true,
         broken_by: "vanish web-1; vanish web-2",
         later: 3700,
         findings: &["leak"],
@@ -181,6 +191,7 @@ broken_nodes! {
         findings: &["leak"],
     }
     every_address_is_held {
+        screen: true,
         broken_by: "for n in {4..28}; do add web-$n >/dev/null; done",
         findings: &["pool"],
         add: Add::Fails,
@@ -192,22 +203,26 @@ broken_nodes! {
         findings: &["pool", "leak"],
     }
     a_pod_has_a_free_address {
+        screen: true,
         broken_by: "ip netns add stray; ip link add s0 type veth peer name eth0 netns stray; ip -n stray addr add 10.224.0.20/16 dev eth0; ip -n stray link set eth0 up",
         findings: &["stray"],
         by_hand: "add x; true",
         heals_after: 61,
     }
     two_pods_have_one_address {
+        screen: true,
         broken_by: "ip netns add other; ip link add s0 type veth peer name eth0 netns other; ip -n other addr add 10.224.0.5/16 dev eth0; ip -n other link set eth0 up",
         findings: &["duplicate"],
         by_hand: "ip netns del other; sleep 1",
     }
     a_pod_has_an_address_that_azure_does_not_list {
+        screen: true,
         broken_by: "ip netns add other; ip link add s0 type veth peer name eth0 netns other; ip -n other addr add 10.224.9.9/16 dev eth0; ip -n other link set eth0 up",
         findings: &["foreign"],
         by_hand: "ip netns del other; sleep 1",
     }
     the_host_has_all_addresses {
+        screen: true,
         broken_by: "for n in {8..32}; do ip addr add 10.224.0.$n/16 dev eth0; done",
         findings: &["pool", "wired"],
         add: Add::Fails,
@@ -221,6 +236,7 @@ broken_nodes! {
         findings: &["wired"],
     }
     another_ipam_gives_our_addresses {
+        screen: true,
         broken_by: "mkdir -p /var/lib/cni/networks/kubenet; touch /var/lib/cni/networks/kubenet/10.224.0.30",
         findings: &["owner"],
         by_hand: "rm -r /var/lib/cni/networks",
@@ -228,6 +244,7 @@ broken_nodes! {
 
     // ---- The lock ----
     lock_is_held_by_a_stopped_process {
+        screen: true,
         broken_by: "setsid perl -MFcntl=:flock -e 'open(F, \">>\", $ARGV[0]); flock(F, LOCK_EX); kill STOP => $$; sleep 600' /var/run/azure-vnet/azure-vnet-ipam.lock </dev/null >/dev/null 2>&1 & pid=$!; ln -s real/$pid /proc/$pid; until grep -q '^[0-9]* (perl) T' /proc/$pid/stat; do sleep 0.05; done",
         findings: &["lock"],
         add: Add::Fails,
@@ -245,6 +262,7 @@ broken_nodes! {
 
     // ---- The source ----
     wire_server_is_dead {
+        screen: true,
         broken_by: "wire stop",
         findings: &["source"],
         by_hand: "wire start",
@@ -307,6 +325,7 @@ broken_nodes! {
         by_hand: "iptables -D OUTPUT -d 168.63.129.16/32 -j DROP",
     }
     hardware_address_was_changed {
+        screen: true,
         broken_by: "ip link set dev eth0 address 00:0d:3a:9f:12:34",
         findings: &["interface"],
     }
@@ -334,6 +353,7 @@ broken_nodes! {
         by_hand: "cp $REPOSITORY/conflist-examples/bridge.conflist /etc/cni/net.d/10-bridge.conflist",
     }
     a_key_is_misspelt {
+        screen: true,
         broken_by: "sed -i 's/\"type\": \"azure-vnet-ipam\"/\"exlude\": [], &/' /etc/cni/net.d/10-bridge.conflist",
         findings: &["conflist"],
         by_hand: "cp $REPOSITORY/conflist-examples/bridge.conflist /etc/cni/net.d/10-bridge.conflist",
@@ -351,6 +371,7 @@ broken_nodes! {
         by_hand: "cp $REPOSITORY/conflist-examples/bridge.conflist /etc/cni/net.d/10-bridge.conflist",
     }
     master_does_not_exist {
+        screen: true,
         broken_by: "sed -i 's/\"type\": \"bridge\"/\"master\": \"eth7\", &/' /etc/cni/net.d/10-bridge.conflist",
         findings: &["add"],
         add: Add::Fails,
@@ -374,6 +395,7 @@ broken_nodes! {
         by_hand: "rm /etc/cni/net.d/05-x.conf",
     }
     main_plugin_is_missing {
+        screen: true,
         broken_by: "rm /opt/cni/bin/bridge",
         findings: &["executable"],
         add: Add::Fails,
@@ -439,24 +461,16 @@ fn process_that_may_not_be_inspected_makes_the_look_incomplete() {
 }
 
 #[test]
-fn every_fixture_belongs_to_a_row() {
-    let folder = package().join("tests/fixtures/broken");
-    let mut found: Vec<_> = fs::read_dir(folder)
-        .unwrap()
-        .map(|entry| {
-            entry
-                .unwrap()
-                .path()
-                .file_stem()
-                .unwrap()
-                .to_str()
-                .unwrap()
-                .to_owned()
-        })
+fn every_kind_of_finding_has_one_screen() {
+    let (with_screen, others): (Vec<&Row>, Vec<&Row>) = ROWS.iter().partition(|row| row.screen);
+    let shown: BTreeSet<_> = with_screen.iter().flat_map(|row| row.findings).collect();
+    let found: BTreeSet<_> = others.iter().flat_map(|row| row.findings).collect();
+    assert!(found.is_subset(&shown), "{found:?}");
+    let names: BTreeSet<_> = with_screen
+        .iter()
+        .map(|row| format!("{}.txt", row.name))
         .collect();
-    let mut names = NAMES.to_vec();
-    found.sort();
-    names.sort_unstable();
-    assert_eq!(found, names);
-    assert!(names.len() >= 30);
+    let folder = fs::read_dir(package().join("tests/fixtures/broken")).unwrap();
+    let files = folder.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    assert_eq!(files.collect::<BTreeSet<_>>(), names);
 }

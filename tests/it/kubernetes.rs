@@ -437,20 +437,20 @@ fn status_queries_the_node_only_without_pools() {
 }
 
 #[test]
-fn doctor_reports_the_node_range_or_a_remedy() {
-    let cluster = Cluster::new("kubedoctor", Tls::Usual);
+fn check_reports_the_node_range_or_a_remedy() {
+    let cluster = Cluster::new("kubecheck", Tls::Usual);
     cluster.node.put(
         "/etc/azure-vnet-ipam.json",
         r#"{"environment":"ipv6NodeIpam"}"#,
     );
-    let told = cluster.node.run_command(["doctor"]);
+    let told = cluster.node.run_command(["check", "--all"]);
     assert!(
         told.stdout
             .contains("the node has fd00:10:244:3::/120 with 254 addresses for pods"),
         "{told:?}"
     );
     cluster.api.set(Play::Node(vec!["10.244.3.0/24"]));
-    let told = cluster.node.run_command(["doctor", "--json"]);
+    let told = cluster.node.run_command(["check", "--json"]);
     assert!(
         told.stdout.contains("has no IPv6 range for pods"),
         "{told:?}"

@@ -142,19 +142,17 @@ fn azure_vnet_rewrites_its_configuration() {
     let azure = |mode: &str| json!({ "cniVersion": "0.3.0", "name": "azure", "plugins": [{ "type": "azure-vnet", "ipv6Mode": mode, "ipam": ipam }] });
     let conflist = |words: &[&str]| {
         let report = run_ipamv6(&node, words).json();
-        let lines = report["lines"].as_array().unwrap().clone();
-        let mut of_conflists = lines
-            .into_iter()
-            .filter(|line| line["subject"] == "conflist");
-        of_conflists.next().unwrap()
+        let findings = report["findings"].as_array().unwrap().iter();
+        let mut of_conflists = findings.filter(|finding| finding["kind"] == "conflist");
+        of_conflists.next().unwrap().clone()
     };
     let path = "/etc/cni/net.d/10-azure.conflist";
     node.put(path, azure("ipv6nat").to_string());
-    let line = conflist(&["doctor", "--json"]);
-    assert_eq!(line["status"], "ok", "{line}");
+    let line = conflist(&["check", "--all", "--json"]);
+    assert_eq!(line["severity"], "ok", "{line}");
     node.put(path, azure("").to_string());
-    let line = conflist(&["doctor", "--json"]);
-    assert_eq!(line["status"], "warning", "{line}");
+    let line = conflist(&["check", "--all", "--json"]);
+    assert_eq!(line["severity"], "warning", "{line}");
     assert!(
         line["text"]
             .as_str()
@@ -220,10 +218,10 @@ fn azure_vnet_calls_both_names() {
     }
     assert!(node.held().is_empty() && held(&state(&node)).is_empty());
     // The operator's view.
-    let doctor = run_ipamv6(&node, &["doctor"]).stdout;
+    let report = run_ipamv6(&node, &["check", "--all"]).stdout;
     assert!(
-        doctor.contains("the node has fd00:10:244:3::/120 with 254 addresses for pods"),
-        "{doctor}"
+        report.contains("the node has fd00:10:244:3::/120 with 254 addresses for pods"),
+        "{report}"
     );
 }
 
@@ -261,9 +259,9 @@ fn one_call_allocates_from_both_sources() {
         "{log}"
     );
     node.put("/etc/cni/net.d/10.conf", &stdin);
-    let doctor = node.run_command(["doctor"]);
-    assert_eq!(doctor.exit, Some(1));
-    let report = doctor
+    let report = node.run_command(["check"]);
+    assert_eq!(report.exit, Some(1));
+    let report = report
         .stdout
         .split_whitespace()
         .collect::<Vec<_>>()

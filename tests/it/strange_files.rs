@@ -85,8 +85,7 @@ fn run_all(node: &Node, what: &str) {
         &["show"][..],
         &["show", "--events"],
         &["show", "--json"],
-        &["check"],
-        &["doctor"],
+        &["check", "--all"],
         &["explain", "10.224.0.5"],
         &["export"],
         &["metrics"],
@@ -275,8 +274,8 @@ fn linked_log_folder_is_followed() {
     fs::remove_file(node.path("/data/azure-vnet-ipam.log")).unwrap();
     node.add("c2").success();
     assert!(node.log().contains("ADD done in"));
-    let doctor = node.run_command(["doctor"]).stdout;
-    assert!(!doctor.contains("is a link"), "{doctor}");
+    let report = node.run_command(["check", "--all"]).stdout;
+    assert!(!report.contains("is a link"), "{report}");
     // A link in place of the file itself is not followed: anyone who may write to the folder could have created it.
     fs::rename(
         node.path("/data/azure-vnet-ipam.log"),
@@ -286,9 +285,9 @@ fn linked_log_folder_is_followed() {
     symlink("other.log", node.path("/data/azure-vnet-ipam.log")).unwrap();
     node.add("c3").success();
     assert!(!node.log().contains("c3"));
-    let doctor = node.run_command(["doctor"]).stdout;
+    let report = node.run_command(["check", "--all"]).stdout;
     assert!(
-        doctor.contains("is a link, which is not followed"),
-        "{doctor}"
+        report.contains("is a link, which is not followed"),
+        "{report}"
     );
 }

@@ -1,26 +1,34 @@
-//! `check`: the problems of this node, the worst first, each cause once.
+//! `check`: the health of this node as one list of findings, the worst first.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::time::Duration;
 
 use serde::Serialize;
 
-use super::diagnosis::Diagnosis;
-use super::finding::{Finding, FindingKind, Severity};
-use super::group::{Group, group};
-use super::predictions::Prediction;
-use crate::ops::cli::ReportArgs;
+use super::finding::{self, Finding, FindingKind, Severity, Visibility};
+use super::inspection::Inspection;
+use super::predictions::{Prediction, explain_failures, predict};
+use super::{configuration, executables, records, source, storage};
+use crate::cni::CniVersion;
+use crate::ipam::{Evidence, EvidenceList, Ipam, Kernel, Routes};
+use crate::ops::cli::CheckArgs;
+use crate::ops::lease::held_records;
 use crate::ops::metrics::LastCheck;
-use crate::ops::node::Node;
+use crate::ops::node::{Node, Now};
 use crate::ops::outcome::{CommandError, CommandOutput, json};
-use crate::ops::screen::{Screen, Tint, pluralize};
+use crate::ops::screen::{Screen, Tint, first_few, format_age, pluralize};
+use crate::state::FORMAT;
 
 /// The report of `check`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CheckReport {
     /// The time, RFC 3339.
     pub time: String,
     /// The first line of the screen.
     pub summary: String,
-    /// What is wrong or worth a note, the worst first.
+    /// The findings, the worst first. Those that are as they should be come last, if they were asked for.
     pub findings: Vec<Finding>,
     /// What could not be checked.
     pub not_seen: Vec<String>,
@@ -34,69 +42,92 @@ pub struct CheckReport {
 ///
 /// # Errors
 /// The report cannot be printed as JSON.
-pub fn run(node: &Node, args: &ReportArgs) -> Result<CommandOutput, CommandError> {
-    let diagnosis = Diagnosis::make(node);
-    let status = diagnosis.status();
-    let report = CheckReport::new(diagnosis);
+pub fn run(node: &Node, args: &CheckArgs) -> Result<CommandOutput, CommandError> {
+    let mut report = CheckReport::new(node, &Inspection::gather(node));
+    let status = report.status();
+    if !args.all {
+        report.findings.retain(|f| f.severity != Severity::Ok);
+    }
     let text = match args.format.is_json() {
         true => json(&report)?,
-        false => report.print(&node.screen, &node.program),
+        false => report.print(&node.screen, &node.program, args.all),
     };
     Ok(CommandOutput { text, status })
 }
 
-/// Counts the findings of a diagnosis, without those that say that something is right.
-pub fn summarize(node: &Node, diagnosis: &Diagnosis) -> LastCheck {
-    /// Counted even where there are none, so that the first one shows as an increase.
-    const ALWAYS: [(FindingKind, Severity); 3] = [
-        (FindingKind::Duplicate, Severity::Error),
-        (FindingKind::Leak, Severity::Warning),
-        (FindingKind::Stray, Severity::Error),
-    ];
-    let mut check = LastCheck {
-        time: node.now.wall,
-        status: diagnosis.status(),
-        findings: ALWAYS
-            .map(|(kind, severity)| ((kind.name(), severity.name()), 0))
-            .into(),
-    };
-    for finding in &diagnosis.findings {
-        if finding.severity != Severity::Ok {
+impl CheckReport {
+    /// Judges what was found on the node.
+    pub fn new(node: &Node, inspection: &Inspection) -> CheckReport {
+        let mut visibility = Visibility::of_process();
+        let mut findings = examine(node, inspection, &mut visibility);
+        let trial = inspection.trial(node);
+        let next = trial.reconcile();
+        let healed = match &next.outcome {
+            Ok(_) => next.state.ipam(),
+            // The next ADD would leave the state as it is.
+            Err(_) => inspection.state.ipam(),
+        };
+        findings.extend(records_now_and_next(node, inspection, healed));
+        let adds = predict(node, inspection, &trial);
+        findings.extend(explain_failures(&adds, &findings));
+        let not_seen = not_seen(&inspection.evidence, &visibility);
+        CheckReport::of_findings(findings, not_seen, inspection.state.ipam(), adds, &node.now)
+    }
+
+    /// Sorts and counts the findings.
+    pub fn of_findings(
+        mut findings: Vec<Finding>,
+        not_seen: Vec<String>,
+        ipam: &Ipam,
+        adds: Vec<Prediction>,
+        now: &Now,
+    ) -> CheckReport {
+        finding::sort(&mut findings);
+        CheckReport {
+            time: now.wall_time(now.boot),
+            summary: summarize(&findings, not_seen.is_empty(), &adds),
+            findings,
+            not_seen,
+            compared: held_records(ipam).count(),
+            adds,
+        }
+    }
+
+    /// The exit status: 0 nothing or notes, 1 warnings or errors, 2 it could not look everywhere and found nothing.
+    pub fn status(&self) -> u8 {
+        let has_problem = self.findings.iter().any(Finding::is_problem);
+        match (has_problem, self.not_seen.is_empty()) {
+            (true, _) => 1,
+            (false, false) => 2,
+            (false, true) => 0,
+        }
+    }
+
+    /// Counts the findings, without those that say that something is right.
+    pub fn count(&self, node: &Node) -> LastCheck {
+        /// Counted even where there are none, so that the first one shows as an increase.
+        const ALWAYS: [(FindingKind, Severity); 3] = [
+            (FindingKind::Duplicate, Severity::Error),
+            (FindingKind::Leak, Severity::Warning),
+            (FindingKind::Stray, Severity::Error),
+        ];
+        let mut check = LastCheck {
+            time: node.now.wall,
+            status: self.status(),
+            findings: ALWAYS
+                .map(|(kind, severity)| ((kind.name(), severity.name()), 0))
+                .into(),
+        };
+        let findings = self.findings.iter().filter(|f| f.severity != Severity::Ok);
+        for finding in findings {
             let key = (finding.kind.name(), finding.severity.name());
             *check.findings.entry(key).or_default() += 1;
         }
-    }
-    check
-}
-
-/// The most lines that the findings take; a screen has 60.
-const MOST_LINES: usize = 52;
-
-/// Makes and prints the report.
-pub fn text(node: &Node) -> String {
-    CheckReport::new(Diagnosis::make(node)).print(&node.screen, &node.program)
-}
-
-impl CheckReport {
-    /// Makes the report of a diagnosis.
-    pub fn new(diagnosis: Diagnosis) -> CheckReport {
-        let summary = diagnosis.summary();
-        let mut findings = diagnosis.findings;
-        // What could not be seen has its own lines.
-        let is_told = |kind| matches!(kind, FindingKind::Host | FindingKind::Root);
-        findings.retain(|f| f.severity != Severity::Ok && !is_told(f.kind));
-        CheckReport {
-            time: diagnosis.time,
-            summary,
-            findings,
-            not_seen: diagnosis.not_seen,
-            compared: diagnosis.compared,
-            adds: diagnosis.adds,
-        }
+        check
     }
 
-    /// Prints the report as text. Commands begin with `program`.
-    pub fn print(&self, screen: &Screen, program: &str) -> String {
+    /// Prints the report as text. Commands begin with `program`. With `all`, nothing is left out.
+    pub fn print(&self, screen: &Screen, program: &str, all: bool) -> String {
         let worst = self.findings.first().map_or(Severity::Ok, |f| f.severity);
         let tint = match worst {
             Severity::Note => Tint::Good,
@@ -104,25 +135,40 @@ impl CheckReport {
         };
         let summary = screen.paragraph("", 0, &self.summary);
         let mut text = format!("{}\n", screen.tint(tint, summary.trim_end()));
+        let in_order = self.findings.partition_point(|f| f.severity < Severity::Ok);
+        let (problems, in_order) = self.findings.split_at(in_order);
+        // A screen has 60 lines.
+        let (detail, most_lines) = match all {
+            true => (Detail::All, usize::MAX),
+            false => (Detail::Usual, 52),
+        };
         let (mut lines, mut left_out) = (0, 0);
-        for group in group(&self.findings) {
-            let mut printed = print_group(&group, screen, program, true);
-            if lines + printed.lines().count() >= MOST_LINES {
-                printed = print_group(&group, screen, program, false);
+        for group in problems.chunk_by(have_one_cause) {
+            let mut printed = String::new();
+            if lines <= most_lines {
+                printed = print_group(group, screen, program, detail);
+                if lines + printed.lines().count() >= most_lines {
+                    printed = print_group(group, screen, program, Detail::Brief);
+                }
+                lines += printed.lines().count() + 1;
             }
-            lines += printed.lines().count() + 1;
-            if lines > MOST_LINES {
-                left_out += group.len();
-                continue;
+            match lines <= most_lines {
+                true => text.push_str(&format!("\n{printed}")),
+                false => left_out += group.len(),
             }
-            text.push_str(&format!("\n{printed}"));
         }
         if left_out > 0 {
             let more = pluralize(left_out, "more finding", "more findings");
-            let more = format!("And {more}: `{program} doctor` prints all.");
+            let more = format!("And {more}: `{program} check --all` prints all.");
             text.push_str(&format!("\n{}", screen.paragraph("", 0, &more)));
         }
         text.push('\n');
+        for finding in in_order {
+            text.push_str(&print_head(finding, &finding.text, screen));
+        }
+        if !in_order.is_empty() {
+            text.push('\n');
+        }
         for why in &self.not_seen {
             text.push_str(&screen.paragraph("", 0, &format!("Not checked: {why}.")));
         }
@@ -132,29 +178,313 @@ impl CheckReport {
     }
 }
 
-/// Prints the findings of one cause, with the evidence or without.
-fn print_group(group: &Group<'_>, screen: &Screen, program: &str, with_evidence: bool) -> String {
-    /// The most findings of a group that are printed one by one.
-    const MOST_MEMBERS: usize = 4;
-    const INDENT: usize = 4;
-    /// The column of the subject.
+/// Whether two findings are printed as one group.
+fn have_one_cause(one: &Finding, other: &Finding) -> bool {
+    let key = |f: &Finding| (f.severity, f.kind, f.cause);
+    !one.cause.is_empty() && key(one) == key(other)
+}
+
+/// Prints severity and kind of a finding, and a text beside them.
+fn print_head(finding: &Finding, text: &str, screen: &Screen) -> String {
+    /// The column of the text.
     const HEAD: usize = 20;
-    let (severity, kind) = (group.first.severity, group.first.kind.name());
-    let description = group.describe(MOST_MEMBERS, INDENT + 3, program);
-    let head = format!("{:9}{kind} ", severity.name());
-    let plain = screen.paragraph(&head, HEAD, &description.subject);
+    let severity = finding.severity.name();
+    let head = format!("{severity:9}{} ", finding.kind.name());
+    let plain = screen.paragraph(&head, HEAD, text);
     // Colours are added last, as their codes take no columns.
-    let rest = plain.strip_prefix(severity.name()).unwrap_or_default();
-    let mut text = screen.tint(severity.tint(), severity.name()) + rest;
-    text.push_str(&screen.paragraph("", INDENT, &description.text));
-    for line in description.evidence.iter().filter(|_| with_evidence) {
-        text.push_str(&screen.paragraph("    -", INDENT + 2, line));
+    let rest = plain.strip_prefix(severity).unwrap_or_default();
+    screen.tint(finding.severity.tint(), severity) + rest
+}
+
+/// How much of a group is printed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Detail {
+    Brief,
+    Usual,
+    All,
+}
+
+/// Prints findings of one cause: each of them, the evidence that they have in common, and what to do.
+fn print_group(group: &[Finding], screen: &Screen, program: &str, detail: Detail) -> String {
+    const INDENT: usize = 4;
+    let Some((first, others)) = group.split_first() else {
+        return String::new();
+    };
+    let (most_members, most_evidence, most_commands) = match detail {
+        Detail::Brief => (0, 0, 28),
+        Detail::Usual => (4, 6, 28),
+        Detail::All => (usize::MAX, usize::MAX, usize::MAX),
+    };
+    let (subject, description) = match others.is_empty() {
+        true => (first.subject.clone(), &*first.text),
+        false => (pluralize(group.len(), "address", "addresses"), first.cause),
+    };
+    let mut text = print_head(first, &subject, screen);
+    text.push_str(&screen.paragraph("", INDENT, description));
+    let mut evidence = Vec::new();
+    if !others.is_empty() && detail != Detail::Brief {
+        let more = |n| format!("and {n} more: `{program} check --all` prints all");
+        evidence = first_few(group.iter().map(describe_member), most_members, more);
     }
-    if !description.remedy.is_empty() {
-        text.push_str(&screen.paragraph("    ->", INDENT + 3, &description.remedy));
+    let is_shared = |line: &&String| others.iter().all(|f| f.evidence.contains(line));
+    let shared = first.evidence.iter().filter(is_shared).cloned();
+    evidence.extend(shared.take(most_evidence));
+    for line in evidence {
+        text.push_str(&screen.paragraph("    -", INDENT + 2, &line));
     }
-    for line in &description.commands {
-        text.push_str(&format!("{:indent$}{line}\n", "", indent = INDENT + 3));
+    if !first.remedy.is_empty() {
+        text.push_str(&screen.paragraph("    ->", INDENT + 3, &first.remedy));
+    }
+    let more = |n| format!("# and {n} more: {program} check --all");
+    for command in first_few(commands(group), most_commands, more) {
+        text.push_str(&format!("{:indent$}{command}\n", "", indent = INDENT + 3));
     }
     text
+}
+
+/// One finding of a group, in a line.
+fn describe_member(finding: &Finding) -> String {
+    match &finding.holder {
+        Some(lease) => {
+            let age = format_age(Duration::from_secs(lease.age_seconds));
+            format!("{}: {}, {age}", finding.subject, lease.describe_holder())
+        }
+        None => finding.subject.clone(),
+    }
+}
+
+/// The commands of all findings, each once. What several findings end with, such as a reclaim, must run after all that is before it.
+fn commands(group: &[Finding]) -> Vec<String> {
+    let mut later = BTreeSet::new();
+    let backwards = group.iter().rev().flat_map(|f| f.commands.iter().rev());
+    let mut commands: Vec<String> = backwards.filter(|c| later.insert(*c)).cloned().collect();
+    commands.reverse();
+    commands
+}
+
+/// The health in one line: how many problems of which kind, and whether new pods get addresses.
+fn summarize(findings: &[Finding], is_all_seen: bool, adds: &[Prediction]) -> String {
+    let problems: Vec<&Finding> = findings.iter().filter(|f| f.is_problem()).collect();
+    let mut kinds: Vec<FindingKind> = problems.iter().map(|f| f.kind).collect();
+    // The findings are in the order of their severity, so that a kind may come again.
+    let mut seen = BTreeSet::new();
+    kinds.retain(|kind| seen.insert(*kind));
+    let count = |kind: FindingKind| problems.iter().filter(|f| f.kind == kind).count();
+    let counts: Vec<String> = kinds.iter().map(|kind| kind.count(count(*kind))).collect();
+    let problems = match (counts.is_empty(), is_all_seen) {
+        (true, true) => "Nothing is wrong".to_owned(),
+        (true, false) => "Nothing wrong was found in what could be checked".to_owned(),
+        (false, _) => counts.join(", "),
+    };
+    format!("{problems}; {}.", describe_adds(adds))
+}
+
+/// Whether new pods get addresses.
+fn describe_adds(adds: &[Prediction]) -> String {
+    let failing: Vec<&Prediction> = adds.iter().filter(|add| !add.succeeds).collect();
+    let Some(first) = failing.first() else {
+        return "new pods get addresses".to_owned();
+    };
+    let mut which = "new pods".to_owned();
+    if failing.len() < adds.len() {
+        let networks: BTreeSet<&str> = failing.iter().map(|add| &*add.network).collect();
+        let networks: Vec<&str> = networks.into_iter().collect();
+        which.push_str(&format!(" of network {}", networks.join(", ")));
+    }
+    match (first.waits, first.is_hidden) {
+        (_, true) => format!("whether {which} get addresses cannot be seen without root"),
+        (true, _) => format!("{which} get no address yet"),
+        (false, _) => format!("{which} get no address"),
+    }
+}
+
+/// Examines everything but the records.
+fn examine(node: &Node, inspection: &Inspection, visibility: &mut Visibility) -> Vec<Finding> {
+    let mut found = vec![version(node)];
+    found.extend(storage::examine(node, inspection, visibility));
+    found.extend(source::examine(node, inspection, visibility));
+    found.extend(configuration::examine(node, inspection, visibility));
+    found.extend(executables::examine(&inspection.executables));
+    found.extend(namespaces(&inspection.evidence.kernel, visibility));
+    found
+}
+
+/// The versions of the program, of CNI and of the state format.
+fn version(node: &Node) -> Finding {
+    let text = format_args!(
+        "{} {}, for CNI {}; state format {FORMAT}",
+        node.paths().name(),
+        env!("CARGO_PKG_VERSION"),
+        CniVersion::texts().join(", ")
+    );
+    Finding::ok(FindingKind::Version, &text)
+}
+
+/// How many network namespaces were looked into, if that was all of them.
+fn namespaces(kernel: &Kernel, visibility: &mut Visibility) -> Option<Finding> {
+    if kernel.incomplete.is_some() {
+        // Root is told why, with everything else that could not be seen.
+        visibility.hides("network namespaces of pods", "permission denied");
+        return None;
+    }
+    let text = format_args!(
+        "{} network namespaces were looked into",
+        kernel.namespaces.len()
+    );
+    Some(Finding::ok(FindingKind::Host, &text))
+}
+
+/// The findings about records. What the next ADD puts right by itself is only a note. `healed` is what that ADD would leave.
+fn records_now_and_next(node: &Node, inspection: &Inspection, healed: &Ipam) -> Vec<Finding> {
+    let ours = inspection.config.ours(node.paths().name());
+    let names = ours.filter_map(|(file, _)| file.conflist.as_ref().ok()?.name.clone());
+    let (before, now) = (inspection.before.ipam(), inspection.state.ipam());
+    let view = records::NodeView {
+        evidence: &inspection.evidence,
+        host: &inspection.host,
+        networks: &names.collect(),
+        now: &node.now,
+        program: &node.program,
+        state: node.paths().state(),
+        lock: node.paths().lock_file(),
+    };
+    let next = records::findings((before, healed), &view);
+    if is_same(now, healed) {
+        return next;
+    }
+    let staying: BTreeSet<_> = next.iter().map(|f| (f.kind, &*f.subject)).collect();
+    let mut healing = records::findings((before, now), &view);
+    healing.retain(|finding| !staying.contains(&(finding.kind, &*finding.subject)));
+    for finding in &mut healing {
+        finding.severity = Severity::Note;
+        finding.cause = "the next ADD puts this right, without harm to any pod";
+        finding.remedy = "no action needed".to_owned();
+        finding.commands.clear();
+    }
+    next.into_iter().chain(healing).collect()
+}
+
+/// Whether two states hold the same, and have the same free addresses.
+fn is_same(one: &Ipam, other: &Ipam) -> bool {
+    let addresses = |ipam: &Ipam| -> BTreeSet<(IpAddr, bool)> {
+        let records = ipam.pools().flat_map(|(_, _, pool)| &pool.records);
+        records.map(|r| (r.address(), r.held().is_some())).collect()
+    };
+    addresses(one) == addresses(other)
+}
+
+/// What could not be checked. A user other than root is told once what is hidden.
+fn not_seen(evidence: &Evidence, visibility: &Visibility) -> Vec<String> {
+    let mut all = Vec::new();
+    if let (true, Some(why)) = (visibility.is_root, &evidence.kernel.incomplete) {
+        all.push(format!(
+            "some network namespaces ({why}); run it as root on the node itself, not in a container"
+        ));
+    }
+    for (name, list) in evidence.lists() {
+        match list {
+            EvidenceList::Unreadable(why) => all.push(format!("{name} ({why})")),
+            EvidenceList::Read { doubtful, .. } if !doubtful.is_empty() => {
+                let parts: Vec<_> = doubtful.iter().map(|part| &*part.name).collect();
+                all.push(format!("parts of {name} ({})", parts.join(", ")));
+            }
+            EvidenceList::Read { .. } | EvidenceList::Absent => {}
+        }
+    }
+    if let Routes::Unreadable(why) = &evidence.routes {
+        all.push(format!("the routes of the host ({why})"));
+    }
+    let hidden = visibility.hidden();
+    all.extend(hidden.map(|what| format!("{what} (run it with sudo)")));
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NARROW: Screen = Screen {
+        width: Some(60),
+        colours: false,
+    };
+
+    fn leak(address: &str, evidence: &[&str], commands: &[&str]) -> Finding {
+        Finding {
+            cause: "dead",
+            ..Finding::warning(FindingKind::Leak, &"", &"free it")
+                .about(address)
+                .with_evidence(evidence.iter().map(|e| (*e).to_owned()).collect())
+                .with_commands(commands.iter().map(|c| (*c).to_owned()))
+        }
+    }
+
+    #[test]
+    fn a_finding_fits_its_screen_with_and_without_colours() {
+        let finding = Finding::error(
+            FindingKind::Interface,
+            &"no interface of this node has the hardware address 7c:1e:52:f9:f3:c6",
+            &"attach the interface in Azure, or restart the node so that both agree",
+        );
+        let finding = [finding];
+        let text = print_group(&finding, &NARROW, "", Detail::Usual);
+        assert_eq!(
+            text.lines().collect::<Vec<_>>(),
+            [
+                "error    interface",
+                "    no interface of this node has the hardware address",
+                "    7c:1e:52:f9:f3:c6",
+                "    -> attach the interface in Azure, or restart the node so",
+                "       that both agree",
+            ]
+        );
+        let coloured = Screen {
+            colours: true,
+            ..NARROW
+        };
+        let text = print_group(&finding, &coloured, "", Detail::Usual);
+        assert!(text.starts_with("\x1b[31merror\x1b[0m    interface\n"));
+        assert_eq!(text.lines().count(), 5, "colours take no columns");
+    }
+
+    #[test]
+    fn findings_of_one_cause_are_one_group() {
+        let alone = Finding::error(FindingKind::Disk, &"", &"");
+        let findings = [
+            alone.clone(),
+            alone,
+            leak("10.1.0.5", &["gone", "of 5"], &["reclaim"]),
+            leak("10.1.0.6", &["gone", "of 6"], &["reclaim"]),
+        ];
+        let groups: Vec<_> = findings.chunk_by(have_one_cause).collect();
+        assert_eq!(
+            groups.iter().map(|g| g.len()).collect::<Vec<_>>(),
+            [1, 1, 2]
+        );
+        let text = print_group(groups[2], &NARROW, "", Detail::Usual);
+        assert!(text.contains(
+            "2 addresses\n    dead\n    - 10.1.0.5\n    - 10.1.0.6\n    - gone\n    -> "
+        ));
+    }
+
+    #[test]
+    fn commands_are_in_the_order_in_which_they_must_run() {
+        let routes = [
+            leak("", &[], &["route del 5", "reclaim"]),
+            leak("", &[], &["route del 6", "reclaim"]),
+        ];
+        assert_eq!(commands(&routes), ["route del 5", "route del 6", "reclaim"]);
+        let strays = [
+            leak("", &[], &["truncate", "mv"]),
+            leak("", &[], &["truncate", "mv"]),
+        ];
+        assert_eq!(commands(&strays), ["truncate", "mv"]);
+        let many: Vec<_> = (0..60)
+            .map(|n| leak("", &[], &[&format!("del {n}")]))
+            .collect();
+        let text = print_group(&many, &NARROW, "ipam", Detail::Usual);
+        assert!(
+            text.ends_with("   del 27\n       # and 32 more: ipam check --all\n"),
+            "{text}"
+        );
+    }
 }

@@ -2,11 +2,12 @@
 
 use std::fmt::Display;
 use std::net::IpAddr;
+use std::path::Path;
 
 use serde::{Serialize, Serializer};
 
 use crate::ops::lease::Lease;
-use crate::ops::screen::Tint;
+use crate::ops::screen::{Tint, pluralize};
 
 /// One fact about this node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -26,7 +27,7 @@ pub struct Finding {
     pub evidence: Vec<String>,
     /// The remedy, without full stop; empty where nothing is wrong.
     pub remedy: String,
-    /// The commands to type. A command may have several lines.
+    /// The commands to type, in their order.
     pub commands: Vec<String>,
     /// The lease, if the finding is about a held address.
     pub holder: Option<Lease>,
@@ -45,53 +46,76 @@ pub enum Severity {
     Ok,
 }
 
-/// What a finding is about. Of one severity, the first kind comes first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum FindingKind {
+/// Declares the kinds of findings, the most urgent first: the name of each, and what the summary calls one and several.
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $kind:ident: $name:literal, $one:literal, $many:literal;)*) => {
+        /// What a finding is about. Of one severity, the first kind comes first.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum FindingKind {
+            $($(#[$doc])* $kind,)*
+        }
+
+        impl FindingKind {
+            /// Its name, on screens and in JSON.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(FindingKind::$kind => $name,)*
+                }
+            }
+
+            /// What the summary calls so many of them.
+            pub fn count(self, count: usize) -> String {
+                match self {
+                    $(FindingKind::$kind => pluralize(count, $one, $many),)*
+                }
+            }
+        }
+    };
+}
+
+kinds! {
     /// The disk that the state is on.
-    Disk,
+    Disk: "disk", "disk problem", "disk problems";
     /// The state: lost, unreadable, or in need of repair.
-    State,
+    State: "state", "state problem", "state problems";
     /// Two attachments claim one address.
-    Duplicate,
+    Duplicate: "duplicate", "duplicate", "duplicates";
     /// A pod uses an address that is free in the state, so another pod may get it.
-    Stray,
+    Stray: "stray", "stray address", "stray addresses";
     /// The lock on the state.
-    Lock,
+    Lock: "lock", "lock problem", "lock problems";
     /// The network configurations.
-    Conflist,
+    Conflist: "conflist", "conflist problem", "conflist problems";
     /// The executables that runtimes call.
-    Executable,
+    Executable: "executable", "executable problem", "executable problems";
     /// The source of the pools.
-    Source,
+    Source: "source", "source problem", "source problems";
     /// The interfaces that the source lists.
-    Interface,
+    Interface: "interface", "interface problem", "interface problems";
     /// A pool of the state.
-    Pool,
+    Pool: "pool", "pool problem", "pool problems";
     /// An ADD would fail, for a reason that no other finding gives.
-    Add,
+    Add: "add", "problem", "problems";
     /// Other IPAM plugins with addresses of our pools.
-    Owner,
+    Owner: "owner", "conflict with another IPAM", "conflicts with other IPAMs";
     /// The host itself has a free address of a pool, or a route to it.
-    Wired,
+    Wired: "wired", "address on the host", "addresses on the host";
     /// An address is held, but there is no evidence of its holder.
-    Leak,
+    Leak: "leak", "leak", "leaks";
     /// A pod has an address that the pools do not know.
-    Foreign,
+    Foreign: "foreign", "foreign address", "foreign addresses";
     /// The owner of a held address is unknown.
-    UnknownOwner,
-    /// What the node shows.
-    Host,
+    UnknownOwner: "unknown-owner", "unknown owner", "unknown owners";
     /// The settings file.
-    Settings,
+    Settings: "settings", "settings problem", "settings problems";
     /// The log.
-    Log,
+    Log: "log", "log problem", "log problems";
     /// Corrupt states that were set aside.
-    SetAside,
-    /// What only root can see.
-    Root,
+    SetAside: "set-aside", "problem", "problems";
+    /// The network namespaces of the node.
+    Host: "host", "problem", "problems";
     /// This program.
-    Version,
+    Version: "version", "problem", "problems";
 }
 
 impl Finding {
@@ -113,6 +137,17 @@ impl Finding {
     /// Creates an error.
     pub fn error(kind: FindingKind, text: &dyn Display, remedy: &dyn Display) -> Finding {
         Finding::new(Severity::Error, kind, text, remedy)
+    }
+
+    /// Creates the error of a folder that is read-only.
+    pub fn read_only(kind: FindingKind, folder: &Path) -> Finding {
+        let folder = folder.display();
+        let text = format_args!("{folder} cannot be written");
+        let remedy =
+            "find out why it is read-only (`dmesg` names disks that fail), then make it writable:";
+        let command = format!("sudo mount -o remount,rw \"$(findmnt -n -o TARGET -T {folder})\"");
+        let finding = Finding::error(kind, &text, &remedy).about(folder);
+        finding.with_commands([command])
     }
 
     fn new(
@@ -176,21 +211,20 @@ pub fn sort(findings: &mut [Finding]) {
 impl Severity {
     /// Its name, on screens and in JSON.
     pub fn name(self) -> &'static str {
-        match self {
-            Severity::Error => "error",
-            Severity::Warning => "warning",
-            Severity::Note => "note",
-            Severity::Ok => "ok",
-        }
+        self.shape().0
     }
 
     /// Its colour.
     pub fn tint(self) -> Tint {
+        self.shape().1
+    }
+
+    fn shape(self) -> (&'static str, Tint) {
         match self {
-            Severity::Error => Tint::Bad,
-            Severity::Warning => Tint::Doubtful,
-            Severity::Note => Tint::Faint,
-            Severity::Ok => Tint::Good,
+            Severity::Error => ("error", Tint::Bad),
+            Severity::Warning => ("warning", Tint::Doubtful),
+            Severity::Note => ("note", Tint::Faint),
+            Severity::Ok => ("ok", Tint::Good),
         }
     }
 }
@@ -201,67 +235,49 @@ impl Serialize for Severity {
     }
 }
 
-impl FindingKind {
-    /// Its name, on screens and in JSON.
-    pub fn name(self) -> &'static str {
-        match self {
-            FindingKind::Disk => "disk",
-            FindingKind::State => "state",
-            FindingKind::Duplicate => "duplicate",
-            FindingKind::Stray => "stray",
-            FindingKind::Lock => "lock",
-            FindingKind::Conflist => "conflist",
-            FindingKind::Executable => "executable",
-            FindingKind::Source => "source",
-            FindingKind::Interface => "interface",
-            FindingKind::Pool => "pool",
-            FindingKind::Add => "add",
-            FindingKind::Owner => "owner",
-            FindingKind::Wired => "wired",
-            FindingKind::Leak => "leak",
-            FindingKind::Foreign => "foreign",
-            FindingKind::UnknownOwner => "unknown-owner",
-            FindingKind::Host => "host",
-            FindingKind::Settings => "settings",
-            FindingKind::Log => "log",
-            FindingKind::SetAside => "set-aside",
-            FindingKind::Root => "root",
-            FindingKind::Version => "version",
-        }
-    }
-
-    /// What the summary calls one, and several.
-    pub fn nouns(self) -> (&'static str, &'static str) {
-        match self {
-            FindingKind::Duplicate => ("duplicate", "duplicates"),
-            FindingKind::Stray => ("stray address", "stray addresses"),
-            FindingKind::Leak => ("leak", "leaks"),
-            FindingKind::Wired => ("address on the host", "addresses on the host"),
-            FindingKind::Foreign => ("foreign address", "foreign addresses"),
-            FindingKind::UnknownOwner => ("unknown owner", "unknown owners"),
-            FindingKind::Disk => ("disk problem", "disk problems"),
-            FindingKind::State => ("state problem", "state problems"),
-            FindingKind::Lock => ("lock problem", "lock problems"),
-            FindingKind::Conflist => ("conflist problem", "conflist problems"),
-            FindingKind::Executable => ("executable problem", "executable problems"),
-            FindingKind::Source => ("source problem", "source problems"),
-            FindingKind::Interface => ("interface problem", "interface problems"),
-            FindingKind::Pool => ("pool problem", "pool problems"),
-            FindingKind::Owner => ("conflict with another IPAM", "conflicts with other IPAMs"),
-            FindingKind::Settings => ("settings problem", "settings problems"),
-            FindingKind::Log => ("log problem", "log problems"),
-            FindingKind::Add
-            | FindingKind::Host
-            | FindingKind::SetAside
-            | FindingKind::Root
-            | FindingKind::Version => ("problem", "problems"),
-        }
-    }
-}
-
 impl Serialize for FindingKind {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.name())
+    }
+}
+
+/// What this user is allowed to see.
+#[derive(Debug)]
+pub struct Visibility {
+    /// Whether the user is root.
+    pub is_root: bool,
+    hidden: Vec<String>,
+}
+
+impl Visibility {
+    /// The visibility of the effective user of this process.
+    pub fn of_process() -> Visibility {
+        Visibility::new(rustix::process::geteuid().is_root())
+    }
+
+    /// The visibility of root, or of another user.
+    pub fn new(is_root: bool) -> Visibility {
+        Visibility {
+            is_root,
+            hidden: Vec::new(),
+        }
+    }
+
+    /// Whether `what` cannot be read only because the user is not root, and records that.
+    pub fn hides(&mut self, what: &str, why: &str) -> bool {
+        let is_refusal = matches!(why, "permission denied" | "operation not permitted");
+        let refused = !self.is_root && is_refusal;
+        if refused && !self.hidden.iter().any(|hidden| hidden == what) {
+            self.hidden.push(what.to_owned());
+        }
+        refused
+    }
+
+    /// What was hidden, for a user other than root.
+    pub fn hidden(&self) -> Option<String> {
+        let hidden = self.hidden.iter().map(String::as_str);
+        let hidden: Vec<&str> = hidden.chain(["write permissions"]).collect();
+        (!self.is_root).then(|| hidden.join(", "))
     }
 }
 
@@ -291,5 +307,18 @@ mod tests {
                 ("version", ""),
             ]
         );
+    }
+
+    #[test]
+    fn what_only_root_sees_is_listed_once() {
+        let mut visibility = Visibility::new(false);
+        assert!(visibility.hides("the state", "permission denied"));
+        assert!(visibility.hides("the state", "operation not permitted"));
+        assert!(!visibility.hides("the log", "input/output error"));
+        let hidden = visibility.hidden();
+        assert_eq!(hidden.as_deref(), Some("the state, write permissions"));
+        let mut root = Visibility::new(true);
+        assert!(!root.hides("the state", "permission denied"));
+        assert_eq!(root.hidden(), None);
     }
 }

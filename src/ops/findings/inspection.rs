@@ -5,9 +5,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::executables::Executables;
-use super::lock::{Holder, holder};
-use crate::host::{HostAddress, host_addresses, links};
-use crate::ipam::Evidence;
+use crate::host::{HostAddress, host_addresses, links, read_text};
+use crate::ipam::{Evidence, Moment};
 use crate::ops::node::Node;
 use crate::ops::node_config::NodeConfig;
 use crate::ops::outcome::CommandError;
@@ -15,12 +14,15 @@ use crate::ops::progress;
 use crate::ops::state_view::StateView;
 use crate::plugin::{Trial, note_moved_namespaces};
 use crate::source::{MatchedListing, Source, SourceError, last_attempts};
+use crate::state::{LockHolder, WAIT, holder_now};
 
 /// The data that findings are made from.
 #[derive(Debug)]
 pub struct Inspection {
     /// All configuration.
     pub config: NodeConfig,
+    /// The state as it was before anything else was looked at: what is released meanwhile would seem to be in use.
+    pub before: StateView,
     /// The state.
     pub state: StateView,
     /// The source and its answer, or why the source is unknown.
@@ -50,6 +52,7 @@ pub struct SourceAnswer {
 impl Inspection {
     /// Collects the data. Takes no lock and changes nothing.
     pub fn gather(node: &Node) -> Inspection {
+        let before = StateView::load(node);
         let config = NodeConfig::read(node.paths());
         let executables = Executables::look(node.paths(), &config);
         let source = node.source(&config).map(|source| {
@@ -61,6 +64,7 @@ impl Inspection {
         let state = StateView::load(node);
         note_moved_namespaces(state.ipam().holders(), &mut evidence, node.paths());
         Inspection {
+            before,
             state,
             source,
             evidence,
@@ -106,4 +110,76 @@ fn read_host_addresses(node: &Node) -> HostAddresses {
         ))
     };
     addresses.iter().filter_map(name).collect()
+}
+
+/// A process that holds the lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// Its ID and name.
+    pub process: LockHolder,
+    /// What /proc says of it; `None` where it has ended, or belongs to another PID namespace.
+    pub condition: Option<ProcessCondition>,
+}
+
+/// What /proc says of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProcessCondition {
+    /// Its age.
+    pub age: Duration,
+    /// Whether it was stopped, by a signal or a debugger.
+    pub is_stopped: bool,
+}
+
+/// The present holder of the lock, if there is one.
+fn holder(node: &Node) -> Option<Holder> {
+    let paths = node.paths();
+    let process = holder_now(paths)?;
+    let stat = read_text(&paths.process(process.pid).join("stat"));
+    let condition = stat.ok().and_then(|stat| parse_stat(&stat, node.now.boot));
+    Some(Holder { process, condition })
+}
+
+impl Holder {
+    /// Whether the next call would wait for the lock until it times out.
+    pub fn is_stuck(&self) -> bool {
+        let is_stuck = |condition: ProcessCondition| condition.is_stopped || condition.age > WAIT;
+        self.condition.is_some_and(is_stuck)
+    }
+}
+
+/// The age and condition of a process, from its line in /proc/PID/stat.
+fn parse_stat(stat: &str, now: Moment) -> Option<ProcessCondition> {
+    /// The kernel counts in hundredths of a second on every machine.
+    const TICK: u64 = 10_000_000;
+    /// The index of the start time after the name, which ends with the last parenthesis.
+    const STARTED: usize = 19;
+    let (_, fields) = stat.rsplit_once(')')?;
+    let fields: Vec<&str> = fields.split_whitespace().collect();
+    let started: u64 = fields.get(STARTED)?.parse().ok()?;
+    Some(ProcessCondition {
+        age: now.since(Moment(started.saturating_mul(TICK))),
+        is_stopped: matches!(*fields.first()?, "T" | "t"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_condition_of_a_process_is_read_behind_its_name() {
+        let stat = "7 (a) b (c) T 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 1500 11 12";
+        let now = Moment(20_000_000_000);
+        let condition = parse_stat(stat, now).unwrap();
+        assert_eq!(condition.age, Duration::from_secs(5));
+        assert!(condition.is_stopped);
+        assert!(
+            !parse_stat(&stat.replace(" T ", " S "), now)
+                .unwrap()
+                .is_stopped
+        );
+        for odd in ["", "7 (a) S 1", "7 a"] {
+            assert_eq!(parse_stat(odd, now), None, "{odd}");
+        }
+    }
 }

@@ -5,19 +5,19 @@ use std::io;
 use ipnet::IpNet;
 use serde::Serialize;
 
-use super::finding::{Finding, FindingKind};
+use super::finding::{Finding, FindingKind as Kind};
 use super::inspection::Inspection;
-use super::lock;
+use super::storage::lock_obstacle;
 use crate::cni::{Call, CniError};
 use crate::failure::Failure;
 use crate::ipam::Refusal;
 use crate::ops::node::Node;
 use crate::ops::node_config::{ConfFile, Plugin, without_conflist};
 use crate::plugin::Trial;
-use crate::state::LockError;
+use crate::state::{LockError, WAIT};
 
 /// What an ADD of one network configuration would come to now.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Prediction {
     /// The file; `null` where none names this plugin and its defaults were tried.
@@ -36,66 +36,41 @@ pub struct Prediction {
     pub details: Option<String>,
     /// Whether the failure ends by itself, and the runtime tries again.
     pub waits: bool,
-    /// Whether this user may see what decides it.
+    /// Whether this user may not see what decides it.
     #[serde(skip)]
-    pub is_known: bool,
-}
-
-/// A prediction, and which findings explain a failure.
-#[derive(Clone, Debug)]
-pub struct ExplainedPrediction {
-    /// The prediction.
-    pub prediction: Prediction,
-    explained_by: &'static [FindingKind],
-}
-
-impl ExplainedPrediction {
-    /// A file that no runtime can read: nothing is called.
-    fn unreadable(file: &ConfFile) -> ExplainedPrediction {
-        ExplainedPrediction {
-            prediction: Prediction {
-                conflist: Some(file.path.display().to_string()),
-                network: String::new(),
-                succeeds: false,
-                addresses: Vec::new(),
-                code: None,
-                msg: Some("the network configuration cannot be read".to_owned()),
-                details: None,
-                waits: false,
-                is_known: !file
-                    .conflist
-                    .as_ref()
-                    .is_err_and(|why| why == "permission denied"),
-            },
-            explained_by: &[FindingKind::Conflist],
-        }
-    }
+    pub is_hidden: bool,
+    /// The kinds of findings of which one explains the failure.
+    #[serde(skip)]
+    explained_by: &'static [Kind],
 }
 
 /// Decides an ADD for each of these configurations, on the state in memory.
-pub fn predict(
-    node: &Node,
-    inspection: &Inspection,
-    trial: &Trial<'_>,
-) -> Vec<ExplainedPrediction> {
-    let name = node.paths().name();
-    let ours: Vec<_> = inspection.config.ours(name).collect();
-    let broken = inspection
-        .config
-        .files
-        .iter()
-        .find(|file| file.conflist.is_err());
-    if let (true, Some(file)) = (ours.is_empty(), broken) {
-        return vec![ExplainedPrediction::unreadable(file)];
+pub fn predict(node: &Node, inspection: &Inspection, trial: &Trial<'_>) -> Vec<Prediction> {
+    let (config, name) = (&inspection.config, node.paths().name());
+    let alone = without_conflist(name);
+    let ours = config.ours(name).map(|(file, plugin)| (Some(file), plugin));
+    let mut tried: Vec<(Option<&ConfFile>, &Plugin)> = ours.collect();
+    if tried.is_empty() {
+        let broken = config.files.iter().find(|file| file.conflist.is_err());
+        if let Some(file) = broken {
+            return vec![unreadable(file)];
+        }
+        tried.extend(alone.iter().map(|plugin| (None, plugin)));
     }
-    if ours.is_empty() {
-        let alone = without_conflist(name);
-        let alone = alone.map(|plugin| predict_one(node, inspection, trial, None, &plugin));
-        return alone.into_iter().collect();
+    let predict = |(file, plugin)| predict_one(node, inspection, trial, file, plugin);
+    tried.into_iter().map(predict).collect()
+}
+
+/// A file that no runtime can read: nothing is called.
+fn unreadable(file: &ConfFile) -> Prediction {
+    let why = file.conflist.as_ref().err();
+    Prediction {
+        conflist: Some(file.path.display().to_string()),
+        msg: Some("the network configuration cannot be read".to_owned()),
+        is_hidden: why.is_some_and(|why| why == "permission denied"),
+        explained_by: &[Kind::Conflist],
+        ..Prediction::default()
     }
-    ours.into_iter()
-        .map(|(file, plugin)| predict_one(node, inspection, trial, Some(file), plugin))
-        .collect()
 }
 
 fn predict_one(
@@ -104,61 +79,48 @@ fn predict_one(
     trial: &Trial<'_>,
     file: Option<&ConfFile>,
     plugin: &Plugin,
-) -> ExplainedPrediction {
-    let conflist = file.map(|file| file.path.display().to_string());
+) -> Prediction {
     let list = file.and_then(|file| file.conflist.as_ref().ok());
-    let network = list.and_then(|list| list.name.clone()).unwrap_or_default();
-    let failed = |code, msg, details, waits, is_known, explained_by| ExplainedPrediction {
-        prediction: Prediction {
-            conflist: conflist.clone(),
-            network: network.clone(),
-            succeeds: false,
-            addresses: Vec::new(),
-            code,
-            msg: Some(msg),
-            details,
-            waits,
-            is_known,
-        },
-        explained_by,
+    let prediction = Prediction {
+        conflist: file.map(|file| file.path.display().to_string()),
+        network: list.and_then(|list| list.name.clone()).unwrap_or_default(),
+        ..Prediction::default()
     };
-    let kinds = list.into_iter().flat_map(|list| &list.plugins);
-    if let Some(why) = inspection.executables.failure(kinds) {
-        let executable = &[FindingKind::Executable];
-        return failed(None, why, None, false, true, executable);
+    let plugins = list.into_iter().flat_map(|list| &list.plugins);
+    if let Some(why) = inspection.executables.failure(plugins) {
+        return Prediction {
+            msg: Some(why),
+            explained_by: &[Kind::Executable],
+            ..prediction
+        };
     }
-    match try_add(node, inspection, trial, plugin) {
-        Ok(addresses) => ExplainedPrediction {
-            prediction: Prediction {
-                conflist,
-                network,
+    let failure = match try_add(node, inspection, trial, plugin) {
+        Ok(addresses) => {
+            return Prediction {
                 succeeds: true,
                 addresses,
-                code: None,
-                msg: None,
-                details: None,
-                waits: false,
-                is_known: true,
-            },
-            explained_by: &[],
-        },
-        Err(failure) => {
-            let CniError { code, msg, details } = failure.to_cni(&node.program);
-            let waits = matches!(
-                &failure,
-                Failure::Refused {
-                    refusal: Refusal::Quarantined { .. },
-                    ..
-                }
-            );
-            let is_hidden = |error: &io::Error| error.kind() == io::ErrorKind::PermissionDenied;
-            let is_known = match &failure {
-                Failure::Store { error, .. } => !is_hidden(&error.source),
-                _ => true,
+                ..prediction
             };
-            let by = explanations(&failure);
-            failed(Some(code as u8), msg, Some(details), waits, is_known, by)
         }
+        Err(failure) => failure,
+    };
+    let CniError { code, msg, details } = failure.to_cni(&node.program);
+    let (mut waits, mut is_hidden) = (false, false);
+    match &failure {
+        Failure::Refused { refusal, .. } => waits = matches!(refusal, Refusal::Quarantined { .. }),
+        Failure::Store { error, .. } => {
+            is_hidden = error.source.kind() == io::ErrorKind::PermissionDenied;
+        }
+        _ => {}
+    }
+    Prediction {
+        code: Some(code as u8),
+        msg: Some(msg),
+        details: Some(details),
+        waits,
+        is_hidden,
+        explained_by: explanations(&failure),
+        ..prediction
     }
 }
 
@@ -169,31 +131,25 @@ fn try_add(
     trial: &Trial<'_>,
     plugin: &Plugin,
 ) -> Result<Vec<IpNet>, Failure> {
-    let call: Call = plugin
-        .as_called(node.paths())
-        .parse_call(&inspection.config.defaults)?;
-    let stuck = inspection
-        .lock_holder
-        .as_ref()
-        .filter(|holder| holder.is_stuck());
-    if let Some(holder) = stuck {
+    let plugin = plugin.as_called(node.paths());
+    let call: Call = plugin.parse_call(&inspection.config.defaults)?;
+    let holder = inspection.lock_holder.as_ref();
+    if let Some(holder) = holder.filter(|holder| holder.is_stuck()) {
         return Err(Failure::Lock(LockError::Busy {
             path: node.paths().lock_file(),
             holder: holder.process.to_string(),
-            waited: crate::state::WAIT,
+            waited: WAIT,
         }));
     }
-    if let Some(error) = lock::obstacle(node.paths()) {
+    if let Some(error) = lock_obstacle(node.paths()) {
         return Err(error.into());
     }
-    let result = trial.allocate(&call);
-    let grants = result.outcome?;
+    let grants = trial.allocate(&call).outcome?;
     Ok(grants.iter().map(|grant| grant.address).collect())
 }
 
 /// The kinds of findings of which one explains the failure.
-fn explanations(failure: &Failure) -> &'static [FindingKind] {
-    use FindingKind as Kind;
+fn explanations(failure: &Failure) -> &'static [Kind] {
     match failure {
         Failure::Call(_) => &[Kind::Conflist, Kind::Settings],
         Failure::Lock(_) => &[Kind::Lock, Kind::Disk],
@@ -202,10 +158,10 @@ fn explanations(failure: &Failure) -> &'static [FindingKind] {
         Failure::Refused { refusal, .. } => match refusal {
             Refusal::Quarantined { .. } => &[Kind::State],
             Refusal::Exhausted { .. } => &[Kind::Pool, Kind::Wired],
-            Refusal::NoPools { passed_over, .. } if passed_over.is_empty() => {
+            Refusal::NoPools { passed_over, .. } if !passed_over.is_empty() => &[],
+            Refusal::NoPools { .. } | Refusal::NoSpace { .. } | Refusal::NoSubnet { .. } => {
                 &[Kind::Source, Kind::Interface]
             }
-            Refusal::NoSpace { .. } | Refusal::NoSubnet { .. } => &[Kind::Source, Kind::Interface],
             _ => &[],
         },
         _ => &[],
@@ -213,28 +169,23 @@ fn explanations(failure: &Failure) -> &'static [FindingKind] {
 }
 
 /// Makes a finding of each failure that no other problem explains.
-pub fn explain_failures(adds: &[ExplainedPrediction], findings: &[Finding]) -> Vec<Finding> {
-    let is_explained = |add: &&ExplainedPrediction| {
+pub fn explain_failures(adds: &[Prediction], findings: &[Finding]) -> Vec<Finding> {
+    let mut problems = Vec::new();
+    for add in adds.iter().filter(|add| !add.succeeds && !add.is_hidden) {
         let explains = |f: &Finding| f.is_problem() && add.explained_by.contains(&f.kind);
-        findings.iter().any(explains)
-    };
-    adds.iter()
-        .filter(|add| !add.prediction.succeeds && add.prediction.is_known)
-        .filter(|add| !is_explained(add))
-        .map(|add| describe_failure(&add.prediction))
-        .collect()
-}
-
-fn describe_failure(add: &Prediction) -> Finding {
-    let msg = add.msg.as_deref().unwrap_or_default();
-    let code = add
-        .code
-        .map_or_else(String::new, |code| format!("code {code}: "));
-    let text = format!(
-        "an ADD of network {:?} would fail now: {code}{msg}",
-        add.network
-    );
-    let remedy = add.details.as_deref().unwrap_or_default();
-    let subject = add.conflist.as_deref().unwrap_or("an ADD without conflist");
-    Finding::error(FindingKind::Add, &text, &remedy).about(subject)
+        if findings.iter().any(explains) {
+            continue;
+        }
+        let code = add.code.map(|code| format!("code {code}: "));
+        let text = format!(
+            "an ADD of network {:?} would fail now: {}{}",
+            add.network,
+            code.unwrap_or_default(),
+            add.msg.as_deref().unwrap_or_default()
+        );
+        let remedy = add.details.as_deref().unwrap_or_default();
+        let subject = add.conflist.as_deref().unwrap_or("an ADD without conflist");
+        problems.push(Finding::error(Kind::Add, &text, &remedy).about(subject));
+    }
+    problems
 }

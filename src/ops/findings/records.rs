@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+use ipnet::IpNet;
+
 use super::finding::{Finding, FindingKind};
-use super::foreign;
 use super::inspection::HostAddresses;
 use crate::ipam::{
     AGAIN, Evidence, EvidenceIndex, Existence, Held, Ipam, Judgement, Place, Pool, Reason, Record,
@@ -14,6 +15,7 @@ use crate::ipam::{
 use crate::ops::describe_evidence::{describe_missing, describe_uses};
 use crate::ops::lease::{Lease, held_records, records_by_address};
 use crate::ops::node::Now;
+use crate::ops::screen::format_age;
 
 /// What records are compared with.
 #[derive(Debug)]
@@ -40,12 +42,12 @@ pub fn findings((before, ipam): (&Ipam, &Ipam), view: &NodeView<'_>) -> Vec<Find
     let index = EvidenceIndex::new(evidence, ipam);
     let mut found = Vec::new();
     let mut holders = Vec::new();
-    for (_, pool, record, holder) in held_records(ipam) {
+    for (_, pool, record, held) in held_records(ipam) {
         let address = record.address();
-        let lease = Lease::new(pool, address, holder, now);
-        let judgement = index.judge(address, holder, now.boot);
-        found.extend(leak(address, holder, &lease, &judgement, view));
-        if holder.owner.is_unknown() {
+        let lease = Lease::new(pool, address, held, now);
+        let judgement = index.judge(address, held, now.boot);
+        found.extend(leak(held, &lease, &judgement, view));
+        if held.owner.is_unknown() {
             found.push(unknown_owner(&lease, evidence));
         }
         holders.push(lease);
@@ -54,33 +56,24 @@ pub fn findings((before, ipam): (&Ipam, &Ipam), view: &NodeView<'_>) -> Vec<Find
     found.extend(duplicates(&holders, ipam, evidence));
     // The evidence may still show what was released meanwhile.
     let taken = held_records(before).map(|(_, _, record, _)| record.address());
-    let taken: BTreeSet<_> = taken
-        .chain(holders.iter().map(|holder| holder.address))
-        .collect();
+    let taken: BTreeSet<_> = taken.chain(holders.iter().map(|h| h.address)).collect();
     for (_, key, pool) in ipam.pools() {
-        let free = records_by_address(pool)
-            .into_iter()
-            .filter(|record| record.free().is_some());
-        let free = free.filter(|record| !taken.contains(&record.address()));
-        found.extend(free.filter_map(|record| in_use(record, pool, &index, view)));
-        found.extend(foreign::unlisted(key, pool, evidence));
+        let records = records_by_address(pool).into_iter();
+        let free = records.filter(|r| r.free().is_some() && !taken.contains(&r.address()));
+        found.extend(free.filter_map(|record| in_use(record.address(), pool, &index, view)));
+        found.extend(unlisted(key, pool, evidence));
     }
-    found.extend(foreign::outside_of_pools(ipam, evidence, view.networks));
+    found.extend(outside_of_pools(ipam, evidence, view.networks));
     found
 }
 
 /// A lease without evidence, or with nothing but a host route that may be left over.
-fn leak(
-    address: IpAddr,
-    held: &Held,
-    holder: &Lease,
-    judgement: &Judgement,
-    view: &NodeView<'_>,
-) -> Option<Finding> {
-    let (evidence, now, program) = (view.evidence, view.now, view.program);
-    let age = now.since(held.since);
+fn leak(held: &Held, lease: &Lease, judgement: &Judgement, view: &NodeView<'_>) -> Option<Finding> {
+    let (address, program) = (lease.address, view.program);
+    let age = view.now.since(held.since);
     let reclaim = format!("sudo {program} reclaim --yes");
     let only = |wanted: fn(&Reason) -> bool| judgement.reasons.iter().all(wanted);
+    let mut shown = "nothing on this node shows it";
     let (cause, remedy, commands) = match judgement.verdict {
         Verdict::Dead => (
             "held, but nothing on this node shows the pods: they are dead",
@@ -88,16 +81,16 @@ fn leak(
             vec![reclaim],
         ),
         Verdict::Suspect => {
-            let seen = held.suspect.map_or_else(
-                || format!("now, and again in {} s or later:", AGAIN.as_secs()),
-                |at| {
-                    let left = AGAIN.saturating_sub(now.since(at));
-                    format!("once more, in {} s or later:", left.as_secs())
-                },
-            );
+            let again = match held.suspect {
+                None => format!("now, and again in {} s", AGAIN.as_secs()),
+                Some(at) => {
+                    let left = AGAIN.saturating_sub(view.now.since(at));
+                    format!("once more, in {} s", left.as_secs())
+                }
+            };
             (
                 "held, but nothing on this node shows the pods: they may be dead",
-                format!("it is freed when it is found dead twice; {seen}"),
+                format!("it is freed when it is found dead twice; {again} or later:"),
                 vec![reclaim],
             )
         }
@@ -107,12 +100,13 @@ fn leak(
             "reclaim frees it when it is 15 minutes old; if it cannot wait:".to_owned(),
             vec![format!(
                 "sudo {program} release {address} --container {}",
-                holder.container_text()
+                lease.container_text()
             )],
         ),
         Verdict::Alive
-            if only(|r| *r == Reason::HostRoute) && own_namespace_is_gone(held, evidence) =>
+            if only(|r| *r == Reason::HostRoute) && own_namespace_is_gone(held, view.evidence) =>
         {
+            shown = "only a host route shows it";
             (
                 "held, but only a host route shows the pods",
                 "the namespace of the pod is gone, so the route is left over; remove it:"
@@ -122,118 +116,98 @@ fn leak(
         }
         Verdict::Alive | Verdict::Undecided => return None,
     };
-    let shown = match judgement.verdict {
-        Verdict::Alive => "but only a host route shows it",
-        _ => "but nothing on this node shows it",
-    };
-    let since = if holder.first_seen { "at least " } else { "" };
+    let since = if lease.first_seen { "at least " } else { "" };
     let text = format!(
-        "held by {} for {since}{}, {shown}",
-        holder.describe_holder(),
-        crate::ops::screen::format_age(age)
+        "held by {} for {since}{}, but {shown}",
+        lease.describe_holder(),
+        format_age(age)
     );
     let finding = Finding::warning(FindingKind::Leak, &text, &remedy).about(address);
     Some(Finding {
         cause,
-        evidence: describe_missing(address, held, evidence),
+        evidence: describe_missing(address, held, view.evidence),
         commands,
-        holder: Some(holder.clone()),
+        holder: Some(lease.clone()),
         ..finding
     })
 }
 
 fn own_namespace_is_gone(held: &Held, evidence: &Evidence) -> bool {
-    let netns = held.owner.netns();
-    netns.is_some_and(|netns| {
-        netns.id.is_some() && evidence.kernel.existence(netns) == Existence::None
-    })
+    let netns = held.owner.netns().filter(|netns| netns.id.is_some());
+    netns.is_some_and(|netns| evidence.kernel.existence(netns) == Existence::None)
 }
 
 /// A lease with an unknown owner.
-fn unknown_owner(holder: &Lease, evidence: &Evidence) -> Finding {
+fn unknown_owner(lease: &Lease, evidence: &Evidence) -> Finding {
     let cause = "held for an unknown owner: it was found in use after the state was lost";
     let remedy = "no action needed: the DEL of its pod frees it, or reclaim once the pod is dead";
-    let finding = Finding::note(FindingKind::UnknownOwner, &cause, &remedy).about(holder.address);
     Finding {
         cause,
-        evidence: describe_uses(holder.address, evidence),
-        holder: Some(holder.clone()),
-        ..finding
+        evidence: describe_uses(lease.address, evidence),
+        holder: Some(lease.clone()),
+        ..Finding::note(FindingKind::UnknownOwner, &cause, &remedy).about(lease.address)
     }
 }
 
 /// Addresses that more than one attachment claims: in the state, in the kernel, or by the lists of others. `holders` come by
 /// address.
 fn duplicates(holders: &[Lease], ipam: &Ipam, evidence: &Evidence) -> Vec<Finding> {
-    let of = |address: IpAddr| {
+    let holders_of = |address: IpAddr| {
         let first = holders.partition_point(|holder| holder.address < address);
-        let rest = holders.get(first..).unwrap_or_default();
-        let count = rest.partition_point(|holder| holder.address == address);
-        rest.get(..count).unwrap_or_default()
+        let rest = holders.get(first..).unwrap_or_default().iter();
+        rest.take_while(move |holder| holder.address == address)
     };
-    let is_ours = |address: IpAddr| {
+    let is_ours = |address: &IpAddr| {
         let mut pools = ipam.pools();
-        pools.any(|(_, _, pool)| pool.records.iter().any(|r| r.address() == address))
+        pools.any(|(_, _, pool)| pool.records.iter().any(|r| r.address() == *address))
     };
-    let also = evidence
-        .kernel
-        .more_places
-        .iter()
-        .map(|(address, _)| *address);
-    let mut twice: BTreeSet<_> = also.filter(|address| is_ours(*address)).collect();
-    let all = evidence.lists();
-    let entries = all.iter().flat_map(|(_, list)| list.entries());
+    let also = evidence.kernel.more_places.iter();
+    let also = also.map(|(address, _)| *address);
+    let mut twice: BTreeSet<IpAddr> = also.filter(is_ours).collect();
+    let lists = evidence.lists();
+    let entries = lists.iter().flat_map(|(_, list)| list.entries());
     for entry in entries.filter(|entry| entry.is_live && !entry.container_id.is_empty()) {
         let is_other = |holder: &Lease| {
             let id = holder.container.as_ref();
             id.is_some_and(|id| *id != entry.container_id)
         };
         let claimed = entry.addresses.iter().filter(|address| {
-            let holders = of(**address);
-            !holders.is_empty() && holders.iter().all(is_other)
+            let mut holders = holders_of(**address).peekable();
+            holders.peek().is_some() && holders.all(is_other)
         });
         twice.extend(claimed);
     }
-    for pair in holders.windows(2) {
-        if let [first, second] = pair
-            && first.address == second.address
-        {
-            twice.insert(first.address);
-        }
-    }
+    let pairs = holders.iter().zip(holders.iter().skip(1));
+    let pairs = pairs.filter(|(one, next)| one.address == next.address);
+    twice.extend(pairs.map(|(one, _)| one.address));
     let finding = |address: IpAddr| {
-        let held = of(address);
-        let holders = held
-            .iter()
+        let claims = holders_of(address)
             .map(|h| format!("held by {} in pool {}", h.describe_holder(), h.pool));
         let text = "more than one attachment has this address";
         let remedy = "find out which pod answers, and delete the others: nothing else ends this; recreated pods get another address";
         Finding {
-            evidence: holders.chain(describe_uses(address, evidence)).collect(),
-            holder: held.first().cloned(),
+            evidence: claims.chain(describe_uses(address, evidence)).collect(),
+            holder: holders_of(address).next().cloned(),
             ..Finding::error(FindingKind::Duplicate, &text, &remedy).about(address)
         }
     };
     twice.into_iter().map(finding).collect()
 }
 
-/// A free address that is in use.
+/// A free address that is in use: by a pod, by the host itself, or by a route of the host.
 fn in_use(
-    record: &Record,
+    address: IpAddr,
     pool: &Pool,
     index: &EvidenceIndex<'_>,
     view: &NodeView<'_>,
 ) -> Option<Finding> {
-    let (address, evidence) = (record.address(), view.evidence);
-    let place = evidence.kernel.configured.get(&address);
-    let routed = evidence.routes.contains(address);
-    let listed = index.is_listed(address);
-    let finding = match place {
+    let evidence = view.evidence;
+    let finding = match evidence.kernel.configured.get(&address) {
         Some(Place::Host) => on_host(address, pool, view),
         Some(Place::Namespace(_)) => stray(view),
-        None | Some(Place::OfUser(_)) if listed => stray(view),
-        None | Some(Place::OfUser(_)) if routed => routed_by_host(address),
-        None | Some(Place::OfUser(_)) => return None,
+        _ if index.is_listed(address) => stray(view),
+        _ if evidence.routes.contains(address) => routed_by_host(address),
+        _ => return None,
     };
     let finding = finding.about(address);
     Some(finding.with_evidence(describe_uses(address, evidence)))
@@ -244,13 +218,12 @@ fn stray(view: &NodeView<'_>) -> Finding {
     let cause = "in use on this node, but free in the state: another pod may get it too";
     let remedy = "have the state rebuilt from the node: the next ADD does, holds it, and takes no address from any pod; new pods wait for 30 s:";
     let (state, lock) = (view.state.display(), view.lock.display());
-    let finding = Finding::error(FindingKind::Stray, &cause, &remedy);
     // Without the record in the lock file, the journal does not restore the same state again.
     let commands = [
         format!("sudo truncate -c -s 0 {lock}"),
         format!("sudo mv {state} {state}.old"),
     ];
-    let finding = finding.with_commands(commands);
+    let finding = Finding::error(FindingKind::Stray, &cause, &remedy).with_commands(commands);
     Finding { cause, ..finding }
 }
 
@@ -264,13 +237,10 @@ fn on_host(address: IpAddr, pool: &Pool, view: &NodeView<'_>) -> Finding {
     let remedy = format_args!(
         "usually cloud-init configured it: put `network: {{config: disabled}}` into /etc/cloud/cloud.cfg.d/99-disable-network-config.cfg, and leave nothing but DHCP for {link} in /etc/netplan; then remove it:"
     );
-    let finding = Finding::warning(FindingKind::Wired, &cause, &remedy);
     let named = view.host.get(&address);
-    let command = |named: &String| format!("sudo ip address del {named}");
-    Finding {
-        cause,
-        ..finding.with_commands(named.map(command))
-    }
+    let command = named.map(|named| format!("sudo ip address del {named}"));
+    let finding = Finding::warning(FindingKind::Wired, &cause, &remedy).with_commands(command);
+    Finding { cause, ..finding }
 }
 
 /// A free address that the host has a route to.
@@ -278,9 +248,55 @@ fn routed_by_host(address: IpAddr) -> Finding {
     let cause = "free, but the host has a route to it; it is not given to pods";
     let remedy = "no pod has it, so the route is left over; remove it:";
     let finding = Finding::warning(FindingKind::Wired, &cause, &remedy);
-    let command = format!("sudo ip route del {address}");
-    Finding {
-        cause,
-        ..finding.with_commands([command])
+    let finding = finding.with_commands([format!("sudo ip route del {address}")]);
+    Finding { cause, ..finding }
+}
+
+/// Addresses of the pool's subnet that a pod has, but the source never listed.
+fn unlisted(key: &str, pool: &Pool, evidence: &Evidence) -> Vec<Finding> {
+    let Some(net) = pool.net(key).filter(|net| net.prefix_len() > 0) else {
+        return Vec::new();
+    };
+    let known: BTreeSet<_> = pool.records.iter().map(Record::address).collect();
+    let remedy = "find out what gave it to the pod: another IPAM plugin, or Azure removed it from the network interface meanwhile; Azure delivers nothing to it, so the pod needs another address, which it gets when it is recreated";
+    let text = format_args!(
+        "a pod has this address of {key}, which the source does not list for this node"
+    );
+    let mut found = Vec::new();
+    for (address, place) in &evidence.kernel.configured {
+        let is_pod = matches!(place, Place::Namespace(_));
+        if is_pod && net.contains(address) && !known.contains(address) {
+            let finding = Finding::warning(FindingKind::Foreign, &text, &remedy).about(address);
+            found.push(finding.with_evidence(describe_uses(*address, evidence)));
+        }
     }
+    found
+}
+
+/// Pods of our networks with addresses outside of all pools.
+fn outside_of_pools(ipam: &Ipam, evidence: &Evidence, networks: &BTreeSet<String>) -> Vec<Finding> {
+    let claims = held_records(ipam).filter_map(|(_, _, _, held)| held.owner.claim());
+    let networks = networks.iter().map(String::as_str);
+    let networks: BTreeSet<&str> = networks.chain(claims.map(|c| &*c.network)).collect();
+    let nets = ipam.pools().filter_map(|(_, key, pool)| pool.net(key));
+    let nets: Vec<IpNet> = nets.collect();
+    let is_outside = |address: &&IpAddr| {
+        let is_family = |net: &IpNet| net.addr().is_ipv6() == address.is_ipv6();
+        nets.iter().any(is_family) && !nets.iter().any(|net| net.contains(*address))
+    };
+    let remedy = "no action needed while the pod works; recreated, it gets an address of the pools";
+    let mut found = Vec::new();
+    for entry in evidence.cache.entries().iter().filter(|e| e.is_live) {
+        let Some(network) = entry.network.as_deref().filter(|n| networks.contains(n)) else {
+            continue;
+        };
+        let text = format_args!(
+            "a pod of network {network} has this address, which is in none of the pools"
+        );
+        for address in entry.addresses.iter().filter(is_outside) {
+            let finding = Finding::note(FindingKind::Foreign, &text, &remedy).about(address);
+            found.push(finding.with_evidence(describe_uses(*address, evidence)));
+        }
+    }
+    found
 }

@@ -1,102 +1,92 @@
-//! The source of the pools, and the interfaces of the node that its answer is about.
+//! The source of the pools, the interfaces of the node that its answer is about, and the pools of the state.
 
 use std::collections::BTreeSet;
 
-use super::finding::{Finding, FindingKind};
+use super::finding::{Finding, FindingKind, Visibility};
 use super::inspection::{Inspection, SourceAnswer};
-use super::texts::join_first;
-use super::visibility::Visibility;
 use crate::failure::{ENVIRONMENT_REMEDY, needs_root, source_remedy};
 use crate::host::{Link, io_reason, links};
-use crate::ipam::{Ipam, Pool};
+use crate::ipam::{Ipam, Place, Pool, PoolCount, Routes};
 use crate::log::Milliseconds;
 use crate::ops::node::Node;
-use crate::ops::screen::pluralize;
+use crate::ops::screen::{join_first, pluralize};
 use crate::source::{MatchedListing, Source, SourceError};
 
 /// Examines them.
 pub fn examine(node: &Node, inspection: &Inspection, visibility: &Visibility) -> Vec<Finding> {
-    let paths = node.paths();
-    let (source, answer) = match &inspection.source {
-        Ok(answered) => answered,
-        Err(why) => {
-            return vec![Finding::error(
-                FindingKind::Source,
-                &why.0.clone(),
-                &ENVIRONMENT_REMEDY,
-            )];
+    let mut found = match &inspection.source {
+        Err(why) => vec![Finding::error(
+            FindingKind::Source,
+            &why.0,
+            &ENVIRONMENT_REMEDY,
+        )],
+        Ok((Source::Null, _)) => {
+            let text = "ipam.environment is null: there are no pools but those in the state";
+            vec![Finding::ok(FindingKind::Source, &text)]
         }
+        Ok((source, answer)) => match &answer.matched {
+            Ok(matched) => answered(node, inspection, source, answer, matched),
+            Err(error) => {
+                let meanwhile = meanwhile(inspection.state.ipam(), inspection.config.conf.ipv6);
+                vec![unanswered(source, error, visibility.is_root, meanwhile)]
+            }
+        },
     };
-    if matches!(source, Source::Null) {
-        let text = "ipam.environment is null: there are no pools but those in the state";
-        return vec![Finding::ok(FindingKind::Source, &text)];
-    }
-    let matched = match &answer.matched {
-        Ok(matched) => matched,
-        Err(error) => {
-            let meanwhile = meanwhile(inspection.state.ipam(), inspection.config.conf.ipv6);
-            return vec![unanswered(source, error, visibility.is_root, meanwhile)];
-        }
-    };
-    let mut lines = vec![answered(source, matched, answer)];
-    lines.extend(skipped(matched));
-    let pools = matched.inventory.pools.iter().map(|pool| {
-        let (subnet, if_name) = (pool.subnet, &pool.if_name);
-        let count = pluralize(pool.addresses.len(), "address", "addresses");
-        // A range of the node is on no interface in particular.
-        let owner = if if_name.is_empty() {
-            "the node"
-        } else {
-            if_name
-        };
-        Finding::ok(
-            FindingKind::Interface,
-            &format_args!("{owner} has {subnet} with {count} for pods"),
-        )
-    });
-    lines.extend(pools);
-    let carrying = matched.link_names();
-    if !matched.unmatched.is_empty() {
-        let own = links(paths).map_err(|e| io_reason(&e));
-        let stored = inspection
-            .state
-            .ipam()
-            .pools()
-            .map(|(_, _, pool)| &*pool.if_name);
-        lines.push(unmatched(
-            &matched.unmatched,
-            &carrying,
-            stored.collect(),
-            own,
-        ));
-    }
-    // The addresses of a missing interface are unknown.
-    let is_matched = matched.unmatched.is_empty() || !carrying.is_empty();
-    if is_matched && matched.inventory.addresses() == 0 {
-        lines.push(no_addresses());
-    }
-    lines
+    found.extend(pools(node, inspection));
+    found
 }
 
-fn answered(source: &Source, matched: &MatchedListing, answer: &SourceAnswer) -> Finding {
-    let links = matched.link_names().len() + matched.unmatched.len();
+fn answered(
+    node: &Node,
+    inspection: &Inspection,
+    source: &Source,
+    answer: &SourceAnswer,
+    matched: &MatchedListing,
+) -> Vec<Finding> {
+    let carrying = matched.link_names();
     let text = format_args!(
         "{} answered in {}: {}, {} for pods, {} the host's",
         source.name(),
         Milliseconds(answer.took),
-        pluralize(links, "interface", "interfaces"),
+        pluralize(
+            carrying.len() + matched.unmatched.len(),
+            "interface",
+            "interfaces"
+        ),
         pluralize(matched.inventory.addresses(), "address", "addresses"),
         matched.primary
     );
-    Finding::ok(FindingKind::Source, &text)
-}
-
-fn skipped(matched: &MatchedListing) -> Option<Finding> {
-    let skipped = matched.skipped;
-    (skipped > 0).then(|| {
-        Finding::warning(
-            FindingKind::Source, &format_args!("{skipped} of the listed addresses and subnets cannot be used"), &"check the answer: they are malformed, outside their subnet, or in a subnet that is listed twice")
-    })
+    let mut found = vec![Finding::ok(FindingKind::Source, &text)];
+    if matched.skipped > 0 {
+        let skipped = matched.skipped;
+        let text = format_args!("{skipped} of the listed addresses and subnets cannot be used");
+        let remedy = "check the answer: they are malformed, outside their subnet, or in a subnet that is listed twice";
+        found.push(Finding::warning(FindingKind::Source, &text, &remedy));
+    }
+    for pool in &matched.inventory.pools {
+        // A range of the node is on no interface in particular.
+        let owner = match &*pool.if_name {
+            "" => "the node",
+            if_name => if_name,
+        };
+        let count = pluralize(pool.addresses.len(), "address", "addresses");
+        let text = format_args!("{owner} has {} with {count} for pods", pool.subnet);
+        found.push(Finding::ok(FindingKind::Interface, &text));
+    }
+    if !matched.unmatched.is_empty() {
+        let own = links(node.paths()).map_err(|e| io_reason(&e));
+        let stored = inspection.state.ipam().pools();
+        let stored = stored.map(|(_, _, pool)| &*pool.if_name).collect();
+        found.push(unmatched(&matched.unmatched, &carrying, &stored, own));
+    }
+    // The addresses of a missing interface are unknown.
+    let is_matched = matched.unmatched.is_empty() || !carrying.is_empty();
+    if is_matched && matched.inventory.addresses() == 0 {
+        let text = "the source lists no address for pods";
+        let remedy = "assign secondary IP configurations to the node's network interface in Azure";
+        found.push(Finding::error(FindingKind::Interface, &text, &remedy));
+    }
+    found
 }
 
 /// What happens to new pods, of which only pools of one family are used, while the source does not answer.
@@ -105,11 +95,8 @@ fn meanwhile(ipam: &Ipam, ipv6: bool) -> &'static str {
         let net = pool.net(key);
         net.is_some_and(|net| net.addr().is_ipv6() == ipv6)
     };
-    let used: Vec<&Pool> = ipam
-        .pools()
-        .filter(|(_, key, pool)| is_used(key, pool))
-        .map(|(_, _, pool)| pool)
-        .collect();
+    let used = ipam.pools().filter(|(_, key, pool)| is_used(key, pool));
+    let used: Vec<&Pool> = used.map(|(_, _, pool)| pool).collect();
     let mut records = used.iter().flat_map(|pool| &pool.records);
     match (used.is_empty(), records.any(|r| r.free().is_some())) {
         (false, true) => {
@@ -123,22 +110,15 @@ fn meanwhile(ipam: &Ipam, ipv6: bool) -> &'static str {
 }
 
 /// The finding for a source that failed.
-fn unanswered(
-    source: &Source,
-    error: &SourceError,
-    is_root: bool,
-    meanwhile: &'static str,
-) -> Finding {
-    let text = error.to_string();
+fn unanswered(source: &Source, error: &SourceError, is_root: bool, meanwhile: &str) -> Finding {
     let source = source.failed_part(error);
     let remedy = source_remedy(source, error, is_root);
     let finding = match needs_root(source, error, is_root) {
-        true => Finding::note(FindingKind::Source, &text, &remedy.text),
-        false => Finding::error(FindingKind::Source, &text, &remedy.text),
+        true => Finding::note(FindingKind::Source, error, &remedy.text),
+        false => Finding::error(FindingKind::Source, error, &remedy.text),
     };
-    let evidence = vec![meanwhile.to_owned()];
-    let finding = finding.about(source.name()).with_evidence(evidence);
-    finding.with_commands(remedy.commands)
+    let finding = finding.about(source.name()).with_commands(remedy.commands);
+    finding.with_evidence(vec![meanwhile.to_owned()])
 }
 
 /// Listed interfaces that this node does not have. `carrying` are the listed interfaces that it has.
@@ -146,33 +126,28 @@ fn unanswered(
 fn unmatched(
     macs: &[String],
     carrying: &[String],
-    stored: BTreeSet<&str>,
+    stored: &BTreeSet<&str>,
     own: Result<Vec<Link>, String>,
 ) -> Finding {
     let listed = join_first(macs.iter().map(|mac| format_mac(mac)));
     let mut command = None;
     let own = match own {
-        Ok(links) => {
+        Ok(mut links) => {
             // The host's ends of pod links are many, and never the listed interface.
-            let real: Vec<_> = links
-                .iter()
-                .filter(|link| !link.mac.is_empty() && link.peer_namespace.is_none())
-                .collect();
+            links.retain(|link| !link.mac.is_empty() && link.peer_namespace.is_none());
             // The pools tell which of several it was; without pools, the operator must choose.
-            let was_it = |link: &&&Link| stored.contains(&*link.name) || real.len() == 1;
-            let candidates: Vec<_> = real.iter().filter(was_it).collect();
-            if let ([mac], [only], []) = (macs, &*candidates, carrying)
+            let was_it = |link: &&Link| stored.contains(&*link.name) || links.len() == 1;
+            let candidates: Vec<&Link> = links.iter().filter(was_it).collect();
+            if let ([_], [only], []) = (macs, &*candidates, carrying)
                 && !listed.starts_with('"')
             {
-                let (link, mac) = (&only.name, format_mac(mac));
-                command = Some(format!("sudo ip link set dev {link} address {mac}"));
+                let link = &only.name;
+                command = Some(format!("sudo ip link set dev {link} address {listed}"));
             }
-            let own_links = real
-                .iter()
-                .map(|link| format!("{} {}", link.name, format_mac(&link.mac)));
-            match real.is_empty() {
+            let shown = |link: &Link| format!("{} {}", link.name, format_mac(&link.mac));
+            match links.is_empty() {
                 true => "it has none".to_owned(),
-                false => format!("it has {}", join_first(own_links)),
+                false => format!("it has {}", join_first(links.iter().map(shown))),
             }
         }
         Err(why) => format!("its interfaces cannot be listed: {why}"),
@@ -189,32 +164,80 @@ fn unmatched(
     Finding::error(FindingKind::Interface, &text, &remedy).with_commands(command)
 }
 
-fn no_addresses() -> Finding {
-    Finding::error(
-        FindingKind::Interface,
-        &"the source lists no address for pods",
-        &"assign secondary IP configurations to the node's network interface in Azure",
-    )
-}
-
 /// Formats a hardware address as `ip link` does; anything else is quoted.
 fn format_mac(mac: &str) -> String {
-    let mut shown = String::new();
-    let mut digits = 0_usize;
-    for c in mac.chars().filter(|c| !matches!(c, ':' | '-' | '.')) {
-        if !c.is_ascii_hexdigit() {
-            return format!("{mac:?}");
-        }
-        if digits > 0 && digits.is_multiple_of(2) {
-            shown.push(':');
-        }
-        shown.push(c.to_ascii_lowercase());
-        digits += 1;
+    let digits: String = mac.chars().filter(|c| !":-.".contains(*c)).collect();
+    let is_hex = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    if digits.is_empty() || !is_hex || !digits.len().is_multiple_of(2) {
+        return format!("{mac:?}");
     }
-    match digits > 0 && digits.is_multiple_of(2) {
-        true => shown,
-        false => format!("{mac:?}"),
+    let pairs = digits.as_bytes().chunks(2);
+    let pairs = pairs.map(|pair| String::from_utf8_lossy(pair).to_ascii_lowercase());
+    pairs.collect::<Vec<_>>().join(":")
+}
+
+/// The pools of the state: their usage, and whether the source still lists them.
+fn pools(node: &Node, inspection: &Inspection) -> Vec<Finding> {
+    let (ipam, conf) = (
+        with_present_marks(node, inspection),
+        &inspection.config.conf,
+    );
+    let counts = ipam.counts(conf.cooldown, &conf.exclude, node.now.boot);
+    let pools = ipam.pools().zip(counts);
+    let finding = |((_, key, pool), (_, count)): ((&str, &str, &Pool), (String, PoolCount))| {
+        let is_gone = inspection.matched().is_some_and(|m| !lists(m, key, pool));
+        usage(key, &count, is_gone, &node.program)
+    };
+    pools.map(finding).collect()
+}
+
+/// Whether the source lists the pool. One that lists all addresses has no pools of its own.
+fn lists(matched: &MatchedListing, key: &str, pool: &Pool) -> bool {
+    let mut listed = matched.inventory.pools.iter().map(|listed| listed.subnet);
+    listed.any(|net| net.prefix_len() == 0 || Some(net) == pool.net(key))
+}
+
+/// The addresses, with a mark at those that the host has now. The state has the marks of the last ADD.
+fn with_present_marks(node: &Node, inspection: &Inspection) -> Ipam {
+    let mut ipam = inspection.state.ipam().clone();
+    let evidence = &inspection.evidence;
+    if let (true, Routes::Read(routes)) = (node.paths().is_this_host(), &evidence.routes) {
+        let configured = evidence.kernel.configured.iter();
+        let on_host = configured.filter(|(_, place)| **place == Place::Host);
+        let on_host = on_host.map(|(address, _)| address).chain(routes).copied();
+        ipam.mark_on_host(&on_host.collect());
     }
+    ipam
+}
+
+fn usage(subnet: &str, count: &PoolCount, is_gone: bool, program: &str) -> Finding {
+    const KIND: FindingKind = FindingKind::Pool;
+    let mut text = format!("{subnet}: {} held, {} free", count.held, count.free);
+    for (count, what) in [
+        (count.resting, "resting"),
+        (count.excluded, "excluded"),
+        (count.on_host, "on the host"),
+    ] {
+        if count > 0 {
+            text.push_str(&format!(", {count} {what}"));
+        }
+    }
+    if is_gone {
+        text.push_str("; the source no longer lists it");
+        let remedy = "no action needed if that is intended: its addresses are removed as they are released; if not, look at the network interface in Azure";
+        return Finding::note(KIND, &text, &remedy).about(subnet);
+    }
+    if count.free + count.resting > 0 {
+        return Finding::ok(KIND, &text);
+    }
+    text.push_str("; no address is left");
+    if count.on_host > 0 {
+        let remedy = "addresses that the host has are not given to pods: remove them from the host, as below";
+        return Finding::warning(KIND, &text, &remedy).about(subnet);
+    }
+    let remedy = "where every holder lives, the node has as many pods as it has addresses: assign more secondary IP configurations to it in Azure; this shows the holders:";
+    let finding = Finding::warning(KIND, &text, &remedy).about(subnet);
+    finding.with_commands([format!("sudo {program} show {subnet}")])
 }
 
 #[cfg(test)]
@@ -256,7 +279,7 @@ mod tests {
         let line = unmatched(
             &["7C1E52F9F3C9".to_owned()],
             &[],
-            stored(&[]),
+            &stored(&[]),
             Ok(own.clone()),
         );
         assert_eq!(line.severity, Severity::Error);
@@ -271,18 +294,18 @@ mod tests {
         let line = unmatched(
             &listed,
             &["eth0".to_owned()],
-            stored(&["eth0"]),
+            &stored(&["eth0"]),
             Ok(own.clone()),
         );
         assert_eq!(line.commands, [""; 0]);
         // Of two, it was the one of the pools.
         let two = [own, vec![link("azbr0", "bbbbbbbbbbbb", None)]].concat();
         let commands = |names: &[&'static str]| {
-            unmatched(&listed, &[], stored(names), Ok(two.clone())).commands
+            unmatched(&listed, &[], &stored(names), Ok(two.clone())).commands
         };
         assert_eq!(commands(&["eth0"]), [command]);
         assert_eq!(commands(&[]), [""; 0]);
-        let line = unmatched(&["*".to_owned()], &[], stored(&[]), Ok(vec![]));
+        let line = unmatched(&["*".to_owned()], &[], &stored(&[]), Ok(vec![]));
         assert!(line.text.ends_with("it has none"));
     }
 
@@ -349,5 +372,71 @@ mod tests {
         ipam.merge(&Inventory { pools: vec![pool] });
         assert!(meanwhile(&ipam, false).contains("meanwhile pods get addresses"));
         assert!(meanwhile(&ipam, true).contains("no stored pools"));
+    }
+
+    fn listed(subnet: &str, addresses: &[&str]) -> MatchedListing {
+        let addresses = addresses.iter().map(|a| a.parse().unwrap()).collect();
+        let pool = ListedPool::new(subnet.parse().unwrap(), "eth0".into(), 0, addresses);
+        MatchedListing {
+            inventory: Inventory { pools: vec![pool] },
+            ..MatchedListing::default()
+        }
+    }
+
+    fn stored(matched: &MatchedListing) -> Ipam {
+        let mut ipam = Ipam::default();
+        ipam.merge(&matched.inventory);
+        ipam
+    }
+
+    #[test]
+    fn addresses_that_cannot_be_allocated_are_not_free() {
+        let count = PoolCount {
+            held: 1,
+            free: 1,
+            resting: 2,
+            on_host: 3,
+            excluded: 4,
+            ..PoolCount::default()
+        };
+        let text = usage("x", &count, false, "azure-vnet-ipam").text;
+        assert_eq!(
+            text,
+            "x: 1 held, 1 free, 2 resting, 4 excluded, 3 on the host"
+        );
+        let rests = usage(
+            "x",
+            &PoolCount {
+                free: 0,
+                ..count.clone()
+            },
+            false,
+            "azure-vnet-ipam",
+        );
+        assert_eq!(
+            rests.severity,
+            Severity::Ok,
+            "an address in cooldown is allocated when nothing else is free"
+        );
+        let full = PoolCount {
+            free: 0,
+            resting: 0,
+            ..count
+        };
+        let full = usage("x", &full, false, "azure-vnet-ipam");
+        assert_eq!(full.severity, Severity::Warning);
+        assert!(full.text.ends_with("no address is left"));
+    }
+
+    #[test]
+    fn an_unlisted_pool_is_reported() {
+        let old = listed("10.1.0.0/16", &["10.1.0.5"]);
+        let ipam = stored(&old);
+        let (_, key, pool) = ipam.pools().next().unwrap();
+        assert!(lists(&old, key, pool));
+        assert!(lists(&listed("0.0.0.0/0", &[]), key, pool));
+        assert!(!lists(&listed("10.2.0.0/16", &["10.2.0.5"]), key, pool));
+        let gone = usage(key, &PoolCount::default(), true, "");
+        assert_eq!(gone.severity, Severity::Note);
     }
 }

@@ -3,14 +3,12 @@
 use std::net::IpAddr;
 
 use super::check::CheckReport;
-use super::diagnosis::Diagnosis;
-use super::finding::{self, Finding};
+use super::finding::Finding;
 use super::records::{NodeView, findings};
 use crate::ipam::{
     Claim, Entry, Evidence, EvidenceList, Free, Held, Inventory, Ipam, Kernel, ListedPool, Moment,
     NetNs, Owner, Place, Routes, Usage,
 };
-use crate::ops::lease::held_records;
 use crate::ops::node::Now;
 use crate::ops::screen::Screen;
 use crate::ops::show::ShowReport;
@@ -150,15 +148,8 @@ fn checked(wanted: impl Fn(&Finding) -> bool) -> CheckReport {
         lock: "/var/run/azure-vnet/azure-vnet-ipam.lock".into(),
     };
     let mut findings = findings((&ipam, &ipam), &view);
-    finding::sort(&mut findings);
     findings.retain(wanted);
-    CheckReport::new(Diagnosis {
-        time: NOW.wall_time(NOW.boot),
-        findings,
-        not_seen: Vec::new(),
-        compared: held_records(&ipam).count(),
-        adds: Vec::new(),
-    })
+    CheckReport::of_findings(findings, Vec::new(), &ipam, Vec::new(), &NOW)
 }
 
 /// The fenced block below a mark of the README, without the line that was typed.
@@ -175,7 +166,8 @@ fn findings_about_records_keep_their_json_shape() {
 
 #[test]
 fn the_screen_of_check_is_the_one_in_the_readme() {
-    let text = checked(|finding| finding.subject == "10.224.0.6").print(&EIGHTY, "azure-vnet-ipam");
+    let text =
+        checked(|finding| finding.subject == "10.224.0.6").print(&EIGHTY, "azure-vnet-ipam", false);
     assert_eq!(text, shown("<!-- printed by check -->"), "{text}");
 }
 

@@ -1,0 +1,414 @@
+//! `events`: the last operations.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use super::cli::EventsArgs;
+use super::lease::{matches_pod, shorten_container_id};
+use super::node::Node;
+use super::outcome::{CommandError, CommandOutput, json};
+use super::screen::{Screen, Table, Tint, screen_offset, split_time};
+use crate::codec::named_address;
+use crate::events::OperationRecord;
+use crate::host::Timestamp;
+
+/// Runs the command.
+pub fn run(node: &Node, args: &EventsArgs) -> Result<CommandOutput, CommandError> {
+    let filter = Filter::parse(args, node.now.wall)?;
+    let all = node.history()?.records;
+    let was_empty = all.is_empty();
+    let events = filter.apply(all);
+    Ok(CommandOutput::success(match args.format.is_json() {
+        true => json(&events)?,
+        false if events.is_empty() && !was_empty => "No operation matches.\n".to_owned(),
+        false => print_events(&events, &node.screen.bounded()),
+    }))
+}
+
+/// The operations that are wanted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Filter {
+    /// Not older than this.
+    since: Option<Timestamp>,
+    /// For pods with this name or prefix.
+    pod: Option<String>,
+    /// On this address.
+    address: Option<IpAddr>,
+    /// The last ones, this many.
+    tail: Option<usize>,
+}
+
+impl Filter {
+    /// Parses the options. `now` is in seconds since 1970.
+    ///
+    /// # Errors
+    /// An option has an invalid value.
+    pub fn parse(args: &EventsArgs, now: i64) -> Result<Filter, CommandError> {
+        let since = args.since.as_deref().map(|text| {
+            parse_since(text, now).ok_or_else(|| {
+                CommandError(format!(
+                    "--since {text:?} is neither a duration such as 90s, 15m or 2h30m, nor a time such as 21:00, \"2026-11-20 21:00\" or 2026-11-20T21:00:00Z"
+                ))
+            })
+        });
+        let address = args.address.as_deref().map(|text| {
+            named_address(text).ok_or_else(|| CommandError(format!("{text:?} is not an address")))
+        });
+        Ok(Filter {
+            since: since.transpose()?,
+            pod: args.pod.clone(),
+            address: address.transpose()?,
+            tail: args.tail,
+        })
+    }
+
+    /// The operations that are wanted, of all in the order of their time.
+    pub fn apply(&self, mut events: Vec<OperationRecord>) -> Vec<OperationRecord> {
+        events.retain(|event| self.matches(event));
+        let surplus = self.tail.map_or(0, |n| events.len().saturating_sub(n));
+        events.drain(..surplus);
+        events
+    }
+
+    fn matches(&self, event: &OperationRecord) -> bool {
+        let is_pod = |pod: &Option<String>, wanted: &str| {
+            pod.as_deref().is_some_and(|pod| matches_pod(wanted, pod))
+        };
+        // An operation whose time cannot be read may be wanted.
+        let is_early =
+            |since: Timestamp| Timestamp::parse(&event.time).is_some_and(|at| at < since);
+        !self.since.is_some_and(is_early)
+            && self.address.is_none_or(|address| event.touches(address))
+            && self.pod.as_deref().is_none_or(|wanted| {
+                is_pod(&event.pod, wanted)
+                    || event.freed.iter().any(|freed| is_pod(&freed.pod, wanted))
+            })
+    }
+}
+
+/// Parses a duration before now, or a time.
+fn parse_since(text: &str, now: i64) -> Option<Timestamp> {
+    if let Some(ago) = parse_duration(text) {
+        let ago = i64::try_from(ago.as_secs()).ok()?;
+        return Some(Timestamp::from_seconds(now.saturating_sub(ago)));
+    }
+    Timestamp::parse(text).or_else(|| parse_local(text, now))
+}
+
+/// Parses `2h30m`, in days, hours, minutes and seconds.
+fn parse_duration(text: &str) -> Option<Duration> {
+    let mut seconds: u64 = 0;
+    let mut rest = text;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit())?;
+        let (number, tail) = rest.split_at(digits);
+        let mut units = tail.chars();
+        let unit = match units.next()? {
+            'd' => 86_400,
+            'h' => 3600,
+            'm' => 60,
+            's' => 1,
+            _ => return None,
+        };
+        seconds = seconds.checked_add(number.parse::<u64>().ok()?.checked_mul(unit)?)?;
+        rest = units.as_str();
+    }
+    (!text.is_empty()).then(|| Duration::from_secs(seconds))
+}
+
+/// Parses a time without a zone, which is a local one: `21:00` of today, or `2026-11-20 21:00`, both also with seconds, or a date.
+fn parse_local(text: &str, now: i64) -> Option<Timestamp> {
+    let now = Timestamp::from_seconds(now);
+    let [today, ..] = split_time(now, screen_offset(now));
+    let (date, clock) = match text.split_once([' ', 'T']) {
+        Some((date, clock)) => (date, clock),
+        None if text.contains(':') => (today.as_str(), text),
+        None => (text, "00:00"),
+    };
+    let seconds = if clock.len() == "00:00".len() {
+        ":00"
+    } else {
+        ""
+    };
+    let as_utc = Timestamp::parse(&format!("{date}T{clock}{seconds}Z"))?;
+    let offset = i64::from(screen_offset(as_utc));
+    Some(Timestamp::from_seconds(
+        as_utc.seconds().saturating_sub(offset),
+    ))
+}
+
+/// Prints the operations, the newest last.
+pub fn print_events(events: &[OperationRecord], screen: &Screen) -> String {
+    /// An IPv4 address is not cut.
+    const LEAST_ADDRESS: usize = 15;
+    let Some(newest) = events.last() else {
+        return "No operations since the node started.\n".to_owned();
+    };
+    // One offset for all: the clock may have changed between two operations.
+    let newest = Timestamp::parse(&newest.time).unwrap_or(Timestamp::from_seconds(0));
+    let offset = screen_offset(newest);
+    let [_, _, zone] = split_time(newest, offset);
+    let time = format!("TIME ({zone})");
+    let headings = [&time, "VERB", "RESULT", "MS", "ADDRESS", "WHO"];
+    let mut table = Table::new(&headings, &[4, 5]).with_least(4, LEAST_ADDRESS);
+    for event in events {
+        table.row(cells(event, offset));
+    }
+    let text = table.print(screen, 0);
+    let mut lines = text.lines();
+    let mut out = format!("{}\n", lines.next().unwrap_or_default());
+    for (line, event) in lines.zip(events) {
+        out.push_str(line);
+        out.push('\n');
+        let by = event.by.as_ref().map(|by| format!("by {by}"));
+        for more in [&event.msg, &by.unwrap_or_default()] {
+            if !more.is_empty() {
+                let more = print_below(more, screen);
+                out.push_str(&screen.tint(Tint::Faint, more.trim_end()));
+                out.push('\n');
+            }
+        }
+    }
+    out
+}
+
+/// Prints a text below a row. Words that are longer than a line are broken.
+fn print_below(text: &str, screen: &Screen) -> String {
+    const INDENT: usize = 16;
+    let Some(width) = screen.width else {
+        return screen.paragraph("", INDENT, text);
+    };
+    let longest = width.saturating_sub(INDENT).max(1);
+    let mut broken = String::with_capacity(text.len());
+    for word in text.split_whitespace() {
+        for (n, c) in word.chars().enumerate() {
+            if n > 0 && n % longest == 0 {
+                broken.push(' ');
+            }
+            broken.push(c);
+        }
+        broken.push(' ');
+    }
+    screen.paragraph("", INDENT, &broken)
+}
+
+fn cells(event: &OperationRecord, offset: i32) -> Vec<String> {
+    let result = match event.code {
+        0 => "ok".to_owned(),
+        code => format!("error {code}"),
+    };
+    let address = match event.all_addresses().as_slice() {
+        [] => "-".to_owned(),
+        [one] => one.to_string(),
+        [first, others @ ..] => format!("{first} +{}", others.len()),
+    };
+    vec![
+        moment(&event.time, offset),
+        event.verb.clone(),
+        result,
+        milliseconds(event.microseconds),
+        address,
+        describe_subject(event),
+    ]
+}
+
+/// `11-20 21:09:39`, without the year: the list is no longer than the node runs, and has 256 operations at most.
+fn moment(time: &str, offset: i32) -> String {
+    let Some(time) = Timestamp::parse(time) else {
+        return "-".to_owned();
+    };
+    let [date, clock, _] = split_time(time, offset);
+    let date = date.get(5..).unwrap_or_default();
+    format!("{date} {clock}")
+}
+
+fn milliseconds(microseconds: u64) -> String {
+    let tenths = microseconds / 100;
+    format!("{}.{}", tenths / 10, tenths % 10)
+}
+
+/// The pod, or else the container or the network.
+fn describe_subject(event: &OperationRecord) -> String {
+    match &event.pod {
+        Some(pod) => pod.clone(),
+        None if !event.container_id.is_empty() => shorten_container_id(&event.container_id),
+        None if !event.network.is_empty() => event.network.clone(),
+        None => "-".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::events::FreedAddress;
+
+    /// 2026-11-20T21:09:39Z.
+    const NOW: i64 = 1_795_208_979;
+
+    #[test]
+    fn since_is_a_duration_or_a_time() {
+        for (text, utc) in [
+            ("39s", "2026-11-20T21:09:00Z"),
+            ("9m39s", "2026-11-20T21:00:00Z"),
+            ("1d21h9m39s", "2026-11-19T00:00:00Z"),
+            ("0s", "2026-11-20T21:09:39Z"),
+            ("2026-11-20T20:00:00+01:00", "2026-11-20T19:00:00Z"),
+            ("2026-11-20T20:00:00.5Z", "2026-11-20T20:00:00.5Z"),
+            ("20:00", "2026-11-20T20:00:00Z"),
+            ("20:00:07", "2026-11-20T20:00:07Z"),
+            ("2026-11-19 20:00", "2026-11-19T20:00:00Z"),
+            ("2026-11-19T20:00:07", "2026-11-19T20:00:07Z"),
+            ("2026-11-19", "2026-11-19T00:00:00Z"),
+        ] {
+            let since = parse_since(text, NOW).unwrap_or_else(|| panic!("{text}"));
+            assert_eq!(since.utc(), utc, "{text}");
+        }
+        for bad in [
+            "",
+            "7",
+            "s",
+            "7w",
+            "7m3",
+            "-7m",
+            "1.5h",
+            "yesterday",
+            "25:00",
+            "2026-13-01",
+            "20",
+            "99999999999999999999s",
+            "999999999999999999d",
+            "20:0",
+            "\u{20ac}",
+        ] {
+            assert_eq!(parse_since(bad, NOW), None, "{bad}");
+        }
+    }
+
+    fn event(time: &str, pod: &str, address: u8) -> OperationRecord {
+        OperationRecord {
+            time: time.into(),
+            verb: "ADD".into(),
+            pod: Some(pod.into()),
+            addresses: vec![[10, 224, 0, address].into()],
+            ..OperationRecord::default()
+        }
+    }
+
+    #[test]
+    fn filters_apply_before_the_tail() {
+        let mut reclaim = event("2026-11-20T21:00:04Z", "", 9);
+        reclaim.pod = None;
+        reclaim.freed = vec![FreedAddress {
+            address: Some([10, 224, 0, 8].into()),
+            container: String::new(),
+            pod: Some("default/web-1".into()),
+        }];
+        let events = vec![
+            event("2026-11-20T21:00:01Z", "default/web-1", 5),
+            // The local offset of another day.
+            event("2026-11-20T22:00:02+01:00", "default/web-2", 6),
+            event("no time", "kube-system/dns", 7),
+            reclaim,
+        ];
+        let shown = |args: EventsArgs| {
+            let filter = Filter::parse(&args, NOW).unwrap();
+            let found = filter.apply(events.clone());
+            let found = found
+                .iter()
+                .map(|event| events.iter().position(|e| e == event));
+            found.map(Option::unwrap).collect::<Vec<_>>()
+        };
+        let args = EventsArgs::default;
+        let text = |text: &str| Some(text.to_owned());
+        assert_eq!(shown(args()), [0, 1, 2, 3]);
+        assert_eq!(
+            shown(EventsArgs {
+                tail: Some(0),
+                ..args()
+            }),
+            [0; 0]
+        );
+        assert_eq!(
+            shown(EventsArgs {
+                tail: Some(9),
+                ..args()
+            }),
+            [0, 1, 2, 3]
+        );
+        let since = text("2026-11-20T21:00:02Z");
+        assert_eq!(shown(EventsArgs { since, ..args() }), [1, 2, 3]);
+        assert_eq!(
+            shown(EventsArgs {
+                pod: text("web-1"),
+                ..args()
+            }),
+            [0, 3]
+        );
+        assert_eq!(
+            shown(EventsArgs {
+                pod: text("default/"),
+                ..args()
+            }),
+            [0, 1, 3]
+        );
+        let address = text("10.224.0.8");
+        assert_eq!(shown(EventsArgs { address, ..args() }), [3]);
+        let both = EventsArgs {
+            pod: text("web"),
+            tail: Some(2),
+            ..args()
+        };
+        assert_eq!(shown(both), [1, 3]);
+        let bad = EventsArgs {
+            address: text("10.224"),
+            ..args()
+        };
+        assert!(Filter::parse(&bad, NOW).is_err());
+    }
+
+    #[test]
+    fn the_longest_record_fits_80_columns() {
+        let screen = Screen {
+            width: Some(80),
+            colours: false,
+        };
+        let event = OperationRecord {
+            time: "2026-11-20T21:09:39Z".into(),
+            verb: "reclaim".into(),
+            code: 4_294_967_295,
+            microseconds: 60_000_000,
+            addresses: vec!["2001:db8:1234:1234:1234:1234:1234:1234".parse().unwrap(); 2],
+            pod: Some(format!("{}/{}", "n".repeat(60), "p".repeat(60))),
+            msg: "/".repeat(128),
+            by: Some("uid 4294967295 through sudo by uid 4294967295 on /dev/pts/12345".into()),
+            ..OperationRecord::default()
+        };
+        let text = print_events(&[event.clone(), event], &screen);
+        for line in text.lines() {
+            assert!(line.chars().count() <= 80, "{line}");
+        }
+        assert!(text.contains("nnn..ppp"), "{text}");
+        assert!(
+            text.replace([' ', '\n'], "").contains(&"/".repeat(128)),
+            "nothing is cut"
+        );
+    }
+
+    #[test]
+    fn the_address_gives_way_before_the_pod() {
+        let screen = Screen {
+            width: Some(80),
+            colours: false,
+        };
+        let event = OperationRecord {
+            time: "2026-11-20T21:09:39Z".into(),
+            verb: "ADD".into(),
+            addresses: vec!["2001:db8:1234:1234:1234:1234:1234:1234".parse().unwrap()],
+            pod: Some("default/web-7db6d8ff4d-x2x5z".into()),
+            ..OperationRecord::default()
+        };
+        let text = print_events(&[event], &screen);
+        assert!(text.contains("  2001:db.."), "{text}");
+        assert!(text.ends_with("  default/web-7db6d8ff4d-x2x5z\n"), "{text}");
+    }
+}

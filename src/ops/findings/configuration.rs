@@ -1,0 +1,507 @@
+//! The configuration of the node: the settings file, the network configurations that name this plugin, and other IPAM plugins that
+//! allocate addresses of our pools.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io;
+use std::net::IpAddr;
+use std::path::Path;
+
+use ipnet::IpNet;
+
+use super::finding::{Finding, FindingKind, Visibility};
+use super::inspection::Inspection;
+use crate::cni::IPAM_KEYS;
+use crate::codec::{is, named_address, read_address};
+use crate::failure::Failure;
+use crate::host::{Paths, io_reason};
+use crate::ipam::{Ipam, Record};
+use crate::ops::node::Node;
+use crate::ops::node_config::{ConfFile, NodeConfig, Plugin, Tree};
+use crate::ops::screen::{join_first, pluralize};
+use crate::source::{MatchedListing, parse_prefix};
+
+/// Examines all of it.
+pub fn examine(node: &Node, inspection: &Inspection, visibility: &mut Visibility) -> Vec<Finding> {
+    let (paths, config) = (node.paths(), &inspection.config);
+    let mut found = settings(&paths.settings(), config, &node.program, visibility);
+    found.extend(conflists(paths, config, visibility));
+    let pools = known_pools(inspection.state.ipam(), inspection.matched());
+    found.extend(other_plugins(paths, config, &pools, visibility));
+    found
+}
+
+/// The settings file.
+fn settings(
+    path: &Path,
+    config: &NodeConfig,
+    program: &str,
+    visibility: &mut Visibility,
+) -> Vec<Finding> {
+    let shown = path.display().to_string();
+    if config.wrong_settings.is_empty() {
+        let how = match fs::symlink_metadata(path) {
+            Ok(_) => "is valid",
+            Err(_) => "does not exist: defaults apply",
+        };
+        return vec![Finding::ok(
+            FindingKind::Settings,
+            &format_args!("{shown} {how}"),
+        )];
+    }
+    let remedy =
+        format_args!("it is ignored until it is corrected; then run `{program} check-settings`");
+    let wrong = config.wrong_settings.iter();
+    let wrong = wrong.filter(|why| !visibility.hides(&shown, why));
+    let finding = |why: &String| {
+        let text = format_args!("{shown}: {why}");
+        Finding::warning(FindingKind::Settings, &text, &remedy)
+    };
+    wrong.map(finding).collect()
+}
+
+/// The network configurations that name this plugin.
+fn conflists(paths: &Paths, config: &NodeConfig, visibility: &mut Visibility) -> Vec<Finding> {
+    const KIND: FindingKind = FindingKind::Conflist;
+    let (name, folder) = (paths.name(), paths.conf_folder());
+    let mut found = Vec::new();
+    let broken = config.files.iter();
+    let broken = broken.filter_map(|file| Some((&file.path, file.conflist.as_ref().err()?)));
+    let unreadable = config.unreadable.iter().map(|why| (&folder, why));
+    // One that cannot be read may be the one that names this plugin.
+    let mut is_known = true;
+    for (path, why) in unreadable.chain(broken) {
+        let shown = path.display().to_string();
+        is_known = false;
+        if !visibility.hides(&shown, why) {
+            let remedy = "runtimes cannot read it either: correct it or remove it";
+            found.push(Finding::error(KIND, why, &remedy).about(shown));
+        }
+    }
+    let ours: Vec<_> = config.ours(name).collect();
+    for (file, plugin) in &ours {
+        found.extend(conflist(file, plugin, config, paths));
+    }
+    let is_ours = |file: &ConfFile| ours.iter().any(|(ours, _)| ours.path == file.path);
+    match (config.files.first(), ours.first()) {
+        (_, None) if is_known => {
+            let folder = folder.display();
+            let text = format_args!("none in {folder} names {name}");
+            let remedy = format_args!(
+                "put one there whose ipam has \"type\": \"{name}\", if this node is to use it"
+            );
+            found.push(Finding::warning(KIND, &text, &remedy).about(&folder));
+        }
+        // Runtimes such as containerd only use the first configuration.
+        (Some(first), Some((file, _))) if !is_ours(first) => {
+            let (shown, first) = (file.path.display(), first.path.display());
+            let text = format_args!(
+                "{shown} is not the first by name, {first} is: many runtimes use that alone"
+            );
+            let remedy = format_args!(
+                "unless {first} leads to it, as multus does, remove that or give {shown} a name before it"
+            );
+            found.push(Finding::warning(KIND, &text, &remedy).about(&shown));
+        }
+        _ => {}
+    }
+    found
+}
+
+/// A plugin that uses this one.
+fn conflist(file: &ConfFile, plugin: &Plugin, config: &NodeConfig, paths: &Paths) -> Vec<Finding> {
+    const KIND: FindingKind = FindingKind::Conflist;
+    let shown = file.path.display();
+    if let Err(error) = plugin.parse_call(&config.defaults) {
+        let error = Failure::from(error).to_cni(paths.name());
+        let text = format_args!("every ADD fails: {}", error.msg);
+        let remedy = format_args!("correct {shown}: {}", error.details);
+        return vec![Finding::error(KIND, &text, &remedy).about(&shown)];
+    }
+    let mut found = misspelt_keys(plugin, &shown.to_string());
+    let list = file.conflist.as_ref().ok();
+    let name = list.and_then(|list| list.name.as_deref());
+    let version = list.and_then(|list| list.cni_version.as_deref());
+    let kind = match &*plugin.kind {
+        "" => "a plugin without type",
+        kind => kind,
+    };
+    let name = name.unwrap_or_default();
+    let text = format_args!("{shown}: network {name}, plugin {kind}");
+    found.push(match version.unwrap_or_default() {
+        "" => {
+            let text = format_args!("{text}, without cniVersion, which means 0.2.0");
+            let remedy = format_args!("add \"cniVersion\": \"1.0.0\" to {shown}");
+            Finding::note(KIND, &text, &remedy)
+        }
+        version => Finding::ok(KIND, &format_args!("{text}, CNI {version}")),
+    });
+    found
+}
+
+/// Keys of `ipam` that nobody reads, and that are spelt almost like one that this plugin reads.
+fn misspelt_keys(plugin: &Plugin, shown: &str) -> Vec<Finding> {
+    let Some(Tree::Object(members)) = plugin.netconf.get("ipam") else {
+        return Vec::new();
+    };
+    let is_known = |key: &str| IPAM_KEYS.iter().any(|known| is(key, known));
+    let unknown = members
+        .iter()
+        .map(|(key, _)| key)
+        .filter(|key| !is_known(key));
+    let findings = unknown.filter_map(|key| {
+        let known = IPAM_KEYS.iter().find(|known| is_near(key, known))?;
+        let text = format!("ipam.{key} is not a key of this plugin, so it has no effect");
+        let remedy = format!("if ipam.{known} is meant, correct it in {shown}");
+        Some(Finding::warning(FindingKind::Conflist, &text, &remedy).about(shown))
+    });
+    findings.collect()
+}
+
+/// Whether a word is probably a misspelling of another.
+fn is_near(word: &str, known: &str) -> bool {
+    let distance = strsim::damerau_levenshtein(&word.to_lowercase(), &known.to_lowercase());
+    distance <= (known.len() / 3).min(2)
+}
+
+/// Every subnet that this plugin allocates from, as the state or the source knows it, with its addresses. The subnet of all
+/// addresses, which stands for no pools, is left out.
+fn known_pools(ipam: &Ipam, matched: Option<&MatchedListing>) -> KnownPools {
+    let mut known = KnownPools::new();
+    for (_, key, pool) in ipam.pools() {
+        if let Some(subnet) = pool.net(key) {
+            let addresses = pool.records.iter().map(Record::address);
+            known.entry(subnet).or_default().extend(addresses);
+        }
+    }
+    for pool in matched.iter().flat_map(|m| &m.inventory.pools) {
+        known
+            .entry(pool.subnet)
+            .or_default()
+            .extend(&pool.addresses);
+    }
+    known.retain(|subnet, _| subnet.prefix_len() > 0);
+    known
+}
+
+type KnownPools = BTreeMap<IpNet, BTreeSet<IpAddr>>;
+
+/// Other IPAM plugins that allocate addresses of our pools.
+fn other_plugins(
+    paths: &Paths,
+    config: &NodeConfig,
+    pools: &KnownPools,
+    visibility: &mut Visibility,
+) -> Vec<Finding> {
+    const KIND: FindingKind = FindingKind::Owner;
+    let mut found = overlapping(config, paths.name(), pools);
+    let folder = paths.host_local();
+    let shown = folder.display().to_string();
+    match host_local(&folder) {
+        Ok(networks) => {
+            let networks = networks.iter();
+            found.extend(
+                networks.filter_map(|(path, given)| given_by_host_local(path, given, pools)),
+            );
+        }
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+        Err(e) if visibility.hides(&shown, &io_reason(&e)) => {}
+        Err(e) => {
+            let text = format_args!("{shown}: {}", io_reason(&e));
+            let remedy = "check it by hand for addresses of our pools";
+            found.push(Finding::warning(KIND, &text, &remedy));
+        }
+    }
+    if found.is_empty() && !pools.is_empty() {
+        let text = "no other IPAM plugin allocates addresses of our pools";
+        found.push(Finding::ok(KIND, &text));
+    }
+    found
+}
+
+/// Plugins whose `ipam` names subnets that overlap our pools.
+fn overlapping(config: &NodeConfig, name: &str, pools: &KnownPools) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for file in &config.files {
+        let plugins = file.conflist.iter().flat_map(|list| &list.plugins);
+        for plugin in plugins.filter(|plugin| !plugin.uses_ipam(name)) {
+            let mut theirs = Vec::new();
+            if let Some(ipam) = plugin.netconf.get("ipam") {
+                subnets(ipam, &mut theirs);
+            }
+            let overlap = theirs.iter().find_map(|net| {
+                let overlaps = |ours: &&IpNet| ours.contains(net) || net.contains(*ours);
+                Some((net, pools.keys().find(overlaps)?))
+            });
+            if let Some((net, subnet)) = overlap {
+                let path = file.path.display();
+                let kind = plugin.ipam_kind.as_deref().unwrap_or("unknown");
+                let text = format_args!(
+                    "{path}: the IPAM plugin {kind} allocates from {net}, which overlaps our {subnet}"
+                );
+                let remedy = format_args!(
+                    "give it another subnet, or remove {path}: two pods with one address break both"
+                );
+                found.push(Finding::error(FindingKind::Owner, &text, &remedy));
+            }
+        }
+    }
+    found
+}
+
+/// Collects every prefix that a plugin allocates from: `subnet`, `ranges`, `range` and the like.
+fn subnets(value: &Tree, found: &mut Vec<IpNet>) {
+    match value {
+        Tree::Text(text) => found.extend(parse_prefix(text)),
+        Tree::List(items) => items.iter().for_each(|item| subnets(item, found)),
+        Tree::Object(members) => {
+            for (key, value) in members {
+                match (&**key, value) {
+                    // These are not allocated from.
+                    ("routes" | "exclude" | "gateway" | "dns", _) => {}
+                    // The prefix length of a single address is that of its network.
+                    ("address", Tree::Text(text)) => {
+                        found.extend(named_address(text).map(IpNet::from));
+                    }
+                    (_, value) => subnets(value, found),
+                }
+            }
+        }
+        Tree::Other(_) => {}
+    }
+}
+
+/// The folders of host-local, one for each network, with their allocated addresses.
+fn host_local(folder: &Path) -> io::Result<Vec<(String, Vec<IpAddr>)>> {
+    let mut paths = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        paths.push(entry?.path());
+    }
+    paths.sort_by(Ord::cmp);
+    let mut found = Vec::new();
+    for path in paths.iter().filter(|path| path.is_dir()) {
+        let mut addresses = Vec::new();
+        for file in fs::read_dir(path)? {
+            let address = file?.file_name().to_str().and_then(read_address);
+            addresses.extend(address.map(|address| address.to_canonical()));
+        }
+        found.push((path.display().to_string(), addresses));
+    }
+    Ok(found)
+}
+
+/// The addresses of our pools that host-local has allocated for one network.
+fn given_by_host_local(folder: &str, given: &[IpAddr], pools: &KnownPools) -> Option<Finding> {
+    let pool_of = |address: &IpAddr| pools.iter().find(|(subnet, _)| subnet.contains(address));
+    let inside = given
+        .iter()
+        .filter_map(|a| Some((a, pool_of(a)?.1.contains(a))));
+    let inside: Vec<(&IpAddr, bool)> = inside.collect();
+    if inside.is_empty() {
+        return None;
+    }
+    let ours = inside.iter().filter(|(_, is_ours)| *is_ours).count();
+    let text = format_args!(
+        "host-local has allocated {} of our subnets in {folder}, {ours} of them in our pools: {}",
+        pluralize(inside.len(), "address", "addresses"),
+        join_first(inside.iter().map(|(address, _)| address.to_string()))
+    );
+    let remedy = format_args!(
+        "give its network another subnet; if no pod uses it any more, remove the folder: rm -r {folder}"
+    );
+    Some(match ours {
+        0 => Finding::warning(FindingKind::Owner, &text, &remedy),
+        _ => Finding::error(FindingKind::Owner, &text, &remedy),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::Severity;
+    use super::*;
+    use crate::ipam::{Inventory, ListedPool};
+    use crate::ops::node_config::parse;
+
+    const GOOD: &str = r#"{"cniVersion":"1.0.0","name":"azure","plugins":[{"type":"bridge","ipam":{"type":"azure-vnet-ipam"}}]}"#;
+
+    fn lines_of(files: &[(&str, &str)]) -> Vec<Finding> {
+        let file = |(path, text): &(&str, &str)| ConfFile {
+            path: path.into(),
+            conflist: parse(text.as_bytes()),
+        };
+        let config = NodeConfig {
+            files: files.iter().map(file).collect(),
+            ..NodeConfig::default()
+        };
+        let paths = Paths::new(None, "azure-vnet-ipam");
+        conflists(&paths, &config, &mut Visibility::new(true))
+    }
+
+    #[test]
+    fn a_valid_conflist_is_ok() {
+        let lines = lines_of(&[("/a.conflist", GOOD)]);
+        assert_eq!(lines.len(), 1);
+        assert_eq!(lines[0].severity, Severity::Ok);
+        assert_eq!(
+            lines[0].text,
+            "/a.conflist: network azure, plugin bridge, CNI 1.0.0"
+        );
+    }
+
+    #[test]
+    fn an_invalid_conflist_is_reported_as_an_add_would_fail() {
+        let noname = GOOD.replace("\"name\":\"azure\",", "");
+        let nocooldown = GOOD.replace(
+            "{\"type\":\"azure-vnet-ipam\"",
+            "{\"cooldown\":\"x\",\"type\":\"azure-vnet-ipam\"",
+        );
+        let noversion = GOOD.replace("\"cniVersion\":\"1.0.0\",", "");
+        let old = GOOD.replace("1.0.0", "9.9.9");
+        for (text, status, words, remedy) in [
+            (
+                &*noname,
+                Severity::Error,
+                "missing network name",
+                "correct /a",
+            ),
+            (&*nocooldown, Severity::Error, "cooldown", "correct /a"),
+            (
+                &*old,
+                Severity::Error,
+                "incompatible CNI versions",
+                "correct /a",
+            ),
+            (&*noversion, Severity::Note, "without cniVersion", "add"),
+            ("{", Severity::Error, "EOF", "correct it"),
+            ("{}", Severity::Warning, "none in /etc/cni/net.d", "put one"),
+        ] {
+            let lines = lines_of(&[("/a", text)]);
+            let found = lines
+                .iter()
+                .find(|line| line.text.contains(words))
+                .unwrap_or_else(|| panic!("{text}: {lines:?}"));
+            assert_eq!(found.severity, status, "{found:?}");
+            assert!(found.remedy.contains(remedy), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn a_conflist_that_comes_first_is_named() {
+        let other = r#"{"cniVersion":"1.0.0","name":"x","type":"ptp"}"#;
+        let lines = lines_of(&[("/05-x.conf", other), ("/10-a.conflist", GOOD)]);
+        let line = lines.last().unwrap();
+        assert_eq!(line.severity, Severity::Warning);
+        assert!(line.text.contains("/05-x.conf is"), "{line:?}");
+        let lines = lines_of(&[("/05.conflist", GOOD), ("/10.conf", other)]);
+        assert!(lines.iter().all(|line| line.severity == Severity::Ok));
+    }
+
+    #[test]
+    fn a_misspelt_key_is_reported_with_the_right_one() {
+        let lines = |key: &str| {
+            let ipam = format!("{{\"{key}\":[],\"type\":\"azure-vnet-ipam\"");
+            let text = GOOD.replace("{\"type\":\"azure-vnet-ipam\"", &ipam);
+            lines_of(&[("/a", &text)])
+        };
+        let found = lines("exlude");
+        assert_eq!(found[0].severity, Severity::Warning);
+        assert!(found[0].remedy.contains("ipam.exclude"), "{found:?}");
+        for key in ["exclude", "Exclude", "mode", "podCIDR"] {
+            assert_eq!(lines(key).len(), 1, "{key}");
+        }
+    }
+
+    fn pools() -> KnownPools {
+        let ours = BTreeSet::from(["10.224.0.5".parse().unwrap()]);
+        [("10.224.0.0/16".parse().unwrap(), ours)].into()
+    }
+
+    fn clash(ipam: &str) -> Vec<Finding> {
+        let text = format!(r#"{{"name":"x","type":"bridge","ipam":{ipam}}}"#);
+        let config = NodeConfig {
+            files: vec![ConfFile {
+                path: "/x.conf".into(),
+                conflist: parse(text.as_bytes()),
+            }],
+            ..NodeConfig::default()
+        };
+        overlapping(&config, "azure-vnet-ipam", &pools())
+    }
+
+    #[test]
+    fn subnets_are_found_wherever_a_plugin_names_them() {
+        for ipam in [
+            r#"{"type":"host-local","subnet":"10.224.4.0/24"}"#,
+            r#"{"type":"host-local","ranges":[[{"subnet":"10.9.0.0/16"}],[{"subnet":"10.0.0.0/8"}]]}"#,
+            r#"{"type":"whereabouts","range":"10.224.0.0/17"}"#,
+            r#"{"type":"static","addresses":[{"address":"10.224.0.9/24"}]}"#,
+        ] {
+            let lines = clash(ipam);
+            assert_eq!(lines.len(), 1, "{ipam}");
+            assert_eq!(lines[0].severity, Severity::Error);
+            assert!(lines[0].text.contains("our 10.224.0.0/16"), "{lines:?}");
+        }
+        for ipam in [
+            r#"{"type":"host-local","subnet":"10.225.0.0/16","routes":[{"dst":"0.0.0.0/0"}]}"#,
+            r#"{"type":"static","addresses":[{"address":"10.9.0.1/4"}]}"#,
+            r#"{"type":"azure-vnet-ipam","subnet":"10.224.0.0/16"}"#,
+            r#"{"type":"dhcp"}"#,
+            "7",
+        ] {
+            assert_eq!(clash(ipam), [], "{ipam}");
+        }
+    }
+
+    #[test]
+    fn addresses_of_host_local_in_our_pools_are_wrong() {
+        let given = |addresses: &[&str]| {
+            let addresses: Vec<_> = addresses.iter().map(|a| a.parse().unwrap()).collect();
+            given_by_host_local("/var/lib/cni/networks/x", &addresses, &pools())
+        };
+        let line = given(&["10.224.0.5", "10.224.0.77", "10.9.0.1"]).unwrap();
+        assert_eq!(line.severity, Severity::Error);
+        assert!(line.text.contains("2 addresses"), "{line:?}");
+        assert!(line.text.contains("1 of them in our pools"), "{line:?}");
+        let remedy = line.remedy;
+        assert!(remedy.contains("rm -r /var/lib/cni/networks/x"), "{remedy}");
+        assert_eq!(given(&["10.224.0.77"]).unwrap().severity, Severity::Warning);
+        assert_eq!(given(&["10.9.0.1"]), None);
+    }
+
+    #[test]
+    fn settings_are_valid_or_each_error_is_a_warning() {
+        let path = Path::new("/etc/x.json");
+        let found = |wrong: &[&str], is_root| {
+            let config = NodeConfig {
+                wrong_settings: wrong.iter().map(|why| (*why).to_owned()).collect(),
+                ..NodeConfig::default()
+            };
+            settings(path, &config, "ipam", &mut Visibility::new(is_root))
+        };
+        assert_eq!(found(&[], true)[0].severity, Severity::Ok);
+        let wrong = found(&["cooldown must be a number", "x"], true);
+        assert_eq!(wrong.len(), 2);
+        assert_eq!(wrong[0].severity, Severity::Warning);
+        assert!(wrong[0].text.contains("cooldown must be a number"));
+        assert_eq!(found(&["permission denied"], false), []);
+    }
+
+    #[test]
+    fn pools_of_state_and_source_are_one() {
+        let listed = |subnet: &str, addresses: &[&str]| {
+            let addresses = addresses.iter().map(|a| a.parse().unwrap()).collect();
+            let pool = ListedPool::new(subnet.parse().unwrap(), "eth0".into(), 0, addresses);
+            MatchedListing {
+                inventory: Inventory { pools: vec![pool] },
+                ..MatchedListing::default()
+            }
+        };
+        let mut ipam = Ipam::default();
+        ipam.merge(&listed("10.1.0.0/16", &["10.1.0.6", "10.1.0.7"]).inventory);
+        let matched = listed("10.1.0.0/16", &["10.1.0.5", "10.1.0.6"]);
+        let known = known_pools(&ipam, Some(&matched));
+        assert_eq!(known.values().map(BTreeSet::len).collect::<Vec<_>>(), [3]);
+        let all = listed("0.0.0.0/0", &[]);
+        assert!(known_pools(&Ipam::default(), Some(&all)).is_empty());
+    }
+}

@@ -1,0 +1,455 @@
+//! What a call needs to save: the state, the disk that it is on, the lock, and the log.
+
+use std::fs::{self, Metadata};
+use std::io;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use super::finding::{Finding, FindingKind as Kind, Visibility};
+use super::inspection::{Holder, Inspection};
+use crate::host::{Paths, check_room, io_reason, is_not_writable, read_text, room};
+use crate::ops::node::Node;
+use crate::ops::screen::{format_age, join_first};
+use crate::ops::state_view::StateReport;
+use crate::plugin::check_disk;
+use crate::state::{Condition, LockError, MODE, State, WAIT, set_aside_before};
+
+/// Examines all of it.
+pub fn examine(node: &Node, inspection: &Inspection, visibility: &mut Visibility) -> Vec<Finding> {
+    let mut found = state(node, inspection, visibility);
+    let writable = check_disk(&node.context).map_err(|error| error.source);
+    found.extend(state_folder(
+        &folder_of(&node.paths().state()),
+        writable,
+        visibility,
+    ));
+    found.extend(lock(node, inspection.lock_holder.as_ref(), visibility));
+    found.extend(log(&node.paths().log(), visibility));
+    found
+}
+
+fn folder_of(file: &Path) -> PathBuf {
+    file.parent().unwrap_or(file).to_owned()
+}
+
+/// The state file: its mode, its health, who wrote it, and the corrupt ones that were set aside.
+fn state(node: &Node, inspection: &Inspection, visibility: &mut Visibility) -> Vec<Finding> {
+    let report = &inspection.state.report;
+    let path = node.paths().state();
+    let mut found = Vec::new();
+    if let Ok(meta) = fs::metadata(&path)
+        && meta.is_file()
+        && report.is_readable()
+    {
+        found.push(state_file(&path, meta.permissions().mode(), meta.size()));
+    }
+    found.extend(health(report, visibility));
+    found.extend(writer(&inspection.state.state));
+    if let Some(quarantine) = report.quarantine() {
+        let remedy = "no action needed: the runtime tries again, and running pods are not affected";
+        found.push(Finding::warning(Kind::State, &quarantine, &remedy).about(path.display()));
+    }
+    let aside = set_aside_before(node.paths());
+    if !aside.is_empty() {
+        let aside = join_first(aside.iter().map(|p| p.display().to_string()));
+        found.push(set_aside(&aside, &path));
+    }
+    found
+}
+
+/// The health of the state, unless there is nothing to say.
+fn health(report: &StateReport, visibility: &mut Visibility) -> Option<Finding> {
+    let text = report.text()?;
+    if report.condition.is_none()
+        && visibility.hides(&report.path, report.detail.as_deref().unwrap_or_default())
+    {
+        return None;
+    }
+    let finding = match (&report.condition, report.remedy()) {
+        (None | Some(Condition::Newer { .. }), Some(remedy)) => {
+            Finding::error(Kind::State, &text, &remedy)
+        }
+        (_, Some(remedy)) if report.is_key_unreadable || report.is_restored => {
+            Finding::note(Kind::State, &text, &remedy)
+        }
+        (_, Some(remedy)) => Finding::warning(Kind::State, &text, &remedy),
+        (_, None) => Finding::ok(Kind::State, &text),
+    };
+    Some(finding.about(&report.path))
+}
+
+/// The mode and size of the file; `mode` may include the file type.
+fn state_file(path: &Path, mode: u32, bytes: u64) -> Finding {
+    let mode = mode & 0o7777;
+    let text = format_args!("{}, mode {mode:04o}, {bytes} bytes", path.display());
+    if mode == MODE {
+        return Finding::ok(Kind::State, &text);
+    }
+    let remedy = format_args!("no action needed: the next call makes it {MODE:04o}");
+    Finding::note(Kind::State, &text, &remedy)
+}
+
+/// Which plugin wrote the state last.
+fn writer(state: &State) -> Option<Finding> {
+    // A newer format is a matter of the state's condition.
+    let is_newer = matches!(state.condition, Condition::Newer { .. });
+    if state.is_empty() || state.key_unreadable.is_some() || is_newer {
+        return None;
+    }
+    let created = match state.version() {
+        "" => String::new(),
+        version => format!("; version {version} created it"),
+    };
+    if state.saved.is_some() && state.other_wrote_last {
+        let text = format_args!("the original plugin wrote it after this plugin{created}");
+        let remedy = "unless that is intended, check which executable the runtime calls: only this plugin protects released addresses";
+        return Some(Finding::warning(Kind::State, &text, &remedy));
+    }
+    let who = match state.saved {
+        Some(_) => "this plugin",
+        None => "the original plugin",
+    };
+    let text = format_args!("{who} wrote it last{created}");
+    Some(Finding::ok(Kind::State, &text))
+}
+
+fn set_aside(aside: &str, path: &Path) -> Finding {
+    let path = path.display();
+    let text = format_args!("could not be read and were set aside: {aside}");
+    let remedy = "nobody needs them but to find out what corrupted them; to remove them:";
+    let finding = Finding::note(Kind::SetAside, &text, &remedy).about(&path);
+    finding.with_commands([format!("sudo rm {path}.corrupt-*")])
+}
+
+/// The folder of the state: whether a new state can be written.
+fn state_folder(
+    folder: &Path,
+    result: io::Result<()>,
+    visibility: &mut Visibility,
+) -> Option<Finding> {
+    let shown = folder.display().to_string();
+    let Err(error) = result else {
+        let text = format_args!("{shown} has room for a new state");
+        return Some(Finding::ok(Kind::Disk, &text));
+    };
+    let why = io_reason(&error);
+    if visibility.hides(&shown, &why) {
+        return None;
+    }
+    let effect = "every ADD and DEL fails with code 5; running pods and the state are not affected";
+    let mut evidence = vec![effect.to_owned()];
+    let finding = match error.kind() {
+        io::ErrorKind::ReadOnlyFilesystem => Finding::read_only(Kind::Disk, folder),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            evidence.extend(describe_room(folder));
+            let text = format_args!("{shown} is full: a new state cannot be written");
+            let remedy = "remove what filled it; this lists the largest files:";
+            let finding = Finding::error(Kind::Disk, &text, &remedy);
+            finding.with_commands([format!("sudo du -xah {shown}/ | sort -h | tail")])
+        }
+        _ => {
+            let text = format_args!("a new state cannot be written to {shown}: {why}");
+            let remedy = "make it a folder that root may write:";
+            let finding = Finding::error(Kind::Disk, &text, &remedy);
+            finding.with_commands([format!("sudo ls -ld {shown}")])
+        }
+    };
+    Some(finding.about(&shown).with_evidence(evidence))
+}
+
+/// What is left of a file system.
+fn describe_room(folder: &Path) -> Option<String> {
+    let room = room(folder).ok()?;
+    let files = room.files.map(|files| format!(", {files} inodes"));
+    let (kib, files) = (room.bytes / 1024, files.unwrap_or_default());
+    Some(format!("{kib} KiB are free{files}"))
+}
+
+/// Whether something stands at this path that is not of the kind that belongs there.
+fn is_other_kind(path: &Path, is_kind: fn(&Metadata) -> bool) -> bool {
+    fs::metadata(path).is_ok_and(|meta| !is_kind(&meta))
+}
+
+/// Why the lock could not be acquired even though nobody holds it.
+pub fn lock_obstacle(paths: &Paths) -> Option<LockError> {
+    let kind = if is_other_kind(&paths.lock_folder(), Metadata::is_dir) {
+        io::ErrorKind::NotADirectory
+    } else if is_other_kind(&paths.lock_file(), Metadata::is_file) {
+        io::ErrorKind::IsADirectory
+    } else {
+        return None;
+    };
+    Some(LockError::Io {
+        path: paths.lock_file(),
+        source: kind.into(),
+    })
+}
+
+/// The lock and its folder. The lock is judged from the kernel's list, and never taken.
+fn lock(node: &Node, holder: Option<&Holder>, visibility: &Visibility) -> Vec<Finding> {
+    let (folder, file) = (node.paths().lock_folder(), node.paths().lock_file());
+    let mut found = Vec::new();
+    if is_other_kind(&folder, Metadata::is_dir) {
+        let folder = folder.display();
+        let text = format_args!("{folder} is not a folder");
+        let remedy = "remove it; the next call creates the folder:";
+        let finding = Finding::error(Kind::Lock, &text, &remedy).about(&folder);
+        found.push(finding.with_commands([format!("sudo rm {folder}")]));
+    } else if visibility.is_root && is_not_writable(&folder) {
+        found.push(Finding::read_only(Kind::Lock, &folder));
+    }
+    if is_other_kind(&file, Metadata::is_file) {
+        let file = file.display();
+        let text = format_args!("{file} is not a file");
+        let remedy = "move it away; the next call creates the file:";
+        let finding = Finding::error(Kind::Lock, &text, &remedy).about(&file);
+        found.push(finding.with_commands([format!("sudo mv {file} {file}.old")]));
+    }
+    found.push(match holder {
+        Some(holder) => held(holder),
+        None if read_text(&node.paths().locks()).is_ok() => {
+            Finding::ok(Kind::Lock, &"nobody holds it")
+        }
+        None => {
+            let text = "its holder is unknown, as /proc/locks cannot be read";
+            Finding::ok(Kind::Lock, &text)
+        }
+    });
+    found
+}
+
+fn held(holder: &Holder) -> Finding {
+    let process = &holder.process;
+    let Some(condition) = holder.condition else {
+        let remedy = "no action needed: a call holds it only for a moment";
+        return Finding::note(Kind::Lock, &format_args!("{process} holds it"), &remedy);
+    };
+    let age = format_age(condition.age);
+    let stopped = match condition.is_stopped {
+        true => " and is stopped now",
+        false => "",
+    };
+    let text = format_args!("{process}, which started {age} ago{stopped}, holds it");
+    if !holder.is_stuck() {
+        return Finding::ok(Kind::Lock, &text);
+    }
+    let (pid, wait) = (process.pid, WAIT.as_secs());
+    let remedy = format_args!(
+        "every ADD and DEL waits {wait} s for it and fails with code 11; the state stays intact. See what it does, and end it if it hangs:"
+    );
+    let finding = Finding::error(Kind::Lock, &text, &remedy);
+    finding.with_commands([format!("ps -fp {pid}"), format!("sudo kill -KILL {pid}")])
+}
+
+/// The log and its folder.
+fn log(path: &Path, visibility: &mut Visibility) -> Vec<Finding> {
+    let folder = folder_of(path);
+    // A folder that cannot be written is a matter of its disk.
+    let refuses = visibility.is_root && !is_not_writable(&folder) && is_not_writable(path);
+    let meta = fs::symlink_metadata(path).ok();
+    let mut found = vec![log_file(path, meta.as_ref(), refuses)];
+    found.extend(log_folder(&folder, check_room(&folder, 4096), visibility));
+    found
+}
+
+fn log_file(path: &Path, meta: Option<&Metadata>, refuses: bool) -> Finding {
+    let shown = path.display();
+    let Some(meta) = meta else {
+        let text = format_args!("{shown} does not exist yet");
+        return Finding::ok(Kind::Log, &text);
+    };
+    let why = if meta.is_symlink() {
+        "is a link, which is not followed"
+    } else if !meta.is_file() {
+        "is not a file"
+    } else if refuses {
+        "cannot be written"
+    } else {
+        let text = format_args!("{shown}, {} KiB", meta.len().div_ceil(1024));
+        return Finding::ok(Kind::Log, &text);
+    };
+    let remedy = "pods are not affected, but nothing is logged: move it away, and the next call makes a new one:";
+    let finding = Finding::warning(Kind::Log, &format_args!("{shown} {why}"), &remedy);
+    let finding = finding.about(&shown);
+    finding.with_commands([format!("sudo mv {shown} {shown}.old")])
+}
+
+fn log_folder(
+    folder: &Path,
+    result: io::Result<()>,
+    visibility: &mut Visibility,
+) -> Option<Finding> {
+    let error = result.err()?;
+    let (shown, why) = (folder.display().to_string(), io_reason(&error));
+    if error.kind() == io::ErrorKind::NotFound || visibility.hides(&shown, &why) {
+        return None;
+    }
+    let text = format_args!("nothing can be logged in {shown}: {why}");
+    let remedy = "pods are not affected; make room, or make it writable:";
+    let finding = Finding::warning(Kind::Log, &text, &remedy).about(&shown);
+    Some(finding.with_commands([format!("df -h {shown}; df -i {shown}; findmnt -T {shown}")]))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::finding::Severity;
+    use super::super::inspection::ProcessCondition;
+    use super::*;
+    use crate::ipam::Moment;
+    use crate::state::LockHolder;
+
+    const PATH: &str = "/var/run/azure-vnet-ipam.json";
+
+    fn parsed(json: &str) -> State {
+        State::parse(json.as_bytes(), Some("boot"), Moment(9)).unwrap()
+    }
+
+    #[test]
+    fn a_missing_state_is_wrong_only_where_addresses_were_given() {
+        let line = |condition, detail: Option<&str>| {
+            let report = StateReport {
+                path: PATH.to_owned(),
+                condition,
+                detail: detail.map(str::to_owned),
+                ..StateReport::default()
+            };
+            health(&report, &mut Visibility::new(true))
+        };
+        assert_eq!(line(Some(Condition::Ready), None), None);
+        let fresh = line(Some(Condition::Fresh), None).unwrap();
+        assert_eq!((fresh.severity, &*fresh.remedy), (Severity::Ok, ""));
+        let lost = line(
+            Some(Condition::Lost(Default::default())),
+            Some("it is gone"),
+        )
+        .unwrap();
+        assert_eq!(lost.severity, Severity::Warning);
+        assert!(lost.text.contains("it is gone"));
+        assert!(lost.remedy.contains("new pods wait 30 s"));
+    }
+
+    #[test]
+    fn permission_denied_is_a_matter_of_visibility() {
+        let report = StateReport {
+            path: PATH.to_owned(),
+            detail: Some("permission denied".to_owned()),
+            ..StateReport::default()
+        };
+        assert_eq!(health(&report, &mut Visibility::new(false)), None);
+        let line = health(&report, &mut Visibility::new(true)).unwrap();
+        assert_eq!(line.severity, Severity::Error);
+    }
+
+    #[test]
+    fn the_state_should_be_private() {
+        assert_eq!(
+            state_file(Path::new(PATH), 0o100_600, 7).severity,
+            Severity::Ok
+        );
+        let line = state_file(Path::new(PATH), 0o100_644, 7);
+        assert_eq!(line.severity, Severity::Note);
+        assert!(line.text.contains("mode 0644, 7 bytes"), "{line:?}");
+    }
+
+    #[test]
+    fn the_last_writer_is_reported() {
+        let pools = r#""IPAM":{"Version":"v1.4.59","TimeStamp":"t","AddressSpaces":{"local":{"Pools":{"10.1.0.0/16":{}}}}}"#;
+        let line = |key: &str| writer(&parsed(&format!("{{{pools}{key}}}")));
+        for (key, status, words) in [
+            (
+                "",
+                Severity::Ok,
+                "the original plugin wrote it last; version v1.4.59",
+            ),
+            (
+                r#","azure-vnet-ipam":{"format":3,"bootId":"boot","timeStamp":"t"}"#,
+                Severity::Ok,
+                "this plugin wrote it last",
+            ),
+            (
+                r#","azure-vnet-ipam":{"format":3,"bootId":"boot","timeStamp":"x"}"#,
+                Severity::Warning,
+                "after this plugin",
+            ),
+        ] {
+            let line = line(key).unwrap();
+            assert_eq!(line.severity, status, "{line:?}");
+            assert!(line.text.contains(words), "{line:?}");
+            assert_eq!(line.remedy.is_empty(), status == Severity::Ok, "{line:?}");
+        }
+        assert_eq!(line(r#","azure-vnet-ipam":{"format":99}"#), None);
+        assert_eq!(writer(&parsed("{}")), None);
+    }
+
+    fn judged(kind: io::ErrorKind, is_root: bool) -> Option<Finding> {
+        let mut visibility = Visibility::new(is_root);
+        state_folder(Path::new("/run"), Err(kind.into()), &mut visibility)
+    }
+
+    #[test]
+    fn every_reason_against_writing_has_its_remedy() {
+        let full = judged(io::ErrorKind::StorageFull, true).unwrap();
+        assert_eq!(full.severity, Severity::Error);
+        assert!(full.text.contains("is full"), "{full:?}");
+        assert!(full.commands[0].starts_with("sudo du "));
+        let read_only = judged(io::ErrorKind::ReadOnlyFilesystem, true).unwrap();
+        assert!(
+            read_only.commands[0].contains("remount,rw"),
+            "{read_only:?}"
+        );
+        let other = judged(io::ErrorKind::NotADirectory, true).unwrap();
+        assert_eq!(other.severity, Severity::Error);
+        assert_eq!(judged(io::ErrorKind::PermissionDenied, false), None);
+        let ok = state_folder(Path::new("/run"), Ok(()), &mut Visibility::new(true));
+        assert_eq!(ok.unwrap().severity, Severity::Ok);
+    }
+
+    #[test]
+    fn a_log_that_cannot_be_written_is_a_warning() {
+        let mut root = Visibility::new(true);
+        let full = Err(io::ErrorKind::StorageFull.into());
+        let found = log_folder(Path::new("/var/log"), full, &mut root).unwrap();
+        assert_eq!(found.severity, Severity::Warning);
+        assert_eq!(log_folder(Path::new("/var/log"), Ok(()), &mut root), None);
+        let missing = Err(io::ErrorKind::NotFound.into());
+        assert_eq!(log_folder(Path::new("/var/log"), missing, &mut root), None);
+    }
+
+    fn at(seconds: u64, is_stopped: bool) -> Finding {
+        let condition = ProcessCondition {
+            age: Duration::from_secs(seconds),
+            is_stopped,
+        };
+        held(&holder(Some(condition)))
+    }
+
+    fn holder(condition: Option<ProcessCondition>) -> Holder {
+        Holder {
+            process: LockHolder {
+                pid: 4711,
+                name: Some("sleep".to_owned()),
+            },
+            condition,
+        }
+    }
+
+    #[test]
+    fn a_lock_held_for_long_is_an_error_and_its_holder_named() {
+        assert_eq!(at(30, false).severity, Severity::Ok);
+        let finding = at(31, false);
+        assert_eq!(finding.severity, Severity::Error);
+        let words = "process 4711 (sleep), which started 31s ago";
+        assert!(finding.text.contains(words), "{finding:?}");
+        assert_eq!(finding.commands, ["ps -fp 4711", "sudo kill -KILL 4711"]);
+        assert_eq!(held(&holder(None)).severity, Severity::Note);
+    }
+
+    #[test]
+    fn a_stopped_holder_is_stuck_at_once() {
+        let finding = at(1, true);
+        assert_eq!(finding.severity, Severity::Error);
+        assert!(finding.text.contains("is stopped now"), "{finding:?}");
+    }
+}
