@@ -162,7 +162,10 @@ impl<'a> EvidenceIndex<'a> {
         // After a complete look only an entry whose namespace exists confirms an owner.
         let confirms = |entry: &&Entry| entry.is_live || kernel.incomplete.is_some();
         let entries = self.owner_entries(address);
-        entries.iter().all(confirms)
+        let is_theirs = |entry: &&Entry| held.owner.claim().is_none_or(|c| entry.agrees_with(c));
+        entries
+            .iter()
+            .all(|entry| confirms(entry) && is_theirs(entry))
             && container_of(&entries).is_some_and(|id| held.owner.is_container(id))
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::rc::Rc;
 
-use azure_vnet_ipam::ipam::Evidence;
+use azure_vnet_ipam::ipam::{Evidence, Moment};
 use azure_vnet_ipam::state::{Condition, State, StateFile, view};
 use serde_json::Value;
 
@@ -87,7 +87,7 @@ impl Truth {
         let state = state.filter(|state| Some(*state) == self.state.as_ref());
         *self = Truth {
             state: state.cloned(),
-            may_refuse: state.is_none(),
+            may_refuse: !state.is_some_and(|text| says_something(text)),
             was_unreadable: self.was_unreadable,
             ..Truth::default()
         };
@@ -105,6 +105,12 @@ impl Truth {
 fn is_named(journal: &[u8], record: &[u8]) -> bool {
     const DIGITS: usize = " 000000000000000000\n".len();
     record.len() > DIGITS && journal.ends_with(&record[record.len() - DIGITS..])
+}
+
+/// Whether a state has pools or our key. Without both it says no more than one that is missing.
+fn says_something(text: &[u8]) -> bool {
+    let state = State::parse(text, None, Moment(0));
+    state.is_ok_and(|state| state.saved.is_some() || !state.is_empty())
 }
 
 /// The number of a state that is known to be of this boot: "Where `IPAM.TimeStamp` is no longer the one we wrote, the original has written
@@ -247,11 +253,8 @@ impl World {
             return false;
         }
         let state = self.disk.files.get(&StateFile::State);
-        // One without pools and without our key says no more than one that is missing.
-        let says_nothing = |state: State| state.saved.is_none() && state.is_empty();
-        let has_state = self.truth.state.is_some()
-            && state == self.truth.state.as_ref()
-            && !self.state().is_some_and(says_nothing);
+        let has_state =
+            state.is_some_and(|text| says_something(text)) && state == self.truth.state.as_ref();
         // "The journal is complete when a record of this boot names a number of its chain, and no state lies there that another
         // program wrote last."
         let is_foreign = self.state().is_some_and(|state| state.other_wrote_last);
