@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::fetch::FetchError;
-use super::kubernetes::{KubernetesNode, NodeError};
+use super::kubernetes::NodeError;
 use super::listing::TooMany;
 use super::wire::WireError;
 use crate::host::io_reason;
@@ -44,12 +44,12 @@ pub enum SourceError {
         why: String,
     },
     /// The Kubernetes API gave no usable node object.
-    #[error("{}: {error}", node.name())]
+    #[error("{name}: {error}")]
     Node {
-        /// The node object.
-        node: KubernetesNode,
+        /// The name of the source.
+        name: String,
         /// What went wrong.
-        error: Box<NodeError>,
+        error: NodeError,
     },
     /// The network interfaces of this host cannot be listed.
     #[error("cannot list the network interfaces of this host: {}", io_reason(.0))]

@@ -185,8 +185,8 @@ impl Source {
                 let inventory = node
                     .query(limit, paths)
                     .map_err(|error| SourceError::Node {
-                        node: node.clone(),
-                        error: Box::new(error),
+                        name: node.name(),
+                        error,
                     })?;
                 return Ok(MatchedListing {
                     inventory,

@@ -163,7 +163,7 @@ fn percent(part: usize, all: usize) -> usize {
 }
 
 impl SourceReport {
-    /// Makes it from the stamps of the last queries.
+    /// Makes it from the last queries.
     pub fn new(attempts: Attempts, now: &Now) -> SourceReport {
         let ago = |moment| now.since(moment).as_secs();
         let failed = attempts.failed.filter(|at| attempts.answered < Some(*at));
