@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use super::fetch::FetchError;
 use super::kubernetes::NodeError;
-use super::listing::TooMany;
 use super::wire::WireError;
 use crate::host::io_reason;
 
@@ -28,12 +27,12 @@ pub enum SourceError {
         source: WireError,
     },
     /// The answer lists too much.
-    #[error("{name}: {error}")]
+    #[error("{name}: {why}")]
     TooMany {
         /// The name of the source.
         name: String,
         /// What it lists too many of.
-        error: TooMany,
+        why: String,
     },
     /// The file cannot be read, or is malformed.
     #[error("{}: {why}", path.display())]

@@ -203,9 +203,9 @@ impl Source {
                 });
             }
         };
-        listing.check_size().map_err(|error| SourceError::TooMany {
+        listing.check_size().map_err(|why| SourceError::TooMany {
             name: self.name(),
-            error,
+            why,
         })?;
         // An error here either repeats below, or does not matter.
         let known_links = links_named(paths, known).unwrap_or_default();
