@@ -160,9 +160,10 @@ fn describe_tls(error: &rustls::Error, server: &str) -> NodeError {
         rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
             untrusted("is not of the kubeconfig's certificate-authority".to_owned())
         }
-        rustls::Error::InvalidCertificate(e) => {
-            untrusted(format!("is not valid: {}", bounded(&e.to_string())))
-        }
+        rustls::Error::InvalidCertificate(e) => NodeError::Untrusted(format!(
+            "{server} is not trusted: {}",
+            bounded(&e.to_string())
+        )),
         rustls::Error::AlertReceived(alert) => NodeError::Refused(format!(
             "{server} refuses the TLS connection with the alert {alert:?}"
         )),

@@ -346,15 +346,15 @@ fn untrusted_server_is_reported_and_gets_no_token() {
             false,
             &["127.0.0.2"],
             GOOD,
-            "certificate is only valid for IpAddress(127.0.0.2)",
-            "the server or tls-server-name must be one of the certificate's names",
+            "is not trusted: certificate not valid for name \"127.0.0.1\"",
+            "tls-server-name in the kubeconfig must be one of the certificate's names",
         ),
         (
             false,
             &["a.example"],
             GOOD,
             "certificate is only valid for DnsName(\"a.example\")",
-            "the server or tls-server-name must be one of the certificate's names",
+            "tls-server-name in the kubeconfig must be one of the certificate's names",
         ),
     ] {
         let cluster = with_server("kubeserver", other, names, valid);
