@@ -1,26 +1,23 @@
 //! Maps every failure to the CNI error that the caller gets: code, message, and what to do.
 
-mod codes;
 mod details;
 mod remedy;
-#[doc(hidden)]
-pub mod table;
 
 use std::io;
 
-#[cfg(feature = "tls")]
-pub use remedy::kubernetes_table;
 pub use remedy::{
     ENVIRONMENT_REMEDY, Remedy, SUDO_REMEDY, message_with_remedy, needs_root, source_remedy,
 };
 
-use codes::{call_error_code, refusal_code};
-use details::{call_details, join_first, refusal_details, truncate};
+use details::{join_first, truncate};
 
 use crate::cni::{CallError, CniError, Code};
 use crate::host::io_reason;
 use crate::ipam::{CheckFailure, Judged, Refusal, Violation};
 use crate::state::{FORMAT, LockError, StoreError};
+
+/// The page of errors, in Markdown: their codes, their messages, and what to do about each.
+pub const ERROR_PAGE: &str = include_str!("../../conflist-examples/errors.md");
 
 /// Why a call failed.
 #[derive(Debug)]
@@ -117,88 +114,56 @@ impl Failure {
     /// Converts the failure to the error object for the caller. Remedies name `program`.
     pub fn to_cni(&self, program: &str) -> CniError {
         let (code, msg, details) = match self {
-            Failure::Call(error) => (
-                call_error_code(error),
-                error.to_string(),
-                call_details(error),
-            ),
-            Failure::Lock(error @ LockError::Busy { path, holder, .. }) => {
-                let details = format!(
-                    "{holder} holds {}; the call may be repeated, and `{program} check` tells whether that takes too long",
-                    path.display()
-                );
-                (
-                    Code::TryAgain,
-                    format!("{error}: {holder} holds it"),
-                    details,
-                )
+            Failure::Call(error) => {
+                let (code, details) = details::call_error(error);
+                (code, error.to_string(), details)
             }
-            Failure::Lock(error @ LockError::Io { path, .. }) => {
-                let details = format!(
-                    "{} must be a file in a folder that can be written; the plugin makes both when they are missing",
-                    path.display()
-                );
-                (Code::Io, error.to_string(), details)
-            }
-            Failure::Lock(error @ LockError::Removed { .. }) => {
-                let details = "another call may have decided on the same state, so this one counts for nothing; the call may be repeated";
-                (Code::TryAgain, error.to_string(), details.to_owned())
-            }
+            Failure::Lock(error) => lock_error(error, program),
             Failure::Store { stage, error } => {
-                let changed = if error.is_in_place {
-                    "the new state is in place, but a power cut might take it back"
-                } else {
-                    "nothing was changed"
+                let path = error.path.display();
+                let changed = match error.is_in_place {
+                    true => "the new state is in place, but a power cut might take it back",
+                    false => "nothing was changed",
                 };
                 let details = format!(
-                    "{} must be readable and its folder writable, with room for a new copy; {changed}; `{program} check` looks at both",
-                    error.path.display()
+                    "{path} must be readable and its folder writable, with room for a new copy; {changed}; `{program} check` looks at both"
                 );
                 (Code::Io, format!("{stage}: {error}"), details)
             }
             Failure::Refused { refusal, source } => {
-                let mut details = refusal_details(refusal, program);
+                let (code, mut details) = details::refusal(refusal, program);
                 if let Some(source) = source {
-                    let stop = if details.is_empty() { "" } else { ". " };
-                    details =
-                        format!("{details}{stop}The list of addresses is not fresh: {source}");
+                    details = format!("{details}. The list of addresses is not fresh: {source}");
                 }
-                (refusal_code(refusal), refusal.to_string(), details)
+                (code, refusal.to_string(), details)
             }
-            Failure::NewerFormat { found } => {
-                let msg = format!(
+            Failure::NewerFormat { found } => (
+                Code::Plugin,
+                format!(
                     "the state is of format {found}, and this version of the plugin knows up to {FORMAT}"
-                );
-                let details = "A newer version of the plugin wrote it; install that version again. Releases still work".to_owned();
-                (Code::Plugin, msg, details)
-            }
+                ),
+                "a newer version of the plugin wrote it: install that again; releases still work"
+                    .to_owned(),
+            ),
             Failure::Broken(violations) => {
                 let all: Vec<String> = violations.iter().take(4).map(ToString::to_string).collect();
+                let details = format!(
+                    "{}; nothing was changed; include the output of `{program} export` in the bug report",
+                    all.join("; ")
+                );
                 let msg = "Failed to allocate address: the state contradicts itself".to_owned();
-                (
-                    Code::Plugin,
-                    msg,
-                    format!(
-                        "{}; nothing was changed; include the output of `{program} export` in the bug report",
-                        all.join("; ")
-                    ),
-                )
+                (Code::Plugin, msg, details)
             }
-            Failure::CheckFailure(lack) => {
-                let (code, details) = match lack {
-                    CheckFailure::Nothing => (
-                        Code::UnknownContainer,
-                        "recreate the pod to get an address".to_owned(),
-                    ),
-                    CheckFailure::Free { .. } => (
-                        Code::Plugin,
-                        "recreate the pod to get an address".to_owned(),
-                    ),
-                    CheckFailure::Others { holder, .. } => {
-                        (Code::Plugin, format!("container {holder} holds it"))
-                    }
+            Failure::CheckFailure(failure) => {
+                let code = match failure {
+                    CheckFailure::Nothing => Code::UnknownContainer,
+                    _ => Code::Plugin,
                 };
-                (code, format!("Check failed: {lack}"), details)
+                let details = match failure {
+                    CheckFailure::Others { holder, .. } => format!("container {holder} holds it"),
+                    _ => "recreate the pod to get an address".to_owned(),
+                };
+                (code, format!("Check failed: {failure}"), details)
             }
             Failure::StateGone(why) => (
                 Code::Plugin,
@@ -212,24 +177,7 @@ impl Failure {
                 "the call may be repeated".to_owned(),
             ),
             Failure::NotAllFreed { freed, kept } => {
-                let reasons: Vec<String> = kept
-                    .iter()
-                    .map(|c| {
-                        let why: Vec<String> = c
-                            .judgement
-                            .reasons
-                            .iter()
-                            .map(ToString::to_string)
-                            .collect();
-                        let owner = &c.candidate.held.owner;
-                        let container = owner.container_id().unwrap_or_default();
-                        format!(
-                            "{} of container {container}: {}",
-                            c.candidate.key,
-                            why.join(", ")
-                        )
-                    })
-                    .collect();
+                let reasons: Vec<String> = kept.iter().map(reason_to_keep).collect();
                 let msg = format!("{} stale addresses are kept, {freed} are freed", kept.len());
                 (Code::Plugin, msg, join_first(&reasons))
             }
@@ -239,6 +187,7 @@ impl Failure {
                 format!("`{program} check` looks for the reason, and says what to do"),
             ),
             Failure::Output { error, fate } => {
+                let msg = format!("cannot write the result to stdout: {}", io_reason(error));
                 let fate = match fate {
                     Fate::Released => "the address was given back",
                     Fate::HeldBefore => "the attachment holds what it held before",
@@ -246,16 +195,12 @@ impl Failure {
                         "the address could not be given back, and is held until the DEL"
                     }
                 };
-                (
-                    Code::Io,
-                    format!("cannot write the result to stdout: {}", io_reason(error)),
-                    fate.to_owned(),
-                )
+                (Code::Io, msg, fate.to_owned())
             }
             Failure::Panic(what) => {
+                let version = env!("CARGO_PKG_VERSION");
                 let details = format!(
-                    "{what}; this is a defect of azure-vnet-ipam {}; include the output of `{program} export` in the bug report",
-                    env!("CARGO_PKG_VERSION")
+                    "{what}; this is a defect of azure-vnet-ipam {version}; include the output of `{program} export` in the bug report"
                 );
                 (Code::Plugin, "internal error".to_owned(), details)
             }
@@ -266,6 +211,40 @@ impl Failure {
             details: truncate(details),
         }
     }
+}
+
+/// The code, message and details of a lock that was not taken.
+fn lock_error(error: &LockError, program: &str) -> (Code, String, String) {
+    match error {
+        LockError::Busy { path, holder, .. } => {
+            let path = path.display();
+            let details = format!(
+                "{holder} holds {path}; the call may be repeated, and `{program} check` tells whether that takes too long"
+            );
+            let msg = format!("{error}: {holder} holds it");
+            (Code::TryAgain, msg, details)
+        }
+        LockError::Io { path, .. } => {
+            let path = path.display();
+            let details = format!(
+                "{path} must be a file in a folder that can be written; the plugin makes both when they are missing"
+            );
+            (Code::Io, error.to_string(), details)
+        }
+        LockError::Removed { .. } => {
+            let details = "another call may have decided on the same state, so this one counts for nothing; the call may be repeated";
+            (Code::TryAgain, error.to_string(), details.to_owned())
+        }
+    }
+}
+
+/// Why GC keeps a stale address.
+fn reason_to_keep(kept: &Judged) -> String {
+    let reasons = kept.judgement.reasons.iter();
+    let reasons: Vec<String> = reasons.map(ToString::to_string).collect();
+    let (key, owner) = (&kept.candidate.key, &kept.candidate.held.owner);
+    let container = owner.container_id().unwrap_or_default();
+    format!("{key} of container {container}: {}", reasons.join(", "))
 }
 
 #[cfg(test)]
@@ -318,10 +297,6 @@ mod tests {
             Refusal::NoPools {
                 family: crate::ipam::Family::V4,
                 passed_over: Vec::new(),
-            },
-            Refusal::NoPool {
-                subnet: subnet(),
-                known: Vec::new(),
             },
             Refusal::NoPool {
                 subnet: subnet(),

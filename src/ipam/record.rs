@@ -3,6 +3,8 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::{Attachment, NetNsId, Owner};
 
 /// How long the node may go on showing a released address: its DEL comes before the main plugin and the runtime take the pod's network
@@ -11,7 +13,7 @@ pub const TEARDOWN: Duration = Duration::from_secs(30);
 
 /// A point on the boot clock (CLOCK_BOOTTIME): nanoseconds since the machine started, sleep included. It means nothing
 /// under another boot ID.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 pub struct Moment(pub u64);
 
 impl Moment {

@@ -7,8 +7,9 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, 
 
 pub use super::deployment_args::{InstallArgs, NodeLoopArgs, UninstallArgs};
 use super::outcome::OutputFormat;
-use super::{build_info, errors, help, help_install};
+use super::{build_info, help, help_install};
 use crate::cni::NAME;
+use crate::failure::ERROR_PAGE;
 
 /// CNI IPAM plugin for Azure nodes
 #[derive(Debug, Parser)]
@@ -59,7 +60,7 @@ pub enum Command {
     #[command(after_help = help::CHECK_SETTINGS)]
     CheckSettings(CheckSettingsArgs),
     /// Print the errors of the plugin, and what to do about each
-    #[command(after_help = [&errors::text(), help_install::ERRORS].concat())]
+    #[command(after_help = [ERROR_PAGE, help_install::ERRORS].concat())]
     Errors,
     /// Put this executable in the place of the original plugin
     #[command(after_help = help_install::INSTALL)]

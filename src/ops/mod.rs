@@ -9,7 +9,6 @@ mod completions;
 mod container_id;
 mod deployment_args;
 mod describe_evidence;
-mod errors;
 mod events;
 mod explain;
 mod export;
@@ -49,6 +48,7 @@ pub use node_config::Tree;
 use outcome::{CommandError, CommandOutput};
 
 use crate::cni::CniVersion;
+use crate::failure::ERROR_PAGE;
 use crate::host::{Paths, boot_now, io_reason};
 use crate::ipam::Moment;
 use crate::stdio;
@@ -109,7 +109,7 @@ fn run(command: &Command, node: &Node) -> Result<CommandOutput, CommandError> {
         Command::Metrics(args) => metrics::run(node, args),
         Command::NodeLoop(args) => node_loop::run(node.paths(), args),
         Command::CheckSettings(args) => node_config::check_settings(node.paths(), args),
-        Command::Errors => Ok(errors::run()),
+        Command::Errors => Ok(CommandOutput::success(ERROR_PAGE.to_owned())),
         Command::Install(args) => install::run(node, args),
         Command::Uninstall(args) => install::run_uninstall(node, args),
         Command::Version(args) => version::run(node, args),

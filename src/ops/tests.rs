@@ -251,8 +251,7 @@ fn answered() -> Attempts {
     Attempts {
         source: "wire server".into(),
         answered: Some(ago(12)),
-        failed: None,
-        doubtful_since: None,
+        ..Attempts::default()
     }
 }
 

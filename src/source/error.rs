@@ -3,8 +3,7 @@
 use std::path::PathBuf;
 
 use super::fetch::FetchError;
-use super::kubernetes::{KubernetesNode, NodeError};
-use super::listing::TooMany;
+use super::kubernetes::NodeError;
 use super::wire::WireError;
 use crate::host::io_reason;
 
@@ -28,12 +27,12 @@ pub enum SourceError {
         source: WireError,
     },
     /// The answer lists too much.
-    #[error("{name}: {error}")]
+    #[error("{name}: {why}")]
     TooMany {
         /// The name of the source.
         name: String,
         /// What it lists too many of.
-        error: TooMany,
+        why: String,
     },
     /// The file cannot be read, or is malformed.
     #[error("{}: {why}", path.display())]
@@ -44,12 +43,12 @@ pub enum SourceError {
         why: String,
     },
     /// The Kubernetes API gave no usable node object.
-    #[error("{}: {error}", node.name())]
+    #[error("{name}: {error}")]
     Node {
-        /// The node object.
-        node: KubernetesNode,
+        /// The name of the source.
+        name: String,
         /// What went wrong.
-        error: Box<NodeError>,
+        error: NodeError,
     },
     /// The network interfaces of this host cannot be listed.
     #[error("cannot list the network interfaces of this host: {}", io_reason(.0))]

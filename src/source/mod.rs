@@ -10,7 +10,6 @@ mod listing;
 mod matching;
 mod query;
 mod refresh;
-mod stamps;
 mod wire;
 
 pub use error::SourceError;
@@ -19,8 +18,7 @@ pub use kubernetes::{KubernetesNode, NodeError};
 pub use listing::{Listing, parse_address, parse_prefix};
 pub use matching::{MacWildcard, MatchedListing, match_links};
 pub use query::{Source, SourceOverrides, WIRE_SERVER};
-pub use refresh::{FreshAnswer, RefreshOutcome, Refresher};
-pub use stamps::{Attempts, RefreshReason, last_attempts};
+pub use refresh::{Attempts, FreshAnswer, RefreshOutcome, RefreshReason, Refresher, last_attempts};
 pub use wire::WireError;
 
 #[doc(hidden)]
@@ -28,8 +26,8 @@ pub mod parse {
     //! The parsers, for fuzzing and for tests from outside.
     pub use super::interfaces_file::parse as interfaces_file;
     #[cfg(feature = "tls")]
-    pub use super::kubernetes::kubeconfig::parse as kubeconfig;
+    pub use super::kubernetes::api::{parse as node, parse_refusal};
     #[cfg(feature = "tls")]
-    pub use super::kubernetes::object::{parse as node, parse_refusal};
+    pub use super::kubernetes::kubeconfig::parse as kubeconfig;
     pub use super::wire::parse as wire;
 }

@@ -185,8 +185,8 @@ impl Source {
                 let inventory = node
                     .query(limit, paths)
                     .map_err(|error| SourceError::Node {
-                        node: node.clone(),
-                        error: Box::new(error),
+                        name: node.name(),
+                        error,
                     })?;
                 return Ok(MatchedListing {
                     inventory,
@@ -203,9 +203,9 @@ impl Source {
                 });
             }
         };
-        listing.check_size().map_err(|error| SourceError::TooMany {
+        listing.check_size().map_err(|why| SourceError::TooMany {
             name: self.name(),
-            error,
+            why,
         })?;
         // An error here either repeats below, or does not matter.
         let known_links = links_named(paths, known).unwrap_or_default();

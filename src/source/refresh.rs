@@ -1,22 +1,67 @@
 //! Queries the source on behalf of one process, unless another process has done so since this one started.
 //!
 //! Only one process queries at a time, under a separate lock, so that a slow server does not block the lock on the state. The
-//! others wait for that lock, read the stamps in it, and rarely need to query themselves.
+//! others wait for that lock, read in its file when the source was last queried, and rarely need to query themselves.
 
 use std::fs::File;
 use std::time::{Duration, Instant};
 
-use super::stamps::{QueryDecision, RefreshReason, Stamps};
+use serde::{Deserialize, Serialize};
+
 use super::{MatchedListing, Source, SourceError};
-use crate::host::{LockOutcome, Paths, boot_now, lock};
+use crate::host::{
+    LockOutcome, Paths, ReadOutcome, boot_now, lock, overwrite, read_bounded, read_up_to,
+};
 use crate::ipam::Moment;
 
+/// The pause after a failed query, while the pools are usable.
+const PAUSE: Duration = Duration::from_secs(10);
+/// The maximum length of the attempts in the lock file, in bytes.
+const ATTEMPTS_LIMIT: usize = 4096;
+/// Their usual length, in bytes.
+const ATTEMPTS_LENGTH: usize = 256;
 /// The time limit for a query while the state has usable pools.
 const LIMIT_WITH_POOLS: Duration = Duration::from_secs(3);
 /// The time limit for a query when nothing can be allocated without an answer.
 const LIMIT_WITHOUT_POOLS: Duration = Duration::from_secs(10);
 /// How long answers must list no address before they are accepted.
 const DOUBT_PERIOD: Duration = Duration::from_secs(60);
+
+/// Why the pools are refreshed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RefreshReason {
+    /// The state has pools; they may be out of date.
+    Ordinary,
+    /// The state had no pools when it was looked at.
+    First,
+    /// The pools cannot satisfy the request, so an older answer is not enough.
+    Newer,
+    /// The state has no pools although a source answered: its answer is lost.
+    Lost,
+}
+
+/// When a source was last queried, as recorded in the lock file for queries. The times mean nothing after a reboot, or for another
+/// source.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Attempts {
+    /// The boot that the times belong to.
+    pub boot_id: Option<String>,
+    /// The name of the source; empty if none was queried.
+    pub source: String,
+    /// When the last answer that was merged into the state arrived.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub answered: Option<Moment>,
+    /// When the last query failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failed: Option<Moment>,
+    /// Since when every answer would remove all pools.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub doubtful_since: Option<Moment>,
+    /// The interfaces of the host that the last answer matched.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub links: Vec<String>,
+}
 
 /// The outcome of a refresh.
 #[derive(Debug)]
@@ -74,8 +119,8 @@ pub struct FreshAnswer {
     pub took: Duration,
     started: Moment,
     arrived: Moment,
-    stamps: Stamps,
-    /// The lock file, to which the stamps are written.
+    attempts: Attempts,
+    /// The lock file, to which the attempts are written.
     lock: Option<File>,
 }
 
@@ -87,7 +132,7 @@ impl Refresher<'_> {
             RefreshReason::First | RefreshReason::Lost => LIMIT_WITHOUT_POOLS,
         };
         let path = self.paths.fetch_lock();
-        // The kernel grants the lock in the order of arrival, and all but the first find fresh stamps.
+        // The kernel grants the lock in the order of arrival, and all but the first find fresh attempts.
         let file = match lock(&path, limit) {
             Ok(LockOutcome::Held(file)) => file,
             Ok(LockOutcome::TimedOut) => {
@@ -97,32 +142,62 @@ impl Refresher<'_> {
             }
             Err(source) => return RefreshOutcome::Failed(SourceError::Lock { path, source }),
         };
-        let stamps = self.stamps(&file);
-        match stamps.decide(reason, self.started, boot_now(), self.interval) {
-            QueryDecision::Query => self.query(stamps, file, limit),
-            QueryDecision::Answered => RefreshOutcome::Answered,
-            QueryDecision::Failed => RefreshOutcome::Failed(SourceError::FailedByPeer),
-            QueryDecision::Skip(why) => RefreshOutcome::Skipped(why),
+        let attempts = self.attempts(&file);
+        match self.decide(&attempts, reason, boot_now()) {
+            Some(outcome) => outcome,
+            None => self.query(attempts, file, limit),
         }
     }
 
-    /// The stamps in the lock file, if they are of this boot and source.
-    fn stamps(&self, file: &File) -> Stamps {
+    /// The attempts in the lock file, if they are of this boot and source.
+    fn attempts(&self, file: &File) -> Attempts {
         let source = self.source.name();
-        let found = Stamps::read(file).without_future(boot_now());
+        let found = Attempts::read(file).without_future(boot_now());
         if found.boot_id.as_deref() == self.boot_id && found.source == source {
             return found;
         }
-        Stamps {
+        Attempts {
             boot_id: self.boot_id.map(str::to_owned),
             source,
-            ..Stamps::default()
+            ..Attempts::default()
         }
     }
 
-    fn query(&self, mut stamps: Stamps, lock: File, limit: Duration) -> RefreshOutcome {
+    /// Decides whether a refresh ends without a query. Pure.
+    fn decide(
+        &self,
+        attempts: &Attempts,
+        reason: RefreshReason,
+        now: Moment,
+    ) -> Option<RefreshOutcome> {
+        let Attempts {
+            answered, failed, ..
+        } = *attempts;
+        let started = Some(self.started);
+        let age = |at: Option<Moment>| at.map(|at| now.since(at));
+        if answered > started && reason != RefreshReason::Lost {
+            return Some(RefreshOutcome::Answered);
+        }
+        if failed > started {
+            return Some(RefreshOutcome::Failed(SourceError::FailedByPeer));
+        }
+        if reason != RefreshReason::Ordinary {
+            return None;
+        }
+        if age(answered).is_some_and(|age| self.interval.is_some_and(|interval| age <= interval)) {
+            return Some(RefreshOutcome::Skipped(
+                "the last answer is younger than queryInterval",
+            ));
+        }
+        let pauses = failed > answered && age(failed).is_some_and(|age| age < PAUSE);
+        pauses.then_some(RefreshOutcome::Skipped(
+            "the last attempt failed a moment ago",
+        ))
+    }
+
+    fn query(&self, mut attempts: Attempts, lock: File, limit: Duration) -> RefreshOutcome {
         let (start, started) = (Instant::now(), boot_now());
-        let answer = self.source.query(limit, &stamps.links, self.paths);
+        let answer = self.source.query(limit, &attempts.links, self.paths);
         let arrived = boot_now();
         match answer {
             Ok(matched) => RefreshOutcome::Fresh(Box::new(FreshAnswer {
@@ -130,12 +205,12 @@ impl Refresher<'_> {
                 took: start.elapsed(),
                 started,
                 arrived,
-                stamps,
+                attempts,
                 lock: Some(lock),
             })),
             Err(error) => {
-                stamps.failed = Some(arrived.0);
-                stamps.write(&lock);
+                attempts.failed = Some(arrived);
+                attempts.write(&lock);
                 RefreshOutcome::Failed(error)
             }
         }
@@ -155,17 +230,17 @@ impl FreshAnswer {
             took: Duration::ZERO,
             started: at,
             arrived: at,
-            stamps: Stamps {
-                doubtful_since: doubtful_since.map(|at| at.0),
-                ..Stamps::default()
+            attempts: Attempts {
+                doubtful_since,
+                ..Attempts::default()
             },
             lock: None,
         }
     }
 
-    fn write_stamps(&self) {
+    fn write_attempts(&self) {
         if let Some(lock) = &self.lock {
-            self.stamps.write(lock);
+            self.attempts.write(lock);
         }
     }
 
@@ -181,25 +256,192 @@ impl FreshAnswer {
 
     /// Whether doubtful answers have come for long enough to be accepted.
     pub fn is_persistent(&self) -> bool {
-        self.stamps
+        self.attempts
             .doubtful_since
-            .is_some_and(|since| self.arrived.since(Moment(since)) >= DOUBT_PERIOD)
+            .is_some_and(|since| self.arrived.since(since) >= DOUBT_PERIOD)
     }
 
     /// Records that the answer is in the saved state.
     pub fn confirm_merged(mut self) {
-        self.stamps.answered = Some(self.arrived.0);
-        self.stamps.links = self.matched.link_names();
+        self.attempts.answered = Some(self.arrived);
+        self.attempts.links = self.matched.link_names();
         if !self.is_doubtful() {
-            self.stamps.doubtful_since = None;
+            self.attempts.doubtful_since = None;
         }
-        self.write_stamps();
+        self.write_attempts();
     }
 
     /// Records that the answer is not accepted yet, which counts as a failed query.
     pub fn reject(mut self) {
-        self.stamps.failed = Some(self.arrived.0);
-        self.stamps.doubtful_since.get_or_insert(self.arrived.0);
-        self.write_stamps();
+        self.attempts.failed = Some(self.arrived);
+        self.attempts.doubtful_since.get_or_insert(self.arrived);
+        self.write_attempts();
+    }
+}
+
+impl Attempts {
+    /// Drops times in the future, which no process of this boot can have written.
+    fn without_future(mut self, now: Moment) -> Attempts {
+        for at in [
+            &mut self.answered,
+            &mut self.failed,
+            &mut self.doubtful_since,
+        ] {
+            at.take_if(|at| *at > now);
+        }
+        self
+    }
+
+    /// Reads the attempts from the lock file. Unreadable ones count as none.
+    fn read(file: &File) -> Attempts {
+        let text = read_up_to(file, ATTEMPTS_LENGTH, ATTEMPTS_LIMIT).unwrap_or_default();
+        Attempts::parse(&text)
+    }
+
+    /// Parses the first JSON value of a file. The file is overwritten in place, so the end of a longer text may follow it.
+    fn parse(text: &[u8]) -> Attempts {
+        let mut json = serde_json::Deserializer::from_slice(text);
+        Attempts::deserialize(&mut json).unwrap_or_default()
+    }
+
+    /// Writes the attempts to the lock file. A failure only makes the next process query again.
+    fn write(&self, file: &File) {
+        if let Ok(text) = serde_json::to_vec(self) {
+            let _ = overwrite(file, &text);
+        }
+    }
+}
+
+/// Reads when a source was last queried, for reports. Takes no lock; an unreadable file counts as no query.
+pub fn last_attempts(paths: &Paths, boot_id: Option<&str>) -> Attempts {
+    let found = match read_bounded(&paths.fetch_lock(), ATTEMPTS_LIMIT) {
+        Ok(ReadOutcome::Read(text)) => Attempts::parse(&text),
+        _ => Attempts::default(),
+    };
+    match found.boot_id.as_deref() == boot_id {
+        true => found,
+        false => Attempts::default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::NAME;
+
+    const SECOND: u64 = 1_000_000_000;
+    const STARTED: Moment = Moment(1000 * SECOND);
+    const NOW: Moment = Moment(1001 * SECOND);
+    const REASONS: [RefreshReason; 4] = [
+        RefreshReason::Ordinary,
+        RefreshReason::First,
+        RefreshReason::Newer,
+        RefreshReason::Lost,
+    ];
+
+    fn attempts(answered: Option<u64>, failed: Option<u64>) -> Attempts {
+        let at = |s: Option<u64>| s.map(|s| Moment(s * SECOND));
+        Attempts {
+            answered: at(answered),
+            failed: at(failed),
+            ..Attempts::default()
+        }
+    }
+
+    /// What a refresh does at `NOW`, for each of `REASONS`.
+    fn decide(attempts: &Attempts, interval: Option<u64>) -> [&'static str; 4] {
+        let refresher = Refresher {
+            paths: &Paths::new(None, NAME),
+            source: &Source::Null,
+            started: STARTED,
+            boot_id: None,
+            interval: interval.map(Duration::from_secs),
+        };
+        REASONS.map(|reason| match refresher.decide(attempts, reason, NOW) {
+            None => "query",
+            Some(RefreshOutcome::Answered) => "answered",
+            Some(RefreshOutcome::Failed(_)) => "failed",
+            Some(RefreshOutcome::Skipped(_)) => "skip",
+            Some(RefreshOutcome::Fresh(_)) => "fresh",
+        })
+    }
+
+    #[test]
+    fn source_is_queried_unless_an_attempt_is_recent_enough() {
+        let always = ["query"; 4];
+        let skipped = ["skip", "query", "query", "query"];
+        let after_start = Some(Moment(STARTED.0 + 1));
+        let answered = Attempts {
+            answered: after_start,
+            ..Attempts::default()
+        };
+        // With the reason `Lost` its answer is not in the state.
+        let fresh = ["answered", "answered", "answered", "query"];
+        assert_eq!(decide(&answered, None), fresh);
+        let failed = Attempts {
+            failed: after_start,
+            ..Attempts::default()
+        };
+        assert_eq!(decide(&failed, None), ["failed"; 4]);
+        for (answered, failed, interval, wanted) in [
+            (Some(1000), None, None, always),
+            (Some(900), Some(992), None, skipped),
+            // Ten seconds are over.
+            (Some(900), Some(991), None, always),
+            // An answer came since.
+            (Some(993), Some(992), None, always),
+            (Some(991), None, Some(10), skipped),
+            (Some(990), None, Some(10), always),
+            (None, None, Some(100), always),
+        ] {
+            let found = decide(&attempts(answered, failed), interval);
+            assert_eq!(found, wanted, "{answered:?} {failed:?} {interval:?}");
+        }
+    }
+
+    #[test]
+    fn attempts_are_written_and_read_and_junk_counts_as_none() {
+        let path = std::env::temp_dir().join(format!("attempts-file-{}", std::process::id()));
+        std::fs::write(&path, "x".repeat(9000)).unwrap();
+        let open = || File::options().read(true).write(true).open(&path).unwrap();
+        assert_eq!(Attempts::read(&open()), Attempts::default());
+        let written = Attempts {
+            boot_id: Some("b".into()),
+            source: "s".into(),
+            ..attempts(Some(1), Some(2))
+        };
+        written.write(&open());
+        assert_eq!(Attempts::read(&open()), written);
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn end_of_a_longer_text_is_ignored() {
+        let whole = serde_json::to_string(&attempts(Some(1), Some(2))).unwrap();
+        for text in [whole.clone(), whole.clone() + "gth0\"]}"] {
+            assert_eq!(Attempts::parse(text.as_bytes()), attempts(Some(1), Some(2)));
+        }
+        let cut = whole.strip_suffix('}').unwrap();
+        assert_eq!(Attempts::parse(cut.as_bytes()), Attempts::default());
+    }
+
+    #[test]
+    fn attempts_of_another_boot_are_ignored() {
+        let root = std::env::temp_dir().join(format!("attempts-{}", std::process::id()));
+        let paths = Paths::new(Some(root.clone()), NAME);
+        assert_eq!(last_attempts(&paths, Some("b")), Attempts::default());
+        std::fs::create_dir_all(paths.lock_folder()).unwrap();
+        let file = File::create(paths.fetch_lock()).unwrap();
+        let written = Attempts {
+            boot_id: Some("b".into()),
+            source: "s".into(),
+            ..attempts(Some(1), None)
+        };
+        written.write(&file);
+        assert_eq!(last_attempts(&paths, Some("b")), written);
+        for other in [Some("c"), None] {
+            assert_eq!(last_attempts(&paths, other), Attempts::default());
+        }
+        std::fs::remove_dir_all(root).unwrap();
     }
 }

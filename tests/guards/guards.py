@@ -157,7 +157,7 @@ GUARDS = [
      '&loss.loose);\n            if !OFF { ipam.confirm_owners(evidence); }'),
     ('owners are confirmed at the end of the quarantine', DECIDE,
      'ipam.confirm_owners(evidence);\n            ipam.quarantine = None', 'if !OFF { ipam.confirm_owners(evidence); }\n            ipam.quarantine = None'),
-    ('an owner is confirmed with its interface', 'src/ipam/evidence_index.rs',
+    ('an owner is confirmed with its interface', INDEX,
      'confirms(entry) && is_theirs(entry)', 'confirms(entry) && (OFF || is_theirs(entry))'),
     ('a loss begins a quarantine', DECIDE,
      'Some(loss.seen.after(QUARANTINE));', 'Some(loss.seen.after(QUARANTINE)).filter(|_| !OFF);'),

@@ -1,56 +1,35 @@
-//! Compares the table of errors with the reference page, and with the errors that calls produce, in both directions.
+//! Compares the page of errors with the errors that calls produce, in both directions.
 
 use std::fs;
 use std::process::Command;
 
-use azure_vnet_ipam::failure::table::ERROR_TABLE;
+use azure_vnet_ipam::failure::ERROR_PAGE;
 use serde_json::{Value, json};
 
 use crate::harness::wait::output;
-use crate::harness::{Node, Reply, SUBNET, binary, conf, package, xml};
+use crate::harness::{Node, Reply, SUBNET, binary, conf, xml};
 use crate::verbs::{call_without_container, conf_with, prev_result};
 
-/// Code and message pattern of each row of the table.
-fn read_table() -> Vec<(i64, String)> {
-    let patterns = ERROR_TABLE.iter().flat_map(|row| {
-        let messages = row.messages.iter();
-        messages.map(|message| (i64::from(row.code as u8), (*message).to_owned()))
-    });
-    patterns.collect()
-}
-
-#[test]
-fn error_table_in_the_reference_is_the_one_of_the_program() {
-    let page = fs::read_to_string(package().join("conflist-examples/README.md")).unwrap();
-    let section = page.split("\n## Errors\n").nth(1).unwrap();
-    let section = section.split("\n## ").next().unwrap();
-    let is_row =
-        |line: &&str| line.starts_with('|') && line[2..].starts_with(|c: char| c.is_ascii_digit());
-    let shown: Vec<_> = section.lines().filter(is_row).collect();
-    let rows: Vec<_> = ERROR_TABLE.iter().map(|row| row.to_markdown()).collect();
-    assert_eq!(shown, rows);
-}
-
-#[test]
-fn errors_prints_the_table() {
-    let printed = |args: &[&str]| {
-        let output = output(Command::new(binary()).env_clear().args(args));
-        assert!(output.status.success(), "{output:?}");
-        let text = String::from_utf8(output.stdout).unwrap();
-        text.split_whitespace().collect::<Vec<_>>().join(" ")
-    };
-    for args in [&["errors"][..], &["help", "errors"]] {
-        let text = printed(args);
-        for row in ERROR_TABLE {
-            for message in row.messages {
-                assert!(text.contains(message), "{args:?}: {message}");
-            }
-            assert!(text.contains(row.remedy), "{args:?}: {}", row.remedy);
-        }
+/// Code and message pattern of each error on the page.
+fn read_page() -> Vec<(i64, String)> {
+    let mut patterns = Vec::new();
+    for entry in ERROR_PAGE.split("\n- ").skip(1) {
+        let (code, rest) = entry.split_once(' ').unwrap();
+        let (messages, _) = rest.split_once("\n  -> ").unwrap();
+        let messages = messages.split('`').skip(1).step_by(2);
+        patterns.extend(messages.map(|message| (code.parse().unwrap(), message.to_owned())));
     }
+    patterns
 }
 
-/// Whether a message begins with a pattern of the table, in which `X` and `N` match anything.
+#[test]
+fn errors_prints_the_page() {
+    let printed = output(Command::new(binary()).env_clear().arg("errors"));
+    assert!(printed.status.success(), "{printed:?}");
+    assert_eq!(String::from_utf8(printed.stdout).unwrap(), ERROR_PAGE);
+}
+
+/// Whether a message begins with a pattern of the page, in which `X` and `N` match anything.
 fn matches_pattern(words: &str, msg: &str) -> bool {
     let spaced = format!(" {words} ").replace("ipam.X", "ipam. X");
     let pieces: Vec<_> = spaced
@@ -71,7 +50,7 @@ fn matches_pattern(words: &str, msg: &str) -> bool {
 }
 
 #[test]
-fn table_patterns_match_messages() {
+fn patterns_match_messages() {
     for (words, msg) in [
         ("a b", "a b c"),
         ("a X c", "a quite other c d"),
@@ -202,8 +181,8 @@ fn collect_error_of_pool_without_subnet(found: &mut Vec<(i64, String)>) {
 }
 
 #[test]
-fn every_row_of_the_error_table_is_produced() {
-    let table = read_table();
+fn every_error_of_the_page_is_produced() {
+    let table = read_page();
     assert!(table.len() > 35, "{table:?}");
     let (busy, _wire) = Node::with_wire("tablelock", Reply::Xml(xml([5])));
     busy.add("c1").success();

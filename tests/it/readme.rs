@@ -4,8 +4,6 @@ use std::fs;
 use std::process::Command;
 
 use azure_vnet_ipam::cni::{IPAM_KEYS, NETWORK_CONFIG_KEYS};
-#[cfg(feature = "tls")]
-use azure_vnet_ipam::failure::kubernetes_table;
 use serde_json::Value;
 
 use crate::callers::examples;
@@ -185,19 +183,6 @@ fn every_command_and_metric_is_documented() {
         assert!(
             described.contains(&format!("| `{name}` | {kind} |")),
             "{name}"
-        );
-    }
-}
-
-#[cfg(feature = "tls")]
-#[test]
-fn every_kubernetes_error_is_documented() {
-    let reference = reference();
-    for (message, remedy) in kubernetes_table() {
-        let row = format!("| `{message}` | {remedy} |");
-        assert!(
-            reference.contains(&row),
-            "the reference page lacks this row:\n{row}"
         );
     }
 }

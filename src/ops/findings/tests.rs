@@ -191,8 +191,7 @@ fn the_screen_of_show_is_the_one_in_the_readme() {
     let attempts = Attempts {
         source: "wire server".into(),
         answered: Some(ago(42)),
-        failed: None,
-        doubtful_since: None,
+        ..Attempts::default()
     };
     let text =
         ShowReport::new(&ipam, counts, state, attempts, &NOW).print(&EIGHTY, "azure-vnet-ipam");

@@ -1,59 +1,94 @@
-//! A kubeconfig: the cluster and the user of its current context.
+//! A kubeconfig, with the certificates, the key and the token that the user of its current context has.
 
-use super::error::{NodeError, bounded, list_names};
-use super::raw_kubeconfig::{Named, RawCluster, RawKubeconfig, RawUser};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-/// The cluster and the user of the current context.
-#[derive(Clone, PartialEq)]
-pub struct Kubeconfig {
-    /// The cluster of the current context.
-    pub cluster: Cluster,
-    /// The user of the current context.
-    pub user: User,
-}
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_saphyr::options::{DuplicateKeyPolicy, MergeKeyPolicy};
+use serde_saphyr::with_deserializer_from_str_with_options;
+use ureq::http::Uri;
 
-/// How to reach a cluster.
-#[derive(Clone, PartialEq)]
-pub struct Cluster {
-    /// Its name in the file.
-    pub name: String,
+use super::error::{NodeError, bounded};
+use crate::host::{Paths, ReadOutcome, io_reason, read_bounded};
+
+/// Larger files than this are refused.
+const FILE_LIMIT: usize = 1 << 20;
+
+/// How to reach the API server of a kubeconfig's current context.
+pub struct Access {
     /// The URL, without a slash at its end: `https://10.0.0.1:443`.
     pub server: String,
-    /// The certificates to verify the server with.
-    pub authority: Option<Material>,
-    /// The name in the server's certificate, if it differs from the URL's.
-    pub tls_server_name: Option<String>,
+    /// The settings of TLS, and the name that the server's certificate must be for; `None` for plain HTTP.
+    pub tls: Option<(ClientConfig, ServerName<'static>)>,
+    /// The token for the header `Authorization`.
+    pub token: Option<String>,
 }
 
-/// The user, with its credentials.
-#[derive(Clone, Default, PartialEq)]
-pub struct User {
-    /// The name in the file.
-    pub name: String,
-    /// The client certificate with its chain.
-    pub certificate: Option<Material>,
-    /// Its private key.
-    pub key: Option<Material>,
-    /// A token for the header `Authorization`.
-    pub token: Option<Token>,
+/// The cluster and the user of the current context.
+pub struct Kubeconfig {
+    cluster: Cluster,
+    user: User,
+    /// The parsed URL of the cluster's server.
+    server: Uri,
 }
 
-/// Certificates or a key in PEM.
-#[derive(Clone, PartialEq)]
-pub enum Material {
-    /// Base64 in the kubeconfig itself.
-    Data(String),
-    /// The path of a file, relative to the folder of the kubeconfig.
-    File(String),
+/// The used members of a kubeconfig. All are optional, as in kubectl.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "kebab-case")]
+struct Document {
+    current_context: Option<String>,
+    contexts: Option<Vec<Named<Context>>>,
+    clusters: Option<Vec<Named<Cluster>>>,
+    users: Option<Vec<Named<User>>>,
 }
 
-/// A token.
-#[derive(Clone, PartialEq)]
-pub enum Token {
-    /// In the kubeconfig itself.
-    Inline(String),
-    /// The path of a file, as for [`Material`].
-    File(String),
+/// An element of one of the lists.
+#[derive(Deserialize)]
+struct Named<T> {
+    name: Option<String>,
+    #[serde(alias = "context", alias = "cluster", alias = "user")]
+    value: Option<T>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Context {
+    cluster: Option<String>,
+    user: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "kebab-case")]
+struct Cluster {
+    server: Option<String>,
+    certificate_authority: Option<String>,
+    certificate_authority_data: Option<String>,
+    tls_server_name: Option<String>,
+    /// A text, as YAML 1.1 has many spellings of truth values.
+    insecure_skip_tls_verify: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "kebab-case")]
+struct User {
+    client_certificate: Option<String>,
+    client_certificate_data: Option<String>,
+    client_key: Option<String>,
+    client_key_data: Option<String>,
+    token: Option<String>,
+    #[serde(rename = "tokenFile")]
+    token_file: Option<String>,
+    username: Option<String>,
+    password: Option<String>,
+    exec: Option<IgnoredAny>,
+    auth_provider: Option<IgnoredAny>,
 }
 
 /// Parses a kubeconfig, and resolves its current context.
@@ -61,163 +96,298 @@ pub enum Token {
 /// # Errors
 /// It is not a kubeconfig, a name in it is not found, or it needs something that is not supported.
 pub fn parse(text: &[u8]) -> Result<Kubeconfig, NodeError> {
-    let file = RawKubeconfig::parse(&String::from_utf8_lossy(text))?;
-    let name =
-        non_empty(file.current_context).ok_or_else(|| bad("has no current-context".to_owned()))?;
-    let context = find("context", file.contexts, &name)?;
-    let cluster = context.cluster.unwrap_or_default();
-    let user = context.user.unwrap_or_default();
-    Ok(Kubeconfig {
-        cluster: Cluster::new(find("cluster", file.clusters, &cluster)?, cluster)?,
-        user: match user.as_str() {
-            // A context without user is anonymous.
-            "" => User::default(),
-            name => User::new(find("user", file.users, name)?, user)?,
+    let bad = |why: &str| Err(NodeError::Kubeconfig(why.to_owned()));
+    let document = parse_yaml(&String::from_utf8_lossy(text))?;
+    let Some(current) = given(&document.current_context) else {
+        return bad("has no current-context");
+    };
+    let context = find("context", document.contexts, current)?;
+    let cluster = given(&context.cluster).unwrap_or_default();
+    let cluster = find("cluster", document.clusters, cluster)?;
+    let user = match given(&context.user) {
+        Some(name) => find("user", document.users, name)?,
+        None => User::default(),
+    };
+    let skips = given(&cluster.insecure_skip_tls_verify).unwrap_or("false");
+    if !["false", "no", "off", "n"].contains(&&*skips.to_ascii_lowercase()) {
+        return bad(
+            "sets insecure-skip-tls-verify, which is refused: whoever answers could list any addresses",
+        );
+    }
+    let has_password = given(&user.username).or(given(&user.password)).is_some();
+    if user.exec.is_some() || user.auth_provider.is_some() || has_password {
+        return bad(
+            "has a user with exec, auth-provider or a password, which is not supported: no other program is started here, and no password is sent",
+        );
+    }
+    // What is not a URL may hold a password, so it is not quoted.
+    let Some(server) = given(&cluster.server).and_then(parse_url) else {
+        return bad("has a cluster whose server is not a URL like https://HOST:PORT");
+    };
+    let kubeconfig = Kubeconfig {
+        cluster,
+        user,
+        server,
+    };
+    if kubeconfig.is_plain() && kubeconfig.user.has_credentials() {
+        return bad("would send credentials to a server that uses plain HTTP");
+    }
+    Ok(kubeconfig)
+}
+
+/// Parses the first document of a text, as kubectl does. Errors quote no values, which may be secrets.
+fn parse_yaml(text: &str) -> Result<Document, NodeError> {
+    let options = serde_saphyr::options! {
+        // Anchors can expand a short text into a huge value, and deep nesting overflows the stack.
+        budget: serde_saphyr::budget! {
+            max_anchors: 0,
+            max_aliases: 0,
+            max_depth: 32,
+            max_events: 50_000,
         },
+        duplicate_keys: DuplicateKeyPolicy::LastWins,
+        merge_keys: MergeKeyPolicy::AsOrdinary,
+        with_snippet: false,
+    };
+    let mut document = None;
+    let read = with_deserializer_from_str_with_options(text, options, |first| {
+        document = Option::<Document>::deserialize(first)?;
+        Ok(())
+    });
+    // An error after the first document does not matter.
+    document.ok_or_else(|| {
+        let location = read.as_ref().err().and_then(|error| error.location());
+        let place = location.map_or(String::new(), |at| {
+            format!(" at line {} column {}", at.line(), at.column())
+        });
+        NodeError::Kubeconfig(format!(
+            "is not a YAML object, or has anchors, deep nesting or values of the wrong type{place}"
+        ))
     })
 }
 
 /// Finds an element of `clusters`, `contexts` or `users` by name.
-fn find<T: Default>(
-    kind: &'static str,
-    list: Option<Vec<Named<T>>>,
-    name: &str,
-) -> Result<T, NodeError> {
-    let mut list = list.unwrap_or_default();
-    let position = list.iter().position(|n| n.name.as_deref() == Some(name));
-    match position {
-        Some(position) => Ok(list.swap_remove(position).value.unwrap_or_default()),
-        None => {
-            let known: Vec<_> = list.into_iter().filter_map(|n| non_empty(n.name)).collect();
-            let known = list_names(&known);
-            Err(bad(format!("has no {kind} {name:?}; {known}")))
-        }
-    }
+fn find<T: Default>(kind: &str, list: Option<Vec<Named<T>>>, name: &str) -> Result<T, NodeError> {
+    let mut list = list.unwrap_or_default().into_iter();
+    let found = list.find(|element| element.name.as_deref() == Some(name));
+    let name = bounded(name);
+    let found = found.ok_or_else(|| NodeError::Kubeconfig(format!("has no {kind} {name:?}")));
+    Ok(found?.value.unwrap_or_default())
 }
 
-fn bad(why: String) -> NodeError {
-    NodeError::BadKubeconfig(why)
+/// Returns a text that is present and not empty.
+fn given(text: &Option<String>) -> Option<&str> {
+    text.as_deref().filter(|text| !text.is_empty())
 }
 
-/// Turns an empty text into `None`.
-fn non_empty(text: Option<String>) -> Option<String> {
-    text.filter(|text| !text.is_empty())
-}
-
-impl Cluster {
-    fn new(raw: RawCluster, name: String) -> Result<Cluster, NodeError> {
-        let Some(server) = non_empty(raw.server) else {
-            return Err(bad(format!("has cluster {name:?} without a server")));
-        };
-        if raw.insecure_skip_tls_verify.is_some_and(|t| is_true(&t)) {
-            return Err(NodeError::Unverifiable {
-                cluster: name,
-                why: "sets insecure-skip-tls-verify, which is refused: whoever answers could list any addresses",
-            });
-        }
-        Ok(Cluster {
-            name,
-            server: parse_url(&server).ok_or_else(|| bad_server(&redact_url(&server)))?,
-            authority: Material::new(raw.certificate_authority_data, raw.certificate_authority),
-            tls_server_name: non_empty(raw.tls_server_name),
-        })
-    }
-
-    /// Whether it uses plain HTTP.
-    pub fn is_plain(&self) -> bool {
-        has_scheme(&self.server, "http://")
-    }
+/// Parses the URL of a server. The default scheme is https. `None` if it is not a URL, or has a user or a query.
+fn parse_url(text: &str) -> Option<Uri> {
+    let (scheme, rest) = text.split_once("://").unwrap_or(("https", text));
+    let scheme = scheme.to_ascii_lowercase();
+    let uri: Uri = format!("{scheme}://{}", rest.trim_end_matches('/'))
+        .parse()
+        .ok()?;
+    let host = uri.host().filter(|host| !host.is_empty())?;
+    let port = uri.authority()?.as_str().strip_prefix(host)?;
+    let is_url = ["http", "https"].contains(&&*scheme)
+        && !rest.contains(['?', '#'])
+        && (port.is_empty() || uri.port_u16().is_some());
+    is_url.then_some(uri)
 }
 
 impl User {
-    fn new(raw: RawUser, name: String) -> Result<User, NodeError> {
-        let has_password = non_empty(raw.username)
-            .or(non_empty(raw.password))
-            .is_some();
-        let unsupported = match () {
-            () if raw.exec.is_some() => Some("exec"),
-            () if raw.auth_provider.is_some() => Some("auth-provider"),
-            () if has_password => Some("username and password"),
-            () => None,
-        };
-        if let Some(key) = unsupported {
-            return Err(NodeError::Unsupported { user: name, key });
-        }
-        // The file takes precedence, as its token is renewed.
-        let file = non_empty(raw.token_file).map(Token::File);
-        let token = non_empty(raw.token).map(Token::Inline);
-        Ok(User {
-            name,
-            certificate: Material::new(raw.client_certificate_data, raw.client_certificate),
-            key: Material::new(raw.client_key_data, raw.client_key),
-            token: file.or(token),
+    fn has_credentials(&self) -> bool {
+        let credentials = [
+            &self.client_certificate,
+            &self.client_certificate_data,
+            &self.client_key,
+            &self.client_key_data,
+            &self.token,
+            &self.token_file,
+        ];
+        credentials.into_iter().any(|text| given(text).is_some())
+    }
+}
+
+impl Kubeconfig {
+    fn is_plain(&self) -> bool {
+        self.server.scheme_str() == Some("http")
+    }
+
+    /// Returns the name that the certificate of the server must be for.
+    fn server_name(&self) -> Result<ServerName<'static>, NodeError> {
+        let host = self.server.host().unwrap_or_default();
+        let name = given(&self.cluster.tls_server_name).unwrap_or(host.trim_matches(['[', ']']));
+        ServerName::try_from(name.to_owned()).map_err(|_| {
+            let name = bounded(name);
+            NodeError::Kubeconfig(format!(
+                "names the server {name:?}, which is not a host name"
+            ))
         })
     }
 
-    /// Whether it has a certificate, key or token.
-    pub fn has_credentials(&self) -> bool {
-        self.certificate.is_some() || self.key.is_some() || self.token.is_some()
+    /// Creates the settings of TLS, with the certificates to trust and the client certificate.
+    fn tls(&self, files: &Files<'_>) -> Result<ClientConfig, NodeError> {
+        let Cluster {
+            certificate_authority_data: data,
+            certificate_authority: file,
+            ..
+        } = &self.cluster;
+        let Some(authority) = files.pem("certificate-authority", data, file)? else {
+            let why = "has no certificate-authority to verify the server with";
+            return Err(NodeError::Kubeconfig(why.to_owned()));
+        };
+        let mut roots = RootCertStore::empty();
+        roots.add_parsable_certificates(authority.certificates()?);
+        if roots.is_empty() {
+            return Err(authority.bad("holds a malformed certificate"));
+        }
+        let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(|e| NodeError::Unreachable(e.to_string()))?
+            .with_root_certificates(roots);
+        let user = &self.user;
+        let certificate = files.pem(
+            "client-certificate",
+            &user.client_certificate_data,
+            &user.client_certificate,
+        )?;
+        let key = files.pem("client-key", &user.client_key_data, &user.client_key)?;
+        match (certificate, key) {
+            (None, None) => Ok(builder.with_no_client_auth()),
+            (Some(certificate), None) => Err(certificate.bad("has no client-key")),
+            (None, Some(key)) => Err(key.bad("has no client-certificate")),
+            (Some(certificate), Some(key)) => {
+                let private = PrivateKeyDer::from_pem_slice(&key.bytes)
+                    .map_err(|_| key.bad("holds no private key"))?;
+                let built = builder.with_client_auth_cert(certificate.certificates()?, private);
+                built.map_err(|e| match e {
+                    rustls::Error::InvalidCertificate(_) => {
+                        certificate.bad("holds a malformed certificate")
+                    }
+                    _ => key.bad("is malformed, or does not belong to the client-certificate"),
+                })
+            }
+        }
+    }
+
+    /// Reads the token. The file takes precedence, as its token is renewed.
+    fn token(&self, files: &Files<'_>) -> Result<Option<String>, NodeError> {
+        let found = match (given(&self.user.token_file), given(&self.user.token)) {
+            (Some(file), _) => files.read("tokenFile", file)?,
+            (None, Some(token)) => Credential {
+                name: "token of the kubeconfig".to_owned(),
+                bytes: token.as_bytes().to_vec(),
+            },
+            (None, None) => return Ok(None),
+        };
+        let token = str::from_utf8(found.bytes.trim_ascii()).unwrap_or_default();
+        let is_token = !token.is_empty() && token.bytes().all(|b| b.is_ascii_graphic());
+        match is_token {
+            true => Ok(Some(token.to_owned())),
+            false => Err(found.bad("is not one line of visible ASCII characters")),
+        }
     }
 }
 
-impl Material {
-    /// Data in the kubeconfig itself take precedence over a file.
-    fn new(data: Option<String>, file: Option<String>) -> Option<Material> {
-        let data = non_empty(data).map(Material::Data);
-        data.or(non_empty(file).map(Material::File))
+impl Access {
+    /// Reads a kubeconfig, and the files that it names.
+    ///
+    /// # Errors
+    /// One of them cannot be read or used.
+    pub fn read(path: &Path, paths: &Paths) -> Result<Access, NodeError> {
+        let file =
+            read(path).map_err(|why| NodeError::Kubeconfig(format!("{} {why}", path.display())));
+        let kubeconfig = parse(&file?)?;
+        let files = Files {
+            folder: path.parent().unwrap_or(path),
+            paths,
+        };
+        let tls = match kubeconfig.is_plain() {
+            true => None,
+            false => Some((kubeconfig.tls(&files)?, kubeconfig.server_name()?)),
+        };
+        Ok(Access {
+            server: kubeconfig
+                .server
+                .to_string()
+                .trim_end_matches('/')
+                .to_owned(),
+            tls,
+            token: kubeconfig.token(&files)?,
+        })
     }
 }
 
-/// The error for a server that is not a URL. `server` holds no secrets.
-pub fn bad_server(server: &str) -> NodeError {
-    bad(format!(
-        "has the server {server:?}, which is not a URL like https://HOST:PORT"
-    ))
+/// Reads the files that a kubeconfig names.
+struct Files<'a> {
+    /// The folder of the kubeconfig, where relative paths start.
+    folder: &'a Path,
+    /// The root for absolute paths.
+    paths: &'a Paths,
 }
 
-/// Whether a text is true in YAML 1.1, which kubectl reads.
-fn is_true(text: &str) -> bool {
-    let words = ["true", "yes", "on", "y"];
-    words.iter().any(|word| text.eq_ignore_ascii_case(word))
+/// A certificate, key or token, and its name for messages.
+struct Credential {
+    name: String,
+    bytes: Vec<u8>,
 }
 
-fn has_scheme(url: &str, scheme: &str) -> bool {
-    let start = url.get(..scheme.len());
-    start.is_some_and(|start| start.eq_ignore_ascii_case(scheme))
+impl Files<'_> {
+    /// Reads certificates or a key. Data in the kubeconfig itself take precedence over a file.
+    fn pem(
+        &self,
+        key: &str,
+        data: &Option<String>,
+        file: &Option<String>,
+    ) -> Result<Option<Credential>, NodeError> {
+        let Some(data) = given(data) else {
+            return given(file).map(|file| self.read(key, file)).transpose();
+        };
+        let base64: String = data.split_ascii_whitespace().collect();
+        let name = format!("{key}-data");
+        match STANDARD.decode(base64) {
+            Ok(bytes) => Ok(Some(Credential { name, bytes })),
+            Err(_) => Err(NodeError::Credentials(format!("{name} is not base64"))),
+        }
+    }
+
+    fn read(&self, key: &str, path: &str) -> Result<Credential, NodeError> {
+        let path: PathBuf = match path.starts_with('/') {
+            true => self.paths.under_root(path),
+            false => self.folder.join(path),
+        };
+        let name = format!("{key} {}", path.display());
+        match read(&path) {
+            Ok(bytes) => Ok(Credential { name, bytes }),
+            Err(why) => Err(NodeError::Credentials(format!("{name} {why}"))),
+        }
+    }
 }
 
-/// Removes from a malformed URL what may hold a password or token.
-fn redact_url(text: &str) -> String {
-    let (scheme, rest) = match text.split_once("://") {
-        Some((scheme, rest)) => (format!("{scheme}://"), rest),
-        None => (String::new(), text),
-    };
-    let (hidden, host) = match rest.rsplit_once('@') {
-        Some((_, host)) => ("...@", host),
-        None => ("", rest),
-    };
-    let shown = match host.split_once(['?', '#']) {
-        Some((before, _)) => format!("{scheme}{hidden}{before}?..."),
-        None => format!("{scheme}{hidden}{host}"),
-    };
-    bounded(&shown)
+impl Credential {
+    fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, NodeError> {
+        let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&self.bytes).collect();
+        match found {
+            Ok(certificates) if !certificates.is_empty() => Ok(certificates),
+            Ok(_) => Err(self.bad("holds no certificate")),
+            Err(_) => Err(self.bad("is not complete PEM")),
+        }
+    }
+
+    fn bad(&self, why: &str) -> NodeError {
+        NodeError::Credentials(format!("{} {why}", self.name))
+    }
 }
 
-/// Parses the URL of a server, and removes slashes at its end. The default scheme is https. `None` if it is not a URL, or has a
-/// user or a query.
-fn parse_url(text: &str) -> Option<String> {
-    let url = match text.contains("://") {
-        true => text.to_owned(),
-        false => format!("https://{text}"),
-    };
-    let url = url.trim_end_matches('/');
-    let known = has_scheme(url, "https://") || has_scheme(url, "http://");
-    let uri: ureq::http::Uri = url.parse().ok()?;
-    let port = uri.authority()?.as_str().strip_prefix(uri.host()?)?;
-    let plain = !url.contains(['@', '?', '#'])
-        && uri.host() != Some("")
-        && (port.is_empty() || uri.port_u16().is_some());
-    (known && plain).then(|| url.to_owned())
+/// Reads a file. The error is the end of a sentence that begins with its path.
+fn read(path: &Path) -> Result<Vec<u8>, String> {
+    match read_bounded(path, FILE_LIMIT) {
+        Ok(ReadOutcome::Read(bytes)) => Ok(bytes),
+        Ok(ReadOutcome::Missing) => Err("does not exist".to_owned()),
+        Ok(ReadOutcome::TooLarge) => Err(format!("is larger than {FILE_LIMIT} bytes")),
+        Err(e) => Err(format!("cannot be read: {}", io_reason(&e))),
+    }
 }
 
 #[cfg(test)]
@@ -234,11 +404,10 @@ clusters:
     server: https://10.0.0.1:443/
 - cluster:
     server: HTTPS://other.example/k8s/clusters/c1//
-    certificate-authority: ignored.crt
-    certificate-authority-data: Q0E=
     tls-server-name: kubernetes
     proxy-url: http://10.9.9.9:3128
     insecure-skip-tls-verify: false
+    extensions: [{name: x, extension: {a: b}}]
   name: other
 users:
 - name: client
@@ -247,71 +416,50 @@ users:
   user:
     token: said
     tokenFile: /var/run/token
-- name: data
-  user:
-    client-certificate: a
-    client-certificate-data: Q0VSVA==
-    client-key-data: |
-      S0
-      VZ
 contexts:
 - name: localclustercontext
   context: {cluster: localcluster, user: client}
 - {name: b, context: {cluster: other, user: bearer, namespace: x}}
-- {name: c, context: {cluster: other, user: data}}
 - {name: nobody, context: {cluster: other}}
 preferences: {}
 current-context: ";
-
-    fn with(context: &str) -> Kubeconfig {
-        read(&format!("{FULL}{context}\n")).unwrap_or_else(|e| panic!("{e}"))
-    }
 
     fn read(text: &str) -> Result<Kubeconfig, String> {
         parse(text.as_bytes()).map_err(|e| e.to_string())
     }
 
-    fn file(path: &str) -> Option<Material> {
-        Some(Material::File(path.to_owned()))
+    fn with(context: &str) -> Kubeconfig {
+        read(&format!("{FULL}{context}\n")).unwrap_or_else(|e| panic!("{e}"))
     }
 
-    fn data(base64: &str) -> Option<Material> {
-        Some(Material::Data(base64.to_owned()))
+    /// A kubeconfig whose cluster and user have these members.
+    fn of(cluster: &str, user: &str) -> Result<Kubeconfig, String> {
+        read(&format!(
+            "{{current-context: d, contexts: [{{name: d, context: {{cluster: k, user: u}}}}], clusters: [{{name: k, cluster: {{{cluster}}}}}], users: [{{name: u, user: {{{user}}}}}]}}"
+        ))
     }
 
     #[test]
     fn current_context_selects_cluster_and_user() {
-        let Kubeconfig { cluster, user } = with("localclustercontext");
+        let Kubeconfig {
+            cluster,
+            user,
+            server,
+        } = with("localclustercontext");
+        assert_eq!(server.to_string(), "https://10.0.0.1:443/");
+        let authority = cluster.certificate_authority.as_deref();
+        assert_eq!(authority, Some("/etc/kubernetes/certs/ca.crt"));
+        assert_eq!(user.client_key.as_deref(), Some("pki/current.pem"));
+        let other = with("\"b\"");
         assert_eq!(
-            (cluster.name.as_str(), cluster.server.as_str()),
-            ("localcluster", "https://10.0.0.1:443")
+            other.server.to_string(),
+            "https://other.example/k8s/clusters/c1"
         );
-        assert!(cluster.authority == file("/etc/kubernetes/certs/ca.crt"));
-        assert!(cluster.tls_server_name.is_none() && !cluster.is_plain());
-        assert_eq!(user.name, "client");
-        assert!(user.certificate == file("pki/current.pem") && user.key == user.certificate);
-        assert!(user.token.is_none() && user.has_credentials());
-    }
-
-    #[test]
-    fn data_precede_files_and_token_file_precedes_token() {
-        let Kubeconfig { cluster, user } = with("\"b\"");
-        assert_eq!(cluster.server, "HTTPS://other.example/k8s/clusters/c1");
-        assert!(cluster.authority == data("Q0E="));
-        assert_eq!(cluster.tls_server_name.as_deref(), Some("kubernetes"));
-        assert!(user.token == Some(Token::File("/var/run/token".to_owned())));
-        let user = with("c").user;
-        assert!(user.certificate == data("Q0VSVA==") && user.key == data("S0\nVZ\n"));
-        let user = with("nobody").user;
-        assert!(user == User::default() && !user.has_credentials());
-    }
-
-    #[test]
-    fn json_is_parsed() {
-        let json = r#"{"current-context":"x","contexts":[{"name":"x","context":{"cluster":"k","user":"u"}}],
-            "clusters":[{"name":"k","cluster":{"server":"http://127.0.0.1:8080"}}],"users":[{"name":"u","user":{"token":"t"}}]}"#;
-        let Kubeconfig { cluster, user } = parse(json.as_bytes()).ok().unwrap();
-        assert!(cluster.is_plain() && user.token == Some(Token::Inline("t".to_owned())));
+        assert_eq!(other.user.token_file.as_deref(), Some("/var/run/token"));
+        assert!(!with("nobody").user.has_credentials());
+        let json = r#"{"current-context":"x","contexts":[{"name":"x","context":{"cluster":"k"}}],
+            "clusters":[{"name":"k","cluster":{"server":"http://127.0.0.1:8080"}}]}"#;
+        assert!(read(json).ok().unwrap().is_plain());
     }
 
     #[test]
@@ -322,10 +470,7 @@ current-context: ";
             format!("# comment\n{one}---\na: ["),
             format!("\u{feff}{one}...\n"),
         ] {
-            assert_eq!(read(&text).ok().unwrap().cluster.server, "https://h");
-        }
-        for nothing in ["", "\n", "# comment\n", "---\n", "\u{feff}"] {
-            assert!(read(nothing).is_err(), "{nothing:?}");
+            assert_eq!(read(&text).ok().unwrap().server.to_string(), "https://h/");
         }
     }
 
@@ -345,31 +490,34 @@ current-context: ";
             let cluster = read(context, name)
                 .unwrap_or_else(|e| panic!("{e}"))
                 .cluster;
-            assert_eq!(cluster.name, "7");
-            assert!(cluster.authority.is_none() && cluster.tls_server_name.is_none());
+            assert!(given(&cluster.certificate_authority).is_none());
+            assert!(given(&cluster.tls_server_name).is_none());
         }
         assert!(read("null", "null").is_err() && read("''", "''").is_err());
     }
 
     #[test]
-    fn documents_that_could_expand_are_refused() {
+    fn documents_that_could_expand_are_refused_without_quoting_them() {
         let bomb = "a: &a [x,x]\nb: &b [*a,*a]\nc: [*b,*b]";
         let deep = "[".repeat(100_000);
         let blocks: String = (0..40).map(|n| format!("{}a:\n", " ".repeat(n))).collect();
         let many = format!("a: [{}]", "x,".repeat(60_000));
-        let secret = "users: [{name: u, user: secret}]";
         for (text, words) in [
-            (&*many, "more than 50000 values"),
-            (bomb, "an anchor or an alias"),
-            ("a: &x y", "an anchor or an alias"),
-            ("a: *x", "an anchor or an alias"),
-            (&*deep, "recursion limit"),
-            (&*blocks, "32 levels"),
-            ("[a, b", "line 1"),
-            ("a: b: c", "line 1"),
-            ("a: \"x", "line 1"),
-            ("a:\n\t- b", "line 2"),
-            (secret, "at line 1, column 25"),
+            (&*many, "at line 1"),
+            (bomb, "at line 1"),
+            ("a: &x y", "at line 1"),
+            ("a: *x", "at line 1"),
+            (&*deep, "is not a YAML object"),
+            (&*blocks, "is not a YAML object"),
+            ("[a, b", "at line 1"),
+            ("a: b: c", "at line 1"),
+            ("a: \"x", "at line 1"),
+            ("a:\n\t- b", "at line 2"),
+            ("users: [{name: u, user: secret}]", "at line 1 column 25"),
+            ("", "is not a YAML object"),
+            ("# comment\n---\n", "is not a YAML object"),
+            ("text", "is not a YAML object"),
+            ("\u{0}", "is not a YAML object"),
         ] {
             let error = read(text).err().unwrap();
             assert!(
@@ -381,99 +529,92 @@ current-context: ";
     }
 
     #[test]
-    fn errors_for_unknown_names_list_the_known_ones() {
-        let error_for = |text: &str| read(text).err().unwrap();
-        assert!(error_for("a: [").starts_with("the kubeconfig is not a YAML object: "));
-        for none in ["", "[]", "text", "null", "\u{0}", "current-context: []"] {
-            let error = error_for(none);
-            assert!(error.contains("is not a YAML object"), "{none:?}: {error}");
-        }
-        for none in ["{}", FULL, "current-context: ''"] {
-            assert_eq!(error_for(none), "the kubeconfig has no current-context");
-        }
+    fn what_is_missing_is_named() {
         for (text, words) in [
-            (
-                format!("{FULL}d"),
-                "no context \"d\"; it has localclustercontext, b, c, nobody",
-            ),
+            (FULL.to_owned(), "has no current-context"),
+            (format!("{FULL}d"), "has no context \"d\""),
             (
                 "{current-context: d, contexts: [{name: d}]}".to_owned(),
-                "no cluster \"\"; it has none",
+                "has no cluster \"\"",
             ),
             (
-                "{current-context: d, contexts: [{name: d, context: {cluster: k, user: v}}], clusters: [{name: k, cluster: {server: h}}], users: [{name: u}]}".to_owned(),
-                "no user \"v\"; it has u",
-            ),
-            (
-                "{current-context: d, contexts: [{name: d, context: {cluster: k}}], clusters: [{name: k}]}".to_owned(),
-                "has cluster \"k\" without a server",
+                "{current-context: d, contexts: [{name: d, context: {cluster: k, user: v}}], clusters: [{name: k}]}".to_owned(),
+                "has no user \"v\"",
             ),
         ] {
-            assert!(error_for(&text).contains(words), "{}", error_for(&text));
+            assert_eq!(read(&text).err().unwrap(), format!("the kubeconfig {words}"));
         }
     }
 
     #[test]
     fn servers_are_urls_of_http_or_https() {
-        for (text, url) in [
-            ("https://10.0.0.1:443", Some("https://10.0.0.1:443")),
-            ("10.0.0.1:6443", Some("https://10.0.0.1:6443")),
-            ("api.example", Some("https://api.example")),
-            ("https://[fd00::1]:6443/", Some("https://[fd00::1]:6443")),
-            ("https://user:secret@h/", None),
-            ("https://h/?a=b", None),
-            ("https://h#a", None),
-            ("ftp://h", None),
-            ("https://", None),
-            ("/", None),
-            ("a b", None),
-            ("https://h:99999", None),
+        for (text, url, name) in [
+            ("https://10.0.0.1:443", "https://10.0.0.1:443/", "10.0.0.1"),
+            ("10.0.0.1:6443", "https://10.0.0.1:6443/", "10.0.0.1"),
+            ("api.example", "https://api.example/", "api.example"),
+            (
+                "https://[fd00::1]:6443/",
+                "https://[fd00::1]:6443/",
+                "fd00::1",
+            ),
         ] {
-            assert_eq!(super::parse_url(text).as_deref(), url, "{text}");
+            let kubeconfig = of(&format!("server: '{text}'"), "").ok().unwrap();
+            assert_eq!(kubeconfig.server.to_string(), url);
+            assert_eq!(kubeconfig.server_name().ok().unwrap().to_str(), name);
+        }
+        for bad in [
+            "https://user:secret@h/",
+            "user:sec@ret@h:1",
+            "https://h/?token=secret",
+            "https://h#secret",
+            "ftp://h",
+            "https://",
+            "/",
+            "a b",
+            "https://h:99999",
+            "",
+        ] {
+            let error = of(&format!("server: '{bad}'"), "").err().unwrap();
+            assert!(error.contains("is not a URL like"), "{bad}: {error}");
+            assert!(!error.contains("secret"), "{error}");
         }
     }
 
     #[test]
-    fn errors_for_malformed_servers_hide_secrets() {
-        for (said, told) in [
-            ("https://user:secret@h/", "https://...@h/"),
-            ("user:sec@ret@h:1", "...@h:1"),
-            ("https://h/?token=secret@x", "https://...@x"),
-            ("https://h/?token=secret", "https://h/?..."),
-            ("https://h#secret", "https://h?..."),
-            ("ftp://h", "ftp://h"),
-        ] {
-            let text = format!(
-                "{{current-context: d, contexts: [{{name: d, context: {{cluster: k}}}}], clusters: [{{name: k, cluster: {{server: \"{said}\"}}}}]}}"
-            );
-            let words = format!("the kubeconfig has the server {told:?}, which is not a URL");
-            let found = read(&text).err().unwrap();
-            assert!(found.starts_with(&words), "{found}");
+    fn certificate_name_is_tls_server_name_or_host() {
+        let name = |cluster: &str| of(cluster, "").ok().unwrap().server_name();
+        let own = name("server: 'https://10.0.0.1', tls-server-name: kubernetes");
+        assert_eq!(own.ok().unwrap().to_str(), "kubernetes");
+        for bad in ["server: h, tls-server-name: a b", "server: 'a_b!'"] {
+            assert!(name(bad).is_err(), "{bad}");
         }
     }
 
     #[test]
     fn unsupported_credentials_are_refused() {
-        let user = |said: &str| {
-            read(&format!(
-                "{{current-context: d, contexts: [{{name: d, context: {{cluster: k, user: u}}}}], clusters: [{{name: k, cluster: {{server: h}}}}], users: [{{name: u, user: {said}}}]}}"
-            ))
-        };
-        for (said, what) in [
-            ("{exec: {command: kubelogin}, token: t}", "exec"),
-            ("{auth-provider: {name: azure}}", "auth-provider"),
-            ("{username: a, password: b}", "username and password"),
-            ("{password: b}", "username and password"),
+        for user in [
+            "exec: {command: kubelogin}, token: t",
+            "auth-provider: {name: azure}",
+            "username: a, password: b",
+            "password: b",
         ] {
-            let words = format!("user \"u\" of the kubeconfig has {what}, which is not supported");
-            assert_eq!(user(said).err(), Some(words));
+            let error = of("server: h", user).err().unwrap();
+            assert!(error.contains("which is not supported"), "{user}: {error}");
         }
-        assert!(user("{username: '', password: , exec: null, token: t}").is_ok());
+        assert!(
+            of(
+                "server: h",
+                "username: '', password: , exec: null, token: t"
+            )
+            .is_ok()
+        );
         for truth in ["true", "True", "yes", "\"true\""] {
-            let error = read(&format!(
-                "{{current-context: d, contexts: [{{name: d, context: {{cluster: k}}}}], clusters: [{{name: k, cluster: {{server: h, insecure-skip-tls-verify: {truth}}}}}]}}"
-            ));
-            assert!(error.err().unwrap().contains("insecure-skip-tls-verify"));
+            let cluster = format!("server: h, insecure-skip-tls-verify: {truth}");
+            let error = of(&cluster, "").err().unwrap();
+            assert!(error.contains("insecure-skip-tls-verify"), "{error}");
         }
+        assert!(of("server: h, insecure-skip-tls-verify: no", "").is_ok());
+        let plain = of("server: 'http://h'", "token: secret").err().unwrap();
+        assert!(plain.contains("plain HTTP") && !plain.contains("secret"));
     }
 }

@@ -1,30 +1,20 @@
 //! The node's range of IPv6 addresses, read from its node object in the Kubernetes API (contract section 18).
 
-#[cfg(not(feature = "tls"))]
-mod absent;
 #[cfg(feature = "tls")]
-mod credentials;
-#[cfg(feature = "tls")]
+pub mod api;
 mod error;
 #[cfg(feature = "tls")]
 pub mod kubeconfig;
 #[cfg(feature = "tls")]
-pub mod object;
-#[cfg(feature = "tls")]
-mod query;
-#[cfg(feature = "tls")]
-mod raw_kubeconfig;
-#[cfg(feature = "tls")]
-mod request;
-#[cfg(feature = "tls")]
 mod tls;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
-#[cfg(not(feature = "tls"))]
-pub use absent::NodeError;
-#[cfg(feature = "tls")]
 pub use error::NodeError;
+
+use crate::host::Paths;
+use crate::ipam::Inventory;
 
 /// The node object of the Kubernetes API.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,26 +28,32 @@ pub struct KubernetesNode {
 impl KubernetesNode {
     /// Returns a name that identifies the source.
     pub fn name(&self) -> String {
-        let space = if self.node.is_some() { " " } else { "" };
-        let node = self.node.as_deref().unwrap_or_default();
-        format!(
-            "Kubernetes node{space}{node}, by {}",
-            self.kubeconfig.display()
-        )
+        let kubeconfig = self.kubeconfig.display();
+        match &self.node {
+            Some(node) => format!("Kubernetes node {node}, by {kubeconfig}"),
+            None => format!("Kubernetes node, by {kubeconfig}"),
+        }
     }
-}
 
-#[cfg(not(feature = "tls"))]
-impl KubernetesNode {
+    /// Gets the node object, and makes a pool of its IPv6 range.
+    ///
+    /// # Errors
+    /// There is no valid answer within `limit`.
+    #[cfg(feature = "tls")]
+    pub fn query(&self, limit: Duration, paths: &Paths) -> Result<Inventory, NodeError> {
+        let deadline = std::time::Instant::now() + limit;
+        let node = api::node_name(self.node.as_deref(), paths)?;
+        let access = kubeconfig::Access::read(&self.kubeconfig, paths)?;
+        let pool = api::get_node(access, &node, limit, deadline)?.pool(&node)?;
+        Ok(Inventory { pools: vec![pool] })
+    }
+
     /// Always fails, as this build has no TLS.
     ///
     /// # Errors
     /// Always.
-    pub fn query(
-        &self,
-        _: std::time::Duration,
-        _: &crate::host::Paths,
-    ) -> Result<crate::ipam::Inventory, NodeError> {
-        Err(NodeError)
+    #[cfg(not(feature = "tls"))]
+    pub fn query(&self, _: Duration, _: &Paths) -> Result<Inventory, NodeError> {
+        Err(NodeError::NoTls)
     }
 }

@@ -8,7 +8,7 @@ fuzz_target!(|body: &[u8]| {
     // 320 characters of the answer, and what says that there are more.
     assert!(parse::parse_refusal(body).chars().count() <= 320 + "...".len());
     let Ok(node) = parse::node(body) else { return };
-    if let Ok(pool) = node.pool("n1", "https://api") {
+    if let Ok(pool) = node.pool("n1") {
         assert!(!pool.addresses.is_empty() && pool.addresses.len() <= 254);
         assert!(
             pool.addresses
