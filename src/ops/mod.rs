@@ -25,6 +25,7 @@ mod node_loop;
 mod operator;
 mod outcome;
 mod output_format;
+mod probe;
 mod progress;
 mod reclaim;
 mod release;
