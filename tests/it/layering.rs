@@ -13,7 +13,7 @@ const ROOMS: [&str; 13] = [
 ];
 
 /// The most lines that a file has without its tests, unless its first line gives a reason.
-const LONGEST: usize = 300;
+const LONGEST: usize = 600;
 
 fn room(name: &str) -> Option<usize> {
     ROOMS.iter().position(|room| *room == name)
