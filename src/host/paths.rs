@@ -20,6 +20,14 @@ impl Paths {
         self.name
     }
 
+    /// The paths of the plugin with another name on the same node.
+    pub fn of_plugin(&self, name: &'static str) -> Paths {
+        Paths {
+            root: self.root.clone(),
+            name,
+        }
+    }
+
     /// The state, `/var/run/azure-vnet-ipam.json`.
     pub fn state(&self) -> PathBuf {
         self.under_root(&format!("/var/run/{}.json", self.name))

@@ -17,7 +17,7 @@ pub struct InstallArgs {
     /// azure-vnet-ipam or azure-vnet-ipamv6 [default: its own]
     #[arg(long, value_name = "NAME", hide_possible_values = true)]
     pub name: Option<PluginName>,
-    /// Replace a file of neither this program nor the original
+    /// Replace a file that does not answer as a CNI plugin
     #[arg(long)]
     pub force: bool,
     /// Only compare the installed file with this executable
@@ -36,7 +36,7 @@ pub struct UninstallArgs {
     /// azure-vnet-ipam or azure-vnet-ipamv6 [default: both]
     #[arg(long, value_name = "NAME", hide_possible_values = true)]
     pub name: Option<PluginName>,
-    /// Remove it even if no original can come back
+    /// Remove it, or replace a broken file, all the same
     #[arg(long)]
     pub force: bool,
     #[command(flatten)]

@@ -5,13 +5,14 @@ pub const INSTALL: &str = r"Puts the running executable in the place of the plug
 running and no restart. The new file is tried first: if it cannot run in DIR,
 nothing is replaced.
 
-The original plugin, or with --force any other file, is kept beside it as
-NAME.orig. When a newer one is found there later, as after a node upgrade, that
-becomes NAME.orig and the former one NAME.orig.1. Executables of this program
-are never kept. A symbolic link is replaced itself, not what it leads to.
+Another plugin that stands there is kept beside it as NAME.orig, in place of an
+older one. So NAME.orig is the newest working plugin. What does not answer
+VERSION as a CNI plugin does is never kept, and is replaced only with --force.
+Executables of this program are not kept either. A symbolic link is replaced
+itself, not what it leads to.
 
-With --verify, compares the SHA-256 of this executable and of the installed one,
-and says what is there instead.
+With --verify, only compares the installed file with this executable, and says
+what is there instead.
 
 Examples:
   # install it, and say what was there before
@@ -23,18 +24,18 @@ Examples:
 
 Exit status:
   0  it is installed; with --verify: it is this executable
-  1  refused, or there were warnings; with --verify: it is another one
+  1  refused; with --verify: it is another one
   2  the command failed: stderr says why
 ";
 
 /// `uninstall`.
-pub const UNINSTALL: &str = r"Brings the newest original back in one step, with pods running: NAME.orig, or
-NAME.orig.1 if there is no other. Does this for both names, unless --name names
-one.
+pub const UNINSTALL: &str = r"Brings the original back in one step, with pods running: NAME.orig. Does this
+for both names, unless --name names one.
 
-Refuses to leave nothing behind where no original is kept, as pods whose
-configuration names the plugin would not start. With --force, removes the
-plugin.
+Refuses where no original is kept that answers VERSION as a CNI plugin does, as
+pods whose configuration names the plugin would not start. With --force, removes
+the plugin then. Refuses, too, to replace a file of another program that does
+not answer, unless --force is given.
 
 State, log and settings stay, so that the original goes on with them.
 
@@ -44,7 +45,7 @@ Examples:
 
 Exit status:
   0  the original is back, or this program was not installed
-  1  refused, or there were warnings
+  1  refused, or only one of both names could be done
   2  the command failed: stderr says why
 ";
 

@@ -23,6 +23,7 @@ mod node_config;
 mod node_loop;
 mod operator;
 mod outcome;
+mod probe;
 mod progress;
 mod reclaim;
 mod release;

@@ -12,18 +12,15 @@ use super::findings::inspection::Inspection;
 use super::install::Installation;
 use super::metrics::{self, LastCheck, NodeMetrics};
 use super::node::Node;
-use super::outcome::{CommandError, CommandOutput};
+use super::outcome::CommandError;
 use crate::host::{Paths, boot_now, exit_on_termination_signals, sleep_until};
 use crate::ipam::Moment;
 use crate::stdio;
 
 /// Runs rounds until a signal ends the process.
-///
-/// # Errors
-/// This executable cannot be read.
-pub fn run(paths: &Paths, args: &NodeLoopArgs) -> Result<CommandOutput, CommandError> {
+pub fn run(paths: &Paths, args: &NodeLoopArgs) -> ! {
     exit_on_termination_signals();
-    let mut node_loop = NodeLoop::new(paths, args)?;
+    let mut node_loop = NodeLoop::new(paths, args);
     let interval = Duration::from_secs(args.interval);
     loop {
         let began = boot_now();
@@ -44,7 +41,7 @@ struct NodeLoop<'a> {
 }
 
 impl<'a> NodeLoop<'a> {
-    fn new(paths: &'a Paths, args: &'a NodeLoopArgs) -> Result<NodeLoop<'a>, CommandError> {
+    fn new(paths: &'a Paths, args: &'a NodeLoopArgs) -> NodeLoop<'a> {
         let node = Node::here(paths, boot_now());
         let mut names: Vec<_> = args.names.iter().map(|name| name.as_str()).collect();
         if names.is_empty() {
@@ -53,17 +50,14 @@ impl<'a> NodeLoop<'a> {
         names.sort_unstable();
         names.dedup();
         let installation = |name| Installation::new(&node, args.dir.as_deref(), name);
-        Ok(NodeLoop {
+        NodeLoop {
             paths,
             args,
-            installations: names
-                .into_iter()
-                .map(installation)
-                .collect::<Result<_, _>>()?,
+            installations: names.into_iter().map(installation).collect(),
             checked_at: None,
             last_check: None,
             reported: Reported::new(paths.name()),
-        })
+        }
     }
 
     fn run_round(&mut self) {
@@ -88,7 +82,7 @@ impl<'a> NodeLoop<'a> {
             if matches!(found, Ok(Some(_))) && self.args.reinstall {
                 // What was put right is worth a line each time, so that it is one failure that changed and one that ended.
                 self.reported.step(plugin.name, &found_problem(&found));
-                let done = match plugin.install(node) {
+                let done = match plugin.reinstall(node) {
                     Ok(None) => None,
                     Ok(Some(refused)) => Some(format!("not installed again: {refused}")),
                     Err(CommandError(reason)) => Some(format!("not installed again: {reason}")),

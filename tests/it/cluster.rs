@@ -300,6 +300,7 @@ mod yaml {
         };
         let install_mounts = [
             "/opt/cni/bin /opt/cni/bin rw None",
+            "/run /var/run rw None",
             "/var/log /var/log rw None",
         ];
         assert_eq!(mounts(install), install_mounts);

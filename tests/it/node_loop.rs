@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::harness::wait::{Process, wait_until};
 use crate::harness::{Node, Outcome, Reply, Running, WireServer, binary, install, xml};
-use crate::install::folder::{MODULE, PluginFolder, V4, go_executable};
+use crate::install::folder::{KEPT, PluginFolder, V4, original};
 
 /// Longer than any test: the clock of the node is moved instead.
 const INTERVALS: [&str; 4] = ["--interval", "600", "--check-interval", "3600"];
@@ -150,12 +150,11 @@ fn replaced_executable_comes_back_if_asked_for() {
     let folder = PluginFolder::new("loop-reinstall");
     let node = &folder.node;
     make_folder(node);
-    let original = go_executable(MODULE, "original");
-    folder.put(V4, &original);
+    folder.put(V4, &original("x"));
     let node_loop = start(node, &["--reinstall"]);
     wait_for_line(node, r#"executable_matches{name="azure-vnet-ipam"} 1"#);
     assert!(folder.is_ours(V4));
-    assert_eq!(folder.read("azure-vnet-ipam.orig"), original);
+    assert_eq!(folder.read(KEPT), original("x"));
     // What needs --force is left alone.
     folder.put(V4, b"#!/bin/sh\n");
     node.advance_clock(600);

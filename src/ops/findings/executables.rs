@@ -2,51 +2,40 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
-
-use serde::Deserialize;
 
 use super::finding::{Finding, FindingKind};
-use crate::host::{Paths, io_reason, read_up_to};
+use crate::host::Paths;
 use crate::ops::node_config::{NodeConfig, Plugin};
+use crate::ops::probe::ask_version;
 
 const KIND: FindingKind = FindingKind::Executable;
-
-/// The default plugin folder of runtimes.
-const FOLDER: &str = "/opt/cni/bin";
 
 /// The executables of the networks that name this plugin.
 #[derive(Debug, Default)]
 pub struct Executables {
     folder: PathBuf,
-    /// The condition of each, by its name.
-    found: BTreeMap<String, Condition>,
+    /// The problem of each, by its name.
+    found: BTreeMap<String, Option<Problem>>,
     /// The names under which this plugin is called.
     ours: Vec<String>,
 }
 
-/// The condition of an executable.
+/// Why an executable cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Condition {
-    /// It is there, and answers if it is ours.
-    Good,
-    /// There is no such file.
-    Missing,
-    /// The mode does not let it be executed.
-    NotExecutable(u32),
-    /// It was called, and did not answer as a CNI plugin does.
-    Silent(String),
+struct Problem {
+    is_missing: bool,
+    text: String,
+    remedy: &'static str,
+    command: Option<String>,
 }
 
 impl Executables {
     /// Looks at the executables, and calls ours with VERSION, which changes nothing.
     pub fn look(paths: &Paths, config: &NodeConfig) -> Executables {
         let mut executables = Executables {
-            folder: paths.under_root(FOLDER),
+            folder: paths.plugin_folder(),
             ..Executables::default()
         };
         for (file, plugin) in config.ours(paths.name()) {
@@ -56,11 +45,12 @@ impl Executables {
             }
             let others = file.conflist.iter().flat_map(|list| &list.plugins);
             let kinds = others.map(|plugin| plugin.kind.clone());
-            for kind in kinds.chain([ours]).filter(|kind| is_file_name(kind)) {
+            let is_file_name = |kind: &String| !kind.is_empty() && !kind.contains('/');
+            for kind in kinds.chain([ours]).filter(is_file_name) {
                 let path = executables.folder.join(&kind);
                 let is_ours = executables.ours.contains(&kind);
-                let condition = || look_at(&path, is_ours);
-                executables.found.entry(kind).or_insert_with(condition);
+                let problem = || find_problem(paths, &path, is_ours);
+                executables.found.entry(kind).or_insert_with(problem);
             }
         }
         executables
@@ -69,19 +59,14 @@ impl Executables {
     /// Whether ours is in the folder. If not, the runtime may look for plugins elsewhere.
     fn is_in_use(&self) -> bool {
         let mut ours = self.ours.iter().filter_map(|name| self.found.get(name));
-        ours.any(|condition| *condition != Condition::Missing)
+        ours.any(|problem| !problem.as_ref().is_some_and(|problem| problem.is_missing))
     }
 
     /// Why an ADD through these plugins fails, if one of their executables makes it fail.
     pub fn failure<'a>(&self, plugins: impl Iterator<Item = &'a Plugin>) -> Option<String> {
-        if !self.is_in_use() {
-            return None;
-        }
         let mut kinds = plugins.flat_map(|plugin| [&*plugin.kind, our_kind(plugin)]);
-        kinds.find_map(|kind| {
-            let condition = self.found.get(kind)?;
-            describe(&self.folder.join(kind), condition)
-        })
+        let problem = kinds.find_map(|kind| self.found.get(kind)?.as_ref())?;
+        self.is_in_use().then(|| problem.text.clone())
     }
 }
 
@@ -90,180 +75,118 @@ fn our_kind(plugin: &Plugin) -> &str {
     plugin.ipam_kind.as_deref().unwrap_or(&plugin.kind)
 }
 
-fn is_file_name(kind: &str) -> bool {
-    !kind.is_empty() && !kind.contains('/')
-}
-
-fn look_at(path: &Path, is_ours: bool) -> Condition {
-    let Some(meta) = fs::metadata(path).ok().filter(fs::Metadata::is_file) else {
-        return Condition::Missing;
-    };
-    let mode = meta.permissions().mode();
-    if mode & 0o111 == 0 {
-        return Condition::NotExecutable(mode & 0o7777);
-    }
-    match is_ours.then(|| ask_version(path)) {
-        Some(Err(why)) => Condition::Silent(why),
-        Some(Ok(())) | None => Condition::Good,
-    }
-}
-
-/// Calls a plugin with VERSION.
-fn ask_version(path: &Path) -> Result<(), String> {
-    /// The most that the answer may take.
-    const LIMIT: Duration = Duration::from_secs(2);
-    const LONGEST: usize = 64 << 10;
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Answer {
-        supported_versions: Vec<String>,
-    }
-    let mut child = Command::new(path)
-        .env_clear()
-        .env("CNI_COMMAND", "VERSION")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .map_err(|e| format!("cannot be executed: {}", io_reason(&e)))?;
-    if let Some(mut stdin) = child.stdin.take() {
-        // A program that does not read it may have ended already.
-        let _ = stdin.write_all(br#"{"cniVersion":"1.0.0"}"#);
-    }
-    if !ends_within(&mut child, LIMIT) {
-        let _ = child.kill();
-        let _ = child.wait();
-        return Err(format!(
-            "does not answer VERSION within {} s",
-            LIMIT.as_secs()
-        ));
-    }
-    let stdout = child.stdout.take();
-    let answer = stdout.and_then(|stdout| read_up_to(stdout, 256, LONGEST).ok());
-    let answer: Option<Answer> = serde_json::from_slice(&answer.unwrap_or_default()).ok();
-    match answer {
-        Some(answer) if !answer.supported_versions.is_empty() => Ok(()),
-        _ => Err("does not answer VERSION as a CNI plugin does".to_owned()),
-    }
-}
-
-fn ends_within(child: &mut Child, limit: Duration) -> bool {
-    let deadline = Instant::now() + limit;
-    while Instant::now() < deadline {
-        if !matches!(child.try_wait(), Ok(None)) {
-            return true;
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    false
-}
-
-/// Describes the problem of an executable.
-fn describe(path: &Path, condition: &Condition) -> Option<String> {
+fn find_problem(paths: &Paths, path: &Path, is_ours: bool) -> Option<Problem> {
     let shown = path.display();
-    Some(match condition {
-        Condition::Good => return None,
-        Condition::Missing => format!("{shown} does not exist"),
-        Condition::NotExecutable(mode) => format!("{shown} is not executable, mode {mode:04o}"),
-        Condition::Silent(why) => format!("{shown} {why}"),
-    })
+    let problem = |text: String, remedy| Problem {
+        is_missing: false,
+        text: format!("{shown} {text}"),
+        remedy,
+        command: None,
+    };
+    let Some(meta) = fs::metadata(path).ok().filter(fs::Metadata::is_file) else {
+        return Some(Problem {
+            is_missing: true,
+            ..problem(
+                "does not exist".to_owned(),
+                "install that plugin, or correct the type in the network configuration",
+            )
+        });
+    };
+    let mode = meta.permissions().mode() & 0o7777;
+    if mode & 0o111 == 0 {
+        return Some(Problem {
+            command: Some(format!("sudo chmod 755 {shown}")),
+            ..problem(
+                format!("is not executable, mode {mode:04o}"),
+                "make it executable:",
+            )
+        });
+    }
+    let why = is_ours.then(|| ask_version(paths, path))?.err()?;
+    Some(problem(
+        why,
+        "another program stands there, or it is damaged: install this plugin again",
+    ))
 }
 
 /// Makes the findings about them.
 pub fn examine(executables: &Executables) -> Vec<Finding> {
     let is_in_use = executables.is_in_use();
-    let findings = executables.found.iter().filter_map(|(name, condition)| {
+    let findings = executables.found.iter().filter_map(|(name, problem)| {
         let path = executables.folder.join(name);
-        let is_ours = executables.ours.contains(name);
-        match describe(&path, condition) {
-            None => Some(Finding::ok(
-                KIND,
-                &format_args!("{} is there", path.display()),
-            )),
+        let finding = match problem {
+            None => {
+                return Some(Finding::ok(
+                    KIND,
+                    &format_args!("{} is there", path.display()),
+                ));
+            }
             // Elsewhere, all of them may be there.
-            Some(_) if !is_in_use && !is_ours => None,
-            Some(text) => Some(problem(&path, condition, &text, is_in_use)),
-        }
+            Some(_) if !is_in_use && !executables.ours.contains(name) => return None,
+            Some(problem) if !is_in_use => Finding::warning(
+                KIND,
+                &problem.text,
+                &"install it there, unless the runtime looks for plugins elsewhere",
+            ),
+            Some(problem) if problem.is_missing => Finding::error(
+                KIND,
+                &format_args!("{}, so every ADD of its network fails", problem.text),
+                &problem.remedy,
+            ),
+            Some(problem) => Finding::error(KIND, &problem.text, &problem.remedy)
+                .with_commands(problem.command.clone()),
+        };
+        Some(finding.about(path.display()))
     });
     findings.collect()
-}
-
-fn problem(path: &Path, condition: &Condition, text: &str, is_in_use: bool) -> Finding {
-    let shown = path.display().to_string();
-    let finding = match condition {
-        Condition::Missing if !is_in_use => Finding::warning(
-            KIND,
-            &text,
-            &"install it there, unless the runtime looks for plugins elsewhere",
-        ),
-        Condition::Missing => Finding::error(
-            KIND,
-            &format_args!("{text}, so every ADD of its network fails"),
-            &"install that plugin, or correct the type in the network configuration",
-        ),
-        Condition::NotExecutable(_) => Finding::error(KIND, &text, &"make it executable:")
-            .with_commands([format!("sudo chmod 755 {shown}")]),
-        Condition::Good | Condition::Silent(_) => Finding::error(
-            KIND,
-            &text,
-            &"another program stands there, or it is damaged: install this plugin again",
-        ),
-    };
-    finding.about(shown)
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::finding::Severity;
     use super::*;
+    use crate::cni::NAME;
 
-    fn with(conditions: &[(&str, Condition)]) -> Executables {
-        Executables {
-            folder: FOLDER.into(),
-            found: conditions
-                .iter()
-                .map(|(n, c)| ((*n).to_owned(), c.clone()))
+    fn severities(problems: &[(&str, Option<Problem>)]) -> Vec<Severity> {
+        let found = problems.iter().cloned();
+        let executables = Executables {
+            folder: "/opt/cni/bin".into(),
+            found: found
+                .map(|(name, problem)| (name.to_owned(), problem))
                 .collect(),
-            ours: vec!["azure-vnet-ipam".to_owned()],
-        }
+            ours: vec![NAME.to_owned()],
+        };
+        examine(&executables)
+            .iter()
+            .map(|finding| finding.severity)
+            .collect()
+    }
+
+    fn find(path: &str, is_ours: bool) -> Option<Problem> {
+        find_problem(&Paths::new(None, NAME), Path::new(path), is_ours)
     }
 
     #[test]
     fn a_missing_main_plugin_is_an_error_only_where_ours_is_there() {
-        let missing = ("bridge", Condition::Missing);
-        let found = examine(&with(&[
-            ("azure-vnet-ipam", Condition::Good),
-            missing.clone(),
-        ]));
-        let severities: Vec<_> = found.iter().map(|f| f.severity).collect();
-        assert_eq!(severities, [Severity::Ok, Severity::Error]);
-        let found = examine(&with(&[("azure-vnet-ipam", Condition::Missing), missing]));
-        let severities: Vec<_> = found.iter().map(|f| f.severity).collect();
-        assert_eq!(severities, [Severity::Warning]);
+        let missing = find("/nonexistent", false);
+        assert!(missing.as_ref().unwrap().is_missing);
+        let found = severities(&[(NAME, None), ("bridge", missing.clone())]);
+        assert_eq!(found, [Severity::Ok, Severity::Error]);
+        let found = severities(&[(NAME, missing.clone()), ("bridge", missing)]);
+        assert_eq!(found, [Severity::Warning]);
     }
 
     #[test]
     fn a_program_that_is_no_plugin_is_seen_through() {
-        assert_eq!(look_at(Path::new("/bin/true"), false), Condition::Good);
-        let silent = look_at(Path::new("/bin/true"), true);
-        let Condition::Silent(why) = &silent else {
-            panic!("{silent:?}");
-        };
-        assert!(why.contains("does not answer VERSION"), "{why}");
-        let found = examine(&with(&[("azure-vnet-ipam", silent)]));
-        assert_eq!(found[0].severity, Severity::Error);
-        assert_eq!(look_at(Path::new("/nonexistent"), true), Condition::Missing);
-        let plain = look_at(Path::new("/etc/passwd"), true);
-        assert!(matches!(plain, Condition::NotExecutable(_)), "{plain:?}");
-    }
-
-    #[test]
-    fn a_program_that_hangs_does_not_stop_the_report() {
-        // It fills its pipe and waits for a reader.
-        let silent = look_at(Path::new("/usr/bin/yes"), true);
-        let Condition::Silent(why) = silent else {
-            panic!("{silent:?}");
-        };
-        assert!(why.contains("within 2 s"), "{why}");
+        assert_eq!(find("/bin/true", false), None);
+        let silent = find("/bin/true", true);
+        let text = &silent.as_ref().unwrap().text;
+        assert!(
+            text.starts_with("/bin/true does not answer VERSION"),
+            "{text}"
+        );
+        assert_eq!(severities(&[(NAME, silent)]), [Severity::Error]);
+        let plain = find("/etc/passwd", true).unwrap();
+        assert_eq!(plain.text, "/etc/passwd is not executable, mode 0644");
     }
 }

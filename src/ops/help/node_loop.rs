@@ -6,9 +6,9 @@ DaemonSet or as a service. Allocation does not depend on it: it serves nobody,
 allocates nothing, and may be stopped at any time.
 
 In every round, writes the metrics to FILE for the textfile collector of the
-node exporter, and compares the SHA-256 of this executable and of the installed
-plugin, as `install --verify` does. After every --check-interval, runs `check`
-and adds its result to the metrics. Intervals are between 1 second and a day.
+node exporter, and compares the installed plugin with this executable, as
+`install --verify` does. After every --check-interval, runs `check` and adds its
+result to the metrics. Intervals are between 1 second and a day.
 
 With --reinstall, runs `install` where the plugin was replaced. A file that
 `install` would replace only with --force stays.

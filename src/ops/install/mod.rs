@@ -1,23 +1,388 @@
 //! `install` and `uninstall`: put this executable in the place of the original plugin, and bring the original back.
 //!
-//! Each command looks at the folder ([`occupant`]), decides on values what to do ([`plan`]), and carries it out ([`folder`]) under
-//! a lock on the folder. At every moment a working plugin stands at the path, whatever kills the command.
+//! Another file at the path becomes `.orig` if it answers VERSION as a CNI plugin. What does not answer never becomes `.orig`, and is
+//! replaced only with `--force`. So `.orig` is the newest working plugin, and `uninstall` brings it back.
 //!
-//! Where a symbolic link stands at the path, the link itself is replaced, never what it leads to: other names may lead to the same
-//! file. The link is kept as `.orig`, and comes back as a link.
+//! Files are never renamed away, only over others, so a working plugin stands at the path at every moment, whatever kills the command.
+//! A symbolic link at the path is replaced itself, never what it leads to: other names may lead to the same file.
 
-mod access;
-mod command;
-mod elf;
-mod errors;
-mod folder;
-mod go_build_info;
-mod marker;
 mod occupant;
-mod plan;
-mod report;
-mod trial;
-mod uninstall;
 
-pub use command::{Installation, run};
-pub use uninstall::run as run_uninstall;
+use std::fs::{self, File, Permissions};
+use std::io;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use occupant::Kind;
+use rustix::process::geteuid;
+use serde::Serialize;
+use tracing::warn;
+
+use super::build_info::LINE;
+use super::cli::{InstallArgs, UninstallArgs};
+use super::node::Node;
+use super::operator::describe_operator;
+use super::outcome::{CommandError, CommandOutput, OutputFormat, json};
+use super::probe::ask_version;
+use crate::cni::{NAME, NAME_V6};
+use crate::failure::SUDO_REMEDY;
+use crate::host::{LockOutcome, create_new, io_reason, lock_folder, open};
+use crate::log;
+
+/// The most that another `install` takes: two calls of VERSION that do not end, on a slow disk.
+const WAIT: Duration = Duration::from_secs(60);
+
+/// Everybody may execute it, only its owner may write it.
+const MODE: u32 = 0o755;
+
+/// What a command did or found at one path.
+#[derive(Debug, Serialize)]
+struct Outcome {
+    path: PathBuf,
+    /// Whether it is as the command should make it or find it.
+    ok: bool,
+    /// Whether the file was replaced or removed.
+    changed: bool,
+    text: String,
+}
+
+#[derive(Serialize)]
+struct Report<'a> {
+    time: String,
+    plugins: &'a [Outcome],
+}
+
+/// Runs `install` or `install --verify`.
+///
+/// # Errors
+/// The system refuses something. The plugin is what it was then.
+pub fn run(node: &Node, args: &InstallArgs) -> Result<CommandOutput, CommandError> {
+    let name = args.name.map_or(node.paths().name(), |name| name.as_str());
+    let installation = Installation::new(node, args.dir.as_deref(), name);
+    let outcome = match args.verify {
+        true => installation.verify(node)?,
+        false => installation.install(node, args.force)?,
+    };
+    print(node, args.format, &[outcome])
+}
+
+/// Runs `uninstall`.
+///
+/// # Errors
+/// The system refuses something.
+pub fn run_uninstall(node: &Node, args: &UninstallArgs) -> Result<CommandOutput, CommandError> {
+    // The IPv6 plugin, and the original that is kept of it, may be links to the other plugin, which comes back first.
+    let names = match args.name {
+        Some(name) => vec![name.as_str()],
+        None => vec![NAME, NAME_V6],
+    };
+    let mut outcomes: Vec<Outcome> = Vec::new();
+    for name in names {
+        let installation = Installation::new(node, args.dir.as_deref(), name);
+        match installation.uninstall(node, args.force) {
+            Ok(outcome) => outcomes.push(outcome),
+            // An error would hide what was done already.
+            Err(error) if outcomes.iter().any(|outcome| outcome.changed) => {
+                outcomes.push(installation.outcome(false, false, error.0 + "."));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    print(node, args.format, &outcomes)
+}
+
+fn print(
+    node: &Node,
+    format: OutputFormat,
+    plugins: &[Outcome],
+) -> Result<CommandOutput, CommandError> {
+    let time = node.now.wall_time(node.now.boot);
+    let paragraph = |plugin: &Outcome| node.screen.paragraph("", 0, &plugin.text);
+    Ok(CommandOutput {
+        status: u8::from(plugins.iter().any(|plugin| !plugin.ok)),
+        text: match format.is_json() {
+            true => json(&Report { time, plugins })?,
+            false => plugins.iter().map(paragraph).collect(),
+        },
+    })
+}
+
+/// The plugin of one name, in the folder in which runtimes look for it.
+#[derive(Clone, Debug)]
+pub struct Installation {
+    /// The name of the plugin.
+    pub name: &'static str,
+    folder: PathBuf,
+    path: PathBuf,
+    /// The newest original.
+    kept: PathBuf,
+    /// The new executable, until it is in place.
+    installing: PathBuf,
+    /// The original that is kept, until it is at its path.
+    keeping: PathBuf,
+}
+
+impl Installation {
+    /// The plugin `name` in the folder that was typed, or in the usual one.
+    pub fn new(node: &Node, dir: Option<&Path>, name: &'static str) -> Installation {
+        let folder = dir.map_or_else(|| node.paths().plugin_folder(), Path::to_owned);
+        Installation {
+            name,
+            path: folder.join(name),
+            kept: folder.join(format!("{name}.orig")),
+            installing: folder.join(format!(".{name}.installing")),
+            keeping: folder.join(format!(".{name}.saving")),
+            folder,
+        }
+    }
+
+    /// Returns what stands there instead of this executable, as a sentence.
+    ///
+    /// # Errors
+    /// The file exists but cannot be read.
+    pub fn replaced_by(&self, node: &Node) -> Result<Option<String>, CommandError> {
+        let (kind, found) = self.look(node, &self.path)?;
+        let path = self.path.display();
+        let text = format!("{path} is not this executable: there is {found}");
+        Ok((kind != Kind::This).then_some(text))
+    }
+
+    fn verify(&self, node: &Node) -> Result<Outcome, CommandError> {
+        let path = self.path.display();
+        Ok(match self.replaced_by(node)? {
+            None => self.outcome(true, false, format!("{path} is this executable, {LINE}.")),
+            Some(text) => self.outcome(false, false, text + "."),
+        })
+    }
+
+    /// Installs this executable there. Returns why it was refused, if it was.
+    ///
+    /// # Errors
+    /// The system refuses something. The plugin is what it was then.
+    pub fn reinstall(&self, node: &Node) -> Result<Option<String>, CommandError> {
+        let outcome = self.install(node, false)?;
+        Ok((!outcome.ok).then_some(outcome.text))
+    }
+
+    fn install(&self, node: &Node, force: bool) -> Result<Outcome, CommandError> {
+        let folder = self.lock()?;
+        self.remove_leftovers()?;
+        let (kind, found) = self.look(node, &self.path)?;
+        let (path, kept) = (self.path.display(), self.kept.display());
+        let is_kept = match kind {
+            Kind::This => {
+                let text = format!("{LINE} is installed already as {path}.");
+                return Ok(self.outcome(true, false, text));
+            }
+            Kind::NotAFile => {
+                return Ok(self.refused(&format!("at {path} there is {found}; remove it")));
+            }
+            Kind::Nothing | Kind::Ours => false,
+            Kind::Other => match ask_version(node.paths(), &self.path) {
+                Ok(()) => true,
+                Err(_) if force => false,
+                Err(why) => {
+                    return Ok(self.refused(&format!(
+                        "at {path} there is {found}, which {why}; if it is to be replaced, add --force, which does not keep it"
+                    )));
+                }
+            },
+        };
+        let replaced = self.replace(node, &folder, is_kept);
+        if replaced.is_err() {
+            let _ = self.remove_leftovers();
+        }
+        replaced?;
+        self.flush(&folder)?;
+        note(node, &format!("{LINE} was installed as {path}"));
+        let fate = match (kind, is_kept) {
+            (_, true) => format!("{found}, kept as {kept}"),
+            (Kind::Other, false) => format!("{found}, not kept as it does not answer VERSION"),
+            _ => found,
+        };
+        let text = format!("{LINE} is installed as {path}. Before: {fate}.");
+        Ok(self.outcome(true, true, text))
+    }
+
+    /// Writes this executable beside the plugin, tries it, and puts it in place. Keeps the plugin before that.
+    fn replace(&self, node: &Node, folder: &File, is_kept: bool) -> Result<(), CommandError> {
+        let own =
+            open(&node.paths().own_executable()).map_err(self.failed("read this executable"))?;
+        copy_file(&own, &self.installing, MODE).map_err(self.failed("write the new file"))?;
+        ask_version(node.paths(), &self.installing).map_err(|why| {
+            CommandError(format!(
+                "{}: the new executable {why}. The plugin there is unchanged",
+                self.path.display()
+            ))
+        })?;
+        if is_kept {
+            copy(&self.path, &self.keeping)
+                .and_then(|()| fs::rename(&self.keeping, &self.kept))
+                .and_then(|()| folder.sync_all())
+                .map_err(self.failed("keep the original"))?;
+        }
+        fs::rename(&self.installing, &self.path).map_err(self.failed("replace the file"))
+    }
+
+    fn uninstall(&self, node: &Node, force: bool) -> Result<Outcome, CommandError> {
+        let folder = self.lock()?;
+        self.remove_leftovers()?;
+        let (kind, found) = self.look(node, &self.path)?;
+        let (kept_kind, kept) = self.look(node, &self.kept)?;
+        let (path, kept_path) = (self.path.display(), self.kept.display());
+        let is_ours = matches!(kind, Kind::This | Kind::Ours);
+        let is_another = match kind {
+            Kind::Other => ask_version(node.paths(), &self.path).is_ok(),
+            kind => kind == Kind::NotAFile,
+        };
+        if is_another || !is_ours && kept_kind == Kind::Nothing {
+            let text = format!("Nothing to do at {path}: there is {found}.");
+            return Ok(self.outcome(true, false, text));
+        }
+        let obstacle = match kept_kind {
+            Kind::Nothing => Some(format!("no original is kept beside {path}")),
+            Kind::Other => ask_version(node.paths(), &self.kept)
+                .err()
+                .map(|why| format!("{kept_path} is {kept}, which {why}")),
+            _ => Some(format!("{kept_path} is {kept}")),
+        };
+        let text = match obstacle {
+            None if kind == Kind::Other && !force => {
+                return Ok(self.refused(&format!(
+                    "at {path} there is {found}, which does not answer VERSION as a CNI plugin does; add --force to replace it by {kept_path}"
+                )));
+            }
+            None => {
+                fs::rename(&self.kept, &self.path).map_err(self.failed("replace the file"))?;
+                format!("The original is back as {path}: {kept}.")
+            }
+            Some(_) if is_ours && force => {
+                fs::remove_file(&self.path).map_err(self.failed("remove the file"))?;
+                format!("{path} is removed; nothing stands there now.")
+            }
+            Some(why) if is_ours => {
+                return Ok(self.refused(&format!(
+                    "{why}, so that nothing would stand there, and no pod would start whose configuration names it; add --force if none does"
+                )));
+            }
+            Some(why) => return Ok(self.refused(&format!("{why}, so that it cannot come back"))),
+        };
+        self.flush(&folder)?;
+        note(node, &format!("{LINE} was uninstalled from {path}"));
+        Ok(self.outcome(true, true, text))
+    }
+
+    fn outcome(&self, ok: bool, changed: bool, text: String) -> Outcome {
+        Outcome {
+            path: self.path.clone(),
+            ok,
+            changed,
+            text,
+        }
+    }
+
+    fn refused(&self, why: &str) -> Outcome {
+        self.outcome(false, false, format!("Nothing was changed: {why}."))
+    }
+
+    fn look(&self, node: &Node, path: &Path) -> Result<(Kind, String), CommandError> {
+        let looked = occupant::look(path, &node.paths().own_executable());
+        looked.map_err(self.failed("look at the file"))
+    }
+
+    /// Waits until no other `install` or `uninstall` works in the folder.
+    fn lock(&self) -> Result<File, CommandError> {
+        let folder = self.folder.display();
+        match lock_folder(&self.folder, WAIT).map_err(self.failed("open the folder"))? {
+            LockOutcome::Held(folder) => Ok(folder),
+            LockOutcome::TimedOut => Err(CommandError(format!(
+                "another install or uninstall works in {folder}; `fuser -v {folder}` names it, try again when it has ended"
+            ))),
+        }
+    }
+
+    /// Removes what a killed `install` left.
+    fn remove_leftovers(&self) -> Result<(), CommandError> {
+        let left = [&self.installing, &self.keeping].into_iter();
+        // On a read-only file system, removing fails even if there is nothing.
+        for path in left.filter(|path| fs::symlink_metadata(path).is_ok()) {
+            fs::remove_file(path).map_err(self.failed("remove the rest of a killed install"))?;
+        }
+        Ok(())
+    }
+
+    /// Makes a change last.
+    fn flush(&self, folder: &File) -> Result<(), CommandError> {
+        folder.sync_all().map_err(|error| {
+            CommandError(format!(
+                "{} is replaced, but {} cannot be flushed to the disk: {}; a power cut may bring the old file back, so run the command again",
+                self.path.display(),
+                self.folder.display(),
+                io_reason(&error)
+            ))
+        })
+    }
+
+    /// Describes a step that failed, and what to do about it.
+    fn failed(&self, step: &'static str) -> impl Fn(io::Error) -> CommandError {
+        let (path, folder) = (self.path.display(), self.folder.display());
+        move |error| {
+            let remedy = match error.kind() {
+                io::ErrorKind::NotFound => format!(
+                    "{folder} must exist; name the folder in which the runtime looks for plugins with --dir"
+                ),
+                io::ErrorKind::NotADirectory => "--dir must name a folder".to_owned(),
+                io::ErrorKind::IsADirectory => {
+                    format!("`ls -la {folder}` shows a folder where a file belongs; remove it")
+                }
+                io::ErrorKind::ReadOnlyFilesystem => {
+                    format!("mount {folder} writable, or name another folder with --dir")
+                }
+                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                    format!(
+                        "`df -h {folder}` shows the space; free as much as both executables need"
+                    )
+                }
+                io::ErrorKind::PermissionDenied if geteuid().is_root() => format!(
+                    "`lsattr -d {folder} {path}` shows whether they are immutable, and a security module may forbid it"
+                ),
+                io::ErrorKind::PermissionDenied => SUDO_REMEDY.to_owned(),
+                io::ErrorKind::ResourceBusy => {
+                    format!("something is mounted on it: `findmnt {path}`")
+                }
+                _ => "`journalctl -k` may tell more".to_owned(),
+            };
+            CommandError(format!(
+                "{path}: failed to {step}: {}; {remedy}. The plugin there is unchanged",
+                io_reason(&error)
+            ))
+        }
+    }
+}
+
+/// Copies a file with its mode, or a link as a link.
+fn copy(from: &Path, to: &Path) -> io::Result<()> {
+    if let Ok(target) = fs::read_link(from) {
+        return symlink(target, to);
+    }
+    let from = open(from)?;
+    let mode = from.metadata()?.permissions().mode() & 0o7777;
+    copy_file(&from, to, mode)
+}
+
+/// Copies a file, and flushes the copy to the disk. It is closed then: a file that is open for writing cannot be executed.
+fn copy_file(mut from: &File, to: &Path, mode: u32) -> io::Result<()> {
+    let mut copy = create_new(to, mode)?;
+    io::copy(&mut from, &mut copy)?;
+    // Whatever the umask.
+    copy.set_permissions(Permissions::from_mode(mode))?;
+    copy.sync_all()
+}
+
+/// Writes what was done, and by whom, to the log.
+fn note(node: &Node, what: &str) {
+    log::start(None);
+    warn!(target: "ipam", "{what} by {}.", describe_operator());
+    log::flush(&node.paths().log());
+}

@@ -1,15 +1,27 @@
 //! A plugin folder of a node, with the original or a stand-in for it.
 
-use std::fs::{self, Permissions};
+use std::fs;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use crate::harness::{Node, binary, package, sh_with};
 
-pub const MODULE: &str = "github.com/Azure/azure-container-networking";
 pub const V4: &str = "azure-vnet-ipam";
 pub const V6: &str = "azure-vnet-ipamv6";
+pub const KEPT: &str = "azure-vnet-ipam.orig";
+
+/// By these bytes, an executable of this program is recognised. Its version follows them.
+const MARK: &[u8] = b"\x8e\x31\xd7\x0c\xf2\x96\x4b\xa5\x1d\xe8\x73\xb0\x5f\xc4\x29\x9a";
+
+/// What lies at a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    Nothing,
+    Link(PathBuf),
+    /// A file: whether it is the program under test, its first bytes, its length, and its mode.
+    File(bool, String, usize, u32),
+}
 
 /// `/opt/cni/bin` of a node.
 pub struct PluginFolder {
@@ -34,13 +46,12 @@ impl PluginFolder {
 
     /// Puts a file there, executable for everybody. It replaces what is there, as a node upgrade does.
     pub fn put(&self, name: &str, content: &[u8]) {
-        let new = self.file("test.new");
-        fs::write(&new, content).unwrap();
-        fs::set_permissions(&new, Permissions::from_mode(0o755)).unwrap();
-        fs::rename(new, self.file(name)).unwrap();
+        let file = self.node.path("/content");
+        fs::write(&file, content).unwrap();
+        self.put_executable(name, &file);
     }
 
-    /// Puts an executable there that may be executed at once: no process of this test has it open for writing.
+    /// The same with a copy of a file. It may be executed at once: no process of this test has it open for writing.
     pub fn put_executable(&self, name: &str, from: &Path) {
         let new = self.file("test.new");
         sh_with("install -m 755 \"$1\" \"$2\"", &[from, &new]);
@@ -51,9 +62,26 @@ impl PluginFolder {
         fs::read(self.file(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
     }
 
+    /// Looks at a path without following links.
+    pub fn found(&self, name: &str) -> Found {
+        let path = self.file(name);
+        let Ok(meta) = fs::symlink_metadata(&path) else {
+            return Found::Nothing;
+        };
+        if meta.is_symlink() {
+            return Found::Link(fs::read_link(path).unwrap());
+        }
+        let content = fs::read(path).unwrap();
+        let start = String::from_utf8_lossy(&content[..content.len().min(200)]).into_owned();
+        let mode = meta.permissions().mode() & 0o7777;
+        Found::File(self.is_ours(name), start, content.len(), mode)
+    }
+
     /// Returns whether the file is the program under test.
     pub fn is_ours(&self, name: &str) -> bool {
-        self.read(name) == fs::read(binary()).unwrap()
+        let (file, program) = (self.file(name), binary());
+        let length = |path: &Path| fs::metadata(path).unwrap().len();
+        length(&file) == length(&program) && fs::read(file).unwrap() == fs::read(program).unwrap()
     }
 
     /// The names of all files, in order.
@@ -67,63 +95,13 @@ impl PluginFolder {
     }
 }
 
-/// Makes the bytes of a Go executable of this module, which cannot be executed. `salt` makes different ones.
-pub fn go_executable(module: &str, salt: &str) -> Vec<u8> {
-    elf(".go.buildinfo", &go_build_info(module, salt))
+/// A program that answers VERSION as the original does, and nothing else. `salt` makes different ones.
+pub fn original(salt: &str) -> Vec<u8> {
+    let answer = r#"{"cniVersion":"1.0.0","supportedVersions":["0.4.0"]}"#;
+    format!("#!/bin/sh\n# {salt}\n[ \"$CNI_COMMAND\" = VERSION ] && echo '{answer}'\n").into_bytes()
 }
 
-/// The lines by which the original is recognised, in the order in which they stand in it.
-pub fn build_lines(module: &str) -> [String; 2] {
-    [
-        format!("path\t{module}/cni/ipam/plugin\nmod\t{module}\t(devel)\t\n"),
-        "build\t-ldflags=\"-X main.version=v1.4.59\"\n".to_owned(),
-    ]
-}
-
-/// The build information that Go 1.18 and later put into executables.
-pub fn go_build_info(module: &str, salt: &str) -> Vec<u8> {
-    let [first, last] = build_lines(module);
-    let modules = format!("0123456789abcdef{first}dep\t{salt:64}\n{last}0123456789abcdef");
-    assert!(modules.len() > 0x7f && modules.len() < 0x3fff);
-    let mut section = b"\xff Go buildinf:\x08\x02".to_vec();
-    section.resize(32, 0);
-    section.extend(b"\x08go1.23.2");
-    let length = [modules.len() & 0x7f | 0x80, modules.len() >> 7];
-    section.extend(length.map(|n| u8::try_from(n).unwrap()));
-    section.extend(modules.bytes());
-    section
-}
-
-/// An executable for amd64 with one section, as far as a reader of sections can tell.
-fn elf(name: &str, content: &[u8]) -> Vec<u8> {
-    let number = |n: usize| u64::try_from(n).unwrap().to_le_bytes();
-    let names = format!("\0{name}\0.shstrtab\0");
-    let table = 64 + content.len() + names.len();
-    let mut out = b"\x7fELF\x02\x01\x01".to_vec();
-    out.resize(40, 0);
-    out.extend(number(table));
-    out.resize(58, 0);
-    for size in [64_u16, 3, 2] {
-        out.extend(size.to_le_bytes());
-    }
-    out.extend(content);
-    out.extend(names.bytes());
-    out.resize(table + 64, 0);
-    let name_of_names = name.len() + 2;
-    for (name, start, length) in [
-        (1, 64, content.len()),
-        (name_of_names, 64 + content.len(), names.len()),
-    ] {
-        out.extend(u32::try_from(name).unwrap().to_le_bytes());
-        out.extend([0; 20]);
-        out.extend(number(start));
-        out.extend(number(length));
-        out.resize(out.len() + 24, 0);
-    }
-    out
-}
-
-/// The original. Where it was not built, a stand-in with the same build information takes its place.
+/// The original. Where it was not built, a stand-in takes its place.
 pub struct Original {
     pub path: PathBuf,
     pub bytes: Vec<u8>,
@@ -166,37 +144,40 @@ fn say(text: &str) {
     let _ = std::io::stderr().write_all(format!("{text}\n").as_bytes());
 }
 
-/// Makes a plugin that works as this one, and looks like the original: without our section, and with Go's build information.
+/// The program under test with other bytes in the place of its mark, or behind it.
+fn with_other_mark(offset: usize, bytes: &[u8]) -> Vec<u8> {
+    let mut program = fs::read(binary()).unwrap();
+    let mut places = program.windows(MARK.len()).enumerate();
+    let (place, _) = places.find(|(_, bytes)| *bytes == MARK).unwrap();
+    assert!(places.all(|(_, bytes)| bytes != MARK), "two marks");
+    program[place + offset..][..bytes.len()].copy_from_slice(bytes);
+    program
+}
+
+/// The bytes of a plugin that works as this one, and is another program.
+pub fn unmarked() -> Vec<u8> {
+    with_other_mark(0, &[0; MARK.len()])
+}
+
+/// Makes a plugin that works as this one, and is another program.
 pub fn working_original(node: &Node) -> PathBuf {
-    let info = node.path("/build-info");
-    fs::write(&info, go_build_info(MODULE, "stand-in")).unwrap();
     let original = node.path("/original");
+    fs::write(node.path("/unmarked"), unmarked()).unwrap();
     sh_with(
-        "objcopy --strip-debug --remove-section .azure_vnet_ipam --add-section .go.buildinfo=\"$1\" \"$2\" \"$3\"",
-        &[&info, &binary(), &original],
+        "install -m 755 \"$1\" \"$2\"",
+        &[&node.path("/unmarked"), &original],
     );
     original
 }
 
 /// Makes a plugin that works as this one, and says that it is of another version.
-#[cfg(feature = "tls")]
 pub fn working_other_version(node: &Node, version: &str) -> PathBuf {
-    let (old, section) = (node.path("/old-section"), node.path("/new-section"));
     let other = node.path("/other-version");
+    let program = with_other_mark(MARK.len(), format!("{version}\0").as_bytes());
+    fs::write(node.path("/marked"), program).unwrap();
     sh_with(
-        "objcopy --dump-section .azure_vnet_ipam=\"$1\" \"$2\" /dev/null",
-        &[&old, &binary()],
-    );
-    let mut content = fs::read(old).unwrap();
-    let length = content.len();
-    assert!((16 + version.len()..200).contains(&length), "{length}");
-    content.truncate(16);
-    content.extend(version.bytes());
-    content.resize(length, 0);
-    fs::write(&section, content).unwrap();
-    sh_with(
-        "objcopy --strip-debug --update-section .azure_vnet_ipam=\"$1\" \"$2\" \"$3\"",
-        &[&section, &binary(), &other],
+        "install -m 755 \"$1\" \"$2\"",
+        &[&node.path("/marked"), &other],
     );
     other
 }

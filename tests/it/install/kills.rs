@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
-use super::folder::{PluginFolder, V4, working_original};
+use super::folder::{Found, KEPT, PluginFolder, V4, original, working_original};
 use crate::harness::wait::{Process, SetOnDrop, wait_until};
 use crate::harness::{Node, Reply, binary, conf, xml};
 
@@ -92,15 +92,15 @@ fn add_and_delete(
     None
 }
 
-/// Kills a command at every system call. Calls `reset` before each run and `after` behind it. Returns the first call through the
-/// path that failed.
+/// Kills a command at every system call. Calls `reset` before each run and `after` behind it, which returns false to stop. Returns
+/// the number of tries.
 fn kill_at_every_system_call(
     folder: &PluginFolder,
     command: &[String],
     needed: &[&str],
     reset: impl Fn(),
-    after: impl Fn(&str),
-) -> Result<(), String> {
+    after: impl Fn(&str) -> bool,
+) -> usize {
     reset();
     let census = census(folder, command);
     let command_line = command.join(" ");
@@ -110,44 +110,57 @@ fn kill_at_every_system_call(
         let is_made = census.iter().any(|(call, _)| call.starts_with(needed));
         assert!(is_made, "{needed}: {census:?}");
     }
-    let (is_over, done) = (AtomicBool::new(false), AtomicUsize::new(0));
     let (mut kills, mut tries) = (0, 0);
-    let failed = thread::scope(|scope| {
-        let over = SetOnDrop(&is_over);
-        let adds = scope.spawn(|| add_and_delete(folder, &is_over, &done));
-        'all: for (call, count) in &census {
-            for n in sample(*count) {
-                reset();
-                let inject = format!("inject={call}:signal=KILL:when={n}");
-                tries += 1;
-                let args = ["-o", "/dev/null", "-e", &inject];
-                kills += usize::from(strace(folder, command, &args));
-                let before = done.load(Ordering::SeqCst);
-                after(&format!("{command_line} killed at {call} number {n}"));
-                // At least one whole ADD at whatever was left behind.
-                wait_until("an ADD", || {
-                    done.load(Ordering::SeqCst) > before || adds.is_finished()
-                });
-                if adds.is_finished() {
-                    break 'all;
-                }
+    for (call, count) in &census {
+        for n in sample(*count) {
+            reset();
+            let inject = format!("inject={call}:signal=KILL:when={n}");
+            tries += 1;
+            let args = ["-o", "/dev/null", "-e", &inject];
+            kills += usize::from(strace(folder, command, &args));
+            if !after(&format!("{command_line} killed at {call} number {n}")) {
+                return tries;
             }
         }
+    }
+    println!("{command_line}: {kills} kills of {tries} tries, at {total} system calls");
+    assert!(kills * 2 > tries, "{kills} of {tries}");
+    tries
+}
+
+/// The same, while ADDs run through the path all the time. Returns the first one that failed.
+fn kill_beside_adds(
+    folder: &PluginFolder,
+    command: &[String],
+    needed: &[&str],
+    reset: impl Fn(),
+    after: impl Fn(&str),
+) -> Result<(), String> {
+    reset();
+    let (is_over, done) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let (tries, failed) = thread::scope(|scope| {
+        let over = SetOnDrop(&is_over);
+        let adds = scope.spawn(|| add_and_delete(folder, &is_over, &done));
+        let tries = kill_at_every_system_call(folder, command, needed, reset, |at| {
+            let before = done.load(Ordering::SeqCst);
+            after(at);
+            // At least one whole ADD at whatever was left behind.
+            wait_until("an ADD", || {
+                done.load(Ordering::SeqCst) > before || adds.is_finished()
+            });
+            !adds.is_finished()
+        });
         drop(over);
-        adds.join().unwrap()
+        (tries, adds.join().unwrap())
     });
     let adds = done.load(Ordering::SeqCst);
-    println!(
-        "{command_line}: {kills} kills of {tries} tries, at {total} system calls, during {adds} ADDs"
-    );
-    if let Some(failed) = failed {
-        return Err(failed);
+    match failed {
+        Some(failed) => Err(failed),
+        None => {
+            assert!(adds > tries, "{adds} ADDs in {tries} tries");
+            Ok(())
+        }
     }
-    assert!(
-        kills * 2 > tries && adds > tries,
-        "{kills} of {tries}, {adds}"
-    );
-    Ok(())
 }
 
 /// What both of our commands do.
@@ -161,7 +174,7 @@ fn put(folder: &PluginFolder, name: &str, from: &Path) {
 }
 
 #[test]
-#[ignore = "needs strace and objcopy"]
+#[ignore = "needs strace"]
 fn a_working_plugin_is_there_whenever_install_is_killed() {
     let (node, _wire) = Node::with_wire("kill-install", Reply::Xml(xml(5..30)));
     let folder = PluginFolder::on(node);
@@ -170,25 +183,25 @@ fn a_working_plugin_is_there_whenever_install_is_killed() {
     put(&folder, V4, &original);
     let reset = || {
         put(&folder, V4, &original);
-        let _ = fs::remove_file(folder.file("azure-vnet-ipam.orig"));
+        let _ = fs::remove_file(folder.file(KEPT));
     };
-    let found = kill_at_every_system_call(&folder, &ours("install"), &NEEDED, reset, |at| {
+    let found = kill_beside_adds(&folder, &ours("install"), &NEEDED, reset, |at| {
         let now = folder.read(V4);
         assert!(now == content || folder.is_ours(V4), "{at}");
         if folder.is_ours(V4) {
-            assert!(folder.read("azure-vnet-ipam.orig") == content, "{at}");
+            assert!(folder.read(KEPT) == content, "{at}");
         }
         let again = folder.node.run_line("install");
         assert_eq!(again.exit, Some(0), "{at}: {again:?}");
         assert!(folder.is_ours(V4), "{at}");
-        assert!(folder.read("azure-vnet-ipam.orig") == content, "{at}");
-        assert_eq!(folder.names(), [V4, "azure-vnet-ipam.orig"], "{at}");
+        assert!(folder.read(KEPT) == content, "{at}");
+        assert_eq!(folder.names(), [V4, KEPT], "{at}");
     });
     assert_eq!(found, Ok(()));
 }
 
 #[test]
-#[ignore = "needs strace and objcopy"]
+#[ignore = "needs strace"]
 fn a_working_plugin_is_there_whenever_uninstall_is_killed() {
     let (node, _wire) = Node::with_wire("kill-uninstall", Reply::Xml(xml(5..30)));
     let folder = PluginFolder::on(node);
@@ -196,22 +209,41 @@ fn a_working_plugin_is_there_whenever_uninstall_is_killed() {
     let content = fs::read(&original).unwrap();
     put(&folder, V4, &binary());
     let reset = || {
-        put(&folder, "azure-vnet-ipam.orig", &original);
+        put(&folder, KEPT, &original);
         put(&folder, V4, &binary());
     };
-    let found = kill_at_every_system_call(&folder, &ours("uninstall"), &NEEDED, reset, |at| {
+    let found = kill_beside_adds(&folder, &ours("uninstall"), &NEEDED, reset, |at| {
         let is_back = folder.read(V4) == content;
         assert!(is_back || folder.is_ours(V4), "{at}");
-        assert_eq!(
-            is_back,
-            !folder.file("azure-vnet-ipam.orig").exists(),
-            "{at}"
-        );
+        assert_eq!(is_back, !folder.file(KEPT).exists(), "{at}");
         folder.node.run_line("uninstall").success();
         assert!(folder.read(V4) == content, "{at}");
         assert_eq!(folder.names(), [V4], "{at}");
     });
     assert_eq!(found, Ok(()));
+}
+
+/// A broken copy of the original lies in its place.
+#[test]
+#[ignore = "needs strace"]
+fn kept_original_survives_whenever_a_forced_install_is_killed() {
+    let folder = PluginFolder::new("kill-forced");
+    let broken = b"#!/bin/sh\nexit 0\n";
+    let reset = || {
+        folder.put(V4, broken);
+        folder.put(KEPT, &original("kept"));
+    };
+    let mut command = ours("install");
+    command.push("--force".to_owned());
+    kill_at_every_system_call(&folder, &command, &NEEDED, reset, |at| {
+        assert!(folder.is_ours(V4) || folder.read(V4) == broken, "{at}");
+        assert_eq!(folder.read(KEPT), original("kept"), "{at}");
+        folder.node.run_line("uninstall --force").success();
+        assert_eq!(folder.read(V4), original("kept"), "{at}");
+        assert_eq!(folder.found(KEPT), Found::Nothing, "{at}");
+        assert_eq!(folder.names(), [V4], "{at}");
+        true
+    });
 }
 
 /// Proves that the tests above can fail: other ways to replace a file leave a moment without a plugin.
@@ -232,7 +264,7 @@ fn moment_without_plugin_is_found() {
         let paths = [&folder.file(V4), &new].map(|path| path.to_str().unwrap().to_owned());
         let command = ["sh", "-c", script, "sh"].map(str::to_owned).into_iter();
         let command: Vec<_> = command.chain(paths).collect();
-        let found = kill_at_every_system_call(&folder, &command, &["execve"], reset, |_| {});
+        let found = kill_beside_adds(&folder, &command, &["execve"], reset, |_| {});
         let found = found.unwrap_err();
         assert!(found.contains("cannot be started: "), "{script}: {found}");
         assert!(

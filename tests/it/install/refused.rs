@@ -3,9 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use rustix::fs::{XattrFlags, lgetxattr, lsetxattr};
-
-use super::folder::{MODULE, PluginFolder, V4, go_executable};
+use super::folder::{KEPT, PluginFolder, V4, original};
 use crate::harness::wait::output;
 use crate::harness::{Outcome, binary, sh_with};
 use crate::privileged::in_private_namespaces;
@@ -21,13 +19,13 @@ fn assert_failed(folder: &PluginFolder, outcome: &Outcome, words: &[&str]) {
     for word in words {
         assert!(outcome.stderr.contains(word), "{word}: {outcome:?}");
     }
-    assert_eq!(folder.read(V4), go_executable(MODULE, "x"));
+    assert_eq!(folder.read(V4), original("x"));
     assert_eq!(folder.names(), [V4], "nothing is left");
 }
 
 fn with_original(name: &str) -> PluginFolder {
     let folder = PluginFolder::new(name);
-    folder.put(V4, &go_executable(MODULE, "x"));
+    folder.put(V4, &original("x"));
     folder
 }
 
@@ -62,10 +60,13 @@ fn wrong_folders_are_named() {
         "{refused:?}"
     );
     fs::remove_dir(folder.file("azure-vnet-ipamv6")).unwrap();
-    fs::create_dir(folder.file("azure-vnet-ipam.orig")).unwrap();
-    let refused = folder.node.run_line("install");
-    assert_eq!(refused.exit, Some(1), "{refused:?}");
-    assert!(refused.stdout.contains("cannot be kept"), "{refused:?}");
+    for name in [KEPT, ".azure-vnet-ipam.installing"] {
+        fs::create_dir(folder.file(name)).unwrap();
+        let failed = folder.node.run_line("install");
+        fs::remove_dir(folder.file(name)).unwrap();
+        let words = ["shows a folder where a file belongs; remove it"];
+        assert_failed(&folder, &failed, &words);
+    }
     for line in [
         "install --name other",
         "install --verify --force",
@@ -92,27 +93,18 @@ fn install_with(folder: &PluginFolder, inject: &[&str]) -> Outcome {
 fn refused_system_calls_change_nothing() {
     let folder = with_original("system");
     for (inject, words) in [
-        // strace executes the command first. The second time is the trial.
         (
-            &["execve:error=ENOEXEC:when=1"][..],
-            &["cannot execute it", "uname -m"][..],
-        ),
-        (
-            &["execve:error=EACCES:when=1"],
-            &["forbids executing", "noexec"],
-        ),
-        (
-            &["fchmod:error=EPERM"],
-            &["failed to write the new file: operation not permitted"],
+            &["fchmod:error=EPERM"][..],
+            &["failed to write the new file: operation not permitted"][..],
         ),
         (&["fsync:error=EIO"], &["failed to write the new file"]),
         (
-            &["linkat,?link:error=EROFS"],
-            &["failed to save the original: read-only file system"],
+            &["fsync:error=EIO:when=2"],
+            &["failed to keep the original"],
         ),
         (
-            &["fsync:error=EIO:when=2"],
-            &["failed to save the original"],
+            &["fsync:error=EIO:when=3"],
+            &["failed to keep the original"],
         ),
         (
             &["rename,?renameat,?renameat2:error=EBUSY:when=2"],
@@ -124,31 +116,29 @@ fn refused_system_calls_change_nothing() {
         for word in words.iter().chain(&["The plugin there is unchanged"]) {
             assert!(outcome.stderr.contains(word), "{inject:?}: {outcome:?}");
         }
-        assert_eq!(folder.read(V4), go_executable(MODULE, "x"), "{inject:?}");
-        let _ = fs::remove_file(folder.file("azure-vnet-ipam.orig"));
+        assert_eq!(folder.read(V4), original("x"), "{inject:?}");
+        let _ = fs::remove_file(folder.file(KEPT));
         assert_eq!(folder.names(), [V4], "{inject:?}");
     }
-    let late = install_with(&folder, &["fsync:error=EIO:when=3"]);
+    let late = install_with(&folder, &["fsync:error=EIO:when=4"]);
     assert_eq!(late.exit, Some(2), "{late:?}");
     assert!(late.stderr.contains("is replaced, but"), "{late:?}");
     assert!(folder.is_ours(V4));
-}
-
-#[test]
-#[ignore = "needs strace"]
-fn original_is_copied_where_files_have_no_second_name() {
-    let folder = with_original("copied");
-    let outcome = install_with(&folder, &["linkat,?link:error=EPERM"]);
-    outcome.success();
-    assert!(folder.is_ours(V4));
-    assert_eq!(
-        folder.read("azure-vnet-ipam.orig"),
-        go_executable(MODULE, "x")
-    );
-    folder.node.run_line("uninstall").success();
-    let mode = sh_with("stat -c %a \"$1\"", &[&folder.file(V4)]);
-    assert_eq!(mode.trim(), "755");
-    assert_eq!(folder.read(V4), go_executable(MODULE, "x"));
+    // The new executable is the first that is called.
+    for (inject, word) in [
+        ("execve:error=ENOEXEC:when=1", "uname -m"),
+        ("execve:error=EACCES:when=1", "noexec"),
+    ] {
+        let folder = PluginFolder::new("execve");
+        let outcome = install_with(&folder, &[inject]);
+        assert_eq!(outcome.exit, Some(2), "{inject}: {outcome:?}");
+        let words = "the new executable cannot be executed: ";
+        assert!(
+            outcome.stderr.contains(words) && outcome.stderr.contains(word),
+            "{outcome:?}"
+        );
+        assert_eq!(folder.names(), [""; 0], "{inject}");
+    }
 }
 
 /// Mounts a file system on the plugin folder, and puts the original there.
@@ -158,7 +148,7 @@ fn mounted(name: &str, options: &str) -> PluginFolder {
         &format!("mount -t tmpfs -o {options} none \"$1\""),
         &[&folder.path],
     );
-    folder.put(V4, &go_executable(MODULE, "x"));
+    folder.put(V4, &original("x"));
     folder
 }
 
@@ -176,12 +166,6 @@ fn disks_that_cannot_hold_it_change_nothing() {
             Some("ro"),
             &["read-only file system", "--dir"],
         ),
-        (
-            "noexec",
-            "size=1g,noexec",
-            None,
-            &["forbids executing", "findmnt"],
-        ),
     ] {
         let folder = mounted(name, options);
         if let Some(remount) = remount {
@@ -198,6 +182,13 @@ fn disks_that_cannot_hold_it_change_nothing() {
         );
         sh_with("umount \"$1\"", &[&folder.path]);
     }
+    let folder = mounted("noexec", "size=1g,noexec");
+    fs::remove_file(folder.file(V4)).unwrap();
+    let failed = folder.node.run_line("install");
+    assert_eq!(failed.exit, Some(2), "{failed:?}");
+    assert!(failed.stderr.contains("must not have noexec"), "{failed:?}");
+    assert_eq!(folder.names(), [""; 0]);
+    sh_with("umount \"$1\"", &[&folder.path]);
 }
 
 #[test]
@@ -244,24 +235,4 @@ fn other_users_are_told_to_use_sudo() {
         "{stderr}"
     );
     assert_eq!(folder.names(), [V4]);
-}
-
-#[test]
-#[ignore = "needs root and unshare"]
-fn selinux_label_of_the_replaced_file_is_kept() {
-    const TEST: &str = "install::refused::selinux_label_of_the_replaced_file_is_kept";
-    if !in_private_namespaces(TEST) {
-        return;
-    }
-    let folder = mounted("label", "size=1g");
-    let label = "system_u:object_r:container_runtime_exec_t:s0";
-    let name = "security.selinux";
-    lsetxattr(folder.file(V4), name, label.as_bytes(), XattrFlags::empty()).unwrap();
-    folder.node.run_line("install").success();
-    for file in [V4, "azure-vnet-ipam.orig"] {
-        let mut found = [0; 100];
-        let length = lgetxattr(folder.file(file), name, &mut found[..]).unwrap();
-        assert_eq!(&found[..length], label.as_bytes(), "{file}");
-    }
-    sh_with("umount \"$1\"", &[&folder.path]);
 }

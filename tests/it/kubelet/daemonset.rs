@@ -253,7 +253,7 @@ fn replacement_is_told(node: &mut Installation, churn: &mut Churn) {
     node.wait_for_metric(FIRING, "0");
     let log = "kubectl -n kube-system logs daemonset/azure-vnet-ipam -c node-loop";
     let said = node.controllers.type_command(log);
-    assert!(said.contains("there is the original"), "{said}");
+    assert!(said.contains("there is another file"), "{said}");
     // It stays until somebody does something, and pods get addresses.
     node.replace_pods(churn);
     assert!(fs::read(PLUGIN).unwrap() != node.ours);

@@ -198,7 +198,7 @@ fn pods_come_back_after_a_reboot() {
 }
 
 #[test]
-#[ignore = "needs root, the programs of a cluster, containerd, runc, the plugin bridge, objcopy, python3 and a static executable"]
+#[ignore = "needs root, the programs of a cluster, containerd, runc, the plugin bridge, python3 and a static executable"]
 fn daemonset_installs_watches_and_removes_the_plugin() {
     if on_a_node("daemonset_installs_watches_and_removes_the_plugin", &[]) {
         report(&[daemonset::run()]);
