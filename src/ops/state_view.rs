@@ -168,7 +168,16 @@ fn judge(state: &State) -> (Condition, Option<String>) {
         (_, Some(why)) => Some(format!("the key of this plugin cannot be read: {why}")),
         _ if state.is_empty() => return (Condition::Fresh, None),
         (condition, None) => {
-            let pending = condition.describe_pending().map(str::to_owned);
+            let pending = match condition {
+                Condition::Reconcile => {
+                    "it may lack addresses in use; the next ADD looks for those that it does not know"
+                }
+                Condition::NewBoot => {
+                    "it is of before the last start of the node; the next ADD frees what the node does not show"
+                }
+                _ => "",
+            };
+            let pending = (!pending.is_empty()).then(|| pending.to_owned());
             state.restored.clone().or(pending)
         }
     };

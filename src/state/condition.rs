@@ -44,22 +44,6 @@ pub struct Loss {
 pub const QUARANTINE: Duration = Duration::from_secs(30);
 
 impl Condition {
-    /// Describes what must be done before the state can be relied on, if anything must.
-    pub fn describe_pending(&self) -> Option<&'static str> {
-        match self {
-            Condition::Ready | Condition::Fresh | Condition::Newer { .. } => None,
-            Condition::Reconcile => Some(
-                "it may lack addresses in use; the next ADD looks for those that it does not know",
-            ),
-            Condition::NewBoot => Some(
-                "it is of before the last start of the node; the next ADD frees what the node does not show",
-            ),
-            Condition::Lost(_) => {
-                Some("it was lost; the next ADD rebuilds it from what the node shows")
-            }
-        }
-    }
-
     /// Why grants are missing, if any are.
     pub fn lost(&self) -> Option<&Loss> {
         match self {

@@ -53,16 +53,6 @@ pub struct LockHolder {
     pub name: Option<String>,
 }
 
-impl LockHolder {
-    fn new(paths: &Paths, pid: u32) -> LockHolder {
-        let name = read_text(&paths.process(pid).join("comm"));
-        LockHolder {
-            pid,
-            name: name.ok().map(|name| name.trim().to_owned()),
-        }
-    }
-}
-
 impl fmt::Display for LockHolder {
     /// `process 7 (sleep)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -88,7 +78,9 @@ pub fn holder_now(paths: &Paths) -> Option<LockHolder> {
             .then(|| pid.parse::<u32>().ok())
             .flatten()
     })?;
-    Some(LockHolder::new(paths, pid))
+    let name = read_text(&paths.process(pid).join("comm"));
+    let name = name.ok().map(|name| name.trim().to_owned());
+    Some(LockHolder { pid, name })
 }
 
 /// Returns the holder of the lock for an error.

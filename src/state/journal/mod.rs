@@ -61,21 +61,21 @@ impl Journal {
             ..Journal::default()
         };
         let (header, rest) = split_line(bytes);
-        let Some(header) = Header::parse(header) else {
+        let Some((of_boot, length, checksum)) = parse_header(header) else {
             return Some(journal);
         };
-        if !is_same_boot(Some(header.boot_id), boot_id) {
+        if !is_same_boot(Some(of_boot), boot_id) {
             return None;
         }
-        journal.boot_id = Some(header.boot_id.to_owned());
-        let Some((base, rest)) = rest.split_at_checked(header.length) else {
+        journal.boot_id = Some(of_boot.to_owned());
+        let Some((base, rest)) = rest.split_at_checked(length) else {
             return Some(journal);
         };
         let (end, mut lines) = rest.split_at_checked(END).unwrap_or((rest, b""));
         let base = parse_end(end)
-            .filter(|generation| base_checksum(base, *generation) == header.checksum)
+            .filter(|generation| base_checksum(base, *generation) == checksum)
             .and_then(|generation| {
-                let state = State::parse(base, Some(header.boot_id), now).ok()?;
+                let state = State::parse(base, Some(of_boot), now).ok()?;
                 Some((generation, state))
             });
         let mut last = None;
@@ -165,22 +165,13 @@ fn split_line(bytes: &[u8]) -> (&[u8], &[u8]) {
     bytes.split_at(end.map_or(bytes.len(), |end| end + 1))
 }
 
-struct Header<'a> {
-    boot_id: &'a str,
-    length: usize,
-    checksum: u64,
-}
-
-impl Header<'_> {
-    fn parse(line: &[u8]) -> Option<Header<'_>> {
-        let line = std::str::from_utf8(line).ok()?.strip_prefix(MAGIC)?;
-        let mut fields = line.strip_suffix('\n')?.split(' ');
-        Some(Header {
-            boot_id: fields.next()?,
-            length: fields.next()?.parse().ok()?,
-            checksum: u64::from_str_radix(fields.next()?, 16).ok()?,
-        })
-    }
+/// The boot ID in a header, and the length and the checksum of the base.
+fn parse_header(line: &[u8]) -> Option<(&str, usize, u64)> {
+    let line = std::str::from_utf8(line).ok()?.strip_prefix(MAGIC)?;
+    let mut fields = line.strip_suffix('\n')?.split(' ');
+    let (boot_id, length) = (fields.next()?, fields.next()?.parse().ok()?);
+    let checksum = u64::from_str_radix(fields.next()?, 16).ok()?;
+    Some((boot_id, length, checksum))
 }
 
 fn base_checksum(state: &[u8], generation: u64) -> u64 {
