@@ -17,7 +17,7 @@ use crate::ipam::{CheckFailure, Judged, Refusal, Violation};
 use crate::state::{FORMAT, LockError, StoreError};
 
 /// The page of errors, in Markdown: their codes, their messages, and what to do about each.
-pub const ERROR_PAGE: &str = include_str!("../../conflist-examples/errors.md");
+pub const ERROR_PAGE: &str = include_str!("../../.github/ERRORS.md");
 
 /// Why a call failed.
 #[derive(Debug)]

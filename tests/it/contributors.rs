@@ -8,10 +8,12 @@ use crate::harness::{package, rust_files};
 
 const CONTRACT: &str = "testdata/recorded/README.md";
 const CONTRIBUTORS: &str = "src/README.md";
+const RECIPES: &str = ".github/CONTRIBUTING.md";
 const TESTS: &str = "tests/README.md";
-const PAGES: [&str; 5] = [
+const PAGES: [&str; 6] = [
     "README.md",
-    "conflist-examples/README.md",
+    ".github/REFERENCE.md",
+    RECIPES,
     CONTRIBUTORS,
     TESTS,
     CONTRACT,
@@ -86,7 +88,7 @@ fn links_and_anchors_resolve() {
 
 #[test]
 fn files_named_for_contributors_exist() {
-    let text = prose(&page(CONTRIBUTORS));
+    let text = [CONTRIBUTORS, RECIPES].map(|name| prose(&page(name))).concat();
     let mut count = 0;
     for path in quoted(&text) {
         let is_path =

@@ -1,7 +1,7 @@
 //! The shape of `--json`, key by key, as programs rely on it. Values that differ from run to run are placeholders of the same
 //! type in the fixtures.
 //!
-//! To change a shape on purpose, run `ACCEPT=1 cargo test --test it json_shapes` and update the table in `conflist-examples/README.md`. Shapes that need
+//! To change a shape on purpose, run `ACCEPT=1 cargo test --test it json_shapes` and update the table in `.github/REFERENCE.md`. Shapes that need
 //! a real node, such as a leak with all evidence, are in `check-leaks.json` and `reclaim-freed.json`; tests beside the code
 //! compare them.
 
@@ -303,7 +303,7 @@ fn keys(value: &Value, found: &mut BTreeSet<String>) {
 
 #[test]
 fn every_json_key_is_in_the_reference() {
-    let page = fs::read_to_string(package().join("conflist-examples/README.md")).unwrap();
+    let page = fs::read_to_string(package().join(".github/REFERENCE.md")).unwrap();
     let section = page.split("\n### JSON\n").nth(1).unwrap();
     let section = section.split("\n### ").next().unwrap();
     let mut found = BTreeSet::new();
