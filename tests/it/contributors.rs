@@ -8,12 +8,14 @@ use crate::harness::{package, rust_files};
 
 const CONTRACT: &str = "testdata/recorded/README.md";
 const CONTRIBUTORS: &str = "src/README.md";
+const BEHAVIOR: &str = ".github/BEHAVIOR.md";
 const RECIPES: &str = ".github/CONTRIBUTING.md";
 const TESTS: &str = "tests/README.md";
-const PAGES: [&str; 6] = [
+const PAGES: [&str; 7] = [
     "README.md",
     ".github/REFERENCE.md",
     RECIPES,
+    BEHAVIOR,
     CONTRIBUTORS,
     TESTS,
     CONTRACT,
@@ -133,7 +135,7 @@ fn cited(text: &str, word: &str, letter: &str) -> Vec<u32> {
 #[test]
 fn citations_in_comments_resolve() {
     let contract = anchors(&page(CONTRACT));
-    let contributors = anchors(&page(CONTRIBUTORS));
+    let behavior = anchors(&page(BEHAVIOR));
     let mut count = 0;
     for folder in ["src", "tests/it"] {
         for path in rust_files(&package().join(folder)) {
@@ -151,8 +153,8 @@ fn citations_in_comments_resolve() {
             for (word, letter, anchor, known) in [
                 ("contract section", "", "section-", &contract),
                 ("contract, section", "", "section-", &contract),
-                ("promise", "P", "p", &contributors),
-                ("difference", "D", "d", &contributors),
+                ("promise", "P", "p", &behavior),
+                ("difference", "D", "d", &behavior),
             ] {
                 for number in cited(&text, word, letter) {
                     let anchor = format!("{anchor}{number}");
@@ -188,7 +190,7 @@ fn citations_are_parsed_in_every_form() {
 
 #[test]
 fn every_difference_and_promise_is_described_once() {
-    let text = page(CONTRIBUTORS);
+    let text = page(BEHAVIOR);
     for (letter, last) in [("P", 11), ("D", 20)] {
         for number in 1..=last {
             let heading = format!("**{letter}{number}** ");

@@ -117,7 +117,7 @@ fn conflist_in_readme_is_the_shipped_one() {
 
 #[test]
 fn every_difference_of_a_case_is_explained() {
-    let page = fs::read_to_string(package().join("src/README.md")).unwrap();
+    let page = fs::read_to_string(package().join(".github/BEHAVIOR.md")).unwrap();
     let differences = section(&page, "## Differences from the original");
     let listed = fs::read_to_string(package().join("testdata/recorded/deviations.txt")).unwrap();
     for line in listed

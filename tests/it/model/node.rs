@@ -350,7 +350,7 @@ impl Files for MemoryNode {
     ) -> Result<(), StoreError> {
         let path = self.path(StateFile::State);
         // Random events do not happen between the check of the lock and the rename: what can happen in that moment is a limitation that
-        // the `src/README.md` names.
+        // `.github/BEHAVIOR.md` names.
         if !lock.is_current() {
             return Err(StoreError::lost_lock(&path));
         }
