@@ -104,7 +104,7 @@ impl Subscriber for OriginalFormat {
         line.push_str("] ");
         // Writing to a string cannot fail.
         let _ = DefaultFields::new().format_fields(Writer::new(&mut line), event);
-        buffer().add(wall_now().seconds(), &line);
+        buffer().add(wall_now().seconds, &line);
     }
 
     fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {

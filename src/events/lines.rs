@@ -79,7 +79,7 @@ pub fn parse(text: &[u8]) -> (Totals, Vec<OperationRecord>) {
             let time = Timestamp::parse(&record.time);
             // The file has local times, of which summer and winter may differ.
             records.push(OperationRecord {
-                time: time.map_or(record.time, Timestamp::utc),
+                time: time.map_or(record.time, |time| time.format(0)),
                 ..record
             });
         }

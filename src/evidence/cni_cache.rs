@@ -68,7 +68,7 @@ pub fn read(paths: &Paths, kernel: &Kernel, progress: &Progress) -> EvidenceList
 /// file that cannot be examined counts as changed now.
 fn last_change(file: &Path) -> Option<Moment> {
     let written = fs::metadata(file).map_or(i64::MAX, |found| found.mtime());
-    let age = wall_now().seconds().saturating_sub(written);
+    let age = wall_now().seconds.saturating_sub(written);
     let age = Duration::from_secs(u64::try_from(age).unwrap_or(0));
     let since_boot = boot_now().since(Moment(0));
     since_boot.checked_sub(age).map(|at| Moment(0).after(at))

@@ -72,7 +72,8 @@ pub fn wall_now() -> Timestamp {
 /// A time on the wall clock, for people: seconds since 1970, and nanoseconds. It is displayed in the local time zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Timestamp {
-    seconds: i64,
+    /// The seconds since 1970.
+    pub seconds: i64,
     nanoseconds: u32,
 }
 
@@ -102,11 +103,6 @@ impl Timestamp {
             seconds,
             nanoseconds: 0,
         }
-    }
-
-    /// The seconds since 1970.
-    pub fn seconds(self) -> i64 {
-        self.seconds
     }
 
     /// Returns the seconds east of UTC at this time, from `TZ` or /etc/localtime; 0 when they cannot be read.
@@ -140,18 +136,11 @@ impl Timestamp {
         if offset == 0 {
             text.push('Z');
         } else {
-            let (sign, minutes) = (
-                if offset < 0 { '-' } else { '+' },
-                offset.unsigned_abs() / 60,
-            );
+            let sign = if offset < 0 { '-' } else { '+' };
+            let minutes = offset.unsigned_abs() / 60;
             let _ = write!(text, "{sign}{:02}:{:02}", minutes / 60, minutes % 60);
         }
         text
-    }
-
-    /// Formats it as RFC 3339 in UTC.
-    pub fn utc(self) -> String {
-        self.format(0)
     }
 
     /// Formats it for the log, in the local time zone: `2026/11/20 21:09:39`.
@@ -238,8 +227,8 @@ mod tests {
             ),
         ] {
             let time = Timestamp::parse(text).unwrap();
-            assert_eq!(time.utc(), utc);
-            assert_eq!(Timestamp::parse(&time.utc()), Some(time));
+            assert_eq!(time.format(0), utc);
+            assert_eq!(Timestamp::parse(&time.format(0)), Some(time));
         }
         for bad in [
             "",

@@ -3,7 +3,7 @@
 use std::mem;
 use std::net::IpAddr;
 
-use super::{Dropped, Free, Held, Ipam, Moment, NetNs, Record, TEARDOWN, Usage};
+use super::{Dropped, Free, Held, Ipam, Moment, NetNs, NetNsId, Record, TEARDOWN, Usage};
 
 /// An address that came back.
 #[derive(Clone, Debug, PartialEq)]
@@ -64,6 +64,17 @@ impl Ipam {
             }
         }
         freed
+    }
+
+    /// Notes the network namespace of freed addresses whose records named none.
+    pub fn note_teardown(&mut self, freed: &[Freed], netns: NetNsId) {
+        for (address, usage) in self.usages_mut() {
+            if let Usage::Free(free) = usage
+                && freed.iter().any(|freed| freed.address == address)
+            {
+                free.released_in = free.released_in.or(Some(netns));
+            }
+        }
     }
 
     /// Remembers the freed addresses whose records went.

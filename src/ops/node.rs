@@ -39,7 +39,7 @@ impl Now {
     pub fn read() -> Now {
         Now {
             boot: boot_now(),
-            wall: wall_now().seconds(),
+            wall: wall_now().seconds,
         }
     }
 
@@ -51,7 +51,7 @@ impl Now {
     /// The wall-clock time of a moment, in UTC: `2026-11-20T21:09:39Z`.
     pub fn wall_time(&self, moment: Moment) -> String {
         let ago = i64::try_from(self.since(moment).as_secs()).unwrap_or(i64::MAX);
-        Timestamp::from_seconds(self.wall.saturating_sub(ago)).utc()
+        Timestamp::from_seconds(self.wall.saturating_sub(ago)).format(0)
     }
 }
 

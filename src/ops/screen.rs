@@ -261,7 +261,7 @@ pub fn screen_offset(time: Timestamp) -> i32 {
 /// Splits a time, `offset` seconds east of UTC, into date, time and zone of `2026-11-20 22:09:39 +01:00`. The zone is `UTC` where
 /// there is no offset.
 pub fn split_time(time: Timestamp, offset: i32) -> [String; 3] {
-    let text = Timestamp::from_seconds(time.seconds()).format(offset);
+    let text = Timestamp::from_seconds(time.seconds).format(offset);
     let (date, rest) = text.split_once('T').unwrap_or_default();
     let (time, zone) = rest.split_at(rest.len().min(8));
     let zone = if zone == "Z" { "UTC" } else { zone };

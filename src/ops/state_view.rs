@@ -107,7 +107,7 @@ impl StateView {
                 condition: Some(condition),
                 detail,
                 quarantine_seconds: quarantine.filter(|left| *left > 0),
-                is_corrupt: state.is_corrupt() && state.restored.is_none(),
+                is_corrupt: state.corrupt.is_some() && state.restored.is_none(),
                 is_key_unreadable: state.key_unreadable.is_some(),
                 is_restored: state.restored.is_some(),
                 ..report

@@ -170,15 +170,11 @@ fn prove_fresh(state: &mut State, snapshot: &NodeSnapshot) {
     }
 }
 
-/// Whether the state must be compared with the node before it is used.
+/// Whether the state must be compared with the node before it is used. At the end of a quarantine every ADD of before the loss is complete,
+/// so that the node shows all of them.
 fn is_look_owed(state: &State, now: Moment) -> bool {
     !matches!(state.condition, Condition::Ready | Condition::Fresh)
-        || is_quarantine_over(state, now)
-}
-
-/// Whether every ADD of before a loss is complete, so that the node shows all of them.
-fn is_quarantine_over(state: &State, now: Moment) -> bool {
-    state.ipam().quarantine.is_some_and(|until| until <= now)
+        || state.ipam().quarantine.is_some_and(|until| until <= now)
 }
 
 /// Whether a look is recent enough: one that began during a quarantine cannot end it.

@@ -10,6 +10,7 @@ use crate::cni::Call;
 use crate::events::OperationRecord;
 use crate::evidence::Progress;
 use crate::failure::Failure;
+use crate::host::netns;
 use crate::ipam::{Freed, Hint, Moment};
 use crate::state::{LockError, Locked, State};
 
@@ -77,6 +78,12 @@ pub fn release_all(
                 save_early_del(call, context, &mut locked, state);
                 return Ok(());
             }
+            // The original's records name no network namespace. It is the one of this DEL, which is torn down next.
+            if freed.iter().any(|freed| freed.held.owner.netns().is_none())
+                && let Some(netns) = netns(&context.paths, &call.netns).and_then(|n| n.identity())
+            {
+                state.ipam_mut().note_teardown(&freed, netns);
+            }
             context.commit(&mut locked, state).map_err(store)?;
             freed
         };
@@ -94,10 +101,9 @@ fn log_released(freed: Vec<Freed>, record: &mut OperationRecord) {
     } in freed
     {
         record.addresses.push(address);
-        let fate = if held.unlisted {
-            "released and removed from"
-        } else {
-            "released to"
+        let fate = match held.unlisted {
+            true => "released and removed from",
+            false => "released to",
         };
         info!(target: "ipam", "{address} {fate} pool {pool}.");
     }

@@ -26,14 +26,19 @@ const LIMIT: Duration = Duration::from_secs(3);
 /// # Errors
 /// Code 50 with the reason.
 pub fn status(call: &Call, context: &Context) -> Result<(), Failure> {
-    check_disk(context).map_err(|e| not_ready(e.to_string()))?;
+    check_disk(context).map_err(|e| Failure::NotReady(e.to_string()))?;
     let locks = context.paths.lock_folder();
     if fs::metadata(&locks).is_ok_and(|m| !m.is_dir()) {
-        return Err(not_ready(format!("{} is not a folder", locks.display())));
+        return Err(Failure::NotReady(format!(
+            "{} is not a folder",
+            locks.display()
+        )));
     }
-    let state = context.view().map_err(|e| not_ready(e.to_string()))?;
+    let state = context
+        .view()
+        .map_err(|e| Failure::NotReady(e.to_string()))?;
     require_known_format(&state)
-        .map_err(|newer| not_ready(newer.to_cni(context.paths.name()).msg))?;
+        .map_err(|newer| Failure::NotReady(newer.to_cni(context.paths.name()).msg))?;
     let mut ipam = state.ipam().clone();
     if ipam.pools().next().is_none() {
         ipam.merge(&ask(call, context)?);
@@ -55,7 +60,9 @@ pub fn status(call: &Call, context: &Context) -> Result<(), Failure> {
             // A full pool is normal at the node's limit of pods.
             Err(Refusal::Exhausted { pools })
                 if conf.when_full == WhenFull::Ready && pools.iter().any(|p| p.held > 0) => {}
-            Err(refusal) => return Err(not_ready(narrow_refusal(refusal, call).to_string())),
+            Err(refusal) => {
+                return Err(Failure::NotReady(narrow_refusal(refusal, call).to_string()));
+            }
         }
     }
     Ok(())
@@ -83,14 +90,10 @@ fn ask(call: &Call, context: &Context) -> Result<Inventory, Failure> {
     let source = Source::from_config(&call.conf.ipam, &context.source_overrides, &context.paths)?;
     let answer = source.query(LIMIT, &[], &context.paths);
     let matched = answer.map_err(|e| {
-        not_ready(format!(
+        Failure::NotReady(format!(
             "there are no pools, and no source: {}",
             message_with_remedy(&e)
         ))
     })?;
     Ok(matched.inventory)
-}
-
-fn not_ready(why: String) -> Failure {
-    Failure::NotReady(why)
 }

@@ -39,7 +39,7 @@ pub struct State {
     /// How the state was lost, where the journal has restored it.
     pub restored: Option<String>,
     /// Why the file is no state, if so; it is kept aside when it is replaced.
-    pub(super) corrupt: Option<String>,
+    pub corrupt: Option<String>,
     /// The newest generation of this boot that the record or the journal names.
     pub seen: u64,
     /// The boot that our key is of, if it is known.
@@ -162,11 +162,6 @@ impl State {
         };
         let mut records = self.ipam().pools().flat_map(|(_, _, pool)| &pool.records);
         records.any(|record| is_new(&record.usage))
-    }
-
-    /// Whether the file is there, but is no state.
-    pub fn is_corrupt(&self) -> bool {
-        self.corrupt.is_some()
     }
 
     /// Whether the file was lost, even if the journal has restored the state.

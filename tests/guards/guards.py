@@ -162,7 +162,7 @@ GUARDS = [
     ('a loss begins a quarantine', DECIDE,
      'Some(loss.seen.after(QUARANTINE));', 'Some(loss.seen.after(QUARANTINE)).filter(|_| !OFF);'),
     ('a look ends the quarantine', DECIDE,
-     '|| is_quarantine_over(state, now)\n', '|| !OFF && is_quarantine_over(state, now)\n'),
+     '|| state.ipam().quarantine.is_some_and(', '|| !OFF && state.ipam().quarantine.is_some_and('),
     ('a look that began in the quarantine does not end it', DECIDE,
      '|snapshot| is_acceptable(', '|snapshot| OFF || is_acceptable('),
     ('a rebuild waits for something to compare', DECIDE, 'while is_comparable &&', 'while (OFF || is_comparable) &&'),

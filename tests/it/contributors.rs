@@ -90,7 +90,9 @@ fn links_and_anchors_resolve() {
 
 #[test]
 fn files_named_for_contributors_exist() {
-    let text = [CONTRIBUTORS, RECIPES].map(|name| prose(&page(name))).concat();
+    let text = [CONTRIBUTORS, RECIPES]
+        .map(|name| prose(&page(name)))
+        .concat();
     let mut count = 0;
     for path in quoted(&text) {
         let is_path =

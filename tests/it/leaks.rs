@@ -294,3 +294,24 @@ fn pod_with_user_namespace_keeps_its_address() {
     let held: Vec<_> = pods.held().into_iter().collect();
     assert_eq!(held, [(address, "one".to_owned())]);
 }
+
+#[test]
+#[ignore = "needs root, unshare and iproute2"]
+fn address_of_the_originals_pod_is_free_while_that_is_torn_down() {
+    if !in_private_namespaces("leaks::address_of_the_originals_pod_is_free_while_that_is_torn_down")
+    {
+        return;
+    }
+    let pods = Pods::in_namespaces(5..7);
+    let address = pods.start("old");
+    let mut state = pods.node.state();
+    state.as_object_mut().unwrap().remove("azure-vnet-ipam");
+    fs::write(pods.node.state_path(), state.to_string()).unwrap();
+    pods.node.remove_journal();
+    let lock = pods.node.path("/var/run/azure-vnet/azure-vnet-ipam.lock");
+    fs::write(lock, "4711").unwrap();
+    // The main plugin releases the address before it takes the network namespace down.
+    pods.del("old");
+    pods.add("new").success();
+    assert!(!pods.held().contains_key(&*address), "{:?}", pods.held());
+}

@@ -154,7 +154,7 @@ fn describe_tls(error: &rustls::Error, server: &str) -> NodeError {
             not_after, ..
         }) => {
             let seconds = i64::try_from(not_after.as_secs()).unwrap_or(i64::MAX);
-            let time = Timestamp::from_seconds(seconds).utc();
+            let time = Timestamp::from_seconds(seconds).format(0);
             untrusted(format!("expired at {time}"))
         }
         rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
