@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 
 use azure_vnet_ipam::ipam::{Evidence, Moment};
-use azure_vnet_ipam::state::{Condition, State, StateFile, view};
+use azure_vnet_ipam::state::{State, StateFile, view};
 use serde_json::Value;
 
 use super::events::{Blindness, Fate, FileSet, Loss};
@@ -111,13 +111,6 @@ fn is_named(journal: &[u8], record: &[u8]) -> bool {
 fn says_something(text: &[u8]) -> bool {
     let state = State::parse(text, None, Moment(0));
     state.is_ok_and(|state| state.saved.is_some() || !state.is_empty())
-}
-
-/// The number of a state that is known to be of this boot: "Where `IPAM.TimeStamp` is no longer the one we wrote, the original has written
-/// since: the boot ID is void then".
-fn saved_in_boot(state: &State) -> u64 {
-    let is_of_boot = !state.other_wrote_last && state.condition != Condition::NewBoot;
-    state.saved.filter(|_| is_of_boot).unwrap_or(0)
 }
 
 impl World {
@@ -239,7 +232,7 @@ impl World {
         self.loss_seen = None;
         self.newest_answer = None;
         let state = self.view_of_boot(&self.disk);
-        let saved = saved_in_boot(&state);
+        let saved = self.saved_in_boot(&state);
         self.truth.newest = self.truth.newest.max(saved).max(self.known(&self.disk));
     }
 
@@ -317,7 +310,7 @@ impl World {
         if self.truth.was_unreadable && text.is_some() && !is_newest && state.restored.is_none() {
             return true;
         }
-        let saved = saved_in_boot(&state);
+        let saved = self.saved_in_boot(&state);
         let is_known = self.known(&self.disk).max(saved) >= self.truth.newest;
         match state.saved {
             // "everything removed while an ADD is not configured yet": then the original has started from nothing.
@@ -340,6 +333,20 @@ impl World {
     fn view_of_boot(&self, disk: &Disk) -> State {
         let files = MemoryNode::new(disk.clone(), self.now(), Evidence::default());
         view(&files, Some(&format!("boot-{}", self.boot))).unwrap()
+    }
+
+    /// The number of a state that is known to be of this boot: "Where `IPAM.TimeStamp` is no longer the one we wrote, the original has
+    /// written since: the boot ID is void then".
+    fn saved_in_boot(&self, state: &State) -> u64 {
+        let text = self.disk.text(StateFile::State).unwrap_or_default();
+        let text = String::from_utf8_lossy(text);
+        let boot = |text: &str| {
+            text.split_once("\"bootId\": \"")
+                .map(|(_, id)| id.to_owned())
+        };
+        let is_here = |id: String| id.starts_with(&format!("boot-{}\"", self.boot));
+        let is_of_boot = !state.other_wrote_last && boot(&text).is_none_or(is_here);
+        state.saved.filter(|_| is_of_boot).unwrap_or(0)
     }
 
     /// The number of the last save that the record or the journal names.
