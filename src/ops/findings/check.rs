@@ -327,10 +327,8 @@ fn namespaces(kernel: &Kernel, visibility: &mut Visibility) -> Option<Finding> {
         visibility.hides("network namespaces of pods", "permission denied");
         return None;
     }
-    let text = format_args!(
-        "{} network namespaces were looked into",
-        kernel.namespaces.len()
-    );
+    let count = kernel.namespaces.len();
+    let text = format_args!("{count} network namespaces were looked into");
     Some(Finding::ok(FindingKind::Host, &text))
 }
 
