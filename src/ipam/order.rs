@@ -62,13 +62,26 @@ fn end_rank(address: Ipv6Addr) -> (u32, u32) {
 }
 
 /// What sorts as the decimal text of an octet does, like [`end_rank`].
+#[expect(
+    clippy::indexing_slicing,
+    reason = "an octet is an index of 256 places"
+)]
 fn rank(octet: u8) -> u16 {
-    let number = u16::from(octet);
-    match number {
-        0..10 => number * 1000 + 1,
-        10..100 => number * 100 + 2,
-        _ => number * 10 + 3,
-    }
+    // Reading and merging a pool compare each address several times; computing this each time takes 2 % of an ADD.
+    static RANKS: [u16; 256] = {
+        let mut ranks = [0; 256];
+        let mut n = 0;
+        while n < 256 {
+            ranks[n as usize] = match n {
+                0..10 => n * 1000 + 1,
+                10..100 => n * 100 + 2,
+                _ => n * 10 + 3,
+            };
+            n += 1;
+        }
+        ranks
+    };
+    RANKS[usize::from(octet)]
 }
 
 #[cfg(test)]
