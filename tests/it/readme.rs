@@ -82,20 +82,6 @@ fn try_script_prints_what_the_readme_shows() {
     );
 }
 
-/// The page for clusters has them for its own folder, where `kubelet::daemonset` types them.
-#[test]
-fn commands_for_a_cluster_are_those_of_its_page() {
-    let page = package().join("conflist-examples/kubernetes/README.md");
-    let of_page = commands_of(&fs::read_to_string(page).unwrap(), "## Install");
-    let of_readme = commands_of(&readme(), "## Install, upgrade, roll back");
-    let shorter = |command: &String| {
-        let command = command.replace("target/dist/", "");
-        command.replace("conflist-examples/kubernetes/", "")
-    };
-    let of_readme: Vec<_> = of_readme.iter().take(3).map(shorter).collect();
-    assert_eq!(of_readme, of_page[..3]);
-}
-
 #[test]
 fn conflist_in_readme_is_the_shipped_one() {
     let shown: Value =
