@@ -194,7 +194,7 @@ mod yaml {
     }
 
     fn documents(name: &str) -> Value {
-        serde_saphyr::from_str(&read(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
+        yaml_serde::from_str(&read(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
     }
 
     /// The values of a list of objects by their names.
