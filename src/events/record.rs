@@ -146,7 +146,7 @@ impl OperationRecord {
         let count = u64::try_from(freed.len()).unwrap_or(u64::MAX);
         self.reclaimed = self.reclaimed.saturating_add(count);
         self.freed.extend(freed);
-        self.freed.sort_by_key(|freed| freed.address);
+        self.freed.sort_unstable_by_key(|freed| freed.address);
     }
 
     /// The record with texts and lists of bounded length, so that a full file holds enough records.

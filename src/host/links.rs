@@ -39,8 +39,12 @@ pub fn links(paths: &Paths) -> io::Result<Vec<Link>> {
         Some(folder) => from_folder(&folder)?,
         None => from_kernel()?,
     };
-    links.sort_by_key(|link| link.index);
+    sort(&mut links);
     Ok(links)
+}
+
+fn sort(links: &mut [Link]) {
+    links.sort_unstable_by(|a, b| (a.index, &a.name).cmp(&(b.index, &b.name)));
 }
 
 /// Lists the interfaces of these names that exist, in the order of their index. Unlike [`links`], its cost does not grow with
@@ -65,7 +69,7 @@ pub fn links_named(paths: &Paths, names: &[String]) -> io::Result<Vec<Link>> {
         let answer = netlink.ask(netlink::GET_LINK, &request)?;
         found.extend(answer.as_deref().and_then(link));
     }
-    found.sort_by_key(|link| link.index);
+    sort(&mut found);
     Ok(found)
 }
 
@@ -147,7 +151,6 @@ fn from_folder(folder: &Path) -> io::Result<Vec<Link>> {
             name,
         });
     }
-    links.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(links)
 }
 

@@ -3,20 +3,16 @@
 mod clock;
 mod files;
 mod flock;
-#[cfg(feature = "tls")]
-mod host_name;
 mod links;
 mod netlink;
 mod netns;
 mod network;
 mod nsfs;
 mod paths;
+mod process;
 mod room;
 mod rotating_file;
-mod signals;
-mod sleep;
 mod stream_io;
-mod terminal;
 
 pub use clock::{Timestamp, boot_id, boot_now, shift_boot_clock, wall_now};
 pub use files::{
@@ -24,15 +20,11 @@ pub use files::{
     read_bounded, read_bounded_with, read_no_link, read_text, read_up_to, replace, write_options,
 };
 pub use flock::{LockOutcome, lock, lock_folder};
-#[cfg(feature = "tls")]
-pub use host_name::host_name;
 pub use links::{Link, links, links_named};
 pub use netns::{CookieLookup, SocketsOfProcess, namespace_id, netns};
 pub use network::{HostAddress, NetnsScanner, host_addresses, host_has, host_routes};
 pub use paths::Paths;
+pub use process::{exit_on_termination_signals, ignore_file_size_signal, sleep_until};
 pub use room::{check_room, room};
 pub use rotating_file::{RotatingFile, rotated_path};
-pub use signals::{exit_on_termination_signals, ignore_file_size_signal};
-pub use sleep::sleep_until;
-pub use stream_io::{read_stream, write_stream};
-pub use terminal::alters_terminal;
+pub use stream_io::{alters_terminal, read_stream, write_stream};

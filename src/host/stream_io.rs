@@ -1,4 +1,5 @@
-//! Reads and writes stdin and stdout with a deadline. The other end may be slow, and may have made the stream non-blocking.
+//! Reads and writes stdin and stdout with a deadline. The other end may be slow, may have made the stream non-blocking, and
+//! may be a terminal.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -84,6 +85,16 @@ fn wait_until_ready(
     }
 }
 
+/// Returns whether a character changes what a terminal shows instead of being shown: control characters, marks of text direction, and
+/// line separators.
+pub fn alters_terminal(c: char) -> bool {
+    c.is_control()
+        || matches!(
+            c,
+            '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+        )
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
@@ -140,5 +151,15 @@ mod tests {
         writer.write_all(b"rest").unwrap();
         drop(writer);
         assert_eq!(read_stream(&reader, 0, 100, later()).unwrap(), b"rest");
+    }
+
+    #[test]
+    fn control_and_direction_characters_alter_the_terminal() {
+        for c in ['a', ' ', 'ä', '\u{a0}', '\u{202f}', '漢', '\u{5d0}'] {
+            assert!(!alters_terminal(c), "{c:?}");
+        }
+        for c in ['\0', '\n', '\x1b', '\x7f', '\u{9b}', '\u{202e}', '\u{2066}'] {
+            assert!(alters_terminal(c), "{c:?}");
+        }
     }
 }

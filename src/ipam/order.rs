@@ -30,17 +30,13 @@ pub fn are_in_order<'a>(addresses: impl Iterator<Item = &'a IpAddr>) -> bool {
     addresses.is_sorted_by(|a, b| by_text(a, b).is_lt())
 }
 
-/// Sorts addresses by their text, and drops repetitions. Makes no text of IPv4 addresses, and at most one of each address of IPv6.
+/// Sorts addresses by their text, and drops repetitions. Makes at most one text of each address, and none of IPv4.
 pub(super) fn sort_by_text(addresses: &mut Vec<IpAddr>) {
     if addresses.iter().all(IpAddr::is_ipv4) {
         addresses.sort_by_cached_key(|address| match address {
             IpAddr::V4(v4) => v4.octets().map(rank),
             IpAddr::V6(_) => [0; 4],
         });
-    } else if addresses.is_sorted_by(
-        |a, b| matches!((a, b), (IpAddr::V6(a), IpAddr::V6(b)) if differ_at_the_end(*a, *b)),
-    ) {
-        addresses.sort_by(by_text);
     } else {
         addresses.sort_by_cached_key(IpAddr::to_string);
     }

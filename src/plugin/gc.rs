@@ -75,7 +75,7 @@ fn collect(
         warn!(target: "ipam", "{address} of container {container} is free: the runtime no longer knows it.");
     }
     record.addresses.sort_unstable();
-    record.freed.sort_by_key(|freed| freed.address);
+    record.freed.sort_unstable_by_key(|freed| freed.address);
     for Judged {
         candidate,
         judgement,

@@ -229,7 +229,7 @@ fn keep_aside(paths: &Paths, time: &str) {
 /// Lists the states that were set aside, the oldest first.
 pub fn set_aside_before(paths: &Paths) -> Vec<PathBuf> {
     let mut kept = siblings(&paths.state(), |rest| rest.starts_with(".corrupt-"));
-    kept.sort_by(Ord::cmp);
+    kept.sort_unstable();
     kept
 }
 

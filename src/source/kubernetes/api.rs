@@ -14,7 +14,7 @@ use ureq::unversioned::transport::{Connector, TcpConnector};
 use super::error::{NodeError, bounded};
 use super::kubeconfig::Access;
 use super::tls::TlsConnector;
-use crate::host::{Paths, Timestamp, host_name, io_reason};
+use crate::host::{Paths, Timestamp, io_reason, read_text};
 use crate::ipam::ListedPool;
 use crate::source::fetch::{LiteralIpResolver, config};
 use crate::source::listing::parse_prefix;
@@ -51,12 +51,13 @@ struct Spec {
 pub fn node_name(configured: Option<&str>, paths: &Paths) -> Result<String, NodeError> {
     let name = match configured {
         Some(name) => name.to_owned(),
-        None => host_name(paths)
-            .map_err(|e| {
+        None => {
+            let own = read_text(&paths.host_name()).map_err(|e| {
                 let why = io_reason(&e);
                 NodeError::Node(format!("the name of this host cannot be read: {why}"))
-            })?
-            .to_lowercase(),
+            })?;
+            own.trim().to_lowercase()
+        }
     };
     match is_subdomain(&name) {
         true => Ok(name),

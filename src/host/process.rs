@@ -1,4 +1,7 @@
-//! Signal dispositions of the process.
+//! Signal dispositions of the process, and its sleep on the boot clock.
+
+use super::clock::{block_at_most, boot_now};
+use crate::ipam::Moment;
 
 /// Makes a write beyond RLIMIT_FSIZE fail with EFBIG. By default SIGXFSZ kills the process, also one that has already printed an
 /// address and only writes its log, so that the runtime would take the ADD for failed.
@@ -26,5 +29,16 @@ pub fn exit_on_termination_signals() {
         unsafe {
             libc::signal(signal, handler as libc::sighandler_t);
         }
+    }
+}
+
+/// Sleeps until the boot clock shows this time.
+pub fn sleep_until(time: Moment) {
+    loop {
+        let left = time.since(boot_now());
+        if left.is_zero() {
+            return;
+        }
+        std::thread::sleep(block_at_most(left));
     }
 }
