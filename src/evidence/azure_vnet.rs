@@ -207,21 +207,6 @@ mod tests {
 
     const STATE: &str = r#"{"Network":{"Version":"v1.4.59","ExternalInterfaces":{"eth0":{"Name":"eth0","Networks":{"azure":{"Id":"azure","Endpoints":{"c1c1c1c1-eth0":{"Id":"c1c1c1c1-eth0","ContainerID":"c1c1c1c1c1","IfName":"azv0123456789a2","HostIfName":"azv0123456789a","IPAddresses":[{"IP":"10.224.0.5","Mask":"//8AAA=="}],"NetworkNameSpace":"/var/run/netns/x","PODName":"web-0","PODNameSpace":"default","SecondaryInterfaces":null}}}}}}}}"#;
 
-    #[test]
-    fn endpoints_are_read_with_their_networks() {
-        let [endpoint] = &parse(STATE.as_bytes()).unwrap()[..] else {
-            panic!("one endpoint")
-        };
-        assert_eq!(
-            (endpoint.network.as_str(), endpoint.container_id.as_str()),
-            ("azure", "c1c1c1c1c1")
-        );
-        assert_eq!(
-            endpoint.addresses(),
-            ["10.224.0.5".parse::<IpAddr>().unwrap()]
-        );
-    }
-
     /// The entry of the endpoint above, beside that of its successor where one is known.
     fn entry(paths: &Paths, kernel: &Kernel, links: &[Link], successor: bool) -> Entry {
         let mut endpoints = parse(STATE.as_bytes()).unwrap();

@@ -283,23 +283,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn read_bounded_respects_the_limit() {
-        let path = std::env::temp_dir().join(format!("bounded-{}", std::process::id()));
-        assert_eq!(read_bounded(&path, 4).unwrap(), ReadOutcome::Missing);
-        fs::write(&path, "four").unwrap();
-        assert_eq!(
-            read_bounded(&path, 4).unwrap(),
-            ReadOutcome::Read(b"four".into())
-        );
-        assert_eq!(read_bounded(&path, 3).unwrap(), ReadOutcome::TooLarge);
-        fs::remove_file(&path).unwrap();
-        assert!(
-            read_bounded(&std::env::temp_dir(), 4).is_err(),
-            "a folder cannot be read"
-        );
-    }
-
-    #[test]
     fn read_up_to_exceeds_expected_length_but_not_limit() {
         let path = std::env::temp_dir().join(format!("up-to-{}", std::process::id()));
         let text = b"0123456789".repeat(500);

@@ -14,37 +14,6 @@ const VERSIONS: [&str; 7] = [
 ];
 
 #[test]
-fn add_and_del_work_in_every_version() {
-    for version in VERSIONS {
-        let (node, _wire) = Node::with_wire("versions", Reply::Xml(xml([5, 6])));
-        let add = node.call("ADD", "c1").stdin(conf(version, json!({}))).run();
-        assert_eq!(add.address(), "10.224.0.5");
-        assert_eq!(add.json()["cniVersion"], version);
-        assert!(!add.stdout.ends_with('\n'));
-        let old = ["0.1.0", "0.2.0"].contains(&version);
-        assert_eq!(add.json().get("ip4").is_some(), old);
-        assert_eq!(add.json().get("ips").is_some(), !old);
-        let with_subnet = conf(
-            version,
-            json!({ "subnet": "10.224.0.0/16", "ipAddress": "10.224.0.5" }),
-        );
-        node.call("DEL", "c1")
-            .stdin(with_subnet)
-            .run()
-            .assert_no_output();
-        assert!(node.held().is_empty());
-    }
-}
-
-#[test]
-fn missing_version_is_answered_as_0_2_0() {
-    let (node, _wire) = Node::with_wire("noversion", Reply::Xml(xml([5])));
-    let add = node.call("ADD", "c1").stdin(r#"{"name":"azure"}"#).run();
-    assert_eq!(add.json()["cniVersion"], "0.2.0");
-    assert_eq!(add.address(), "10.224.0.5");
-}
-
-#[test]
 fn ipv6_pool_serves_requests_for_ipv6() {
     let subnet = r#"<IPSubnet Prefix="fd00:1:2::/120"><IPAddress Address="FD00:1:2:0::A" IsPrimary="false"/></IPSubnet>"#;
     let both = xml([5]).replace("</Interface>", &format!("{subnet}</Interface>"));
@@ -74,25 +43,6 @@ fn ipv6_pool_serves_requests_for_ipv6() {
             .address(),
         "10.224.0.5"
     );
-}
-
-#[test]
-fn two_interfaces_of_one_container_get_two_addresses() {
-    let (node, _wire) = Node::with_wire("interfaces", Reply::Xml(xml([5, 6])));
-    assert_eq!(node.add("c1").address(), "10.224.0.5");
-    assert_eq!(
-        node.call("ADD", "c1")
-            .env("CNI_IFNAME", "net1")
-            .run()
-            .address(),
-        "10.224.0.6"
-    );
-    assert_eq!(node.add("c1").address(), "10.224.0.5", "each keeps its own");
-    node.call("DEL", "c1")
-        .env("CNI_IFNAME", "net1")
-        .run()
-        .assert_no_output();
-    assert_eq!(node.held().into_keys().collect::<Vec<_>>(), ["10.224.0.5"]);
 }
 
 #[test]
