@@ -151,3 +151,30 @@ fn check_if_name(name: &str) -> Result<(), CallError> {
         _ => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_exact_and_new_enough_for_the_verb() {
+        use CallError::{Incompatible, NoVersion, TooOldFor};
+        use Verb::{Add, Check, Del, Gc, Status};
+        for (verb, requested, expected) in [
+            (Add, None, Ok(CniVersion::V020)),
+            (Del, Some("0.3"), Err(Incompatible("0.3".into()))),
+            (Del, Some("x"), Err(Incompatible("x".into()))),
+            (Check, Some("0.3.1"), Err(TooOldFor(Check))),
+            (Check, Some("0.4.0"), Ok(CniVersion::V040)),
+            (Gc, None, Err(TooOldFor(Gc))),
+            (Gc, Some("1.0.0"), Err(TooOldFor(Gc))),
+            (Gc, Some("x"), Err(NoVersion("x".into()))),
+            (Gc, Some("9.9.9"), Err(Incompatible("9.9.9".into()))),
+            (Status, Some("0.1.0"), Err(TooOldFor(Status))),
+            (Status, Some("1.1.0"), Ok(CniVersion::V110)),
+        ] {
+            let found = version(requested.map(str::to_owned), verb);
+            assert_eq!(found, expected, "{verb:?} {requested:?}");
+        }
+    }
+}

@@ -295,45 +295,6 @@ mod tests {
         fs::remove_file(&path).unwrap();
     }
 
-    #[test]
-    fn overwrite_truncates_longer_text() {
-        let path = std::env::temp_dir().join(format!("overwrite-{}", std::process::id()));
-        let file = File::create_new(&path).unwrap();
-        for text in ["12345", "6789", "", "longer than all"] {
-            overwrite(&file, text.as_bytes()).unwrap();
-            assert_eq!(fs::read_to_string(&path).unwrap(), text);
-        }
-        fs::remove_file(&path).unwrap();
-    }
-
-    #[test]
-    fn files_written_in_place_are_private_and_follow_no_link() {
-        let write_private = |path: &Path, text: &[u8]| {
-            let file = write_options(PRIVATE).create(true).open(path)?;
-            overwrite(&file, text)
-        };
-        let (folder, names) = folder("put");
-        let target = folder.join("target");
-        fs::write(&target, "old").unwrap();
-        std::os::unix::fs::symlink(&target, folder.join("link")).unwrap();
-        assert!(write_private(&folder.join("link"), b"new").is_err());
-        assert_eq!(fs::read_to_string(&target).unwrap(), "old");
-        let path = folder.join("x");
-        for text in ["longer", "short"] {
-            write_private(&path, text.as_bytes()).unwrap();
-            assert_eq!(read_text(&path).unwrap(), text);
-        }
-        let mode = fs::metadata(&path).unwrap().permissions().mode();
-        assert_eq!(mode & 0o077, 0);
-        assert!(
-            write_private(Path::new("/dev/null"), b"").is_err(),
-            "a device"
-        );
-        assert!(read_text(Path::new("/dev/zero")).is_err(), "a device");
-        assert_eq!(names(), ["link", "target", "x"]);
-        fs::remove_dir_all(folder).unwrap();
-    }
-
     /// A folder of its own, and the names of what is in it.
     fn folder(name: &str) -> (PathBuf, impl Fn() -> Vec<String>) {
         let folder = std::env::temp_dir().join(format!("replace-{name}-{}", std::process::id()));

@@ -110,6 +110,28 @@ mod tests {
     use super::*;
 
     #[test]
+    fn number_of_addresses_is_limited() {
+        let listing = |count: usize| {
+            let subnet = ListedSubnet {
+                addresses: vec![IpAddr::from([10, 0, 0, 5]); count],
+                // These do not count.
+                primary: MAX_ADDRESSES,
+                malformed: MAX_ADDRESSES,
+                prefix: None,
+            };
+            let interface = ListedInterface {
+                subnets: vec![subnet],
+                ..ListedInterface::default()
+            };
+            Listing {
+                interfaces: vec![interface],
+            }
+        };
+        assert_eq!(listing(65_536).check_size(), Ok(()));
+        assert!(listing(65_537).check_size().is_err());
+    }
+
+    #[test]
     fn prefixes_are_parsed_as_the_original_parses_them() {
         for (text, net) in [
             ("10.224.0.4/16", "10.224.0.0/16"),

@@ -313,17 +313,18 @@ mod tests {
     #[test]
     fn reading_ends_with_the_root_element() {
         let good = answer(ADDRESS);
-        let commented = answer(&format!("<!-- </Interfaces>-->{ADDRESS}"));
-        for text in [
-            &good,
-            &format!("{good} \r\n"),
-            &format!("{good}<!-- more"),
-            &commented,
-        ] {
+        for text in [&good, &format!("{good} \r\n")] {
             for size in [1, 7, 10_000] {
                 let slow = SlowReader(text.as_bytes().chunks(size));
-                assert_eq!(super::read(slow).unwrap().interfaces.len(), 1, "{text}");
+                assert_eq!(super::read(slow).unwrap().interfaces.len(), 1, "{size}");
             }
+        }
+        let commented = answer(&format!("<!-- </Interfaces>-->{ADDRESS}"));
+        let comment_end = commented.find("-->").unwrap();
+        for text in [commented, format!("{good}<!-- more")] {
+            let (first, second) = text.as_bytes().split_at(comment_end);
+            let listing = super::read(first.chain(second)).unwrap();
+            assert_eq!(listing.interfaces.len(), 1, "{text}");
         }
         let cut = SlowReader(good[..good.len() - 1].as_bytes().chunks(7));
         assert!(super::read(cut).is_err());

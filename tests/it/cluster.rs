@@ -120,24 +120,6 @@ fn labels_of_text(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn expressions_are_taken_apart() {
-    let found =
-        selectors(r#"sum by (le) (azure_vnet_ipam_a{b="c, d", e=~"f"}) > azure_vnet_ipam_g"#);
-    let expected = [
-        ("azure_vnet_ipam_a", vec!["b", "e"]),
-        ("azure_vnet_ipam_g", vec![]),
-    ];
-    let expected =
-        expected.map(|(m, l)| (m.to_owned(), l.into_iter().map(str::to_owned).collect()));
-    assert_eq!(found, expected);
-    assert_eq!(grouped_labels("sum by (a, b) (c)"), ["a", "b"]);
-    assert_eq!(
-        labels_of_text("{{ $labels.a }} {{b}} {{ $value }}"),
-        ["a", "b"]
-    );
-}
-
-#[test]
 fn dashboard_shows_metrics_that_exist() {
     let metrics = metrics_with_labels();
     let dashboard: Value = serde_json::from_str(&read("dashboard.json")).unwrap();

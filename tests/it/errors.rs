@@ -57,18 +57,10 @@ fn invalid_environments_are_refused() {
     assert_eq!(missing("NONE"), (3, "missing containerID".to_owned()));
     let all = "required env variables [CNI_CONTAINERID,CNI_NETNS,CNI_IFNAME] missing";
     assert_eq!(missing("ADD"), (4, all.to_owned()));
-    for (verb, version, ids) in [
-        ("CHECK", "0.3.1", &["c1"][..]),
-        ("GC", "0.4.0", &["c1", ""]),
-        ("GC", "1.0.0", &["c1", ""]),
-        ("STATUS", "0.1.0", &["c1", ""]),
-        ("STATUS", "1.0.0", &["c1", ""]),
-    ] {
-        for id in ids {
-            let call = node.call(verb, id).stdin(conf(version, json!({})));
-            let msg = format!("config version does not allow {verb}");
-            assert_eq!(call.run().error(), (1, msg), "{version} {id}");
-        }
+    for (verb, id) in [("GC", "c1"), ("GC", ""), ("STATUS", "c1"), ("STATUS", "")] {
+        let call = node.call(verb, id).stdin(conf("1.0.0", json!({})));
+        let msg = format!("config version does not allow {verb}");
+        assert_eq!(call.run().error(), (1, msg), "{id}");
     }
 }
 

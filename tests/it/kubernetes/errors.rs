@@ -120,46 +120,26 @@ fn certificate_key_and_token_errors_are_reported() {
         "/k/other",
         cluster.authority.client(Key::RsaPkcs8, GOOD).key,
     );
-    let authority = "certificate-authority";
-    let (certificate, key) = ("client-certificate", "client-key");
-    for (member, value, what) in [
-        (authority, "/k/none", "k/none does not exist"),
-        (authority, "/k/text", "k/text holds no certificate"),
-        (authority, "/k/cut", "k/cut is not complete PEM"),
-        (
-            authority,
-            "/k/nonsense",
-            "k/nonsense holds a malformed certificate",
-        ),
-        (
-            "certificate-authority-data",
-            "!",
-            "the certificate-authority-data is not base64",
-        ),
-        (certificate, "/k/none", "the client-certificate "),
-        (certificate, "/k/text", "k/text holds no certificate"),
-        (
-            certificate,
-            "/k/nonsense",
-            "k/nonsense holds a malformed certificate",
-        ),
-        (certificate, "", "has no client-certificate"),
-        (key, "/k/none", "the client-key "),
-        (key, "/k/crt", "k/crt holds no private key"),
-        (
-            key,
-            "/k/nokey",
-            "k/nokey is malformed, or does not belong to the client-certificate",
-        ),
-        (
-            key,
-            "/k/other",
-            "k/other is malformed, or does not belong to the client-certificate",
-        ),
-        (key, "", "has no client-key"),
+    for row in [
+        "certificate-authority /k/none => k/none does not exist",
+        "certificate-authority /k/text => k/text holds no certificate",
+        "certificate-authority /k/cut => k/cut is not complete PEM",
+        "certificate-authority /k/nonsense => k/nonsense holds a malformed certificate",
+        "certificate-authority-data ! => the certificate-authority-data is not base64",
+        "client-certificate /k/none => the client-certificate ",
+        "client-certificate /k/text => k/text holds no certificate",
+        "client-certificate /k/nonsense => k/nonsense holds a malformed certificate",
+        "client-certificate  => has no client-certificate",
+        "client-key /k/none => the client-key ",
+        "client-key /k/crt => k/crt holds no private key",
+        "client-key /k/nokey => k/nokey is malformed, or does not belong to the client-certificate",
+        "client-key /k/other => k/other is malformed, or does not belong to the client-certificate",
+        "client-key  => has no client-key",
     ] {
+        let (input, what) = row.split_once(" => ").unwrap();
+        let (member, value) = input.split_once(' ').unwrap();
         let more = json!({ member: value });
-        match member.starts_with(authority) {
+        match member.starts_with("certificate-authority") {
             true => cluster.put(more, json!({})),
             false => cluster.put(json!({}), more),
         }
