@@ -326,7 +326,7 @@ mod tests {
             let listing = super::read(first.chain(second)).unwrap();
             assert_eq!(listing.interfaces.len(), 1, "{text}");
         }
-        let cut = SlowReader(good[..good.len() - 1].as_bytes().chunks(7));
+        let cut = SlowReader(good.as_bytes()[..good.len() - 1].chunks(7));
         assert!(super::read(cut).is_err());
         let cut = good.strip_suffix("</Interfaces>").unwrap().as_bytes();
         assert!(matches!(super::read(cut), Err(WireError::Cut)));

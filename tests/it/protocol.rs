@@ -14,35 +14,15 @@ const VERSIONS: [&str; 7] = [
 ];
 
 #[test]
-fn ipv6_pool_serves_requests_for_ipv6() {
+fn type_ipamv6_asks_for_ipv6() {
     let subnet = r#"<IPSubnet Prefix="fd00:1:2::/120"><IPAddress Address="FD00:1:2:0::A" IsPrimary="false"/></IPSubnet>"#;
     let both = xml([5]).replace("</Interface>", &format!("{subnet}</Interface>"));
     let (node, _wire) = Node::with_wire("ipv6", Reply::Xml(both));
-    let add = node
-        .call("ADD", "c1")
-        .stdin(conf("1.0.0", json!({ "subnet": "fd00:1:2::/120" })))
-        .run();
-    assert_eq!(add.address(), "fd00:1:2::a");
-    assert_eq!(
-        add.json()["routes"],
-        json!([{ "dst": "::/0", "gw": "fd00:1:2::1" }])
-    );
-    node.call("DEL", "c1")
-        .stdin(conf("1.0.0", json!({})))
-        .run()
-        .assert_no_output();
-    let six = conf("0.4.0", json!({})).replace("azure-vnet-ipam\"", "azure-vnet-ipamv6\"");
-    assert_eq!(
-        node.call("ADD", "c2").stdin(six).run().address(),
-        "fd00:1:2::a"
-    );
-    assert_eq!(
-        node.call("ADD", "c3")
-            .stdin(conf("0.4.0", json!({})))
-            .run()
-            .address(),
-        "10.224.0.5"
-    );
+    let four = conf("0.4.0", json!({}));
+    let six = four.replace("azure-vnet-ipam\"", "azure-vnet-ipamv6\"");
+    for (id, stdin, address) in [("c1", six, "fd00:1:2::a"), ("c2", four, "10.224.0.5")] {
+        assert_eq!(node.call("ADD", id).stdin(stdin).run().address(), address);
+    }
 }
 
 #[test]
