@@ -156,195 +156,25 @@ fn check_if_name(name: &str) -> Result<(), CallError> {
 mod tests {
     use super::*;
 
-    fn environment(command: &str) -> Environment {
-        Environment {
-            command: command.into(),
-            container_id: "c1".into(),
-            netns: "/run/netns/x".into(),
-            if_name: "eth0".into(),
-            args: String::new(),
-        }
-    }
-
-    fn parse(environment: &Environment, stdin: &str) -> Result<Call, CallError> {
-        environment.check_required()?;
-        Call::parse(environment, stdin.as_bytes(), &Defaults::default())
-    }
-
-    const CONF: &str = r#"{"cniVersion":"0.4.0","name":"azure"}"#;
-
     #[test]
-    fn missing_variables_are_listed_in_order() {
-        let bare = |command: &str| Environment {
-            command: command.into(),
-            ..Environment::default()
-        };
-        for (command, missing) in [
-            (
-                "ADD",
-                "required env variables [CNI_CONTAINERID,CNI_NETNS,CNI_IFNAME] missing",
-            ),
-            (
-                "DEL",
-                "required env variables [CNI_CONTAINERID,CNI_IFNAME] missing",
-            ),
+    fn versions_are_exact_and_new_enough_for_the_verb() {
+        use CallError::{Incompatible, NoVersion, TooOldFor};
+        use Verb::{Add, Check, Del, Gc, Status};
+        for (verb, requested, expected) in [
+            (Add, None, Ok(CniVersion::V020)),
+            (Del, Some("0.3"), Err(Incompatible("0.3".into()))),
+            (Del, Some("x"), Err(Incompatible("x".into()))),
+            (Check, Some("0.3.1"), Err(TooOldFor(Check))),
+            (Check, Some("0.4.0"), Ok(CniVersion::V040)),
+            (Gc, None, Err(TooOldFor(Gc))),
+            (Gc, Some("1.0.0"), Err(TooOldFor(Gc))),
+            (Gc, Some("x"), Err(NoVersion("x".into()))),
+            (Gc, Some("9.9.9"), Err(Incompatible("9.9.9".into()))),
+            (Status, Some("0.1.0"), Err(TooOldFor(Status))),
+            (Status, Some("1.1.0"), Ok(CniVersion::V110)),
         ] {
-            assert_eq!(
-                bare(command).check_required().unwrap_err().to_string(),
-                missing
-            );
-        }
-        assert_eq!(bare("VERSION").check_required(), Ok(()));
-        assert_eq!(bare("NONE").check_required(), Ok(()));
-    }
-
-    #[test]
-    fn first_failed_check_is_reported() {
-        let bad = Environment {
-            container_id: "a/b".into(),
-            if_name: "a/b".into(),
-            ..environment("NONE")
-        };
-        let steps: [(&str, &Environment, CallError); 5] = [
-            (r#"{"cniVersion":3}"#, &bad, CallError::NoName),
-            (
-                r#"{"cniVersion":3,"name":"-"}"#,
-                &bad,
-                CallError::BadName("-".into()),
-            ),
-            (
-                r#"{"cniVersion":3,"name":"a"}"#,
-                &bad,
-                CallError::BadContainerId("a/b".into()),
-            ),
-            (
-                r#"{"cniVersion":3,"name":"a"}"#,
-                &environment("NONE"),
-                CallError::UnknownCommand("NONE".into()),
-            ),
-            (
-                r#"{"cniVersion":3,"name":"a"}"#,
-                &environment("ADD"),
-                CallError::VersionType,
-            ),
-        ];
-        for (stdin, environment, error) in steps {
-            assert_eq!(parse(environment, stdin), Err(error));
-        }
-    }
-
-    #[test]
-    fn commands_are_in_capitals() {
-        for command in ["add", " ADD", "GET", "UPDATE"] {
-            assert_eq!(
-                parse(&environment(command), CONF),
-                Err(CallError::UnknownCommand(command.into()))
-            );
-        }
-    }
-
-    #[test]
-    fn gc_and_status_need_no_container_and_version_1_1_0() {
-        let bare = |command: &str| Environment {
-            command: command.into(),
-            ..Environment::default()
-        };
-        let conf = |version: &str| {
-            format!(r#"{{"cniVersion":"{version}","name":"azure","cni.dev/attachments":[]}}"#)
-        };
-        for command in ["GC", "STATUS"] {
-            assert!(parse(&bare(command), &conf("1.1.0")).is_ok(), "{command}");
-            let verb = Verb::parse(command).unwrap();
-            for older in ["0.1.0", "0.4.0", "1.0.0"] {
-                for environment in [bare(command), environment(command)] {
-                    let parsed = parse(&environment, &conf(older));
-                    assert_eq!(parsed, Err(CallError::TooOldFor(verb)), "{older}");
-                }
-            }
-            let parsed = parse(&bare(command), r#"{"name":"azure"}"#);
-            assert_eq!(parsed, Err(CallError::TooOldFor(verb)));
-            for (version, error) in [
-                ("x", CallError::NoVersion("x".into())),
-                ("9.9.9", CallError::Incompatible("9.9.9".into())),
-            ] {
-                assert_eq!(parse(&bare(command), &conf(version)), Err(error));
-            }
-        }
-        let parsed = parse(
-            &environment("CHECK"),
-            r#"{"cniVersion":"0.3.1","name":"azure"}"#,
-        );
-        assert_eq!(parsed, Err(CallError::TooOldFor(Verb::Check)));
-        assert_eq!(
-            parse(&bare("GC"), r#"{"cniVersion":"1.1.0","name":"azure"}"#),
-            Err(CallError::NoAttachments)
-        );
-    }
-
-    #[test]
-    fn unknown_args_stop_an_add_and_nothing_else() {
-        for (command, stops) in [("ADD", true), ("DEL", false), ("CHECK", false)] {
-            let odd = Environment {
-                args: "FOO=bar".into(),
-                ..environment(command)
-            };
-            assert_eq!(parse(&odd, CONF).is_err(), stops, "{command}");
-        }
-    }
-
-    #[test]
-    fn versions_are_exact() {
-        let with = |version: &str| format!(r#"{{"cniVersion":"{version}","name":"azure"}}"#);
-        for version in CniVersion::ALL {
-            assert_eq!(
-                parse(&environment("ADD"), &with(version.as_str()))
-                    .unwrap()
-                    .conf
-                    .version,
-                version
-            );
-        }
-        for bad in ["0.3", "9", "abc", "1.2.0"] {
-            assert_eq!(
-                parse(&environment("DEL"), &with(bad)),
-                Err(CallError::Incompatible(bad.into()))
-            );
-        }
-        for none in [
-            r#"{"name":"a"}"#,
-            r#"{"name":"a","cniVersion":null}"#,
-            r#"{"name":"a","cniVersion":""}"#,
-        ] {
-            assert_eq!(
-                parse(&environment("ADD"), none).unwrap().conf.version,
-                CniVersion::V020
-            );
-        }
-    }
-
-    #[test]
-    fn interface_names_are_what_the_kernel_allows() {
-        for (name, error) in [
-            ("a/b", CallError::BadIfName),
-            ("a:b", CallError::BadIfName),
-            ("a\u{a0}b", CallError::BadIfName),
-            ("..", CallError::IfNameDots),
-            ("abcdefghijklmnop", CallError::IfNameTooLong),
-            ("äääääääää", CallError::IfNameTooLong),
-            ("", CallError::NoIfName),
-        ] {
-            assert_eq!(check_if_name(name), Err(error), "{name}");
-        }
-        assert_eq!(check_if_name("abcdefghijklmno"), Ok(()));
-    }
-
-    #[test]
-    fn identifiers_are_what_the_specification_allows() {
-        for good in ["a", "0", "a_b.c-d", "Z9"] {
-            assert!(is_identifier(good), "{good}");
-        }
-        for bad in ["", "-a", ".a", "_a", "a b", "a\n", "ä", "a:b"] {
-            assert!(!is_identifier(bad), "{bad}");
+            let found = version(requested.map(str::to_owned), verb);
+            assert_eq!(found, expected, "{verb:?} {requested:?}");
         }
     }
 }

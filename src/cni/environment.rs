@@ -162,16 +162,4 @@ mod tests {
             assert_eq!(unknown(none), [""; 0], "{none}");
         }
     }
-
-    #[test]
-    fn environment_without_command_is_not_a_call() {
-        assert_eq!(Environment::read(|_| None), None);
-        let empty = |name: &str| (name == "CNI_COMMAND").then(OsString::new);
-        assert_eq!(Environment::read(empty), None);
-        let call = Environment::read(|name| Some(name.into())).unwrap();
-        assert_eq!(
-            (call.command.as_str(), call.if_name.as_str()),
-            ("CNI_COMMAND", "CNI_IFNAME")
-        );
-    }
 }

@@ -164,136 +164,39 @@ pub fn print_versions(cni_version: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cni::overrides;
-    use serde_json::value::RawValue;
-    use serde_json::{Value, json};
 
-    fn result(addresses: &[(&str, Option<&str>)]) -> AddResult {
-        let addresses = addresses.iter().map(|(address, gateway)| Address {
-            address: address.parse().unwrap(),
-            gateway: gateway.map(|g| g.parse().unwrap()),
-        });
-        AddResult {
-            addresses: addresses.collect(),
-            ..AddResult::new([], &IpamConfig::default())
-        }
-    }
-
-    fn printed(result: &AddResult, version: CniVersion) -> Value {
-        serde_json::from_str(&result.print(version)).unwrap()
-    }
-
-    #[test]
-    fn each_version_has_its_form() {
-        let v4 = result(&[("10.224.0.5/16", Some("10.224.0.1"))]);
-        let dns = json!({ "nameservers": ["168.63.129.16"] });
-        let routes = json!([{ "dst": "0.0.0.0/0", "gw": "10.224.0.1" }]);
-        for version in CniVersion::ALL {
-            let ip = json!({ "address": "10.224.0.5/16", "gateway": "10.224.0.1" });
-            let expected = match version {
-                CniVersion::V010 | CniVersion::V020 => json!({
-                    "cniVersion": version.as_str(),
-                    "ip4": { "ip": "10.224.0.5/16", "gateway": "10.224.0.1", "routes": routes },
-                    "dns": dns,
-                }),
-                CniVersion::V030 | CniVersion::V031 | CniVersion::V040 => {
-                    let mut ip = ip;
-                    ip["version"] = json!("4");
-                    json!({ "cniVersion": version.as_str(), "ips": [ip], "routes": routes, "dns": dns })
-                }
-                CniVersion::V100 | CniVersion::V110 => {
-                    json!({ "cniVersion": version.as_str(), "ips": [ip], "routes": routes, "dns": dns })
-                }
-            };
-            assert_eq!(printed(&v4, version), expected, "{version}");
-        }
-    }
-
-    #[test]
-    fn ipv6_has_its_own_default_route_and_a_missing_gateway_is_left_out() {
-        let v6 = result(&[("fd00:1:2::a/120", Some("fd00:1:2::1"))]);
-        assert_eq!(
-            printed(&v6, CniVersion::V020)["ip6"]["routes"],
-            json!([{ "dst": "::/0", "gw": "fd00:1:2::1" }])
-        );
-        assert_eq!(printed(&v6, CniVersion::V040)["ips"][0]["version"], "6");
-        let bare = result(&[("10.224.0.5/16", None)]);
-        assert_eq!(
-            printed(&bare, CniVersion::V030)["routes"],
-            json!([{ "dst": "0.0.0.0/0" }])
-        );
-        assert!(
-            printed(&bare, CniVersion::V030)["ips"][0]
-                .get("gateway")
-                .is_none()
-        );
-    }
-
-    #[test]
-    fn configured_routes_and_dns_replace_the_defaults() {
-        let text = r#"[{"dst":"10.0.0.0/8"},{"dst":"0.0.0.0/0","gw":"10.224.0.9","mtu":1400},{"dst":"::/0"}]"#;
-        let mut v4 = result(&[("10.224.0.5/16", Some("10.224.0.1"))]);
-        let raw = |json: &str| RawValue::from_string(json.to_owned()).unwrap();
-        v4.routes = Some(overrides::routes(&raw(text)).unwrap());
-        v4.dns = overrides::dns(&raw(
-            r#"{"Nameservers":["10.0.0.10"],"search":["a.b"],"x":1}"#,
-        ))
-        .unwrap();
-        let dns = json!({ "nameservers": ["10.0.0.10"], "search": ["a.b"] });
-        let plain = json!([{ "dst": "10.0.0.0/8" }, { "dst": "0.0.0.0/0", "gw": "10.224.0.9" }, { "dst": "::/0" }]);
-        let newest = printed(&v4, CniVersion::V110);
-        assert_eq!(
-            newest["routes"],
-            serde_json::from_str::<Value>(text).unwrap()
-        );
-        assert_eq!(newest["dns"], dns);
-        assert_eq!(printed(&v4, CniVersion::V100)["routes"], plain);
-        let old = printed(&v4, CniVersion::V020);
-        assert_eq!(old["ip4"]["routes"], json!([plain[0], plain[1]]));
-        assert_eq!(
-            (old.get("ip6"), old.get("routes"), &old["dns"]),
-            (None, None, &dns)
-        );
-        v4.routes = Some(vec![]);
-        v4.dns = Dns::default();
-        let none = printed(&v4, CniVersion::V100);
-        assert_eq!((none.get("routes"), &none["dns"]), (None, &json!({})));
-    }
-
+    /// The recorded cases compare what the text says; other programs may compare the text.
     #[test]
     fn the_text_is_that_of_the_original_to_the_byte() {
-        let text = result(&[("10.224.0.5/16", Some("10.224.0.1"))]).print(CniVersion::V030);
-        let lines = [
-            "{",
-            "    \"cniVersion\": \"0.3.0\",",
-            "    \"ips\": [",
-            "        {",
-            "            \"version\": \"4\",",
-            "            \"address\": \"10.224.0.5/16\",",
-            "            \"gateway\": \"10.224.0.1\"",
-            "        }",
-            "    ],",
-            "    \"routes\": [",
-            "        {",
-            "            \"dst\": \"0.0.0.0/0\",",
-            "            \"gw\": \"10.224.0.1\"",
-            "        }",
-            "    ],",
-            "    \"dns\": {",
-            "        \"nameservers\": [",
-            "            \"168.63.129.16\"",
-            "        ]",
-            "    }",
-            "}",
-        ];
-        assert_eq!(text, lines.join("\n"));
+        let address = Address {
+            address: "10.224.0.5/16".parse().unwrap(),
+            gateway: "10.224.0.1".parse().ok(),
+        };
+        let result = AddResult {
+            addresses: vec![address],
+            ..AddResult::new([], &IpamConfig::default())
+        };
+        let text = r#"{
+    "cniVersion": "0.3.0",
+    "ips": [
+        {
+            "version": "4",
+            "address": "10.224.0.5/16",
+            "gateway": "10.224.0.1"
+        }
+    ],
+    "routes": [
+        {
+            "dst": "0.0.0.0/0",
+            "gw": "10.224.0.1"
+        }
+    ],
+    "dns": {
+        "nameservers": [
+            "168.63.129.16"
+        ]
     }
-
-    #[test]
-    fn version_lists_all_seven_on_one_line() {
-        assert_eq!(
-            print_versions("0.4.0"),
-            "{\"cniVersion\":\"0.4.0\",\"supportedVersions\":[\"0.1.0\",\"0.2.0\",\"0.3.0\",\"0.3.1\",\"0.4.0\",\"1.0.0\",\"1.1.0\"]}\n"
-        );
+}"#;
+        assert_eq!(result.print(CniVersion::V030), text);
     }
 }

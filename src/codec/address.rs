@@ -109,32 +109,17 @@ mod tests {
 
     #[test]
     fn odd_texts_are_read_as_the_standard_library_reads_them() {
+        // What the random texts below are not made of.
         for text in [
-            "",
-            "1",
-            "1.2.3",
-            "1.2.3.4",
-            "1.2.3.4.",
-            "1.2.3.4.5",
-            ".1.2.3",
-            "1..2.3",
-            "0.0.0.0",
-            "00.0.0.0",
-            "01.2.3.4",
-            "1.2.3.04",
             "255.255.255.255",
             "256.1.1.1",
-            "1.1.1.1000",
             " 1.2.3.4",
-            "1.2.3.4 ",
             "+1.2.3.4",
-            "::",
-            "fd00::1",
             "::ffff:1.2.3.4",
             "fe80::1%eth0",
             "a.b.c.d",
             "1.2.3.4/5",
-            "١.2.3.4",
+            "\u{661}.2.3.4",
         ] {
             assert_eq!(read_address(text), text.parse().ok(), "{text}");
         }

@@ -207,21 +207,6 @@ mod tests {
 
     const STATE: &str = r#"{"Network":{"Version":"v1.4.59","ExternalInterfaces":{"eth0":{"Name":"eth0","Networks":{"azure":{"Id":"azure","Endpoints":{"c1c1c1c1-eth0":{"Id":"c1c1c1c1-eth0","ContainerID":"c1c1c1c1c1","IfName":"azv0123456789a2","HostIfName":"azv0123456789a","IPAddresses":[{"IP":"10.224.0.5","Mask":"//8AAA=="}],"NetworkNameSpace":"/var/run/netns/x","PODName":"web-0","PODNameSpace":"default","SecondaryInterfaces":null}}}}}}}}"#;
 
-    #[test]
-    fn endpoints_are_read_with_their_networks() {
-        let [endpoint] = &parse(STATE.as_bytes()).unwrap()[..] else {
-            panic!("one endpoint")
-        };
-        assert_eq!(
-            (endpoint.network.as_str(), endpoint.container_id.as_str()),
-            ("azure", "c1c1c1c1c1")
-        );
-        assert_eq!(
-            endpoint.addresses(),
-            ["10.224.0.5".parse::<IpAddr>().unwrap()]
-        );
-    }
-
     /// The entry of the endpoint above, beside that of its successor where one is known.
     fn entry(paths: &Paths, kernel: &Kernel, links: &[Link], successor: bool) -> Entry {
         let mut endpoints = parse(STATE.as_bytes()).unwrap();
@@ -234,22 +219,24 @@ mod tests {
         to_entries(&endpoints, paths, kernel, links).remove(0)
     }
 
+    /// A folder as root of a node, and device and inode of a file in it in the place of a network namespace.
+    fn node(name: &str, netns: &str) -> (std::path::PathBuf, Paths, (u64, u64)) {
+        let root = std::env::temp_dir().join(format!("azure-vnet-{name}-{}", std::process::id()));
+        let folder = root.join("var/run/netns");
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join(netns), "").unwrap();
+        let stat = stat(folder.join(netns)).unwrap();
+        let paths = Paths::new(Some(root.clone()), "azure-vnet-ipam");
+        (root, paths, (stat.st_dev, stat.st_ino))
+    }
+
     #[test]
     fn endpoint_is_live_while_its_namespace_exists() {
-        let root = std::env::temp_dir().join(format!("azure-vnet-{}", std::process::id()));
-        let paths = Paths::new(Some(root.clone()), "azure-vnet-ipam");
-        let bare = entry(&paths, &Kernel::default(), &[], false);
-        assert!(!bare.is_live);
-        assert_eq!(
-            (bare.if_name.as_deref(), bare.pod.as_deref()),
-            (Some("eth0"), Some("default/web-0"))
-        );
-        std::fs::create_dir_all(root.join("var/run/netns")).unwrap();
-        std::fs::write(root.join("var/run/netns/x"), "").unwrap();
-        let id = stat(root.join("var/run/netns/x"))
-            .map(|s| (s.st_dev, s.st_ino))
-            .unwrap();
+        let (root, paths, id) = node("live", "x");
         let mut kernel = Kernel::default();
+        let bare = entry(&paths, &kernel, &[], false);
+        let told = (bare.if_name.as_deref(), bare.pod.as_deref());
+        assert_eq!(told, (Some("eth0"), Some("default/web-0")));
         let is_standing = |kernel: &Kernel| entry(&paths, kernel, &[], false).is_live;
         assert!(!is_standing(&kernel), "a file is not a namespace");
         kernel.namespaces.insert(id);
@@ -261,13 +248,7 @@ mod tests {
 
     #[test]
     fn link_proves_endpoint_only_if_namespace_can_be_its_own() {
-        let root = std::env::temp_dir().join(format!("azure-vnet-link-{}", std::process::id()));
-        let paths = Paths::new(Some(root.clone()), "azure-vnet-ipam");
-        std::fs::create_dir_all(root.join("var/run/netns")).unwrap();
-        std::fs::write(root.join("var/run/netns/y"), "").unwrap();
-        let id = stat(root.join("var/run/netns/y"))
-            .map(|s| (s.st_dev, s.st_ino))
-            .unwrap();
+        let (root, paths, id) = node("link", "y");
         let link = |name: &str, peer_namespace| Link {
             name: name.into(),
             peer_namespace,
@@ -299,11 +280,9 @@ mod tests {
 
     #[test]
     fn endpoint_is_connected_while_azure_vnet_has_not_taken_it_down() {
-        let root = std::env::temp_dir().join(format!("azure-vnet-up-{}", std::process::id()));
-        let paths = Paths::new(Some(root.clone()), "azure-vnet-ipam");
+        let (root, paths, _) = node("up", "z");
         let link = root.join("sys/class/net/azv0123456789a");
         std::fs::create_dir_all(&link).unwrap();
-        std::fs::create_dir_all(root.join("var/run")).unwrap();
         let is_up = |mode: &str, container_id: &str, last: u8| {
             let with_mode = format!(r#""Id":"azure","Mode":"{mode}""#);
             let state = STATE.replace(r#""Id":"azure""#, &with_mode);

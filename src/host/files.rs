@@ -283,23 +283,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn read_bounded_respects_the_limit() {
-        let path = std::env::temp_dir().join(format!("bounded-{}", std::process::id()));
-        assert_eq!(read_bounded(&path, 4).unwrap(), ReadOutcome::Missing);
-        fs::write(&path, "four").unwrap();
-        assert_eq!(
-            read_bounded(&path, 4).unwrap(),
-            ReadOutcome::Read(b"four".into())
-        );
-        assert_eq!(read_bounded(&path, 3).unwrap(), ReadOutcome::TooLarge);
-        fs::remove_file(&path).unwrap();
-        assert!(
-            read_bounded(&std::env::temp_dir(), 4).is_err(),
-            "a folder cannot be read"
-        );
-    }
-
-    #[test]
     fn read_up_to_exceeds_expected_length_but_not_limit() {
         let path = std::env::temp_dir().join(format!("up-to-{}", std::process::id()));
         let text = b"0123456789".repeat(500);
@@ -310,45 +293,6 @@ mod tests {
         assert_eq!(read(5000, 5000), text);
         assert!(read(0, 4000).len() > 4000, "it tells that there is more");
         fs::remove_file(&path).unwrap();
-    }
-
-    #[test]
-    fn overwrite_truncates_longer_text() {
-        let path = std::env::temp_dir().join(format!("overwrite-{}", std::process::id()));
-        let file = File::create_new(&path).unwrap();
-        for text in ["12345", "6789", "", "longer than all"] {
-            overwrite(&file, text.as_bytes()).unwrap();
-            assert_eq!(fs::read_to_string(&path).unwrap(), text);
-        }
-        fs::remove_file(&path).unwrap();
-    }
-
-    #[test]
-    fn files_written_in_place_are_private_and_follow_no_link() {
-        let write_private = |path: &Path, text: &[u8]| {
-            let file = write_options(PRIVATE).create(true).open(path)?;
-            overwrite(&file, text)
-        };
-        let (folder, names) = folder("put");
-        let target = folder.join("target");
-        fs::write(&target, "old").unwrap();
-        std::os::unix::fs::symlink(&target, folder.join("link")).unwrap();
-        assert!(write_private(&folder.join("link"), b"new").is_err());
-        assert_eq!(fs::read_to_string(&target).unwrap(), "old");
-        let path = folder.join("x");
-        for text in ["longer", "short"] {
-            write_private(&path, text.as_bytes()).unwrap();
-            assert_eq!(read_text(&path).unwrap(), text);
-        }
-        let mode = fs::metadata(&path).unwrap().permissions().mode();
-        assert_eq!(mode & 0o077, 0);
-        assert!(
-            write_private(Path::new("/dev/null"), b"").is_err(),
-            "a device"
-        );
-        assert!(read_text(Path::new("/dev/zero")).is_err(), "a device");
-        assert_eq!(names(), ["link", "target", "x"]);
-        fs::remove_dir_all(folder).unwrap();
     }
 
     /// A folder of its own, and the names of what is in it.

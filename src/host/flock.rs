@@ -146,20 +146,6 @@ mod tests {
     }
 
     #[test]
-    fn lock_released_in_time_is_taken() {
-        let path = scratch("freed");
-        let first = held(&path, SHORT).unwrap();
-        let waiter = thread::spawn({
-            let path = path.clone();
-            move || held(&path, LONG).is_some()
-        });
-        wait_until_contended(&path);
-        drop(first);
-        assert!(waiter.join().unwrap());
-        fs::remove_file(path).unwrap();
-    }
-
-    #[test]
     fn replaced_lock_file_is_locked_instead() {
         let path = scratch("replaced");
         let first = held(&path, SHORT).unwrap();

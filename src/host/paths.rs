@@ -190,35 +190,4 @@ mod tests {
         assert_eq!(paths.links(), None);
         assert_eq!(paths.boot_clock_offset(), None);
     }
-
-    #[test]
-    fn a_root_goes_in_front_of_every_path() {
-        let paths = Paths::new(Some("/tmp/r".into()), "azure-vnet-ipam");
-        let all = [
-            paths.state(),
-            paths.lock_folder(),
-            paths.lock_file(),
-            paths.fetch_lock(),
-            paths.journal(),
-            paths.of_version_0_2_0()[0].clone(),
-            paths.of_version_0_2_0()[4].clone(),
-            paths.events(),
-            paths.cni_cache(),
-            paths.host_local(),
-            paths.azure_vnet(),
-            paths.processes(),
-            paths.log(),
-            paths.interfaces_file(),
-            paths.kubeconfig(),
-            paths.settings(),
-            paths.conf_folder(),
-            paths.boot_id(),
-            paths.locks(),
-            paths.process(1),
-            paths.plugin_folder(),
-        ];
-        for path in all {
-            assert!(path.starts_with("/tmp/r"), "{path:?}");
-        }
-    }
 }

@@ -146,16 +146,6 @@ mod tests {
     }
 
     #[test]
-    fn pipe_in_place_of_a_file_does_not_block() {
-        let folder = folder("pipe");
-        let path = folder.join("x.log");
-        let made = std::process::Command::new("mkfifo").arg(&path).status();
-        assert!(made.unwrap().success());
-        assert!(KEPT.append(&path, b"text\n", Vec::new).is_err());
-        fs::remove_dir_all(folder).unwrap();
-    }
-
-    #[test]
     fn rotated_file_begins_with_heading() {
         let folder = folder("heading");
         let path = folder.join("x.log");

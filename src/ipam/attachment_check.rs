@@ -71,93 +71,52 @@ impl Ipam {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ipam::testing::{attached, with_pools};
-    use crate::ipam::{Held, Usage};
-
-    fn ip(text: &str) -> IpAddr {
-        text.parse().unwrap()
-    }
-
-    fn attachment(container_id: &str, if_name: &str) -> Attachment {
-        Attachment {
-            network: "azure".into(),
-            container_id: container_id.into(),
-            if_name: if_name.into(),
-        }
-    }
-
-    /// `c1` has .5 on eth0, an old record of `c2` .6, somebody unknown .7; .8 is free.
-    fn state() -> Ipam {
-        let mut ipam = with_pools(&[(
-            "10.1.0.0/16",
-            0,
-            &["10.1.0.5", "10.1.0.6", "10.1.0.7", "10.1.0.8"],
-        )]);
-        for (address, owner) in [
-            ("10.1.0.5", attached("c1", 1)),
-            ("10.1.0.6", Owner::from_container_id("c2")),
-            ("10.1.0.7", Owner::Unknown),
-        ] {
-            for pool in ipam.pools_mut() {
-                pool.record_mut(&ip(address)).unwrap().usage = Usage::Held(Held {
-                    owner: owner.clone(),
-                    ..Held::default()
-                });
-            }
-        }
-        ipam
-    }
-
-    fn check(container_id: &str, if_name: &str, addresses: &[&str]) -> Result<(), CheckFailure> {
-        let addresses: Vec<_> = addresses.iter().map(|a| ip(a)).collect();
-        state().check_attachment(&attachment(container_id, if_name), Some(&addresses))
-    }
+    use crate::ipam::Moment;
+    use crate::ipam::testing::{attached, attachment, hold, ip, with_pools};
 
     #[test]
     fn what_is_recorded_for_the_attachment_or_may_be_its_own_is_held() {
-        for (id, if_name, addresses) in [
-            ("c1", "eth0", &["10.1.0.5"][..]),
-            ("c2", "net1", &["10.1.0.6"]),
-            ("c9", "eth0", &["10.1.0.7"]),
-            ("c9", "eth0", &["192.168.0.1", "fd00::1"]),
-            ("c9", "eth0", &[]),
-            ("c1", "eth0", &["192.168.0.1", "10.1.0.5"]),
-        ] {
-            assert_eq!(check(id, if_name, addresses), Ok(()), "{id} {addresses:?}");
+        // .8 is free.
+        let all: &[&str] = &["10.1.0.5", "10.1.0.6", "10.1.0.7", "10.1.0.8"];
+        let mut ipam = with_pools(&[("10.1.0.0/16", 0, all)]);
+        let old = Owner::from_container_id("c2");
+        let owners = [attached("c1", 0), old, Owner::Unknown];
+        for (address, owner) in all.iter().zip(owners) {
+            hold(&mut ipam, address, owner, Moment(0));
         }
-        assert_eq!(
-            state().check_attachment(&attachment("c1", "eth0"), None),
-            Ok(())
-        );
-    }
-
-    #[test]
-    fn every_failure_is_reported() {
-        let others = |holder: &str| {
-            Err(CheckFailure::Others {
-                address: ip("10.1.0.5"),
-                holder: holder.into(),
+        let free = |address| {
+            Err(CheckFailure::Free {
+                address: ip(address),
             })
         };
-        assert_eq!(check("c2", "eth0", &["10.1.0.6", "10.1.0.5"]), others("c1"));
-        assert_eq!(check("c1", "net1", &["10.1.0.5"]), others("c1"));
-        assert_eq!(
-            check("c1", "eth0", &["10.1.0.8"]),
-            Err(CheckFailure::Free {
-                address: ip("10.1.0.8")
-            })
-        );
-        assert_eq!(
-            check("c1", "eth0", &["10.1.0.99"]),
-            Err(CheckFailure::Free {
-                address: ip("10.1.0.99")
-            })
-        );
-        assert_eq!(
-            check("c9", "eth0", &["10.1.0.8"]),
-            Err(CheckFailure::Nothing)
-        );
-        let none = state().check_attachment(&attachment("c1", "net1"), None);
-        assert_eq!(none, Err(CheckFailure::Nothing));
+        let others = Err(CheckFailure::Others {
+            address: ip("10.1.0.5"),
+            holder: "c1".into(),
+        });
+        let nothing = Err(CheckFailure::Nothing);
+        for (id, if_name, addresses, expected) in [
+            ("c1", "eth0", Some(&["10.1.0.5"][..]), Ok(())),
+            ("c1", "eth0", Some(&["192.168.0.1", "10.1.0.5"]), Ok(())),
+            ("c1", "eth0", None, Ok(())),
+            ("c2", "net1", Some(&["10.1.0.6"]), Ok(())),
+            ("c9", "eth0", Some(&["10.1.0.7"]), Ok(())),
+            ("c9", "eth0", Some(&["192.168.0.1", "fd00::1"]), Ok(())),
+            ("c9", "eth0", Some(&[]), Ok(())),
+            (
+                "c2",
+                "eth0",
+                Some(&["10.1.0.6", "10.1.0.5"]),
+                others.clone(),
+            ),
+            ("c1", "net1", Some(&["10.1.0.5"]), others),
+            ("c1", "eth0", Some(&["10.1.0.8"]), free("10.1.0.8")),
+            ("c1", "eth0", Some(&["10.1.0.99"]), free("10.1.0.99")),
+            ("c9", "eth0", Some(&["10.1.0.8"]), nothing.clone()),
+            ("c1", "net1", None, nothing),
+        ] {
+            let parsed = addresses.map(|all| all.iter().map(|a| ip(a)).collect::<Vec<_>>());
+            let found = ipam.check_attachment(&attachment(id, if_name), parsed.as_deref());
+            assert_eq!(found, expected, "{id} {if_name} {addresses:?}");
+        }
     }
 }

@@ -77,173 +77,111 @@ impl Ipam {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ipam::testing::{attached_to, with_pools};
-    use crate::ipam::{
-        EvidenceList, Held, Place, Reason, Record, Routes, UnreadablePart, Usage, by_text,
-    };
+    use crate::ipam::testing::{attached, attached_to, hold, holders, record, shows, with_pools};
+    use crate::ipam::{EvidenceList, Held, Reason, Record, Routes, UnreadablePart, Usage, by_text};
     use std::net::IpAddr;
 
     const SECOND: u64 = 1_000_000_000;
     const NOW: Moment = Moment(1000 * SECOND);
 
-    fn ip(text: &str) -> IpAddr {
-        text.parse().unwrap()
+    fn ago(seconds: u64) -> Moment {
+        Moment(NOW.0 - seconds * SECOND)
     }
 
     fn empty() -> Ipam {
-        with_pools(&[(
-            "10.1.0.0/16",
-            0,
-            &["10.1.0.5", "10.1.0.6", "10.1.0.7", "10.1.0.8"],
-        )])
+        with_pools(&[("10.1.0.0/16", 0, &["10.1.0.5", "10.1.0.6", "10.1.0.7"])])
     }
 
-    /// Makes a holder of this age in seconds; without a network one of the original's.
-    fn hold(ipam: &mut Ipam, address: &str, id: &str, network: Option<&str>, age: u64) {
-        for pool in ipam.pools_mut() {
-            pool.record_mut(&ip(address)).unwrap().usage = Usage::Held(Held {
-                owner: match network {
-                    None => Owner::from_container_id(id),
-                    Some(network) => attached_to(network, id, 0),
-                },
-                since: Moment(NOW.0 - age * SECOND),
-                ..Held::default()
-            });
-        }
-    }
-
-    fn valid(pairs: &[(&str, &str)]) -> BTreeSet<(String, String)> {
-        let pairs = pairs
+    /// What is stale while these attachments are valid: the addresses, and how many are young, or of an unknown network.
+    fn stale(ipam: &Ipam, valid: &[(&str, &str)]) -> (String, usize, usize) {
+        let pairs = valid
             .iter()
             .map(|(a, b)| ((*a).to_owned(), (*b).to_owned()));
-        pairs.collect()
-    }
-
-    fn keys(stale: &Stale) -> Vec<String> {
-        stale.candidates.iter().map(|c| c.key.to_string()).collect()
+        let stale = ipam.stale("azure", &pairs.collect(), NOW);
+        let keys = stale.candidates.iter().map(|c| c.key.to_string());
+        (
+            keys.collect::<Vec<_>>().join(" "),
+            stale.young,
+            stale.unknown,
+        )
     }
 
     #[test]
     fn only_old_enough_records_of_the_network_whose_attachment_is_not_valid_are_stale() {
         let mut ipam = empty();
-        hold(&mut ipam, "10.1.0.5", "c1", Some("azure"), 60);
-        hold(&mut ipam, "10.1.0.6", "c2", Some("azure"), 59);
-        hold(&mut ipam, "10.1.0.7", "c3", Some("other"), 600);
-        let found = ipam.stale("azure", &valid(&[]), NOW);
-        assert_eq!(
-            (keys(&found), found.young),
-            (vec!["10.1.0.5".to_owned()], 1)
-        );
-        for (pair, stale) in [
-            (("c1", "eth0"), 0),
-            (("c1", "net1"), 1),
-            (("c9", "eth0"), 1),
+        hold(&mut ipam, "10.1.0.5", attached("c1", 0), ago(60));
+        hold(&mut ipam, "10.1.0.6", attached("c2", 0), ago(59));
+        let other = attached_to("other", "c3", 0);
+        hold(&mut ipam, "10.1.0.7", other, ago(600));
+        for (valid, expected) in [
+            (&[][..], "10.1.0.5"),
+            (&[("c1", "eth0")], ""),
+            (&[("c1", "net1")], "10.1.0.5"),
+            (&[("c9", "eth0")], "10.1.0.5"),
         ] {
-            let found = ipam.stale("azure", &valid(&[pair]), NOW);
-            assert_eq!(found.candidates.len(), stale, "{pair:?}");
+            let found = stale(&ipam, valid);
+            assert_eq!(found, (expected.to_owned(), 1, 0), "{valid:?}");
         }
     }
 
     #[test]
     fn records_of_unknown_network_are_kept_unless_there_is_only_this_one() {
         let mut ipam = empty();
-        hold(&mut ipam, "10.1.0.5", "old", None, 600);
-        hold(&mut ipam, "10.1.0.6", "", None, 600);
-        let found = ipam.stale("azure", &valid(&[]), NOW);
-        assert_eq!(
-            (keys(&found), found.unknown),
-            (vec![], 2),
-            "no record names a network"
-        );
-        hold(&mut ipam, "10.1.0.7", "c1", Some("azure"), 0);
-        let found = ipam.stale("azure", &valid(&[]), NOW);
-        assert_eq!(
-            (keys(&found), found.unknown),
-            (vec!["10.1.0.5".to_owned()], 1)
-        );
-        let found = ipam.stale("azure", &valid(&[("old", "anything")]), NOW);
-        assert_eq!(
-            (keys(&found), found.unknown),
-            (vec![], 1),
-            "the container alone counts"
-        );
-        hold(&mut ipam, "10.1.0.8", "c2", Some("other"), 0);
-        let found = ipam.stale("azure", &valid(&[]), NOW);
-        assert_eq!((keys(&found), found.unknown), (vec![], 2));
+        let old = Owner::from_container_id("old");
+        hold(&mut ipam, "10.1.0.5", old, ago(600));
+        hold(&mut ipam, "10.1.0.6", Owner::Unknown, ago(600));
+        let none = |unknown| (String::new(), 0, unknown);
+        assert_eq!(stale(&ipam, &[]), none(2), "no record names a network");
+        hold(&mut ipam, "10.1.0.7", attached("c1", 0), ago(600));
+        let c1 = ("c1", "eth0");
+        assert_eq!(stale(&ipam, &[c1]), ("10.1.0.5".to_owned(), 0, 1));
+        // The container alone counts.
+        assert_eq!(stale(&ipam, &[c1, ("old", "anything")]), none(1));
+        let other = attached_to("other", "c2", 0);
+        hold(&mut ipam, "10.1.0.7", other, ago(600));
+        assert_eq!(stale(&ipam, &[]), none(2));
     }
 
     #[test]
-    fn what_the_kernel_shows_or_what_changed_since_is_kept_and_the_rest_is_freed_to_rest() {
+    fn what_is_shown_or_could_not_be_looked_at_or_changed_since_is_kept() {
         let mut ipam = empty();
-        for (address, id) in [
-            ("10.1.0.5", "c1"),
-            ("10.1.0.6", "c2"),
-            ("10.1.0.7", "c3"),
-            ("10.1.0.8", "c4"),
-        ] {
-            hold(&mut ipam, address, id, Some("azure"), 600);
+        for (address, id) in [("10.1.0.5", "c1"), ("10.1.0.6", "c2"), ("10.1.0.7", "c3")] {
+            hold(&mut ipam, address, attached(id, 0), ago(600));
         }
-        let candidates = ipam.stale("azure", &valid(&[]), NOW).candidates;
-        hold(&mut ipam, "10.1.0.8", "c4", Some("azure"), 0);
-        let mut evidence = Evidence::default();
-        let place = Place::Namespace("/run/netns/x".into());
-        evidence
-            .kernel
-            .configured
-            .insert(ip("10.1.0.5"), place.clone());
-        evidence.routes = Routes::Read([ip("10.1.0.6")].into());
-        let collected = ipam.collect(candidates.clone(), &evidence, NOW);
-        let vetoes: Vec<_> = collected.into_iter().map(|c| c.judgement.reasons).collect();
-        assert_eq!(
-            vetoes,
-            [
-                vec![Reason::Configured(place)],
-                vec![Reason::HostRoute],
-                vec![]
-            ]
-        );
-        let held: Vec<_> = ipam
-            .pools()
-            .flat_map(|(_, _, p)| &p.records)
-            .filter(|r| r.held().is_some())
-            .collect();
-        assert_eq!(held.len(), 3);
-        let pool = ipam.pools().next().unwrap().2;
-        assert_eq!(
-            pool.record(&ip("10.1.0.7"))
-                .unwrap()
-                .free()
-                .unwrap()
-                .released,
-            Some(NOW)
-        );
-        assert_eq!(
-            ipam.collect(candidates, &evidence, NOW).len(),
-            2,
-            "what is free is no matter any more"
-        );
-    }
-
-    #[test]
-    fn what_could_not_be_looked_at_vetoes() {
-        for blind in [
-            |e: &mut Evidence| e.kernel.incomplete = Some("hidden".into()),
-            |e: &mut Evidence| e.routes = Routes::Unreadable("x".into()),
+        let candidates = ipam.stale("azure", &BTreeSet::new(), NOW).candidates;
+        hold(&mut ipam, "10.1.0.7", attached("c3", 0), NOW);
+        let mut incomplete = Evidence::default();
+        incomplete.kernel.incomplete = Some("hidden".into());
+        let no_routes = Evidence {
+            routes: Routes::Unreadable("x".into()),
+            ..Evidence::default()
+        };
+        let all = "10.1.0.5=c1 10.1.0.6=c2 10.1.0.7=c3";
+        let shown = shows(&["10.1.0.5"]);
+        for (look, reasons, held) in [
+            (&incomplete, [1, 1], all),
+            (&no_routes, [1, 1], all),
+            (&shown, [1, 0], "10.1.0.5=c1 10.1.0.7=c3"),
         ] {
-            let mut ipam = empty();
-            hold(&mut ipam, "10.1.0.5", "c1", Some("azure"), 600);
-            let candidates = ipam.stale("azure", &valid(&[]), NOW).candidates;
-            let mut evidence = Evidence::default();
-            blind(&mut evidence);
-            let collected = ipam.collect(candidates, &evidence, NOW);
-            assert_eq!(
-                collected
-                    .iter()
-                    .map(|c| c.judgement.reasons.len())
-                    .collect::<Vec<_>>(),
-                [1]
-            );
+            let collected = ipam.collect(candidates.clone(), look, NOW);
+            let found: Vec<_> = collected
+                .iter()
+                .map(|c| c.judgement.reasons.len())
+                .collect();
+            assert_eq!(found, reasons, "{look:?}");
+            assert_eq!(holders(&ipam), held, "{look:?}");
         }
+        let released = record(&mut ipam, "10.1.0.6").free().unwrap().released;
+        assert_eq!(released, Some(NOW), "it rests");
+        let route = Evidence {
+            routes: Routes::Read(["10.1.0.5".parse().unwrap()].into()),
+            ..Evidence::default()
+        };
+        let collected = ipam.collect(candidates, &route, NOW);
+        let [only] = &collected[..] else {
+            panic!("what is free, or changed, is no matter any more: {collected:?}")
+        };
+        assert_eq!(only.judgement.reasons, [Reason::HostRoute]);
     }
 
     /// The processor time of this thread.
@@ -283,7 +221,7 @@ mod tests {
             },
             ..Evidence::default()
         };
-        hold(&mut ipam, "10.1.0.5", "c1", Some("azure"), 600);
+        hold(&mut ipam, "10.1.0.5", attached("c1", 0), ago(600));
         let began = processor_time();
         let mut candidates = ipam.stale("azure", &valid, NOW).candidates;
         let others = candidates.split_off(usize::try_from(n).unwrap());

@@ -284,14 +284,11 @@ fn container_of<'a>(entries: &[&'a Entry]) -> Option<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ipam::testing::{attached, forget_claim, pool, with_pools};
-    use crate::ipam::{
-        Candidate, EvidenceList, Moment, NetNs, Place, Reason, Routes, Usage, Verdict,
-    };
+    use crate::ipam::testing::{attached, forget_claims, hold, holders, ip, shows, with_pools};
+    use crate::ipam::{EvidenceList, Moment, NetNs, Reason, Routes, Verdict};
 
-    fn address() -> IpAddr {
-        "10.1.0.5".parse().unwrap()
-    }
+    const V4: &str = "10.1.0.5";
+    const V6: &str = "fd00::5";
 
     /// What an entry tells of its namespace.
     #[derive(Clone, Copy)]
@@ -299,15 +296,14 @@ mod tests {
         Exists,
         MayExist,
         Gone,
-        Untold { of_this_boot: bool },
+        /// Nothing, in an entry of this boot or of an older one.
+        Untold,
+        Old,
     }
 
     fn entry((container_id, netns): &(&str, Netns)) -> Entry {
-        let id = match netns {
-            Netns::Exists | Netns::MayExist => Some((4, 77)),
-            Netns::Gone | Netns::Untold { .. } => None,
-        };
-        let path = !matches!(netns, Netns::Untold { .. });
+        let id = matches!(netns, Netns::Exists | Netns::MayExist).then_some((4, 77));
+        let path = !matches!(netns, Netns::Untold | Netns::Old);
         Entry {
             container_id: (*container_id).into(),
             network: Some("azure".into()),
@@ -317,109 +313,86 @@ mod tests {
                 id,
                 cookie: None,
             }),
-            addresses: vec![address()],
+            addresses: vec![ip(V4)],
             is_live: matches!(netns, Netns::Exists),
-            of_this_boot: matches!(netns, Netns::Untold { of_this_boot: true }),
+            of_this_boot: matches!(netns, Netns::Untold),
             ..Entry::default()
         }
     }
 
     fn evidence(is_complete: bool, entries: &[(&str, Netns)]) -> Evidence {
-        let mut evidence = Evidence {
-            cache: EvidenceList::Read {
-                entries: entries.iter().map(entry).collect(),
-                doubtful: vec![],
-            },
-            ..Evidence::default()
+        let mut evidence = shows(&[V4]);
+        evidence.cache = EvidenceList::Read {
+            entries: entries.iter().map(entry).collect(),
+            doubtful: vec![],
         };
         evidence.kernel.incomplete = (!is_complete).then(|| "hidden".to_owned());
-        let place = Place::Namespace("/run/netns/x".into());
-        evidence.kernel.configured.insert(address(), place);
         evidence
     }
 
-    const UNTOLD: Netns = Netns::Untold { of_this_boot: true };
-    const OLD: Netns = Netns::Untold {
-        of_this_boot: false,
-    };
+    fn owner(evidence: &Evidence) -> Owner {
+        EvidenceIndex::new(evidence, &Ipam::default()).owner(ip(V4), 7)
+    }
 
     /// The owner in a complete look and in an incomplete one.
     #[track_caller]
     fn assert_owners(entries: &[(&str, Netns)], complete: &str, incomplete: &str) {
-        let owner = |is_complete| {
-            let evidence = evidence(is_complete, entries);
-            let owner = EvidenceIndex::new(&evidence, &Ipam::default()).owner(address(), 7);
-            owner.container_id().unwrap_or_default().to_owned()
-        };
-        assert_eq!(
-            (owner(true).as_str(), owner(false).as_str()),
-            (complete, incomplete)
-        );
+        for (is_complete, expected) in [(true, complete), (false, incomplete)] {
+            let owner = owner(&evidence(is_complete, entries));
+            assert_eq!(owner.container_id().unwrap_or_default(), expected);
+        }
     }
 
     #[test]
     fn the_owner_is_the_one_container_that_entries_name_which_may_stand() {
+        use Netns::{Exists, Gone, MayExist, Old, Untold};
         let (one, two) = ("c1", "c2");
-        assert_owners(&[(one, Netns::Exists)], one, one);
-        assert_owners(&[(one, Netns::MayExist)], "", one);
-        assert_owners(&[(one, Netns::Gone)], "", "");
-        assert_owners(&[(one, UNTOLD)], one, one);
-        assert_owners(&[(one, OLD)], "", "");
-        assert_owners(&[(one, UNTOLD), (one, Netns::Exists)], one, one);
-        assert_owners(&[(one, UNTOLD), (one, Netns::MayExist)], one, one);
-        assert_owners(&[(one, Netns::Gone), (two, Netns::Exists)], two, two);
-        assert_owners(&[(one, UNTOLD), (two, UNTOLD)], "", "");
-        assert_owners(&[(one, Netns::Exists), (two, Netns::Exists)], "", "");
+        assert_owners(&[(one, Exists)], one, one);
+        assert_owners(&[(one, MayExist)], "", one);
+        assert_owners(&[(one, Gone)], "", "");
+        assert_owners(&[(one, Untold)], one, one);
+        assert_owners(&[(one, Old)], "", "");
+        assert_owners(&[(one, Untold), (one, Exists)], one, one);
+        assert_owners(&[(one, Untold), (one, MayExist)], one, one);
+        assert_owners(&[(one, Gone), (two, Exists)], two, two);
+        assert_owners(&[(one, Untold), (two, Untold)], "", "");
+        assert_owners(&[(one, Exists), (two, Exists)], "", "");
         // A live entry is believed before one that only may be live.
-        assert_owners(&[(one, UNTOLD), (two, Netns::Exists)], two, "");
-        assert_owners(&[("", UNTOLD), (two, Netns::Exists)], two, two);
+        assert_owners(&[(one, Untold), (two, Exists)], two, "");
+        assert_owners(&[("", Untold), (two, Exists)], two, two);
     }
 
     #[test]
     fn entries_that_tell_different_networks_make_no_claim() {
         let mut evidence = evidence(true, &[("c1", Netns::Exists), ("c1", Netns::Exists)]);
-        let owner = EvidenceIndex::new(&evidence, &Ipam::default()).owner(address(), 7);
-        let claim = owner.claim().unwrap();
-        assert_eq!((&*claim.network, claim.generation), ("azure", 7));
+        assert_eq!(owner(&evidence).claim().unwrap().generation, 7);
         if let EvidenceList::Read { entries, .. } = &mut evidence.cache {
             entries.last_mut().unwrap().network = Some("other".into());
         }
-        let container = Owner::from_container_id("c1");
-        assert_eq!(
-            EvidenceIndex::new(&evidence, &Ipam::default()).owner(address(), 7),
-            container
-        );
+        assert_eq!(owner(&evidence), Owner::from_container_id("c1"));
     }
 
     #[test]
     fn a_holder_is_not_confirmed_by_an_entry_without_namespace_unless_the_look_is_incomplete() {
-        let held = Held {
-            owner: Owner::from_container_id("c1"),
-            ..Held::default()
-        };
-        for (is_complete, netns, expected) in [
-            (true, Netns::Exists, true),
-            (true, UNTOLD, false),
-            (false, UNTOLD, true),
-            (false, OLD, false),
+        for (is_complete, entries, owner, expected) in [
+            (true, &[("c1", Netns::Exists)][..], "c1", true),
+            (true, &[("c1", Netns::Untold)], "c1", false),
+            (false, &[("c1", Netns::Untold)], "c1", true),
+            (false, &[("c1", Netns::Old)], "c1", false),
+            (true, &[("c2", Netns::Exists)], "c1", false),
+            (true, &[], "", false),
         ] {
-            let evidence = evidence(is_complete, &[("c1", netns)]);
-            assert_eq!(
-                EvidenceIndex::new(&evidence, &Ipam::default()).confirms(address(), &held),
-                expected
-            );
+            let held = Held {
+                owner: Owner::from_container_id(owner),
+                ..Held::default()
+            };
+            let evidence = evidence(is_complete, entries);
+            let index = EvidenceIndex::new(&evidence, &Ipam::default()).confirms(ip(V4), &held);
+            assert_eq!(index, expected);
         }
-        let of_another = evidence(true, &[("c2", Netns::Exists)]);
-        assert!(!EvidenceIndex::new(&of_another, &Ipam::default()).confirms(address(), &held));
-        let of_nobody = evidence(true, &[]);
-        assert!(
-            !EvidenceIndex::new(&of_nobody, &Ipam::default()).confirms(address(), &Held::default())
-        );
     }
 
     const NOW: Moment = Moment(100_000_000_000_000);
-    const V4: &str = "10.1.0.5";
-    const V6: &str = "fd00::5";
 
     /// Two pods of both families, long ago.
     fn two_pods() -> Ipam {
@@ -427,83 +400,51 @@ mod tests {
             ("10.1.0.0/16", 0, &[V4, "10.1.0.6"]),
             ("fd00::/120", 0, &[V6, "fd00::6"]),
         ]);
-        for (subnet, key, id) in [
-            ("10.1.0.0/16", V4, "c1"),
-            ("fd00::/120", V6, "c1"),
-            ("10.1.0.0/16", "10.1.0.6", "c2"),
-            ("fd00::/120", "fd00::6", "c2"),
+        ipam.generation = 1;
+        for (address, id) in [
+            (V4, "c1"),
+            (V6, "c1"),
+            ("10.1.0.6", "c2"),
+            ("fd00::6", "c2"),
         ] {
-            let record = pool(&mut ipam, subnet).record_mut(&key.parse().unwrap());
-            record.unwrap().usage = Usage::Held(Held {
-                owner: attached(id, 1),
-                ..Held::default()
-            });
+            hold(&mut ipam, address, attached(id, 1), Moment(0));
         }
         ipam
     }
 
-    fn shows(configured: &[&str], routes: &[&str]) -> Evidence {
-        let ip = |text: &&str| -> IpAddr { text.parse().unwrap() };
-        let mut evidence = Evidence {
-            routes: Routes::Read(routes.iter().map(ip).collect()),
-            ..Evidence::default()
-        };
-        let places = configured.iter().map(|text| (ip(text), Place::Host));
-        evidence.kernel.configured.extend(places);
-        evidence
-    }
-
-    fn freed(ipam: &Ipam) -> Vec<String> {
-        let records = ipam.pools().flat_map(|(_, _, pool)| &pool.records);
-        let free = records.filter(|record| record.free().is_some());
-        free.map(|record| record.key.to_string()).collect()
-    }
-
     #[test]
     fn evidence_for_one_address_of_a_pod_counts_for_the_other() {
-        for (configured, routes) in [(V4, "10.9.9.9"), (V6, "10.9.9.9"), ("10.9.9.9", V6)] {
-            let evidence = shows(&[configured], &[routes]);
+        for (shown, is_route) in [(V4, false), (V6, false), (V6, true)] {
+            let evidence = match is_route {
+                false => shows(&[shown]),
+                true => Evidence {
+                    routes: Routes::Read([ip(shown)].into()),
+                    ..Evidence::default()
+                },
+            };
             let mut ipam = two_pods();
-            let candidates: Vec<Candidate> = ipam.candidates(|_, _, _| true, NOW);
+            let candidates = ipam.candidates(|_, _, _| true, NOW);
             let judged = ipam.reclaim(candidates.clone(), &evidence, NOW);
-            let alive = judged
-                .iter()
-                .filter(|j| j.judgement.verdict == Verdict::Alive);
-            assert_eq!(alive.clone().count(), 2, "{configured} {routes}");
-            let reasons = alive.flat_map(|j| &j.judgement.reasons);
-            let shown = if routes == V6 { V6 } else { configured };
-            let other = Reason::OtherAddress(shown.parse().unwrap());
-            assert_eq!(reasons.filter(|reason| **reason == other).count(), 1);
-            assert_eq!(freed(&ipam), ["10.1.0.6", "fd00::6"]);
+            let judgements = judged.iter().map(|j| &j.judgement);
+            let alive = judgements.filter(|j| j.verdict == Verdict::Alive);
+            let reasons: Vec<_> = alive.flat_map(|j| &j.reasons).collect();
+            assert_eq!(reasons.len(), 2, "{shown} {is_route}");
+            assert!(reasons.contains(&&Reason::OtherAddress(ip(shown))));
+            assert_eq!(holders(&ipam), "10.1.0.5=c1 fd00::5=c1");
             // A runtime that forgot the pod does not cost it either of them.
             let mut ipam = two_pods();
             ipam.collect(candidates, &evidence, NOW);
-            assert_eq!(freed(&ipam), ["10.1.0.6", "fd00::6"]);
+            assert_eq!(holders(&ipam), "10.1.0.5=c1 fd00::5=c1");
+            // After a reboot only the kernel is evidence.
+            let mut ipam = two_pods();
+            ipam.new_boot(&evidence, NOW);
+            assert_eq!(holders(&ipam).is_empty(), is_route);
         }
-    }
-
-    #[test]
-    fn after_a_reboot_only_the_kernel_is_evidence() {
+        // A record of the original has no attachment.
         let mut ipam = two_pods();
-        ipam.new_boot(&shows(&[V4], &["fd00::6"]), NOW);
-        assert_eq!(freed(&ipam), ["10.1.0.6", "fd00::6"]);
-        let mut ipam = two_pods();
-        ipam.new_boot(&shows(&[], &[V4]), NOW);
-        assert_eq!(freed(&ipam).len(), 4);
-    }
-
-    #[test]
-    fn records_of_the_original_have_no_attachment() {
-        let mut ipam = two_pods();
-        for pool in ipam.pools_mut() {
-            for record in &mut pool.records {
-                if let Usage::Held(held) = &mut record.usage {
-                    forget_claim(&mut held.owner);
-                }
-            }
-        }
+        forget_claims(&mut ipam);
         let candidates = ipam.candidates(|_, _, _| true, NOW);
-        ipam.reclaim(candidates, &shows(&[V4], &[]), NOW);
-        assert_eq!(freed(&ipam), ["10.1.0.6", V6, "fd00::6"]);
+        ipam.reclaim(candidates, &shows(&[V4]), NOW);
+        assert_eq!(holders(&ipam), "10.1.0.5=c1");
     }
 }

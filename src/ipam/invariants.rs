@@ -121,12 +121,8 @@ pub(super) fn overlapping(nets: &[Option<IpNet>]) -> BTreeMap<usize, Vec<usize>>
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Whether two subnets have no address in common.
-    fn are_apart(a: Option<IpNet>, b: Option<IpNet>) -> bool {
-        a.zip(b)
-            .is_some_and(|(a, b)| !a.contains(&b) && !b.contains(&a))
-    }
+    use crate::ipam::testing::attached;
+    use crate::ipam::{Held, Owner, Pool, Record, Space, Usage};
 
     #[test]
     fn subnets_that_overlap_are_those_that_are_not_apart() {
@@ -147,25 +143,26 @@ mod tests {
             "10.1.3.7/24",
         ];
         let nets: Vec<Option<IpNet>> = texts.iter().map(|text| text.parse().ok()).collect();
+        // What is no subnet may overlap anything.
+        let are_apart = |a: Option<IpNet>, b: Option<IpNet>| {
+            a.zip(b)
+                .is_some_and(|(a, b)| !a.contains(&b) && !b.contains(&a))
+        };
         let found = overlapping(&nets);
         for (a, net) in nets.iter().enumerate() {
-            let others = nets.iter().enumerate();
-            let expected: Vec<usize> = others
-                .filter(|(b, other)| *b != a && !are_apart(*net, **other))
-                .map(|(b, _)| b)
-                .collect();
+            let mut expected = Vec::from_iter(0..nets.len());
+            expected.retain(|b| *b != a && !are_apart(*net, nets[*b]));
             let mut all = found.get(&a).cloned().unwrap_or_default();
             all.sort_by(Ord::cmp);
             assert_eq!(all, expected, "{}", texts[a]);
         }
     }
-    use crate::ipam::testing::attached;
-    use crate::ipam::{Held, Owner, Pool, Record, Space, Usage};
 
-    fn held(key: &str, addr: &str, id: &str, generation: Option<u64>) -> Record {
+    /// A record that is held, with the address that it names beside its key.
+    fn held(key: &str, addr: &str, generation: Option<u64>) -> Record {
         let owner = match generation {
-            Some(generation) => attached(id, generation),
-            None => Owner::from_container_id(id),
+            Some(generation) => attached("a", generation),
+            None => Owner::from_container_id("a"),
         };
         Record {
             key: key.parse().unwrap(),
@@ -177,106 +174,71 @@ mod tests {
         }
     }
 
-    fn violations(pools: Vec<Vec<Record>>) -> Vec<String> {
-        let mut space = Space::default();
-        for (n, records) in pools.into_iter().enumerate() {
-            space.pools.insert(
-                format!("p{n}"),
-                Pool {
-                    records,
-                    ..Pool::default()
-                },
-            );
-        }
-        let ipam = Ipam {
-            spaces: [("local".to_owned(), space)].into(),
-            generation: 7,
-            ..Ipam::default()
-        };
-        ipam.check().iter().map(ToString::to_string).collect()
-    }
-
     #[test]
     fn each_invariant_is_told_when_broken() {
-        assert_eq!(
-            violations(vec![vec![
-                held("10.0.0.1", "", "a", Some(7)),
-                held("10.0.0.2", "", "", None)
-            ]]),
-            [""; 0]
-        );
-        assert_eq!(
-            violations(vec![
-                vec![held("10.0.0.1", "", "a", None)],
-                vec![held("10.0.0.2", "10.0.0.1", "b", None)]
-            ]),
-            ["10.0.0.1 is held twice: in pool p0 and in pool p1"]
-        );
-        assert_eq!(
-            violations(vec![vec![
-                held("10.0.0.9", "", "a", None),
-                held("10.0.0.10", "", "b", None)
-            ]]),
-            ["the records of pool p0 are not in order at 10.0.0.10"]
-        );
-        assert_eq!(
-            violations(vec![vec![held("10.0.0.1", "", "a", Some(8))]]),
-            ["10.0.0.1 in pool p0 was claimed in generation 8, past the present one"]
-        );
-    }
-
-    #[test]
-    fn what_is_there_twice_is_found_however_it_came_there() {
+        let (wide, narrow, far) = ("10.0.0.0/16", "10.0.1.0/24", "10.9.0.0/24");
+        let at = "10.0.1.5";
+        let record = |key, addr| held(key, addr, None);
         // The keys of the pools are their subnets.
-        let twice = |one: (&str, Record), other: (&str, Record)| {
+        for (pools, expected) in [
+            (
+                [
+                    (wide, held(at, "", Some(7))),
+                    (wide, record("10.0.1.6", "")),
+                ],
+                "",
+            ),
+            (
+                [(wide, record("10.0.0.5", "")), (narrow, record(at, ""))],
+                "",
+            ),
+            (
+                [(far, record("10.9.0.5", "")), (narrow, record(at, ""))],
+                "",
+            ),
+            (
+                [(narrow, record(at, "")), (wide, record(at, ""))],
+                "10.0.1.5 is held twice: in pool 10.0.0.0/16 and in pool 10.0.1.0/24",
+            ),
+            (
+                [(narrow, record(at, "")), (far, record(at, ""))],
+                "10.0.1.5 is held twice: in pool 10.0.1.0/24 and in pool 10.9.0.0/24",
+            ),
+            (
+                [(narrow, record(at, "")), (far, record("10.9.0.5", at))],
+                "10.0.1.5 is held twice: in pool 10.0.1.0/24 and in pool 10.9.0.0/24",
+            ),
+            (
+                [(narrow, record(at, "")), (narrow, record("10.0.1.6", at))],
+                "10.0.1.5 is held twice: in pool 10.0.1.0/24 and in pool 10.0.1.0/24",
+            ),
+            (
+                [
+                    (wide, record("10.0.0.9", "")),
+                    (wide, record("10.0.0.10", "")),
+                ],
+                "the records of pool 10.0.0.0/16 are not in order at 10.0.0.10",
+            ),
+            (
+                [
+                    (wide, record(at, "")),
+                    (narrow, held("10.0.1.6", "", Some(8))),
+                ],
+                "10.0.1.6 in pool 10.0.1.0/24 was claimed in generation 8, past the present one",
+            ),
+        ] {
             let mut space = Space::default();
-            for (key, record) in [one, other] {
+            for (key, record) in pools {
                 let pool: &mut Pool = space.pools.entry(key.to_owned()).or_default();
                 pool.records.push(record);
             }
             let ipam = Ipam {
                 spaces: [("local".to_owned(), space)].into(),
+                generation: 7,
                 ..Ipam::default()
             };
-            ipam.check().len()
-        };
-        let record = |key: &str, addr: &str| held(key, addr, "a", None);
-        let (wide, narrow, far) = ("10.0.0.0/16", "10.0.1.0/24", "10.9.0.0/24");
-        let at = "10.0.1.5";
-        assert_eq!(
-            twice((wide, record(at, "")), (narrow, record(at, ""))),
-            1,
-            "in both"
-        );
-        assert_eq!(
-            twice((narrow, record(at, "")), (far, record(at, ""))),
-            1,
-            "outside"
-        );
-        let other = record("10.9.0.5", at);
-        assert_eq!(
-            twice((narrow, record(at, "")), (far, other)),
-            1,
-            "by another key"
-        );
-        let same = record("10.0.1.6", at);
-        assert_eq!(
-            twice((narrow, record(at, "")), (narrow, same)),
-            1,
-            "in one pool"
-        );
-        assert_eq!(
-            twice((narrow, record(at, "")), (narrow, record(at, ""))),
-            2,
-            "one key"
-        );
-        assert_eq!(
-            twice((narrow, record(at, "")), (far, record("10.9.0.5", ""))),
-            0
-        );
-        assert_eq!(
-            twice((wide, record("10.0.0.5", "")), (narrow, record(at, ""))),
-            0
-        );
+            let told: Vec<_> = ipam.check().iter().map(ToString::to_string).collect();
+            assert_eq!(told.join("; "), expected);
+        }
     }
 }

@@ -199,15 +199,13 @@ impl EvidenceIndex<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ipam::testing::{pool, with_pools};
-    use crate::ipam::{Claim, Entry, Evidence, Ipam, Kernel, NetNs, UnreadablePart, Usage};
+    use crate::ipam::testing::{attached, hold, ip, with_pools};
+    use crate::ipam::{Entry, Evidence, Ipam, Kernel, NetNs, UnreadablePart};
 
-    const NOW: Moment = Moment(10_000 * SECOND);
-    const SECOND: u64 = 1_000_000_000;
-
-    fn address() -> IpAddr {
-        "10.1.0.5".parse().unwrap()
-    }
+    const SECOND: Duration = Duration::from_secs(1);
+    const NOW: Moment = Moment(10_000_000_000_000);
+    const LONG_AGO: Duration = Duration::from_secs(2 * 60 * 60);
+    const ADDRESS: &str = "10.1.0.5";
 
     fn ago(duration: Duration) -> Moment {
         Moment(NOW.0 - u64::try_from(duration.as_nanos()).unwrap())
@@ -215,19 +213,16 @@ mod tests {
 
     /// A holder of this age, found without evidence this long ago.
     fn holder(age: Duration, suspect: Option<Duration>) -> Held {
+        let mut owner = attached("c1", 1);
+        if let Owner::Attachment(claim) = &mut owner {
+            claim.netns = Some(NetNs {
+                path: "/run/netns/x".into(),
+                id: Some((4, 77)),
+                cookie: None,
+            });
+        }
         Held {
-            owner: Owner::Attachment(Box::new(Claim {
-                container_id: "c1".into(),
-                network: "azure".into(),
-                if_name: "eth0".into(),
-                pod: None,
-                netns: Some(NetNs {
-                    path: "/run/netns/x".into(),
-                    id: Some((4, 77)),
-                    cookie: None,
-                }),
-                generation: 1,
-            })),
+            owner,
             since: ago(age),
             suspect: suspect.map(ago),
             unlisted: false,
@@ -239,65 +234,6 @@ mod tests {
             name: name.into(),
             changed,
         }
-    }
-
-    fn set_cookie(held: &mut Held, cookie: Option<u64>) {
-        if let Owner::Attachment(claim) = &mut held.owner {
-            claim.netns.as_mut().unwrap().cookie = cookie;
-        }
-    }
-
-    /// A complete look that shows others, but nothing of the holder.
-    fn nothing() -> Evidence {
-        let other = |entry: &str| Entry {
-            container_id: entry.into(),
-            network: Some("azure".into()),
-            if_name: Some("eth0".into()),
-            addresses: vec!["10.1.0.99".parse().unwrap()],
-            is_live: true,
-            ..Entry::default()
-        };
-        Evidence {
-            kernel: Kernel {
-                incomplete: None,
-                configured: [(
-                    "10.1.0.99".parse().unwrap(),
-                    Place::Namespace("/run/netns/o".into()),
-                )]
-                .into(),
-                namespaces: [(4, 78)].into(),
-                ..Kernel::default()
-            },
-            cache: EvidenceList::Read {
-                entries: vec![other("o")],
-                doubtful: vec![part("azure-o-eth0", Some(NOW))],
-            },
-            azure_vnet: EvidenceList::Read {
-                entries: vec![other("o")],
-                doubtful: vec![],
-            },
-            routes: Routes::Read(["10.1.0.99".parse().unwrap()].into()),
-        }
-    }
-
-    fn judge(address: IpAddr, held: &Held, (ipam, evidence): (&Ipam, &Evidence)) -> Judgement {
-        let index = EvidenceIndex::new(evidence, ipam);
-        index.judge(address, held, NOW)
-    }
-
-    fn verdict(held: &Held, evidence: &Evidence) -> Verdict {
-        judge(address(), held, (&Ipam::default(), evidence)).verdict
-    }
-
-    const LONG_AGO: Duration = Duration::from_secs(2 * 60 * 60);
-
-    /// Each change to a look that finds nothing must turn the verdict on an old record.
-    fn turned(change: impl FnOnce(&mut Evidence)) -> Judgement {
-        let held = holder(LONG_AGO, Some(AGAIN));
-        assert_eq!(verdict(&held, &nothing()), Verdict::Dead);
-        let mut evidence = nothing();
-        change(&mut evidence);
-        judge(address(), &held, (&Ipam::default(), &evidence))
     }
 
     fn entry(change: impl FnOnce(&mut Entry)) -> Entry {
@@ -312,114 +248,144 @@ mod tests {
         entry
     }
 
-    fn read(entry: Entry) -> EvidenceList {
-        EvidenceList::Read {
-            entries: vec![entry],
-            doubtful: vec![],
-        }
+    fn read(entries: Vec<Entry>, doubtful: Vec<UnreadablePart>) -> EvidenceList {
+        EvidenceList::Read { entries, doubtful }
     }
 
-    #[test]
-    fn e0_an_address_that_is_configured_anywhere_is_alive() {
-        for place in [Place::Host, Place::Namespace("/proc/7/ns/net".into())] {
-            let judged = turned(|e| drop(e.kernel.configured.insert(address(), place.clone())));
-            assert_eq!(
-                judged,
-                Judgement {
-                    verdict: Verdict::Alive,
-                    reasons: vec![Reason::Configured(place)]
-                }
-            );
-        }
-    }
-
-    #[test]
-    fn e0_a_namespace_that_any_user_can_make_holds_back_but_is_no_evidence() {
-        let place = Place::OfUser("/proc/7/ns/net".into());
-        let judged = turned(|e| drop(e.kernel.configured.insert(address(), place.clone())));
-        assert_eq!(
-            judged,
-            Judgement {
-                verdict: Verdict::Undecided,
-                reasons: vec![Reason::Configured(place)]
-            }
-        );
-    }
-
-    #[test]
-    fn e0_a_look_that_was_not_complete_frees_nothing() {
-        let judged = turned(|e| e.kernel.incomplete = Some("hidden".into()));
-        assert_eq!(judged.verdict, Verdict::Undecided);
-    }
-
-    #[test]
-    fn e1_e2_an_entry_is_evidence_by_address_or_identity_while_the_namespace_exists() {
-        let by_address = || {
-            entry(|e| {
-                e.container_id = "else".into();
-                e.addresses = vec![address()];
-            })
-        };
-        for live in [
-            entry(|_| {}),
-            by_address(),
-            entry(|e| e.network = None),
-            entry(|e| e.if_name = None),
-        ] {
-            assert_eq!(
-                turned(|e| e.cache = read(live.clone())).verdict,
-                Verdict::Alive,
-                "{live:?}"
-            );
-            assert_eq!(
-                turned(|e| e.azure_vnet = read(live.clone())).verdict,
-                Verdict::Alive,
-                "{live:?}"
-            );
-        }
-        for silent in [
-            entry(|e| e.is_live = false),
-            Entry {
-                is_live: false,
-                ..by_address()
-            },
-            entry(|e| e.container_id = "c2".into()),
-            entry(|e| e.if_name = Some("net1".into())),
-            entry(|e| e.network = Some("other".into())),
-        ] {
-            assert_eq!(
-                turned(|e| e.cache = read(silent.clone())).verdict,
-                Verdict::Dead,
-                "{silent:?}"
-            );
-        }
-    }
-
-    #[test]
-    fn e1_e2_a_list_that_is_there_but_cannot_be_read_vetoes_and_one_that_is_not_there_does_not() {
-        for broken in [
-            EvidenceList::Unreadable("x".into()),
-            EvidenceList::Read {
-                entries: vec![],
-                doubtful: vec![part("azure-c1-eth0", None)],
-            },
-        ] {
-            assert_eq!(
-                turned(|e| e.cache = broken.clone()).verdict,
-                Verdict::Undecided,
-                "{broken:?}"
-            );
-            assert_eq!(
-                turned(|e| e.azure_vnet = broken.clone()).verdict,
-                Verdict::Undecided,
-                "{broken:?}"
-            );
-        }
-        let judged = turned(|e| {
-            e.cache = EvidenceList::Absent;
-            e.azure_vnet = EvidenceList::Absent;
+    /// A complete look that shows others, but nothing of the holder.
+    fn nothing() -> Evidence {
+        let other = ip("10.1.0.99");
+        let others = entry(|e| {
+            e.container_id = "o".into();
+            e.addresses = vec![other];
         });
-        assert_eq!(judged.verdict, Verdict::Dead);
+        let place = Place::Namespace("/run/netns/o".into());
+        Evidence {
+            kernel: Kernel {
+                configured: [(other, place)].into(),
+                namespaces: [(4, 78)].into(),
+                ..Kernel::default()
+            },
+            cache: read(vec![others.clone()], vec![part("azure-o-eth0", Some(NOW))]),
+            azure_vnet: read(vec![others], vec![]),
+            routes: Routes::Read([other].into()),
+        }
+    }
+
+    fn judge(held: &Held, evidence: &Evidence) -> Judgement {
+        EvidenceIndex::new(evidence, &Ipam::default()).judge(ip(ADDRESS), held, NOW)
+    }
+
+    fn verdict(held: &Held, evidence: &Evidence) -> Verdict {
+        judge(held, evidence).verdict
+    }
+
+    /// The judgement on an old record after a change to a look that shows nothing of it.
+    fn turned(change: impl FnOnce(&mut Evidence)) -> Judgement {
+        let mut evidence = nothing();
+        change(&mut evidence);
+        judge(&holder(LONG_AGO, Some(AGAIN)), &evidence)
+    }
+
+    #[test]
+    fn each_kind_of_evidence_counts() {
+        use Verdict::{Alive, Dead, Undecided};
+        type Change = fn(&mut Evidence);
+        let rows: [(&str, Change, Verdict); 11] = [
+            ("nothing", |_| {}, Dead),
+            (
+                "no complete look",
+                |e| e.kernel.incomplete = Some("hidden".into()),
+                Undecided,
+            ),
+            (
+                "a route of the host",
+                |e| e.routes = Routes::Read([ip(ADDRESS)].into()),
+                Alive,
+            ),
+            (
+                "no routes",
+                |e| e.routes = Routes::Unreadable("x".into()),
+                Undecided,
+            ),
+            (
+                "the namespace of the ADD",
+                |e| e.kernel.namespaces.extend([(4, 77)]),
+                Alive,
+            ),
+            (
+                "one of another device",
+                |e| e.kernel.namespaces.extend([(5, 77)]),
+                Dead,
+            ),
+            (
+                "no cache",
+                |e| e.cache = EvidenceList::Unreadable("x".into()),
+                Undecided,
+            ),
+            (
+                "no state of azure-vnet",
+                |e| e.azure_vnet = EvidenceList::Unreadable("x".into()),
+                Undecided,
+            ),
+            (
+                "its part of the cache",
+                |e| e.cache = read(vec![], vec![part("azure-c1-eth0", None)]),
+                Undecided,
+            ),
+            (
+                "its part of azure-vnet's state",
+                |e| e.azure_vnet = read(vec![], vec![part("azure-c1-eth0", None)]),
+                Undecided,
+            ),
+            (
+                "lists that are not there",
+                |e| (e.cache, e.azure_vnet) = (EvidenceList::Absent, EvidenceList::Absent),
+                Dead,
+            ),
+        ];
+        for (name, change, expected) in rows {
+            assert_eq!(turned(change).verdict, expected, "{name}");
+        }
+        // A namespace that any user can make holds back, but is no evidence.
+        for (place, verdict) in [
+            (Place::Host, Alive),
+            (Place::Namespace("/proc/7/ns/net".into()), Alive),
+            (Place::OfUser("/proc/7/ns/net".into()), Undecided),
+        ] {
+            let judged = turned(|e| drop(e.kernel.configured.insert(ip(ADDRESS), place.clone())));
+            let reasons = vec![Reason::Configured(place)];
+            assert_eq!(judged, Judgement { verdict, reasons });
+        }
+    }
+
+    #[test]
+    fn an_entry_is_evidence_by_address_or_identity_while_the_namespace_exists() {
+        let by_address = entry(|e| {
+            e.container_id = "else".into();
+            e.addresses = vec![ip(ADDRESS)];
+        });
+        let gone = Entry {
+            is_live: false,
+            ..by_address.clone()
+        };
+        for (entry, expected) in [
+            (entry(|_| {}), Verdict::Alive),
+            (by_address, Verdict::Alive),
+            (entry(|e| e.network = None), Verdict::Alive),
+            (entry(|e| e.if_name = None), Verdict::Alive),
+            (entry(|e| e.is_live = false), Verdict::Dead),
+            (gone, Verdict::Dead),
+            (entry(|e| e.container_id = "c2".into()), Verdict::Dead),
+            (entry(|e| e.if_name = Some("net1".into())), Verdict::Dead),
+            (entry(|e| e.network = Some("other".into())), Verdict::Dead),
+        ] {
+            let list = read(vec![entry.clone()], vec![]);
+            let in_cache = turned(|e| e.cache = list.clone()).verdict;
+            assert_eq!(in_cache, expected, "{entry:?}");
+            let in_azure_vnet = turned(|e| e.azure_vnet = list).verdict;
+            assert_eq!(in_azure_vnet, expected, "{entry:?}");
+        }
     }
 
     #[test]
@@ -430,91 +396,55 @@ mod tests {
         };
         for (changed, expected) in [
             (Some(NOW), Verdict::Undecided),
-            (Some(Moment(NOW.0 + SECOND)), Verdict::Undecided),
-            (Some(Moment(ago(OLD).0 + SECOND)), Verdict::Undecided),
+            (Some(NOW.after(SECOND)), Verdict::Undecided),
+            (Some(ago(OLD - SECOND)), Verdict::Undecided),
             (Some(ago(OLD)), Verdict::Dead),
             (None, Verdict::Dead),
         ] {
+            let parts = vec![part("azure-o-eth0", None), part("azure-c1-eth0", changed)];
             let mut evidence = nothing();
-            evidence.cache = EvidenceList::Read {
-                entries: vec![],
-                doubtful: vec![part("azure-o-eth0", None), part("azure-c1-eth0", changed)],
-            };
+            evidence.cache = read(vec![], parts);
             assert_eq!(verdict(&held, &evidence), expected, "{changed:?}");
             // The owner in its name is known, so that the part may always be about it.
             let known = holder(LONG_AGO, Some(AGAIN));
-            assert_eq!(
-                verdict(&known, &evidence),
-                Verdict::Undecided,
-                "{changed:?}"
-            );
+            assert_eq!(verdict(&known, &evidence), Verdict::Undecided);
         }
-    }
-
-    #[test]
-    fn entry_without_container_is_no_evidence_for_unknown_owner() {
-        let held = Held {
-            owner: Owner::Unknown,
-            ..holder(LONG_AGO, Some(AGAIN))
-        };
         let mut evidence = nothing();
-        evidence.cache = read(entry(|e| e.container_id = "".into()));
-        assert_eq!(verdict(&held, &evidence), Verdict::Dead);
+        evidence.cache = read(vec![entry(|e| e.container_id = "".into())], vec![]);
+        assert_eq!(verdict(&held, &evidence), Verdict::Dead, "no container");
     }
 
     #[test]
-    fn e3_a_host_route_to_the_address_is_evidence_and_routes_must_be_readable() {
-        assert_eq!(
-            turned(|e| e.routes = Routes::Read([address()].into())).verdict,
-            Verdict::Alive
-        );
-        assert_eq!(
-            turned(|e| e.routes = Routes::Unreadable("x".into())).verdict,
-            Verdict::Undecided
-        );
-    }
-
-    #[test]
-    fn e5_the_namespace_of_the_add_is_evidence() {
-        assert_eq!(
-            turned(|e| e.kernel.namespaces.extend([(4, 77)])).verdict,
-            Verdict::Alive
-        );
-        assert_eq!(
-            turned(|e| e.kernel.namespaces.extend([(5, 77)])).verdict,
-            Verdict::Dead,
-            "another device"
-        );
-    }
-
-    #[test]
-    fn e5_a_namespace_of_the_same_inode_may_be_another() {
-        let mut held = holder(LONG_AGO, Some(AGAIN));
-        let path = held.owner.netns().unwrap().path.clone();
-        set_cookie(&mut held, Some(9));
-        let with = |held: &Held, cookie: Option<u64>, moved: bool| {
+    fn a_namespace_of_the_same_inode_may_be_another() {
+        let (none, moved) = (false, true);
+        for (name, recorded, found, path, expected) in [
+            ("the very one", Some(9), Some(9), moved, Verdict::Alive),
+            ("another number", Some(9), Some(8), none, Verdict::Dead),
+            // Where one of both numbers is not known, it may be the same, unless its path leads elsewhere now.
+            ("none found", Some(9), None, none, Verdict::Alive),
+            ("none found, moved", Some(9), None, moved, Verdict::Dead),
+            ("none recorded", None, Some(8), none, Verdict::Alive),
+            ("none recorded, moved", None, Some(8), moved, Verdict::Dead),
+            ("none", None, None, none, Verdict::Alive),
+            ("none, moved", None, None, moved, Verdict::Dead),
+        ] {
+            let mut held = holder(LONG_AGO, Some(AGAIN));
+            if let Owner::Attachment(claim) = &mut held.owner {
+                claim.netns.as_mut().unwrap().cookie = recorded;
+            }
             let mut evidence = nothing();
-            evidence.kernel.namespaces.insert((4, 77));
-            evidence.kernel.cookies.extend(cookie.map(|c| ((4, 77), c)));
-            evidence
-                .kernel
-                .moved_paths
-                .extend(moved.then(|| (path.clone(), (4, 77))));
-            verdict(held, &evidence)
-        };
-        assert_eq!(with(&held, Some(9), true), Verdict::Alive, "the very one");
-        assert_eq!(with(&held, Some(8), false), Verdict::Dead, "another number");
-        // Where one of both numbers is not known, it may be the same, unless its path leads moved now.
-        let mut old = held.clone();
-        set_cookie(&mut old, None);
-        for (held, cookie) in [(&held, None), (&old, Some(8)), (&old, None)] {
-            assert_eq!(with(held, cookie, false), Verdict::Alive);
-            assert_eq!(with(held, cookie, true), Verdict::Dead);
+            let kernel = &mut evidence.kernel;
+            kernel.namespaces.insert((4, 77));
+            kernel.cookies.extend(found.map(|c| ((4, 77), c)));
+            if path == moved {
+                kernel.moved_paths.insert(("/run/netns/x".into(), (4, 77)));
+            }
+            assert_eq!(verdict(&held, &evidence), expected, "{name}");
         }
     }
 
     #[test]
-    fn e5_a_namespace_that_another_container_came_into_later_is_another() {
+    fn a_namespace_that_another_container_came_into_later_is_another() {
         let held = holder(LONG_AGO, Some(AGAIN));
         let mut evidence = nothing();
         evidence.kernel.namespaces.insert((4, 77));
@@ -523,49 +453,31 @@ mod tests {
             ("c2", 1, Verdict::Alive),
             ("c1", 2, Verdict::Alive),
         ] {
-            let mut other = held.clone();
-            if let Owner::Attachment(claim) = &mut other.owner {
-                claim.container_id = container.into();
-                claim.generation = generation;
+            let mut ipam = with_pools(&[("10.1.0.0/16", 0, &[ADDRESS, "10.1.0.6"])]);
+            hold(&mut ipam, ADDRESS, held.owner.clone(), held.since);
+            let mut other = attached(container, generation);
+            if let Owner::Attachment(claim) = &mut other {
+                claim.netns = held.owner.netns().cloned();
             }
-            let mut ipam = with_pools(&[("10.1.0.0/16", 0, &["10.1.0.5", "10.1.0.6"])]);
-            for (key, held) in [("10.1.0.5", held.clone()), ("10.1.0.6", other)] {
-                let record = pool(&mut ipam, "10.1.0.0/16").record_mut(&key.parse().unwrap());
-                record.unwrap().usage = Usage::Held(held);
-            }
-            let judgement = judge(address(), &held, (&ipam, &evidence));
-            assert_eq!(judgement.verdict, expected, "{container} {generation}");
+            hold(&mut ipam, "10.1.0.6", other, held.since);
+            let index = EvidenceIndex::new(&evidence, &ipam);
+            let found = index.judge(ip(ADDRESS), &held, NOW).verdict;
+            assert_eq!(found, expected, "{container} {generation}");
         }
     }
 
     #[test]
-    fn a_record_must_be_older_than_the_grace() {
-        let second = Duration::from_secs(1);
-        assert_eq!(
-            verdict(&holder(GRACE - second, Some(AGAIN)), &nothing()),
-            Verdict::Undecided
-        );
-        assert_eq!(
-            verdict(&holder(GRACE, Some(AGAIN)), &nothing()),
-            Verdict::Dead
-        );
-    }
-
-    #[test]
-    fn two_looks_a_minute_apart_or_an_hour_of_age() {
-        let second = Duration::from_secs(1);
-        assert_eq!(
-            verdict(&holder(OLD - second, None), &nothing()),
-            Verdict::Suspect
-        );
-        assert_eq!(
-            verdict(&holder(OLD - second, Some(AGAIN - second)), &nothing()),
-            Verdict::Suspect
-        );
-        assert_eq!(
-            verdict(&holder(OLD - second, Some(AGAIN)), &nothing()),
-            Verdict::Dead
-        );
-        assert_eq!(verdict(&holder(OLD, None), &nothing()), Verdict::Dead);
+    fn two_looks_a_minute_apart_or_an_hour_of_age_after_the_grace() {
+        for (age, suspect, expected) in [
+            (GRACE - SECOND, Some(AGAIN), Verdict::Undecided),
+            (GRACE, Some(AGAIN), Verdict::Dead),
+            (OLD - SECOND, None, Verdict::Suspect),
+            (OLD - SECOND, Some(AGAIN - SECOND), Verdict::Suspect),
+            (OLD - SECOND, Some(AGAIN), Verdict::Dead),
+            (OLD, None, Verdict::Dead),
+        ] {
+            let found = verdict(&holder(age, suspect), &nothing());
+            assert_eq!(found, expected, "{age:?} {suspect:?}");
+        }
     }
 }

@@ -155,141 +155,73 @@ impl Pool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ipam::testing::pool;
-    use crate::ipam::{Held, Owner};
+    use crate::ipam::testing::{listed, pool};
 
-    fn listed(subnet: &str, addresses: &[&str]) -> ListedPool {
-        let addresses = addresses.iter().map(|a| a.parse().unwrap()).collect();
-        ListedPool::new(subnet.parse().unwrap(), "eth0".into(), 0, addresses)
-    }
-
-    fn inventory(pools: Vec<ListedPool>) -> Inventory {
-        Inventory { pools }
-    }
-
-    fn hold(ipam: &mut Ipam, subnet: &str, address: &str) {
-        let pool = pool(ipam, subnet);
-        pool.record_mut(&address.parse().unwrap()).unwrap().usage = Usage::Held(Held {
-            owner: Owner::from_container_id("c1"),
-            ..Held::default()
-        });
+    fn merge(ipam: &mut Ipam, pools: &[(&str, &[&str])]) -> Merged {
+        let pools = pools
+            .iter()
+            .map(|(subnet, addresses)| listed(subnet, addresses));
+        ipam.merge(&Inventory {
+            pools: pools.collect(),
+        })
     }
 
     fn addresses(ipam: &Ipam, pool: &str) -> Vec<String> {
-        ipam.spaces["local"].pools[pool]
-            .records
-            .iter()
-            .map(|r| r.key.to_string())
-            .collect()
+        let records = &ipam.spaces["local"].pools[pool].records;
+        records.iter().map(|r| r.key.to_string()).collect()
     }
 
     #[test]
     fn the_first_answer_becomes_the_space() {
+        let (v4, v6) = ("10.224.0.0/16", "fd00::/120");
         let mut ipam = Ipam::default();
-        let merged = ipam.merge(&inventory(vec![
-            listed(
-                "10.224.0.0/16",
-                &["10.224.0.9", "10.224.0.10", "10.224.0.9"],
-            ),
-            listed("fd00::/120", &["fd00::a", "fd00::2"]),
-        ]));
-        assert_eq!(
-            (merged.pools_added, merged.added, merged.changed),
-            (2, 4, true)
-        );
-        assert_eq!(
-            addresses(&ipam, "10.224.0.0/16"),
-            ["10.224.0.10", "10.224.0.9"]
-        );
-        assert_eq!(addresses(&ipam, "fd00::/120"), ["fd00::2", "fd00::a"]);
-        assert!(ipam.spaces["local"].pools["fd00::/120"].is_ipv6);
-        let again = ipam.clone();
-        assert_eq!(
-            ipam.merge(&inventory(vec![
-                listed("10.224.0.0/16", &["10.224.0.9", "10.224.0.10"]),
-                listed("fd00::/120", &["fd00::a", "fd00::2"]),
-            ])),
-            Merged::default()
-        );
-        assert_eq!(ipam, again);
-    }
-
-    #[test]
-    fn an_empty_answer_makes_an_empty_space() {
-        let mut ipam = Ipam::default();
-        assert!(ipam.merge(&Inventory::default()).changed);
-        assert!(ipam.spaces["local"].pools.is_empty());
-    }
-
-    #[test]
-    fn free_addresses_follow_the_source_and_used_ones_stay_marked() {
-        let mut ipam = Ipam::default();
-        ipam.merge(&inventory(vec![listed(
-            "10.224.0.0/16",
-            &["10.224.0.5", "10.224.0.6"],
-        )]));
-        hold(&mut ipam, "10.224.0.0/16", "10.224.0.5");
-        let merged = ipam.merge(&inventory(vec![listed("10.224.0.0/16", &["10.224.0.7"])]));
-        assert_eq!((merged.added, merged.removed, merged.unlisted), (1, 1, 1));
-        assert_eq!(
-            addresses(&ipam, "10.224.0.0/16"),
-            ["10.224.0.5", "10.224.0.7"]
-        );
-        let record = |ipam: &Ipam| {
-            ipam.spaces["local"].pools["10.224.0.0/16"]
-                .record(&"10.224.0.5".parse().unwrap())
-                .unwrap()
-                .clone()
-        };
-        assert!(record(&ipam).held().unwrap().unlisted);
-        let back = ipam.merge(&inventory(vec![listed(
-            "10.224.0.0/16",
-            &["10.224.0.7", "10.224.0.5"],
-        )]));
-        assert!(back.changed && !record(&ipam).held().unwrap().unlisted);
+        let answer = [
+            (v4, &["10.224.0.9", "10.224.0.10", "10.224.0.9"][..]),
+            (v6, &["fd00::a", "fd00::2"]),
+        ];
+        let merged = merge(&mut ipam, &answer);
+        assert_eq!((merged.pools_added, merged.added), (2, 4));
+        assert!(merged.changed);
+        assert_eq!(addresses(&ipam, v4), ["10.224.0.10", "10.224.0.9"]);
+        assert_eq!(addresses(&ipam, v6), ["fd00::2", "fd00::a"]);
+        assert!(ipam.spaces["local"].pools[v6].is_ipv6);
+        assert_eq!(merge(&mut ipam, &answer), Merged::default());
+        let mut empty = Ipam::default();
+        assert!(merge(&mut empty, &[]).changed);
+        assert!(empty.spaces["local"].pools.is_empty());
     }
 
     #[test]
     fn a_pool_goes_when_it_is_empty_and_was_not_handed_out_whole() {
         let mut ipam = Ipam::default();
-        let two = || {
-            vec![
-                listed("10.1.0.0/16", &["10.1.0.5"]),
-                listed("10.2.0.0/16", &["10.2.0.5"]),
-            ]
-        };
-        ipam.merge(&inventory(two()));
+        merge(
+            &mut ipam,
+            &[
+                ("10.1.0.0/16", &["10.1.0.5"]),
+                ("10.2.0.0/16", &["10.2.0.5"]),
+            ],
+        );
         pool(&mut ipam, "10.2.0.0/16").ref_count = 1;
-        let merged = ipam.merge(&inventory(vec![listed("10.3.0.0/16", &["10.3.0.5"])]));
+        let merged = merge(&mut ipam, &[("10.3.0.0/16", &["10.3.0.5"])]);
         assert_eq!((merged.pools_removed, merged.pools_added), (1, 1));
         let keys: Vec<_> = ipam.spaces["local"].pools.keys().cloned().collect();
         assert_eq!(keys, ["10.2.0.0/16", "10.3.0.0/16"]);
     }
 
     #[test]
-    fn interface_priority_and_gateway_follow_the_source() {
-        let mut ipam = Ipam::default();
-        ipam.merge(&inventory(vec![listed("10.1.0.0/16", &["10.1.0.5"])]));
-        let moved = ListedPool {
-            if_name: "eth1".into(),
-            priority: 1,
-            ..listed("10.1.0.0/16", &["10.1.0.5"])
-        };
-        assert!(ipam.merge(&inventory(vec![moved])).changed);
-        let pool = &ipam.spaces["local"].pools["10.1.0.0/16"];
-        assert_eq!((pool.if_name.as_str(), pool.priority), ("eth1", 1));
-    }
-
-    #[test]
-    fn a_pool_is_found_by_value_and_a_missing_subnet_is_filled_in() {
+    fn a_pool_is_found_by_value_and_follows_the_source() {
         let mut ipam = Ipam::default();
         let local = ipam.spaces.entry("local".into()).or_default();
         local.pools.insert("10.1.0.0/16".into(), Pool::default());
-        let merged = ipam.merge(&inventory(vec![listed("10.1.0.9/16", &["10.1.0.5"])]));
+        let moved = ListedPool {
+            if_name: "eth1".into(),
+            priority: 1,
+            ..listed("10.1.0.9/16", &["10.1.0.5"])
+        };
+        let merged = ipam.merge(&Inventory { pools: vec![moved] });
         assert_eq!((merged.pools_added, merged.added), (0, 1));
-        assert_eq!(
-            ipam.spaces["local"].pools["10.1.0.0/16"].subnet.net(),
-            "10.1.0.0/16".parse().ok()
-        );
+        let pool = pool(&mut ipam, "10.1.0.0/16");
+        assert_eq!(pool.subnet.net(), "10.1.0.0/16".parse().ok());
+        assert_eq!((pool.if_name.as_str(), pool.priority), ("eth1", 1));
     }
 }

@@ -25,7 +25,7 @@ mod release;
 mod replay;
 mod request;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 
 pub use attachment_check::CheckFailure;
 pub use changes::{Change, Changes};

@@ -187,88 +187,40 @@ impl Ipam {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ipam::testing::{attached, with_pools};
-    use crate::ipam::{Attachment, EvidenceList, Free, Kernel, Place, Tombstone};
-    use std::time::Duration;
+    use crate::ipam::testing::{attached, hold, holders, ip, record, shows, with_pools};
+    use crate::ipam::{EvidenceList, Free, Tombstone};
 
     const SECOND: u64 = 1_000_000_000;
     const HOUR: u64 = 3600 * SECOND;
     const NOW: Moment = Moment(10 * HOUR);
 
-    fn ip(text: &str) -> IpAddr {
-        text.parse().unwrap()
-    }
-
-    fn attachment(id: &str) -> Attachment {
-        Attachment {
-            network: "azure".into(),
-            container_id: id.into(),
-            if_name: "eth0".into(),
-        }
-    }
-
     /// Three addresses; `c1` and `c2` hold two of them since two hours and since twenty minutes.
     fn state() -> Ipam {
         let mut ipam = with_pools(&[("10.1.0.0/16", 0, &["10.1.0.5", "10.1.0.6", "10.1.0.7"])]);
-        hold(&mut ipam, "10.1.0.5", "c1", Moment(8 * HOUR), 1);
-        hold(
-            &mut ipam,
-            "10.1.0.6",
-            "c2",
-            Moment(NOW.0 - 1200 * SECOND),
-            2,
-        );
-        ipam.generation = 2;
+        hold(&mut ipam, "10.1.0.5", attached("c1", 1), Moment(8 * HOUR));
+        let since = Moment(NOW.0 - 1200 * SECOND);
+        hold(&mut ipam, "10.1.0.6", attached("c2", 2), since);
+        ipam.generation = 9;
         ipam
     }
 
-    fn hold(ipam: &mut Ipam, address: &str, id: &str, since: Moment, generation: u64) {
-        let held = Held {
-            owner: attached(id, generation),
-            since,
-            ..Held::default()
-        };
-        record(ipam, address).usage = Usage::Held(held);
+    fn candidates(ipam: &Ipam, now: Moment) -> Vec<Candidate> {
+        ipam.candidates(|_, _, _| true, now)
     }
 
-    fn record<'a>(ipam: &'a mut Ipam, address: &str) -> &'a mut crate::ipam::Record {
-        ipam.pools_mut()
-            .next()
-            .unwrap()
-            .record_mut(&ip(address))
-            .unwrap()
-    }
-
-    fn holders(ipam: &Ipam) -> Vec<String> {
-        let records = ipam.pools().flat_map(|(_, _, p)| &p.records);
-        records
-            .filter_map(|r| Some(r.held()?.owner.container_id()?.to_owned()))
-            .collect()
-    }
-
-    fn reclaim(ipam: &mut Ipam, candidates: Vec<Candidate>, now: Moment) -> Vec<(String, Verdict)> {
-        let judged = ipam.reclaim(candidates, &Evidence::default(), now);
-        assert_eq!(ipam.check(), []);
-        judged
-            .into_iter()
-            .map(|j| (j.candidate.key.to_string(), j.judgement.verdict))
-            .collect()
+    /// What a look that shows nothing comes to.
+    fn reclaim(ipam: &mut Ipam, now: Moment) -> Vec<Verdict> {
+        let judged = ipam.reclaim(candidates(ipam, now), &Evidence::default(), now);
+        judged.iter().map(|j| j.judgement.verdict).collect()
     }
 
     #[test]
     fn a_mark_goes_when_a_look_sees_its_holder_but_not_one_that_came_meanwhile() {
         let began = Moment(NOW.0 - SECOND);
-        let mut evidence = Evidence::default();
-        for address in ["10.1.0.5", "10.1.0.7"] {
-            let place = Place::Namespace("/run/netns/x".into());
-            evidence.kernel.configured.insert(ip(address), place);
-        }
+        let evidence = shows(&["10.1.0.5", "10.1.0.7"]);
         let mut ipam = state();
-        hold(&mut ipam, "10.1.0.7", "c3", NOW, 2);
-        assert!(
-            !ipam.clear_suspects(&evidence, began, NOW),
-            "nobody has one"
-        );
+        hold(&mut ipam, "10.1.0.7", attached("c3", 2), NOW);
+        assert!(!ipam.clear_suspects(&evidence, began, NOW), "no marks");
         for (address, suspect) in [("10.1.0.5", began), ("10.1.0.6", began), ("10.1.0.7", NOW)] {
             if let Usage::Held(held) = &mut record(&mut ipam, address).usage {
                 held.suspect = Some(suspect);
@@ -281,101 +233,52 @@ mod tests {
     }
 
     #[test]
-    fn by_hand_only_what_is_still_as_it_was_is_freed() {
-        let mut ipam = state();
-        let candidates = ipam.candidates(|_, _, _| true, NOW);
-        hold(&mut ipam, "10.1.0.6", "c2", NOW, 3);
-        let freed: Vec<_> = candidates
-            .iter()
-            .map(|candidate| (candidate.key.to_string(), ipam.free_by_hand(candidate, NOW)))
-            .collect();
-        assert_eq!(
-            freed,
-            [
-                ("10.1.0.5".to_owned(), true),
-                ("10.1.0.6".to_owned(), false)
-            ]
-        );
-        assert_eq!(holders(&ipam), ["c2"]);
-        let free = record(&mut ipam, "10.1.0.5").free().unwrap().clone();
-        assert_eq!(free.released, Some(NOW), "it rests");
-    }
-
-    #[test]
     fn the_old_go_at_once_and_the_younger_when_found_so_again() {
+        use Verdict::{Dead, Suspect};
         let mut ipam = state();
-        hold(&mut ipam, "10.1.0.7", "c3", Moment(NOW.0 - 10 * SECOND), 3);
-        ipam.generation = 3;
-        let candidates = ipam.candidates(|_, _, _| true, NOW);
-        assert_eq!(candidates.len(), 2, "the youngest is not even judged");
-        let judged = reclaim(&mut ipam, candidates, NOW);
-        assert_eq!(
-            judged,
-            [
-                ("10.1.0.5".into(), Verdict::Dead),
-                ("10.1.0.6".into(), Verdict::Suspect)
-            ]
-        );
-        assert_eq!(holders(&ipam), ["c2", "c3"]);
-        assert_eq!(
-            record(&mut ipam, "10.1.0.5").free().unwrap().released,
-            Some(NOW),
-            "it rests first"
-        );
-        let later = Moment(NOW.0 + 61 * SECOND);
-        let candidates = ipam.candidates(|_, _, _| true, later);
-        assert_eq!(
-            reclaim(&mut ipam, candidates, later),
-            [("10.1.0.6".into(), Verdict::Dead)]
-        );
-        assert_eq!(holders(&ipam), ["c3"]);
-    }
-
-    #[test]
-    fn evidence_clears_the_suspicion() {
-        let mut ipam = state();
-        let candidates = ipam.candidates(|_, _, _| true, NOW);
-        reclaim(&mut ipam, candidates, NOW);
-        let later = Moment(NOW.0 + 61 * SECOND);
-        let mut alive = Evidence::default();
-        alive
-            .kernel
-            .configured
-            .insert(ip("10.1.0.6"), Place::Namespace("x".into()));
-        let candidates = ipam.candidates(|_, _, _| true, later);
-        ipam.reclaim(candidates, &alive, later);
-        let latest = Moment(later.0 + 61 * SECOND);
-        let candidates = ipam.candidates(|_, _, _| true, latest);
-        assert_eq!(
-            reclaim(&mut ipam, candidates, latest),
-            [("10.1.0.6".into(), Verdict::Suspect)]
-        );
+        let recently = Moment(NOW.0 - 10 * SECOND);
+        hold(&mut ipam, "10.1.0.7", attached("c3", 3), recently);
+        // The youngest is not even judged.
+        assert_eq!(reclaim(&mut ipam, NOW), [Dead, Suspect]);
+        assert_eq!(holders(&ipam), "10.1.0.6=c2 10.1.0.7=c3");
+        let released = record(&mut ipam, "10.1.0.5").free().unwrap().released;
+        assert_eq!(released, Some(NOW), "it rests first");
+        let mut seen_between = ipam.clone();
+        let [later, latest] = [61, 122].map(|after| Moment(NOW.0 + after * SECOND));
+        assert_eq!(reclaim(&mut ipam, later), [Dead]);
+        assert_eq!(holders(&ipam), "10.1.0.7=c3");
+        // Evidence clears the suspicion.
+        let judged = candidates(&seen_between, later);
+        seen_between.reclaim(judged, &shows(&["10.1.0.6"]), later);
+        assert_eq!(reclaim(&mut seen_between, latest)[0], Suspect);
     }
 
     #[test]
     fn what_changed_since_the_look_began_is_left_alone() {
-        type Change = fn(&mut Ipam);
-        let changes: [(&str, Change); 4] = [
-            ("released", |ipam| {
-                drop(ipam.release(&attachment("c1"), crate::ipam::Hint::default(), NOW))
-            }),
-            ("renewed", |ipam| hold(ipam, "10.1.0.5", "c1", NOW, 3)),
-            ("another's", |ipam| {
-                hold(ipam, "10.1.0.5", "c9", Moment(8 * HOUR), 1)
-            }),
-            ("given again to the same", |ipam| {
-                hold(ipam, "10.1.0.5", "c1", Moment(8 * HOUR), 9)
-            }),
-        ];
-        for (what, change) in changes {
+        let long_ago = Moment(8 * HOUR);
+        for (name, change) in [
+            ("released", None),
+            ("renewed", Some((attached("c1", 3), NOW))),
+            ("another's", Some((attached("c9", 1), long_ago))),
+            ("given again", Some((attached("c1", 9), long_ago))),
+        ] {
             let mut ipam = state();
-            let candidates = ipam.candidates(|_, _, _| true, NOW);
-            ipam.generation = 9;
-            change(&mut ipam);
+            let candidates = candidates(&ipam, NOW);
+            match change {
+                Some((owner, since)) => hold(&mut ipam, "10.1.0.5", owner, since),
+                None => record(&mut ipam, "10.1.0.5").usage = Usage::Free(Free::default()),
+            }
             let before = record(&mut ipam, "10.1.0.5").clone();
+            // By hand, nor by itself.
+            assert!(!ipam.free_by_hand(&candidates[0], NOW), "{name}");
             ipam.reclaim(candidates, &Evidence::default(), NOW);
-            assert_eq!(*record(&mut ipam, "10.1.0.5"), before, "{what}");
+            assert_eq!(*record(&mut ipam, "10.1.0.5"), before, "{name}");
         }
+        let mut ipam = state();
+        let candidates = candidates(&ipam, NOW);
+        assert!(ipam.free_by_hand(&candidates[0], NOW));
+        let released = record(&mut ipam, "10.1.0.5").free().unwrap().released;
+        assert_eq!(released, Some(NOW), "it rests");
     }
 
     #[test]
@@ -383,52 +286,24 @@ mod tests {
         let mut ipam = state();
         ipam.quarantine = Some(Moment(1));
         ipam.tombstones = vec![Tombstone {
-            attachment: attachment("x"),
+            attachment: crate::ipam::testing::attachment("x", "eth0"),
             at: Moment(1),
         }];
         record(&mut ipam, "10.1.0.7").usage = Usage::Free(Free {
             released: Some(Moment(9 * HOUR)),
             ..Free::default()
         });
-        let mut evidence = Evidence {
+        let evidence = Evidence {
             cache: EvidenceList::Unreadable("of before".into()),
-            ..Evidence::default()
+            ..shows(&["10.1.0.6"])
         };
-        evidence
-            .kernel
-            .configured
-            .insert(ip("10.1.0.6"), Place::Namespace("x".into()));
         let start = Moment(5 * SECOND);
         assert_eq!(ipam.new_boot(&evidence, start), [ip("10.1.0.5")]);
-        assert_eq!(holders(&ipam), ["c2"]);
-        assert_eq!(record(&mut ipam, "10.1.0.6").held().unwrap().since, start);
-        assert_eq!(record(&mut ipam, "10.1.0.7").free(), Some(&Free::default()));
+        assert_eq!(holders(&ipam), "10.1.0.6=c2");
+        let since = record(&mut ipam, "10.1.0.6").held().unwrap().since;
+        assert_eq!(since, start);
+        let free = record(&mut ipam, "10.1.0.7").free().cloned();
+        assert_eq!(free, Some(Free::default()));
         assert_eq!((ipam.quarantine, ipam.tombstones.len()), (None, 0));
-        assert_eq!(ipam.check(), []);
-    }
-
-    #[test]
-    fn a_new_boot_frees_nothing_when_the_look_was_not_complete() {
-        let mut ipam = state();
-        let kernel = Kernel {
-            incomplete: Some("hidden".into()),
-            ..Kernel::default()
-        };
-        assert_eq!(
-            ipam.new_boot(
-                &Evidence {
-                    kernel,
-                    ..Evidence::default()
-                },
-                Moment(1)
-            ),
-            [] as [IpAddr; 0]
-        );
-        assert_eq!(holders(&ipam), ["c1", "c2"]);
-        let later = Moment(Duration::from_secs(60).as_nanos().try_into().unwrap());
-        assert!(
-            ipam.candidates(|_, _, _| true, later).is_empty(),
-            "and all are as new"
-        );
     }
 }

@@ -148,265 +148,79 @@ impl Ipam {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ipam::testing::{forget_claim, with_pools};
-    use crate::ipam::{
-        Entry, EvidenceList, Family, Free, Inventory, ListedPool, Owner, PoolSelector, Request,
-    };
-    use std::collections::BTreeSet;
-    use std::time::Duration;
+    use crate::ipam::testing::{attachment, forget_claims, listed, record, request, with_pools};
+    use crate::ipam::{Free, Inventory, PoolSelector, Request};
 
     const NOW: Moment = Moment(77);
+    const ONE: &str = "10.1.0.0/16";
+    const TWO: &str = "10.2.0.0/16";
 
-    fn state(pools: &[(&str, &[&str])]) -> Ipam {
-        let pools: Vec<_> = pools
-            .iter()
-            .map(|(subnet, all)| (*subnet, 0, *all))
-            .collect();
-        with_pools(&pools)
-    }
-
-    fn attachment(container_id: &str, if_name: &str) -> Attachment {
-        Attachment {
-            network: "azure".into(),
-            container_id: container_id.into(),
-            if_name: if_name.into(),
-        }
+    fn state() -> Ipam {
+        with_pools(&[(ONE, 0, &["10.1.0.5", "10.1.0.6"]), (TWO, 0, &["10.2.0.5"])])
     }
 
     fn take(ipam: &mut Ipam, attachment: &Attachment, pool: &str, address: &str) -> Grant {
         let request = Request {
-            attachment,
-            space: "local",
-            pool: if pool.is_empty() {
-                PoolSelector::Any {
-                    family: Family::V4,
-                    if_name: None,
-                }
-            } else {
-                PoolSelector::Named(pool)
-            },
+            pool: PoolSelector::Named(pool),
             address: Some(address),
-            pod: None,
-            netns: None,
-            cooldown: Duration::ZERO,
-            on_host: &BTreeSet::new(),
-            exclude: &[],
+            ..request(attachment)
         };
         ipam.allocate(&request, Moment(1)).unwrap()
     }
 
-    /// Makes a record one of the original's, which tells nothing but the container.
-    fn unclaim(ipam: &mut Ipam) {
-        for pool in ipam.spaces.get_mut("local").unwrap().pools.values_mut() {
-            for record in &mut pool.records {
-                if let Usage::Held(held) = &mut record.usage {
-                    forget_claim(&mut held.owner);
-                }
-            }
-        }
-    }
-
-    fn freed(
-        ipam: &mut Ipam,
-        attachment: &Attachment,
-        subnet: Option<&str>,
-        address: Option<&str>,
-    ) -> Vec<String> {
-        let hint = Hint {
-            space: Some("local"),
-            subnet,
-            address,
-            previous: &[],
-        };
-        let freed = ipam.release(attachment, hint, NOW);
-        assert_eq!(ipam.check(), []);
-        freed.iter().map(|f| f.address.to_string()).collect()
-    }
-
-    const POOLS: &[(&str, &[&str])] = &[
-        ("10.1.0.0/16", &["10.1.0.5", "10.1.0.6"]),
-        ("10.2.0.0/16", &["10.2.0.5"]),
-    ];
-
-    fn holding() -> (Ipam, Attachment, Attachment) {
-        let mut ipam = state(POOLS);
-        let (eth0, net1) = (attachment("a", "eth0"), attachment("a", "net1"));
-        take(&mut ipam, &eth0, "10.1.0.0/16", "10.1.0.5");
-        take(&mut ipam, &eth0, "10.2.0.0/16", "10.2.0.5");
-        take(&mut ipam, &net1, "10.1.0.0/16", "10.1.0.6");
-        (ipam, eth0, net1)
-    }
-
-    /// Makes the source list one address of one pool, and nothing else.
-    fn list_only(ipam: &mut Ipam, address: &str) {
-        let listed = vec![address.parse().unwrap()];
-        let subnet = "10.1.0.0/16".parse().unwrap();
-        let pool = ListedPool::new(subnet, "eth0".into(), 0, listed);
-        ipam.merge(&Inventory { pools: vec![pool] });
-    }
-
-    #[test]
-    fn every_address_of_the_attachment_goes_and_no_other() {
-        for (subnet, address) in [
-            (None, None),
-            (Some("10.1.0.0/16"), Some("10.1.0.5")),
-            (Some("x"), Some("y")),
-            (Some("10.2.0.0/16"), None),
-        ] {
-            let (mut ipam, eth0, net1) = holding();
-            assert_eq!(
-                freed(&mut ipam, &eth0, subnet, address),
-                ["10.1.0.5", "10.2.0.5"],
-                "{subnet:?} {address:?}"
-            );
-            assert_eq!(
-                freed(&mut ipam, &eth0, subnet, address),
-                [""; 0],
-                "a second time does nothing"
-            );
-            assert_eq!(freed(&mut ipam, &net1, None, None), ["10.1.0.6"]);
-        }
-        let (mut ipam, ..) = holding();
-        let before = ipam.clone();
-        assert_eq!(
-            freed(
-                &mut ipam,
-                &attachment("b", "eth0"),
-                Some("10.1.0.0/16"),
-                Some("10.1.0.5")
-            ),
-            [""; 0]
-        );
-        assert_eq!(ipam, before);
-    }
-
     #[test]
     fn records_of_the_original_go_by_its_rules() {
-        let cases: [(Option<&str>, Option<&str>, &[&str]); 7] = [
-            (None, None, &["10.1.0.5", "10.1.0.6", "10.2.0.5"]),
-            (Some("10.1.0.0/16"), None, &["10.1.0.5", "10.1.0.6"]),
-            (Some("10.1.0.9/16"), Some("::ffff:10.1.0.6"), &["10.1.0.6"]),
-            (Some("10.1.0.0/16"), Some("10.2.0.5"), &[]),
-            (Some("10.1.0.0/16"), Some("banana"), &[]),
-            (
-                Some("10.9.0.0/16"),
-                None,
-                &["10.1.0.5", "10.1.0.6", "10.2.0.5"],
-            ),
-            (Some("10.9.0.0/16"), Some("10.2.0.5"), &["10.2.0.5"]),
+        const ALL: &[&str] = &["10.1.0.5", "10.1.0.6", "10.2.0.5"];
+        let rows: [(Option<&str>, Option<&str>, &[&str]); 7] = [
+            (None, None, ALL),
+            (Some(ONE), None, &ALL[..2]),
+            (Some("10.1.0.9/16"), Some("::ffff:10.1.0.6"), &ALL[1..2]),
+            (Some(ONE), Some("10.2.0.5"), &[]),
+            (Some(ONE), Some("banana"), &[]),
+            (Some("10.9.0.0/16"), None, ALL),
+            (Some("10.9.0.0/16"), Some("10.2.0.5"), &ALL[2..]),
         ];
-        for (subnet, address, expected) in cases {
-            let (mut ipam, eth0, _) = holding();
-            unclaim(&mut ipam);
-            assert_eq!(
-                freed(&mut ipam, &eth0, subnet, address),
-                expected,
-                "{subnet:?} {address:?}"
-            );
+        for (subnet, address, expected) in rows {
+            let mut ipam = state();
+            let (eth0, net1) = (attachment("a", "eth0"), attachment("a", "net1"));
+            take(&mut ipam, &eth0, ONE, "10.1.0.5");
+            take(&mut ipam, &eth0, TWO, "10.2.0.5");
+            take(&mut ipam, &net1, ONE, "10.1.0.6");
+            forget_claims(&mut ipam);
+            let hint = Hint {
+                space: Some("local"),
+                subnet,
+                address,
+                previous: &[],
+            };
+            let freed = ipam.release(&eth0, hint, NOW);
+            let freed: Vec<_> = freed.iter().map(|f| f.address.to_string()).collect();
+            assert_eq!(freed, expected, "{subnet:?} {address:?}");
+            assert_eq!(ipam.check(), []);
         }
-    }
-
-    #[test]
-    fn a_released_address_remembers_when_and_one_that_is_listed_no_more_goes() {
-        let (mut ipam, eth0, _) = holding();
-        list_only(&mut ipam, "10.1.0.6");
-        let freed = ipam.release(&eth0, Hint::default(), NOW);
-        assert!(freed.iter().all(|f| f.held.unlisted), "{freed:?}");
-        assert_eq!(
-            ipam.pools()
-                .map(|(_, _, p)| p.records.len())
-                .collect::<Vec<_>>(),
-            [1, 0]
-        );
-        let (mut ipam, eth0, _) = holding();
-        assert!(
-            ipam.release(&eth0, Hint::default(), NOW)
-                .iter()
-                .all(|f| !f.held.unlisted)
-        );
-        let pool = &ipam.spaces["local"].pools["10.1.0.0/16"];
-        let record = pool.record(&"10.1.0.5".parse().unwrap()).unwrap();
-        assert_eq!(
-            record.free(),
-            Some(&Free {
-                released: Some(NOW),
-                ..Free::default()
-            })
-        );
     }
 
     #[test]
     fn a_grant_is_revoked_only_while_it_is_that_grant() {
-        let mut ipam = state(POOLS);
-        let a = attachment("a", "eth0");
-        let grant = take(&mut ipam, &a, "", "10.1.0.5");
-        let renewed = take(&mut ipam, &a, "", "10.1.0.5");
+        let mut ipam = state();
+        let (a, b) = (attachment("a", "eth0"), attachment("b", "eth0"));
+        let grant = take(&mut ipam, &a, ONE, "10.1.0.5");
+        let renewed = take(&mut ipam, &a, ONE, "10.1.0.5");
         let before = ipam.clone();
         assert!(!ipam.revoke(&a, &grant), "it was renewed since");
         assert!(!ipam.revoke(&a, &renewed), "a renewal took nothing");
         assert_eq!(ipam, before);
-        let fresh = take(&mut ipam, &attachment("b", "eth0"), "", "10.1.0.6");
+        let fresh = take(&mut ipam, &b, ONE, "10.1.0.6");
         assert!(!ipam.revoke(&a, &fresh), "another's");
-        assert!(ipam.revoke(&attachment("b", "eth0"), &fresh));
-        let pool = &ipam.spaces["local"].pools["10.1.0.0/16"];
-        assert_eq!(
-            pool.record(&fresh.key).unwrap().free(),
-            Some(&Free::default()),
-            "as if it had never been given"
-        );
+        assert!(ipam.revoke(&b, &fresh));
+        let free = record(&mut ipam, "10.1.0.6").free().cloned();
+        assert_eq!(free, Some(Free::default()), "as if never given");
+        let unlisted = take(&mut ipam, &b, ONE, "10.1.0.6");
+        ipam.merge(&Inventory {
+            pools: vec![listed(ONE, &["10.1.0.5"])],
+        });
+        assert!(ipam.revoke(&b, &unlisted));
+        assert_eq!(ipam.spaces["local"].pools[ONE].records.len(), 1);
         assert_eq!(ipam.check(), []);
-    }
-
-    #[test]
-    fn a_revoked_grant_that_is_no_longer_listed_leaves_the_pool() {
-        let mut ipam = state(POOLS);
-        let a = attachment("a", "eth0");
-        let grant = take(&mut ipam, &a, "", "10.1.0.5");
-        list_only(&mut ipam, "10.1.0.6");
-        assert!(ipam.revoke(&a, &grant));
-        let pool = &ipam.spaces["local"].pools["10.1.0.0/16"];
-        assert_eq!(pool.record(&grant.key), None);
-    }
-
-    #[test]
-    fn ownerless_address_stays_held_while_cache_entry_names_another_container() {
-        let entry = |container_id: &str, is_live| Entry {
-            container_id: container_id.into(),
-            addresses: vec!["10.1.0.5".parse().unwrap()],
-            is_live,
-            ..Entry::default()
-        };
-        for (entries, is_released) in [
-            (vec![], true),
-            (vec![entry("a", true)], true),
-            (vec![entry("b", false)], true),
-            (vec![entry("b", true)], false),
-            (vec![entry("a", true), entry("b", true)], false),
-        ] {
-            let mut ipam = state(POOLS);
-            take(&mut ipam, &attachment("x", "eth0"), "", "10.1.0.5");
-            for pool in ipam.pools_mut() {
-                for record in &mut pool.records {
-                    if let Usage::Held(held) = &mut record.usage {
-                        held.owner = Owner::Unknown;
-                    }
-                }
-            }
-            let message = format!("{entries:?}");
-            let evidence = Evidence {
-                cache: EvidenceList::Read {
-                    entries,
-                    doubtful: vec![],
-                },
-                ..Evidence::default()
-            };
-            let hint = Hint {
-                previous: &["10.1.0.5".parse().unwrap()],
-                ..Hint::default()
-            };
-            let a = attachment("a", "eth0");
-            let freed = ipam.release_ownerless(&a, hint, &evidence, NOW);
-            assert_eq!(!freed.is_empty(), is_released, "{message}");
-        }
     }
 }

@@ -1,17 +1,36 @@
 //! What the tests of the core begin with.
 
-use super::{Attachment, Claim, Inventory, Ipam, ListedPool, Owner, Pool};
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use super::{
+    Attachment, Claim, Evidence, Family, Held, Inventory, Ipam, ListedPool, Moment, Owner, Place,
+    Pool, PoolSelector, Record, Request, Usage,
+};
+
+pub fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+/// A pool as a source lists it.
+pub fn listed(subnet: &str, addresses: &[&str]) -> ListedPool {
+    let addresses = addresses.iter().map(|a| ip(a)).collect();
+    ListedPool::new(subnet.parse().unwrap(), "eth0".into(), 0, addresses)
+}
 
 /// A state with these pools, each a subnet, its priority and its addresses; the interface is `eth` and the priority.
 pub fn with_pools(pools: &[(&str, i64, &[&str])]) -> Ipam {
-    let listed = pools.iter().map(|(subnet, priority, addresses)| {
-        let addresses = addresses.iter().map(|a| a.parse().unwrap()).collect();
-        let if_name = format!("eth{priority}");
-        ListedPool::new(subnet.parse().unwrap(), if_name, *priority, addresses)
-    });
+    let pools = pools
+        .iter()
+        .map(|(subnet, priority, addresses)| ListedPool {
+            if_name: format!("eth{priority}"),
+            priority: *priority,
+            ..listed(subnet, addresses)
+        });
     let mut ipam = Ipam::default();
     ipam.merge(&Inventory {
-        pools: listed.collect(),
+        pools: pools.collect(),
     });
     ipam
 }
@@ -20,6 +39,59 @@ pub fn with_pools(pools: &[(&str, i64, &[&str])]) -> Ipam {
 pub fn pool<'a>(ipam: &'a mut Ipam, subnet: &str) -> &'a mut Pool {
     let local = ipam.spaces.get_mut("local").unwrap();
     local.pools.get_mut(subnet).unwrap()
+}
+
+/// The record of an address in the first pool that has one, to be changed.
+pub fn record<'a>(ipam: &'a mut Ipam, address: &str) -> &'a mut Record {
+    let mut records = ipam.pools_mut().flat_map(|pool| &mut pool.records);
+    records.find(|record| record.key == ip(address)).unwrap()
+}
+
+/// Makes an address held by this owner.
+pub fn hold(ipam: &mut Ipam, address: &str, owner: Owner, since: Moment) {
+    record(ipam, address).usage = Usage::Held(Held {
+        owner,
+        since,
+        ..Held::default()
+    });
+}
+
+/// Who holds what, as `ADDRESS=CONTAINER ...`. Checks the invariants.
+pub fn holders(ipam: &Ipam) -> String {
+    assert_eq!(ipam.check(), []);
+    let records = ipam.pools().flat_map(|(_, _, pool)| &pool.records);
+    let held = records.filter_map(|record| {
+        let container_id = record.held()?.owner.container_id().unwrap_or_default();
+        Some(format!("{}={container_id}", record.key))
+    });
+    held.collect::<Vec<_>>().join(" ")
+}
+
+pub fn attachment(container_id: &str, if_name: &str) -> Attachment {
+    Attachment {
+        network: "azure".into(),
+        container_id: container_id.into(),
+        if_name: if_name.into(),
+    }
+}
+
+/// A request for any IPv4 address, with 30 s of cooldown.
+pub fn request(attachment: &Attachment) -> Request<'_> {
+    static NONE: BTreeSet<IpAddr> = BTreeSet::new();
+    Request {
+        attachment,
+        space: "local",
+        pool: PoolSelector::Any {
+            family: Family::V4,
+            if_name: None,
+        },
+        address: None,
+        pod: None,
+        netns: None,
+        cooldown: Duration::from_secs(30),
+        on_host: &NONE,
+        exclude: &[],
+    }
 }
 
 /// The attachment of this container's `eth0` to the network `azure`, as an ADD of this generation made it the owner.
@@ -31,13 +103,26 @@ pub fn attached(container_id: &str, generation: u64) -> Owner {
 pub fn attached_to(network: &str, container_id: &str, generation: u64) -> Owner {
     let attachment = Attachment {
         network: network.into(),
-        container_id: container_id.into(),
-        if_name: "eth0".into(),
+        ..attachment(container_id, "eth0")
     };
     Owner::Attachment(Box::new(Claim::new(&attachment, generation)))
 }
 
-/// Makes the owner one that the original wrote, which has only the container's ID.
-pub fn forget_claim(owner: &mut Owner) {
-    *owner = Owner::from_container_id(owner.container_id().unwrap_or_default());
+/// Makes every owner one that the original wrote, which has only the container's ID.
+pub fn forget_claims(ipam: &mut Ipam) {
+    for record in ipam.pools_mut().flat_map(|pool| &mut pool.records) {
+        if let Usage::Held(held) = &mut record.usage {
+            held.owner = Owner::from_container_id(held.owner.container_id().unwrap_or_default());
+        }
+    }
+}
+
+/// A complete look that shows these addresses in a network namespace.
+pub fn shows(addresses: &[&str]) -> Evidence {
+    let mut evidence = Evidence::default();
+    for address in addresses {
+        let place = Place::Namespace("/run/netns/x".into());
+        evidence.kernel.configured.insert(ip(address), place);
+    }
+    evidence
 }

@@ -148,149 +148,90 @@ fn normalize_mac(mac: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::source::listing::ListedSubnet;
+
+    const MAC: &str = "7c1e52f9f3c4";
 
     fn link(index: u32, name: &str, mac: &str) -> Link {
         Link {
             index,
             name: name.into(),
             mac: mac.into(),
-            loopback: name == "lo",
             ..Link::default()
         }
     }
 
-    fn host() -> Vec<Link> {
-        vec![
-            link(1, "lo", ""),
-            link(2, "eth0", "7c1e52f9f3c4"),
-            link(3, "eth1", "7c1e52f9f3c5"),
-        ]
-    }
-
-    fn interface(mac: &str, prefixes: &[&str]) -> ListedInterface {
-        let subnets = prefixes.iter().map(|prefix| ListedSubnet {
-            prefix: prefix.parse().ok(),
-            addresses: vec!["10.0.0.5".parse().unwrap()],
-            primary: 1,
-            malformed: 0,
-        });
+    fn interface(mac: &str) -> ListedInterface {
         ListedInterface {
             mac: mac.into(),
-            primary: true,
-            subnets: subnets.collect(),
+            ..ListedInterface::default()
         }
-    }
-
-    fn name_for(mac: &str, links: &[Link], wildcard: MacWildcard) -> Option<String> {
-        find_link(&interface(mac, &[]), links, wildcard).map(|l| l.name.clone())
     }
 
     #[test]
     fn macs_match_without_case_and_separators() {
-        for mac in [
-            "7C1E52F9F3C4",
-            "7c1e52f9f3c4",
-            "7C:1e:52:F9:F3:C4",
-            "7c-1e-52-f9-f3-c4",
-            "7c1e.52f9.f3c4",
+        let links = [link(2, "eth0", MAC), link(3, "eth1", "7c1e52f9f3c5")];
+        for (mac, is_found) in [
+            ("7C1E52F9F3C4", true),
+            ("7C:1e:52:F9:F3:C4", true),
+            ("7c-1e-52-f9-f3-c4", true),
+            ("7c1e.52f9.f3c4", true),
+            ("", false),
+            (" 7C1E52F9F3C4 ", false),
+            (":", false),
+            ("**", false),
         ] {
-            assert_eq!(
-                name_for(mac, &host(), MacWildcard::FirstInterface).as_deref(),
-                Some("eth0"),
-                "{mac}"
-            );
+            let found = find_link(&interface(mac), &links, MacWildcard::FirstInterface);
+            assert_eq!(found.is_some_and(|l| l.name == "eth0"), is_found, "{mac}");
         }
-        for mac in ["", " 7C1E52F9F3C4 ", "001122334455", ":", "**"] {
-            assert_eq!(
-                name_for(mac, &host(), MacWildcard::FirstInterface),
-                None,
-                "{mac}"
-            );
-        }
-    }
-
-    #[test]
-    fn a_star_is_the_first_interface_that_is_not_loopback() {
-        assert_eq!(
-            name_for("*", &host(), MacWildcard::FirstInterface).as_deref(),
-            Some("eth0")
-        );
-        assert_eq!(
-            name_for("*", &host()[..1], MacWildcard::FirstInterface),
-            None
-        );
-        assert_eq!(name_for("*", &host(), MacWildcard::None), None);
+        let lo = Link {
+            loopback: true,
+            ..link(1, "lo", "")
+        };
+        let star = interface("*");
+        assert_eq!(find_link(&star, &[lo], MacWildcard::FirstInterface), None);
+        assert_eq!(find_link(&star, &links, MacWildcard::None), None);
     }
 
     #[test]
     fn of_twins_the_one_that_is_not_enslaved_wins() {
-        let mut links = vec![
-            link(2, "vf0", "7c1e52f9f3c4"),
-            link(3, "eth0", "7c1e52f9f3c4"),
-        ];
-        assert_eq!(
-            name_for("7C1E52F9F3C4", &links, MacWildcard::FirstInterface).as_deref(),
-            Some("vf0")
-        );
-        links[0].enslaved = true;
-        assert_eq!(
-            name_for("7C1E52F9F3C4", &links, MacWildcard::FirstInterface).as_deref(),
-            Some("eth0")
-        );
-        links[1].enslaved = true;
-        assert_eq!(
-            name_for("7C1E52F9F3C4", &links, MacWildcard::FirstInterface).as_deref(),
-            Some("vf0")
-        );
+        for (enslaved, expected) in [
+            ([false, false], "vf0"),
+            ([true, false], "eth0"),
+            ([true, true], "vf0"),
+        ] {
+            let mut links = [link(2, "vf0", MAC), link(3, "eth0", MAC)];
+            for (link, enslaved) in links.iter_mut().zip(enslaved) {
+                link.enslaved = enslaved;
+            }
+            let found = find_link(&interface(MAC), &links, MacWildcard::FirstInterface);
+            assert_eq!(found.unwrap().name, expected);
+        }
     }
 
     #[test]
     fn known_links_do_only_where_each_listed_interface_is_one_of_them() {
-        let one = |mac: &str| Listing {
-            interfaces: vec![interface(mac, &["10.0.0.0/16"])],
-        };
-        let known = [link(2, "eth0", "7c1e52f9f3c4")];
-        assert!(covers_listing(&one("7C1E52F9F3C4"), &known));
-        assert!(!covers_listing(&one("7C1E52F9F3C4"), &[]));
-        for other in ["7C1E52F9F3C5", "*", ""] {
-            assert!(!covers_listing(&one(other), &known), "{other}");
-        }
-        let mut both = one("7C1E52F9F3C4");
-        both.interfaces.push(interface("7C1E52F9F3C5", &[]));
-        assert!(!covers_listing(&both, &known));
+        let known = || vec![link(2, "eth0", MAC)];
         let enslaved = Link {
             enslaved: true,
-            ..link(2, "vf0", "7c1e52f9f3c4")
+            ..link(2, "vf0", MAC)
         };
-        assert!(!covers_listing(&one("7C1E52F9F3C4"), &[enslaved]));
-        let matched = match_links(one("7C1E52F9F3C4"), &known, MacWildcard::FirstInterface);
-        assert_eq!(matched.link_names(), ["eth0"]);
-    }
-
-    #[test]
-    fn a_subnet_listed_twice_counts_once_and_strangers_are_left_out() {
-        let listing = Listing {
-            interfaces: vec![
-                interface("001122334455", &["10.9.0.0/16"]),
-                interface(
-                    "7C1E52F9F3C4",
-                    &["10.0.0.0/16", "10.0.0.0/16", "nonsense", "10.1.0.0/16"],
-                ),
-            ],
-        };
-        let matched = match_links(listing, &host(), MacWildcard::FirstInterface);
-        assert_eq!(matched.unmatched, ["001122334455"]);
-        let pools: Vec<_> = matched
-            .inventory
-            .pools
-            .iter()
-            .map(|p| (p.subnet.to_string(), p.addresses.len()))
-            .collect();
-        assert_eq!(
-            pools,
-            [("10.0.0.0/16".to_owned(), 1), ("10.1.0.0/16".to_owned(), 0)]
-        );
-        assert_eq!((matched.primary, matched.skipped), (4, 2 + 2 + 1));
+        for (macs, links, covers) in [
+            (&[MAC][..], known(), true),
+            (&[MAC], vec![], false),
+            (&["7C1E52F9F3C5"], known(), false),
+            (&["*"], known(), false),
+            (&[""], known(), false),
+            (&[MAC, "7C1E52F9F3C5"], known(), false),
+            (&[MAC], vec![enslaved], false),
+        ] {
+            let listing = Listing {
+                interfaces: macs.iter().map(|mac| interface(mac)).collect(),
+            };
+            assert_eq!(
+                covers_listing(&listing, &links),
+                covers,
+                "{macs:?} {links:?}"
+            );
+        }
     }
 }

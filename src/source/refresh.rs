@@ -400,22 +400,6 @@ mod tests {
     }
 
     #[test]
-    fn attempts_are_written_and_read_and_junk_counts_as_none() {
-        let path = std::env::temp_dir().join(format!("attempts-file-{}", std::process::id()));
-        std::fs::write(&path, "x".repeat(9000)).unwrap();
-        let open = || File::options().read(true).write(true).open(&path).unwrap();
-        assert_eq!(Attempts::read(&open()), Attempts::default());
-        let written = Attempts {
-            boot_id: Some("b".into()),
-            source: "s".into(),
-            ..attempts(Some(1), Some(2))
-        };
-        written.write(&open());
-        assert_eq!(Attempts::read(&open()), written);
-        std::fs::remove_file(path).unwrap();
-    }
-
-    #[test]
     fn end_of_a_longer_text_is_ignored() {
         let whole = serde_json::to_string(&attempts(Some(1), Some(2))).unwrap();
         for text in [whole.clone(), whole.clone() + "gth0\"]}"] {

@@ -243,10 +243,6 @@ mod tests {
 
     const ADDRESS: &str = r#"<IPAddress Address="10.224.0.5" IsPrimary="false"/>"#;
 
-    fn read(xml: &str) -> Result<Listing, String> {
-        parse(xml.as_bytes()).map_err(|e| e.to_string())
-    }
-
     /// An answer with one subnet that holds `inside`.
     fn answer(inside: &str) -> String {
         format!(
@@ -254,109 +250,53 @@ mod tests {
         )
     }
 
-    fn addresses(xml: &str) -> Result<Vec<String>, String> {
-        let subnets = read(xml)?.interfaces.into_iter().flat_map(|i| i.subnets);
-        Ok(subnets
-            .flat_map(|s| s.addresses)
-            .map(|a| a.to_string())
-            .collect())
-    }
-
-    #[test]
-    fn answer_is_parsed() {
-        let primary = r#"<IPAddress Address="10.224.0.4" IsPrimary="true"/>"#;
-        let listing = read(&answer(&format!("{primary}{ADDRESS}"))).unwrap();
-        let [interface] = &listing.interfaces[..] else {
-            panic!("{listing:?}")
-        };
-        assert_eq!(
-            (interface.mac.as_str(), interface.primary),
-            ("7C1E52F9F3C4", true)
-        );
-        let [subnet] = &interface.subnets[..] else {
-            panic!("{listing:?}")
-        };
-        assert_eq!(subnet.prefix, "10.224.0.0/16".parse().ok());
-        assert_eq!((subnet.primary, subnet.malformed), (1, 0));
-        assert_eq!(
-            subnet.addresses,
-            ["10.224.0.5".parse::<std::net::IpAddr>().unwrap()]
-        );
+    fn addresses(xml: &str) -> Option<Vec<String>> {
+        let interfaces = parse(xml.as_bytes()).ok()?.interfaces;
+        let subnets = interfaces.into_iter().flat_map(|i| i.subnets);
+        let addresses = subnets.flat_map(|s| s.addresses);
+        Some(addresses.map(|a| a.to_string()).collect())
     }
 
     #[test]
     fn flags_accept_the_spellings_of_the_original() {
-        for (text, value) in [
-            ("1", true),
-            ("t", true),
-            ("T", true),
-            ("true", true),
-            ("TRUE", true),
-            ("True", true),
-            (" true ", true),
-            ("0", false),
-            ("f", false),
-            ("F", false),
-            ("false", false),
-            ("FALSE", false),
-            ("False", false),
-            ("", false),
+        for (value, texts) in [
+            (true, &["1", "t", "T", "true", "TRUE", "True", " true "][..]),
+            (false, &["0", "f", "F", "false", "FALSE", "False", ""]),
         ] {
-            assert_eq!(parse_flag(text).unwrap(), value, "{text}");
+            for text in texts {
+                assert_eq!(parse_flag(text).unwrap(), value, "{text}");
+            }
         }
         for bad in ["yes", "tRUE", "2", " "] {
-            assert!(
-                read(&answer(&format!(
-                    r#"<IPAddress Address="10.224.0.5" IsPrimary="{bad}"/>"#
-                )))
-                .is_err(),
-                "{bad}"
-            );
+            assert!(parse_flag(bad).is_err(), "{bad}");
         }
-        let missing = read(&answer(r#"<IPAddress Address="10.224.0.5"/>"#)).unwrap();
-        assert_eq!(missing.interfaces[0].subnets[0].addresses.len(), 1);
     }
 
+    /// What the recorded cases of the original do not have.
     #[test]
-    fn text_around_the_document_is_ignored() {
+    fn text_around_and_between_the_elements_is_ignored() {
         let answer = answer(ADDRESS);
         for xml in [
-            format!("\u{feff}{answer}"),
-            format!("\u{feff}<?xml version=\"1.0\" encoding=\"UTF-8\"?>{answer}"),
-            format!(
-                "<?xml version='1.0' encoding='utf-8'?>\n<!-- c --><?pi x?><!DOCTYPE Interfaces>{answer}"
-            ),
-            format!("junk {answer}"),
+            format!("<?xml version='1.0' encoding='utf-8'?>\n<!-- c --><?pi x?>{answer}"),
             format!("{answer}<unclosed &&& junk"),
-            answer.replace('"', "'"),
             answer.replace("<IPAddress", "text<![CDATA[<x>]]>&amp;&#65;<IPAddress"),
+            answer.replace("10.224.0.5", "10.224.0.&#53;"),
+            answer.replace("false", "&#x66;alse"),
+            answer.replace(
+                "<IPAddress",
+                "<x><IPAddress Address=\"10.0.0.2\"/></x><IPAddress",
+            ),
+            answer.replace(
+                "<Interface ",
+                "<x><Interface MacAddress=\"no\"/></x><Interface ",
+            ),
+            answer.replace(
+                "/></IPS",
+                "><IPAddress Address=\"10.0.0.2\"/></IPAddress></IPS",
+            ),
         ] {
             assert_eq!(addresses(&xml).unwrap(), ["10.224.0.5"], "{xml}");
         }
-    }
-
-    #[test]
-    fn namespaces_are_ignored_and_the_last_repeated_attribute_is_used() {
-        let xml = r#"<a:Interfaces xmlns:a="u" xmlns="v"><a:Interface a:MacAddress="x" MacAddress="y"><IPSubnet Prefix="10.0.0.0/8" a:Prefix="10.1.0.0/16"/></a:Interface></a:Interfaces>"#;
-        let listing = read(xml).unwrap();
-        assert_eq!(listing.interfaces[0].mac, "y");
-        assert_eq!(
-            listing.interfaces[0].subnets[0].prefix,
-            "10.1.0.0/16".parse().ok()
-        );
-    }
-
-    #[test]
-    fn misplaced_elements_are_ignored() {
-        let xml = r#"<Interfaces><x><Interface MacAddress="no"/></x><IPSubnet Prefix="10.0.0.0/8"/><Interface MacAddress="a"><IPAddress Address="10.0.0.1"/><IPSubnet Prefix="10.0.0.0/8"><x><IPAddress Address="10.0.0.2"/></x><IpAddress Address="10.0.0.3"/><IPAddress Address="10.0.0.4"><IPAddress Address="10.0.0.5"/></IPAddress></IPSubnet></Interface></Interfaces>"#;
-        assert_eq!(read(xml).unwrap().interfaces.len(), 1);
-        assert_eq!(addresses(xml).unwrap(), ["10.0.0.4"]);
-    }
-
-    #[test]
-    fn entities_are_resolved() {
-        let xml = answer(r#"<IPAddress Address="10.224.0.&#53;" IsPrimary="&#x66;alse"/>"#);
-        assert_eq!(addresses(&xml).unwrap(), ["10.224.0.5"]);
     }
 
     /// Returns a few bytes at a time, then times out instead of ending.
@@ -373,29 +313,21 @@ mod tests {
     #[test]
     fn reading_ends_with_the_root_element() {
         let good = answer(ADDRESS);
-        let read_slowly = |text: &str, size| {
-            let listing = super::read(SlowReader(text.as_bytes().chunks(size)))?;
-            Ok::<_, WireError>(listing.interfaces.len())
-        };
-        for size in [1, 7, 10_000] {
-            for end in ["", " \r\n"] {
-                assert_eq!(
-                    read_slowly(&format!("{good}{end}"), size).unwrap(),
-                    1,
-                    "{size}"
-                );
+        for text in [&good, &format!("{good} \r\n")] {
+            for size in [1, 7, 10_000] {
+                let slow = SlowReader(text.as_bytes().chunks(size));
+                assert_eq!(super::read(slow).unwrap().interfaces.len(), 1, "{size}");
             }
-            assert!(read_slowly(&good[..good.len() - 1], size).is_err());
         }
         let commented = answer(&format!("<!-- </Interfaces>-->{ADDRESS}"));
         let comment_end = commented.find("-->").unwrap();
-        for text in [&good, &commented, &format!("{good}<!-- more")] {
-            let (first, second) = text.as_bytes().split_at(comment_end.min(good.len()));
-            assert_eq!(
-                super::read(first.chain(second)).unwrap().interfaces.len(),
-                1
-            );
+        for text in [commented, format!("{good}<!-- more")] {
+            let (first, second) = text.as_bytes().split_at(comment_end);
+            let listing = super::read(first.chain(second)).unwrap();
+            assert_eq!(listing.interfaces.len(), 1, "{text}");
         }
+        let cut = SlowReader(good.as_bytes()[..good.len() - 1].chunks(7));
+        assert!(super::read(cut).is_err());
         let cut = good.strip_suffix("</Interfaces>").unwrap().as_bytes();
         assert!(matches!(super::read(cut), Err(WireError::Cut)));
     }
@@ -417,7 +349,7 @@ mod tests {
             for one in unusual {
                 inside += &format!("{space}{ADDRESS}{space}{ADDRESS}{space}{one}");
             }
-            let listing = read(&answer(&format!("{inside}{space}"))).unwrap();
+            let listing = parse(answer(&format!("{inside}{space}")).as_bytes()).unwrap();
             let subnet = &listing.interfaces[0].subnets[0];
             let mut addresses: Vec<_> = subnet.addresses.iter().map(ToString::to_string).collect();
             addresses.retain(|a| a != "10.224.0.5");
@@ -432,29 +364,21 @@ mod tests {
         assert_eq!(addresses(&between).unwrap().len(), 2);
     }
 
+    /// What the recorded cases of the original do not have.
     #[test]
     fn malformed_answers_are_refused_as_a_whole() {
         let good = answer(ADDRESS);
-        let truncated = &good[..good.len() - 20];
-        let utf16: Vec<u8> = good.encode_utf16().flat_map(u16::to_le_bytes).collect();
-        assert!(parse(&utf16[..]).is_err());
         assert!(parse(&b"<Interfaces>\xff</Interfaces>"[..]).is_err());
         for bad in [
-            "",
             "{}",
-            "<html><body/></html>",
-            "<interfaces/>",
             "<Interfaces/>",
             "<Interfaces></Interfaces>",
-            truncated,
             &good.replace("</IPSubnet>", "</Subnet>"),
-            &good.replace("\"10.224.0.5\"", "10.224.0.5"),
             &good.replace("<IPAddress", "&unknown;<IPAddress"),
             &good.replace("10.224.0.5", "&unknown;"),
             &format!("<?xml version=\"1.1\"?>{good}"),
-            &format!("<?xml version=\"1.0\" encoding=\"ISO-8859-1\"?>{good}"),
         ] {
-            assert!(read(bad).is_err(), "{bad}");
+            assert_eq!(addresses(bad), None, "{bad}");
         }
     }
 }

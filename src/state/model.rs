@@ -266,279 +266,112 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ipam::{
-        Attachment, Dropped, Family, Hint, Inventory, ListedPool, NetNs, Owner, PoolSelector,
-        Request, Usage,
-    };
-    use serde_json::Value;
-    use std::time::Duration;
+    use crate::ipam::testing::{attachment, record, request, with_pools};
+    use crate::ipam::{Dropped, Hint, NetNs, Owner, Request, Usage};
+    use serde_json::{Value, json};
 
     const NOW: Moment = Moment(5_000);
     const BOOT: Option<&str> = Some("boot-1");
 
-    fn parse(json: &[u8], boot: Option<&str>) -> State {
-        State::parse(json, boot, NOW).unwrap()
+    fn parse(json: &[u8]) -> State {
+        State::parse(json, BOOT, NOW).unwrap()
     }
 
-    fn print(state: &mut State, time: &str) -> Vec<u8> {
+    fn print(state: &mut State) -> Vec<u8> {
         state.print(WriteStamp {
             version: "v0",
-            time,
+            time: "t",
             boot_id: BOOT,
         })
     }
 
     /// A state of ours: `c1` holds 10.1.0.5, and 10.1.0.6 was released.
     fn used() -> State {
-        let addresses = ["10.1.0.5", "10.1.0.6", "10.1.0.7"].map(|a| a.parse().unwrap());
-        let pool = ListedPool::new(
-            "10.1.0.0/16".parse().unwrap(),
-            "eth0".into(),
-            0,
-            addresses.into(),
-        );
-        let mut state = State::default();
-        state.ipam_mut().merge(&Inventory { pools: vec![pool] });
+        let mut ipam = with_pools(&[("10.1.0.0/16", 0, &["10.1.0.5", "10.1.0.6", "10.1.0.7"])]);
+        let netns = NetNs {
+            path: "/run/netns/a\"b".into(),
+            id: Some((4, 4_026_532_198)),
+            cookie: None,
+        };
         for container_id in ["c1", "c2"] {
-            let attachment = attachment(container_id);
-            let netns = NetNs {
-                path: "/run/netns/a\"b".into(),
-                id: Some((4, 4_026_532_198)),
-                cookie: None,
-            };
+            let attachment = attachment(container_id, "eth0");
             let request = Request {
-                attachment: &attachment,
-                space: "local",
-                pool: PoolSelector::Any {
-                    family: Family::V4,
-                    if_name: None,
-                },
-                address: None,
                 pod: Some("default/p1"),
                 netns: Some(&netns),
-                cooldown: Duration::ZERO,
-                on_host: &std::collections::BTreeSet::new(),
-                exclude: &[],
+                ..request(&attachment)
             };
-            state.ipam_mut().allocate(&request, Moment(1_000)).unwrap();
+            ipam.allocate(&request, Moment(1_000)).unwrap();
         }
+        ipam.release(&attachment("c2", "eth0"), Hint::default(), Moment(2_000));
+        let mut state = State::default();
+        *state.ipam_mut() = ipam;
         state
-            .ipam_mut()
-            .release(&attachment("c2"), Hint::default(), Moment(2_000));
-        state
     }
 
-    fn attachment(container_id: &str) -> Attachment {
-        Attachment {
-            network: "azure".into(),
-            container_id: container_id.into(),
-            if_name: "eth0".into(),
-        }
-    }
-
-    fn usage<'a>(state: &'a State, address: &str) -> &'a Usage {
-        let pool = &state.ipam().spaces["local"].pools["10.1.0.0/16"];
-        &pool.record(&address.parse().unwrap()).unwrap().usage
-    }
-
-    #[test]
-    fn what_was_written_reads_back() {
-        let mut state = used();
-        let text = print(&mut state, "2026-11-20T21:09:39Z");
-        let again = parse(&text, BOOT);
-        assert_eq!(again.ipam(), state.ipam());
-        assert!(again.saved.is_some() && !again.other_wrote_last);
-        let mut again = again;
-        assert_eq!(
-            print(&mut again, "2026-11-20T21:09:39Z"),
-            text,
-            "and is written the same"
-        );
-    }
-
-    #[test]
-    fn under_another_boot_no_moment_is_trusted_and_a_look_is_owed() {
-        let text = print(&mut used(), "t");
-        let mut again = parse(&text, Some("boot-2"));
-        let Usage::Held(held) = usage(&again, "10.1.0.5") else {
-            panic!("held")
-        };
-        assert_eq!(held.since, NOW);
-        let Usage::Free(free) = usage(&again, "10.1.0.6") else {
-            panic!("free")
-        };
-        assert_eq!(free.released, None);
-        assert_eq!(
-            (&again.condition, again.ipam().tombstones.len()),
-            (&Condition::NewBoot, 0)
-        );
-        let print = |state: &mut State| {
-            state.print(WriteStamp {
-                version: "v0",
-                time: "u",
-                boot_id: Some("boot-2"),
-            })
-        };
-        let condition = |text: &[u8]| parse(text, Some("boot-2")).condition;
-        assert_eq!(
-            condition(&print(&mut again)),
-            Condition::NewBoot,
-            "who only releases leaves the debt"
-        );
-        again.condition = Condition::Ready;
-        assert_eq!(condition(&print(&mut again)), Condition::Ready);
-    }
-
-    #[test]
-    fn a_state_that_none_of_us_wrote_owes_a_look_until_it_is_taken() {
-        let value: Value = serde_json::from_slice(&print(&mut used(), "t")).unwrap();
-        let theirs = serde_json::json!({ "IPAM": value["IPAM"] }).to_string();
-        let mut state = parse(theirs.as_bytes(), BOOT);
-        assert_eq!(state.condition, Condition::Reconcile);
-        let mut again = parse(&print(&mut state, "u"), BOOT);
-        assert_eq!(again.condition, Condition::Reconcile);
-        again.condition = Condition::Ready;
-        let condition = |text: &[u8]| parse(text, BOOT).condition;
-        assert_eq!(condition(&print(&mut again, "v")), Condition::Ready);
-        assert_eq!(condition(b"{}"), Condition::Ready, "nothing to look for");
+    fn printed() -> Value {
+        serde_json::from_slice(&print(&mut used())).unwrap()
     }
 
     #[test]
     fn all_that_we_keep_survives_the_file() {
         let mut state = used();
-        state.ipam_mut().quarantine = Some(Moment(9_000));
-        state
-            .ipam_mut()
-            .note_early_del(&attachment("early"), Moment(4_000));
-        state
-            .ipam_mut()
-            .note_early_del(&attachment("earlier\"<"), Moment(4_500));
-        state.ipam_mut().dropped.push(Dropped {
+        let ipam = state.ipam_mut();
+        ipam.quarantine = Some(Moment(9_000));
+        ipam.note_early_del(&attachment("early", "eth0"), Moment(4_000));
+        ipam.note_early_del(&attachment("earlier\"<", "eth0"), Moment(4_500));
+        ipam.dropped.push(Dropped {
             address: "10.1.0.99".parse().unwrap(),
             at: Moment(4_000),
             netns: None,
         });
-        let pool = state.ipam_mut().pools_mut().next().unwrap();
-        let records = &mut pool.records;
-        if let Usage::Held(held) = &mut records[0].usage {
-            held.suspect = Some(Moment(3_000));
-            held.unlisted = true;
+        for address in ["10.1.0.5", "10.1.0.6", "10.1.0.7"] {
+            match &mut record(ipam, address).usage {
+                Usage::Held(held) => (held.suspect, held.unlisted) = (Some(Moment(3_000)), true),
+                Usage::Free(free) => free.on_host = true,
+            }
         }
-        if let Usage::Free(free) = &mut records[1].usage {
-            free.on_host = true;
-        }
-        if let Usage::Free(free) = &mut records[2].usage {
-            free.on_host = true;
-        }
-        let again = parse(&print(&mut state, "t"), BOOT);
+        let text = print(&mut state);
+        let mut again = parse(&text);
         assert_eq!(again.ipam(), state.ipam());
+        assert!(again.saved.is_some() && !again.other_wrote_last);
+        assert_eq!(print(&mut again), text, "and is written the same");
     }
 
-    #[test]
-    fn the_records_of_the_original_are_believed_over_ours() {
-        let mut value: Value = serde_json::from_slice(&print(&mut used(), "t")).unwrap();
-        value["IPAM"]["TimeStamp"] = "later".into();
-        let pools =
-            &mut value["IPAM"]["AddressSpaces"]["local"]["Pools"]["10.1.0.0/16"]["Addresses"];
-        pools["10.1.0.5"] = serde_json::json!({"ID": "", "Addr": "10.1.0.5", "InUse": false});
-        pools["10.1.0.6"] = serde_json::json!({"ID": "c9", "Addr": "10.1.0.6", "InUse": true});
-        let again = parse(value.to_string().as_bytes(), BOOT);
-        assert!(again.saved.is_some() && again.other_wrote_last);
-        assert_eq!(
-            again.condition,
-            Condition::Ready,
-            "it is kept, whatever the boot"
-        );
-        assert_eq!(
-            parse(value.to_string().as_bytes(), Some("boot-2")).condition,
-            Condition::Ready
-        );
-        let Usage::Free(free) = usage(&again, "10.1.0.5") else {
-            panic!("released by the original")
-        };
-        assert_eq!(free.released, Some(NOW), "we cannot know when");
-        let Usage::Held(held) = usage(&again, "10.1.0.6") else {
-            panic!("taken by the original")
-        };
-        assert_eq!(
-            (&held.owner, held.since),
-            (&Owner::from_container_id("c9"), NOW)
-        );
-    }
-
-    #[test]
-    fn what_the_original_left_as_it_was_is_still_first_seen_now() {
-        let mut value: Value = serde_json::from_slice(&print(&mut used(), "t")).unwrap();
-        value["IPAM"]["TimeStamp"] = "later".into();
-        let again = parse(value.to_string().as_bytes(), BOOT);
-        let Usage::Held(held) = usage(&again, "10.1.0.5") else {
-            panic!("held")
-        };
-        assert!(held.owner.claim().is_some());
-        assert_eq!(
-            held.since, NOW,
-            "it may have been released and taken again meanwhile"
-        );
-    }
-
-    #[test]
-    fn a_key_of_an_older_format_is_as_good_as_none() {
-        let mut value: Value = serde_json::from_slice(&print(&mut used(), "t")).unwrap();
-        value[KEY]["format"] = (FORMAT - 1).into();
-        let state = parse(value.to_string().as_bytes(), BOOT);
-        assert_eq!(
-            (&state.condition, state.saved, &state.key_unreadable),
-            (&Condition::Reconcile, None, &None)
-        );
-        let Usage::Held(held) = usage(&state, "10.1.0.5") else {
-            panic!("held")
-        };
-        assert_eq!(held.owner, Owner::from_container_id("c1"));
-    }
-
-    #[test]
-    fn an_entry_for_another_container_is_void() {
-        let mut value: Value = serde_json::from_slice(&print(&mut used(), "t")).unwrap();
-        value["IPAM"]["AddressSpaces"]["local"]["Pools"]["10.1.0.0/16"]["Addresses"]["10.1.0.5"]
-            ["ID"] = "c9".into();
-        let again = parse(value.to_string().as_bytes(), BOOT);
-        let Usage::Held(held) = usage(&again, "10.1.0.5") else {
-            panic!("held")
-        };
-        assert_eq!(held.owner, Owner::from_container_id("c9"));
-    }
-
-    #[test]
-    fn a_newer_format_is_kept_as_it_is() {
-        let mut value: Value = serde_json::from_slice(&print(&mut used(), "t")).unwrap();
-        value[KEY] = serde_json::json!({"format": FORMAT + 1, "records": [1, {"a": "<"}], "generation": {"x": 1}});
-        let mut again = parse(value.to_string().as_bytes(), BOOT);
-        let format = FORMAT + 1;
-        assert_eq!(again.condition, Condition::Newer { format });
-        let rewritten: Value = serde_json::from_slice(&print(&mut again, "u")).unwrap();
-        assert_eq!(rewritten[KEY], value[KEY]);
-        assert_eq!(rewritten["IPAM"]["TimeStamp"], "u");
+    /// The owner of the address that `c1` holds.
+    fn owner(state: &mut State) -> Owner {
+        let held = record(state.ipam_mut(), "10.1.0.5").held();
+        held.unwrap().owner.clone()
     }
 
     #[test]
     fn damage_to_our_key_costs_our_facts_only() {
-        for bad in [
-            "7",
-            "null",
-            "[]",
-            r#"{"format":0}"#,
-            r#"{"format":3,"records":{"local":{"10.1.0.0/16":{"x":{}}}}}"#,
+        let mut older = printed()[KEY].clone();
+        older["format"] = (FORMAT - 1).into();
+        for (key, is_unreadable) in [
+            (json!(7), true),
+            (json!(null), true),
+            (json!([]), true),
+            (json!({ "format": 0 }), true),
+            (
+                json!({ "format": 3, "records": { "local": { "10.1.0.0/16": { "x": {} } } } }),
+                true,
+            ),
+            // That of an older version is as good as none.
+            (older, false),
         ] {
-            let mut value: Value = serde_json::from_slice(&print(&mut used(), "t")).unwrap();
-            value[KEY] = serde_json::from_str(bad).unwrap();
-            let again = parse(value.to_string().as_bytes(), BOOT);
-            assert!(again.key_unreadable.is_some(), "{bad}");
-            assert_eq!(again.saved, None, "{bad}");
-            let Usage::Held(held) = usage(&again, "10.1.0.5") else {
-                panic!("held")
-            };
-            assert_eq!(held.owner, Owner::from_container_id("c1"));
+            let mut value = printed();
+            value[KEY] = key.clone();
+            let mut state = parse(value.to_string().as_bytes());
+            assert_eq!(state.key_unreadable.is_some(), is_unreadable, "{key}");
+            assert_eq!(state.saved, None, "{key}");
+            assert_eq!(state.condition, Condition::Reconcile, "{key}");
+            assert_eq!(owner(&mut state), Owner::from_container_id("c1"), "{key}");
         }
+        let mut value = printed();
+        let pool = &mut value["IPAM"]["AddressSpaces"]["local"]["Pools"]["10.1.0.0/16"];
+        pool["Addresses"]["10.1.0.5"]["ID"] = "c9".into();
+        let mut state = parse(value.to_string().as_bytes());
+        assert_eq!(owner(&mut state), Owner::from_container_id("c9"));
     }
 
     #[test]
@@ -555,37 +388,32 @@ mod tests {
             r#"{"IPAM":{"AddressSpaces":{"local":{"Pools":{"10.1.0.0/16":{"Addresses":null,"Subnet":null}}}}}}"#,
             r#"{"IPAM":{"AddressSpaces":{"local":{"Pools":{"10.1.0.0/16":{"Addresses":{"10.1.0.5":null}}}}}}}"#,
         ] {
-            let mut state = parse(json.as_bytes(), BOOT);
+            let mut state = parse(json.as_bytes());
             assert_eq!(state.saved, None, "{json}");
-            assert!(
-                serde_json::from_slice::<Value>(&print(&mut state, "t")).is_ok(),
-                "{json}"
-            );
+            let again = print(&mut state);
+            assert!(serde_json::from_slice::<Value>(&again).is_ok(), "{json}");
         }
     }
 
     #[test]
     fn what_is_no_state_is_told() {
-        let with = |record: &str| {
-            format!(
-                r#"{{"IPAM":{{"AddressSpaces":{{"local":{{"Pools":{{"p":{{"Addresses":{{{record}}}}}}}}}}}}}}}"#
-            )
+        let pool = |members: &str| {
+            format!(r#"{{"IPAM":{{"AddressSpaces":{{"local":{{"Pools":{{"p":{members}}}}}}}}}}}"#)
         };
         for bad in [
-            "\n".to_owned(),
-            "\0\0".to_owned(),
-            "[]".to_owned(),
-            "{} x".to_owned(),
-            "{".to_owned(),
-            "7".to_owned(),
-            r#"{"IPAM":[]}"#.to_owned(),
-            r#"{"IPAM":{"AddressSpaces":{"local":{"Pools":{"p":{"RefCount":1.5}}}}}}"#.to_owned(),
-            r#"{"IPAM":{"AddressSpaces":{"local":{"Pools":{"p":{"Subnet":{"Mask":"?"}}}}}}}"#
-                .to_owned(),
-            with(r#""10.1.0.5":{"Addr":"banana"}"#),
-            with(r#""10.1.0.5":{"InUse":"yes"}"#),
-            with(r#""banana":{}"#),
-            with(r#""":{}"#),
+            "\n",
+            "\0\0",
+            "[]",
+            "{} x",
+            "{",
+            "7",
+            r#"{"IPAM":[]}"#,
+            &pool(r#"{"RefCount":1.5}"#),
+            &pool(r#"{"Subnet":{"Mask":"?"}}"#),
+            &pool(r#"{"Addresses":{"10.1.0.5":{"Addr":"banana"}}}"#),
+            &pool(r#"{"Addresses":{"10.1.0.5":{"InUse":"yes"}}}"#),
+            &pool(r#"{"Addresses":{"banana":{}}}"#),
+            &pool(r#"{"Addresses":{"":{}}}"#),
         ] {
             assert!(State::parse(bad.as_bytes(), BOOT, NOW).is_err(), "{bad:?}");
         }

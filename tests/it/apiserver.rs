@@ -11,15 +11,13 @@ use std::sync::{Arc, Mutex, Weak};
 use serde_json::{Value, json};
 
 use crate::harness::wait::{Process, output, watched};
-use crate::harness::{Call, Node, Outcome, package, sh_with};
+use crate::harness::{Call, Node, Outcome, package};
 
 /// The node of testdata/node.json.
 const SAVED: &str = "aks-nodepool1-31718369-vmss000000";
 
 /// The nodes with a certificate. Each test has its own nodes, because all tests share one server.
-const NODES: [&str; 8] = [
-    SAVED, "authz", "own", "token", "denied", "unknown", "ipv4", "moving",
-];
+const NODES: [&str; 4] = [SAVED, "authz", "own", "token"];
 
 const KUBECONFIG: &str = "/var/lib/kubelet/kubeconfig";
 const CA: &str = "/etc/kubernetes/certs/ca.crt";
@@ -275,19 +273,6 @@ fn address_of(outcome: &Outcome) -> String {
     result["ips"][0]["address"].as_str().unwrap().to_owned()
 }
 
-/// The details of a failure.
-fn details(outcome: &Outcome) -> String {
-    outcome.error();
-    outcome.json()["details"].as_str().unwrap().to_owned()
-}
-
-fn assert_told(outcome: &Outcome, words: &[&str]) {
-    let details = details(outcome);
-    for word in words {
-        assert!(details.contains(word), "{word:?} is not in {details:?}");
-    }
-}
-
 #[test]
 #[ignore = "needs etcd, kube-apiserver, openssl and curl"]
 fn real_server_answers_like_a_cluster() {
@@ -438,117 +423,12 @@ current-context: ipam-context
     let wanted = json!({ "kubeconfig": "/etc/cni/net.d/ipam.d/kubeconfig", "nodeName": "token" });
     node.put(TOKEN, "nonsense\n");
     let outcome = add(&node, "c1", wanted.clone());
-    assert_told(&outcome, &["status 401", "Unauthorized"]);
+    outcome.error();
+    assert!(outcome.stdout.contains("status 401: Unauthorized"));
     assert!(!outcome.stdout.contains("nonsense"), "{outcome:?}");
     node.put(TOKEN, server.service_account_token("ipam"));
     assert_eq!(
         address_of(&add(&node, "c1", wanted)),
         "fd00:10:244:4::2/120"
     );
-}
-
-#[test]
-#[ignore = "needs etcd, kube-apiserver, openssl and curl"]
-fn forbidden_user_gets_a_remedy() {
-    let server = ApiServer::shared();
-    server.register_node("denied", &["10.244.5.0/24", "fd00:10:244:5::/64"]);
-    let node = server.join_node("denied");
-    let other = add(&node, "c1", json!({ "nodeName": "other" }));
-    assert_told(&other, &["status 403", "other", "only its own Node object"]);
-    // A certificate of another cluster. The server checks it only when it authenticates the request.
-    sh_with(
-        "cd \"$1\" && openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1 -keyout foreign.key \
-         -out foreign.crt -subj /O=system:nodes/CN=system:node:denied 2>/dev/null && \
-         cat foreign.crt foreign.key >var/lib/kubelet/pki/foreign.pem",
-        &[&node.root],
-    );
-    let kubeconfig = fs::read_to_string(node.path(KUBECONFIG)).unwrap();
-    let foreign = kubeconfig.replace("kubelet-client-current", "foreign");
-    node.put("/root/foreign", foreign);
-    let outcome = call(&node, "ADD", "c1", json!({}))
-        .env("AZURE_VNET_IPAM_KUBECONFIG", "/root/foreign")
-        .run();
-    assert_told(&outcome, &["status 401", "Unauthorized"]);
-    // A server of another cluster.
-    node.put(
-        "/root/foreign.crt",
-        fs::read(node.path("/foreign.crt")).unwrap(),
-    );
-    node.put(
-        "/root/elsewhere",
-        kubeconfig.replace(CA, "/root/foreign.crt"),
-    );
-    let outcome = call(&node, "ADD", "c1", json!({}))
-        .env("AZURE_VNET_IPAM_KUBECONFIG", "/root/elsewhere")
-        .run();
-    assert_told(
-        &outcome,
-        &["is not of the kubeconfig's certificate-authority"],
-    );
-    assert_eq!(
-        address_of(&add(&node, "c1", json!({}))),
-        "fd00:10:244:5::2/120"
-    );
-}
-
-#[test]
-#[ignore = "needs etcd, kube-apiserver, openssl and curl"]
-fn unknown_node_is_reported_and_pods_keep_addresses() {
-    let server = ApiServer::shared();
-    let node = server.join_node("unknown");
-    let outcome = add(&node, "c1", json!({}));
-    assert_told(&outcome, &["status 404", r#"nodes "unknown" not found"#]);
-    server.register_node("unknown", &["10.244.6.0/24", "fd00:10:244:6::/64"]);
-    assert_eq!(
-        address_of(&add(&node, "c1", json!({}))),
-        "fd00:10:244:6::2/120"
-    );
-    // Someone deletes the object of a live node.
-    server.delete("unknown");
-    assert_eq!(
-        address_of(&add(&node, "c2", json!({}))),
-        "fd00:10:244:6::3/120"
-    );
-    assert_eq!(node.held().len(), 2);
-}
-
-#[test]
-#[ignore = "needs etcd, kube-apiserver, openssl and curl"]
-fn node_without_ipv6_range_is_reported() {
-    let server = ApiServer::shared();
-    server.register_node("ipv4", &["10.244.7.0/24"]);
-    let node = server.join_node("ipv4");
-    assert_told(
-        &add(&node, "c1", json!({})),
-        &["no IPv6 range", "10.244.7.0/24", "ipv4"],
-    );
-}
-
-#[test]
-#[ignore = "needs etcd, kube-apiserver, openssl and curl"]
-fn changed_range_is_followed_without_losing_addresses() {
-    let server = ApiServer::shared();
-    server.register_node("moving", &["10.244.8.0/24", "fd00:10:244:8::/64"]);
-    let node = server.join_node("moving");
-    assert_eq!(
-        address_of(&add(&node, "c1", json!({}))),
-        "fd00:10:244:8::2/120"
-    );
-    // The ranges of a node never change, but a new node of the same name may have others.
-    server.delete("moving");
-    server.register_node("moving", &["10.244.9.0/24", "fd00:10:244:9::/64"]);
-    assert_eq!(
-        address_of(&add(&node, "c2", json!({}))),
-        "fd00:10:244:9::2/120"
-    );
-    let held = node.held();
-    assert_eq!(held["fd00:10:244:8::2"], "c1");
-    assert_eq!(held["fd00:10:244:9::2"], "c2");
-    call(&node, "DEL", "c1", json!({})).run().assert_no_output();
-    assert_eq!(
-        address_of(&add(&node, "c3", json!({}))),
-        "fd00:10:244:9::3/120"
-    );
-    let state = String::from_utf8(node.state_bytes()).unwrap();
-    assert!(!state.contains(r#""Addr": "fd00:10:244:8:"#), "{state}");
 }

@@ -1,12 +1,10 @@
 //! IPv6, and pods that get an address of each family in one call (`ipam.families`).
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::ops::Range;
 
 use serde_json::{Value, json};
 
-use crate::contention::run_all_in_parallel;
 use crate::harness::{Call, MAC, Node, Outcome, Reply, SUBNET, WireServer, conf, merged};
 
 const SUBNET_V6: &str = "fd00:1:2::/120";
@@ -105,41 +103,6 @@ fn result_order_follows_the_configuration() {
     assert_eq!(add(json!(["ipv6"])), [v6]);
     assert_eq!(add(json!(["ipv4"])), [v4]);
     assert_eq!(node.held().len(), 2, "all of it is one attachment's");
-}
-
-#[test]
-fn two_hundred_dual_stack_pods_come_and_go() {
-    let (node, _wire) = node_of_two_families("dual-crowd", 2..256);
-    let ids: Vec<String> = (0..200).map(|n| format!("c{n}")).collect();
-    let mut given = BTreeSet::new();
-    for outcome in run_all_in_parallel(ids.iter().map(|id| dual_stack_call(&node, "ADD", id))) {
-        let both = addresses(&outcome);
-        assert_eq!(
-            both.iter().map(|a| is_v6(a)).collect::<Vec<_>>(),
-            [false, true]
-        );
-        for address in both {
-            assert!(given.insert(address.clone()), "{address} is given twice");
-        }
-    }
-    assert_eq!(node.held().len(), 400);
-    for id in &ids {
-        assert_eq!(node.held().values().filter(|held| *held == id).count(), 2);
-    }
-    // Mixed with new pods, for which there is room.
-    let newcomers: Vec<String> = (0..50).map(|n| format!("n{n}")).collect();
-    let dels = ids.iter().map(|id| dual_stack_call(&node, "DEL", id));
-    let adds = newcomers.iter().map(|id| dual_stack_call(&node, "ADD", id));
-    for outcome in run_all_in_parallel(dels.chain(adds)) {
-        outcome.success();
-    }
-    assert_eq!(node.held().len(), 100);
-    for outcome in run_all_in_parallel(newcomers.iter().map(|id| dual_stack_call(&node, "DEL", id)))
-    {
-        outcome.assert_no_output();
-    }
-    assert!(node.held().is_empty());
-    assert_eq!(node.leftover_files(), [""; 0]);
 }
 
 #[test]

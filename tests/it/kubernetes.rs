@@ -324,50 +324,6 @@ fn proxies_and_redirects_are_ignored() {
 }
 
 #[test]
-fn changed_range_is_followed_without_losing_addresses() {
-    let cluster = Cluster::new("kuberange", Tls::Usual);
-    for (id, address) in [("c1", "fd00:10:244:3::2"), ("c2", "fd00:10:244:3::3")] {
-        assert_eq!(cluster.add(id).address(), address);
-    }
-    cluster
-        .api
-        .set(Play::Node(vec!["fd00:10:244:9::/64", "10.244.9.0/24"]));
-    assert_eq!(cluster.add("c3").address(), "fd00:10:244:9::2");
-    assert_eq!(
-        cluster.add("c1").address(),
-        "fd00:10:244:3::2",
-        "held before"
-    );
-    let held = cluster.node.held();
-    assert_eq!(
-        held.keys().map(String::as_str).collect::<Vec<_>>(),
-        ["fd00:10:244:3::2", "fd00:10:244:3::3", "fd00:10:244:9::2"]
-    );
-    let pools = || {
-        let state = cluster.node.state();
-        let pools = state["IPAM"]["AddressSpaces"]["local"]["Pools"].clone();
-        let sizes = pools
-            .as_object()
-            .unwrap()
-            .iter()
-            .map(|(name, pool)| (name.clone(), pool["Addresses"].as_object().unwrap().len()));
-        sizes.collect::<Vec<_>>()
-    };
-    let both = [
-        ("fd00:10:244:3::/120".to_owned(), 2),
-        ("fd00:10:244:9::/120".to_owned(), 254),
-    ];
-    assert_eq!(pools(), both);
-    cluster.del("c1");
-    cluster.add("c4").success();
-    assert_eq!(pools()[0].1, 1, "the old ones go on release");
-    cluster.del("c2");
-    cluster.add("c5").success();
-    assert_eq!(pools()[0].1, 0, "all of them");
-    assert_eq!(cluster.node.held().len(), 3);
-}
-
-#[test]
 fn failed_query_keeps_the_pools() {
     let cluster = Cluster::new("kubefails", Tls::Usual);
     cluster.add("c1").success();

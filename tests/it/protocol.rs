@@ -14,85 +14,15 @@ const VERSIONS: [&str; 7] = [
 ];
 
 #[test]
-fn add_and_del_work_in_every_version() {
-    for version in VERSIONS {
-        let (node, _wire) = Node::with_wire("versions", Reply::Xml(xml([5, 6])));
-        let add = node.call("ADD", "c1").stdin(conf(version, json!({}))).run();
-        assert_eq!(add.address(), "10.224.0.5");
-        assert_eq!(add.json()["cniVersion"], version);
-        assert!(!add.stdout.ends_with('\n'));
-        let old = ["0.1.0", "0.2.0"].contains(&version);
-        assert_eq!(add.json().get("ip4").is_some(), old);
-        assert_eq!(add.json().get("ips").is_some(), !old);
-        let with_subnet = conf(
-            version,
-            json!({ "subnet": "10.224.0.0/16", "ipAddress": "10.224.0.5" }),
-        );
-        node.call("DEL", "c1")
-            .stdin(with_subnet)
-            .run()
-            .assert_no_output();
-        assert!(node.held().is_empty());
-    }
-}
-
-#[test]
-fn missing_version_is_answered_as_0_2_0() {
-    let (node, _wire) = Node::with_wire("noversion", Reply::Xml(xml([5])));
-    let add = node.call("ADD", "c1").stdin(r#"{"name":"azure"}"#).run();
-    assert_eq!(add.json()["cniVersion"], "0.2.0");
-    assert_eq!(add.address(), "10.224.0.5");
-}
-
-#[test]
-fn ipv6_pool_serves_requests_for_ipv6() {
+fn type_ipamv6_asks_for_ipv6() {
     let subnet = r#"<IPSubnet Prefix="fd00:1:2::/120"><IPAddress Address="FD00:1:2:0::A" IsPrimary="false"/></IPSubnet>"#;
     let both = xml([5]).replace("</Interface>", &format!("{subnet}</Interface>"));
     let (node, _wire) = Node::with_wire("ipv6", Reply::Xml(both));
-    let add = node
-        .call("ADD", "c1")
-        .stdin(conf("1.0.0", json!({ "subnet": "fd00:1:2::/120" })))
-        .run();
-    assert_eq!(add.address(), "fd00:1:2::a");
-    assert_eq!(
-        add.json()["routes"],
-        json!([{ "dst": "::/0", "gw": "fd00:1:2::1" }])
-    );
-    node.call("DEL", "c1")
-        .stdin(conf("1.0.0", json!({})))
-        .run()
-        .assert_no_output();
-    let six = conf("0.4.0", json!({})).replace("azure-vnet-ipam\"", "azure-vnet-ipamv6\"");
-    assert_eq!(
-        node.call("ADD", "c2").stdin(six).run().address(),
-        "fd00:1:2::a"
-    );
-    assert_eq!(
-        node.call("ADD", "c3")
-            .stdin(conf("0.4.0", json!({})))
-            .run()
-            .address(),
-        "10.224.0.5"
-    );
-}
-
-#[test]
-fn two_interfaces_of_one_container_get_two_addresses() {
-    let (node, _wire) = Node::with_wire("interfaces", Reply::Xml(xml([5, 6])));
-    assert_eq!(node.add("c1").address(), "10.224.0.5");
-    assert_eq!(
-        node.call("ADD", "c1")
-            .env("CNI_IFNAME", "net1")
-            .run()
-            .address(),
-        "10.224.0.6"
-    );
-    assert_eq!(node.add("c1").address(), "10.224.0.5", "each keeps its own");
-    node.call("DEL", "c1")
-        .env("CNI_IFNAME", "net1")
-        .run()
-        .assert_no_output();
-    assert_eq!(node.held().into_keys().collect::<Vec<_>>(), ["10.224.0.5"]);
+    let four = conf("0.4.0", json!({}));
+    let six = four.replace("azure-vnet-ipam\"", "azure-vnet-ipamv6\"");
+    for (id, stdin, address) in [("c1", six, "fd00:1:2::a"), ("c2", four, "10.224.0.5")] {
+        assert_eq!(node.call("ADD", id).stdin(stdin).run().address(), address);
+    }
 }
 
 #[test]

@@ -104,47 +104,52 @@ fn make_parent_folders(path: &Path) {
     let _ = fs::remove_file(path);
 }
 
-#[test]
-fn pipe_in_place_of_any_file_does_not_block() {
+/// Runs everything with something strange in the place of each file.
+fn run_all_with_each(what: &str, put: impl Fn(&Path) -> Option<File>) {
     for path in OPENED {
         let node = node();
         make_parent_folders(&node.path(path));
-        sh_with("mkfifo \"$1\"", &[&node.path(path)]);
-        run_all(&node, &format!("a pipe at {path}"));
+        let _open = put(&node.path(path));
+        run_all(&node, &format!("{what} at {path}"));
     }
+}
+
+fn make_pipe(path: &Path) {
+    sh_with("mkfifo \"$1\"", &[path]);
+}
+
+#[test]
+fn pipe_in_place_of_any_file_does_not_block() {
+    run_all_with_each("a pipe", |path| {
+        make_pipe(path);
+        None
+    });
+}
+
+#[test]
+fn open_pipe_in_place_of_any_file_does_not_block() {
+    run_all_with_each("an open pipe", |path| {
+        make_pipe(path);
+        File::options().read(true).write(true).open(path).ok()
+    });
+}
+
+#[test]
+fn link_to_an_endless_device_does_not_block() {
+    run_all_with_each("/dev/zero", |path| {
+        symlink("/dev/zero", path).unwrap();
+        None
+    });
 }
 
 #[test]
 fn pipe_in_place_of_the_state_is_set_aside() {
     let node = node();
     fs::remove_file(node.state_path()).unwrap();
-    sh_with("mkfifo \"$1\"", &[&node.state_path()]);
+    make_pipe(&node.state_path());
     assert_eq!(node.add("c2").address(), "10.224.0.6");
     assert_eq!(node.add("c1").address(), "10.224.0.5");
     assert!(node.state_path().is_file());
-}
-
-#[test]
-fn open_pipe_in_place_of_any_file_does_not_block() {
-    for path in OPENED {
-        let node = node();
-        let pipe = node.path(path);
-        make_parent_folders(&pipe);
-        sh_with("mkfifo \"$1\"", &[&pipe]);
-        let other_end = File::options().read(true).write(true).open(&pipe).unwrap();
-        run_all(&node, &format!("an open pipe at {path}"));
-        drop(other_end);
-    }
-}
-
-#[test]
-fn link_to_an_endless_device_does_not_block() {
-    for path in OPENED {
-        let node = node();
-        make_parent_folders(&node.path(path));
-        symlink("/dev/zero", node.path(path)).unwrap();
-        run_all(&node, &format!("/dev/zero at {path}"));
-    }
 }
 
 fn mode(path: &Path) -> u32 {

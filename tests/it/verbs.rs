@@ -5,7 +5,7 @@ use std::fs;
 use serde_json::{Value, json};
 
 use crate::harness::wait::output;
-use crate::harness::{Call, Node, Reply, SUBNET, binary, conf, xml};
+use crate::harness::{Call, Node, Reply, binary, conf, xml};
 
 /// A network configuration of version 1.1.0 with these keys beside `ipam`.
 pub fn conf_with(ipam: Value, members: Value) -> String {
@@ -40,48 +40,6 @@ pub fn call_without_container<'a>(node: &'a Node, command: &str, members: Value)
 
 fn status(node: &Node, ipam: Value) -> Call<'_> {
     call_without_container(node, "STATUS", json!({})).stdin(conf("1.1.0", ipam))
-}
-
-#[test]
-fn check_accepts_held_and_names_missing_addresses() {
-    let (node, _wire) = Node::with_wire("check", Reply::Xml(xml([5, 6, 7])));
-    node.add("c1").success();
-    node.add("c2").success();
-    let before = node.state_bytes();
-    check(&node, "c1", &["10.224.0.5"]).run().assert_no_output();
-    check(&node, "c1", &["10.224.0.5", "192.168.7.7"])
-        .run()
-        .assert_no_output();
-    node.call("CHECK", "c1")
-        .stdin(conf("0.4.0", json!({})))
-        .run()
-        .assert_no_output();
-    for (container, address, code, msg) in [
-        (
-            "c1",
-            "10.224.0.6",
-            100,
-            "Check failed: 10.224.0.6 is not held for this attachment, but for another",
-        ),
-        (
-            "c1",
-            "10.224.0.7",
-            100,
-            "Check failed: 10.224.0.7 is not held for this attachment: it is free",
-        ),
-        (
-            "c9",
-            "10.224.0.7",
-            3,
-            "Check failed: no address is held for this attachment",
-        ),
-    ] {
-        let found = check(&node, container, &[address]).run();
-        assert_eq!(found.error(), (code, msg.to_owned()));
-    }
-    let other = check(&node, "c1", &["10.224.0.6"]).run();
-    assert!(other.json()["details"].as_str().unwrap().contains("c2"));
-    assert_eq!(node.state_bytes(), before, "a CHECK changes nothing");
 }
 
 #[test]
@@ -339,167 +297,64 @@ fn invalid_settings_file_is_a_warning_and_fails_no_pod() {
 #[test]
 fn addresses_can_be_requested_in_every_way_of_host_local() {
     let (node, _wire) = Node::with_wire("asked", Reply::Xml(xml([5, 6, 7, 8])));
-    let ask = |container: &str, args: &str, ipam: Value, members: Value| {
-        node.call("ADD", container)
-            .env("CNI_ARGS", args)
-            .stdin(conf_with(ipam, members))
-            .run()
+    // A row has CNI_ARGS and members of the configuration.
+    let ask = |row: &str| {
+        let (args, members) = row.split_once(" | ").unwrap();
+        let mut members: Value = serde_json::from_str(members).unwrap();
+        let call = node.call("ADD", "c1").env("CNI_ARGS", args);
+        let ipam = members["ipam"].take();
+        members.as_object_mut().unwrap().remove("ipam");
+        let ipam = if ipam.is_null() { json!({}) } else { ipam };
+        call.stdin(conf_with(ipam, members)).run()
     };
-    for (args, ipam, members) in [
-        ("", json!({ "ipAddress": "10.224.0.7" }), json!({})),
-        (
-            "",
-            json!({ "ipAddress": "10.224.0.7/16", "subnet": SUBNET }),
-            json!({}),
-        ),
-        (
-            "IgnoreUnknown=1;FOO=bar;IP=10.224.0.7",
-            json!({}),
-            json!({}),
-        ),
-        ("IP=10.224.0.7/16", json!({ "subnet": SUBNET }), json!({})),
-        (
-            "",
-            json!({}),
-            json!({ "args": { "cni": { "ips": ["10.224.0.7"] } } }),
-        ),
-        (
-            "",
-            json!({}),
-            json!({ "runtimeConfig": { "ips": ["10.224.0.7/16"] } }),
-        ),
-        (
-            "IP=10.224.0.7",
-            json!({}),
-            json!({ "runtimeConfig": { "ips": ["10.224.0.7"] } }),
-        ),
+    for row in [
+        r#" | {"ipam":{"ipAddress":"10.224.0.7"}}"#,
+        r#" | {"ipam":{"ipAddress":"10.224.0.7/16","subnet":"10.224.0.0/16"}}"#,
+        "IgnoreUnknown=1;FOO=bar;IP=10.224.0.7 | {}",
+        r#"IP=10.224.0.7/16 | {"ipam":{"subnet":"10.224.0.0/16"}}"#,
+        r#" | {"args":{"cni":{"ips":["10.224.0.7"]}}}"#,
+        r#" | {"runtimeConfig":{"ips":["10.224.0.7/16"]},"args":{"cni":{"ips":null}}}"#,
+        r#"IP=10.224.0.7 | {"runtimeConfig":{"ips":["10.224.0.7"]}}"#,
     ] {
-        let add = ask("c1", args, ipam, members);
-        assert_eq!(add.address(), "10.224.0.7", "{args}");
+        assert_eq!(ask(row).address(), "10.224.0.7", "{row}");
         node.del("c1").assert_no_output();
         node.advance_clock(31);
     }
-    node.call("ADD", "other")
-        .stdin(conf_with(json!({ "ipAddress": "10.224.0.5" }), json!({})))
-        .run()
-        .success();
-    let ips = |ips: &[&str]| json!({ "runtimeConfig": { "ips": ips } });
+    let taken = conf("1.1.0", json!({ "ipAddress": "10.224.0.5" }));
+    node.call("ADD", "other").stdin(taken).run().success();
     let before = node.held();
-    for (args, ipam, members, code, msg) in [
-        (
-            "IP=banana",
-            json!({}),
-            json!({}),
-            7,
-            "invalid requested address \"banana\" in CNI_ARGS IP: it is not an address",
-        ),
-        (
-            "",
-            json!({}),
-            ips(&["10.224.0.6", "10.224.0.6/16"]),
-            7,
-            "invalid requested address \"10.224.0.6/16\" in runtimeConfig.ips: it is there twice",
-        ),
-        (
-            "",
-            json!({}),
-            ips(&["10.224.0.6", "10.224.0.8"]),
-            7,
-            "invalid requested address \"10.224.0.8\" in runtimeConfig.ips: another of its family",
-        ),
-        (
-            "IP=10.224.0.6",
-            json!({ "ipAddress": "10.224.0.8" }),
-            json!({}),
-            7,
-            "invalid requested address \"10.224.0.6\" in CNI_ARGS IP: another",
-        ),
-        (
-            "",
-            json!({}),
-            json!({ "runtimeConfig": { "ips": "10.224.0.6" } }),
-            7,
-            "runtimeConfig.ips must be a list of addresses, for example ",
-        ),
-        (
-            "",
-            json!({}),
-            json!({ "args": { "cni": { "ips": [6] } } }),
-            7,
-            "args.cni.ips must be a list of addresses, for example ",
-        ),
-        (
-            "IP=10.224.0.99",
-            json!({}),
-            json!({}),
-            100,
-            "Failed to allocate address: Address not found",
-        ),
-        (
-            "IP=fd00::5",
-            json!({}),
-            json!({}),
-            100,
-            "Failed to allocate address: Address not found",
-        ),
-        (
-            "IP=10.224.0.6",
-            json!({ "ipAddress": "10.224.0.8/99" }),
-            json!({}),
-            100,
-            "Failed to allocate address: Address not found",
-        ),
-        (
-            "IP=fd00::5",
-            json!({ "subnet": SUBNET }),
-            json!({}),
-            100,
-            "Failed to allocate address: Address not found",
-        ),
-        (
-            "",
-            json!({}),
-            ips(&["10.224.0.6", "fd00::5"]),
-            100,
-            "Failed to allocate address: Address not found",
-        ),
-        (
-            "IP=10.224.0.5",
-            json!({}),
-            json!({}),
-            100,
-            "Failed to allocate address: Address already in use",
-        ),
-        (
-            "IP=10.224.0.6",
-            json!({ "exclude": ["10.224.0.0/24"] }),
-            json!({}),
-            100,
-            "Failed to allocate address: Address 10.224.0.6 is excluded",
-        ),
-        (
-            "FOO=bar;IP=10.224.0.6",
-            json!({}),
-            json!({}),
-            4,
-            "unknown args in CNI_ARGS: FOO",
-        ),
+    for row in [
+        "IP=banana | {} => 7 invalid requested address \"banana\" in CNI_ARGS IP: it is not an address",
+        "IP=;IP=zzz | {} => 7 invalid requested address \"zzz\" in CNI_ARGS IP: it is not an address",
+        "IP=10.224.0.6;IP=10.224.0.7 | {} => 7 invalid requested address \"10.224.0.7\" in CNI_ARGS IP: another",
+        r#" | {"runtimeConfig":{"ips":["10.224.0.6","10.224.0.6/16"]}} => 7 invalid requested address "10.224.0.6/16" in runtimeConfig.ips: it is there twice"#,
+        r#" | {"runtimeConfig":{"ips":["10.224.0.6","10.224.0.8"]}} => 7 invalid requested address "10.224.0.8" in runtimeConfig.ips: another of its family"#,
+        r#" | {"Args":{"CNI":{"IPS":["zzz"]}},"RuntimeConfig":{"IPs":[]}} => 7 invalid requested address "zzz" in args.cni.ips"#,
+        r#"IP=10.224.0.6 | {"ipam":{"ipAddress":"10.224.0.8"}} => 7 invalid requested address "10.224.0.6" in CNI_ARGS IP: another"#,
+        r#" | {"runtimeConfig":{"ips":"10.224.0.6"}} => 7 runtimeConfig.ips must be a list of addresses, for example "#,
+        r#" | {"args":{"cni":{"ips":[6]}}} => 7 args.cni.ips must be a list of addresses, for example "#,
+        "IP=10.224.0.99 | {} => 100 Failed to allocate address: Address not found",
+        "IP=fd00::5 | {} => 100 Failed to allocate address: Address not found",
+        r#"IP=10.224.0.6 | {"ipam":{"ipAddress":"10.224.0.8/99"}} => 100 Failed to allocate address: Address not found"#,
+        r#"IP=fd00::5 | {"ipam":{"subnet":"10.224.0.0/16"}} => 100 Failed to allocate address: Address not found"#,
+        "IP=10.224.0.5 | {} => 100 Failed to allocate address: Address already in use",
+        r#"IP=10.224.0.6 | {"ipam":{"exclude":["10.224.0.0/24"]}} => 100 Failed to allocate address: Address 10.224.0.6 is excluded"#,
+        "FOO=bar;IP=10.224.0.6 | {} => 4 unknown args in CNI_ARGS: FOO",
     ] {
-        let (got, text) = ask("c1", args, ipam, members.clone()).error();
+        let (asked, expected) = row.split_once(" => ").unwrap();
+        let (code, msg) = ask(asked).error();
         assert!(
-            got == code && text.starts_with(msg),
-            "{args} {members}: {got} {text}"
+            format!("{code} {msg}").starts_with(expected),
+            "{row}: {msg}"
         );
     }
     assert_eq!(node.held(), before);
     node.del("other").assert_no_output();
-    let (code, msg) = ask("c1", "IP=10.224.0.5", json!({}), json!({})).error();
-    assert!(
-        code == 100
-            && msg.starts_with("Failed to allocate address: Address 10.224.0.5 was released a moment ago, and rests for "),
-        "{msg}"
-    );
-    let at_once = ask("c1", "IP=10.224.0.5", json!({ "cooldown": 0 }), json!({}));
+    let (code, msg) = ask("IP=10.224.0.5 | {}").error();
+    let rests =
+        "Failed to allocate address: Address 10.224.0.5 was released a moment ago, and rests for ";
+    assert!(code == 100 && msg.starts_with(rests), "{msg}");
+    let at_once = ask(r#"IP=10.224.0.5 | {"ipam":{"cooldown":0}}"#);
     assert_eq!(at_once.address(), "10.224.0.5");
 }
 

@@ -257,54 +257,37 @@ mod tests {
 
     #[test]
     fn the_first_block_of_the_first_ipv6_range_is_the_pool() {
-        for (ranges, subnet, first, last, count) in [
+        for (ranges, expected) in [
             (
                 r#"["10.244.3.0/24", "fd00:3::/64", "fd00:4::/64"]"#,
-                "fd00:3::/120",
-                "fd00:3::2",
-                "fd00:3::ff",
-                254,
+                "fd00:3::/120 fd00:3::2 fd00:3::ff 254",
             ),
             (
                 r#"["fd00:3::1200/120"]"#,
-                "fd00:3::1200/120",
-                "fd00:3::1202",
-                "fd00:3::12ff",
-                254,
+                "fd00:3::1200/120 fd00:3::1202 fd00:3::12ff 254",
             ),
             (
                 r#"["fd00:3::77/64"]"#,
-                "fd00:3::/120",
-                "fd00:3::2",
-                "fd00:3::ff",
-                254,
+                "fd00:3::/120 fd00:3::2 fd00:3::ff 254",
             ),
             (
                 r#"["fd00:3::10/124"]"#,
-                "fd00:3::10/124",
-                "fd00:3::12",
-                "fd00:3::1f",
-                14,
+                "fd00:3::10/124 fd00:3::12 fd00:3::1f 14",
             ),
             (
                 r#"["fd00:3::4/126"]"#,
-                "fd00:3::4/126",
-                "fd00:3::6",
-                "fd00:3::7",
-                2,
+                "fd00:3::4/126 fd00:3::6 fd00:3::7 2",
             ),
-            (r#"["::/0"]"#, "::/120", "::2", "::ff", 254),
+            (r#"["::/0"]"#, "::/120 ::2 ::ff 254"),
         ] {
             let pool = node(ranges).pool("n1").unwrap();
-            assert_eq!(pool.subnet, subnet.parse::<IpNet>().unwrap());
-            let ends = (pool.addresses.first(), pool.addresses.last());
-            let wanted = (first.parse().unwrap(), last.parse().unwrap());
-            assert_eq!(ends, (Some(&wanted.0), Some(&wanted.1)), "{ranges:?}");
-            assert_eq!(
-                (pool.addresses.len(), pool.if_name.as_str(), pool.priority),
-                (count, "", 0)
-            );
-            assert!(pool.addresses.iter().all(|a| pool.subnet.contains(a)));
+            let all = &pool.addresses;
+            let [first, .., last] = &all[..] else {
+                panic!("{ranges}")
+            };
+            let found = format!("{} {first} {last} {}", pool.subnet, all.len());
+            assert_eq!(found, expected, "{ranges}");
+            assert!(all.iter().all(|a| pool.subnet.contains(a)));
         }
     }
 
@@ -312,40 +295,22 @@ mod tests {
     fn a_node_without_a_usable_range_is_refused() {
         for (ranges, listed) in [
             ("null", "[]"),
-            ("[]", "[]"),
-            (r#"["10.1.0.0/24"]"#, "[10.1.0.0/24]"),
             (r#"["10.1.0.0/24", "fd00::"]"#, "[10.1.0.0/24, fd00::]"),
             (r#"["fd00::/127"]"#, "[fd00::/127]"),
-            (
-                r#"["ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff/128"]"#,
-                "[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff/128]",
-            ),
         ] {
             let error = node(ranges).pool("n1").unwrap_err().to_string();
             let words = "node \"n1\" has no IPv6 range with addresses for pods; its ranges are ";
             assert_eq!(error, format!("{words}{listed}"));
         }
-    }
-
-    #[test]
-    fn another_object_is_no_answer() {
-        let error = node("[]").pool("n2").unwrap_err().to_string();
-        assert_eq!(
-            error,
-            "the answer is of kind \"Node\" and name \"n1\", not the node \"n2\""
-        );
-        let pod = br#"{"kind":"Pod","metadata":{"name":"n1"},"spec":{"podCIDRs":["fd00::/64"]}}"#;
-        assert!(parse(pod).unwrap().pool("n1").is_err());
-        assert!(parse(b"{}").unwrap().pool("n1").is_err());
-        for bad in ["", "null", "<html>", r#"{"spec":{"podCIDRs":[7]}}"#] {
+        let most = node(r#"["ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff/128"]"#);
+        assert!(most.pool("n1").is_err());
+        for bad in ["", "null", r#"{"spec":{"podCIDRs":[7]}}"#] {
             assert!(parse(bad.as_bytes()).is_err(), "{bad}");
         }
     }
 
     #[test]
     fn refusals_are_told_in_the_servers_words_as_far_as_these_go() {
-        let status = br#"{"kind":"Status","status":"Failure","message":"nodes \"n1\" not found","code":404}"#;
-        assert_eq!(parse_refusal(status), "nodes \"n1\" not found");
         assert_eq!(parse_refusal(b"\x1b[31m<html>\r\n"), "[31m<html>");
         assert_eq!(parse_refusal(&[b'x'; 5000]).len(), 323);
         assert_eq!(parse_refusal(b""), "");
@@ -353,12 +318,8 @@ mod tests {
 
     #[test]
     fn node_names_are_dns_subdomains() {
-        for good in [
-            "a",
-            "aks-nodepool1-12345678-vmss000000",
-            "n1.example.com",
-            "1",
-        ] {
+        let name = "aks-nodepool1-12345678-vmss000000";
+        for good in ["a", name, "n1.example.com", "1"] {
             assert!(is_subdomain(good), "{good}");
         }
         let long = "a".repeat(254);
