@@ -7,14 +7,9 @@ mod turns;
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
-use std::path::Path;
-use std::process::Command;
 
-use folder::{
-    Found, KEPT, Original, PluginFolder, V4, V6, original, unmarked, working_other_version,
-};
+use folder::{Found, KEPT, PluginFolder, V4, V6, original, unmarked, working_other_version};
 
-use crate::harness::wait::{Process, output};
 use crate::harness::{Node, Reply, binary, xml};
 
 /// Puts a file of one kind at a path.
@@ -329,23 +324,13 @@ fn installed_plugin_serves_calls_under_both_names() {
     for line in ["install", "install --name azure-vnet-ipamv6"] {
         folder.node.run_line(line).success();
     }
-    let call = folder.node.call("ADD", "c1");
-    let stdin = folder.node.path("/conf.json");
-    fs::write(&stdin, crate::harness::conf("1.0.0", serde_json::json!({}))).unwrap();
-    let mut add = Command::new(folder.file(V4));
-    add.env_clear()
-        .envs(&call.env)
-        .stdin(fs::File::open(stdin).unwrap());
-    let added = Process::start(add.stdout(std::process::Stdio::piped())).output();
-    assert!(added.status.success(), "{added:?}");
+    let add = folder.node.call("ADD", "c1").of(folder.file(V4));
+    add.run().success();
     assert_eq!(folder.node.held().len(), 1);
     // It may be installed by itself, over itself.
     for (name, other) in [(V4, V6), (V6, V4)] {
-        let mut install = Command::new(folder.file(name));
-        install.env_clear().envs(&folder.node.env);
-        let done = output(install.args(["install", "--name", other]));
-        assert!(done.status.success(), "{done:?}");
-        let text = String::from_utf8(done.stdout).unwrap();
+        let install = folder.node.command(["install", "--name", other]);
+        let text = install.of(folder.file(name)).run().success().stdout.clone();
         assert!(text.contains("is installed already"), "{text}");
     }
 }
@@ -358,13 +343,7 @@ fn simultaneous_installs_do_not_harm_each_other() {
     folder.put(".azure-vnet-ipam.installing", b"half");
     folder.put(".azure-vnet-ipam.saving", b"half");
     let calls: Vec<_> = (0..6)
-        .map(|_| {
-            let call = folder.node.call("", "").without("CNI_COMMAND");
-            ["install", "-o", "json"]
-                .iter()
-                .fold(call, |call, word| call.arg(word))
-                .start()
-        })
+        .map(|_| folder.node.command(["install", "-o", "json"]).start())
         .collect();
     let reports: Vec<_> = calls
         .into_iter()
@@ -377,41 +356,4 @@ fn simultaneous_installs_do_not_harm_each_other() {
     assert!(folder.is_ours(V4));
     assert_eq!(folder.read(KEPT), original("x"));
     assert_eq!(folder.names(), [V4, KEPT]);
-}
-
-/// The original writes its process ID into the lock file at every call. The record that proves the journal is there again afterwards.
-#[test]
-#[ignore = "needs root, unshare and tests/original/build"]
-fn the_original_is_kept_and_comes_back_without_a_trace() {
-    const TEST: &str = "install::the_original_is_kept_and_comes_back_without_a_trace";
-    if !crate::privileged::in_private_namespaces(TEST) {
-        return;
-    }
-    crate::harness::sh("mount -t tmpfs none /run && mount -t tmpfs none /var/log");
-    let folder = PluginFolder::new("original");
-    let original = Original::new(&folder.node);
-    let lock_file = Path::new("/run/azure-vnet/azure-vnet-ipam.lock");
-    let record = "azure-vnet-ipam 8f3c5c52-0000-4000-8000-000000000001 000000000000004711\n";
-    fs::create_dir(lock_file.parent().unwrap()).unwrap();
-    fs::write(lock_file, record).unwrap();
-    folder.put_executable(V4, &original.path);
-    for command in ["install", "uninstall"] {
-        let mut operator = Command::new(binary());
-        let done = output(
-            operator
-                .env_clear()
-                .args([command, "--dir"])
-                .arg(&folder.path),
-        );
-        assert!(done.status.success(), "{done:?}");
-        let now = fs::read_to_string(lock_file).unwrap();
-        assert_eq!(now, record, "{command}");
-    }
-    assert!(folder.read(V4) == original.bytes);
-    assert_eq!(folder.names(), [V4]);
-    if !original.is_stand_in {
-        let log = fs::read_to_string("/var/log/azure-vnet-ipam.log").unwrap();
-        let line = "[cni-ipam] Plugin azure-vnet-ipam version v1.4.59.";
-        assert!(log.contains(line), "the original was called: {log}");
-    }
 }

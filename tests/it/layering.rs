@@ -26,8 +26,8 @@ fn sources() -> Vec<(String, String)> {
         let code = text.split("#[cfg(test)]\nmod tests").next().unwrap();
         let lines = code.lines();
         let lines = lines.filter(|line| !line.trim_start().starts_with("//"));
-        let is_test = ["tests.rs", "testing.rs", "build.rs"].iter();
-        let is_test = is_test.any(|test| name.ends_with(test));
+        let others = ["tests.rs", "testing.rs", "build.rs"];
+        let is_test = others.iter().any(|other| name.ends_with(other));
         (!is_test).then(|| (name, lines.map(|line| format!("{line}\n")).collect()))
     };
     rust_files(&root).into_iter().filter_map(read).collect()

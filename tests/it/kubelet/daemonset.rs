@@ -17,7 +17,7 @@ use crate::harness::wait::{output, wait_until};
 use crate::harness::{Node, binary, package};
 use crate::install::folder::{Original, working_other_version};
 use crate::readme::commands_of;
-use crate::runtimes::{ctr, snapshotter};
+use crate::runtimes::{SNAPSHOTTER, ctr};
 
 const PLUGIN: &str = "/opt/cni/bin/azure-vnet-ipam";
 const KEPT: &str = "/opt/cni/bin/azure-vnet-ipam.orig";
@@ -44,7 +44,7 @@ fn make_image(lab: &Lab, executable: &Path, tag: &str) {
     let made = output(make.arg(format!("{arch}={}", executable.display())));
     assert!(made.status.success(), "{made:?}");
     let import = ["images", "import", "--base-name", IMAGE];
-    let more = ["--snapshotter", snapshotter(), archive.to_str().unwrap()];
+    let more = ["--snapshotter", SNAPSHOTTER, archive.to_str().unwrap()];
     ctr(&[&import[..], &more].concat());
 }
 

@@ -84,18 +84,6 @@ pub fn faults(is_long: bool) -> Vec<Fault> {
             ..basis()
         },
         Fault {
-            name: "state cut in half every 2 s",
-            before_round: |_| cut_state(|length| length / 2),
-            refuses_nothing: true,
-            ..basis()
-        },
-        Fault {
-            name: "state emptied every 2 s",
-            before_round: |_| cut_state(|_| 0),
-            refuses_nothing: true,
-            ..basis()
-        },
-        Fault {
             name: "old state put back every 2 s",
             before_round: |_| put_old_state_back(),
             refuses_nothing: true,
@@ -112,14 +100,6 @@ pub fn faults(is_long: bool) -> Vec<Fault> {
         Fault {
             name: "lock folder removed every 2 s",
             before_round: |_| drop(fs::remove_dir_all("/run/azure-vnet")),
-            ..basis()
-        },
-        Fault {
-            name: "source stopped",
-            time: Duration::from_secs(if is_long { 60 } else { 20 }),
-            start: |lab| lab.host.wire.stop(),
-            end: |lab| lab.host.wire.start(),
-            refuses_nothing: true,
             ..basis()
         },
         Fault {
@@ -187,15 +167,6 @@ pub fn run(fault: &Fault, lab: &mut Lab, churn: &mut Churn) -> Row {
     }
 }
 
-/// Makes the state shorter.
-fn cut_state(length: fn(u64) -> u64) {
-    // It may just be replaced, or set aside.
-    if let Ok(file) = fs::File::options().write(true).open(STATE) {
-        let now = file.metadata().unwrap().len();
-        file.set_len(length(now)).unwrap();
-    }
-}
-
 /// Replaces the state by the one that was there a round ago.
 fn put_old_state_back() {
     let now = fs::read(STATE).unwrap();
@@ -243,15 +214,6 @@ status=0
 timeout -s KILL "0.00$((RANDOM % 80 + 10))" "$plugin" || status=$?
 ((status != 137)) || echo "$CNI_COMMAND $CNI_CONTAINERID" >>/var/lib/killed-calls
 exit $status
-"#;
-
-/// Gives every pod the same address, and releases none.
-pub const BROKEN: &str = r#"
-case $CNI_COMMAND in
-ADD) "$plugin" | sed 's|198\.18\.\([0-9]*\)\.[0-9]*/24|198.18.\1.99/24|' ;;
-DEL) exit 0 ;;
-*) exec "$plugin" ;;
-esac
 "#;
 
 /// Puts a script in the place of the plugin, which is `$plugin` in it.

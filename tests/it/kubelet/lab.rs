@@ -125,44 +125,25 @@ impl Lab {
         self.containerd.take().unwrap().kill();
     }
 
-    /// The status object of the node, null before it is registered.
-    pub fn node_status(&self) -> Value {
-        let path = format!("/api/v1/nodes/{NODE}");
-        let (_, node) = self.api.ask(As::Admin, "GET", &path, None);
-        node["status"].clone()
-    }
-
     /// Waits until the node says that it is ready.
     pub fn wait_until_ready(&self) {
         wait_until("the node to be ready", || {
-            let status = self.node_status();
-            let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
+            let path = format!("/api/v1/nodes/{NODE}");
+            let (_, node) = self.api.ask(As::Admin, "GET", &path, None);
+            let conditions = node["status"]["conditions"].as_array();
             let is_ready = |c: &Value| c["type"] == "Ready" && c["status"] == "True";
-            conditions.iter().any(is_ready)
+            conditions.is_some_and(|all| all.iter().any(is_ready))
         });
-    }
-
-    /// Whether pods can have user namespaces of their own, as the container runtime says.
-    pub fn has_user_namespaces(&self) -> bool {
-        let status = self.node_status();
-        let handlers = status["runtimeHandlers"].as_array();
-        handlers.is_some_and(|all| all.iter().any(|h| h["features"]["userNamespaces"] == true))
     }
 
     /// Creates a pod of this name on the node.
     pub fn create_pod(&self, name: &str) {
-        self.create_pod_of(name, true);
-    }
-
-    /// The same; without the users of the host it has a user namespace of its own.
-    pub fn create_pod_of(&self, name: &str, host_users: bool) {
         let pod = json!({
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": { "name": name },
             "spec": {
                 "nodeName": NODE,
-                "hostUsers": host_users,
                 "automountServiceAccountToken": false,
                 "enableServiceLinks": false,
                 "dnsPolicy": "Default",

@@ -12,20 +12,13 @@ mod lab;
 mod observe;
 mod reboot;
 
-use std::collections::BTreeSet;
-use std::fs;
 use std::process::Command;
-use std::thread;
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
-
-use crate::callers::later;
 use crate::harness::package;
-use crate::harness::wait::output;
 use crate::privileged::run_again;
 
-use churn::{Churn, Row, report, watch};
+use churn::{Churn, Row, Seen, report, watch};
 use lab::Lab;
 use reboot::Run;
 
@@ -45,59 +38,58 @@ fn is_long() -> bool {
 }
 
 /// Replaces pods for some time on a node on which nothing goes wrong.
-fn churn_row(lab: &mut Lab, scenario: &str, time: Duration) -> Row {
+fn churn(test: &str, scenario: &str, options: &[&str], seconds: u64) {
+    if !on_a_node(test, options) {
+        return;
+    }
+    let lab = &mut Lab::start(200);
+    let seconds = if is_long() { 180 } else { seconds };
     let ((created, took), seen) = watch(|| {
         let mut churn = Churn::start(lab, 30);
-        churn.run(lab, time, |_| ());
+        churn.run(lab, Duration::from_secs(seconds), |_| ());
         let took = lab.wait_for_pods(&churn.wanted);
         let created = churn.created;
         println!("all gone after {:.1} s", churn.end(lab).as_secs_f64());
         (created, took)
     });
+    report_all_well(lab, format!("{scenario}, {seconds} s"), created, took, seen);
+}
+
+/// Reports a scenario in which no ADD was refused, and after which nothing is left.
+fn report_all_well(lab: &Lab, scenario: String, pods: usize, took: Duration, seen: Seen) {
     let observation = lab.observe();
-    assert_eq!(observation.held, Some([].into()));
-    assert_eq!(observation.forgotten(), [""; 0]);
-    Row {
-        scenario: format!("{scenario}, {} s", time.as_secs()),
-        pods: created,
+    let refused = lab.refusals().len();
+    report(&[Row {
+        scenario,
+        pods,
         took,
-        refused: lab.refusals().len(),
+        refused,
         seen,
         to_reclaim: 0,
         lost: observation.lost().len(),
         remark: String::new(),
-    }
+    }]);
+    assert_eq!(refused, 0);
+    assert_eq!(observation.held, Some([].into()));
+    assert_eq!(observation.forgotten(), [""; 0]);
 }
 
 #[test]
 #[ignore = "needs root, etcd, kube-apiserver, kubelet, containerd, runc and the plugin bridge"]
 fn churn_keeps_every_promise() {
-    if !on_a_node("churn_keeps_every_promise", &[]) {
-        return;
-    }
-    let mut lab = Lab::start(200);
-    let time = Duration::from_secs(if is_long() { 180 } else { 30 });
-    let row = churn_row(&mut lab, "churn of 30 pods", time);
-    let refused = row.refused;
-    report(&[row]);
-    assert_eq!(refused, 0);
+    churn("churn_keeps_every_promise", "churn of 30 pods", &[], 30);
 }
 
 #[test]
 #[ignore = "needs root, etcd, kube-apiserver, kubelet, containerd, runc and the plugin bridge"]
 fn churn_in_a_pid_namespace_keeps_every_promise() {
-    if !on_a_node(
-        "churn_in_a_pid_namespace_keeps_every_promise",
+    let test = "churn_in_a_pid_namespace_keeps_every_promise";
+    churn(
+        test,
+        "churn of 30 pods in a PID namespace",
         &["--own-pids"],
-    ) {
-        return;
-    }
-    let mut lab = Lab::start(200);
-    let time = Duration::from_secs(if is_long() { 180 } else { 9 });
-    let row = churn_row(&mut lab, "churn of 30 pods in a PID namespace", time);
-    let refused = row.refused;
-    report(&[row]);
-    assert_eq!(refused, 0);
+        9,
+    );
 }
 
 #[test]
@@ -136,27 +128,14 @@ fn many_pods_start_at_once() {
     }
     const PODS: usize = 110;
     let lab = Lab::start(120);
-    let ((took, gone), seen) = watch(|| {
+    let (took, seen) = watch(|| {
         let start = Instant::now();
         let churn = Churn::start(&lab, PODS);
         let took = start.elapsed();
-        (took, churn.end(&lab))
+        println!("all gone after {:.1} s", churn.end(&lab).as_secs_f64());
+        took
     });
-    let observation = lab.observe();
-    let refused = lab.refusals().len();
-    report(&[Row {
-        scenario: format!("{PODS} pods at once"),
-        pods: PODS,
-        took,
-        refused,
-        seen,
-        to_reclaim: 0,
-        lost: observation.lost().len(),
-        remark: format!("all gone after {:.1} s", gone.as_secs_f64()),
-    }]);
-    assert_eq!(refused, 0);
-    assert_eq!(observation.held, Some([].into()));
-    assert_eq!(observation.forgotten(), [""; 0]);
+    report_all_well(&lab, format!("{PODS} pods at once"), PODS, took, seen);
 }
 
 #[test]
@@ -203,84 +182,4 @@ fn daemonset_installs_watches_and_removes_the_plugin() {
     if on_a_node("daemonset_installs_watches_and_removes_the_plugin", &[]) {
         report(&[daemonset::run()]);
     }
-}
-
-/// The network namespace of such a pod belongs to its user namespace.
-#[test]
-#[ignore = "needs root, etcd, kube-apiserver, kubelet, containerd, runc and the plugin bridge"]
-fn pods_with_users_of_their_own_keep_their_addresses() {
-    if !on_a_node("pods_with_users_of_their_own_keep_their_addresses", &[]) {
-        return;
-    }
-    let lab = Lab::start(20);
-    if !lab.has_user_namespaces() {
-        println!("skipped: this container runtime has no user namespaces for pods");
-        return;
-    }
-    let mut wanted: BTreeSet<_> = ["one", "two", "three"].map(str::to_owned).into();
-    for pod in &wanted {
-        lab.create_pod_of(pod, false);
-    }
-    lab.wait_for_pods(&wanted);
-    let before = lab.observe();
-    for id in before.sandboxes.keys() {
-        assert_ne!(observe::user_namespace(id), observe::own_user_namespace());
-    }
-    let mut check = later(3700, "/opt/cni/bin/azure-vnet-ipam".as_ref());
-    let check = output(check.args(["check", "-o", "json"]));
-    let report: Value = serde_json::from_slice(&check.stdout).unwrap();
-    assert_eq!(report["notSeen"], json!([]), "{report:#}");
-    assert!(check.status.success(), "{report:#}");
-    assert_eq!(lab.reclaim(), 0);
-    assert_eq!(lab.observe().held, before.held);
-    // A lost state is rebuilt from their network namespaces.
-    fs::remove_file("/run/azure-vnet-ipam.json").unwrap();
-    lab.create_pod_of("four", false);
-    wanted.insert("four".to_owned());
-    lab.wait_for_pods(&wanted);
-    for (address, id) in before.held.iter().flatten() {
-        assert_eq!(lab.observe().held.unwrap().get(address), Some(id));
-    }
-    for pod in &wanted {
-        lab.delete_pod(pod);
-    }
-    lab.wait_for_pods(&BTreeSet::new());
-    assert_eq!(lab.observe().held, Some([].into()));
-}
-
-/// The checks find what they look for, with a plugin that gives every pod the same address and releases none.
-#[test]
-#[ignore = "needs root, etcd, kube-apiserver, kubelet, containerd, runc and the plugin bridge"]
-fn broken_plugin_is_found() {
-    if !on_a_node("broken_plugin_is_found", &[]) {
-        return;
-    }
-    let lab = Lab::start(200);
-    faults::wrap(faults::BROKEN);
-    let (_, seen) = watch(|| {
-        for pod in ["one", "two"] {
-            lab.create_pod(pod);
-        }
-        let start = Instant::now();
-        while lab.observe().sandboxes.len() < 2 {
-            assert!(start.elapsed() < Duration::from_secs(100), "two pods");
-            thread::sleep(Duration::from_millis(100));
-        }
-    });
-    println!("{:#?}", seen.duplicates);
-    assert!(!seen.duplicates.is_empty());
-    let wanted = ["one".to_owned(), "two".to_owned()].into();
-    let problems = lab.observe().problems_of_pods(&wanted);
-    let is_told = |words: &str| problems.iter().any(|p| p.contains(words));
-    assert!(is_told(".99 of sandbox"), "{problems:#?}");
-    assert!(is_told("is held for None"), "{problems:#?}");
-    for pod in ["one", "two"] {
-        lab.delete_pod(pod);
-    }
-    let start = Instant::now();
-    while !lab.observe().sandboxes.is_empty() || !lab.pods().is_empty() {
-        assert!(start.elapsed() < Duration::from_secs(100), "no pods");
-        thread::sleep(Duration::from_millis(100));
-    }
-    assert_eq!(lab.observe().lost().len(), 2);
 }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::thread;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -241,16 +241,6 @@ fn sandboxes() -> BTreeMap<String, Sandbox> {
         .collect()
 }
 
-/// The user namespace of a running sandbox, such as `user:[4026531837]`.
-pub fn user_namespace(sandbox: &str) -> PathBuf {
-    let pid = fs::read_to_string(Path::new(TASKS).join(sandbox).join("init.pid")).unwrap();
-    fs::read_link(format!("/proc/{}/ns/user", pid.trim())).unwrap()
-}
-
-pub fn own_user_namespace() -> PathBuf {
-    fs::read_link("/proc/self/ns/user").unwrap()
-}
-
 /// Reads which addresses the state holds. A missing state holds none.
 fn read_held() -> Option<BTreeMap<String, String>> {
     let Ok(text) = fs::read(STATE) else {
@@ -288,14 +278,6 @@ fn healthy() -> (Observation, BTreeSet<String>) {
         });
     }
     (seen, ["one".to_owned(), "two".to_owned()].into())
-}
-
-#[test]
-fn healthy_node_has_no_problems() {
-    let (seen, wanted) = healthy();
-    assert_eq!(seen.problems_of_pods(&wanted), [""; 0]);
-    assert_eq!(seen.lost(), [""; 0]);
-    assert_eq!(seen.forgotten(), [""; 0]);
 }
 
 #[test]
@@ -363,45 +345,4 @@ fn lost_addresses_and_forgotten_namespaces_are_found() {
     seen.namespaces.remove("cni-one");
     let lost = "10.0.0.0 is held for id-one, which does not run";
     assert_eq!(seen.lost(), [lost]);
-}
-
-#[test]
-fn addresses_are_read_from_the_kernels_table() {
-    let table = "\
-Main:
-  +-- 0.0.0.0/0 3 0 5
-     |-- 198.18.0.0
-        /24 link UNICAST
-Local:
-  +-- 0.0.0.0/0 3 0 5
-     |-- 127.0.0.1
-        /32 host LOCAL
-     |-- 198.18.0.7
-        /32 host LOCAL
-     |-- 198.18.0.255
-        /32 link BROADCAST
-";
-    let expected = ["198.18.0.7".to_owned()].into();
-    assert_eq!(local_addresses(table), expected);
-}
-
-#[test]
-fn deleted_pod_does_not_count_as_running() {
-    let mut object = serde_json::json!({
-        "metadata": { "name": "one" },
-        "status": { "phase": "Running", "podIP": "10.0.0.1", "containerStatuses": [{ "ready": true }] },
-    });
-    let pod = Pod::from_object(&object);
-    let address = "10.0.0.1".to_owned();
-    let name = "one".to_owned();
-    assert_eq!(
-        pod,
-        Pod {
-            name,
-            address,
-            is_running: true
-        }
-    );
-    object["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
-    assert!(!Pod::from_object(&object).is_running);
 }
