@@ -7,7 +7,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use crate::harness::wait::{Process, output, wait_until};
-use crate::harness::{Node, SUBNET, conf, sh, sh_with};
+use crate::harness::{Node, SUBNET, conf, sh};
 use crate::namespaces::{Pods, make_process_visible};
 use crate::privileged::{in_private_namespaces, only_in};
 
@@ -27,38 +27,6 @@ pub fn azure_vnet_state(endpoints: &[(&str, &str, &str)]) -> String {
     let endpoints: serde_json::Map<_, _> = endpoints.iter().map(endpoint).collect();
     let networks = json!({ "azure": { "Endpoints": endpoints } });
     json!({ "Network": { "ExternalInterfaces": { "eth0": { "Networks": networks } } } }).to_string()
-}
-
-/// The name of a link derives from namespace and pod, so the next pod of a StatefulSet reuses it.
-#[test]
-#[ignore = "needs root, unshare and iproute2"]
-fn orphaned_endpoint_is_not_kept_alive_by_its_successors_link() {
-    only_in!(in_private_namespaces);
-    let pods = Pods::in_namespaces(5..7);
-    let (one, two) = (pods.start("one"), pods.start("two"));
-    pods.remove_without_del("one");
-    sh("ip link set v-two down && ip link set v-two name azv1 && ip link set azv1 up");
-    let endpoints = [("one", &*one, "azv1"), ("two", &*two, "azv1")];
-    // With and without the successor's endpoint, which may not be saved yet.
-    for known in [2, 1] {
-        let state = azure_vnet_state(&endpoints[..known]);
-        pods.node.put("/var/run/azure-vnet.json", state);
-        assert_eq!(pods.add_later(HOUR, "new").address(), one, "{known}");
-        pods.del("new");
-        let again = json!({ "ipAddress": one, "subnet": SUBNET, "cooldown": 0 });
-        let add = pods.call("ADD", "one").stdin(conf("0.3.0", again));
-        assert_eq!(add.run().address(), one);
-    }
-    // The address of a virtual machine is not in the kernel. Only its link shows that it lives, while no other pod has that link.
-    sh("ip -n two addr flush dev eth0");
-    pods.node.put(
-        "/var/run/azure-vnet.json",
-        azure_vnet_state(&endpoints[..1]),
-    );
-    pods.add_later(HOUR, "new").error();
-    pods.node
-        .put("/var/run/azure-vnet.json", azure_vnet_state(&endpoints));
-    assert_eq!(pods.add_later(HOUR, "new").address(), one);
 }
 
 /// A process in a pod's network namespace, visible in the node's /proc.
@@ -110,26 +78,6 @@ pub fn cache_without_namespace(node: &Node, pod: &str, address: &str) {
     let mut entry: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
     entry.as_object_mut().unwrap().remove("netns");
     fs::write(path, entry.to_string()).unwrap();
-}
-
-#[test]
-#[ignore = "needs root, unshare and iproute2"]
-fn cache_entry_without_namespace_names_the_owner() {
-    only_in!(in_private_namespaces);
-    let pods = Pods::in_namespaces(5..9);
-    let [one, two] = ["one", "two"].map(|pod| pods.start(pod));
-    for (pod, address) in [("one", &*one), ("two", &*two), ("dead", "10.224.0.8")] {
-        cache_without_namespace(&pods.node, pod, address);
-    }
-    let old = pods.node.path("/var/lib/cni/results/azure-one-eth0");
-    sh_with("touch -d @1 \"$1\"", &[&old]);
-    fs::remove_file(pods.node.state_path()).unwrap();
-    pods.node.remove_journal();
-    pods.add("new").error();
-    // Entries from before the boot may describe old pods; addresses that the kernel does not show are not held.
-    let held: Vec<_> = pods.held().into_iter().collect();
-    let owner = |address: &str, owner: &str| (address.to_owned(), owner.to_owned());
-    assert_eq!(held, [owner(&one, ""), owner(&two, "two")]);
 }
 
 /// A user's process in its own user and network namespaces, with these addresses on lo, visible in the node's /proc.

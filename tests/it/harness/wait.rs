@@ -292,26 +292,3 @@ fn child_past_its_deadline_is_killed_and_named() {
         "{message}"
     );
 }
-
-#[test]
-fn condition_that_never_holds_is_named() {
-    let caught = std::panic::catch_unwind(|| {
-        wait_until_within(Duration::from_millis(10), "rain", || false);
-    });
-    let message = caught.unwrap_err();
-    let message = message.downcast_ref::<String>().unwrap();
-    assert_eq!(message, "timed out after 0 s waiting for rain");
-}
-
-#[test]
-fn helper_thread_ends_when_another_panics() {
-    let is_over = AtomicBool::new(false);
-    let caught = std::panic::catch_unwind(|| {
-        thread::scope(|scope| {
-            let _over = SetOnDrop(&is_over);
-            scope.spawn(|| wait_until("the end of the test", || is_over.load(Ordering::SeqCst)));
-            panic!("as a failed assertion does");
-        })
-    });
-    assert!(caught.is_err());
-}

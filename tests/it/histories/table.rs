@@ -445,6 +445,9 @@ pub(super) fn histories() -> Vec<History> {
             Add(A, X), Remove(&[State, Journal]), CachedWithoutNamespace(A, X),
             Refused(B, Quarantined), HeldBy(X, A), Del(B), HeldBy(X, A), Del(A), Free(X),
         ]).with_look(Incomplete),
+        row("one list names the owner of what the kernel shows", [
+            Add(A, X), Shown(A, X), Remove(&[State, Journal]), CachedWithoutNamespace(A, X), Refused(B, Quarantined), HeldBy(X, A),
+        ]).with_look(Complete),
         row("two lists that disagree name nobody", [
             Add(A, X), Remove(&[State, Journal]), Cached(A, X), Endpoint(C, X),
             Refused(B, Quarantined), HeldByNobodyKnown(X), DelNaming(C, X), HeldByNobodyKnown(X),
