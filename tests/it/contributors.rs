@@ -116,20 +116,14 @@ fn files_named_for_contributors_exist() {
 fn cited(text: &str, word: &str, letter: &str) -> Vec<u32> {
     let mut numbers = Vec::new();
     for after in text.split(word).skip(1) {
-        let mut rest = after.strip_prefix('s').unwrap_or(after);
-        for joint in [" ", ", ", " and ", "-"].iter().cycle().take(40) {
-            let Some(next) = rest.strip_prefix(joint) else {
-                continue;
-            };
-            let Some(next) = next.strip_prefix(letter) else {
-                continue;
-            };
-            let digits = next.len() - next.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-            if let Ok(number) = next[..digits].parse() {
-                numbers.push(number);
-                rest = &next[digits..];
-            }
-        }
+        let words = after
+            .split([' ', ',', '-'])
+            .map(|w| w.trim_end_matches(['.', ')', ':', ';']));
+        let mut words = words.skip_while(|w| ["", "s"].contains(w));
+        let is_joint = |w: &&str| ["", "and"].contains(w);
+        let number = |w: &str| w.strip_prefix(letter)?.parse::<u32>().ok();
+        let all = words.by_ref().filter(|w| !is_joint(w)).map(number);
+        numbers.extend(all.map_while(|number| number));
     }
     numbers
 }

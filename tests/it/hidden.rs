@@ -13,7 +13,7 @@ use std::thread::{self, JoinHandle};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::harness::wait::{Process, SetOnDrop, output, wait_until};
-use crate::harness::{Reply, sh, sh_with, xml};
+use crate::harness::{Reply, sh, xml};
 use crate::namespaces::{Pods, make_process_visible};
 use crate::privileged::{in_private_namespaces, only_in};
 
@@ -242,33 +242,4 @@ fn busy_node_still_reclaims_dead_addresses() {
             pods.del("new");
         }
     });
-}
-
-#[test]
-#[ignore = "needs root, unshare, iproute2 and python3"]
-fn scan_of_many_threads_and_descriptors_is_fast() {
-    only_in!(in_private_namespaces);
-    let pods = Pods::in_namespaces([5]);
-    let lines: String = (0..500).map(|n| format!("netns add many{n}\n")).collect();
-    fs::write(pods.node.path("/batch"), lines).unwrap();
-    sh_with("ip -batch \"$1\"", &[&pods.node.path("/batch")]);
-    let code = "import socket, sys, threading, time\n\
-                kept = [socket.socket() for _ in range(20)]\n\
-                threads = [threading.Thread(target=time.sleep, args=(1000,)) for _ in range(49)]\n\
-                [thread.start() for thread in threads]\n\
-                time.sleep(1000)";
-    let start = |_| {
-        let mut process = Command::new("python3");
-        Process::start(process.args(["-c", code]))
-    };
-    let processes: Vec<Process> = (0..100).map(start).collect();
-    for process in &processes {
-        let tasks = format!("/proc/real/{}/task", process.id());
-        wait_until("the threads of a process", || {
-            fs::read_dir(&tasks).is_ok_and(|tasks| tasks.count() == 50)
-        });
-        make_process_visible(process.id());
-    }
-    pods.add("dead").success();
-    assert_eq!(pods.add_later(HOUR, "new").address(), "10.224.0.5");
 }

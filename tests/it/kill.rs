@@ -6,7 +6,6 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::families::{conf_of_two_families, node_of_two_families};
 use crate::harness::strace::count_system_calls;
 use crate::harness::{Call, Node, Reply, WireServer, held, strace, xml};
 
@@ -19,7 +18,7 @@ fn node() -> (Node, WireServer) {
 }
 
 /// Kills a call at every system call. Memory allocations and socket reads vary slightly between calls.
-pub fn kill_at_every_system_call<'a>(
+fn kill_at_every_system_call<'a>(
     node: &'a Node,
     call: impl Fn() -> Call<'a>,
     again: impl Fn(),
@@ -82,7 +81,7 @@ fn files_are_written_in_their_order() {
 }
 
 /// Restores state, journal and lock text.
-pub fn restore_before_each_kill(node: &Node) -> impl Fn() {
+fn restore_before_each_kill(node: &Node) -> impl Fn() {
     let paths = [node.state_path(), node.journal_path(), node.lock_path()];
     let before = paths.map(|path| (fs::read(&path).unwrap(), path));
     move || {
@@ -137,30 +136,6 @@ fn add_that_replaces_the_journal_survives_a_kill_at_every_system_call() {
         restore();
         node.remove_journal();
     });
-}
-
-#[test]
-#[ignore = "needs strace"]
-fn dual_stack_add_survives_a_kill_at_every_system_call() {
-    let (node, _wire) = node_of_two_families("kill-dual", 5..10);
-    let call = |id: &str| node.call("ADD", id).stdin(conf_of_two_families());
-    let add = |id: &str| call(id).run();
-    add("c1").success();
-    let again = restore_before_each_kill(&node);
-    kill_at_every_system_call(
-        &node,
-        || call("c2"),
-        again,
-        |at| {
-            let of = |id: &str| node.held().values().filter(|held| *held == id).count();
-            assert_eq!(of("c1"), 2, "{at}");
-            assert!([0, 2].contains(&of("c2")), "{at}: {:?}", node.held());
-            add("c2").success();
-            assert_eq!(of("c2"), 2, "{at}");
-            node.del("c2").assert_no_output();
-            assert_eq!((of("c1"), of("c2")), (2, 0), "{at}");
-        },
-    );
 }
 
 #[test]

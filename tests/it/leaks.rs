@@ -172,3 +172,16 @@ fn pod_with_user_namespace_keeps_its_address() {
     let held: Vec<_> = pods.held().into_iter().collect();
     assert_eq!(held, [(address, "one".to_owned())]);
 }
+
+#[test]
+#[ignore = "needs root, unshare and iproute2"]
+fn address_of_the_originals_pod_is_free_while_that_is_torn_down() {
+    only_in!(in_private_namespaces);
+    let pods = Pods::in_namespaces(5..7);
+    let address = pods.start("old");
+    pods.node.make_state_the_originals();
+    // The main plugin releases the address before it takes the network namespace down.
+    pods.del("old");
+    pods.add("new").success();
+    assert!(!pods.held().contains_key(&*address), "{:?}", pods.held());
+}

@@ -8,7 +8,6 @@ use serde_json::json;
 
 use crate::harness::wait::{Process, output, wait_until};
 use crate::harness::{Node, Outcome, Reply, SUBNET, WireServer, conf, sh, sh_with, xml};
-use crate::kill::{kill_at_every_system_call, restore_before_each_kill};
 use crate::privileged::{in_private_namespaces, only_in};
 use crate::verbs::call_without_container;
 
@@ -189,28 +188,6 @@ fn exhausted_pool_reclaims_only_dead_addresses() {
         "the others live"
     );
     assert_eq!(pods.held()[&three], "three");
-}
-
-#[test]
-#[ignore = "needs root, unshare, iproute2 and strace"]
-fn reclaiming_add_survives_a_kill_at_every_system_call() {
-    only_in!(in_private_namespaces);
-    let pods = Pods::in_namespaces(5..7);
-    let one = pods.start("one");
-    let two = pods.add("gone").address();
-    pods.node.advance_clock(HOUR);
-    let again = restore_before_each_kill(&pods.node);
-    kill_at_every_system_call(
-        &pods.node,
-        || pods.call("ADD", "new"),
-        again,
-        |at| {
-            let state = pods.node.state();
-            assert_eq!(crate::harness::held(&state)[&one], "one", "{at}");
-            assert_eq!(pods.add("new").address(), two, "{at}");
-            pods.del("new");
-        },
-    );
 }
 
 /// Each single sign of life keeps a record.

@@ -369,9 +369,6 @@ pub(super) fn histories() -> Vec<History> {
         ]),
         row("releases of another boot are void after the original wrote", [Add(A, X), Del(A), Reboot, OriginalSave, Add(B, X)]),
         row("a release by the original is one of now", [Add(A, X), OriginalDel(A), Add(B, Y), Free(X)]),
-        row("the address of a pod of the original is free while that is torn down", [
-            OriginalAdd(A, X), Shown(A, X), Del(A), Add(B, Y), Free(X),
-        ]),
         row("a GC counts the age of what the original may have given again", [
             Add(A, X), Gone(A), Pass(HOUR), OriginalSave, Gc(&[]), Held(X), Pass(61), Gc(&[]), Free(X),
         ]).with_look(Complete),

@@ -2,21 +2,17 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use super::churn::{Churn, Row, watch};
 use super::lab::Lab;
-use crate::harness::wait::output;
-use crate::harness::{Node, Reply, binary, sh_with};
-use crate::install::folder::working_original;
+use crate::harness::{Reply, sh_with};
 
 const PLUGIN: &str = "/opt/cni/bin/azure-vnet-ipam";
 /// The plugin, where a wrapper has taken its place.
 const WRAPPED: &str = "/opt/cni/wrapped/azure-vnet-ipam";
 const KILLS: &str = "/var/lib/killed-calls";
 const STATE: &str = "/run/azure-vnet-ipam.json";
-const OLD_STATE: &str = "/run/old-state.json";
 
 /// A fault, and how long pods are replaced under it.
 pub struct Fault {
@@ -84,22 +80,11 @@ pub fn faults(is_long: bool) -> Vec<Fault> {
             ..basis()
         },
         Fault {
-            name: "old state put back every 2 s",
-            before_round: |_| put_old_state_back(),
-            refuses_nothing: true,
-            ..basis()
-        },
-        Fault {
             name: "source stopped, state deleted every 2 s",
             start: |lab| lab.host.wire.stop(),
             before_round: |_| fs::remove_file(STATE).unwrap_or_default(),
             end: |lab| lab.host.wire.start(),
             refuses_nothing: true,
-            ..basis()
-        },
-        Fault {
-            name: "lock folder removed every 2 s",
-            before_round: |_| drop(fs::remove_dir_all("/run/azure-vnet")),
             ..basis()
         },
         Fault {
@@ -111,16 +96,6 @@ pub fn faults(is_long: bool) -> Vec<Fault> {
                     .set(Reply::After(Duration::from_secs(5), answer));
             },
             end: |lab| lab.host.wire.set(Reply::Xml(lab.answer.clone())),
-            refuses_nothing: true,
-            ..basis()
-        },
-        Fault {
-            name: "install and uninstall every 2 s",
-            start: |_| put_original(),
-            before_round: |_| {
-                change_plugin();
-            },
-            end: |_| while !change_plugin() {},
             refuses_nothing: true,
             ..basis()
         },
@@ -167,22 +142,6 @@ pub fn run(fault: &Fault, lab: &mut Lab, churn: &mut Churn) -> Row {
     }
 }
 
-/// Replaces the state by the one that was there a round ago.
-fn put_old_state_back() {
-    let now = fs::read(STATE).unwrap();
-    if Path::new(OLD_STATE).exists() {
-        fs::rename(OLD_STATE, STATE).unwrap();
-    }
-    fs::write(OLD_STATE, now).unwrap();
-}
-
-/// Puts a stand-in for the original in the place of the plugin. The original itself could give an address at once that was just
-/// released, which is not what this fault is about.
-fn put_original() {
-    let files = Node::new("fault");
-    replace_plugin(&working_original(&files));
-}
-
 /// Puts an executable in the place of the plugin in one step, as an upgrade of a node does.
 pub fn replace_plugin(executable: &Path) {
     let place = Path::new(PLUGIN);
@@ -190,21 +149,6 @@ pub fn replace_plugin(executable: &Path) {
         "cp \"$1\" \"$2.new\" && mv \"$2.new\" \"$2\"",
         &[executable, place],
     );
-}
-
-/// Installs the plugin where the original stands, or else uninstalls it. Returns whether it is installed then.
-fn change_plugin() -> bool {
-    let ours = fs::read(binary()).unwrap();
-    let installs = fs::read(PLUGIN).unwrap() != ours;
-    let mut command = match installs {
-        true => Command::new(binary()),
-        false => Command::new(PLUGIN),
-    };
-    let name = if installs { "install" } else { "uninstall" };
-    let done = output(command.arg(name));
-    assert!(done.status.success(), "{done:?}");
-    assert_eq!(fs::read(PLUGIN).unwrap() == ours, installs);
-    installs
 }
 
 /// Kills one call of three, at a random moment of its first 8 ms.

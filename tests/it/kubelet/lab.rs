@@ -32,8 +32,6 @@ pub struct Lab {
     pub answer: String,
     containerd: Option<Process>,
     kubelet: Option<Process>,
-    /// The command that sets the boot clock of the daemons. Empty: the machine's own.
-    pub clock: Vec<String>,
 }
 
 impl Lab {
@@ -58,7 +56,6 @@ impl Lab {
             api,
             containerd: None,
             kubelet: None,
-            clock: Vec::new(),
         };
         lab.configure();
         lab.start_containerd();
@@ -86,13 +83,10 @@ impl Lab {
         let path = self.path(&format!("{name}.log"));
         let log = fs::File::options().create(true).append(true).open(path);
         let log = log.unwrap();
-        let line = self.clock.iter().map(PathBuf::from);
-        let mut line = line.chain([program]);
         // As systemd does. kubelet ends when it comes before containerd.
         let mut command = Command::new("sh");
         command.args(["-c", "while :; do \"$@\"; sleep 1; done", "sh"]);
-        command.arg(line.next().unwrap());
-        command.args(line).args(args).stdin(Stdio::null());
+        command.arg(program).args(args).stdin(Stdio::null());
         Process::start(command.stdout(log.try_clone().unwrap()).stderr(log))
     }
 

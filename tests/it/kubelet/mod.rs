@@ -10,7 +10,6 @@ mod daemonset;
 mod faults;
 mod lab;
 mod observe;
-mod reboot;
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -20,7 +19,6 @@ use crate::privileged::run_again;
 
 use churn::{Churn, Row, Seen, report, watch};
 use lab::Lab;
-use reboot::Run;
 
 /// Runs a test again in namespaces of a node. Returns true in the second run.
 #[track_caller]
@@ -136,44 +134,6 @@ fn many_pods_start_at_once() {
         took
     });
     report_all_well(&lab, format!("{PODS} pods at once"), PODS, took, seen);
-}
-
-#[test]
-#[ignore = "needs root, etcd, kube-apiserver, kubelet, containerd, runc and the plugin bridge"]
-fn pods_come_back_after_a_reboot() {
-    if !on_a_node("pods_come_back_after_a_reboot", &[]) {
-        return;
-    }
-    const PODS: usize = 20;
-    let mut lab = Lab::start(100);
-    let churn = Churn::start(&lab, PODS);
-    let mut rows = Vec::new();
-    for (n, run) in [Run::Emptied, Run::Kept].into_iter().enumerate() {
-        let boot_id = format!("8f3c5c52-0000-4000-8000-00000000000{n}");
-        let before = lab.observe();
-        let refused = lab.refusals().len();
-        let (took, seen) = watch(|| {
-            lab.reboot(&boot_id, run);
-            lab.wait_for_pods(&churn.wanted)
-        });
-        let after = lab.observe();
-        let is_new = |id: &String| !before.sandboxes.contains_key(id);
-        assert!(after.sandboxes.keys().all(is_new), "{after:#?}");
-        lab.assert_booted(&boot_id);
-        rows.push(Row {
-            scenario: format!("reboot, /run {run:?}").to_lowercase(),
-            pods: PODS,
-            took,
-            refused: lab.refusals().len() - refused,
-            seen,
-            to_reclaim: 0,
-            lost: after.lost().len(),
-            remark: String::new(),
-        });
-    }
-    churn.end(&lab);
-    report(&rows);
-    assert_eq!(lab.observe().held, Some([].into()));
 }
 
 #[test]
