@@ -53,6 +53,7 @@ fn enter(namespace: &str) {
 
 /// What keeps a network namespace until it is dropped, and the process that shows it.
 type Kept = (u32, Box<dyn Any>);
+type Keep = fn() -> Kept;
 
 /// A thread in the namespace. It ends when the other end of its channel is dropped.
 fn keep_by_another_thread() -> Kept {
@@ -133,7 +134,7 @@ fn keep_by_a_mount_elsewhere() -> Kept {
 fn address_is_found_however_its_namespace_is_kept() {
     only_in!(in_private_namespaces);
     let pods = Pods::in_namespaces([5]);
-    let ways: [(&str, fn() -> Kept); 5] = [
+    let ways: [(&str, Keep); 5] = [
         ("of another thread", keep_by_another_thread),
         (
             "of a process whose main thread ended",

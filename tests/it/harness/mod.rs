@@ -282,18 +282,17 @@ impl Drop for Node {
     }
 }
 
+/// Container ID by address, of all addresses in use in a state.
 pub fn held(state: &Value) -> BTreeMap<String, String> {
-    let mut found = BTreeMap::new();
-    for space in state["IPAM"]["AddressSpaces"].as_object().unwrap().values() {
-        for pool in space["Pools"].as_object().unwrap().values() {
-            for (address, record) in pool["Addresses"].as_object().unwrap() {
-                if record["InUse"] == true {
-                    found.insert(address.clone(), record["ID"].as_str().unwrap().to_owned());
-                }
-            }
-        }
-    }
-    found
+    let members = |value: &Value| value.as_object().cloned().unwrap_or_default();
+    let spaces = members(&state["IPAM"]["AddressSpaces"]).into_iter();
+    let pools = spaces.flat_map(|(_, space)| members(&space["Pools"]));
+    let records = pools.flat_map(|(_, pool)| members(&pool["Addresses"]));
+    let in_use = records.filter(|(_, record)| record["InUse"] == true);
+    let id = |record: &Value| record["ID"].as_str().unwrap_or_default().to_owned();
+    in_use
+        .map(|(address, record)| (address, id(&record)))
+        .collect()
 }
 
 /// The network configuration that the main plugin sends, with these keys of `ipam`.

@@ -78,33 +78,25 @@ impl Observation {
     /// Finds addresses that two network namespaces or two pods have.
     pub fn duplicates(&self) -> Vec<String> {
         let mut found = Vec::new();
-        let owners = |all: Vec<(&String, &String)>| {
-            let mut owners: BTreeMap<String, Vec<String>> = BTreeMap::new();
-            for (address, owner) in all {
-                owners
-                    .entry(address.clone())
-                    .or_default()
-                    .push(owner.clone());
-            }
-            owners.into_iter().filter(|(_, owners)| owners.len() > 1)
-        };
-        let in_namespaces = self
-            .namespaces
-            .iter()
-            .flat_map(|(name, addresses)| addresses.iter().map(move |a| (a, name)));
-        for (address, names) in owners(in_namespaces.collect()) {
-            found.push(format!("{address} is in the namespaces {names:?}"));
-        }
-        let in_sandboxes = self
-            .sandboxes
-            .iter()
-            .flat_map(|(id, sandbox)| sandbox.addresses.iter().map(move |a| (a, id)));
-        for (address, ids) in owners(in_sandboxes.collect()) {
-            found.push(format!("{address} is in the sandboxes {ids:?}"));
-        }
+        let namespaces = self.namespaces.iter();
+        let in_namespaces = namespaces.flat_map(|(name, all)| all.iter().map(move |a| (a, name)));
+        let sandboxes = self.sandboxes.iter();
+        let in_sandboxes =
+            sandboxes.flat_map(|(id, sandbox)| sandbox.addresses.iter().map(move |a| (a, id)));
         let running = self.pods.iter().filter(|pod| pod.is_running);
-        for (address, pods) in owners(running.map(|pod| (&pod.address, &pod.name)).collect()) {
-            found.push(format!("{address} is in the status of the pods {pods:?}"));
+        let in_status = running.map(|pod| (&pod.address, &pod.name));
+        for (place, all) in [
+            ("namespaces", in_namespaces.collect::<Vec<_>>()),
+            ("sandboxes", in_sandboxes.collect()),
+            ("status of the pods", in_status.collect()),
+        ] {
+            let mut owners = BTreeMap::<_, Vec<_>>::new();
+            for (address, owner) in all {
+                owners.entry(address).or_default().push(owner);
+            }
+            owners.retain(|_, owners| owners.len() > 1);
+            let told = |(address, owners)| format!("{address} is in the {place} {owners:?}");
+            found.extend(owners.iter().map(told));
         }
         found
     }

@@ -561,7 +561,7 @@ impl World {
 
     fn failed(&self, failure: &Failure, add: &InFlight) {
         let Failure::Refused { refusal, .. } = failure else {
-            panic!("{}", told(&failure));
+            panic!("{}", told(failure));
         };
         match refusal {
             Refusal::Exhausted { pools } => {
