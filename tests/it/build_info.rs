@@ -53,11 +53,16 @@ struct Package {
 }
 
 impl Package {
-    fn new(name: &str) -> Package {
-        let folder = format!("azure-vnet-ipam-build-{name}-{}", std::process::id());
+    fn new() -> Package {
+        let folder = format!("azure-vnet-ipam-build-{}", std::process::id());
         let folder = std::env::temp_dir().join(folder);
-        let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder).unwrap();
+        let mut rustc = Command::new(std::env::var_os("RUSTC").unwrap_or("rustc".into()));
+        rustc
+            .args(["--edition=2024", "-o"])
+            .arg(folder.join("script"));
+        let built = output(rustc.arg(package().join("src/build.rs")));
+        assert!(built.status.success(), "{built:?}");
         Package { folder }
     }
 
@@ -67,30 +72,36 @@ impl Package {
         fs::write(path, content).unwrap();
     }
 
-    /// The compiled build script.
-    fn script(&self) -> PathBuf {
-        let script = self.folder.join("script");
-        if !script.exists() {
-            let mut rustc = Command::new(std::env::var_os("RUSTC").unwrap_or("rustc".into()));
-            rustc.args(["--edition=2024", "-o"]).arg(&script);
-            let built = output(rustc.arg(package().join("src/build.rs")));
-            assert!(built.status.success(), "{built:?}");
-        }
-        script
-    }
-
-    /// Runs the script as cargo does, for the package in `folder`. Returns whether it succeeded, and its lines.
-    fn run(&self, folder: &Path, commit: Option<&str>) -> (bool, Vec<String>) {
-        let mut script = Command::new(self.script());
-        script.env_clear().env("CARGO_MANIFEST_DIR", folder);
+    /// Runs the script as cargo does, for a package in this folder of it. Returns the commit, and the files for whose changes it runs
+    /// again; nothing when it fails.
+    fn run(&self, folder: &str, commit: Option<&str>) -> Option<(String, Vec<String>)> {
+        let folder = self.folder.join(folder);
+        let mut script = Command::new(self.folder.join("script"));
+        script.env_clear().env("CARGO_MANIFEST_DIR", &folder);
         script.env("TARGET", "some-linux-target");
         if let Some(commit) = commit {
             script.env("AZURE_VNET_IPAM_COMMIT", commit);
         }
         let output = output(&mut script);
         let text = String::from_utf8(output.stdout).unwrap();
-        let lines = text.lines().map(str::to_owned).collect();
-        (output.status.success(), lines)
+        let values = |key: &str| {
+            let lines = text.lines().filter_map(|line| line.strip_prefix(key));
+            lines.map(str::to_owned).collect::<Vec<_>>()
+        };
+        let mut watched = values("cargo::rerun-if-changed=");
+        watched.retain(|file| file != "src/build.rs");
+        for file in &mut watched {
+            assert!(
+                Path::new(file).exists(),
+                "{file}: cargo would run it every time"
+            );
+            *file = file.replace(&format!("{}/", self.folder.display()), "");
+        }
+        let commit = values("cargo::rustc-env=AZURE_VNET_IPAM_BUILD_COMMIT=");
+        output
+            .status
+            .success()
+            .then(|| (commit[0].clone(), watched))
     }
 }
 
@@ -100,91 +111,50 @@ impl Drop for Package {
     }
 }
 
-/// The commit among the lines of the script.
-fn commit_in(lines: &[String]) -> &str {
-    let mut commits = lines
-        .iter()
-        .filter_map(|line| line.strip_prefix("cargo::rustc-env=AZURE_VNET_IPAM_BUILD_COMMIT="));
-    commits.next().unwrap()
-}
-
-/// The files for whose changes the script runs again.
-fn watched(lines: &[String]) -> Vec<&str> {
-    let files = lines
-        .iter()
-        .filter_map(|line| line.strip_prefix("cargo::rerun-if-changed="));
-    files.filter(|file| *file != "src/build.rs").collect()
-}
-
 #[test]
 #[ignore = "needs rustc"]
 fn commit_comes_from_the_environment_or_the_repository() {
     const ONE: &str = "1111111111111111111111111111111111111111";
     const TWO: &str = "2222222222222222222222222222222222222222";
-    let package = Package::new("commit");
-    let folder = package.folder.as_path();
-    let commit = |folder: &Path, given: Option<&str>| {
-        let (is_success, lines) = package.run(folder, given);
-        assert!(is_success, "{lines:?}");
-        commit_in(&lines).to_owned()
-    };
-    assert_eq!(commit(folder, None), "unknown", "no repository");
-    assert_eq!(commit(folder, Some("")), "unknown");
-    assert_eq!(commit(folder, Some("abcdef0123")), "abcdef0");
+    let package = Package::new();
+    let commit = |given: Option<&str>| package.run("", given).unwrap().0;
+    let of_repository = || package.run("", None).unwrap();
+    let watched = |files: &[&str]| files.iter().map(|f| (*f).to_owned()).collect::<Vec<_>>();
+    let found = |commit: &str, files: &[&str]| (commit.to_owned(), watched(files));
+    assert_eq!(of_repository(), found("unknown", &[]), "no repository");
+    assert_eq!(commit(Some("")), "unknown");
+    assert_eq!(commit(Some("abcdef0123")), "abcdef0");
     for wrong in ["abc", "abcdefg", "1234567\nrustc-link-arg=x"] {
-        let (is_success, lines) = package.run(folder, Some(wrong));
-        assert!(!is_success, "{wrong}: {lines:?}");
+        assert_eq!(package.run("", Some(wrong)), None, "{wrong}");
     }
 
-    package.put(".git/HEAD", "ref: refs/heads/main\n");
-    assert_eq!(commit(folder, None), "unknown", "no commit yet");
-    package.put(
-        ".git/packed-refs",
-        &format!("# pack-refs\n{TWO} refs/heads/mainly\n{ONE} refs/heads/main\n^{TWO}\n"),
-    );
-    assert_eq!(commit(folder, None), "1111111");
-    package.put(".git/refs/heads/main", &format!("{TWO}\n"));
-    assert_eq!(commit(folder, None), "2222222", "newer than packed");
-    assert_eq!(commit(folder, Some("abcdef0123")), "abcdef0");
-    package.put(".git/worktrees/w/HEAD", "ref: refs/heads/side\n");
-    package.put(".git/worktrees/w/commondir", "../..\n");
-    package.put(".git/refs/heads/side", &format!("{ONE}\n"));
-    let of_worktree = format!("gitdir: {}/.git/worktrees/w\n", folder.display());
-    package.put("w/.git", &of_worktree);
-    assert_eq!(commit(&folder.join("w"), None), "1111111", "a worktree");
-    package.put(".git/HEAD", &format!("{ONE}\n"));
-    assert_eq!(commit(folder, None), "1111111", "no branch");
-    package.put(".git/HEAD", "nonsense\n");
-    assert_eq!(commit(folder, None), "unknown");
-}
-
-#[test]
-#[ignore = "needs rustc"]
-fn build_script_watches_only_files_that_exist() {
-    let package = Package::new("watch");
-    let watched_now = |folder: &Path| {
-        let (_, lines) = package.run(folder, None);
-        let files = watched(&lines).into_iter();
-        let files = files.map(|file| {
-            assert!(
-                Path::new(file).exists(),
-                "{file}: cargo would run it every time"
-            );
-            let file = Path::new(file).strip_prefix(folder).unwrap();
-            file.display().to_string()
-        });
-        files.collect::<Vec<_>>()
-    };
-    let folder = package.folder.as_path();
-    assert_eq!(watched_now(folder), [""; 0]);
     package.put(".git/HEAD", "ref: refs/heads/topic/a\n");
     package.put(".git/refs/heads/main", "x");
     // The folder in which the file of the branch will appear.
-    assert_eq!(watched_now(folder), [".git/HEAD", ".git/refs/heads"]);
-    package.put(".git/packed-refs", "x");
-    package.put(".git/refs/heads/topic/a", "x");
-    assert_eq!(
-        watched_now(folder),
-        [".git/HEAD", ".git/packed-refs", ".git/refs/heads/topic/a"]
+    let files = [".git/HEAD", ".git/refs/heads"];
+    assert_eq!(of_repository(), found("unknown", &files), "no commit yet");
+    package.put(
+        ".git/packed-refs",
+        &format!("# pack-refs\n{TWO} refs/heads/topic/ab\n{ONE} refs/heads/topic/a\n^{TWO}\n"),
     );
+    let files = [".git/HEAD", ".git/packed-refs", ".git/refs/heads"];
+    assert_eq!(of_repository(), found("1111111", &files));
+    package.put(".git/refs/heads/topic/a", &format!("{TWO}\n"));
+    let files = [".git/HEAD", ".git/packed-refs", ".git/refs/heads/topic/a"];
+    assert_eq!(
+        of_repository(),
+        found("2222222", &files),
+        "newer than packed"
+    );
+    assert_eq!(commit(Some("abcdef0123")), "abcdef0");
+    package.put(".git/worktrees/w/HEAD", "ref: refs/heads/side\n");
+    package.put(".git/worktrees/w/commondir", "../..\n");
+    package.put(".git/refs/heads/side", &format!("{ONE}\n"));
+    let of_worktree = format!("gitdir: {}/.git/worktrees/w\n", package.folder.display());
+    package.put("w/.git", &of_worktree);
+    assert_eq!(package.run("w", None).unwrap().0, "1111111", "a worktree");
+    package.put(".git/HEAD", &format!("{ONE}\n"));
+    assert_eq!(commit(None), "1111111", "no branch");
+    package.put(".git/HEAD", "nonsense\n");
+    assert_eq!(commit(None), "unknown");
 }

@@ -1,26 +1,32 @@
 //! Network namespaces that neither a mount nor the main thread of a process refers to. Their addresses are in use all the same,
 //! even without a link on the host, as with macvlan.
 
+use std::any::Any;
 use std::fs::{self, File};
 use std::net::UdpSocket;
 use std::os::fd::AsFd;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
-use std::thread;
+use std::thread::{self, JoinHandle};
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::harness::wait::{Process, SetOnDrop, output, wait_until};
-use crate::harness::{Reply, sh, sh_with, xml};
+use crate::harness::{Reply, sh, xml};
 use crate::namespaces::{Pods, make_process_visible};
-use crate::privileged::in_private_namespaces;
+use crate::privileged::{in_private_namespaces, only_in};
 
 const HOUR: u64 = 3600 + 1;
 
-/// A node with one address, held by a pod in a network namespace without a link to the host.
+/// Makes a node whose one address is held by a pod, in a network namespace without a link to the host.
 fn node_with_a_pod() -> Pods {
     let pods = Pods::in_namespaces([5]);
+    start_pod(&pods);
+    pods
+}
+
+fn start_pod(pods: &Pods) {
     sh("ip netns add one");
     let address = pods.add("one").address();
     sh(&format!(
@@ -31,27 +37,13 @@ fn node_with_a_pod() -> Pods {
     let ours = &mut state["azure-vnet-ipam"]["records"]["local"][crate::harness::SUBNET];
     ours[&*address].as_object_mut().unwrap().remove("netns");
     fs::write(pods.node.state_path(), state.to_string()).unwrap();
-    pods
-}
-
-/// Checks that the pod keeps its address while its namespace exists, and that the scan counts as complete.
-#[track_caller]
-fn assert_seen(pods: &Pods) {
-    pods.add_later(HOUR, "new").error();
-    assert_eq!(pods.held()["10.224.0.5"], "one");
-    let log = pods.node.log();
-    assert!(!log.contains("not complete"), "{log}");
 }
 
 #[track_caller]
-fn assert_allocated_again(pods: &Pods) {
-    wait_until("the end of the namespace", || {
+fn assert_allocated_again(pods: &Pods, what: &str) {
+    wait_until(format!("the end of the namespace {what}"), || {
         pods.add_later(HOUR, "new").exit == Some(0)
     });
-}
-
-fn hide_processes(id: u32) {
-    sh(&format!("rm /proc/{id}"));
 }
 
 fn enter(namespace: &str) {
@@ -59,58 +51,34 @@ fn enter(namespace: &str) {
     move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
 }
 
-#[test]
-#[ignore = "needs root, unshare and iproute2"]
-fn address_in_another_threads_namespace_is_found() {
-    if !in_private_namespaces("hidden::address_in_another_threads_namespace_is_found") {
-        return;
+/// What keeps a network namespace until it is dropped, and the process that shows it.
+type Kept = (u32, Box<dyn Any>);
+type Keep = fn() -> Kept;
+
+/// A thread in the namespace. It ends when the other end of its channel is dropped.
+fn keep_by_another_thread() -> Kept {
+    struct Inside(Option<mpsc::Sender<()>>, Option<JoinHandle<()>>);
+    impl Drop for Inside {
+        fn drop(&mut self) {
+            self.0.take();
+            self.1.take().unwrap().join().unwrap();
+        }
     }
-    let pods = node_with_a_pod();
-    thread::scope(|scope| {
-        let (inside, is_inside) = mpsc::channel();
-        let (leave, left) = mpsc::channel::<()>();
-        scope.spawn(move || {
-            enter("one");
-            inside.send(()).unwrap();
-            // Runs until the other end is dropped.
-            let _ = left.recv();
-        });
-        is_inside.recv().unwrap();
-        sh("ip netns del one");
-        make_process_visible(std::process::id());
-        assert_seen(&pods);
-        drop(leave);
+    let (inside, is_inside) = mpsc::channel();
+    let (leave, left) = mpsc::channel::<()>();
+    let thread = thread::spawn(move || {
+        enter("one");
+        inside.send(()).unwrap();
+        let _ = left.recv();
     });
-    assert_allocated_again(&pods);
+    is_inside.recv().unwrap();
+    sh("ip netns del one");
+    let inside = Inside(Some(leave), Some(thread));
+    (std::process::id(), Box::new(inside))
 }
 
-/// The holders that the second look is about are all shown, and the pod that only the first one was about is not.
-#[test]
-#[ignore = "needs root, unshare and iproute2"]
-fn address_is_found_by_the_second_look_of_a_call() {
-    if !in_private_namespaces("hidden::address_is_found_by_the_second_look_of_a_call") {
-        return;
-    }
-    let pods = Pods::in_namespaces([5]);
-    pods.start("one");
-    sh("ip netns add other && ip -n other link set lo up");
-    sh("ip -n other addr add 10.224.0.6/32 dev lo");
-    let _kept = File::open("/run/netns/other").unwrap();
-    sh("ip netns del other");
-    make_process_visible(std::process::id());
-    // An address that is new in the list makes the call look at the node, and an empty pool makes it look again.
-    pods.wire.set(Reply::Xml(xml(5..7)));
-    pods.add_later(HOUR, "new").error();
-    assert_eq!(pods.held()["10.224.0.6"], "");
-}
-
-#[test]
-#[ignore = "needs root, unshare, iproute2 and python3"]
-fn address_is_found_after_the_main_thread_ended() {
-    if !in_private_namespaces("hidden::address_is_found_after_the_main_thread_ended") {
-        return;
-    }
-    let pods = node_with_a_pod();
+/// A process whose first thread has ended.
+fn keep_by_a_later_thread() -> Kept {
     let mut process = Command::new("ip");
     let code = "import ctypes, threading, time\n\
                 threading.Thread(target=time.sleep, args=(1000,)).start()\n\
@@ -122,53 +90,27 @@ fn address_is_found_after_the_main_thread_ended() {
         fs::read_to_string(&status).is_ok_and(|text| text.contains("State:\tZ"))
     });
     sh("ip netns del one");
-    make_process_visible(process.id());
-    assert_seen(&pods);
-    process.kill();
-    assert_allocated_again(&pods);
+    (process.id(), Box::new(process))
 }
 
-#[test]
-#[ignore = "needs root, unshare and iproute2"]
-fn address_in_namespace_held_by_descriptor_is_found() {
-    if !in_private_namespaces("hidden::address_in_namespace_held_by_descriptor_is_found") {
-        return;
-    }
-    let pods = node_with_a_pod();
+fn keep_by_descriptor() -> Kept {
     let kept = File::open("/run/netns/one").unwrap();
     sh("ip netns del one");
-    make_process_visible(std::process::id());
-    assert_seen(&pods);
-    drop(kept);
-    assert_allocated_again(&pods);
+    (std::process::id(), Box::new(kept))
 }
 
-#[test]
-#[ignore = "needs root, unshare, iproute2 and Linux 5.14"]
-fn address_in_namespace_held_by_socket_is_found() {
-    if !in_private_namespaces("hidden::address_in_namespace_held_by_socket_is_found") {
-        return;
-    }
-    let pods = node_with_a_pod();
+fn keep_by_socket() -> Kept {
     let inside = thread::spawn(|| {
         enter("one");
         UdpSocket::bind("127.0.0.1:0").unwrap()
     });
     let kept = inside.join().unwrap();
     sh("ip netns del one");
-    make_process_visible(std::process::id());
-    assert_seen(&pods);
-    drop(kept);
-    assert_allocated_again(&pods);
+    (std::process::id(), Box::new(kept))
 }
 
-#[test]
-#[ignore = "needs root, unshare and iproute2"]
-fn address_in_namespace_mounted_elsewhere_is_found() {
-    if !in_private_namespaces("hidden::address_in_namespace_mounted_elsewhere_is_found") {
-        return;
-    }
-    let pods = node_with_a_pod();
+/// A process in another mount namespace, where it is mounted.
+fn keep_by_a_mount_elsewhere() -> Kept {
     let mut elsewhere = Command::new("unshare");
     elsewhere.args(["-m", "--propagation", "private", "sleep", "1000"]);
     let elsewhere = Process::start(&mut elsewhere);
@@ -184,19 +126,63 @@ fn address_in_namespace_mounted_elsewhere_is_found() {
     for _ in 0..2 {
         output(Command::new("umount").arg("/run/netns/one"));
     }
-    make_process_visible(id);
-    assert_seen(&pods);
-    elsewhere.kill();
-    hide_processes(id);
-    assert_allocated_again(&pods);
+    (id, Box::new(elsewhere))
+}
+
+#[test]
+#[ignore = "needs root, unshare, iproute2, python3 and Linux 5.14"]
+fn address_is_found_however_its_namespace_is_kept() {
+    only_in!(in_private_namespaces);
+    let pods = Pods::in_namespaces([5]);
+    let ways: [(&str, Keep); 5] = [
+        ("of another thread", keep_by_another_thread),
+        (
+            "of a process whose main thread ended",
+            keep_by_a_later_thread,
+        ),
+        ("of a descriptor", keep_by_descriptor),
+        ("of a socket", keep_by_socket),
+        ("mounted elsewhere", keep_by_a_mount_elsewhere),
+    ];
+    for (what, keep) in ways {
+        start_pod(&pods);
+        let (process, kept) = keep();
+        make_process_visible(process);
+        let before = pods.node.log().len();
+        // The pod keeps its address while its namespace exists, and the look is complete.
+        pods.add_later(HOUR, "new").error();
+        assert_eq!(pods.held()["10.224.0.5"], "one", "{what}");
+        let log = pods.node.log().split_off(before);
+        assert!(!log.contains("not complete"), "{what}: {log}");
+        drop(kept);
+        sh(&format!("rm /proc/{process}"));
+        assert_allocated_again(&pods, what);
+        pods.del("new");
+    }
+}
+
+/// The holders that the second look is about are all shown, and the pod that only the first one was about is not.
+#[test]
+#[ignore = "needs root, unshare and iproute2"]
+fn address_is_found_by_the_second_look_of_a_call() {
+    only_in!(in_private_namespaces);
+    let pods = Pods::in_namespaces([5]);
+    pods.start("one");
+    sh("ip netns add other && ip -n other link set lo up");
+    sh("ip -n other addr add 10.224.0.6/32 dev lo");
+    let _kept = File::open("/run/netns/other").unwrap();
+    sh("ip netns del other");
+    make_process_visible(std::process::id());
+    // An address that is new in the list makes the call look at the node, and an empty pool makes it look again.
+    pods.wire.set(Reply::Xml(xml(5..7)));
+    pods.add_later(HOUR, "new").error();
+    assert_eq!(pods.held()["10.224.0.6"], "");
 }
 
 #[test]
 #[ignore = "needs root, unshare and iproute2"]
 fn namespace_below_another_mount_is_reported_as_unseen() {
-    if !in_private_namespaces("hidden::namespace_below_another_mount_is_reported_as_unseen") {
-        return;
-    }
+    only_in!(in_private_namespaces);
     let pods = node_with_a_pod();
     sh("ip netns add other && mount --bind /run/netns/other /run/netns/one");
     let (code, _) = pods.add_later(HOUR, "new").error();
@@ -209,10 +195,7 @@ fn namespace_below_another_mount_is_reported_as_unseen() {
 #[test]
 #[ignore = "needs root, unshare and iproute2"]
 fn namespace_known_to_the_host_by_number_is_reported_as_unseen() {
-    if !in_private_namespaces("hidden::namespace_known_to_the_host_by_number_is_reported_as_unseen")
-    {
-        return;
-    }
+    only_in!(in_private_namespaces);
     let pods = node_with_a_pod();
     // The link was moved there; nothing remains on the host.
     sh("ip link add macvlan0 link eth0 type macvlan && ip link set macvlan0 netns one");
@@ -223,16 +206,14 @@ fn namespace_known_to_the_host_by_number_is_reported_as_unseen() {
     let log = pods.node.log();
     assert!(log.contains("that the host knows as number"), "{log}");
     drop(kept);
-    assert_allocated_again(&pods);
+    assert_allocated_again(&pods, "that a descriptor keeps");
 }
 
 /// Namespaces come and go while the node is looked at.
 #[test]
 #[ignore = "needs root, unshare and iproute2"]
 fn busy_node_still_reclaims_dead_addresses() {
-    if !in_private_namespaces("hidden::busy_node_still_reclaims_dead_addresses") {
-        return;
-    }
+    only_in!(in_private_namespaces);
     let pods = Pods::in_namespaces([5]);
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -262,41 +243,4 @@ fn busy_node_still_reclaims_dead_addresses() {
             pods.del("new");
         }
     });
-}
-
-#[test]
-#[ignore = "needs root, unshare, iproute2 and python3"]
-fn scan_of_many_threads_and_descriptors_is_fast() {
-    if !in_private_namespaces("hidden::scan_of_many_threads_and_descriptors_is_fast") {
-        return;
-    }
-    let pods = Pods::in_namespaces([5]);
-    let lines: String = (0..500).map(|n| format!("netns add many{n}\n")).collect();
-    fs::write(pods.node.path("/batch"), lines).unwrap();
-    sh_with("ip -batch \"$1\"", &[&pods.node.path("/batch")]);
-    let code = "import socket, sys, threading, time\n\
-                kept = [socket.socket() for _ in range(20)]\n\
-                threads = [threading.Thread(target=time.sleep, args=(1000,)) for _ in range(49)]\n\
-                [thread.start() for thread in threads]\n\
-                time.sleep(1000)";
-    let start = |_| {
-        let mut process = Command::new("python3");
-        Process::start(process.args(["-c", code]))
-    };
-    let processes: Vec<Process> = (0..100).map(start).collect();
-    for process in &processes {
-        let tasks = format!("/proc/real/{}/task", process.id());
-        wait_until("the threads of a process", || {
-            fs::read_dir(&tasks).is_ok_and(|tasks| tasks.count() == 50)
-        });
-        make_process_visible(process.id());
-    }
-    pods.add("dead").success();
-    assert_eq!(pods.add_later(HOUR, "new").address(), "10.224.0.5");
-    let log = pods.node.log();
-    let looks: Vec<_> = log
-        .lines()
-        .filter(|l| l.contains("looked at the node in"))
-        .collect();
-    println!("{looks:#?}");
 }

@@ -7,70 +7,12 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use crate::harness::wait::{Process, output, wait_until};
-use crate::harness::{Node, Reply, SUBNET, conf, sh, sh_with, xml};
+use crate::harness::{Node, SUBNET, conf, sh};
 use crate::namespaces::{Pods, make_process_visible};
-use crate::privileged::in_private_namespaces;
-use crate::verbs::call_without_container;
+use crate::privileged::{in_private_namespaces, only_in};
 
 const HOUR: u64 = 3600 + 1;
 const QUARANTINE: u64 = 31;
-
-/// Saves the state as the original would: with a new time stamp and no other change.
-fn save_as_original(node: &Node) {
-    let mut state = node.state();
-    state["IPAM"]["TimeStamp"] = "2026-01-01T00:00:00Z".into();
-    fs::write(node.state_path(), state.to_string()).unwrap();
-}
-
-/// The entry of an address under our key of the state.
-fn our_entry(node: &Node, address: &str) -> Value {
-    node.state()["azure-vnet-ipam"]["records"]["local"][SUBNET][address].clone()
-}
-
-#[test]
-fn refused_add_saves_ages_after_the_original_wrote() {
-    let (node, mut wire) = Node::with_wire("ages", Reply::Xml(xml([5])));
-    node.add("c1").success();
-    save_as_original(&node);
-    wire.stop();
-    node.advance_clock(100);
-    let before = our_entry(&node, "10.224.0.5")["since"].clone();
-    node.add("c2").error();
-    let since = our_entry(&node, "10.224.0.5")["since"].clone();
-    assert_ne!(since, before, "first seen now");
-    node.advance_clock(100);
-    node.add("c2").error();
-    assert_eq!(our_entry(&node, "10.224.0.5")["since"], since);
-}
-
-#[test]
-fn age_in_the_future_starts_now() {
-    let (node, mut wire) = Node::with_wire("ahead", Reply::Xml(xml([5])));
-    node.add("c1").success();
-    wire.stop();
-    let mut state = node.state();
-    let ours = &mut state["azure-vnet-ipam"]["records"]["local"][SUBNET]["10.224.0.5"];
-    ours["since"] = (u64::MAX / 2).into();
-    fs::write(node.state_path(), state.to_string()).unwrap();
-    node.add("c2").error();
-    let since = our_entry(&node, "10.224.0.5")["since"].as_u64().unwrap();
-    assert!(since < u64::MAX / 2);
-}
-
-#[test]
-fn gc_saves_ages_after_the_original_wrote() {
-    let (node, _wire) = Node::with_wire("gcages", Reply::Xml(xml([5])));
-    node.add("c1").success();
-    save_as_original(&node);
-    let gc = || {
-        let nothing = json!({ "cni.dev/valid-attachments": [] });
-        call_without_container(&node, "GC", nothing).run()
-    };
-    gc().assert_no_output();
-    node.advance_clock(61);
-    // Old enough now; kept only because the node cannot be scanned here.
-    assert_eq!(gc().error().1, "1 stale addresses are kept, 0 are freed");
-}
 
 /// azure-vnet's state with these endpoints: container, address and link on the host.
 pub fn azure_vnet_state(endpoints: &[(&str, &str, &str)]) -> String {
@@ -85,40 +27,6 @@ pub fn azure_vnet_state(endpoints: &[(&str, &str, &str)]) -> String {
     let endpoints: serde_json::Map<_, _> = endpoints.iter().map(endpoint).collect();
     let networks = json!({ "azure": { "Endpoints": endpoints } });
     json!({ "Network": { "ExternalInterfaces": { "eth0": { "Networks": networks } } } }).to_string()
-}
-
-/// The name of a link derives from namespace and pod, so the next pod of a StatefulSet reuses it.
-#[test]
-#[ignore = "needs root, unshare and iproute2"]
-fn orphaned_endpoint_is_not_kept_alive_by_its_successors_link() {
-    if !in_private_namespaces("leaks::orphaned_endpoint_is_not_kept_alive_by_its_successors_link") {
-        return;
-    }
-    let pods = Pods::in_namespaces(5..7);
-    let (one, two) = (pods.start("one"), pods.start("two"));
-    pods.remove_without_del("one");
-    sh("ip link set v-two down && ip link set v-two name azv1 && ip link set azv1 up");
-    let endpoints = [("one", &*one, "azv1"), ("two", &*two, "azv1")];
-    // With and without the successor's endpoint, which may not be saved yet.
-    for known in [2, 1] {
-        let state = azure_vnet_state(&endpoints[..known]);
-        pods.node.put("/var/run/azure-vnet.json", state);
-        assert_eq!(pods.add_later(HOUR, "new").address(), one, "{known}");
-        pods.del("new");
-        let again = json!({ "ipAddress": one, "subnet": SUBNET, "cooldown": 0 });
-        let add = pods.call("ADD", "one").stdin(conf("0.3.0", again));
-        assert_eq!(add.run().address(), one);
-    }
-    // The address of a virtual machine is not in the kernel. Only its link shows that it lives, while no other pod has that link.
-    sh("ip -n two addr flush dev eth0");
-    pods.node.put(
-        "/var/run/azure-vnet.json",
-        azure_vnet_state(&endpoints[..1]),
-    );
-    pods.add_later(HOUR, "new").error();
-    pods.node
-        .put("/var/run/azure-vnet.json", azure_vnet_state(&endpoints));
-    assert_eq!(pods.add_later(HOUR, "new").address(), one);
 }
 
 /// A process in a pod's network namespace, visible in the node's /proc.
@@ -138,9 +46,7 @@ fn start_process_in(pod: &str) -> Process {
 #[test]
 #[ignore = "needs root, unshare and iproute2"]
 fn path_with_a_reused_process_id_keeps_nobody_alive() {
-    if !in_private_namespaces("leaks::path_with_a_reused_process_id_keeps_nobody_alive") {
-        return;
-    }
+    only_in!(in_private_namespaces);
     let pods = Pods::in_namespaces(5..7);
     let (one, two) = (pods.start("one"), pods.start("two"));
     pods.remove_without_del("one");
@@ -174,28 +80,6 @@ pub fn cache_without_namespace(node: &Node, pod: &str, address: &str) {
     fs::write(path, entry.to_string()).unwrap();
 }
 
-#[test]
-#[ignore = "needs root, unshare and iproute2"]
-fn cache_entry_without_namespace_names_the_owner() {
-    if !in_private_namespaces("leaks::cache_entry_without_namespace_names_the_owner") {
-        return;
-    }
-    let pods = Pods::in_namespaces(5..9);
-    let [one, two] = ["one", "two"].map(|pod| pods.start(pod));
-    for (pod, address) in [("one", &*one), ("two", &*two), ("dead", "10.224.0.8")] {
-        cache_without_namespace(&pods.node, pod, address);
-    }
-    let old = pods.node.path("/var/lib/cni/results/azure-one-eth0");
-    sh_with("touch -d @1 \"$1\"", &[&old]);
-    fs::remove_file(pods.node.state_path()).unwrap();
-    pods.node.remove_journal();
-    pods.add("new").error();
-    // Entries from before the boot may describe old pods; addresses that the kernel does not show are not held.
-    let held: Vec<_> = pods.held().into_iter().collect();
-    let owner = |address: &str, owner: &str| (address.to_owned(), owner.to_owned());
-    assert_eq!(held, [owner(&one, ""), owner(&two, "two")]);
-}
-
 /// A user's process in its own user and network namespaces, with these addresses on lo, visible in the node's /proc.
 fn start_user_namespace_with(addresses: &[&str]) -> Process {
     let mut line = "ip link set lo up".to_owned();
@@ -222,9 +106,7 @@ const POOL: [&str; 3] = ["10.224.0.5", "10.224.0.6", "10.224.0.7"];
 #[test]
 #[ignore = "needs root, unshare and iproute2"]
 fn user_namespace_reserves_no_address() {
-    if !in_private_namespaces("leaks::user_namespace_reserves_no_address") {
-        return;
-    }
+    only_in!(in_private_namespaces);
     let pods = Pods::in_namespaces(5..8);
     let one = pods.start("one");
     let _user = start_user_namespace_with(&POOL);
@@ -248,9 +130,7 @@ fn user_namespace_reserves_no_address() {
 #[test]
 #[ignore = "needs root, unshare and iproute2"]
 fn user_namespace_delays_reclaim_but_not_del() {
-    if !in_private_namespaces("leaks::user_namespace_delays_reclaim_but_not_del") {
-        return;
-    }
+    only_in!(in_private_namespaces);
     let pods = Pods::in_namespaces(5..7);
     let (one, two) = (pods.start("one"), pods.start("two"));
     let user = start_user_namespace_with(&[&one, &two]);
@@ -274,9 +154,7 @@ fn user_namespace_delays_reclaim_but_not_del() {
 #[test]
 #[ignore = "needs root, unshare and iproute2"]
 fn pod_with_user_namespace_keeps_its_address() {
-    if !in_private_namespaces("leaks::pod_with_user_namespace_keeps_its_address") {
-        return;
-    }
+    only_in!(in_private_namespaces);
     let pods = Pods::in_namespaces(5..7);
     let address = pods.add("one").address();
     let pod = start_user_namespace_with(&[&address]);
@@ -298,18 +176,10 @@ fn pod_with_user_namespace_keeps_its_address() {
 #[test]
 #[ignore = "needs root, unshare and iproute2"]
 fn address_of_the_originals_pod_is_free_while_that_is_torn_down() {
-    if !in_private_namespaces("leaks::address_of_the_originals_pod_is_free_while_that_is_torn_down")
-    {
-        return;
-    }
+    only_in!(in_private_namespaces);
     let pods = Pods::in_namespaces(5..7);
     let address = pods.start("old");
-    let mut state = pods.node.state();
-    state.as_object_mut().unwrap().remove("azure-vnet-ipam");
-    fs::write(pods.node.state_path(), state.to_string()).unwrap();
-    pods.node.remove_journal();
-    let lock = pods.node.path("/var/run/azure-vnet/azure-vnet-ipam.lock");
-    fs::write(lock, "4711").unwrap();
+    pods.node.make_state_the_originals();
     // The main plugin releases the address before it takes the network namespace down.
     pods.del("old");
     pods.add("new").success();

@@ -12,7 +12,6 @@
 
 #[cfg(feature = "tls")]
 mod apiserver;
-mod azure_vnet;
 mod bounds;
 mod broken;
 mod broken_nodes;

@@ -8,8 +8,7 @@ use serde_json::json;
 
 use crate::harness::wait::{Process, output, wait_until};
 use crate::harness::{Node, Outcome, Reply, SUBNET, WireServer, conf, sh, sh_with, xml};
-use crate::kill::{kill_at_every_system_call, restore_before_each_kill};
-use crate::privileged::in_private_namespaces;
+use crate::privileged::{in_private_namespaces, only_in};
 use crate::verbs::call_without_container;
 
 /// A node in private namespaces, with the kernel's interfaces and /proc, and its other files in a folder.
@@ -123,7 +122,7 @@ impl Drop for Pods {
 
 /// Makes a process visible in the node's /proc.
 pub fn make_process_visible(id: u32) {
-    sh(&format!("ln -s real/{id} /proc/{id}"));
+    sh(&format!("ln -sfn real/{id} /proc/{id}"));
 }
 
 fn string_map(expected: &[(&str, &str)]) -> BTreeMap<String, String> {
@@ -139,9 +138,7 @@ const HOUR: u64 = 3600 + 1;
 #[test]
 #[ignore = "needs root, unshare and iproute2"]
 fn exhausted_pool_reclaims_only_dead_addresses() {
-    if !in_private_namespaces("namespaces::exhausted_pool_reclaims_only_dead_addresses") {
-        return;
-    }
+    only_in!(in_private_namespaces);
     let pods = Pods::in_namespaces(5..8);
     let (one, two, three) = (pods.start("one"), pods.start("two"), pods.start("three"));
     pods.write_cache_entry("two", &two);
@@ -193,55 +190,11 @@ fn exhausted_pool_reclaims_only_dead_addresses() {
     assert_eq!(pods.held()[&three], "three");
 }
 
-#[test]
-#[ignore = "needs root, unshare, iproute2 and strace"]
-fn reclaiming_add_survives_a_kill_at_every_system_call() {
-    if !in_private_namespaces("namespaces::reclaiming_add_survives_a_kill_at_every_system_call") {
-        return;
-    }
-    let pods = Pods::in_namespaces(5..7);
-    let one = pods.start("one");
-    let two = pods.add("gone").address();
-    pods.node.advance_clock(HOUR);
-    let again = restore_before_each_kill(&pods.node);
-    let kills = kill_at_every_system_call(&pods.node, "ADD", "new", again, |at| {
-        let state = pods.node.state();
-        assert_eq!(crate::harness::held(&state)[&one], "one", "{at}");
-        assert_eq!(pods.add("new").address(), two, "{at}");
-        pods.del("new");
-    });
-    println!("{kills} kills");
-}
-
-#[test]
-#[ignore = "needs root, unshare and iproute2"]
-fn one_look_is_enough_after_an_hour() {
-    if !in_private_namespaces("namespaces::one_look_is_enough_after_an_hour") {
-        return;
-    }
-    let pods = Pods::in_namespaces(5..6);
-    let one = pods.start("one");
-    pods.remove_without_del("one");
-    assert_eq!(pods.add_later(HOUR, "new").address(), one);
-    assert_eq!(pods.held(), string_map(&[(&one, "new")]));
-    // The pod's story ends with the ADD that took its address.
-    let story = pods.node.run_line("explain one --json").success().json();
-    let last = story["events"].as_array().unwrap().last().unwrap().clone();
-    assert_eq!(
-        (&last["verb"], &last["container"]),
-        (&"ADD".into(), &"new".into())
-    );
-    let freed = serde_json::json!([{ "address": one, "container": "one" }]);
-    assert_eq!(last["freed"], freed, "{story:#}");
-}
-
 /// Each single sign of life keeps a record.
 #[test]
 #[ignore = "needs root, unshare and iproute2"]
 fn every_sign_of_life_prevents_reclaim() {
-    if !in_private_namespaces("namespaces::every_sign_of_life_prevents_reclaim") {
-        return;
-    }
+    only_in!(in_private_namespaces);
     let pods = Pods::in_namespaces(5..6);
     let address = pods.start("one");
     let still_held = |what: &str| {
@@ -330,9 +283,7 @@ fn has_link(name: &str) -> bool {
 #[test]
 #[ignore = "needs root, unshare and iproute2"]
 fn live_pod_loses_its_suspect_mark() {
-    if !in_private_namespaces("namespaces::live_pod_loses_its_suspect_mark") {
-        return;
-    }
+    only_in!(in_private_namespaces);
     type NodeSnapshot = fn(&Pods);
     let looks: [(&str, NodeSnapshot); 3] = [
         ("reclaim", |pods| {
@@ -375,40 +326,8 @@ fn live_pod_loses_its_suspect_mark() {
 
 #[test]
 #[ignore = "needs root, unshare and iproute2"]
-fn reboot_frees_only_what_no_namespace_has() {
-    if !in_private_namespaces("namespaces::reboot_frees_only_what_no_namespace_has") {
-        return;
-    }
-    let pods = Pods::in_namespaces(5..8);
-    let (one, two) = (pods.start("one"), pods.start("two"));
-    pods.remove_without_del("one");
-    let boot_id = pods.node.path("/other-boot");
-    fs::write(&boot_id, "11111111-2222-3333-4444-555555555555\n").unwrap();
-    let kernels = pods.node.path("/proc/sys/kernel/random/boot_id");
-    sh_with("mount --bind \"$1\" \"$2\"", &[&boot_id, &kernels]);
-    pods.del("nobody");
-    assert_eq!(pods.held().len(), 2, "a DEL looks at nothing");
-    assert_eq!(
-        pods.add("new").address(),
-        one,
-        "never used since this boot, and free at once"
-    );
-    assert_eq!(pods.held(), string_map(&[(&one, "new"), (&two, "two")]));
-    assert!(
-        pods.node
-            .log()
-            .contains("the node was restarted: freed 1 addresses of the earlier boot")
-    );
-    pods.add("more").success();
-    assert_eq!(pods.held()[&two], "two", "once");
-}
-
-#[test]
-#[ignore = "needs root, unshare and iproute2"]
 fn addresses_of_the_host_are_not_allocated() {
-    if !in_private_namespaces("namespaces::addresses_of_the_host_are_not_allocated") {
-        return;
-    }
+    only_in!(in_private_namespaces);
     let pods = Pods::in_namespaces(5..10);
     // cloud-init configured all addresses on the host; a crashed main plugin left a route.
     sh(
@@ -449,37 +368,4 @@ fn addresses_of_the_host_are_not_allocated() {
         "10.224.0.8",
         "what is held is not looked at"
     );
-}
-
-#[test]
-#[ignore = "needs root, unshare and iproute2"]
-fn scan_of_many_namespaces_and_cache_files_is_fast() {
-    if !in_private_namespaces("namespaces::scan_of_many_namespaces_and_cache_files_is_fast") {
-        return;
-    }
-    let pods = Pods::in_namespaces(5..8);
-    let one = pods.start("one");
-    let lines: String = (0..500).map(|n| format!("netns add many{n}\n")).collect();
-    fs::write(pods.node.path("/batch"), lines).unwrap();
-    sh_with("ip -batch \"$1\"", &[&pods.node.path("/batch")]);
-    for n in 0..10_000 {
-        pods.node.cache(
-            "other",
-            &format!("{n:064x}"),
-            "eth0",
-            "/var/run/netns/gone",
-            &[&format!("10.99.{}.{}", n >> 8, n & 255)],
-        );
-    }
-    fs::remove_file(pods.node.state_path()).unwrap();
-    pods.node.remove_journal();
-    let add = pods.add("new");
-    assert_eq!(add.error().0, 11);
-    assert_eq!(pods.held(), string_map(&[(&one, "")]));
-    let log = pods.node.log();
-    let line = log
-        .lines()
-        .find(|l| l.contains("looked at the node in"))
-        .unwrap();
-    println!("{line}; the whole call took {:?}", add.took);
 }

@@ -44,6 +44,19 @@ pub fn in_private_namespaces_with_all_processes(test: &str) -> bool {
     run_again(test, private.arg("--all-processes"))
 }
 
+/// Leaves the test unless this is its second run, in namespaces that a function of this module makes.
+macro_rules! only_in {
+    ($namespaces:path) => {
+        fn here() {}
+        let test = std::any::type_name_of_val(&here);
+        let test = test.strip_prefix(concat!(env!("CARGO_CRATE_NAME"), "::"));
+        if !$namespaces(test.unwrap().strip_suffix("::here").unwrap()) {
+            return;
+        }
+    };
+}
+pub(crate) use only_in;
+
 fn mount(node: &Node, folder: &str, options: &str) {
     let path = node.path(folder);
     fs::create_dir_all(&path).unwrap();
@@ -56,9 +69,7 @@ fn mount(node: &Node, folder: &str, options: &str) {
 #[test]
 #[ignore = "needs root and unshare"]
 fn full_disk_changes_nothing() {
-    if !in_private_namespaces("privileged::full_disk_changes_nothing") {
-        return;
-    }
+    only_in!(in_private_namespaces);
     let (node, _wire) = Node::with_wire("full", Reply::Xml(xml(5..30)));
     mount(&node, "/var/run", "size=64k");
     // The lock is on another disk, so that only the state fails.
@@ -87,9 +98,7 @@ fn full_disk_changes_nothing() {
 #[test]
 #[ignore = "needs root and unshare"]
 fn full_disk_does_not_block_the_lock() {
-    if !in_private_namespaces("privileged::full_disk_does_not_block_the_lock") {
-        return;
-    }
+    only_in!(in_private_namespaces);
     let (node, _wire) = Node::with_wire("fulllock", Reply::Xml(xml(5..30)));
     mount(&node, "/var/run/azure-vnet", "size=16k");
     node.add("c1").success();
@@ -103,9 +112,7 @@ fn full_disk_does_not_block_the_lock() {
 #[test]
 #[ignore = "needs root and unshare"]
 fn read_only_run_fails_add_but_not_idle_del() {
-    if !in_private_namespaces("privileged::read_only_run_fails_add_but_not_idle_del") {
-        return;
-    }
+    only_in!(in_private_namespaces);
     for first in [true, false] {
         let (node, _wire) = Node::with_wire("readonly", Reply::Xml(xml(5..30)));
         mount(&node, "/var/run", "size=1m");
@@ -134,22 +141,6 @@ fn read_only_run_fails_add_but_not_idle_del() {
     }
 }
 
-#[test]
-#[ignore = "needs root and unshare"]
-fn unwritable_log_fails_no_call() {
-    if !in_private_namespaces("privileged::unwritable_log_fails_no_call") {
-        return;
-    }
-    for options in ["size=4k", "ro"] {
-        let (node, _wire) = Node::with_wire("log", Reply::Xml(xml(5..30)));
-        mount(&node, "/var/log", options);
-        let _ = fs::write(node.path("/var/log/filler"), vec![0; 1 << 16]);
-        node.add("c1").success();
-        node.del("c1").assert_no_output();
-        sh_with("umount \"$1\"", &[&node.path("/var/log")]);
-    }
-}
-
 /// Creates eth0 and eth1 with the MAC addresses that the test wire servers list.
 fn make_links() {
     sh(&format!(
@@ -173,9 +164,7 @@ fn matched_interface() -> String {
 #[test]
 #[ignore = "needs root, unshare and iproute2"]
 fn kernel_interfaces_are_matched() {
-    if !in_private_namespaces("privileged::kernel_interfaces_are_matched") {
-        return;
-    }
+    only_in!(in_private_namespaces);
     make_links();
     assert_eq!(matched_interface(), "eth0");
     // A bridge copies the MAC address of its port; the port is the interface that Azure lists.
@@ -194,10 +183,7 @@ fn kernel_interfaces_are_matched() {
 #[test]
 #[ignore = "needs root, unshare, iproute2 and a kernel with bonding"]
 fn enslaved_interface_is_not_matched() {
-    const TEST: &str = "privileged::enslaved_interface_is_not_matched";
-    if !in_private_namespaces(TEST) {
-        return;
-    }
+    only_in!(in_private_namespaces);
     make_links();
     sh(
         "ip link set eth0 down && ip link add bond0 type bond && ip link set bond0 address 7c:1e:52:f9:f3:c4",

@@ -2,14 +2,13 @@
 
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
-use std::process::Command;
 
 use serde_json::{Value, json};
 
 use crate::families::node_of_two_families;
-use crate::harness::{Node, Outcome, binary, held, run};
+use crate::harness::{Node, Outcome, binary, held};
 #[cfg(feature = "tls")]
-use crate::harness::{Reply, merged, xml};
+use crate::harness::{Reply, xml};
 
 /// A link to the program in a folder of the node.
 fn link(node: &Node) -> PathBuf {
@@ -30,14 +29,11 @@ fn conf(ipam: Value) -> String {
 }
 
 fn call_ipamv6(node: &Node, command: &str, id: &str, stdin: &str) -> Outcome {
-    let mut program = Command::new(link(node));
-    program.env_clear().envs(&node.call(command, id).env);
-    run(&mut program, stdin)
+    node.call(command, id).of(link(node)).stdin(stdin).run()
 }
 
 fn run_ipamv6(node: &Node, words: &[&str]) -> Outcome {
-    let mut program = Command::new(link(node));
-    run(program.env_clear().envs(&node.env).args(words), "")
+    node.command(words.iter().copied()).of(link(node)).run()
 }
 
 fn state(node: &Node) -> Value {
@@ -159,69 +155,6 @@ fn azure_vnet_rewrites_its_configuration() {
             .unwrap()
             .contains("names azure-vnet-ipamv6"),
         "{line}"
-    );
-}
-
-/// The shipped dual-stack configuration of azure-vnet: ADD and DEL call both names in turn.
-#[cfg(feature = "tls")]
-#[test]
-fn azure_vnet_calls_both_names() {
-    let (_, conflist) = crate::callers::examples()
-        .into_iter()
-        .find(|(name, _)| name == "azure-dual-stack")
-        .unwrap();
-    let mut plugin = conflist["plugins"][0].clone();
-    assert_eq!(
-        (&plugin["type"], &plugin["ipv6Mode"]),
-        (&json!("azure-vnet"), &json!("ipv6nat"))
-    );
-    let (node, _wire) = Node::with_wire("sibling-azure", Reply::Xml(xml(5..30)));
-    node.put("/proc/sys/kernel/hostname", "Node1");
-    let _api = crate::kubernetes::joined_below(&node.root, "fd00:10:244:3::/64");
-    plugin["name"] = conflist["name"].clone();
-    plugin["cniVersion"] = conflist["cniVersion"].clone();
-    let with = |ipam: Value| {
-        let mut plugin = plugin.clone();
-        plugin["ipam"] = ipam;
-        plugin.to_string()
-    };
-    let first = |ipam: Value| with(merged(json!({ "type": "azure-vnet-ipam" }), ipam));
-    let second = |ipam: Value| {
-        let sibling = json!({ "type": "azure-vnet-ipamv6", "environment": "ipv6NodeIpam" });
-        with(merged(sibling, ipam))
-    };
-    let (v4, v6) = ("10.224.0.0/16", "fd00:10:244:3::/120");
-    for (n, id) in ["c1", "c2", "c3"].iter().enumerate() {
-        // Once it has a network, it names the first subnets that it got.
-        let subnet = |subnet: &str| {
-            if n == 0 {
-                json!({})
-            } else {
-                json!({ "subnet": subnet })
-            }
-        };
-        let one = node.call("ADD", id).stdin(first(subnet(v4))).run();
-        assert_eq!(one.address(), format!("10.224.0.{}", 5 + n));
-        let other = call_ipamv6(&node, "ADD", id, &second(subnet(v6)));
-        assert_eq!(other.address(), format!("fd00:10:244:3::{}", 2 + n));
-        assert_eq!(other.json()["ips"][0]["version"], "6");
-    }
-    assert_eq!((node.held().len(), held(&state(&node)).len()), (3, 3));
-    for (n, id) in ["c1", "c2", "c3"].iter().enumerate() {
-        let ipam = json!({ "subnet": v4, "ipAddress": format!("10.224.0.{}", 5 + n) });
-        node.call("DEL", id)
-            .stdin(first(ipam))
-            .run()
-            .assert_no_output();
-        let ipam = json!({ "subnet": v6, "ipAddress": format!("fd00:10:244:3::{}", 2 + n) });
-        call_ipamv6(&node, "DEL", id, &second(ipam)).assert_no_output();
-    }
-    assert!(node.held().is_empty() && held(&state(&node)).is_empty());
-    // The operator's view.
-    let report = run_ipamv6(&node, &["check", "--all"]).stdout;
-    assert!(
-        report.contains("the node has fd00:10:244:3::/120 with 254 addresses for pods"),
-        "{report}"
     );
 }
 

@@ -302,11 +302,7 @@ impl AksNode {
 
     /// Runs a command of an operator.
     pub fn command(&self, line: &str) -> Outcome {
-        self.command_later(0, line)
-    }
-
-    pub fn command_later(&self, seconds: u64, line: &str) -> Outcome {
-        let mut command = later(seconds, &Path::new(PLUGINS).join("azure-vnet-ipam"));
+        let mut command = Command::new(Path::new(PLUGINS).join("azure-vnet-ipam"));
         run(command.args(line.split(' ')), "")
     }
 

@@ -1,9 +1,11 @@
 //! A node in a folder, calls of the plugin on it, and a wire server.
 
+pub mod strace;
 pub mod wait;
 mod wire;
 
 use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
@@ -240,18 +242,22 @@ impl Node {
         Call {
             _node: self,
             env,
+            program: binary(),
             stdin: conf("0.3.0", json!({ "subnet": SUBNET })),
+            under: Vec::new(),
             args: Vec::new(),
         }
     }
 
+    /// An operator's command with its arguments.
+    pub fn command<'a>(&self, words: impl IntoIterator<Item = &'a str>) -> Call<'_> {
+        let call = self.call("", "").without("CNI_COMMAND");
+        words.into_iter().fold(call, |call, word| call.arg(word))
+    }
+
     /// Runs an operator's command with its arguments.
     pub fn run_command<'a>(&self, words: impl IntoIterator<Item = &'a str>) -> Outcome {
-        let call = self.call("", "").without("CNI_COMMAND");
-        words
-            .into_iter()
-            .fold(call, |call, word| call.arg(word))
-            .run()
+        self.command(words).run()
     }
 
     /// Runs an operator's command, with arguments that contain no blanks.
@@ -276,18 +282,17 @@ impl Drop for Node {
     }
 }
 
+/// Container ID by address, of all addresses in use in a state.
 pub fn held(state: &Value) -> BTreeMap<String, String> {
-    let mut found = BTreeMap::new();
-    for space in state["IPAM"]["AddressSpaces"].as_object().unwrap().values() {
-        for pool in space["Pools"].as_object().unwrap().values() {
-            for (address, record) in pool["Addresses"].as_object().unwrap() {
-                if record["InUse"] == true {
-                    found.insert(address.clone(), record["ID"].as_str().unwrap().to_owned());
-                }
-            }
-        }
-    }
-    found
+    let members = |value: &Value| value.as_object().cloned().unwrap_or_default();
+    let spaces = members(&state["IPAM"]["AddressSpaces"]).into_iter();
+    let pools = spaces.flat_map(|(_, space)| members(&space["Pools"]));
+    let records = pools.flat_map(|(_, pool)| members(&pool["Addresses"]));
+    let in_use = records.filter(|(_, record)| record["InUse"] == true);
+    let id = |record: &Value| record["ID"].as_str().unwrap_or_default().to_owned();
+    in_use
+        .map(|(address, record)| (address, id(&record)))
+        .collect()
 }
 
 /// The network configuration that the main plugin sends, with these keys of `ipam`.
@@ -310,7 +315,9 @@ pub fn merged(mut object: Value, on_top: Value) -> Value {
 pub struct Call<'a> {
     _node: &'a Node,
     pub env: BTreeMap<String, String>,
+    program: PathBuf,
     stdin: String,
+    under: Vec<OsString>,
     args: Vec<String>,
 }
 
@@ -335,9 +342,27 @@ impl Call<'_> {
         self
     }
 
+    /// Calls another executable.
+    pub fn of(mut self, program: impl Into<PathBuf>) -> Self {
+        self.program = program.into();
+        self
+    }
+
+    /// Runs it by a program that takes a command line behind these words.
+    pub fn under<W: AsRef<OsStr>>(mut self, words: impl IntoIterator<Item = W>) -> Self {
+        self.under = words.into_iter().map(|w| w.as_ref().to_owned()).collect();
+        self
+    }
+
     pub fn command(&self) -> Command {
-        let mut command = Command::new(binary());
-        command.env_clear().envs(&self.env).args(&self.args);
+        let program = self.program.as_os_str();
+        let mut words = self.under.iter().map(OsString::as_os_str).chain([program]);
+        let mut command = Command::new(words.next().unwrap());
+        command.env_clear().envs(&self.env);
+        if !self.under.is_empty() {
+            command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
+        }
+        command.args(words).args(&self.args);
         command
     }
 
@@ -376,15 +401,8 @@ impl Call<'_> {
 
     /// Runs it through a shell line in which `"$0"` is the plugin and `"$@"` its arguments; stdin is the network configuration.
     pub fn run_in_shell(self, line: &str) -> Outcome {
-        let mut command = Command::new("sh");
-        command
-            .env_clear()
-            .envs(&self.env)
-            .env("PATH", std::env::var_os("PATH").unwrap_or_default());
-        run(
-            command.args(["-c", line]).arg(binary()).args(&self.args),
-            &self.stdin,
-        )
+        let call = self.under(["sh", "-c", line]);
+        run(&mut call.command(), &call.stdin)
     }
 }
 

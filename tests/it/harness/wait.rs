@@ -7,7 +7,7 @@ use std::fmt::Display;
 use std::io;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -51,113 +51,41 @@ impl Drop for SetOnDrop<'_> {
 
 /// Runs blocking work. Ends the test program when it takes longer than [`LIMIT`].
 pub fn watched<T>(what: impl Display, work: impl FnOnce() -> T) -> T {
-    let watch = Watch::start(what.to_string(), LIMIT, None);
-    let result = work();
-    drop(watch);
-    result
+    watched_within(LIMIT, &what.to_string(), None, work)
 }
 
-/// A wait that the watchdog supervises until it is dropped.
-struct Watch {
-    id: u64,
-}
-
-struct Entry {
-    id: u64,
-    what: String,
+/// Runs blocking work. Past the limit the process group that it waits for is killed, and the test fails. Ends the test program when the work
+/// does not end then.
+#[track_caller]
+fn watched_within<T>(
     limit: Duration,
-    deadline: Instant,
-    /// The process group to kill at the deadline.
+    what: &str,
     group: Option<Pid>,
-    is_killed: bool,
-}
-
-struct Watchdog {
-    next: u64,
-    entries: Vec<Entry>,
-}
-
-static WATCHDOG: Mutex<Watchdog> = Mutex::new(Watchdog {
-    next: 0,
-    entries: Vec::new(),
-});
-
-fn watchdog() -> MutexGuard<'static, Watchdog> {
-    WATCHDOG.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Watch {
-    fn start(what: String, limit: Duration, group: Option<Pid>) -> Watch {
-        static STARTED: Once = Once::new();
-        STARTED.call_once(|| {
-            thread::spawn(|| {
-                loop {
-                    thread::sleep(Duration::from_millis(100));
-                    watchdog().look();
-                }
-            });
-        });
-        let mut watchdog = watchdog();
-        let id = watchdog.next;
-        watchdog.next += 1;
-        let deadline = Instant::now() + limit;
-        watchdog.entries.push(Entry {
-            id,
-            what,
-            limit,
-            deadline,
-            group,
-            is_killed: false,
-        });
-        Watch { id }
-    }
-
-    /// Ends the wait. Fails the test if the watchdog killed the child.
-    #[track_caller]
-    fn end(self) {
-        let overdue = {
-            let entries = &watchdog().entries;
-            let entry = entries.iter().find(|entry| entry.id == self.id);
-            entry.filter(|entry| entry.is_killed).map(Entry::to_string)
-        };
-        if let Some(overdue) = overdue {
-            panic!("{overdue}");
-        }
-    }
-}
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        watchdog().entries.retain(|entry| entry.id != self.id);
-    }
-}
-
-impl Watchdog {
-    fn look(&mut self) {
-        let now = Instant::now();
-        for entry in self.entries.iter_mut().filter(|e| e.deadline <= now) {
-            match entry.group.filter(|_| !entry.is_killed) {
-                Some(group) => {
-                    let _ = kill_process_group(group, Signal::KILL);
-                    entry.is_killed = true;
-                    entry.deadline = now + GRACE;
-                }
-                None => {
-                    // Bypass the capture of the test runner.
-                    let _ =
-                        io::Write::write_all(&mut io::stderr(), format!("{entry}\n").as_bytes());
-                    std::process::exit(101);
-                }
+    work: impl FnOnce() -> T,
+) -> T {
+    let overdue = format!("timed out after {} s waiting for {what}", limit.as_secs());
+    let (end, has_ended) = mpsc::channel::<()>();
+    let (result, is_overdue) = thread::scope(|scope| {
+        let overdue = &overdue;
+        let watching = scope.spawn(move || {
+            let is_over = |limit| has_ended.recv_timeout(limit) == Err(RecvTimeoutError::Timeout);
+            let is_overdue = is_over(limit);
+            if let Some(group) = group.filter(|_| is_overdue) {
+                let _ = kill_process_group(group, Signal::KILL);
             }
-        }
-    }
-}
-
-impl Display for Entry {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (limit, what) = (self.limit.as_secs(), &self.what);
-        write!(f, "timed out after {limit} s waiting for {what}")
-    }
+            if is_overdue && (group.is_none() || is_over(GRACE)) {
+                // Bypass the capture of the test runner.
+                let _ = io::Write::write_all(&mut io::stderr(), overdue.as_bytes());
+                std::process::exit(101);
+            }
+            is_overdue
+        });
+        let result = work();
+        drop(end);
+        (result, watching.join().unwrap())
+    });
+    assert!(!is_overdue, "{overdue}");
+    result
 }
 
 /// The command line, shortened for messages.
@@ -212,8 +140,8 @@ impl Process {
     pub fn write_stdin(&mut self, text: &str) {
         let mut stdin = self.child().stdin.take().unwrap();
         let what = format!("{} to read its input", self.what);
-        let _watch = Watch::start(what, LIMIT, self.group());
-        let _ = io::Write::write_all(&mut stdin, text.as_bytes());
+        let write = || drop(io::Write::write_all(&mut stdin, text.as_bytes()));
+        watched_within(LIMIT, &what, self.group(), write);
     }
 
     fn group(&self) -> Option<Pid> {
@@ -244,10 +172,8 @@ impl Process {
 
     #[track_caller]
     fn wait_within<T>(&mut self, limit: Duration, wait: impl FnOnce(Child) -> io::Result<T>) -> T {
-        let watch = Watch::start(self.what.clone(), limit, self.group());
-        let ended = wait(self.child.take().unwrap()).unwrap();
-        watch.end();
-        ended
+        let (group, child) = (self.group(), self.child.take().unwrap());
+        watched_within(limit, &self.what, group, || wait(child).unwrap())
     }
 
     /// Kills the child with its process group.
@@ -291,27 +217,4 @@ fn child_past_its_deadline_is_killed_and_named() {
         message.contains("waiting for sh -c sleep 1000 & sleep 1000"),
         "{message}"
     );
-}
-
-#[test]
-fn condition_that_never_holds_is_named() {
-    let caught = std::panic::catch_unwind(|| {
-        wait_until_within(Duration::from_millis(10), "rain", || false);
-    });
-    let message = caught.unwrap_err();
-    let message = message.downcast_ref::<String>().unwrap();
-    assert_eq!(message, "timed out after 0 s waiting for rain");
-}
-
-#[test]
-fn helper_thread_ends_when_another_panics() {
-    let is_over = AtomicBool::new(false);
-    let caught = std::panic::catch_unwind(|| {
-        thread::scope(|scope| {
-            let _over = SetOnDrop(&is_over);
-            scope.spawn(|| wait_until("the end of the test", || is_over.load(Ordering::SeqCst)));
-            panic!("as a failed assertion does");
-        })
-    });
-    assert!(caught.is_err());
 }

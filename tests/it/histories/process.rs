@@ -1,15 +1,15 @@
 //! The real executable on a node in a folder, with the kernel's network namespaces or without them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::fs;
 use std::path::PathBuf;
-use std::process::Command;
 
 use serde_json::json;
 
 use super::run::{CacheEntry, CallError, Driver};
 use super::{File, History, Look, Pod};
-use crate::harness::{MAC, Node, Outcome, Reply, SUBNET, binary, conf, run, sh, sh_with, xml};
+use crate::harness::{MAC, Node, Outcome, Reply, SUBNET, conf, sh, sh_with, xml};
 use crate::leaks::azure_vnet_state;
 use crate::model::{Answer, Fault};
 use crate::namespaces::Pods;
@@ -80,52 +80,45 @@ impl Processes {
 
     /// Runs a call to which the file system refuses something.
     fn call(&self, verb: &str, pod: Pod, ipam: serde_json::Value, fault: Option<Fault>) -> Outcome {
-        let (id, stdin) = (self.container_id(pod), conf("1.0.0", ipam));
-        let call = self.pods.call(verb, &id).stdin(&stdin);
+        let call = self.pods.call(verb, &self.container_id(pod));
+        let call = call.stdin(conf("1.0.0", ipam));
+        let journal = self.path(File::Journal);
         let new = |file| PathBuf::from(format!("{}.new", self.path(file).display()));
-        let inject = |paths: Vec<PathBuf>, calls: &str| {
-            let mut strace = Command::new("strace");
-            strace.env_clear().envs(&call.env);
-            strace.env("PATH", std::env::var_os("PATH").unwrap());
-            strace.args(["-f", "-qq", "-o", "/dev/null", "-e"]);
-            strace.arg(format!("inject={calls}:error=ENOSPC"));
-            for path in paths {
-                strace.arg("-P").arg(path);
-            }
-            run(strace.arg(binary()), &stdin)
-        };
-        match fault {
-            None => call.run(),
-            Some(Fault::NoSpaceForJournal) => {
-                let paths = vec![self.path(File::Journal), new(File::Journal)];
-                inject(paths, "write,pwrite64,writev")
-            }
-            Some(Fault::OnlyStateIsWritten) => {
-                let journal = [self.path(File::Journal), new(File::Journal)];
-                let paths = journal.into_iter().chain([self.path(File::Lock)]);
-                inject(paths.collect(), "write,pwrite64,writev")
-            }
-            Some(Fault::JournalNotReadable) => {
-                inject(vec![self.path(File::Journal)], "open,openat")
-            }
-            Some(Fault::NoInode) => {
-                let mut paths = vec![new(File::State), new(File::Journal)];
-                paths.retain(|path| !path.exists());
-                inject(paths, "open,openat")
-            }
-            Some(Fault::NoRecord) => inject(vec![self.path(File::Lock)], "pwrite64"),
-            Some(Fault::RecordNotReadable) => inject(vec![self.path(File::Lock)], "pread64"),
-            Some(Fault::JournalNotReplaceable | Fault::StateIsRemovedAtLook) => {
-                unreachable!("no row that this driver runs has it")
-            }
+        let new_journal = new(File::Journal);
+        const WRITES: &str = "write,pwrite64,writev";
+        let (paths, calls) = match fault {
+            None => return call.run(),
             // The limit is for every file, so the journal must be the largest one.
             Some(Fault::JournalStopsAfter(bytes)) => {
                 let length = |file| fs::metadata(self.path(file)).map_or(0, |meta| meta.len());
                 assert!(length(File::Journal) > length(File::State) + 2048);
                 let most = length(File::Journal) + bytes as u64;
-                call.run_in_shell(&format!("trap '' XFSZ; exec prlimit --fsize={most} \"$0\""))
+                let line = format!("trap '' XFSZ; exec prlimit --fsize={most} \"$0\"");
+                return call.run_in_shell(&line);
             }
-        }
+            Some(Fault::NoSpaceForJournal) => (vec![journal, new_journal], WRITES),
+            Some(Fault::OnlyStateIsWritten) => {
+                (vec![journal, new_journal, self.path(File::Lock)], WRITES)
+            }
+            Some(Fault::JournalNotReadable) => (vec![journal], "open,openat"),
+            Some(Fault::NoInode) => {
+                let mut paths = vec![new(File::State), new_journal];
+                paths.retain(|path| !path.exists());
+                (paths, "open,openat")
+            }
+            Some(Fault::NoRecord) => (vec![self.path(File::Lock)], "pwrite64"),
+            Some(Fault::RecordNotReadable) => (vec![self.path(File::Lock)], "pread64"),
+            Some(Fault::JournalNotReplaceable | Fault::StateIsRemovedAtLook) => {
+                unreachable!("no row that this driver runs has it")
+            }
+        };
+        let paths = paths
+            .into_iter()
+            .flat_map(|path| ["-P".into(), path.into_os_string()]);
+        let expression = format!("inject={calls}:error=ENOSPC");
+        let strace = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", &expression];
+        let strace = strace.map(OsString::from).into_iter();
+        call.under(strace.chain(paths)).run()
     }
 }
 

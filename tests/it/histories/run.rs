@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::table::histories;
 use super::{Damage, File, History, Look, Pod, Refusal, Step, W, X, Y, Z};
+use crate::harness::held;
 use crate::model::original;
 use crate::model::{Answer, Fault};
 
@@ -155,16 +156,7 @@ impl Run<'_> {
     /// The container ID by address, of all addresses in use. None where the state cannot be read.
     fn held(&self) -> BTreeMap<String, String> {
         let text = self.driver.read(File::State).unwrap_or_default();
-        let state: Value = serde_json::from_slice(&text).unwrap_or_default();
-        let members = |value: &Value| value.as_object().cloned().unwrap_or_default();
-        let spaces = members(&state["IPAM"]["AddressSpaces"]);
-        let pools = spaces.values().flat_map(|space| members(&space["Pools"]));
-        let records = pools.flat_map(|(_, pool)| members(&pool["Addresses"]));
-        let in_use = records.filter(|(_, record)| record["InUse"] == true);
-        let id = |record: &Value| record["ID"].as_str().unwrap_or_default().to_owned();
-        in_use
-            .map(|(address, record)| (address, id(&record)))
-            .collect()
+        held(&serde_json::from_slice(&text).unwrap_or_default())
     }
 
     /// Runs a call. No address of a pod that lives afterwards may be freed by it.

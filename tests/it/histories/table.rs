@@ -369,6 +369,9 @@ pub(super) fn histories() -> Vec<History> {
         ]),
         row("releases of another boot are void after the original wrote", [Add(A, X), Del(A), Reboot, OriginalSave, Add(B, X)]),
         row("a release by the original is one of now", [Add(A, X), OriginalDel(A), Add(B, Y), Free(X)]),
+        row("a GC counts the age of what the original may have given again", [
+            Add(A, X), Gone(A), Pass(HOUR), OriginalSave, Gc(&[]), Held(X), Pass(61), Gc(&[]), Free(X),
+        ]).with_look(Complete),
         row("the original gives an address after a reboot", [
             Add(A, X), Reboot, OriginalAdd(B, Y), Add(D, Z), HeldBy(Y, B),
         ]).with_look(Complete),
@@ -439,6 +442,9 @@ pub(super) fn histories() -> Vec<History> {
             Add(A, X), Remove(&[State, Journal]), CachedWithoutNamespace(A, X),
             Refused(B, Quarantined), HeldBy(X, A), Del(B), HeldBy(X, A), Del(A), Free(X),
         ]).with_look(Incomplete),
+        row("one list names the owner of what the kernel shows", [
+            Add(A, X), Shown(A, X), Remove(&[State, Journal]), CachedWithoutNamespace(A, X), Refused(B, Quarantined), HeldBy(X, A),
+        ]).with_look(Complete),
         row("two lists that disagree name nobody", [
             Add(A, X), Remove(&[State, Journal]), Cached(A, X), Endpoint(C, X),
             Refused(B, Quarantined), HeldByNobodyKnown(X), DelNaming(C, X), HeldByNobodyKnown(X),

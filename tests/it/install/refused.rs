@@ -1,12 +1,10 @@
 //! Folders in which nothing can be installed: the command says why and what to do, and the plugin stays what it was.
 
 use std::fs;
-use std::process::Command;
 
 use super::folder::{KEPT, PluginFolder, V4, original};
-use crate::harness::wait::output;
 use crate::harness::{Outcome, binary, sh_with};
-use crate::privileged::in_private_namespaces;
+use crate::privileged::{in_private_namespaces, only_in};
 
 /// Checks that the command failed with these words, and changed nothing.
 #[track_caller]
@@ -77,50 +75,33 @@ fn wrong_folders_are_named() {
 }
 
 /// Runs `install` while the system refuses a call, as strace describes it.
-fn install_with(folder: &PluginFolder, inject: &[&str]) -> Outcome {
-    let mut strace = Command::new("strace");
-    strace.env_clear().envs(&folder.node.env);
-    strace.env("PATH", std::env::var_os("PATH").unwrap());
-    strace.args(["-f", "-qq", "-o", "/dev/null"]);
-    for inject in inject {
-        strace.args(["-e", &format!("inject={inject}")]);
-    }
-    crate::harness::run(strace.arg(binary()).arg("install"), "")
+fn install_with(folder: &PluginFolder, inject: &str) -> Outcome {
+    let install = folder.node.command(["install"]);
+    install.strace(&[&format!("inject={inject}")]).run()
 }
 
 #[test]
 #[ignore = "needs strace"]
 fn refused_system_calls_change_nothing() {
     let folder = with_original("system");
-    for (inject, words) in [
+    for (inject, word) in [
         (
-            &["fchmod:error=EPERM"][..],
-            &["failed to write the new file: operation not permitted"][..],
+            "fchmod:error=EPERM",
+            "failed to write the new file: operation not permitted",
         ),
-        (&["fsync:error=EIO"], &["failed to write the new file"]),
+        ("fsync:error=EIO", "failed to write the new file"),
+        ("fsync:error=EIO:when=2", "failed to keep the original"),
+        ("fsync:error=EIO:when=3", "failed to keep the original"),
         (
-            &["fsync:error=EIO:when=2"],
-            &["failed to keep the original"],
-        ),
-        (
-            &["fsync:error=EIO:when=3"],
-            &["failed to keep the original"],
-        ),
-        (
-            &["rename,?renameat,?renameat2:error=EBUSY:when=2"],
-            &["something is mounted on it"],
+            "rename,?renameat,?renameat2:error=EBUSY:when=2",
+            "something is mounted on it",
         ),
     ] {
         let outcome = install_with(&folder, inject);
-        assert_eq!(outcome.exit, Some(2), "{inject:?}: {outcome:?}");
-        for word in words.iter().chain(&["The plugin there is unchanged"]) {
-            assert!(outcome.stderr.contains(word), "{inject:?}: {outcome:?}");
-        }
-        assert_eq!(folder.read(V4), original("x"), "{inject:?}");
         let _ = fs::remove_file(folder.file(KEPT));
-        assert_eq!(folder.names(), [V4], "{inject:?}");
+        assert_failed(&folder, &outcome, &[word, "The plugin there is unchanged"]);
     }
-    let late = install_with(&folder, &["fsync:error=EIO:when=4"]);
+    let late = install_with(&folder, "fsync:error=EIO:when=4");
     assert_eq!(late.exit, Some(2), "{late:?}");
     assert!(late.stderr.contains("is replaced, but"), "{late:?}");
     assert!(folder.is_ours(V4));
@@ -130,7 +111,7 @@ fn refused_system_calls_change_nothing() {
         ("execve:error=EACCES:when=1", "noexec"),
     ] {
         let folder = PluginFolder::new("execve");
-        let outcome = install_with(&folder, &[inject]);
+        let outcome = install_with(&folder, inject);
         assert_eq!(outcome.exit, Some(2), "{inject}: {outcome:?}");
         let words = "the new executable cannot be executed: ";
         assert!(
@@ -155,9 +136,7 @@ fn mounted(name: &str, options: &str) -> PluginFolder {
 #[test]
 #[ignore = "needs root and unshare"]
 fn disks_that_cannot_hold_it_change_nothing() {
-    if !in_private_namespaces("install::refused::disks_that_cannot_hold_it_change_nothing") {
-        return;
-    }
+    only_in!(in_private_namespaces);
     for (name, options, remount, words) in [
         ("full", "size=64k", None, &["no space left", "df -h"][..]),
         (
@@ -189,50 +168,40 @@ fn disks_that_cannot_hold_it_change_nothing() {
     assert!(failed.stderr.contains("must not have noexec"), "{failed:?}");
     assert_eq!(folder.names(), [""; 0]);
     sh_with("umount \"$1\"", &[&folder.path]);
-}
-
-#[test]
-#[ignore = "needs root and unshare"]
-fn read_only_folder_keeps_the_plugin_when_uninstalling() {
-    const TEST: &str = "install::refused::read_only_folder_keeps_the_plugin_when_uninstalling";
-    if !in_private_namespaces(TEST) {
-        return;
-    }
+    // What is installed stays so when the folder becomes read-only.
     let folder = mounted("keeps", "size=1g");
     folder.node.run_line("install").success();
     sh_with("mount -o remount,ro \"$1\"", &[&folder.path]);
-    let refused = folder.node.run_line("uninstall");
-    assert_eq!(refused.exit, Some(2), "{refused:?}");
-    assert!(
-        refused.stderr.contains("read-only file system"),
-        "{refused:?}"
-    );
+    assert_eq!(folder.node.run_line("uninstall").exit, Some(2));
     assert!(folder.is_ours(V4));
-    folder.node.run_line("install").success();
-    folder.node.run_line("install --verify").success();
+    for line in ["install", "install --verify"] {
+        folder.node.run_line(line).success();
+    }
     sh_with("umount \"$1\"", &[&folder.path]);
 }
 
 #[test]
 #[ignore = "needs root, unshare and setpriv"]
 fn other_users_are_told_to_use_sudo() {
-    if !in_private_namespaces("install::refused::other_users_are_told_to_use_sudo") {
-        return;
-    }
+    only_in!(in_private_namespaces);
     let folder = with_original("user");
-    let mut install = Command::new("setpriv");
-    install.env_clear().envs(&folder.node.env);
-    install.env("PATH", std::env::var_os("PATH").unwrap());
-    install.args(["--reuid", "54321", "--regid", "54321", "--clear-groups"]);
     // A user may not reach the folder of the build.
     let plugin = folder.node.path("/plugin");
     sh_with("install -m 755 \"$1\" \"$2\"", &[&binary(), &plugin]);
-    let done = output(install.arg(&plugin).arg("install"));
-    let stderr = String::from_utf8(done.stderr).unwrap();
-    assert_eq!(done.status.code(), Some(2), "{stderr}");
+    let user = [
+        "setpriv",
+        "--reuid",
+        "54321",
+        "--regid",
+        "54321",
+        "--clear-groups",
+    ];
+    let install = folder.node.command(["install"]).of(plugin).under(user);
+    let done = install.run();
+    assert_eq!(done.exit, Some(2), "{done:?}");
     assert!(
-        stderr.contains("permission denied; run it with sudo"),
-        "{stderr}"
+        done.stderr.contains("permission denied; run it with sudo"),
+        "{done:?}"
     );
     assert_eq!(folder.names(), [V4]);
 }

@@ -28,6 +28,26 @@ const COPIES: Rules = Rules {
     has_copies: true,
     ..NODE
 };
+const LOSSES_SEEN_ONCE: Rules = Rules {
+    losses_are_seen_once: true,
+    ..NODE
+};
+const WITHOUT_COOKIES: Rules = Rules {
+    has_cookies: false,
+    ..NODE
+};
+const ONLY_LISTS_SHOW: Rules = Rules {
+    kernel_shows_addresses: false,
+    ..NODE
+};
+const RELEASES_ARE_FINAL: Rules = Rules {
+    releases_are_final: true,
+    ..NODE
+};
+const TICKING: Rules = Rules {
+    is_ticking: true,
+    ..NODE
+};
 
 /// A field: its events, its initial histories and its depth.
 pub(super) struct Field {
@@ -37,6 +57,36 @@ pub(super) struct Field {
     pub events: Vec<Event>,
     /// The depth to which all histories must be tried.
     pub agreed: u8,
+}
+
+/// A field that begins with a fresh node.
+fn field(name: &'static str, rules: Rules, agreed: u8) -> Field {
+    Field {
+        name,
+        rules,
+        beginnings: vec![Vec::new()],
+        events: Vec::new(),
+        agreed,
+    }
+}
+
+impl Field {
+    /// Another beginning.
+    fn from<const N: usize>(mut self, beginning: [Event; N]) -> Field {
+        self.beginnings.push(beginning.into());
+        self
+    }
+
+    /// Leaves the fresh node out.
+    fn not_fresh(mut self) -> Field {
+        self.beginnings.remove(0);
+        self
+    }
+
+    fn with(mut self, events: impl IntoIterator<Item = Event>) -> Field {
+        self.events.extend(events);
+        self
+    }
 }
 
 fn add(pod: u8) -> Event {
@@ -104,12 +154,6 @@ fn all_changes() -> impl Iterator<Item = Event> {
     FileSet::all().flat_map(|files| ALL_FATES.map(|fate| Event::Change(files, fate)))
 }
 
-fn changes(files: FileSet) -> impl Iterator<Item = Event> {
-    ALL_FATES
-        .into_iter()
-        .map(move |fate| Event::Change(files, fate))
-}
-
 const ALL_FAULTS: [Fault; 8] = [
     Fault::NoSpaceForJournal,
     Fault::JournalStopsAfter(0),
@@ -139,410 +183,178 @@ const ALL_ANSWERS: [Answer; 4] = [Answer::Good, Answer::Empty, Answer::Unmatched
 
 /// All events to a small depth from several beginnings, and kinds of problems to a larger one.
 pub(super) fn fields() -> Vec<Field> {
+    use super::events::Answer::{Good, Unmatched};
     use Event::{
-        Begin, Blind, BootIdReadable, Cached, Gc, GoOn, LateDel, Lose, LostAdd, Pass, Reboot,
-        Reclaim, Vanish, Wire,
+        Answer, Begin, Blind, BootIdReadable, Cached, Change, FaultyAdd, FaultyDel, Gc, GoOn, Keep,
+        KilledAdd, KilledDel, KilledRacedAdd, LateDel, Lose, LostAdd, OriginalStartsEmpty,
+        OriginalsVersion, Pass, RacedAdd, RacedDel, Reboot, Reclaim, SlowDel, Source,
+        SourceElsewhere, Vanish, Wire,
     };
-    let fresh = Vec::new;
-    let running = || vec![add(A), Wire(A)];
+    use Fault::JournalStopsAfter;
+    use Loss::*;
+    let theirs = |pod| Event::Add(pod, Who::TheOriginal);
+    let their_del = |pod| Event::Del(pod, Who::TheOriginal);
+    let reboot = || Reboot { keeps_state: true };
+    let gc = |forgets| Gc { forgets };
+    let kills_after_a_lost_lock = (12..32).flat_map(|step| (0..4).map(move |n| (step, n)));
+    let last_back = |files| Change(files, Fate::LastPutBack);
     vec![
-        Field {
-            name: "everything",
-            rules: NODE,
-            beginnings: vec![
-                fresh(),
-                running(),
-                vec![add(A), Wire(A), add(A_NET1), add(B)],
-                vec![add(A), Wire(A), add(B), Wire(B), Pass(905), Vanish(A)],
-                vec![add(A), Wire(A), Event::Add(B, Who::TheOriginal)],
-            ],
-            events: all_events(),
-            agreed: 2,
-        },
-        Field {
-            name: "a lost state and useless answers",
-            rules: Rules {
-                losses_are_seen_once: true,
-                ..NODE
-            },
-            beginnings: vec![
-                fresh(),
-                vec![add(A), Lose(Loss::Deleted), Lose(Loss::JournalRemoved)],
-            ],
-            events: [
-                vec![add(A), add(B), Wire(A), del(A), Pass(31)],
-                vec![Lose(Loss::Deleted), Lose(Loss::JournalRemoved)],
-                vec![
-                    Event::Answer(Answer::Good),
-                    Event::Answer(Answer::Unmatched),
-                ],
-            ]
-            .concat(),
-            agreed: 7,
-        },
-        Field {
-            name: "old copies and reused inodes",
-            rules: NODE,
-            beginnings: vec![
-                fresh(),
-                vec![
-                    Event::Source(0b001),
-                    add(A),
-                    Pass(905),
-                    Vanish(A),
-                    add(B),
-                    Pass(905),
-                    add(B),
-                    Lose(Loss::RolledBack),
-                    Lose(Loss::JournalRemoved),
-                ],
-            ],
-            events: [
-                vec![add(A), add(B), Wire(A), Wire(B), del(A), LateDel(A)],
-                vec![Lose(Loss::RolledBack), Lose(Loss::JournalRemoved), Pass(31)],
-            ]
-            .concat(),
-            agreed: 7,
-        },
-        Field {
-            name: "the same without numbers of namespaces",
-            rules: Rules {
-                has_cookies: false,
-                ..NODE
-            },
-            beginnings: vec![
-                fresh(),
-                vec![
-                    Event::Source(0b001),
-                    add(A),
-                    add(B),
-                    Pass(905),
-                    Vanish(A),
-                    add(B),
-                    Pass(905),
-                    add(B),
-                    add(A),
-                    Lose(Loss::RolledBack),
-                    Lose(Loss::JournalRemoved),
-                ],
-            ],
-            events: [
-                vec![
-                    add(A),
-                    add(B),
-                    Wire(A),
-                    Wire(B),
-                    Vanish(A),
-                    del(A),
-                    LateDel(A),
-                ],
-                vec![
-                    Lose(Loss::RolledBack),
-                    Lose(Loss::JournalRemoved),
-                    Pass(905),
-                ],
-            ]
-            .concat(),
-            agreed: 6,
-        },
-        Field {
-            name: "lists, GC and reclaim",
-            rules: NODE,
-            beginnings: vec![
-                fresh(),
-                running(),
-                vec![
-                    add(A),
-                    Reboot { keeps_state: true },
-                    Event::Add(B, Who::TheOriginal),
-                ],
-            ],
-            events: [
-                vec![add(A), add(B), Wire(B), Cached(A), Cached(B), Vanish(A)],
-                vec![Lose(Loss::RunWiped), Lose(Loss::LockFolderRemoved)],
-                vec![
-                    Gc { forgets: None },
-                    Gc { forgets: Some(B) },
-                    Reclaim,
-                    Pass(905),
-                ],
-                vec![Blind(Blindness::Namespaces), Blind(Blindness::No)],
-            ]
-            .concat(),
-            agreed: 5,
-        },
-        Field {
-            name: "boots",
-            rules: NODE,
-            beginnings: vec![
-                fresh(),
-                vec![add(A), Reboot { keeps_state: true }, BootIdReadable(false)],
-            ],
-            events: [
-                vec![add(A), add(B), Wire(A), del(A), Pass(31)],
-                vec![BootIdReadable(false), BootIdReadable(true)],
-                vec![
-                    Reboot { keeps_state: true },
-                    Lose(Loss::Deleted),
-                    Lose(Loss::RunWiped),
-                ],
-            ]
-            .concat(),
-            agreed: 6,
-        },
-        Field {
-            name: "the original beside us",
-            rules: NODE,
-            beginnings: vec![fresh(), running()],
-            events: [
-                vec![add(A), add(A_NET1), add(B), Wire(A), del(A_NET1), del(B)],
-                [A, B].map(|pod| Event::Add(pod, Who::TheOriginal)).to_vec(),
-                [A, B].map(|pod| Event::Del(pod, Who::TheOriginal)).to_vec(),
-                vec![Lose(Loss::OurKeyRemoved), Lose(Loss::Deleted), Pass(31)],
-            ]
-            .concat(),
-            agreed: 5,
-        },
-        Field {
-            name: "a journal that misses what the original did",
-            rules: NODE,
-            beginnings: vec![vec![
-                Event::Source(0b001),
+        field("everything", NODE, 2)
+            .from([add(A), Wire(A)])
+            .from([add(A), Wire(A), add(A_NET1), add(B)])
+            .from([add(A), Wire(A), add(B), Wire(B), Pass(905), Vanish(A)])
+            .from([add(A), Wire(A), theirs(B)])
+            .with(all_events()),
+        field("a lost state and useless answers", LOSSES_SEEN_ONCE, 7)
+            .from([add(A), Lose(Deleted), Lose(JournalRemoved)])
+            .with([add(A), add(B), Wire(A), del(A), Pass(31)])
+            .with([Lose(Deleted), Lose(JournalRemoved)])
+            .with([Answer(Good), Answer(Unmatched)]),
+        field("old copies and reused inodes", NODE, 7)
+            .from([
+                Source(0b001),
                 add(A),
-                Event::Del(A, Who::TheOriginal),
-                Event::Add(B, Who::TheOriginal),
-                Lose(Loss::Deleted),
-            ]],
-            events: vec![
+                Pass(905),
+                Vanish(A),
+                add(B),
+                Pass(905),
+                add(B),
+                Lose(RolledBack),
+                Lose(JournalRemoved),
+            ])
+            .with([add(A), add(B), Wire(A), Wire(B), del(A), LateDel(A)])
+            .with([Lose(RolledBack), Lose(JournalRemoved), Pass(31)]),
+        field("the same without numbers of namespaces", WITHOUT_COOKIES, 6)
+            .from([
+                Source(0b001),
                 add(A),
                 add(B),
-                del(A),
+                Pass(905),
+                Vanish(A),
+                add(B),
+                Pass(905),
+                add(B),
+                add(A),
+                Lose(RolledBack),
+                Lose(JournalRemoved),
+            ])
+            .with([add(A), add(B), Wire(A), Wire(B), Vanish(A), del(A)])
+            .with([
                 LateDel(A),
-                Pass(31),
-                Event::Source(0b111),
-            ],
-            agreed: 6,
-        },
-        Field {
-            name: "a damaged journal",
-            rules: NODE,
-            beginnings: vec![fresh(), running()],
-            events: [
-                vec![add(A), add(B), del(A), del(B)],
-                vec![
-                    Lose(Loss::JournalEntryRemoved),
-                    Lose(Loss::JournalEntryDamaged),
-                    Lose(Loss::JournalTorn),
-                ],
-                vec![Lose(Loss::Deleted), Lose(Loss::RolledBack)],
-            ]
-            .concat(),
-            agreed: 5,
-        },
-        Field {
-            name: "pods that only the lists show",
-            rules: Rules {
-                kernel_shows_addresses: false,
-                ..NODE
-            },
-            beginnings: vec![vec![
-                Event::Source(0b001),
+                Lose(RolledBack),
+                Lose(JournalRemoved),
+                Pass(905),
+            ]),
+        field("lists, GC and reclaim", NODE, 5)
+            .from([add(A), Wire(A)])
+            .from([add(A), reboot(), theirs(B)])
+            .with([add(A), add(B), Wire(B), Cached(A), Cached(B), Vanish(A)])
+            .with([Lose(RunWiped), Lose(LockFolderRemoved)])
+            .with([gc(None), gc(Some(B)), Reclaim, Pass(905)])
+            .with([Blind(Blindness::Namespaces), Blind(Blindness::No)]),
+        field("boots", NODE, 6)
+            .from([add(A), reboot(), BootIdReadable(false)])
+            .with([add(A), add(B), Wire(A), del(A), Pass(31)])
+            .with([false, true].map(BootIdReadable))
+            .with([reboot(), Lose(Deleted), Lose(RunWiped)]),
+        field("the original beside us", NODE, 5)
+            .from([add(A), Wire(A)])
+            .with([add(A), add(A_NET1), add(B), Wire(A), del(A_NET1), del(B)])
+            .with([theirs(A), theirs(B), their_del(A), their_del(B)])
+            .with([Lose(OurKeyRemoved), Lose(Deleted), Pass(31)]),
+        field("a journal that misses what the original did", NODE, 6)
+            .not_fresh()
+            .from([
+                Source(0b001),
+                add(A),
+                their_del(A),
+                theirs(B),
+                Lose(Deleted),
+            ])
+            .with([add(A), add(B), del(A), LateDel(A), Pass(31), Source(0b111)]),
+        field("a damaged journal", NODE, 5)
+            .from([add(A), Wire(A)])
+            .with([add(A), add(B), del(A), del(B)])
+            .with([JournalEntryRemoved, JournalEntryDamaged, JournalTorn].map(Lose))
+            .with([Lose(Deleted), Lose(RolledBack)]),
+        field("pods that only the lists show", ONLY_LISTS_SHOW, 6)
+            .not_fresh()
+            .from([
+                Source(0b001),
                 add(A),
                 Wire(A),
                 Pass(3700),
                 Vanish(A),
                 add(B),
-            ]],
-            events: [
-                vec![add(A), Wire(B), del(A), Vanish(B), Pass(905)],
-                vec![Lose(Loss::RolledBack), Lose(Loss::JournalRemoved)],
-                vec![Gc { forgets: None }, Reclaim],
-            ]
-            .concat(),
-            agreed: 6,
-        },
-        Field {
-            name: "releases",
-            rules: Rules {
-                releases_are_final: true,
-                ..NODE
-            },
-            beginnings: vec![fresh()],
-            events: [
-                vec![add(A), add(B), del(A), del(B), LostAdd(B), Wire(A)],
-                vec![Lose(Loss::Deleted), Pass(31)],
-            ]
-            .concat(),
-            agreed: 6,
-        },
-        Field {
-            name: "older and newer answers",
-            rules: Rules {
-                is_ticking: true,
-                ..NODE
-            },
-            beginnings: vec![fresh()],
-            events: [
-                vec![Begin(A), GoOn(A), add(A), add(B), del(B)],
-                vec![Event::Source(0b001), Event::Source(0b111)],
-            ]
-            .concat(),
-            agreed: 5,
-        },
-        Field {
-            name: "calls under way",
-            rules: NODE,
-            beginnings: vec![fresh(), running()],
-            events: [
-                vec![
-                    Begin(A),
-                    GoOn(A),
-                    Begin(B),
-                    GoOn(B),
-                    add(B),
-                    LostAdd(B),
-                    del(B),
-                ],
-                vec![
-                    Lose(Loss::Deleted),
-                    Lose(Loss::Damaged),
-                    Lose(Loss::JournalTorn),
-                ],
-                vec![Event::Source(0b001), Event::Source(0b111)],
-            ]
-            .concat(),
-            agreed: 5,
-        },
-        Field {
-            name: "kills and a lock that is lost",
-            rules: NODE,
-            beginnings: vec![fresh(), running()],
-            events: {
-                let mut events = vec![add(A), del(B), Lose(Loss::Deleted)];
-                events.extend(kills(7).map(|kill| Event::KilledAdd(B, kill)));
-                events.extend(kills(4).map(|kill| Event::KilledDel(A, kill)));
-                events.extend((0..30).map(|step| Event::RacedAdd(B, A, step)));
-                events.extend((0..16).map(|step| Event::RacedDel(A, B, step)));
-                events
-            },
-            agreed: 3,
-        },
-        Field {
-            name: "kills after a lock is lost",
-            rules: NODE,
-            beginnings: vec![fresh()],
-            events: {
-                let mut events = vec![add(A), add(B), Lose(Loss::Deleted)];
-                let kills = (12..32).flat_map(|step| (0..4).map(move |changes| (step, changes)));
-                events.extend(
-                    kills.map(|(step, changes)| Event::KilledRacedAdd(B, A, step, changes)),
-                );
-                events
-            },
-            agreed: 3,
-        },
-        Field {
-            name: "any files lost together",
-            rules: COPIES,
-            beginnings: vec![
-                fresh(),
-                vec![add(A), Event::Keep, add(B), Wire(A), del(A)],
-                vec![add(A), Event::Keep, Reboot { keeps_state: true }, add(A)],
-            ],
-            events: [
-                vec![add(A), add(B), del(A), Pass(31), Event::Keep],
-                all_changes().collect(),
-            ]
-            .concat(),
-            agreed: 3,
-        },
-        Field {
-            name: "copies",
-            rules: COPIES,
-            beginnings: vec![
-                fresh(),
-                vec![add(A), Event::Keep, Reboot { keeps_state: true }],
-            ],
-            events: [
-                vec![add(A), add(B), del(A), Event::Keep],
-                FileSet::all()
-                    .map(|files| Event::Change(files, Fate::KeptPutBack))
-                    .collect(),
-            ]
-            .concat(),
-            agreed: 5,
-        },
-        Field {
-            name: "the original and lost files",
-            rules: COPIES,
-            beginnings: vec![fresh(), running(), vec![add(A), Event::Keep, add(B)]],
-            events: [
-                vec![add(A), add(B), del(A), Pass(31), Event::OriginalsVersion],
-                vec![
-                    Event::OriginalStartsEmpty(B),
-                    Event::Add(B, Who::TheOriginal),
-                ],
-                vec![Event::Del(A, Who::TheOriginal)],
-                changes(FileSet::STATE).collect(),
-                vec![Event::Change(FileSet::JOURNAL, Fate::Removed)],
-                vec![Event::Change(FileSet::LOCK, Fate::LastPutBack)],
-            ]
-            .concat(),
-            agreed: 4,
-        },
-        Field {
-            name: "writes that fail, and losses",
-            rules: COPIES,
-            beginnings: vec![fresh(), running()],
-            events: [
-                vec![add(A), add(B), del(A), del(B), Pass(31)],
-                ALL_FAULTS.map(|fault| Event::FaultyAdd(B, fault)).to_vec(),
-                ALL_FAULTS.map(|fault| Event::FaultyDel(A, fault)).to_vec(),
-                vec![
-                    Event::Change(FileSet::STATE, Fate::Removed),
-                    Event::Change(FileSet::STATE, Fate::LastPutBack),
-                    Event::Change(FileSet::LOCK, Fate::LastPutBack),
-                ],
-            ]
-            .concat(),
-            agreed: 4,
-        },
-        Field {
-            name: "appends that stop at any byte",
-            rules: COPIES,
-            beginnings: vec![vec![add(A)]],
-            events: [
-                vec![add(A), Event::Change(FileSet::STATE, Fate::Removed)],
-                (0..330)
-                    .map(|bytes| Event::FaultyAdd(B, Fault::JournalStopsAfter(bytes)))
-                    .collect(),
-                (0..330)
-                    .map(|bytes| Event::FaultyDel(A, Fault::JournalStopsAfter(bytes)))
-                    .collect(),
-            ]
-            .concat(),
-            agreed: 2,
-        },
-        Field {
-            name: "slow teardowns and a changing source",
-            rules: NODE,
-            beginnings: vec![fresh(), running()],
-            events: [
-                vec![add(A), add(B), Wire(A), Event::SlowDel(A), LateDel(A)],
-                vec![
-                    Pass(5),
-                    Pass(31),
-                    Lose(Loss::Deleted),
-                    Lose(Loss::JournalRemoved),
-                ],
-                vec![
-                    Event::Source(0b001),
-                    Event::Source(0b111),
-                    Event::SourceElsewhere,
-                ],
-            ]
-            .concat(),
-            agreed: 5,
-        },
+            ])
+            .with([add(A), Wire(B), del(A), Vanish(B), Pass(905)])
+            .with([Lose(RolledBack), Lose(JournalRemoved)])
+            .with([gc(None), Reclaim]),
+        field("releases", RELEASES_ARE_FINAL, 6)
+            .with([add(A), add(B), del(A), del(B), LostAdd(B), Wire(A)])
+            .with([Lose(Deleted), Pass(31)]),
+        field("older and newer answers", TICKING, 5)
+            .with([Begin(A), GoOn(A), add(A), add(B), del(B)])
+            .with([Source(0b001), Source(0b111)]),
+        field("calls under way", NODE, 5)
+            .from([add(A), Wire(A)])
+            .with([
+                Begin(A),
+                GoOn(A),
+                Begin(B),
+                GoOn(B),
+                add(B),
+                LostAdd(B),
+                del(B),
+            ])
+            .with([Lose(Deleted), Lose(Damaged), Lose(JournalTorn)])
+            .with([Source(0b001), Source(0b111)]),
+        field("kills and a lock that is lost", NODE, 3)
+            .from([add(A), Wire(A)])
+            .with([add(A), del(B), Lose(Deleted)])
+            .with(kills(7).map(|kill| KilledAdd(B, kill)))
+            .with(kills(4).map(|kill| KilledDel(A, kill)))
+            .with((0..30).map(|step| RacedAdd(B, A, step)))
+            .with((0..16).map(|step| RacedDel(A, B, step))),
+        field("kills after a lock is lost", NODE, 3)
+            .with([add(A), add(B), Lose(Deleted)])
+            .with(kills_after_a_lost_lock.map(|(step, n)| KilledRacedAdd(B, A, step, n))),
+        field("any files lost together", COPIES, 3)
+            .from([add(A), Keep, add(B), Wire(A), del(A)])
+            .from([add(A), Keep, reboot(), add(A)])
+            .with([add(A), add(B), del(A), Pass(31), Keep])
+            .with(all_changes()),
+        field("copies", COPIES, 5)
+            .from([add(A), Keep, reboot()])
+            .with([add(A), add(B), del(A), Keep])
+            .with(FileSet::all().map(|files| Change(files, Fate::KeptPutBack))),
+        field("the original and lost files", COPIES, 4)
+            .from([add(A), Wire(A)])
+            .from([add(A), Keep, add(B)])
+            .with([add(A), add(B), del(A), Pass(31), OriginalsVersion])
+            .with([OriginalStartsEmpty(B), theirs(B), their_del(A)])
+            .with(ALL_FATES.map(|fate| Change(FileSet::STATE, fate)))
+            .with([
+                Change(FileSet::JOURNAL, Fate::Removed),
+                last_back(FileSet::LOCK),
+            ]),
+        field("writes that fail, and losses", COPIES, 4)
+            .from([add(A), Wire(A)])
+            .with([add(A), add(B), del(A), del(B), Pass(31)])
+            .with(ALL_FAULTS.map(|fault| FaultyAdd(B, fault)))
+            .with(ALL_FAULTS.map(|fault| FaultyDel(A, fault)))
+            .with([Change(FileSet::STATE, Fate::Removed)])
+            .with([FileSet::STATE, FileSet::LOCK].map(last_back)),
+        field("appends that stop at any byte", COPIES, 2)
+            .not_fresh()
+            .from([add(A)])
+            .with([add(A), Change(FileSet::STATE, Fate::Removed)])
+            .with((0..330).map(|bytes| FaultyAdd(B, JournalStopsAfter(bytes))))
+            .with((0..330).map(|bytes| FaultyDel(A, JournalStopsAfter(bytes)))),
+        field("slow teardowns and a changing source", NODE, 5)
+            .from([add(A), Wire(A)])
+            .with([add(A), add(B), Wire(A), SlowDel(A), LateDel(A)])
+            .with([Pass(5), Pass(31), Lose(Deleted), Lose(JournalRemoved)])
+            .with([Source(0b001), Source(0b111), SourceElsewhere]),
     ]
 }

@@ -69,20 +69,20 @@ enum Outcome {
 
 /// Runs an ADD on a node. With `may_rest` it returns as soon as it has scanned the node.
 fn allocate(
+    world: &World,
     node: &MemoryNode,
     add: &mut InFlight,
-    rules: &Rules<'_>,
     may_rest: bool,
 ) -> (Outcome, bool) {
-    let context = rules.context(node);
-    let mut call = call("ADD", add.id, rules.world.is_dual());
+    let context = world.context(node);
+    let mut call = call("ADD", add.id, world.is_dual());
     if let Some(named) = &add.named {
         let conf = &mut Rc::make_mut(&mut call).conf;
         conf.ipam.subnet = Some(SUBNET.to_owned());
         conf.ipam.ip_address = Some(named.clone());
     }
     let requested = address_requests(&call).unwrap();
-    let netns = rules.world.netns(add.id);
+    let netns = world.netns(add.id);
     let mut requests = pool_requests(&requested, &call.conf.ipam, &call.attachment);
     for request in &mut requests {
         request.netns = Some(&netns);
@@ -95,7 +95,7 @@ fn allocate(
                 ..MatchedListing::default()
             };
             *was_doubted.borrow_mut() = matched.is_doubtful();
-            let answer = FreshAnswer::in_memory(matched, add.began, rules.world.doubtful_since);
+            let answer = FreshAnswer::in_memory(matched, add.began, world.doubtful_since);
             RefreshOutcome::Fresh(Box::new(answer))
         }
         None => RefreshOutcome::Failed(SourceError::FailedByPeer),
@@ -122,7 +122,7 @@ fn allocate(
                 }
             }
             Ok(Decision::Refresh(reason)) => {
-                (add.inventory, add.began) = (rules.world.inventory(), rules.world.now());
+                (add.inventory, add.began) = (world.inventory(), world.now());
                 attempts.set_refresh(reason, refresh(add));
                 continue;
             }
@@ -136,22 +136,28 @@ fn allocate(
     panic!("it goes on looking");
 }
 
-/// What a call sees of the world, apart from the files.
-struct Rules<'a> {
-    world: &'a World,
+/// Runs a DEL.
+fn release_all_of(call: &Call, context: &Context) -> Result<(), Failure> {
+    let (mut state, mut record) = (State::default(), OperationRecord::default());
+    release_all(call, context, &mut state, &mut record)
 }
 
-impl Rules<'_> {
-    fn context(&self, node: &MemoryNode) -> Context {
-        Context::on(
-            Rc::new(node.clone()),
-            self.world.now(),
-            self.world.boot_id(),
-        )
-    }
+fn is_exhausted(failure: &Failure) -> bool {
+    let Failure::Refused { refusal, .. } = failure else {
+        return false;
+    };
+    matches!(refusal, Refusal::Exhausted { .. })
+}
+
+fn told(failure: &Failure) -> String {
+    failure.to_cni("azure-vnet-ipam").msg
 }
 
 impl World {
+    fn context(&self, node: &MemoryNode) -> Context {
+        Context::on(Rc::new(node.clone()), self.now(), self.boot_id())
+    }
+
     fn node(&self) -> MemoryNode {
         MemoryNode::new(self.disk.clone(), self.now(), self.evidence())
     }
@@ -220,9 +226,8 @@ impl World {
         call.conf.ipam.subnet = named.map(|_| SUBNET.to_owned());
         call.conf.ipam.ip_address = named.map(str::to_owned);
         let node = self.node_with(fault);
-        let context = Rules { world: self }.context(&node);
-        let (mut state, mut record) = (State::default(), OperationRecord::default());
-        let released = release_all(&call, &context, &mut state, &mut record);
+        let context = self.context(&node);
+        let released = release_all_of(&call, &context);
         self.take_over(&node);
         released
     }
@@ -236,7 +241,7 @@ impl World {
         let mut call = Call::clone(&call("DEL", nobody, self.is_dual()));
         call.valid = valid.map(|id| (id.container_id(), id.if_name())).collect();
         let node = self.node();
-        let context = Rules { world: self }.context(&node);
+        let context = self.context(&node);
         let collected = gc(&call, &context, &mut OperationRecord::default());
         self.take_over(&node);
         match collected {
@@ -304,13 +309,18 @@ impl World {
             return;
         };
         let node = self.node();
-        let outcome = self.run(&node, &mut add, false);
-        self.take_over(&node);
+        let outcome = self.run_whole(&node, &mut add);
         self.ended(add, outcome);
     }
 
+    fn run_whole(&mut self, node: &MemoryNode, add: &mut InFlight) -> Outcome {
+        let outcome = self.run(node, add, false);
+        self.take_over(node);
+        outcome
+    }
+
     fn run(&mut self, node: &MemoryNode, add: &mut InFlight, may_rest: bool) -> Outcome {
-        let (outcome, is_doubtful) = allocate(node, add, &Rules { world: self }, may_rest);
+        let (outcome, is_doubtful) = allocate(self, node, add, may_rest);
         match is_doubtful {
             true => drop(self.doubtful_since.get_or_insert(self.now())),
             false if add.inventory.is_some() => self.doubtful_since = None,
@@ -400,7 +410,7 @@ impl World {
         self.note_answer(&add);
         if let Outcome::Granted(grants) = &outcome {
             let call = call("ADD", add.id, self.is_dual());
-            take_back(&call, grants, &Rules { world: self }.context(&node));
+            take_back(&call, grants, &self.context(&node));
         }
         self.take_over(&node);
         if let Outcome::Failed(failure) = outcome {
@@ -414,17 +424,12 @@ impl World {
             return;
         };
         let node = self.node_with(Some(fault));
-        let outcome = self.run(&node, &mut add, false);
-        self.take_over(&node);
+        let outcome = self.run_whole(&node, &mut add);
         match outcome {
-            Outcome::Failed(failure) if !matches!(failure, Failure::Refused { .. }) => {
-                self.newest_answer = None;
-            }
-            // The refusal may not have been saved.
-            Outcome::Failed(Failure::Refused {
-                refusal: Refusal::Exhausted { .. },
-                ..
-            }) => {
+            // A refusal may not have been saved.
+            Outcome::Failed(failure)
+                if !matches!(failure, Failure::Refused { .. }) || is_exhausted(&failure) =>
+            {
                 self.newest_answer = None;
             }
             outcome => self.ended(add, outcome),
@@ -492,10 +497,7 @@ impl World {
     /// Checks one of two racing calls. The other call may have freed what an ADD found held.
     fn raced(&mut self, add: InFlight, outcome: Option<Outcome>) {
         match outcome {
-            Some(Outcome::Failed(Failure::Refused {
-                refusal: Refusal::Exhausted { .. },
-                ..
-            })) => {}
+            Some(Outcome::Failed(failure)) if is_exhausted(&failure) => {}
             // The runtime asks again.
             Some(Outcome::Failed(Failure::Lock(LockError::Removed { .. }))) => {
                 self.newest_answer = None;
@@ -518,7 +520,7 @@ impl World {
         let (told, world) = (Rc::clone(&came_to), self.clone());
         let raced = move |node: &MemoryNode| {
             node.change(|disk| disk.remove_lock_folder());
-            let (outcome, _) = allocate(node, &mut theirs, &Rules { world: &world }, false);
+            let (outcome, _) = allocate(&world, node, &mut theirs, false);
             *told.borrow_mut() = Some(outcome);
             if let Some(changes) = kill {
                 node.kill_after(changes);
@@ -559,7 +561,7 @@ impl World {
 
     fn failed(&self, failure: &Failure, add: &InFlight) {
         let Failure::Refused { refusal, .. } = failure else {
-            panic!("{}", failure.to_cni("azure-vnet-ipam").msg);
+            panic!("{}", told(failure));
         };
         match refusal {
             Refusal::Exhausted { pools } => {
@@ -632,15 +634,10 @@ impl World {
         let is_restorable = view.restored.is_some() && is_with_namespace && is_known;
         node.kill(kill);
         let call = call("DEL", id, self.is_dual());
-        let context = Rules { world: self }.context(&node);
-        let released = release_all(
-            &call,
-            &context,
-            &mut State::default(),
-            &mut OperationRecord::default(),
-        );
+        let context = self.context(&node);
+        let released = release_all_of(&call, &context);
         if let Err(failure) = released {
-            assert!(node.is_dead(), "{}", failure.to_cni("azure-vnet-ipam").msg);
+            assert!(node.is_dead(), "{}", told(&failure));
         } else {
             self.released.insert(id);
             if is_restorable {
@@ -670,17 +667,12 @@ impl World {
         let node = self.node();
         let raced = self.race(&node, theirs.clone(), step, None);
         let call = call("DEL", id, self.is_dual());
-        let context = Rules { world: self }.context(&node);
-        let released = release_all(
-            &call,
-            &context,
-            &mut State::default(),
-            &mut OperationRecord::default(),
-        );
+        let context = self.context(&node);
+        let released = release_all_of(&call, &context);
         let is_repeated = match released {
             Ok(()) => false,
             Err(Failure::Lock(LockError::Removed { .. })) => true,
-            Err(failure) => panic!("{}", failure.to_cni("azure-vnet-ipam").msg),
+            Err(failure) => panic!("{}", told(&failure)),
         };
         let raced = raced.take();
         self.take_over(&node);
@@ -712,7 +704,7 @@ impl World {
         let valid: Vec<Id> = valid.collect();
         let before = self.held();
         if let Err(failure) = self.unchecked_gc(valid.into_iter()) {
-            panic!("{}", failure.to_cni("azure-vnet-ipam").msg);
+            panic!("{}", told(&failure));
         }
         // The address of a pod that the runtime knows stays held, whatever the record says.
         let held = self.held();
@@ -732,7 +724,7 @@ impl World {
             return;
         }
         let node = self.node();
-        let context = Rules { world: self }.context(&node);
+        let context = self.context(&node);
         let candidates = state.ipam().candidates(|_, _, _| true, self.now());
         let look = NodeSnapshot::capture(candidates, &context);
         let mut locked = Locked::acquire(&node, WAIT).unwrap();
