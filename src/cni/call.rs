@@ -157,6 +157,33 @@ mod tests {
     use super::*;
 
     #[test]
+    fn first_failed_check_is_reported() {
+        let any = r#"{"cniVersion":3,"name":"a"}"#;
+        for (stdin, command, container_id, expected) in [
+            (r#"{"cniVersion":3}"#, "NONE", "a/b", CallError::NoName),
+            (
+                r#"{"cniVersion":3,"name":"-"}"#,
+                "NONE",
+                "a/b",
+                CallError::BadName("-".into()),
+            ),
+            (any, "NONE", "a/b", CallError::BadContainerId("a/b".into())),
+            (any, "NONE", "c1", CallError::UnknownCommand("NONE".into())),
+            (any, "ADD", "c1", CallError::VersionType),
+        ] {
+            let environment = Environment {
+                command: command.into(),
+                container_id: container_id.into(),
+                netns: "/run/netns/x".into(),
+                if_name: "eth0".into(),
+                args: String::new(),
+            };
+            let parsed = Call::parse(&environment, stdin.as_bytes(), &Defaults::default());
+            assert_eq!(parsed, Err(expected), "{stdin} {command}");
+        }
+    }
+
+    #[test]
     fn versions_are_exact_and_new_enough_for_the_verb() {
         use CallError::{Incompatible, NoVersion, TooOldFor};
         use Verb::{Add, Check, Del, Gc, Status};

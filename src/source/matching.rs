@@ -183,13 +183,19 @@ mod tests {
             let found = find_link(&interface(mac), &links, MacWildcard::FirstInterface);
             assert_eq!(found.is_some_and(|l| l.name == "eth0"), is_found, "{mac}");
         }
+    }
+
+    #[test]
+    fn a_star_is_the_first_interface_that_is_not_loopback() {
         let lo = Link {
             loopback: true,
             ..link(1, "lo", "")
         };
-        let star = interface("*");
-        assert_eq!(find_link(&star, &[lo], MacWildcard::FirstInterface), None);
-        assert_eq!(find_link(&star, &links, MacWildcard::None), None);
+        let links = [lo, link(2, "eth0", MAC), link(3, "eth1", "7c1e52f9f3c5")];
+        let star = |links, wildcard| find_link(&interface("*"), links, wildcard).map(|l| l.index);
+        assert_eq!(star(&links, MacWildcard::FirstInterface), Some(2));
+        assert_eq!(star(&links[..1], MacWildcard::FirstInterface), None);
+        assert_eq!(star(&links, MacWildcard::None), None);
     }
 
     #[test]
