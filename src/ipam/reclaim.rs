@@ -298,7 +298,7 @@ mod tests {
         );
         assert_eq!(holders(&ipam), ["c2"]);
         let free = record(&mut ipam, "10.1.0.5").free().unwrap().clone();
-        assert_eq!(free.released, Some(NOW), "it rests");
+        assert_eq!(free.released, Some(NOW), "it is in cooldown");
     }
 
     #[test]
@@ -320,7 +320,7 @@ mod tests {
         assert_eq!(
             record(&mut ipam, "10.1.0.5").free().unwrap().released,
             Some(NOW),
-            "it rests first"
+            "it is in cooldown first"
         );
         let later = Moment(NOW.0 + 61 * SECOND);
         let candidates = ipam.candidates(|_, _, _| true, later);

@@ -68,15 +68,15 @@ Exit status:
 
 /// `show`.
 pub const SHOW: &str = r"Shows each pool, or only POOL, with its interface, its gateway, and how many of
-its addresses are held, suspected leaks, resting after their release, excluded
-and free; the percentage is that of the held ones. Then lists every holder:
-address, pod, container, network, interface and age. Where all holders have the
-same network and interface, these are in the heading of the pool instead.
+its addresses are held, suspected leaks, in cooldown after their release, on the
+host, excluded and free; the percentage is that of the held ones. Then lists
+every holder: address, pod, container, network, interface and age. Where all
+holders have the same network and interface, these are in the heading instead.
 
 In the bar, # is held, ! is held without any sign of life at the last check,
-~ resting, x excluded (by the host or by the configuration), and . free. An age
-that begins with > belongs to a record that the original plugin wrote. Such a
-record is at least that old.
+~ in cooldown, x excluded or on the host, and . free. An age that begins with >
+belongs to a record that the original plugin wrote. Such a record is at least
+that old.
 
 --pod lists only the holders whose pod begins with NAME, with or without its
 namespace. --suspect lists only those of which the last reclaim, or an ADD that
@@ -189,8 +189,8 @@ older than an hour.
 
 Without --yes, only prints what would be freed and why. With --yes, takes the
 lock, frees the dead holders, and marks those that look dead for the first time.
-Holders that change meanwhile are left alone. Freed addresses rest like released
-ones.
+Holders that change meanwhile are left alone. Freed addresses have a cooldown,
+as released ones have.
 
 Examples:
   # what would be freed, and why

@@ -277,7 +277,7 @@ impl PoolReport {
         let mut parts = vec![format!("{} held", count.held)];
         for (count, kind) in [
             (count.suspect, "of them suspect"),
-            (count.resting, "resting"),
+            (count.cooldown, "in cooldown"),
             (count.on_host, "on the host"),
             (count.excluded, "excluded"),
         ] {
@@ -302,7 +302,7 @@ impl PoolReport {
         let parts = [
             (count.held.saturating_sub(count.suspect), '#', Tint::Good),
             (count.suspect, '!', Tint::Bad),
-            (count.resting, '~', Tint::Doubtful),
+            (count.cooldown, '~', Tint::Doubtful),
             (count.on_host + count.excluded, 'x', Tint::Doubtful),
             (count.free, '.', Tint::Faint),
         ];

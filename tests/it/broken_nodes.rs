@@ -224,16 +224,16 @@ broken_nodes! {
     the_host_has_all_addresses {
         screen: true,
         broken_by: "for n in {8..32}; do ip addr add 10.224.0.$n/16 dev eth0; done",
-        findings: &["pool", "wired"],
+        findings: &["pool", "on-host"],
         add: Add::Fails,
     }
     the_host_has_one_address {
         broken_by: "ip addr add 10.224.0.9/16 dev eth0",
-        findings: &["wired"],
+        findings: &["on-host"],
     }
     a_route_to_a_free_address_is_left_over {
         broken_by: "ip route add 10.224.0.9/32 dev eth0",
-        findings: &["wired"],
+        findings: &["on-host"],
     }
     another_ipam_gives_our_addresses {
         screen: true,

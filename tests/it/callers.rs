@@ -381,7 +381,7 @@ fn check_two_pods(network: &str) {
     let next = host.add(network, "pod3");
     assert_ne!(
         next, one,
-        "an address just released rests while there are others"
+        "an address just released is in cooldown while there are others"
     );
     ping("pod3", &two);
     host.del(network, "pod2");

@@ -210,7 +210,7 @@ fn changes_by_the_original_take_precedence_over_our_key() {
     assert_eq!(
         node.add("c4").address(),
         "10.224.0.8",
-        "what it released rests"
+        "what it released is in cooldown"
     );
     node.del("x").assert_no_output();
     assert_eq!(node.held().into_values().collect::<Vec<_>>(), ["c3", "c4"]);

@@ -238,7 +238,7 @@ fn explain_json_has_its_shape() {
     for (subject, status, fixture) in [
         ("10.224.0.5", 0, "explain-held"),
         ("10.224.0.9", 0, "explain-free"),
-        ("10.224.0.7", 0, "explain-resting"),
+        ("10.224.0.7", 0, "explain-cooldown"),
         ("default/web-9", 0, "explain-pod"),
         ("c5", 0, "explain-container"),
         ("nobody", 1, "explain-unknown"),

@@ -40,14 +40,14 @@ fn parse(text: &str) -> BTreeMap<String, f64> {
 /// The metrics of the pool: size, free, held, cooldown, suspect, excluded, and used by the host.
 fn pool_metrics(figures: &BTreeMap<String, f64>) -> [f64; 7] {
     let labels = format!(r#"space="local",pool="{SUBNET}",interface="eth0""#);
-    let plain = ["", "free_", "held_", "resting_", "suspect_"]
+    let plain = ["", "free_", "held_", "cooldown_", "suspect_"]
         .map(|what| figures[&format!("pool_{what}addresses{{{labels}}}")]);
     let withheld = ["excluded", "host"].map(|reason| {
         figures[&format!(r#"pool_withheld_addresses{{{labels},reason="{reason}"}}"#)]
     });
-    let [all, free, held, resting, suspect] = plain;
+    let [all, free, held, cooldown, suspect] = plain;
     let [excluded, host] = withheld;
-    [all, free, held, resting, suspect, excluded, host]
+    [all, free, held, cooldown, suspect, excluded, host]
 }
 
 fn operations(figures: &BTreeMap<String, f64>, verb: &str) -> [f64; 2] {
@@ -103,8 +103,8 @@ fn metrics_match_what_happened() {
     assert_eq!(builds.next().map(|(_, value)| *value), Some(1.0));
 
     node.advance_clock(31);
-    let rested = pool_metrics(&parse(&self::text(&node)));
-    assert_eq!(rested, [10.0, 5.0, 4.0, 0.0, 1.0, 1.0, 0.0]);
+    let later = pool_metrics(&parse(&self::text(&node)));
+    assert_eq!(later, [10.0, 5.0, 4.0, 0.0, 1.0, 1.0, 0.0]);
 }
 
 #[test]

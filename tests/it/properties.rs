@@ -224,7 +224,7 @@ impl Node {
                     !self.model.listed.contains(&wanted) && !self.model.held.contains_key(&wanted)
                 );
             }
-            Err(Refusal::AddressResting { address, .. }) => {
+            Err(Refusal::AddressInCooldown { address, .. }) => {
                 assert_eq!(self.model.held.get(&address), None);
                 assert!(now.since(self.model.released[&address]) < COOLDOWN);
             }

@@ -496,7 +496,7 @@ fn addresses_can_be_requested_in_every_way_of_host_local() {
     let (code, msg) = ask("c1", "IP=10.224.0.5", json!({}), json!({})).error();
     assert!(
         code == 100
-            && msg.starts_with("Failed to allocate address: Address 10.224.0.5 was released a moment ago, and rests for "),
+            && msg.starts_with("Failed to allocate address: Address 10.224.0.5 was released a moment ago, and is in cooldown for "),
         "{msg}"
     );
     let at_once = ask("c1", "IP=10.224.0.5", json!({ "cooldown": 0 }), json!({}));

@@ -431,7 +431,7 @@ fn what_the_host_has_is_passed_over_and_given_last() {
         exclude: &[],
     };
     let refusal = ipam.allocate(&request(None), NOW).unwrap_err();
-    let text = "Failed to allocate address: No available addresses in 10.1.0.0/16: 0 held, 0 free, 1 wired on the host";
+    let text = "Failed to allocate address: No available addresses in 10.1.0.0/16: 0 held, 0 free, 1 on the host";
     assert_eq!(refusal.to_string(), text);
     assert!(matches!(
         ipam.allocate(&request(Some("10.1.0.5")), NOW),

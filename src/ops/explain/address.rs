@@ -52,11 +52,11 @@ pub enum AddressUse {
     /// An attachment holds it.
     Held,
     /// It was released recently and is in cooldown.
-    Resting,
+    Cooldown,
     /// Free to allocate.
     Free,
     /// It is free, but the host has it or a route to it.
-    Wired,
+    OnHost,
     /// The configuration excludes it.
     Excluded,
     /// In the subnet of a pool, but not listed by the source.
@@ -199,11 +199,11 @@ impl AddressExplanation {
     }
 
     fn free(&mut self, pool: &Pool, record: &Record, free: &Free, conf: &IpamConfig, now: &Now) {
-        let rested = free.released.map(|at| now.since(at));
-        let left = rested.and_then(|rested| conf.cooldown.checked_sub(rested));
+        let since = free.released.map(|at| now.since(at));
+        let left = since.and_then(|since| conf.cooldown.checked_sub(since));
         let left = left.filter(|left| *left > Duration::ZERO);
         let excluded = conf.exclude.iter().any(|net| net.contains(&self.address));
-        if let Some(ago) = rested {
+        if let Some(ago) = since {
             self.reasons
                 .push(format!("it was released {} ago", format_age(ago)));
         } else {
@@ -222,13 +222,13 @@ impl AddressExplanation {
             )
         } else if free.on_host {
             let why = "it is skipped: the host had it, or a route to it, at the last check";
-            (AddressUse::Wired, vec![why.to_owned()])
+            (AddressUse::OnHost, vec![why.to_owned()])
         } else if let Some(left) = left {
-            let rests = format!(
+            let cooldown = format!(
                 "it is in cooldown for {} more, and allocated earlier only when nothing else is free",
                 format_age(left)
             );
-            (AddressUse::Resting, vec![rests, turn])
+            (AddressUse::Cooldown, vec![cooldown, turn])
         } else {
             (AddressUse::Free, vec![turn])
         };
@@ -238,9 +238,9 @@ impl AddressExplanation {
     pub fn print(&self, screen: &Screen) -> String {
         let usage = match self.usage {
             AddressUse::Held => "held",
-            AddressUse::Resting => "resting",
+            AddressUse::Cooldown => "in cooldown",
             AddressUse::Free => "free",
-            AddressUse::Wired => "free, but on the host",
+            AddressUse::OnHost => "free, but on the host",
             AddressUse::Excluded => "excluded",
             AddressUse::Unlisted => "not listed for this node",
             AddressUse::Elsewhere => "in none of the pools",

@@ -99,7 +99,7 @@ kinds! {
     /// Other IPAM plugins with addresses of our pools.
     Owner: "owner", "conflict with another IPAM", "conflicts with other IPAMs";
     /// The host itself has a free address of a pool, or a route to it.
-    Wired: "wired", "address on the host", "addresses on the host";
+    OnHost: "on-host", "address on the host", "addresses on the host";
     /// An address is held, but there is no evidence of its holder.
     Leak: "leak", "leak", "leaks";
     /// A pod has an address that the pools do not know.

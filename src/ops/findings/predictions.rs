@@ -157,7 +157,7 @@ fn explanations(failure: &Failure) -> &'static [Kind] {
         Failure::NewerFormat { .. } => &[Kind::State],
         Failure::Refused { refusal, .. } => match refusal {
             Refusal::Quarantined { .. } => &[Kind::State],
-            Refusal::Exhausted { .. } => &[Kind::Pool, Kind::Wired],
+            Refusal::Exhausted { .. } => &[Kind::Pool, Kind::OnHost],
             Refusal::NoPools { passed_over, .. } if !passed_over.is_empty() => &[],
             Refusal::NoPools { .. } | Refusal::NoSpace { .. } | Refusal::NoSubnet { .. } => {
                 &[Kind::Source, Kind::Interface]

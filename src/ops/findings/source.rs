@@ -214,7 +214,7 @@ fn usage(subnet: &str, count: &PoolCount, is_gone: bool, program: &str) -> Findi
     const KIND: FindingKind = FindingKind::Pool;
     let mut text = format!("{subnet}: {} held, {} free", count.held, count.free);
     for (count, what) in [
-        (count.resting, "resting"),
+        (count.cooldown, "in cooldown"),
         (count.excluded, "excluded"),
         (count.on_host, "on the host"),
     ] {
@@ -227,7 +227,7 @@ fn usage(subnet: &str, count: &PoolCount, is_gone: bool, program: &str) -> Findi
         let remedy = "no action needed if that is intended: its addresses are removed as they are released; if not, look at the network interface in Azure";
         return Finding::note(KIND, &text, &remedy).about(subnet);
     }
-    if count.free + count.resting > 0 {
+    if count.free + count.cooldown > 0 {
         return Finding::ok(KIND, &text);
     }
     text.push_str("; no address is left");
@@ -394,7 +394,7 @@ mod tests {
         let count = PoolCount {
             held: 1,
             free: 1,
-            resting: 2,
+            cooldown: 2,
             on_host: 3,
             excluded: 4,
             ..PoolCount::default()
@@ -402,9 +402,9 @@ mod tests {
         let text = usage("x", &count, false, "azure-vnet-ipam").text;
         assert_eq!(
             text,
-            "x: 1 held, 1 free, 2 resting, 4 excluded, 3 on the host"
+            "x: 1 held, 1 free, 2 in cooldown, 4 excluded, 3 on the host"
         );
-        let rests = usage(
+        let in_cooldown = usage(
             "x",
             &PoolCount {
                 free: 0,
@@ -414,13 +414,13 @@ mod tests {
             "azure-vnet-ipam",
         );
         assert_eq!(
-            rests.severity,
+            in_cooldown.severity,
             Severity::Ok,
             "an address in cooldown is allocated when nothing else is free"
         );
         let full = PoolCount {
             free: 0,
-            resting: 0,
+            cooldown: 0,
             ..count
         };
         let full = usage("x", &full, false, "azure-vnet-ipam");

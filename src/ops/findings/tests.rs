@@ -93,11 +93,11 @@ fn ipam() -> Ipam {
     for (address, holder) in holders {
         pool.record_mut(&ip(address)).unwrap().usage = Usage::Held(holder);
     }
-    let rests = Free {
+    let in_cooldown = Free {
         released: Some(ago(8)),
         ..Free::default()
     };
-    pool.record_mut(&ip("10.224.0.9")).unwrap().usage = Usage::Free(rests);
+    pool.record_mut(&ip("10.224.0.9")).unwrap().usage = Usage::Free(in_cooldown);
     ipam
 }
 

@@ -21,16 +21,16 @@ pub fn print(page: &mut Page, pools: &[PoolMetrics]) {
     type Figure = (&'static str, &'static str, fn(&PoolCount) -> usize);
     const FIGURES: [Figure; 5] = [
         ("pool_addresses", "All addresses of the pool.", |c| {
-            c.held + c.free + c.resting + c.on_host + c.excluded
+            c.held + c.free + c.cooldown + c.on_host + c.excluded
         }),
         ("pool_free_addresses", "Addresses free to allocate.", |c| {
             c.free
         }),
         ("pool_held_addresses", "Held addresses.", |c| c.held),
         (
-            "pool_resting_addresses",
+            "pool_cooldown_addresses",
             "Addresses in cooldown, allocated only when no other is free.",
-            |c| c.resting,
+            |c| c.cooldown,
         ),
         (
             "pool_suspect_addresses",
