@@ -10,7 +10,7 @@ use super::cli::NodeLoopArgs;
 use super::findings::check::CheckReport;
 use super::findings::inspection::Inspection;
 use super::install::Installation;
-use super::metrics::{self, LastCheck, NodeMetrics};
+use super::metrics;
 use super::node::Node;
 use super::outcome::CommandError;
 use crate::host::{Paths, boot_now, exit_on_termination_signals, sleep_until};
@@ -36,7 +36,7 @@ struct NodeLoop<'a> {
     installations: Vec<Installation>,
     /// When the last check began.
     checked_at: Option<Moment>,
-    last_check: Option<LastCheck>,
+    last_check: Option<CheckReport>,
     reported: Reported,
 }
 
@@ -98,17 +98,13 @@ impl<'a> NodeLoop<'a> {
     }
 
     fn check(&mut self, node: &Node) {
-        let report = CheckReport::new(node, &Inspection::gather(node));
-        self.last_check = Some(report.count(node));
+        self.last_check = Some(CheckReport::new(node, &Inspection::gather(node)));
     }
 
     fn write_metrics(&mut self, installed: &[(&'static str, bool)]) {
         let node = Node::here(self.paths, boot_now());
-        let written = NodeMetrics::collect(&node).and_then(|mut metrics| {
-            metrics.installed = installed.to_vec();
-            metrics.last_check = self.last_check.clone();
-            metrics::write(&node, &metrics, Some(&self.args.output))
-        });
+        let (check, output) = (self.last_check.as_ref(), Some(&*self.args.output));
+        let written = metrics::write(&node, check, installed, output);
         self.reported.step("metrics", &written.err().map(|e| e.0));
     }
 }

@@ -6,10 +6,10 @@ use serde::Serialize;
 
 use super::cli::ReclaimArgs;
 use super::lease::{Lease, held_records};
+use super::node::capture_snapshot;
 use super::node::{Node, Now};
-use super::operator::record_operation;
+use super::outcome::record_operation;
 use super::outcome::{CommandError, CommandOutput, json};
-use super::progress;
 use super::screen::{Screen, Tint, pluralize};
 use super::state_view::StateView;
 use crate::events::OperationRecord;
@@ -63,7 +63,7 @@ pub fn run(node: &Node, args: &ReclaimArgs) -> Result<CommandOutput, CommandErro
         }));
     };
     let candidates = state.ipam().candidates(|_, _, _| true, boot_now());
-    let look = progress::capture_snapshot(candidates, &node.context);
+    let look = capture_snapshot(candidates, &node.context);
     let mut events = Vec::new();
     if done {
         let mut locked = node.lock()?;

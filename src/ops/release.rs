@@ -5,12 +5,13 @@ use std::net::IpAddr;
 use serde::Serialize;
 
 use super::cli::ReleaseArgs;
-use super::container_id::{self, ContainerMatch, describe_too_short};
-use super::lease::{Lease, held_records};
+use super::lease::{
+    ContainerMatch, Lease, ambiguous, describe_too_short, find_container, held_records,
+};
 use super::node::Node;
-use super::operator::{describe_operator, record_operation};
+use super::node::capture_snapshot;
 use super::outcome::{CommandError, CommandOutput, json};
-use super::progress;
+use super::outcome::{describe_operator, record_operation};
 use super::screen::Screen;
 use super::state_view::StateView;
 use crate::codec::named_address;
@@ -77,11 +78,11 @@ fn is_holder(container: &str, owner: &Owner) -> bool {
 /// Several holders have the prefix, or it is too short.
 fn complete_id(typed: &str, ipam: &Ipam) -> Result<String, CommandError> {
     let holders = held_records(ipam).filter_map(|(_, _, _, held)| held.owner.container_id());
-    match container_id::find(typed, holders) {
+    match find_container(typed, holders) {
         ContainerMatch::One(id) => Ok(id),
         ContainerMatch::None => Ok(typed.to_owned()),
         ContainerMatch::TooShort => Err(CommandError(describe_too_short(typed))),
-        ContainerMatch::Ambiguous(ids) => Err(container_id::ambiguous(typed, &ids)),
+        ContainerMatch::Ambiguous(ids) => Err(ambiguous(typed, &ids)),
     }
 }
 
@@ -175,7 +176,7 @@ impl ReleaseReport {
                 typed.unwrap_or_default()
             ));
         }
-        let look = progress::capture_snapshot(vec![candidate.clone()], &node.context);
+        let look = capture_snapshot(vec![candidate.clone()], &node.context);
         self.signs_of_life = signs(
             &candidate,
             address,

@@ -57,7 +57,7 @@ pub fn read(node: &Node, config: &NodeConfig) -> Result<ShowReport, CommandError
 }
 
 /// The report of `show`.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ShowReport {
     /// The time, RFC 3339.

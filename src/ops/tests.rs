@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use super::events::print_events;
 use super::explain::Explanation;
-use super::explain::query::Query;
+use super::explain::Query;
+use super::finding::{Finding, FindingKind};
 use super::findings::check::CheckReport;
-use super::findings::finding::{Finding, FindingKind};
 use super::findings::records::{self, NodeView};
 use super::node::Now;
 use super::reclaim::ReclaimReport;
@@ -27,7 +27,7 @@ use crate::ipam::{
 };
 use crate::plugin;
 use crate::source::Attempts;
-use crate::state::{Condition, Loss};
+use crate::state::{Condition, Loss, State};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -216,30 +216,31 @@ fn troubled() -> (Ipam, Evidence) {
     (ipam, evidence)
 }
 
-fn condition(
-    condition: Condition,
-    detail: Option<&str>,
-    quarantine_seconds: Option<u64>,
-) -> StateReport {
-    StateReport {
-        path: "/var/run/azure-vnet-ipam.json".into(),
-        condition: Some(condition),
-        detail: detail.map(str::to_owned),
-        quarantine_seconds,
-        ..StateReport::default()
-    }
-}
-
-fn corrupt() -> StateReport {
-    let why = Some("a value is missing at line 1 column 1");
-    StateReport {
-        is_corrupt: true,
-        ..condition(Condition::Lost(Loss::default()), why, None)
-    }
+/// The report on a state with pools that was changed so.
+fn state(change: impl Fn(&mut State)) -> StateReport {
+    let mut state = State::default();
+    *state.ipam_mut() = node(1);
+    change(&mut state);
+    StateReport::new("/var/run/azure-vnet-ipam.json".into(), &state, NOW.boot)
 }
 
 fn fine() -> StateReport {
-    condition(Condition::Ready, None, None)
+    state(|_| {})
+}
+
+fn lost(why: &str) -> Condition {
+    Condition::Lost(Loss {
+        why: why.to_owned(),
+        ..Loss::default()
+    })
+}
+
+fn corrupt() -> StateReport {
+    let why = "a value is missing at line 1 column 1";
+    state(|state| {
+        state.condition = lost(why);
+        state.corrupt = Some(why.to_owned());
+    })
 }
 
 fn show(ipam: &Ipam, state: StateReport, attempts: Attempts) -> ShowReport {
@@ -421,29 +422,22 @@ fn screens_of_show() {
             failed: Some(ago(3)),
             ..answered()
         };
-        show(&ipam, condition(Condition::Ready, None, Some(17)), failed).print(screen, NAME)
+        let quarantine = Moment(NOW.boot.0 + 17 * SECOND);
+        let rebuilt = state(|state| state.ipam_mut().quarantine = Some(quarantine));
+        show(&ipam, rebuilt, failed).print(screen, NAME)
     });
 }
 
 #[test]
 fn screens_of_show_without_a_state() {
     let empty = Ipam::default();
-    let lost = "it is gone, though addresses were given since the node started";
+    let gone = lost("it is gone, though addresses were given since the node started");
+    let with = |condition: Condition| state(|state| state.condition = condition.clone());
     for (name, state) in [
-        ("fresh", condition(Condition::Fresh, None, None)),
-        (
-            "lost",
-            condition(Condition::Lost(Loss::default()), Some(lost), None),
-        ),
+        ("fresh", with(Condition::Fresh)),
+        ("lost", with(gone)),
         ("corrupt", corrupt()),
-        (
-            "newer",
-            condition(
-                Condition::Newer { format: 4 },
-                Some("state format 4; this version supports up to 3"),
-                None,
-            ),
-        ),
+        ("newer", with(Condition::Newer { format: 4 })),
     ] {
         assert_screens(&format!("show-{name}"), |screen| {
             show(&empty, state.clone(), Attempts::default()).print(screen, NAME)

@@ -9,13 +9,13 @@ use std::path::Path;
 
 use ipnet::IpNet;
 
-use super::finding::{Finding, FindingKind, Visibility};
 use super::inspection::Inspection;
 use crate::cni::IPAM_KEYS;
 use crate::codec::{is, named_address, read_address};
 use crate::failure::Failure;
 use crate::host::{Paths, io_reason};
 use crate::ipam::{Ipam, Record};
+use crate::ops::finding::{Finding, FindingKind, Visibility};
 use crate::ops::node::Node;
 use crate::ops::node_config::{ConfFile, NodeConfig, Plugin, Tree};
 use crate::ops::screen::{join_first, pluralize};
@@ -317,9 +317,9 @@ fn given_by_host_local(folder: &str, given: &[IpAddr], pools: &KnownPools) -> Op
 
 #[cfg(test)]
 mod tests {
-    use super::super::finding::Severity;
     use super::*;
     use crate::ipam::{Inventory, ListedPool};
+    use crate::ops::finding::Severity;
     use crate::ops::node_config::parse;
 
     const GOOD: &str = r#"{"cniVersion":"1.0.0","name":"azure","plugins":[{"type":"bridge","ipam":{"type":"azure-vnet-ipam"}}]}"#;

@@ -8,9 +8,9 @@ use super::executables::Executables;
 use crate::host::{HostAddress, host_addresses, links, read_text};
 use crate::ipam::{Evidence, Moment};
 use crate::ops::node::Node;
+use crate::ops::node::capture_snapshot;
 use crate::ops::node_config::NodeConfig;
 use crate::ops::outcome::CommandError;
-use crate::ops::progress;
 use crate::ops::state_view::StateView;
 use crate::plugin::{Trial, note_moved_namespaces};
 use crate::source::{MatchedListing, Source, SourceError, last_attempts};
@@ -59,7 +59,7 @@ impl Inspection {
             let (matched, took) = node.query_source(&source);
             (source, SourceAnswer { matched, took })
         });
-        let mut evidence = progress::capture_snapshot(Vec::new(), &node.context).evidence;
+        let mut evidence = capture_snapshot(Vec::new(), &node.context).evidence;
         // Read last, so that it includes what changed meanwhile.
         let state = StateView::load(node);
         note_moved_namespaces(state.ipam().holders(), &mut evidence, node.paths());

@@ -6,14 +6,14 @@ use std::path::PathBuf;
 
 use ipnet::IpNet;
 
-use super::finding::{Finding, FindingKind};
 use super::inspection::HostAddresses;
 use crate::ipam::{
     AGAIN, Evidence, EvidenceIndex, Existence, Held, Ipam, Judgement, Place, Pool, Reason, Record,
     Verdict,
 };
-use crate::ops::describe_evidence::{describe_missing, describe_uses};
+use crate::ops::finding::{Finding, FindingKind};
 use crate::ops::lease::{Lease, held_records, records_by_address};
+use crate::ops::lease::{describe_missing, describe_uses};
 use crate::ops::node::Now;
 use crate::ops::screen::format_age;
 

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use super::finding::{Finding, FindingKind, Visibility};
 use super::inspection::{Inspection, SourceAnswer};
 use crate::failure::{ENVIRONMENT_REMEDY, needs_root, source_remedy};
 use crate::host::{Link, io_reason, links};
 use crate::ipam::{Ipam, Place, Pool, PoolCount, Routes};
 use crate::log::Milliseconds;
+use crate::ops::finding::{Finding, FindingKind, Visibility};
 use crate::ops::node::Node;
 use crate::ops::screen::{join_first, pluralize};
 use crate::source::{MatchedListing, Source, SourceError};
@@ -244,9 +244,9 @@ fn usage(subnet: &str, count: &PoolCount, is_gone: bool, program: &str) -> Findi
 mod tests {
     use std::time::Duration;
 
-    use super::super::finding::Severity;
     use super::*;
     use crate::ipam::{Inventory, ListedPool};
+    use crate::ops::finding::Severity;
     use crate::source::{FetchError, WireError};
 
     #[test]

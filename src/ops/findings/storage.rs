@@ -5,9 +5,9 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use super::finding::{Finding, FindingKind as Kind, Visibility};
 use super::inspection::{Holder, Inspection};
 use crate::host::{Paths, check_room, io_reason, is_not_writable, read_text, room};
+use crate::ops::finding::{Finding, FindingKind as Kind, Visibility};
 use crate::ops::node::Node;
 use crate::ops::screen::{format_age, join_first};
 use crate::ops::state_view::StateReport;
@@ -39,7 +39,7 @@ fn state(node: &Node, inspection: &Inspection, visibility: &mut Visibility) -> V
     let mut found = Vec::new();
     if let Ok(meta) = fs::metadata(&path)
         && meta.is_file()
-        && report.is_readable()
+        && report.is_readable
     {
         found.push(state_file(&path, meta.permissions().mode(), meta.size()));
     }
@@ -59,23 +59,9 @@ fn state(node: &Node, inspection: &Inspection, visibility: &mut Visibility) -> V
 
 /// The health of the state, unless there is nothing to say.
 fn health(report: &StateReport, visibility: &mut Visibility) -> Option<Finding> {
-    let text = report.text()?;
-    if report.condition.is_none()
-        && visibility.hides(&report.path, report.detail.as_deref().unwrap_or_default())
-    {
-        return None;
-    }
-    let finding = match (&report.condition, report.remedy()) {
-        (None | Some(Condition::Newer { .. }), Some(remedy)) => {
-            Finding::error(Kind::State, &text, &remedy)
-        }
-        (_, Some(remedy)) if report.is_key_unreadable || report.is_restored => {
-            Finding::note(Kind::State, &text, &remedy)
-        }
-        (_, Some(remedy)) => Finding::warning(Kind::State, &text, &remedy),
-        (_, None) => Finding::ok(Kind::State, &text),
-    };
-    Some(finding.about(&report.path))
+    let why = report.detail.as_deref().unwrap_or_default();
+    let is_hidden = report.condition == "unreadable" && visibility.hides(&report.path, why);
+    report.finding.clone().filter(|_| !is_hidden)
 }
 
 /// The mode and size of the file; `mode` may include the file type.
@@ -294,52 +280,16 @@ fn log_folder(
 mod tests {
     use std::time::Duration;
 
-    use super::super::finding::Severity;
     use super::super::inspection::ProcessCondition;
     use super::*;
     use crate::ipam::Moment;
+    use crate::ops::finding::Severity;
     use crate::state::LockHolder;
 
     const PATH: &str = "/var/run/azure-vnet-ipam.json";
 
     fn parsed(json: &str) -> State {
         State::parse(json.as_bytes(), Some("boot"), Moment(9)).unwrap()
-    }
-
-    #[test]
-    fn a_missing_state_is_wrong_only_where_addresses_were_given() {
-        let line = |condition, detail: Option<&str>| {
-            let report = StateReport {
-                path: PATH.to_owned(),
-                condition,
-                detail: detail.map(str::to_owned),
-                ..StateReport::default()
-            };
-            health(&report, &mut Visibility::new(true))
-        };
-        assert_eq!(line(Some(Condition::Ready), None), None);
-        let fresh = line(Some(Condition::Fresh), None).unwrap();
-        assert_eq!((fresh.severity, &*fresh.remedy), (Severity::Ok, ""));
-        let lost = line(
-            Some(Condition::Lost(Default::default())),
-            Some("it is gone"),
-        )
-        .unwrap();
-        assert_eq!(lost.severity, Severity::Warning);
-        assert!(lost.text.contains("it is gone"));
-        assert!(lost.remedy.contains("new pods wait 30 s"));
-    }
-
-    #[test]
-    fn permission_denied_is_a_matter_of_visibility() {
-        let report = StateReport {
-            path: PATH.to_owned(),
-            detail: Some("permission denied".to_owned()),
-            ..StateReport::default()
-        };
-        assert_eq!(health(&report, &mut Visibility::new(false)), None);
-        let line = health(&report, &mut Visibility::new(true)).unwrap();
-        assert_eq!(line.severity, Severity::Error);
     }
 
     #[test]

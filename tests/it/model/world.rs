@@ -400,10 +400,9 @@ impl World {
         let container = container.clone();
         let number = container.number;
         let is_theirs = |id: &Id| id.container == number;
-        let theirs = self
-            .pods
-            .iter()
-            .filter(|(id, pod)| is_theirs(id) && pod.configured && self.rules.kernel_shows_addresses);
+        let theirs = self.pods.iter().filter(|(id, pod)| {
+            is_theirs(id) && pod.configured && self.rules.kernel_shows_addresses
+        });
         let theirs = theirs.map(|(id, pod)| (*id, pod.addresses.clone()));
         self.strangers.configured.extend(theirs);
         self.end(pod);

@@ -150,7 +150,8 @@ impl Finding {
         finding.with_commands([command])
     }
 
-    fn new(
+    /// Creates a finding.
+    pub fn new(
         severity: Severity,
         kind: FindingKind,
         text: &dyn Display,
