@@ -301,7 +301,7 @@ fn seconds() -> impl TypedValueParser<Value = u64> {
 pub fn command(program: &str) -> clap::Command {
     let add_name = |command: clap::Command| match command.get_after_help() {
         Some(text) => {
-            let text = help::with_name(&text.to_string(), program);
+            let text = help::complete(&text.to_string(), program);
             command.after_help(text)
         }
         None => command,
@@ -398,19 +398,6 @@ mod tests {
                 panic!("{options}");
             };
             assert_eq!(args.format.is_json(), expected, "{options}");
-        }
-    }
-
-    #[test]
-    fn help_takes_precedence_over_a_valid_line() {
-        for line in [
-            "release --help",
-            "release -h",
-            "show x --json --help",
-            "help release",
-        ] {
-            let error = parse_line(line).unwrap_err();
-            assert!(!error.use_stderr(), "{line}: {error}");
         }
     }
 

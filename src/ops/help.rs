@@ -5,9 +5,20 @@
 //!
 //! `{name}` stands for the name of the program, of which there are two.
 
-/// Puts the name of the program into a text.
-pub fn with_name(text: &str, name: &str) -> String {
-    text.replace("{name}", name)
+/// The end of a text that has no exit statuses of its own.
+const STATUSES: &str = r"
+Exit status:
+  0  success
+  2  the command failed: stderr says why
+";
+
+/// Completes a text, with the name of the program.
+pub fn complete(text: &str, name: &str) -> String {
+    let statuses = match text.contains("Exit status:") {
+        true => "",
+        false => STATUSES,
+    };
+    text.replace("{name}", name) + statuses
 }
 
 /// What the program is.
@@ -94,10 +105,6 @@ Examples:
   {name} show --suspect
   # for programs
   {name} show --json | jq '.pools[].free'
-
-Exit status:
-  0  success
-  2  the command failed: stderr says why
 ";
 
 /// `events`.
@@ -121,10 +128,6 @@ Examples:
   {name} events --address 10.224.0.9
   # failures, for programs
   {name} events --json | jq '.[] | select(.code != 0)'
-
-Exit status:
-  0  success
-  2  the command failed: stderr says why
 ";
 
 /// `check`.
@@ -193,10 +196,6 @@ Examples:
   {name} reclaim
   # free it
   sudo {name} reclaim --yes
-
-Exit status:
-  0  success
-  2  the command failed: stderr says why
 ";
 
 /// `release`.
@@ -228,10 +227,6 @@ concern this plugin, and no credentials.
 Examples:
   # a file to attach to a support case
   sudo {name} export --output /tmp/azure-vnet-ipam.json
-
-Exit status:
-  0  success
-  2  the command failed: stderr says why
 ";
 
 /// `metrics`.
@@ -248,10 +243,6 @@ Examples:
   # for a timer or cron
   {name} metrics \
       --output /var/lib/prometheus/node-exporter/azure-vnet-ipam.prom
-
-Exit status:
-  0  success
-  2  the command failed: stderr says why
 ";
 
 /// `node-loop`.
@@ -301,10 +292,6 @@ Examples:
   {name} errors
   # one of them
   {name} errors | grep -A 4 'No available addresses'
-
-Exit status:
-  0  success
-  2  the command failed: stderr says why
 ";
 
 /// `install`.
@@ -366,10 +353,6 @@ Examples:
   {name} version
   # for programs
   {name} version -o json | jq -r .commit
-
-Exit status:
-  0  success
-  2  the command failed: stderr says why
 ";
 
 /// `completions`.
@@ -385,10 +368,6 @@ Examples:
   # fish
   {name} completions fish \
       >/etc/fish/completions/azure-vnet-ipam.fish
-
-Exit status:
-  0  success
-  2  the command failed: stderr says why
 ";
 
 #[cfg(test)]

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use super::node_config::NodeConfig;
 use super::outcome::CommandError;
 use super::screen::Screen;
 use crate::events::History;
@@ -13,7 +12,6 @@ use crate::evidence::Progress;
 use crate::host::{Paths, Timestamp, boot_now, wall_now};
 use crate::ipam::{Candidate, Moment};
 use crate::plugin::{Context, NodeSnapshot};
-use crate::source::{MatchedListing, Source, SourceError};
 use crate::state::{LockError, Locked, State, WAIT};
 use crate::stdio;
 
@@ -115,25 +113,6 @@ impl Node {
             ))),
             other => Ok(other?),
         }
-    }
-
-    /// The source that this node's pools come from.
-    ///
-    /// # Errors
-    /// AZURE_VNET_IPAM_QUERY_URL is not a URL.
-    pub fn source(&self, config: &NodeConfig) -> Result<Source, CommandError> {
-        let source =
-            Source::from_config(&config.conf, &self.context.source_overrides, self.paths());
-        source.map_err(|e| CommandError(e.to_string()))
-    }
-
-    /// Queries the source and measures the time. Other calls do not learn of it.
-    pub fn query_source(&self, source: &Source) -> (Result<MatchedListing, SourceError>, Duration) {
-        /// The timeout of an ADD when there are pools.
-        const LIMIT: Duration = Duration::from_secs(3);
-        let began = boot_now();
-        let answer = source.query(LIMIT, &[], self.paths());
-        (answer, boot_now().since(began))
     }
 }
 

@@ -61,7 +61,13 @@ pub fn run(node: &Node, args: &ReleaseArgs) -> Result<CommandOutput, CommandErro
     if outcome.released {
         outcome.tell(node);
     }
-    outcome.done(node, args)
+    Ok(CommandOutput {
+        text: match args.format.is_json() {
+            true => json(&outcome)?,
+            false => outcome.print(&node.screen),
+        },
+        status: u8::from(!outcome.released),
+    })
 }
 
 /// Whether the typed container is the holder.
@@ -194,13 +200,15 @@ impl ReleaseReport {
         }
     }
 
+    fn describe_holder(&self) -> String {
+        let holder = self.holder.as_ref();
+        holder.map(Lease::describe_holder).unwrap_or_default()
+    }
+
     /// Writes the log line and the operation record.
     fn tell(&self, node: &Node) {
         let (address, operator) = (self.address, describe_operator());
-        let holder_text = self
-            .holder
-            .as_ref()
-            .map_or_else(String::new, Lease::describe_holder);
+        let holder_text = self.describe_holder();
         let signs = match self.signs_of_life.is_empty() {
             true => "no evidence showed its holder".to_owned(),
             false => format!("despite: {}", self.signs_of_life.join("; ")),
@@ -223,22 +231,9 @@ impl ReleaseReport {
         record_operation(&node.context, record);
     }
 
-    fn done(&self, node: &Node, args: &ReleaseArgs) -> Result<CommandOutput, CommandError> {
-        Ok(CommandOutput {
-            text: match args.format.is_json() {
-                true => json(self)?,
-                false => self.print(&node.screen),
-            },
-            status: u8::from(!self.released),
-        })
-    }
-
     /// Prints the report as text.
     pub fn print(&self, screen: &Screen) -> String {
-        let holder_text = self
-            .holder
-            .as_ref()
-            .map_or_else(String::new, Lease::describe_holder);
+        let holder_text = self.describe_holder();
         let address = self.address;
         let mut text = match &self.refused {
             None => screen.paragraph(

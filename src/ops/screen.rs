@@ -1,6 +1,5 @@
 //! The layout of text output: width, colours, paragraphs and tables.
 
-use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::time::Duration;
 
@@ -34,42 +33,32 @@ pub enum Tint {
 }
 
 impl Screen {
-    /// Unlimited width and no colours.
-    pub const PLAIN: Screen = Screen {
-        width: None,
-        colours: false,
-    };
-
     /// The minimum width.
     const LEAST: usize = 40;
+    /// The width that every terminal has at least.
+    const USUAL: usize = 80;
 
     /// The screen of stdout. `NO_COLOR` and `TERM=dumb` are honoured, and COLUMNS also where stdout is no terminal.
     pub fn for_stdout() -> Screen {
         let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-        if !std::io::stdout().is_terminal() {
-            return Screen {
-                width: columns().map(|width| width.max(Self::LEAST)),
-                ..Screen::PLAIN
-            };
-        }
+        let is_terminal = std::io::stdout().is_terminal();
         let asked = || {
             let size = tcgetwinsize(stdout()).ok()?;
             Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
         };
-        let width = columns().or_else(asked).unwrap_or(80);
+        let columns = set("COLUMNS").and_then(|columns| columns.to_str()?.parse().ok());
+        let width = columns.or_else(|| is_terminal.then(|| asked().unwrap_or(Self::USUAL)));
+        let has_colours = set("NO_COLOR").is_none() && set("TERM").is_none_or(|t| t != "dumb");
         Screen {
-            width: Some(width.max(Self::LEAST)),
-            colours: set("NO_COLOR").is_none() && set("TERM").is_none_or(|term| term != "dumb"),
+            width: width.map(|width| width.max(Self::LEAST)),
+            colours: is_terminal && has_colours,
         }
     }
 
-    /// The same screen with a width in any case: that of COLUMNS, or 80 columns, for a file or a pipe.
+    /// The same screen with a width in any case.
     pub fn bounded(self) -> Screen {
-        /// As every terminal has at least.
-        const USUAL: usize = 80;
-        let width = self.width.or_else(|| columns().map(|n| n.max(Self::LEAST)));
         Screen {
-            width: Some(width.unwrap_or(USUAL)),
+            width: self.width.or(Some(Self::USUAL)),
             ..self
         }
     }
@@ -113,16 +102,6 @@ impl Screen {
         out.push('\n');
         out
     }
-}
-
-/// The value of a variable that is not empty.
-fn set(name: &str) -> Option<OsString> {
-    std::env::var_os(name).filter(|value| !value.is_empty())
-}
-
-/// The width that the environment asks for.
-fn columns() -> Option<usize> {
-    set("COLUMNS")?.to_str()?.parse().ok()
 }
 
 /// A table with headings. Columns are as wide as their longest cell.
@@ -312,6 +291,10 @@ mod tests {
         width: Some(40),
         colours: false,
     };
+    const PLAIN: Screen = Screen {
+        width: None,
+        colours: false,
+    };
 
     #[test]
     fn ages_have_two_units_at_most() {
@@ -361,13 +344,7 @@ mod tests {
         );
         let long = "x".repeat(50);
         assert_eq!(NARROW.paragraph("", 2, &long), format!("  {long}\n"));
-        assert_eq!(
-            Screen::PLAIN
-                .paragraph("", 0, &long.repeat(9))
-                .lines()
-                .count(),
-            1
-        );
+        assert_eq!(PLAIN.paragraph("", 0, &long.repeat(9)).lines().count(), 1);
     }
 
     #[test]
@@ -387,7 +364,7 @@ mod tests {
             text.contains("kube-syste..") && text.contains("x2x5z"),
             "{text}"
         );
-        let wide = table.print(&Screen::PLAIN, 0);
+        let wide = table.print(&PLAIN, 0);
         assert!(wide.contains("kube-system/coredns-7db6d8ff4d-x2x5z"));
     }
 
@@ -414,10 +391,10 @@ mod tests {
 
     #[test]
     fn colours_are_left_out_where_there_are_none() {
-        assert_eq!(Screen::PLAIN.tint(Tint::Bad, "x"), "x");
+        assert_eq!(PLAIN.tint(Tint::Bad, "x"), "x");
         let colours = Screen {
             colours: true,
-            ..Screen::PLAIN
+            ..PLAIN
         };
         assert_eq!(colours.tint(Tint::Bad, "x"), "\x1b[31mx\x1b[0m");
     }

@@ -8,8 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::events::print_events;
-use super::explain::Explanation;
-use super::explain::Query;
+use super::explain::{Explanation, Facts, Query};
 use super::finding::{Finding, FindingKind};
 use super::findings::check::CheckReport;
 use super::findings::records::{self, NodeView};
@@ -272,17 +271,15 @@ fn checked(ipam: &Ipam, evidence: &Evidence, more: Vec<Finding>) -> CheckReport 
     CheckReport::of_findings(findings, Vec::new(), ipam, Vec::new(), &NOW)
 }
 
-fn explanation(subject: &str, ipam: &Ipam, evidence: &Evidence) -> Explanation {
-    let subject = Query::parse(subject);
-    Explanation::new(
-        &subject,
+fn explanation(subject: &str, ipam: &Ipam, evidence: &Evidence, state: StateReport) -> Explanation {
+    let facts = Facts {
         ipam,
         evidence,
-        events(),
-        &IpamConfig::default(),
-        &NOW,
-        NAME,
-    )
+        conf: &IpamConfig::default(),
+        now: &NOW,
+        program: NAME,
+    };
+    Explanation::new(&Query::parse(subject), &facts, events(), state)
 }
 
 fn reclaim(done: bool) -> ReclaimReport {
@@ -504,7 +501,7 @@ fn screens_of_explain() {
         ("nobody", "default/nobody".to_owned()),
     ] {
         assert_screens(&format!("explain-{name}"), |screen| {
-            explanation(&subject, &ipam, &evidence).print(screen)
+            explanation(&subject, &ipam, &evidence, fine()).print(screen)
         });
     }
 }
@@ -528,7 +525,7 @@ fn screens_of_explain_with_a_second_pod_or_without_a_state() {
         ..Entry::default()
     });
     assert_screens("explain-duplicate", |screen| {
-        explanation(&address(11).to_string(), &ipam, &evidence).print(screen)
+        explanation(&address(11).to_string(), &ipam, &evidence, fine()).print(screen)
     });
     let corrupt = corrupt();
     for (name, subject) in [
@@ -537,9 +534,8 @@ fn screens_of_explain_with_a_second_pod_or_without_a_state() {
         ("nobody", "default/nobody".to_owned()),
     ] {
         assert_screens(&format!("explain-corrupt-{name}"), |screen| {
-            let mut explanation = explanation(&subject, &Ipam::default(), &evidence);
-            explanation.set_state(corrupt.clone());
-            explanation.print(screen)
+            let state = corrupt.clone();
+            explanation(&subject, &Ipam::default(), &evidence, state).print(screen)
         });
     }
 }

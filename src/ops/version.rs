@@ -2,9 +2,8 @@
 
 use serde::Serialize;
 
-use super::cli::ReportArgs;
 use super::node::Node;
-use super::outcome::{CommandError, CommandOutput, json};
+use super::outcome::{CommandError, CommandOutput, OutputFormat, json};
 
 /// The version of the program.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -52,9 +51,9 @@ struct BuildReport {
 ///
 /// # Errors
 /// The report cannot be printed as JSON.
-pub fn run(node: &Node, args: &ReportArgs) -> Result<CommandOutput, CommandError> {
+pub fn run(node: &Node, format: OutputFormat) -> Result<CommandOutput, CommandError> {
     let program = node.paths().name();
-    Ok(CommandOutput::success(match args.format.is_json() {
+    Ok(CommandOutput::success(match format.is_json() {
         true => json(&BuildReport {
             program,
             version: VERSION,

@@ -14,7 +14,6 @@
 mod apiserver;
 mod azure_vnet;
 mod bounds;
-mod broken;
 mod broken_nodes;
 mod build_info;
 mod callers;

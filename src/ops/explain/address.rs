@@ -67,24 +67,33 @@ pub enum AddressUse {
     Unknown,
 }
 
+/// What an explanation is made from.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts<'a> {
+    /// The records.
+    pub ipam: &'a Ipam,
+    /// The evidence of the node.
+    pub evidence: &'a Evidence,
+    /// The configuration.
+    pub conf: &'a IpamConfig,
+    /// Now.
+    pub now: &'a Now,
+    /// The name of the program, in commands.
+    pub program: &'a str,
+}
+
 impl AddressExplanation {
-    /// Makes it from a record.
-    pub fn new(
-        (ipam, key, pool): (&Ipam, &str, &Pool),
-        record: &Record,
-        evidence: &Evidence,
-        conf: &IpamConfig,
-        now: &Now,
-        program: &str,
-    ) -> AddressExplanation {
+    /// Makes it from a record of a pool.
+    pub fn new(facts: &Facts<'_>, (key, pool): (&str, &Pool), record: &Record) -> Self {
+        let Facts { ipam, now, .. } = *facts;
         let address = record.address();
         let mut explanation = AddressExplanation {
             pool: Some(key.to_owned()),
-            ..AddressExplanation::bare(address, evidence)
+            ..AddressExplanation::bare(address, facts.evidence)
         };
         match &record.usage {
-            Usage::Held(held) => explanation.held((ipam, key), held, evidence, now, program),
-            Usage::Free(free) => explanation.free(pool, record, free, conf, now),
+            Usage::Held(held) => explanation.held(key, held, facts),
+            Usage::Free(free) => explanation.free(pool, record, free, facts),
         }
         if explanation.usage != AddressUse::Held
             && let Some(until) = ipam.quarantine.filter(|at| *at > now.boot)
@@ -126,14 +135,15 @@ impl AddressExplanation {
     }
 
     /// Explains an address that has no record.
-    pub fn unlisted(address: IpAddr, ipam: &Ipam, evidence: &Evidence) -> AddressExplanation {
-        let mut explanation = AddressExplanation::bare(address, evidence);
-        let nets = ipam
-            .pools()
-            .filter_map(|(_, key, pool)| Some((key, pool.net(key)?)));
-        let mut around = nets.filter(|(_, net)| net.contains(&address));
-        match around.next() {
-            Some((key, _)) => {
+    pub fn unlisted(address: IpAddr, facts: &Facts<'_>) -> AddressExplanation {
+        let mut explanation = AddressExplanation::bare(address, facts.evidence);
+        let mut pools = facts.ipam.pools();
+        let is_around = |key: &str, pool: &Pool| {
+            let net = pool.net(key);
+            net.is_some_and(|net| net.contains(&address))
+        };
+        match pools.find(|(_, key, pool)| is_around(key, pool)) {
+            Some((_, key, _)) => {
                 explanation.usage = AddressUse::Unlisted;
                 explanation.next.push(format!(
                     "it is not allocated: the source does not list it among the addresses of {key} for this node"
@@ -160,15 +170,9 @@ impl AddressExplanation {
         }
     }
 
-    fn held(
-        &mut self,
-        (ipam, key): (&Ipam, &str),
-        held: &Held,
-        evidence: &Evidence,
-        now: &Now,
-        program: &str,
-    ) {
-        let index = EvidenceIndex::new(evidence, ipam);
+    fn held(&mut self, key: &str, held: &Held, facts: &Facts<'_>) {
+        let Facts { evidence, now, .. } = *facts;
+        let index = EvidenceIndex::new(evidence, facts.ipam);
         let judgement = index.judge(self.address, held, now.boot);
         let holder = Lease::new(key, self.address, held, now);
         self.usage = AddressUse::Held;
@@ -189,7 +193,7 @@ impl AddressExplanation {
             }
             None => "a DEL that names it frees it, if the node no longer shows it".to_owned(),
         });
-        self.next.push(fate(&judgement, held, now, program));
+        self.next.push(fate(&judgement, held, facts));
         if held.unlisted {
             self.next.push(
                 "the source no longer lists it: it leaves the pool when it is freed".to_owned(),
@@ -198,7 +202,8 @@ impl AddressExplanation {
         self.holder = Some(holder);
     }
 
-    fn free(&mut self, pool: &Pool, record: &Record, free: &Free, conf: &IpamConfig, now: &Now) {
+    fn free(&mut self, pool: &Pool, record: &Record, free: &Free, facts: &Facts<'_>) {
+        let Facts { conf, now, .. } = *facts;
         let since = free.released.map(|at| now.since(at));
         let left = since.and_then(|since| conf.cooldown.checked_sub(since));
         let left = left.filter(|left| *left > Duration::ZERO);
@@ -307,7 +312,8 @@ pub fn describe_list(name: &str, lines: &[String], screen: &Screen) -> String {
 }
 
 /// What happens to a lease if no DEL comes.
-fn fate(judgement: &Judgement, held: &Held, now: &Now, program: &str) -> String {
+fn fate(judgement: &Judgement, held: &Held, facts: &Facts<'_>) -> String {
+    let Facts { now, program, .. } = *facts;
     match judgement.verdict {
         Verdict::Alive => "it is not reclaimed while any evidence shows its holder".to_owned(),
         Verdict::Dead => {

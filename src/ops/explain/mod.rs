@@ -7,17 +7,18 @@ use std::net::IpAddr;
 
 use serde::Serialize;
 
+pub use address::Facts;
 use address::{AddressExplanation, describe_list};
 
 use super::cli::ExplainArgs;
 use super::events::print_events;
 use super::lease::{ContainerMatch, ambiguous, describe_too_short, find_container};
-use super::node::{Node, Now, capture_snapshot};
+use super::node::{Node, capture_snapshot};
 use super::node_config::NodeConfig;
 use super::outcome::{CommandError, CommandOutput, json};
 use super::screen::{Screen, Tint, format_age};
 use super::state_view::{StateReport, StateView};
-use crate::cni::{IpamConfig, Verb};
+use crate::cni::Verb;
 use crate::codec::named_address;
 use crate::events::OperationRecord;
 use crate::ipam::{Entry, Evidence, Ipam, Record};
@@ -26,21 +27,18 @@ use crate::plugin::note_moved_namespaces;
 /// Runs the command.
 pub fn run(node: &Node, args: &ExplainArgs) -> Result<CommandOutput, CommandError> {
     let state = StateView::read(node)?;
-    let config = NodeConfig::read(node.paths());
     let mut evidence = capture_snapshot(Vec::new(), &node.context).evidence;
     note_moved_namespaces(state.ipam().holders(), &mut evidence, node.paths());
     let events = node.history()?.records;
     let subject = Query::parse(&args.subject).resolve(state.ipam(), &evidence, &events)?;
-    let mut explanation = Explanation::new(
-        &subject,
-        state.ipam(),
-        &evidence,
-        events,
-        &config.conf,
-        &node.now,
-        node.paths().name(),
-    );
-    explanation.set_state(state.report);
+    let facts = Facts {
+        ipam: state.ipam(),
+        evidence: &evidence,
+        conf: &NodeConfig::read(node.paths()).conf,
+        now: &node.now,
+        program: node.paths().name(),
+    };
+    let explanation = Explanation::new(&subject, &facts, events, state.report.clone());
     Ok(CommandOutput {
         status: u8::from(!explanation.is_known()),
         text: match args.format.is_json() {
@@ -59,7 +57,7 @@ pub struct Explanation {
     /// The time, RFC 3339.
     pub time: String,
     /// The health of the state.
-    pub state: Option<StateReport>,
+    pub state: StateReport,
     /// The addresses.
     pub addresses: Vec<AddressExplanation>,
     /// Entries in the lists of other programs.
@@ -76,49 +74,42 @@ pub struct Explanation {
 }
 
 impl Explanation {
-    /// Collects everything that is known about `subject`. The next steps name the commands of `program`.
+    /// Collects everything that is known about `subject`. Where records are missing, an address that no record holds may be held by
+    /// anybody.
     pub fn new(
         subject: &Query,
-        ipam: &Ipam,
-        evidence: &Evidence,
+        facts: &Facts<'_>,
         events: Vec<OperationRecord>,
-        conf: &IpamConfig,
-        now: &Now,
-        program: &str,
+        state: StateReport,
     ) -> Explanation {
         /// Older ones are in `events`.
         const EVENTS: usize = 8;
+        let Facts {
+            ipam,
+            evidence,
+            now,
+            ..
+        } = *facts;
         let mut explanation = Explanation {
-            subject: match subject {
-                Query::Address(address) => address.to_string(),
-                Query::Name { name, .. } => name.clone(),
-            },
-            hint: match subject {
-                Query::Address(_) => None,
-                Query::Name { hint, .. } => hint.clone(),
-            },
+            subject: subject.text.clone(),
+            hint: subject.hint.clone(),
             time: now.wall_time(now.boot),
+            unknown: state.missing_records,
+            state,
             ..Explanation::default()
         };
         for (_, key, pool) in ipam.pools() {
-            for record in pool.records.iter().filter(|r| subject.is_record(r)) {
-                let address = AddressExplanation::new(
-                    (ipam, key, pool),
-                    record,
-                    evidence,
-                    conf,
-                    now,
-                    program,
-                );
-                explanation.addresses.push(address);
-            }
+            let records = pool.records.iter().filter(|r| subject.is_record(r));
+            let addresses = records.map(|r| AddressExplanation::new(facts, (key, pool), r));
+            explanation.addresses.extend(addresses);
         }
-        if let Query::Address(address) = subject
-            && explanation.addresses.is_empty()
-        {
-            explanation
-                .addresses
-                .push(AddressExplanation::unlisted(*address, ipam, evidence));
+        if let (Some(address), []) = (subject.address, &*explanation.addresses) {
+            let unlisted = AddressExplanation::unlisted(address, facts);
+            explanation.addresses.push(unlisted);
+        }
+        if let Some(why) = explanation.unknown {
+            let addresses = explanation.addresses.iter_mut();
+            addresses.for_each(|address| address.mark_unknown(why));
         }
         for (name, list) in evidence.lists() {
             // Live entries are printed with their address.
@@ -149,20 +140,10 @@ impl Explanation {
         explanation
     }
 
-    /// Adds the health of the state. Where records are missing, an address that no record holds may be held by anybody.
-    pub fn set_state(&mut self, state: StateReport) {
-        self.unknown = state.missing_records;
-        if let Some(why) = self.unknown {
-            let addresses = self.addresses.iter_mut();
-            addresses.for_each(|address| address.mark_unknown(why));
-        }
-        self.state = Some(state);
-    }
-
     /// Prints the report as text.
     pub fn print(&self, screen: &Screen) -> String {
         let mut text = String::new();
-        if let Some(sentence) = self.state.as_ref().and_then(|state| state.sentences()) {
+        if let Some(sentence) = self.state.sentences() {
             text.push_str(&screen.paragraph("", 0, &sentence));
             text.push('\n');
         }
@@ -231,32 +212,28 @@ fn describe_entry(list: &str, entry: &Entry) -> String {
     )
 }
 
-/// What `explain` was asked about.
+/// What `explain` was asked about: an address, a container, or a pod as `namespace/name` or `name`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Query {
-    /// An address.
-    Address(IpAddr),
-    /// A pod, as `namespace/name` or `name`, or a container.
-    Name {
-        /// The text as it was typed.
-        name: String,
-        /// The whole ID of the container that it stands for.
-        container: Option<String>,
-        /// Why it stands for no container, though IDs begin with it.
-        hint: Option<String>,
-    },
+pub struct Query {
+    /// The text as it was typed; an address as it is printed.
+    text: String,
+    /// The address, if it is one.
+    address: Option<IpAddr>,
+    /// The whole ID of the container that it stands for.
+    container: Option<String>,
+    /// Why it stands for no container, though IDs begin with it.
+    hint: Option<String>,
 }
 
 impl Query {
     /// Parses an address, or takes the text as the name of a pod.
     pub fn parse(text: &str) -> Query {
-        match named_address(text) {
-            Some(address) => Query::Address(address),
-            None => Query::Name {
-                name: text.to_owned(),
-                container: None,
-                hint: None,
-            },
+        let address = named_address(text);
+        Query {
+            text: address.map_or_else(|| text.to_owned(), |address| address.to_string()),
+            address,
+            container: None,
+            hint: None,
         }
     }
 
@@ -264,20 +241,16 @@ impl Query {
     ///
     /// # Errors
     /// Several containers have the prefix.
-    pub fn resolve(
+    fn resolve(
         mut self,
         ipam: &Ipam,
         evidence: &Evidence,
         events: &[OperationRecord],
     ) -> Result<Query, CommandError> {
-        let Query::Name {
-            name,
-            container,
-            hint,
-        } = &mut self
-        else {
+        if self.address.is_some() {
             return Ok(self);
-        };
+        }
+        let name = &self.text;
         let holders = ipam.holders().filter_map(|held| held.owner.container_id());
         let tombstones = ipam.tombstones.iter();
         let lists = evidence.lists();
@@ -296,39 +269,28 @@ impl Query {
             .chain(freed.filter_map(|freed| freed.pod.as_deref()));
         let is_pod = pods.any(|pod| is_pod_name(name, pod));
         match find_container(name, ids) {
-            ContainerMatch::One(id) => *container = Some(id),
+            ContainerMatch::One(id) => self.container = Some(id),
             ContainerMatch::Ambiguous(ids) if !is_pod => {
                 return Err(ambiguous(name, &ids));
             }
-            ContainerMatch::TooShort if !is_pod => *hint = Some(describe_too_short(name)),
+            ContainerMatch::TooShort if !is_pod => self.hint = Some(describe_too_short(name)),
             ContainerMatch::Ambiguous(_) | ContainerMatch::TooShort | ContainerMatch::None => {}
         }
         Ok(self)
     }
 
-    /// Whether it stands for this container.
-    pub fn is_container(&self, id: &str) -> bool {
-        match self {
-            Query::Address(_) => false,
-            Query::Name { container, .. } => container.as_deref() == Some(id),
-        }
+    fn is_container(&self, id: &str) -> bool {
+        self.container.as_deref() == Some(id)
     }
 
     fn is_pod(&self, pod: Option<&str>) -> bool {
-        match (self, pod) {
-            (Query::Name { name, .. }, Some(pod)) => is_pod_name(name, pod),
-            _ => false,
-        }
-    }
-
-    fn is_address(&self, address: IpAddr) -> bool {
-        *self == Query::Address(address)
+        self.address.is_none() && pod.is_some_and(|pod| is_pod_name(&self.text, pod))
     }
 
     /// Whether it stands for the address of the record or for its holder.
-    pub fn is_record(&self, record: &Record) -> bool {
+    fn is_record(&self, record: &Record) -> bool {
         let owner = record.held().map(|held| &held.owner);
-        self.is_address(record.address())
+        self.address == Some(record.address())
             || owner
                 .and_then(|owner| owner.container_id())
                 .is_some_and(|id| self.is_container(id))
@@ -336,34 +298,30 @@ impl Query {
     }
 
     /// Whether an entry of another program's list is about it.
-    pub fn is_entry(&self, entry: &Entry) -> bool {
-        entry.addresses.iter().any(|a| self.is_address(*a))
+    fn is_entry(&self, entry: &Entry) -> bool {
+        entry.addresses.iter().any(|a| self.address == Some(*a))
             || self.is_container(&entry.container_id)
             || self.is_pod(entry.pod.as_deref())
     }
 
     /// Whether the record of an operation names it.
-    pub fn is_event(&self, event: &OperationRecord) -> bool {
-        let is_freed = event
-            .freed
-            .iter()
-            .any(|freed| self.is_container(&freed.container) || self.is_pod(freed.pod.as_deref()));
-        match self {
-            Query::Address(address) => event.touches(*address),
-            Query::Name { .. } => is_freed || self.is_subject(event),
-        }
+    fn is_event(&self, event: &OperationRecord) -> bool {
+        let mut freed = event.freed.iter();
+        self.address.is_some_and(|address| event.touches(address))
+            || self.is_subject(event)
+            || freed.any(|f| self.is_container(&f.container) || self.is_pod(f.pod.as_deref()))
     }
 
     /// Whether the operation was for this container or pod.
-    pub fn is_subject(&self, event: &OperationRecord) -> bool {
+    fn is_subject(&self, event: &OperationRecord) -> bool {
         self.is_container(&event.container_id) || self.is_pod(event.pod.as_deref())
     }
 
     /// Keeps the operations that name the subject, and those of others that touched an address while the subject held it: a reclaim,
     /// a GC, a command, or an ADD that got the same address. The operations are in the order of their time.
-    pub fn timeline(&self, events: Vec<OperationRecord>) -> Vec<OperationRecord> {
+    fn timeline(&self, events: Vec<OperationRecord>) -> Vec<OperationRecord> {
         let mut held: BTreeSet<IpAddr> = BTreeSet::new();
-        let concerns = |event: &OperationRecord| {
+        let mut concerns = |event: &OperationRecord| {
             let touched = event.all_addresses();
             let is_concerned = self.is_event(event) || touched.iter().any(|a| held.contains(a));
             let is_add = event.verb == Verb::Add.as_str();
@@ -376,7 +334,6 @@ impl Query {
             }
             is_concerned
         };
-        let mut concerns = concerns;
         events.into_iter().filter(|event| concerns(event)).collect()
     }
 }

@@ -460,33 +460,33 @@ fn predict_one(
             ..prediction
         };
     }
-    let failure = match try_add(node, inspection, trial, plugin) {
-        Ok(addresses) => {
-            return Prediction {
-                succeeds: true,
-                addresses,
+    match try_add(node, inspection, trial, plugin) {
+        Ok(addresses) => Prediction {
+            succeeds: true,
+            addresses,
+            ..prediction
+        },
+        Err(failure) => {
+            let CniError { code, msg, details } = failure.to_cni(&node.program);
+            Prediction {
+                code: Some(code as u8),
+                msg: Some(msg),
+                details: Some(details),
+                waits: matches!(
+                    &failure,
+                    Failure::Refused {
+                        refusal: Refusal::Quarantined { .. },
+                        ..
+                    }
+                ),
+                is_hidden: matches!(
+                    &failure,
+                    Failure::Store { error, .. } if error.source.kind() == io::ErrorKind::PermissionDenied
+                ),
+                explained_by: explanations(&failure),
                 ..prediction
-            };
+            }
         }
-        Err(failure) => failure,
-    };
-    let CniError { code, msg, details } = failure.to_cni(&node.program);
-    let (mut waits, mut is_hidden) = (false, false);
-    match &failure {
-        Failure::Refused { refusal, .. } => waits = matches!(refusal, Refusal::Quarantined { .. }),
-        Failure::Store { error, .. } => {
-            is_hidden = error.source.kind() == io::ErrorKind::PermissionDenied;
-        }
-        _ => {}
-    }
-    Prediction {
-        code: Some(code as u8),
-        msg: Some(msg),
-        details: Some(details),
-        waits,
-        is_hidden,
-        explained_by: explanations(&failure),
-        ..prediction
     }
 }
 

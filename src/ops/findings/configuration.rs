@@ -338,65 +338,6 @@ mod tests {
     }
 
     #[test]
-    fn a_valid_conflist_is_ok() {
-        let lines = lines_of(&[("/a.conflist", GOOD)]);
-        assert_eq!(lines.len(), 1);
-        assert_eq!(lines[0].severity, Severity::Ok);
-        assert_eq!(
-            lines[0].text,
-            "/a.conflist: network azure, plugin bridge, CNI 1.0.0"
-        );
-    }
-
-    #[test]
-    fn an_invalid_conflist_is_reported_as_an_add_would_fail() {
-        let noname = GOOD.replace("\"name\":\"azure\",", "");
-        let nocooldown = GOOD.replace(
-            "{\"type\":\"azure-vnet-ipam\"",
-            "{\"cooldown\":\"x\",\"type\":\"azure-vnet-ipam\"",
-        );
-        let noversion = GOOD.replace("\"cniVersion\":\"1.0.0\",", "");
-        let old = GOOD.replace("1.0.0", "9.9.9");
-        for (text, status, words, remedy) in [
-            (
-                &*noname,
-                Severity::Error,
-                "missing network name",
-                "correct /a",
-            ),
-            (&*nocooldown, Severity::Error, "cooldown", "correct /a"),
-            (
-                &*old,
-                Severity::Error,
-                "incompatible CNI versions",
-                "correct /a",
-            ),
-            (&*noversion, Severity::Note, "without cniVersion", "add"),
-            ("{", Severity::Error, "EOF", "correct it"),
-            ("{}", Severity::Warning, "none in /etc/cni/net.d", "put one"),
-        ] {
-            let lines = lines_of(&[("/a", text)]);
-            let found = lines
-                .iter()
-                .find(|line| line.text.contains(words))
-                .unwrap_or_else(|| panic!("{text}: {lines:?}"));
-            assert_eq!(found.severity, status, "{found:?}");
-            assert!(found.remedy.contains(remedy), "{found:?}");
-        }
-    }
-
-    #[test]
-    fn a_conflist_that_comes_first_is_named() {
-        let other = r#"{"cniVersion":"1.0.0","name":"x","type":"ptp"}"#;
-        let lines = lines_of(&[("/05-x.conf", other), ("/10-a.conflist", GOOD)]);
-        let line = lines.last().unwrap();
-        assert_eq!(line.severity, Severity::Warning);
-        assert!(line.text.contains("/05-x.conf is"), "{line:?}");
-        let lines = lines_of(&[("/05.conflist", GOOD), ("/10.conf", other)]);
-        assert!(lines.iter().all(|line| line.severity == Severity::Ok));
-    }
-
-    #[test]
     fn a_misspelt_key_is_reported_with_the_right_one() {
         let lines = |key: &str| {
             let ipam = format!("{{\"{key}\":[],\"type\":\"azure-vnet-ipam\"");
@@ -466,24 +407,6 @@ mod tests {
         assert!(remedy.contains("rm -r /var/lib/cni/networks/x"), "{remedy}");
         assert_eq!(given(&["10.224.0.77"]).unwrap().severity, Severity::Warning);
         assert_eq!(given(&["10.9.0.1"]), None);
-    }
-
-    #[test]
-    fn settings_are_valid_or_each_error_is_a_warning() {
-        let path = Path::new("/etc/x.json");
-        let found = |wrong: &[&str], is_root| {
-            let config = NodeConfig {
-                wrong_settings: wrong.iter().map(|why| (*why).to_owned()).collect(),
-                ..NodeConfig::default()
-            };
-            settings(path, &config, "ipam", &mut Visibility::new(is_root))
-        };
-        assert_eq!(found(&[], true)[0].severity, Severity::Ok);
-        let wrong = found(&["cooldown must be a number", "x"], true);
-        assert_eq!(wrong.len(), 2);
-        assert_eq!(wrong[0].severity, Severity::Warning);
-        assert!(wrong[0].text.contains("cooldown must be a number"));
-        assert_eq!(found(&["permission denied"], false), []);
     }
 
     #[test]
