@@ -72,7 +72,10 @@ pub enum Command {
     Uninstall(UninstallArgs),
     /// Print the version, commit, target and features
     #[command(after_help = help::VERSION)]
-    Version(ReportArgs),
+    Version {
+        #[command(flatten)]
+        format: OutputFormat,
+    },
     /// Print a script for command line completion
     #[command(after_help = help::COMPLETIONS)]
     Completions(CompletionsArgs),
@@ -122,13 +125,6 @@ pub struct CheckArgs {
     /// Also print what is as it should be, and every detail
     #[arg(long)]
     pub all: bool,
-    #[command(flatten)]
-    pub format: OutputFormat,
-}
-
-/// The arguments of a command that prints a report.
-#[derive(Debug, Args)]
-pub struct ReportArgs {
     #[command(flatten)]
     pub format: OutputFormat,
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::cli::EventsArgs;
 use super::lease::{matches_pod, shorten_container_id};
 use super::node::Node;
-use super::outcome::{CommandError, CommandOutput, json};
+use super::outcome::{CommandError, CommandOutput};
 use super::screen::{Screen, Table, Tint, screen_offset, split_time};
 use crate::codec::named_address;
 use crate::events::OperationRecord;
@@ -18,11 +18,10 @@ pub fn run(node: &Node, args: &EventsArgs) -> Result<CommandOutput, CommandError
     let all = node.history()?.records;
     let was_empty = all.is_empty();
     let events = filter.apply(all);
-    Ok(CommandOutput::success(match args.format.is_json() {
-        true => json(&events)?,
-        false if events.is_empty() && !was_empty => "No operation matches.\n".to_owned(),
-        false => print_events(&events, &node.screen.bounded()),
-    }))
+    args.format.output(0, &events, || match &*events {
+        [] if !was_empty => "No operation matches.\n".to_owned(),
+        events => print_events(events, &node.screen.bounded()),
+    })
 }
 
 /// The operations that are wanted.
@@ -139,8 +138,6 @@ fn parse_local(text: &str, now: i64) -> Option<Timestamp> {
 
 /// Prints the operations, the newest last.
 pub fn print_events(events: &[OperationRecord], screen: &Screen) -> String {
-    /// An IPv4 address is not cut.
-    const LEAST_ADDRESS: usize = 15;
     let Some(newest) = events.last() else {
         return "No operations since the node started.\n".to_owned();
     };
@@ -150,7 +147,7 @@ pub fn print_events(events: &[OperationRecord], screen: &Screen) -> String {
     let [_, _, zone] = split_time(newest, offset);
     let time = format!("TIME ({zone})");
     let headings = [&time, "VERB", "RESULT", "MS", "ADDRESS", "WHO"];
-    let mut table = Table::new(&headings, &[4, 5]).with_least(4, LEAST_ADDRESS);
+    let mut table = Table::new(&headings, &[4, 5]);
     for event in events {
         table.row(cells(event, offset));
     }

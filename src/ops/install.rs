@@ -19,7 +19,7 @@ use tracing::warn;
 
 use super::cli::{InstallArgs, UninstallArgs};
 use super::node::Node;
-use super::outcome::{CommandError, CommandOutput, OutputFormat, describe_operator, json};
+use super::outcome::{CommandError, CommandOutput, OutputFormat, describe_operator};
 use super::probe::ask_version;
 use super::version::LINE;
 use crate::cni::{NAME, NAME_V6};
@@ -96,13 +96,9 @@ fn print(
 ) -> Result<CommandOutput, CommandError> {
     let time = node.now.wall_time(node.now.boot);
     let paragraph = |plugin: &Outcome| node.screen.paragraph("", 0, &plugin.text);
-    Ok(CommandOutput {
-        status: u8::from(plugins.iter().any(|plugin| !plugin.ok)),
-        text: match format.is_json() {
-            true => json(&Report { time, plugins })?,
-            false => plugins.iter().map(paragraph).collect(),
-        },
-    })
+    let status = u8::from(plugins.iter().any(|plugin| !plugin.ok));
+    let print = || plugins.iter().map(paragraph).collect();
+    format.output(status, &Report { time, plugins }, print)
 }
 
 /// The plugin of one name, in the folder in which runtimes look for it.

@@ -72,11 +72,6 @@ impl Lease {
         Lease::new(&candidate.pool, candidate.key, &candidate.held, now)
     }
 
-    /// The pod, or `-`.
-    fn pod_text(&self) -> String {
-        self.pod.clone().unwrap_or_else(|| "-".to_owned())
-    }
-
     /// The first characters of the container ID, or `unknown`.
     pub fn container_text(&self) -> String {
         match &self.container {
@@ -106,8 +101,6 @@ impl Lease {
     /// Makes a table of leases with the columns ADDRESS, POD, CONTAINER, NETWORK and SINCE, and NOTE if there are notes. NETWORK is
     /// left out where [`common_network`] finds one.
     pub fn table<'a>(leases: impl Iterator<Item = &'a Lease> + Clone, notes: Vec<String>) -> Table {
-        /// An IPv4 address is not cut.
-        const LEAST_ADDRESS: usize = 15;
         let with_network = common_network(leases.clone()).is_none();
         let with_notes = notes.iter().any(|note| !note.is_empty());
         let mut headings = vec!["ADDRESS", "POD", "CONTAINER", "SINCE"];
@@ -123,13 +116,12 @@ impl Lease {
         } else {
             &[2, 0, 1]
         };
-        let table = Table::new(&headings, elastic);
-        let mut table = table.with_least(0, LEAST_ADDRESS).with_ids(2);
+        let mut table = Table::new(&headings, elastic);
         let notes = notes.into_iter().chain(std::iter::repeat(String::new()));
         for (lease, note) in leases.zip(notes) {
             let mut cells = vec![
                 lease.address.to_string(),
-                lease.pod_text(),
+                lease.pod.clone().unwrap_or_else(|| "-".to_owned()),
                 lease.container_text(),
                 lease.age_text(),
             ];

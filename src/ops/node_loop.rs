@@ -75,24 +75,23 @@ impl<'a> NodeLoop<'a> {
 
     /// Returns the name of each plugin that is watched, and whether it is this executable.
     fn watch_installations(&mut self, node: &Node) -> Vec<(&'static str, bool)> {
+        let text = |found| match found {
+            Ok(problem) => problem,
+            Err(CommandError(reason)) => Some(reason),
+        };
         let mut installed = Vec::new();
         for plugin in &self.installations {
             let found = plugin.replaced_by(node);
-            let mut is_ours = matches!(found, Ok(None));
-            if matches!(found, Ok(Some(_))) && self.args.reinstall {
+            let is_replaced = matches!(found, Ok(Some(_)));
+            let mut problem = text(found);
+            self.reported.step(plugin.name, &problem);
+            if is_replaced && self.args.reinstall {
                 // What was put right is worth a line each time, so that it is one failure that changed and one that ended.
-                self.reported.step(plugin.name, &found_problem(&found));
-                let done = match plugin.reinstall(node) {
-                    Ok(None) => None,
-                    Ok(Some(refused)) => Some(format!("not installed again: {refused}")),
-                    Err(CommandError(reason)) => Some(format!("not installed again: {reason}")),
-                };
-                is_ours = done.is_none();
-                self.reported.step(plugin.name, &done);
-            } else {
-                self.reported.step(plugin.name, &found_problem(&found));
+                let refused = text(plugin.reinstall(node));
+                problem = refused.map(|why| format!("not installed again: {why}"));
+                self.reported.step(plugin.name, &problem);
             }
-            installed.push((plugin.name, is_ours));
+            installed.push((plugin.name, problem.is_none()));
         }
         installed
     }
@@ -106,13 +105,6 @@ impl<'a> NodeLoop<'a> {
         let (check, output) = (self.last_check.as_ref(), Some(&*self.args.output));
         let written = metrics::write(&node, check, installed, output);
         self.reported.step("metrics", &written.err().map(|e| e.0));
-    }
-}
-
-fn found_problem(found: &Result<Option<String>, CommandError>) -> Option<String> {
-    match found {
-        Ok(replaced_by) => replaced_by.clone(),
-        Err(CommandError(reason)) => Some(reason.clone()),
     }
 }
 

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use clap::{Args, ValueEnum};
 use rustix::process::getuid;
+use serde::Serialize;
 
 use crate::events::OperationRecord;
 use crate::failure::SUDO_REMEDY;
@@ -44,6 +45,23 @@ impl OutputFormat {
     /// Returns whether the report is printed as JSON. Of `--json` and `-o`, the last one applies.
     pub fn is_json(self) -> bool {
         self.json || self.format == Format::Json
+    }
+
+    /// Creates the output of a command: its report as JSON, or what `print` makes of it.
+    ///
+    /// # Errors
+    /// The report cannot be printed as JSON.
+    pub fn output(
+        self,
+        status: u8,
+        report: &impl Serialize,
+        print: impl FnOnce() -> String,
+    ) -> Result<CommandOutput, CommandError> {
+        let text = match self.is_json() {
+            true => json(report)?,
+            false => print(),
+        };
+        Ok(CommandOutput { text, status })
     }
 }
 
@@ -115,7 +133,7 @@ fn with_sudo_hint(text: String, error: &std::io::Error) -> String {
 }
 
 /// Formats a report as JSON.
-pub fn json(report: &impl serde::Serialize) -> Result<String, CommandError> {
+pub fn json(report: &impl Serialize) -> Result<String, CommandError> {
     let text = serde_json::to_string_pretty(report);
     text.map(|text| escape_control_characters(text) + "\n")
         .map_err(|e| CommandError(format!("failed to format JSON: {e}")))

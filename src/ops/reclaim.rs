@@ -9,7 +9,7 @@ use super::lease::{Lease, held_records};
 use super::node::capture_snapshot;
 use super::node::{Node, Now};
 use super::outcome::record_operation;
-use super::outcome::{CommandError, CommandOutput, json};
+use super::outcome::{CommandError, CommandOutput};
 use super::screen::{Screen, Tint, pluralize};
 use super::state_view::StateView;
 use crate::events::OperationRecord;
@@ -57,10 +57,8 @@ pub fn run(node: &Node, args: &ReclaimArgs) -> Result<CommandOutput, CommandErro
     }
     let Some(mut state) = StateView::load(node).into_writable()? else {
         let nothing = ReclaimReport::from_decisions(&[], done, 0, &node.now);
-        return Ok(CommandOutput::success(match args.format.is_json() {
-            true => json(&nothing)?,
-            false => "there is no state on this node, so nothing is held\n".to_owned(),
-        }));
+        let text = "there is no state on this node, so nothing is held\n";
+        return args.format.output(0, &nothing, || text.to_owned());
     };
     let candidates = state.ipam().candidates(|_, _, _| true, boot_now());
     let look = capture_snapshot(candidates, &node.context);
@@ -100,10 +98,8 @@ pub fn run(node: &Node, args: &ReclaimArgs) -> Result<CommandOutput, CommandErro
         record.add_reclaimed(events.iter().flat_map(Action::freed).collect());
         record_operation(&node.context, record);
     }
-    Ok(CommandOutput::success(match args.format.is_json() {
-        true => json(&found)?,
-        false => found.print(&node.screen, node.paths().name()),
-    }))
+    let print = || found.print(&node.screen, node.paths().name());
+    args.format.output(0, &found, print)
 }
 
 /// The number of leases that are too young to be judged.

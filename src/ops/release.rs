@@ -10,7 +10,7 @@ use super::lease::{
 };
 use super::node::Node;
 use super::node::capture_snapshot;
-use super::outcome::{CommandError, CommandOutput, json};
+use super::outcome::{CommandError, CommandOutput};
 use super::outcome::{describe_operator, record_operation};
 use super::screen::Screen;
 use super::state_view::StateView;
@@ -61,13 +61,9 @@ pub fn run(node: &Node, args: &ReleaseArgs) -> Result<CommandOutput, CommandErro
     if outcome.released {
         outcome.tell(node);
     }
-    Ok(CommandOutput {
-        text: match args.format.is_json() {
-            true => json(&outcome)?,
-            false => outcome.print(&node.screen),
-        },
-        status: u8::from(!outcome.released),
-    })
+    let status = u8::from(!outcome.released);
+    args.format
+        .output(status, &outcome, || outcome.print(&node.screen))
 }
 
 /// Whether the typed container is the holder.

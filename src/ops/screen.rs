@@ -104,15 +104,12 @@ impl Screen {
     }
 }
 
-/// A table with headings. Columns are as wide as their longest cell.
+/// A table with headings. Columns are as wide as their longest cell. Of an ID only the end is cut, as its first characters are good
+/// for a command, and an IPv4 address is not cut.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     rows: Vec<Vec<String>>,
     elastic: &'static [usize],
-    /// A column and its minimum width, where that is not the usual one.
-    least: Option<(usize, usize)>,
-    /// The column of IDs, of which only the end is cut: their first characters are good for a command.
-    ids: Option<usize>,
 }
 
 impl Table {
@@ -123,24 +120,6 @@ impl Table {
         Table {
             rows: vec![headings.collect()],
             elastic,
-            least: None,
-            ids: None,
-        }
-    }
-
-    /// Cuts the end of the cells of this column, not their middle, and never its heading.
-    pub fn with_ids(self, column: usize) -> Table {
-        Table {
-            ids: Some(column),
-            ..self
-        }
-    }
-
-    /// Leaves an elastic column at least this width.
-    pub fn with_least(self, column: usize, width: usize) -> Table {
-        Table {
-            least: Some((column, width)),
-            ..self
         }
     }
 
@@ -153,9 +132,9 @@ impl Table {
     /// Prints the table, indented by this number of columns.
     pub fn print(&self, screen: &Screen, indent: usize) -> String {
         const GAP: usize = 2;
-        /// The minimum width of an elastic column.
-        const LEAST: usize = 8;
-        let columns = self.rows.first().map_or(0, Vec::len);
+        const ID: &str = "CONTAINER";
+        let headings = self.rows.first().map(Vec::as_slice).unwrap_or_default();
+        let columns = headings.len();
         let mut widths = vec![0; columns];
         for row in &self.rows {
             for (width, cell) in widths.iter_mut().zip(row) {
@@ -166,11 +145,11 @@ impl Table {
         let mut excess = screen.width.map_or(0, |width| total.saturating_sub(width));
         for column in self.elastic {
             if let Some(width) = widths.get_mut(*column) {
-                let own = self.least.filter(|(own, _)| own == column);
-                let heading = self.rows.first().and_then(|row| row.get(*column));
-                let heading = heading.filter(|_| self.ids == Some(*column));
-                let heading = heading.map_or(0, |heading| heading.chars().count());
-                let least = own.map_or(LEAST, |(_, least)| least).max(heading);
+                let least = match headings.get(*column).map(String::as_str) {
+                    Some("ADDRESS") => "255.255.255.255".len(),
+                    Some(ID) => ID.len(),
+                    _ => 8,
+                };
                 let less = (*width).min(width.saturating_sub(excess).max(least));
                 excess -= *width - less;
                 *width = less;
@@ -179,8 +158,8 @@ impl Table {
         let mut out = String::new();
         for (n, row) in self.rows.iter().enumerate() {
             let mut line = " ".repeat(indent);
-            for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
-                let cell = match self.ids == Some(column) {
+            for ((cell, width), heading) in row.iter().zip(&widths).zip(headings) {
+                let cell = match heading == ID {
                     true => cell.chars().take(*width).collect(),
                     false => elide_middle(cell, *width),
                 };
@@ -370,7 +349,7 @@ mod tests {
 
     #[test]
     fn ids_keep_their_first_characters_and_their_heading() {
-        let mut table = Table::new(&["CONTAINER", "POD"], &[0, 1]).with_ids(0);
+        let mut table = Table::new(&["CONTAINER", "POD"], &[0, 1]);
         table.row(vec!["0123456789abcdef".into(), "x".repeat(26)]);
         let text = table.print(&NARROW, 0);
         assert!(

@@ -11,7 +11,7 @@ use super::events;
 use super::lease::{Lease, common_network, matches_pod, records_by_address};
 use super::node::{Node, Now};
 use super::node_config::NodeConfig;
-use super::outcome::{CommandError, CommandOutput, json};
+use super::outcome::{CommandError, CommandOutput};
 use super::screen::{Screen, Tint, format_age, pluralize, replace_control};
 use super::state_view::{StateReport, StateView};
 use crate::ipam::{Ipam, Pool, PoolCount, Record};
@@ -38,10 +38,8 @@ pub fn run(node: &Node, args: &ShowArgs) -> Result<CommandOutput, CommandError> 
     if args.suspect || args.pod.is_some() {
         show.filter(args.pod.as_deref(), args.suspect);
     }
-    Ok(CommandOutput::success(match args.format.is_json() {
-        true => json(&show)?,
-        false => show.print(&node.screen.bounded(), node.paths().name()),
-    }))
+    let print = || show.print(&node.screen.bounded(), node.paths().name());
+    args.format.output(0, &show, print)
 }
 
 /// Reads what `show` prints.

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::node::Node;
-use super::outcome::{CommandError, CommandOutput, OutputFormat, json};
+use super::outcome::{CommandError, CommandOutput, OutputFormat};
 
 /// The version of the program.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -53,14 +53,12 @@ struct BuildReport {
 /// The report cannot be printed as JSON.
 pub fn run(node: &Node, format: OutputFormat) -> Result<CommandOutput, CommandError> {
     let program = node.paths().name();
-    Ok(CommandOutput::success(match format.is_json() {
-        true => json(&BuildReport {
-            program,
-            version: VERSION,
-            commit: COMMIT,
-            target: TARGET,
-            features: FEATURES,
-        })?,
-        false => format!("{program} {LINE}\n"),
-    }))
+    let report = BuildReport {
+        program,
+        version: VERSION,
+        commit: COMMIT,
+        target: TARGET,
+        features: FEATURES,
+    };
+    format.output(0, &report, || format!("{program} {LINE}\n"))
 }

@@ -15,7 +15,7 @@ use super::events::print_events;
 use super::lease::{ContainerMatch, ambiguous, describe_too_short, find_container};
 use super::node::{Node, capture_snapshot};
 use super::node_config::NodeConfig;
-use super::outcome::{CommandError, CommandOutput, json};
+use super::outcome::{CommandError, CommandOutput};
 use super::screen::{Screen, Tint, format_age};
 use super::state_view::{StateReport, StateView};
 use crate::cni::Verb;
@@ -39,13 +39,9 @@ pub fn run(node: &Node, args: &ExplainArgs) -> Result<CommandOutput, CommandErro
         program: node.paths().name(),
     };
     let explanation = Explanation::new(&subject, &facts, events, state.report.clone());
-    Ok(CommandOutput {
-        status: u8::from(!explanation.is_known()),
-        text: match args.format.is_json() {
-            true => json(&explanation)?,
-            false => explanation.print(&node.screen.bounded()),
-        },
-    })
+    let status = u8::from(!explanation.is_known());
+    let print = || explanation.print(&node.screen.bounded());
+    args.format.output(status, &explanation, print)
 }
 
 /// Everything that is known about the query.

@@ -19,7 +19,7 @@ use crate::ops::finding::{self, Finding, FindingKind, Severity, Visibility};
 use crate::ops::lease::held_records;
 use crate::ops::node::{Node, Now};
 use crate::ops::node_config::{ConfFile, Plugin, without_conflist};
-use crate::ops::outcome::{CommandError, CommandOutput, json};
+use crate::ops::outcome::{CommandError, CommandOutput};
 use crate::ops::screen::{Screen, Tint, first_few, format_age, pluralize};
 use crate::plugin::Trial;
 use crate::state::{FORMAT, LockError, WAIT};
@@ -55,11 +55,8 @@ pub fn run(node: &Node, args: &CheckArgs) -> Result<CommandOutput, CommandError>
     if !args.all {
         report.findings.retain(|f| f.severity != Severity::Ok);
     }
-    let text = match args.format.is_json() {
-        true => json(&report)?,
-        false => report.print(&node.screen, &node.program, args.all),
-    };
-    Ok(CommandOutput { text, status })
+    let print = || report.print(&node.screen, &node.program, args.all);
+    args.format.output(status, &report, print)
 }
 
 impl CheckReport {
