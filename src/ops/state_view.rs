@@ -271,10 +271,8 @@ mod tests {
     fn every_health_has_its_word_its_severity_and_its_sentences() {
         use Severity::{Error, Note, Ok, Warning};
         let nothing = |_: &mut State| {};
-        let (corrupt, key): (fn(&mut State), fn(&mut State)) = (
-            |state| state.corrupt = Some("why".to_owned()),
-            |state| state.key_unreadable = Some("why".to_owned()),
-        );
+        let corrupt: fn(&mut State) = |state| state.corrupt = Some("why".to_owned());
+        let key: fn(&mut State) = |state| state.key_unreadable = Some("why".to_owned());
         let restored: fn(&mut State) = |state| state.restored = Some("why".to_owned());
         let quarantine: fn(&mut State) =
             |state| state.ipam_mut().quarantine = Some(Moment(7_000_000_009));
