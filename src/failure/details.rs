@@ -132,7 +132,7 @@ pub(super) fn refusal(refusal: &Refusal, program: &str) -> (Code, String) {
             };
             format!("{holder}; `{program} explain {address}` tells all about it")
         }
-        Refusal::AddressResting { .. } => format!(
+        Refusal::AddressInCooldown { .. } => format!(
             "its last pod may still be on its way out; ask again then, for another address, or set ipam.cooldown to 0; `{program} explain` with the address tells when it was released"
         ),
         Refusal::AddressExcluded { .. } => format!(
@@ -140,7 +140,7 @@ pub(super) fn refusal(refusal: &Refusal, program: &str) -> (Code, String) {
         ),
         Refusal::Exhausted { pools } => exhausted(pools, program),
         Refusal::Quarantined { .. } => format!(
-            "pods that were being wired when the state was lost may still take an address; the call may be repeated, and `{program} show` tells how long it takes"
+            "pods that were being configured when the state was lost may still take an address; the call may be repeated, and `{program} show` tells how long it takes"
         ),
         Refusal::NoSubnet { .. } => format!(
             "the state of this pool is incomplete, and the source does not list it; `{program} check` compares them"
@@ -152,7 +152,7 @@ pub(super) fn refusal(refusal: &Refusal, program: &str) -> (Code, String) {
 /// What to do where no address is free, by what keeps the addresses.
 fn exhausted(pools: &[PoolCount], program: &str) -> String {
     let sum = |count: fn(&PoolCount) -> usize| pools.iter().map(count).sum::<usize>();
-    if sum(|p| p.held + p.free + p.resting + p.excluded + p.on_host) == 0 {
+    if sum(|p| p.held + p.free + p.cooldown + p.excluded + p.on_host) == 0 {
         format!(
             "the network interface has no secondary addresses in this subnet; assign some to it in Azure; `{program} check` tells what the source lists"
         )

@@ -279,11 +279,11 @@ mod tests {
     fn refusals_name_a_command() {
         use crate::ipam::{Holder, PoolCount};
         let address = "10.1.0.5".parse().unwrap();
-        let count = |held, suspect, wired, excluded| Refusal::Exhausted {
+        let count = |held, suspect, on_host, excluded| Refusal::Exhausted {
             pools: vec![PoolCount {
                 held,
                 suspect,
-                on_host: wired,
+                on_host,
                 excluded,
                 ..PoolCount::default()
             }],
@@ -309,7 +309,7 @@ mod tests {
                 address,
                 holder: Holder::Unknown,
             },
-            Refusal::AddressResting { address, left },
+            Refusal::AddressInCooldown { address, left },
             Refusal::AddressExcluded { address },
             count(0, 0, 0, 0),
             count(9, 0, 0, 0),

@@ -155,6 +155,11 @@ impl Paths {
         PathBuf::from("/proc/self/exe")
     }
 
+    /// A standard stream of this process, which has no root in front either.
+    pub fn own_stream(stream: usize) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{stream}"))
+    }
+
     /// The locks of the whole node.
     pub fn locks(&self) -> PathBuf {
         self.under_root("/proc/locks")

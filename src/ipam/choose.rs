@@ -128,7 +128,7 @@ impl Pool {
                 Usage::Free(free) if free.on_host || has(limits.on_host, &address) => {
                     &mut count.on_host
                 }
-                Usage::Free(free) if limits.cooldown_left(free).is_some() => &mut count.resting,
+                Usage::Free(free) if limits.cooldown_left(free).is_some() => &mut count.cooldown,
                 Usage::Free(_) => &mut count.free,
             };
             *counted += 1;
@@ -201,7 +201,7 @@ mod tests {
             suspect: 1,
             on_host: 1,
             excluded: 1,
-            resting: 1,
+            cooldown: 1,
             free: 2,
         };
         assert_eq!(counts, [("local".into(), expected)]);

@@ -172,7 +172,7 @@ mod tests {
             assert_eq!(holders(&ipam), held, "{look:?}");
         }
         let released = record(&mut ipam, "10.1.0.6").free().unwrap().released;
-        assert_eq!(released, Some(NOW), "it rests");
+        assert_eq!(released, Some(NOW), "it is in cooldown");
         let route = Evidence {
             routes: Routes::Read(["10.1.0.5".parse().unwrap()].into()),
             ..Evidence::default()

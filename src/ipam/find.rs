@@ -64,7 +64,7 @@ impl Space {
         });
         let best = able.min_by_key(|(_, pool, count, _)| {
             let handed_out = pool.ref_count > 0;
-            let most = (pool.priority, count.free + count.resting);
+            let most = (pool.priority, count.free + count.cooldown);
             (handed_out, count.free == 0, Reverse(most))
         });
         let Some((key, pool, _, next)) = best else {
@@ -137,7 +137,7 @@ impl Pool {
             Usage::Free(_) if limits.on_host.contains(&address) => Err(in_use(Holder::TheHost)),
             Usage::Free(_) if limits.forbid(&address) => Err(in_use(Holder::Unknown)),
             Usage::Free(free) => match limits.cooldown_left(free) {
-                Some(left) => Err(Refusal::AddressResting { address: key, left }),
+                Some(left) => Err(Refusal::AddressInCooldown { address: key, left }),
                 None => Ok(key),
             },
         }

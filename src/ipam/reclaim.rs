@@ -242,7 +242,7 @@ mod tests {
         assert_eq!(reclaim(&mut ipam, NOW), [Dead, Suspect]);
         assert_eq!(holders(&ipam), "10.1.0.6=c2 10.1.0.7=c3");
         let released = record(&mut ipam, "10.1.0.5").free().unwrap().released;
-        assert_eq!(released, Some(NOW), "it rests first");
+        assert_eq!(released, Some(NOW), "it is in cooldown first");
         let mut seen_between = ipam.clone();
         let [later, latest] = [61, 122].map(|after| Moment(NOW.0 + after * SECOND));
         assert_eq!(reclaim(&mut ipam, later), [Dead]);
@@ -278,7 +278,7 @@ mod tests {
         let candidates = candidates(&ipam, NOW);
         assert!(ipam.free_by_hand(&candidates[0], NOW));
         let released = record(&mut ipam, "10.1.0.5").free().unwrap().released;
-        assert_eq!(released, Some(NOW), "it rests");
+        assert_eq!(released, Some(NOW), "it is in cooldown");
     }
 
     #[test]

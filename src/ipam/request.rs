@@ -139,8 +139,8 @@ pub enum Refusal {
         holder: Holder,
     },
     /// The requested address is in its cooldown.
-    #[error("{}: Address {address} was released a moment ago, and rests for {} s more", ADDRESS_STAGE, left.as_millis().div_ceil(1000))]
-    AddressResting {
+    #[error("{}: Address {address} was released a moment ago, and is in cooldown for {} s more", ADDRESS_STAGE, left.as_millis().div_ceil(1000))]
+    AddressInCooldown {
         /// The address.
         address: IpAddr,
         /// The time left.
@@ -200,7 +200,7 @@ pub struct PoolCount {
     /// Free addresses that the configuration excludes.
     pub excluded: usize,
     /// Free addresses in their cooldown.
-    pub resting: usize,
+    pub cooldown: usize,
     /// Addresses that can be granted at once.
     pub free: usize,
 }
@@ -213,9 +213,9 @@ fn describe(pools: &[PoolCount]) -> String {
         let (subnet, held, free) = (&pool.subnet, pool.held, pool.free);
         parts.push(format!("{subnet}: {held} held, {free} free"));
         for (count, what) in [
-            (pool.resting, "resting"),
+            (pool.cooldown, "in cooldown"),
             (pool.suspect, "suspected leaks"),
-            (pool.on_host, "wired on the host"),
+            (pool.on_host, "on the host"),
             (pool.excluded, "excluded"),
         ] {
             if count > 0 {

@@ -3,19 +3,21 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use clap::builder::TypedValueParser;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint};
+use clap_complete::generate;
+use clap_complete::shells::{Bash, Fish, Zsh};
 
-pub use super::deployment_args::{InstallArgs, NodeLoopArgs, UninstallArgs};
 use super::outcome::OutputFormat;
-use super::{build_info, help, help_install};
-use crate::cni::NAME;
+use super::{help, version};
+use crate::cni::{NAME, NAME_V6};
 use crate::failure::ERROR_PAGE;
 
 /// CNI IPAM plugin for Azure nodes
 #[derive(Debug, Parser)]
 #[command(
     name = NAME,
-    version = build_info::LINE,
+    version = version::LINE,
     after_help = [help::PROGRAM, help::REFERENCE].concat(),
     subcommand_value_name = "COMMAND",
     // The last one of a repeated option applies.
@@ -60,17 +62,20 @@ pub enum Command {
     #[command(after_help = help::CHECK_SETTINGS)]
     CheckSettings(CheckSettingsArgs),
     /// Print the errors of the plugin, and what to do about each
-    #[command(after_help = [ERROR_PAGE, help_install::ERRORS].concat())]
+    #[command(after_help = [ERROR_PAGE, help::ERRORS].concat())]
     Errors,
     /// Put this executable in the place of the original plugin
-    #[command(after_help = help_install::INSTALL)]
+    #[command(after_help = help::INSTALL)]
     Install(InstallArgs),
     /// Bring the original plugin back
-    #[command(after_help = help_install::UNINSTALL)]
+    #[command(after_help = help::UNINSTALL)]
     Uninstall(UninstallArgs),
     /// Print the version, commit, target and features
     #[command(after_help = help::VERSION)]
-    Version(ReportArgs),
+    Version {
+        #[command(flatten)]
+        format: OutputFormat,
+    },
     /// Print a script for command line completion
     #[command(after_help = help::COMPLETIONS)]
     Completions(CompletionsArgs),
@@ -120,13 +125,6 @@ pub struct CheckArgs {
     /// Also print what is as it should be, and every detail
     #[arg(long)]
     pub all: bool,
-    #[command(flatten)]
-    pub format: OutputFormat,
-}
-
-/// The arguments of a command that prints a report.
-#[derive(Debug, Args)]
-pub struct ReportArgs {
     #[command(flatten)]
     pub format: OutputFormat,
 }
@@ -206,11 +204,100 @@ pub enum Shell {
     Fish,
 }
 
+/// The arguments of `install`.
+#[derive(Debug, Args)]
+pub struct InstallArgs {
+    /// The folder of the plugins [default: /opt/cni/bin]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub dir: Option<PathBuf>,
+    /// azure-vnet-ipam or azure-vnet-ipamv6 [default: its own]
+    #[arg(long, value_name = "NAME", hide_possible_values = true)]
+    pub name: Option<PluginName>,
+    /// Replace a file that does not answer as a CNI plugin
+    #[arg(long)]
+    pub force: bool,
+    /// Only compare the installed file with this executable
+    #[arg(long, conflicts_with = "force")]
+    pub verify: bool,
+    #[command(flatten)]
+    pub format: OutputFormat,
+}
+
+/// The arguments of `uninstall`.
+#[derive(Debug, Args)]
+pub struct UninstallArgs {
+    /// The folder of the plugins [default: /opt/cni/bin]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub dir: Option<PathBuf>,
+    /// azure-vnet-ipam or azure-vnet-ipamv6 [default: both]
+    #[arg(long, value_name = "NAME", hide_possible_values = true)]
+    pub name: Option<PluginName>,
+    /// Remove it, or replace a broken file, all the same
+    #[arg(long)]
+    pub force: bool,
+    #[command(flatten)]
+    pub format: OutputFormat,
+}
+
+/// A name under which runtimes and main plugins look for the plugin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PluginName {
+    /// The plugin.
+    #[value(name = NAME, help = None)]
+    Ipam,
+    /// The plugin for IPv6 addresses.
+    #[value(name = NAME_V6, help = None)]
+    Ipamv6,
+}
+
+impl PluginName {
+    /// Returns the name of the file.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            PluginName::Ipam => NAME,
+            PluginName::Ipamv6 => NAME_V6,
+        }
+    }
+}
+
+/// The arguments of `node-loop`.
+#[derive(Debug, Args)]
+pub struct NodeLoopArgs {
+    /// Replace FILE with the metrics
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub output: PathBuf,
+    /// Time between two rounds
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = seconds())]
+    pub interval: u64,
+    /// Time between two checks
+    #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = seconds())]
+    pub check_interval: u64,
+    /// Their folder [default: /opt/cni/bin]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub dir: Option<PathBuf>,
+    /// Watched plugins, as A,B [default: its own]
+    #[arg(
+        long,
+        value_name = "NAMES",
+        value_delimiter = ',',
+        hide_possible_values = true
+    )]
+    pub names: Vec<PluginName>,
+    /// Install again what was replaced
+    #[arg(long)]
+    pub reinstall: bool,
+}
+
+/// A time in seconds, at most a day.
+fn seconds() -> impl TypedValueParser<Value = u64> {
+    clap::value_parser!(u64).range(1..=86_400)
+}
+
 /// Builds the definition of the command line, with the program's name in its help texts.
 pub fn command(program: &str) -> clap::Command {
     let add_name = |command: clap::Command| match command.get_after_help() {
         Some(text) => {
-            let text = help::with_name(&text.to_string(), program);
+            let text = help::complete(&text.to_string(), program);
             command.after_help(text)
         }
         None => command,
@@ -231,6 +318,32 @@ pub fn parse(
     let matches = parser.try_get_matches_from(args)?;
     let name = matches.subcommand_name().unwrap_or_default().to_owned();
     Ok((Cli::from_arg_matches(&matches)?.command, name))
+}
+
+/// Generates the script of a shell, for both names of the program.
+pub fn completion_script(shell: Shell) -> String {
+    let mut command = Cli::command();
+    let mut script = Vec::new();
+    match shell {
+        Shell::Bash => generate(Bash, &mut command, NAME, &mut script),
+        Shell::Zsh => generate(Zsh, &mut command, NAME, &mut script),
+        Shell::Fish => generate(Fish, &mut command, NAME, &mut script),
+    }
+    let script = String::from_utf8_lossy(&script);
+    match shell {
+        Shell::Bash => {
+            let function = NAME.replace('-', "__");
+            // clap_complete calls a command with hyphens by two names (clap-rs/clap issue 6421).
+            let script = script.replace(&NAME.replace('-', "__subcmd__"), &function);
+            format!("{script}complete -F _{function} -o bashdefault -o default {NAME_V6}\n")
+        }
+        Shell::Zsh => script.replacen(
+            &format!("#compdef {NAME}\n"),
+            &format!("#compdef {NAME} {NAME_V6}\n"),
+            1,
+        ),
+        Shell::Fish => format!("{script}complete -c {NAME_V6} -w {NAME}\n"),
+    }
 }
 
 #[cfg(test)]
@@ -281,19 +394,6 @@ mod tests {
                 panic!("{options}");
             };
             assert_eq!(args.format.is_json(), expected, "{options}");
-        }
-    }
-
-    #[test]
-    fn help_takes_precedence_over_a_valid_line() {
-        for line in [
-            "release --help",
-            "release -h",
-            "show x --json --help",
-            "help release",
-        ] {
-            let error = parse_line(line).unwrap_err();
-            assert!(!error.use_stderr(), "{line}: {error}");
         }
     }
 

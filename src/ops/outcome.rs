@@ -1,11 +1,18 @@
 //! The output of a command and its format, or why it failed.
 
+use std::fs;
+use std::io::IsTerminal;
 use std::path::Path;
 
 use clap::{Args, ValueEnum};
+use rustix::process::getuid;
+use serde::Serialize;
 
+use crate::events::OperationRecord;
 use crate::failure::SUDO_REMEDY;
-use crate::host::{alters_terminal, io_reason, replace};
+use crate::host::{Paths, alters_terminal, boot_now, io_reason, replace, wall_now};
+use crate::log;
+use crate::plugin::Context;
 use crate::state::StoreError;
 
 /// How a command prints its report. Every command that has a report takes the same two options.
@@ -38,6 +45,23 @@ impl OutputFormat {
     /// Returns whether the report is printed as JSON. Of `--json` and `-o`, the last one applies.
     pub fn is_json(self) -> bool {
         self.json || self.format == Format::Json
+    }
+
+    /// Creates the output of a command: its report as JSON, or what `print` makes of it.
+    ///
+    /// # Errors
+    /// The report cannot be printed as JSON.
+    pub fn output(
+        self,
+        status: u8,
+        report: &impl Serialize,
+        print: impl FnOnce() -> String,
+    ) -> Result<CommandOutput, CommandError> {
+        let text = match self.is_json() {
+            true => json(report)?,
+            false => print(),
+        };
+        Ok(CommandOutput { text, status })
     }
 }
 
@@ -109,7 +133,7 @@ fn with_sudo_hint(text: String, error: &std::io::Error) -> String {
 }
 
 /// Formats a report as JSON.
-pub fn json(report: &impl serde::Serialize) -> Result<String, CommandError> {
+pub fn json(report: &impl Serialize) -> Result<String, CommandError> {
     let text = serde_json::to_string_pretty(report);
     text.map(|text| escape_control_characters(text) + "\n")
         .map_err(|e| CommandError(format!("failed to format JSON: {e}")))
@@ -129,4 +153,42 @@ fn escape_control_characters(json: String) -> String {
         }
     }
     out
+}
+
+/// Describes the person at the terminal: the user ID, also that before sudo, and the terminal.
+pub fn describe_operator() -> String {
+    let uid = getuid().as_raw();
+    let sudo = std::env::var("SUDO_UID").ok().filter(|id| !id.is_empty());
+    let sudo = sudo.map_or_else(String::new, |id| format!(" through sudo by uid {id}"));
+    format!("uid {uid}{sudo} on {}", terminal())
+}
+
+/// Returns the path of the terminal behind one of the standard streams.
+fn terminal() -> String {
+    let are_terminals = [
+        std::io::stdin().is_terminal(),
+        std::io::stdout().is_terminal(),
+        std::io::stderr().is_terminal(),
+    ];
+    let path = are_terminals
+        .iter()
+        .position(|is| *is)
+        .and_then(|stream| fs::read_link(Paths::own_stream(stream)).ok());
+    path.map_or_else(
+        || "no terminal".to_owned(),
+        |path| path.display().to_string(),
+    )
+}
+
+/// Writes the record of a command to the file of operations, and flushes the log.
+pub fn record_operation(context: &Context, record: OperationRecord) {
+    let record = OperationRecord {
+        time: wall_now().to_string(),
+        by: Some(describe_operator()),
+        microseconds: u64::try_from(boot_now().since(context.started).as_micros())
+            .unwrap_or(u64::MAX),
+        ..record
+    };
+    record.append(&context.paths);
+    log::flush(&context.paths.log());
 }

@@ -6,10 +6,10 @@ use serde::Serialize;
 
 use super::cli::ReclaimArgs;
 use super::lease::{Lease, held_records};
+use super::node::capture_snapshot;
 use super::node::{Node, Now};
-use super::operator::record_operation;
-use super::outcome::{CommandError, CommandOutput, json};
-use super::progress;
+use super::outcome::record_operation;
+use super::outcome::{CommandError, CommandOutput};
 use super::screen::{Screen, Tint, pluralize};
 use super::state_view::StateView;
 use crate::events::OperationRecord;
@@ -57,13 +57,11 @@ pub fn run(node: &Node, args: &ReclaimArgs) -> Result<CommandOutput, CommandErro
     }
     let Some(mut state) = StateView::load(node).into_writable()? else {
         let nothing = ReclaimReport::from_decisions(&[], done, 0, &node.now);
-        return Ok(CommandOutput::success(match args.format.is_json() {
-            true => json(&nothing)?,
-            false => "there is no state on this node, so nothing is held\n".to_owned(),
-        }));
+        let text = "there is no state on this node, so nothing is held\n";
+        return args.format.output(0, &nothing, || text.to_owned());
     };
     let candidates = state.ipam().candidates(|_, _, _| true, boot_now());
-    let look = progress::capture_snapshot(candidates, &node.context);
+    let look = capture_snapshot(candidates, &node.context);
     let mut events = Vec::new();
     if done {
         let mut locked = node.lock()?;
@@ -87,10 +85,7 @@ pub fn run(node: &Node, args: &ReclaimArgs) -> Result<CommandOutput, CommandErro
     let young = young(&state, node);
     let found = ReclaimReport::from_decisions(&events, done, young, &node.now);
     if done {
-        let freed = found
-            .freed
-            .iter()
-            .map(|judged_lease| judged_lease.holder.address);
+        let freed = found.freed.iter().map(|judged| judged.holder.address);
         let freed = freed.chain(found.freed_of_another_boot.iter().copied());
         let mut record = OperationRecord {
             verb: "reclaim".to_owned(),
@@ -100,10 +95,8 @@ pub fn run(node: &Node, args: &ReclaimArgs) -> Result<CommandOutput, CommandErro
         record.add_reclaimed(events.iter().flat_map(Action::freed).collect());
         record_operation(&node.context, record);
     }
-    Ok(CommandOutput::success(match args.format.is_json() {
-        true => json(&found)?,
-        false => found.print(&node.screen, node.paths().name()),
-    }))
+    let print = || found.print(&node.screen, node.paths().name());
+    args.format.output(0, &found, print)
 }
 
 /// The number of leases that are too young to be judged.
@@ -142,14 +135,10 @@ impl ReclaimReport {
     }
 
     fn add(&mut self, judged: &Judged, now: &Now) {
+        let reasons = judged.judgement.reasons.iter();
         let judged_lease = || JudgedLease {
             holder: Lease::from_candidate(&judged.candidate, now),
-            reasons: judged
-                .judgement
-                .reasons
-                .iter()
-                .map(ToString::to_string)
-                .collect(),
+            reasons: reasons.map(ToString::to_string).collect(),
         };
         match judged.judgement.verdict {
             Verdict::Dead => self.freed.push(judged_lease()),
@@ -162,14 +151,12 @@ impl ReclaimReport {
     pub fn print(&self, screen: &Screen, program: &str) -> String {
         let mut text = String::new();
         let count = self.freed.len() + self.freed_of_another_boot.len();
+        let addresses = pluralize(count, "address", "addresses");
         let heading = match (self.done, count) {
             (true, 0) => "Nothing was freed.".to_owned(),
             (false, 0) => "Nothing would be freed.".to_owned(),
-            (true, _) => format!("Freed {}:", pluralize(count, "address", "addresses")),
-            (false, _) => format!(
-                "{} would be freed:",
-                pluralize(count, "address", "addresses")
-            ),
+            (true, _) => format!("Freed {addresses}:"),
+            (false, _) => format!("{addresses} would be freed:"),
         };
         text.push_str(&screen.tint(Tint::Strong, &heading));
         text.push('\n');
@@ -189,46 +176,33 @@ impl ReclaimReport {
             "\n{} alive, {} younger than {minutes} minutes and not judged.\n",
             self.alive, self.young
         ));
-        let again = self
-            .kept
-            .iter()
-            .any(|judged_lease| judged_lease.holder.suspect_seconds.is_none());
-        match (self.done, count, again && !self.kept.is_empty()) {
-            (false, 0, false) => {}
-            (false, _, _) => text.push_str(&screen.paragraph(
-                "",
-                0,
-                &format!(
-                    "Nothing was changed; `sudo {program} reclaim --yes` frees them, and records which holders look dead."
-                ),
-            )),
-            (true, _, true) => text.push_str(&screen.paragraph(
-                "",
-                0,
-                &format!(
-                    "Holders that look dead for the first time are freed when they are found dead again, in {} seconds or later.",
-                    AGAIN.as_secs()
-                ),
-            )),
-            (true, _, false) => {}
-        }
-        text
+        let is_new = |judged: &JudgedLease| judged.holder.suspect_seconds.is_none();
+        let next = match (self.done, count, self.kept.iter().any(is_new)) {
+            (false, 0, false) | (true, _, false) => return text,
+            (false, _, _) => format!(
+                "Nothing was changed; `sudo {program} reclaim --yes` frees them, and records which holders look dead."
+            ),
+            (true, _, true) => format!(
+                "Holders that look dead for the first time are freed when they are found dead again, in {} seconds or later.",
+                AGAIN.as_secs()
+            ),
+        };
+        text + &screen.paragraph("", 0, &next)
     }
 }
 
 fn list(all: &[JudgedLease], screen: &Screen) -> String {
-    let mut text = String::new();
+    if all.is_empty() {
+        return String::new();
+    }
     let table = Lease::table(all.iter().map(|judged| &judged.holder), Vec::new());
     let rows = table.print(screen, 2);
     let mut rows = rows.lines();
-    if let Some(heading) = rows.next().filter(|_| !all.is_empty()) {
-        text.push_str(heading);
-        text.push('\n');
-    }
-    for (row, judged_lease) in rows.zip(all) {
+    let mut text = format!("{}\n", rows.next().unwrap_or_default());
+    for (row, judged) in rows.zip(all) {
         text.push_str(row);
         text.push('\n');
-        text.push_str(&screen.paragraph("", 6, &judged_lease.reasons.join("; ")));
+        text.push_str(&screen.paragraph("", 6, &judged.reasons.join("; ")));
     }
     text
 }

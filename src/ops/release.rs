@@ -5,12 +5,13 @@ use std::net::IpAddr;
 use serde::Serialize;
 
 use super::cli::ReleaseArgs;
-use super::container_id::{self, ContainerMatch, describe_too_short};
-use super::lease::{Lease, held_records};
+use super::lease::{
+    ContainerMatch, Lease, ambiguous, describe_too_short, find_container, held_records,
+};
 use super::node::Node;
-use super::operator::{describe_operator, record_operation};
-use super::outcome::{CommandError, CommandOutput, json};
-use super::progress;
+use super::node::capture_snapshot;
+use super::outcome::{CommandError, CommandOutput};
+use super::outcome::{describe_operator, record_operation};
 use super::screen::Screen;
 use super::state_view::StateView;
 use crate::codec::named_address;
@@ -60,7 +61,9 @@ pub fn run(node: &Node, args: &ReleaseArgs) -> Result<CommandOutput, CommandErro
     if outcome.released {
         outcome.tell(node);
     }
-    outcome.done(node, args)
+    let status = u8::from(!outcome.released);
+    args.format
+        .output(status, &outcome, || outcome.print(&node.screen))
 }
 
 /// Whether the typed container is the holder.
@@ -77,11 +80,11 @@ fn is_holder(container: &str, owner: &Owner) -> bool {
 /// Several holders have the prefix, or it is too short.
 fn complete_id(typed: &str, ipam: &Ipam) -> Result<String, CommandError> {
     let holders = held_records(ipam).filter_map(|(_, _, _, held)| held.owner.container_id());
-    match container_id::find(typed, holders) {
+    match find_container(typed, holders) {
         ContainerMatch::One(id) => Ok(id),
         ContainerMatch::None => Ok(typed.to_owned()),
         ContainerMatch::TooShort => Err(CommandError(describe_too_short(typed))),
-        ContainerMatch::Ambiguous(ids) => Err(container_id::ambiguous(typed, &ids)),
+        ContainerMatch::Ambiguous(ids) => Err(ambiguous(typed, &ids)),
     }
 }
 
@@ -175,7 +178,7 @@ impl ReleaseReport {
                 typed.unwrap_or_default()
             ));
         }
-        let look = progress::capture_snapshot(vec![candidate.clone()], &node.context);
+        let look = capture_snapshot(vec![candidate.clone()], &node.context);
         self.signs_of_life = signs(
             &candidate,
             address,
@@ -193,13 +196,15 @@ impl ReleaseReport {
         }
     }
 
+    fn describe_holder(&self) -> String {
+        let holder = self.holder.as_ref();
+        holder.map(Lease::describe_holder).unwrap_or_default()
+    }
+
     /// Writes the log line and the operation record.
     fn tell(&self, node: &Node) {
         let (address, operator) = (self.address, describe_operator());
-        let holder_text = self
-            .holder
-            .as_ref()
-            .map_or_else(String::new, Lease::describe_holder);
+        let holder_text = self.describe_holder();
         let signs = match self.signs_of_life.is_empty() {
             true => "no evidence showed its holder".to_owned(),
             false => format!("despite: {}", self.signs_of_life.join("; ")),
@@ -222,22 +227,9 @@ impl ReleaseReport {
         record_operation(&node.context, record);
     }
 
-    fn done(&self, node: &Node, args: &ReleaseArgs) -> Result<CommandOutput, CommandError> {
-        Ok(CommandOutput {
-            text: match args.format.is_json() {
-                true => json(self)?,
-                false => self.print(&node.screen),
-            },
-            status: u8::from(!self.released),
-        })
-    }
-
     /// Prints the report as text.
     pub fn print(&self, screen: &Screen) -> String {
-        let holder_text = self
-            .holder
-            .as_ref()
-            .map_or_else(String::new, Lease::describe_holder);
+        let holder_text = self.describe_holder();
         let address = self.address;
         let mut text = match &self.refused {
             None => screen.paragraph(

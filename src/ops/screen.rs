@@ -1,6 +1,5 @@
 //! The layout of text output: width, colours, paragraphs and tables.
 
-use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::time::Duration;
 
@@ -34,42 +33,32 @@ pub enum Tint {
 }
 
 impl Screen {
-    /// Unlimited width and no colours.
-    pub const PLAIN: Screen = Screen {
-        width: None,
-        colours: false,
-    };
-
     /// The minimum width.
     const LEAST: usize = 40;
+    /// The width that every terminal has at least.
+    const USUAL: usize = 80;
 
     /// The screen of stdout. `NO_COLOR` and `TERM=dumb` are honoured, and COLUMNS also where stdout is no terminal.
     pub fn for_stdout() -> Screen {
         let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-        if !std::io::stdout().is_terminal() {
-            return Screen {
-                width: columns().map(|width| width.max(Self::LEAST)),
-                ..Screen::PLAIN
-            };
-        }
+        let is_terminal = std::io::stdout().is_terminal();
         let asked = || {
             let size = tcgetwinsize(stdout()).ok()?;
             Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
         };
-        let width = columns().or_else(asked).unwrap_or(80);
+        let columns = set("COLUMNS").and_then(|columns| columns.to_str()?.parse().ok());
+        let width = columns.or_else(|| is_terminal.then(|| asked().unwrap_or(Self::USUAL)));
+        let has_colours = set("NO_COLOR").is_none() && set("TERM").is_none_or(|t| t != "dumb");
         Screen {
-            width: Some(width.max(Self::LEAST)),
-            colours: set("NO_COLOR").is_none() && set("TERM").is_none_or(|term| term != "dumb"),
+            width: width.map(|width| width.max(Self::LEAST)),
+            colours: is_terminal && has_colours,
         }
     }
 
-    /// The same screen with a width in any case: that of COLUMNS, or 80 columns, for a file or a pipe.
+    /// The same screen with a width in any case.
     pub fn bounded(self) -> Screen {
-        /// As every terminal has at least.
-        const USUAL: usize = 80;
-        let width = self.width.or_else(|| columns().map(|n| n.max(Self::LEAST)));
         Screen {
-            width: Some(width.unwrap_or(USUAL)),
+            width: self.width.or(Some(Self::USUAL)),
             ..self
         }
     }
@@ -115,25 +104,12 @@ impl Screen {
     }
 }
 
-/// The value of a variable that is not empty.
-fn set(name: &str) -> Option<OsString> {
-    std::env::var_os(name).filter(|value| !value.is_empty())
-}
-
-/// The width that the environment asks for.
-fn columns() -> Option<usize> {
-    set("COLUMNS")?.to_str()?.parse().ok()
-}
-
-/// A table with headings. Columns are as wide as their longest cell.
+/// A table with headings. Columns are as wide as their longest cell. Of an ID only the end is cut, as its first characters are good
+/// for a command, and an IPv4 address is not cut.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     rows: Vec<Vec<String>>,
     elastic: &'static [usize],
-    /// A column and its minimum width, where that is not the usual one.
-    least: Option<(usize, usize)>,
-    /// The column of IDs, of which only the end is cut: their first characters are good for a command.
-    ids: Option<usize>,
 }
 
 impl Table {
@@ -144,24 +120,6 @@ impl Table {
         Table {
             rows: vec![headings.collect()],
             elastic,
-            least: None,
-            ids: None,
-        }
-    }
-
-    /// Cuts the end of the cells of this column, not their middle, and never its heading.
-    pub fn with_ids(self, column: usize) -> Table {
-        Table {
-            ids: Some(column),
-            ..self
-        }
-    }
-
-    /// Leaves an elastic column at least this width.
-    pub fn with_least(self, column: usize, width: usize) -> Table {
-        Table {
-            least: Some((column, width)),
-            ..self
         }
     }
 
@@ -174,9 +132,9 @@ impl Table {
     /// Prints the table, indented by this number of columns.
     pub fn print(&self, screen: &Screen, indent: usize) -> String {
         const GAP: usize = 2;
-        /// The minimum width of an elastic column.
-        const LEAST: usize = 8;
-        let columns = self.rows.first().map_or(0, Vec::len);
+        const ID: &str = "CONTAINER";
+        let headings = self.rows.first().map(Vec::as_slice).unwrap_or_default();
+        let columns = headings.len();
         let mut widths = vec![0; columns];
         for row in &self.rows {
             for (width, cell) in widths.iter_mut().zip(row) {
@@ -187,11 +145,11 @@ impl Table {
         let mut excess = screen.width.map_or(0, |width| total.saturating_sub(width));
         for column in self.elastic {
             if let Some(width) = widths.get_mut(*column) {
-                let own = self.least.filter(|(own, _)| own == column);
-                let heading = self.rows.first().and_then(|row| row.get(*column));
-                let heading = heading.filter(|_| self.ids == Some(*column));
-                let heading = heading.map_or(0, |heading| heading.chars().count());
-                let least = own.map_or(LEAST, |(_, least)| least).max(heading);
+                let least = match headings.get(*column).map(String::as_str) {
+                    Some("ADDRESS") => "255.255.255.255".len(),
+                    Some(ID) => ID.len(),
+                    _ => 8,
+                };
                 let less = (*width).min(width.saturating_sub(excess).max(least));
                 excess -= *width - less;
                 *width = less;
@@ -200,8 +158,8 @@ impl Table {
         let mut out = String::new();
         for (n, row) in self.rows.iter().enumerate() {
             let mut line = " ".repeat(indent);
-            for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
-                let cell = match self.ids == Some(column) {
+            for ((cell, width), heading) in row.iter().zip(&widths).zip(headings) {
+                let cell = match heading == ID {
                     true => cell.chars().take(*width).collect(),
                     false => elide_middle(cell, *width),
                 };
@@ -312,6 +270,10 @@ mod tests {
         width: Some(40),
         colours: false,
     };
+    const PLAIN: Screen = Screen {
+        width: None,
+        colours: false,
+    };
 
     #[test]
     fn ages_have_two_units_at_most() {
@@ -361,13 +323,7 @@ mod tests {
         );
         let long = "x".repeat(50);
         assert_eq!(NARROW.paragraph("", 2, &long), format!("  {long}\n"));
-        assert_eq!(
-            Screen::PLAIN
-                .paragraph("", 0, &long.repeat(9))
-                .lines()
-                .count(),
-            1
-        );
+        assert_eq!(PLAIN.paragraph("", 0, &long.repeat(9)).lines().count(), 1);
     }
 
     #[test]
@@ -387,13 +343,13 @@ mod tests {
             text.contains("kube-syste..") && text.contains("x2x5z"),
             "{text}"
         );
-        let wide = table.print(&Screen::PLAIN, 0);
+        let wide = table.print(&PLAIN, 0);
         assert!(wide.contains("kube-system/coredns-7db6d8ff4d-x2x5z"));
     }
 
     #[test]
     fn ids_keep_their_first_characters_and_their_heading() {
-        let mut table = Table::new(&["CONTAINER", "POD"], &[0, 1]).with_ids(0);
+        let mut table = Table::new(&["CONTAINER", "POD"], &[0, 1]);
         table.row(vec!["0123456789abcdef".into(), "x".repeat(26)]);
         let text = table.print(&NARROW, 0);
         assert!(
@@ -414,10 +370,10 @@ mod tests {
 
     #[test]
     fn colours_are_left_out_where_there_are_none() {
-        assert_eq!(Screen::PLAIN.tint(Tint::Bad, "x"), "x");
+        assert_eq!(PLAIN.tint(Tint::Bad, "x"), "x");
         let colours = Screen {
             colours: true,
-            ..Screen::PLAIN
+            ..PLAIN
         };
         assert_eq!(colours.tint(Tint::Bad, "x"), "\x1b[31mx\x1b[0m");
     }

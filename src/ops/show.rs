@@ -11,7 +11,7 @@ use super::events;
 use super::lease::{Lease, common_network, matches_pod, records_by_address};
 use super::node::{Node, Now};
 use super::node_config::NodeConfig;
-use super::outcome::{CommandError, CommandOutput, json};
+use super::outcome::{CommandError, CommandOutput};
 use super::screen::{Screen, Tint, format_age, pluralize, replace_control};
 use super::state_view::{StateReport, StateView};
 use crate::ipam::{Ipam, Pool, PoolCount, Record};
@@ -38,10 +38,8 @@ pub fn run(node: &Node, args: &ShowArgs) -> Result<CommandOutput, CommandError> 
     if args.suspect || args.pod.is_some() {
         show.filter(args.pod.as_deref(), args.suspect);
     }
-    Ok(CommandOutput::success(match args.format.is_json() {
-        true => json(&show)?,
-        false => show.print(&node.screen.bounded(), node.paths().name()),
-    }))
+    let print = || show.print(&node.screen.bounded(), node.paths().name());
+    args.format.output(0, &show, print)
 }
 
 /// Reads what `show` prints.
@@ -57,7 +55,7 @@ pub fn read(node: &Node, config: &NodeConfig) -> Result<ShowReport, CommandError
 }
 
 /// The report of `show`.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ShowReport {
     /// The time, RFC 3339.
@@ -277,7 +275,7 @@ impl PoolReport {
         let mut parts = vec![format!("{} held", count.held)];
         for (count, kind) in [
             (count.suspect, "of them suspect"),
-            (count.resting, "resting"),
+            (count.cooldown, "in cooldown"),
             (count.on_host, "on the host"),
             (count.excluded, "excluded"),
         ] {
@@ -302,7 +300,7 @@ impl PoolReport {
         let parts = [
             (count.held.saturating_sub(count.suspect), '#', Tint::Good),
             (count.suspect, '!', Tint::Bad),
-            (count.resting, '~', Tint::Doubtful),
+            (count.cooldown, '~', Tint::Doubtful),
             (count.on_host + count.excluded, 'x', Tint::Doubtful),
             (count.free, '.', Tint::Faint),
         ];

@@ -2,12 +2,13 @@
 
 use std::io;
 
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
+use super::finding::{Finding, FindingKind, Severity};
 use super::node::Node;
 use super::outcome::CommandError;
 use crate::host::io_reason;
-use crate::ipam::Ipam;
+use crate::ipam::{Ipam, Moment};
 use crate::state::{Condition, FORMAT, QUARANTINE, State, StoreError};
 
 /// The state and its health.
@@ -27,36 +28,21 @@ pub struct StateView {
 pub struct StateReport {
     /// The path of the file.
     pub path: String,
-    /// What it is worth, in a word; `None` where the system does not let the file be read.
-    #[serde(serialize_with = "serialize_condition")]
-    pub condition: Option<Condition>,
+    /// What it is worth, in a word.
+    pub condition: &'static str,
     /// The reason, unless the state is healthy.
     pub detail: Option<String>,
     /// How long the quarantine after a rebuild still lasts.
     pub quarantine_seconds: Option<u64>,
-    /// Whether the file is there, but is no state.
+    /// Whether the file is a state, or absent.
     #[serde(skip)]
-    pub is_corrupt: bool,
-    /// Whether only the key of this plugin cannot be read.
+    pub is_readable: bool,
+    /// Why records of holders may be missing, without full stop; `None` where the state has all of them.
     #[serde(skip)]
-    pub is_key_unreadable: bool,
-    /// Whether the file is lost, but the journal has the whole state.
+    pub missing_records: Option<&'static str>,
+    /// The health as `check` reports it; `None` where nothing is unusual.
     #[serde(skip)]
-    pub is_restored: bool,
-}
-
-fn serialize_condition<S: Serializer>(
-    condition: &Option<Condition>,
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(match condition {
-        None => "unreadable",
-        Some(Condition::Ready) => "ok",
-        Some(Condition::Fresh) => "fresh",
-        Some(Condition::Lost(_)) => "lost",
-        Some(Condition::Newer { .. }) => "newer-format",
-        Some(Condition::Reconcile | Condition::NewBoot) => "doubtful",
-    })
+    pub finding: Option<Finding>,
 }
 
 impl StateView {
@@ -77,43 +63,18 @@ impl StateView {
 
     /// Judges what was read.
     pub fn from_opened(node: &Node, opened: Result<State, StoreError>) -> StateView {
-        let report = StateReport {
-            path: node.paths().state().display().to_string(),
-            condition: None,
-            detail: None,
-            quarantine_seconds: None,
-            is_corrupt: false,
-            is_key_unreadable: false,
-            is_restored: false,
-        };
-        let state = match opened {
-            Ok(state) => state,
-            Err(error) => {
-                return StateView {
-                    report: StateReport {
-                        detail: Some(io_reason(&error.source)),
-                        ..report
-                    },
-                    state: State::default(),
-                    error: Some(error),
-                };
-            }
-        };
-        let (condition, detail) = judge(&state);
-        let quarantine = state.ipam().quarantine;
-        let quarantine = quarantine.map(|until| until.since(node.now.boot).as_secs());
-        StateView {
-            report: StateReport {
-                condition: Some(condition),
-                detail,
-                quarantine_seconds: quarantine.filter(|left| *left > 0),
-                is_corrupt: state.corrupt.is_some() && state.restored.is_none(),
-                is_key_unreadable: state.key_unreadable.is_some(),
-                is_restored: state.restored.is_some(),
-                ..report
+        let path = node.paths().state().display().to_string();
+        match opened {
+            Ok(state) => StateView {
+                report: StateReport::new(path, &state, node.now.boot),
+                state,
+                error: None,
             },
-            state,
-            error: None,
+            Err(error) => StateView {
+                report: StateReport::unreadable(path, io_reason(&error.source)),
+                state: State::default(),
+                error: Some(error),
+            },
         }
     }
 
@@ -141,105 +102,118 @@ impl StateView {
     /// # Errors
     /// The state cannot be read, is lost, or a newer version wrote it.
     pub fn into_writable(self) -> Result<Option<State>, CommandError> {
-        match self.report.condition {
-            Some(
-                Condition::Ready | Condition::Fresh | Condition::Reconcile | Condition::NewBoot,
-            ) => Ok(Some(self.state).filter(|state| !state.is_empty())),
-            Some(Condition::Lost(_) | Condition::Newer { .. }) | None => Err(match self.error {
-                Some(error) => error.into(),
-                None => CommandError(format!(
-                    "{}; {}",
-                    self.report.text().unwrap_or_default(),
-                    self.report.remedy().unwrap_or_default()
-                )),
-            }),
+        if let Some(error) = self.error {
+            return Err(error.into());
+        }
+        match (self.report.missing_records, self.report.finding) {
+            (Some(_), Some(Finding { text, remedy, .. })) => {
+                Err(CommandError(format!("{text}; {remedy}")))
+            }
+            _ => Ok(Some(self.state).filter(|state| !state.is_empty())),
         }
     }
-}
-
-/// What a state that was read is worth, and the reason.
-fn judge(state: &State) -> (Condition, Option<String>) {
-    let detail = match (&state.condition, &state.key_unreadable) {
-        (Condition::Newer { format }, _) => Some(format!(
-            "state format {format}; this version supports up to {FORMAT}"
-        )),
-        (Condition::Lost(loss), _) if loss.may_be_fresh => return (Condition::Fresh, None),
-        (Condition::Lost(loss), _) => Some(loss.why.clone()),
-        (_, Some(why)) => Some(format!("the key of this plugin cannot be read: {why}")),
-        _ if state.is_empty() => return (Condition::Fresh, None),
-        (condition, None) => {
-            let pending = match condition {
-                Condition::Reconcile => {
-                    "it may lack addresses in use; the next ADD looks for those that it does not know"
-                }
-                Condition::NewBoot => {
-                    "it is of before the last start of the node; the next ADD frees what the node does not show"
-                }
-                _ => "",
-            };
-            let pending = (!pending.is_empty()).then(|| pending.to_owned());
-            state.restored.clone().or(pending)
-        }
-    };
-    (state.condition.clone(), detail)
 }
 
 impl StateReport {
-    /// Whether the file is a state, or absent.
-    pub fn is_readable(&self) -> bool {
-        self.condition.is_some() && !self.is_corrupt
-    }
-
-    /// Why records of holders may be missing, without full stop; `None` where the state has all of them.
-    pub fn describe_missing_records(&self) -> Option<&'static str> {
-        match &self.condition {
-            None => Some("the state cannot be read"),
-            Some(Condition::Lost(_)) if self.is_corrupt => Some("the state is corrupt"),
-            Some(Condition::Lost(_)) => Some("the state was lost"),
-            Some(Condition::Newer { .. }) => Some("a newer version wrote the state"),
-            Some(
-                Condition::Ready | Condition::Fresh | Condition::Reconcile | Condition::NewBoot,
-            ) => None,
+    /// Judges a state that was read.
+    pub fn new(path: String, state: &State, now: Moment) -> StateReport {
+        use Severity::{Error, Note, Ok, Warning};
+        const REBUILT: &str = "no cleanup is needed, and running pods keep their addresses: the next ADD rebuilds it from the node and the journal of grants; new pods wait";
+        let rebuilt = format!("{REBUILT} {} s", QUARANTINE.as_secs());
+        let is_corrupt = state.corrupt.is_some() && state.restored.is_none();
+        let is_fresh = |condition: &Condition| match condition {
+            Condition::Lost(loss) => loss.may_be_fresh,
+            Condition::Newer { .. } => false,
+            condition => *condition == Condition::Fresh || state.is_empty(),
+        };
+        let word = match &state.condition {
+            condition if is_fresh(condition) && state.key_unreadable.is_none() => "fresh",
+            Condition::Ready | Condition::Fresh => "ok",
+            Condition::Reconcile | Condition::NewBoot => "doubtful",
+            Condition::Lost(_) => "lost",
+            Condition::Newer { .. } => "newer-format",
+        };
+        let missing_records = match word {
+            "lost" if is_corrupt => Some("the state is corrupt"),
+            "lost" => Some("the state was lost"),
+            "newer-format" => Some("a newer version wrote the state"),
+            _ => None,
+        };
+        let why = |why: &String| Some(why.clone());
+        let (detail, severity, what, remedy) = match &state.condition {
+            Condition::Newer { format } => (
+                Some(format!("state format {format}; this version supports up to {FORMAT}")),
+                Error,
+                ":",
+                "install the newer version that wrote it".to_owned(),
+            ),
+            _ if word == "fresh" => (
+                None,
+                Ok,
+                " has no pools yet; the first ADD creates them",
+                String::new(),
+            ),
+            Condition::Lost(loss) if is_corrupt => (
+                why(&loss.why),
+                Warning,
+                " is corrupt:",
+                format!("{rebuilt}; the corrupt file is kept"),
+            ),
+            Condition::Lost(loss) => (why(&loss.why), Warning, " was lost:", rebuilt),
+            _ if state.key_unreadable.is_some() => (
+                state.key_unreadable.as_ref().map(|why| format!("the key of this plugin cannot be read: {why}")),
+                Note,
+                ":",
+                "no cleanup is needed: the next ADD inspects the node and writes the key again".to_owned(),
+            ),
+            _ if state.restored.is_some() => (
+                state.restored.clone(),
+                Note,
+                " was lost or damaged:",
+                "no action needed: the journal of grants has all of it, and the next ADD restores it at once".to_owned(),
+            ),
+            Condition::Reconcile => (
+                Some("it may lack addresses in use; the next ADD looks for those that it does not know".to_owned()),
+                Ok,
+                ":",
+                String::new(),
+            ),
+            Condition::NewBoot => (
+                Some("it is of before the last start of the node; the next ADD frees what the node does not show".to_owned()),
+                Ok,
+                ":",
+                String::new(),
+            ),
+            Condition::Ready | Condition::Fresh => (None, Ok, "", String::new()),
+        };
+        let because = detail.iter().map(|detail| format!(" {detail}"));
+        let text = format!("{path}{what}{}", because.collect::<String>());
+        let finding = Finding::new(severity, FindingKind::State, &text, &remedy).about(&path);
+        let quarantine = state.ipam().quarantine;
+        let quarantine = quarantine.map(|until| until.since(now).as_secs());
+        StateReport {
+            condition: word,
+            detail,
+            quarantine_seconds: quarantine.filter(|left| *left > 0),
+            is_readable: !is_corrupt,
+            missing_records,
+            finding: (!what.is_empty()).then_some(finding),
+            path,
         }
     }
 
-    /// What is unusual about the state, without full stop; `None` where nothing is.
-    pub fn text(&self) -> Option<String> {
-        let (path, detail) = (&self.path, self.detail.as_deref());
-        let because = detail.unwrap_or_default();
-        Some(match &self.condition {
-            None => format!("{path} cannot be read: {because}"),
-            Some(Condition::Lost(_)) if self.is_corrupt => format!("{path} is corrupt: {because}"),
-            Some(Condition::Lost(_)) => format!("{path} was lost: {because}"),
-            Some(Condition::Fresh) => {
-                format!("{path} has no pools yet; the first ADD creates them")
-            }
-            Some(_) if self.is_restored => format!("{path} was lost or damaged: {because}"),
-            Some(_) => format!("{path}: {}", detail?),
-        })
-    }
-
-    /// What to do about it, without full stop; `None` where nothing is wrong.
-    pub fn remedy(&self) -> Option<String> {
-        Some(match &self.condition {
-            None => "no pod gets an address until it can be read: check the file and its folder with `ls -l`, and the disk with `dmesg`".to_owned(),
-            Some(Condition::Lost(_)) if self.is_corrupt => {
-                format!("{}; the corrupt file is kept", rebuild_remedy())
-            }
-            Some(Condition::Lost(_)) => rebuild_remedy(),
-            Some(Condition::Newer { .. }) => "install the newer version that wrote it".to_owned(),
-            Some(_) if self.is_key_unreadable => {
-                "no cleanup is needed: the next ADD inspects the node and writes the key again"
-                    .to_owned()
-            }
-            Some(_) if self.is_restored => {
-                "no action needed: the journal of grants has all of it, and the next ADD restores it at once"
-                    .to_owned()
-            }
-            Some(
-                Condition::Ready | Condition::Fresh | Condition::Reconcile | Condition::NewBoot,
-            ) => return None,
-        })
+    /// The report on a file that the system does not let be read.
+    fn unreadable(path: String, why: String) -> StateReport {
+        let text = format!("{path} cannot be read: {why}");
+        let remedy = "no pod gets an address until it can be read: check the file and its folder with `ls -l`, and the disk with `dmesg`";
+        StateReport {
+            condition: "unreadable",
+            missing_records: Some("the state cannot be read"),
+            finding: Some(Finding::error(FindingKind::State, &text, &remedy).about(&path)),
+            detail: Some(why),
+            path,
+            ..StateReport::default()
+        }
     }
 
     /// The quarantine, while it lasts, without full stop.
@@ -252,18 +226,12 @@ impl StateReport {
 
     /// All of it in sentences, if there is anything to say.
     pub fn sentences(&self) -> Option<String> {
-        let parts = [self.text(), self.remedy(), self.quarantine()];
-        let sentences: Vec<String> = parts.into_iter().flatten().map(sentence).collect();
+        let health = self.finding.iter().flat_map(|f| [&f.text, &f.remedy]);
+        let parts = health.cloned().chain(self.quarantine());
+        let sentences = parts.filter(|part| !part.is_empty()).map(sentence);
+        let sentences: Vec<String> = sentences.collect();
         (!sentences.is_empty()).then(|| sentences.join(" "))
     }
-}
-
-/// How the next ADD rebuilds the state, and what that means for pods.
-fn rebuild_remedy() -> String {
-    format!(
-        "no cleanup is needed, and running pods keep their addresses: the next ADD rebuilds it from the node and the journal of grants; new pods wait {} s",
-        QUARANTINE.as_secs()
-    )
 }
 
 /// The text with a capital letter and a full stop.
@@ -279,53 +247,117 @@ mod tests {
     use super::*;
     use crate::state::Loss;
 
-    fn report(condition: Option<Condition>, detail: Option<&str>) -> StateReport {
-        StateReport {
-            path: "/s".to_owned(),
-            condition,
-            detail: detail.map(str::to_owned),
-            ..StateReport::default()
-        }
+    fn report(condition: Condition, change: impl Fn(&mut State)) -> StateReport {
+        let mut state = State::parse(
+            br#"{"IPAM":{"AddressSpaces":{"local":{"Pools":{"10.1.0.0/16":{}}}}}}"#,
+            None,
+            Moment(9),
+        )
+        .unwrap();
+        state.condition = condition;
+        change(&mut state);
+        StateReport::new("/s".to_owned(), &state, Moment(9))
+    }
+
+    fn lost(may_be_fresh: bool) -> Condition {
+        Condition::Lost(Loss {
+            why: "why".to_owned(),
+            may_be_fresh,
+            ..Loss::default()
+        })
     }
 
     #[test]
-    fn sentences_join_text_remedy_and_quarantine() {
-        let mut ready = report(Some(Condition::Ready), None);
-        assert_eq!(ready.sentences(), None);
-        ready.quarantine_seconds = Some(7);
-        assert_eq!(
-            ready.sentences().unwrap(),
-            "The state was lost and rebuilt: new pods wait for 7 s more."
-        );
-        let lost = report(Some(Condition::Lost(Loss::default())), Some("why"));
-        let text = lost.sentences().unwrap();
-        assert!(text.starts_with("/s was lost: why. No cleanup is needed, "));
-        assert!(text.contains("new pods wait 30 s"), "{text}");
-        let newer = report(Some(Condition::Newer { format: 9 }), Some("state format 9"));
-        assert_eq!(
-            newer.sentences().unwrap(),
-            "/s: state format 9. Install the newer version that wrote it."
-        );
-    }
-
-    #[test]
-    fn only_an_unhealthy_state_has_a_remedy() {
-        for (condition, word, is_wrong) in [
-            (Some(Condition::Ready), "ok", false),
-            (Some(Condition::Fresh), "fresh", false),
-            (Some(Condition::Reconcile), "doubtful", false),
-            (Some(Condition::NewBoot), "doubtful", false),
-            (Some(Condition::Lost(Loss::default())), "lost", true),
-            (Some(Condition::Newer { format: 9 }), "newer-format", true),
-            (None, "unreadable", true),
+    fn every_health_has_its_word_its_severity_and_its_sentences() {
+        use Severity::{Error, Note, Ok, Warning};
+        let nothing = |_: &mut State| {};
+        let corrupt: fn(&mut State) = |state| state.corrupt = Some("why".to_owned());
+        let key: fn(&mut State) = |state| state.key_unreadable = Some("why".to_owned());
+        let restored: fn(&mut State) = |state| state.restored = Some("why".to_owned());
+        let quarantine: fn(&mut State) =
+            |state| state.ipam_mut().quarantine = Some(Moment(7_000_000_009));
+        let newer = Condition::Newer { format: 9 };
+        for (report, word, severity, sentences) in [
+            (report(Condition::Ready, nothing), "ok", None, ""),
+            (
+                report(Condition::Ready, quarantine),
+                "ok",
+                None,
+                "The state was lost and rebuilt: new pods wait for 7 s more.",
+            ),
+            (
+                report(Condition::Fresh, nothing),
+                "fresh",
+                Some(Ok),
+                "/s has no pools yet; the first ADD creates them.",
+            ),
+            (
+                report(lost(true), nothing),
+                "fresh",
+                Some(Ok),
+                "/s has no pools yet;",
+            ),
+            (
+                report(lost(false), nothing),
+                "lost",
+                Some(Warning),
+                "/s was lost: why. No cleanup is needed, ",
+            ),
+            (
+                report(lost(false), corrupt),
+                "lost",
+                Some(Warning),
+                "/s is corrupt: why. No cleanup is needed, ",
+            ),
+            (
+                report(Condition::Reconcile, nothing),
+                "doubtful",
+                Some(Ok),
+                "/s: it may lack addresses in use;",
+            ),
+            (
+                report(Condition::NewBoot, nothing),
+                "doubtful",
+                Some(Ok),
+                "/s: it is of before",
+            ),
+            (
+                report(Condition::Reconcile, key),
+                "doubtful",
+                Some(Note),
+                "/s: the key of this plugin cannot be read: why. No ",
+            ),
+            (
+                report(Condition::Ready, restored),
+                "ok",
+                Some(Note),
+                "/s was lost or damaged: why. No action needed: ",
+            ),
+            (
+                report(newer, nothing),
+                "newer-format",
+                Some(Error),
+                "/s: state format 9; this version supports up to 3. Install the newer version that wrote it.",
+            ),
+            (
+                StateReport::unreadable("/s".into(), "why".into()),
+                "unreadable",
+                Some(Error),
+                "/s cannot be read: why. No pod gets an address until",
+            ),
         ] {
-            let report = report(condition, None);
-            assert_eq!(report.remedy().is_some(), is_wrong, "{word}");
-            let json = serde_json::to_value(&report).unwrap();
-            assert_eq!(json["condition"], word);
+            let found = report.finding.as_ref();
+            assert_eq!(
+                (report.condition, found.map(|f| f.severity)),
+                (word, severity),
+                "{report:?}"
+            );
+            let is_missing = matches!(word, "lost" | "newer-format" | "unreadable");
+            assert_eq!(report.missing_records.is_some(), is_missing, "{word}");
+            let text = report.sentences().unwrap_or_default();
+            assert!(text.starts_with(sentences), "{text}");
+            let has_remedy = found.is_some_and(|f| !f.remedy.is_empty());
+            assert_eq!(has_remedy, severity.is_some_and(|s| s != Ok), "{word}");
         }
-        let mut damaged = report(Some(Condition::Reconcile), None);
-        damaged.is_key_unreadable = true;
-        assert!(damaged.remedy().is_some());
     }
 }

@@ -8,10 +8,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::events::print_events;
-use super::explain::Explanation;
-use super::explain::query::Query;
+use super::explain::{Explanation, Facts, Query};
+use super::finding::{Finding, FindingKind};
 use super::findings::check::CheckReport;
-use super::findings::finding::{Finding, FindingKind};
 use super::findings::records::{self, NodeView};
 use super::node::Now;
 use super::reclaim::ReclaimReport;
@@ -27,7 +26,7 @@ use crate::ipam::{
 };
 use crate::plugin;
 use crate::source::Attempts;
-use crate::state::{Condition, Loss};
+use crate::state::{Condition, Loss, State};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -216,30 +215,31 @@ fn troubled() -> (Ipam, Evidence) {
     (ipam, evidence)
 }
 
-fn condition(
-    condition: Condition,
-    detail: Option<&str>,
-    quarantine_seconds: Option<u64>,
-) -> StateReport {
-    StateReport {
-        path: "/var/run/azure-vnet-ipam.json".into(),
-        condition: Some(condition),
-        detail: detail.map(str::to_owned),
-        quarantine_seconds,
-        ..StateReport::default()
-    }
-}
-
-fn corrupt() -> StateReport {
-    let why = Some("a value is missing at line 1 column 1");
-    StateReport {
-        is_corrupt: true,
-        ..condition(Condition::Lost(Loss::default()), why, None)
-    }
+/// The report on a state with pools that was changed so.
+fn state(change: impl Fn(&mut State)) -> StateReport {
+    let mut state = State::default();
+    *state.ipam_mut() = node(1);
+    change(&mut state);
+    StateReport::new("/var/run/azure-vnet-ipam.json".into(), &state, NOW.boot)
 }
 
 fn fine() -> StateReport {
-    condition(Condition::Ready, None, None)
+    state(|_| {})
+}
+
+fn lost(why: &str) -> Condition {
+    Condition::Lost(Loss {
+        why: why.to_owned(),
+        ..Loss::default()
+    })
+}
+
+fn corrupt() -> StateReport {
+    let why = "a value is missing at line 1 column 1";
+    state(|state| {
+        state.condition = lost(why);
+        state.corrupt = Some(why.to_owned());
+    })
 }
 
 fn show(ipam: &Ipam, state: StateReport, attempts: Attempts) -> ShowReport {
@@ -271,17 +271,15 @@ fn checked(ipam: &Ipam, evidence: &Evidence, more: Vec<Finding>) -> CheckReport 
     CheckReport::of_findings(findings, Vec::new(), ipam, Vec::new(), &NOW)
 }
 
-fn explanation(subject: &str, ipam: &Ipam, evidence: &Evidence) -> Explanation {
-    let subject = Query::parse(subject);
-    Explanation::new(
-        &subject,
+fn explanation(subject: &str, ipam: &Ipam, evidence: &Evidence, state: StateReport) -> Explanation {
+    let facts = Facts {
         ipam,
         evidence,
-        events(),
-        &IpamConfig::default(),
-        &NOW,
-        NAME,
-    )
+        conf: &IpamConfig::default(),
+        now: &NOW,
+        program: NAME,
+    };
+    Explanation::new(&Query::parse(subject), &facts, events(), state)
 }
 
 fn reclaim(done: bool) -> ReclaimReport {
@@ -371,30 +369,30 @@ fn assert_fixture(name: &str, text: &str) {
     );
 }
 
-fn fits(name: &str, text: &str, width: usize) {
+fn assert_fits(name: &str, text: &str) {
+    const WIDTH: usize = 80;
     for line in text.lines() {
         // Paths, URLs and commands are not wrapped.
         let words = line.split_whitespace().map(str::len).max().unwrap_or(0);
         assert!(
-            line.chars().count() <= width || words > width / 2,
-            "{name}: {line:?} is wider than {width}"
+            line.chars().count() <= WIDTH || words > WIDTH / 2,
+            "{name}: {line:?} is too wide"
         );
         assert!(line.is_ascii(), "{name}: {line:?}");
         assert_eq!(line, line.trim_end(), "{name}");
     }
 }
 
-/// Compares a screen of 80 columns with its fixture. A wider one fits, and colours only colour.
+/// Compares a screen of 80 columns with its fixture. Colours only colour.
 fn assert_screens(name: &str, print: impl Fn(&Screen) -> String) {
-    let screen = |width, colours| Screen {
-        width: Some(width),
+    let screen = |colours| Screen {
+        width: Some(80),
         colours,
     };
-    fits(name, &print(&screen(120, false)), 120);
-    let text = print(&screen(80, false));
-    fits(name, &text, 80);
+    let text = print(&screen(false));
+    assert_fits(name, &text);
     assert_fixture(&format!("screens/{name}.txt"), &text);
-    let coloured = print(&screen(80, true));
+    let coloured = print(&screen(true));
     assert_eq!(without_colours(&coloured), text, "{name}");
 }
 
@@ -421,29 +419,22 @@ fn screens_of_show() {
             failed: Some(ago(3)),
             ..answered()
         };
-        show(&ipam, condition(Condition::Ready, None, Some(17)), failed).print(screen, NAME)
+        let quarantine = Moment(NOW.boot.0 + 17 * SECOND);
+        let rebuilt = state(|state| state.ipam_mut().quarantine = Some(quarantine));
+        show(&ipam, rebuilt, failed).print(screen, NAME)
     });
 }
 
 #[test]
 fn screens_of_show_without_a_state() {
     let empty = Ipam::default();
-    let lost = "it is gone, though addresses were given since the node started";
+    let gone = lost("it is gone, though addresses were given since the node started");
+    let with = |condition: Condition| state(|state| state.condition = condition.clone());
     for (name, state) in [
-        ("fresh", condition(Condition::Fresh, None, None)),
-        (
-            "lost",
-            condition(Condition::Lost(Loss::default()), Some(lost), None),
-        ),
+        ("fresh", with(Condition::Fresh)),
+        ("lost", with(gone)),
         ("corrupt", corrupt()),
-        (
-            "newer",
-            condition(
-                Condition::Newer { format: 4 },
-                Some("state format 4; this version supports up to 3"),
-                None,
-            ),
-        ),
+        ("newer", with(Condition::Newer { format: 4 })),
     ] {
         assert_screens(&format!("show-{name}"), |screen| {
             show(&empty, state.clone(), Attempts::default()).print(screen, NAME)
@@ -503,14 +494,14 @@ fn screens_of_explain() {
         ("young", of(6)),
         ("ownerless", of(8)),
         ("free", of(45)),
-        ("resting", of(50)),
+        ("cooldown", of(50)),
         ("on-the-host", of(52)),
         ("elsewhere", "10.9.9.9".to_owned()),
         ("pod", pod(3)),
         ("nobody", "default/nobody".to_owned()),
     ] {
         assert_screens(&format!("explain-{name}"), |screen| {
-            explanation(&subject, &ipam, &evidence).print(screen)
+            explanation(&subject, &ipam, &evidence, fine()).print(screen)
         });
     }
 }
@@ -534,7 +525,7 @@ fn screens_of_explain_with_a_second_pod_or_without_a_state() {
         ..Entry::default()
     });
     assert_screens("explain-duplicate", |screen| {
-        explanation(&address(11).to_string(), &ipam, &evidence).print(screen)
+        explanation(&address(11).to_string(), &ipam, &evidence, fine()).print(screen)
     });
     let corrupt = corrupt();
     for (name, subject) in [
@@ -543,9 +534,8 @@ fn screens_of_explain_with_a_second_pod_or_without_a_state() {
         ("nobody", "default/nobody".to_owned()),
     ] {
         assert_screens(&format!("explain-corrupt-{name}"), |screen| {
-            let mut explanation = explanation(&subject, &Ipam::default(), &evidence);
-            explanation.set_state(corrupt.clone());
-            explanation.print(screen)
+            let state = corrupt.clone();
+            explanation(&subject, &Ipam::default(), &evidence, state).print(screen)
         });
     }
 }
@@ -565,8 +555,8 @@ fn every_kind_of_trouble_with_addresses_is_found_once() {
         [
             of("duplicate", 11),
             of("stray", 40),
-            of("wired", 41),
-            of("wired", 42),
+            of("on-host", 41),
+            of("on-host", 42),
             of("leak", 6),
             of("leak", 3),
             of("leak", 4),

@@ -1,11 +1,40 @@
-//! `version`: prints what this executable was built from.
+//! What this executable was built from, and `version`, which prints it.
 
 use serde::Serialize;
 
-use super::build_info::{COMMIT, FEATURES, LINE, TARGET, VERSION};
-use super::cli::ReportArgs;
 use super::node::Node;
-use super::outcome::{CommandError, CommandOutput, json};
+use super::outcome::{CommandError, CommandOutput, OutputFormat};
+
+/// The version of the program.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// The first digits of the commit, or "unknown" (`src/build.rs`).
+pub const COMMIT: &str = env!("AZURE_VNET_IPAM_BUILD_COMMIT");
+/// The target that it was built for.
+pub const TARGET: &str = env!("AZURE_VNET_IPAM_BUILD_TARGET");
+/// The features of the package that it was built with.
+pub const FEATURES: &[&str] = if cfg!(feature = "tls") { &["tls"] } else { &[] };
+
+/// Joins the version and what tells builds of one version apart, before these features.
+macro_rules! build_line {
+    ($features:literal) => {
+        concat!(
+            env!("CARGO_PKG_VERSION"),
+            " (commit ",
+            env!("AZURE_VNET_IPAM_BUILD_COMMIT"),
+            ", ",
+            env!("AZURE_VNET_IPAM_BUILD_TARGET"),
+            $features,
+            ")"
+        )
+    };
+}
+
+/// The version, with what tells builds of one version apart, as `--version` prints it behind the name.
+pub const LINE: &str = if cfg!(feature = "tls") {
+    build_line!(", tls")
+} else {
+    build_line!("")
+};
 
 /// The report of `version`.
 #[derive(Serialize)]
@@ -22,16 +51,14 @@ struct BuildReport {
 ///
 /// # Errors
 /// The report cannot be printed as JSON.
-pub fn run(node: &Node, args: &ReportArgs) -> Result<CommandOutput, CommandError> {
+pub fn run(node: &Node, format: OutputFormat) -> Result<CommandOutput, CommandError> {
     let program = node.paths().name();
-    Ok(CommandOutput::success(match args.format.is_json() {
-        true => json(&BuildReport {
-            program,
-            version: VERSION,
-            commit: COMMIT,
-            target: TARGET,
-            features: FEATURES,
-        })?,
-        false => format!("{program} {LINE}\n"),
-    }))
+    let report = BuildReport {
+        program,
+        version: VERSION,
+        commit: COMMIT,
+        target: TARGET,
+        features: FEATURES,
+    };
+    format.output(0, &report, || format!("{program} {LINE}\n"))
 }

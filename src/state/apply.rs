@@ -173,7 +173,7 @@ impl Facts<'_> {
     }
 
     fn apply_to_free(self, free: &mut Free, trust: Trust) {
-        free.on_host = self.wired;
+        free.on_host = self.on_host;
         let was_held = self.owner.id.is_some();
         free.released = match was_held {
             true => Some(trust.now),

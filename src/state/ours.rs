@@ -98,7 +98,7 @@ object! { exact line
         /// When a free address was released, and by a holder in which network namespace.
         "released": released: Option<u64>,
         "in": released_in: Option<NetNsId>,
-        "wired": wired: bool,
+        "onHost": on_host: bool,
     }
 }
 

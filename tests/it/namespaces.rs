@@ -336,7 +336,7 @@ fn addresses_of_the_host_are_not_allocated() {
     assert_eq!(pods.add("one").address(), "10.224.0.8");
     assert_eq!(pods.add("two").address(), "10.224.0.9");
     let full = pods.add("three");
-    let text = "Failed to allocate address: No available addresses in 10.224.0.0/16: 2 held, 0 free, 3 wired on the host";
+    let text = "Failed to allocate address: No available addresses in 10.224.0.0/16: 2 held, 0 free, 3 on the host";
     assert_eq!(full.error().1, text);
     assert!(
         full.json()["details"]

@@ -351,9 +351,8 @@ fn addresses_can_be_requested_in_every_way_of_host_local() {
     assert_eq!(node.held(), before);
     node.del("other").assert_no_output();
     let (code, msg) = ask("IP=10.224.0.5 | {}").error();
-    let rests =
-        "Failed to allocate address: Address 10.224.0.5 was released a moment ago, and rests for ";
-    assert!(code == 100 && msg.starts_with(rests), "{msg}");
+    let cooldown = "Failed to allocate address: Address 10.224.0.5 was released a moment ago, and is in cooldown for ";
+    assert!(code == 100 && msg.starts_with(cooldown), "{msg}");
     let at_once = ask(r#"IP=10.224.0.5 | {"ipam":{"cooldown":0}}"#);
     assert_eq!(at_once.address(), "10.224.0.5");
 }

@@ -152,15 +152,15 @@ fn what_the_host_has_is_passed_over_and_given_last() {
     let mut ipam = with_pools(&[(ONE, 0, &["10.1.0.5"])]);
     let attachment = attachment("a", "eth0");
     let on_host = ["10.1.0.5".parse().unwrap()].into();
-    let wired = Request {
+    let on_host = Request {
         on_host: &on_host,
         ..request(&attachment)
     };
-    let refusal = ipam.allocate(&wired, NOW).unwrap_err().to_string();
-    assert!(refusal.ends_with(": 0 held, 0 free, 1 wired on the host"));
+    let refusal = ipam.allocate(&on_host, NOW).unwrap_err().to_string();
+    assert!(refusal.ends_with(": 0 held, 0 free, 1 on the host"));
     let named = Request {
         address: Some("10.1.0.5"),
-        ..wired
+        ..on_host
     };
     let refused = ipam.allocate(&named, NOW);
     assert!(matches!(refused, Err(Refusal::AddressInUse { .. })));

@@ -10,8 +10,8 @@ use crate::ipam::{
     AGAIN, Entry, Evidence, EvidenceIndex, Free, GRACE, Held, Ipam, Judgement, Place, Pool, Reason,
     Record, Usage, Verdict,
 };
-use crate::ops::describe_evidence::{describe_missing, describe_uses, entry_of_place, is_path};
 use crate::ops::lease::{Lease, held_records, shorten_container_id};
+use crate::ops::lease::{describe_missing, describe_uses, entry_of_place, is_path};
 use crate::ops::node::Now;
 use crate::ops::screen::{Screen, Tint, format_age, format_time};
 
@@ -52,11 +52,11 @@ pub enum AddressUse {
     /// An attachment holds it.
     Held,
     /// It was released recently and is in cooldown.
-    Resting,
+    Cooldown,
     /// Free to allocate.
     Free,
     /// It is free, but the host has it or a route to it.
-    Wired,
+    OnHost,
     /// The configuration excludes it.
     Excluded,
     /// In the subnet of a pool, but not listed by the source.
@@ -67,24 +67,33 @@ pub enum AddressUse {
     Unknown,
 }
 
+/// What an explanation is made from.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts<'a> {
+    /// The records.
+    pub ipam: &'a Ipam,
+    /// The evidence of the node.
+    pub evidence: &'a Evidence,
+    /// The configuration.
+    pub conf: &'a IpamConfig,
+    /// Now.
+    pub now: &'a Now,
+    /// The name of the program, in commands.
+    pub program: &'a str,
+}
+
 impl AddressExplanation {
-    /// Makes it from a record.
-    pub fn new(
-        (ipam, key, pool): (&Ipam, &str, &Pool),
-        record: &Record,
-        evidence: &Evidence,
-        conf: &IpamConfig,
-        now: &Now,
-        program: &str,
-    ) -> AddressExplanation {
+    /// Makes it from a record of a pool.
+    pub fn new(facts: &Facts<'_>, (key, pool): (&str, &Pool), record: &Record) -> Self {
+        let Facts { ipam, now, .. } = *facts;
         let address = record.address();
         let mut explanation = AddressExplanation {
             pool: Some(key.to_owned()),
-            ..AddressExplanation::bare(address, evidence)
+            ..AddressExplanation::bare(address, facts.evidence)
         };
         match &record.usage {
-            Usage::Held(held) => explanation.held((ipam, key), held, evidence, now, program),
-            Usage::Free(free) => explanation.free(pool, record, free, conf, now),
+            Usage::Held(held) => explanation.held(key, held, facts),
+            Usage::Free(free) => explanation.free(pool, record, free, facts),
         }
         if explanation.usage != AddressUse::Held
             && let Some(until) = ipam.quarantine.filter(|at| *at > now.boot)
@@ -126,14 +135,15 @@ impl AddressExplanation {
     }
 
     /// Explains an address that has no record.
-    pub fn unlisted(address: IpAddr, ipam: &Ipam, evidence: &Evidence) -> AddressExplanation {
-        let mut explanation = AddressExplanation::bare(address, evidence);
-        let nets = ipam
-            .pools()
-            .filter_map(|(_, key, pool)| Some((key, pool.net(key)?)));
-        let mut around = nets.filter(|(_, net)| net.contains(&address));
-        match around.next() {
-            Some((key, _)) => {
+    pub fn unlisted(address: IpAddr, facts: &Facts<'_>) -> AddressExplanation {
+        let mut explanation = AddressExplanation::bare(address, facts.evidence);
+        let mut pools = facts.ipam.pools();
+        let is_around = |key: &str, pool: &Pool| {
+            let net = pool.net(key);
+            net.is_some_and(|net| net.contains(&address))
+        };
+        match pools.find(|(_, key, pool)| is_around(key, pool)) {
+            Some((_, key, _)) => {
                 explanation.usage = AddressUse::Unlisted;
                 explanation.next.push(format!(
                     "it is not allocated: the source does not list it among the addresses of {key} for this node"
@@ -160,15 +170,9 @@ impl AddressExplanation {
         }
     }
 
-    fn held(
-        &mut self,
-        (ipam, key): (&Ipam, &str),
-        held: &Held,
-        evidence: &Evidence,
-        now: &Now,
-        program: &str,
-    ) {
-        let index = EvidenceIndex::new(evidence, ipam);
+    fn held(&mut self, key: &str, held: &Held, facts: &Facts<'_>) {
+        let Facts { evidence, now, .. } = *facts;
+        let index = EvidenceIndex::new(evidence, facts.ipam);
         let judgement = index.judge(self.address, held, now.boot);
         let holder = Lease::new(key, self.address, held, now);
         self.usage = AddressUse::Held;
@@ -189,7 +193,7 @@ impl AddressExplanation {
             }
             None => "a DEL that names it frees it, if the node no longer shows it".to_owned(),
         });
-        self.next.push(fate(&judgement, held, now, program));
+        self.next.push(fate(&judgement, held, facts));
         if held.unlisted {
             self.next.push(
                 "the source no longer lists it: it leaves the pool when it is freed".to_owned(),
@@ -198,12 +202,13 @@ impl AddressExplanation {
         self.holder = Some(holder);
     }
 
-    fn free(&mut self, pool: &Pool, record: &Record, free: &Free, conf: &IpamConfig, now: &Now) {
-        let rested = free.released.map(|at| now.since(at));
-        let left = rested.and_then(|rested| conf.cooldown.checked_sub(rested));
+    fn free(&mut self, pool: &Pool, record: &Record, free: &Free, facts: &Facts<'_>) {
+        let Facts { conf, now, .. } = *facts;
+        let since = free.released.map(|at| now.since(at));
+        let left = since.and_then(|since| conf.cooldown.checked_sub(since));
         let left = left.filter(|left| *left > Duration::ZERO);
         let excluded = conf.exclude.iter().any(|net| net.contains(&self.address));
-        if let Some(ago) = rested {
+        if let Some(ago) = since {
             self.reasons
                 .push(format!("it was released {} ago", format_age(ago)));
         } else {
@@ -222,13 +227,13 @@ impl AddressExplanation {
             )
         } else if free.on_host {
             let why = "it is skipped: the host had it, or a route to it, at the last check";
-            (AddressUse::Wired, vec![why.to_owned()])
+            (AddressUse::OnHost, vec![why.to_owned()])
         } else if let Some(left) = left {
-            let rests = format!(
+            let cooldown = format!(
                 "it is in cooldown for {} more, and allocated earlier only when nothing else is free",
                 format_age(left)
             );
-            (AddressUse::Resting, vec![rests, turn])
+            (AddressUse::Cooldown, vec![cooldown, turn])
         } else {
             (AddressUse::Free, vec![turn])
         };
@@ -238,9 +243,9 @@ impl AddressExplanation {
     pub fn print(&self, screen: &Screen) -> String {
         let usage = match self.usage {
             AddressUse::Held => "held",
-            AddressUse::Resting => "resting",
+            AddressUse::Cooldown => "in cooldown",
             AddressUse::Free => "free",
-            AddressUse::Wired => "free, but on the host",
+            AddressUse::OnHost => "free, but on the host",
             AddressUse::Excluded => "excluded",
             AddressUse::Unlisted => "not listed for this node",
             AddressUse::Elsewhere => "in none of the pools",
@@ -307,7 +312,8 @@ pub fn describe_list(name: &str, lines: &[String], screen: &Screen) -> String {
 }
 
 /// What happens to a lease if no DEL comes.
-fn fate(judgement: &Judgement, held: &Held, now: &Now, program: &str) -> String {
+fn fate(judgement: &Judgement, held: &Held, facts: &Facts<'_>) -> String {
+    let Facts { now, program, .. } = *facts;
     match judgement.verdict {
         Verdict::Alive => "it is not reclaimed while any evidence shows its holder".to_owned(),
         Verdict::Dead => {

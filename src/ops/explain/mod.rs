@@ -1,51 +1,47 @@
 //! `explain`: everything that is known about one address, container or pod.
 
 mod address;
-pub mod query;
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 
 use serde::Serialize;
 
+pub use address::Facts;
 use address::{AddressExplanation, describe_list};
-use query::Query;
 
 use super::cli::ExplainArgs;
 use super::events::print_events;
-use super::node::{Node, Now};
+use super::lease::{ContainerMatch, ambiguous, describe_too_short, find_container};
+use super::node::{Node, capture_snapshot};
 use super::node_config::NodeConfig;
-use super::outcome::{CommandError, CommandOutput, json};
-use super::progress;
+use super::outcome::{CommandError, CommandOutput};
 use super::screen::{Screen, Tint, format_age};
 use super::state_view::{StateReport, StateView};
-use crate::cni::IpamConfig;
+use crate::cni::Verb;
+use crate::codec::named_address;
 use crate::events::OperationRecord;
-use crate::ipam::{Entry, Evidence, Ipam};
+use crate::ipam::{Entry, Evidence, Ipam, Record};
 use crate::plugin::note_moved_namespaces;
 
 /// Runs the command.
 pub fn run(node: &Node, args: &ExplainArgs) -> Result<CommandOutput, CommandError> {
     let state = StateView::read(node)?;
-    let config = NodeConfig::read(node.paths());
-    let mut evidence = progress::capture_snapshot(Vec::new(), &node.context).evidence;
+    let mut evidence = capture_snapshot(Vec::new(), &node.context).evidence;
     note_moved_namespaces(state.ipam().holders(), &mut evidence, node.paths());
     let events = node.history()?.records;
     let subject = Query::parse(&args.subject).resolve(state.ipam(), &evidence, &events)?;
-    let mut explanation = Explanation::new(
-        &subject,
-        state.ipam(),
-        &evidence,
-        events,
-        &config.conf,
-        &node.now,
-        node.paths().name(),
-    );
-    explanation.set_state(state.report);
-    Ok(CommandOutput {
-        status: u8::from(!explanation.is_known()),
-        text: match args.format.is_json() {
-            true => json(&explanation)?,
-            false => explanation.print(&node.screen.bounded()),
-        },
-    })
+    let facts = Facts {
+        ipam: state.ipam(),
+        evidence: &evidence,
+        conf: &NodeConfig::read(node.paths()).conf,
+        now: &node.now,
+        program: node.paths().name(),
+    };
+    let explanation = Explanation::new(&subject, &facts, events, state.report.clone());
+    let status = u8::from(!explanation.is_known());
+    let print = || explanation.print(&node.screen.bounded());
+    args.format.output(status, &explanation, print)
 }
 
 /// Everything that is known about the query.
@@ -57,7 +53,7 @@ pub struct Explanation {
     /// The time, RFC 3339.
     pub time: String,
     /// The health of the state.
-    pub state: Option<StateReport>,
+    pub state: StateReport,
     /// The addresses.
     pub addresses: Vec<AddressExplanation>,
     /// Entries in the lists of other programs.
@@ -74,49 +70,42 @@ pub struct Explanation {
 }
 
 impl Explanation {
-    /// Collects everything that is known about `subject`. The next steps name the commands of `program`.
+    /// Collects everything that is known about `subject`. Where records are missing, an address that no record holds may be held by
+    /// anybody.
     pub fn new(
         subject: &Query,
-        ipam: &Ipam,
-        evidence: &Evidence,
+        facts: &Facts<'_>,
         events: Vec<OperationRecord>,
-        conf: &IpamConfig,
-        now: &Now,
-        program: &str,
+        state: StateReport,
     ) -> Explanation {
         /// Older ones are in `events`.
         const EVENTS: usize = 8;
+        let Facts {
+            ipam,
+            evidence,
+            now,
+            ..
+        } = *facts;
         let mut explanation = Explanation {
-            subject: match subject {
-                Query::Address(address) => address.to_string(),
-                Query::Name { name, .. } => name.clone(),
-            },
-            hint: match subject {
-                Query::Address(_) => None,
-                Query::Name { hint, .. } => hint.clone(),
-            },
+            subject: subject.text.clone(),
+            hint: subject.hint.clone(),
             time: now.wall_time(now.boot),
+            unknown: state.missing_records,
+            state,
             ..Explanation::default()
         };
         for (_, key, pool) in ipam.pools() {
-            for record in pool.records.iter().filter(|r| subject.is_record(r)) {
-                let address = AddressExplanation::new(
-                    (ipam, key, pool),
-                    record,
-                    evidence,
-                    conf,
-                    now,
-                    program,
-                );
-                explanation.addresses.push(address);
-            }
+            let records = pool.records.iter().filter(|r| subject.is_record(r));
+            let addresses = records.map(|r| AddressExplanation::new(facts, (key, pool), r));
+            explanation.addresses.extend(addresses);
         }
-        if let Query::Address(address) = subject
-            && explanation.addresses.is_empty()
-        {
-            explanation
-                .addresses
-                .push(AddressExplanation::unlisted(*address, ipam, evidence));
+        if let (Some(address), []) = (subject.address, &*explanation.addresses) {
+            let unlisted = AddressExplanation::unlisted(address, facts);
+            explanation.addresses.push(unlisted);
+        }
+        if let Some(why) = explanation.unknown {
+            let addresses = explanation.addresses.iter_mut();
+            addresses.for_each(|address| address.mark_unknown(why));
         }
         for (name, list) in evidence.lists() {
             // Live entries are printed with their address.
@@ -147,20 +136,10 @@ impl Explanation {
         explanation
     }
 
-    /// Adds the health of the state. Where records are missing, an address that no record holds may be held by anybody.
-    pub fn set_state(&mut self, state: StateReport) {
-        self.unknown = state.describe_missing_records();
-        if let Some(why) = self.unknown {
-            let addresses = self.addresses.iter_mut();
-            addresses.for_each(|address| address.mark_unknown(why));
-        }
-        self.state = Some(state);
-    }
-
     /// Prints the report as text.
     pub fn print(&self, screen: &Screen) -> String {
         let mut text = String::new();
-        if let Some(sentence) = self.state.as_ref().and_then(|state| state.sentences()) {
+        if let Some(sentence) = self.state.sentences() {
             text.push_str(&screen.paragraph("", 0, &sentence));
             text.push('\n');
         }
@@ -227,4 +206,238 @@ fn describe_entry(list: &str, entry: &Entry) -> String {
         pod.unwrap_or_default(),
         addresses.join(", ")
     )
+}
+
+/// What `explain` was asked about: an address, a container, or a pod as `namespace/name` or `name`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Query {
+    /// The text as it was typed; an address as it is printed.
+    text: String,
+    /// The address, if it is one.
+    address: Option<IpAddr>,
+    /// The whole ID of the container that it stands for.
+    container: Option<String>,
+    /// Why it stands for no container, though IDs begin with it.
+    hint: Option<String>,
+}
+
+impl Query {
+    /// Parses an address, or takes the text as the name of a pod.
+    pub fn parse(text: &str) -> Query {
+        let address = named_address(text);
+        Query {
+            text: address.map_or_else(|| text.to_owned(), |address| address.to_string()),
+            address,
+            container: None,
+            hint: None,
+        }
+    }
+
+    /// Looks for the container whose ID begins with the name. A pod of that name takes precedence over several such containers.
+    ///
+    /// # Errors
+    /// Several containers have the prefix.
+    fn resolve(
+        mut self,
+        ipam: &Ipam,
+        evidence: &Evidence,
+        events: &[OperationRecord],
+    ) -> Result<Query, CommandError> {
+        if self.address.is_some() {
+            return Ok(self);
+        }
+        let name = &self.text;
+        let holders = ipam.holders().filter_map(|held| held.owner.container_id());
+        let tombstones = ipam.tombstones.iter();
+        let lists = evidence.lists();
+        let entries = lists.iter().flat_map(|(_, list)| list.entries());
+        let freed = events.iter().flat_map(|event| &event.freed);
+        let ids = holders
+            .chain(tombstones.map(|tombstone| tombstone.attachment.container_id.as_str()))
+            .chain(entries.clone().map(|entry| entry.container_id.as_str()))
+            .chain(events.iter().map(|event| event.container_id.as_str()))
+            .chain(freed.clone().map(|freed| freed.container.as_str()));
+        let mut pods = ipam
+            .holders()
+            .filter_map(|held| held.owner.pod())
+            .chain(entries.filter_map(|entry| entry.pod.as_deref()))
+            .chain(events.iter().filter_map(|event| event.pod.as_deref()))
+            .chain(freed.filter_map(|freed| freed.pod.as_deref()));
+        let is_pod = pods.any(|pod| is_pod_name(name, pod));
+        match find_container(name, ids) {
+            ContainerMatch::One(id) => self.container = Some(id),
+            ContainerMatch::Ambiguous(ids) if !is_pod => {
+                return Err(ambiguous(name, &ids));
+            }
+            ContainerMatch::TooShort if !is_pod => self.hint = Some(describe_too_short(name)),
+            ContainerMatch::Ambiguous(_) | ContainerMatch::TooShort | ContainerMatch::None => {}
+        }
+        Ok(self)
+    }
+
+    fn is_container(&self, id: &str) -> bool {
+        self.container.as_deref() == Some(id)
+    }
+
+    fn is_pod(&self, pod: Option<&str>) -> bool {
+        self.address.is_none() && pod.is_some_and(|pod| is_pod_name(&self.text, pod))
+    }
+
+    /// Whether it stands for the address of the record or for its holder.
+    fn is_record(&self, record: &Record) -> bool {
+        let owner = record.held().map(|held| &held.owner);
+        self.address == Some(record.address())
+            || owner
+                .and_then(|owner| owner.container_id())
+                .is_some_and(|id| self.is_container(id))
+            || self.is_pod(owner.and_then(|owner| owner.pod()))
+    }
+
+    /// Whether an entry of another program's list is about it.
+    fn is_entry(&self, entry: &Entry) -> bool {
+        entry.addresses.iter().any(|a| self.address == Some(*a))
+            || self.is_container(&entry.container_id)
+            || self.is_pod(entry.pod.as_deref())
+    }
+
+    /// Whether the record of an operation names it.
+    fn is_event(&self, event: &OperationRecord) -> bool {
+        let mut freed = event.freed.iter();
+        self.address.is_some_and(|address| event.touches(address))
+            || self.is_subject(event)
+            || freed.any(|f| self.is_container(&f.container) || self.is_pod(f.pod.as_deref()))
+    }
+
+    /// Whether the operation was for this container or pod.
+    fn is_subject(&self, event: &OperationRecord) -> bool {
+        self.is_container(&event.container_id) || self.is_pod(event.pod.as_deref())
+    }
+
+    /// Keeps the operations that name the subject, and those of others that touched an address while the subject held it: a reclaim,
+    /// a GC, a command, or an ADD that got the same address. The operations are in the order of their time.
+    fn timeline(&self, events: Vec<OperationRecord>) -> Vec<OperationRecord> {
+        let mut held: BTreeSet<IpAddr> = BTreeSet::new();
+        let mut concerns = |event: &OperationRecord| {
+            let touched = event.all_addresses();
+            let is_concerned = self.is_event(event) || touched.iter().any(|a| held.contains(a));
+            let is_add = event.verb == Verb::Add.as_str();
+            if self.is_subject(event) && is_add {
+                if event.code == 0 {
+                    held.extend(&event.addresses);
+                }
+            } else if event.code == 0 || !is_transaction(&event.verb) {
+                held.retain(|address| !touched.contains(address));
+            }
+            is_concerned
+        };
+        events.into_iter().filter(|event| concerns(event)).collect()
+    }
+}
+
+/// Whether the text names the pod, with or without its namespace.
+fn is_pod_name(text: &str, pod: &str) -> bool {
+    pod == text || pod.split_once('/').is_some_and(|(_, last)| last == text)
+}
+
+/// Whether an operation that failed changed nothing. A GC that kept some addresses fails, but freed those that it lists.
+fn is_transaction(verb: &str) -> bool {
+    verb == Verb::Add.as_str() || verb == Verb::Del.as_str()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::events::FreedAddress;
+
+    fn address(n: u8) -> IpAddr {
+        [10, 224, 0, n].into()
+    }
+
+    fn event(verb: &str, pod: &str, addresses: &[u8]) -> OperationRecord {
+        OperationRecord {
+            verb: verb.into(),
+            pod: Some(pod.to_owned()).filter(|pod| !pod.is_empty()),
+            addresses: addresses.iter().map(|n| address(*n)).collect(),
+            ..OperationRecord::default()
+        }
+    }
+
+    fn failed(event: OperationRecord) -> OperationRecord {
+        OperationRecord { code: 5, ..event }
+    }
+
+    /// The positions of the operations that concern a pod.
+    fn concerning(pod: &str, events: &[OperationRecord]) -> Vec<usize> {
+        let numbered = events.iter().enumerate().map(|(n, event)| OperationRecord {
+            microseconds: u64::try_from(n).unwrap(),
+            ..event.clone()
+        });
+        let found = Query::parse(pod).timeline(numbered.collect());
+        let numbers = found
+            .iter()
+            .map(|e| usize::try_from(e.microseconds).unwrap());
+        numbers.collect()
+    }
+
+    #[test]
+    fn operations_of_others_on_an_address_count_while_the_pod_holds_it() {
+        let taken_by_add = OperationRecord {
+            freed: vec![FreedAddress {
+                address: Some(address(5)),
+                ..FreedAddress::default()
+            }],
+            ..event("ADD", "x/other", &[9])
+        };
+        for taker in [
+            event("reclaim", "", &[4, 5]),
+            event("GC", "", &[5]),
+            failed(event("GC", "", &[5])),
+            event("release", "", &[5]),
+            event("ADD", "x/other", &[5]),
+            taken_by_add,
+        ] {
+            let events = [
+                event("DEL", "x/earlier", &[5]),
+                event("ADD", "x/web", &[5]),
+                event("ADD", "x/other", &[6]),
+                taker.clone(),
+                event("ADD", "x/third", &[5]),
+                event("DEL", "x/third", &[5]),
+            ];
+            assert_eq!(concerning("x/web", &events), [1, 3], "{taker:?}");
+            assert_eq!(
+                concerning("10.224.0.5", &events),
+                [0, 1, 3, 4, 5],
+                "{taker:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_failed_operation_of_another_ends_nothing() {
+        let events = [
+            failed(event("ADD", "x/web", &[7])),
+            event("reclaim", "", &[7]),
+            event("ADD", "x/web", &[5]),
+            failed(event("DEL", "x/web", &[5])),
+            failed(event("ADD", "x/other", &[5])),
+            event("reclaim", "", &[5]),
+        ];
+        assert_eq!(concerning("x/web", &events), [0, 2, 3, 4, 5]);
+    }
+
+    #[test]
+    fn a_reclaim_that_names_the_holder_needs_no_add_before_it() {
+        let freed = |pod: &str| FreedAddress {
+            address: Some(address(5)),
+            container: "c1".into(),
+            pod: Some(pod.into()),
+        };
+        let reclaim = OperationRecord {
+            freed: vec![freed("x/web")],
+            ..event("reclaim", "", &[])
+        };
+        assert_eq!(concerning("web", std::slice::from_ref(&reclaim)), [0]);
+        assert_eq!(concerning("other", &[reclaim]), [0; 0]);
+    }
 }

@@ -1,24 +1,28 @@
 //! `check`: the health of this node as one list of findings, the worst first.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use ipnet::IpNet;
 use serde::Serialize;
 
-use super::finding::{self, Finding, FindingKind, Severity, Visibility};
 use super::inspection::Inspection;
-use super::predictions::{Prediction, explain_failures, predict};
+use super::storage::lock_obstacle;
 use super::{configuration, executables, records, source, storage};
-use crate::cni::CniVersion;
-use crate::ipam::{Evidence, EvidenceList, Ipam, Kernel, Routes};
+use crate::cni::{Call, CniError, CniVersion};
+use crate::failure::Failure;
+use crate::ipam::{Evidence, EvidenceList, Ipam, Kernel, Refusal, Routes};
 use crate::ops::cli::CheckArgs;
+use crate::ops::finding::{self, Finding, FindingKind, Severity, Visibility};
 use crate::ops::lease::held_records;
-use crate::ops::metrics::LastCheck;
 use crate::ops::node::{Node, Now};
-use crate::ops::outcome::{CommandError, CommandOutput, json};
+use crate::ops::node_config::{ConfFile, Plugin, without_conflist};
+use crate::ops::outcome::{CommandError, CommandOutput};
 use crate::ops::screen::{Screen, Tint, first_few, format_age, pluralize};
-use crate::state::FORMAT;
+use crate::plugin::Trial;
+use crate::state::{FORMAT, LockError, WAIT};
 
 /// The report of `check`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -26,6 +30,9 @@ use crate::state::FORMAT;
 pub struct CheckReport {
     /// The time, RFC 3339.
     pub time: String,
+    /// The time in seconds since 1970.
+    #[serde(skip)]
+    pub seconds: i64,
     /// The first line of the screen.
     pub summary: String,
     /// The findings, the worst first. Those that are as they should be come last, if they were asked for.
@@ -48,11 +55,8 @@ pub fn run(node: &Node, args: &CheckArgs) -> Result<CommandOutput, CommandError>
     if !args.all {
         report.findings.retain(|f| f.severity != Severity::Ok);
     }
-    let text = match args.format.is_json() {
-        true => json(&report)?,
-        false => report.print(&node.screen, &node.program, args.all),
-    };
-    Ok(CommandOutput { text, status })
+    let print = || report.print(&node.screen, &node.program, args.all);
+    args.format.output(status, &report, print)
 }
 
 impl CheckReport {
@@ -85,6 +89,7 @@ impl CheckReport {
         finding::sort(&mut findings);
         CheckReport {
             time: now.wall_time(now.boot),
+            seconds: now.wall,
             summary: summarize(&findings, not_seen.is_empty(), &adds),
             findings,
             not_seen,
@@ -101,29 +106,6 @@ impl CheckReport {
             (false, false) => 2,
             (false, true) => 0,
         }
-    }
-
-    /// Counts the findings, without those that say that something is right.
-    pub fn count(&self, node: &Node) -> LastCheck {
-        /// Counted even where there are none, so that the first one shows as an increase.
-        const ALWAYS: [(FindingKind, Severity); 3] = [
-            (FindingKind::Duplicate, Severity::Error),
-            (FindingKind::Leak, Severity::Warning),
-            (FindingKind::Stray, Severity::Error),
-        ];
-        let mut check = LastCheck {
-            time: node.now.wall,
-            status: self.status(),
-            findings: ALWAYS
-                .map(|(kind, severity)| ((kind.name(), severity.name()), 0))
-                .into(),
-        };
-        let findings = self.findings.iter().filter(|f| f.severity != Severity::Ok);
-        for finding in findings {
-            let key = (finding.kind.name(), finding.severity.name());
-            *check.findings.entry(key).or_default() += 1;
-        }
-        check
     }
 
     /// Prints the report as text. Commands begin with `program`. With `all`, nothing is left out.
@@ -395,6 +377,180 @@ fn not_seen(evidence: &Evidence, visibility: &Visibility) -> Vec<String> {
     let hidden = visibility.hidden();
     all.extend(hidden.map(|what| format!("{what} (run it with sudo)")));
     all
+}
+
+/// What an ADD of one network configuration would come to now.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Prediction {
+    /// The file; `null` where none names this plugin and its defaults were tried.
+    pub conflist: Option<String>,
+    /// The network's name.
+    pub network: String,
+    /// Whether it would succeed.
+    pub succeeds: bool,
+    /// The addresses that it would get.
+    pub addresses: Vec<IpNet>,
+    /// The CNI error code, if it would fail.
+    pub code: Option<u8>,
+    /// The message of the error.
+    pub msg: Option<String>,
+    /// The details of the error.
+    pub details: Option<String>,
+    /// Whether the failure ends by itself, and the runtime tries again.
+    pub waits: bool,
+    /// Whether this user may not see what decides it.
+    #[serde(skip)]
+    pub is_hidden: bool,
+    /// The kinds of findings of which one explains the failure.
+    #[serde(skip)]
+    explained_by: &'static [FindingKind],
+}
+
+/// Decides an ADD for each of these configurations, on the state in memory.
+pub fn predict(node: &Node, inspection: &Inspection, trial: &Trial<'_>) -> Vec<Prediction> {
+    let (config, name) = (&inspection.config, node.paths().name());
+    let alone = without_conflist(name);
+    let ours = config.ours(name).map(|(file, plugin)| (Some(file), plugin));
+    let mut tried: Vec<(Option<&ConfFile>, &Plugin)> = ours.collect();
+    if tried.is_empty() {
+        let broken = config.files.iter().find(|file| file.conflist.is_err());
+        if let Some(file) = broken {
+            return vec![unreadable(file)];
+        }
+        tried.extend(alone.iter().map(|plugin| (None, plugin)));
+    }
+    let predict = |(file, plugin)| predict_one(node, inspection, trial, file, plugin);
+    tried.into_iter().map(predict).collect()
+}
+
+/// A file that no runtime can read: nothing is called.
+fn unreadable(file: &ConfFile) -> Prediction {
+    let why = file.conflist.as_ref().err();
+    Prediction {
+        conflist: Some(file.path.display().to_string()),
+        msg: Some("the network configuration cannot be read".to_owned()),
+        is_hidden: why.is_some_and(|why| why == "permission denied"),
+        explained_by: &[FindingKind::Conflist],
+        ..Prediction::default()
+    }
+}
+
+fn predict_one(
+    node: &Node,
+    inspection: &Inspection,
+    trial: &Trial<'_>,
+    file: Option<&ConfFile>,
+    plugin: &Plugin,
+) -> Prediction {
+    let list = file.and_then(|file| file.conflist.as_ref().ok());
+    let prediction = Prediction {
+        conflist: file.map(|file| file.path.display().to_string()),
+        network: list.and_then(|list| list.name.clone()).unwrap_or_default(),
+        ..Prediction::default()
+    };
+    let plugins = list.into_iter().flat_map(|list| &list.plugins);
+    if let Some(why) = inspection.executables.failure(plugins) {
+        return Prediction {
+            msg: Some(why),
+            explained_by: &[FindingKind::Executable],
+            ..prediction
+        };
+    }
+    match try_add(node, inspection, trial, plugin) {
+        Ok(addresses) => Prediction {
+            succeeds: true,
+            addresses,
+            ..prediction
+        },
+        Err(failure) => {
+            let CniError { code, msg, details } = failure.to_cni(&node.program);
+            Prediction {
+                code: Some(code as u8),
+                msg: Some(msg),
+                details: Some(details),
+                waits: matches!(
+                    &failure,
+                    Failure::Refused {
+                        refusal: Refusal::Quarantined { .. },
+                        ..
+                    }
+                ),
+                is_hidden: matches!(
+                    &failure,
+                    Failure::Store { error, .. } if error.source.kind() == io::ErrorKind::PermissionDenied
+                ),
+                explained_by: explanations(&failure),
+                ..prediction
+            }
+        }
+    }
+}
+
+/// Goes through an ADD in its order: the call, the lock, the state, the decision, the disk.
+fn try_add(
+    node: &Node,
+    inspection: &Inspection,
+    trial: &Trial<'_>,
+    plugin: &Plugin,
+) -> Result<Vec<IpNet>, Failure> {
+    let plugin = plugin.as_called(node.paths());
+    let call: Call = plugin.parse_call(&inspection.config.defaults)?;
+    let holder = inspection.lock_holder.as_ref();
+    if let Some(holder) = holder.filter(|holder| holder.is_stuck()) {
+        return Err(Failure::Lock(LockError::Busy {
+            path: node.paths().lock_file(),
+            holder: holder.process.to_string(),
+            waited: WAIT,
+        }));
+    }
+    if let Some(error) = lock_obstacle(node.paths()) {
+        return Err(error.into());
+    }
+    let grants = trial.allocate(&call).outcome?;
+    Ok(grants.iter().map(|grant| grant.address).collect())
+}
+
+/// The kinds of findings of which one explains the failure.
+fn explanations(failure: &Failure) -> &'static [FindingKind] {
+    match failure {
+        Failure::Call(_) => &[FindingKind::Conflist, FindingKind::Settings],
+        Failure::Lock(_) => &[FindingKind::Lock, FindingKind::Disk],
+        Failure::Store { .. } => &[FindingKind::Disk, FindingKind::State],
+        Failure::NewerFormat { .. } => &[FindingKind::State],
+        Failure::Refused { refusal, .. } => match refusal {
+            Refusal::Quarantined { .. } => &[FindingKind::State],
+            Refusal::Exhausted { .. } => &[FindingKind::Pool, FindingKind::OnHost],
+            Refusal::NoPools { passed_over, .. } if !passed_over.is_empty() => &[],
+            Refusal::NoPools { .. } | Refusal::NoSpace { .. } | Refusal::NoSubnet { .. } => {
+                &[FindingKind::Source, FindingKind::Interface]
+            }
+            _ => &[],
+        },
+        _ => &[],
+    }
+}
+
+/// Makes a finding of each failure that no other problem explains.
+pub fn explain_failures(adds: &[Prediction], findings: &[Finding]) -> Vec<Finding> {
+    let mut problems = Vec::new();
+    for add in adds.iter().filter(|add| !add.succeeds && !add.is_hidden) {
+        let explains = |f: &Finding| f.is_problem() && add.explained_by.contains(&f.kind);
+        if findings.iter().any(explains) {
+            continue;
+        }
+        let code = add.code.map(|code| format!("code {code}: "));
+        let text = format!(
+            "an ADD of network {:?} would fail now: {}{}",
+            add.network,
+            code.unwrap_or_default(),
+            add.msg.as_deref().unwrap_or_default()
+        );
+        let remedy = add.details.as_deref().unwrap_or_default();
+        let subject = add.conflist.as_deref().unwrap_or("an ADD without conflist");
+        problems.push(Finding::error(FindingKind::Add, &text, &remedy).about(subject));
+    }
+    problems
 }
 
 #[cfg(test)]

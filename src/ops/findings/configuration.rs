@@ -9,13 +9,13 @@ use std::path::Path;
 
 use ipnet::IpNet;
 
-use super::finding::{Finding, FindingKind, Visibility};
 use super::inspection::Inspection;
 use crate::cni::IPAM_KEYS;
 use crate::codec::{is, named_address, read_address};
 use crate::failure::Failure;
 use crate::host::{Paths, io_reason};
 use crate::ipam::{Ipam, Record};
+use crate::ops::finding::{Finding, FindingKind, Visibility};
 use crate::ops::node::Node;
 use crate::ops::node_config::{ConfFile, NodeConfig, Plugin, Tree};
 use crate::ops::screen::{join_first, pluralize};
@@ -317,9 +317,9 @@ fn given_by_host_local(folder: &str, given: &[IpAddr], pools: &KnownPools) -> Op
 
 #[cfg(test)]
 mod tests {
-    use super::super::finding::Severity;
     use super::*;
     use crate::ipam::{Inventory, ListedPool};
+    use crate::ops::finding::Severity;
     use crate::ops::node_config::parse;
 
     const GOOD: &str = r#"{"cniVersion":"1.0.0","name":"azure","plugins":[{"type":"bridge","ipam":{"type":"azure-vnet-ipam"}}]}"#;
@@ -335,65 +335,6 @@ mod tests {
         };
         let paths = Paths::new(None, "azure-vnet-ipam");
         conflists(&paths, &config, &mut Visibility::new(true))
-    }
-
-    #[test]
-    fn a_valid_conflist_is_ok() {
-        let lines = lines_of(&[("/a.conflist", GOOD)]);
-        assert_eq!(lines.len(), 1);
-        assert_eq!(lines[0].severity, Severity::Ok);
-        assert_eq!(
-            lines[0].text,
-            "/a.conflist: network azure, plugin bridge, CNI 1.0.0"
-        );
-    }
-
-    #[test]
-    fn an_invalid_conflist_is_reported_as_an_add_would_fail() {
-        let noname = GOOD.replace("\"name\":\"azure\",", "");
-        let nocooldown = GOOD.replace(
-            "{\"type\":\"azure-vnet-ipam\"",
-            "{\"cooldown\":\"x\",\"type\":\"azure-vnet-ipam\"",
-        );
-        let noversion = GOOD.replace("\"cniVersion\":\"1.0.0\",", "");
-        let old = GOOD.replace("1.0.0", "9.9.9");
-        for (text, status, words, remedy) in [
-            (
-                &*noname,
-                Severity::Error,
-                "missing network name",
-                "correct /a",
-            ),
-            (&*nocooldown, Severity::Error, "cooldown", "correct /a"),
-            (
-                &*old,
-                Severity::Error,
-                "incompatible CNI versions",
-                "correct /a",
-            ),
-            (&*noversion, Severity::Note, "without cniVersion", "add"),
-            ("{", Severity::Error, "EOF", "correct it"),
-            ("{}", Severity::Warning, "none in /etc/cni/net.d", "put one"),
-        ] {
-            let lines = lines_of(&[("/a", text)]);
-            let found = lines
-                .iter()
-                .find(|line| line.text.contains(words))
-                .unwrap_or_else(|| panic!("{text}: {lines:?}"));
-            assert_eq!(found.severity, status, "{found:?}");
-            assert!(found.remedy.contains(remedy), "{found:?}");
-        }
-    }
-
-    #[test]
-    fn a_conflist_that_comes_first_is_named() {
-        let other = r#"{"cniVersion":"1.0.0","name":"x","type":"ptp"}"#;
-        let lines = lines_of(&[("/05-x.conf", other), ("/10-a.conflist", GOOD)]);
-        let line = lines.last().unwrap();
-        assert_eq!(line.severity, Severity::Warning);
-        assert!(line.text.contains("/05-x.conf is"), "{line:?}");
-        let lines = lines_of(&[("/05.conflist", GOOD), ("/10.conf", other)]);
-        assert!(lines.iter().all(|line| line.severity == Severity::Ok));
     }
 
     #[test]
@@ -466,24 +407,6 @@ mod tests {
         assert!(remedy.contains("rm -r /var/lib/cni/networks/x"), "{remedy}");
         assert_eq!(given(&["10.224.0.77"]).unwrap().severity, Severity::Warning);
         assert_eq!(given(&["10.9.0.1"]), None);
-    }
-
-    #[test]
-    fn settings_are_valid_or_each_error_is_a_warning() {
-        let path = Path::new("/etc/x.json");
-        let found = |wrong: &[&str], is_root| {
-            let config = NodeConfig {
-                wrong_settings: wrong.iter().map(|why| (*why).to_owned()).collect(),
-                ..NodeConfig::default()
-            };
-            settings(path, &config, "ipam", &mut Visibility::new(is_root))
-        };
-        assert_eq!(found(&[], true)[0].severity, Severity::Ok);
-        let wrong = found(&["cooldown must be a number", "x"], true);
-        assert_eq!(wrong.len(), 2);
-        assert_eq!(wrong[0].severity, Severity::Warning);
-        assert!(wrong[0].text.contains("cooldown must be a number"));
-        assert_eq!(found(&["permission denied"], false), []);
     }
 
     #[test]

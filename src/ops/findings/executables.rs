@@ -5,8 +5,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use super::finding::{Finding, FindingKind};
 use crate::host::Paths;
+use crate::ops::finding::{Finding, FindingKind};
 use crate::ops::node_config::{NodeConfig, Plugin};
 use crate::ops::probe::ask_version;
 
@@ -143,9 +143,9 @@ pub fn examine(executables: &Executables) -> Vec<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::finding::Severity;
     use super::*;
     use crate::cni::NAME;
+    use crate::ops::finding::Severity;
 
     fn severities(problems: &[(&str, Option<Problem>)]) -> Vec<Severity> {
         let found = problems.iter().cloned();

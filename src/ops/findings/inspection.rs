@@ -5,12 +5,12 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::executables::Executables;
-use crate::host::{HostAddress, host_addresses, links, read_text};
+use crate::host::{HostAddress, boot_now, host_addresses, links, read_text};
 use crate::ipam::{Evidence, Moment};
 use crate::ops::node::Node;
+use crate::ops::node::capture_snapshot;
 use crate::ops::node_config::NodeConfig;
 use crate::ops::outcome::CommandError;
-use crate::ops::progress;
 use crate::ops::state_view::StateView;
 use crate::plugin::{Trial, note_moved_namespaces};
 use crate::source::{MatchedListing, Source, SourceError, last_attempts};
@@ -52,21 +52,27 @@ pub struct SourceAnswer {
 impl Inspection {
     /// Collects the data. Takes no lock and changes nothing.
     pub fn gather(node: &Node) -> Inspection {
+        /// The timeout of an ADD when there are pools.
+        const LIMIT: Duration = Duration::from_secs(3);
         let before = StateView::load(node);
         let config = NodeConfig::read(node.paths());
         let executables = Executables::look(node.paths(), &config);
-        let source = node.source(&config).map(|source| {
-            let (matched, took) = node.query_source(&source);
+        let overrides = &node.context.source_overrides;
+        let source = Source::from_config(&config.conf, overrides, node.paths());
+        let source = source.map(|source| {
+            let began = boot_now();
+            let matched = source.query(LIMIT, &[], node.paths());
+            let took = boot_now().since(began);
             (source, SourceAnswer { matched, took })
         });
-        let mut evidence = progress::capture_snapshot(Vec::new(), &node.context).evidence;
+        let mut evidence = capture_snapshot(Vec::new(), &node.context).evidence;
         // Read last, so that it includes what changed meanwhile.
         let state = StateView::load(node);
         note_moved_namespaces(state.ipam().holders(), &mut evidence, node.paths());
         Inspection {
             before,
             state,
-            source,
+            source: source.map_err(|e| CommandError(e.to_string())),
             evidence,
             host: read_host_addresses(node),
             executables,
@@ -117,15 +123,8 @@ fn read_host_addresses(node: &Node) -> HostAddresses {
 pub struct Holder {
     /// Its ID and name.
     pub process: LockHolder,
-    /// What /proc says of it; `None` where it has ended, or belongs to another PID namespace.
-    pub condition: Option<ProcessCondition>,
-}
-
-/// What /proc says of a process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ProcessCondition {
-    /// Its age.
-    pub age: Duration,
+    /// Its age, as /proc has it; `None` where it has ended, or belongs to another PID namespace.
+    pub age: Option<Duration>,
     /// Whether it was stopped, by a signal or a debugger.
     pub is_stopped: bool,
 }
@@ -135,20 +134,23 @@ fn holder(node: &Node) -> Option<Holder> {
     let paths = node.paths();
     let process = holder_now(paths)?;
     let stat = read_text(&paths.process(process.pid).join("stat"));
-    let condition = stat.ok().and_then(|stat| parse_stat(&stat, node.now.boot));
-    Some(Holder { process, condition })
+    let known = stat.ok().and_then(|stat| parse_stat(&stat, node.now.boot));
+    Some(Holder {
+        process,
+        age: known.map(|(age, _)| age),
+        is_stopped: known.is_some_and(|(_, is_stopped)| is_stopped),
+    })
 }
 
 impl Holder {
     /// Whether the next call would wait for the lock until it times out.
     pub fn is_stuck(&self) -> bool {
-        let is_stuck = |condition: ProcessCondition| condition.is_stopped || condition.age > WAIT;
-        self.condition.is_some_and(is_stuck)
+        self.is_stopped || self.age.is_some_and(|age| age > WAIT)
     }
 }
 
-/// The age and condition of a process, from its line in /proc/PID/stat.
-fn parse_stat(stat: &str, now: Moment) -> Option<ProcessCondition> {
+/// The age of a process and whether it is stopped, from its line in /proc/PID/stat.
+fn parse_stat(stat: &str, now: Moment) -> Option<(Duration, bool)> {
     /// The kernel counts in hundredths of a second on every machine.
     const TICK: u64 = 10_000_000;
     /// The index of the start time after the name, which ends with the last parenthesis.
@@ -156,10 +158,10 @@ fn parse_stat(stat: &str, now: Moment) -> Option<ProcessCondition> {
     let (_, fields) = stat.rsplit_once(')')?;
     let fields: Vec<&str> = fields.split_whitespace().collect();
     let started: u64 = fields.get(STARTED)?.parse().ok()?;
-    Some(ProcessCondition {
-        age: now.since(Moment(started.saturating_mul(TICK))),
-        is_stopped: matches!(*fields.first()?, "T" | "t"),
-    })
+    Some((
+        now.since(Moment(started.saturating_mul(TICK))),
+        matches!(*fields.first()?, "T" | "t"),
+    ))
 }
 
 #[cfg(test)]
@@ -170,14 +172,10 @@ mod tests {
     fn the_condition_of_a_process_is_read_behind_its_name() {
         let stat = "7 (a) b (c) T 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 1500 11 12";
         let now = Moment(20_000_000_000);
-        let condition = parse_stat(stat, now).unwrap();
-        assert_eq!(condition.age, Duration::from_secs(5));
-        assert!(condition.is_stopped);
-        assert!(
-            !parse_stat(&stat.replace(" T ", " S "), now)
-                .unwrap()
-                .is_stopped
-        );
+        let age = Duration::from_secs(5);
+        assert_eq!(parse_stat(stat, now), Some((age, true)));
+        let running = stat.replace(" T ", " S ");
+        assert_eq!(parse_stat(&running, now), Some((age, false)));
         for odd in ["", "7 (a) S 1", "7 a"] {
             assert_eq!(parse_stat(odd, now), None, "{odd}");
         }

@@ -3,9 +3,7 @@
 pub mod check;
 mod configuration;
 mod executables;
-pub mod finding;
 pub mod inspection;
-mod predictions;
 pub mod records;
 mod source;
 mod storage;

@@ -6,14 +6,14 @@ use std::path::PathBuf;
 
 use ipnet::IpNet;
 
-use super::finding::{Finding, FindingKind};
 use super::inspection::HostAddresses;
 use crate::ipam::{
     AGAIN, Evidence, EvidenceIndex, Existence, Held, Ipam, Judgement, Place, Pool, Reason, Record,
     Verdict,
 };
-use crate::ops::describe_evidence::{describe_missing, describe_uses};
+use crate::ops::finding::{Finding, FindingKind};
 use crate::ops::lease::{Lease, held_records, records_by_address};
+use crate::ops::lease::{describe_missing, describe_uses};
 use crate::ops::node::Now;
 use crate::ops::screen::format_age;
 
@@ -239,7 +239,7 @@ fn on_host(address: IpAddr, pool: &Pool, view: &NodeView<'_>) -> Finding {
     );
     let named = view.host.get(&address);
     let command = named.map(|named| format!("sudo ip address del {named}"));
-    let finding = Finding::warning(FindingKind::Wired, &cause, &remedy).with_commands(command);
+    let finding = Finding::warning(FindingKind::OnHost, &cause, &remedy).with_commands(command);
     Finding { cause, ..finding }
 }
 
@@ -247,7 +247,7 @@ fn on_host(address: IpAddr, pool: &Pool, view: &NodeView<'_>) -> Finding {
 fn routed_by_host(address: IpAddr) -> Finding {
     let cause = "free, but the host has a route to it; it is not given to pods";
     let remedy = "no pod has it, so the route is left over; remove it:";
-    let finding = Finding::warning(FindingKind::Wired, &cause, &remedy);
+    let finding = Finding::warning(FindingKind::OnHost, &cause, &remedy);
     let finding = finding.with_commands([format!("sudo ip route del {address}")]);
     Finding { cause, ..finding }
 }

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use super::finding::{Finding, FindingKind, Visibility};
 use super::inspection::{Inspection, SourceAnswer};
 use crate::failure::{ENVIRONMENT_REMEDY, needs_root, source_remedy};
 use crate::host::{Link, io_reason, links};
 use crate::ipam::{Ipam, Place, Pool, PoolCount, Routes};
 use crate::log::Milliseconds;
+use crate::ops::finding::{Finding, FindingKind, Visibility};
 use crate::ops::node::Node;
 use crate::ops::screen::{join_first, pluralize};
 use crate::source::{MatchedListing, Source, SourceError};
@@ -214,7 +214,7 @@ fn usage(subnet: &str, count: &PoolCount, is_gone: bool, program: &str) -> Findi
     const KIND: FindingKind = FindingKind::Pool;
     let mut text = format!("{subnet}: {} held, {} free", count.held, count.free);
     for (count, what) in [
-        (count.resting, "resting"),
+        (count.cooldown, "in cooldown"),
         (count.excluded, "excluded"),
         (count.on_host, "on the host"),
     ] {
@@ -227,7 +227,7 @@ fn usage(subnet: &str, count: &PoolCount, is_gone: bool, program: &str) -> Findi
         let remedy = "no action needed if that is intended: its addresses are removed as they are released; if not, look at the network interface in Azure";
         return Finding::note(KIND, &text, &remedy).about(subnet);
     }
-    if count.free + count.resting > 0 {
+    if count.free + count.cooldown > 0 {
         return Finding::ok(KIND, &text);
     }
     text.push_str("; no address is left");
@@ -244,9 +244,9 @@ fn usage(subnet: &str, count: &PoolCount, is_gone: bool, program: &str) -> Findi
 mod tests {
     use std::time::Duration;
 
-    use super::super::finding::Severity;
     use super::*;
     use crate::ipam::{Inventory, ListedPool};
+    use crate::ops::finding::Severity;
     use crate::source::{FetchError, WireError};
 
     #[test]
@@ -362,14 +362,8 @@ mod tests {
     #[test]
     fn the_stored_pools_are_promised_only_where_there_are_some() {
         assert!(meanwhile(&Ipam::default(), false).contains("no stored pools"));
-        let pool = ListedPool::new(
-            "10.1.0.0/16".parse().unwrap(),
-            "eth0".into(),
-            0,
-            vec!["10.1.0.5".parse().unwrap()],
-        );
         let mut ipam = Ipam::default();
-        ipam.merge(&Inventory { pools: vec![pool] });
+        ipam.merge(&listed("10.1.0.0/16", &["10.1.0.5"]).inventory);
         assert!(meanwhile(&ipam, false).contains("meanwhile pods get addresses"));
         assert!(meanwhile(&ipam, true).contains("no stored pools"));
     }
@@ -383,18 +377,12 @@ mod tests {
         }
     }
 
-    fn stored(matched: &MatchedListing) -> Ipam {
-        let mut ipam = Ipam::default();
-        ipam.merge(&matched.inventory);
-        ipam
-    }
-
     #[test]
     fn addresses_that_cannot_be_allocated_are_not_free() {
         let count = PoolCount {
             held: 1,
             free: 1,
-            resting: 2,
+            cooldown: 2,
             on_host: 3,
             excluded: 4,
             ..PoolCount::default()
@@ -402,9 +390,9 @@ mod tests {
         let text = usage("x", &count, false, "azure-vnet-ipam").text;
         assert_eq!(
             text,
-            "x: 1 held, 1 free, 2 resting, 4 excluded, 3 on the host"
+            "x: 1 held, 1 free, 2 in cooldown, 4 excluded, 3 on the host"
         );
-        let rests = usage(
+        let in_cooldown = usage(
             "x",
             &PoolCount {
                 free: 0,
@@ -414,13 +402,13 @@ mod tests {
             "azure-vnet-ipam",
         );
         assert_eq!(
-            rests.severity,
+            in_cooldown.severity,
             Severity::Ok,
             "an address in cooldown is allocated when nothing else is free"
         );
         let full = PoolCount {
             free: 0,
-            resting: 0,
+            cooldown: 0,
             ..count
         };
         let full = usage("x", &full, false, "azure-vnet-ipam");
@@ -429,14 +417,13 @@ mod tests {
     }
 
     #[test]
-    fn an_unlisted_pool_is_reported() {
+    fn a_pool_is_listed_by_its_subnet_or_by_that_of_all_addresses() {
         let old = listed("10.1.0.0/16", &["10.1.0.5"]);
-        let ipam = stored(&old);
+        let mut ipam = Ipam::default();
+        ipam.merge(&old.inventory);
         let (_, key, pool) = ipam.pools().next().unwrap();
         assert!(lists(&old, key, pool));
         assert!(lists(&listed("0.0.0.0/0", &[]), key, pool));
         assert!(!lists(&listed("10.2.0.0/16", &["10.2.0.5"]), key, pool));
-        let gone = usage(key, &PoolCount::default(), true, "");
-        assert_eq!(gone.severity, Severity::Note);
     }
 }

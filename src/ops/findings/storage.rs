@@ -5,9 +5,9 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use super::finding::{Finding, FindingKind as Kind, Visibility};
 use super::inspection::{Holder, Inspection};
 use crate::host::{Paths, check_room, io_reason, is_not_writable, read_text, room};
+use crate::ops::finding::{Finding, FindingKind as Kind, Visibility};
 use crate::ops::node::Node;
 use crate::ops::screen::{format_age, join_first};
 use crate::ops::state_view::StateReport;
@@ -39,7 +39,7 @@ fn state(node: &Node, inspection: &Inspection, visibility: &mut Visibility) -> V
     let mut found = Vec::new();
     if let Ok(meta) = fs::metadata(&path)
         && meta.is_file()
-        && report.is_readable()
+        && report.is_readable
     {
         found.push(state_file(&path, meta.permissions().mode(), meta.size()));
     }
@@ -59,23 +59,9 @@ fn state(node: &Node, inspection: &Inspection, visibility: &mut Visibility) -> V
 
 /// The health of the state, unless there is nothing to say.
 fn health(report: &StateReport, visibility: &mut Visibility) -> Option<Finding> {
-    let text = report.text()?;
-    if report.condition.is_none()
-        && visibility.hides(&report.path, report.detail.as_deref().unwrap_or_default())
-    {
-        return None;
-    }
-    let finding = match (&report.condition, report.remedy()) {
-        (None | Some(Condition::Newer { .. }), Some(remedy)) => {
-            Finding::error(Kind::State, &text, &remedy)
-        }
-        (_, Some(remedy)) if report.is_key_unreadable || report.is_restored => {
-            Finding::note(Kind::State, &text, &remedy)
-        }
-        (_, Some(remedy)) => Finding::warning(Kind::State, &text, &remedy),
-        (_, None) => Finding::ok(Kind::State, &text),
-    };
-    Some(finding.about(&report.path))
+    let why = report.detail.as_deref().unwrap_or_default();
+    let is_hidden = report.condition == "unreadable" && visibility.hides(&report.path, why);
+    report.finding.clone().filter(|_| !is_hidden)
 }
 
 /// The mode and size of the file; `mode` may include the file type.
@@ -220,12 +206,12 @@ fn lock(node: &Node, holder: Option<&Holder>, visibility: &Visibility) -> Vec<Fi
 
 fn held(holder: &Holder) -> Finding {
     let process = &holder.process;
-    let Some(condition) = holder.condition else {
+    let Some(age) = holder.age else {
         let remedy = "no action needed: a call holds it only for a moment";
         return Finding::note(Kind::Lock, &format_args!("{process} holds it"), &remedy);
     };
-    let age = format_age(condition.age);
-    let stopped = match condition.is_stopped {
+    let age = format_age(age);
+    let stopped = match holder.is_stopped {
         true => " and is stopped now",
         false => "",
     };
@@ -294,63 +280,13 @@ fn log_folder(
 mod tests {
     use std::time::Duration;
 
-    use super::super::finding::Severity;
-    use super::super::inspection::ProcessCondition;
     use super::*;
     use crate::ipam::Moment;
+    use crate::ops::finding::Severity;
     use crate::state::LockHolder;
-
-    const PATH: &str = "/var/run/azure-vnet-ipam.json";
 
     fn parsed(json: &str) -> State {
         State::parse(json.as_bytes(), Some("boot"), Moment(9)).unwrap()
-    }
-
-    #[test]
-    fn a_missing_state_is_wrong_only_where_addresses_were_given() {
-        let line = |condition, detail: Option<&str>| {
-            let report = StateReport {
-                path: PATH.to_owned(),
-                condition,
-                detail: detail.map(str::to_owned),
-                ..StateReport::default()
-            };
-            health(&report, &mut Visibility::new(true))
-        };
-        assert_eq!(line(Some(Condition::Ready), None), None);
-        let fresh = line(Some(Condition::Fresh), None).unwrap();
-        assert_eq!((fresh.severity, &*fresh.remedy), (Severity::Ok, ""));
-        let lost = line(
-            Some(Condition::Lost(Default::default())),
-            Some("it is gone"),
-        )
-        .unwrap();
-        assert_eq!(lost.severity, Severity::Warning);
-        assert!(lost.text.contains("it is gone"));
-        assert!(lost.remedy.contains("new pods wait 30 s"));
-    }
-
-    #[test]
-    fn permission_denied_is_a_matter_of_visibility() {
-        let report = StateReport {
-            path: PATH.to_owned(),
-            detail: Some("permission denied".to_owned()),
-            ..StateReport::default()
-        };
-        assert_eq!(health(&report, &mut Visibility::new(false)), None);
-        let line = health(&report, &mut Visibility::new(true)).unwrap();
-        assert_eq!(line.severity, Severity::Error);
-    }
-
-    #[test]
-    fn the_state_should_be_private() {
-        assert_eq!(
-            state_file(Path::new(PATH), 0o100_600, 7).severity,
-            Severity::Ok
-        );
-        let line = state_file(Path::new(PATH), 0o100_644, 7);
-        assert_eq!(line.severity, Severity::Note);
-        assert!(line.text.contains("mode 0644, 7 bytes"), "{line:?}");
     }
 
     #[test]
@@ -407,49 +343,21 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_cannot_be_written_is_a_warning() {
-        let mut root = Visibility::new(true);
-        let full = Err(io::ErrorKind::StorageFull.into());
-        let found = log_folder(Path::new("/var/log"), full, &mut root).unwrap();
-        assert_eq!(found.severity, Severity::Warning);
-        assert_eq!(log_folder(Path::new("/var/log"), Ok(()), &mut root), None);
-        let missing = Err(io::ErrorKind::NotFound.into());
-        assert_eq!(log_folder(Path::new("/var/log"), missing, &mut root), None);
-    }
-
-    fn at(seconds: u64, is_stopped: bool) -> Finding {
-        let condition = ProcessCondition {
-            age: Duration::from_secs(seconds),
-            is_stopped,
-        };
-        held(&holder(Some(condition)))
-    }
-
-    fn holder(condition: Option<ProcessCondition>) -> Holder {
-        Holder {
-            process: LockHolder {
+    fn a_lock_is_stuck_after_its_timeout_or_when_its_holder_is_stopped() {
+        let at = |seconds, is_stopped| {
+            let process = LockHolder {
                 pid: 4711,
                 name: Some("sleep".to_owned()),
-            },
-            condition,
-        }
-    }
-
-    #[test]
-    fn a_lock_held_for_long_is_an_error_and_its_holder_named() {
-        assert_eq!(at(30, false).severity, Severity::Ok);
-        let finding = at(31, false);
-        assert_eq!(finding.severity, Severity::Error);
-        let words = "process 4711 (sleep), which started 31s ago";
-        assert!(finding.text.contains(words), "{finding:?}");
-        assert_eq!(finding.commands, ["ps -fp 4711", "sudo kill -KILL 4711"]);
-        assert_eq!(held(&holder(None)).severity, Severity::Note);
-    }
-
-    #[test]
-    fn a_stopped_holder_is_stuck_at_once() {
-        let finding = at(1, true);
-        assert_eq!(finding.severity, Severity::Error);
-        assert!(finding.text.contains("is stopped now"), "{finding:?}");
+            };
+            held(&Holder {
+                process,
+                age: Some(Duration::from_secs(seconds)),
+                is_stopped,
+            })
+            .severity
+        };
+        assert_eq!(at(30, false), Severity::Ok);
+        assert_eq!(at(31, false), Severity::Error);
+        assert_eq!(at(1, true), Severity::Error);
     }
 }

@@ -3,19 +3,19 @@
 use std::net::IpAddr;
 
 use super::check::CheckReport;
-use super::finding::Finding;
 use super::records::{NodeView, findings};
 use crate::ipam::{
     Claim, Entry, Evidence, EvidenceList, Free, Held, Inventory, Ipam, Kernel, ListedPool, Moment,
     NetNs, Owner, Place, Routes, Usage,
 };
+use crate::ops::finding::Finding;
 use crate::ops::node::Now;
 use crate::ops::screen::Screen;
 use crate::ops::show::ShowReport;
 use crate::ops::state_view::StateReport;
 use crate::ops::tests::assert_json_fixture;
 use crate::source::Attempts;
-use crate::state::Condition;
+use crate::state::State;
 
 const README: &str = include_str!("../../../README.md");
 const SECOND: u64 = 1_000_000_000;
@@ -93,11 +93,11 @@ fn ipam() -> Ipam {
     for (address, holder) in holders {
         pool.record_mut(&ip(address)).unwrap().usage = Usage::Held(holder);
     }
-    let rests = Free {
+    let in_cooldown = Free {
         released: Some(ago(8)),
         ..Free::default()
     };
-    pool.record_mut(&ip("10.224.0.9")).unwrap().usage = Usage::Free(rests);
+    pool.record_mut(&ip("10.224.0.9")).unwrap().usage = Usage::Free(in_cooldown);
     ipam
 }
 
@@ -183,11 +183,9 @@ fn the_screen_of_show_is_the_one_in_the_readme() {
         }
     }
     let counts = ipam.counts(std::time::Duration::from_secs(30), &[], NOW.boot);
-    let state = StateReport {
-        path: "/var/run/azure-vnet-ipam.json".into(),
-        condition: Some(Condition::Ready),
-        ..StateReport::default()
-    };
+    let mut state = State::default();
+    *state.ipam_mut() = ipam.clone();
+    let state = StateReport::new("/var/run/azure-vnet-ipam.json".into(), &state, NOW.boot);
     let attempts = Attempts {
         source: "wire server".into(),
         answered: Some(ago(42)),

@@ -17,9 +17,9 @@ fn state() -> State {
 
 /// A host that has the first address.
 #[derive(Debug)]
-struct Wired;
+struct OnHost;
 
-impl Host for Wired {
+impl Host for OnHost {
     fn has(&self, address: IpAddr) -> bool {
         self.all().contains(&address)
     }
@@ -40,7 +40,7 @@ fn an_address_of_the_host_is_skipped() {
         retry: None,
         now: NOW,
     };
-    let decision = decide(&mut state, &inputs, &Wired, &mut Vec::new());
+    let decision = decide(&mut state, &inputs, &OnHost, &mut Vec::new());
     assert!(matches!(decision, Decision::Granted(_)));
     assert_eq!(holders(state.ipam()), "10.0.0.5=pod");
 }

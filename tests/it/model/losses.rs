@@ -400,7 +400,7 @@ impl World {
             self.blind != Blindness::Cache && self.cache.get(id) == Some(addresses)
         };
         let mut pods = self.pods.iter();
-        pods.any(|(id, pod)| !pod.wired && !is_listed(id, &pod.addresses))
+        pods.any(|(id, pod)| !pod.configured && !is_listed(id, &pod.addresses))
     }
 
     /// Whether the state is an old copy.
@@ -410,7 +410,7 @@ impl World {
 
     /// Whether only libcni's cache shows that addresses were granted.
     pub(super) fn only_lists_tell(&self) -> bool {
-        self.nothing_is_left() && self.pods.values().all(|pod| !pod.wired)
+        self.nothing_is_left() && self.pods.values().all(|pod| !pod.configured)
     }
 
     pub(super) fn change_journal(&mut self, change: impl FnOnce(&str) -> String) {

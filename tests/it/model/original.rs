@@ -148,7 +148,7 @@ impl World {
             let pod = Pod {
                 addresses: vec![address],
                 since: self.clock,
-                wired: false,
+                configured: false,
             };
             self.pods.insert(id, pod);
         }
@@ -234,18 +234,18 @@ impl World {
                     "the records told the original that {address} of {other:?} is free"
                 );
             }
-            let (since, wired) = (
+            let (since, configured) = (
                 self.clock,
                 self.pods
                     .get(&id)
-                    .is_some_and(|p| p.wired && p.addresses == [address]),
+                    .is_some_and(|p| p.configured && p.addresses == [address]),
             );
             self.pods.insert(
                 id,
                 Pod {
                     addresses: vec![address],
                     since,
-                    wired,
+                    configured,
                 },
             );
         }

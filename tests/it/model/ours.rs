@@ -550,11 +550,11 @@ impl World {
             assert_eq!(unlisted, None, "the newest answer does not list it");
         }
         self.released.remove(&id);
-        let wired = self.pods.get(&id).is_some_and(|mine| mine.wired);
+        let configured = self.pods.get(&id).is_some_and(|mine| mine.configured);
         let pod = Pod {
             addresses,
             since: self.clock,
-            wired: wired && !grants.iter().any(is_new),
+            configured: configured && !grants.iter().any(is_new),
         };
         self.pods.insert(id, pod);
     }

@@ -69,7 +69,7 @@ impl World {
         }
         let shows_addresses = self.rules.kernel_shows_addresses;
         let shown = self.pods.iter().filter(|_| shows_addresses);
-        let shown = shown.filter(|(_, pod)| pod.wired);
+        let shown = shown.filter(|(_, pod)| pod.configured);
         let shown = shown.map(|(id, pod)| (id, &pod.addresses));
         for (id, addresses) in shown.chain(&self.strangers.configured) {
             let there = self.namespaces().find(|(n, _)| *n == id.container);

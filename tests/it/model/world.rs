@@ -48,7 +48,7 @@ pub(crate) struct Pod {
     pub addresses: Vec<IpAddr>,
     /// When its ADD ended.
     pub since: u64,
-    pub wired: bool,
+    pub configured: bool,
 }
 
 /// A container that the runtime created or is about to create.
@@ -346,8 +346,8 @@ impl World {
     /// Configures the pods whose ADD ended at least this many seconds ago.
     fn wire(&mut self, seconds: u64) {
         for (id, pod) in &mut self.pods {
-            if !pod.wired && self.clock - pod.since >= seconds * SECOND {
-                pod.wired = true;
+            if !pod.configured && self.clock - pod.since >= seconds * SECOND {
+                pod.configured = true;
                 self.cache.insert(*id, pod.addresses.clone());
             }
         }
@@ -362,7 +362,7 @@ impl World {
     /// Configures a pod: the link has its address, and libcni's cache its result.
     pub fn wire_one(&mut self, pod: u8) {
         if let Some((id, pod)) = self.live(pod) {
-            pod.wired = true;
+            pod.configured = true;
             let addresses = pod.addresses.clone();
             self.cache.insert(id, addresses);
         }
@@ -400,10 +400,9 @@ impl World {
         let container = container.clone();
         let number = container.number;
         let is_theirs = |id: &Id| id.container == number;
-        let theirs = self
-            .pods
-            .iter()
-            .filter(|(id, pod)| is_theirs(id) && pod.wired && self.rules.kernel_shows_addresses);
+        let theirs = self.pods.iter().filter(|(id, pod)| {
+            is_theirs(id) && pod.configured && self.rules.kernel_shows_addresses
+        });
         let theirs = theirs.map(|(id, pod)| (*id, pod.addresses.clone()));
         self.strangers.configured.extend(theirs);
         self.end(pod);

@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::net::IpAddr;
 use std::path::Path;
 
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use crate::ops::lease::Lease;
 use crate::ops::screen::{Tint, pluralize};
@@ -34,7 +34,8 @@ pub struct Finding {
 }
 
 /// How bad a finding is, the worst first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Severity {
     /// Pods get no address, or may get a wrong one.
     Error,
@@ -50,9 +51,9 @@ pub enum Severity {
 macro_rules! kinds {
     ($($(#[$doc:meta])* $kind:ident: $name:literal, $one:literal, $many:literal;)*) => {
         /// What a finding is about. Of one severity, the first kind comes first.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
         pub enum FindingKind {
-            $($(#[$doc])* $kind,)*
+            $($(#[$doc])* #[serde(rename = $name)] $kind,)*
         }
 
         impl FindingKind {
@@ -99,7 +100,7 @@ kinds! {
     /// Other IPAM plugins with addresses of our pools.
     Owner: "owner", "conflict with another IPAM", "conflicts with other IPAMs";
     /// The host itself has a free address of a pool, or a route to it.
-    Wired: "wired", "address on the host", "addresses on the host";
+    OnHost: "on-host", "address on the host", "addresses on the host";
     /// An address is held, but there is no evidence of its holder.
     Leak: "leak", "leak", "leaks";
     /// A pod has an address that the pools do not know.
@@ -150,7 +151,8 @@ impl Finding {
         finding.with_commands([command])
     }
 
-    fn new(
+    /// Creates a finding.
+    pub fn new(
         severity: Severity,
         kind: FindingKind,
         text: &dyn Display,
@@ -211,33 +213,22 @@ pub fn sort(findings: &mut [Finding]) {
 impl Severity {
     /// Its name, on screens and in JSON.
     pub fn name(self) -> &'static str {
-        self.shape().0
+        match self {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+            Severity::Note => "note",
+            Severity::Ok => "ok",
+        }
     }
 
     /// Its colour.
     pub fn tint(self) -> Tint {
-        self.shape().1
-    }
-
-    fn shape(self) -> (&'static str, Tint) {
         match self {
-            Severity::Error => ("error", Tint::Bad),
-            Severity::Warning => ("warning", Tint::Doubtful),
-            Severity::Note => ("note", Tint::Faint),
-            Severity::Ok => ("ok", Tint::Good),
+            Severity::Error => Tint::Bad,
+            Severity::Warning => Tint::Doubtful,
+            Severity::Note => Tint::Faint,
+            Severity::Ok => Tint::Good,
         }
-    }
-}
-
-impl Serialize for Severity {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.name())
-    }
-}
-
-impl Serialize for FindingKind {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.name())
     }
 }
 
