@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::CallError;
-use super::config_values::parse_value;
+use super::raw_ipam_config::parse_value;
 use crate::codec::{self, Cursor, ParseError, object};
 
 /// A route for the pod.

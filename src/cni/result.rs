@@ -1,12 +1,11 @@
 //! Prints the result of ADD in the form of each version (SPEC.md, "Success", abbreviated as IPAM plugins give it; contract
-//! section 13) and the answer to VERSION.
+//! section 13) the error object, and the answer to VERSION.
 
 use std::net::IpAddr;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde::Serialize;
 
-use super::print::to_pretty_json;
 use super::{CniVersion, Dns, IpamConfig, Route};
 use crate::ipam::Grant;
 
@@ -161,6 +160,74 @@ pub fn print_versions(cni_version: &str) -> String {
         .unwrap_or_default()
 }
 
+/// Error codes: 1 to 99 are the specification's, 100 and up the plugin's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Code {
+    /// Incompatible CNI version.
+    IncompatibleVersion = 1,
+    /// Container unknown or does not exist.
+    UnknownContainer = 3,
+    /// Invalid necessary environment variables, an unknown verb among them.
+    InvalidEnvironment = 4,
+    /// I/O failure.
+    Io = 5,
+    /// Content that cannot be decoded.
+    Decoding = 6,
+    /// Invalid network configuration.
+    InvalidNetworkConfig = 7,
+    /// Try again later.
+    TryAgain = 11,
+    /// The plugin is not available: it cannot serve ADDs.
+    NotAvailable = 50,
+    /// The plugin's own: no address can be given, as the original coded everything.
+    Plugin = 100,
+}
+
+/// What a failed call prints.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CniError {
+    /// The kind of failure.
+    pub code: Code,
+    /// One sentence that begins with the original's words where it had some; counts, but no names of pods or containers.
+    pub msg: String,
+    /// The remedy, and names of pods or containers; may be empty.
+    pub details: String,
+}
+
+impl CniError {
+    /// Prints the object as the original does: indented by four spaces, without a trailing newline. `cni_version` is the caller's,
+    /// or the newest when that is not known.
+    pub fn print(&self, cni_version: &str) -> String {
+        #[derive(Serialize)]
+        #[serde(rename_all = "camelCase")]
+        struct ErrorJson<'a> {
+            cni_version: &'a str,
+            code: u8,
+            msg: &'a str,
+            #[serde(skip_serializing_if = "str::is_empty")]
+            details: &'a str,
+        }
+        let object = ErrorJson {
+            cni_version,
+            code: self.code as u8,
+            msg: &self.msg,
+            details: &self.details,
+        };
+        to_pretty_json(&object)
+    }
+}
+
+/// Prints JSON indented by four spaces, without a trailing newline.
+pub(super) fn to_pretty_json(value: &impl Serialize) -> String {
+    let mut out = Vec::with_capacity(512);
+    let formatter = serde_json::ser::PrettyFormatter::with_indent(b"    ");
+    let mut serializer = serde_json::Serializer::with_formatter(&mut out, formatter);
+    // Neither the values, which have string keys only, nor a Vec can fail.
+    let _ = value.serialize(&mut serializer);
+    String::from_utf8(out).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -198,5 +265,23 @@ mod tests {
     }
 }"#;
         assert_eq!(result.print(CniVersion::V030), text);
+    }
+
+    #[test]
+    fn an_error_is_one_object_and_leaves_empty_details_out() {
+        let mut error = CniError {
+            code: Code::TryAgain,
+            msg: "a \"b\"".into(),
+            details: String::new(),
+        };
+        let bare =
+            "{\n    \"cniVersion\": \"0.4.0\",\n    \"code\": 11,\n    \"msg\": \"a \\\"b\\\"\"\n}";
+        assert_eq!(error.print("0.4.0"), bare);
+        error.details = "c".into();
+        assert!(
+            error
+                .print("1.1.0")
+                .ends_with(",\n    \"details\": \"c\"\n}")
+        );
     }
 }

@@ -7,9 +7,7 @@
 mod address;
 mod cursor;
 pub mod go_json;
-mod literals;
 mod members;
-pub mod out;
 mod print;
 mod table;
 mod values;
@@ -17,9 +15,9 @@ mod values;
 pub use address::{
     format_v4, leading_address, leading_v4, leading_v6, named_address, read_address,
 };
+pub use cursor::plain_length;
 pub use cursor::{Cursor, ParseError};
-pub use literals::plain_length;
+pub use go_json::Out;
 pub use members::{Error, Members, Read, compound, document, is, read, text, utf8};
-pub use out::Out;
 pub use print::{Layout, Print, PrintMembers};
 pub(crate) use table::object;

@@ -5,11 +5,10 @@
 //! are gone, so that counters never go back.
 
 mod history;
-mod lines;
 mod record;
 mod totals;
 
+pub use history::parse;
 pub use history::{History, MAX_RECORDS};
-pub use lines::parse;
 pub use record::{FreedAddress, OperationRecord};
 pub use totals::{DURATION_BOUNDS, Durations, Totals};

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::Progress;
-use super::entry::{addresses, find_namespace, named_namespace, not_empty};
+use super::{addresses, find_namespace, named_namespace, not_empty};
 use crate::codec::{self, Members, object};
 use crate::host::{Paths, ReadOutcome, boot_now, io_reason, read_bounded, wall_now};
 use crate::ipam::{Entry, EvidenceList, Kernel, Moment, UnreadablePart};

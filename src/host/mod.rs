@@ -10,7 +10,6 @@ mod network;
 mod nsfs;
 mod paths;
 mod process;
-mod room;
 mod rotating_file;
 mod stream_io;
 
@@ -19,12 +18,12 @@ pub use files::{
     ReadOutcome, check_regular, create_new, io_reason, is_not_writable, open, overwrite,
     read_bounded, read_bounded_with, read_no_link, read_text, read_up_to, replace, write_options,
 };
+pub use files::{check_room, room};
 pub use flock::{LockOutcome, lock, lock_folder};
 pub use links::{Link, links, links_named};
 pub use netns::{CookieLookup, SocketsOfProcess, namespace_id, netns};
 pub use network::{HostAddress, NetnsScanner, host_addresses, host_has, host_routes};
 pub use paths::Paths;
 pub use process::{exit_on_termination_signals, ignore_file_size_signal, sleep_until};
-pub use room::{check_room, room};
 pub use rotating_file::{RotatingFile, rotated_path};
 pub use stream_io::{alters_terminal, read_stream, write_stream};

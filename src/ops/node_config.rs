@@ -16,7 +16,7 @@ use super::outcome::{CommandError, CommandOutput};
 use crate::cni::{Call, CallError, Defaults, Environment, IpamConfig, NAME, NAME_V6};
 use crate::codec::{Cursor, ParseError, document, is};
 use crate::host::{Paths, ReadOutcome, io_reason, read_bounded};
-use crate::plugin::settings;
+use crate::plugin::read_settings;
 use crate::stdio;
 
 /// The size limit of a configuration file.
@@ -71,7 +71,7 @@ pub struct Plugin {
 impl NodeConfig {
     /// Reads all configuration of the node.
     pub fn read(paths: &Paths) -> NodeConfig {
-        let (defaults, wrong_settings) = settings::read(&paths.settings());
+        let (defaults, wrong_settings) = read_settings(&paths.settings());
         let (files, unreadable) = match conf_files(&paths.conf_folder()) {
             Ok(files) => (files, None),
             Err(e) if e.kind() == io::ErrorKind::NotFound => (Vec::new(), None),
@@ -391,7 +391,7 @@ pub fn check_settings(
     let path = args.file.clone();
     let path = path.unwrap_or_else(|| paths.settings());
     let wrong = match path.exists() {
-        true => settings::read(&path).1,
+        true => read_settings(&path).1,
         false => vec!["it does not exist".to_owned()],
     };
     let path = path.display();

@@ -4,13 +4,13 @@ use std::mem::{self, ManuallyDrop};
 
 use tracing::info;
 
-use super::action::{Action, log_actions};
 use super::address_request::{address_requests, narrow_refusal, pool_requests};
 use super::commit::{require_known_format, take_back};
 use super::context::Context;
 use super::decide::{Decision, Inputs, decide};
+use super::node::NodeSnapshot;
 use super::refresh::{refresh, reject_implausible};
-use super::snapshot::NodeSnapshot;
+use super::report::{Action, log_actions};
 use crate::cni::{AddResult, Call};
 use crate::events::OperationRecord;
 use crate::failure::{Failure, message_with_remedy};

@@ -1,13 +1,13 @@
 //! What every step of a call needs to know.
 
 use std::cell::Cell;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
 use super::node::Node;
-use crate::cni::NAME;
-use crate::host::{Paths, boot_id};
+use crate::cni::{Defaults, NAME};
+use crate::host::{Paths, ReadOutcome, boot_id, io_reason, read_bounded};
 use crate::ipam::Moment;
 use crate::source::SourceOverrides;
 
@@ -65,5 +65,19 @@ impl Context {
     /// How long the call has waited for the lock on the state, in microseconds.
     pub fn lock_wait(&self) -> u64 {
         self.lock_wait.get()
+    }
+}
+
+/// Reads the file of defaults for `ipam`, which azure-vnet's configuration cannot carry, as azure-vnet drops keys that it does not know.
+/// Returns its valid members and a message for each invalid one, which is ignored so that no pod fails for it.
+pub(crate) fn read_settings(path: &Path) -> (Defaults, Vec<String>) {
+    /// Larger files are not read.
+    const LIMIT: usize = 256 << 10;
+    let none = |why| (Defaults::default(), vec![why]);
+    match read_bounded(path, LIMIT) {
+        Ok(ReadOutcome::Read(bytes)) => Defaults::read(&bytes),
+        Ok(ReadOutcome::Missing) => Default::default(),
+        Ok(ReadOutcome::TooLarge) => none(format!("it is larger than {LIMIT} bytes")),
+        Err(e) => none(io_reason(&e)),
     }
 }

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::mem;
 
-use super::action::Action;
 use super::node::Host;
-use super::snapshot::NodeSnapshot;
+use super::node::NodeSnapshot;
+use super::report::Action;
 use crate::ipam::{
     Candidate, Grant, GrantKind, Inventory, Ipam, Moment, Pool, PoolSelector, Refusal, Request,
     Violation,

@@ -2,10 +2,10 @@
 
 use tracing::{info, warn};
 
-use super::action::freed_address;
 use super::commit::require_known_format;
 use super::context::Context;
-use super::snapshot::NodeSnapshot;
+use super::node::NodeSnapshot;
+use super::report::freed_address;
 use crate::cni::Call;
 use crate::events::OperationRecord;
 use crate::failure::Failure;

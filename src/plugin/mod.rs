@@ -1,13 +1,10 @@
 //! One CNI call as one transaction: parse the request -> validate it -> (ADD) refresh the pools if due -> lock -> load -> decide on
 //! values -> save -> unlock -> print.
 
-mod action;
 #[doc(hidden)]
 pub mod add;
 #[doc(hidden)]
 pub mod address_request;
-mod call_reporter;
-mod check;
 #[doc(hidden)]
 pub mod commit;
 mod context;
@@ -19,8 +16,7 @@ pub mod del;
 pub mod gc;
 mod node;
 mod refresh;
-pub(crate) mod settings;
-mod snapshot;
+mod report;
 mod status;
 mod trial;
 
@@ -39,14 +35,15 @@ use crate::ipam::{Attachment, Moment};
 use crate::log;
 use crate::stdio;
 
-use call_reporter::CallReporter;
+use report::CallReporter;
 
-pub use action::Action;
-pub(crate) use action::log_actions;
 pub use context::Context;
+pub(crate) use context::read_settings;
+pub use node::NodeSnapshot;
 pub(crate) use node::note_moved_namespaces;
 pub use node::{Host, Node};
-pub use snapshot::NodeSnapshot;
+pub use report::Action;
+pub(crate) use report::log_actions;
 pub(crate) use trial::{Trial, check_disk};
 
 /// Larger network configurations are refused (promise P9).
@@ -97,7 +94,7 @@ fn run(
         reporter.set_version(version);
     }
     let (defaults, problems) = match environment.verb() {
-        Some(verb) if verb.allocates() => settings::read(&paths.settings()),
+        Some(verb) if verb.allocates() => read_settings(&paths.settings()),
         _ => Default::default(),
     };
     let mut call = Call::parse(environment, &stdin, &defaults)?;
@@ -113,7 +110,7 @@ fn run(
     let outcome = match call.verb {
         Verb::Add => add::add(&call, &context, record),
         Verb::Del => del::del(&call, &context, record),
-        Verb::Check => check::check(&call, &context),
+        Verb::Check => status::check(&call, &context),
         Verb::Gc => gc::gc(&call, &context, record),
         Verb::Status => status::status(&call, &context),
         // Answered by `main`, before anything is read.

@@ -1,17 +1,20 @@
-//! STATUS: reports whether ADDs can be served (SPEC.md, "STATUS: Check plugin status").
+//! CHECK compares the attachment's addresses with the result of its ADD (SPEC.md, "CHECK: Check container's networking is as
+//! expected"). A runtime may take a failure for permanent and kill the pod. So CHECK waits for no lock, and transient problems, such as
+//! an unreadable state, return code 11.
+//!
+//! STATUS reports whether ADDs can be served (SPEC.md, "STATUS: Check plugin status").
 //!
 //! Runtimes repeat it every few seconds. So it takes no lock, reads one file, and asks the source only when there are no pools.
 //! It tries an ADD on what it read and saves nothing.
 
-use std::fs;
-use std::slice;
 use std::time::Duration;
+use std::{fs, slice};
 
 use super::address_request::{narrow_refusal, pool_requests, requests_for_any_address};
 use super::commit::require_known_format;
 use super::context::Context;
 use super::decide::{allocate_all, candidates};
-use super::snapshot::NodeSnapshot;
+use super::node::NodeSnapshot;
 use super::trial::check_disk;
 use crate::cni::{Call, WhenFull};
 use crate::failure::{Failure, message_with_remedy};
@@ -96,4 +99,21 @@ fn ask(call: &Call, context: &Context) -> Result<Inventory, Failure> {
         ))
     })?;
     Ok(matched.inventory)
+}
+
+/// Compares the state with `prevResult`.
+///
+/// # Errors
+/// An address of `prevResult` is not held by the attachment, or the state says nothing about it.
+pub fn check(call: &Call, context: &Context) -> Result<(), Failure> {
+    let state = context.view().map_err(Failure::NotNow)?;
+    require_known_format(&state)?;
+    if let Some(loss) = state.condition.lost() {
+        return Err(Failure::StateGone(loss.why.clone()));
+    }
+    if state.is_empty() {
+        return Err(Failure::StateGone("it is empty".to_owned()));
+    }
+    let expected = call.previous.as_deref();
+    Ok(state.ipam().check_attachment(&call.attachment, expected)?)
 }

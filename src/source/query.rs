@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use ipnet::{IpNet, Ipv4Net};
 
-use super::error::SourceError;
+use super::SourceError;
 use super::fetch::get;
 use super::kubernetes::KubernetesNode;
 use super::listing::Listing;

@@ -7,8 +7,8 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::error::{LockError, StoreError};
 use super::files::{Files, HeldLock, StateFile};
+use super::files::{LockError, StoreError};
 use super::lock::holder;
 use super::store::MODE;
 use crate::host::{

@@ -1,15 +1,15 @@
-//! The lock on the state, which the original takes too (contract section 4). Only its holder can write.
+//! The lock on the state, which the original takes too (contract section 4). Only its holder can write. A text in
+//! the lock file records which state was saved last.
 
-use std::fmt;
-use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
+use std::{fmt, fs};
 
 use rustix::fs::{major, minor};
 
-use super::error::LockError;
+use super::files::LockError;
 use super::files::{Files, HeldLock};
-use super::lock_record::LockText;
+use super::ours::MOST_COUNTED;
 use crate::host::{Paths, read_text};
 
 /// The most that a call waits for the lock: longer than a burst of calls takes, and shorter than kubelet's timeout.
@@ -86,4 +86,145 @@ pub fn holder_now(paths: &Paths) -> Option<LockHolder> {
 /// Returns the holder of the lock for an error.
 pub(super) fn holder(paths: &Paths) -> String {
     holder_now(paths).map_or_else(|| "an unknown process".to_owned(), |h| h.to_string())
+}
+
+/// What every record begins with.
+const MARK: &str = "azure-vnet-ipam ";
+/// The length of a boot ID.
+const BOOT: usize = 36;
+/// The digits of a generation, wherever its text has a fixed length.
+pub(super) const DIGITS: usize = 18;
+/// The length of every record in bytes. Nothing need be truncated, and no space is needed, when one replaces another.
+pub(super) const LENGTH: usize = MARK.len() + BOOT + 1 + DIGITS + 1;
+
+/// The text of the lock file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum LockText {
+    /// No program's: the file is new or missing, or somebody else wrote into it.
+    None,
+    /// The process ID of a call of the original (contract section 4), a damaged record, or one that cannot be read.
+    Other,
+    /// A record of this program.
+    Record(LockRecord),
+}
+
+/// A record of the last save, whether or not the journal has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct LockRecord {
+    /// The boot; `None` where its ID could not be read.
+    pub boot_id: Option<String>,
+    /// The generation of the save.
+    pub generation: u64,
+}
+
+impl LockText {
+    pub fn parse(text: &[u8]) -> LockText {
+        let is_process_id = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
+        match LockRecord::parse(text) {
+            Some(record) => LockText::Record(record),
+            None if is_process_id || text.starts_with(MARK.as_bytes()) => LockText::Other,
+            None => LockText::None,
+        }
+    }
+
+    /// The record, if it may be of this boot. A boot ID that cannot be read is unknown, never another boot.
+    pub fn record_of(&self, boot_id: Option<&str>) -> Option<&LockRecord> {
+        match self {
+            LockText::Record(record) if is_same_boot(record.boot_id.as_deref(), boot_id) => {
+                Some(record)
+            }
+            _ => None,
+        }
+    }
+
+    /// The generation of a record that is known to be of this boot. It proves a journal that has that save.
+    pub fn proof(&self, boot_id: Option<&str>) -> Option<u64> {
+        let record = self.record_of(boot_id)?;
+        let is_known = boot_id.is_some() && record.boot_id.is_some();
+        is_known.then_some(record.generation)
+    }
+}
+
+impl LockRecord {
+    fn parse(text: &[u8]) -> Option<LockRecord> {
+        let text = std::str::from_utf8(text).ok()?;
+        let rest = text.strip_prefix(MARK).filter(|_| text.len() == LENGTH)?;
+        let (boot_id, rest) = rest.split_at_checked(BOOT)?;
+        let generation = rest.strip_prefix(' ')?.strip_suffix('\n')?;
+        let boot_id = boot_id.trim_end();
+        Some(LockRecord {
+            boot_id: (!boot_id.is_empty()).then(|| boot_id.to_owned()),
+            generation: generation.parse().ok().filter(|n| *n <= MOST_COUNTED)?,
+        })
+    }
+
+    pub fn print(&self) -> String {
+        let fits = |id: &&str| id.len() <= BOOT && !id.contains(char::is_whitespace);
+        let boot_id = self.boot_id.as_deref().filter(fits).unwrap_or_default();
+        format!("{MARK}{boot_id:BOOT$} {:0DIGITS$}\n", self.generation)
+    }
+}
+
+/// Whether both may be of one boot.
+pub(super) fn is_same_boot(one: Option<&str>, other: Option<&str>) -> bool {
+    match (one, other) {
+        (Some(one), Some(other)) => one == other,
+        _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOOT_ID: &str = "8f3c5c52-0000-4000-8000-000000000001";
+
+    fn record(boot_id: Option<&str>) -> LockRecord {
+        LockRecord {
+            boot_id: boot_id.map(str::to_owned),
+            generation: 4_711,
+        }
+    }
+
+    #[test]
+    fn records_read_back_and_have_one_length() {
+        for boot_id in [Some(BOOT_ID), None] {
+            let record = record(boot_id);
+            let text = record.print();
+            assert_eq!(text.len(), LENGTH);
+            assert_eq!(
+                LockText::parse(text.as_bytes()),
+                LockText::Record(record),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn texts_of_other_calls_are_told_from_those_of_nobody() {
+        let good = record(Some(BOOT_ID)).print();
+        let implausible = good.replace(" 0", " 9");
+        let (longer, torn) = (format!("{good}x"), &good[..20]);
+        for text in ["4711", &longer, torn, &implausible] {
+            let parsed = LockText::parse(text.as_bytes());
+            assert_eq!(parsed, LockText::Other, "{text:?}");
+        }
+        for text in ["", "\n", "4711\n", "a note", &good[1..]] {
+            let parsed = LockText::parse(text.as_bytes());
+            assert_eq!(parsed, LockText::None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn only_a_record_of_a_known_boot_proves_anything() {
+        let proof = |boot_id, of| LockText::Record(record(boot_id)).proof(of);
+        assert_eq!(proof(Some(BOOT_ID), Some(BOOT_ID)), Some(4_711));
+        for (boot_id, of) in [
+            (Some(BOOT_ID), Some("another")),
+            (Some(BOOT_ID), None),
+            (None, Some(BOOT_ID)),
+        ] {
+            assert_eq!(proof(boot_id, of), None);
+        }
+    }
 }

@@ -1,20 +1,19 @@
-//! The whole state file: `IPAM`, our own key, and the keys of others, which are kept as they are.
+//! The whole state file: `IPAM`, our own key, and the keys of others, which are kept as they are; and the condition that it is in.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::mem;
+use std::time::Duration;
 
 use serde_json::value::RawValue;
 
 use super::apply::Trust;
-use super::document::{IPAM, RawDocument, RawOurs};
-use super::lock_record::is_same_boot;
+use super::lock::is_same_boot;
 use super::original::Original;
-use super::ours::{FORMAT, KEY, NEW_BOOT, Ours, RawDropped};
-use super::print_ours::PoolRecords;
-use super::{Condition, Loss};
-use crate::codec::{self, Layout, Out, Print, go_json};
-use crate::ipam::{Ipam, Moment, Usage};
+use super::ours::PoolRecords;
+use super::ours::{FORMAT, KEY, NEW_BOOT, Ours, PoolFacts, RawDropped};
+use crate::codec::{self, Cursor, Layout, Out, ParseError, Print, Read, go_json};
+use crate::ipam::{Change, Ipam, Moment, Usage};
 
 /// The layout of the two objects.
 const INSIDE: Layout = Layout::Lines(2);
@@ -263,12 +262,115 @@ impl State {
     }
 }
 
+/// What a state is worth, and so what must be done before it can be relied on. What is not done is kept in the state.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Condition {
+    /// It knows every grant.
+    #[default]
+    Ready,
+    /// There was none, and neither files, nor the node, nor the source show that one was lost.
+    Fresh,
+    /// It must be compared with the node: the original wrote it, which may have started from nothing; or it may be an old copy.
+    Reconcile,
+    /// It is of another boot: what the node does not show is to be freed.
+    NewBoot,
+    /// Grants are missing in it.
+    Lost(Loss),
+    /// A newer version of this program wrote it. Only releases are safe.
+    Newer {
+        /// Its format version.
+        format: u64,
+    },
+}
+
+/// The loss of a state that the journal could not make good.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Loss {
+    /// How it is known.
+    pub why: String,
+    /// When it was first seen. Every ADD of that time is complete [`QUARANTINE`] later.
+    pub seen: Moment,
+    /// What the journal holds, although it may lack some of it.
+    pub journaled: Option<Box<Ipam>>,
+    /// The changes in lines of the journal behind a gap, for the addresses of which its base has no pool.
+    pub loose: Vec<Change>,
+    /// Whether nothing shows that there ever was a state. The node and the source can prove then that it is [`Condition::Fresh`].
+    pub may_be_fresh: bool,
+}
+
+/// The time after a loss within which an ADD may still configure an address of which no record is left.
+pub const QUARANTINE: Duration = Duration::from_secs(30);
+
+impl Condition {
+    /// Why grants are missing, if any are.
+    pub fn lost(&self) -> Option<&Loss> {
+        match self {
+            Condition::Lost(loss) => Some(loss),
+            _ => None,
+        }
+    }
+}
+
+/// The original's key.
+pub const IPAM: &str = "IPAM";
+
+/// The top level of the file. Its keys are case-sensitive.
+#[derive(Default)]
+pub struct RawDocument<'de> {
+    pub original: Original,
+    pub ours: Option<RawOurs<'de>>,
+    pub others: BTreeMap<String, Box<RawValue>>,
+}
+
+/// Our own key: its contents or why it cannot be read, and its text.
+pub struct RawOurs<'de> {
+    pub facts: Ours<'de, PoolFacts<'de>>,
+    pub read: Result<(), ParseError>,
+    pub text: &'de str,
+}
+
+impl<'de> RawDocument<'de> {
+    pub fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
+        match key {
+            IPAM => {
+                self.original = Original::default();
+                self.original.read(json)
+            }
+            KEY => {
+                let start = *json;
+                let mut facts = Ours::default();
+                let read = facts.read(json);
+                if read.is_err() {
+                    *json = start;
+                    json.skip()?;
+                    // A newer format may have other types, but its number is there.
+                    let _ = Cursor::new(json.since(start)).object(&mut |key, json| match key {
+                        "format" => facts.format.read(json),
+                        _ => json.skip(),
+                    });
+                }
+                self.ours = Some(RawOurs {
+                    facts,
+                    read,
+                    text: json.since(start),
+                });
+                Ok(())
+            }
+            _ => {
+                self.others.insert(key.to_owned(), json.raw()?);
+                Ok(())
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
     use crate::ipam::testing::{attachment, record, request, with_pools};
     use crate::ipam::{Dropped, Hint, NetNs, Owner, Request, Usage};
-    use serde_json::{Value, json};
 
     const NOW: Moment = Moment(5_000);
     const BOOT: Option<&str> = Some("boot-1");

@@ -5,11 +5,11 @@ use std::mem;
 
 use tracing::{info, warn};
 
-use super::error::StoreError;
+use super::files::StoreError;
 use super::files::{Files, StateFile};
 use super::journal::{self, Journal};
 use super::lock::Locked;
-use super::lock_record::{LockRecord, LockText};
+use super::lock::{LockRecord, LockText};
 use super::model::ROOM;
 use super::settle::{StateText, settle};
 use super::{State, WriteStamp};

@@ -1,9 +1,7 @@
 //! Evidence E0: the addresses configured in every network namespace of the node.
 
 mod hidden;
-mod mounts;
 mod proc;
-mod proc_addresses;
 mod scan;
 
 use std::thread;

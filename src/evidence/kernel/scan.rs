@@ -11,9 +11,9 @@ use std::sync::atomic::Ordering;
 
 use rustix::fs::fstat;
 
-use super::mounts::{NetnsMount, list_netns_mounts};
+use super::proc::read_addresses;
+use super::proc::{NetnsMount, list_netns_mounts};
 use super::proc::{id, is_gone, list_numbered, list_threads, sees_all_processes};
-use super::proc_addresses::read_addresses;
 use crate::evidence::Progress;
 use crate::host::{Link, NetnsScanner, Paths, boot_now, io_reason, links, open};
 use crate::ipam::{Kernel, Moment, Place};

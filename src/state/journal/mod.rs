@@ -13,7 +13,7 @@ use line::{BASIS, END, Line, checksum, parse_end, print_end};
 
 use super::State;
 use super::files::{Files, StateFile};
-use super::lock_record::is_same_boot;
+use super::lock::is_same_boot;
 use crate::host::ReadOutcome;
 use crate::ipam::{Change, Ipam, Moment};
 

@@ -1,0 +1,240 @@
+//! What a call did, and what the caller, the log and the list of operations are told of it.
+
+use std::net::IpAddr;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use tracing::{error, info, warn};
+
+use crate::cni::{CniError, CniVersion, Environment, Verb};
+use crate::events::{FreedAddress, OperationRecord};
+use crate::failure::Failure;
+use crate::host::{Paths, boot_now, wall_now};
+use crate::ipam::{Candidate, Judged, Merged, Moment, Owner, Verdict};
+use crate::log::{self, Milliseconds};
+use crate::state::{Condition, Loss};
+use crate::stdio;
+
+/// Reports how a call ended, on stdout and in the files. A panic hook owns a copy.
+#[derive(Clone)]
+pub(super) struct CallReporter {
+    environment: Environment,
+    paths: Paths,
+    started: Moment,
+    /// The caller's version, once it is known. Copies share it, so that a panic is reported in it.
+    version: Arc<OnceLock<CniVersion>>,
+}
+
+impl CallReporter {
+    pub(super) fn new(environment: &Environment, paths: &Paths, started: Moment) -> CallReporter {
+        CallReporter {
+            environment: environment.clone(),
+            paths: paths.clone(),
+            started,
+            version: Arc::default(),
+        }
+    }
+
+    /// Reports in this version from now on. Before it is known, the newest is used.
+    pub(super) fn set_version(&self, version: CniVersion) {
+        // Fails only when it is set already.
+        let _ = self.version.set(version);
+    }
+
+    fn version(&self) -> CniVersion {
+        self.version.get().copied().unwrap_or(CniVersion::NEWEST)
+    }
+
+    fn took(&self) -> Duration {
+        boot_now().since(self.started)
+    }
+
+    /// Reports success. The result is printed already.
+    pub(super) fn report_success(&self, record: OperationRecord) {
+        if self.environment.verb() != Some(Verb::Status) {
+            let (command, took) = (&self.environment.command, Milliseconds(self.took()));
+            info!(target: "cni-ipam", "{command} done in {took}.");
+        }
+        self.append_record(record);
+        log::flush(&self.paths.log());
+    }
+
+    /// Reports a failure: prints the error object, and writes the log and the list of operations.
+    pub(super) fn report_failure(&self, failure: &Failure, record: OperationRecord) {
+        let (code, msg) = self.print_error(failure);
+        let code = code.into();
+        self.append_record(OperationRecord {
+            code,
+            msg,
+            ..record
+        });
+        log::flush(&self.paths.log());
+    }
+
+    /// Reports a panic, for the hook, which ends the process next.
+    pub(super) fn report_panic(&self, what: String) {
+        self.print_error(&Failure::Panic(what));
+        log::flush(&self.paths.log());
+    }
+
+    /// Prints the error object and logs it. Returns its code and message.
+    fn print_error(&self, failure: &Failure) -> (u8, String) {
+        log::start(None);
+        let error = failure.to_cni(self.paths.name());
+        let error = CniError {
+            msg: shorten(error.msg),
+            details: shorten(error.details),
+            ..error
+        };
+        let (code, msg, details) = (error.code as u8, &error.msg, &error.details);
+        let (command, took) = (&self.environment.command, Milliseconds(self.took()));
+        error!(target: "cni-ipam", "{command} failed in {took} with code {code}: {msg} ({details})");
+        // stdout carries one document (promise P3). Behind a result, or when this fails, the exit status must do.
+        if !stdio::has_printed() {
+            let _ = stdio::print(&error.print(self.version().as_str()));
+        }
+        (code, error.msg)
+    }
+
+    /// Adds the call to the list of operations. The runtime repeats STATUS every few seconds, which would push out all others.
+    fn append_record(&self, record: OperationRecord) {
+        let verb = self.environment.verb();
+        if verb == Some(Verb::Status) {
+            return;
+        }
+        let record = OperationRecord {
+            time: wall_now().to_string(),
+            // Callers could make up any number of unknown verbs, each a row of its own in the metrics.
+            verb: verb.map_or("unknown", Verb::as_str).to_owned(),
+            container_id: self.environment.container_id.clone(),
+            if_name: self.environment.if_name.clone(),
+            pod: self.environment.pod(),
+            microseconds: u64::try_from(self.took().as_micros()).unwrap_or(u64::MAX),
+            ..record
+        };
+        record.append(&self.paths);
+    }
+}
+
+/// Shortens a text that quotes callers and servers, who may send as much as their limits allow.
+fn shorten(text: String) -> String {
+    const LONGEST: usize = 4096;
+    match log::truncate_bytes(&text, LONGEST) {
+        all if all.len() == text.len() => text,
+        beginning => format!("{beginning}..."),
+    }
+}
+
+/// A change of the state beside the grants themselves.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// An answer of the source was merged.
+    Merged(Merged),
+    /// The state of this condition was compared with the node, which uses these addresses. A state that is ready was in quarantine.
+    Reconciled(Condition, Vec<(IpAddr, Owner)>),
+    /// So many addresses are held because an incomplete journal names them.
+    Replayed(usize),
+    /// These addresses of an earlier boot were freed.
+    FreedAfterReboot(Vec<IpAddr>),
+    /// These holders were judged.
+    Judged(Vec<Judged>),
+    /// A free address was skipped, because the host has it or a route to it.
+    SkippedOnHost {
+        /// The address that would have been next.
+        address: IpAddr,
+        /// How many such addresses there are.
+        count: usize,
+    },
+}
+
+impl Action {
+    /// The addresses that were taken from dead holders.
+    pub fn freed(&self) -> Vec<FreedAddress> {
+        let Action::Judged(judged) = self else {
+            return Vec::new();
+        };
+        let dead = judged.iter();
+        let dead = dead.filter(|judged| judged.judgement.verdict == Verdict::Dead);
+        dead.map(|judged| freed_address(&judged.candidate))
+            .collect()
+    }
+}
+
+/// Describes an address that is taken from its holder, for the list of operations.
+pub(super) fn freed_address(candidate: &Candidate) -> FreedAddress {
+    FreedAddress::new(candidate.key, &candidate.held.owner)
+}
+
+/// Writes the actions to the log.
+pub(crate) fn log_actions(actions: &[Action]) {
+    for action in actions {
+        match action {
+            Action::Merged(merged) => {
+                let (added, removed, unlisted) = (merged.added, merged.removed, merged.unlisted);
+                info!(target: "ipam", "merged: {added} addresses new, {removed} gone, {unlisted} in use but not listed.");
+            }
+            Action::Reconciled(condition, found) => log_reconciled(condition, found),
+            Action::Replayed(held) => {
+                info!(target: "ipam", "the journal, which is not complete, holds {held} more addresses.");
+            }
+            Action::FreedAfterReboot(freed) => {
+                info!(target: "ipam", "the node was restarted: freed {} addresses of the earlier boot.", freed.len());
+            }
+            Action::Judged(judged) => log_verdicts(judged),
+            Action::SkippedOnHost { address, count } => {
+                warn!(target: "ipam", "{address} is free, but the host has it or a route to it; {count} such addresses are skipped.");
+            }
+        }
+    }
+}
+
+fn log_reconciled(condition: &Condition, found: &[(IpAddr, Owner)]) {
+    match condition {
+        Condition::Lost(Loss { why, .. }) => {
+            warn!(target: "ipam", "the state was lost ({why}) and is rebuilt.");
+        }
+        Condition::Reconcile => info!(target: "ipam", "the state is compared with the node."),
+        Condition::Ready => info!(target: "ipam", "the quarantine is over."),
+        Condition::NewBoot | Condition::Fresh | Condition::Newer { .. } => {}
+    }
+    for (address, owner) in found {
+        let owner = owner.container_id().unwrap_or("an unknown owner");
+        info!(target: "ipam", "{address} is in use on this node and is held for {owner}.");
+    }
+}
+
+fn count(judged: &[Judged], verdict: Verdict) -> usize {
+    let matching = judged.iter().filter(|j| j.judgement.verdict == verdict);
+    matching.count()
+}
+
+fn log_verdicts(judged: &[Judged]) {
+    info!(
+        target: "ipam",
+        "judged {} holders: {} dead, {} suspect, {} undecided, {} alive.",
+        judged.len(),
+        count(judged, Verdict::Dead),
+        count(judged, Verdict::Suspect),
+        count(judged, Verdict::Undecided),
+        count(judged, Verdict::Alive)
+    );
+    for Judged {
+        candidate,
+        judgement,
+    } in judged
+    {
+        let reasons: Vec<String> = judgement.reasons.iter().map(ToString::to_string).collect();
+        let (address, held, reasons) = (candidate.key, &candidate.held, reasons.join("; "));
+        let owner = held.owner.container_id().unwrap_or("unknown");
+        let pod = held.owner.pod().unwrap_or("-");
+        match judgement.verdict {
+            Verdict::Dead => {
+                warn!(target: "ipam", "{address} is reclaimed from container {owner}, pod {pod}: {reasons}.");
+            }
+            Verdict::Suspect | Verdict::Undecided => {
+                info!(target: "ipam", "{address} of container {owner}, pod {pod}, is left alone: {reasons}.");
+            }
+            Verdict::Alive => {}
+        }
+    }
+}
