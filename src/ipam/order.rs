@@ -34,8 +34,10 @@ pub fn are_in_order<'a>(addresses: impl Iterator<Item = &'a IpAddr>) -> bool {
 pub(super) fn sort_by_text(addresses: &mut Vec<IpAddr>) {
     if addresses.iter().all(IpAddr::is_ipv4) {
         addresses.sort_by_cached_key(|address| match address {
-            IpAddr::V4(v4) => v4.octets().map(rank),
-            IpAddr::V6(_) => [0; 4],
+            IpAddr::V4(v4) => {
+                (v4.octets().iter()).fold(0, |key, octet| key << 16 | u64::from(rank(*octet)))
+            }
+            IpAddr::V6(_) => 0,
         });
     } else {
         addresses.sort_by_cached_key(IpAddr::to_string);
