@@ -2,14 +2,14 @@
 
 use serde_json::{Value, json};
 
-use super::lab::{IMAGE, Lab, NODE, SOCKET};
-use crate::runtimes::containerd_config;
+use super::lab::{Lab, NODE};
+use crate::runtimes::{SOCKET, containerd_config};
 
 impl Lab {
     /// Writes the files that the daemons are started with.
     pub fn configure(&self) {
         let folder = self.host.folder.display();
-        let containerd = containerd_config(&folder, SOCKET, IMAGE);
+        let containerd = containerd_config(&folder);
         self.write("config.toml", &containerd);
         let kubelet = json!({
             "apiVersion": "kubelet.config.k8s.io/v1beta1",
