@@ -17,24 +17,17 @@ use crate::harness::{Outcome, install, run};
 /// Checks that an ADD without pools fails, and that the details contain cause and remedy.
 fn assert_told(outcome: &Outcome, what: &str, remedy: &str) {
     let (code, msg) = outcome.error();
-    assert_eq!(
-        (code, msg.as_str()),
-        (100, "Failed to allocate pool: Invalid address space"),
-        "{outcome:?}"
-    );
+    let no_pool = "Failed to allocate pool: Invalid address space";
+    assert_eq!((code, msg.as_str()), (100, no_pool), "{outcome:?}");
     let details = outcome.json()["details"].as_str().unwrap().to_owned();
-    let told = details
-        .split("The list of addresses is not fresh: Kubernetes node")
-        .nth(1);
-    let told = told.unwrap_or_else(|| panic!("{details}"));
+    let told = details.split_once("The list of addresses is not fresh: Kubernetes node");
+    let (_, told) = told.unwrap_or_else(|| panic!("{details}"));
     let (happened, to_do) = told.split_once("; ").unwrap();
     assert!(told.contains(what), "{what:?} is not in {told}");
     assert!(told.contains(remedy), "{remedy:?} is not in {told}");
     assert!(!happened.is_empty() && !to_do.is_empty(), "{details}");
-    assert!(
-        !details.contains(TOKEN) && !details.contains("BEGIN"),
-        "{details}"
-    );
+    let is_secret = |text| details.contains(text);
+    assert!(![TOKEN, "BEGIN"].into_iter().any(is_secret), "{details}");
 }
 
 impl Cluster {
@@ -75,10 +68,8 @@ fn certificate_key_and_token_errors_are_reported() {
     let cluster = Cluster::new("kubefiles", Tls::Usual);
     let node = &cluster.node;
     let text = "no PEM at all";
-    let cut = cluster
-        .client
-        .certificate
-        .replace("-----END CERTIFICATE-----", "");
+    let certificate = &cluster.client.certificate;
+    let cut = certificate.replace("-----END CERTIFICATE-----", "");
     let nonsense = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
     let no_key = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n";
     for (name, content) in [
@@ -86,16 +77,14 @@ fn certificate_key_and_token_errors_are_reported() {
         ("cut", &cut),
         ("nonsense", nonsense),
         ("nokey", no_key),
-        ("crt", &cluster.client.certificate),
+        ("crt", certificate),
         ("empty", "\n"),
         ("lines", "a\nb"),
     ] {
         node.put(&format!("/k/{name}"), content);
     }
-    node.put(
-        "/k/other",
-        cluster.authority.client(Key::RsaPkcs8, GOOD).key,
-    );
+    let other = cluster.authority.client(Key::RsaPkcs8, GOOD);
+    node.put("/k/other", other.key);
     for row in [
         "certificate-authority /k/none => k/none does not exist",
         "certificate-authority /k/text => k/text holds no certificate",
@@ -322,24 +311,19 @@ fn hanging_server_is_cut_off_at_the_time_limit() {
     let beginning = "HTTP/1.1 200 OK\r\nX: ";
     let body = "HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n{";
     let cases = [
-        (Tls::Silent, None),
-        (Tls::Drips, None),
-        (Tls::Usual, Some(beginning)),
-        (Tls::Usual, Some(body)),
+        (Tls::Silent, ""),
+        (Tls::Drips, ""),
+        (Tls::Usual, beginning),
+        (Tls::Usual, body),
     ];
     thread::scope(|scope| {
         for (tls, play) in cases {
             let cluster = Cluster::new("kubehangs", tls);
-            if let Some(text) = play {
-                cluster.api.set(Play::Drips(text));
-            }
+            cluster.api.set(Play::Drips(play));
             scope.spawn(move || {
                 let outcome = cluster.add("c1");
-                assert_told(
-                    &outcome,
-                    "did not answer within 10 s",
-                    "must answer from this node",
-                );
+                let late = "did not answer within 10 s";
+                assert_told(&outcome, late, "must answer from this node");
                 let took = outcome.took;
                 assert!(took >= Duration::from_secs(9), "{tls:?} {play:?}: {took:?}");
             });
@@ -349,9 +333,7 @@ fn hanging_server_is_cut_off_at_the_time_limit() {
                 cluster.add("c1").success();
                 let own = cluster.authority.server(&["127.0.0.1"], GOOD);
                 let hanging = Api::new(&cluster.authority, &own, tls);
-                if let Some(text) = play {
-                    hanging.set(Play::Drips(text));
-                }
+                hanging.set(Play::Drips(play));
                 cluster.put(json!({ "server": hanging.url() }), json!({}));
                 let outcome = cluster.add("c2");
                 assert_eq!(outcome.address(), "fd00:10:244:3::3");
