@@ -535,7 +535,7 @@ current-context: ";
         }
         let with_secrets =
             "https://user:secret@h/ user:sec@ret@h:1 https://h/?token=secret https://h#secret";
-        let others = "ftp://h https:// / a&b https://h:99999";
+        let others = "ftp://h https:// / https://h:99999";
         for bad in with_secrets
             .split(' ')
             .chain(others.split(' '))
