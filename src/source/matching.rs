@@ -170,19 +170,18 @@ mod tests {
     #[test]
     fn macs_match_without_case_and_separators() {
         let links = [link(2, "eth0", MAC), link(3, "eth1", "7c1e52f9f3c5")];
-        for (mac, is_found) in [
-            ("7C1E52F9F3C4", true),
-            ("7C:1e:52:F9:F3:C4", true),
-            ("7c-1e-52-f9-f3-c4", true),
-            ("7c1e.52f9.f3c4", true),
-            ("", false),
-            (" 7C1E52F9F3C4 ", false),
-            (":", false),
-            ("**", false),
-        ] {
+        let is_eth0 = |mac: &&str| {
             let found = find_link(&interface(mac), &links, MacWildcard::FirstInterface);
-            assert_eq!(found.is_some_and(|l| l.name == "eth0"), is_found, "{mac}");
-        }
+            found.is_some_and(|link| link.name == "eth0")
+        };
+        let good = [
+            "7C1E52F9F3C4",
+            "7C:1e:52:F9:F3:C4",
+            "7c-1e-52-f9-f3-c4",
+            "7c1e.52f9.f3c4",
+        ];
+        assert!(good.iter().all(is_eth0));
+        assert!(!["", " 7C1E52F9F3C4 ", ":", "**"].iter().any(is_eth0));
     }
 
     #[test]

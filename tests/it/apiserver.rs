@@ -11,13 +11,14 @@ use std::sync::{Arc, Mutex, Weak};
 use serde_json::{Value, json};
 
 use crate::harness::wait::{Process, output, watched};
-use crate::harness::{Call, Node, Outcome, package};
+use crate::harness::{Node, Outcome, conf, merged, package};
+use crate::kubernetes::kubeconfig;
 
 /// The node of testdata/node.json.
 const SAVED: &str = "aks-nodepool1-31718369-vmss000000";
 
 /// The nodes with a certificate. Each test has its own nodes, because all tests share one server.
-const NODES: [&str; 4] = [SAVED, "authz", "own", "token"];
+const NODES: [&str; 3] = [SAVED, "authz", "token"];
 
 const KUBECONFIG: &str = "/var/lib/kubelet/kubeconfig";
 const CA: &str = "/etc/kubernetes/certs/ca.crt";
@@ -92,18 +93,10 @@ impl ApiServer {
 
     fn ask_text(&self, who: As, method: &str, path: &str, body: Option<&Value>) -> (u16, String) {
         let mut curl = Command::new("curl");
-        curl.args([
-            "-sS",
-            "--max-time",
-            "30",
-            "-w",
-            "%{http_code}",
-            "-X",
-            method,
-        ])
-        .arg("--cacert")
-        .arg(self.folder.join("ca.crt"))
-        .arg(format!("{}{path}", self.url));
+        curl.args("-sS --max-time 30 -w %{http_code} -X".split(' '))
+            .args([method, "--cacert"])
+            .arg(self.folder.join("ca.crt"))
+            .arg(format!("{}{path}", self.url));
         let certificate = |name: &str| self.folder.join(format!("{name}.pem"));
         // The server records this name as field manager.
         let agent = match who {
@@ -205,31 +198,9 @@ impl ApiServer {
         node.put(&format!("{PKI}/{rotated}"), certificate);
         let current = format!("{PKI}/kubelet-client-current.pem");
         symlink(rotated, node.path(&current)).unwrap();
-        // The form that kubelets write when they join.
-        let kubeconfig = format!(
-            "\
-apiVersion: v1
-clusters:
-- cluster:
-    certificate-authority: {CA}
-    server: {url}
-  name: default-cluster
-contexts:
-- context:
-    cluster: default-cluster
-    namespace: default
-    user: default-auth
-  name: default-context
-current-context: default-context
-kind: Config
-preferences: {{}}
-users:
-- name: default-auth
-  user:
-    client-certificate: {current}
-    client-key: {current}
-",
-            url = self.url
+        let kubeconfig = kubeconfig(
+            &json!({ "server": self.url, "certificate-authority": CA }),
+            &json!({ "client-certificate": current, "client-key": current }),
         );
         node.put(KUBECONFIG, kubeconfig);
         node
@@ -253,18 +224,12 @@ fn object(node: &str) -> String {
     format!("/api/v1/nodes/{node}")
 }
 
-/// A call of the IPv6 plugin with these extra keys of `ipam`.
-fn call<'a>(node: &'a Node, command: &str, id: &str, more: Value) -> Call<'a> {
-    let mut ipam = json!({ "type": "azure-vnet-ipamv6", "environment": "ipv6NodeIpam" });
-    let members = more.as_object().unwrap().clone();
-    ipam.as_object_mut().unwrap().extend(members);
-    let conf =
-        json!({ "cniVersion": "1.0.0", "name": "azure", "type": "azure-vnet", "ipam": ipam });
-    node.call(command, id).stdin(conf.to_string())
-}
-
+/// An ADD of the IPv6 plugin with these extra keys of `ipam`.
 fn add(node: &Node, id: &str, more: Value) -> Outcome {
-    call(node, "ADD", id, more).run()
+    let ipam = json!({ "environment": "ipv6NodeIpam" });
+    node.call("ADD", id)
+        .stdin(conf("1.0.0", merged(ipam, more)))
+        .run()
 }
 
 /// The address of a result, with its prefix length.
@@ -356,34 +321,14 @@ fn saved_node_object_matches_the_real_server() {
         panic!("testdata/node.json is not what the server prints; that is in {actual:?}");
     }
     let node = server.join_node(SAVED);
-    assert_eq!(
-        address_of(&add(&node, "c1", json!({}))),
-        "fd00:10:244:3::2/120"
-    );
-}
-
-#[test]
-#[ignore = "needs etcd, kube-apiserver, openssl and curl"]
-fn kubelet_certificate_gives_the_node_range() {
-    let server = ApiServer::shared();
-    server.register_node("own", &["10.244.3.0/24", "fd00:10:244:3::/64"]);
-    let node = server.join_node("own");
     // Host names may have capitals, node names have none.
-    node.put("/proc/sys/kernel/hostname", "OWN\n");
-    assert_eq!(
-        address_of(&add(&node, "c1", json!({}))),
-        "fd00:10:244:3::2/120"
-    );
-    assert_eq!(
-        address_of(&add(&node, "c2", json!({}))),
-        "fd00:10:244:3::3/120"
-    );
-    assert_eq!(node.held().len(), 2);
-    call(&node, "DEL", "c1", json!({})).run().assert_no_output();
-    assert_eq!(
-        node.held().into_iter().collect::<Vec<_>>(),
-        [("fd00:10:244:3::3".to_owned(), "c2".to_owned())]
-    );
+    node.put("/proc/sys/kernel/hostname", SAVED.to_uppercase());
+    for (id, address) in [
+        ("c1", "fd00:10:244:3::2/120"),
+        ("c2", "fd00:10:244:3::3/120"),
+    ] {
+        assert_eq!(address_of(&add(&node, id, json!({}))), address);
+    }
 }
 
 #[test]
@@ -394,29 +339,10 @@ fn service_account_token_is_accepted() {
     server.register_node("token", &["fd00:10:244:4::/64", "10.244.4.0/24"]);
     let node = server.join_node("token");
     node.put("/proc/sys/kernel/hostname", "another\n");
-    // The form that installers of CNI plugins write. The server's URL has an address; its certificate has a name.
-    let kubeconfig = format!(
-        "\
-apiVersion: v1
-kind: Config
-clusters:
-- name: local
-  cluster:
-    server: {url}
-    certificate-authority: {CA}
-    tls-server-name: kubernetes.default.svc
-users:
-- name: ipam
-  user:
-    tokenFile: {TOKEN}
-contexts:
-- name: ipam-context
-  context:
-    cluster: local
-    user: ipam
-current-context: ipam-context
-",
-        url = server.url
+    // As installers of CNI plugins do. The server's URL has an address; its certificate has a name.
+    let kubeconfig = kubeconfig(
+        &json!({ "server": server.url, "certificate-authority": CA, "tls-server-name": "kubernetes.default.svc" }),
+        &json!({ "tokenFile": TOKEN }),
     );
     node.put("/etc/cni/net.d/ipam.d/kubeconfig", kubeconfig);
     fs::remove_file(node.path(KUBECONFIG)).unwrap();

@@ -91,10 +91,8 @@ impl Package {
         let mut watched = values("cargo::rerun-if-changed=");
         watched.retain(|file| file != "src/build.rs");
         for file in &mut watched {
-            assert!(
-                Path::new(file).exists(),
-                "{file}: cargo would run it every time"
-            );
+            // Otherwise cargo would run the script every time.
+            assert!(Path::new(file).exists(), "{file}");
             *file = file.replace(&format!("{}/", self.folder.display()), "");
         }
         let commit = values("cargo::rustc-env=AZURE_VNET_IPAM_BUILD_COMMIT=");

@@ -19,19 +19,17 @@ use crate::privileged::{
 
 /// The shipped conflists: name of the file and content.
 pub fn examples() -> Vec<(String, Value)> {
-    let mut paths: Vec<_> = fs::read_dir(package().join("conflist-examples"))
-        .unwrap()
-        .map(|e| e.unwrap().path())
-        .filter(|path| path.extension().is_some_and(|e| e == "conflist"))
-        .collect();
+    let files = fs::read_dir(package().join("conflist-examples")).unwrap();
+    let mut paths: Vec<_> = files.map(|e| e.unwrap().path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|e| e == "conflist"));
     paths.sort();
     let read = |p: &PathBuf| {
-        serde_json::from_slice(&fs::read(p).unwrap()).unwrap_or_else(|e| panic!("{p:?}: {e}"))
+        let content = serde_json::from_slice(&fs::read(p).unwrap());
+        let name = p.file_stem().unwrap().to_str().unwrap();
+        let content = content.unwrap_or_else(|e| panic!("{name}: {e}"));
+        (name.to_owned(), content)
     };
-    paths
-        .iter()
-        .map(|p| (p.file_stem().unwrap().to_str().unwrap().to_owned(), read(p)))
-        .collect()
+    paths.iter().map(read).collect()
 }
 
 #[test]
@@ -72,22 +70,10 @@ fn every_example_conflist_works() {
 /// The path of a program that `.ci/run` installs.
 pub fn tool(name: &str) -> PathBuf {
     let home = std::env::var("HOME").unwrap_or_default();
-    let mut folders = vec![
-        format!("{home}/go/bin"),
-        "/usr/local/go/bin".into(),
-        "/opt/cni/bin".into(),
-        "/usr/lib/cni".into(),
-    ];
-    folders.extend(
-        std::env::var("PATH")
-            .unwrap_or_default()
-            .split(':')
-            .map(str::to_owned),
-    );
-    let found = folders
-        .iter()
-        .map(|f| Path::new(f).join(name))
-        .find(|p| p.exists());
+    let path = std::env::var("PATH").unwrap_or_default();
+    let folders = format!("{home}/go/bin:/usr/local/go/bin:/opt/cni/bin:/usr/lib/cni:{path}");
+    let mut places = folders.split(':').map(|f| Path::new(f).join(name));
+    let found = places.find(|place| place.exists());
     found.unwrap_or_else(|| panic!("{name} is not installed; .ci/run tells how"))
 }
 
@@ -135,11 +121,8 @@ impl Host {
             symlink(tool(name), folder.join("bin").join(name)).unwrap();
         }
         for (name, conflist) in examples() {
-            fs::write(
-                folder.join("net.d").join(format!("{name}.conflist")),
-                conflist.to_string(),
-            )
-            .unwrap();
+            let path = folder.join(format!("net.d/{name}.conflist"));
+            fs::write(path, conflist.to_string()).unwrap();
         }
         Host {
             folder,
@@ -297,10 +280,8 @@ fn check_every_verb_through(network: &str) {
     // An operator releases an address.
     let path = cache_entry_path(network, "pod1");
     let name = path.file_name().unwrap().to_str().unwrap();
-    let container = name
-        .strip_prefix(&format!("{network}-"))
-        .and_then(|n| n.strip_suffix("-eth0"))
-        .unwrap();
+    let container = name.strip_prefix(&format!("{network}-"));
+    let container = container.and_then(|n| n.strip_suffix("-eth0")).unwrap();
     let mut del = Command::new(host.folder.join("bin/azure-vnet-ipam"));
     del.envs([
         ("CNI_COMMAND", "DEL"),

@@ -156,62 +156,51 @@ fn newest_plugin_that_answers_is_kept_and_comes_back() {
 #[test]
 fn reports_say_what_was_there() {
     let folder = PluginFolder::new("reports");
-    let run = |line: &str| folder.node.run_line(line);
     let says = |line: &str, status: i32, words: &str| {
-        let outcome = run(line);
+        let outcome = folder.node.run_line(line);
         assert_eq!(outcome.exit, Some(status), "{line}: {outcome:?}");
         let text: Vec<_> = outcome.stdout.split_whitespace().collect();
         assert!(text.join(" ").contains(words), "{line}: {outcome:?}");
     };
-    says(
-        "install --verify",
-        1,
-        "is not this executable: there is nothing.",
-    );
-    says("uninstall", 0, "Nothing to do at ");
-    says("install", 0, " Before: nothing.");
-    says("install", 0, " is installed already as ");
-    says(
-        "install --verify",
-        0,
-        "/azure-vnet-ipam is this executable, ",
-    );
-    says("uninstall", 1, "no original is kept beside ");
-    says(
-        "uninstall --force",
-        0,
-        " is removed; nothing stands there now.",
-    );
+    for (line, status, words) in [
+        (
+            "install --verify",
+            1,
+            "is not this executable: there is nothing.",
+        ),
+        ("uninstall", 0, "Nothing to do at "),
+        ("install", 0, " Before: nothing."),
+        ("install", 0, " is installed already as "),
+        (
+            "install --verify",
+            0,
+            "/azure-vnet-ipam is this executable, ",
+        ),
+        ("uninstall", 1, "no original is kept beside "),
+        (
+            "uninstall --force",
+            0,
+            " is removed; nothing stands there now.",
+        ),
+    ] {
+        says(line, status, words);
+    }
     let older = working_other_version(&folder.node, "0.1.9 (old)");
     folder.put_executable(V4, &older);
-    says(
-        "install --verify",
-        1,
-        "there is this program, version 0.1.9 (old).",
-    );
+    let version = "there is this program, version 0.1.9 (old).";
+    says("install --verify", 1, version);
     says("install", 0, " Before: this program, version 0.1.9 (old).");
     fs::set_permissions(folder.file(V4), Permissions::from_mode(0o644)).unwrap();
     says("install --verify", 1, ", with mode 0644.");
     says("install", 0, ", with mode 0644.");
-    assert_eq!(
-        folder.names(),
-        [V4],
-        "executables of this program are not kept"
-    );
+    assert_eq!(folder.names(), [V4], "this program is not kept");
     folder.put(V4, &original("x"));
     says("install", 0, " Before: another file, kept as ");
     folder.put(V4, b"#!/bin/sh\necho 'no state'\nexit 7\n");
-    says(
-        "install",
-        1,
-        "there is another file, which does not answer VERSION as a CNI plugin does: exit status: 7, output \"no state\"; if it is to be replaced, add --force",
-    );
+    let why = "there is another file, which does not answer VERSION as a CNI plugin does: exit status: 7, output \"no state\"; if it is to be replaced, add --force";
+    says("install", 1, why);
     says("uninstall", 1, "add --force to replace it by ");
-    says(
-        "install --force",
-        0,
-        "not kept as it does not answer VERSION",
-    );
+    says("install --force", 0, "not kept as it does not answer ");
     says("uninstall", 0, "The original is back as ");
     folder.put(KEPT, b"");
     folder.put_executable(V4, &binary());
@@ -255,11 +244,9 @@ fn both_names_come_back_also_as_links_to_each_other() {
     fs::create_dir(folder.file(".azure-vnet-ipamv6.installing")).unwrap();
     let half = folder.node.run_line("uninstall");
     assert_eq!(half.exit, Some(1), "{half:?}");
-    assert!(half.stdout.contains("The original is back as "), "{half:?}");
-    assert!(
-        half.stdout.contains("failed to remove the rest"),
-        "{half:?}"
-    );
+    for words in ["The original is back as ", "failed to remove the rest"] {
+        assert!(half.stdout.contains(words), "{half:?}");
+    }
     run("uninstall", 2);
 }
 
@@ -288,16 +275,11 @@ fn simultaneous_installs_do_not_harm_each_other() {
     // Of two killed installs.
     folder.put(".azure-vnet-ipam.installing", b"half");
     folder.put(".azure-vnet-ipam.saving", b"half");
-    let calls: Vec<_> = (0..6)
-        .map(|_| folder.node.command(["install", "-o", "json"]).start())
-        .collect();
-    let reports: Vec<_> = calls
-        .into_iter()
-        .map(|call| call.finish().success().json())
-        .collect();
+    let calls = [(); 6].map(|()| folder.node.command(["install", "-o", "json"]).start());
+    let reports = calls.map(|call| call.finish().success().json());
     let changed = reports
         .iter()
-        .filter(|report| report["plugins"][0]["changed"] == true);
+        .filter(|r| r["plugins"][0]["changed"] == true);
     assert_eq!(changed.count(), 1, "{reports:?}");
     assert!(folder.is_ours(V4));
     assert_eq!(folder.read(KEPT), original("x"));

@@ -51,11 +51,9 @@ fn azure_vnet_ipamv6_has_its_own_files_and_ipv6_addresses() {
         "the other's state is not touched"
     );
     // The type in the configuration does not matter.
-    let by_name = json!({ "cniVersion": "0.3.0", "name": "azure", "ipam": { "type": "other" } });
-    assert_eq!(
-        call_ipamv6(&node, "ADD", "c2", &by_name.to_string()).address(),
-        "fd00:1:2::6"
-    );
+    let other = conf(json!({})).replace("azure-vnet-ipamv6", "other");
+    let second = call_ipamv6(&node, "ADD", "c2", &other);
+    assert_eq!(second.address(), "fd00:1:2::6");
     assert_eq!(node.add("c1").address(), "10.224.0.5");
     for file in [
         "/var/run/azure-vnet/azure-vnet-ipamv6.lock",
@@ -69,14 +67,13 @@ fn azure_vnet_ipamv6_has_its_own_files_and_ipv6_addresses() {
     assert_eq!(held(&state(&node)).len(), 2);
     // azure-vnet's second call, with the subnet that it stored.
     let later = conf(json!({ "subnet": "fd00:1:2::/120" }));
-    assert_eq!(
-        call_ipamv6(&node, "ADD", "c3", &later).address(),
-        "fd00:1:2::7"
-    );
+    let third = call_ipamv6(&node, "ADD", "c3", &later);
+    assert_eq!(third.address(), "fd00:1:2::7");
     let by_address = json!({ "subnet": "fd00:1:2::/120", "ipAddress": "fd00:1:2::5" });
     call_ipamv6(&node, "DEL", "c1", &conf(by_address)).assert_no_output();
-    call_ipamv6(&node, "DEL", "c2", &later).assert_no_output();
-    call_ipamv6(&node, "DEL", "c3", &later).assert_no_output();
+    for id in ["c2", "c3"] {
+        call_ipamv6(&node, "DEL", id, &later).assert_no_output();
+    }
     assert!(held(&state(&node)).is_empty());
     assert_eq!(node.held().len(), 1, "the other's address is still held");
 }
@@ -93,37 +90,33 @@ fn messages_name_the_program_as_called() {
     assert!(details.contains("`azure-vnet-ipamv6 show`"), "{details}");
     assert!(!details.contains("`azure-vnet-ipam "), "{details}");
 
-    assert!(
-        run_ipamv6(&node, &["--version"])
-            .stdout
-            .starts_with("azure-vnet-ipamv6 ")
-    );
-    let help = run_ipamv6(&node, &["--help"]).stdout;
-    assert!(
-        help.contains("\nUsage: azure-vnet-ipamv6 <COMMAND>\n"),
-        "{help}"
-    );
-    assert!(help.contains("/var/run/azure-vnet-ipamv6.json"), "{help}");
-    assert!(help.contains("/etc/azure-vnet-ipam.json"), "{help}");
-    let outcome = run_ipamv6(&node, &["show"]);
-    assert!(
-        outcome.success().stdout.contains("fd00:1:2::5"),
-        "{outcome:?}"
-    );
-    let wrong = run_ipamv6(&node, &["explain"]);
-    assert_eq!(wrong.exit, Some(2));
-    assert!(
-        wrong
-            .stderr
-            .contains("\nUsage: azure-vnet-ipamv6 explain <SUBJECT>\n"),
-        "{wrong:?}"
-    );
+    for (line, status, words) in [
+        ("--version", 0, "azure-vnet-ipamv6 "),
+        ("--help", 0, "\nUsage: azure-vnet-ipamv6 <COMMAND>\n"),
+        ("--help", 0, "/var/run/azure-vnet-ipamv6.json"),
+        // One settings file serves both names.
+        ("--help", 0, "/etc/azure-vnet-ipam.json"),
+        ("show", 0, "fd00:1:2::5"),
+        (
+            "explain",
+            2,
+            "\nUsage: azure-vnet-ipamv6 explain <SUBJECT>\n",
+        ),
+    ] {
+        let Outcome {
+            exit,
+            stdout,
+            stderr,
+            ..
+        } = run_ipamv6(&node, &[line]);
+        assert_eq!(exit, Some(status), "{line}: {stdout}{stderr}");
+        assert!((stdout + &stderr).contains(words), "{line}");
+    }
     let reclaim = run_ipamv6(&node, &["reclaim"]);
     assert!(
         !reclaim.success().stdout.contains("azure-vnet-ipam "),
         "{reclaim:?}"
     );
-    // One settings file serves both names.
     for shell in ["bash", "zsh", "fish"] {
         let words = ["completions", shell];
         let ours = run_ipamv6(&node, &words);
@@ -142,20 +135,14 @@ fn azure_vnet_rewrites_its_configuration() {
         let mut of_conflists = findings.filter(|finding| finding["kind"] == "conflist");
         of_conflists.next().unwrap().clone()
     };
-    let path = "/etc/cni/net.d/10-azure.conflist";
-    node.put(path, azure("ipv6nat").to_string());
-    let line = conflist(&["check", "--all", "--json"]);
-    assert_eq!(line["severity"], "ok", "{line}");
-    node.put(path, azure("").to_string());
-    let line = conflist(&["check", "--all", "--json"]);
-    assert_eq!(line["severity"], "warning", "{line}");
-    assert!(
-        line["text"]
-            .as_str()
-            .unwrap()
-            .contains("names azure-vnet-ipamv6"),
-        "{line}"
-    );
+    for (mode, severity) in [("ipv6nat", "ok"), ("", "warning")] {
+        node.put("/etc/cni/net.d/10-azure.conflist", azure(mode).to_string());
+        let line = conflist(&["check", "--all", "--json"]);
+        assert_eq!(line["severity"], severity, "{line}");
+        let text = line["text"].as_str().unwrap();
+        let is_told = text.contains("names azure-vnet-ipamv6");
+        assert_eq!(is_told, severity == "warning", "{line}");
+    }
 }
 
 /// Both families in one call, each from its own source.
@@ -194,15 +181,7 @@ fn one_call_allocates_from_both_sources() {
     node.put("/etc/cni/net.d/10.conf", &stdin);
     let report = node.run_command(["check"]);
     assert_eq!(report.exit, Some(1));
-    let report = report
-        .stdout
-        .split_whitespace()
-        .collect::<Vec<_>>()
-        .join(" ");
-    assert!(
-        report.contains("and does a firewall let this node reach it?"),
-        "{report}"
-    );
+    assert!(report.stdout.contains("does a firewall"), "{report:?}");
     let pools = &node.state()["IPAM"]["AddressSpaces"]["local"]["Pools"];
     let names: Vec<&String> = pools.as_object().unwrap().keys().collect();
     assert_eq!(names, ["10.224.0.0/16", "fd00:10:244:3::/120"]);

@@ -257,11 +257,9 @@ mod tests {
 
     #[test]
     fn the_first_block_of_the_first_ipv6_range_is_the_pool() {
+        let several = r#"["10.244.3.0/24", "fd00:3::/64", "fd00:4::/64"]"#;
         for (ranges, expected) in [
-            (
-                r#"["10.244.3.0/24", "fd00:3::/64", "fd00:4::/64"]"#,
-                "fd00:3::/120 fd00:3::2 fd00:3::ff 254",
-            ),
+            (several, "fd00:3::/120 fd00:3::2 fd00:3::ff 254"),
             (
                 r#"["fd00:3::1200/120"]"#,
                 "fd00:3::1200/120 fd00:3::1202 fd00:3::12ff 254",

@@ -11,7 +11,6 @@ use rustix::process::{WaitOptions, wait};
 use wait4::Wait4;
 
 /// A plugin to be measured.
-#[derive(Clone)]
 pub struct Program {
     /// What the table calls it.
     pub label: String,
@@ -25,19 +24,12 @@ pub struct Program {
 #[derive(Default)]
 pub struct Row {
     walls: Vec<Duration>,
+    /// The middle of the times.
+    pub median: Duration,
     /// Peak memory in KiB.
     pub memory: u64,
     /// How many calls failed.
     pub failed: usize,
-}
-
-impl Row {
-    /// The middle of the times.
-    pub fn median(&self) -> Duration {
-        let mut walls = self.walls.clone();
-        walls.sort();
-        walls.get(walls.len() / 2).copied().unwrap_or_default()
-    }
 }
 
 impl Program {
@@ -71,27 +63,26 @@ impl Program {
     }
 }
 
-/// ADD and DEL of every program, `rounds` times, so that whatever disturbs the machine disturbs all of them; each time in another
+/// The verbs that are measured.
+pub const VERBS: [&str; 2] = ["ADD", "DEL"];
+
+/// The verbs of every program, `rounds` times, so that whatever disturbs the machine disturbs all of them; each time in another
 /// order, as what comes after a large program finds the processor's caches full of that.
-pub fn interleaved(
-    programs: &[Program],
-    rounds: usize,
-) -> io::Result<HashMap<(String, &'static str), Row>> {
+pub fn interleaved(programs: &[&Program], rounds: usize) -> io::Result<Vec<[Row; 2]>> {
     const WARM_UP: usize = 3;
-    let mut rows: HashMap<(String, &'static str), Row> = HashMap::new();
-    let mut order: Vec<&Program> = programs.iter().collect();
+    let mut rows: Vec<_> = programs.iter().map(|_| <[Row; 2]>::default()).collect();
+    let mut order: Vec<_> = (0..programs.len()).collect();
     let mut dice = 1;
     for round in 0..rounds + WARM_UP {
         shuffle(&mut order, &mut dice);
-        for program in &order {
-            for verb in ["ADD", "DEL"] {
+        for &program in &order {
+            for (verb, row) in VERBS.into_iter().zip(&mut rows[program]) {
                 let start = Instant::now();
-                let mut child = program
+                let mut child = programs[program]
                     .command(verb, "bench0123456789abcdef", Stdio::null())?
                     .spawn()?;
                 let used = child.wait4()?;
                 let wall = start.elapsed();
-                let row = rows.entry((program.label.clone(), verb)).or_default();
                 row.failed += usize::from(!used.status.success());
                 if round >= WARM_UP {
                     row.walls.push(wall);
@@ -99,6 +90,10 @@ pub fn interleaved(
                 }
             }
         }
+    }
+    for row in rows.iter_mut().flatten() {
+        row.walls.sort();
+        row.median = row.walls[row.walls.len() / 2];
     }
     Ok(rows)
 }
@@ -111,6 +106,7 @@ fn shuffle<T>(items: &mut [T], dice: &mut u64) {
 }
 
 /// What many ADDs at once took.
+#[derive(Default)]
 pub struct Burst {
     /// From the first start to the last end.
     pub total: Duration,
@@ -138,29 +134,18 @@ pub fn burst(program: &Program, count: usize, scratch: &Path) -> io::Result<Burs
         let child = program.command("ADD", &container, stdout.into())?.spawn()?;
         running.insert(child.id(), (n, start));
     }
-    let mut burst = Burst {
-        total: Duration::ZERO,
-        slowest: Duration::ZERO,
-        processor: Duration::ZERO,
-        failed: 0,
-        twice: 0,
-    };
+    let mut burst = Burst::default();
     let mut given = HashSet::new();
     while !running.is_empty() {
-        let Some((pid, status)) = wait(WaitOptions::empty())? else {
-            continue;
-        };
-        let pid = u32::try_from(pid.as_raw_nonzero().get()).unwrap_or(0);
+        let (pid, status) = wait(WaitOptions::empty())?.expect("it waits");
+        let pid = pid.as_raw_nonzero().get().cast_unsigned();
         let Some((n, start)) = running.remove(&pid) else {
             continue;
         };
         burst.slowest = burst.slowest.max(start.elapsed());
         let result = fs::read_to_string(results.join(n.to_string()))?;
-        let address = result
-            .split("\"address\"")
-            .nth(1)
-            .and_then(|rest| rest.split('"').nth(1));
-        match address {
+        let address = result.split_once("\"address\"");
+        match address.and_then(|(_, rest)| rest.split('"').nth(1)) {
             Some(address) if status.exit_status() == Some(0) => {
                 burst.twice += usize::from(!given.insert(address.to_owned()));
             }

@@ -9,35 +9,28 @@ use std::time::Duration;
 /// Where it listens, as on Azure.
 pub const ADDRESS: &str = "168.63.129.16:80";
 
-/// What it says, and after how long.
-#[derive(Clone, Default)]
-pub struct Answer {
-    text: Arc<Vec<u8>>,
-    delay: Duration,
-}
-
 /// A server in this process.
-#[derive(Clone)]
 pub struct Server {
-    answer: Arc<Mutex<Answer>>,
+    /// What it says, and after how long.
+    answer: Arc<Mutex<(Arc<str>, Duration)>>,
 }
 
 impl Server {
     /// Begins to listen.
     pub fn start() -> std::io::Result<Server> {
-        let server = Server {
-            answer: Arc::default(),
-        };
         let listener = TcpListener::bind(ADDRESS)?;
-        let answer = Arc::clone(&server.answer);
+        let answer = Arc::new(Mutex::new(("".into(), Duration::ZERO)));
+        let server = Server {
+            answer: Arc::clone(&answer),
+        };
         thread::spawn(move || {
             for caller in listener.incoming().flatten() {
-                let answer = answer.lock().map(|a| a.clone()).unwrap_or_default();
+                let (text, delay) = answer.lock().expect("nobody panics with it").clone();
                 // Most are served at once, as a thread costs more than an answer.
-                if answer.delay.is_zero() && answer.text.len() < 256 * 1024 {
-                    serve(caller, &answer);
+                if delay.is_zero() && text.len() < 256 * 1024 {
+                    serve(caller, &text, delay);
                 } else {
-                    thread::spawn(move || serve(caller, &answer));
+                    thread::spawn(move || serve(caller, &text, delay));
                 }
             }
         });
@@ -61,18 +54,13 @@ impl Server {
         let text = format!(
             "HTTP/1.1 200 OK\r\nContent-Type: text/xml; charset=utf-8\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{xml}"
         );
-        if let Ok(mut answer) = self.answer.lock() {
-            *answer = Answer {
-                text: Arc::new(text.into_bytes()),
-                delay,
-            };
-        }
+        *self.answer.lock().expect("nobody panics with it") = (text.into(), delay);
     }
 }
 
-fn serve(mut caller: TcpStream, answer: &Answer) {
+fn serve(mut caller: TcpStream, text: &str, delay: Duration) {
     let mut question = [0; 4096];
     let _ = caller.read(&mut question);
-    thread::sleep(answer.delay);
-    let _ = caller.write_all(&answer.text);
+    thread::sleep(delay);
+    let _ = caller.write_all(text.as_bytes());
 }

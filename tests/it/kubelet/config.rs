@@ -1,15 +1,16 @@
 //! The configuration of the daemons, for a node in namespaces of its own.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::lab::{IMAGE, Lab, NODE, SOCKET};
-use crate::runtimes::containerd_config;
+use super::lab::{Lab, NODE};
+use crate::kubernetes::kubeconfig;
+use crate::runtimes::{SOCKET, containerd_config};
 
 impl Lab {
     /// Writes the files that the daemons are started with.
     pub fn configure(&self) {
         let folder = self.host.folder.display();
-        let containerd = containerd_config(&folder, SOCKET, IMAGE);
+        let containerd = containerd_config(&folder);
         self.write("config.toml", &containerd);
         let kubelet = json!({
             "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -44,24 +45,16 @@ impl Lab {
             "volumePluginDir": "/var/lib/kubelet/plugins-exec",
         });
         self.write("kubelet.json", &kubelet.to_string());
-        self.write("kubeconfig", &self.kubeconfig(NODE).to_string());
+        self.write("kubeconfig", &self.kubeconfig(NODE));
     }
 
     /// How a user of the API server, who has a certificate of this name, finds it.
-    pub fn kubeconfig(&self, user: &str) -> Value {
-        let certificates = self.api.folder.display();
-        json!({
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{ "name": "lab", "cluster": {
-                "server": self.api.url, "certificate-authority": format!("{certificates}/ca.crt"),
-            } }],
-            "users": [{ "name": user, "user": {
-                "client-certificate": format!("{certificates}/{user}.pem"),
-                "client-key": format!("{certificates}/{user}.pem"),
-            } }],
-            "contexts": [{ "name": "lab", "context": { "cluster": "lab", "user": user } }],
-            "current-context": "lab",
-        })
+    pub fn kubeconfig(&self, user: &str) -> String {
+        let path = |name: &str| self.api.folder.join(name).display().to_string();
+        let own = path(&format!("{user}.pem"));
+        kubeconfig(
+            &json!({ "server": self.api.url, "certificate-authority": path("ca.crt") }),
+            &json!({ "client-certificate": own, "client-key": own }),
+        )
     }
 }

@@ -28,7 +28,7 @@ pub struct Controllers {
 
 impl Controllers {
     pub fn start(lab: &Lab) -> Controllers {
-        lab.write("admin.kubeconfig", &lab.kubeconfig("admin").to_string());
+        lab.write("admin.kubeconfig", &lab.kubeconfig("admin"));
         let kubeconfig = lab.path("admin.kubeconfig");
         let daemon = |name: &str, more: &[&str]| {
             let mut args = vec![format!("--kubeconfig={}", kubeconfig.display())];

@@ -12,12 +12,12 @@ use serde_json::{Value, json};
 use super::churn::{Churn, Row, watch};
 use super::controllers::{Controllers, text};
 use super::faults::replace_plugin;
-use super::lab::{Lab, NODE, import_image};
+use super::lab::{Lab, NODE};
 use crate::harness::wait::{output, wait_until};
 use crate::harness::{Node, binary, package};
 use crate::install::folder::{Original, working_other_version};
 use crate::readme::commands_of;
-use crate::runtimes::snapshotter;
+use crate::runtimes::{ctr, snapshotter};
 
 const PLUGIN: &str = "/opt/cni/bin/azure-vnet-ipam";
 const KEPT: &str = "/opt/cni/bin/azure-vnet-ipam.orig";
@@ -43,10 +43,9 @@ fn make_image(lab: &Lab, executable: &Path, tag: &str) {
     make.args(["--label", &format!("version={tag}")]);
     let made = output(make.arg(format!("{arch}={}", executable.display())));
     assert!(made.status.success(), "{made:?}");
-    import_image(
-        &archive,
-        &["--base-name", IMAGE, "--snapshotter", snapshotter()],
-    );
+    let import = ["images", "import", "--base-name", IMAGE];
+    let more = ["--snapshotter", snapshotter(), archive.to_str().unwrap()];
+    ctr(&[&import[..], &more].concat());
 }
 
 /// A node with a control plane, on which the original gives the addresses.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,11 +14,11 @@ use crate::apiserver::{ApiServer, As};
 use crate::callers::{Host, later, tool};
 use crate::harness::wait::{Process, output, wait_until};
 use crate::harness::{package, sh, sh_with, xml_of};
-use crate::runtimes::kill_shims;
+use crate::runtimes::{
+    IMAGE, import_pause_image, install_network, kill_shims, wait_for_containerd,
+};
 
 pub const NODE: &str = "lab-node";
-pub const IMAGE: &str = "docker.io/local/pause:1";
-pub const SOCKET: &str = "/run/containerd.sock";
 const PODS: &str = "/api/v1/namespaces/default/pods";
 /// The time limit for a change of pods. kubelet retries a failed pod after 10 to 15 s, and restarts a container that ended
 /// several times after up to 80 s.
@@ -43,7 +43,6 @@ impl Lab {
         sh(&format!("hostname {NODE}"));
         let pool = 5..5 + addresses;
         let host = Host::new(pool.clone());
-        let folder = host.folder.clone();
         // As systemd does: pods may follow what is mounted later.
         sh("mount --make-shared /run");
         // The node's own address, and a default route, by which kube-apiserver finds it. It leads nowhere.
@@ -51,15 +50,7 @@ impl Lab {
         sh(&format!(
             "ip addr add {own}/32 dev eth0 && ip route add default dev eth0"
         ));
-        sh_with("cp -L \"$1\"/bin/* /opt/cni/bin/", &[&folder]);
-        let conflist = package().join("conflist-examples/bridge.conflist");
-        // This containerd does not support CNI 1.1.0.
-        let conflist = fs::read_to_string(conflist)
-            .unwrap()
-            .replace("1.1.0", "1.0.0");
-        fs::write("/etc/cni/net.d/bridge.conflist", conflist).unwrap();
-        // Bridged pods are subject to the host's firewall rules.
-        sh("sysctl -qw net.bridge.bridge-nf-call-iptables=0 2>/dev/null || true");
+        install_network(&host);
         let api = ApiServer::start(&[NODE]);
         let mut lab = Lab {
             answer: xml_of(host.subnets.ipv4, pool),
@@ -71,9 +62,7 @@ impl Lab {
         };
         lab.configure();
         lab.start_containerd();
-        let image = package().join("tests/kubelet/pause-image");
-        sh_with("\"$1\" \"$2/pause.tar\"", &[&image, &folder]);
-        import_image(&folder.join("pause.tar"), &[]);
+        import_pause_image(&lab.host.folder);
         lab.start_kubelet();
         // A controller makes this in a cluster.
         let account = json!({ "metadata": { "name": "default" } });
@@ -111,11 +100,7 @@ impl Lab {
         let config = self.path("config.toml").display().to_string();
         self.containerd =
             Some(self.daemon("containerd", tool("containerd"), &["-c".into(), config]));
-        let is_serving = || {
-            let mut ctr = Command::new(tool("ctr"));
-            output(ctr.args(["-a", SOCKET, "version"])).status.success()
-        };
-        wait_until("containerd to answer", is_serving);
+        wait_for_containerd();
     }
 
     pub fn start_kubelet(&mut self) {
@@ -284,14 +269,6 @@ impl Lab {
     }
 }
 
-/// Makes containerd have an image. The options are those of `ctr images import`.
-pub fn import_image(archive: &Path, options: &[&str]) {
-    let mut import = Command::new(tool("ctr"));
-    import.args(["-a", SOCKET, "-n", "k8s.io", "images", "import"]);
-    let imported = output(import.args(options).arg(archive));
-    assert!(imported.status.success(), "{imported:?}");
-}
-
 impl Drop for Lab {
     fn drop(&mut self) {
         drop(self.kubelet.take());
@@ -300,17 +277,9 @@ impl Drop for Lab {
         if thread::panicking() {
             let kept = std::env::temp_dir().join("azure-vnet-ipam-kubelet-logs");
             let _ = fs::create_dir_all(&kept);
-            let files = fs::read_dir(&self.host.folder)
-                .into_iter()
-                .flatten()
-                .flatten();
-            let is_log = |path: &PathBuf| path.extension().is_some_and(|e| e == "log");
-            for log in files.map(|file| file.path()).filter(is_log) {
-                let _ = fs::copy(&log, kept.join(log.file_name().unwrap()));
-            }
-            let _ = fs::copy(
-                "/var/log/azure-vnet-ipam.log",
-                kept.join("azure-vnet-ipam.log"),
+            sh_with(
+                "cp \"$1\"/*.log /var/log/azure-vnet-ipam.log \"$2\" || true",
+                &[&self.host.folder, &kept],
             );
             println!("the logs are in {}", kept.display());
         }

@@ -15,17 +15,16 @@ mod reboot;
 use std::collections::BTreeSet;
 use std::fs;
 use std::process::Command;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use crate::callers::later;
 use crate::harness::package;
-use crate::harness::wait::output;
+use crate::harness::wait::{output, wait_until};
 use crate::privileged::run_again;
 
-use churn::{Churn, Row, report, watch};
+use churn::{Churn, Row, Seen, report, watch};
 use lab::Lab;
 use reboot::Run;
 
@@ -45,59 +44,66 @@ fn is_long() -> bool {
 }
 
 /// Replaces pods for some time on a node on which nothing goes wrong.
-fn churn_row(lab: &mut Lab, scenario: &str, time: Duration) -> Row {
-    let ((created, took), seen) = watch(|| {
+fn churn(test: &str, scenario: &str, options: &[&str], seconds: u64) {
+    if !on_a_node(test, options) {
+        return;
+    }
+    let lab = &mut Lab::start(200);
+    let seconds = if is_long() { 180 } else { seconds };
+    let ((created, took, gone), seen) = watch(|| {
         let mut churn = Churn::start(lab, 30);
-        churn.run(lab, time, |_| ());
+        churn.run(lab, Duration::from_secs(seconds), |_| ());
         let took = lab.wait_for_pods(&churn.wanted);
-        let created = churn.created;
-        println!("all gone after {:.1} s", churn.end(lab).as_secs_f64());
-        (created, took)
+        (churn.created, took, churn.end(lab))
     });
-    let observation = lab.observe();
-    assert_eq!(observation.held, Some([].into()));
-    assert_eq!(observation.forgotten(), [""; 0]);
-    Row {
-        scenario: format!("{scenario}, {} s", time.as_secs()),
-        pods: created,
+    report_all_well(
+        lab,
+        format!("{scenario}, {seconds} s"),
+        created,
         took,
-        refused: lab.refusals().len(),
+        gone,
+        seen,
+    );
+}
+
+/// Reports a scenario in which no ADD was refused, and after which nothing is left.
+fn report_all_well(
+    lab: &Lab,
+    scenario: String,
+    pods: usize,
+    took: Duration,
+    gone: Duration,
+    seen: Seen,
+) {
+    let observation = lab.observe();
+    let refused = lab.refusals().len();
+    report(&[Row {
+        scenario,
+        pods,
+        took,
+        refused,
         seen,
         to_reclaim: 0,
         lost: observation.lost().len(),
-        remark: String::new(),
-    }
+        remark: format!("all gone after {:.1} s", gone.as_secs_f64()),
+    }]);
+    assert_eq!(refused, 0);
+    assert_eq!(observation.held, Some([].into()));
+    assert_eq!(observation.forgotten(), [""; 0]);
 }
 
 #[test]
 #[ignore = "needs root, etcd, kube-apiserver, kubelet, containerd, runc and the plugin bridge"]
 fn churn_keeps_every_promise() {
-    if !on_a_node("churn_keeps_every_promise", &[]) {
-        return;
-    }
-    let mut lab = Lab::start(200);
-    let time = Duration::from_secs(if is_long() { 180 } else { 30 });
-    let row = churn_row(&mut lab, "churn of 30 pods", time);
-    let refused = row.refused;
-    report(&[row]);
-    assert_eq!(refused, 0);
+    churn("churn_keeps_every_promise", "churn of 30 pods", &[], 30);
 }
 
 #[test]
 #[ignore = "needs root, etcd, kube-apiserver, kubelet, containerd, runc and the plugin bridge"]
 fn churn_in_a_pid_namespace_keeps_every_promise() {
-    if !on_a_node(
-        "churn_in_a_pid_namespace_keeps_every_promise",
-        &["--own-pids"],
-    ) {
-        return;
-    }
-    let mut lab = Lab::start(200);
-    let time = Duration::from_secs(if is_long() { 180 } else { 9 });
-    let row = churn_row(&mut lab, "churn of 30 pods in a PID namespace", time);
-    let refused = row.refused;
-    report(&[row]);
-    assert_eq!(refused, 0);
+    let test = "churn_in_a_pid_namespace_keeps_every_promise";
+    let scenario = "churn of 30 pods in a PID namespace";
+    churn(test, scenario, &["--own-pids"], 9);
 }
 
 #[test]
@@ -142,21 +148,7 @@ fn many_pods_start_at_once() {
         let took = start.elapsed();
         (took, churn.end(&lab))
     });
-    let observation = lab.observe();
-    let refused = lab.refusals().len();
-    report(&[Row {
-        scenario: format!("{PODS} pods at once"),
-        pods: PODS,
-        took,
-        refused,
-        seen,
-        to_reclaim: 0,
-        lost: observation.lost().len(),
-        remark: format!("all gone after {:.1} s", gone.as_secs_f64()),
-    }]);
-    assert_eq!(refused, 0);
-    assert_eq!(observation.held, Some([].into()));
-    assert_eq!(observation.forgotten(), [""; 0]);
+    report_all_well(&lab, format!("{PODS} pods at once"), PODS, took, gone, seen);
 }
 
 #[test]
@@ -261,11 +253,7 @@ fn broken_plugin_is_found() {
         for pod in ["one", "two"] {
             lab.create_pod(pod);
         }
-        let start = Instant::now();
-        while lab.observe().sandboxes.len() < 2 {
-            assert!(start.elapsed() < Duration::from_secs(100), "two pods");
-            thread::sleep(Duration::from_millis(100));
-        }
+        wait_until("two pods", || lab.observe().sandboxes.len() == 2);
     });
     println!("{:#?}", seen.duplicates);
     assert!(!seen.duplicates.is_empty());
@@ -277,10 +265,8 @@ fn broken_plugin_is_found() {
     for pod in ["one", "two"] {
         lab.delete_pod(pod);
     }
-    let start = Instant::now();
-    while !lab.observe().sandboxes.is_empty() || !lab.pods().is_empty() {
-        assert!(start.elapsed() < Duration::from_secs(100), "no pods");
-        thread::sleep(Duration::from_millis(100));
-    }
+    wait_until("the end of both", || {
+        lab.observe().sandboxes.is_empty() && lab.pods().is_empty()
+    });
     assert_eq!(lab.observe().lost().len(), 2);
 }

@@ -78,33 +78,25 @@ impl Observation {
     /// Finds addresses that two network namespaces or two pods have.
     pub fn duplicates(&self) -> Vec<String> {
         let mut found = Vec::new();
-        let owners = |all: Vec<(&String, &String)>| {
-            let mut owners: BTreeMap<String, Vec<String>> = BTreeMap::new();
-            for (address, owner) in all {
-                owners
-                    .entry(address.clone())
-                    .or_default()
-                    .push(owner.clone());
-            }
-            owners.into_iter().filter(|(_, owners)| owners.len() > 1)
-        };
-        let in_namespaces = self
-            .namespaces
-            .iter()
-            .flat_map(|(name, addresses)| addresses.iter().map(move |a| (a, name)));
-        for (address, names) in owners(in_namespaces.collect()) {
-            found.push(format!("{address} is in the namespaces {names:?}"));
-        }
-        let in_sandboxes = self
-            .sandboxes
-            .iter()
-            .flat_map(|(id, sandbox)| sandbox.addresses.iter().map(move |a| (a, id)));
-        for (address, ids) in owners(in_sandboxes.collect()) {
-            found.push(format!("{address} is in the sandboxes {ids:?}"));
-        }
+        let namespaces = self.namespaces.iter();
+        let in_namespaces = namespaces.flat_map(|(name, all)| all.iter().map(move |a| (a, name)));
+        let sandboxes = self.sandboxes.iter();
+        let in_sandboxes =
+            sandboxes.flat_map(|(id, sandbox)| sandbox.addresses.iter().map(move |a| (a, id)));
         let running = self.pods.iter().filter(|pod| pod.is_running);
-        for (address, pods) in owners(running.map(|pod| (&pod.address, &pod.name)).collect()) {
-            found.push(format!("{address} is in the status of the pods {pods:?}"));
+        let in_status = running.map(|pod| (&pod.address, &pod.name));
+        for (place, all) in [
+            ("namespaces", in_namespaces.collect::<Vec<_>>()),
+            ("sandboxes", in_sandboxes.collect()),
+            ("status of the pods", in_status.collect()),
+        ] {
+            let mut owners = BTreeMap::<_, Vec<_>>::new();
+            for (address, owner) in all {
+                owners.entry(address).or_default().push(owner);
+            }
+            owners.retain(|_, owners| owners.len() > 1);
+            let told = |(address, owners)| format!("{address} is in the {place} {owners:?}");
+            found.extend(owners.iter().map(told));
         }
         found
     }
@@ -274,9 +266,8 @@ fn healthy() -> (Observation, BTreeSet<String>) {
         seen.namespaces.insert(namespace.clone(), addresses.clone());
         let held = seen.held.as_mut().unwrap();
         held.insert(address.clone(), id.clone());
-        let pod = name.to_owned();
         let sandbox = Sandbox {
-            pod,
+            pod: name.to_owned(),
             namespace,
             addresses,
         };
@@ -288,14 +279,6 @@ fn healthy() -> (Observation, BTreeSet<String>) {
         });
     }
     (seen, ["one".to_owned(), "two".to_owned()].into())
-}
-
-#[test]
-fn healthy_node_has_no_problems() {
-    let (seen, wanted) = healthy();
-    assert_eq!(seen.problems_of_pods(&wanted), [""; 0]);
-    assert_eq!(seen.lost(), [""; 0]);
-    assert_eq!(seen.forgotten(), [""; 0]);
 }
 
 #[test]
@@ -344,6 +327,8 @@ fn every_deviation_of_a_pod_is_found() {
         }),
         ("the state cannot be read", |seen| seen.held = None),
     ];
+    let (seen, wanted) = healthy();
+    assert_eq!(seen.problems_of_pods(&wanted), [""; 0]);
     for (words, deviate) in deviations {
         let (mut seen, wanted) = healthy();
         deviate(&mut seen);
@@ -356,6 +341,7 @@ fn every_deviation_of_a_pod_is_found() {
 #[test]
 fn lost_addresses_and_forgotten_namespaces_are_found() {
     let (mut seen, _) = healthy();
+    assert_eq!((seen.lost(), seen.forgotten()), (vec![], vec![]));
     seen.sandboxes.remove("id-one");
     assert_eq!(seen.forgotten(), ["cni-one"]);
     // The address is still in use.
@@ -391,17 +377,7 @@ fn deleted_pod_does_not_count_as_running() {
         "metadata": { "name": "one" },
         "status": { "phase": "Running", "podIP": "10.0.0.1", "containerStatuses": [{ "ready": true }] },
     });
-    let pod = Pod::from_object(&object);
-    let address = "10.0.0.1".to_owned();
-    let name = "one".to_owned();
-    assert_eq!(
-        pod,
-        Pod {
-            name,
-            address,
-            is_running: true
-        }
-    );
+    assert!(Pod::from_object(&object).is_running);
     object["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
     assert!(!Pod::from_object(&object).is_running);
 }

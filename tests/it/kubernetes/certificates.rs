@@ -4,7 +4,8 @@ use std::ops::Range;
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
-    KeyPair, PKCS_RSA_SHA256, date_time_ymd,
+    KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ED25519, PKCS_RSA_SHA256, SignatureAlgorithm,
+    date_time_ymd,
 };
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -73,34 +74,36 @@ impl Authority {
     fn pair(&self, mut params: CertificateParams, key: Key, valid: Range<i32>) -> Pair {
         params.not_before = date_time_ymd(valid.start, 1, 1);
         params.not_after = date_time_ymd(valid.end, 1, 1);
-        let pair = key.make();
+        let (pair, written) = key.make();
         let certificate = params.signed_by(&pair, &self.issuer).unwrap();
         Pair {
             certificate: certificate.pem(),
-            key: key.write(&pair),
+            key: written,
         }
     }
 }
 
 impl Key {
-    fn make(self) -> KeyPair {
+    /// A key to sign with, and its text.
+    fn make(self) -> (KeyPair, String) {
+        let generate = |algorithm| {
+            let pair = KeyPair::generate_for(algorithm).unwrap();
+            let written = pair.serialize_pem();
+            (pair, written)
+        };
+        // Nothing here writes the older forms, and generating a key of RSA takes long.
+        let saved = |pkcs8: &str, algorithm: &'static SignatureAlgorithm, written: &str| {
+            let folder = package().join("tests/fixtures/keys");
+            let read = |name| std::fs::read_to_string(folder.join(name)).unwrap();
+            let pair = KeyPair::from_pkcs8_pem_and_sign_algo(&read(pkcs8), algorithm);
+            (pair.unwrap(), read(written))
+        };
         match self {
-            Key::EcPkcs8 | Key::EcSec1 => KeyPair::generate().unwrap(),
-            Key::Ed25519 => KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap(),
-            // Generating one takes long.
-            Key::RsaPkcs8 | Key::RsaPkcs1 => {
-                let path = package().join("tests/fixtures/keys/rsa.pem");
-                let pem = std::fs::read_to_string(path).unwrap();
-                KeyPair::from_pkcs8_pem_and_sign_algo(&pem, &PKCS_RSA_SHA256).unwrap()
-            }
-        }
-    }
-
-    fn write(self, key: &KeyPair) -> String {
-        match self {
-            Key::EcPkcs8 | Key::Ed25519 | Key::RsaPkcs8 => key.serialize_pem(),
-            Key::EcSec1 => pem("EC PRIVATE KEY", inner(key.serialized_der())),
-            Key::RsaPkcs1 => pem("RSA PRIVATE KEY", inner(key.serialized_der())),
+            Key::EcPkcs8 => generate(&PKCS_ECDSA_P256_SHA256),
+            Key::Ed25519 => generate(&PKCS_ED25519),
+            Key::EcSec1 => saved("ec.pem", &PKCS_ECDSA_P256_SHA256, "ec-sec1.pem"),
+            Key::RsaPkcs8 => saved("rsa.pem", &PKCS_RSA_SHA256, "rsa.pem"),
+            Key::RsaPkcs1 => saved("rsa.pem", &PKCS_RSA_SHA256, "rsa-pkcs1.pem"),
         }
     }
 }
@@ -119,37 +122,6 @@ impl Pair {
     pub fn combined_pem(&self) -> String {
         format!("{}{}", self.certificate, self.key)
     }
-}
-
-/// The inner key of a PKCS #8 key, in PKCS #1 or SEC 1: the content of the octet string behind version and algorithm.
-fn inner(pkcs8: &[u8]) -> &[u8] {
-    let (content, _) = element(pkcs8);
-    let (_version, rest) = element(content);
-    let (_algorithm, rest) = element(rest);
-    element(rest).0
-}
-
-/// The content of the first DER element, and the rest.
-fn element(der: &[u8]) -> (&[u8], &[u8]) {
-    let (header, length) = match der[1] {
-        short @ 0..=0x7f => (2, usize::from(short)),
-        0x81 => (3, usize::from(der[2])),
-        _ => (4, usize::from(der[2]) << 8 | usize::from(der[3])),
-    };
-    der[header..].split_at(length)
-}
-
-fn pem(label: &str, der: &[u8]) -> String {
-    let base64 = base64(der);
-    let lines: Vec<_> = base64
-        .as_bytes()
-        .chunks(64)
-        .map(|line| std::str::from_utf8(line).unwrap())
-        .collect();
-    format!(
-        "-----BEGIN {label}-----\n{}\n-----END {label}-----\n",
-        lines.join("\n")
-    )
 }
 
 pub fn base64(bytes: &[u8]) -> String {

@@ -2,7 +2,6 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -53,44 +52,45 @@ pub enum Tls {
 pub struct Api {
     address: SocketAddr,
     tls: Tls,
-    play: Arc<Mutex<Play>>,
-    requests: Arc<Mutex<Vec<String>>>,
-    connections: Arc<Mutex<usize>>,
-    stopped: Arc<AtomicBool>,
+    shared: Arc<Mutex<Shared>>,
+}
+
+/// What the threads of the server share.
+struct Shared {
+    play: Play,
+    requests: Vec<String>,
+    connections: usize,
+    is_stopped: bool,
 }
 
 impl Api {
     /// Starts a server that accepts clients of `authority`.
     pub fn new(authority: &Authority, own: &Pair, tls: Tls) -> Api {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let shared = Arc::new(Mutex::new(Shared {
+            play: Play::Node(vec!["10.244.3.0/24", "fd00:10:244:3::/64"]),
+            requests: Vec::new(),
+            connections: 0,
+            is_stopped: false,
+        }));
         let api = Api {
             address: listener.local_addr().unwrap(),
             tls,
-            play: Arc::new(Mutex::new(Play::Node(vec![
-                "10.244.3.0/24",
-                "fd00:10:244:3::/64",
-            ]))),
-            requests: Arc::default(),
-            connections: Arc::default(),
-            stopped: Arc::default(),
+            shared: shared.clone(),
         };
         let config = Arc::new(config(authority, own, tls));
-        let (play, requests) = (api.play.clone(), api.requests.clone());
-        let (connections, stopped) = (api.connections.clone(), api.stopped.clone());
         thread::spawn(move || {
             for stream in listener.incoming() {
-                if stopped.load(Ordering::SeqCst) {
+                if shared.lock().unwrap().is_stopped {
                     return;
                 }
-                *connections.lock().unwrap() += 1;
-                let (config, play, requests) = (config.clone(), play.clone(), requests.clone());
+                shared.lock().unwrap().connections += 1;
+                let (config, shared) = (config.clone(), shared.clone());
                 let stream = stream.unwrap();
                 thread::spawn(move || match tls {
-                    Tls::Usual | Tls::Old | Tls::Strict => {
-                        secure(stream, config, &play, &requests);
-                    }
+                    Tls::Usual | Tls::Old | Tls::Strict => secure(stream, config, &shared),
                     Tls::Plain if speaks_tls(&stream) => refuse(stream),
-                    Tls::Plain => converse(stream, &play, &requests, true),
+                    Tls::Plain => converse(stream, &shared, true),
                     Tls::Silent => thread::sleep(Duration::from_secs(30)),
                     Tls::Drips => drip(stream, &[22, 3, 3, 64, 0]),
                     Tls::Closes => drop(stream),
@@ -114,23 +114,23 @@ impl Api {
     }
 
     pub fn set(&self, play: Play) {
-        *self.play.lock().unwrap() = play;
+        self.shared.lock().unwrap().play = play;
     }
 
     /// The headers of all requests so far.
     pub fn requests(&self) -> Vec<String> {
-        self.requests.lock().unwrap().clone()
+        self.shared.lock().unwrap().requests.clone()
     }
 
     /// The number of connections so far.
     pub fn connections(&self) -> usize {
-        *self.connections.lock().unwrap()
+        self.shared.lock().unwrap().connections
     }
 }
 
 impl Drop for Api {
     fn drop(&mut self) {
-        self.stopped.store(true, Ordering::SeqCst);
+        self.shared.lock().unwrap().is_stopped = true;
         let _ = TcpStream::connect(self.address);
     }
 }
@@ -153,12 +153,7 @@ fn config(authority: &Authority, own: &Pair, tls: Tls) -> ServerConfig {
         .unwrap()
 }
 
-fn secure(
-    stream: TcpStream,
-    config: Arc<ServerConfig>,
-    play: &Mutex<Play>,
-    requests: &Mutex<Vec<String>>,
-) {
+fn secure(stream: TcpStream, config: Arc<ServerConfig>, shared: &Mutex<Shared>) {
     let mut connection = ServerConnection::new(config).unwrap();
     let mut socket = stream.try_clone().unwrap();
     let shaken = loop {
@@ -174,7 +169,7 @@ fn secure(
         return;
     }
     let known = connection.peer_certificates().is_some();
-    converse(StreamOwned::new(connection, socket), play, requests, known);
+    converse(StreamOwned::new(connection, socket), shared, known);
 }
 
 fn speaks_tls(stream: &TcpStream) -> bool {
@@ -190,17 +185,15 @@ fn refuse(mut stream: TcpStream) {
 }
 
 /// Reads one request and answers it.
-fn converse(
-    mut stream: impl Read + Write,
-    play: &Mutex<Play>,
-    requests: &Mutex<Vec<String>>,
-    known: bool,
-) {
+fn converse(mut stream: impl Read + Write, shared: &Mutex<Shared>, known: bool) {
     let Some(head) = request_head(&mut stream) else {
         return;
     };
-    requests.lock().unwrap().push(head.clone());
-    let play = play.lock().unwrap().clone();
+    let play = {
+        let mut shared = shared.lock().unwrap();
+        shared.requests.push(head.clone());
+        shared.play.clone()
+    };
     // Some tests close the connection early.
     match play {
         Play::Node(ranges) => {
@@ -216,34 +209,26 @@ fn converse(
 fn real(head: &str, known: bool, ranges: &[&str]) -> (u16, Value) {
     let lower = head.to_lowercase();
     let bearer = format!("authorization: bearer {TOKEN}\r\n");
-    let refused = |code: u16, reason: &str, message: String| {
-        (
-            code,
-            json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-            "message": message, "reason": reason, "code": code }),
-        )
-    };
-    if !known && !lower.contains(&bearer.to_lowercase()) {
-        return refused(401, "Unauthorized", "Unauthorized".to_owned());
-    }
-    let path = head.split(' ').nth(1).unwrap();
-    match path.strip_prefix("/api/v1/nodes/") {
-        _ if path == "/version" => (200, json!({ "major": "1", "minor": "34" })),
-        Some("node1") => (200, node("node1", ranges)),
-        Some(other @ "forbidden") => refused(
+    let (code, reason, message) = match head.split(' ').nth(1).unwrap() {
+        _ if !known && !lower.contains(&bearer.to_lowercase()) => {
+            (401, "Unauthorized", "Unauthorized".to_owned())
+        }
+        "/api/v1/nodes/node1" => return (200, node("node1", ranges)),
+        "/api/v1/nodes/forbidden" => (
             403,
             "Forbidden",
-            format!(
-                "nodes {other:?} is forbidden: User \"system:node:node1\" cannot get resource \"nodes\" in API group \"\" at the cluster scope: node 'node1' cannot read '{other}', only its own Node object"
-            ),
+            "nodes \"forbidden\" is forbidden: User \"system:node:node1\" cannot get resource \"nodes\" in API group \"\" at the cluster scope: node 'node1' cannot read 'forbidden', only its own Node object".to_owned(),
         ),
-        Some(other) => refused(404, "NotFound", format!("nodes {other:?} not found")),
-        None => refused(
-            404,
-            "NotFound",
-            "the server could not find the requested resource".to_owned(),
-        ),
-    }
+        other => {
+            let name = other.rsplit('/').next().unwrap();
+            (404, "NotFound", format!("nodes {name:?} not found"))
+        }
+    };
+    let status = json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": message, "reason": reason, "code": code,
+    });
+    (code, status)
 }
 
 /// A node object.
