@@ -396,28 +396,4 @@ mod tests {
             assert_eq!(args.format.is_json(), expected, "{options}");
         }
     }
-
-    #[test]
-    fn unknown_and_missing_arguments_are_usage_errors() {
-        for line in [
-            "show a b",
-            "show --yes",
-            "show -x",
-            "check here",
-            "release --container c1",
-            "release 10.1.0.5 --container",
-            "explain",
-            "metrics --output",
-            "show --json=1",
-            "events --tail x",
-            "events --tail -1",
-            "events 7",
-            "show -o yaml",
-            "show -o",
-            "completions tcsh",
-        ] {
-            let error = parse_line(line).unwrap_err();
-            assert!(error.use_stderr() && error.exit_code() == 2, "{line}");
-        }
-    }
 }

@@ -386,18 +386,6 @@ mod tests {
     }
 
     #[test]
-    fn every_text_fits_the_terminal() {
-        for (name, text) in texts() {
-            assert!(text.is_ascii() && !text.contains("\n\n\n"), "{name}");
-            for line in text.lines() {
-                let columns = if line.starts_with(' ') { 70 } else { 80 };
-                assert!(line.len() <= columns, "{name}: {line}");
-                assert_eq!(line, line.trim_end(), "{name}");
-            }
-        }
-    }
-
-    #[test]
     fn every_text_has_examples_and_exit_statuses() {
         for (name, text) in texts() {
             let (_, sections) = text.split_once("\n\nExamples:\n  # ").expect(&name);

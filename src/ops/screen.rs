@@ -367,14 +367,4 @@ mod tests {
             "{text}"
         );
     }
-
-    #[test]
-    fn colours_are_left_out_where_there_are_none() {
-        assert_eq!(PLAIN.tint(Tint::Bad, "x"), "x");
-        let colours = Screen {
-            colours: true,
-            ..PLAIN
-        };
-        assert_eq!(colours.tint(Tint::Bad, "x"), "\x1b[31mx\x1b[0m");
-    }
 }

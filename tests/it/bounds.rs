@@ -1,5 +1,6 @@
 //! Inputs larger than those of any node: every call needs little processor time.
 
+use ipnet::Ipv4Net;
 use serde_json::{Map, Value, json};
 
 use crate::harness::{Call, MAC, Node, Outcome, Reply, SUBNET, conf, xml, xml_of};
@@ -24,32 +25,53 @@ fn many_subnets(count: u32) -> String {
     )
 }
 
-/// The original's state after such an answer, with every address held.
-fn state_with_subnets(count: u32) -> Value {
-    let mut pools = Map::new();
-    for n in 0..count {
-        let (a, b) = (n >> 8, n & 0xff);
-        let (subnet, address) = (format!("11.{a}.{b}.0/24"), format!("11.{a}.{b}.5"));
+/// The state of the original with these pools, of which each has a subnet, and addresses with their holders.
+fn state_of_the_original(pools: impl Iterator<Item = (String, Vec<(String, String)>)>) -> String {
+    let record = |(address, id): (String, String)| {
+        let record = json!({ "ID": id, "Addr": address, "InUse": !id.is_empty() });
+        (address, record)
+    };
+    let pool = |(subnet, records): (String, Vec<_>)| {
+        let net: Ipv4Net = subnet.parse().unwrap();
+        let mask = ["//8AAA==", "////AA=="][usize::from(net.prefix_len() == 24)];
         let pool = json!({
-            "Id": subnet, "IfName": "eth0", "Subnet": { "IP": format!("11.{a}.{b}.0"), "Mask": "////AA==" },
-            "Gateway": format!("11.{a}.{b}.1"), "IsIPv6": false, "Priority": 0, "RefCount": 0,
-            "Addresses": { &address: { "ID": format!("pod-{n}"), "Addr": address, "InUse": true } },
+            "Id": subnet, "IfName": "eth0", "Subnet": { "IP": net.network(), "Mask": mask },
+            "Gateway": net.hosts().next(), "IsIPv6": false, "Priority": 0, "RefCount": 0,
+            "Addresses": Map::from_iter(records.into_iter().map(record)),
         });
-        pools.insert(subnet, pool);
-    }
+        (subnet, pool)
+    };
+    let pools: Map<String, Value> = pools.map(pool).collect();
     json!({ "IPAM": {
         "Version": "v1.4.59", "TimeStamp": "2026-11-20T21:09:39.380892147Z",
         "AddressSpaces": { "local": { "Id": "local", "Scope": 0, "Pools": pools } },
     }})
+    .to_string()
+}
+
+/// The same with one pool: 10.224.0.4 is free, and `count` addresses from 10.224.0.5 on are held.
+fn state_with_holders(count: u32) -> String {
+    let held = (0..count).map(|n| (address(n), format!("pod-{n}")));
+    let free = ("10.224.0.4".to_owned(), String::new());
+    let pool = (SUBNET.to_owned(), held.chain([free]).collect());
+    state_of_the_original([pool].into_iter())
+}
+
+fn address(n: u32) -> String {
+    let n = n + 5;
+    format!("10.224.{}.{}", n >> 8, n & 0xff)
 }
 
 #[test]
 fn add_time_is_linear_in_the_number_of_subnets() {
     let (node, _wire) = Node::with_wire("pools", Reply::Xml(xml(5..30)));
-    node.put(
-        "/var/run/azure-vnet-ipam.json",
-        state_with_subnets(36_000).to_string(),
-    );
+    let pools = (0..36_000).map(|n| {
+        let net = format!("11.{}.{}", n >> 8, n & 0xff);
+        let held = (format!("{net}.5"), format!("pod-{n}"));
+        (format!("{net}.0/24"), vec![held])
+    });
+    let state = state_of_the_original(pools);
+    node.put("/var/run/azure-vnet-ipam.json", state);
     for (verb, id) in [
         ("ADD", "c1"),
         ("ADD", "c2"),
@@ -330,40 +352,10 @@ fn implausible_numbers_in_other_files_are_treated_as_damage() {
     }
 }
 
-/// The original's state with `count` addresses from 10.224.0.5 on, all held.
-fn state_of_the_original(count: u32) -> Value {
-    let mut addresses = Map::new();
-    for n in 0..count {
-        let address = address(n);
-        let record = json!({ "ID": format!("pod-{n}"), "Addr": address, "InUse": true });
-        addresses.insert(address, record);
-    }
-    addresses.insert(
-        "10.224.0.4".to_owned(),
-        json!({ "ID": "", "Addr": "10.224.0.4", "InUse": false }),
-    );
-    let pool = json!({
-        "Id": SUBNET, "IfName": "eth0", "Subnet": { "IP": "10.224.0.0", "Mask": "//8AAA==" },
-        "Gateway": "10.224.0.1", "Addresses": addresses, "IsIPv6": false, "Priority": 0, "RefCount": 1,
-    });
-    json!({ "IPAM": {
-        "Version": "v1.4.59", "TimeStamp": "2026-11-20T21:09:39.380892147Z",
-        "AddressSpaces": { "local": { "Id": "local", "Scope": 0, "Pools": { SUBNET: pool } } },
-    }})
-}
-
-fn address(n: u32) -> String {
-    let n = n + 5;
-    format!("10.224.{}.{}", n >> 8, n & 0xff)
-}
-
 #[test]
 fn first_reconcile_after_the_original_takes_linear_time() {
     let node = Node::new("takeover");
-    node.put(
-        "/var/run/azure-vnet-ipam.json",
-        state_of_the_original(65_000).to_string(),
-    );
+    node.put("/var/run/azure-vnet-ipam.json", state_with_holders(65_000));
     // Results of other plugins list addresses too.
     let others: Vec<String> = (0..100).map(|n| format!("10.9.9.{n}")).collect();
     for n in 0..10_000 {
@@ -382,10 +374,7 @@ fn journal_rebuilds_a_state_of_many_subnets_in_time() {
     const HELD: u32 = 60_000;
     let last = u16::try_from(HELD + 5).unwrap();
     let (node, _wire) = Node::with_wire("holders", Reply::Xml(xml(4..last)));
-    node.put(
-        "/var/run/azure-vnet-ipam.json",
-        state_of_the_original(HELD).to_string(),
-    );
+    node.put("/var/run/azure-vnet-ipam.json", state_with_holders(HELD));
     node.add("c1").success();
     // The original used the state a moment before.
     node.advance_clock(40);

@@ -71,26 +71,6 @@ fn failed_fetch_pauses_fetching_while_pools_serve() {
 }
 
 #[test]
-fn every_add_fetches_without_pools() {
-    let (node, mut wire) = Node::with_wire("nopools", Reply::Xml(xml([5])));
-    wire.stop();
-    let (code, msg) = node.add("c1").error();
-    assert_eq!(
-        (code, msg.as_str()),
-        (100, "Failed to allocate address: Invalid address space")
-    );
-    assert!(
-        node.add("c1").json()["details"]
-            .as_str()
-            .unwrap()
-            .contains("connection refused")
-    );
-    assert!(!node.state_path().exists());
-    wire.start();
-    node.add("c1").success();
-}
-
-#[test]
 fn garbage_answer_never_harms() {
     let good = xml([5, 6, 7, 8]);
     let garbage = [

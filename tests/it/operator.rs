@@ -4,7 +4,7 @@ mod explain;
 mod release;
 mod views;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
@@ -48,31 +48,6 @@ fn everything(folder: &Path) -> BTreeMap<String, (Vec<u8>, i64, i64)> {
     found
 }
 
-/// A text on one line, without the indentation of a wrapped one.
-fn flowing(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-#[test]
-fn every_operation_of_a_crowd_is_recorded() {
-    let (node, _wire) = Node::with_wire("events", Reply::Xml(xml(5..220)));
-    let ids: Vec<String> = (0..200).map(|n| format!("c{n}")).collect();
-    for outcome in run_all_in_parallel(ids.iter().map(|id| node.call("ADD", id))) {
-        outcome.success();
-    }
-    let events = events(&node);
-    let containers: BTreeSet<&str> = events
-        .iter()
-        .map(|e| e["container"].as_str().unwrap())
-        .collect();
-    assert_eq!((events.len(), containers.len()), (200, 200));
-    for event in &events {
-        assert_eq!((&event["verb"], &event["code"]), (&json!("ADD"), &json!(0)));
-        assert_eq!(event["addresses"].as_array().unwrap().len(), 1);
-        assert!(event["microseconds"].as_u64().unwrap() > 0);
-    }
-}
-
 #[test]
 fn failures_are_recorded_and_queries_are_not() {
     let (node, wire) = Node::with_wire("events", Reply::Xml(xml([5])));
@@ -91,7 +66,10 @@ fn failures_are_recorded_and_queries_are_not() {
     assert_eq!(verbs, ["ADD", "ADD", "DEL", "ADD", "ADD", "unknown"]);
     assert_eq!(events[1]["code"], code);
     assert!(msg.starts_with(events[1]["msg"].as_str().unwrap()), "{msg}");
-    assert_eq!(events[2]["addresses"], json!(["10.224.0.5"]));
+    for n in [0, 2] {
+        assert_eq!(events[n]["addresses"], json!(["10.224.0.5"]));
+        assert!(events[n]["microseconds"].as_u64().unwrap() > 0);
+    }
     assert_eq!(events[3]["code"], 4);
     assert_eq!(events[4]["refreshFailed"], true);
 }
@@ -261,12 +239,4 @@ fn missing_permission_is_answered_with_sudo_in_one_line() {
             "{line}: {stderr}"
         );
     }
-    // It reports what it can see.
-    let mut command = Command::new(&own);
-    command.env_clear().envs(&node.env).arg("check");
-    let output = output(command.uid(65_534).gid(65_534));
-    let text = String::from_utf8(output.stdout).unwrap();
-    let hidden = "whether new pods get addresses cannot be seen without root";
-    assert!(text.contains("sudo") && text.contains(hidden), "{text}");
-    assert_ne!(output.status.code(), Some(0), "{text}");
 }

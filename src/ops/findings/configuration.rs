@@ -322,36 +322,6 @@ mod tests {
     use crate::ops::finding::Severity;
     use crate::ops::node_config::parse;
 
-    const GOOD: &str = r#"{"cniVersion":"1.0.0","name":"azure","plugins":[{"type":"bridge","ipam":{"type":"azure-vnet-ipam"}}]}"#;
-
-    fn lines_of(files: &[(&str, &str)]) -> Vec<Finding> {
-        let file = |(path, text): &(&str, &str)| ConfFile {
-            path: path.into(),
-            conflist: parse(text.as_bytes()),
-        };
-        let config = NodeConfig {
-            files: files.iter().map(file).collect(),
-            ..NodeConfig::default()
-        };
-        let paths = Paths::new(None, "azure-vnet-ipam");
-        conflists(&paths, &config, &mut Visibility::new(true))
-    }
-
-    #[test]
-    fn a_misspelt_key_is_reported_with_the_right_one() {
-        let lines = |key: &str| {
-            let ipam = format!("{{\"{key}\":[],\"type\":\"azure-vnet-ipam\"");
-            let text = GOOD.replace("{\"type\":\"azure-vnet-ipam\"", &ipam);
-            lines_of(&[("/a", &text)])
-        };
-        let found = lines("exlude");
-        assert_eq!(found[0].severity, Severity::Warning);
-        assert!(found[0].remedy.contains("ipam.exclude"), "{found:?}");
-        for key in ["exclude", "Exclude", "mode", "podCIDR"] {
-            assert_eq!(lines(key).len(), 1, "{key}");
-        }
-    }
-
     fn pools() -> KnownPools {
         let ours = BTreeSet::from(["10.224.0.5".parse().unwrap()]);
         [("10.224.0.0/16".parse().unwrap(), ours)].into()

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -369,10 +368,4 @@ pub fn addresses_in(n: u32) -> Vec<String> {
 pub fn ping(from: Option<u32>, to: &str) {
     let from = from.map_or_else(String::new, |n| format!("ip netns exec {}", pod(n)));
     wait_for_ping(&from, to);
-}
-
-/// The median.
-pub fn median(mut all: Vec<Duration>) -> Duration {
-    all.sort();
-    all.get(all.len() / 2).copied().unwrap_or_default()
 }
