@@ -20,7 +20,7 @@ fn reference() -> String {
 }
 
 /// The section of a page with this heading, without those that follow.
-fn section(page: &str, heading: &str) -> String {
+pub fn section(page: &str, heading: &str) -> String {
     let mark = format!("\n{heading}\n");
     let (_, after) = page
         .split_once(&mark)
@@ -31,17 +31,6 @@ fn section(page: &str, heading: &str) -> String {
         .next()
         .unwrap()
         .to_owned()
-}
-
-/// The commands in the blocks for a shell of a section of a page.
-#[track_caller]
-pub fn commands_of(page: &str, heading: &str) -> Vec<String> {
-    let section = section(page, heading);
-    let blocks = section.split("\n```sh\n").skip(1);
-    let blocks = blocks.map(|block| block.split("\n```").next().unwrap());
-    let commands: Vec<_> = blocks.flat_map(str::lines).map(str::to_owned).collect();
-    assert!(!commands.is_empty(), "no commands in {heading}");
-    commands
 }
 
 /// The fenced block after a mark.

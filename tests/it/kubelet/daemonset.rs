@@ -16,7 +16,7 @@ use super::lab::{Lab, NODE};
 use crate::harness::wait::{output, wait_until};
 use crate::harness::{Node, binary, package};
 use crate::install::folder::{Original, working_other_version};
-use crate::readme::commands_of;
+use crate::readme::section;
 use crate::runtimes::{ctr, snapshotter};
 
 const PLUGIN: &str = "/opt/cni/bin/azure-vnet-ipam";
@@ -46,6 +46,17 @@ fn make_image(lab: &Lab, executable: &Path, tag: &str) {
     let import = ["images", "import", "--base-name", IMAGE];
     let more = ["--snapshotter", snapshotter(), archive.to_str().unwrap()];
     ctr(&[&import[..], &more].concat());
+}
+
+/// The commands in the blocks for a shell of a section of a page.
+#[track_caller]
+fn commands_of(page: &str, heading: &str) -> Vec<String> {
+    let section = section(page, heading);
+    let blocks = section.split("\n```sh\n").skip(1);
+    let blocks = blocks.map(|block| block.split("\n```").next().unwrap());
+    let commands: Vec<_> = blocks.flat_map(str::lines).map(str::to_owned).collect();
+    assert!(!commands.is_empty(), "no commands in {heading}");
+    commands
 }
 
 /// A node with a control plane, on which the original gives the addresses.
