@@ -100,7 +100,7 @@ pub(super) fn overlapping(nets: &[Option<IpNet>]) -> BTreeMap<usize, Vec<usize>>
     let mut found: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     let nets = nets.iter().map(|net| net.map(|net| net.trunc()));
     let mut order: Vec<(usize, Option<IpNet>)> = nets.enumerate().collect();
-    order.sort_by_key(|(_, net)| net.map(|net| (net.network(), net.prefix_len())));
+    order.sort_unstable_by_key(|(_, net)| net.map(|net| (net.network(), net.prefix_len())));
     // Unknown subnets come first in the order, and stay.
     let mut around: Vec<(usize, Option<IpNet>)> = Vec::new();
     for (n, net) in order {

@@ -197,17 +197,11 @@ impl Finding {
 
 /// Sorts findings: the worst first, then by kind, cause and subject. Addresses sort by value.
 pub fn sort(findings: &mut [Finding]) {
-    findings.sort_by_cached_key(|finding| {
-        let address: Option<IpAddr> = finding.subject.parse().ok();
-        let cause = finding.cause;
-        (
-            finding.severity,
-            finding.kind,
-            cause,
-            address,
-            finding.subject.clone(),
-        )
-    });
+    fn place(of: &Finding) -> impl Ord {
+        let address: Option<IpAddr> = of.subject.parse().ok();
+        (of.severity, of.kind, of.cause, address, &of.subject)
+    }
+    findings.sort_by(|a, b| place(a).cmp(&place(b)));
 }
 
 impl Severity {

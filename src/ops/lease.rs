@@ -178,7 +178,7 @@ pub fn held_records(ipam: &Ipam) -> impl Iterator<Item = (&str, &str, &Record, &
 /// The records of a pool, ordered by the value of the address.
 pub fn records_by_address(pool: &Pool) -> Vec<&Record> {
     let mut records: Vec<&Record> = pool.records.iter().collect();
-    records.sort_by_key(|record| record.address());
+    records.sort_unstable_by_key(|record| record.address());
     records
 }
 

@@ -235,7 +235,7 @@ fn conf_files(folder: &Path) -> io::Result<Vec<ConfFile>> {
             paths.push(path);
         }
     }
-    paths.sort_by(Ord::cmp);
+    paths.sort_unstable();
     let read = |path: PathBuf| {
         let conflist = match read_bounded(&path, LIMIT) {
             Ok(ReadOutcome::Read(bytes)) => parse(&bytes),

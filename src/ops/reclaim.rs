@@ -129,7 +129,7 @@ impl ReclaimReport {
         // The state has the records in the order of their texts.
         found.freed_of_another_boot.sort_unstable();
         for leases in [&mut found.freed, &mut found.kept] {
-            leases.sort_by_key(|judged| judged.holder.address);
+            leases.sort_unstable_by_key(|judged| judged.holder.address);
         }
         found
     }

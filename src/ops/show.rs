@@ -135,10 +135,11 @@ impl ShowReport {
             .map(|((space, _, pool), (_, count))| PoolReport::new(space, pool, count, now))
             .collect();
         // The state has them in the order of their texts.
-        pools.sort_by_cached_key(|pool| {
-            let net = pool.count.subnet.parse::<IpNet>().ok();
-            (pool.space.clone(), net, pool.count.subnet.clone())
-        });
+        fn place(pool: &PoolReport) -> (&str, Option<IpNet>, &str) {
+            let subnet = &pool.count.subnet;
+            (&pool.space, subnet.parse().ok(), subnet)
+        }
+        pools.sort_unstable_by(|a, b| place(a).cmp(&place(b)));
         ShowReport {
             time: now.wall_time(now.boot),
             state,

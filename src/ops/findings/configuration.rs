@@ -277,7 +277,7 @@ fn host_local(folder: &Path) -> io::Result<Vec<(String, Vec<IpAddr>)>> {
     for entry in fs::read_dir(folder)? {
         paths.push(entry?.path());
     }
-    paths.sort_by(Ord::cmp);
+    paths.sort_unstable();
     let mut found = Vec::new();
     for path in paths.iter().filter(|path| path.is_dir()) {
         let mut addresses = Vec::new();

@@ -52,7 +52,7 @@ pub fn findings((before, ipam): (&Ipam, &Ipam), view: &NodeView<'_>) -> Vec<Find
         }
         holders.push(lease);
     }
-    holders.sort_by_key(|holder| holder.address);
+    holders.sort_unstable_by_key(|holder| holder.address);
     found.extend(duplicates(&holders, ipam, evidence));
     // The evidence may still show what was released meanwhile.
     let taken = held_records(before).map(|(_, _, record, _)| record.address());
