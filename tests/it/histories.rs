@@ -13,6 +13,7 @@ mod table;
 use crate::model::{Answer, Fault};
 use crate::namespaces::Pods;
 use crate::privileged::in_private_namespaces;
+pub use run::held;
 use run::run_all;
 
 /// A container with one network interface. Its network namespace exists from its first ADD, or the first thing that is configured

@@ -19,6 +19,8 @@ use ipnet::{Ipv4Net, Ipv6Net};
 use serde_json::{Value, json};
 
 use wait::{Process, output, wait_until};
+
+pub use crate::histories::held;
 #[cfg(feature = "tls")]
 pub use wire::request_head;
 pub use wire::{Gate, Reply, WireServer, http};
@@ -280,19 +282,6 @@ impl Drop for Node {
             let _ = fs::remove_dir_all(&self.root);
         }
     }
-}
-
-/// Container ID by address, of all addresses in use in a state.
-pub fn held(state: &Value) -> BTreeMap<String, String> {
-    let members = |value: &Value| value.as_object().cloned().unwrap_or_default();
-    let spaces = members(&state["IPAM"]["AddressSpaces"]).into_iter();
-    let pools = spaces.flat_map(|(_, space)| members(&space["Pools"]));
-    let records = pools.flat_map(|(_, pool)| members(&pool["Addresses"]));
-    let in_use = records.filter(|(_, record)| record["InUse"] == true);
-    let id = |record: &Value| record["ID"].as_str().unwrap_or_default().to_owned();
-    in_use
-        .map(|(address, record)| (address, id(&record)))
-        .collect()
 }
 
 /// The network configuration that the main plugin sends, with these keys of `ipam`.

@@ -7,7 +7,6 @@ use serde_json::Value;
 
 use super::table::histories;
 use super::{Damage, File, History, Look, Pod, Refusal, Step, W, X, Y, Z};
-use crate::harness::held;
 use crate::model::original;
 use crate::model::{Answer, Fault};
 
@@ -498,4 +497,17 @@ pub(super) fn run_all(driver: &mut dyn Driver) {
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// Container ID by address, of all addresses in use in a state.
+pub fn held(state: &Value) -> BTreeMap<String, String> {
+    let members = |value: &Value| value.as_object().cloned().unwrap_or_default();
+    let spaces = members(&state["IPAM"]["AddressSpaces"]).into_iter();
+    let pools = spaces.flat_map(|(_, space)| members(&space["Pools"]));
+    let records = pools.flat_map(|(_, pool)| members(&pool["Addresses"]));
+    let in_use = records.filter(|(_, record)| record["InUse"] == true);
+    let id = |record: &Value| record["ID"].as_str().unwrap_or_default().to_owned();
+    in_use
+        .map(|(address, record)| (address, id(&record)))
+        .collect()
 }
