@@ -6,9 +6,8 @@ use tracing::info;
 
 use super::address_request::{address_requests, narrow_refusal, pool_requests};
 use super::commit::{require_known_format, take_back};
-use super::context::Context;
+use super::context::{Context, NodeSnapshot};
 use super::decide::{Decision, Inputs, decide};
-use super::node::NodeSnapshot;
 use super::refresh::{refresh, reject_implausible};
 use super::report::{Action, log_actions};
 use crate::cni::{AddResult, Call};

@@ -3,8 +3,7 @@
 use std::collections::BTreeSet;
 use std::mem;
 
-use super::node::Host;
-use super::node::NodeSnapshot;
+use super::context::{Host, NodeSnapshot};
 use super::report::Action;
 use crate::ipam::{
     Candidate, Grant, GrantKind, Inventory, Ipam, Moment, Pool, PoolSelector, Refusal, Request,

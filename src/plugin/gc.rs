@@ -3,8 +3,7 @@
 use tracing::{info, warn};
 
 use super::commit::require_known_format;
-use super::context::Context;
-use super::node::NodeSnapshot;
+use super::context::{Context, NodeSnapshot};
 use super::report::freed_address;
 use crate::cni::Call;
 use crate::events::OperationRecord;

@@ -14,7 +14,6 @@ pub mod decide;
 pub mod del;
 #[doc(hidden)]
 pub mod gc;
-mod node;
 mod refresh;
 mod report;
 mod status;
@@ -37,11 +36,8 @@ use crate::stdio;
 
 use report::CallReporter;
 
-pub use context::Context;
-pub(crate) use context::read_settings;
-pub use node::NodeSnapshot;
-pub(crate) use node::note_moved_namespaces;
-pub use node::{Host, Node};
+pub use context::{Context, Host, Node, NodeSnapshot};
+pub(crate) use context::{note_moved_namespaces, read_settings};
 pub use report::Action;
 pub(crate) use report::log_actions;
 pub(crate) use trial::{Trial, check_disk};

@@ -12,9 +12,8 @@ use std::{fs, slice};
 
 use super::address_request::{narrow_refusal, pool_requests, requests_for_any_address};
 use super::commit::require_known_format;
-use super::context::Context;
+use super::context::{Context, NodeSnapshot};
 use super::decide::{allocate_all, candidates};
-use super::node::NodeSnapshot;
 use super::trial::check_disk;
 use crate::cni::{Call, WhenFull};
 use crate::failure::{Failure, message_with_remedy};

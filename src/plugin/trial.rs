@@ -3,9 +3,8 @@
 use super::add::{failure_of, original_stage};
 use super::address_request::{address_requests, narrow_refusal, pool_requests};
 use super::commit::require_known_format;
-use super::context::Context;
+use super::context::{Context, NodeSnapshot};
 use super::decide::{Decision, Inputs, decide};
-use super::node::NodeSnapshot;
 use super::refresh::reject_implausible;
 use crate::cni::Call;
 use crate::events::OperationRecord;
