@@ -116,4 +116,185 @@ impl Ipam {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+    use crate::ipam::testing::{attachment, pool, record, request, with_pools};
+    use crate::ipam::{Family, Free, Held, Owner, Record};
+
+    const SECOND: u64 = 1_000_000_000;
+    const NOW: Moment = Moment(1000 * SECOND);
+
+    fn any(if_name: Option<&str>) -> PoolSelector<'_> {
+        PoolSelector::Any {
+            family: Family::V4,
+            if_name,
+        }
+    }
+
+    /// The address that a container gets, or the kind of the refusal.
+    fn take(ipam: &mut Ipam, id: &str, pool: PoolSelector<'_>, address: Option<&str>) -> String {
+        let attachment = attachment(id, "eth0");
+        let request = Request {
+            pool,
+            address,
+            ..request(&attachment)
+        };
+        let taken = ipam.allocate(&request, NOW);
+        assert_eq!(ipam.check(), []);
+        match taken {
+            Ok(grant) => grant.address.addr().to_string(),
+            Err(refusal) => {
+                let text = format!("{refusal:?}");
+                text.split(' ').next().unwrap().to_owned()
+            }
+        }
+    }
+
+    fn take_all<const N: usize>(ipam: &mut Ipam, ids: [&str; N]) -> [String; N] {
+        ids.map(|id| take(ipam, id, any(None), None))
+    }
+
+    fn ref_counts(ipam: &Ipam) -> Vec<i64> {
+        ipam.pools().map(|(_, _, p)| p.ref_count).collect()
+    }
+
+    const ONE: &str = "10.1.0.0/16";
+
+    #[test]
+    fn never_used_addresses_go_first_then_the_longest_released() {
+        let mut ipam = with_pools(&[(ONE, 0, &["10.1.0.9", "10.1.0.10", "10.1.0.5", "10.1.0.6"])]);
+        for (address, seconds) in [("10.1.0.5", 999), ("10.1.0.6", 100)] {
+            record(&mut ipam, address).usage = Usage::Free(Free {
+                released: Some(Moment(seconds * SECOND)),
+                ..Free::default()
+            });
+        }
+        let order = take_all(&mut ipam, ["a", "b", "c", "d"]);
+        assert_eq!(order, ["10.1.0.9", "10.1.0.10", "10.1.0.6", "10.1.0.5"]);
+    }
+
+    #[test]
+    fn an_address_that_a_container_had_is_given_to_it_first() {
+        let held = Usage::Held(Held {
+            owner: Owner::from_container_id("a"),
+            ..Held::default()
+        });
+        let left = |id: &str| {
+            Usage::Free(Free {
+                left_over_id: Some(id.into()),
+                ..Free::default()
+            })
+        };
+        for (name, first, second) in [
+            ("of the original", Usage::Free(Free::default()), held),
+            ("left over", left("x"), left("a")),
+        ] {
+            let mut ipam = with_pools(&[(ONE, 0, &["10.1.0.5", "10.1.0.6"])]);
+            record(&mut ipam, "10.1.0.5").usage = first;
+            record(&mut ipam, "10.1.0.6").usage = second;
+            let order = take_all(&mut ipam, ["a", "b"]);
+            assert_eq!(order, ["10.1.0.6", "10.1.0.5"], "{name}");
+        }
+    }
+
+    #[test]
+    fn without_subnet_an_unused_pool_goes_first_then_priority_then_room() {
+        let mut ipam = with_pools(&[
+            (ONE, 0, &["10.1.0.5", "10.1.0.6", "10.1.0.7"]),
+            ("10.2.0.0/16", 1, &["10.2.0.5"]),
+            ("10.3.0.0/16", 1, &["10.3.0.5", "10.3.0.6"]),
+        ]);
+        let mut with_interface = ipam.clone();
+        let order = take_all(&mut ipam, ["a", "b", "c", "d", "e", "f"]).join(" ");
+        let expected = "10.3.0.5 10.2.0.5 10.1.0.5 10.3.0.6 10.1.0.6 10.1.0.7";
+        assert_eq!(order, expected);
+        assert_eq!(ref_counts(&ipam), [1, 1, 1]);
+        for (if_name, expected) in [("eth0", "10.1.0.5"), ("eth7", "NoPools")] {
+            let taken = take(&mut with_interface, "a", any(Some(if_name)), None);
+            assert_eq!(taken, expected);
+        }
+    }
+
+    #[test]
+    fn flags_are_kept_as_the_original_keeps_them() {
+        let two = "10.2.0.0/16";
+        let mut ipam = with_pools(&[(ONE, 0, &["10.1.0.5"]), (two, 1, &["10.2.0.5"])]);
+        pool(&mut ipam, ONE).ref_count = 3;
+        pool(&mut ipam, two).ref_count = -2;
+        assert_eq!(take(&mut ipam, "a", any(None), None), "10.2.0.5");
+        // An idle pool loses its flag, a negative one stays.
+        assert_eq!(ref_counts(&ipam), [0, -2]);
+        let mut ipam = with_pools(&[(ONE, 0, &["10.1.0.5"])]);
+        take(&mut ipam, "a", PoolSelector::Named(ONE), None);
+        // With a subnet the flag is not looked at.
+        assert_eq!(ref_counts(&ipam), [0]);
+        assert_eq!(take(&mut ipam, "b", any(None), None), "Exhausted");
+        // A full pool in use is flagged though nothing was given.
+        assert_eq!(ref_counts(&ipam), [1]);
+    }
+
+    #[test]
+    fn an_address_that_is_there_twice_has_one_holder() {
+        let narrow = "10.1.0.0/24";
+        let mut ipam = with_pools(&[(ONE, 0, &["10.1.0.5"]), (narrow, 0, &["10.1.0.5"])]);
+        take(&mut ipam, "a", PoolSelector::Named(ONE), None);
+        for (address, expected) in [(None, "Exhausted"), (Some("10.1.0.5"), "AddressInUse")] {
+            let taken = take(&mut ipam, "b", PoolSelector::Named(narrow), address);
+            assert_eq!(taken, expected);
+        }
+        let mut ipam = with_pools(&[(ONE, 0, &["10.1.0.5", "10.1.0.6"])]);
+        record(&mut ipam, "10.1.0.5").addr = "10.1.0.6".parse().ok();
+        let taken = take_all(&mut ipam, ["a", "b"]);
+        assert_eq!(taken, ["10.1.0.6", "Exhausted"]);
+    }
+
+    #[test]
+    fn early_dels_are_kept_for_five_minutes_and_sixty_four_at_most() {
+        let mut ipam = Ipam::default();
+        for n in 0..70u64 {
+            assert!(ipam.note_early_del(&attachment(&format!("c{n}"), "eth0"), Moment(n)));
+        }
+        assert_eq!(ipam.tombstones.len(), 64);
+        assert_eq!(ipam.tombstones[0].attachment.container_id, "c6");
+        ipam.note_early_del(&attachment("late", "eth0"), Moment(300 * SECOND + 50));
+        assert_eq!(ipam.tombstones[0].attachment.container_id, "c51");
+    }
+
+    #[test]
+    fn what_the_host_has_is_passed_over_and_given_last() {
+        let mut ipam = with_pools(&[(ONE, 0, &["10.1.0.5", "10.1.0.6", "10.1.0.7"])]);
+        ipam.mark_on_host(&["10.1.0.5".parse().unwrap()].into());
+        let order = take_all(&mut ipam, ["a", "b", "c"]);
+        assert_eq!(order, ["10.1.0.6", "10.1.0.7", "10.1.0.5"]);
+        let mut ipam = with_pools(&[(ONE, 0, &["10.1.0.5"])]);
+        let attachment = attachment("a", "eth0");
+        let on_host = ["10.1.0.5".parse().unwrap()].into();
+        let on_host = Request {
+            on_host: &on_host,
+            ..request(&attachment)
+        };
+        let refusal = ipam.allocate(&on_host, NOW).unwrap_err().to_string();
+        assert!(refusal.ends_with(": 0 held, 0 free, 1 on the host"));
+        let named = Request {
+            address: Some("10.1.0.5"),
+            ..on_host
+        };
+        let refused = ipam.allocate(&named, NOW);
+        assert!(matches!(refused, Err(Refusal::AddressInUse { .. })));
+    }
+
+    #[test]
+    fn a_pool_without_subnet_gives_nothing() {
+        let mut ipam = with_pools(&[]);
+        let pool = Pool {
+            records: vec![Record::new("10.1.0.5".parse().unwrap())],
+            ..Pool::default()
+        };
+        let local = ipam.spaces.get_mut("local").unwrap();
+        local.pools.insert("nonsense".into(), pool);
+        let before = ipam.clone();
+        let taken = take(&mut ipam, "a", PoolSelector::Named("nonsense"), None);
+        assert_eq!(taken, "NoSubnet");
+        assert_eq!(ipam, before);
+    }
+}
