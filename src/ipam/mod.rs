@@ -2,7 +2,6 @@
 //! attachment gets and how it comes back. Values in, values out: no IO, no clock, no logging.
 
 mod allocate;
-mod changes;
 mod choose;
 mod collect;
 mod evidence;
@@ -16,12 +15,13 @@ mod order;
 mod owner;
 mod rebuild;
 mod reclaim;
+mod record;
 mod release;
+mod replay;
 mod request;
 #[cfg(test)]
 pub(crate) mod testing;
 
-pub use changes::{Change, Changes};
 pub use collect::Stale;
 pub use evidence::{
     Entry, Evidence, EvidenceList, Existence, Kernel, Place, Routes, UnreadablePart,
@@ -30,16 +30,15 @@ pub use evidence_index::EvidenceIndex;
 pub use find::CheckFailure;
 pub use invariants::Violation;
 pub use liveness::{AGAIN, GRACE, Judgement, OLD, Reason, Verdict};
-pub use merge::Merged;
-pub use merge::{Inventory, ListedPool};
-pub use model::Family;
-pub use model::{Dropped, Free, Held, Moment, Record, TEARDOWN, Tombstone, Usage};
-pub use model::{Ipam, Pool, Space, Subnet};
+pub use merge::{Inventory, ListedPool, Merged};
+pub use model::{Family, Ipam, Pool, Space, Subnet};
 pub use order::{are_in_order, by_text};
 pub use owner::{Attachment, Claim, NetNs, NetNsId, Owner};
 pub use reclaim::{Candidate, Judged};
-pub use release::Freed;
-pub use release::Hint;
+pub use record::{
+    Change, Changes, Dropped, Free, Held, Moment, Record, TEARDOWN, Tombstone, Usage,
+};
+pub use release::{Freed, Hint};
 pub use request::{
     Grant, GrantKind, Holder, POOL_STAGE, PoolCount, PoolSelector, Refusal, Request,
 };

@@ -1,14 +1,12 @@
-//! The address spaces of the state, their pools and subnets, and the records of addresses.
+//! The address spaces of the state, their pools and subnets.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
-use std::time::Duration;
 
 use ipnet::IpNet;
-use serde::{Deserialize, Serialize};
 
-use super::{Attachment, Changes, NetNsId, Owner, by_text};
+use super::{Changes, Dropped, Held, Moment, Record, Tombstone, Usage, by_text};
 
 /// Everything the state says about addresses.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -209,127 +207,6 @@ impl Subnet {
             _ => return None,
         };
         IpNet::with_netmask(ip, mask).ok()
-    }
-}
-
-/// How long the node may go on showing a released address: its DEL comes before the main plugin and the runtime take the pod's network
-/// namespace down.
-pub const TEARDOWN: Duration = Duration::from_secs(30);
-
-/// A point on the boot clock (CLOCK_BOOTTIME): nanoseconds since the machine started, sleep included. It means nothing
-/// under another boot ID.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
-pub struct Moment(pub u64);
-
-impl Moment {
-    /// The time since `earlier`; zero when that is in the future.
-    pub fn since(self, earlier: Moment) -> Duration {
-        Duration::from_nanos(self.0.saturating_sub(earlier.0))
-    }
-
-    /// The moment that is later by `duration`.
-    pub fn after(self, duration: Duration) -> Moment {
-        let nanoseconds = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-        Moment(self.0.saturating_add(nanoseconds))
-    }
-}
-
-/// One address of a pool.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Record {
-    /// The key the record is stored under; what callers name.
-    pub key: IpAddr,
-    /// The address that is granted; `None` when the state leaves it out, then it is the key.
-    pub addr: Option<IpAddr>,
-    /// Whether it is free or held.
-    pub usage: Usage,
-}
-
-/// The use of an address.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Usage {
-    /// Free.
-    Free(Free),
-    /// Held, by an attachment or by an unknown owner.
-    Held(Held),
-}
-
-/// The facts about a free address.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Free {
-    /// A container ID that old versions of the original left behind; reserves nothing (difference D11).
-    pub left_over_id: Option<Box<str>>,
-    /// When it was last released, if that was since this boot.
-    pub released: Option<Moment>,
-    /// The network namespace of the holder that released it, where it is known. Its teardown follows the DEL.
-    pub released_in: Option<NetNsId>,
-    /// The host or one of its routes had it at the last look (difference D19).
-    pub on_host: bool,
-}
-
-/// The facts about a held address.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Held {
-    /// Its owner.
-    pub owner: Owner,
-    /// When its ADD came last; where that is unknown, when the record was first seen.
-    pub since: Moment,
-    /// When it was first found without evidence of its owner.
-    pub suspect: Option<Moment>,
-    /// Whether the source no longer lists the address. Then the record is removed with its release.
-    pub unlisted: bool,
-}
-
-/// An address that the source did not list when it was released, so that its record went. It may be listed again before its pod's
-/// network namespace is gone.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Dropped {
-    /// The address.
-    pub address: IpAddr,
-    /// When it was released.
-    pub at: Moment,
-    /// The network namespace of its holder, where it is known.
-    pub netns: Option<NetNsId>,
-}
-
-/// A DEL that found nothing.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Tombstone {
-    /// The attachment.
-    pub attachment: Attachment,
-    /// When it came.
-    pub at: Moment,
-}
-
-impl Record {
-    /// Creates a free record under its own address.
-    pub fn new(address: IpAddr) -> Self {
-        Record {
-            key: address,
-            addr: Some(address),
-            usage: Usage::Free(Free::default()),
-        }
-    }
-
-    /// The address.
-    pub fn address(&self) -> IpAddr {
-        self.addr.unwrap_or(self.key)
-    }
-
-    /// The facts about the holder, if it is held.
-    pub fn held(&self) -> Option<&Held> {
-        match &self.usage {
-            Usage::Held(held) => Some(held),
-            Usage::Free(_) => None,
-        }
-    }
-
-    /// The facts about the free address, if it is free.
-    pub fn free(&self) -> Option<&Free> {
-        match &self.usage {
-            Usage::Free(free) => Some(free),
-            Usage::Held(_) => None,
-        }
     }
 }
 
