@@ -4,9 +4,8 @@ use std::mem;
 use std::net::IpAddr;
 use std::rc::Rc;
 
-use super::QUARANTINE;
 use super::original::Original;
-use super::ours::{Facts, Ours, PoolFacts, RawNetNs};
+use super::ours::{Facts, Ours, PoolFacts, QUARANTINE, RawNetNs};
 use crate::ipam::{
     Claim, Dropped, Free, Held, Moment, NetNs, NetNsId, Owner, Record, TEARDOWN, Usage, by_text,
 };

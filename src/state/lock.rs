@@ -7,9 +7,7 @@ use std::{fmt, fs};
 
 use rustix::fs::{major, minor};
 
-use super::files::LockError;
-use super::files::{Files, HeldLock};
-use super::ours::MOST_COUNTED;
+use super::files::{Files, HeldLock, LockError};
 use crate::host::{Paths, read_text};
 
 /// The most that a call waits for the lock: longer than a burst of calls takes, and shorter than kubelet's timeout.
@@ -92,6 +90,8 @@ pub(super) fn holder(paths: &Paths) -> String {
 const MARK: &str = "azure-vnet-ipam ";
 /// The length of a boot ID.
 const BOOT: usize = 36;
+/// The largest plausible generation. Nothing that counts in microseconds comes near it, so a larger one is damaged.
+pub(super) const MOST_COUNTED: u64 = 1 << 53;
 /// The digits of a generation, wherever its text has a fixed length.
 pub(super) const DIGITS: usize = 18;
 /// The length of every record in bytes. Nothing need be truncated, and no space is needed, when one replaces another.

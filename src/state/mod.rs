@@ -15,10 +15,8 @@ mod store;
 #[doc(hidden)]
 pub use crate::host::ReadOutcome;
 pub use disk::set_aside_before;
-pub use files::{Files, HeldLock, StateFile};
-pub use files::{LockError, StoreError};
+pub use files::{Files, HeldLock, LockError, StateFile, StoreError};
 pub use lock::{LockHolder, Locked, WAIT, holder_now};
-pub use model::{Condition, Loss, QUARANTINE};
-pub use model::{State, WriteStamp};
-pub use ours::FORMAT;
+pub use model::{Condition, State, WriteStamp};
+pub use ours::{FORMAT, Loss, QUARANTINE};
 pub use store::{MODE, view};

@@ -3,17 +3,15 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::mem;
-use std::time::Duration;
 
 use serde_json::value::RawValue;
 
 use super::apply::Trust;
 use super::lock::is_same_boot;
 use super::original::Original;
-use super::ours::PoolRecords;
-use super::ours::{FORMAT, KEY, NEW_BOOT, Ours, PoolFacts, RawDropped};
+use super::ours::{FORMAT, KEY, Loss, NEW_BOOT, Ours, PoolFacts, PoolRecords, RawDropped};
 use crate::codec::{self, Cursor, Layout, Out, ParseError, Print, Read, go_json};
-use crate::ipam::{Change, Ipam, Moment, Usage};
+use crate::ipam::{Ipam, Moment, Usage};
 
 /// The layout of the two objects.
 const INSIDE: Layout = Layout::Lines(2);
@@ -283,24 +281,6 @@ pub enum Condition {
     },
 }
 
-/// The loss of a state that the journal could not make good.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Loss {
-    /// How it is known.
-    pub why: String,
-    /// When it was first seen. Every ADD of that time is complete [`QUARANTINE`] later.
-    pub seen: Moment,
-    /// What the journal holds, although it may lack some of it.
-    pub journaled: Option<Box<Ipam>>,
-    /// The changes in lines of the journal behind a gap, for the addresses of which its base has no pool.
-    pub loose: Vec<Change>,
-    /// Whether nothing shows that there ever was a state. The node and the source can prove then that it is [`Condition::Fresh`].
-    pub may_be_fresh: bool,
-}
-
-/// The time after a loss within which an ADD may still configure an address of which no record is left.
-pub const QUARANTINE: Duration = Duration::from_secs(30);
-
 impl Condition {
     /// Why grants are missing, if any are.
     pub fn lost(&self) -> Option<&Loss> {
@@ -370,7 +350,7 @@ mod tests {
 
     use super::*;
     use crate::ipam::testing::{attachment, record, request, with_pools};
-    use crate::ipam::{Dropped, Hint, NetNs, Owner, Request, Usage};
+    use crate::ipam::{Dropped, Hint, NetNs, Owner, Request};
 
     const NOW: Moment = Moment(5_000);
     const BOOT: Option<&str> = Some("boot-1");

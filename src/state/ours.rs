@@ -4,11 +4,15 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::time::Duration;
 
+use super::lock::MOST_COUNTED;
 use super::original::{print_address, read_address};
-use super::{Loss, record};
+use super::record;
 use crate::codec::{self, Cursor, Layout, Out, ParseError, Print, Read, go_json, object};
-use crate::ipam::{Free, Held, NetNs, NetNsId, Owner, Record, Tombstone, Usage};
+use crate::ipam::{
+    Change, Free, Held, Ipam, Moment, NetNs, NetNsId, Owner, Record, Tombstone, Usage,
+};
 
 /// The key.
 pub(super) const KEY: &str = "azure-vnet-ipam";
@@ -18,9 +22,6 @@ pub const FORMAT: u64 = 3;
 
 /// The word for a state of another boot that is not compared with the node yet.
 pub(super) const NEW_BOOT: &str = "newBoot";
-
-/// The largest plausible number. Nothing that counts in microseconds comes near it, so a larger one is damaged.
-pub(super) const MOST_COUNTED: u64 = 1 << 53;
 
 /// What stands before an address.
 pub(super) const ENTRY: &str = "\n\t\t\t\t\t\"";
@@ -54,10 +55,28 @@ object! { exact lines
     }
 }
 
+/// The loss of a state that the journal could not make good.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Loss {
+    /// How it is known.
+    pub why: String,
+    /// When it was first seen. Every ADD of that time is complete [`QUARANTINE`] later.
+    pub seen: Moment,
+    /// What the journal holds, although it may lack some of it.
+    pub journaled: Option<Box<Ipam>>,
+    /// The changes in lines of the journal behind a gap, for the addresses of which its base has no pool.
+    pub loose: Vec<Change>,
+    /// Whether nothing shows that there ever was a state. The node and the source can prove then that there was none.
+    pub may_be_fresh: bool,
+}
+
 object! { exact line Loss {
     "why": why,
     "seen": seen.0,
 } }
+
+/// The time after a loss within which an ADD may still configure an address of which no record is left.
+pub const QUARANTINE: Duration = Duration::from_secs(30);
 
 object! { exact line Tombstone {
     "network": attachment.network,

@@ -1,9 +1,8 @@
 //! Decides in one place, for every verb and command, what a state is worth by its files.
 
-use super::State;
 use super::journal::Journal;
 use super::lock::{LockText, is_same_boot};
-use super::model::{Condition, Loss};
+use super::{Condition, Loss, State};
 use crate::ipam::Moment;
 
 /// What stands in the place of the state.
