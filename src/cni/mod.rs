@@ -2,6 +2,7 @@
 
 mod call;
 mod environment;
+mod error;
 mod ipam_config;
 mod network_config;
 mod overrides;
@@ -10,14 +11,11 @@ mod result;
 mod version;
 
 pub use call::Call;
-pub use call::CallError;
 pub use environment::Environment;
-pub use ipam_config::{Backend, IpamConfig, NAME, NAME_V6, WhenFull};
-pub use network_config::QueryUrl;
+pub use error::CallError;
+pub use ipam_config::{Backend, IpamConfig, NAME, NAME_V6, QueryUrl, WhenFull};
 pub use network_config::{Attachments, NETWORK_CONFIG_KEYS, NetworkConfig};
 pub use overrides::{Dns, Route};
 pub use raw_ipam_config::{Defaults, IPAM_KEYS, is_ipam_key};
-pub use result::{AddResult, print_versions};
-pub use result::{CniError, Code};
-pub use version::CniVersion;
-pub use version::Verb;
+pub use result::{AddResult, CniError, Code, print_versions};
+pub use version::{CniVersion, Verb};

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
-use std::path::PathBuf;
 
 use serde_json::value::RawValue;
 
-use super::raw_ipam_config::{RawIpamConfig, parse_string, parse_value};
-use super::{CallError, CniVersion, Defaults, IpamConfig, Verb};
+use super::error::{CallError, parse_string, parse_value};
+use super::raw_ipam_config::RawIpamConfig;
+use super::{CniVersion, Defaults, IpamConfig, Verb};
 use crate::codec::{self, Cursor, Members, ParseError, Read, is, named_address, object};
 
 /// The members that this plugin uses, as they are spelled. Others are ignored, whatever their type (difference D15).
@@ -212,39 +212,6 @@ fn parse_member(raw: &RawValue, key: &str) -> Result<Option<Box<RawValue>>, code
     Ok(one.1)
 }
 
-/// What to query instead of the wire server.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum QueryUrl {
-    /// An `http:` URL.
-    Http(String),
-    /// A saved answer.
-    File(PathBuf),
-}
-
-impl QueryUrl {
-    /// Parses `http://...`, `file:///PATH` or `file:PATH`.
-    ///
-    /// # Errors
-    /// Another scheme: the wire server speaks plain HTTP, so there is no TLS here.
-    pub fn parse(url: &str) -> Result<QueryUrl, CallError> {
-        let scheme = |name: &str| {
-            url.get(..name.len())
-                .filter(|s| s.eq_ignore_ascii_case(name))
-                .and(url.get(name.len()..))
-        };
-        if scheme("http://").is_some_and(|rest| !rest.is_empty()) {
-            return Ok(QueryUrl::Http(url.to_owned()));
-        }
-        match scheme("file://localhost")
-            .or(scheme("file://"))
-            .or(scheme("file:"))
-        {
-            Some(path) if !path.is_empty() => Ok(QueryUrl::File(path.into())),
-            _ => Err(CallError::QueryUrl(url.to_owned())),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -319,27 +286,5 @@ mod tests {
         let no_name = raw_config(r#"{"cni.dev/attachments":[{"containerID":"c1"}]}"#);
         let found = no_name.valid_attachments();
         assert!(matches!(found, Err(CallError::Invalid { .. })));
-    }
-
-    #[test]
-    fn urls_are_http_or_file() {
-        assert_eq!(
-            QueryUrl::parse("http://h/x").unwrap(),
-            QueryUrl::Http("http://h/x".into())
-        );
-        for path in ["file:/a/b", "file:///a/b", "FILE://localhost/a/b"] {
-            assert_eq!(
-                QueryUrl::parse(path).unwrap(),
-                QueryUrl::File("/a/b".into()),
-                "{path}"
-            );
-        }
-        assert_eq!(
-            QueryUrl::parse("file:a").unwrap(),
-            QueryUrl::File("a".into())
-        );
-        for bad in ["", "https://h/", "ftp://h", "http://", "file:", "/a/b"] {
-            assert!(QueryUrl::parse(bad).is_err(), "{bad}");
-        }
     }
 }

@@ -6,8 +6,7 @@ use ipnet::IpNet;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::CallError;
-use super::raw_ipam_config::parse_value;
+use super::error::{CallError, parse_value};
 use crate::codec::{self, Cursor, ParseError, object};
 
 /// A route for the pod.

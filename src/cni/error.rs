@@ -1,0 +1,225 @@
+//! Why a call is invalid, with the form of each key that can be wrong, and the values that are read with such an error.
+
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+
+use super::Verb;
+
+/// Why a call is invalid. The texts begin with the original's (contract section 14).
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CallError {
+    /// Variables are missing that the verb needs.
+    #[error("required env variables [{}] missing", .0.join(","))]
+    MissingVariables(Vec<&'static str>),
+    /// stdin is not a network configuration.
+    #[error("error unmarshall network config: {0}")]
+    NotJson(String),
+    /// stdin is larger than its limit.
+    #[error("error unmarshall network config: more than {0} bytes on stdin")]
+    TooLong(usize),
+    /// stdin cannot be read.
+    #[error("cannot read stdin: {0}")]
+    Unreadable(String),
+    /// The network has no name.
+    #[error("missing network name")]
+    NoName,
+    /// The network's name has characters that are not allowed.
+    #[error("invalid characters found in network name")]
+    BadName(String),
+    /// CNI_CONTAINERID is empty.
+    #[error("missing containerID")]
+    NoContainerId,
+    /// CNI_CONTAINERID has characters that are not allowed.
+    #[error("invalid characters in containerID")]
+    BadContainerId(String),
+    /// The network's name, or CNI_CONTAINERID, is longer than any file name, and libcni makes it part of one.
+    #[error("{0} is too long")]
+    TooLongName(&'static str),
+    /// CNI_IFNAME is empty.
+    #[error("interface name is empty")]
+    NoIfName,
+    /// CNI_IFNAME is longer than the kernel allows.
+    #[error("interface name is too long")]
+    IfNameTooLong,
+    /// CNI_IFNAME is `.` or `..`.
+    #[error("interface name is . or ..")]
+    IfNameDots,
+    /// CNI_IFNAME has characters that are not allowed.
+    #[error("interface name contains / or : or whitespace characters")]
+    BadIfName,
+    /// No such verb.
+    #[error("unknown CNI_COMMAND: {0}")]
+    UnknownCommand(String),
+    /// CNI_ARGS has unknown keys, and no `IgnoreUnknown`.
+    #[error("unknown args in CNI_ARGS: {}", .0.join(","))]
+    UnknownArgs(Vec<String>),
+    /// `cniVersion` is not a string.
+    #[error("decoding version from network config: cniVersion must be a string")]
+    VersionType,
+    /// `cniVersion` is not supported.
+    #[error("incompatible CNI versions")]
+    Incompatible(String),
+    /// `cniVersion` is older than the verb.
+    #[error("config version does not allow {}", .0.as_str())]
+    TooOldFor(Verb),
+    /// `cniVersion` is not a version.
+    #[error("failed to convert major version part {0:?}: it is not a number")]
+    NoVersion(String),
+    /// A member that this plugin uses has the wrong type.
+    #[error(
+        "Failed to parse network configuration: {key} must be {}: {found}",
+        form(key)
+    )]
+    WrongType {
+        /// Path of the member.
+        key: &'static str,
+        /// What was found, or the decoder's message.
+        found: String,
+    },
+    /// `ipam.environment` is unknown.
+    #[error("Failed to parse network configuration: Invalid configuration")]
+    UnknownEnvironment(String),
+    /// A member that the original does not have is invalid.
+    #[error("{key} must be {}: {found}", form(key))]
+    Invalid {
+        /// Path of the member.
+        key: &'static str,
+        /// What was found, or the decoder's message.
+        found: String,
+    },
+    /// A requested address is invalid.
+    #[error("invalid requested address {address:?} in {place}: {why}")]
+    Requested {
+        /// In the caller's spelling.
+        address: String,
+        /// Where it was requested.
+        place: &'static str,
+        /// Why it is invalid.
+        why: &'static str,
+    },
+    /// A GC does not list the valid attachments.
+    #[error("cni.dev/valid-attachments is missing")]
+    NoAttachments,
+    /// `ipam.queryUrl` is not a URL that can be queried.
+    #[error("invalid query URL {0:?}")]
+    QueryUrl(String),
+}
+
+/// Parses a string; `None` when the member is missing.
+pub(super) fn parse_string(
+    raw: Option<&RawValue>,
+    key: &'static str,
+) -> Result<Option<String>, CallError> {
+    let Some(raw) = raw else { return Ok(None) };
+    let wrong = |_| CallError::WrongType {
+        key,
+        found: describe_found(raw),
+    };
+    serde_json::from_str(raw.get()).map(Some).map_err(wrong)
+}
+
+/// Parses the value of a key that the original does not have.
+pub(super) fn parse_value<T: DeserializeOwned>(
+    raw: &RawValue,
+    key: &'static str,
+) -> Result<T, CallError> {
+    serde_json::from_str(raw.get()).map_err(|_| CallError::Invalid {
+        key,
+        found: describe_found(raw),
+    })
+}
+
+/// Quotes the beginning of a value for an error.
+pub(super) fn describe_found(raw: &RawValue) -> String {
+    const MOST: usize = 80;
+    let text = raw.get();
+    match text.chars().nth(MOST) {
+        None => format!("found {text}"),
+        Some(_) => format!("found {}...", text.chars().take(MOST).collect::<String>()),
+    }
+}
+
+/// The form of a key whose value is a string or one of our own kinds, to follow `KEY must be`.
+pub(super) fn form(key: &str) -> &'static str {
+    FORMS
+        .iter()
+        .find(|(known, _)| *known == key)
+        .map_or("a string", |(_, form)| form)
+}
+
+/// Each key that can be wrong, with its form.
+const FORMS: [(&str, &str); 26] = [
+    ("cniVersion", "a string, for example \"1.0.0\""),
+    ("name", "a string, for example \"azure\""),
+    ("master", "a string, for example \"eth0\""),
+    ("logLevel", "a string, for example \"info\""),
+    (
+        "ipam",
+        "an object, for example {\"type\": \"azure-vnet-ipam\"}",
+    ),
+    ("ipam.type", "a string, for example \"azure-vnet-ipam\""),
+    ("ipam.environment", "a string, for example \"azure\""),
+    (
+        "ipam.ipv6Environment",
+        "a string, for example \"ipv6NodeIpam\"",
+    ),
+    (
+        "ipam.families",
+        "a list of \"ipv4\" and \"ipv6\", each once at most, with the family of ipam.subnet, for example [\"ipv4\", \"ipv6\"]",
+    ),
+    ("ipam.addressSpace", "a string, for example \"local\""),
+    ("ipam.subnet", "a string, for example \"10.224.0.0/16\""),
+    ("ipam.ipAddress", "a string, for example \"10.224.0.9\""),
+    (
+        "ipam.queryInterval",
+        "a string of whole seconds above zero, for example \"10\"",
+    ),
+    (
+        "ipam.queryUrl",
+        "a string that begins with http:// or file:, for example \"file:///etc/interfaces.xml\"",
+    ),
+    (
+        "ipam.kubeconfig",
+        "a string, for example \"/var/lib/kubelet/kubeconfig\"",
+    ),
+    ("ipam.nodeName", "a string, for example \"aks-nodepool1-0\""),
+    ("ipam.exclude", "a list, for example [\"10.224.0.128/25\"]"),
+    ("ipam.cooldown", "whole seconds, for example 30"),
+    (
+        "ipam.statusWhenFull",
+        "\"ready\" or \"error\", for example \"ready\"",
+    ),
+    (
+        "ipam.routes",
+        "a list of objects with dst and, if wanted, gw, for example [{\"dst\": \"10.0.0.0/8\", \"gw\": \"10.224.0.1\"}]",
+    ),
+    (
+        "ipam.dns",
+        "an object with nameservers, domain, search and options, for example {\"nameservers\": [\"10.0.0.10\"]}",
+    ),
+    ("args.cni.ips", IPS),
+    ("runtimeConfig.ips", IPS),
+    (
+        "prevResult",
+        "the result of an ADD, for example {\"ips\": [{\"address\": \"10.224.0.9/16\"}]}",
+    ),
+    ("cni.dev/valid-attachments", ATTACHMENTS),
+    ("cni.dev/attachments", ATTACHMENTS),
+];
+
+const IPS: &str = "a list of addresses, for example [\"10.224.0.9\"]";
+const ATTACHMENTS: &str =
+    "a list of objects, for example [{\"containerID\": \"3f2a91c04d7e\", \"ifname\": \"eth0\"}]";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_form_has_an_example_that_is_json() {
+        for (key, form) in FORMS {
+            let (_, example) = form.split_once(", for example ").expect(key);
+            serde_json::from_str::<serde_json::Value>(example).expect(key);
+        }
+    }
+}
