@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use super::{addresses, find_namespace, named_namespace, not_empty};
+use super::reader::{addresses, find_namespace, named_namespace, not_empty};
 use crate::codec::{self, object};
 use crate::host::{
     Link, Paths, ReadOutcome, host_has, io_reason, links, links_named, read_bounded,

@@ -10,8 +10,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::Progress;
-use super::{addresses, find_namespace, named_namespace, not_empty};
+use super::reader::{Progress, addresses, find_namespace, named_namespace, not_empty};
 use crate::codec::{self, Members, object};
 use crate::host::{Paths, ReadOutcome, boot_now, io_reason, read_bounded, wall_now};
 use crate::ipam::{Entry, EvidenceList, Kernel, Moment, UnreadablePart};
