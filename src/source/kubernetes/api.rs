@@ -11,9 +11,9 @@ use serde::Deserialize;
 use ureq::Agent;
 use ureq::unversioned::transport::{Connector, TcpConnector};
 
+use super::error::{NodeError, bounded};
 use super::kubeconfig::Access;
 use super::tls::TlsConnector;
-use super::{NodeError, bounded};
 use crate::host::{Paths, Timestamp, io_reason, read_text};
 use crate::ipam::ListedPool;
 use crate::source::fetch::{LiteralIpResolver, config};

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use ureq::http::Uri;
 
-use super::{NodeError, bounded};
+use super::error::{NodeError, bounded};
 use crate::host::{Paths, ReadOutcome, io_reason, read_bounded};
 
 /// Larger files than this are refused.
