@@ -53,6 +53,17 @@ pub fn block_at_most(left: Duration) -> Duration {
     }
 }
 
+/// Sleeps until the boot clock shows this time.
+pub fn sleep_until(time: Moment) {
+    loop {
+        let left = time.since(boot_now());
+        if left.is_zero() {
+            return;
+        }
+        std::thread::sleep(block_at_most(left));
+    }
+}
+
 /// Returns the ID of this boot; `None` where /proc does not have it.
 pub fn boot_id(paths: &Paths) -> Option<String> {
     const LONGEST: usize = 64;

@@ -3,27 +3,26 @@
 mod clock;
 mod files;
 mod flock;
+mod libc_calls;
 mod links;
 mod netlink;
 mod netns;
 mod network;
-mod nsfs;
 mod paths;
-mod process;
 mod rotating_file;
 mod stream_io;
 
-pub use clock::{Timestamp, boot_id, boot_now, shift_boot_clock, wall_now};
+pub use clock::{Timestamp, boot_id, boot_now, shift_boot_clock, sleep_until, wall_now};
 pub use files::{
-    ReadOutcome, check_regular, create_new, io_reason, is_not_writable, open, overwrite,
-    read_bounded, read_bounded_with, read_no_link, read_text, read_up_to, replace, write_options,
+    ReadOutcome, check_regular, check_room, create_new, io_reason, is_not_writable, open,
+    overwrite, read_bounded, read_bounded_with, read_no_link, read_text, read_up_to, replace, room,
+    write_options,
 };
-pub use files::{check_room, room};
 pub use flock::{LockOutcome, lock, lock_folder};
+pub use libc_calls::{exit_on_termination_signals, ignore_file_size_signal};
 pub use links::{Link, links, links_named};
 pub use netns::{CookieLookup, SocketsOfProcess, namespace_id, netns};
 pub use network::{HostAddress, NetnsScanner, host_addresses, host_has, host_routes};
 pub use paths::Paths;
-pub use process::{exit_on_termination_signals, ignore_file_size_signal, sleep_until};
 pub use rotating_file::{RotatingFile, rotated_path};
 pub use stream_io::{alters_terminal, read_stream, write_stream};

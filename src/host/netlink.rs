@@ -9,7 +9,7 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with,
 };
 
-use super::nsfs::{CookieSource, read_cookie};
+use super::libc_calls::{CookieSource, read_cookie};
 
 // Types of messages of rtnetlink.
 pub(super) const GET_LINK: u16 = 18;

@@ -12,8 +12,8 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::Paths;
 use super::files::open;
+use super::libc_calls::{CookieSource, RelatedNamespace, open_related_namespace, read_cookie};
 use super::netlink::Netlink;
-use super::nsfs::{CookieSource, RelatedNamespace, open_related_namespace, read_cookie};
 use crate::ipam::NetNs;
 
 /// Returns the namespace at `path` (CNI_NETNS); `None` when the path is empty.
