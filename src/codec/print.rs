@@ -3,8 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use super::Out;
-use super::go_json;
+use super::{Out, go_json};
 
 /// The layout of an object or a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

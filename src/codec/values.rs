@@ -6,8 +6,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
-use super::cursor::plain_length;
-use super::cursor::{Cursor, ParseError};
+use super::cursor::{Cursor, ParseError, plain_length};
 
 /// Reads the value of a member.
 pub type Member<'m, 'de> = &'m mut dyn FnMut(&str, &mut Cursor<'de>) -> Result<(), ParseError>;

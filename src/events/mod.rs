@@ -8,7 +8,6 @@ mod history;
 mod record;
 mod totals;
 
-pub use history::parse;
-pub use history::{History, MAX_RECORDS};
+pub use history::{History, MAX_RECORDS, parse};
 pub use record::{FreedAddress, OperationRecord};
 pub use totals::{DURATION_BOUNDS, Durations, Totals};

@@ -6,10 +6,8 @@ use serde::Serialize;
 
 use super::cli::ReclaimArgs;
 use super::lease::{Lease, held_records};
-use super::node::capture_snapshot;
-use super::node::{Node, Now};
-use super::outcome::record_operation;
-use super::outcome::{CommandError, CommandOutput};
+use super::node::{Node, Now, capture_snapshot};
+use super::outcome::{CommandError, CommandOutput, record_operation};
 use super::screen::{Screen, Tint, pluralize};
 use super::state_view::StateView;
 use crate::events::OperationRecord;
@@ -18,6 +16,7 @@ use crate::ipam::{AGAIN, GRACE, Judged, Verdict};
 use crate::log;
 use crate::plugin::decide::reclaim;
 use crate::plugin::{Action, log_actions};
+use crate::state::State;
 
 /// The result of a reclaim, or of a dry run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -100,7 +99,7 @@ pub fn run(node: &Node, args: &ReclaimArgs) -> Result<CommandOutput, CommandErro
 }
 
 /// The number of leases that are too young to be judged.
-fn young(state: &crate::state::State, node: &Node) -> usize {
+fn young(state: &State, node: &Node) -> usize {
     let ages = held_records(state.ipam()).map(|(_, _, _, held)| node.now.since(held.since));
     ages.filter(|age| *age < GRACE).count()
 }

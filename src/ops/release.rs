@@ -8,10 +8,8 @@ use super::cli::ReleaseArgs;
 use super::lease::{
     ContainerMatch, Lease, ambiguous, describe_too_short, find_container, held_records,
 };
-use super::node::Node;
-use super::node::capture_snapshot;
-use super::outcome::{CommandError, CommandOutput};
-use super::outcome::{describe_operator, record_operation};
+use super::node::{Node, capture_snapshot};
+use super::outcome::{CommandError, CommandOutput, describe_operator, record_operation};
 use super::screen::Screen;
 use super::state_view::StateView;
 use crate::codec::named_address;

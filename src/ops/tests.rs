@@ -17,8 +17,7 @@ use super::reclaim::ReclaimReport;
 use super::screen::Screen;
 use super::show::ShowReport;
 use super::state_view::StateReport;
-use crate::cni::IpamConfig;
-use crate::cni::NAME;
+use crate::cni::{IpamConfig, NAME};
 use crate::events::OperationRecord;
 use crate::ipam::{
     Claim, Entry, Evidence, EvidenceList, Free, Held, Ipam, Kernel, Moment, NetNs, Owner, Place,

@@ -31,8 +31,7 @@ use crate::events::OperationRecord;
 use crate::failure::Failure;
 use crate::host::{Paths, io_reason, read_stream};
 use crate::ipam::{Attachment, Moment};
-use crate::log;
-use crate::stdio;
+use crate::{log, stdio};
 
 use report::CallReporter;
 

@@ -5,13 +5,12 @@ use std::time::{Duration, Instant};
 
 use ipnet::{IpNet, Ipv4Net};
 
-use super::SourceError;
 use super::fetch::get;
 use super::kubernetes::KubernetesNode;
 use super::listing::Listing;
 use super::matching::{MacWildcard, MatchedListing, covers_listing, match_links};
 use super::wire::WireError;
-use super::{interfaces_file, wire};
+use super::{SourceError, interfaces_file, wire};
 use crate::cni::{Backend, CallError, IpamConfig, QueryUrl};
 use crate::host::{Paths, ReadOutcome, io_reason, links, links_named, read_bounded};
 use crate::ipam::{Family, Inventory, ListedPool};

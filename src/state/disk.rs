@@ -7,8 +7,7 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::files::{Files, HeldLock, StateFile};
-use super::files::{LockError, StoreError};
+use super::files::{Files, HeldLock, LockError, StateFile, StoreError};
 use super::lock::holder;
 use super::store::MODE;
 use crate::host::{

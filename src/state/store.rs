@@ -5,11 +5,9 @@ use std::mem;
 
 use tracing::{info, warn};
 
-use super::files::StoreError;
-use super::files::{Files, StateFile};
+use super::files::{Files, StateFile, StoreError};
 use super::journal::{self, Journal};
-use super::lock::Locked;
-use super::lock::{LockRecord, LockText};
+use super::lock::{LockRecord, LockText, Locked};
 use super::model::ROOM;
 use super::settle::{StateText, settle};
 use super::{State, WriteStamp};

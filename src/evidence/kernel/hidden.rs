@@ -12,8 +12,7 @@ use std::time::Duration;
 use rustix::fs::{AtFlags, CWD, StatxFlags, makedev, statx};
 use rustix::thread::{CapabilitySet, capabilities};
 
-use super::proc::id;
-use super::proc::{NetnsMount, list_netns_mounts};
+use super::proc::{NetnsMount, id, list_netns_mounts};
 use super::scan::{FoundBy, Scan};
 use crate::host::{Link, SocketsOfProcess, io_reason, links, open};
 

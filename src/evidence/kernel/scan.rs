@@ -11,9 +11,10 @@ use std::sync::atomic::Ordering;
 
 use rustix::fs::fstat;
 
-use super::proc::read_addresses;
-use super::proc::{NetnsMount, list_netns_mounts};
-use super::proc::{id, is_gone, list_numbered, list_threads, sees_all_processes};
+use super::proc::{
+    NetnsMount, id, is_gone, list_netns_mounts, list_numbered, list_threads, read_addresses,
+    sees_all_processes,
+};
 use crate::evidence::Progress;
 use crate::host::{Link, NetnsScanner, Paths, boot_now, io_reason, links, open};
 use crate::ipam::{Kernel, Moment, Place};

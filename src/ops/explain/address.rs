@@ -10,8 +10,10 @@ use crate::ipam::{
     AGAIN, Entry, Evidence, EvidenceIndex, Free, GRACE, Held, Ipam, Judgement, Place, Pool, Reason,
     Record, Usage, Verdict,
 };
-use crate::ops::lease::{Lease, held_records, shorten_container_id};
-use crate::ops::lease::{describe_missing, describe_uses, entry_of_place, is_path};
+use crate::ops::lease::{
+    Lease, describe_missing, describe_uses, entry_of_place, held_records, is_path,
+    shorten_container_id,
+};
 use crate::ops::node::Now;
 use crate::ops::screen::{Screen, Tint, format_age, format_time};
 

@@ -12,8 +12,7 @@ use crate::ipam::{
     Verdict,
 };
 use crate::ops::finding::{Finding, FindingKind};
-use crate::ops::lease::{Lease, held_records, records_by_address};
-use crate::ops::lease::{describe_missing, describe_uses};
+use crate::ops::lease::{Lease, describe_missing, describe_uses, held_records, records_by_address};
 use crate::ops::node::Now;
 use crate::ops::screen::format_age;
 

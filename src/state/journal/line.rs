@@ -6,8 +6,7 @@ use crate::codec::{self, Layout, Out, Print, Read, object};
 use crate::ipam::{Change, Claim, Moment, Owner};
 use crate::state::lock::DIGITS;
 use crate::state::original::{print_address, read_address};
-use crate::state::ours::RawOwner;
-use crate::state::ours::raw_owner;
+use crate::state::ours::{RawOwner, raw_owner};
 
 /// The length of the end of the base and of each line: a space, the generation, a line feed.
 pub const END: usize = DIGITS + 2;

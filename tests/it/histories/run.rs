@@ -7,8 +7,7 @@ use serde_json::Value;
 
 use super::table::histories;
 use super::{Damage, File, History, Look, Pod, Refusal, Step, W, X, Y, Z};
-use crate::model::original;
-use crate::model::{Answer, Fault};
+use crate::model::{Answer, Fault, original};
 
 /// A node with its plugin. Drivers do what they are told, and check nothing.
 pub(super) trait Driver {

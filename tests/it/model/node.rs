@@ -12,8 +12,7 @@ use std::time::Duration;
 
 use azure_vnet_ipam::evidence::Progress;
 use azure_vnet_ipam::ipam::{Candidate, Evidence, Moment};
-use azure_vnet_ipam::plugin::Host;
-use azure_vnet_ipam::plugin::Node;
+use azure_vnet_ipam::plugin::{Host, Node};
 use azure_vnet_ipam::state::{Files, HeldLock, LockError, ReadOutcome, StateFile, StoreError};
 
 /// The files on the disk.
