@@ -118,36 +118,39 @@ impl StateReport {
     /// Judges a state that was read.
     pub fn new(path: String, state: &State, now: Moment) -> StateReport {
         use Severity::{Error, Note, Ok, Warning};
-        const REBUILT: &str = "no cleanup is needed, and running pods keep their addresses: the next ADD rebuilds it from the node and the journal of grants; new pods wait";
-        let rebuilt = format!("{REBUILT} {} s", QUARANTINE.as_secs());
+        let rebuilt = format!(
+            "no cleanup is needed, and running pods keep their addresses: the next ADD rebuilds it \
+             from the node and the journal of grants; new pods wait {} s",
+            QUARANTINE.as_secs()
+        );
         let is_corrupt = state.corrupt.is_some() && state.restored.is_none();
-        let is_fresh = |condition: &Condition| match condition {
+        let is_fresh = match &state.condition {
             Condition::Lost(loss) => loss.may_be_fresh,
             Condition::Newer { .. } => false,
-            condition => *condition == Condition::Fresh || state.is_empty(),
+            Condition::Fresh => true,
+            Condition::Ready | Condition::Reconcile | Condition::NewBoot => state.is_empty(),
         };
-        let word = match &state.condition {
-            condition if is_fresh(condition) && state.key_unreadable.is_none() => "fresh",
-            Condition::Ready | Condition::Fresh => "ok",
-            Condition::Reconcile | Condition::NewBoot => "doubtful",
-            Condition::Lost(_) => "lost",
-            Condition::Newer { .. } => "newer-format",
-        };
-        let missing_records = match word {
-            "lost" if is_corrupt => Some("the state is corrupt"),
-            "lost" => Some("the state was lost"),
-            "newer-format" => Some("a newer version wrote the state"),
-            _ => None,
+        let key_unreadable = state.key_unreadable.as_ref();
+        let is_fresh = is_fresh && key_unreadable.is_none();
+        let (word, missing_records) = match &state.condition {
+            _ if is_fresh => ("fresh", None),
+            Condition::Ready | Condition::Fresh => ("ok", None),
+            Condition::Reconcile | Condition::NewBoot => ("doubtful", None),
+            Condition::Lost(_) if is_corrupt => ("lost", Some("the state is corrupt")),
+            Condition::Lost(_) => ("lost", Some("the state was lost")),
+            Condition::Newer { .. } => ("newer-format", Some("a newer version wrote the state")),
         };
         let why = |why: &String| Some(why.clone());
         let (detail, severity, what, remedy) = match &state.condition {
             Condition::Newer { format } => (
-                Some(format!("state format {format}; this version supports up to {FORMAT}")),
+                Some(format!(
+                    "state format {format}; this version supports up to {FORMAT}"
+                )),
                 Error,
                 ":",
                 "install the newer version that wrote it".to_owned(),
             ),
-            _ if word == "fresh" => (
+            _ if is_fresh => (
                 None,
                 Ok,
                 " has no pools yet; the first ADD creates them",
@@ -160,26 +163,37 @@ impl StateReport {
                 format!("{rebuilt}; the corrupt file is kept"),
             ),
             Condition::Lost(loss) => (why(&loss.why), Warning, " was lost:", rebuilt),
-            _ if state.key_unreadable.is_some() => (
-                state.key_unreadable.as_ref().map(|why| format!("the key of this plugin cannot be read: {why}")),
+            _ if key_unreadable.is_some() => (
+                key_unreadable.map(|why| format!("the key of this plugin cannot be read: {why}")),
                 Note,
                 ":",
-                "no cleanup is needed: the next ADD inspects the node and writes the key again".to_owned(),
+                "no cleanup is needed: the next ADD inspects the node and writes the key again"
+                    .to_owned(),
             ),
             _ if state.restored.is_some() => (
                 state.restored.clone(),
                 Note,
                 " was lost or damaged:",
-                "no action needed: the journal of grants has all of it, and the next ADD restores it at once".to_owned(),
+                "no action needed: the journal of grants has all of it, and the next ADD restores \
+                 it at once"
+                    .to_owned(),
             ),
             Condition::Reconcile => (
-                Some("it may lack addresses in use; the next ADD looks for those that it does not know".to_owned()),
+                Some(
+                    "it may lack addresses in use; the next ADD looks for those that it does not \
+                     know"
+                        .to_owned(),
+                ),
                 Ok,
                 ":",
                 String::new(),
             ),
             Condition::NewBoot => (
-                Some("it is of before the last start of the node; the next ADD frees what the node does not show".to_owned()),
+                Some(
+                    "it is of before the last start of the node; the next ADD frees what the node \
+                     does not show"
+                        .to_owned(),
+                ),
                 Ok,
                 ":",
                 String::new(),
@@ -205,7 +219,8 @@ impl StateReport {
     /// The report on a file that the system does not let be read.
     fn unreadable(path: String, why: String) -> StateReport {
         let text = format!("{path} cannot be read: {why}");
-        let remedy = "no pod gets an address until it can be read: check the file and its folder with `ls -l`, and the disk with `dmesg`";
+        let remedy = "no pod gets an address until it can be read: check the file and its folder \
+                      with `ls -l`, and the disk with `dmesg`";
         StateReport {
             condition: "unreadable",
             missing_records: Some("the state cannot be read"),
