@@ -1,5 +1,6 @@
 //! The house rules that a compiler does not check.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use crate::harness::{package, rust_files};
@@ -33,11 +34,14 @@ fn sources() -> Vec<(String, String)> {
     rust_files(&root).into_iter().filter_map(read).collect()
 }
 
-/// The rooms in the paths of a text, such as `crate::host::words` and `crate::{log, state::{self, Lock}}`.
-fn used_rooms(code: &str) -> Vec<&str> {
-    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+fn is_word(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
+}
+
+/// The names behind `prefix` in a text, such as `crate::host::words` and `crate::{log, state::{self, Lock}}`.
+fn names_behind<'a>(prefix: &str, code: &'a str) -> Vec<&'a str> {
     let mut found = Vec::new();
-    for path in code.split("crate::").skip(1) {
+    for path in code.split(prefix).skip(1) {
         let Some(list) = path.strip_prefix('{') else {
             found.push(path.split(|c| !is_word(c)).next().unwrap());
             continue;
@@ -73,7 +77,7 @@ fn rooms_use_only_those_before_them() {
             "super::"
         };
         assert!(!code.contains(up), "{file} names {up}");
-        for used in used_rooms(&code) {
+        for used in names_behind("crate::", &code) {
             seen += 1;
             if room(used).is_none_or(|there| there > here) {
                 wrong.push(format!("{file} uses {used}"));
@@ -89,7 +93,58 @@ fn every_way_of_naming_a_room_is_seen() {
     let code = "use crate::plugin::Context;\nuse crate::{log, state::{self, Lock}, cni};\n\
                 let x = crate::host::words(y::z, source::a);";
     let expected = ["plugin", "log", "state", "cni", "host"];
-    assert_eq!(used_rooms(code), expected);
+    assert_eq!(names_behind("crate::", code), expected);
+}
+
+#[test]
+fn parts_of_a_room_do_not_use_each_other_in_a_circle() {
+    let (sources, mut seen) = (sources(), 0);
+    let folders = sources.iter();
+    let folders = folders.filter_map(|(file, code)| Some((file.strip_suffix("mod.rs")?, code)));
+    for (folder, code) in folders {
+        let inside = sources.iter();
+        let inside = inside.filter_map(|(file, code)| Some((file.strip_prefix(folder)?, code)));
+        let inside =
+            inside.map(|(file, code)| (file.split(['/', '.']).next().unwrap(), file, code));
+        // The part of each name that the folder has, and what `mod.rs` says beside passing them on.
+        let mut part_of: BTreeMap<_, _> = inside.clone().map(|(part, ..)| (part, part)).collect();
+        let code = code.replace("pub(crate) use ", "pub use ");
+        let mut own = String::new();
+        for (n, text) in code.split("pub use ").enumerate() {
+            let (names, rest) = text.split_once(';').filter(|_| n > 0).unwrap_or(("", text));
+            own += rest;
+            if let Some(part) = part_of.get(names.split("::").next().unwrap()).copied() {
+                part_of.extend(names.split(|c| !is_word(c)).map(|name| (name, part)));
+            }
+        }
+        let mut uses: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        for (here, file, code) in inside {
+            let path = format!("crate::{}", folder.replace('/', "::"));
+            let mut used = names_behind(&path, code);
+            if file == "mod.rs" {
+                let paths = own.split(|c| !is_word(c) && c != ':');
+                let named = paths.map(|path| (path, path.split("::").next().unwrap()));
+                // A part alone is its declaration.
+                let named =
+                    named.filter(|(path, name)| part_of.get(name).is_some_and(|p| p != path));
+                used.extend(named.map(|(_, name)| name));
+            } else if !file.trim_end_matches("/mod.rs").contains('/') {
+                used.extend(names_behind("super::", code));
+            }
+            seen += used.len();
+            let used = used.iter().map(|name| *part_of.get(name).unwrap_or(&"mod"));
+            uses.entry(here)
+                .or_default()
+                .extend(used.filter(|part| *part != here));
+        }
+        // Again and again, what uses nothing of the rest is taken away.
+        for _ in 0..uses.len() {
+            let left: BTreeSet<_> = uses.keys().copied().collect();
+            uses.retain(|_, used| !used.is_disjoint(&left));
+        }
+        assert!(uses.is_empty(), "{folder}: {uses:#?}");
+    }
+    assert!(seen > 300, "only {seen} uses were found");
 }
 
 #[test]
