@@ -176,7 +176,7 @@ impl Out {
         if self.bytes.len() - self.used < length {
             self.grow(length);
         }
-        &mut self.bytes[self.used..self.used + length]
+        &mut self.bytes.as_mut_slice()[self.used..self.used + length]
     }
 
     #[cold]

@@ -9,7 +9,7 @@ use quick_xml::events::{BytesStart, Event};
 use quick_xml::{Reader, XmlVersion};
 
 use super::listing::{ListedInterface, ListedSubnet, Listing, parse_address, parse_prefix};
-use crate::codec::leading_address;
+use crate::codec::{leading_address, strip_literal};
 
 /// Why an answer is not accepted.
 #[derive(Debug, thiserror::Error)]
@@ -208,13 +208,13 @@ fn add_element(
 fn add_canonical_addresses<'a>(mut text: &'a [u8], listing: &mut Listing) -> &'a [u8] {
     let parse_canonical = |text: &'a [u8]| -> Option<(IpAddr, bool, &'a [u8])> {
         let text = text.trim_ascii_start();
-        let (address, rest) = leading_address(text.strip_prefix(b"<IPAddress Address=\"")?)?;
-        match rest.strip_prefix(b"\" IsPrimary=\"false\"/>") {
+        let (address, rest) = leading_address(strip_literal(text, b"<IPAddress Address=\"")?)?;
+        match strip_literal(rest, b"\" IsPrimary=\"false\"/>") {
             Some(rest) => Some((address.to_canonical(), false, rest)),
             None => Some((
                 address.to_canonical(),
                 true,
-                rest.strip_prefix(b"\" IsPrimary=\"true\"/>")?,
+                strip_literal(rest, b"\" IsPrimary=\"true\"/>")?,
             )),
         }
     };
