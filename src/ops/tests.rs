@@ -261,7 +261,7 @@ fn checked(ipam: &Ipam, evidence: &Evidence, more: Vec<Finding>) -> CheckReport 
         state: "/var/run/azure-vnet-ipam.json".into(),
         lock: "/var/run/azure-vnet/azure-vnet-ipam.lock".into(),
     };
-    let mut findings = records::findings((ipam, ipam), &view);
+    let mut findings = records::findings((&BTreeSet::new(), ipam), &view);
     findings.extend(more);
     CheckReport::of_findings(findings, Vec::new(), ipam, Vec::new(), &NOW)
 }

@@ -318,7 +318,7 @@ fn namespaces(kernel: &Kernel, visibility: &mut Visibility) -> Option<Finding> {
 fn records_now_and_next(node: &Node, inspection: &Inspection, healed: &Ipam) -> Vec<Finding> {
     let ours = inspection.config.ours(node.paths().name());
     let names = ours.filter_map(|(file, _)| file.conflist.as_ref().ok()?.name.clone());
-    let (before, now) = (inspection.before.ipam(), inspection.state.ipam());
+    let (before, now) = (&inspection.held_before, inspection.state.ipam());
     let view = records::NodeView {
         evidence: &inspection.evidence,
         host: &inspection.host,
