@@ -272,7 +272,7 @@ fn explanation(subject: &str, ipam: &Ipam, evidence: &Evidence, state: StateRepo
         evidence,
         conf: &IpamConfig::default(),
         now: &NOW,
-        program: NAME,
+        program: "sudo azure-vnet-ipam",
     };
     Explanation::new(&Query::parse(subject), &facts, events(), state)
 }
@@ -471,7 +471,9 @@ fn screens_of_check() {
 
 #[test]
 fn screens_of_reclaim() {
-    assert_screens("reclaim-would", |screen| reclaim(false).print(screen, NAME));
+    assert_screens("reclaim-would", |screen| {
+        reclaim(false).print(screen, "sudo azure-vnet-ipam")
+    });
     assert_screens("reclaim-done", |screen| reclaim(true).print(screen, NAME));
     assert_screens("reclaim-nothing", |screen| {
         ReclaimReport::default().print(screen, NAME)

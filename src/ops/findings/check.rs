@@ -74,6 +74,10 @@ impl CheckReport {
         findings.extend(records_now_and_next(node, inspection, healed));
         let adds = predict(node, inspection, &trial);
         findings.extend(explain_failures(&adds, &findings));
+        if visibility.is_root {
+            let commands = findings.iter_mut().flat_map(|f| &mut f.commands);
+            commands.for_each(|command| *command = command.replace("sudo ", ""));
+        }
         let not_seen = not_seen(&inspection.evidence, &visibility);
         CheckReport::of_findings(findings, not_seen, inspection.state.ipam(), adds, &node.now)
     }
