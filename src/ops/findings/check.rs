@@ -62,7 +62,15 @@ pub fn run(node: &Node, args: &CheckArgs) -> Result<CommandOutput, CommandError>
 impl CheckReport {
     /// Judges what was found on the node.
     pub fn new(node: &Node, inspection: &Inspection) -> CheckReport {
-        let ipam = inspection.state.ipam();
+        let (paths, ipam) = (node.paths(), inspection.state.ipam());
+        if !inspection.config.is_in_use(paths) {
+            return CheckReport {
+                time: node.now.wall_time(node.now.boot),
+                seconds: node.now.wall,
+                summary: format!("Nothing is wrong; {} is not in use.", paths.name()),
+                ..CheckReport::default()
+            };
+        }
         let mut visibility = Visibility::of_process();
         let mut findings = examine(node, inspection, &mut visibility);
         let trial = inspection.trial(node);
