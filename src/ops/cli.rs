@@ -264,8 +264,8 @@ impl PluginName {
 #[derive(Debug, Args)]
 pub struct NodeLoopArgs {
     /// Replace FILE with the metrics
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub output: PathBuf,
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, required_unless_present = "is_alive")]
+    pub output: Option<PathBuf>,
     /// Time between two rounds
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = seconds())]
     pub interval: u64,
@@ -275,7 +275,7 @@ pub struct NodeLoopArgs {
     /// Their folder [default: /opt/cni/bin]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub dir: Option<PathBuf>,
-    /// Watched plugins, as A,B [default: its own]
+    /// Watched plugins, as A,B; one not in use is left out [default: its own]
     #[arg(
         long,
         value_name = "NAMES",
@@ -286,6 +286,12 @@ pub struct NodeLoopArgs {
     /// Install again what was replaced
     #[arg(long)]
     pub reinstall: bool,
+    /// Write to FILE in each round that the loop is alive
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub alive: Option<PathBuf>,
+    /// Only tell whether the loop with `--alive FILE` is alive
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "output")]
+    pub is_alive: Option<PathBuf>,
 }
 
 /// A time in seconds, at most a day.

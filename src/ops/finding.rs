@@ -231,6 +231,8 @@ impl Severity {
 pub struct Visibility {
     /// Whether the user is root.
     pub is_root: bool,
+    /// A path of the node that the source needs, and that the container of this process lacks.
+    pub not_mounted: Option<String>,
     hidden: Vec<String>,
 }
 
@@ -244,6 +246,7 @@ impl Visibility {
     pub fn new(is_root: bool) -> Visibility {
         Visibility {
             is_root,
+            not_mounted: None,
             hidden: Vec::new(),
         }
     }

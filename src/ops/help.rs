@@ -255,6 +255,11 @@ node exporter, and compares the installed plugin with this executable, as
 `install --verify` does. After every --check-interval, runs `check` and adds its
 result to the metrics. Intervals are between 1 second and a day.
 
+Of --names, a plugin that the node does not use is left out.
+
+With --alive, each round writes to FILE that the loop is alive for the next ten
+intervals, which `node-loop --is-alive FILE` tells.
+
 With --reinstall, runs `install` where the plugin was replaced. A file that
 `install` would replace only with --force stays.
 
@@ -267,8 +272,9 @@ Examples:
       --output /var/lib/prometheus/node-exporter/azure-vnet-ipam.prom
 
 Exit status:
-  0  stopped by SIGTERM or SIGINT
-  2  usage error
+  0  stopped by SIGTERM or SIGINT, or alive
+  1  not alive
+  2  usage error, or FILE cannot be read
 ";
 
 /// `check-settings`.

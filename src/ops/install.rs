@@ -104,8 +104,6 @@ fn print(
 /// The plugin of one name, in the folder in which runtimes look for it.
 #[derive(Clone, Debug)]
 pub struct Installation {
-    /// The name of the plugin.
-    pub name: &'static str,
     folder: PathBuf,
     path: PathBuf,
     /// The newest original.
@@ -121,7 +119,6 @@ impl Installation {
     pub fn new(node: &Node, dir: Option<&Path>, name: &'static str) -> Installation {
         let folder = dir.map_or_else(|| node.paths().plugin_folder(), Path::to_owned);
         Installation {
-            name,
             path: folder.join(name),
             kept: folder.join(format!("{name}.orig")),
             installing: folder.join(format!(".{name}.installing")),

@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
-use std::mem;
-use std::path::Path;
 use std::time::Duration;
 
 use super::cli::OutputArgs;
@@ -17,17 +15,22 @@ use super::version;
 use crate::cni::Verb;
 use crate::events::{DURATION_BOUNDS, Durations, Totals};
 
-/// What the metrics are made from.
+/// The mode of the file. Collectors usually do not run as root.
+pub const MODE: u32 = 0o644;
+
+/// What the metrics of one plugin are made from.
 #[derive(Debug, Default)]
 pub struct NodeMetrics<'a> {
+    /// The name of the plugin.
+    pub plugin: &'static str,
     /// The pools, the state and the source.
     pub show: ShowReport,
     /// The counts of all operations.
     pub totals: Totals,
     /// The last check. Only `node-loop` checks.
     pub last_check: Option<&'a CheckReport>,
-    /// Of each plugin that is watched: its name, and whether it is this executable. Only `node-loop` watches.
-    pub installed: &'a [(&'static str, bool)],
+    /// Whether the installed plugin is this executable. Only `node-loop` watches.
+    pub executable_matches: Option<bool>,
 }
 
 /// Prints the metrics, or writes them to a file.
@@ -35,36 +38,38 @@ pub struct NodeMetrics<'a> {
 /// # Errors
 /// Nobody but root may read the state, or the file cannot be written.
 pub fn run(node: &Node, args: &OutputArgs) -> Result<CommandOutput, CommandError> {
-    write(node, None, &[], args.output.as_deref())
+    let text = print(&[NodeMetrics::read(node)?]);
+    CommandOutput::to_file_or_stdout(args.output.as_deref(), text, MODE)
 }
 
-/// Prints the metrics, or writes them to a file.
-///
-/// # Errors
-/// Nobody but root may read the state, without which zeros would be a lie; or the file cannot be written.
-pub fn write(
-    node: &Node,
-    last_check: Option<&CheckReport>,
-    installed: &[(&'static str, bool)],
-    output: Option<&Path>,
-) -> Result<CommandOutput, CommandError> {
-    /// Collectors usually do not run as root.
-    const MODE: u32 = 0o644;
-    let metrics = NodeMetrics {
-        show: show::read(node, &NodeConfig::read(node.paths()))?,
-        totals: node.history()?.totals,
-        last_check,
-        installed,
-    };
-    let text = metrics.print(node.paths().name());
-    CommandOutput::to_file_or_stdout(output, text, MODE)
+/// Prints the metrics of these plugins in the order of their names. A metric without values is left out.
+pub fn print(plugins: &[NodeMetrics<'_>]) -> String {
+    let mut page = Page::default();
+    for plugin in plugins {
+        page.plugin = plugin.plugin;
+        plugin.print(&mut page);
+    }
+    let metrics = page.metrics.into_values();
+    let metrics = metrics.filter(|(_, samples)| !samples.is_empty());
+    metrics.flat_map(<[String; 2]>::from).collect()
 }
 
 impl NodeMetrics<'_> {
-    /// Prints the metrics in the order of their names. A metric without values is left out.
-    pub fn print(&self, program: &str) -> String {
+    /// Reads what does not come from a loop.
+    ///
+    /// # Errors
+    /// Nobody but root may read the state, without which zeros would be a lie.
+    pub fn read(node: &Node) -> Result<Self, CommandError> {
+        Ok(NodeMetrics {
+            plugin: node.paths().name(),
+            show: show::read(node, &NodeConfig::read(node.paths()))?,
+            totals: node.history()?.totals,
+            ..NodeMetrics::default()
+        })
+    }
+
+    fn print(&self, page: &mut Page) {
         let (state, totals) = (&self.show.state, &self.totals);
-        let mut page = Page::new(program);
         page.begin(
             "build_info",
             "The version of the plugin, and what it was built from.",
@@ -79,19 +84,19 @@ impl NodeMetrics<'_> {
             ],
             &1,
         );
-        page.begin(
-            "executable_matches",
-            "1 if the installed plugin is the executable that watches it; 0 if it is another one, or missing.",
-        );
-        for (name, is_ours) in self.installed {
-            page.sample(&[("name", name)], &u8::from(*is_ours));
+        if let Some(matches) = self.executable_matches {
+            page.value(
+                "executable_matches",
+                "1 if the installed plugin is the executable that watches it; 0 if it is another one, or missing.",
+                &u8::from(matches),
+            );
         }
         if let Some(check) = self.last_check {
-            print_check(&mut page, check);
+            print_check(page, check);
         }
-        print_operations(&mut page, totals);
+        print_operations(page, totals);
         if state.is_readable {
-            print_pools(&mut page, &self.show.pools);
+            print_pools(page, &self.show.pools);
             page.value(
                 "quarantine_remaining_seconds",
                 "Remaining quarantine after a lost state; 0 otherwise.",
@@ -120,7 +125,6 @@ impl NodeMetrics<'_> {
             "1 if the state is readable, or not there yet; 0 if it is corrupt, unreadable or lost.",
             &u8::from(state.is_readable && state.condition != "lost"),
         );
-        page.text
     }
 }
 
@@ -228,80 +232,57 @@ fn seconds(microseconds: u64) -> String {
 }
 
 fn print_pools(page: &mut Page, pools: &[PoolReport]) {
-    type Figure = (&'static str, &'static str, fn(&PoolReport) -> usize);
-    const FIGURES: [Figure; 6] = [
-        ("pool_addresses", "All addresses of the pool.", |p| p.size),
-        (
-            "pool_cooldown_addresses",
-            "Addresses in cooldown, allocated only when no other is free.",
-            |p| p.count.cooldown,
-        ),
-        ("pool_free_addresses", "Addresses free to allocate.", |p| {
-            p.count.free
-        }),
-        ("pool_held_addresses", "Held addresses.", |p| p.count.held),
-        (
-            "pool_suspect_addresses",
-            "Held addresses whose holders are suspected to be dead.",
-            |p| p.count.suspect,
-        ),
-        (
-            "pool_unknown_owner_addresses",
-            "Held addresses whose holders are not known.",
-            |p| p.holders.iter().filter(|h| h.container.is_none()).count(),
-        ),
-    ];
-    for (name, help, figure) in FIGURES {
-        page.begin(name, help);
-        for pool in pools {
-            page.sample(&labels(pool), &figure(pool));
-        }
-    }
-    page.begin(
-        "pool_withheld_addresses",
-        "Free addresses that are not allocated: the configuration excludes them, or the host has them.",
-    );
     for pool in pools {
-        let [space, subnet, interface] = labels(pool);
         let count = &pool.count;
+        // Two spaces may have the same pool.
+        let labels = [
+            ("space", &*pool.space),
+            ("pool", &*count.subnet),
+            ("interface", &*pool.interface),
+        ];
+        let unknown = pool.holders.iter().filter(|h| h.container.is_none());
+        for (name, help, figure) in [
+            ("", "All addresses of the pool.", pool.size),
+            ("free_", "Addresses free to allocate.", count.free),
+            ("held_", "Held addresses.", count.held),
+            ("cooldown_", "Allocated last.", count.cooldown),
+            (
+                "suspect_",
+                "Held by holders that may be dead.",
+                count.suspect,
+            ),
+            (
+                "unknown_owner_",
+                "Held by nobody knows whom.",
+                unknown.count(),
+            ),
+        ] {
+            page.begin(&format!("pool_{name}addresses"), help);
+            page.sample(&labels, &figure);
+        }
+        page.begin(
+            "pool_withheld_addresses",
+            "Free addresses that are not allocated: the configuration excludes them, or the host has them.",
+        );
+        let [space, subnet, interface] = labels;
         for (reason, count) in [("excluded", count.excluded), ("host", count.on_host)] {
             page.sample(&[space, subnet, interface, ("reason", reason)], &count);
         }
     }
 }
 
-/// The labels of a pool, with the space, as two spaces may have the same pool.
-fn labels(pool: &PoolReport) -> [(&'static str, &str); 3] {
-    [
-        ("space", &pool.space),
-        ("pool", &pool.count.subnet),
-        ("interface", &pool.interface),
-    ]
-}
-
-/// The text format of Prometheus.
+/// The text format of Prometheus. A collector refuses a metric that is there twice, so the samples of all plugins are together.
 #[derive(Default)]
 struct Page {
-    /// The text printed so far.
-    text: String,
-    /// The prefix of every name.
-    prefix: String,
+    /// HELP and TYPE of each metric, and its samples, by name.
+    metrics: BTreeMap<String, (String, String)>,
     /// The full name of the current metric.
     name: String,
-    /// HELP and TYPE of the current metric, until its first sample is printed.
-    heading: String,
+    /// The plugin whose samples are printed.
+    plugin: &'static str,
 }
 
 impl Page {
-    /// Creates an empty page. The names begin with that of the program, as one collector may read the metrics of both names, and
-    /// refuses what is there twice.
-    fn new(program: &str) -> Page {
-        Page {
-            prefix: program.replace('-', "_"),
-            ..Page::default()
-        }
-    }
-
     /// Begins a metric.
     fn begin(&mut self, name: &str, help: &str) {
         let kind = match name.rsplit_once('_') {
@@ -309,9 +290,10 @@ impl Page {
             Some(("operation_duration", _)) => "histogram",
             _ => "gauge",
         };
-        self.name = format!("{}_{name}", self.prefix);
+        self.name = format!("azure_vnet_ipam_{name}");
         let name = &self.name;
-        self.heading = format!("# HELP {name} {help}\n# TYPE {name} {kind}\n");
+        let (heading, _) = self.metrics.entry(name.clone()).or_default();
+        *heading = format!("# HELP {name} {help}\n# TYPE {name} {kind}\n");
     }
 
     /// Prints a metric that has one value.
@@ -327,26 +309,23 @@ impl Page {
 
     /// Prints a value of one part of the current metric, such as a bucket of a histogram.
     fn part(&mut self, suffix: &str, labels: &[(&str, &str)], value: &dyn Display) {
-        self.text += &mem::take(&mut self.heading);
-        self.text += &self.name;
-        self.text += suffix;
-        for (n, (label, text)) in labels.iter().enumerate() {
-            self.text.push(if n == 0 { '{' } else { ',' });
-            self.text += label;
-            self.text += "=\"";
+        let (_, samples) = self.metrics.entry(self.name.clone()).or_default();
+        *samples += &format!("{}{suffix}", self.name);
+        let plugin = [("plugin", self.plugin)];
+        for (n, (label, text)) in plugin.iter().chain(labels).enumerate() {
+            samples.push(if n == 0 { '{' } else { ',' });
+            *samples += label;
+            *samples += "=\"";
             for c in text.chars() {
                 match c {
-                    '\n' => self.text += "\\n",
-                    '"' | '\\' => self.text.extend(['\\', c]),
-                    c => self.text.push(c),
+                    '\n' => *samples += "\\n",
+                    '"' | '\\' => samples.extend(['\\', c]),
+                    c => samples.push(c),
                 }
             }
-            self.text.push('"');
+            samples.push('"');
         }
-        if !labels.is_empty() {
-            self.text.push('}');
-        }
-        self.text += &format!(" {value}\n");
+        *samples += &format!("}} {value}\n");
     }
 }
 
@@ -417,24 +396,20 @@ mod tests {
     fn all_metrics_are_printed() {
         let check = last_check();
         let metrics = NodeMetrics {
+            plugin: NAME,
             show: show(vec![pool("local")]),
             totals: totals(),
             last_check: Some(&check),
-            installed: &[(NAME, true), (NAME_V6, false)],
+            executable_matches: Some(true),
         };
-        let text = metrics.print(NAME);
+        let text = print(&[metrics]);
         let lines: Vec<_> = text.lines().collect();
         for line in [
-            r#"executable_matches{name="azure-vnet-ipam"} 1"#,
-            r#"executable_matches{name="azure-vnet-ipamv6"} 0"#,
-            r#"last_check_findings{kind="duplicate",severity="error"} 0"#,
+            "executable_matches{} 1",
             r#"last_check_findings{kind="leak",severity="warning"} 2"#,
-            "last_check_status 1",
-            "last_check_timestamp_seconds 1764000000",
-            "lock_wait_seconds_total 1.500000",
-            "lock_waits_total 3",
-            r#"operation_duration_seconds_bucket{verb="ADD",le="+Inf"} 0"#,
-            r#"operation_duration_seconds_bucket{verb="DEL",le="0.0025"} 1"#,
+            "last_check_status{} 1",
+            "last_check_timestamp_seconds{} 1764000000",
+            "lock_wait_seconds_total{} 1.500000",
             r#"operation_duration_seconds_bucket{verb="DEL",le="0.005"} 3"#,
             r#"operation_duration_seconds_bucket{verb="DEL",le="30"} 3"#,
             r#"operation_duration_seconds_bucket{verb="DEL",le="+Inf"} 7"#,
@@ -442,19 +417,15 @@ mod tests {
             r#"operation_duration_seconds_count{verb="DEL"} 7"#,
             r#"operation_errors_total{verb="ADD",code="11"} 1"#,
             r#"operations_total{verb="ADD",result="error"} 3"#,
-            r#"operations_total{verb="ADD",result="ok"} 7"#,
-            r#"operations_total{verb="GC",result="ok"} 0"#,
             r#"operations_total{verb="reclaim",result="ok"} 1"#,
             r#"pool_addresses{space="local",pool="10.1.0.0/16",interface="eth0"} 20"#,
-            r#"pool_cooldown_addresses{space="local",pool="10.1.0.0/16",interface="eth0"} 5"#,
             r#"pool_withheld_addresses{space="local",pool="10.1.0.0/16",interface="eth0",reason="host"} 2"#,
-            "quarantine_remaining_seconds 29",
-            "reclaimed_addresses_total 8",
-            "refresh_age_seconds 12",
-            "refresh_failures_total 9",
-            "state_readable 1",
+            "quarantine_remaining_seconds{} 29",
+            "reclaimed_addresses_total{} 8",
+            "state_readable{} 1",
         ] {
-            let line = format!("azure_vnet_ipam_{line}");
+            let line = line.replacen('{', r#"{plugin="azure-vnet-ipam","#, 1);
+            let line = format!("azure_vnet_ipam_{line}").replace(",}", "}");
             assert!(lines.contains(&&*line), "{line}\n{text}");
         }
         assert_eq!(text.matches("le=\"").count(), 2 * 14);
@@ -463,13 +434,14 @@ mod tests {
     #[test]
     fn every_metric_has_one_heading_before_its_samples() {
         let check = last_check();
-        let metrics = NodeMetrics {
+        let metrics = |plugin| NodeMetrics {
+            plugin,
             show: show(vec![pool("local"), pool("other")]),
             totals: totals(),
             last_check: Some(&check),
-            installed: &[(NAME, true)],
+            executable_matches: Some(false),
         };
-        let text = metrics.print(NAME_V6);
+        let text = print(&[metrics(NAME), metrics(NAME_V6)]);
         let mut names = Vec::new();
         let mut seen = BTreeSet::new();
         let mut lines = text.lines().peekable();
@@ -483,8 +455,6 @@ mod tests {
                 assert_eq!(kind.ends_with(" counter"), name.ends_with("_total"));
                 assert_eq!(kind.ends_with(" histogram"), name.contains("_duration_"));
                 assert!(lines.peek().is_some_and(|l| l.starts_with(name)), "{name}");
-                // A collector may read the metrics of both names of the program.
-                assert!(name.starts_with("azure_vnet_ipamv6_"), "{name}");
                 names.push(name);
                 continue;
             }
@@ -495,10 +465,11 @@ mod tests {
 
     #[test]
     fn labels_are_escaped() {
-        let mut page = Page::new(NAME);
+        let mut page = Page::default();
         page.begin("x", "X.");
         page.sample(&[("a", "1\\2\"3\n4"), ("b", "")], &5);
-        let line = page.text.lines().last().unwrap();
-        assert_eq!(line, r#"azure_vnet_ipam_x{a="1\\2\"3\n4",b=""} 5"#);
+        let line = &page.metrics["azure_vnet_ipam_x"].1;
+        let expected = r#"azure_vnet_ipam_x{plugin="",a="1\\2\"3\n4",b=""} 5"#;
+        assert_eq!(line.trim_end(), expected);
     }
 }

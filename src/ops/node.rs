@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use rustix::process::geteuid;
+
 use super::outcome::CommandError;
 use super::screen::Screen;
 use crate::events::History;
@@ -72,6 +74,12 @@ impl Node {
     /// The paths of the node.
     pub fn paths(&self) -> &Paths {
         &self.context.paths
+    }
+
+    /// How to type this program for a command that needs root.
+    pub fn program_as_root(&self) -> String {
+        let sudo = if geteuid().is_root() { "" } else { "sudo " };
+        format!("{sudo}{}", self.program)
     }
 
     /// The last operations.

@@ -105,6 +105,12 @@ impl NodeConfig {
         config
     }
 
+    /// Whether the node uses the plugin of these paths. Only the second name may be left unused.
+    pub fn is_in_use(&self, paths: &Paths) -> bool {
+        let is_named = self.ours(paths.name()).next().is_some();
+        is_named || paths.name() != NAME_V6 || paths.state().exists()
+    }
+
     /// The plugins that use `name` for IPAM, with their files.
     pub fn ours(&self, name: &str) -> impl Iterator<Item = (&ConfFile, &Plugin)> {
         let plugins = self.files.iter().flat_map(|file| {

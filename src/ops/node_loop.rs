@@ -4,21 +4,31 @@
 //! Each round takes a new snapshot of the node and keeps only the last check, so that the memory stays bounded.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
 
 use super::cli::NodeLoopArgs;
 use super::findings::check::CheckReport;
 use super::findings::inspection::Inspection;
 use super::install::Installation;
-use super::metrics;
+use super::metrics::{self, NodeMetrics};
 use super::node::Node;
-use super::outcome::CommandError;
-use crate::host::{Paths, boot_now, exit_on_termination_signals, sleep_until};
+use super::node_config::NodeConfig;
+use super::outcome::{CommandError, CommandOutput};
+use crate::host::{
+    Paths, boot_now, exit_on_termination_signals, io_reason, read_text, replace, sleep_until,
+};
 use crate::ipam::Moment;
 use crate::stdio;
 
-/// Runs rounds until a signal ends the process.
-pub fn run(paths: &Paths, args: &NodeLoopArgs) -> ! {
+/// Runs rounds until a signal ends the process, or tells whether another loop does.
+///
+/// # Errors
+/// The file of the other loop cannot be read.
+pub fn run(paths: &Paths, args: &NodeLoopArgs) -> Result<CommandOutput, CommandError> {
+    if let Some(file) = &args.is_alive {
+        return is_alive(file);
+    }
     exit_on_termination_signals();
     let mut node_loop = NodeLoop::new(paths, args);
     let interval = Duration::from_secs(args.interval);
@@ -29,19 +39,47 @@ pub fn run(paths: &Paths, args: &NodeLoopArgs) -> ! {
     }
 }
 
+/// Tells whether the time in the file of a loop has not come yet.
+fn is_alive(file: &Path) -> Result<CommandOutput, CommandError> {
+    let shown = file.display();
+    let until = read_text(file).map_err(|e| CommandError::from_io(&shown.to_string(), &e))?;
+    let (text, status) = match until.parse().is_ok_and(|at| boot_now() < Moment(at)) {
+        true => ("the loop is alive\n".to_owned(), 0),
+        false => (format!("{shown} is older than 10 intervals\n"), 1),
+    };
+    Ok(CommandOutput { text, status })
+}
+
 /// What is kept from one round to the next.
 struct NodeLoop<'a> {
-    paths: &'a Paths,
     args: &'a NodeLoopArgs,
-    installations: Vec<Installation>,
+    plugins: Vec<Watched>,
     /// When the last check began.
     checked_at: Option<Moment>,
-    last_check: Option<CheckReport>,
     reported: Reported,
 }
 
+/// What is kept of a plugin.
+struct Watched {
+    paths: Paths,
+    installation: Installation,
+    /// Whether the installed plugin is this executable; `None` while the node does not use it.
+    matches: Option<bool>,
+    last_check: Option<CheckReport>,
+}
+
+impl Watched {
+    fn metrics(&self) -> Result<NodeMetrics<'_>, CommandError> {
+        Ok(NodeMetrics {
+            last_check: self.last_check.as_ref(),
+            executable_matches: self.matches,
+            ..NodeMetrics::read(&Node::here(&self.paths, boot_now()))?
+        })
+    }
+}
+
 impl<'a> NodeLoop<'a> {
-    fn new(paths: &'a Paths, args: &'a NodeLoopArgs) -> NodeLoop<'a> {
+    fn new(paths: &Paths, args: &'a NodeLoopArgs) -> NodeLoop<'a> {
         let node = Node::here(paths, boot_now());
         let mut names: Vec<_> = args.names.iter().map(|name| name.as_str()).collect();
         if names.is_empty() {
@@ -49,61 +87,81 @@ impl<'a> NodeLoop<'a> {
         }
         names.sort_unstable();
         names.dedup();
-        let installation = |name| Installation::new(&node, args.dir.as_deref(), name);
-        NodeLoop {
-            paths,
-            args,
-            installations: names.into_iter().map(installation).collect(),
-            checked_at: None,
+        let watched = |name| Watched {
+            paths: paths.of_plugin(name),
+            installation: Installation::new(&node, args.dir.as_deref(), name),
+            matches: None,
             last_check: None,
+        };
+        NodeLoop {
+            args,
+            plugins: names.into_iter().map(watched).collect(),
+            checked_at: None,
             reported: Reported::new(paths.name()),
         }
     }
 
     fn run_round(&mut self) {
         let began = boot_now();
-        let installed = self.watch_installations(&Node::here(self.paths, began));
+        self.note_alive();
+        self.watch_installations();
         // A check can take seconds, for which the other values do not wait.
-        self.write_metrics(&installed);
+        self.write_metrics();
         let interval = Duration::from_secs(self.args.check_interval);
         if self.checked_at.is_none_or(|at| began >= at.after(interval)) {
             self.checked_at = Some(began);
-            self.check(&Node::here(self.paths, began));
-            self.write_metrics(&installed);
+            for plugin in &mut self.plugins {
+                let node = Node::here(&plugin.paths, boot_now());
+                let check = |_| CheckReport::new(&node, &Inspection::gather(&node));
+                plugin.last_check = plugin.matches.map(check);
+            }
+            self.write_metrics();
         }
     }
 
-    /// Returns the name of each plugin that is watched, and whether it is this executable.
-    fn watch_installations(&mut self, node: &Node) -> Vec<(&'static str, bool)> {
+    /// Writes until when the loop counts as alive, in nanoseconds of the boot clock, which nobody sets.
+    fn note_alive(&mut self) {
+        if let Some(file) = &self.args.alive {
+            let until = boot_now().after(10 * Duration::from_secs(self.args.interval));
+            let written = replace(file, until.0.to_string().as_bytes(), metrics::MODE);
+            let problem = written.err().map(|e| io_reason(&e));
+            self.reported.step("alive", &problem);
+        }
+    }
+
+    /// Compares the installed plugins with this executable.
+    fn watch_installations(&mut self) {
         let text = |found| match found {
             Ok(problem) => problem,
             Err(CommandError(reason)) => Some(reason),
         };
-        let mut installed = Vec::new();
-        for plugin in &self.installations {
-            let found = plugin.replaced_by(node);
+        for plugin in &mut self.plugins {
+            let (node, name) = (Node::here(&plugin.paths, boot_now()), plugin.paths.name());
+            plugin.matches = None;
+            if !NodeConfig::read(&plugin.paths).is_in_use(&plugin.paths) {
+                continue;
+            }
+            let found = plugin.installation.replaced_by(&node);
             let is_replaced = matches!(found, Ok(Some(_)));
             let mut problem = text(found);
-            self.reported.step(plugin.name, &problem);
+            self.reported.step(name, &problem);
             if is_replaced && self.args.reinstall {
                 // What was put right is worth a line each time, so that it is one failure that changed and one that ended.
-                let refused = text(plugin.reinstall(node));
+                let refused = text(plugin.installation.reinstall(&node));
                 problem = refused.map(|why| format!("not installed again: {why}"));
-                self.reported.step(plugin.name, &problem);
+                self.reported.step(name, &problem);
             }
-            installed.push((plugin.name, problem.is_none()));
+            plugin.matches = Some(problem.is_none());
         }
-        installed
     }
 
-    fn check(&mut self, node: &Node) {
-        self.last_check = Some(CheckReport::new(node, &Inspection::gather(node)));
-    }
-
-    fn write_metrics(&mut self, installed: &[(&'static str, bool)]) {
-        let node = Node::here(self.paths, boot_now());
-        let (check, output) = (self.last_check.as_ref(), Some(&*self.args.output));
-        let written = metrics::write(&node, check, installed, output);
+    fn write_metrics(&mut self) {
+        let used = self.plugins.iter().filter(|p| p.matches.is_some());
+        let metrics: Result<Vec<_>, CommandError> = used.map(Watched::metrics).collect();
+        let output = self.args.output.as_deref();
+        let written = metrics.and_then(|all| {
+            CommandOutput::to_file_or_stdout(output, metrics::print(&all), metrics::MODE)
+        });
         self.reported.step("metrics", &written.err().map(|e| e.0));
     }
 }

@@ -94,7 +94,7 @@ pub fn run(node: &Node, args: &ReclaimArgs) -> Result<CommandOutput, CommandErro
         record.add_reclaimed(events.iter().flat_map(Action::freed).collect());
         record_operation(&node.context, record);
     }
-    let print = || found.print(&node.screen, node.paths().name());
+    let print = || found.print(&node.screen, &node.program_as_root());
     args.format.output(0, &found, print)
 }
 
@@ -179,7 +179,7 @@ impl ReclaimReport {
         let next = match (self.done, count, self.kept.iter().any(is_new)) {
             (false, 0, false) | (true, _, false) => return text,
             (false, _, _) => format!(
-                "Nothing was changed; `sudo {program} reclaim --yes` frees them, and records which holders look dead."
+                "Nothing was changed; `{program} reclaim --yes` frees them, and records which holders look dead."
             ),
             (true, _, true) => format!(
                 "Holders that look dead for the first time are freed when they are found dead again, in {} seconds or later.",

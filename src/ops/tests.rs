@@ -260,7 +260,7 @@ fn checked(ipam: &Ipam, evidence: &Evidence, more: Vec<Finding>) -> CheckReport 
         state: "/var/run/azure-vnet-ipam.json".into(),
         lock: "/var/run/azure-vnet/azure-vnet-ipam.lock".into(),
     };
-    let mut findings = records::findings((ipam, ipam), &view);
+    let mut findings = records::findings((&BTreeSet::new(), ipam), &view);
     findings.extend(more);
     CheckReport::of_findings(findings, Vec::new(), ipam, Vec::new(), &NOW)
 }
@@ -271,7 +271,7 @@ fn explanation(subject: &str, ipam: &Ipam, evidence: &Evidence, state: StateRepo
         evidence,
         conf: &IpamConfig::default(),
         now: &NOW,
-        program: NAME,
+        program: "sudo azure-vnet-ipam",
     };
     Explanation::new(&Query::parse(subject), &facts, events(), state)
 }
@@ -470,7 +470,9 @@ fn screens_of_check() {
 
 #[test]
 fn screens_of_reclaim() {
-    assert_screens("reclaim-would", |screen| reclaim(false).print(screen, NAME));
+    assert_screens("reclaim-would", |screen| {
+        reclaim(false).print(screen, "sudo azure-vnet-ipam")
+    });
     assert_screens("reclaim-done", |screen| reclaim(true).print(screen, NAME));
     assert_screens("reclaim-nothing", |screen| {
         ReclaimReport::default().print(screen, NAME)

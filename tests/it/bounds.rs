@@ -50,7 +50,7 @@ fn state_of_the_original(pools: impl Iterator<Item = (String, Vec<(String, Strin
 }
 
 /// The same with one pool: 10.224.0.4 is free, and `count` addresses from 10.224.0.5 on are held.
-fn state_with_holders(count: u32) -> String {
+pub fn state_with_holders(count: u32) -> String {
     let held = (0..count).map(|n| (address(n), format!("pod-{n}")));
     let free = ("10.224.0.4".to_owned(), String::new());
     let pool = (SUBNET.to_owned(), held.chain([free]).collect());

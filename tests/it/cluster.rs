@@ -4,11 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
+use std::process::Command;
 
 use serde_json::{Value, json};
 
 use crate::harness::wait::wait_until;
-use crate::harness::{Node, Reply, SUBNET, conf, package, xml};
+use crate::harness::{Node, Reply, SUBNET, conf, install, package, run, xml};
 
 fn folder() -> PathBuf {
     package().join("conflist-examples/kubernetes")
@@ -50,15 +51,17 @@ fn run_loop(node: &Node, args: &[&str]) -> String {
     let file = node.path("/collected/ipam.prom");
     let call = node.call("", "").without("CNI_COMMAND");
     let output = format!("--output={}", file.display());
+    let alive = format!("--alive={}", node.path("/collected/x").display());
     let call = args.iter().fold(call, |call, arg| match arg {
         arg if arg.starts_with("--output=") => call.arg(&output),
+        arg if arg.starts_with("--alive=") => call.arg(&alive),
         arg => call.arg(arg),
     });
     let mut node_loop = call.start();
     let text = || fs::read_to_string(&file).unwrap_or_default();
     wait_until("the first check", || {
         assert!(node_loop.is_running(), "the loop ended");
-        text().contains("_last_check_status ")
+        text().contains("_last_check_status{")
     });
     node_loop.kill();
     text()
@@ -143,14 +146,57 @@ fn dashboard_shows_metrics_that_exist() {
     }
 }
 
+/// n1 is a node, n2 does not answer, and n3 has no pod.
+#[test]
+fn fleet_check_covers_both_names_of_every_node() {
+    let (node, _wire) = Node::with_wire("cluster-fleet", Reply::Xml(xml(5..15)));
+    for name in ["azure-vnet-ipam", "azure-vnet-ipamv6"] {
+        install(&node.path(&format!("/opt/cni/bin/{name}")));
+    }
+    let conflist = r#"{"cniVersion": "1.0.0", "name": "azure", "type": "azure-vnet-ipam"}"#;
+    node.put("/etc/cni/net.d/1.conf", conflist);
+    let kubectl = r#"case "$*" in
+        *"get nodes"*) printf '%s\n' n1 n2 n3 ;;
+        *"get pods"*) printf '%s\n' 'n1 p1 Running' 'n2 p2 Running' ;;
+        *" p2 "*) echo 'no "route"' >&2; exit 1 ;;
+        *) while [ "$1" != -- ]; do shift; done; shift; "$FOLDER$@" || { echo "exit code 1" >&2; exit 1; } ;;
+        esac"#;
+    node.put("/kubectl", kubectl);
+    let fleet_check = |args: &[&str]| {
+        let mut command = Command::new("sh");
+        command.arg(folder().join("fleet-check.sh")).args(args);
+        command.env("KUBECTL", format!("sh {}", node.path("/kubectl").display()));
+        command.env("FOLDER", node.path("/opt/cni/bin"));
+        run(command.envs(&node.env), "")
+    };
+    let others = "n2: azure-vnet-ipamv6: not checked: no \"route\"\nn2: not checked: no \"route\"\n\
+        n3: not checked: it has no pod of the DaemonSet\n3 of 3 nodes in trouble\n";
+    // The folder of a node shows no network namespaces.
+    let unseen = "n1: Nothing wrong was found in what could be checked; new pods get addresses.\n";
+    let outcome = fleet_check(&[]);
+    assert_eq!(outcome.stdout, format!("{unseen}{others}"));
+    assert_eq!(outcome.exit, Some(1));
+    let report = fleet_check(&["-o", "json", "default"]).json();
+    let report = report.as_array().unwrap();
+    assert_eq!(report.len(), 5, "{report:?}");
+    let unused = "Nothing is wrong; azure-vnet-ipamv6 is not in use.";
+    assert_eq!(report[1]["check"]["summary"], unused);
+    assert_eq!(report[2]["error"], "not checked: no \"route\"");
+    // A state is enough to be in use.
+    node.put("/var/run/azure-vnet-ipamv6.json", "{");
+    let outcome = fleet_check(&[]);
+    let told = "\nn1: azure-vnet-ipamv6: 1 ";
+    assert!(
+        format!("\n{}", outcome.stdout).contains(told),
+        "{outcome:?}"
+    );
+}
+
 #[cfg(feature = "tls")]
 mod yaml {
-    use std::process::Command;
-
     use super::*;
+    use crate::harness::binary;
     use crate::harness::wait::output;
-    use crate::harness::{Outcome, binary, run};
-    use crate::privileged::in_private_namespaces_with_all_processes as in_private_namespaces;
 
     /// Checks that a command has all options among these words. Returns the options.
     #[track_caller]
@@ -226,18 +272,18 @@ mod yaml {
         let spec = &daemonset["spec"];
         assert_eq!(spec["updateStrategy"]["rollingUpdate"]["maxUnavailable"], 1);
         let pod = &spec["template"]["spec"];
-        let host = ["hostNetwork", "hostPID", "hostIPC"].map(|key| pod[key] == true);
-        assert_eq!(host, [true, true, false]);
-        assert_eq!(pod["automountServiceAccountToken"], false);
-        assert_eq!(pod["priorityClassName"], "system-node-critical");
-        assert_eq!(pod["tolerations"], json!([{ "operator": "Exists" }]));
-        let default = json!({ "seccompProfile": { "type": "RuntimeDefault" } });
-        assert_eq!(pod["securityContext"], default);
         let init = by_name(&pod["initContainers"]);
         let main = by_name(&pod["containers"]);
         assert_eq!((init.len(), main.len()), (1, 1));
         let (install, node_loop) = (init["install"], main["node-loop"]);
-        assert_eq!(install["image"], node_loop["image"]);
+        // One place has the image, and the nodes to begin with.
+        let kustomization = documents("kustomization.yaml");
+        let image = &kustomization["images"][0];
+        for container in [install, node_loop] {
+            assert_eq!(container["image"], image["name"]);
+        }
+        assert_eq!(image["newTag"], env!("CARGO_PKG_VERSION"));
+        assert_eq!(kustomization["resources"], json!(["daemonset.yaml"]));
         for (container, capabilities) in [
             (install, &[][..]),
             (node_loop, &["SYS_ADMIN", "SYS_PTRACE"]),
@@ -248,57 +294,6 @@ mod yaml {
             assert_eq!(texts(&security["capabilities"]["drop"]), ["ALL"]);
             assert_eq!(texts(&security["capabilities"]["add"]), capabilities);
         }
-        // The check only reads what others write, and finds what they mount later.
-        let mount = |path: &str| {
-            let mounts = node_loop["volumeMounts"].as_array().unwrap().iter();
-            let mut mounts = mounts.filter(|mount| mount["mountPath"] == path);
-            mounts.next().unwrap().clone()
-        };
-        for path in ["/var/lib/cni", "/etc/cni"] {
-            assert_eq!(mount(path)["readOnly"], true, "{path}");
-        }
-        for path in ["/run", "/var/run"] {
-            assert_eq!(mount(path)["mountPropagation"], "HostToContainer");
-        }
-    }
-
-    #[test]
-    #[ignore = "needs root, unshare and setpriv"]
-    fn capabilities_of_the_daemonset_suffice() {
-        let test = "cluster::yaml::capabilities_of_the_daemonset_suffice";
-        if !in_private_namespaces(test) {
-            return;
-        }
-        let daemonset = documents("daemonset.yaml");
-        let pod = &daemonset["spec"]["template"]["spec"];
-        // Runs the program as root with only these capabilities.
-        let node = Node::new("cluster-capabilities");
-        let run_with = |capabilities: &Value, words: &[&str]| {
-            let names = texts(capabilities).into_iter();
-            let names = names.map(|name| format!(",+{}", name.to_lowercase()));
-            let set = format!("-all{}", names.collect::<String>());
-            let mut command = Command::new("setpriv");
-            command.args(["--bounding-set", &set, "--inh-caps", &set]);
-            if words[0] == "install" {
-                // It writes to the log. A check must see the real processes.
-                command.envs(&node.env);
-            }
-            run(command.arg(binary()).args(words), "")
-        };
-        // Mounts and processes of the whole machine, as the pod has them: with all of root's rights, and with its own.
-        let not_seen = |report: Outcome| report.json()["notSeen"].clone();
-        let check = ["check", "-o", "json"];
-        let by_root = not_seen(run(Command::new(binary()).args(check), ""));
-        let capabilities = &pod["containers"][0]["securityContext"]["capabilities"]["add"];
-        assert_eq!(not_seen(run_with(capabilities, &check)), by_root);
-        assert_ne!(not_seen(run_with(&json!([]), &check)), by_root);
-
-        let folder = node.path("/opt/cni/bin");
-        fs::create_dir_all(&folder).unwrap();
-        let capabilities = &pod["initContainers"][0]["securityContext"]["capabilities"]["add"];
-        let dir = folder.to_str().unwrap();
-        run_with(capabilities, &["install", "--dir", dir]).success();
-        run_with(capabilities, &["install", "--verify", "--dir", dir]).success();
     }
 
     #[test]
@@ -312,17 +307,25 @@ mod yaml {
         node.run_command(install).success();
         let args = texts(&pod["containers"][0]["args"]);
         assert!(assert_options_exist(args.iter().copied()).len() >= 3);
+        let probe = texts(&pod["containers"][0]["livenessProbe"]["exec"]["command"]);
+        assert_eq!(probe[0], "/azure-vnet-ipam");
+        assert_options_exist(probe[1..].iter().copied());
+        let file = |option: &str| {
+            let mut words = args.iter().chain(&probe);
+            words.find_map(|arg| arg.strip_prefix(option)).unwrap()
+        };
+        assert_eq!(file("--alive="), file("--is-alive="));
         let text = run_loop(&node, &args);
+        assert!(!text.contains("ipamv6"), "it is not in use: {text}");
         assert!(
-            text.contains("executable_matches{name=\"azure-vnet-ipam\"} 1\n"),
+            text.contains("executable_matches{plugin=\"azure-vnet-ipam\"} 1\n"),
             "{text}"
         );
         // The file is in the folder that is mounted for it.
-        let output = args.iter().find_map(|arg| arg.strip_prefix("--output="));
+        let output = file("--output=");
         let volumes = by_name(&pod["volumes"]);
         let textfiles = volumes["textfiles"]["hostPath"]["path"].as_str().unwrap();
-        assert!(output.unwrap().starts_with(textfiles));
-        assert!(output.unwrap().ends_with(".prom"));
+        assert!(output.starts_with(textfiles) && output.ends_with(".prom"));
         // What the comments offer exists as well.
         assert_options_exist(["node-loop", "--reinstall"]);
         assert_options_exist(["install", "--force"]);

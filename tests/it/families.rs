@@ -279,7 +279,7 @@ fn ipv6_pool_is_stored_in_canonical_form() {
     let story = node.run_command(["explain", "FD00:1:2:0::5"]);
     assert!(story.success().stdout.contains("c1"), "{story:?}");
     let metrics = node.run_command(["metrics"]);
-    let line = r#"azure_vnet_ipam_pool_held_addresses{space="local",pool="fd00:1:2::/120",interface="eth0"} 1"#;
+    let line = r#"azure_vnet_ipam_pool_held_addresses{plugin="azure-vnet-ipam",space="local",pool="fd00:1:2::/120",interface="eth0"} 1"#;
     assert!(metrics.success().stdout.contains(line), "{metrics:?}");
     // DEL accepts any spelling.
     let spelled = json!({ "subnet": "fd00:1:2:0::/120", "ipAddress": "FD00:1:2:0:0::5" });

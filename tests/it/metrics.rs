@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::harness::wait::SetOnDrop;
-use crate::harness::{Node, Outcome, Reply, SUBNET, conf, run, xml};
+use crate::harness::{Node, Outcome, Reply, SUBNET, conf, package, run, xml};
 
 /// Runs `metrics`.
 fn run_metrics(node: &Node, args: &[&str]) -> Outcome {
@@ -25,9 +25,11 @@ fn text(node: &Node) -> String {
     outcome.success().stdout.clone()
 }
 
-/// Metrics by name and labels, without the common prefix.
+/// Metrics by name and labels, without the common prefix and the name of the plugin.
 fn parse(text: &str) -> BTreeMap<String, f64> {
     let mut figures = BTreeMap::new();
+    let text = text.replace("{plugin=\"azure-vnet-ipam\",", "{");
+    let text = text.replace("{plugin=\"azure-vnet-ipam\"}", "");
     for line in text.lines().filter(|line| !line.starts_with('#')) {
         let (series, value) = line.rsplit_once(' ').unwrap();
         let series = series.strip_prefix("azure_vnet_ipam_").unwrap().to_owned();
@@ -241,7 +243,7 @@ fn output_file_is_always_complete() {
             let mut read = 0;
             while !is_over.load(Ordering::SeqCst) {
                 let text = fs::read_to_string(&file).unwrap();
-                assert!(text.starts_with("# HELP ") && text.ends_with("state_readable 1\n"));
+                assert!(text.starts_with("# HELP ") && text.ends_with("\"} 1\n"));
                 for name in file_names(&folder) {
                     assert!(name == "ipam.prom" || !name.ends_with(".prom"), "{name}");
                 }
@@ -292,7 +294,13 @@ fn unwritable_output_file_is_reported_and_leaves_nothing() {
 
 #[test]
 #[ignore = "needs promtool"]
-fn promtool_accepts_the_metrics() {
+fn promtool_accepts_the_metrics_and_the_alerts() {
+    let rules = package().join("conflist-examples/kubernetes/alerts.test.yaml");
+    let outcome = run(
+        Command::new("promtool").args(["test", "rules"]).arg(rules),
+        "",
+    );
+    assert_eq!(outcome.exit, Some(0), "{outcome:?}");
     let damaged = node_with_history("lint-damaged");
     fs::write(damaged.state_path(), "{").unwrap();
     for node in [

@@ -8,8 +8,11 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::bounds::state_with_holders;
 use crate::harness::wait::{Process, wait_until};
-use crate::harness::{Node, Outcome, Reply, Running, WireServer, binary, install, xml};
+use crate::harness::{
+    Node, Outcome, Reply, Running, SUBNET, WireServer, binary, install, package, xml, xml_of,
+};
 use crate::install::folder::{KEPT, PluginFolder, V4, original};
 
 /// Longer than any test: the clock of the node is moved instead.
@@ -36,12 +39,15 @@ fn start(node: &Node, options: &[&str]) -> Running {
     words.fold(call, |call, word| call.arg(word)).start()
 }
 
+fn pid_of(node_loop: &Running) -> Pid {
+    Pid::from_raw(i32::try_from(node_loop.id()).unwrap()).unwrap()
+}
+
 /// Ends the loop by SIGTERM, which it obeys at once.
 #[track_caller]
 fn stop(node_loop: Running) -> Outcome {
-    let pid = Pid::from_raw(i32::try_from(node_loop.id()).unwrap()).unwrap();
     let began = Instant::now();
-    kill_process(pid, Signal::TERM).unwrap();
+    kill_process(pid_of(&node_loop), Signal::TERM).unwrap();
     let outcome = node_loop.finish();
     // Far below the intervals, and far above what a busy machine needs.
     assert!(began.elapsed() < Duration::from_secs(30), "{outcome:?}");
@@ -80,10 +86,10 @@ fn metrics_have_the_installation_and_the_check() {
     node.add("c1").success();
     install(&node.path("/opt/cni/bin/azure-vnet-ipam"));
     let node_loop = start(&node, &[]);
-    wait_for_line(&node, r#"executable_matches{name="azure-vnet-ipam"} 1"#);
+    wait_for_line(&node, r#"executable_matches{plugin="azure-vnet-ipam"} 1"#);
     wait_for_line(
         &node,
-        r#"last_check_findings{kind="duplicate",severity="error"} 0"#,
+        r#"last_check_findings{plugin="azure-vnet-ipam",kind="duplicate",severity="error"} 0"#,
     );
     let outcome = stop(node_loop);
     assert_eq!(outcome.stderr, "");
@@ -104,7 +110,7 @@ fn replaced_executable_is_reported_once() {
     make_folder(&node);
     let plugin = node.path("/opt/cni/bin/azure-vnet-ipam");
     let node_loop = start(&node, &[]);
-    let name = r#"executable_matches{name="azure-vnet-ipam"}"#;
+    let name = r#"executable_matches{plugin="azure-vnet-ipam"}"#;
     wait_for_line(&node, &format!("{name} 0"));
     install(&plugin);
     node.advance_clock(600);
@@ -142,13 +148,13 @@ fn replaced_executable_comes_back_if_asked_for() {
     make_folder(node);
     folder.put(V4, &original("x"));
     let node_loop = start(node, &["--reinstall"]);
-    wait_for_line(node, r#"executable_matches{name="azure-vnet-ipam"} 1"#);
+    wait_for_line(node, r#"executable_matches{plugin="azure-vnet-ipam"} 1"#);
     assert!(folder.is_ours(V4));
     assert_eq!(folder.read(KEPT), original("x"));
     // What needs --force is left alone.
     folder.put(V4, b"#!/bin/sh\n");
     node.advance_clock(600);
-    wait_for_line(node, r#"executable_matches{name="azure-vnet-ipam"} 0"#);
+    wait_for_line(node, r#"executable_matches{plugin="azure-vnet-ipam"} 0"#);
     let stderr = stop(node_loop).stderr;
     assert!(stderr.contains("not installed again: "), "{stderr}");
     assert!(folder.read(V4) == b"#!/bin/sh\n");
@@ -166,7 +172,7 @@ fn failing_step_does_not_end_the_loop() {
     assert!(node_loop.is_running());
     make_folder(&node);
     node.advance_clock(600);
-    wait_for_line(&node, "state_readable 1");
+    wait_for_line(&node, r#"state_readable{plugin="azure-vnet-ipam"} 1"#);
     let stderr = stop(node_loop).stderr;
     let file = output_file(&node);
     let expected = format!(
@@ -178,13 +184,11 @@ fn failing_step_does_not_end_the_loop() {
 }
 
 #[test]
-fn memory_stays_what_one_round_needs() {
-    let (node, wire) = Node::with_wire("loop-memory", Reply::Xml(xml(5..250)));
+fn memory_of_the_largest_node_fits_the_daemonset_and_does_not_grow() {
+    let all = xml_of(SUBNET.parse().unwrap(), 0..=u16::MAX);
+    let (node, wire) = Node::with_wire("loop-memory", Reply::Xml(all));
     make_folder(&node);
-    for n in 0..40 {
-        node.add(&format!("c{n}")).success();
-    }
-    let asked = wire.count();
+    node.put("/var/run/azure-vnet-ipam.json", state_with_holders(65_000));
     let node_loop = start(&node, &[]);
     let status = format!("/proc/{}/status", node_loop.id());
     // The most that was resident, in KiB.
@@ -195,10 +199,10 @@ fn memory_stays_what_one_round_needs() {
         words.unwrap().parse().unwrap()
     };
     let mut early = 0;
-    wait_for_check(&wire, asked);
-    for round in 0..60 {
+    wait_for_check(&wire, 0);
+    for round in 0..12 {
         check_again(&node, &wire);
-        if round == 20 {
+        if round == 4 {
             early = most();
         }
     }
@@ -206,9 +210,34 @@ fn memory_stays_what_one_round_needs() {
     stop(node_loop);
     assert!(
         late < early + 1024,
-        "{early} KiB after 20 rounds, {late} KiB after 60"
+        "{early} KiB after 5 rounds, {late} KiB after 12"
     );
-    assert!(late < 64 << 10, "{late} KiB");
+    let manifest = package().join("conflist-examples/kubernetes/daemonset.yaml");
+    let manifest = fs::read_to_string(manifest).unwrap();
+    let (_, limit) = manifest.split_once("limits: {memory: ").unwrap();
+    let limit: u64 = limit.split_once("Mi").unwrap().0.parse().unwrap();
+    assert!(late < limit << 10, "{late} KiB");
+}
+
+#[test]
+fn loop_that_hangs_is_not_alive() {
+    let (node, _wire) = Node::with_wire("loop-alive", Reply::Xml(xml(5..15)));
+    make_folder(&node);
+    let file = node.path("/collected/alive");
+    let file = file.to_str().unwrap();
+    let ask = || node.run_command(["node-loop", "--is-alive", file]).exit;
+    assert_eq!(ask(), Some(2), "no loop has started yet");
+    let node_loop = start(&node, &["--alive", file]);
+    wait_until("the first round", || ask() == Some(0));
+    let signal = |signal| kill_process(pid_of(&node_loop), signal).unwrap();
+    signal(Signal::STOP);
+    node.advance_clock(9 * 600);
+    assert_eq!(ask(), Some(0));
+    node.advance_clock(600);
+    assert_eq!(ask(), Some(1));
+    signal(Signal::CONT);
+    wait_until("another round", || ask() == Some(0));
+    stop(node_loop);
 }
 
 #[test]

@@ -89,8 +89,9 @@ fn full_events_file_is_rotated_without_loss() {
     assert_eq!(events(&node).len(), 256);
     let metrics = node.run_line("metrics").stdout;
     let total = count + 79;
-    let wanted =
-        format!("azure_vnet_ipam_operations_total{{verb=\"ADD\",result=\"ok\"}} {total}\n");
+    let wanted = format!(
+        "azure_vnet_ipam_operations_total{{plugin=\"azure-vnet-ipam\",verb=\"ADD\",result=\"ok\"}} {total}\n"
+    );
     assert!(metrics.contains(&wanted), "{wanted}{metrics}");
 }
 

@@ -186,3 +186,29 @@ fn one_call_allocates_from_both_sources() {
     let names: Vec<&String> = pools.as_object().unwrap().keys().collect();
     assert_eq!(names, ["10.224.0.0/16", "fd00:10:244:3::/120"]);
 }
+
+#[cfg(feature = "tls")]
+#[test]
+fn check_names_what_its_container_does_not_mount() {
+    let node = Node::new("sibling-container");
+    let ipam = json!({ "type": "azure-vnet-ipamv6", "environment": "ipv6NodeIpam" });
+    let conf = json!({ "cniVersion": "1.0.0", "name": "azure", "type": "azure-vnet-ipamv6", "ipam": ipam });
+    node.put("/etc/cni/net.d/1.conf", conf.to_string());
+    node.put("/proc/sys/kernel/hostname", "node-1\n");
+    node.put("/proc/self/ns/mnt", "");
+    node.put("/proc/1/ns/mnt", "");
+    let path = node.path("/var/lib/kubelet/kubeconfig");
+    let path = path.to_str().unwrap();
+    let not_seen = json!(format!("{path}, which this container does not mount"));
+    for (is_on_node, words) in [
+        (false, "1 source problem; new pods get no address."),
+        (true, "whether new pods get addresses cannot be seen here."),
+    ] {
+        let report = run_ipamv6(&node, &["check", "-o", "json"]).json();
+        let summary = report["summary"].as_str().unwrap();
+        assert!(summary.ends_with(words), "{report:#}");
+        let lists = report["notSeen"].as_array().unwrap().contains(&not_seen);
+        assert_eq!(lists, is_on_node, "{report:#}");
+        node.put(&format!("/proc/1/root{path}"), "");
+    }
+}

@@ -80,7 +80,7 @@ pub struct Facts<'a> {
     pub conf: &'a IpamConfig,
     /// Now.
     pub now: &'a Now,
-    /// The name of the program, in commands.
+    /// How to type the program for a command that needs root.
     pub program: &'a str,
 }
 
@@ -320,12 +320,12 @@ fn fate(judgement: &Judgement, held: &Held, facts: &Facts<'_>) -> String {
         Verdict::Alive => "it is not reclaimed while any evidence shows its holder".to_owned(),
         Verdict::Dead => {
             format!(
-                "an ADD reclaims it when the pool is empty; to reclaim it now: sudo {program} reclaim --yes"
+                "an ADD reclaims it when the pool is empty; to reclaim it now: {program} reclaim --yes"
             )
         }
         Verdict::Suspect => match held.suspect {
             None => format!(
-                "no evidence shows its holder; it is reclaimed when that is found twice, {} s apart: sudo {program} reclaim --yes",
+                "no evidence shows its holder; it is reclaimed when that is found twice, {} s apart: {program} reclaim --yes",
                 AGAIN.as_secs()
             ),
             Some(at) => format!(

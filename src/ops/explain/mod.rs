@@ -36,7 +36,7 @@ pub fn run(node: &Node, args: &ExplainArgs) -> Result<CommandOutput, CommandErro
         evidence: &evidence,
         conf: &NodeConfig::read(node.paths()).conf,
         now: &node.now,
-        program: node.paths().name(),
+        program: &node.program_as_root(),
     };
     let explanation = Explanation::new(&subject, &facts, events, state.report.clone());
     let status = u8::from(!explanation.is_known());

@@ -62,6 +62,15 @@ pub fn run(node: &Node, args: &CheckArgs) -> Result<CommandOutput, CommandError>
 impl CheckReport {
     /// Judges what was found on the node.
     pub fn new(node: &Node, inspection: &Inspection) -> CheckReport {
+        let (paths, ipam) = (node.paths(), inspection.state.ipam());
+        if !inspection.config.is_in_use(paths) {
+            return CheckReport {
+                time: node.now.wall_time(node.now.boot),
+                seconds: node.now.wall,
+                summary: format!("Nothing is wrong; {} is not in use.", paths.name()),
+                ..CheckReport::default()
+            };
+        }
         let mut visibility = Visibility::of_process();
         let mut findings = examine(node, inspection, &mut visibility);
         let trial = inspection.trial(node);
@@ -69,13 +78,23 @@ impl CheckReport {
         let healed = match &next.outcome {
             Ok(_) => next.state.ipam(),
             // The next ADD would leave the state as it is.
-            Err(_) => inspection.state.ipam(),
+            Err(_) => ipam,
         };
         findings.extend(records_now_and_next(node, inspection, healed));
-        let adds = predict(node, inspection, &trial);
+        let mut adds = predict(node, inspection, &trial);
+        if visibility.not_mounted.is_some() {
+            findings.retain(|finding| finding.kind != FindingKind::Source);
+            let adds = adds.iter_mut();
+            let hidden = adds.filter(|add| add.explained_by.contains(&FindingKind::Source));
+            hidden.for_each(|add| add.is_hidden = true);
+        }
         findings.extend(explain_failures(&adds, &findings));
+        if visibility.is_root {
+            let commands = findings.iter_mut().flat_map(|f| &mut f.commands);
+            commands.for_each(|command| *command = command.replace("sudo ", ""));
+        }
         let not_seen = not_seen(&inspection.evidence, &visibility);
-        CheckReport::of_findings(findings, not_seen, inspection.state.ipam(), adds, &node.now)
+        CheckReport::of_findings(findings, not_seen, ipam, adds, &node.now)
     }
 
     /// Sorts and counts the findings.
@@ -274,7 +293,7 @@ fn describe_adds(adds: &[Prediction]) -> String {
         which.push_str(&format!(" of network {}", networks.join(", ")));
     }
     match (first.waits, first.is_hidden) {
-        (_, true) => format!("whether {which} get addresses cannot be seen without root"),
+        (_, true) => format!("whether {which} get addresses cannot be seen here"),
         (true, _) => format!("{which} get no address yet"),
         (false, _) => format!("{which} get no address"),
     }
@@ -318,7 +337,7 @@ fn namespaces(kernel: &Kernel, visibility: &mut Visibility) -> Option<Finding> {
 fn records_now_and_next(node: &Node, inspection: &Inspection, healed: &Ipam) -> Vec<Finding> {
     let ours = inspection.config.ours(node.paths().name());
     let names = ours.filter_map(|(file, _)| file.conflist.as_ref().ok()?.name.clone());
-    let (before, now) = (inspection.before.ipam(), inspection.state.ipam());
+    let (before, now) = (&inspection.held_before, inspection.state.ipam());
     let view = records::NodeView {
         evidence: &inspection.evidence,
         host: &inspection.host,
@@ -374,6 +393,8 @@ fn not_seen(evidence: &Evidence, visibility: &Visibility) -> Vec<String> {
     if let Routes::Unreadable(why) = &evidence.routes {
         all.push(format!("the routes of the host ({why})"));
     }
+    let not_mounted = visibility.not_mounted.iter();
+    all.extend(not_mounted.map(|path| format!("{path}, which this container does not mount")));
     let hidden = visibility.hidden();
     all.extend(hidden.map(|what| format!("{what} (run it with sudo)")));
     all

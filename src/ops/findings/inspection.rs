@@ -1,12 +1,13 @@
 //! The data that a diagnosis is made from.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
 use super::executables::Executables;
 use crate::host::{HostAddress, boot_now, host_addresses, links, read_text};
 use crate::ipam::{Evidence, Moment};
+use crate::ops::lease::held_records;
 use crate::ops::node::{Node, capture_snapshot};
 use crate::ops::node_config::NodeConfig;
 use crate::ops::outcome::CommandError;
@@ -20,8 +21,8 @@ use crate::state::{LockHolder, WAIT, holder_now};
 pub struct Inspection {
     /// All configuration.
     pub config: NodeConfig,
-    /// The state as it was before anything else was looked at: what is released meanwhile would seem to be in use.
-    pub before: StateView,
+    /// The addresses that were held before anything else was looked at: what is released meanwhile would seem to be in use.
+    pub held_before: BTreeSet<IpAddr>,
     /// The state.
     pub state: StateView,
     /// The source and its answer, or why the source is unknown.
@@ -53,7 +54,9 @@ impl Inspection {
     pub fn gather(node: &Node) -> Inspection {
         /// The timeout of an ADD when there are pools.
         const LIMIT: Duration = Duration::from_secs(3);
-        let before = StateView::load(node);
+        let before = held_records(StateView::load(node).ipam())
+            .map(|(_, _, record, _)| record.address())
+            .collect();
         let config = NodeConfig::read(node.paths());
         let executables = Executables::look(node.paths(), &config);
         let overrides = &node.context.source_overrides;
@@ -69,7 +72,7 @@ impl Inspection {
         let state = StateView::load(node);
         note_moved_namespaces(state.ipam().holders(), &mut evidence, node.paths());
         Inspection {
-            before,
+            held_before: before,
             state,
             source: source.map_err(|e| CommandError(e.to_string())),
             evidence,

@@ -35,8 +35,8 @@ pub struct NodeView<'a> {
     pub lock: PathBuf,
 }
 
-/// All findings about addresses, from the state before and after the evidence was collected.
-pub fn findings((before, ipam): (&Ipam, &Ipam), view: &NodeView<'_>) -> Vec<Finding> {
+/// All findings about addresses, from those held before the evidence was collected, and the state after that.
+pub fn findings((before, ipam): (&BTreeSet<IpAddr>, &Ipam), view: &NodeView<'_>) -> Vec<Finding> {
     let (evidence, now) = (view.evidence, view.now);
     let index = EvidenceIndex::new(evidence, ipam);
     let mut found = Vec::new();
@@ -54,11 +54,13 @@ pub fn findings((before, ipam): (&Ipam, &Ipam), view: &NodeView<'_>) -> Vec<Find
     holders.sort_unstable_by_key(|holder| holder.address);
     found.extend(duplicates(&holders, ipam, evidence));
     // The evidence may still show what was released meanwhile.
-    let taken = held_records(before).map(|(_, _, record, _)| record.address());
-    let taken: BTreeSet<_> = taken.chain(holders.iter().map(|h| h.address)).collect();
+    let is_taken = |address: IpAddr| {
+        let known = holders.binary_search_by_key(&address, |holder| holder.address);
+        before.contains(&address) || known.is_ok()
+    };
     for (_, key, pool) in ipam.pools() {
         let records = records_by_address(pool).into_iter();
-        let free = records.filter(|r| r.free().is_some() && !taken.contains(&r.address()));
+        let free = records.filter(|r| r.free().is_some() && !is_taken(r.address()));
         found.extend(free.filter_map(|record| in_use(record.address(), pool, &index, view)));
         found.extend(unlisted(key, pool, evidence));
     }

@@ -1,10 +1,13 @@
 //! The source of the pools, the interfaces of the node that its answer is about, and the pools of the state.
 
 use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 use super::inspection::{Inspection, SourceAnswer};
 use crate::failure::{ENVIRONMENT_REMEDY, needs_root, source_remedy};
-use crate::host::{Link, io_reason, links};
+use crate::host::{Link, Paths, io_reason, links};
 use crate::ipam::{Ipam, Place, Pool, PoolCount, Routes};
 use crate::log::Milliseconds;
 use crate::ops::finding::{Finding, FindingKind, Visibility};
@@ -13,7 +16,7 @@ use crate::ops::screen::{join_first, pluralize};
 use crate::source::{MatchedListing, Source, SourceError};
 
 /// Examines them.
-pub fn examine(node: &Node, inspection: &Inspection, visibility: &Visibility) -> Vec<Finding> {
+pub fn examine(node: &Node, inspection: &Inspection, visibility: &mut Visibility) -> Vec<Finding> {
     let mut found = match &inspection.source {
         Err(why) => vec![Finding::error(
             FindingKind::Source,
@@ -27,6 +30,7 @@ pub fn examine(node: &Node, inspection: &Inspection, visibility: &Visibility) ->
         Ok((source, answer)) => match &answer.matched {
             Ok(matched) => answered(node, inspection, source, answer, matched),
             Err(error) => {
+                visibility.not_mounted = not_mounted(node.paths(), &error.to_string());
                 let meanwhile = meanwhile(inspection.state.ipam(), inspection.config.conf.ipv6);
                 vec![unanswered(source, error, visibility.is_root, meanwhile)]
             }
@@ -34,6 +38,24 @@ pub fn examine(node: &Node, inspection: &Inspection, visibility: &Visibility) ->
     };
     found.extend(pools(node, inspection));
     found
+}
+
+/// The path in an error that exists on the node, and not in the container of this process.
+fn not_mounted(paths: &Paths, error: &str) -> Option<String> {
+    let mounts = |process: &Path| Some(fs::metadata(process.join("ns/mnt")).ok()?.ino());
+    let (first, own) = (paths.process(1), paths.processes().join("self"));
+    let is_in_container = mounts(&first)? != mounts(&own)?;
+    let is_hidden = |path: &&str| {
+        let on_node = Path::new("root").join(path.trim_start_matches('/'));
+        path.starts_with('/') && !Path::new(path).exists() && first.join(on_node).exists()
+    };
+    let mut words = error
+        .split([' ', ','])
+        .map(|word| word.trim_end_matches(':'));
+    words
+        .find(is_hidden)
+        .filter(|_| is_in_container)
+        .map(str::to_owned)
 }
 
 fn answered(

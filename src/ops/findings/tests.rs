@@ -147,7 +147,7 @@ fn checked(wanted: impl Fn(&Finding) -> bool) -> CheckReport {
         state: "/var/run/azure-vnet-ipam.json".into(),
         lock: "/var/run/azure-vnet/azure-vnet-ipam.lock".into(),
     };
-    let mut findings = findings((&ipam, &ipam), &view);
+    let mut findings = findings((&Default::default(), &ipam), &view);
     findings.retain(wanted);
     CheckReport::of_findings(findings, Vec::new(), &ipam, Vec::new(), &NOW)
 }

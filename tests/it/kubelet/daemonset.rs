@@ -24,6 +24,7 @@ const KEPT: &str = "/opt/cni/bin/azure-vnet-ipam.orig";
 const METRICS: &str = "/var/lib/prometheus/node-exporter/azure-vnet-ipam.prom";
 const IMAGE: &str = "registry.example.com/azure-vnet-ipam";
 const MANIFEST: &str = "daemonset.yaml";
+const APPLY: &str = "kubectl apply -k .";
 const ROLLOUT: &str =
     "kubectl -n kube-system rollout status --timeout=150s daemonset/azure-vnet-ipam";
 /// Prefix of the commands that the pod of the node runs.
@@ -105,8 +106,7 @@ impl Installation {
     }
 
     fn apply(&self) {
-        self.controllers
-            .type_command("kubectl apply -f daemonset.yaml");
+        self.controllers.type_command(APPLY);
         self.wait_for_rollout();
     }
 
@@ -204,16 +204,12 @@ pub fn run() -> Row {
 fn install(node: &mut Installation, churn: &mut Churn) {
     node.replace_pods(churn);
     let commands = commands_of(&node.page, "## Install");
-    let [push, edit, apply, label] = &commands[..] else {
+    let [push, apply, label] = &commands[..] else {
         panic!("{commands:?}");
     };
     // The image is on the node already, without a registry.
     assert!(push.starts_with("skopeo copy "), "{push}");
-    node.controllers.type_command(edit);
     // A node has the plugin when it has the label.
-    let selector = "kubernetes.io/os: linux\n";
-    let labelled = format!("{selector}        azure-vnet-ipam: \"yes\"\n");
-    node.controllers.edit(MANIFEST, selector, &labelled);
     node.controllers.type_command(apply);
     let scheduled = "kubectl -n kube-system get daemonset azure-vnet-ipam \
         -o jsonpath='{.status.observedGeneration} {.status.desiredNumberScheduled}'";
@@ -285,8 +281,8 @@ fn replacement_is_told(node: &mut Installation, churn: &mut Churn) {
 }
 
 fn upgrade_and_roll_back(node: &mut Installation, churn: &mut Churn) {
-    let version = format!(":{}", env!("CARGO_PKG_VERSION"));
-    node.controllers.edit(MANIFEST, &version, ":0.2.9");
+    let edit_tag = |from, to| node.controllers.edit("kustomization.yaml", from, to);
+    edit_tag(env!("CARGO_PKG_VERSION"), "0.2.9");
     node.apply();
     node.assert_installed(&fs::read(&node.newer).unwrap());
     node.wait_for_metric("azure_vnet_ipam_executable_matches", "1");
@@ -296,15 +292,14 @@ fn upgrade_and_roll_back(node: &mut Installation, churn: &mut Churn) {
     node.wait_for_rollout();
     node.assert_installed(&node.ours);
     node.replace_pods(churn);
-    node.controllers.edit(MANIFEST, ":0.2.9", &version);
+    edit_tag("0.2.9", env!("CARGO_PKG_VERSION"));
     // A version that cannot be installed stops the rollout, and the plugin stays.
     node.controllers.edit(
         MANIFEST,
         "args: [install]",
         "args: [install, --dir, /nowhere]",
     );
-    node.controllers
-        .type_command("kubectl apply -f daemonset.yaml");
+    node.controllers.type_command(APPLY);
     let state = "kubectl -n kube-system get pods -o jsonpath='{..initContainerStatuses[0].state}{..initContainerStatuses[0].lastState}'";
     wait_until("the init container to fail", || {
         thread::sleep(Duration::from_millis(500));
@@ -336,8 +331,7 @@ fn check_all_nodes(node: &Installation) {
 
 fn delete(node: &mut Installation, churn: &mut Churn) {
     // The plugin stays when the DaemonSet goes.
-    node.controllers
-        .type_command("kubectl delete -f daemonset.yaml");
+    node.controllers.type_command("kubectl delete -k .");
     node.assert_installed(&node.ours);
     node.replace_pods(churn);
     node.apply();
