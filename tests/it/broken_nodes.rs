@@ -359,6 +359,17 @@ broken_nodes! {
         heals_after: 61,
     }
 
+    // ---- The links of the host ----
+    bridge_has_the_gateway {
+        screen: true,
+        broken_by: "ip addr add 10.224.0.1/16 dev azbr0",
+        findings: &["interface"],
+    }
+    two_links_are_in_the_subnet {
+        broken_by: "ip addr add 10.224.0.250/16 dev azbr0",
+        findings: &["interface"],
+    }
+
     // ---- The configuration ----
     kubeconfig_is_missing {
         broken_by: "sed -i 's/\"type\": \"azure-vnet-ipam\"/\"environment\": \"ipv6NodeIpam\", &/' /etc/cni/net.d/10-bridge.conflist",

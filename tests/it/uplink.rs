@@ -43,6 +43,9 @@ fn examine(test: &str, conflist: &str, metric: &str, expected: &str) {
         reached.lines().collect::<Vec<_>>(),
         vec![expected; families]
     );
+    let check = node.command("check");
+    let status = i32::from(expected != ALL);
+    assert_eq!(check.exit, Some(status), "{}", check.stdout);
 }
 
 macro_rules! nodes {
