@@ -359,49 +359,60 @@ broken_nodes! {
         heals_after: 61,
     }
 
+    // ---- The links of the host ----
+    bridge_has_the_gateway {
+        screen: true,
+        broken_by: "ip addr add 10.224.0.1/16 dev azbr0",
+        findings: &["interface"],
+    }
+    two_links_are_in_the_subnet {
+        broken_by: "ip addr add 10.224.0.250/16 dev azbr0",
+        findings: &["interface"],
+    }
+
     // ---- The configuration ----
     kubeconfig_is_missing {
         broken_by: "sed -i 's/\"type\": \"azure-vnet-ipam\"/\"environment\": \"ipv6NodeIpam\", &/' /etc/cni/net.d/10-bridge.conflist",
         findings: &["source", "add"],
         add: Add::Fails,
-        by_hand: "cp $REPOSITORY/conflist-examples/bridge.conflist /etc/cni/net.d/10-bridge.conflist",
+        by_hand: "cp $REPOSITORY/testdata/bridge.conflist /etc/cni/net.d/10-bridge.conflist",
     }
     a_key_is_misspelt {
         screen: true,
         broken_by: "sed -i 's/\"type\": \"azure-vnet-ipam\"/\"exlude\": [], &/' /etc/cni/net.d/10-bridge.conflist",
         findings: &["conflist"],
-        by_hand: "cp $REPOSITORY/conflist-examples/bridge.conflist /etc/cni/net.d/10-bridge.conflist",
+        by_hand: "cp $REPOSITORY/testdata/bridge.conflist /etc/cni/net.d/10-bridge.conflist",
     }
     the_environment_is_misspelt {
         broken_by: "sed -i 's/\"type\": \"azure-vnet-ipam\"/\"environment\": \"azuer\", &/' /etc/cni/net.d/10-bridge.conflist",
         findings: &["conflist"],
         add: Add::Fails,
-        by_hand: "cp $REPOSITORY/conflist-examples/bridge.conflist /etc/cni/net.d/10-bridge.conflist",
+        by_hand: "cp $REPOSITORY/testdata/bridge.conflist /etc/cni/net.d/10-bridge.conflist",
     }
     a_comma_is_missing {
         broken_by: "sed -i 's/\"azbr0\",/\"azbr0\"/' /etc/cni/net.d/10-bridge.conflist",
         findings: &["conflist"],
         add: Add::Fails,
-        by_hand: "cp $REPOSITORY/conflist-examples/bridge.conflist /etc/cni/net.d/10-bridge.conflist",
+        by_hand: "cp $REPOSITORY/testdata/bridge.conflist /etc/cni/net.d/10-bridge.conflist",
     }
     master_does_not_exist {
         screen: true,
         broken_by: "sed -i 's/\"type\": \"bridge\"/\"master\": \"eth7\", &/' /etc/cni/net.d/10-bridge.conflist",
         findings: &["add"],
         add: Add::Fails,
-        by_hand: "cp $REPOSITORY/conflist-examples/bridge.conflist /etc/cni/net.d/10-bridge.conflist",
+        by_hand: "cp $REPOSITORY/testdata/bridge.conflist /etc/cni/net.d/10-bridge.conflist",
     }
     no_pool_has_the_subnet {
         broken_by: "sed -i 's/\"type\": \"azure-vnet-ipam\"/\"subnet\": \"10.9.0.0\\/16\", &/' /etc/cni/net.d/10-bridge.conflist",
         findings: &["add"],
         add: Add::Fails,
-        by_hand: "cp $REPOSITORY/conflist-examples/bridge.conflist /etc/cni/net.d/10-bridge.conflist",
+        by_hand: "cp $REPOSITORY/testdata/bridge.conflist /etc/cni/net.d/10-bridge.conflist",
     }
     ipv6_is_wanted_and_there_is_none {
         broken_by: "sed -i 's/\"type\": \"azure-vnet-ipam\"/\"families\": [\"ipv4\", \"ipv6\"], &/' /etc/cni/net.d/10-bridge.conflist",
         findings: &["add"],
         add: Add::Fails,
-        by_hand: "cp $REPOSITORY/conflist-examples/bridge.conflist /etc/cni/net.d/10-bridge.conflist",
+        by_hand: "cp $REPOSITORY/testdata/bridge.conflist /etc/cni/net.d/10-bridge.conflist",
     }
     another_conflist_comes_first {
         broken_by: "echo '{\"cniVersion\": \"1.0.0\", \"name\": \"x\", \"type\": \"ptp\"}' >/etc/cni/net.d/05-x.conf",

@@ -1,14 +1,15 @@
 //! Dual-stack pods of real main plugins, with the conflists that we ship.
 
 use std::ops::Range;
-use std::process::Command;
 
 use serde_json::Value;
 
-use crate::callers::{Host, later, ping};
+use crate::callers::{Host, later};
 use crate::harness::wait::{output, wait_until};
 use crate::harness::{MAC, OwnSubnets, Reply, sh};
-use crate::privileged::in_private_namespaces_with_all_processes as in_private_namespaces;
+use crate::privileged::{
+    in_private_namespaces_with_all_processes as in_private_namespaces, only_in,
+};
 
 /// A host whose wire server lists addresses of both families.
 fn host_of_two_families(last: Range<u16>) -> Host {
@@ -42,21 +43,16 @@ fn add(host: &Host, network: &str, pod: &str) -> [String; 2] {
     [address(0), address(1)]
 }
 
-/// Checks that pods reach each other and the outside over both families.
-fn check_two_dual_stack_pods(host: &Host, network: &str) {
-    let gateway = &*host.subnets.ipv6(1);
-    let pods = ["pod1", "pod2"].map(|pod| (pod, add(host, network, pod)));
-    for ((from, _), (_, to)) in [(&pods[0], &pods[1]), (&pods[1], &pods[0])] {
-        assert!(!to[0].contains(':') && to[1].contains(':'), "{to:?}");
-        for address in to {
-            ping(from, address);
-        }
-        ping(from, gateway);
-        let mut command = Command::new("ip");
-        command.args(["-n", from, "-6", "route", "show", "default"]);
-        let routes = String::from_utf8(output(&mut command).stdout).unwrap();
-        assert!(routes.contains(&format!("via {gateway}")), "{routes}");
-        let checked = host.cnitool("check", network, from);
+#[test]
+#[ignore = "needs root, iproute2, cnitool and the plugin ptp"]
+fn lost_state_is_rebuilt_with_both_families() {
+    only_in!(in_private_namespaces);
+    const NET: &str = "azure-dual-ptp";
+    let host = host_of_two_families(5..20);
+    let pods = ["pod1", "pod2"].map(|pod| (pod, add(&host, NET, pod)));
+    for (pod, both) in &pods {
+        assert!(!both[0].contains(':') && both[1].contains(':'), "{both:?}");
+        let checked = host.cnitool("check", NET, pod);
         assert!(checked.status.success(), "{checked:?}");
     }
     assert_eq!(host.held().len(), 4);
@@ -64,62 +60,36 @@ fn check_two_dual_stack_pods(host: &Host, network: &str) {
     std::fs::remove_file("/run/azure-vnet-ipam.json").unwrap();
     std::fs::remove_file("/run/.azure-vnet-ipam.journal").unwrap();
     sh("ip netns add pod3");
-    let waiting = host.cnitool("add", network, "pod3");
+    let waiting = host.cnitool("add", NET, "pod3");
     assert!(!waiting.status.success(), "{waiting:?}");
     let mut expected: Vec<String> = pods.iter().flat_map(|(_, both)| both.clone()).collect();
     expected.sort();
     assert_eq!(host.held(), expected);
     for (pod, _) in &pods {
-        host.del(network, pod);
+        host.del(NET, pod);
     }
     assert!(host.held().is_empty());
 }
 
 #[test]
-#[ignore = "needs root, iproute2, ping, cnitool and the plugin bridge"]
-fn pods_on_a_bridge_reach_each_other_over_both_families() {
-    if in_private_namespaces("dual_stack::pods_on_a_bridge_reach_each_other_over_both_families") {
-        let host = host_of_two_families(5..20);
-        check_two_dual_stack_pods(&host, "azure-dual-bridge");
-    }
-}
-
-#[cfg(feature = "tls")]
-#[test]
-#[ignore = "needs root, iproute2, ping, cnitool and the plugin ptp"]
-fn pods_on_ptp_use_the_node_ipv6_range() {
-    if in_private_namespaces("dual_stack::pods_on_ptp_use_the_node_ipv6_range") {
-        let host = Host::new(5..20);
-        sh("mkdir -p /var/lib/kubelet && mount -t tmpfs none /var/lib/kubelet");
-        sh("echo Node1 >/proc/sys/kernel/hostname");
-        let range = format!("{}/64", host.subnets.ipv6(0));
-        let api = crate::kubernetes::joined_below(std::path::Path::new("/"), &range);
-        check_two_dual_stack_pods(&host, "azure-dual-ptp");
-        assert!(api.requests()[0].starts_with("GET /api/v1/nodes/node1 "));
-    }
-}
-
-#[test]
-#[ignore = "needs root, iproute2, cnitool and the plugin bridge"]
+#[ignore = "needs root, iproute2, cnitool and the plugin ptp"]
 fn host_routes_and_addresses_protect_ipv6_too() {
-    if !in_private_namespaces("dual_stack::host_routes_and_addresses_protect_ipv6_too") {
-        return;
-    }
+    only_in!(in_private_namespaces);
     let host = host_of_two_families(5..10);
     // Addresses of the host or with a host route are not allocated.
     let [five, six] = [5, 6].map(|n| host.subnets.ipv6(n));
     sh(&format!(
         "ip -6 route add {five}/128 dev eth0 && ip -6 address add {six}/128 dev lo"
     ));
-    let [v4, v6] = add(&host, "azure-dual-bridge", "pod1");
+    let [v4, v6] = add(&host, "azure-dual-ptp", "pod1");
     assert_eq!(v4, host.subnets.ipv4(5));
     assert_eq!(v6, host.subnets.ipv6(7));
     // The pod vanishes without a DEL; one of its addresses still has a host route.
     sh(&format!(
-        "ip netns del pod1 && ip -6 route add {v6}/128 dev eth0"
+        "ip netns del pod1 && ip -6 route add {v6}/128 dev eth0 metric 5"
     ));
     wait_until("the end of the pod's link", || {
-        sh("ip -o link show type bridge_slave").is_empty()
+        !sh("ip -o link show type veth").contains(": veth")
     });
     let hours_later = |words: &[&str]| {
         let mut command = later(7200, &host.folder.join("bin/azure-vnet-ipam"));

@@ -1,6 +1,6 @@
 //! The genuine azure-vnet v1.4.59, built from its source, with this plugin as its IPAM plugin, on nodes in namespaces of their own.
 
-mod host;
+pub mod host;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,30 +8,29 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use crate::callers::examples;
 use crate::harness::{Outcome, Reply, sh, xml};
-use crate::privileged::in_private_namespaces;
-use host::{
-    AksNode, ENDPOINTS, Ipam, NODE, STATE, addresses_in, container, genuine, links, ping, pod,
-};
+use crate::privileged::in_a_virtual_network;
+use host::{AksNode, ENDPOINTS, Ipam, NODE, STATE, addresses_in, container, genuine, links, pod};
 
 #[cfg(feature = "tls")]
 const STATE_V6: &str = "/var/run/azure-vnet-ipamv6.json";
 const BRIDGE: &str = "bridge";
 const TRANSPARENT: &str = "transparent";
 
-/// Runs a test in namespaces of its own, if azure-vnet was built.
+/// Runs a test, whose closure this is, in namespaces of its own, if azure-vnet was built.
 #[track_caller]
-fn on_a_node(
-    name: &str,
-    mode: &str,
-    last: impl IntoIterator<Item = u16>,
-    test: impl FnOnce(AksNode),
-) {
-    let name = format!("genuine_azure_vnet::{name}");
-    if let Some(genuine) = genuine(&name)
-        && in_private_namespaces(&name)
+fn on_a_node<T: FnOnce(AksNode)>(mode: &str, last: impl IntoIterator<Item = u16>, test: T) {
+    let name = std::any::type_name::<T>().strip_prefix(concat!(env!("CARGO_CRATE_NAME"), "::"));
+    let name = name
+        .and_then(|name| name.strip_suffix("::{{closure}}"))
+        .unwrap();
+    if let Some(genuine) = genuine(name)
+        && in_a_virtual_network(name, "")
     {
-        test(AksNode::new(genuine, mode, last));
+        let (_, mut conflist) = examples().into_iter().find(|e| e.0 == "azure").unwrap();
+        conflist["plugins"][0]["mode"] = mode.into();
+        test(AksNode::new(genuine, conflist, last));
     }
 }
 
@@ -74,8 +73,6 @@ fn check_life_of_pods(node: &AksNode) {
         assert_eq!(record["ifName"], "eth0", "{record}");
         assert_eq!(record["pod"], format!("default/{}", pod(n)), "{record}");
     }
-    ping(Some(1), &two);
-    ping(Some(3), &one);
     check_commands(node, &[2, 3]);
     // A DEL, and the runtime's second one.
     node.del(1);
@@ -92,7 +89,6 @@ fn check_life_of_pods(node: &AksNode) {
         ![&one, &two, &three].contains(&&four),
         "{one} is in cooldown: {four}"
     );
-    ping(Some(4), &two);
     check_commands(node, &[2, 3, 4]);
     for n in [2, 3, 4] {
         node.del(n);
@@ -114,27 +110,15 @@ fn check_commands(node: &AksNode, pods: &[u32]) {
 }
 
 #[test]
-#[ignore = "needs root, iproute2, ebtables, procps, ping and azure-vnet"]
+#[ignore = "needs root, iproute2, ebtables, procps and azure-vnet"]
 fn pods_live_in_transparent_mode() {
-    on_a_node(
-        "pods_live_in_transparent_mode",
-        TRANSPARENT,
-        5..15,
-        |node| {
-            let address = node.add(9);
-            ping(None, &address);
-            ping(Some(9), NODE);
-            node.del(9);
-            node.reset();
-            check_life_of_pods(&node);
-        },
-    );
+    on_a_node(TRANSPARENT, 5..15, |node| check_life_of_pods(&node));
 }
 
 #[test]
-#[ignore = "needs root, iproute2, ebtables, procps, ping and azure-vnet"]
+#[ignore = "needs root, iproute2, ebtables, procps and azure-vnet"]
 fn pods_live_in_bridge_mode() {
-    on_a_node("pods_live_in_bridge_mode", BRIDGE, 5..15, |node| {
+    on_a_node(BRIDGE, 5..15, |node| {
         check_life_of_pods(&node);
     });
 }
@@ -148,7 +132,6 @@ fn check_repeated_add(node: &AksNode, take_down: &str) {
     let both = node.expected([(1, &*one), (2, &*two)]);
     assert_eq!(addresses_in(1), [format!("{one}/16")], "the pod goes on");
     assert_eq!(node.held(), both);
-    ping(Some(2), &one);
     check_commands(node, &[1, 2]);
     // Its DEL releases it.
     node.del(1);
@@ -163,19 +146,17 @@ fn check_repeated_add(node: &AksNode, take_down: &str) {
 }
 
 #[test]
-#[ignore = "needs root, iproute2, ebtables, procps, ping and azure-vnet"]
+#[ignore = "needs root, iproute2, ebtables, procps and azure-vnet"]
 fn repeated_add_keeps_the_address_in_transparent_mode() {
-    let name = "repeated_add_keeps_the_address_in_transparent_mode";
-    on_a_node(name, TRANSPARENT, 5..9, |node| {
+    on_a_node(TRANSPARENT, 5..9, |node| {
         check_repeated_add(&node, "ip route del ADDRESS")
     });
 }
 
 #[test]
-#[ignore = "needs root, iproute2, ebtables, procps, ping and azure-vnet"]
+#[ignore = "needs root, iproute2, ebtables, procps and azure-vnet"]
 fn repeated_add_keeps_the_address_in_bridge_mode() {
-    let name = "repeated_add_keeps_the_address_in_bridge_mode";
-    on_a_node(name, BRIDGE, 5..9, |node| {
+    on_a_node(BRIDGE, 5..9, |node| {
         check_repeated_add(&node, "ip netns exec web-2 ip link del eth0")
     });
 }
@@ -183,10 +164,9 @@ fn repeated_add_keeps_the_address_in_bridge_mode() {
 /// In transparent mode: ebtables 1.8.9 with nftables has no table `broute`, which azure-vnet needs for IPv6 in bridge mode.
 #[cfg(feature = "tls")]
 #[test]
-#[ignore = "needs root, iproute2, ebtables, procps, ping and azure-vnet"]
+#[ignore = "needs root, iproute2, ebtables, procps and azure-vnet"]
 fn pods_have_addresses_of_both_families() {
-    let name = "pods_have_addresses_of_both_families";
-    on_a_node(name, TRANSPARENT, 5..9, |node| {
+    on_a_node(TRANSPARENT, 5..9, |node| {
         let (node, _api) = node.with_ipv6("fd00:10:224::/64");
         let both = |n: u32| {
             let result = node.try_add(n);
@@ -205,8 +185,6 @@ fn pods_have_addresses_of_both_families() {
             node.expected([(1, &*one_v6), (2, &*two_v6)]),
         );
         assert_eq!(held(), expected);
-        ping(Some(1), &two);
-        ping(Some(1), &two_v6);
         let (_, why) = message(&node.call("ADD", 1));
         assert!(why.contains("Endpoint already exists"), "{why}");
         assert_eq!(held(), expected);
@@ -221,64 +199,61 @@ fn pods_have_addresses_of_both_families() {
 #[test]
 #[ignore = "needs root, iproute2, ebtables, procps and azure-vnet"]
 fn failed_adds_leave_nothing_held() {
-    on_a_node(
-        "failed_adds_leave_nothing_held",
-        TRANSPARENT,
-        5..7,
-        |node| {
-            // The answer does not list the node's interface: azure-vnet deletes a state that is not there, and tries again.
-            let listed = xml(5..7);
-            node.wire
-                .set(Reply::Xml(listed.replace("7C1E52F9F3C4", "7C1E52000000")));
-            let (_, why) = message(&node.try_add(1));
-            assert!(why.contains("no available address pools"), "{why}");
-            assert_eq!(
-                node.log().matches(" ADD container ").count(),
-                2,
-                "{}",
-                node.log()
-            );
-            node.wire.set(Reply::Xml(listed));
-            // A later step of azure-vnet fails: no interface of the host is in the subnet.
-            sh(&format!("ip addr del {NODE}/16 dev eth0"));
-            let (_, why) = message(&node.try_add(1));
-            assert!(why.contains("Failed to find the master interface"), "{why}");
-            assert!(node.held().is_empty(), "{:?}", node.held());
-            sh(&format!(
-                "ip addr add {NODE}/16 dev eth0 && ip route add default via 10.224.0.1"
-            ));
-            // Another one, after the network was made: the pod's network namespace is gone.
-            let one = node.add(1);
-            sh("ip netns add other && ip netns del other");
-            let (_, why) = message(&node.call("ADD", 2));
-            assert!(why.contains("Failed to create endpoint"), "{why}");
-            let only = node.expected([(1, &*one)]);
-            assert_eq!(node.held(), only);
-            // As runtimes do after an ADD that failed.
-            node.del(2);
-            // The pool is exhausted.
-            let two = node.add(2);
-            let both = node.expected([(1, &*one), (2, &*two)]);
-            let (endpoints, before) = (fs::read(ENDPOINTS).unwrap(), links());
-            let (_, why) = message(&node.try_add(3));
-            let ours = "Failed to allocate address: No available addresses in 10.224.0.0/16: 2 held, 0 free";
-            assert!(why.contains(ours), "{why}");
-            assert_eq!(node.held(), both);
-            assert_eq!((fs::read(ENDPOINTS).unwrap(), links()), (endpoints, before));
-            node.del(3);
-            assert_eq!(node.held(), both);
-            // The last address is given although it is in cooldown.
-            node.del(1);
-            assert_eq!(node.add(3), one);
-        },
-    );
+    on_a_node(TRANSPARENT, 5..7, |node| {
+        // The answer does not list the node's interface: azure-vnet deletes a state that is not there, and tries again.
+        let listed = xml(5..7);
+        node.wire
+            .set(Reply::Xml(listed.replace("7C1E52F9F3C4", "7C1E52000000")));
+        let (_, why) = message(&node.try_add(1));
+        assert!(why.contains("no available address pools"), "{why}");
+        assert_eq!(
+            node.log().matches(" ADD container ").count(),
+            2,
+            "{}",
+            node.log()
+        );
+        node.wire.set(Reply::Xml(listed));
+        // A later step of azure-vnet fails: no interface of the host is in the subnet.
+        sh(&format!(
+            "ip addr del {NODE}/16 dev eth0 && ip addr add {NODE} dev eth0 && ip route add 10.224.0.1 dev eth0 && ip route add default via 10.224.0.1"
+        ));
+        let (_, why) = message(&node.try_add(1));
+        assert!(why.contains("Failed to find the master interface"), "{why}");
+        assert!(node.held().is_empty(), "{:?}", node.held());
+        sh(&format!(
+            "ip addr del {NODE} dev eth0 && ip addr add {NODE}/16 dev eth0 && ip route add default via 10.224.0.1"
+        ));
+        // Another one, after the network was made: the pod's network namespace is gone.
+        let one = node.add(1);
+        sh("ip netns add other && ip netns del other");
+        let (_, why) = message(&node.call("ADD", 2));
+        assert!(why.contains("Failed to create endpoint"), "{why}");
+        let only = node.expected([(1, &*one)]);
+        assert_eq!(node.held(), only);
+        // As runtimes do after an ADD that failed.
+        node.del(2);
+        // The pool is exhausted.
+        let two = node.add(2);
+        let both = node.expected([(1, &*one), (2, &*two)]);
+        let (endpoints, before) = (fs::read(ENDPOINTS).unwrap(), links());
+        let (_, why) = message(&node.try_add(3));
+        let ours =
+            "Failed to allocate address: No available addresses in 10.224.0.0/16: 2 held, 0 free";
+        assert!(why.contains(ours), "{why}");
+        assert_eq!(node.held(), both);
+        assert_eq!((fs::read(ENDPOINTS).unwrap(), links()), (endpoints, before));
+        node.del(3);
+        assert_eq!(node.held(), both);
+        // The last address is given although it is in cooldown.
+        node.del(1);
+        assert_eq!(node.add(3), one);
+    });
 }
 
 #[test]
-#[ignore = "needs root, iproute2, ebtables, procps, ping and azure-vnet"]
+#[ignore = "needs root, iproute2, ebtables, procps and azure-vnet"]
 fn lost_state_is_rebuilt_in_bridge_mode() {
-    let name = "lost_state_is_rebuilt_in_bridge_mode";
-    on_a_node(name, BRIDGE, 5..12, |node| {
+    on_a_node(BRIDGE, 5..12, |node| {
         let (one, two) = (node.add(1), node.add(2));
         // The journal of grants is there.
         fs::remove_file(STATE).unwrap();
@@ -305,10 +280,9 @@ fn lost_state_is_rebuilt_in_bridge_mode() {
 /// As when Cilium's agent removes azure-vnet's state. (In bridge mode azure-vnet cannot go on then: it makes its bridge a port of
 /// a second one.)
 #[test]
-#[ignore = "needs root, iproute2, ebtables, procps, ping and azure-vnet"]
+#[ignore = "needs root, iproute2, ebtables, procps and azure-vnet"]
 fn pods_that_azure_vnet_forgot_keep_their_addresses() {
-    let name = "pods_that_azure_vnet_forgot_keep_their_addresses";
-    on_a_node(name, TRANSPARENT, 5..9, |node| {
+    on_a_node(TRANSPARENT, 5..9, |node| {
         let (one, two) = (node.add(1), node.add(2));
         fs::remove_file(ENDPOINTS).unwrap();
         // It knows no network, and so calls nobody.
@@ -319,7 +293,6 @@ fn pods_that_azure_vnet_forgot_keep_their_addresses() {
         let three = node.add(3);
         let all = node.expected([(1, &*one), (2, &*two), (3, &*three)]);
         assert_eq!(node.held(), all);
-        ping(Some(3), &one);
         // It passes on the container IDs that it does not know.
         node.del(2);
         assert_eq!(node.held(), node.expected([(1, &*one), (3, &*three)]));
@@ -333,29 +306,24 @@ fn pods_that_azure_vnet_forgot_keep_their_addresses() {
 #[test]
 #[ignore = "needs root, iproute2, ebtables, procps and azure-vnet"]
 fn reboot_frees_the_addresses_of_all_pods() {
-    on_a_node(
-        "reboot_frees_the_addresses_of_all_pods",
-        TRANSPARENT,
-        5..8,
-        |node| {
-            for n in 1..=3 {
-                node.add(n);
-            }
-            node.reboot("8f3c5c52-0000-4000-8000-000000000002");
-            for n in 1..=3 {
-                node.vanish(n);
-            }
-            let one = node.add(4);
-            assert_eq!(node.held(), node.expected([(4, &*one)]));
-            assert_eq!(node.endpoints().len(), 4, "azure-vnet keeps what it knew");
-            // The runtime deletes the pods of the last boot.
-            for n in 1..=3 {
-                node.del(n);
-            }
-            assert_eq!(node.held(), node.expected([(4, &*one)]));
-            assert_eq!(node.endpoints().len(), 1);
-        },
-    );
+    on_a_node(TRANSPARENT, 5..8, |node| {
+        for n in 1..=3 {
+            node.add(n);
+        }
+        node.reboot("8f3c5c52-0000-4000-8000-000000000002");
+        for n in 1..=3 {
+            node.vanish(n);
+        }
+        let one = node.add(4);
+        assert_eq!(node.held(), node.expected([(4, &*one)]));
+        assert_eq!(node.endpoints().len(), 4, "azure-vnet keeps what it knew");
+        // The runtime deletes the pods of the last boot.
+        for n in 1..=3 {
+            node.del(n);
+        }
+        assert_eq!(node.held(), node.expected([(4, &*one)]));
+        assert_eq!(node.endpoints().len(), 1);
+    });
 }
 
 /// What a runtime gets of azure-vnet in one life of a node, with only one address to choose from at each ADD.
@@ -405,8 +373,7 @@ fn check_against_original(node: &AksNode) {
 #[test]
 #[ignore = "needs root, iproute2, ebtables, procps and azure-vnet"]
 fn azure_vnet_says_the_same_as_with_the_original() {
-    let name = "azure_vnet_says_the_same_as_with_the_original";
-    on_a_node(name, TRANSPARENT, [5], |node| check_against_original(&node));
+    on_a_node(TRANSPARENT, [5], |node| check_against_original(&node));
 }
 
 /// Checks that the IPAM state and azure-vnet's own have exactly these addresses.
@@ -422,31 +389,26 @@ fn assert_held(node: &AksNode, expected: &BTreeMap<String, String>) {
 #[test]
 #[ignore = "needs root, iproute2, ebtables, procps and azure-vnet"]
 fn pods_live_while_the_plugin_is_exchanged() {
-    on_a_node(
-        "pods_live_while_the_plugin_is_exchanged",
-        TRANSPARENT,
-        5..60,
-        |node| {
-            let mut expected = BTreeMap::new();
-            node.use_ipam(Ipam::Original);
-            for n in 1..=20 {
-                for (ipam, n) in [(Ipam::Ours, n), (Ipam::Original, n + 100)] {
+    on_a_node(TRANSPARENT, 5..60, |node| {
+        let mut expected = BTreeMap::new();
+        node.use_ipam(Ipam::Original);
+        for n in 1..=20 {
+            for (ipam, n) in [(Ipam::Ours, n), (Ipam::Original, n + 100)] {
+                node.exchange(ipam);
+                let address = node.add(n);
+                assert!(expected.insert(address, container(n)).is_none());
+                assert_held(&node, &expected);
+            }
+            if n % 2 == 0 {
+                // Each deletes a pod of the other.
+                for (ipam, n) in [(Ipam::Ours, n + 100), (Ipam::Original, n)] {
                     node.exchange(ipam);
-                    let address = node.add(n);
-                    assert!(expected.insert(address, container(n)).is_none());
+                    node.del(n);
+                    expected.retain(|_, id| *id != container(n));
                     assert_held(&node, &expected);
                 }
-                if n % 2 == 0 {
-                    // Each deletes a pod of the other.
-                    for (ipam, n) in [(Ipam::Ours, n + 100), (Ipam::Original, n)] {
-                        node.exchange(ipam);
-                        node.del(n);
-                        expected.retain(|_, id| *id != container(n));
-                        assert_held(&node, &expected);
-                    }
-                }
             }
-            assert!(Path::new(ENDPOINTS).exists());
-        },
-    );
+        }
+        assert!(Path::new(ENDPOINTS).exists());
+    });
 }

@@ -55,6 +55,7 @@ mod runtimes;
 mod sibling;
 mod strange_files;
 mod trouble;
+mod uplink;
 mod verbs;
 #[cfg(not(feature = "tls"))]
 mod without_tls;

@@ -44,6 +44,14 @@ pub fn in_private_namespaces_with_all_processes(test: &str) -> bool {
     run_again(test, private.arg("--all-processes"))
 }
 
+/// The same as [`in_private_namespaces`], on a node of a virtual network: see `tests/uplink`.
+#[track_caller]
+pub fn in_a_virtual_network(test: &str, metric: &str) -> bool {
+    let mut private = Command::new(package().join("tests/private"));
+    private.arg(package().join("tests/uplink"));
+    run_again(test, private.env("METRIC", metric))
+}
+
 /// Leaves the test unless this is its second run, in namespaces that a function of this module makes.
 macro_rules! only_in {
     ($namespaces:path) => {

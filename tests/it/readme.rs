@@ -74,10 +74,10 @@ fn try_script_prints_what_the_readme_shows() {
 #[test]
 fn conflist_in_readme_is_the_shipped_one() {
     let shown: Value =
-        serde_json::from_str(&block_after("<!-- conflist-examples/bridge.conflist -->")).unwrap();
+        serde_json::from_str(&block_after("<!-- conflist-examples/ptp.conflist -->")).unwrap();
     let shipped = examples()
         .into_iter()
-        .find(|(name, _)| name == "bridge")
+        .find(|(name, _)| name == "ptp")
         .unwrap()
         .1;
     assert_eq!(shown, shipped);

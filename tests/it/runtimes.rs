@@ -61,7 +61,7 @@ state = "/run/containerd"
 /// Puts the plugins and the shipped bridge conflist where containerd looks for them.
 pub fn install_network(host: &Host) {
     sh_with("cp -L \"$1\"/bin/* /opt/cni/bin/", &[&host.folder]);
-    let conflist = package().join("conflist-examples/bridge.conflist");
+    let conflist = package().join("testdata/bridge.conflist");
     let conflist = fs::read_to_string(conflist).unwrap();
     // This containerd does not support CNI 1.1.0.
     let conflist = conflist.replace("1.1.0", "1.0.0");

@@ -29,7 +29,9 @@ pub struct Inspection {
     pub source: Result<(Source, SourceAnswer), CommandError>,
     /// The evidence of the node.
     pub evidence: Evidence,
-    /// The addresses of the host itself.
+    /// The addresses of the host itself, each with the name of its link.
+    pub configured: Vec<(HostAddress, String)>,
+    /// The same by address.
     pub host: HostAddresses,
     /// The executables that the runtime calls.
     pub executables: Executables,
@@ -71,12 +73,18 @@ impl Inspection {
         // Read last, so that it includes what changed meanwhile.
         let state = StateView::load(node);
         note_moved_namespaces(state.ipam().holders(), &mut evidence, node.paths());
+        let configured = read_host_addresses(node);
+        let named = configured.iter().map(|(found, link)| {
+            let (address, length) = (found.address, found.prefix_len);
+            (address, format!("{address}/{length} dev {link}"))
+        });
         Inspection {
             held_before: before,
+            host: named.collect(),
+            configured,
             state,
             source: source.map_err(|e| CommandError(e.to_string())),
             evidence,
-            host: read_host_addresses(node),
             executables,
             lock_holder: holder(node),
             config,
@@ -102,22 +110,14 @@ impl Inspection {
 }
 
 /// Reads the addresses of the host; none where the kernel does not answer, or the node is not this one.
-fn read_host_addresses(node: &Node) -> HostAddresses {
+fn read_host_addresses(node: &Node) -> Vec<(HostAddress, String)> {
     let addresses = host_addresses(node.paths()).unwrap_or_default();
     let links = links(node.paths()).unwrap_or_default();
-    let name = |found: &HostAddress| {
+    let with_name = |found: HostAddress| {
         let link = links.iter().find(|link| link.index == found.link)?;
-        let HostAddress {
-            address,
-            prefix_len,
-            ..
-        } = found;
-        Some((
-            *address,
-            format!("{address}/{prefix_len} dev {}", link.name),
-        ))
+        Some((found, link.name.clone()))
     };
-    addresses.iter().filter_map(name).collect()
+    addresses.into_iter().filter_map(with_name).collect()
 }
 
 /// A process that holds the lock.

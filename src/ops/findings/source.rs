@@ -1,9 +1,12 @@
 //! The source of the pools, the interfaces of the node that its answer is about, and the pools of the state.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+
+use ipnet::IpNet;
 
 use super::inspection::{Inspection, SourceAnswer};
 use crate::failure::{ENVIRONMENT_REMEDY, needs_root, source_remedy};
@@ -37,6 +40,7 @@ pub fn examine(node: &Node, inspection: &Inspection, visibility: &mut Visibility
         },
     };
     found.extend(pools(node, inspection));
+    found.extend(behind_two_links(inspection));
     found
 }
 
@@ -217,6 +221,48 @@ fn pools(node: &Node, inspection: &Inspection) -> Vec<Finding> {
 fn lists(matched: &MatchedListing, key: &str, pool: &Pool) -> bool {
     let mut listed = matched.inventory.pools.iter().map(|listed| listed.subnet);
     listed.any(|net| net.prefix_len() == 0 || Some(net) == pool.net(key))
+}
+
+/// Addresses of the host that keep packets for Azure on it: a pool's gateway, and those that connect a second link to a pool's subnet.
+/// An address with a full-length prefix, as the plugin ptp gives the host, is neither.
+fn behind_two_links(inspection: &Inspection) -> Vec<Finding> {
+    let stored = inspection.state.ipam().pools();
+    let stored = stored.filter_map(|(_, key, pool)| {
+        let net = pool.net(key)?;
+        Some((net, (pool.gateway?, &*pool.if_name)))
+    });
+    let listed = inspection.matched().into_iter();
+    let listed = listed.flat_map(|matched| &matched.inventory.pools);
+    let listed = listed.map(|pool| (pool.subnet, (pool.gateway, &*pool.if_name)));
+    let pools: BTreeMap<IpNet, (IpAddr, &str)> = stored.chain(listed).collect();
+    let mut found = Vec::new();
+    // A range of the node is on no interface in particular, and its gateway may be here.
+    for (subnet, (gateway, own)) in pools.into_iter().filter(|pool| !pool.1.1.is_empty()) {
+        let configured = inspection.configured.iter().filter_map(|(found, link)| {
+            let net = IpNet::new(found.address, found.prefix_len).ok()?;
+            Some((net, &**link)).filter(|_| net.prefix_len() < net.max_prefix_len())
+        });
+        let configured: Vec<(IpNet, &str)> = configured.collect();
+        let connected = configured.iter().filter(|(net, _)| net.trunc() == subnet);
+        let mut links = connected.map(|(_, link)| *link);
+        let first = links.clone().find(|link| *link == own).or(links.next());
+        // Azure may have attached two network interfaces to one subnet.
+        let is_nic = |link| Path::new(&format!("/sys/class/net/{link}/device")).exists();
+        for (net, link) in configured {
+            let cause = match net.trunc() == subnet && Some(link) != first && !is_nic(link) {
+                _ if net.addr() == gateway => {
+                    "the gateway of the virtual network is on this host, so pods do not reach Azure through it"
+                }
+                true => "two links of this host lead to the subnet, and one of them not to Azure",
+                false => continue,
+            };
+            let remedy = "usually the main plugin is bridge, with isGateway: replace it with ptp, as the README shows, and recreate the pods; then remove what is left over:";
+            let finding = Finding::error(FindingKind::Interface, &cause, &remedy).about(net);
+            let finding = finding.with_commands([format!("sudo ip address del {net} dev {link}")]);
+            found.push(Finding { cause, ..finding });
+        }
+    }
+    found
 }
 
 /// The addresses, with a mark at those that the host has now. The state has the marks of the last ADD.

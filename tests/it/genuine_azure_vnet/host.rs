@@ -1,17 +1,20 @@
 //! A node on which the genuine azure-vnet makes the network of pods, in namespaces of its own.
 
 use std::collections::BTreeMap;
+use std::env;
 use std::fs;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
 
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::{Value, json};
 
 use crate::callers::{examples, later};
 use crate::harness::wait::{output, wait_until};
 use crate::harness::{
-    Outcome, Reply, WireServer, binary, held, install, package, run, sh, sh_with, wait_for_ping,
-    xml,
+    Outcome, Reply, WireServer, binary, held, install, package, run, sh, sh_with, xml,
 };
 
 pub const STATE: &str = "/var/run/azure-vnet-ipam.json";
@@ -46,7 +49,7 @@ pub enum Ipam {
 pub struct AksNode {
     genuine: PathBuf,
     pub wire: WireServer,
-    /// The shipped conflist, with another mode.
+    /// The configuration of the network.
     conflist: Value,
 }
 
@@ -65,9 +68,9 @@ fn netns(n: u32) -> String {
 }
 
 impl AksNode {
-    /// Makes a node whose pods get these addresses of 10.224.0.0/16. Must be called in private namespaces that hide the
-    /// machine's processes.
-    pub fn new(genuine: PathBuf, mode: &str, last: impl IntoIterator<Item = u16>) -> AksNode {
+    /// Makes a node whose pods get these addresses of 10.224.0.0/16. `genuine` has the main plugin of the conflist. Must be called
+    /// in a virtual network.
+    pub fn new(genuine: PathBuf, conflist: Value, last: impl IntoIterator<Item = u16>) -> AksNode {
         for folder in ["/run", "/var/log", "/var/lib/cni", "/opt"] {
             sh(&format!(
                 "mkdir -p {folder} && mount -t tmpfs none {folder}"
@@ -78,43 +81,31 @@ impl AksNode {
         sh("mkdir -p /run/etc /run/netns && cp -a /etc/. /run/etc && mount --bind /run/etc /etc");
         sh(&format!("rm -rf /etc/cni; mkdir -p {CONFLISTS} {PLUGINS}"));
         // The command sysctl insists on a folder that is no link.
-        sh(
-            "rm /proc/sys && mkdir /proc/sys && mount --bind /proc/real/sys /proc/sys && sysctl -qw net.ipv4.ip_forward=1",
-        );
-        sh("ip addr add 168.63.129.16/32 dev lo");
-        sh(
-            "ip link add eth0 address 7c:1e:52:f9:f3:c4 type veth peer name peer0 && ip link set eth0 up && ip link set peer0 up",
-        );
-        sh(&format!(
-            "ip addr add {NODE}/16 dev eth0 && ip route add default via 10.224.0.1"
-        ));
-        let (_, mut conflist) = examples().into_iter().find(|e| e.0 == "azure").unwrap();
-        conflist["plugins"][0]["mode"] = mode.into();
-        fs::write(
-            Path::new(CONFLISTS).join("10-azure.conflist"),
-            conflist.to_string(),
-        )
-        .unwrap();
-        sh_with(
-            &format!("cp \"$1\" {PLUGINS}/azure-vnet"),
-            &[&genuine.join("azure-vnet")],
-        );
+        sh("rm /proc/sys && mkdir /proc/sys && mount --bind /proc/real/sys /proc/sys");
+        let path = Path::new(CONFLISTS).join("10-azure.conflist");
+        fs::write(path, conflist.to_string()).unwrap();
+        let main_plugin = genuine.join(conflist["plugins"][0]["type"].as_str().unwrap());
+        sh_with(&format!("cp \"$1\" {PLUGINS}"), &[&main_plugin]);
         // Only called when it is there; this test calls the chain's first plugin itself.
         sh(&format!("ln -s /bin/true {PLUGINS}/portmap"));
+        let (azure, answer) = (env::var_os("AZURE").unwrap(), Reply::Xml(xml(last)));
+        let wire = thread::spawn(move || {
+            let azure = fs::File::open(azure).unwrap();
+            move_into_link_name_space(azure.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
+            WireServer::on("168.63.129.16:80", answer)
+        });
         let node = AksNode {
             genuine,
-            wire: WireServer::on("168.63.129.16:80", Reply::Xml(xml(last))),
+            wire: wire.join().unwrap(),
             conflist,
         };
         node.use_ipam(Ipam::Ours);
         node
     }
 
-    /// Makes azure-vnet ask for IPv6 addresses too, which come from this range of the node. The node is node1.
+    /// Makes azure-vnet ask for IPv6 addresses too, which come from this range of the node.
     #[cfg(feature = "tls")]
     pub fn with_ipv6(mut self, range: &str) -> (AksNode, impl Drop) {
-        sh("mkdir -p /var/lib/kubelet && mount -t tmpfs none /var/lib/kubelet");
-        sh("echo node1 >/proc/sys/kernel/hostname");
         let (_, mut conflist) = examples()
             .into_iter()
             .find(|e| e.0 == "azure-dual-stack")
@@ -122,7 +113,7 @@ impl AksNode {
         conflist["plugins"][0]["mode"] = self.conflist["plugins"][0]["mode"].clone();
         self.conflist = conflist;
         install(&Path::new(PLUGINS).join("azure-vnet-ipamv6"));
-        (self, crate::kubernetes::joined_below(Path::new("/"), range))
+        (self, join_cluster(range))
     }
 
     /// Puts an IPAM plugin in place.
@@ -161,8 +152,9 @@ impl AksNode {
 
     /// The same with the boot clock so many seconds ahead.
     pub fn call_later(&self, seconds: u64, command: &str, n: u32) -> Outcome {
-        // azure-vnet looks itself up in /proc by its process ID.
-        let line = format!("ln -sfn real/$$ /proc/$$ && exec {PLUGINS}/azure-vnet");
+        // The plugins look themselves up in /proc by their process ID.
+        let plugin = self.conflist["plugins"][0]["type"].as_str().unwrap();
+        let line = format!("ln -sfn real/$$ /proc/$$ && exec {PLUGINS}/{plugin}");
         let mut azure_vnet = later(seconds, Path::new("sh"));
         azure_vnet.args(["-c", &line]).envs([
             ("CNI_COMMAND", command.to_owned()),
@@ -186,7 +178,8 @@ impl AksNode {
         for entry in fs::read_dir("/proc").unwrap() {
             let path = entry.unwrap().path();
             let name = path.file_name().unwrap().to_str().unwrap();
-            if name.parse::<u32>().is_ok_and(|pid| pid > 1) {
+            // The uplink's process goes on.
+            if name.parse::<u32>().is_ok() && !path.exists() {
                 let _ = fs::remove_file(path);
             }
         }
@@ -340,6 +333,14 @@ impl AksNode {
     }
 }
 
+/// Makes this the node Node1 of a cluster, which gives it a range of IPv6 addresses.
+#[cfg(feature = "tls")]
+pub fn join_cluster(range: &str) -> impl Drop + use<> {
+    sh("mkdir -p /var/lib/kubelet && mount -t tmpfs none /var/lib/kubelet");
+    sh("echo Node1 >/proc/sys/kernel/hostname");
+    crate::kubernetes::joined_below(Path::new("/"), range)
+}
+
 /// The links of the host.
 pub fn links() -> Vec<String> {
     let all = sh("ip -o link");
@@ -362,10 +363,4 @@ pub fn addresses_in(n: u32) -> Vec<String> {
     let all = links[0]["addr_info"].as_array().into_iter().flatten();
     all.map(|a| format!("{}/{}", a["local"].as_str().unwrap(), a["prefixlen"]))
         .collect()
-}
-
-/// Waits until a ping arrives: from a pod, or from the node itself.
-pub fn ping(from: Option<u32>, to: &str) {
-    let from = from.map_or_else(String::new, |n| format!("ip netns exec {}", pod(n)));
-    wait_for_ping(&from, to);
 }

@@ -590,16 +590,6 @@ impl OwnSubnets {
     }
 }
 
-/// Waits until a ping arrives. `from` is empty, or a command that runs its arguments in a network namespace. The first pings can be
-/// lost while addresses are resolved.
-#[track_caller]
-pub fn wait_for_ping(from: &str, to: &str) {
-    let line = format!("{from} ping -c 1 -W 1 {to} || true");
-    wait_until(format!("a ping of {to} by {from}"), || {
-        sh(&line).contains(" 1 received")
-    });
-}
-
 /// Runs a shell line that must succeed, and returns its stdout.
 #[track_caller]
 pub fn sh(line: &str) -> String {

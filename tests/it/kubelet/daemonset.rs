@@ -281,8 +281,13 @@ fn replacement_is_told(node: &mut Installation, churn: &mut Churn) {
 }
 
 fn upgrade_and_roll_back(node: &mut Installation, churn: &mut Churn) {
-    let edit_tag = |from, to| node.controllers.edit("kustomization.yaml", from, to);
-    edit_tag(env!("CARGO_PKG_VERSION"), "0.2.9");
+    const TAG: [&str; 2] = [
+        "newTag: 0.2.9",
+        concat!("newTag: ", env!("CARGO_PKG_VERSION")),
+    ];
+    let edit_tag =
+        |node: &Installation, from, to| node.controllers.edit("kustomization.yaml", from, to);
+    edit_tag(node, TAG[1], TAG[0]);
     node.apply();
     node.assert_installed(&fs::read(&node.newer).unwrap());
     node.wait_for_metric("azure_vnet_ipam_executable_matches", "1");
@@ -292,7 +297,7 @@ fn upgrade_and_roll_back(node: &mut Installation, churn: &mut Churn) {
     node.wait_for_rollout();
     node.assert_installed(&node.ours);
     node.replace_pods(churn);
-    edit_tag("0.2.9", env!("CARGO_PKG_VERSION"));
+    edit_tag(node, TAG[0], TAG[1]);
     // A version that cannot be installed stops the rollout, and the plugin stays.
     node.controllers.edit(
         MANIFEST,
