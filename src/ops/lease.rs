@@ -256,12 +256,14 @@ pub fn describe_missing(address: IpAddr, held: &Held, evidence: &Evidence) -> Ve
     let netns = held.owner.netns();
     match netns {
         Some(netns) if netns.id.is_some() => {
-            found.push(format!(
-                "its own network namespace, {}, is gone",
-                netns.path
-            ));
+            found.push(format!("its own network namespace, {}, {gone}", netns.path));
         }
         Some(netns) => found.push(format!(
+    // One that was not found may still be there.
+    let gone = match kernel.incomplete {
+        None => "is gone",
+        Some(_) => "was not found",
+    };
             "its own network namespace, {}, could not be identified at the time of its ADD",
             netns.path
         )),
@@ -274,7 +276,7 @@ pub fn describe_missing(address: IpAddr, held: &Held, evidence: &Evidence) -> Ve
             EvidenceList::Read { entries, .. } => {
                 let stale = entries.iter().any(|e| e.addresses.contains(&address));
                 found.push(match stale {
-                    true => format!("{name} lists it, but the network namespace is gone"),
+                    true => format!("{name} lists it, but the network namespace {gone}"),
                     false => format!("{name} does not list it"),
                 });
             }

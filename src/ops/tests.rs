@@ -253,8 +253,10 @@ fn answered() -> Attempts {
 fn checked(ipam: &Ipam, evidence: &Evidence, more: Vec<Finding>) -> CheckReport {
     let on_host = |n: usize| (address(n), format!("{}/16 dev eth0", address(n)));
     let view = NodeView {
+    let configured = &evidence.kernel.configured;
+    let is_on_host = |(address, _): &_| configured.get(address) == Some(&Place::Host);
         evidence,
-        host: &(0..60).map(on_host).collect(),
+        host: &(0..60).map(on_host).filter(is_on_host).collect(),
         networks: &BTreeSet::from(["azure".to_owned()]),
         now: &NOW,
         program: NAME,
@@ -278,6 +280,7 @@ fn explanation(subject: &str, ipam: &Ipam, evidence: &Evidence, state: StateRepo
 }
 
 fn reclaim(done: bool) -> ReclaimReport {
+        host: &HostAddresses::new(),
     let (mut ipam, evidence) = troubled();
     let mut events = Vec::new();
     let candidates = ipam.candidates(|_, _, _| true, NOW.boot);

@@ -248,6 +248,23 @@ broken_nodes! {
         screen: true,
         broken_by: "mkdir -p /var/lib/cni/networks/kubenet; touch /var/lib/cni/networks/kubenet/10.224.0.30",
         findings: &["owner"],
+    the_host_has_an_address_of_a_pod {
+        broken_by: "ip addr add 10.224.0.5/16 dev eth0; $OURS explain 10.224.0.5 | grep 'has it too, on the host'",
+        findings: &["on-host"],
+    }
+    a_pod_lost_its_address {
+        broken_by: "ip -n web-1 addr del 10.224.0.5/16 dev eth0; $OURS explain 10.224.0.5 | grep 'not configured in'",
+        by_hand: "ip -n web-1 addr add 10.224.0.5/16 dev eth0",
+    }
+    namespaces_are_covered_and_a_route_leads_to_a_pod {
+        broken_by: "ip route add 10.224.0.5/32 dev azbr0; mount -t tmpfs none /run/netns",
+        by_hand: "until [[ -e /run/netns/web-1 ]]; do umount /run/netns || exit; done",
+    }
+    namespaces_are_covered_and_a_route_leads_to_a_free_address {
+        broken_by: "ip netns add stray; ip link add s0 type veth peer name eth0 netns stray; ip -n stray addr add 10.224.0.20/16 dev eth0; ip -n stray link set eth0 up; ip link set s0 up; ip route add 10.224.0.20/32 dev s0; mount -t tmpfs none /run/netns",
+        findings: &["on-host"],
+        by_hand: "until [[ -e /run/netns/web-1 ]]; do umount /run/netns || exit; done; ip netns del stray; sleep 1",
+    }
         by_hand: "rm -r /var/lib/cni/networks",
     }
 

@@ -12,6 +12,7 @@ use address::{AddressExplanation, describe_list};
 
 use super::cli::ExplainArgs;
 use super::events::print_events;
+use super::findings::inspection::read_host_addresses;
 use super::lease::{ContainerMatch, ambiguous, describe_too_short, find_container};
 use super::node::{Node, capture_snapshot};
 use super::node_config::NodeConfig;
@@ -38,6 +39,7 @@ pub fn run(node: &Node, args: &ExplainArgs) -> Result<CommandOutput, CommandErro
         now: &node.now,
         program: node.paths().name(),
     };
+        host: &read_host_addresses(node),
     let explanation = Explanation::new(&subject, &facts, events, state.report.clone());
     let status = u8::from(!explanation.is_known());
     let print = || explanation.print(&node.screen.bounded());
@@ -198,7 +200,7 @@ fn describe_entry(list: &str, entry: &Entry) -> String {
     let pod = entry.pod.as_deref().map(|pod| format!(", pod {pod}"));
     let status = match entry.is_live {
         true => "its network namespace or link exists",
-        false => "its network namespace is gone",
+        false => "its network namespace was not found",
     };
     format!(
         "{list}: container {}{}, {}; {status}",

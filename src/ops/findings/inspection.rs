@@ -100,7 +100,7 @@ impl Inspection {
 }
 
 /// Reads the addresses of the host; none where the kernel does not answer, or the node is not this one.
-fn read_host_addresses(node: &Node) -> HostAddresses {
+pub fn read_host_addresses(node: &Node) -> HostAddresses {
     let addresses = host_addresses(node.paths()).unwrap_or_default();
     let links = links(node.paths()).unwrap_or_default();
     let name = |found: &HostAddress| {
