@@ -15,8 +15,8 @@ mod stream_io;
 
 pub use clock::{Timestamp, boot_id, boot_now, shift_boot_clock, wall_now};
 pub use files::{
-    ReadOutcome, check_regular, create_new, io_reason, is_not_writable, open, overwrite,
-    read_bounded, read_bounded_with, read_no_link, read_text, read_up_to, replace, write_options,
+    ReadOutcome, check_regular, create_new, io_reason, open, overwrite, read_bounded,
+    read_bounded_with, read_no_link, read_text, read_up_to, replace, write_options, write_refusal,
 };
 pub use files::{check_room, room};
 pub use flock::{LockOutcome, lock, lock_folder};

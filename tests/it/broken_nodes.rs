@@ -30,7 +30,8 @@ struct Row {
     findings: &'static [&'static str],
     /// Whether an ADD succeeds.
     add: Add,
-    /// What a person does whom no command can replace: the administrator of Azure, or of the network.
+    /// What a person does whom no command can replace: the administrator of Azure, or of the network. The network configuration is
+    /// put back where nothing else is to be done.
     by_hand: &'static str,
     /// The name of the plugin that is looked at.
     program: &'static str,
@@ -60,7 +61,7 @@ const HEALTHY: Row = Row {
     program: "azure-vnet-ipam",
     findings: &[],
     add: Add::Succeeds,
-    by_hand: "true",
+    by_hand: "cp $REPOSITORY/conflist-examples/bridge.conflist /etc/cni/net.d/10-bridge.conflist",
     later: 0,
     heals_after: 0,
 };
@@ -247,7 +248,6 @@ broken_nodes! {
     another_ipam_gives_our_addresses {
         screen: true,
         broken_by: "mkdir -p /var/lib/cni/networks/kubenet; touch /var/lib/cni/networks/kubenet/10.224.0.30",
-        findings: &["owner"],
     the_host_has_an_address_of_a_pod {
         broken_by: "ip addr add 10.224.0.5/16 dev eth0; $OURS explain 10.224.0.5 | grep 'has it too, on the host'",
         findings: &["on-host"],
@@ -265,6 +265,7 @@ broken_nodes! {
         findings: &["on-host"],
         by_hand: "until [[ -e /run/netns/web-1 ]]; do umount /run/netns || exit; done; ip netns del stray; sleep 1",
     }
+        findings: &["owner"],
         by_hand: "rm -r /var/lib/cni/networks",
     }
 
@@ -287,6 +288,11 @@ broken_nodes! {
     }
 
     // ---- The source ----
+    lock_folder_is_read_only {
+        broken_by: "mount --bind /run/azure-vnet /run/azure-vnet; mount -o remount,bind,ro /run/azure-vnet; netconf | sed 's/1.0.0/1.1.0/' | CNI_COMMAND=STATUS CNI_PATH=/opt/cni/bin $OURS | grep 'read-only file system'",
+        findings: &["lock"],
+        add: Add::Fails,
+    }
     wire_server_is_dead {
         screen: true,
         kind: "dead-source",
@@ -382,43 +388,38 @@ broken_nodes! {
         findings: &["source", "add"],
         add: Add::Fails,
         by_hand: "cp $REPOSITORY/conflist-examples/bridge.conflist /etc/cni/net.d/10-bridge.conflist",
+        by_hand: "true",
     }
     a_key_is_misspelt {
         screen: true,
         broken_by: "sed -i 's/\"type\": \"azure-vnet-ipam\"/\"exlude\": [], &/' /etc/cni/net.d/10-bridge.conflist",
         findings: &["conflist"],
-        by_hand: "cp $REPOSITORY/conflist-examples/bridge.conflist /etc/cni/net.d/10-bridge.conflist",
     }
     the_environment_is_misspelt {
         broken_by: "sed -i 's/\"type\": \"azure-vnet-ipam\"/\"environment\": \"azuer\", &/' /etc/cni/net.d/10-bridge.conflist",
         findings: &["conflist"],
         add: Add::Fails,
-        by_hand: "cp $REPOSITORY/conflist-examples/bridge.conflist /etc/cni/net.d/10-bridge.conflist",
     }
     a_comma_is_missing {
         broken_by: "sed -i 's/\"azbr0\",/\"azbr0\"/' /etc/cni/net.d/10-bridge.conflist",
         findings: &["conflist"],
         add: Add::Fails,
-        by_hand: "cp $REPOSITORY/conflist-examples/bridge.conflist /etc/cni/net.d/10-bridge.conflist",
     }
     master_does_not_exist {
         screen: true,
         broken_by: "sed -i 's/\"type\": \"bridge\"/\"master\": \"eth7\", &/' /etc/cni/net.d/10-bridge.conflist",
         findings: &["add"],
         add: Add::Fails,
-        by_hand: "cp $REPOSITORY/conflist-examples/bridge.conflist /etc/cni/net.d/10-bridge.conflist",
     }
     no_pool_has_the_subnet {
         broken_by: "sed -i 's/\"type\": \"azure-vnet-ipam\"/\"subnet\": \"10.9.0.0\\/16\", &/' /etc/cni/net.d/10-bridge.conflist",
         findings: &["add"],
         add: Add::Fails,
-        by_hand: "cp $REPOSITORY/conflist-examples/bridge.conflist /etc/cni/net.d/10-bridge.conflist",
     }
     ipv6_is_wanted_and_there_is_none {
         broken_by: "sed -i 's/\"type\": \"azure-vnet-ipam\"/\"families\": [\"ipv4\", \"ipv6\"], &/' /etc/cni/net.d/10-bridge.conflist",
         findings: &["add"],
         add: Add::Fails,
-        by_hand: "cp $REPOSITORY/conflist-examples/bridge.conflist /etc/cni/net.d/10-bridge.conflist",
     }
     another_conflist_comes_first {
         broken_by: "echo '{\"cniVersion\": \"1.0.0\", \"name\": \"x\", \"type\": \"ptp\"}' >/etc/cni/net.d/05-x.conf",
@@ -458,6 +459,24 @@ const POD_BEHIND_A_DESCRIPTOR: &str = r#"
     until [[ $(readlink /proc/$!/fd/9) == */hidden ]]; do sleep 0.05; done
     ip netns del hidden
 "#;
+    plugin_is_missing {
+        broken_by: "rm /opt/cni/bin/azure-vnet-ipam",
+        findings: &["executable"],
+        add: Add::Fails,
+        by_hand: "cp $OURS /opt/cni/bin/azure-vnet-ipam",
+    }
+    plugin_is_a_dangling_link {
+        broken_by: "ln -sf /nowhere /opt/cni/bin/azure-vnet-ipam",
+        findings: &["executable"],
+        add: Add::Fails,
+        by_hand: "cp --remove-destination $OURS /opt/cni/bin/azure-vnet-ipam",
+    }
+    all_plugins_are_in_another_folder {
+        broken_by: "rm /opt/cni/bin/azure-vnet-ipam /opt/cni/bin/bridge; $OURS check | grep 'cannot be seen from here'",
+        findings: &["executable"],
+        add: Add::Fails,
+        by_hand: "ln -s /bin/true /opt/cni/bin/bridge; cp $OURS /opt/cni/bin/azure-vnet-ipam",
+    }
 
 #[test]
 #[ignore = "needs root, unshare, iproute2, perl, setpriv and time namespaces"]

@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use super::inspection::{Holder, Inspection};
-use crate::host::{Paths, check_room, io_reason, is_not_writable, read_text, room};
+use crate::host::{check_room, io_reason, read_text, room, write_refusal};
 use crate::ops::finding::{Finding, FindingKind as Kind, Visibility};
 use crate::ops::node::Node;
 use crate::ops::screen::{format_age, join_first};
@@ -23,7 +23,7 @@ pub fn examine(node: &Node, inspection: &Inspection, visibility: &mut Visibility
         writable,
         visibility,
     ));
-    found.extend(lock(node, inspection.lock_holder.as_ref(), visibility));
+    found.extend(lock(node, inspection.lock_holder.as_ref()));
     found.extend(log(&node.paths().log(), visibility));
     found
 }
@@ -156,23 +156,8 @@ fn is_other_kind(path: &Path, is_kind: fn(&Metadata) -> bool) -> bool {
     fs::metadata(path).is_ok_and(|meta| !is_kind(&meta))
 }
 
-/// Why the lock could not be acquired even though nobody holds it.
-pub fn lock_obstacle(paths: &Paths) -> Option<LockError> {
-    let kind = if is_other_kind(&paths.lock_folder(), Metadata::is_dir) {
-        io::ErrorKind::NotADirectory
-    } else if is_other_kind(&paths.lock_file(), Metadata::is_file) {
-        io::ErrorKind::IsADirectory
-    } else {
-        return None;
-    };
-    Some(LockError::Io {
-        path: paths.lock_file(),
-        source: kind.into(),
-    })
-}
-
 /// The lock and its folder. The lock is judged from the kernel's list, and never taken.
-fn lock(node: &Node, holder: Option<&Holder>, visibility: &Visibility) -> Vec<Finding> {
+fn lock(node: &Node, holder: Option<&Holder>) -> Vec<Finding> {
     let (folder, file) = (node.paths().lock_folder(), node.paths().lock_file());
     let mut found = Vec::new();
     if is_other_kind(&folder, Metadata::is_dir) {
@@ -181,7 +166,7 @@ fn lock(node: &Node, holder: Option<&Holder>, visibility: &Visibility) -> Vec<Fi
         let remedy = "remove it; the next call creates the folder:";
         let finding = Finding::error(Kind::Lock, &text, &remedy).about(&folder);
         found.push(finding.with_commands([format!("sudo rm {folder}")]));
-    } else if visibility.is_root && is_not_writable(&folder) {
+    } else if is_refused(&folder, io::ErrorKind::ReadOnlyFilesystem) {
         found.push(Finding::read_only(Kind::Lock, &folder));
     }
     if is_other_kind(&file, Metadata::is_file) {
@@ -231,7 +216,8 @@ fn held(holder: &Holder) -> Finding {
 fn log(path: &Path, visibility: &mut Visibility) -> Vec<Finding> {
     let folder = folder_of(path);
     // A folder that cannot be written is a matter of its disk.
-    let refuses = visibility.is_root && !is_not_writable(&folder) && is_not_writable(path);
+    let is_refused = |path| write_refusal(path).is_some();
+    let refuses = visibility.is_root && !is_refused(&folder) && is_refused(path);
     let meta = fs::symlink_metadata(path).ok();
     let mut found = vec![log_file(path, meta.as_ref(), refuses)];
     found.extend(log_folder(&folder, check_room(&folder, 4096), visibility));
@@ -316,30 +302,7 @@ mod tests {
             assert_eq!(line.remedy.is_empty(), status == Severity::Ok, "{line:?}");
         }
         assert_eq!(line(r#","azure-vnet-ipam":{"format":99}"#), None);
-        assert_eq!(writer(&parsed("{}")), None);
-    }
-
-    fn judged(kind: io::ErrorKind, is_root: bool) -> Option<Finding> {
-        let mut visibility = Visibility::new(is_root);
-        state_folder(Path::new("/run"), Err(kind.into()), &mut visibility)
-    }
-
-    #[test]
-    fn every_reason_against_writing_has_its_remedy() {
-        let full = judged(io::ErrorKind::StorageFull, true).unwrap();
-        assert_eq!(full.severity, Severity::Error);
-        assert!(full.text.contains("is full"), "{full:?}");
-        assert!(full.commands[0].starts_with("sudo du "));
-        let read_only = judged(io::ErrorKind::ReadOnlyFilesystem, true).unwrap();
-        assert!(
-            read_only.commands[0].contains("remount,rw"),
-            "{read_only:?}"
-        );
-        let other = judged(io::ErrorKind::NotADirectory, true).unwrap();
-        assert_eq!(other.severity, Severity::Error);
-        assert_eq!(judged(io::ErrorKind::PermissionDenied, false), None);
-        let ok = state_folder(Path::new("/run"), Ok(()), &mut Visibility::new(true));
-        assert_eq!(ok.unwrap().severity, Severity::Ok);
+        assert_eq!(writer(&parsed("{}"), || false), None);
     }
 
     #[test]
