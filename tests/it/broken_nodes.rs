@@ -313,6 +313,11 @@ broken_nodes! {
     }
     wire_server_is_in_trouble {
         broken_by: "printf 'HTTP/1.1 503 Busy\\r\\nContent-Length: 0\\r\\n\\r\\n' >/run/broken-node/wire.xml.http",
+    wire_server_is_slow_and_there_are_no_pools {
+        kind: "wrong-mac",
+        broken_by: "ip link set dev eth0 address 7c:1e:52:f9:f3:c4; mkfifo /run/broken-node/wire.xml.http; (printf 'HTTP/1.1 200 OK\\r\\n\\r\\n'; cat $REPOSITORY/testdata/wire.xml) >/run/answer; setsid bash -c 'echo $$ >/run/slow; while :; do { sleep 5; cat /run/answer; } >/run/broken-node/wire.xml.http; sleep 1; done' </dev/null >/dev/null 2>&1 &",
+        by_hand: "kill $(cat /run/slow); rm /run/broken-node/wire.xml.http",
+    }
         findings: &["source"],
         by_hand: "rm /run/broken-node/wire.xml.http",
     }
@@ -383,12 +388,12 @@ broken_nodes! {
     }
 
     // ---- The configuration ----
+        by_hand: "true",
     kubeconfig_is_missing {
         broken_by: "sed -i 's/\"type\": \"azure-vnet-ipam\"/\"environment\": \"ipv6NodeIpam\", &/' /etc/cni/net.d/10-bridge.conflist",
         findings: &["source", "add"],
         add: Add::Fails,
         by_hand: "cp $REPOSITORY/conflist-examples/bridge.conflist /etc/cni/net.d/10-bridge.conflist",
-        by_hand: "true",
     }
     a_key_is_misspelt {
         screen: true,
@@ -454,11 +459,6 @@ const POD_BEHIND_A_DESCRIPTOR: &str = r#"
     ip netns add hidden
     ip -n hidden link add b0 type bridge
     ip -n hidden addr add "$address/16" dev b0
-    setsid sh -c 'exec 9</run/netns/hidden; exec sleep 600' </dev/null >/dev/null 2>&1 &
-    ln -s real/$! /proc/$!
-    until [[ $(readlink /proc/$!/fd/9) == */hidden ]]; do sleep 0.05; done
-    ip netns del hidden
-"#;
     plugin_is_missing {
         broken_by: "rm /opt/cni/bin/azure-vnet-ipam",
         findings: &["executable"],
@@ -477,6 +477,11 @@ const POD_BEHIND_A_DESCRIPTOR: &str = r#"
         add: Add::Fails,
         by_hand: "ln -s /bin/true /opt/cni/bin/bridge; cp $OURS /opt/cni/bin/azure-vnet-ipam",
     }
+    setsid sh -c 'exec 9</run/netns/hidden; exec sleep 600' </dev/null >/dev/null 2>&1 &
+    ln -s real/$! /proc/$!
+    until [[ $(readlink /proc/$!/fd/9) == */hidden ]]; do sleep 0.05; done
+    ip netns del hidden
+"#;
 
 #[test]
 #[ignore = "needs root, unshare, iproute2, perl, setpriv and time namespaces"]

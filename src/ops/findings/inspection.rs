@@ -13,7 +13,7 @@ use crate::ops::node_config::NodeConfig;
 use crate::ops::outcome::CommandError;
 use crate::ops::state_view::StateView;
 use crate::plugin::{Trial, note_moved_namespaces};
-use crate::source::{MatchedListing, Source, SourceError, last_attempts};
+use crate::source::{MatchedListing, Source, SourceError, last_attempts, time_limit};
 use crate::state::{LockHolder, WAIT, holder_now};
 
 /// The data that findings are made from.
@@ -52,16 +52,15 @@ pub struct SourceAnswer {
 impl Inspection {
     /// Collects the data. Takes no lock and changes nothing.
     pub fn gather(node: &Node) -> Inspection {
-        /// The timeout of an ADD when there are pools.
-        const LIMIT: Duration = Duration::from_secs(3);
         let before = StateView::load(node);
+        let limit = time_limit(before.ipam().pools().next().is_some());
         let config = NodeConfig::read(node.paths());
         let executables = Executables::look(node.paths(), &config);
         let overrides = &node.context.source_overrides;
         let source = Source::from_config(&config.conf, overrides, node.paths());
         let source = source.map(|source| {
             let began = boot_now();
-            let matched = source.query(LIMIT, &[], node.paths());
+            let matched = source.query(limit, &[], node.paths());
             let took = boot_now().since(began);
             (source, SourceAnswer { matched, took })
         });
