@@ -8,11 +8,12 @@ use std::path::{Path, PathBuf};
 use super::inspection::{Holder, Inspection};
 use crate::host::{check_room, io_reason, read_text, room, write_refusal};
 use crate::ops::finding::{Finding, FindingKind as Kind, Visibility};
+use crate::ops::install::{Kind as Installed, look};
 use crate::ops::node::Node;
 use crate::ops::screen::{format_age, join_first};
 use crate::ops::state_view::StateReport;
 use crate::plugin::check_disk;
-use crate::state::{Condition, LockError, MODE, State, WAIT, set_aside_before};
+use crate::state::{Condition, MODE, State, WAIT, set_aside_before};
 
 /// Examines all of it.
 pub fn examine(node: &Node, inspection: &Inspection, visibility: &mut Visibility) -> Vec<Finding> {
@@ -44,7 +45,13 @@ fn state(node: &Node, inspection: &Inspection, visibility: &mut Visibility) -> V
         found.push(state_file(&path, meta.permissions().mode(), meta.size()));
     }
     found.extend(health(report, visibility));
-    found.extend(writer(&inspection.state.state));
+    let plugin = node.paths().plugin_folder().join(node.paths().name());
+    let is_ours = || {
+        let looked = look(&plugin, &node.paths().own_executable());
+        looked.is_ok_and(|(kind, _)| matches!(kind, Installed::This | Installed::Ours))
+    };
+    found.extend(writer(&inspection.state.state, is_ours));
+    found.extend(journal(&node.paths().journal(), visibility.is_root));
     if let Some(quarantine) = report.quarantine() {
         let remedy = "no action needed: the runtime tries again, and running pods are not affected";
         found.push(Finding::warning(Kind::State, &quarantine, &remedy).about(path.display()));
@@ -75,8 +82,27 @@ fn state_file(path: &Path, mode: u32, bytes: u64) -> Finding {
     Finding::note(Kind::State, &text, &remedy)
 }
 
-/// Which plugin wrote the state last.
-fn writer(state: &State) -> Option<Finding> {
+fn is_refused(path: &Path, why: io::ErrorKind) -> bool {
+    write_refusal(path).is_some_and(|error| error.kind() == why)
+}
+
+/// The journal, if it cannot be written.
+fn journal(path: &Path, is_root: bool) -> Option<Finding> {
+    if !is_other_kind(path, Metadata::is_file)
+        && !(is_root && is_refused(path, io::ErrorKind::PermissionDenied))
+    {
+        return None;
+    }
+    let shown = path.display();
+    let text = format_args!("{shown} cannot be written: without it, a lost state makes pods wait");
+    let remedy = "move it away, and the next save writes a new one:";
+    let finding = Finding::warning(Kind::State, &text, &remedy).about(&shown);
+    let move_away = format!("sudo mv {shown} {shown}.old");
+    Some(finding.with_commands([format!("sudo chattr -i {shown}"), move_away]))
+}
+
+/// Which plugin wrote the state last. `is_ours` tells whether the runtime calls this program.
+fn writer(state: &State, is_ours: impl FnOnce() -> bool) -> Option<Finding> {
     // A newer format is a matter of the state's condition.
     let is_newer = matches!(state.condition, Condition::Newer { .. });
     if state.is_empty() || state.key_unreadable.is_some() || is_newer {
@@ -88,6 +114,10 @@ fn writer(state: &State) -> Option<Finding> {
     };
     if state.saved.is_some() && state.other_wrote_last {
         let text = format_args!("the original plugin wrote it after this plugin{created}");
+        if is_ours() {
+            let remedy = "no action needed: this program is installed now, and the next ADD compares the state with the node";
+            return Some(Finding::note(Kind::State, &text, &remedy));
+        }
         let remedy = "unless that is intended, check which executable the runtime calls: only this plugin protects released addresses";
         return Some(Finding::warning(Kind::State, &text, &remedy));
     }
@@ -278,7 +308,7 @@ mod tests {
     #[test]
     fn the_last_writer_is_reported() {
         let pools = r#""IPAM":{"Version":"v1.4.59","TimeStamp":"t","AddressSpaces":{"local":{"Pools":{"10.1.0.0/16":{}}}}}"#;
-        let line = |key: &str| writer(&parsed(&format!("{{{pools}{key}}}")));
+        let line = |key: &str| writer(&parsed(&format!("{{{pools}{key}}}")), || false);
         for (key, status, words) in [
             (
                 "",
