@@ -113,9 +113,22 @@ pub(super) fn refusal(refusal: &Refusal, program: &str) -> (Code, String) {
         Refusal::NoPools { passed_over, .. } if passed_over.is_empty() => format!(
             "the source lists no subnet for any interface of this node: is a secondary address assigned to its network interface, and does the hardware address match? `{program} check` compares them"
         ),
-        Refusal::NoPools { passed_over, .. } | Refusal::NoPoolOfFamily { passed_over, .. } => {
+        Refusal::NoPools {
+            family,
+            if_name,
+            passed_over,
+        }
+        | Refusal::NoPoolOfFamily {
+            family,
+            if_name,
+            passed_over,
+        } => {
             let pools = join_first(passed_over);
-            format!("none of these is of the wanted family and on the wanted interface: {pools}")
+            let place = match if_name {
+                Some(name) => format!("master is {name:?}, where no pool"),
+                None => "no pool".to_owned(),
+            };
+            format!("{place} has {family} addresses; the pools are {pools}")
         }
         Refusal::NoPool { known, .. } => {
             let known = join_first(known);
@@ -140,7 +153,7 @@ pub(super) fn refusal(refusal: &Refusal, program: &str) -> (Code, String) {
         ),
         Refusal::Exhausted { pools } => exhausted(pools, program),
         Refusal::Quarantined { .. } => format!(
-            "pods that were being configured when the state was lost may still take an address; the call may be repeated, and `{program} show` tells how long it takes"
+            "pods that are just being configured may still take an address; the call may be repeated, and `{program} show` tells how long it takes"
         ),
         Refusal::NoSubnet { .. } => format!(
             "the state of this pool is incomplete, and the source does not list it; `{program} check` compares them"
@@ -150,7 +163,7 @@ pub(super) fn refusal(refusal: &Refusal, program: &str) -> (Code, String) {
 }
 
 /// What to do where no address is free, by what keeps the addresses.
-fn exhausted(pools: &[PoolCount], program: &str) -> String {
+pub fn exhausted(pools: &[PoolCount], program: &str) -> String {
     let sum = |count: fn(&PoolCount) -> usize| pools.iter().map(count).sum::<usize>();
     if sum(|p| p.held + p.free + p.cooldown + p.excluded + p.on_host) == 0 {
         format!(
@@ -162,7 +175,7 @@ fn exhausted(pools: &[PoolCount], program: &str) -> String {
         )
     } else if sum(|p| p.excluded) > 0 {
         format!(
-            "ipam.exclude, in the network configuration or in /etc/azure-vnet-ipam.json, keeps addresses back; all others are held: `{program} show` tells by whom"
+            "ipam.exclude, in the network configuration or in /etc/azure-vnet-ipam.json, keeps addresses back: correct it there; `{program} show` tells who holds the others"
         )
     } else if sum(|p| p.suspect) > 0 {
         let again = AGAIN.as_secs();

@@ -9,6 +9,7 @@ pub use remedy::{
     ENVIRONMENT_REMEDY, Remedy, SUDO_REMEDY, message_with_remedy, needs_root, source_remedy,
 };
 
+pub use details::exhausted;
 use details::{join_first, truncate};
 
 use crate::cni::{CallError, CniError, Code};
@@ -296,6 +297,7 @@ mod tests {
             Refusal::NoSpace { stage, space },
             Refusal::NoPools {
                 family: crate::ipam::Family::V4,
+                if_name: None,
                 passed_over: Vec::new(),
             },
             Refusal::NoPool {

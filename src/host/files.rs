@@ -262,13 +262,11 @@ pub fn create_new(path: &Path, mode: u32) -> io::Result<File> {
     }
 }
 
-/// Returns whether a file or folder exists and may not be written.
-pub fn is_not_writable(path: &Path) -> bool {
-    let access = rustix::fs::access(path, rustix::fs::Access::WRITE_OK);
-    matches!(
-        access,
-        Err(rustix::io::Errno::ROFS | rustix::io::Errno::ACCESS)
-    )
+/// Returns why a file or folder that exists may not be written, if so. For root, "permission denied" means that it is immutable, or
+/// that a security module forbids it.
+pub fn write_refusal(path: &Path) -> Option<io::Error> {
+    let error = rustix::fs::access(path, rustix::fs::Access::WRITE_OK).err()?;
+    (error != rustix::io::Errno::NOENT).then(|| error.into())
 }
 
 /// Returns the system's words for an error, without the number that Rust appends.

@@ -94,12 +94,13 @@ impl Space {
                 subnet: subnet.to_owned(),
                 known: self.pools.keys().cloned().collect(),
             }),
-            PoolSelector::Any { family, .. } => {
+            PoolSelector::Any { family, if_name } => {
                 let passed_over = self.pools.iter().map(|(key, pool)| {
                     format!("{key} ({}, interface {:?})", pool.family(), pool.if_name)
                 });
                 Err(Refusal::NoPools {
                     family,
+                    if_name: if_name.map(str::to_owned),
                     passed_over: passed_over.collect(),
                 })
             }

@@ -105,6 +105,8 @@ pub enum Refusal {
     NoPools {
         /// The family.
         family: Family,
+        /// The interface, where the call names one.
+        if_name: Option<String>,
         /// The existing pools, and why each does not fit.
         passed_over: Vec<String>,
     },
@@ -113,6 +115,8 @@ pub enum Refusal {
     NoPoolOfFamily {
         /// The family.
         family: Family,
+        /// The interface, where the call names one.
+        if_name: Option<String>,
         /// The existing pools, and why each does not fit.
         passed_over: Vec<String>,
     },
@@ -158,9 +162,9 @@ pub enum Refusal {
         /// The counts of each pool that fits.
         pools: Vec<PoolCount>,
     },
-    /// The state was lost, and it is not known yet which addresses are free.
+    /// The state is being rebuilt, and it is not known yet which addresses are free.
     #[error(
-        "{}: the state was lost, and for {} s more only known addresses are given", ADDRESS_STAGE, left.as_millis().div_ceil(1000)
+        "{}: the state is being rebuilt, and for {} s more only known addresses are given", ADDRESS_STAGE, left.as_millis().div_ceil(1000)
     )]
     Quarantined {
         /// The time left.

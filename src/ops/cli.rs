@@ -89,7 +89,7 @@ pub struct ShowArgs {
     pub pool: Option<String>,
     #[command(flatten)]
     pub format: OutputFormat,
-    /// Show only the holders whose pod has this name or prefix
+    /// Show only the holders whose pod has this name or part of it
     #[arg(long, value_name = "NAME", value_hint = ValueHint::Other)]
     pub pod: Option<String>,
     /// Show only the holders that are suspected to be dead
@@ -109,7 +109,7 @@ pub struct EventsArgs {
     /// Show only those since a time, or within a duration
     #[arg(long, value_name = "TIME", value_hint = ValueHint::Other)]
     pub since: Option<String>,
-    /// Show only those of pods with this name or prefix
+    /// Show only those of pods with this name or part of it
     #[arg(long, value_name = "NAME", value_hint = ValueHint::Other)]
     pub pod: Option<String>,
     /// Show only those on this address
@@ -275,7 +275,7 @@ pub struct NodeLoopArgs {
     /// Their folder [default: /opt/cni/bin]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub dir: Option<PathBuf>,
-    /// Watched plugins, as A,B; one not in use is left out [default: its own]
+    /// Watched plugins, as A,B, where they are in use [default: its own]
     #[arg(
         long,
         value_name = "NAMES",

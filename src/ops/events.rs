@@ -1,10 +1,11 @@
 //! `events`: the last operations.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
 use super::cli::EventsArgs;
-use super::lease::{matches_pod, shorten_container_id};
+use super::lease::{find_pods, shorten_container_id};
 use super::node::Node;
 use super::outcome::{CommandError, CommandOutput};
 use super::screen::{Screen, Table, Tint, screen_offset, split_time};
@@ -20,7 +21,7 @@ pub fn run(node: &Node, args: &EventsArgs) -> Result<CommandOutput, CommandError
     let events = filter.apply(all);
     args.format.output(0, &events, || match &*events {
         [] if !was_empty => "No operation matches.\n".to_owned(),
-        events => print_events(events, &node.screen.bounded()),
+        events => print_events(events, &args.format.screen(node.screen.bounded())),
     })
 }
 
@@ -63,24 +64,27 @@ impl Filter {
 
     /// The operations that are wanted, of all in the order of their time.
     pub fn apply(&self, mut events: Vec<OperationRecord>) -> Vec<OperationRecord> {
-        events.retain(|event| self.matches(event));
+        let own = events.iter().filter_map(|event| event.pod.as_deref());
+        let freed = events.iter().flat_map(|event| &event.freed);
+        let known = own.chain(freed.filter_map(|freed| freed.pod.as_deref()));
+        let pods = self.pod.as_ref().map(|wanted| find_pods(wanted, known));
+        events.retain(|event| self.matches(event, pods.as_ref()));
         let surplus = self.tail.map_or(0, |n| events.len().saturating_sub(n));
         events.drain(..surplus);
         events
     }
 
-    fn matches(&self, event: &OperationRecord) -> bool {
-        let is_pod = |pod: &Option<String>, wanted: &str| {
-            pod.as_deref().is_some_and(|pod| matches_pod(wanted, pod))
+    fn matches(&self, event: &OperationRecord, pods: Option<&BTreeSet<String>>) -> bool {
+        let is_in = |pods: &BTreeSet<String>, pod: &Option<String>| {
+            pod.as_ref().is_some_and(|pod| pods.contains(pod))
         };
         // An operation whose time cannot be read may be wanted.
         let is_early =
             |since: Timestamp| Timestamp::parse(&event.time).is_some_and(|at| at < since);
         !self.since.is_some_and(is_early)
             && self.address.is_none_or(|address| event.touches(address))
-            && self.pod.as_deref().is_none_or(|wanted| {
-                is_pod(&event.pod, wanted)
-                    || event.freed.iter().any(|freed| is_pod(&freed.pod, wanted))
+            && pods.is_none_or(|pods| {
+                is_in(pods, &event.pod) || event.freed.iter().any(|freed| is_in(pods, &freed.pod))
             })
     }
 }

@@ -63,6 +63,8 @@ Files:
       access to the Kubernetes API, whose node object lists addresses
 
 Examples:
+  # what is wrong on this node, and what to do about it
+  sudo {name} check
   # print the CNI versions that the plugin supports
   CNI_COMMAND=VERSION {name} </dev/null
 
@@ -85,10 +87,12 @@ In the bar, # is held, ! is held without any sign of life at the last check,
 belongs to a record that the original plugin wrote. Such a record is at least
 that old.
 
---pod lists only the holders whose pod begins with NAME, with or without its
-namespace. --suspect lists only those of which the last reclaim, or an ADD that
-found the pool empty, saw no sign of life on the node. The state keeps that mark
-until the holder is seen alive or found dead again. `check` takes a new look.
+--pod lists only the pods of this NAME, with or without namespace; if there is
+none, those whose namespace/name contains it. --suspect lists only those of
+which the last reclaim, or an ADD that found the pool empty, saw no sign of life
+on the node. The state keeps that mark until the holder is seen alive or found
+dead again. `check` takes a new look. Only a terminal cuts long names, and not
+with -o wide.
 
 With --events, shows what `events` shows.
 
@@ -113,8 +117,8 @@ CHECK, GC, reclaim and release, with their result, their duration, the address
 and the pod. Times are local, but those in JSON are UTC.
 
 --since takes a duration before now, such as 90s, 15m, 2h30m or 1d, or a time:
-21:00 for today, '2026-11-20 21:00', or 2026-11-20T21:00:00Z. --pod takes the
-beginning of a pod's name, with or without its namespace, and also shows the
+21:00 for today, '2026-11-20 21:00', or 2026-11-20T21:00:00Z. --pod takes a
+pod's name or a part of it, as that of `show` does, and also shows the
 operations that took an address from such a pod. --tail applies last.
 
 Takes no lock and changes nothing.
@@ -162,7 +166,7 @@ Exit status:
 /// `explain`.
 pub const EXPLAIN: &str = r"Prints what the state records, what the node shows, what happened last, and what
 the plugin would do now. SUBJECT is an address, a container ID or its first
-characters, or a pod as namespace/name or name.
+characters, or a pod as namespace/name, name, or a part of these.
 
 Takes no lock and changes nothing.
 

@@ -161,10 +161,19 @@ pub fn shorten_container_id(id: &str) -> String {
     id.chars().take(SHORT).collect()
 }
 
-/// Whether the text is the beginning of a pod's `namespace/name`, or of its name.
-pub fn matches_pod(text: &str, pod: &str) -> bool {
-    let name = pod.split_once('/').map_or(pod, |(_, name)| name);
-    pod.starts_with(text) || name.starts_with(text)
+/// Whether the text names the pod, with or without its namespace.
+pub fn is_pod_name(text: &str, pod: &str) -> bool {
+    pod == text || pod.split_once('/').is_some_and(|(_, name)| name == text)
+}
+
+/// Finds the pods of this name, with or without namespace; where there is none, those whose `namespace/name` contains the text.
+pub fn find_pods<'a>(text: &str, known: impl Iterator<Item = &'a str>) -> BTreeSet<String> {
+    let pods = known.filter(|pod| pod.contains(text)).map(str::to_owned);
+    let mut pods: BTreeSet<String> = pods.collect();
+    if pods.iter().any(|pod| is_pod_name(text, pod)) {
+        pods.retain(|pod| is_pod_name(text, pod));
+    }
+    pods
 }
 
 /// Every held record with its space and pool, ordered by pool and address.
@@ -225,15 +234,15 @@ pub fn describe_too_short(typed: &str) -> String {
     )
 }
 
-/// The error of a prefix that several containers have.
-pub fn ambiguous(typed: &str, candidates: &[String]) -> CommandError {
+/// The error of a text that stands for several candidates, which `what` names, such as `pods contain it`.
+pub fn ambiguous(typed: &str, what: &str, candidates: &[String]) -> CommandError {
     /// More would scroll the sentence away.
     const MOST: usize = 8;
     let shown = first_few(candidates.iter().cloned(), MOST, |n| {
         format!("and {n} more")
     });
     CommandError(format!(
-        "{typed:?} is ambiguous: {} containers begin with it; type more characters of one of these:\n  {}",
+        "{typed:?} is ambiguous: {} {what}; type more characters of one of these:\n  {}",
         candidates.len(),
         shown.join("\n  ")
     ))
@@ -253,13 +262,15 @@ pub fn describe_missing(address: IpAddr, held: &Held, evidence: &Evidence) -> Ve
         ),
         Some(_) => format!("{address} is in no network namespace that could be scanned"),
     }];
+    // One that was not found may still be there.
+    let gone = match kernel.incomplete {
+        None => "is gone",
+        Some(_) => "was not found",
+    };
     let netns = held.owner.netns();
     match netns {
         Some(netns) if netns.id.is_some() => {
-            found.push(format!(
-                "its own network namespace, {}, is gone",
-                netns.path
-            ));
+            found.push(format!("its own network namespace, {}, {gone}", netns.path));
         }
         Some(netns) => found.push(format!(
             "its own network namespace, {}, could not be identified at the time of its ADD",
@@ -274,7 +285,7 @@ pub fn describe_missing(address: IpAddr, held: &Held, evidence: &Evidence) -> Ve
             EvidenceList::Read { entries, .. } => {
                 let stale = entries.iter().any(|e| e.addresses.contains(&address));
                 found.push(match stale {
-                    true => format!("{name} lists it, but the network namespace is gone"),
+                    true => format!("{name} lists it, but the network namespace {gone}"),
                     false => format!("{name} does not list it"),
                 });
             }
@@ -368,9 +379,9 @@ mod tests {
     #[test]
     fn candidates_are_listed_up_to_a_limit() {
         let many: Vec<String> = (0..11).map(|n| format!("abcd{n:02}")).collect();
-        let text = ambiguous("abcd", &many).0;
-        assert!(text.starts_with("\"abcd\" is ambiguous: 11 containers begin with it; "));
+        let text = ambiguous("abcd", "pods contain it", &many).0;
+        assert!(text.starts_with("\"abcd\" is ambiguous: 11 pods contain it; "));
         assert!(text.ends_with("\n  abcd07\n  and 3 more"), "{text}");
-        assert!(!ambiguous("abcd", &many[..8]).0.contains("more than"));
+        assert!(!ambiguous("abcd", "", &many[..8]).0.contains("more than"));
     }
 }

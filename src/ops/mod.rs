@@ -28,6 +28,7 @@ mod tests;
 mod version;
 
 use std::ffi::OsString;
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -56,7 +57,11 @@ pub fn main(args: impl IntoIterator<Item = OsString>, paths: &Paths, started: Mo
     let mut args = args.into_iter().peekable();
     if args.peek().is_none() {
         // As the original does, which a runtime never calls this way.
-        stdio::eprint(&version_text(program));
+        let mut text = version_text(program);
+        if std::io::stderr().is_terminal() {
+            text.push_str(&format!("`{program} help` lists its commands.\n"));
+        }
+        stdio::eprint(&text);
         return ExitCode::SUCCESS;
     }
     let (command, name) = match cli::parse(program, args) {

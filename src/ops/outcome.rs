@@ -8,6 +8,7 @@ use clap::{Args, ValueEnum};
 use rustix::process::getuid;
 use serde::Serialize;
 
+use super::screen::Screen;
 use crate::events::OperationRecord;
 use crate::failure::SUDO_REMEDY;
 use crate::host::{Paths, alters_terminal, boot_now, io_reason, replace, wall_now};
@@ -21,7 +22,7 @@ pub struct OutputFormat {
     /// Print JSON, whose shape is stable, instead of text
     #[arg(long, overrides_with = "format")]
     json: bool,
-    /// Print the report as text or json
+    /// Print the report as text, wide or json
     // Without a long name, as `--output` names a file elsewhere. The manual page would show the values as a list that mandoc warns
     // of.
     #[arg(short = 'o', value_name = "FORMAT", default_value = "text")]
@@ -36,6 +37,9 @@ enum Format {
     #[default]
     #[value(help = None)]
     Text,
+    /// Text in which no name is cut.
+    #[value(help = None)]
+    Wide,
     /// JSON.
     #[value(help = None)]
     Json,
@@ -45,6 +49,12 @@ impl OutputFormat {
     /// Returns whether the report is printed as JSON. Of `--json` and `-o`, the last one applies.
     pub fn is_json(self) -> bool {
         self.json || self.format == Format::Json
+    }
+
+    /// Returns the screen for the report: of any width if it is asked for.
+    pub fn screen(self, screen: Screen) -> Screen {
+        let width = screen.width.filter(|_| self.format != Format::Wide);
+        Screen { width, ..screen }
     }
 
     /// Creates the output of a command: its report as JSON, or what `print` makes of it.

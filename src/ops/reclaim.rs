@@ -78,7 +78,7 @@ pub fn run(node: &Node, args: &ReclaimArgs) -> Result<CommandOutput, CommandErro
     if let Some(until) = state.ipam().quarantine {
         let seconds = until.since(boot_now()).as_millis().div_ceil(1000);
         return Err(CommandError(format!(
-            "the state was lost, and nothing is freed for {seconds} s more, as any address may be that of a pod which is just being started"
+            "the state is being rebuilt, and nothing is freed for {seconds} s more, as any address may be that of a pod which is just being started"
         )));
     }
     let young = young(&state, node);

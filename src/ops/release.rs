@@ -82,7 +82,7 @@ fn complete_id(typed: &str, ipam: &Ipam) -> Result<String, CommandError> {
         ContainerMatch::One(id) => Ok(id),
         ContainerMatch::None => Ok(typed.to_owned()),
         ContainerMatch::TooShort => Err(CommandError(describe_too_short(typed))),
-        ContainerMatch::Ambiguous(ids) => Err(ambiguous(typed, &ids)),
+        ContainerMatch::Ambiguous(ids) => Err(ambiguous(typed, "containers begin with it", &ids)),
     }
 }
 

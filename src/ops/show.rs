@@ -1,5 +1,6 @@
 //! `show`: the pools, their usage and their leases.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use serde::Serialize;
 
 use super::cli::{EventsArgs, ShowArgs};
 use super::events;
-use super::lease::{Lease, common_network, matches_pod, records_by_address};
+use super::lease::{Lease, common_network, find_pods, records_by_address};
 use super::node::{Node, Now};
 use super::node_config::NodeConfig;
 use super::outcome::{CommandError, CommandOutput};
@@ -38,7 +39,8 @@ pub fn run(node: &Node, args: &ShowArgs) -> Result<CommandOutput, CommandError> 
     if args.suspect || args.pod.is_some() {
         show.filter(args.pod.as_deref(), args.suspect);
     }
-    let print = || show.print(&node.screen.bounded(), node.paths().name());
+    let screen = args.format.screen(node.screen);
+    let print = || show.print(&screen, node.paths().name());
     args.format.output(0, &show, print)
 }
 
@@ -169,14 +171,18 @@ impl ShowReport {
         Ok(())
     }
 
-    /// Removes the holders but for those of pods with this name or prefix, and for suspect ones where `suspect` is set.
+    /// Keeps only the holders that are pods of this name, or suspect where `suspect` is set.
     pub fn filter(&mut self, pod: Option<&str>, suspect: bool) {
         self.is_filtered = true;
+        let known = self.pools.iter().flat_map(|pool| &pool.holders);
+        let known = known.filter_map(|holder| holder.pod.as_deref());
+        let pods = pod.map(|wanted| find_pods(wanted, known));
         for pool in &mut self.pools {
             pool.holders.retain(|holder| {
-                let own = holder.pod.as_deref();
-                (!suspect || holder.suspect_seconds.is_some())
-                    && pod.is_none_or(|wanted| own.is_some_and(|own| matches_pod(wanted, own)))
+                let is_in = |pods: &BTreeSet<String>| {
+                    holder.pod.as_ref().is_some_and(|pod| pods.contains(pod))
+                };
+                (!suspect || holder.suspect_seconds.is_some()) && pods.as_ref().is_none_or(is_in)
             });
         }
     }

@@ -235,7 +235,7 @@ impl StateReport {
     pub fn quarantine(&self) -> Option<String> {
         let seconds = self.quarantine_seconds?;
         Some(format!(
-            "the state was lost and rebuilt: new pods wait for {seconds} s more"
+            "the state is being rebuilt: new pods wait for {seconds} s more"
         ))
     }
 
@@ -298,7 +298,7 @@ mod tests {
                 report(Condition::Ready, quarantine),
                 "ok",
                 None,
-                "The state was lost and rebuilt: new pods wait for 7 s more.",
+                "The state is being rebuilt: new pods wait for 7 s more.",
             ),
             (
                 report(Condition::Fresh, nothing),

@@ -10,7 +10,8 @@ use std::time::Duration;
 use super::events::print_events;
 use super::explain::{Explanation, Facts, Query};
 use super::finding::{Finding, FindingKind};
-use super::findings::check::CheckReport;
+use super::findings::check::{CheckReport, Prediction};
+use super::findings::inspection::HostAddresses;
 use super::findings::records::{self, NodeView};
 use super::node::Now;
 use super::reclaim::ReclaimReport;
@@ -251,9 +252,11 @@ fn answered() -> Attempts {
 
 fn checked(ipam: &Ipam, evidence: &Evidence, more: Vec<Finding>) -> CheckReport {
     let on_host = |n: usize| (address(n), format!("{}/16 dev eth0", address(n)));
+    let configured = &evidence.kernel.configured;
+    let is_on_host = |(address, _): &_| configured.get(address) == Some(&Place::Host);
     let view = NodeView {
         evidence,
-        host: &(0..60).map(on_host).collect(),
+        host: &(0..60).map(on_host).filter(is_on_host).collect(),
         networks: &BTreeSet::from(["azure".to_owned()]),
         now: &NOW,
         program: NAME,
@@ -262,7 +265,11 @@ fn checked(ipam: &Ipam, evidence: &Evidence, more: Vec<Finding>) -> CheckReport 
     };
     let mut findings = records::findings((&BTreeSet::new(), ipam), &view);
     findings.extend(more);
-    CheckReport::of_findings(findings, Vec::new(), ipam, Vec::new(), &NOW)
+    let add = Prediction {
+        succeeds: true,
+        ..Prediction::default()
+    };
+    CheckReport::of_findings(findings, Vec::new(), ipam, vec![add], &NOW)
 }
 
 fn explanation(subject: &str, ipam: &Ipam, evidence: &Evidence, state: StateReport) -> Explanation {
@@ -272,6 +279,7 @@ fn explanation(subject: &str, ipam: &Ipam, evidence: &Evidence, state: StateRepo
         conf: &IpamConfig::default(),
         now: &NOW,
         program: "sudo azure-vnet-ipam",
+        host: &HostAddresses::new(),
     };
     Explanation::new(&Query::parse(subject), &facts, events(), state)
 }

@@ -114,6 +114,7 @@ fn families(call: &Call) -> Vec<Family> {
 pub(super) fn narrow_refusal(refusal: Refusal, call: &Call) -> Refusal {
     let Refusal::NoPools {
         family,
+        if_name,
         passed_over,
     } = refusal
     else {
@@ -128,10 +129,12 @@ pub(super) fn narrow_refusal(refusal: Refusal, call: &Call) -> Refusal {
         },
         _ if families(call).len() > 1 && !passed_over.is_empty() => Refusal::NoPoolOfFamily {
             family,
+            if_name,
             passed_over,
         },
         _ => Refusal::NoPools {
             family,
+            if_name,
             passed_over,
         },
     }

@@ -39,7 +39,7 @@ pub use context::{Context, Host, Node, NodeSnapshot};
 pub(crate) use context::{note_moved_namespaces, read_settings};
 pub use report::Action;
 pub(crate) use report::log_actions;
-pub(crate) use trial::{Trial, check_disk};
+pub(crate) use trial::{Trial, check_disk, lock_obstacle};
 
 /// Larger network configurations are refused (promise P9).
 pub const STDIN_LIMIT: usize = 1 << 20;

@@ -7,14 +7,14 @@
 //! Runtimes repeat it every few seconds. So it takes no lock, reads one file, and asks the source only when there are no pools.
 //! It tries an ADD on what it read and saves nothing.
 
+use std::slice;
 use std::time::Duration;
-use std::{fs, slice};
 
 use super::address_request::{narrow_refusal, pool_requests, requests_for_any_address};
 use super::commit::require_known_format;
 use super::context::{Context, NodeSnapshot};
 use super::decide::{allocate_all, candidates};
-use super::trial::check_disk;
+use super::trial::{check_disk, lock_obstacle};
 use crate::cni::{Call, WhenFull};
 use crate::failure::{Failure, message_with_remedy};
 use crate::ipam::{Attachment, Inventory, Ipam, Refusal, Request};
@@ -29,12 +29,8 @@ const LIMIT: Duration = Duration::from_secs(3);
 /// Code 50 with the reason.
 pub fn status(call: &Call, context: &Context) -> Result<(), Failure> {
     check_disk(context).map_err(|e| Failure::NotReady(e.to_string()))?;
-    let locks = context.paths.lock_folder();
-    if fs::metadata(&locks).is_ok_and(|m| !m.is_dir()) {
-        return Err(Failure::NotReady(format!(
-            "{} is not a folder",
-            locks.display()
-        )));
+    if let Some(obstacle) = lock_obstacle(&context.paths) {
+        return Err(Failure::NotReady(obstacle.to_string()));
     }
     let state = context
         .view()

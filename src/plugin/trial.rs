@@ -1,5 +1,7 @@
 //! Decides what an ADD would come to now, as an ADD decides it, but takes no lock and changes nothing.
 
+use std::{fs, io};
+
 use super::add::{failure_of, original_stage};
 use super::address_request::{address_requests, narrow_refusal, pool_requests};
 use super::commit::require_known_format;
@@ -9,10 +11,10 @@ use super::refresh::reject_implausible;
 use crate::cni::Call;
 use crate::events::OperationRecord;
 use crate::failure::{Failure, message_with_remedy};
-use crate::host::check_room;
+use crate::host::{Paths, check_room, write_refusal};
 use crate::ipam::{Candidate, Evidence, Grant, Moment, Request};
 use crate::source::{FreshAnswer, MatchedListing, RefreshOutcome, SourceError};
-use crate::state::{State, StateFile, StoreError};
+use crate::state::{LockError, State, StateFile, StoreError};
 
 /// What all trials of one moment are decided from, beside the state.
 #[derive(Debug)]
@@ -135,6 +137,21 @@ impl TrialResult {
             state: State::default(),
         }
     }
+}
+
+/// Returns why the lock could not be acquired even if nobody holds it.
+pub fn lock_obstacle(paths: &Paths) -> Option<LockError> {
+    let (folder, file) = (paths.lock_folder(), paths.lock_file());
+    let source = if fs::metadata(&folder).is_ok_and(|meta| !meta.is_dir()) {
+        io::ErrorKind::NotADirectory.into()
+    } else if fs::metadata(&file).is_ok_and(|meta| !meta.is_file()) {
+        io::ErrorKind::IsADirectory.into()
+    } else {
+        let opened = if file.exists() { &file } else { &folder };
+        // A user who may not write there is not who calls the plugin.
+        write_refusal(opened).filter(|e| e.kind() == io::ErrorKind::ReadOnlyFilesystem)?
+    };
+    Some(LockError::Io { path: file, source })
 }
 
 /// Checks that a state as long as the present one could be written now.

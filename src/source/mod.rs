@@ -20,7 +20,8 @@ pub use kubernetes::{KubernetesNode, NodeError};
 pub use listing::{Listing, parse_address, parse_prefix};
 pub use matching::{MacWildcard, MatchedListing, match_links};
 pub use query::{Source, SourceOverrides, WIRE_SERVER};
-pub use refresh::{Attempts, FreshAnswer, RefreshOutcome, RefreshReason, Refresher, last_attempts};
+pub use refresh::{Attempts, FreshAnswer, RefreshOutcome, RefreshReason, Refresher};
+pub use refresh::{last_attempts, time_limit};
 pub use wire::WireError;
 
 #[doc(hidden)]

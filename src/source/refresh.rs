@@ -20,12 +20,13 @@ const PAUSE: Duration = Duration::from_secs(10);
 const ATTEMPTS_LIMIT: usize = 4096;
 /// Their usual length, in bytes.
 const ATTEMPTS_LENGTH: usize = 256;
-/// The time limit for a query while the state has usable pools.
-const LIMIT_WITH_POOLS: Duration = Duration::from_secs(3);
-/// The time limit for a query when nothing can be allocated without an answer.
-const LIMIT_WITHOUT_POOLS: Duration = Duration::from_secs(10);
 /// How long answers must list no address before they are accepted.
 const DOUBT_PERIOD: Duration = Duration::from_secs(60);
+
+/// Returns the time limit for a query. Without usable pools, nothing can be allocated before an answer.
+pub const fn time_limit(has_pools: bool) -> Duration {
+    Duration::from_secs(if has_pools { 3 } else { 10 })
+}
 
 /// Why the pools are refreshed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,10 +128,8 @@ pub struct FreshAnswer {
 impl Refresher<'_> {
     /// Queries the source if that is necessary.
     pub fn refresh(&self, reason: RefreshReason) -> RefreshOutcome {
-        let limit = match reason {
-            RefreshReason::Ordinary | RefreshReason::Newer => LIMIT_WITH_POOLS,
-            RefreshReason::First | RefreshReason::Lost => LIMIT_WITHOUT_POOLS,
-        };
+        let has_pools = matches!(reason, RefreshReason::Ordinary | RefreshReason::Newer);
+        let limit = time_limit(has_pools);
         let path = self.paths.fetch_lock();
         // The kernel grants the lock in the order of arrival, and all but the first find fresh attempts.
         let file = match lock(&path, limit) {

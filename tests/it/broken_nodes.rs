@@ -30,7 +30,8 @@ struct Row {
     findings: &'static [&'static str],
     /// Whether an ADD succeeds.
     add: Add,
-    /// What a person does whom no command can replace: the administrator of Azure, or of the network.
+    /// What a person does whom no command can replace: the administrator of Azure, or of the network. The network configuration is
+    /// put back where nothing else is to be done.
     by_hand: &'static str,
     /// The name of the plugin that is looked at.
     program: &'static str,
@@ -60,7 +61,7 @@ const HEALTHY: Row = Row {
     program: "azure-vnet-ipam",
     findings: &[],
     add: Add::Succeeds,
-    by_hand: "true",
+    by_hand: "cp $REPOSITORY/testdata/bridge.conflist /etc/cni/net.d/10-bridge.conflist",
     later: 0,
     heals_after: 0,
 };
@@ -181,6 +182,13 @@ broken_nodes! {
         add: Add::Fails,
         by_hand: "cp /run/old /var/run/azure-vnet-ipam.json",
     }
+    the_original_wrote_and_this_plugin_is_installed_again {
+        broken_by: "sed -i '0,/\"TimeStamp\": \"[^\"]*/s//\"TimeStamp\": \"2026-01-01 00:00:00 +0000 UTC/' /var/run/azure-vnet-ipam.json; $OURS check --all | grep 'the original plugin wrote it after'",
+    }
+    journal_is_a_folder {
+        broken_by: "rm /var/run/.azure-vnet-ipam.journal; mkdir /var/run/.azure-vnet-ipam.journal",
+        findings: &["state"],
+    }
     state_is_a_folder {
         broken_by: "rm /var/run/azure-vnet-ipam.json; mkdir /var/run/azure-vnet-ipam.json",
     }
@@ -240,6 +248,23 @@ broken_nodes! {
         broken_by: "ip addr add 10.224.0.9/16 dev eth0",
         findings: &["on-host"],
     }
+    the_host_has_an_address_of_a_pod {
+        broken_by: "ip addr add 10.224.0.5/16 dev eth0; $OURS explain 10.224.0.5 | grep 'has it too, on the host'",
+        findings: &["on-host"],
+    }
+    a_pod_lost_its_address {
+        broken_by: "ip -n web-1 addr del 10.224.0.5/16 dev eth0; $OURS explain 10.224.0.5 | grep 'not configured in'",
+        by_hand: "ip -n web-1 addr add 10.224.0.5/16 dev eth0",
+    }
+    namespaces_are_covered_and_a_route_leads_to_a_pod {
+        broken_by: "ip route add 10.224.0.5/32 dev azbr0; mount -t tmpfs none /run/netns",
+        by_hand: "until [[ -e /run/netns/web-1 ]]; do umount /run/netns || exit; done",
+    }
+    namespaces_are_covered_and_a_route_leads_to_a_free_address {
+        broken_by: "ip netns add stray; ip link add s0 type veth peer name eth0 netns stray; ip -n stray addr add 10.224.0.20/16 dev eth0; ip -n stray link set eth0 up; ip link set s0 up; ip route add 10.224.0.20/32 dev s0; mount -t tmpfs none /run/netns",
+        findings: &["on-host"],
+        by_hand: "until [[ -e /run/netns/web-1 ]]; do umount /run/netns || exit; done; ip netns del stray; sleep 1",
+    }
     a_route_to_a_free_address_is_left_over {
         broken_by: "ip route add 10.224.0.9/32 dev eth0",
         findings: &["on-host"],
@@ -263,6 +288,11 @@ broken_nodes! {
         findings: &["lock"],
         add: Add::Fails,
     }
+    lock_folder_is_read_only {
+        broken_by: "mount --bind /run/azure-vnet /run/azure-vnet; mount -o remount,bind,ro /run/azure-vnet; netconf | sed 's/1.0.0/1.1.0/' | CNI_COMMAND=STATUS CNI_PATH=/opt/cni/bin $OURS | grep 'read-only file system'",
+        findings: &["lock"],
+        add: Add::Fails,
+    }
     lock_folder_is_a_file {
         broken_by: "rm -r /var/run/azure-vnet; touch /var/run/azure-vnet",
         findings: &["lock"],
@@ -282,6 +312,11 @@ broken_nodes! {
         add: Add::Fails,
         by_hand: "wire start; add x; true",
         heals_after: 61,
+    }
+    wire_server_is_slow_and_there_are_no_pools {
+        kind: "wrong-mac",
+        broken_by: "ip link set dev eth0 address 7c:1e:52:f9:f3:c4; mkfifo /run/broken-node/wire.xml.http; (printf 'HTTP/1.1 200 OK\\r\\n\\r\\n'; cat $REPOSITORY/testdata/wire.xml) >/run/answer; setsid bash -c 'echo $$ >/run/slow; while :; do { sleep 5; cat /run/answer; } >/run/broken-node/wire.xml.http; sleep 1; done' </dev/null >/dev/null 2>&1 &",
+        by_hand: "kill $(cat /run/slow); rm /run/broken-node/wire.xml.http",
     }
     wire_server_refuses {
         broken_by: "printf 'HTTP/1.1 403 Forbidden\\r\\nContent-Length: 0\\r\\n\\r\\n' >/run/broken-node/wire.xml.http",
@@ -353,6 +388,7 @@ broken_nodes! {
 
     second_name_has_trouble_of_its_own {
         program: "azure-vnet-ipamv6",
+        by_hand: "true",
         broken_by: "cp /opt/cni/bin/azure-vnet-ipam /opt/cni/bin/azure-vnet-ipamv6; sed -i 's/\"azure-vnet-ipam\"/\"azure-vnet-ipamv6\", \"environment\": \"azure\"/' /etc/cni/net.d/10-bridge.conflist; sed -i 's|</Interface>|<IPSubnet Prefix=\"fd00:1::/64\"><IPAddress Address=\"fd00:1::4\" IsPrimary=\"true\"/><IPAddress Address=\"fd00:1::5\" IsPrimary=\"false\"/><IPAddress Address=\"fd00:1::6\" IsPrimary=\"false\"/></IPSubnet></Interface>|' /run/broken-node/wire.xml; echo '{' >/var/run/azure-vnet-ipamv6.json",
         findings: &["state"],
         add: Add::Waits,
@@ -375,44 +411,52 @@ broken_nodes! {
         broken_by: "sed -i 's/\"type\": \"azure-vnet-ipam\"/\"environment\": \"ipv6NodeIpam\", &/' /etc/cni/net.d/10-bridge.conflist",
         findings: &["source", "add"],
         add: Add::Fails,
-        by_hand: "cp $REPOSITORY/testdata/bridge.conflist /etc/cni/net.d/10-bridge.conflist",
     }
     a_key_is_misspelt {
         screen: true,
         broken_by: "sed -i 's/\"type\": \"azure-vnet-ipam\"/\"exlude\": [], &/' /etc/cni/net.d/10-bridge.conflist",
         findings: &["conflist"],
-        by_hand: "cp $REPOSITORY/testdata/bridge.conflist /etc/cni/net.d/10-bridge.conflist",
+    }
+    every_address_is_excluded {
+        broken_by: "sed -i 's/\"type\": \"azure-vnet-ipam\"/\"exclude\": [\"10.224.0.0\\/16\"], &/' /etc/cni/net.d/10-bridge.conflist; $OURS check | grep 'ipam.exclude'",
+        findings: &["pool"],
+        add: Add::Fails,
+    }
+    the_type_is_misspelt {
+        broken_by: "sed -i 's/\"azure-vnet-ipam\"/\"azure-vnet-ipm\"/' /etc/cni/net.d/10-bridge.conflist; $OURS check | grep 'no conflist asks for addresses'",
+        findings: &["conflist"],
+        add: Add::Fails,
+    }
+    there_is_no_conflist {
+        broken_by: "rm /etc/cni/net.d/10-bridge.conflist",
+        findings: &["conflist"],
+        add: Add::Fails,
     }
     the_environment_is_misspelt {
         broken_by: "sed -i 's/\"type\": \"azure-vnet-ipam\"/\"environment\": \"azuer\", &/' /etc/cni/net.d/10-bridge.conflist",
         findings: &["conflist"],
         add: Add::Fails,
-        by_hand: "cp $REPOSITORY/testdata/bridge.conflist /etc/cni/net.d/10-bridge.conflist",
     }
     a_comma_is_missing {
         broken_by: "sed -i 's/\"azbr0\",/\"azbr0\"/' /etc/cni/net.d/10-bridge.conflist",
         findings: &["conflist"],
         add: Add::Fails,
-        by_hand: "cp $REPOSITORY/testdata/bridge.conflist /etc/cni/net.d/10-bridge.conflist",
     }
     master_does_not_exist {
         screen: true,
         broken_by: "sed -i 's/\"type\": \"bridge\"/\"master\": \"eth7\", &/' /etc/cni/net.d/10-bridge.conflist",
         findings: &["add"],
         add: Add::Fails,
-        by_hand: "cp $REPOSITORY/testdata/bridge.conflist /etc/cni/net.d/10-bridge.conflist",
     }
     no_pool_has_the_subnet {
         broken_by: "sed -i 's/\"type\": \"azure-vnet-ipam\"/\"subnet\": \"10.9.0.0\\/16\", &/' /etc/cni/net.d/10-bridge.conflist",
         findings: &["add"],
         add: Add::Fails,
-        by_hand: "cp $REPOSITORY/testdata/bridge.conflist /etc/cni/net.d/10-bridge.conflist",
     }
     ipv6_is_wanted_and_there_is_none {
         broken_by: "sed -i 's/\"type\": \"azure-vnet-ipam\"/\"families\": [\"ipv4\", \"ipv6\"], &/' /etc/cni/net.d/10-bridge.conflist",
         findings: &["add"],
         add: Add::Fails,
-        by_hand: "cp $REPOSITORY/testdata/bridge.conflist /etc/cni/net.d/10-bridge.conflist",
     }
     another_conflist_comes_first {
         broken_by: "echo '{\"cniVersion\": \"1.0.0\", \"name\": \"x\", \"type\": \"ptp\"}' >/etc/cni/net.d/05-x.conf",
@@ -425,6 +469,24 @@ broken_nodes! {
         findings: &["executable"],
         add: Add::Fails,
         by_hand: "ln -s /bin/true /opt/cni/bin/bridge",
+    }
+    plugin_is_missing {
+        broken_by: "rm /opt/cni/bin/azure-vnet-ipam",
+        findings: &["executable"],
+        add: Add::Fails,
+        by_hand: "cp $OURS /opt/cni/bin/azure-vnet-ipam",
+    }
+    plugin_is_a_dangling_link {
+        broken_by: "ln -sf /nowhere /opt/cni/bin/azure-vnet-ipam",
+        findings: &["executable"],
+        add: Add::Fails,
+        by_hand: "cp --remove-destination $OURS /opt/cni/bin/azure-vnet-ipam",
+    }
+    all_plugins_are_in_another_folder {
+        broken_by: "rm /opt/cni/bin/azure-vnet-ipam /opt/cni/bin/bridge; $OURS check | grep 'cannot be seen from here'",
+        findings: &["executable"],
+        add: Add::Fails,
+        by_hand: "ln -s /bin/true /opt/cni/bin/bridge; cp $OURS /opt/cni/bin/azure-vnet-ipam",
     }
     another_program_stands_in_the_place_of_the_plugin {
         broken_by: "cp /opt/cni/bin/azure-vnet-ipam /run/saved; cp --remove-destination /bin/true /opt/cni/bin/azure-vnet-ipam",

@@ -41,7 +41,7 @@ fn version_is_the_same_everywhere() {
     }
     let metrics = node.run_line("metrics").success().stdout.clone();
     let labels = format!(
-        r#"build_info{{version="{version}",commit="{commit}",target="{target}",features="{features}"}} 1"#
+        r#"build_info{{plugin="azure-vnet-ipam",version="{version}",commit="{commit}",target="{target}",features="{features}"}} 1"#
     );
     assert!(metrics.contains(&labels), "{metrics}");
     assert!(!node.path("/var").exists(), "no state, lock or log");

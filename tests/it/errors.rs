@@ -203,12 +203,12 @@ fn collect_node_errors(found: &mut Vec<(i64, String)>) {
     assert_eq!(node.leftover_files(), [""; 0], "a CHECK sets nothing aside");
     expect(
         "ADD",
-        "11 Failed to allocate address: the state was lost, and for ",
+        "11 Failed to allocate address: the state is being rebuilt, and for ",
     );
     fs::write(&path, good).unwrap();
     expect(
         "ADD",
-        "11 Failed to allocate address: the state was lost, and for ",
+        "11 Failed to allocate address: the state is being rebuilt, and for ",
     );
     let (node, _wire) = Node::with_wire("full", Reply::Xml(xml([5])));
     let cramped = "trap '' XFSZ; ulimit -f 0; exec \"$0\"";

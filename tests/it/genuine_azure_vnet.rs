@@ -267,7 +267,7 @@ fn lost_state_is_rebuilt_in_bridge_mode() {
         };
         lose();
         let (_, why) = message(&node.try_add(4));
-        assert!(why.contains("the state was lost"), "{why}");
+        assert!(why.contains("the state is being rebuilt"), "{why}");
         assert_eq!(node.held(), all);
         let four = node.add_later(31, 4);
         for (n, address) in [(1, &one), (2, &two), (3, &three), (4, &four)] {

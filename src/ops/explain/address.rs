@@ -7,9 +7,10 @@ use serde::Serialize;
 
 use crate::cni::IpamConfig;
 use crate::ipam::{
-    AGAIN, Entry, Evidence, EvidenceIndex, Free, GRACE, Held, Ipam, Judgement, Place, Pool, Reason,
-    Record, Usage, Verdict,
+    AGAIN, Entry, Evidence, EvidenceIndex, Existence, Free, GRACE, Held, Ipam, Judgement, Place,
+    Pool, Reason, Record, Usage, Verdict,
 };
+use crate::ops::findings::inspection::HostAddresses;
 use crate::ops::lease::{
     Lease, describe_missing, describe_uses, entry_of_place, held_records, is_path,
     shorten_container_id,
@@ -37,7 +38,7 @@ pub struct AddressExplanation {
     pub shown: Vec<String>,
     /// Who uses it beside its holder.
     pub also_used_by: Vec<OtherUser>,
-    /// The evidence that does not show it, unless the holder is alive.
+    /// The evidence that does not show it: all of it, or of a live holder its own network namespace.
     pub missing: Vec<String>,
     /// The verdict about its holder: `alive`, `dead`, `suspect` or `undecided`.
     pub verdict: Option<&'static str>,
@@ -82,6 +83,8 @@ pub struct Facts<'a> {
     pub now: &'a Now,
     /// How to type the program for a command that needs root.
     pub program: &'a str,
+    /// The addresses of the host itself.
+    pub host: &'a HostAddresses,
 }
 
 impl AddressExplanation {
@@ -101,7 +104,7 @@ impl AddressExplanation {
             && let Some(until) = ipam.quarantine.filter(|at| *at > now.boot)
         {
             explanation.next.push(format!(
-                "the state was lost: new pods wait for {} more",
+                "the state is being rebuilt: new pods wait for {} more",
                 format_age(until.since(now.boot))
             ));
         }
@@ -179,6 +182,11 @@ impl AddressExplanation {
         let holder = Lease::new(key, self.address, held, now);
         self.usage = AddressUse::Held;
         self.also_used_by = other_users(self.address, held, evidence);
+        // Beside a pod's, the place on the host is not kept.
+        let on_host = OtherUser::configured(&Place::Host);
+        if facts.host.contains_key(&self.address) && !self.also_used_by.contains(&on_host) {
+            self.also_used_by.push(on_host);
+        }
         self.verdict = Some(match judgement.verdict {
             Verdict::Alive => "alive",
             Verdict::Dead => "dead",
@@ -188,6 +196,15 @@ impl AddressExplanation {
         self.reasons = judgement.reasons.iter().map(ToString::to_string).collect();
         if judgement.verdict != Verdict::Alive {
             self.missing = describe_missing(self.address, held, evidence);
+        } else if let Some(netns) = held.owner.netns()
+            && evidence.kernel.existence(netns) != Existence::None
+            && let id = netns.id.unwrap_or_default()
+            && let Some(own) = evidence.kernel.addresses_by_namespace.get(&id)
+            && !own.contains(&self.address)
+        {
+            let path = &netns.path;
+            let text = format!("not configured in {path}, its own network namespace");
+            self.missing.push(text);
         }
         self.next.push(match &holder.container {
             Some(_) => {
@@ -388,11 +405,7 @@ pub fn other_users(address: IpAddr, held: &Held, evidence: &Evidence) -> Vec<Oth
     if !is_holder_seen && own.is_some_and(is_inside) && !unidentified.is_empty() {
         unidentified.remove(0);
     }
-    others.extend(unidentified.into_iter().map(|place| OtherUser {
-        pod: None,
-        container: None,
-        place: Some(place.to_string()),
-    }));
+    others.extend(unidentified.into_iter().map(OtherUser::configured));
     let lists = evidence.lists();
     let entries = lists.iter().flat_map(|(_, list)| list.entries());
     for entry in entries.filter(|entry| entry.is_live && entry.addresses.contains(&address)) {
@@ -410,6 +423,15 @@ fn is_own_place(place: &Place, held: &Held) -> bool {
 }
 
 impl OtherUser {
+    /// One of which only the place is known.
+    fn configured(place: &Place) -> OtherUser {
+        OtherUser {
+            pod: None,
+            container: None,
+            place: Some(place.to_string()),
+        }
+    }
+
     fn new(entry: &Entry, place: Option<&Place>) -> OtherUser {
         OtherUser {
             pod: entry.pod.clone(),

@@ -12,7 +12,9 @@ use address::{AddressExplanation, describe_list};
 
 use super::cli::ExplainArgs;
 use super::events::print_events;
+use super::findings::inspection::{by_address, read_host_addresses};
 use super::lease::{ContainerMatch, ambiguous, describe_too_short, find_container};
+use super::lease::{find_pods, is_pod_name};
 use super::node::{Node, capture_snapshot};
 use super::node_config::NodeConfig;
 use super::outcome::{CommandError, CommandOutput};
@@ -37,6 +39,7 @@ pub fn run(node: &Node, args: &ExplainArgs) -> Result<CommandOutput, CommandErro
         conf: &NodeConfig::read(node.paths()).conf,
         now: &node.now,
         program: &node.program_as_root(),
+        host: &by_address(&read_host_addresses(node)),
     };
     let explanation = Explanation::new(&subject, &facts, events, state.report.clone());
     let status = u8::from(!explanation.is_known());
@@ -198,7 +201,7 @@ fn describe_entry(list: &str, entry: &Entry) -> String {
     let pod = entry.pod.as_deref().map(|pod| format!(", pod {pod}"));
     let status = match entry.is_live {
         true => "its network namespace or link exists",
-        false => "its network namespace is gone",
+        false => "its network namespace was not found",
     };
     format!(
         "{list}: container {}{}, {}; {status}",
@@ -217,6 +220,8 @@ pub struct Query {
     address: Option<IpAddr>,
     /// The whole ID of the container that it stands for.
     container: Option<String>,
+    /// The pod that it stands for, where it is only a part of its name.
+    pod: Option<String>,
     /// Why it stands for no container, though IDs begin with it.
     hint: Option<String>,
 }
@@ -229,14 +234,16 @@ impl Query {
             text: address.map_or_else(|| text.to_owned(), |address| address.to_string()),
             address,
             container: None,
+            pod: None,
             hint: None,
         }
     }
 
-    /// Looks for the container whose ID begins with the name. A pod of that name takes precedence over several such containers.
+    /// Looks for the container whose ID begins with the name, and for the pod whose name contains it. A pod takes precedence over several
+    /// such containers.
     ///
     /// # Errors
-    /// Several containers have the prefix.
+    /// It stands for several containers, or for several pods of none of which it is the name.
     fn resolve(
         mut self,
         ipam: &Ipam,
@@ -257,20 +264,24 @@ impl Query {
             .chain(entries.clone().map(|entry| entry.container_id.as_str()))
             .chain(events.iter().map(|event| event.container_id.as_str()))
             .chain(freed.clone().map(|freed| freed.container.as_str()));
-        let mut pods = ipam
+        let pods = ipam
             .holders()
             .filter_map(|held| held.owner.pod())
             .chain(entries.filter_map(|entry| entry.pod.as_deref()))
             .chain(events.iter().filter_map(|event| event.pod.as_deref()))
             .chain(freed.filter_map(|freed| freed.pod.as_deref()));
-        let is_pod = pods.any(|pod| is_pod_name(name, pod));
-        match find_container(name, ids) {
-            ContainerMatch::One(id) => self.container = Some(id),
-            ContainerMatch::Ambiguous(ids) if !is_pod => {
-                return Err(ambiguous(name, &ids));
+        let pods: Vec<String> = find_pods(name, pods).into_iter().collect();
+        match (find_container(name, ids), &*pods) {
+            (ContainerMatch::One(id), _) => self.container = Some(id),
+            (_, [pod]) => self.pod = Some(pod.clone()),
+            (_, [pod, ..]) if !is_pod_name(name, pod) => {
+                return Err(ambiguous(name, "pods have it in their names", &pods));
             }
-            ContainerMatch::TooShort if !is_pod => self.hint = Some(describe_too_short(name)),
-            ContainerMatch::Ambiguous(_) | ContainerMatch::TooShort | ContainerMatch::None => {}
+            (ContainerMatch::Ambiguous(ids), []) => {
+                return Err(ambiguous(name, "containers begin with it", &ids));
+            }
+            (ContainerMatch::TooShort, []) => self.hint = Some(describe_too_short(name)),
+            (_, _) => {}
         }
         Ok(self)
     }
@@ -280,7 +291,8 @@ impl Query {
     }
 
     fn is_pod(&self, pod: Option<&str>) -> bool {
-        self.address.is_none() && pod.is_some_and(|pod| is_pod_name(&self.text, pod))
+        let name = self.pod.as_ref().unwrap_or(&self.text);
+        self.address.is_none() && pod.is_some_and(|pod| is_pod_name(name, pod))
     }
 
     /// Whether it stands for the address of the record or for its holder.
@@ -332,11 +344,6 @@ impl Query {
         };
         events.into_iter().filter(|event| concerns(event)).collect()
     }
-}
-
-/// Whether the text names the pod, with or without its namespace.
-fn is_pod_name(text: &str, pod: &str) -> bool {
-    pod == text || pod.split_once('/').is_some_and(|(_, last)| last == text)
 }
 
 /// Whether an operation that failed changed nothing. A GC that kept some addresses fails, but freed those that it lists.

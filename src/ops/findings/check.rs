@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::net::IpAddr;
+use std::path::Path;
 use std::time::Duration;
 
 use ipnet::IpNet;
 use serde::Serialize;
 
 use super::inspection::Inspection;
-use super::storage::lock_obstacle;
 use super::{configuration, executables, records, source, storage};
 use crate::cni::{Call, CniError, CniVersion};
 use crate::failure::Failure;
@@ -18,10 +18,10 @@ use crate::ops::cli::CheckArgs;
 use crate::ops::finding::{self, Finding, FindingKind, Severity, Visibility};
 use crate::ops::lease::held_records;
 use crate::ops::node::{Node, Now};
-use crate::ops::node_config::{ConfFile, Plugin, without_conflist};
+use crate::ops::node_config::{ConfFile, Plugin};
 use crate::ops::outcome::{CommandError, CommandOutput};
 use crate::ops::screen::{Screen, Tint, first_few, format_age, pluralize};
-use crate::plugin::Trial;
+use crate::plugin::{Trial, lock_obstacle};
 use crate::state::{FORMAT, LockError, WAIT};
 
 /// The report of `check`.
@@ -86,7 +86,7 @@ impl CheckReport {
             findings.retain(|finding| finding.kind != FindingKind::Source);
             let adds = adds.iter_mut();
             let hidden = adds.filter(|add| add.explained_by.contains(&FindingKind::Source));
-            hidden.for_each(|add| add.is_hidden = true);
+            hidden.for_each(|add| add.hidden_by = Some("in this container"));
         }
         findings.extend(explain_failures(&adds, &findings));
         if visibility.is_root {
@@ -284,7 +284,10 @@ fn summarize(findings: &[Finding], is_all_seen: bool, adds: &[Prediction]) -> St
 fn describe_adds(adds: &[Prediction]) -> String {
     let failing: Vec<&Prediction> = adds.iter().filter(|add| !add.succeeds).collect();
     let Some(first) = failing.first() else {
-        return "new pods get addresses".to_owned();
+        return match adds.is_empty() {
+            true => "no conflist asks for addresses".to_owned(),
+            false => "new pods get addresses".to_owned(),
+        };
     };
     let mut which = "new pods".to_owned();
     if failing.len() < adds.len() {
@@ -292,8 +295,8 @@ fn describe_adds(adds: &[Prediction]) -> String {
         let networks: Vec<&str> = networks.into_iter().collect();
         which.push_str(&format!(" of network {}", networks.join(", ")));
     }
-    match (first.waits, first.is_hidden) {
-        (_, true) => format!("whether {which} get addresses cannot be seen here"),
+    match (first.waits, first.hidden_by) {
+        (_, Some(by)) => format!("whether {which} get addresses cannot be seen {by}"),
         (true, _) => format!("{which} get no address yet"),
         (false, _) => format!("{which} get no address"),
     }
@@ -404,8 +407,8 @@ fn not_seen(evidence: &Evidence, visibility: &Visibility) -> Vec<String> {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Prediction {
-    /// The file; `null` where none names this plugin and its defaults were tried.
-    pub conflist: Option<String>,
+    /// The file.
+    pub conflist: String,
     /// The network's name.
     pub network: String,
     /// Whether it would succeed.
@@ -420,38 +423,38 @@ pub struct Prediction {
     pub details: Option<String>,
     /// Whether the failure ends by itself, and the runtime tries again.
     pub waits: bool,
-    /// Whether this user may not see what decides it.
+    /// Why it cannot be seen what an ADD would come to, if so.
     #[serde(skip)]
-    pub is_hidden: bool,
+    pub hidden_by: Option<&'static str>,
     /// The kinds of findings of which one explains the failure.
     #[serde(skip)]
-    explained_by: &'static [FindingKind],
+    pub explained_by: &'static [FindingKind],
 }
 
 /// Decides an ADD for each of these configurations, on the state in memory.
 pub fn predict(node: &Node, inspection: &Inspection, trial: &Trial<'_>) -> Vec<Prediction> {
-    let (config, name) = (&inspection.config, node.paths().name());
-    let alone = without_conflist(name);
-    let ours = config.ours(name).map(|(file, plugin)| (Some(file), plugin));
-    let mut tried: Vec<(Option<&ConfFile>, &Plugin)> = ours.collect();
-    if tried.is_empty() {
-        let broken = config.files.iter().find(|file| file.conflist.is_err());
-        if let Some(file) = broken {
-            return vec![unreadable(file)];
-        }
-        tried.extend(alone.iter().map(|plugin| (None, plugin)));
-    }
+    let (config, paths) = (&inspection.config, node.paths());
     let predict = |(file, plugin)| predict_one(node, inspection, trial, file, plugin);
-    tried.into_iter().map(predict).collect()
+    let adds: Vec<_> = config.ours(paths.name()).map(predict).collect();
+    let broken = config.files.iter();
+    let broken = broken.filter_map(|file| Some((&file.path, file.conflist.as_ref().err()?)));
+    let folder = paths.conf_folder();
+    let unreadable = config.unreadable.iter().map(|why| (&folder, why));
+    match (&*adds, unreadable.chain(broken).next()) {
+        ([], Some((path, why))) => vec![cannot_be_read(path, why)],
+        _ => adds,
+    }
 }
 
+/// Only root may see what is decided.
+const WITHOUT_ROOT: &str = "without root";
+
 /// A file that no runtime can read: nothing is called.
-fn unreadable(file: &ConfFile) -> Prediction {
-    let why = file.conflist.as_ref().err();
+fn cannot_be_read(path: &Path, why: &str) -> Prediction {
     Prediction {
-        conflist: Some(file.path.display().to_string()),
+        conflist: path.display().to_string(),
         msg: Some("the network configuration cannot be read".to_owned()),
-        is_hidden: why.is_some_and(|why| why == "permission denied"),
+        hidden_by: (why == "permission denied").then_some(WITHOUT_ROOT),
         explained_by: &[FindingKind::Conflist],
         ..Prediction::default()
     }
@@ -461,12 +464,12 @@ fn predict_one(
     node: &Node,
     inspection: &Inspection,
     trial: &Trial<'_>,
-    file: Option<&ConfFile>,
+    file: &ConfFile,
     plugin: &Plugin,
 ) -> Prediction {
-    let list = file.and_then(|file| file.conflist.as_ref().ok());
+    let list = file.conflist.as_ref().ok();
     let prediction = Prediction {
-        conflist: file.map(|file| file.path.display().to_string()),
+        conflist: file.path.display().to_string(),
         network: list.and_then(|list| list.name.clone()).unwrap_or_default(),
         ..Prediction::default()
     };
@@ -474,6 +477,7 @@ fn predict_one(
     if let Some(why) = inspection.executables.failure(plugins) {
         return Prediction {
             msg: Some(why),
+            hidden_by: inspection.executables.hidden_by,
             explained_by: &[FindingKind::Executable],
             ..prediction
         };
@@ -497,10 +501,11 @@ fn predict_one(
                         ..
                     }
                 ),
-                is_hidden: matches!(
+                hidden_by: matches!(
                     &failure,
                     Failure::Store { error, .. } if error.source.kind() == io::ErrorKind::PermissionDenied
-                ),
+                )
+                .then_some(WITHOUT_ROOT),
                 explained_by: explanations(&failure),
                 ..prediction
             }
@@ -555,7 +560,8 @@ fn explanations(failure: &Failure) -> &'static [FindingKind] {
 /// Makes a finding of each failure that no other problem explains.
 pub fn explain_failures(adds: &[Prediction], findings: &[Finding]) -> Vec<Finding> {
     let mut problems = Vec::new();
-    for add in adds.iter().filter(|add| !add.succeeds && !add.is_hidden) {
+    let is_certain = |add: &&Prediction| !add.succeeds && add.hidden_by.is_none();
+    for add in adds.iter().filter(is_certain) {
         let explains = |f: &Finding| f.is_problem() && add.explained_by.contains(&f.kind);
         if findings.iter().any(explains) {
             continue;
@@ -568,8 +574,7 @@ pub fn explain_failures(adds: &[Prediction], findings: &[Finding]) -> Vec<Findin
             add.msg.as_deref().unwrap_or_default()
         );
         let remedy = add.details.as_deref().unwrap_or_default();
-        let subject = add.conflist.as_deref().unwrap_or("an ADD without conflist");
-        problems.push(Finding::error(FindingKind::Add, &text, &remedy).about(subject));
+        problems.push(Finding::error(FindingKind::Add, &text, &remedy).about(&add.conflist));
     }
     problems
 }

@@ -10,7 +10,7 @@ use std::path::Path;
 use ipnet::IpNet;
 
 use super::inspection::Inspection;
-use crate::cni::IPAM_KEYS;
+use crate::cni::{IPAM_KEYS, NAME, NAME_V6};
 use crate::codec::{is, named_address, read_address};
 use crate::failure::Failure;
 use crate::host::{Paths, io_reason};
@@ -82,9 +82,10 @@ fn conflists(paths: &Paths, config: &NodeConfig, visibility: &mut Visibility) ->
     for (file, plugin) in &ours {
         found.extend(conflist(file, plugin, config, paths));
     }
+    found.extend(misspelt_types(config, name));
     let is_ours = |file: &ConfFile| ours.iter().any(|(ours, _)| ours.path == file.path);
     match (config.files.first(), ours.first()) {
-        (_, None) if is_known => {
+        (_, None) if is_known && found.is_empty() => {
             let folder = folder.display();
             let text = format_args!("none in {folder} names {name}");
             let remedy = format_args!(
@@ -104,6 +105,23 @@ fn conflists(paths: &Paths, config: &NodeConfig, visibility: &mut Visibility) ->
             found.push(Finding::warning(KIND, &text, &remedy).about(&shown));
         }
         _ => {}
+    }
+    found
+}
+
+/// Types of plugins that are spelt almost like this plugin's name.
+fn misspelt_types(config: &NodeConfig, name: &str) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for file in &config.files {
+        let plugins = file.conflist.iter().flat_map(|list| &list.plugins);
+        let kinds = plugins.flat_map(|plugin| plugin.ipam_kind.iter().chain([&plugin.kind]));
+        let is_known = |kind: &&String| [NAME, NAME_V6].contains(&kind.as_str());
+        for kind in kinds.filter(|kind| !is_known(kind) && is_near(kind, name)) {
+            let shown = file.path.display();
+            let text = format_args!("{shown} names the plugin {kind}, which is not this one");
+            let remedy = format_args!("if {name} is meant, correct it in {shown}");
+            found.push(Finding::error(FindingKind::Conflist, &text, &remedy).about(&shown));
+        }
     }
     found
 }

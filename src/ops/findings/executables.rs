@@ -16,16 +16,15 @@ const KIND: FindingKind = FindingKind::Executable;
 #[derive(Debug, Default)]
 pub struct Executables {
     folder: PathBuf,
+    /// Why nothing follows from the folder, where it has none of them, not even a link.
+    pub hidden_by: Option<&'static str>,
     /// The problem of each, by its name.
     found: BTreeMap<String, Option<Problem>>,
-    /// The names under which this plugin is called.
-    ours: Vec<String>,
 }
 
 /// Why an executable cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Problem {
-    is_missing: bool,
     text: String,
     remedy: &'static str,
     command: Option<String>,
@@ -40,33 +39,30 @@ impl Executables {
         };
         for (file, plugin) in config.ours(paths.name()) {
             let ours = our_kind(plugin).to_owned();
-            if !executables.ours.contains(&ours) {
-                executables.ours.push(ours.clone());
-            }
             let others = file.conflist.iter().flat_map(|list| &list.plugins);
             let kinds = others.map(|plugin| plugin.kind.clone());
             let is_file_name = |kind: &String| !kind.is_empty() && !kind.contains('/');
-            for kind in kinds.chain([ours]).filter(is_file_name) {
+            for kind in kinds.chain([ours.clone()]).filter(is_file_name) {
                 let path = executables.folder.join(&kind);
-                let is_ours = executables.ours.contains(&kind);
-                let problem = || find_problem(paths, &path, is_ours);
-                executables.found.entry(kind).or_insert_with(problem);
+                let problem = || find_problem(paths, &path, kind == ours);
+                executables
+                    .found
+                    .entry(kind.clone())
+                    .or_insert_with(problem);
             }
         }
+        let is_there = |kind| executables.folder.join(kind).symlink_metadata().is_ok();
+        let kinds = &executables.found;
+        let are_elsewhere = !kinds.is_empty() && !kinds.keys().any(is_there);
+        executables.hidden_by = are_elsewhere.then_some("from here: their plugins are elsewhere");
         executables
-    }
-
-    /// Whether ours is in the folder. If not, the runtime may look for plugins elsewhere.
-    fn is_in_use(&self) -> bool {
-        let mut ours = self.ours.iter().filter_map(|name| self.found.get(name));
-        ours.any(|problem| !problem.as_ref().is_some_and(|problem| problem.is_missing))
     }
 
     /// Why an ADD through these plugins fails, if one of their executables makes it fail.
     pub fn failure<'a>(&self, plugins: impl Iterator<Item = &'a Plugin>) -> Option<String> {
         let mut kinds = plugins.flat_map(|plugin| [&*plugin.kind, our_kind(plugin)]);
         let problem = kinds.find_map(|kind| self.found.get(kind)?.as_ref())?;
-        self.is_in_use().then(|| problem.text.clone())
+        Some(problem.text.clone())
     }
 }
 
@@ -78,19 +74,17 @@ fn our_kind(plugin: &Plugin) -> &str {
 fn find_problem(paths: &Paths, path: &Path, is_ours: bool) -> Option<Problem> {
     let shown = path.display();
     let problem = |text: String, remedy| Problem {
-        is_missing: false,
         text: format!("{shown} {text}"),
         remedy,
         command: None,
     };
     let Some(meta) = fs::metadata(path).ok().filter(fs::Metadata::is_file) else {
-        return Some(Problem {
-            is_missing: true,
-            ..problem(
-                "does not exist".to_owned(),
-                "install that plugin, or correct the type in the network configuration",
-            )
-        });
+        let text = match path.is_symlink() {
+            true => "is a link that leads to no file, so every ADD of its network fails",
+            false => "does not exist, so every ADD of its network fails",
+        };
+        let remedy = "install that plugin, or correct the type in the network configuration";
+        return Some(problem(text.to_owned(), remedy));
     };
     let mode = meta.permissions().mode() & 0o7777;
     if mode & 0o111 == 0 {
@@ -111,32 +105,22 @@ fn find_problem(paths: &Paths, path: &Path, is_ours: bool) -> Option<Problem> {
 
 /// Makes the findings about them.
 pub fn examine(executables: &Executables) -> Vec<Finding> {
-    let is_in_use = executables.is_in_use();
-    let findings = executables.found.iter().filter_map(|(name, problem)| {
+    if executables.hidden_by.is_some() {
+        let names: Vec<&str> = executables.found.keys().map(String::as_str).collect();
+        let (names, folder) = (names.join(", "), executables.folder.display());
+        let text = format_args!("{folder} has none of the plugins {names}");
+        let remedy = "install them there, unless the runtime looks for plugins in another folder";
+        return vec![Finding::warning(KIND, &text, &remedy).about(&folder)];
+    }
+    let findings = executables.found.iter().map(|(name, problem)| {
         let path = executables.folder.join(name);
-        let finding = match problem {
-            None => {
-                return Some(Finding::ok(
-                    KIND,
-                    &format_args!("{} is there", path.display()),
-                ));
-            }
-            // Elsewhere, all of them may be there.
-            Some(_) if !is_in_use && !executables.ours.contains(name) => return None,
-            Some(problem) if !is_in_use => Finding::warning(
-                KIND,
-                &problem.text,
-                &"install it there, unless the runtime looks for plugins elsewhere",
-            ),
-            Some(problem) if problem.is_missing => Finding::error(
-                KIND,
-                &format_args!("{}, so every ADD of its network fails", problem.text),
-                &problem.remedy,
-            ),
+        let path = path.display();
+        match problem {
+            None => Finding::ok(KIND, &format_args!("{path} is there")),
             Some(problem) => Finding::error(KIND, &problem.text, &problem.remedy)
+                .about(path)
                 .with_commands(problem.command.clone()),
-        };
-        Some(finding.about(path.display()))
+        }
     });
     findings.collect()
 }

@@ -13,7 +13,7 @@ use crate::ops::node_config::NodeConfig;
 use crate::ops::outcome::CommandError;
 use crate::ops::state_view::StateView;
 use crate::plugin::{Trial, note_moved_namespaces};
-use crate::source::{MatchedListing, Source, SourceError, last_attempts};
+use crate::source::{MatchedListing, Source, SourceError, last_attempts, time_limit};
 use crate::state::{LockHolder, WAIT, holder_now};
 
 /// The data that findings are made from.
@@ -54,9 +54,9 @@ pub struct SourceAnswer {
 impl Inspection {
     /// Collects the data. Takes no lock and changes nothing.
     pub fn gather(node: &Node) -> Inspection {
-        /// The timeout of an ADD when there are pools.
-        const LIMIT: Duration = Duration::from_secs(3);
-        let before = held_records(StateView::load(node).ipam())
+        let before = StateView::load(node);
+        let limit = time_limit(before.ipam().pools().next().is_some());
+        let before = held_records(before.ipam())
             .map(|(_, _, record, _)| record.address())
             .collect();
         let config = NodeConfig::read(node.paths());
@@ -65,7 +65,7 @@ impl Inspection {
         let source = Source::from_config(&config.conf, overrides, node.paths());
         let source = source.map(|source| {
             let began = boot_now();
-            let matched = source.query(LIMIT, &[], node.paths());
+            let matched = source.query(limit, &[], node.paths());
             let took = boot_now().since(began);
             (source, SourceAnswer { matched, took })
         });
@@ -74,13 +74,9 @@ impl Inspection {
         let state = StateView::load(node);
         note_moved_namespaces(state.ipam().holders(), &mut evidence, node.paths());
         let configured = read_host_addresses(node);
-        let named = configured.iter().map(|(found, link)| {
-            let (address, length) = (found.address, found.prefix_len);
-            (address, format!("{address}/{length} dev {link}"))
-        });
         Inspection {
             held_before: before,
-            host: named.collect(),
+            host: by_address(&configured),
             configured,
             state,
             source: source.map_err(|e| CommandError(e.to_string())),
@@ -110,7 +106,7 @@ impl Inspection {
 }
 
 /// Reads the addresses of the host; none where the kernel does not answer, or the node is not this one.
-fn read_host_addresses(node: &Node) -> Vec<(HostAddress, String)> {
+pub fn read_host_addresses(node: &Node) -> Vec<(HostAddress, String)> {
     let addresses = host_addresses(node.paths()).unwrap_or_default();
     let links = links(node.paths()).unwrap_or_default();
     let with_name = |found: HostAddress| {
@@ -118,6 +114,15 @@ fn read_host_addresses(node: &Node) -> Vec<(HostAddress, String)> {
         Some((found, link.name.clone()))
     };
     addresses.into_iter().filter_map(with_name).collect()
+}
+
+/// Names addresses for a command that removes them.
+pub fn by_address(configured: &[(HostAddress, String)]) -> HostAddresses {
+    let named = configured.iter().map(|(found, link)| {
+        let (address, length) = (found.address, found.prefix_len);
+        (address, format!("{address}/{length} dev {link}"))
+    });
+    named.collect()
 }
 
 /// A process that holds the lock.

@@ -11,7 +11,7 @@ use crate::ipam::{
     AGAIN, Evidence, EvidenceIndex, Existence, Held, Ipam, Judgement, Place, Pool, Reason, Record,
     Verdict,
 };
-use crate::ops::finding::{Finding, FindingKind};
+use crate::ops::finding::{Finding, FindingKind, Severity};
 use crate::ops::lease::{Lease, describe_missing, describe_uses, held_records, records_by_address};
 use crate::ops::node::Now;
 use crate::ops::screen::format_age;
@@ -46,6 +46,13 @@ pub fn findings((before, ipam): (&BTreeSet<IpAddr>, &Ipam), view: &NodeView<'_>)
         let lease = Lease::new(pool, address, held, now);
         let judgement = index.judge(address, held, now.boot);
         found.extend(leak(held, &lease, &judgement, view));
+        if view.host.contains_key(&address) && judgement.verdict == Verdict::Alive {
+            let holder = Some(lease.clone());
+            found.push(Finding {
+                holder,
+                ..on_host(address, true, view)
+            });
+        }
         if held.owner.is_unknown() {
             found.push(unknown_owner(&lease, evidence));
         }
@@ -61,7 +68,7 @@ pub fn findings((before, ipam): (&BTreeSet<IpAddr>, &Ipam), view: &NodeView<'_>)
     for (_, key, pool) in ipam.pools() {
         let records = records_by_address(pool).into_iter();
         let free = records.filter(|r| r.free().is_some() && !is_taken(r.address()));
-        found.extend(free.filter_map(|record| in_use(record.address(), pool, &index, view)));
+        found.extend(free.filter_map(|record| in_use(record.address(), &index, view)));
         found.extend(unlisted(key, pool, evidence));
     }
     found.extend(outside_of_pools(ipam, evidence, view.networks));
@@ -133,14 +140,16 @@ fn leak(held: &Held, lease: &Lease, judgement: &Judgement, view: &NodeView<'_>) 
     })
 }
 
-fn own_namespace_is_gone(held: &Held, evidence: &Evidence) -> bool {
+/// Whether a look at all network namespaces did not find that of the holder.
+fn own_namespace_is_gone(held: &Held, Evidence { kernel, .. }: &Evidence) -> bool {
     let netns = held.owner.netns().filter(|netns| netns.id.is_some());
-    netns.is_some_and(|netns| evidence.kernel.existence(netns) == Existence::None)
+    let is_gone = netns.is_some_and(|netns| kernel.existence(netns) == Existence::None);
+    is_gone && kernel.incomplete.is_none()
 }
 
 /// A lease with an unknown owner.
 fn unknown_owner(lease: &Lease, evidence: &Evidence) -> Finding {
-    let cause = "held for an unknown owner: it was found in use after the state was lost";
+    let cause = "held for an unknown owner: found in use when the state was rebuilt";
     let remedy = "no action needed: the DEL of its pod frees it, or reclaim once the pod is dead";
     Finding {
         cause,
@@ -196,18 +205,13 @@ fn duplicates(holders: &[Lease], ipam: &Ipam, evidence: &Evidence) -> Vec<Findin
 }
 
 /// A free address that is in use: by a pod, by the host itself, or by a route of the host.
-fn in_use(
-    address: IpAddr,
-    pool: &Pool,
-    index: &EvidenceIndex<'_>,
-    view: &NodeView<'_>,
-) -> Option<Finding> {
+fn in_use(address: IpAddr, index: &EvidenceIndex<'_>, view: &NodeView<'_>) -> Option<Finding> {
     let evidence = view.evidence;
     let finding = match evidence.kernel.configured.get(&address) {
-        Some(Place::Host) => on_host(address, pool, view),
+        Some(Place::Host) => on_host(address, false, view),
         Some(Place::Namespace(_)) => stray(view),
         _ if index.is_listed(address) => stray(view),
-        _ if evidence.routes.contains(address) => routed_by_host(address),
+        _ if evidence.routes.contains(address) => routed_by_host(address, evidence),
         _ => return None,
     };
     let finding = finding.about(address);
@@ -228,28 +232,40 @@ fn stray(view: &NodeView<'_>) -> Finding {
     Finding { cause, ..finding }
 }
 
-/// A free address that the host itself has.
-fn on_host(address: IpAddr, pool: &Pool, view: &NodeView<'_>) -> Finding {
-    let cause = "free, but the host itself has it, so that no pod gets it";
-    let link = match &*pool.if_name {
-        "" => "the interface",
-        if_name => if_name,
+/// An address of a pool that the host itself has.
+fn on_host(address: IpAddr, is_held: bool, view: &NodeView<'_>) -> Finding {
+    let (severity, cause) = match is_held {
+        true => (
+            Severity::Error,
+            "held, but the host has it too: packets to the pod end there",
+        ),
+        false => (
+            Severity::Warning,
+            "free, but not given to pods: the host itself has it",
+        ),
     };
+    let named = view.host.get(&address);
+    let link = named.and_then(|named| named.rsplit(' ').next());
+    let link = link.unwrap_or("the interface");
     let remedy = format_args!(
         "usually cloud-init configured it: put `network: {{config: disabled}}` into /etc/cloud/cloud.cfg.d/99-disable-network-config.cfg, and leave nothing but DHCP for {link} in /etc/netplan; then remove it:"
     );
-    let named = view.host.get(&address);
     let command = named.map(|named| format!("sudo ip address del {named}"));
-    let finding = Finding::warning(FindingKind::OnHost, &cause, &remedy).with_commands(command);
+    let finding = Finding::new(severity, FindingKind::OnHost, &cause, &remedy);
+    let finding = finding.about(address).with_commands(command);
     Finding { cause, ..finding }
 }
 
 /// A free address that the host has a route to.
-fn routed_by_host(address: IpAddr) -> Finding {
-    let cause = "free, but the host has a route to it; it is not given to pods";
-    let remedy = "no pod has it, so the route is left over; remove it:";
-    let finding = Finding::warning(FindingKind::OnHost, &cause, &remedy);
-    let finding = finding.with_commands([format!("sudo ip route del {address}")]);
+fn routed_by_host(address: IpAddr, evidence: &Evidence) -> Finding {
+    let cause = "free, but not given to pods: the host has a route to it";
+    let removal = format!("sudo ip route del {address}");
+    let (remedy, command) = match evidence.kernel.incomplete {
+        None => ("no pod uses the route; remove it:", Some(removal)),
+        // It may be in a namespace that was not found.
+        Some(_) => ("leave the route: a pod that was not seen may need it", None),
+    };
+    let finding = Finding::warning(FindingKind::OnHost, &cause, &remedy).with_commands(command);
     Finding { cause, ..finding }
 }
 

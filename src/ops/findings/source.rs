@@ -5,11 +5,12 @@ use std::fs;
 use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::slice;
 
 use ipnet::IpNet;
 
 use super::inspection::{Inspection, SourceAnswer};
-use crate::failure::{ENVIRONMENT_REMEDY, needs_root, source_remedy};
+use crate::failure::{ENVIRONMENT_REMEDY, exhausted, needs_root, source_remedy};
 use crate::host::{Link, Paths, io_reason, links};
 use crate::ipam::{Ipam, Place, Pool, PoolCount, Routes};
 use crate::log::Milliseconds;
@@ -299,13 +300,8 @@ fn usage(subnet: &str, count: &PoolCount, is_gone: bool, program: &str) -> Findi
         return Finding::ok(KIND, &text);
     }
     text.push_str("; no address is left");
-    if count.on_host > 0 {
-        let remedy = "addresses that the host has are not given to pods: remove them from the host, as below";
-        return Finding::warning(KIND, &text, &remedy).about(subnet);
-    }
-    let remedy = "where every holder lives, the node has as many pods as it has addresses: assign more secondary IP configurations to it in Azure; this shows the holders:";
-    let finding = Finding::warning(KIND, &text, &remedy).about(subnet);
-    finding.with_commands([format!("sudo {program} show {subnet}")])
+    let remedy = exhausted(slice::from_ref(count), program);
+    Finding::warning(KIND, &text, &remedy).about(subnet)
 }
 
 #[cfg(test)]
@@ -460,28 +456,13 @@ mod tests {
             text,
             "x: 1 held, 1 free, 2 in cooldown, 4 excluded, 3 on the host"
         );
-        let in_cooldown = usage(
-            "x",
-            &PoolCount {
-                free: 0,
-                ..count.clone()
-            },
-            false,
-            "azure-vnet-ipam",
-        );
+        let in_cooldown = PoolCount { free: 0, ..count };
+        let in_cooldown = usage("x", &in_cooldown, false, "azure-vnet-ipam");
         assert_eq!(
             in_cooldown.severity,
             Severity::Ok,
             "an address in cooldown is allocated when nothing else is free"
         );
-        let full = PoolCount {
-            free: 0,
-            cooldown: 0,
-            ..count
-        };
-        let full = usage("x", &full, false, "azure-vnet-ipam");
-        assert_eq!(full.severity, Severity::Warning);
-        assert!(full.text.ends_with("no address is left"));
     }
 
     #[test]

@@ -6,13 +6,14 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use super::inspection::{Holder, Inspection};
-use crate::host::{Paths, check_room, io_reason, is_not_writable, read_text, room};
+use crate::host::{check_room, io_reason, read_text, room, write_refusal};
 use crate::ops::finding::{Finding, FindingKind as Kind, Visibility};
+use crate::ops::install::{Kind as Installed, look};
 use crate::ops::node::Node;
 use crate::ops::screen::{format_age, join_first};
 use crate::ops::state_view::StateReport;
 use crate::plugin::check_disk;
-use crate::state::{Condition, LockError, MODE, State, WAIT, set_aside_before};
+use crate::state::{Condition, MODE, State, WAIT, set_aside_before};
 
 /// Examines all of it.
 pub fn examine(node: &Node, inspection: &Inspection, visibility: &mut Visibility) -> Vec<Finding> {
@@ -23,7 +24,7 @@ pub fn examine(node: &Node, inspection: &Inspection, visibility: &mut Visibility
         writable,
         visibility,
     ));
-    found.extend(lock(node, inspection.lock_holder.as_ref(), visibility));
+    found.extend(lock(node, inspection.lock_holder.as_ref()));
     found.extend(log(&node.paths().log(), visibility));
     found
 }
@@ -44,7 +45,13 @@ fn state(node: &Node, inspection: &Inspection, visibility: &mut Visibility) -> V
         found.push(state_file(&path, meta.permissions().mode(), meta.size()));
     }
     found.extend(health(report, visibility));
-    found.extend(writer(&inspection.state.state));
+    let plugin = node.paths().plugin_folder().join(node.paths().name());
+    let is_ours = || {
+        let looked = look(&plugin, &node.paths().own_executable());
+        looked.is_ok_and(|(kind, _)| matches!(kind, Installed::This | Installed::Ours))
+    };
+    found.extend(writer(&inspection.state.state, is_ours));
+    found.extend(journal(&node.paths().journal(), visibility.is_root));
     if let Some(quarantine) = report.quarantine() {
         let remedy = "no action needed: the runtime tries again, and running pods are not affected";
         found.push(Finding::warning(Kind::State, &quarantine, &remedy).about(path.display()));
@@ -75,8 +82,27 @@ fn state_file(path: &Path, mode: u32, bytes: u64) -> Finding {
     Finding::note(Kind::State, &text, &remedy)
 }
 
-/// Which plugin wrote the state last.
-fn writer(state: &State) -> Option<Finding> {
+fn is_refused(path: &Path, why: io::ErrorKind) -> bool {
+    write_refusal(path).is_some_and(|error| error.kind() == why)
+}
+
+/// The journal, if it cannot be written.
+fn journal(path: &Path, is_root: bool) -> Option<Finding> {
+    if !is_other_kind(path, Metadata::is_file)
+        && !(is_root && is_refused(path, io::ErrorKind::PermissionDenied))
+    {
+        return None;
+    }
+    let shown = path.display();
+    let text = format_args!("{shown} cannot be written: without it, a lost state makes pods wait");
+    let remedy = "move it away, and the next save writes a new one:";
+    let finding = Finding::warning(Kind::State, &text, &remedy).about(&shown);
+    let move_away = format!("sudo mv {shown} {shown}.old");
+    Some(finding.with_commands([format!("sudo chattr -i {shown}"), move_away]))
+}
+
+/// Which plugin wrote the state last. `is_ours` tells whether the runtime calls this program.
+fn writer(state: &State, is_ours: impl FnOnce() -> bool) -> Option<Finding> {
     // A newer format is a matter of the state's condition.
     let is_newer = matches!(state.condition, Condition::Newer { .. });
     if state.is_empty() || state.key_unreadable.is_some() || is_newer {
@@ -88,6 +114,10 @@ fn writer(state: &State) -> Option<Finding> {
     };
     if state.saved.is_some() && state.other_wrote_last {
         let text = format_args!("the original plugin wrote it after this plugin{created}");
+        if is_ours() {
+            let remedy = "no action needed: this program is installed now, and the next ADD compares the state with the node";
+            return Some(Finding::note(Kind::State, &text, &remedy));
+        }
         let remedy = "unless that is intended, check which executable the runtime calls: only this plugin protects released addresses";
         return Some(Finding::warning(Kind::State, &text, &remedy));
     }
@@ -156,23 +186,8 @@ fn is_other_kind(path: &Path, is_kind: fn(&Metadata) -> bool) -> bool {
     fs::metadata(path).is_ok_and(|meta| !is_kind(&meta))
 }
 
-/// Why the lock could not be acquired even though nobody holds it.
-pub fn lock_obstacle(paths: &Paths) -> Option<LockError> {
-    let kind = if is_other_kind(&paths.lock_folder(), Metadata::is_dir) {
-        io::ErrorKind::NotADirectory
-    } else if is_other_kind(&paths.lock_file(), Metadata::is_file) {
-        io::ErrorKind::IsADirectory
-    } else {
-        return None;
-    };
-    Some(LockError::Io {
-        path: paths.lock_file(),
-        source: kind.into(),
-    })
-}
-
 /// The lock and its folder. The lock is judged from the kernel's list, and never taken.
-fn lock(node: &Node, holder: Option<&Holder>, visibility: &Visibility) -> Vec<Finding> {
+fn lock(node: &Node, holder: Option<&Holder>) -> Vec<Finding> {
     let (folder, file) = (node.paths().lock_folder(), node.paths().lock_file());
     let mut found = Vec::new();
     if is_other_kind(&folder, Metadata::is_dir) {
@@ -181,7 +196,7 @@ fn lock(node: &Node, holder: Option<&Holder>, visibility: &Visibility) -> Vec<Fi
         let remedy = "remove it; the next call creates the folder:";
         let finding = Finding::error(Kind::Lock, &text, &remedy).about(&folder);
         found.push(finding.with_commands([format!("sudo rm {folder}")]));
-    } else if visibility.is_root && is_not_writable(&folder) {
+    } else if is_refused(&folder, io::ErrorKind::ReadOnlyFilesystem) {
         found.push(Finding::read_only(Kind::Lock, &folder));
     }
     if is_other_kind(&file, Metadata::is_file) {
@@ -231,7 +246,8 @@ fn held(holder: &Holder) -> Finding {
 fn log(path: &Path, visibility: &mut Visibility) -> Vec<Finding> {
     let folder = folder_of(path);
     // A folder that cannot be written is a matter of its disk.
-    let refuses = visibility.is_root && !is_not_writable(&folder) && is_not_writable(path);
+    let is_refused = |path| write_refusal(path).is_some();
+    let refuses = visibility.is_root && !is_refused(&folder) && is_refused(path);
     let meta = fs::symlink_metadata(path).ok();
     let mut found = vec![log_file(path, meta.as_ref(), refuses)];
     found.extend(log_folder(&folder, check_room(&folder, 4096), visibility));
@@ -292,7 +308,7 @@ mod tests {
     #[test]
     fn the_last_writer_is_reported() {
         let pools = r#""IPAM":{"Version":"v1.4.59","TimeStamp":"t","AddressSpaces":{"local":{"Pools":{"10.1.0.0/16":{}}}}}"#;
-        let line = |key: &str| writer(&parsed(&format!("{{{pools}{key}}}")));
+        let line = |key: &str| writer(&parsed(&format!("{{{pools}{key}}}")), || false);
         for (key, status, words) in [
             (
                 "",
@@ -316,30 +332,7 @@ mod tests {
             assert_eq!(line.remedy.is_empty(), status == Severity::Ok, "{line:?}");
         }
         assert_eq!(line(r#","azure-vnet-ipam":{"format":99}"#), None);
-        assert_eq!(writer(&parsed("{}")), None);
-    }
-
-    fn judged(kind: io::ErrorKind, is_root: bool) -> Option<Finding> {
-        let mut visibility = Visibility::new(is_root);
-        state_folder(Path::new("/run"), Err(kind.into()), &mut visibility)
-    }
-
-    #[test]
-    fn every_reason_against_writing_has_its_remedy() {
-        let full = judged(io::ErrorKind::StorageFull, true).unwrap();
-        assert_eq!(full.severity, Severity::Error);
-        assert!(full.text.contains("is full"), "{full:?}");
-        assert!(full.commands[0].starts_with("sudo du "));
-        let read_only = judged(io::ErrorKind::ReadOnlyFilesystem, true).unwrap();
-        assert!(
-            read_only.commands[0].contains("remount,rw"),
-            "{read_only:?}"
-        );
-        let other = judged(io::ErrorKind::NotADirectory, true).unwrap();
-        assert_eq!(other.severity, Severity::Error);
-        assert_eq!(judged(io::ErrorKind::PermissionDenied, false), None);
-        let ok = state_folder(Path::new("/run"), Ok(()), &mut Visibility::new(true));
-        assert_eq!(ok.unwrap().severity, Severity::Ok);
+        assert_eq!(writer(&parsed("{}"), || false), None);
     }
 
     #[test]

@@ -517,7 +517,10 @@ impl Outcome {
     #[track_caller]
     pub fn assert_quarantined(&self) {
         let (code, msg) = self.error();
-        assert!(code == 11 && msg.contains("the state was lost"), "{msg}");
+        assert!(
+            code == 11 && msg.contains("the state is being rebuilt"),
+            "{msg}"
+        );
     }
 
     /// Checks that the call succeeded and printed nothing.

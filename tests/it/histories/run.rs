@@ -74,7 +74,7 @@ impl CallError {
         let has = |words: &str| self.msg.to_lowercase().contains(words);
         if self.code == 11 && has("the lock on the state was lost") {
             Refusal::LockLost
-        } else if has("the state was lost") {
+        } else if has("the state is being rebuilt") {
             Refusal::Quarantined
         } else if has("no available addresses") {
             Refusal::Exhausted

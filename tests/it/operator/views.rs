@@ -85,10 +85,14 @@ fn show_can_be_limited_to_some_holders() {
     };
     assert_eq!(shown(""), ["c1", "c2", "c3", "c4", "c5"]);
     assert_eq!(shown("--pod web"), ["c1", "c2"]);
-    assert_eq!(shown("--pod shop/web-2"), ["c2"]);
+    assert_eq!(shown("--pod eb-2"), ["c2"]);
     assert_eq!(shown("--pod shop/"), ["c1", "c2", "c3"]);
     assert_eq!(shown("--pod shop/web --suspect"), [""; 0]);
     assert_eq!(shown("--suspect"), ["c5"]);
+    let one = node.run_line("explain eb-2").success().stdout.clone();
+    assert!(one.contains("shop/web-2"), "{one}");
+    let two = node.run_line("explain web").stderr;
+    assert!(two.ends_with("\n  shop/web-1\n  shop/web-2\n"), "{two}");
     let none = node.run_line("show --pod nobody").success().stdout.clone();
     assert!(none.starts_with("No holder matches.\n\nSource:"), "{none}");
     let text = node.run_line("show --suspect").success().stdout.clone();
@@ -126,10 +130,9 @@ fn events_can_be_limited() {
     }
 }
 
-/// Every line of a screen, in a pipe and on a terminal of 80 columns alike, for a pod with the longest name that Kubernetes
-/// allows and for IPv6.
+/// For a pod with the longest name that Kubernetes allows.
 #[test]
-fn screens_of_show_and_events_fit_80_columns_in_a_pipe() {
+fn events_fit_80_columns_in_a_pipe_and_show_cuts_nothing_there() {
     let (node, _wire) = Node::with_wire("width", Reply::Xml(xml(5..20)));
     let (namespace, name) = ("n".repeat(63), "p".repeat(253));
     let args = format!("K8S_POD_NAMESPACE={namespace};K8S_POD_NAME={name}");
@@ -140,13 +143,19 @@ fn screens_of_show_and_events_fit_80_columns_in_a_pipe() {
     node.call("ADD", "c2")
         .env("CNI_ARGS", "K8S_POD_NAME=x")
         .run();
-    for line in ["show", "events", "show --events"] {
-        let text = node.run_line(line).success().stdout.clone();
-        for line in text.lines() {
-            assert!(line.chars().count() <= 80, "{line:?}");
-        }
-        let wide = run_with(&node, line, "COLUMNS", "500");
-        assert!(wide.contains(&"p".repeat(60)), "{wide}");
+    // The operations keep only the beginning of such a name.
+    let pod = &name[..60];
+    for (line, columns, is_whole) in [
+        ("show", "", true),
+        ("show", "80", false),
+        ("show -o wide", "80", true),
+        ("events", "", false),
+        ("show --events", "", false),
+        ("events -o wide", "", true),
+    ] {
+        let text = run_with(&node, line, "COLUMNS", columns);
+        let fits = text.lines().all(|line| line.chars().count() <= 80);
+        assert_eq!((text.contains(pod), fits), (is_whole, !is_whole), "{line}");
     }
 }
 
