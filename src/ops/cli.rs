@@ -275,7 +275,7 @@ pub struct NodeLoopArgs {
     /// Their folder [default: /opt/cni/bin]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub dir: Option<PathBuf>,
-    /// Watched plugins, as A,B, where they are in use [default: its own]
+    /// Watched plugins, as A,B [default: its own]
     #[arg(
         long,
         value_name = "NAMES",

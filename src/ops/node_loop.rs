@@ -3,7 +3,7 @@
 //!
 //! Each round takes a new snapshot of the node and keeps only the last check, so that the memory stays bounded.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
@@ -81,12 +81,10 @@ impl Watched {
 impl<'a> NodeLoop<'a> {
     fn new(paths: &Paths, args: &'a NodeLoopArgs) -> NodeLoop<'a> {
         let node = Node::here(paths, boot_now());
-        let mut names: Vec<_> = args.names.iter().map(|name| name.as_str()).collect();
+        let mut names: BTreeSet<_> = args.names.iter().map(|name| name.as_str()).collect();
         if names.is_empty() {
-            names.push(paths.name());
+            names.insert(paths.name());
         }
-        names.sort_unstable();
-        names.dedup();
         let watched = |name| Watched {
             paths: paths.of_plugin(name),
             installation: Installation::new(&node, args.dir.as_deref(), name),

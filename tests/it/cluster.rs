@@ -57,6 +57,7 @@ fn run_loop(node: &Node, args: &[&str]) -> String {
         arg if arg.starts_with("--alive=") => call.arg(&alive),
         arg => call.arg(arg),
     });
+    let _ = fs::remove_file(&file);
     let mut node_loop = call.start();
     let text = || fs::read_to_string(&file).unwrap_or_default();
     wait_until("the first check", || {
@@ -317,6 +318,10 @@ mod yaml {
         assert_eq!(file("--alive="), file("--is-alive="));
         let text = run_loop(&node, &args);
         assert!(!text.contains("ipamv6"), "it is not in use: {text}");
+        node.put("/var/run/azure-vnet-ipamv6.json", "{");
+        let both = run_loop(&node, &args);
+        let second = "last_check_status{plugin=\"azure-vnet-ipamv6\"} 1\n";
+        assert!(both.contains(second), "{both}");
         assert!(
             text.contains("executable_matches{plugin=\"azure-vnet-ipam\"} 1\n"),
             "{text}"

@@ -197,7 +197,10 @@ fn check_names_what_its_container_does_not_mount() {
     let not_seen = json!(format!("{path}, which this container does not mount"));
     for (is_on_node, words) in [
         (false, "1 source problem; new pods get no address."),
-        (true, "whether new pods get addresses cannot be seen here."),
+        (
+            true,
+            "whether new pods get addresses cannot be seen in this container.",
+        ),
     ] {
         let report = run_ipamv6(&node, &["check", "-o", "json"]).json();
         let summary = report["summary"].as_str().unwrap();
