@@ -11,7 +11,6 @@ use super::events::print_events;
 use super::explain::{Explanation, Facts, Query};
 use super::finding::{Finding, FindingKind};
 use super::findings::check::{CheckReport, Prediction};
-use super::findings::inspection::HostAddresses;
 use super::findings::records::{self, NodeView};
 use super::node::Now;
 use super::reclaim::ReclaimReport;
@@ -279,7 +278,7 @@ fn explanation(subject: &str, ipam: &Ipam, evidence: &Evidence, state: StateRepo
         conf: &IpamConfig::default(),
         now: &NOW,
         program: "sudo azure-vnet-ipam",
-        host: &HostAddresses::new(),
+        host: &[],
     };
     Explanation::new(&Query::parse(subject), &facts, events(), state)
 }

@@ -6,11 +6,11 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::cni::IpamConfig;
+use crate::host::HostAddress;
 use crate::ipam::{
     AGAIN, Entry, Evidence, EvidenceIndex, Existence, Free, GRACE, Held, Ipam, Judgement, Place,
     Pool, Reason, Record, Usage, Verdict,
 };
-use crate::ops::findings::inspection::HostAddresses;
 use crate::ops::lease::{
     Lease, describe_missing, describe_uses, entry_of_place, held_records, is_path,
     shorten_container_id,
@@ -84,7 +84,7 @@ pub struct Facts<'a> {
     /// How to type the program for a command that needs root.
     pub program: &'a str,
     /// The addresses of the host itself.
-    pub host: &'a HostAddresses,
+    pub host: &'a [HostAddress],
 }
 
 impl AddressExplanation {
@@ -184,7 +184,9 @@ impl AddressExplanation {
         self.also_used_by = other_users(self.address, held, evidence);
         // Beside a pod's, the place on the host is not kept.
         let on_host = OtherUser::configured(&Place::Host);
-        if facts.host.contains_key(&self.address) && !self.also_used_by.contains(&on_host) {
+        let mut host = facts.host.iter();
+        if host.any(|found| found.address == self.address) && !self.also_used_by.contains(&on_host)
+        {
             self.also_used_by.push(on_host);
         }
         self.verdict = Some(match judgement.verdict {

@@ -12,7 +12,6 @@ use address::{AddressExplanation, describe_list};
 
 use super::cli::ExplainArgs;
 use super::events::print_events;
-use super::findings::inspection::{by_address, read_host_addresses};
 use super::lease::{ContainerMatch, ambiguous, describe_too_short, find_container};
 use super::lease::{find_pods, is_pod_name};
 use super::node::{Node, capture_snapshot};
@@ -23,6 +22,7 @@ use super::state_view::{StateReport, StateView};
 use crate::cni::Verb;
 use crate::codec::named_address;
 use crate::events::OperationRecord;
+use crate::host::host_addresses;
 use crate::ipam::{Entry, Evidence, Ipam, Record};
 use crate::plugin::note_moved_namespaces;
 
@@ -39,7 +39,7 @@ pub fn run(node: &Node, args: &ExplainArgs) -> Result<CommandOutput, CommandErro
         conf: &NodeConfig::read(node.paths()).conf,
         now: &node.now,
         program: &node.program_as_root(),
-        host: &by_address(&read_host_addresses(node)),
+        host: &host_addresses(node.paths()).unwrap_or_default(),
     };
     let explanation = Explanation::new(&subject, &facts, events, state.report.clone());
     let status = u8::from(!explanation.is_known());

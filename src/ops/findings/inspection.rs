@@ -54,9 +54,9 @@ pub struct SourceAnswer {
 impl Inspection {
     /// Collects the data. Takes no lock and changes nothing.
     pub fn gather(node: &Node) -> Inspection {
-        let before = StateView::load(node);
-        let limit = time_limit(before.ipam().pools().next().is_some());
-        let before = held_records(before.ipam())
+        let state = StateView::load(node);
+        let limit = time_limit(state.ipam().pools().next().is_some());
+        let before = held_records(state.ipam())
             .map(|(_, _, record, _)| record.address())
             .collect();
         let config = NodeConfig::read(node.paths());
@@ -74,9 +74,13 @@ impl Inspection {
         let state = StateView::load(node);
         note_moved_namespaces(state.ipam().holders(), &mut evidence, node.paths());
         let configured = read_host_addresses(node);
+        let named = configured.iter().map(|(found, link)| {
+            let (address, length) = (found.address, found.prefix_len);
+            (address, format!("{address}/{length} dev {link}"))
+        });
         Inspection {
             held_before: before,
-            host: by_address(&configured),
+            host: named.collect(),
             configured,
             state,
             source: source.map_err(|e| CommandError(e.to_string())),
@@ -106,7 +110,7 @@ impl Inspection {
 }
 
 /// Reads the addresses of the host; none where the kernel does not answer, or the node is not this one.
-pub fn read_host_addresses(node: &Node) -> Vec<(HostAddress, String)> {
+fn read_host_addresses(node: &Node) -> Vec<(HostAddress, String)> {
     let addresses = host_addresses(node.paths()).unwrap_or_default();
     let links = links(node.paths()).unwrap_or_default();
     let with_name = |found: HostAddress| {
@@ -114,15 +118,6 @@ pub fn read_host_addresses(node: &Node) -> Vec<(HostAddress, String)> {
         Some((found, link.name.clone()))
     };
     addresses.into_iter().filter_map(with_name).collect()
-}
-
-/// Names addresses for a command that removes them.
-pub fn by_address(configured: &[(HostAddress, String)]) -> HostAddresses {
-    let named = configured.iter().map(|(found, link)| {
-        let (address, length) = (found.address, found.prefix_len);
-        (address, format!("{address}/{length} dev {link}"))
-    });
-    named.collect()
 }
 
 /// A process that holds the lock.

@@ -88,9 +88,8 @@ fn is_refused(path: &Path, why: io::ErrorKind) -> bool {
 
 /// The journal, if it cannot be written.
 fn journal(path: &Path, is_root: bool) -> Option<Finding> {
-    if !is_other_kind(path, Metadata::is_file)
-        && !(is_root && is_refused(path, io::ErrorKind::PermissionDenied))
-    {
+    let is_immutable = is_root && is_refused(path, io::ErrorKind::PermissionDenied);
+    if !is_immutable && !is_other_kind(path, Metadata::is_file) {
         return None;
     }
     let shown = path.display();
