@@ -286,7 +286,7 @@ pub struct NodeLoopArgs {
     /// Install again what was replaced
     #[arg(long)]
     pub reinstall: bool,
-    /// Write to FILE in each round that the loop is alive
+    /// Note in FILE each round that it is alive
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub alive: Option<PathBuf>,
     /// Only tell whether the loop with `--alive FILE` is alive
