@@ -95,9 +95,6 @@ pub struct ShowArgs {
     /// Show only the holders that are suspected to be dead
     #[arg(long)]
     pub suspect: bool,
-    /// Show the last operations instead, as `events` does
-    #[arg(long)]
-    pub events: bool,
 }
 
 /// The arguments of `events`.
