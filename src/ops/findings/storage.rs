@@ -294,7 +294,6 @@ fn log_folder(
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
 
     use super::*;
     use crate::ipam::Moment;
