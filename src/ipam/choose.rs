@@ -1,4 +1,4 @@
-//! Chooses the pool for an ADD without a subnet (contract section 10, differences D4 and D5), and counts what pools can give.
+//! Chooses the address in a pool (contract section 10, differences D4 and D5), and counts what pools can give.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;

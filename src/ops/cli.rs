@@ -95,9 +95,6 @@ pub struct ShowArgs {
     /// Show only the holders that are suspected to be dead
     #[arg(long)]
     pub suspect: bool,
-    /// Show the last operations instead, as `events` does
-    #[arg(long)]
-    pub events: bool,
 }
 
 /// The arguments of `events`.
@@ -286,7 +283,7 @@ pub struct NodeLoopArgs {
     /// Install again what was replaced
     #[arg(long)]
     pub reinstall: bool,
-    /// Write to FILE in each round that the loop is alive
+    /// Note in FILE each round that it is alive
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub alive: Option<PathBuf>,
     /// Only tell whether the loop with `--alive FILE` is alive

@@ -94,8 +94,6 @@ on the node. The state keeps that mark until the holder is seen alive or found
 dead again. `check` takes a new look. Only a terminal cuts long names, and not
 with -o wide.
 
-With --events, shows what `events` shows.
-
 Takes no lock, changes nothing and queries no source.
 
 Examples:

@@ -7,8 +7,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 use serde::Serialize;
 
-use super::cli::{EventsArgs, ShowArgs};
-use super::events;
+use super::cli::ShowArgs;
 use super::lease::{Lease, common_network, find_pods, records_by_address};
 use super::node::{Node, Now};
 use super::node_config::NodeConfig;
@@ -20,17 +19,6 @@ use crate::source::{Attempts, last_attempts};
 
 /// Runs the command.
 pub fn run(node: &Node, args: &ShowArgs) -> Result<CommandOutput, CommandError> {
-    if args.events {
-        if args.pool.is_some() || args.pod.is_some() || args.suspect {
-            let text = "--events shows no holders; to filter operations, use the command events";
-            return Err(CommandError(text.to_owned()));
-        }
-        let args = EventsArgs {
-            format: args.format,
-            ..EventsArgs::default()
-        };
-        return events::run(node, &args);
-    }
     let config = NodeConfig::read(node.paths());
     let mut show = read(node, &config)?;
     if let Some(pool) = &args.pool {

@@ -178,7 +178,6 @@ fn without_volatile_parts(text: &str, root: &str) -> String {
 fn show_json_has_its_shape() {
     let (node, _wire) = node_with_history("shapes-show");
     assert_output_has_shape(&node, "show --json", 0, "show");
-    assert_output_has_shape(&node, "show --events --json", 0, "show-events");
     assert_output_has_shape(&node, "events --json", 0, "show-events");
     let fresh = Node::new("shapes-fresh");
     assert_output_has_shape(&fresh, "show -o json", 0, "show-fresh");
@@ -235,7 +234,7 @@ fn release_json_has_its_shape() {
     let line = "release 10.224.0.5 --container 0a1b2c3d --force --json";
     assert_output_has_shape(&node, line, 0, "release");
     assert_output_has_shape(&node, line, 1, "release-free");
-    assert_output_has_shape(&node, "show --events --json", 0, "show-events-release");
+    assert_output_has_shape(&node, "events --json", 0, "show-events-release");
 }
 
 #[test]

@@ -20,7 +20,7 @@ use crate::harness::{Node, Reply, conf, install, xml};
 const EVENTS: &str = "/var/run/azure-vnet/azure-vnet-ipam.events";
 
 fn events(node: &Node) -> Vec<Value> {
-    let outcome = node.run_line("show --events --json");
+    let outcome = node.run_line("events --json");
     outcome.success().json().as_array().unwrap().clone()
 }
 
@@ -139,7 +139,7 @@ fn read_only_commands_touch_nothing() {
     // names the plugin.
     let looks = [
         ("show", [0, 0, 0]),
-        ("show --events", [0, 0, 0]),
+        ("events", [0, 0, 0]),
         ("check", [1, 1, 1]),
         ("check --all", [1, 1, 1]),
         ("explain 10.224.0.5", [1, 0, 0]),

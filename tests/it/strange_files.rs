@@ -83,7 +83,7 @@ fn run_all(node: &Node, what: &str) {
     }
     for words in [
         &["show"][..],
-        &["show", "--events"],
+        &["events"],
         &["show", "--json"],
         &["check", "--all"],
         &["explain", "10.224.0.5"],

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::callers::tool;
 use crate::genuine_azure_vnet::host::{AksNode, genuine};
-use crate::harness::{Reply, package, sh_with, xml};
+use crate::harness::{Reply, package, sh, sh_with, xml};
 use crate::privileged::in_a_virtual_network;
 
 /// What must work on every node.
@@ -16,7 +16,8 @@ const ALL: &str = "host-outside host-pod host-vm pod-host pod-outside pod-pod po
 fn examine(test: &str, conflist: &str, metric: &str, expected: &str) {
     let conflist = fs::read(package().join(conflist)).unwrap();
     let conflist: Value = serde_json::from_slice(&conflist).unwrap();
-    let folder = match conflist["plugins"][0]["type"].as_str().unwrap() {
+    let main_plugin = conflist["plugins"][0]["type"].as_str().unwrap().to_owned();
+    let folder = match &*main_plugin {
         "azure-vnet" => genuine(test),
         name => tool(name).parent().map(ToOwned::to_owned),
     };
@@ -25,6 +26,10 @@ fn examine(test: &str, conflist: &str, metric: &str, expected: &str) {
         return;
     }
     let node = AksNode::new(folder, conflist, 5..9);
+    if main_plugin == "azure-vnet" {
+        // The others turn it on.
+        sh("sysctl -qw net.ipv4.ip_forward=1");
+    }
     let address = |n| format!(r#"<IPAddress Address="fd00:224::{n}" IsPrimary="false"/>"#);
     let ipv6: String = (5..9).map(address).collect();
     let ipv6 = format!(r#"<IPSubnet Prefix="fd00:224::/64">{ipv6}</IPSubnet></Interface>"#);

@@ -306,12 +306,10 @@ fn usage(subnet: &str, count: &PoolCount, is_gone: bool, program: &str) -> Findi
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
 
     use super::*;
     use crate::ipam::{Inventory, ListedPool};
     use crate::ops::finding::Severity;
-    use crate::source::{FetchError, WireError};
 
     #[test]
     fn hardware_addresses_are_shown_as_ip_link_does() {
@@ -324,103 +322,6 @@ mod tests {
         ] {
             assert_eq!(format_mac(mac), shown);
         }
-    }
-
-    #[test]
-    fn a_missing_interface_is_reported_with_the_existing_ones() {
-        let link = |name: &str, mac: &str, peer| Link {
-            name: name.into(),
-            mac: mac.into(),
-            peer_namespace: peer,
-            ..Link::default()
-        };
-        let own = vec![
-            link("lo", "", None),
-            link("eth0", "7c1e52f9f3c4", None),
-            link("azv1", "aaaaaaaaaaaa", Some(3)),
-        ];
-        let stored = |names: &[&'static str]| names.iter().copied().collect::<BTreeSet<_>>();
-        let line = unmatched(
-            &["7C1E52F9F3C9".to_owned()],
-            &[],
-            &stored(&[]),
-            Ok(own.clone()),
-        );
-        assert_eq!(line.severity, Severity::Error);
-        assert!(line.text.contains("lists 7c:1e:52:f9:f3:c9,"), "{line:?}");
-        assert!(line.text.ends_with("it has eth0 7c:1e:52:f9:f3:c4"));
-        let remedy = line.remedy;
-        assert!(remedy.ends_with("changed by hand:"), "{remedy}");
-        let command = "sudo ip link set dev eth0 address 7c:1e:52:f9:f3:c9";
-        assert_eq!(line.commands, [command]);
-        // An address that Azure knows must not be changed.
-        let listed = ["7C1E52F9F3C9".to_owned()];
-        let line = unmatched(
-            &listed,
-            &["eth0".to_owned()],
-            &stored(&["eth0"]),
-            Ok(own.clone()),
-        );
-        assert_eq!(line.commands, [""; 0]);
-        // Of two, it was the one of the pools.
-        let two = [own, vec![link("azbr0", "bbbbbbbbbbbb", None)]].concat();
-        let commands = |names: &[&'static str]| {
-            unmatched(&listed, &[], &stored(names), Ok(two.clone())).commands
-        };
-        assert_eq!(commands(&["eth0"]), [command]);
-        assert_eq!(commands(&[]), [""; 0]);
-        let line = unmatched(&["*".to_owned()], &[], &stored(&[]), Ok(vec![]));
-        assert!(line.text.ends_with("it has none"));
-    }
-
-    fn remedy(error: SourceError) -> Finding {
-        let url = "http://168.63.129.16/machine/plugins?comp=nmagent&type=getinterfaceinfov1";
-        unanswered(&Source::Wire(url.to_owned()), &error, true, "")
-    }
-
-    #[test]
-    fn every_trouble_of_the_server_has_its_own_remedy() {
-        let fetch = |source| SourceError::Fetch {
-            url: "http://168.63.129.16/x".to_owned(),
-            source,
-        };
-        let wire = |source| SourceError::Wire {
-            name: "x".to_owned(),
-            source,
-        };
-        let errors = [
-            fetch(FetchError::Status(403)),
-            fetch(FetchError::Status(302)),
-            fetch(FetchError::Status(500)),
-            fetch(FetchError::Status(404)),
-            fetch(FetchError::TimedOut(Duration::from_secs(3))),
-            fetch(FetchError::Refused),
-            fetch(FetchError::NoRoute("x".to_owned())),
-            fetch(FetchError::Transport("x".to_owned())),
-            wire(WireError::Cut),
-            wire(WireError::Empty),
-            wire(WireError::Root("html".to_owned())),
-        ];
-        let findings = errors.map(remedy);
-        for (n, finding) in findings.iter().enumerate() {
-            assert_eq!(finding.severity, Severity::Error);
-            assert!(
-                !finding.remedy.is_empty() && !finding.commands.is_empty(),
-                "{finding:?}"
-            );
-            let others = findings.iter().skip(n + 1);
-            assert!(
-                others.into_iter().all(|f| f.remedy != finding.remedy),
-                "{finding:?}"
-            );
-            // An answer proves that the route works.
-            let is_answered = finding.text.contains("status");
-            assert!(
-                !is_answered || !finding.commands[0].contains("ip route"),
-                "{finding:?}"
-            );
-        }
-        assert_eq!(findings[4].commands[0], "ip route get 168.63.129.16");
     }
 
     #[test]

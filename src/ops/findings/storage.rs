@@ -293,12 +293,10 @@ fn log_folder(
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
 
     use super::*;
     use crate::ipam::Moment;
     use crate::ops::finding::Severity;
-    use crate::state::LockHolder;
 
     fn parsed(json: &str) -> State {
         State::parse(json.as_bytes(), Some("boot"), Moment(9)).unwrap()
@@ -332,24 +330,5 @@ mod tests {
         }
         assert_eq!(line(r#","azure-vnet-ipam":{"format":99}"#), None);
         assert_eq!(writer(&parsed("{}"), || false), None);
-    }
-
-    #[test]
-    fn a_lock_is_stuck_after_its_timeout_or_when_its_holder_is_stopped() {
-        let at = |seconds, is_stopped| {
-            let process = LockHolder {
-                pid: 4711,
-                name: Some("sleep".to_owned()),
-            };
-            held(&Holder {
-                process,
-                age: Some(Duration::from_secs(seconds)),
-                is_stopped,
-            })
-            .severity
-        };
-        assert_eq!(at(30, false), Severity::Ok);
-        assert_eq!(at(31, false), Severity::Error);
-        assert_eq!(at(1, true), Severity::Error);
     }
 }

@@ -11,7 +11,9 @@ use std::thread;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::{Value, json};
 
-use crate::callers::{examples, later};
+#[cfg(feature = "tls")]
+use crate::callers::examples;
+use crate::callers::later;
 use crate::harness::wait::{output, wait_until};
 use crate::harness::{
     Outcome, Reply, WireServer, binary, held, install, package, run, sh, sh_with, xml,

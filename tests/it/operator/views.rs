@@ -22,8 +22,8 @@ fn control_characters_are_never_printed() {
     for words in [
         &["show"][..],
         &["show", "--json"],
-        &["show", "--events"],
-        &["show", "--events", "--json"],
+        &["events"],
+        &["events", "--json"],
         &["check"],
         &["check", "--json"],
         &["explain", "c9"],
@@ -100,8 +100,6 @@ fn show_can_be_limited_to_some_holders() {
         text.contains("suspect\n") && !text.contains("shop/"),
         "{text}"
     );
-    let both = node.run_line("show --suspect --events");
-    assert_eq!((both.exit, &*both.stdout), (Some(2), ""), "{both:?}");
 }
 
 /// What the filters let through, `ops::events` tests.
@@ -112,7 +110,6 @@ fn events_can_be_limited() {
         node.add(id).success();
     }
     let shown = |line: &str| node.run_line(line).success().stdout.clone();
-    assert_eq!(shown("show --events"), shown("events"));
     assert_eq!(shown("events --pod nobody"), "No operation matches.\n");
     // Below the headings.
     assert_eq!(shown("events --since 1h --tail 2").lines().count(), 3);
@@ -150,7 +147,6 @@ fn events_fit_80_columns_in_a_pipe_and_show_cuts_nothing_there() {
         ("show", "80", false),
         ("show -o wide", "80", true),
         ("events", "", false),
-        ("show --events", "", false),
         ("events -o wide", "", true),
     ] {
         let text = run_with(&node, line, "COLUMNS", columns);
