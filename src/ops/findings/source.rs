@@ -312,19 +312,6 @@ mod tests {
     use crate::ops::finding::Severity;
 
     #[test]
-    fn hardware_addresses_are_shown_as_ip_link_does() {
-        for (mac, shown) in [
-            ("7C1E52F9F3C4", "7c:1e:52:f9:f3:c4"),
-            ("7c-1e-52-f9-f3-c4", "7c:1e:52:f9:f3:c4"),
-            ("*", "\"*\""),
-            ("", "\"\""),
-            ("abc", "\"abc\""),
-        ] {
-            assert_eq!(format_mac(mac), shown);
-        }
-    }
-
-    #[test]
     fn the_stored_pools_are_promised_only_where_there_are_some() {
         assert!(meanwhile(&Ipam::default(), false).contains("no stored pools"));
         let mut ipam = Ipam::default();
