@@ -286,7 +286,7 @@ pub struct NodeLoopArgs {
     /// Note in FILE each round that it is alive
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub alive: Option<PathBuf>,
-    /// Only tell whether the loop with `--alive FILE` is alive
+    /// Tell whether the loop of that FILE is alive
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "output")]
     pub is_alive: Option<PathBuf>,
 }
