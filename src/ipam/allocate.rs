@@ -213,6 +213,13 @@ mod tests {
             let taken = take(&mut with_interface, "a", any(Some(if_name)), None);
             assert_eq!(taken, expected);
         }
+        // One whose addresses are all in cooldown goes last, whatever its priority.
+        let mut ipam = with_pools(&[(ONE, 0, &["10.1.0.5"]), ("10.2.0.0/16", 1, &["10.2.0.5"])]);
+        record(&mut ipam, "10.2.0.5").usage = Usage::Free(Free {
+            released: Some(Moment(999 * SECOND)),
+            ..Free::default()
+        });
+        assert_eq!(take_all(&mut ipam, ["a", "b"]), ["10.1.0.5", "10.2.0.5"]);
     }
 
     #[test]

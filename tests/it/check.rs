@@ -13,6 +13,9 @@ use crate::harness::{Node, Outcome, Reply, WireServer, install, xml};
 const CONFLIST: &str = "/etc/cni/net.d/10-azure.conflist";
 const EXECUTABLE: &str = "/opt/cni/bin/azure-vnet-ipam";
 
+const OTHER_INTERFACE: &str =
+    r#"<Interface MacAddress="7C1E52F9F3C9" IsPrimary="false"></Interface></Interfaces>"#;
+
 /// A healthy node with one pod.
 fn healthy(name: &str) -> (Node, WireServer) {
     let (node, wire) = Node::with_wire(name, Reply::Xml(xml([5, 6, 7])));
@@ -169,6 +172,11 @@ fn small_trouble_is_reported() {
         (
             xml([5, 6, 7]).replace("10.224.0.7", "10.9.0.7"),
             "source warning: 1 of the listed -> outside their",
+        ),
+        (
+            // Beside an interface that the node does not have.
+            xml([]).replace("</Interfaces>", OTHER_INTERFACE),
+            "interface error: lists no address for pods -> assign secondary",
         ),
     ] {
         wire.set(Reply::Xml(answer));

@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::harness::wait::{Process, output, wait_until};
 use crate::harness::{Node, Outcome, Reply, SUBNET, WireServer, conf, sh, sh_with, xml};
 use crate::privileged::{in_private_namespaces, only_in};
-use crate::verbs::call_without_container;
+use crate::verbs::{call_without_container, status};
 
 /// A node in private namespaces, with the kernel's interfaces and /proc, and its other files in a folder.
 pub struct Pods {
@@ -159,6 +159,9 @@ fn exhausted_pool_reclaims_only_dead_addresses() {
     );
     assert_eq!(pods.held().len(), 3, "found so once");
     assert_eq!(pods.add_later(GRACE + 30, "new").error().0, 100);
+    let full = || status(&pods.node, json!({ "statusWhenFull": "error" })).run();
+    assert_eq!(pods.at(GRACE + 30, full).error().0, 50);
+    pods.at(GRACE + 61, full).assert_no_output();
     let given = pods.add_later(GRACE + 61, "new").address();
     assert!(given == one || given == two);
     assert_eq!(

@@ -29,7 +29,7 @@ pub fn call_without_container<'a>(node: &'a Node, command: &str, members: Value)
         .stdin(conf_with(json!({}), members))
 }
 
-fn status(node: &Node, ipam: Value) -> Call<'_> {
+pub fn status(node: &Node, ipam: Value) -> Call<'_> {
     call_without_container(node, "STATUS", json!({})).stdin(conf("1.1.0", ipam))
 }
 

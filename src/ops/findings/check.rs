@@ -647,6 +647,28 @@ mod tests {
     }
 
     #[test]
+    fn the_verdict_names_networks_where_only_some_fail() {
+        let add = |network: &str, succeeds| Prediction {
+            network: network.to_owned(),
+            succeeds,
+            ..Prediction::default()
+        };
+        for (adds, expected) in [
+            (vec![add("a", true)], "new pods get addresses"),
+            (
+                vec![add("a", false), add("b", false)],
+                "new pods get no address",
+            ),
+            (
+                vec![add("b", false), add("a", true)],
+                "new pods of network b get no address",
+            ),
+        ] {
+            assert_eq!(describe_adds(&adds), expected);
+        }
+    }
+
+    #[test]
     fn commands_are_in_the_order_in_which_they_must_run() {
         let routes = [
             leak("", &[], &["route del 5", "reclaim"]),

@@ -8,7 +8,7 @@ use crate::ipam::{
     Claim, Entry, Evidence, EvidenceList, Free, Held, Inventory, Ipam, Kernel, ListedPool, Moment,
     NetNs, Owner, Place, Routes, Usage,
 };
-use crate::ops::finding::Finding;
+use crate::ops::finding::{Finding, FindingKind};
 use crate::ops::node::Now;
 use crate::ops::screen::Screen;
 use crate::ops::show::ShowReport;
@@ -136,8 +136,8 @@ fn evidence() -> Evidence {
     }
 }
 
-fn checked(wanted: impl Fn(&Finding) -> bool) -> CheckReport {
-    let (ipam, evidence) = (ipam(), evidence());
+fn found(ipam: &Ipam) -> Vec<Finding> {
+    let evidence = evidence();
     let view = NodeView {
         evidence: &evidence,
         host: &Default::default(),
@@ -147,7 +147,12 @@ fn checked(wanted: impl Fn(&Finding) -> bool) -> CheckReport {
         state: "/var/run/azure-vnet-ipam.json".into(),
         lock: "/var/run/azure-vnet/azure-vnet-ipam.lock".into(),
     };
-    let mut findings = findings((&Default::default(), &ipam), &view);
+    findings((&Default::default(), ipam), &view)
+}
+
+fn checked(wanted: impl Fn(&Finding) -> bool) -> CheckReport {
+    let ipam = ipam();
+    let mut findings = found(&ipam);
     findings.retain(wanted);
     let add = Prediction {
         succeeds: true,
@@ -166,6 +171,17 @@ fn shown(mark: &str) -> &'static str {
 #[test]
 fn findings_about_records_keep_their_json_shape() {
     assert_json_fixture("check-leaks", &checked(|_| true));
+}
+
+#[test]
+fn an_unknown_owner_comes_with_what_uses_the_address() {
+    let mut ipam = ipam();
+    let pool = ipam.pools_mut().next().unwrap();
+    pool.record_mut(&ip("10.224.0.30")).unwrap().usage = Usage::Held(Held::default());
+    let found = found(&ipam);
+    let mut unknown = found.iter().filter(|f| f.kind == FindingKind::UnknownOwner);
+    let evidence = &unknown.next().unwrap().evidence;
+    assert!(evidence.concat().contains("cni-5e5e"), "{evidence:?}");
 }
 
 #[test]

@@ -475,6 +475,10 @@ pub(super) fn histories() -> Vec<History> {
         row("a record of another boot does not make the state an old one", [
             Add(A, X), Reboot, Remove(&[Journal]), Add(B, X),
         ]).with_look(Complete),
+        row("a loss that is pending ends with its boot", [
+            Add(A, X), Remove(&[State, Journal]), Answers(Answer::None), Refused(B, NoPools), Reboot,
+            Answers(Answer::Good), Add(D, X),
+        ]).with_look(Complete),
         row("a release before a reboot is forgotten", [Add(A, X), Del(A), Reboot, Add(B, X)]).with_look(Complete),
         row("a reboot frees everything that nobody has", [
             Add(A, X), Add(B, Y), Reboot, Shown(E, Y), Add(C, X), HeldBy(Y, B), Add(D, Z),
