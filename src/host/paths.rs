@@ -144,6 +144,11 @@ impl Paths {
         folder.is_dir().then_some(folder)
     }
 
+    /// Where the kernel shows the device behind a network interface; absent for one that software made.
+    pub fn device_of_link(&self, link: &str) -> PathBuf {
+        self.under_root(&format!("/sys/class/net/{link}/device"))
+    }
+
     /// The folder in which runtimes look for plugins.
     pub fn plugin_folder(&self) -> PathBuf {
         self.under_root("/opt/cni/bin")

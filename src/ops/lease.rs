@@ -234,7 +234,7 @@ pub fn describe_too_short(typed: &str) -> String {
     )
 }
 
-/// The error of a text that stands for several candidates, which `what` names, such as `pods contain it`.
+/// The error of a text that stands for several candidates, of which `what` tells how, such as "containers begin with it".
 pub fn ambiguous(typed: &str, what: &str, candidates: &[String]) -> CommandError {
     /// More would scroll the sentence away.
     const MOST: usize = 8;

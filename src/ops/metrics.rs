@@ -245,15 +245,19 @@ fn print_pools(page: &mut Page, pools: &[PoolReport]) {
             ("", "All addresses of the pool.", pool.size),
             ("free_", "Addresses free to allocate.", count.free),
             ("held_", "Held addresses.", count.held),
-            ("cooldown_", "Allocated last.", count.cooldown),
+            (
+                "cooldown_",
+                "Addresses in cooldown, allocated only when no other is free.",
+                count.cooldown,
+            ),
             (
                 "suspect_",
-                "Held by holders that may be dead.",
+                "Held addresses whose holders are suspected to be dead.",
                 count.suspect,
             ),
             (
                 "unknown_owner_",
-                "Held by nobody knows whom.",
+                "Held addresses whose holders are not known.",
                 unknown.count(),
             ),
         ] {

@@ -11,7 +11,7 @@ mod query;
 mod refresh;
 mod wire;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::host::io_reason;
 
@@ -102,4 +102,18 @@ pub enum SourceError {
         /// What went wrong.
         source: std::io::Error,
     },
+}
+
+impl SourceError {
+    /// Returns the file without which the source gives nothing: one that is missing, or cannot be read or used.
+    pub fn file(&self) -> Option<&Path> {
+        match self {
+            SourceError::File { path, .. }
+            | SourceError::Node {
+                error: NodeError::Missing { path, .. },
+                ..
+            } => Some(path),
+            _ => None,
+        }
+    }
 }

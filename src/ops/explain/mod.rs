@@ -12,8 +12,9 @@ use address::{AddressExplanation, describe_list};
 
 use super::cli::ExplainArgs;
 use super::events::print_events;
-use super::lease::{ContainerMatch, ambiguous, describe_too_short, find_container};
-use super::lease::{find_pods, is_pod_name};
+use super::lease::{
+    ContainerMatch, ambiguous, describe_too_short, find_container, find_pods, is_pod_name,
+};
 use super::node::{Node, capture_snapshot};
 use super::node_config::NodeConfig;
 use super::outcome::{CommandError, CommandOutput};

@@ -343,7 +343,7 @@ fn records_now_and_next(node: &Node, inspection: &Inspection, healed: &Ipam) -> 
     let (before, now) = (&inspection.held_before, inspection.state.ipam());
     let view = records::NodeView {
         evidence: &inspection.evidence,
-        host: &inspection.host,
+        host: &inspection.host(),
         networks: &names.collect(),
         now: &node.now,
         program: &node.program,

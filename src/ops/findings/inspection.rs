@@ -31,8 +31,6 @@ pub struct Inspection {
     pub evidence: Evidence,
     /// The addresses of the host itself, each with the name of its link.
     pub configured: Vec<(HostAddress, String)>,
-    /// The same by address.
-    pub host: HostAddresses,
     /// The executables that the runtime calls.
     pub executables: Executables,
     /// The holder of the lock.
@@ -73,15 +71,9 @@ impl Inspection {
         // Read last, so that it includes what changed meanwhile.
         let state = StateView::load(node);
         note_moved_namespaces(state.ipam().holders(), &mut evidence, node.paths());
-        let configured = read_host_addresses(node);
-        let named = configured.iter().map(|(found, link)| {
-            let (address, length) = (found.address, found.prefix_len);
-            (address, format!("{address}/{length} dev {link}"))
-        });
         Inspection {
             held_before: before,
-            host: named.collect(),
-            configured,
+            configured: read_host_addresses(node),
             state,
             source: source.map_err(|e| CommandError(e.to_string())),
             evidence,
@@ -101,6 +93,15 @@ impl Inspection {
             doubtful_since: attempts.doubtful_since,
             evidence: &self.evidence,
         }
+    }
+
+    /// The addresses of the host itself, as commands name them.
+    pub fn host(&self) -> HostAddresses {
+        let named = self.configured.iter().map(|(found, link)| {
+            let (address, length) = (found.address, found.prefix_len);
+            (address, format!("{address}/{length} dev {link}"))
+        });
+        named.collect()
     }
 
     /// The answer of the source, if there is one.

@@ -34,33 +34,30 @@ pub fn examine(node: &Node, inspection: &Inspection, visibility: &mut Visibility
         Ok((source, answer)) => match &answer.matched {
             Ok(matched) => answered(node, inspection, source, answer, matched),
             Err(error) => {
-                visibility.not_mounted = not_mounted(node.paths(), &error.to_string());
+                let file = error
+                    .file()
+                    .filter(|file| is_not_mounted(node.paths(), file));
+                visibility.not_mounted = file.map(|file| file.display().to_string());
                 let meanwhile = meanwhile(inspection.state.ipam(), inspection.config.conf.ipv6);
                 vec![unanswered(source, error, visibility.is_root, meanwhile)]
             }
         },
     };
     found.extend(pools(node, inspection));
-    found.extend(behind_two_links(inspection));
+    found.extend(behind_two_links(node.paths(), inspection));
     found
 }
 
-/// The path in an error that exists on the node, and not in the container of this process.
-fn not_mounted(paths: &Paths, error: &str) -> Option<String> {
-    let mounts = |process: &Path| Some(fs::metadata(process.join("ns/mnt")).ok()?.ino());
+/// Whether a file exists on the node, and not in the container of this process.
+fn is_not_mounted(paths: &Paths, file: &Path) -> bool {
     let (first, own) = (paths.process(1), paths.processes().join("self"));
-    let is_in_container = mounts(&first)? != mounts(&own)?;
-    let is_hidden = |path: &&str| {
-        let on_node = Path::new("root").join(path.trim_start_matches('/'));
-        path.starts_with('/') && !Path::new(path).exists() && first.join(on_node).exists()
+    let mounts = |process: &Path| fs::metadata(process.join("ns/mnt")).map(|meta| meta.ino());
+    let is_in_container = match (mounts(&first), mounts(&own)) {
+        (Ok(first), Ok(own)) => first != own,
+        _ => false,
     };
-    let mut words = error
-        .split([' ', ','])
-        .map(|word| word.trim_end_matches(':'));
-    words
-        .find(is_hidden)
-        .filter(|_| is_in_container)
-        .map(str::to_owned)
+    let on_node = file.strip_prefix("/").unwrap_or(file);
+    is_in_container && !file.exists() && first.join("root").join(on_node).exists()
 }
 
 fn answered(
@@ -226,7 +223,12 @@ fn lists(matched: &MatchedListing, key: &str, pool: &Pool) -> bool {
 
 /// Addresses of the host that keep packets for Azure on it: a pool's gateway, and those that connect a second link to a pool's subnet.
 /// An address with a full-length prefix, as the plugin ptp gives the host, is neither.
-fn behind_two_links(inspection: &Inspection) -> Vec<Finding> {
+fn behind_two_links(paths: &Paths, inspection: &Inspection) -> Vec<Finding> {
+    const GATEWAY: &str =
+        "the gateway of the virtual network is on this host, so pods do not reach Azure through it";
+    const TWO_LINKS: &str =
+        "two links of this host lead to the subnet, and one of them not to Azure";
+    const REMEDY: &str = "usually the main plugin is bridge, with isGateway: replace it with ptp, as the README shows, and recreate the pods; then remove what is left over:";
     let stored = inspection.state.ipam().pools();
     let stored = stored.filter_map(|(_, key, pool)| {
         let net = pool.net(key)?;
@@ -236,29 +238,28 @@ fn behind_two_links(inspection: &Inspection) -> Vec<Finding> {
     let listed = listed.flat_map(|matched| &matched.inventory.pools);
     let listed = listed.map(|pool| (pool.subnet, (pool.gateway, &*pool.if_name)));
     let pools: BTreeMap<IpNet, (IpAddr, &str)> = stored.chain(listed).collect();
+    let configured = inspection.configured.iter().filter_map(|(found, link)| {
+        let net = IpNet::new(found.address, found.prefix_len).ok()?;
+        Some((net, &**link)).filter(|_| net.prefix_len() < net.max_prefix_len())
+    });
+    let configured: Vec<(IpNet, &str)> = configured.collect();
     let mut found = Vec::new();
     // A range of the node is on no interface in particular, and its gateway may be here.
     for (subnet, (gateway, own)) in pools.into_iter().filter(|pool| !pool.1.1.is_empty()) {
-        let configured = inspection.configured.iter().filter_map(|(found, link)| {
-            let net = IpNet::new(found.address, found.prefix_len).ok()?;
-            Some((net, &**link)).filter(|_| net.prefix_len() < net.max_prefix_len())
-        });
-        let configured: Vec<(IpNet, &str)> = configured.collect();
         let connected = configured.iter().filter(|(net, _)| net.trunc() == subnet);
         let mut links = connected.map(|(_, link)| *link);
         let first = links.clone().find(|link| *link == own).or(links.next());
-        // Azure may have attached two network interfaces to one subnet.
-        let is_nic = |link| Path::new(&format!("/sys/class/net/{link}/device")).exists();
-        for (net, link) in configured {
-            let cause = match net.trunc() == subnet && Some(link) != first && !is_nic(link) {
-                _ if net.addr() == gateway => {
-                    "the gateway of the virtual network is on this host, so pods do not reach Azure through it"
-                }
-                true => "two links of this host lead to the subnet, and one of them not to Azure",
-                false => continue,
+        for (net, link) in &configured {
+            // Azure may have attached two network interfaces to one subnet.
+            let is_second = || Some(*link) != first && !paths.device_of_link(link).exists();
+            let cause = if net.addr() == gateway {
+                GATEWAY
+            } else if net.trunc() == subnet && is_second() {
+                TWO_LINKS
+            } else {
+                continue;
             };
-            let remedy = "usually the main plugin is bridge, with isGateway: replace it with ptp, as the README shows, and recreate the pods; then remove what is left over:";
-            let finding = Finding::error(FindingKind::Interface, &cause, &remedy).about(net);
+            let finding = Finding::error(FindingKind::Interface, &cause, &REMEDY).about(net);
             let finding = finding.with_commands([format!("sudo ip address del {net} dev {link}")]);
             found.push(Finding { cause, ..finding });
         }
@@ -306,10 +307,54 @@ fn usage(subnet: &str, count: &PoolCount, is_gone: bool, program: &str) -> Findi
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
 
     use super::*;
     use crate::ipam::{Inventory, ListedPool};
     use crate::ops::finding::Severity;
+    use crate::source::FetchError;
+
+    #[test]
+    fn hardware_addresses_are_shown_as_ip_link_does() {
+        for (mac, shown) in [
+            ("7C1E52F9F3C4", "7c:1e:52:f9:f3:c4"),
+            ("7c-1e-52-f9-f3-c4", "7c:1e:52:f9:f3:c4"),
+            ("*", "\"*\""),
+            ("abc", "\"abc\""),
+        ] {
+            assert_eq!(format_mac(mac), shown);
+        }
+    }
+
+    #[test]
+    fn every_trouble_of_the_server_has_its_own_remedy() {
+        let url = "http://168.63.129.16/x".to_owned();
+        let failures = [
+            FetchError::Status(403),
+            FetchError::Status(302),
+            FetchError::Status(500),
+            FetchError::Status(404),
+            FetchError::TimedOut(Duration::from_secs(3)),
+            FetchError::Refused,
+            FetchError::NoRoute("x".to_owned()),
+            FetchError::Transport("x".to_owned()),
+        ];
+        let mut remedies = BTreeSet::new();
+        for source in failures {
+            // An answer proves that the route works.
+            let is_answered = matches!(source, FetchError::Status(_));
+            let error = SourceError::Fetch {
+                url: url.clone(),
+                source,
+            };
+            let found = unanswered(&Source::Wire(url.clone()), &error, true, "");
+            assert!(
+                !is_answered || !found.commands[0].contains("ip route"),
+                "{found:?}"
+            );
+            assert!(remedies.insert(found.remedy), "two have one remedy");
+        }
+    }
 
     #[test]
     fn the_stored_pools_are_promised_only_where_there_are_some() {

@@ -1,5 +1,7 @@
 //! Why the Kubernetes API gave no pools.
 
+use std::path::PathBuf;
+
 /// Why the node object gave no pools: one variant for each thing that an operator can do about it.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
@@ -9,6 +11,14 @@ pub enum NodeError {
     /// A certificate, key or token is missing, malformed, or does not fit the others.
     #[error("the {0}")]
     Credentials(String),
+    /// One of these files does not exist.
+    #[error("{error}")]
+    Missing {
+        /// The path of the file.
+        path: PathBuf,
+        /// The error that says so, of the kubeconfig or of credentials.
+        error: Box<NodeError>,
+    },
     /// The server cannot be reached, does not speak TLS, or is in trouble.
     #[error("{0}")]
     Unreachable(String),
@@ -32,6 +42,7 @@ impl NodeError {
     /// What to do about it, as the end of a sentence.
     pub fn remedy(&self) -> &'static str {
         match self {
+            NodeError::Missing { error, .. } => error.remedy(),
             NodeError::Kubeconfig(_) => {
                 "correct it, or set ipam.kubeconfig to that of the kubelet, which `ps -o args= -C kubelet` names and only root may read; `kubectl config view --minify --kubeconfig FILE` must show a cluster with a server https://HOST:PORT and certificate-authority, and a user with client-certificate and client-key, token or tokenFile"
             }

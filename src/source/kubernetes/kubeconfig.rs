@@ -280,9 +280,8 @@ impl Access {
     /// # Errors
     /// One of them cannot be read or used.
     pub fn read(path: &Path, paths: &Paths) -> Result<Access, NodeError> {
-        let file =
-            read(path).map_err(|why| NodeError::Kubeconfig(format!("{} {why}", path.display())));
-        let kubeconfig = parse(&file?)?;
+        let file = read(path, &path.display().to_string(), NodeError::Kubeconfig)?;
+        let kubeconfig = parse(&file)?;
         let files = Files {
             folder: path.parent().unwrap_or(path),
             paths,
@@ -342,10 +341,8 @@ impl Files<'_> {
             false => self.folder.join(path),
         };
         let name = format!("{key} {}", path.display());
-        match read(&path) {
-            Ok(bytes) => Ok(Credential { name, bytes }),
-            Err(why) => Err(NodeError::Credentials(format!("{name} {why}"))),
-        }
+        let bytes = read(&path, &name, NodeError::Credentials)?;
+        Ok(Credential { name, bytes })
     }
 }
 
@@ -364,13 +361,17 @@ impl Credential {
     }
 }
 
-/// Reads a file. The error is the end of a sentence that begins with its path.
-fn read(path: &Path) -> Result<Vec<u8>, String> {
+/// Reads a file, which errors call `name`.
+fn read(path: &Path, name: &str, kind: fn(String) -> NodeError) -> Result<Vec<u8>, NodeError> {
+    let error = |why: &str| kind(format!("{name} {why}"));
     match read_bounded(path, FILE_LIMIT) {
         Ok(ReadOutcome::Read(bytes)) => Ok(bytes),
-        Ok(ReadOutcome::Missing) => Err("does not exist".to_owned()),
-        Ok(ReadOutcome::TooLarge) => Err(format!("is larger than {FILE_LIMIT} bytes")),
-        Err(e) => Err(format!("cannot be read: {}", io_reason(&e))),
+        Ok(ReadOutcome::Missing) => Err(NodeError::Missing {
+            path: path.to_owned(),
+            error: Box::new(error("does not exist")),
+        }),
+        Ok(ReadOutcome::TooLarge) => Err(error(&format!("is larger than {FILE_LIMIT} bytes"))),
+        Err(e) => Err(error(&format!("cannot be read: {}", io_reason(&e)))),
     }
 }
 

@@ -223,8 +223,9 @@ fn pods_with_users_of_their_own_keep_their_addresses() {
     let report: Value = serde_json::from_slice(&check.stdout).unwrap();
     assert_eq!(report["notSeen"], json!([]), "{report:#}");
     // The bridge has the gateway of the virtual network, which `check` reports.
-    let mut findings = report["findings"].as_array().unwrap().iter();
-    assert!(findings.all(|finding| finding["kind"] == "interface"));
+    let findings = report["findings"].as_array().unwrap().iter();
+    let kinds: Vec<_> = findings.map(|finding| &finding["kind"]).collect();
+    assert_eq!(kinds, ["interface"], "{report:#}");
     assert_eq!(lab.reclaim(), 0);
     assert_eq!(lab.observe().held, before.held);
     // A lost state is rebuilt from their network namespaces.
