@@ -14,7 +14,7 @@ pub struct Cursor<'de> {
 }
 
 /// Compares a text with a literal of the same length, eight bytes at a time as numbers: code that is optimised for size would call
-/// memcmp for each, which is a seventh of an ADD's instructions.
+/// memcmp for each, and an ADD would have 19 % more instructions.
 #[inline(always)]
 fn is_same(found: &[u8], literal: &[u8]) -> bool {
     let (found, found_tail) = found.as_chunks();
