@@ -179,7 +179,8 @@ impl Out {
         &mut self.bytes.as_mut_slice()[self.used..self.used + length]
     }
 
-    #[cold]
+    // Every call grows one, so it does not belong to the cold code.
+    #[inline(never)]
     fn grow(&mut self, length: usize) {
         let room = self.bytes.len() * 2 + length;
         self.bytes.resize(room, 0);

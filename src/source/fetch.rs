@@ -93,7 +93,7 @@ pub fn config(limit: Duration) -> Config {
         .timeout_global(Some(limit))
         .user_agent(concat!("azure-vnet-ipam/", env!("CARGO_PKG_VERSION")))
         .accept_encoding("identity")
-        .input_buffer_size(16 * 1024)
+        .input_buffer_size(4 * 1024)
         .output_buffer_size(4 * 1024)
         .max_idle_connections(0)
         .build()

@@ -50,27 +50,22 @@ enum Place {
 /// # Errors
 /// See [`WireError`].
 pub fn read(mut answer: impl Read) -> Result<Listing, WireError> {
-    /// Most answers arrive at once.
-    const CHUNK: usize = 16 * 1024;
+    let mut chunk = [0; 4096];
     let mut text = Vec::new();
     let mut is_tried = false;
     loop {
-        let before = text.len();
-        text.resize(before + CHUNK, 0);
-        let read = answer.read(text.get_mut(before..).unwrap_or_default());
-        text.truncate(before + *read.as_ref().unwrap_or(&0));
-        match read {
+        match answer.read(&mut chunk) {
             Ok(0) => return parse(&text),
-            // Only once: it may be the end of a comment.
-            Ok(_) if !is_tried && ends_like_the_root(&text) => {
-                is_tried = true;
-                if let Ok(listing) = parse(&text) {
-                    return Ok(listing);
-                }
-            }
-            Ok(_) => {}
-            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Ok(read) => text.extend_from_slice(chunk.get(..read).unwrap_or_default()),
+            Err(e) if e.kind() == ErrorKind::Interrupted => continue,
             Err(e) => return Err(quick_xml::Error::from(e).into()),
+        }
+        // Only once: it may be the end of a comment.
+        if !is_tried && ends_like_the_root(&text) {
+            is_tried = true;
+            if let Ok(listing) = parse(&text) {
+                return Ok(listing);
+            }
         }
     }
 }

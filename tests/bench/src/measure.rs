@@ -64,13 +64,16 @@ impl Program {
 }
 
 /// The verbs that are measured.
-pub const VERBS: [&str; 2] = ["ADD", "DEL"];
+pub const VERBS: [&str; 3] = ["ADD", "DEL", "VERSION"];
 
 /// The verbs of every program, `rounds` times, so that whatever disturbs the machine disturbs all of them; each time in another
 /// order, as what comes after a large program finds the processor's caches full of that.
-pub fn interleaved(programs: &[&Program], rounds: usize) -> io::Result<Vec<[Row; 2]>> {
+pub fn interleaved(programs: &[&Program], rounds: usize) -> io::Result<Vec<[Row; VERBS.len()]>> {
     const WARM_UP: usize = 3;
-    let mut rows: Vec<_> = programs.iter().map(|_| <[Row; 2]>::default()).collect();
+    let mut rows: Vec<_> = programs
+        .iter()
+        .map(|_| <[Row; VERBS.len()]>::default())
+        .collect();
     let mut order: Vec<_> = (0..programs.len()).collect();
     let mut dice = 1;
     for round in 0..rounds + WARM_UP {

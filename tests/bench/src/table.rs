@@ -174,7 +174,7 @@ impl Bench {
         self.fresh(addresses)?;
         let programs: Vec<_> = plugins.iter().chain([&self.floor]).collect();
         let rows = interleaved(&programs, rounds)?;
-        let adds: Vec<_> = rows.iter().map(|[add, _]| add.median).collect();
+        let adds: Vec<_> = rows.iter().map(|[add, ..]| add.median).collect();
         let (floor, adds) = adds.split_last().expect("the floor is there");
         Ok(adds.iter().map(|add| (*add, ratio(*add, *floor))).collect())
     }
