@@ -125,6 +125,13 @@ pub fn make_process_visible(id: u32) {
     sh(&format!("ln -sfn real/{id} /proc/{id}"));
 }
 
+/// Returns whether the kernel tells a socket the cookie of its namespace, as Linux does since 5.14.
+pub fn has_namespace_cookies() -> bool {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = release.split('.').map(|n| n.parse::<u32>().ok());
+    (numbers.next(), numbers.next()) >= (Some(Some(5)), Some(Some(14)))
+}
+
 fn string_map(expected: &[(&str, &str)]) -> BTreeMap<String, String> {
     expected
         .iter()
@@ -265,13 +272,12 @@ fn hide_a_namespace() -> impl Drop {
         }
     }
     sh("ip netns add hidden && ip link add v-hidden type veth peer name eth0 netns hidden");
-    let mut hold = Command::new("sh");
-    hold.args(["-c", "exec 3</run/netns/hidden; exec sleep 1000"]);
-    let hold = Process::start(&mut hold);
-    let descriptor = format!("/proc/real/{}/fd/3", hold.id());
-    wait_until("a process that holds the namespace", || {
-        fs::metadata(&descriptor).is_ok()
-    });
+    let hold = {
+        let mut hold = Command::new("sleep");
+        let namespace = fs::File::open("/run/netns/hidden").unwrap();
+        // Opened before the process starts, so that there is nothing to wait for. The command closes this process's file.
+        Process::start(hold.arg("1000").stdin(namespace))
+    };
     sh("ip netns del hidden");
     Hider(Some(hold))
 }

@@ -38,9 +38,9 @@ fn on_a_node(test: &str, options: &[&str]) -> bool {
     run_again(&format!("kubelet::{test}"), &mut lab)
 }
 
-/// KUBELET_LONG=1 gives every scenario its full length.
+/// LONG=1 gives every scenario its full length.
 fn is_long() -> bool {
-    std::env::var_os("KUBELET_LONG").is_some_and(|value| value == "1")
+    std::env::var_os("LONG").is_some_and(|value| value == "1")
 }
 
 /// Replaces pods for some time on a node on which nothing goes wrong.
