@@ -83,7 +83,7 @@ find "$WORK" -name '*.trouble' -exec cat {} + | sort >"$WORK/lines"
 trouble=$(($(cut -d: -f1 "$WORK/lines" | sort -u | wc -l)))
 if $json; then
     # The objects are separated by commas, and an array without any is one too.
-    find "$WORK" -name '*.json' | sort | xargs cat | awk 'BEGIN { print "[" } /^{"node"/ && n++ { print "," } 1; END { print "]" }'
+    find "$WORK" -name '*.json' | sort | xargs cat | awk 'BEGIN { print "[" } /^[{]"node"/ && n++ { print "," } 1; END { print "]" }'
 else
     cat "$WORK/lines"
     echo "$trouble of $nodes nodes in trouble"

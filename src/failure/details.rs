@@ -184,7 +184,7 @@ pub fn exhausted(pools: &[PoolCount], program: &str) -> String {
         )
     } else {
         format!(
-            "every address is held: `{program} show` tells by whom, and `{program} check` whether any is leaked; delete pods, or assign more secondary addresses to the network interface in Azure"
+            "every address is held: `{program} show` tells by whom, and leaked ones are findings of `{program} check`; delete pods, or assign more secondary addresses to the network interface in Azure"
         )
     }
 }

@@ -21,8 +21,10 @@ pub use files::{
 pub use flock::{LockOutcome, lock, lock_folder};
 pub use libc_calls::{exit_on_termination_signals, ignore_file_size_signal};
 pub use links::{Link, links, links_named};
-pub use netns::{CookieLookup, SocketsOfProcess, namespace_id, netns};
-pub use network::{HostAddress, NetnsScanner, host_addresses, host_has, host_routes};
+pub use netns::{CookieLookup, SocketsOfProcess, in_namespace, namespace_id, netns};
+pub use network::{
+    HostAddress, NetnsScanner, Route, host_addresses, host_has, host_routes, is_resolved,
+};
 pub use paths::Paths;
 pub use rotating_file::{RotatingFile, rotated_path};
 pub use stream_io::{alters_terminal, read_stream, write_stream};

@@ -1,4 +1,4 @@
-//! Identifies network namespaces.
+//! Identifies network namespaces, and runs questions in them.
 
 use std::fs::File;
 use std::io;
@@ -61,6 +61,27 @@ impl CookieLookup {
             CookieLookup::Entering(entering) => entering.join().ok()?,
         }
     }
+}
+
+/// Runs `ask` in the network namespace at this path.
+///
+/// # Errors
+/// The namespace cannot be entered, or `ask` fails.
+pub fn in_namespace<T: Send>(
+    paths: &Paths,
+    netns: &str,
+    ask: impl FnOnce() -> io::Result<T> + Send,
+) -> io::Result<T> {
+    let namespace = open(paths.under_root(netns).as_ref())?;
+    // A thread cannot be brought back.
+    thread::scope(|scope| {
+        let ask = || {
+            move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
+            ask()
+        };
+        let asking = thread::Builder::new().spawn_scoped(scope, ask)?;
+        asking.join().map_err(|_| io::ErrorKind::Other)?
+    })
 }
 
 fn is_namespace(file: &File) -> bool {

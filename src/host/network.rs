@@ -1,17 +1,19 @@
-//! Reads addresses, routes to single addresses, and network namespaces from the kernel.
+//! Reads addresses, routes, neighbours, and network namespaces from the kernel.
 
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::Paths;
 use super::files::open;
-use super::netlink::{self, Netlink, attribute, attributes, u32_at};
+use super::netlink::{self, Netlink, attribute, attributes, u16_at, u32_at};
 use super::netns::{is_of_another_user_namespace, namespace_cookie, namespace_id};
 
 const AF_UNSPEC: u8 = 0;
@@ -104,16 +106,21 @@ pub fn host_has(paths: &Paths, address: IpAddr) -> io::Result<bool> {
     if !paths.is_this_host() {
         return Ok(false);
     }
+    let answer = ask_route(address, RTM_F_FIB_MATCH)?;
+    Ok(answer.is_some_and(|message| single_destination(&message) == Some(address)))
+}
+
+/// Asks for the route to an address, from the network namespace of the caller; `None` where there is none.
+fn ask_route(address: IpAddr, flags: u32) -> io::Result<Option<Vec<u8>>> {
     let (family, bytes) = match address {
         IpAddr::V4(v4) => (AF_INET, v4.octets().to_vec()),
         IpAddr::V6(v6) => (AF_INET6, v6.octets().to_vec()),
     };
     let bits = u8::try_from(bytes.len() * 8).unwrap_or(u8::MAX);
     let mut request = vec![family, bits, 0, 0, 0, 0, 0, 0];
-    request.extend(RTM_F_FIB_MATCH.to_ne_bytes());
+    request.extend(flags.to_ne_bytes());
     request.extend(attribute(RTA_DST, &bytes));
-    let answer = Netlink::open()?.ask(netlink::GET_ROUTE, &request)?;
-    Ok(answer.is_some_and(|message| single_destination(&message) == Some(address)))
+    Netlink::open()?.ask(netlink::GET_ROUTE, &request)
 }
 
 /// Returns the destination of a route message, if it is a single address that is reached directly or is the host's own.
@@ -125,6 +132,81 @@ fn single_destination(message: &[u8]) -> Option<IpAddr> {
     }
     let destination = attributes(message.get(ROUTE_MESSAGE..)?).find(|(kind, _)| *kind == RTA_DST);
     destination.and_then(|(_, value)| ip(value))
+}
+
+/// What the kernel would send with.
+pub struct Route {
+    /// The gateway, unless the link leads there directly.
+    pub gateway: Option<IpAddr>,
+    /// The kernel's number of the link.
+    pub link: u32,
+    /// The address that it sends from.
+    pub source: Option<IpAddr>,
+}
+
+impl Route {
+    /// The route of the calling thread's namespace to an outside address of the same family as `like`, if it has one.
+    ///
+    /// # Errors
+    /// The kernel does not answer.
+    pub fn to_the_outside(like: IpAddr) -> io::Result<Option<Route>> {
+        const RTA_OIF: u16 = 4;
+        const RTA_GATEWAY: u16 = 5;
+        const RTA_PREFSRC: u16 = 7;
+        // For documentation, so they belong to nobody.
+        let outside = match like {
+            IpAddr::V4(_) => IpAddr::from([192, 0, 2, 1]),
+            IpAddr::V6(_) => IpAddr::from([0x2001, 0xdb8, 0xffff, 0, 0, 0, 0, 1]),
+        };
+        let route = ask_route(outside, 0)?.map(|message| {
+            let all = message.get(ROUTE_MESSAGE..).unwrap_or_default();
+            let value = |kind| Some(attributes(all).find(|found| found.0 == kind)?.1);
+            Route {
+                gateway: value(RTA_GATEWAY).and_then(ip),
+                link: value(RTA_OIF).and_then(|v| u32_at(v, 0)).unwrap_or(0),
+                source: value(RTA_PREFSRC).and_then(ip),
+            }
+        });
+        Ok(route)
+    }
+}
+
+/// Whether the kernel knows the hardware address of a neighbour on a link (by the kernel's number), or learns it within the time, by
+/// ARP or neighbour discovery. For the namespace of the calling thread.
+///
+/// # Errors
+/// The kernel does not answer.
+pub fn is_resolved(neighbour: IpAddr, link: u32, wait: Duration) -> io::Result<bool> {
+    /// The port of the discard protocol: whatever arrives there has no effect.
+    const DISCARD: u16 = 9;
+    /// NUD_INCOMPLETE, NUD_FAILED
+    const UNKNOWN: u16 = 0x01 | 0x20;
+    const NDA_DST: u16 = 1;
+    const LINK: usize = 4;
+    const STATE: usize = 8;
+    const LENGTH: usize = 12;
+    let mut to = SocketAddr::new(neighbour, DISCARD);
+    if let SocketAddr::V6(to) = &mut to {
+        to.set_scope_id(link);
+    }
+    let from = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+    // A datagram makes the kernel ask; whether it can be sent is what is asked here.
+    let _ = UdpSocket::bind(from)?.send_to(&[], to);
+    let netlink = Netlink::open()?;
+    let is_known = |message: &[u8]| {
+        let mut found = attributes(message.get(LENGTH..)?);
+        let is_it = found.any(|(kind, value)| kind == NDA_DST && ip(value) == Some(neighbour));
+        let is_there = u32_at(message, LINK)? == link && u16_at(message, STATE)? & UNKNOWN == 0;
+        (is_it && is_there).then_some(())
+    };
+    let until = Instant::now() + wait;
+    loop {
+        let known = netlink.dump(netlink::GET_NEIGHBOUR, &[0; LENGTH], is_known)?;
+        if !known.is_empty() || Instant::now() > until {
+            return Ok(!known.is_empty());
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
 }
 
 /// Enters network namespaces one after another, and lists their addresses.

@@ -71,11 +71,6 @@ impl Paths {
         self.under_root("/var/lib/cni/results")
     }
 
-    /// The addresses that the IPAM plugin host-local has given: a folder for each network, a file for each address.
-    pub fn host_local(&self) -> PathBuf {
-        self.under_root("/var/lib/cni/networks")
-    }
-
     /// The state of the main plugin azure-vnet.
     pub fn azure_vnet(&self) -> PathBuf {
         self.under_root("/var/run/azure-vnet.json")

@@ -3,7 +3,6 @@
 
 mod allocate;
 mod choose;
-mod collect;
 mod evidence;
 mod evidence_index;
 mod find;
@@ -22,7 +21,6 @@ mod request;
 #[cfg(test)]
 pub(crate) mod testing;
 
-pub use collect::Stale;
 pub use evidence::{
     Entry, Evidence, EvidenceList, Existence, Kernel, Place, Routes, UnreadablePart,
 };
@@ -34,7 +32,7 @@ pub use merge::{Inventory, ListedPool, Merged};
 pub use model::{Family, Ipam, Pool, Space, Subnet};
 pub use order::{are_in_order, by_text};
 pub use owner::{Attachment, Claim, NetNs, NetNsId, Owner};
-pub use reclaim::{Candidate, Judged};
+pub use reclaim::{Candidate, Judged, Stale};
 pub use record::{
     Change, Changes, Dropped, Free, Held, Moment, Record, TEARDOWN, Tombstone, Usage,
 };

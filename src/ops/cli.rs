@@ -4,9 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::builder::TypedValueParser;
-use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint};
-use clap_complete::generate;
-use clap_complete::shells::{Bash, Fish, Zsh};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use super::outcome::OutputFormat;
 use super::{help, version};
@@ -76,21 +74,17 @@ pub enum Command {
         #[command(flatten)]
         format: OutputFormat,
     },
-    /// Print a script for command line completion
-    #[command(after_help = help::COMPLETIONS)]
-    Completions(CompletionsArgs),
 }
 
 /// The arguments of `show`.
 #[derive(Debug, Args)]
 pub struct ShowArgs {
     /// Show only the pool of this subnet
-    #[arg(value_hint = ValueHint::Other)]
     pub pool: Option<String>,
     #[command(flatten)]
     pub format: OutputFormat,
     /// Show only the holders whose pod has this name or part of it
-    #[arg(long, value_name = "NAME", value_hint = ValueHint::Other)]
+    #[arg(long, value_name = "NAME")]
     pub pod: Option<String>,
     /// Show only the holders that are suspected to be dead
     #[arg(long)]
@@ -101,16 +95,16 @@ pub struct ShowArgs {
 #[derive(Clone, Debug, Default, Args)]
 pub struct EventsArgs {
     /// Show only the last N
-    #[arg(long, value_name = "N", value_hint = ValueHint::Other)]
+    #[arg(long, value_name = "N")]
     pub tail: Option<usize>,
     /// Show only those since a time, or within a duration
-    #[arg(long, value_name = "TIME", value_hint = ValueHint::Other)]
+    #[arg(long, value_name = "TIME")]
     pub since: Option<String>,
     /// Show only those of pods with this name or part of it
-    #[arg(long, value_name = "NAME", value_hint = ValueHint::Other)]
+    #[arg(long, value_name = "NAME")]
     pub pod: Option<String>,
     /// Show only those on this address
-    #[arg(long, value_name = "IP", value_hint = ValueHint::Other)]
+    #[arg(long, value_name = "IP")]
     pub address: Option<String>,
     #[command(flatten)]
     pub format: OutputFormat,
@@ -122,6 +116,9 @@ pub struct CheckArgs {
     /// Also print what is as it should be, and every detail
     #[arg(long)]
     pub all: bool,
+    /// Also ask a pod's gateway and this host, from the pod
+    #[arg(long, value_name = "POD")]
+    pub reach: Option<String>,
     #[command(flatten)]
     pub format: OutputFormat,
 }
@@ -130,7 +127,6 @@ pub struct CheckArgs {
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
     /// An address, a container or a pod
-    #[arg(value_hint = ValueHint::Other)]
     pub subject: String,
     #[command(flatten)]
     pub format: OutputFormat,
@@ -150,10 +146,9 @@ pub struct ReclaimArgs {
 #[derive(Debug, Args)]
 pub struct ReleaseArgs {
     /// The address to release
-    #[arg(value_hint = ValueHint::Other)]
     pub address: String,
     /// The container that holds it
-    #[arg(long, value_name = "ID", value_hint = ValueHint::Other)]
+    #[arg(long, value_name = "ID")]
     pub container: Option<String>,
     /// Release it in spite of signs of life
     #[arg(long)]
@@ -166,7 +161,7 @@ pub struct ReleaseArgs {
 #[derive(Debug, Args)]
 pub struct OutputArgs {
     /// Replace FILE atomically instead of writing to stdout
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 }
 
@@ -174,38 +169,14 @@ pub struct OutputArgs {
 #[derive(Debug, Args)]
 pub struct CheckSettingsArgs {
     /// The settings file
-    #[arg(value_hint = ValueHint::FilePath)]
     pub file: Option<PathBuf>,
-}
-
-/// The arguments of `completions`.
-#[derive(Debug, Args)]
-pub struct CompletionsArgs {
-    /// bash, zsh or fish
-    // The manual page would show them as a list that mandoc warns of.
-    #[arg(hide_possible_values = true)]
-    pub shell: Shell,
-}
-
-/// A shell with completions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Shell {
-    /// GNU Bash.
-    #[value(help = None)]
-    Bash,
-    /// The Z shell.
-    #[value(help = None)]
-    Zsh,
-    /// The friendly interactive shell.
-    #[value(help = None)]
-    Fish,
 }
 
 /// The arguments of `install`.
 #[derive(Debug, Args)]
 pub struct InstallArgs {
     /// The folder of the plugins [default: /opt/cni/bin]
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
     /// azure-vnet-ipam or azure-vnet-ipamv6 [default: its own]
     #[arg(long, value_name = "NAME", hide_possible_values = true)]
@@ -224,7 +195,7 @@ pub struct InstallArgs {
 #[derive(Debug, Args)]
 pub struct UninstallArgs {
     /// The folder of the plugins [default: /opt/cni/bin]
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
     /// azure-vnet-ipam or azure-vnet-ipamv6 [default: both]
     #[arg(long, value_name = "NAME", hide_possible_values = true)]
@@ -261,7 +232,7 @@ impl PluginName {
 #[derive(Debug, Args)]
 pub struct NodeLoopArgs {
     /// Replace FILE with the metrics
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, required_unless_present = "is_alive")]
+    #[arg(long, value_name = "FILE", required_unless_present = "is_alive")]
     pub output: Option<PathBuf>,
     /// Time between two rounds
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = seconds())]
@@ -270,7 +241,7 @@ pub struct NodeLoopArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = seconds())]
     pub check_interval: u64,
     /// Their folder [default: /opt/cni/bin]
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
     /// Watched plugins, as A,B [default: its own]
     #[arg(
@@ -284,10 +255,10 @@ pub struct NodeLoopArgs {
     #[arg(long)]
     pub reinstall: bool,
     /// Note in FILE each round that it is alive
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(long, value_name = "FILE")]
     pub alive: Option<PathBuf>,
     /// Tell whether the writer of FILE is alive
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "output")]
+    #[arg(long, value_name = "FILE", conflicts_with = "output")]
     pub is_alive: Option<PathBuf>,
 }
 
@@ -321,32 +292,6 @@ pub fn parse(
     let matches = parser.try_get_matches_from(args)?;
     let name = matches.subcommand_name().unwrap_or_default().to_owned();
     Ok((Cli::from_arg_matches(&matches)?.command, name))
-}
-
-/// Generates the script of a shell, for both names of the program.
-pub fn completion_script(shell: Shell) -> String {
-    let mut command = Cli::command();
-    let mut script = Vec::new();
-    match shell {
-        Shell::Bash => generate(Bash, &mut command, NAME, &mut script),
-        Shell::Zsh => generate(Zsh, &mut command, NAME, &mut script),
-        Shell::Fish => generate(Fish, &mut command, NAME, &mut script),
-    }
-    let script = String::from_utf8_lossy(&script);
-    match shell {
-        Shell::Bash => {
-            let function = NAME.replace('-', "__");
-            // clap_complete calls a command with hyphens by two names (clap-rs/clap issue 6421).
-            let script = script.replace(&NAME.replace('-', "__subcmd__"), &function);
-            format!("{script}complete -F _{function} -o bashdefault -o default {NAME_V6}\n")
-        }
-        Shell::Zsh => script.replacen(
-            &format!("#compdef {NAME}\n"),
-            &format!("#compdef {NAME} {NAME_V6}\n"),
-            1,
-        ),
-        Shell::Fish => format!("{script}complete -c {NAME_V6} -w {NAME}\n"),
-    }
 }
 
 #[cfg(test)]

@@ -93,11 +93,13 @@ kinds! {
     Source: "source", "source problem", "source problems";
     /// The interfaces that the source lists.
     Interface: "interface", "interface problem", "interface problems";
+    /// Whether a pod reaches its gateway and the host.
+    Reach: "reach", "pod without network", "pods without network";
     /// A pool of the state.
     Pool: "pool", "pool problem", "pool problems";
     /// An ADD would fail, for a reason that no other finding gives.
     Add: "add", "problem", "problems";
-    /// Other IPAM plugins with addresses of our pools.
+    /// Other IPAM plugins that allocate from our subnets.
     Owner: "owner", "conflict with another IPAM", "conflicts with other IPAMs";
     /// The host itself has a free address of a pool, or a route to it.
     OnHost: "on-host", "address on the host", "addresses on the host";

@@ -136,13 +136,16 @@ Examples:
 pub const CHECK: &str = r"Compares the state with every network namespace of the node, the routes of the
 host, the records of the runtime and of azure-vnet, and the source; examines the
 disk, the lock, the log, the settings file, the conflists in /etc/cni/net.d, the
-executables that they name, and other plugins that assign the same addresses.
+executables that they name, and conflists of other plugins with our subnets.
 Prints each problem with its evidence, a remedy and commands, in the order in
 which they must run. Also decides, without changing anything, whether an ADD
 would succeed now, for each network configuration that names the plugin.
 
 With --all, also prints what was examined and found in order, and leaves nothing
-out of long lists.
+out of long lists. With --reach, asks from a pod's network namespace, for each
+of its addresses, whether its gateway has a hardware address (Azure's answers no
+ping) and whether this host answers a ping, for 2 s at most. POD is a pod's name
+or a part of it. Connections to the outside are not tried.
 
 Takes no lock and changes nothing.
 
@@ -151,6 +154,8 @@ Examples:
   {name} check
   # what was examined, too
   sudo {name} check --all
+  # a pod without network
+  sudo {name} check --reach default/web-1
   # for a monitoring agent
   {name} check --json >/tmp/findings.json \
       || echo 'look at the findings'
@@ -361,21 +366,6 @@ Examples:
   {name} version
   # for programs
   {name} version -o json | jq -r .commit
-";
-
-/// `completions`.
-pub const COMPLETIONS: &str = r"Prints a script that completes commands, options and file names.
-
-Examples:
-  # bash
-  {name} completions bash \
-      >/etc/bash_completion.d/azure-vnet-ipam
-  # zsh
-  {name} completions zsh \
-      >/usr/local/share/zsh/site-functions/_azure-vnet-ipam
-  # fish
-  {name} completions fish \
-      >/etc/fish/completions/azure-vnet-ipam.fish
 ";
 
 #[cfg(test)]

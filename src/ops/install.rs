@@ -253,7 +253,7 @@ impl Installation {
             }
             Some(why) if is_ours => {
                 return Ok(self.refused(&format!(
-                    "{why}, so that nothing would stand there, and no pod would start whose configuration names it; add --force if none does"
+                    "{why}, so that nothing would stand there, and no pod would start whose configuration names it; if no configuration does any more, add --force"
                 )));
             }
             Some(why) => return Ok(self.refused(&format!("{why}, so that it cannot come back"))),
@@ -319,29 +319,13 @@ impl Installation {
         let (path, folder) = (self.path.display(), self.folder.display());
         move |error| {
             let remedy = match error.kind() {
-                io::ErrorKind::NotFound => format!(
-                    "{folder} must exist; name the folder in which the runtime looks for plugins with --dir"
+                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
+                    "--dir must name the folder in which the runtime looks for plugins".to_owned()
+                }
+                io::ErrorKind::PermissionDenied if !geteuid().is_root() => SUDO_REMEDY.to_owned(),
+                _ => format!(
+                    "`ls -la {folder}; df -h {folder}; findmnt -T {path}; lsattr -d {path}` shows the usual causes"
                 ),
-                io::ErrorKind::NotADirectory => "--dir must name a folder".to_owned(),
-                io::ErrorKind::IsADirectory => {
-                    format!("`ls -la {folder}` shows a folder where a file belongs; remove it")
-                }
-                io::ErrorKind::ReadOnlyFilesystem => {
-                    format!("mount {folder} writable, or name another folder with --dir")
-                }
-                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                    format!(
-                        "`df -h {folder}` shows the space; free as much as both executables need"
-                    )
-                }
-                io::ErrorKind::PermissionDenied if geteuid().is_root() => format!(
-                    "`lsattr -d {folder} {path}` shows whether they are immutable, and a security module may forbid it"
-                ),
-                io::ErrorKind::PermissionDenied => SUDO_REMEDY.to_owned(),
-                io::ErrorKind::ResourceBusy => {
-                    format!("something is mounted on it: `findmnt {path}`")
-                }
-                _ => "`journalctl -k` may tell more".to_owned(),
             };
             CommandError(format!(
                 "{path}: failed to {step}: {}; {remedy}. The plugin there is unchanged",
@@ -518,10 +502,10 @@ mod tests {
             Folder(folder)
         }
 
-        fn put(&self, name: &str, content: &[u8], mode: u32) {
+        fn put(&self, name: &str, content: &[u8]) {
             let path = self.0.join(name);
             fs::write(&path, content).unwrap();
-            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+            fs::set_permissions(path, fs::Permissions::from_mode(MODE)).unwrap();
         }
 
         fn look(&self, name: &str) -> (Kind, String) {
@@ -533,24 +517,6 @@ mod tests {
         fn drop(&mut self) {
             let _ = fs::remove_dir_all(&self.0);
         }
-    }
-
-    #[test]
-    fn executables_of_this_program_are_recognised() {
-        let folder = Folder::new("ours");
-        let own = fs::read(OWN).unwrap();
-        let this = format!("this program, version {}", LINE);
-        folder.put("this", &own, 0o755);
-        assert_eq!(folder.look("this"), (Kind::This, this.clone()));
-        folder.put("this", &own, 0o644);
-        assert_eq!(
-            folder.look("this"),
-            (Kind::Ours, this.clone() + ", with mode 0644")
-        );
-        folder.put("longer", &[&own[..], b"x"].concat(), 0o755);
-        assert_eq!(folder.look("longer"), (Kind::Ours, this));
-        folder.put("archive", &[b"x", &own[..]].concat(), 0o755);
-        assert_eq!(folder.look("archive").0, Kind::Other);
     }
 
     #[test]
@@ -570,10 +536,10 @@ mod tests {
             0, 1, 65_000, 65_500, 65_520, 65_532, 65_536, 131_060, 200_000,
         ] {
             for after in [0, 1, 600, 70_000] {
-                folder.put("x", &executable(before, &mark, after), 0o755);
+                folder.put("x", &executable(before, &mark, after));
                 let expected = "this program, version 0.1.9 (x)".to_owned();
                 assert_eq!(folder.look("x"), (Kind::Ours, expected), "{before} {after}");
-                folder.put("x", &executable(before, &mark[..15], after), 0o755);
+                folder.put("x", &executable(before, &mark[..15], after));
                 assert_eq!(folder.look("x").0, Kind::Other, "{before} {after}");
             }
         }
@@ -582,7 +548,7 @@ mod tests {
     #[test]
     fn links_are_followed() {
         let folder = Folder::new("links");
-        folder.put("file", b"", 0o755);
+        folder.put("file", b"");
         fs::create_dir(folder.0.join("folder")).unwrap();
         let other = (Kind::Other, "another file".to_owned());
         assert_eq!(folder.look("file"), other);

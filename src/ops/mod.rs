@@ -112,9 +112,6 @@ fn run(command: &Command, node: &Node) -> Result<CommandOutput, CommandError> {
         Command::Install(args) => install::run(node, args),
         Command::Uninstall(args) => install::run_uninstall(node, args),
         Command::Version { format } => version::run(node, *format),
-        Command::Completions(args) => {
-            Ok(CommandOutput::success(cli::completion_script(args.shell)))
-        }
     }
 }
 

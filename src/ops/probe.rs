@@ -193,50 +193,20 @@ mod tests {
     fn only_a_plugin_answers() {
         let good = format!("#!/bin/sh\n[ $CNI_COMMAND = VERSION ] && echo '{ANSWER}'\n");
         assert_eq!(ask("good", &good), Ok(()));
-        let failing = format!("#!/bin/sh\necho '{ANSWER}'\nexit 3\n");
-        for (name, script, expected) in [
-            (
-                "silent",
-                "#!/bin/sh\n",
-                "does not answer VERSION as a CNI plugin does",
-            ),
-            (
-                "none",
-                "#!/bin/sh\necho '{\"supportedVersions\":[]}'\n",
-                "does not answer VERSION as",
-            ),
-            (
-                "failing",
-                &failing,
-                "does not answer VERSION as a CNI plugin does: exit status: 3",
-            ),
-            (
-                "text",
-                "\x7fELF and nothing else",
-                "cannot be executed: exec format error; it is damaged",
-            ),
-            (
-                "missing",
-                "#!/no/such/shell\n",
-                "cannot be executed: no such file or directory",
-            ),
-            (
-                "hangs",
-                "#!/bin/sh\nexec sleep 1000\n",
-                "does not answer VERSION within 2 s",
-            ),
-            (
-                "orphan",
-                "#!/bin/sh\nsleep 5 &\n",
-                "does not answer VERSION within 2 s",
-            ),
-            (
-                "endless",
-                "#!/bin/sh\nexec yes\n",
-                "does not answer VERSION as a CNI plugin does: signal",
-            ),
+        for row in [
+            "silent | #!/bin/sh | does not answer VERSION as a CNI plugin does",
+            "none | #!/bin/sh\necho '{\"supportedVersions\":[]}' | does not answer VERSION as",
+            "failing | #!/bin/sh\necho 'ANSWER'\nexit 3 | does not answer VERSION as a CNI plugin does: exit status: 3",
+            "text | \x7fELF and nothing else | cannot be executed: exec format error; it is damaged",
+            "missing | #!/no/such/shell | cannot be executed: no such file or directory",
+            "hangs | #!/bin/sh\nexec sleep 1000 | does not answer VERSION within 2 s",
+            "orphan | #!/bin/sh\nsleep 5 & | does not answer VERSION within 2 s",
+            "endless | #!/bin/sh\nexec yes | does not answer VERSION as a CNI plugin does: signal",
         ] {
-            let found = ask(name, script).unwrap_err();
+            let (name, rest) = row.split_once(" | ").unwrap();
+            let (script, expected) = rest.split_once(" | ").unwrap();
+            let script = script.replace("ANSWER", ANSWER) + "\n";
+            let found = ask(name, &script).unwrap_err();
             assert!(found.starts_with(expected), "{name}: {found}");
         }
     }

@@ -123,17 +123,14 @@ fn small_trouble_is_reported() {
     ] {
         assert_finding(&node, wanted);
     }
-    let meta = fs::metadata(node.lock_path()).unwrap();
-    let (major, minor) = ((meta.dev() >> 8) & 0xfff, meta.dev() & 0xff);
-    let inode = meta.ino();
     let conflist = fs::read_to_string(node.path(CONFLIST)).unwrap();
     // A row is a file and its content, and what is found with it.
     for (file, content, wanted) in [
         ("/proc/locks", "", "lock ok: nobody holds it"),
         (
             "/proc/locks",
-            &*format!("1: FLOCK  ADVISORY  WRITE 4711 {major:02x}:{minor:02x}:{inode} 0 EOF\n"),
-            "lock note: process 4711 -> no action needed",
+            &node.lock_line(4711),
+            "lock error: process 4711, which is gone or -> find",
         ),
         (
             "/proc/4711/stat",

@@ -28,31 +28,45 @@ fn link_to(put: Put) -> Put {
     })
 }
 
-/// Each kind of file that does not answer VERSION as a CNI plugin.
-fn silent() -> Vec<(&'static str, Put)> {
+/// What an accident leaves in the place of a plugin, and a link to each.
+fn accidents() -> Vec<(String, Put)> {
     // Enough for the kernel to see what it is, and too little to run.
     let copy = unmarked()[..64 << 10].to_vec();
     let mut of_another_machine = copy.clone();
     // The machine in the header of an ELF file: none has this number.
     of_another_machine[18..20].copy_from_slice(&[0xfe, 0xca]);
+    let kinds = [
+        ("empty file", Vec::new()),
+        ("broken copy", copy),
+        ("executable of another machine", of_another_machine),
+        ("script", b"#!/bin/sh\nexit 0\n".to_vec()),
+    ];
+    let with_link = |(kind, content): (&str, Vec<u8>)| {
+        let link = link_to(put_content(content.clone()));
+        [
+            (format!("link to {kind}"), link),
+            (kind.to_owned(), put_content(content)),
+        ]
+    };
+    kinds.into_iter().flat_map(with_link).collect()
+}
+
+/// Each kind of file that does not answer VERSION as a CNI plugin.
+fn silent() -> Vec<(String, Put)> {
     let archive = [b"archive", &fs::read(binary()).unwrap()[..]].concat();
-    let script = |text: &str| put_content(format!("#!/bin/sh\n{text}\n").into_bytes());
-    let failing = "echo '{\"supportedVersions\":[\"0.4.0\"]}'; exit 1";
+    let failing = b"#!/bin/sh\necho '{\"supportedVersions\":[\"0.4.0\"]}'; exit 1\n";
     let link_to_nothing = |folder: &PluginFolder, name: &str| {
         let _ = fs::remove_file(folder.file(name));
         symlink("gone", folder.file(name)).unwrap();
     };
-    vec![
-        ("empty file", put_content(Vec::new())),
-        ("broken copy", put_content(copy)),
-        ("of another machine", put_content(of_another_machine)),
+    let others: [(&str, Put); 4] = [
         ("archive with this program", put_content(archive)),
-        ("script", script("exit 0")),
-        ("script that fails", script(failing)),
-        ("link to an empty file", link_to(put_content(Vec::new()))),
+        ("script that fails", put_content(failing.to_vec())),
         ("link to nothing", Box::new(link_to_nothing)),
         ("not to be executed", put_with_mode(0o644)),
-    ]
+    ];
+    let others = others.map(|(kind, put)| (kind.to_owned(), put));
+    accidents().into_iter().chain(others).collect()
 }
 
 /// The original with a mode.
@@ -92,7 +106,7 @@ fn what_does_not_answer_is_never_kept_and_never_comes_back() {
     let nothing = &Found::Nothing;
     for (kind, put) in silent() {
         let expect = |line: &str, status, found: [&Found; 2]| {
-            expect(&folder, kind, line, status, found);
+            expect(&folder, &kind, line, status, found);
         };
         // In place: install refuses; with --force, it is gone for good.
         put(&folder, V4);
@@ -162,34 +176,31 @@ fn reports_say_what_was_there() {
         let text: Vec<_> = outcome.stdout.split_whitespace().collect();
         assert!(text.join(" ").contains(words), "{line}: {outcome:?}");
     };
-    for (line, status, words) in [
-        (
-            "install --verify",
-            1,
-            "is not this executable: there is nothing.",
-        ),
-        ("uninstall", 0, "Nothing to do at "),
-        ("install", 0, " Before: nothing."),
-        ("install", 0, " is installed already as "),
-        (
-            "install --verify",
-            0,
-            "/azure-vnet-ipam is this executable, ",
-        ),
-        ("uninstall", 1, "no original is kept beside "),
-        (
-            "uninstall --force",
-            0,
-            " is removed; nothing stands there now.",
-        ),
-    ] {
-        says(line, status, words);
-    }
+    says(
+        "install --verify",
+        1,
+        "is not this executable: there is nothing.",
+    );
+    says("uninstall", 0, "Nothing to do at ");
+    says("install", 0, " Before: nothing.");
+    says("install", 0, " is installed already as ");
+    says(
+        "install --verify",
+        0,
+        "/azure-vnet-ipam is this executable, ",
+    );
+    says("uninstall", 1, "no original is kept beside ");
+    says(
+        "uninstall --force",
+        0,
+        " is removed; nothing stands there now.",
+    );
     let older = working_other_version(&folder.node, "0.1.9 (old)");
     folder.put_executable(V4, &older);
     let version = "there is this program, version 0.1.9 (old).";
     says("install --verify", 1, version);
     says("install", 0, " Before: this program, version 0.1.9 (old).");
+    // This one cannot be executed.
     fs::set_permissions(folder.file(V4), Permissions::from_mode(0o644)).unwrap();
     says("install --verify", 1, ", with mode 0644.");
     says("install", 0, ", with mode 0644.");
@@ -237,6 +248,17 @@ fn both_names_come_back_also_as_links_to_each_other() {
     fs::remove_file(folder.file(V6)).unwrap();
     run("install --name azure-vnet-ipamv6", 0);
     run("uninstall", 1);
+    assert_eq!(folder.read(V4), original("x"));
+    assert!(folder.is_ours(V6));
+    // A link to the other name takes no kept file's place, as it is this program, and is replaced by that.
+    run("install", 0);
+    fs::remove_file(folder.file(V4)).unwrap();
+    symlink(V6, folder.file(V4)).unwrap();
+    for line in ["install", "install --force"] {
+        run(line, 0);
+        assert_eq!(folder.read(KEPT), original("x"), "{line}");
+    }
+    run("uninstall --name azure-vnet-ipam", 0);
     assert_eq!(folder.read(V4), original("x"));
     assert!(folder.is_ours(V6));
     // One of both cannot be looked after.

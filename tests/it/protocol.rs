@@ -1,12 +1,9 @@
 //! ADD, DEL and VERSION in every version of the specification, and the program without CNI_COMMAND.
 
-use std::fs::{self, File};
-use std::process::Stdio;
+use std::fs;
 
-use rustix::pty::{OpenptFlags, openpt, ptsname, unlockpt};
 use serde_json::json;
 
-use crate::harness::wait::Process;
 use crate::harness::{Node, Reply, conf, xml};
 
 const VERSIONS: [&str; 7] = [
@@ -113,18 +110,8 @@ fn version_echoes_and_writes_nothing() {
 #[test]
 fn version_does_not_wait_for_a_terminal() {
     let node = Node::new("terminal");
-    let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
-    unlockpt(&controller).unwrap();
-    let name = ptsname(&controller, Vec::new()).unwrap();
-    let terminal = File::options().read(true).open(name.to_str().unwrap());
-    let mut version = node.call("VERSION", "").command();
-    version.stdin(terminal.unwrap()).stdout(Stdio::piped());
-    // The terminal neither sends input nor closes.
-    let output = Process::start(&mut version).output();
-    assert!(output.status.success());
-    let answer = String::from_utf8(output.stdout).unwrap();
+    let answer = node.call("VERSION", "").run_on_terminal();
     assert!(answer.contains("supportedVersions"), "{answer}");
-    drop(controller);
 }
 
 #[test]
@@ -136,6 +123,8 @@ fn call_without_command_prints_help() {
     assert!(about.stderr.ends_with(
         "CNI protocol versions supported: 0.1.0, 0.2.0, 0.3.0, 0.3.1, 0.4.0, 1.0.0, 1.1.0\n"
     ));
+    let shown = node.call("", "").run_on_terminal();
+    assert!(shown.ends_with("\r\n`azure-vnet-ipam help` lists its commands.\r\n"));
     let version = node.call("", "").arg("--version").run();
     let start = format!("azure-vnet-ipam {} (commit ", env!("CARGO_PKG_VERSION"));
     assert!(version.success().stdout.starts_with(&start), "{version:?}");

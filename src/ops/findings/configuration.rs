@@ -1,24 +1,21 @@
 //! The configuration of the node: the settings file, the network configurations that name this plugin, and other IPAM plugins that
-//! allocate addresses of our pools.
+//! allocate from our subnets.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs;
-use std::io;
-use std::net::IpAddr;
 use std::path::Path;
 
 use ipnet::IpNet;
 
 use super::inspection::Inspection;
 use crate::cni::{IPAM_KEYS, NAME, NAME_V6};
-use crate::codec::{is, named_address, read_address};
+use crate::codec::{is, named_address};
 use crate::failure::Failure;
-use crate::host::{Paths, io_reason};
-use crate::ipam::{Ipam, Record};
+use crate::host::Paths;
+use crate::ipam::Ipam;
 use crate::ops::finding::{Finding, FindingKind, Visibility};
 use crate::ops::node::Node;
 use crate::ops::node_config::{ConfFile, NodeConfig, Plugin, Tree};
-use crate::ops::screen::{join_first, pluralize};
 use crate::source::{MatchedListing, parse_prefix};
 
 /// Examines all of it.
@@ -26,8 +23,8 @@ pub fn examine(node: &Node, inspection: &Inspection, visibility: &mut Visibility
     let (paths, config) = (node.paths(), &inspection.config);
     let mut found = settings(&paths.settings(), config, &node.program, visibility);
     found.extend(conflists(paths, config, visibility));
-    let pools = known_pools(inspection.state.ipam(), inspection.matched());
-    found.extend(other_plugins(paths, config, &pools, visibility));
+    let subnets = known_subnets(inspection.state.ipam(), inspection.matched());
+    found.extend(overlapping(config, paths.name(), &subnets));
     found
 }
 
@@ -182,63 +179,17 @@ fn is_near(word: &str, known: &str) -> bool {
     distance <= (known.len() / 3).min(2)
 }
 
-/// Every subnet that this plugin allocates from, as the state or the source knows it, with its addresses. The subnet of all
-/// addresses, which stands for no pools, is left out.
-fn known_pools(ipam: &Ipam, matched: Option<&MatchedListing>) -> KnownPools {
-    let mut known = KnownPools::new();
-    for (_, key, pool) in ipam.pools() {
-        if let Some(subnet) = pool.net(key) {
-            let addresses = pool.records.iter().map(Record::address);
-            known.entry(subnet).or_default().extend(addresses);
-        }
-    }
-    for pool in matched.iter().flat_map(|m| &m.inventory.pools) {
-        known
-            .entry(pool.subnet)
-            .or_default()
-            .extend(&pool.addresses);
-    }
-    known.retain(|subnet, _| subnet.prefix_len() > 0);
-    known
+/// Every subnet that this plugin allocates from, as the state or the source knows it. The subnet of all addresses, which stands for no
+/// pools, is left out.
+fn known_subnets(ipam: &Ipam, matched: Option<&MatchedListing>) -> BTreeSet<IpNet> {
+    let known = ipam.pools().filter_map(|(_, key, pool)| pool.net(key));
+    let listed = matched.iter().flat_map(|m| &m.inventory.pools);
+    let all = known.chain(listed.map(|pool| pool.subnet));
+    all.filter(|subnet| subnet.prefix_len() > 0).collect()
 }
 
-type KnownPools = BTreeMap<IpNet, BTreeSet<IpAddr>>;
-
-/// Other IPAM plugins that allocate addresses of our pools.
-fn other_plugins(
-    paths: &Paths,
-    config: &NodeConfig,
-    pools: &KnownPools,
-    visibility: &mut Visibility,
-) -> Vec<Finding> {
-    const KIND: FindingKind = FindingKind::Owner;
-    let mut found = overlapping(config, paths.name(), pools);
-    let folder = paths.host_local();
-    let shown = folder.display().to_string();
-    match host_local(&folder) {
-        Ok(networks) => {
-            let networks = networks.iter();
-            found.extend(
-                networks.filter_map(|(path, given)| given_by_host_local(path, given, pools)),
-            );
-        }
-        Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-        Err(e) if visibility.hides(&shown, &io_reason(&e)) => {}
-        Err(e) => {
-            let text = format_args!("{shown}: {}", io_reason(&e));
-            let remedy = "check it by hand for addresses of our pools";
-            found.push(Finding::warning(KIND, &text, &remedy));
-        }
-    }
-    if found.is_empty() && !pools.is_empty() {
-        let text = "no other IPAM plugin allocates addresses of our pools";
-        found.push(Finding::ok(KIND, &text));
-    }
-    found
-}
-
-/// Plugins whose `ipam` names subnets that overlap our pools.
-fn overlapping(config: &NodeConfig, name: &str, pools: &KnownPools) -> Vec<Finding> {
+/// Plugins whose `ipam` names subnets that overlap ours.
+fn overlapping(config: &NodeConfig, name: &str, known: &BTreeSet<IpNet>) -> Vec<Finding> {
     let mut found = Vec::new();
     for file in &config.files {
         let plugins = file.conflist.iter().flat_map(|list| &list.plugins);
@@ -249,7 +200,7 @@ fn overlapping(config: &NodeConfig, name: &str, pools: &KnownPools) -> Vec<Findi
             }
             let overlap = theirs.iter().find_map(|net| {
                 let overlaps = |ours: &&IpNet| ours.contains(net) || net.contains(*ours);
-                Some((net, pools.keys().find(overlaps)?))
+                Some((net, known.iter().find(overlaps)?))
             });
             if let Some((net, subnet)) = overlap {
                 let path = file.path.display();
@@ -263,6 +214,10 @@ fn overlapping(config: &NodeConfig, name: &str, pools: &KnownPools) -> Vec<Findi
                 found.push(Finding::error(FindingKind::Owner, &text, &remedy));
             }
         }
+    }
+    if found.is_empty() && !known.is_empty() {
+        let text = "no other IPAM plugin allocates from our subnets";
+        found.push(Finding::ok(FindingKind::Owner, &text));
     }
     found
 }
@@ -289,61 +244,12 @@ fn subnets(value: &Tree, found: &mut Vec<IpNet>) {
     }
 }
 
-/// The folders of host-local, one for each network, with their allocated addresses.
-fn host_local(folder: &Path) -> io::Result<Vec<(String, Vec<IpAddr>)>> {
-    let mut paths = Vec::new();
-    for entry in fs::read_dir(folder)? {
-        paths.push(entry?.path());
-    }
-    paths.sort_unstable();
-    let mut found = Vec::new();
-    for path in paths.iter().filter(|path| path.is_dir()) {
-        let mut addresses = Vec::new();
-        for file in fs::read_dir(path)? {
-            let address = file?.file_name().to_str().and_then(read_address);
-            addresses.extend(address.map(|address| address.to_canonical()));
-        }
-        found.push((path.display().to_string(), addresses));
-    }
-    Ok(found)
-}
-
-/// The addresses of our pools that host-local has allocated for one network.
-fn given_by_host_local(folder: &str, given: &[IpAddr], pools: &KnownPools) -> Option<Finding> {
-    let pool_of = |address: &IpAddr| pools.iter().find(|(subnet, _)| subnet.contains(address));
-    let inside = given
-        .iter()
-        .filter_map(|a| Some((a, pool_of(a)?.1.contains(a))));
-    let inside: Vec<(&IpAddr, bool)> = inside.collect();
-    if inside.is_empty() {
-        return None;
-    }
-    let ours = inside.iter().filter(|(_, is_ours)| *is_ours).count();
-    let text = format_args!(
-        "host-local has allocated {} of our subnets in {folder}, {ours} of them in our pools: {}",
-        pluralize(inside.len(), "address", "addresses"),
-        join_first(inside.iter().map(|(address, _)| address.to_string()))
-    );
-    let remedy = format_args!(
-        "give its network another subnet; if no pod uses it any more, remove the folder: rm -r {folder}"
-    );
-    Some(match ours {
-        0 => Finding::warning(FindingKind::Owner, &text, &remedy),
-        _ => Finding::error(FindingKind::Owner, &text, &remedy),
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ipam::{Inventory, ListedPool};
     use crate::ops::finding::Severity;
+    use crate::ops::findings::tests::listed;
     use crate::ops::node_config::parse;
-
-    fn pools() -> KnownPools {
-        let ours = BTreeSet::from(["10.224.0.5".parse().unwrap()]);
-        [("10.224.0.0/16".parse().unwrap(), ours)].into()
-    }
 
     fn clash(ipam: &str) -> Vec<Finding> {
         let text = format!(r#"{{"name":"x","type":"bridge","ipam":{ipam}}}"#);
@@ -354,7 +260,8 @@ mod tests {
             }],
             ..NodeConfig::default()
         };
-        overlapping(&config, "azure-vnet-ipam", &pools())
+        let ours = BTreeSet::from(["10.224.0.0/16".parse().unwrap()]);
+        overlapping(&config, "azure-vnet-ipam", &ours)
     }
 
     #[test]
@@ -377,42 +284,21 @@ mod tests {
             r#"{"type":"dhcp"}"#,
             "7",
         ] {
-            assert_eq!(clash(ipam), [], "{ipam}");
+            let lines = clash(ipam);
+            assert_eq!(lines.len(), 1, "{ipam}");
+            assert_eq!(lines[0].severity, Severity::Ok, "{lines:?}");
         }
     }
 
     #[test]
-    fn addresses_of_host_local_in_our_pools_are_wrong() {
-        let given = |addresses: &[&str]| {
-            let addresses: Vec<_> = addresses.iter().map(|a| a.parse().unwrap()).collect();
-            given_by_host_local("/var/lib/cni/networks/x", &addresses, &pools())
-        };
-        let line = given(&["10.224.0.5", "10.224.0.77", "10.9.0.1"]).unwrap();
-        assert_eq!(line.severity, Severity::Error);
-        assert!(line.text.contains("2 addresses"), "{line:?}");
-        assert!(line.text.contains("1 of them in our pools"), "{line:?}");
-        let remedy = line.remedy;
-        assert!(remedy.contains("rm -r /var/lib/cni/networks/x"), "{remedy}");
-        assert_eq!(given(&["10.224.0.77"]).unwrap().severity, Severity::Warning);
-        assert_eq!(given(&["10.9.0.1"]), None);
-    }
-
-    #[test]
-    fn pools_of_state_and_source_are_one() {
-        let listed = |subnet: &str, addresses: &[&str]| {
-            let addresses = addresses.iter().map(|a| a.parse().unwrap()).collect();
-            let pool = ListedPool::new(subnet.parse().unwrap(), "eth0".into(), 0, addresses);
-            MatchedListing {
-                inventory: Inventory { pools: vec![pool] },
-                ..MatchedListing::default()
-            }
-        };
+    fn subnets_of_state_and_source_are_known_but_not_that_of_all_addresses() {
         let mut ipam = Ipam::default();
-        ipam.merge(&listed("10.1.0.0/16", &["10.1.0.6", "10.1.0.7"]).inventory);
-        let matched = listed("10.1.0.0/16", &["10.1.0.5", "10.1.0.6"]);
-        let known = known_pools(&ipam, Some(&matched));
-        assert_eq!(known.values().map(BTreeSet::len).collect::<Vec<_>>(), [3]);
-        let all = listed("0.0.0.0/0", &[]);
-        assert!(known_pools(&Ipam::default(), Some(&all)).is_empty());
+        ipam.merge(&listed("10.1.0.0/16", &["10.1.0.6"]).inventory);
+        let subnets = |answer: &str| {
+            let known = known_subnets(&ipam, Some(&listed(answer, &[])));
+            Vec::from_iter(known.iter().map(ToString::to_string))
+        };
+        assert_eq!(subnets("10.2.0.0/16"), ["10.1.0.0/16", "10.2.0.0/16"]);
+        assert_eq!(subnets("0.0.0.0/0"), ["10.1.0.0/16"]);
     }
 }

@@ -4,6 +4,7 @@ pub mod check;
 mod configuration;
 mod executables;
 pub mod inspection;
+mod reach;
 pub mod records;
 mod source;
 mod storage;

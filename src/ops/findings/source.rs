@@ -310,8 +310,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::ipam::{Inventory, ListedPool};
     use crate::ops::finding::Severity;
+    use crate::ops::findings::tests::listed;
     use crate::source::FetchError;
 
     #[test]
@@ -363,15 +363,6 @@ mod tests {
         ipam.merge(&listed("10.1.0.0/16", &["10.1.0.5"]).inventory);
         assert!(meanwhile(&ipam, false).contains("meanwhile pods get addresses"));
         assert!(meanwhile(&ipam, true).contains("no stored pools"));
-    }
-
-    fn listed(subnet: &str, addresses: &[&str]) -> MatchedListing {
-        let addresses = addresses.iter().map(|a| a.parse().unwrap()).collect();
-        let pool = ListedPool::new(subnet.parse().unwrap(), "eth0".into(), 0, addresses);
-        MatchedListing {
-            inventory: Inventory { pools: vec![pool] },
-            ..MatchedListing::default()
-        }
     }
 
     #[test]

@@ -88,16 +88,24 @@ fn is_refused(path: &Path, why: io::ErrorKind) -> bool {
 
 /// The journal, if it cannot be written.
 fn journal(path: &Path, is_root: bool) -> Option<Finding> {
-    let is_immutable = is_root && is_refused(path, io::ErrorKind::PermissionDenied);
-    if !is_immutable && !is_other_kind(path, Metadata::is_file) {
+    // A folder that cannot be written is a matter of its disk.
+    let is_judged = is_root && write_refusal(&folder_of(path)).is_none();
+    let refusal = write_refusal(path).filter(|_| is_judged);
+    if refusal.is_none() && !is_other_kind(path, Metadata::is_file) {
         return None;
     }
     let shown = path.display();
     let text = format_args!("{shown} cannot be written: without it, a lost state makes pods wait");
-    let remedy = "move it away, and the next save writes a new one:";
+    let remedy = "take it away, and the next save writes a new one:";
     let finding = Finding::warning(Kind::State, &text, &remedy).about(&shown);
-    let move_away = format!("sudo mv {shown} {shown}.old");
-    Some(finding.with_commands([format!("sudo chattr -i {shown}"), move_away]))
+    let commands = match refusal.map(|error| error.kind()) {
+        Some(io::ErrorKind::ReadOnlyFilesystem) => vec![format!("sudo umount {shown}")],
+        _ => vec![
+            format!("sudo chattr -i {shown}"),
+            format!("sudo mv {shown} {shown}.old"),
+        ],
+    };
+    Some(finding.with_commands(commands))
 }
 
 /// Which plugin wrote the state last. `is_ours` tells whether the runtime calls this program.
@@ -206,7 +214,7 @@ fn lock(node: &Node, holder: Option<&Holder>) -> Vec<Finding> {
         found.push(finding.with_commands([format!("sudo mv {file} {file}.old")]));
     }
     found.push(match holder {
-        Some(holder) => held(holder),
+        Some(holder) => held(holder, &file),
         None if read_text(&node.paths().locks()).is_ok() => {
             Finding::ok(Kind::Lock, &"nobody holds it")
         }
@@ -218,27 +226,25 @@ fn lock(node: &Node, holder: Option<&Holder>) -> Vec<Finding> {
     found
 }
 
-fn held(holder: &Holder) -> Finding {
-    let process = &holder.process;
-    let Some(age) = holder.age else {
-        let remedy = "no action needed: a call holds it only for a moment";
-        return Finding::note(Kind::Lock, &format_args!("{process} holds it"), &remedy);
+fn held(holder: &Holder, file: &Path) -> Finding {
+    let (process, pid, wait) = (&holder.process, holder.process.pid, WAIT.as_secs());
+    let since = match holder.age.map(format_age) {
+        Some(age) if holder.is_stopped => format!("started {age} ago and is stopped now"),
+        Some(age) => format!("started {age} ago"),
+        None => "is gone or cannot be seen from here, or a child of it".to_owned(),
     };
-    let age = format_age(age);
-    let stopped = match holder.is_stopped {
-        true => " and is stopped now",
-        false => "",
-    };
-    let text = format_args!("{process}, which started {age} ago{stopped}, holds it");
+    let text = format_args!("{process}, which {since}, holds it");
     if !holder.is_stuck() {
         return Finding::ok(Kind::Lock, &text);
     }
-    let (pid, wait) = (process.pid, WAIT.as_secs());
     let remedy = format_args!(
         "every ADD and DEL waits {wait} s for it and fails with code 11; the state stays intact. See what it does, and end it if it hangs:"
     );
-    let finding = Finding::error(Kind::Lock, &text, &remedy);
-    finding.with_commands([format!("ps -fp {pid}"), format!("sudo kill -KILL {pid}")])
+    let commands = match holder.age {
+        Some(_) => vec![format!("ps -fp {pid}"), format!("sudo kill -KILL {pid}")],
+        None => vec![format!("sudo find -L /proc/[0-9]*/fd -samefile {file:?}")],
+    };
+    Finding::error(Kind::Lock, &text, &remedy).with_commands(commands)
 }
 
 /// The log and its folder.
@@ -293,7 +299,6 @@ fn log_folder(
 
 #[cfg(test)]
 mod tests {
-
     use super::*;
     use crate::ipam::Moment;
     use crate::ops::finding::Severity;

@@ -14,7 +14,7 @@ use crate::ops::screen::Screen;
 use crate::ops::show::ShowReport;
 use crate::ops::state_view::StateReport;
 use crate::ops::tests::assert_json_fixture;
-use crate::source::Attempts;
+use crate::source::{Attempts, MatchedListing};
 use crate::state::State;
 
 const README: &str = include_str!("../../../README.md");
@@ -35,6 +35,16 @@ fn ip(text: &str) -> IpAddr {
 
 fn ago(seconds: u64) -> Moment {
     Moment(NOW.boot.0 - seconds * SECOND)
+}
+
+/// The answer of a source that lists one pool.
+pub fn listed(subnet: &str, addresses: &[&str]) -> MatchedListing {
+    let addresses = addresses.iter().map(|a| ip(a)).collect();
+    let pool = ListedPool::new(subnet.parse().unwrap(), "eth0".into(), 0, addresses);
+    MatchedListing {
+        inventory: Inventory { pools: vec![pool] },
+        ..MatchedListing::default()
+    }
 }
 
 /// The namespace of a pod that is alive, and of one that is gone.
@@ -62,12 +72,10 @@ fn pod(container: &str, pod: &str, netns: (u64, u64), age: u64) -> Held {
 
 /// A pool of 28 addresses with four holders: one alive, one dead, one suspect, one that the original wrote.
 fn ipam() -> Ipam {
-    let addresses = (5..33).map(|n| ip(&format!("10.224.0.{n}"))).collect();
-    let listed = ListedPool::new(SUBNET.parse().unwrap(), "eth0".into(), 0, addresses);
+    let addresses: Vec<_> = (5..33).map(|n| format!("10.224.0.{n}")).collect();
+    let addresses: Vec<&str> = addresses.iter().map(String::as_str).collect();
     let mut ipam = Ipam::default();
-    ipam.merge(&Inventory {
-        pools: vec![listed],
-    });
+    ipam.merge(&listed(SUBNET, &addresses).inventory);
     let pool = ipam.pools_mut().next().unwrap();
     let suspect = Held {
         suspect: Some(ago(20)),

@@ -7,6 +7,7 @@ mod wire;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
+use std::io::Read;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -16,6 +17,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ipnet::{Ipv4Net, Ipv6Net};
+use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
 use serde_json::{Value, json};
 
 use wait::{Process, output, wait_until};
@@ -171,6 +173,14 @@ impl Node {
     /// The path of the state lock.
     pub fn lock_path(&self) -> PathBuf {
         self.path("/var/run/azure-vnet/azure-vnet-ipam.lock")
+    }
+
+    /// What /proc/locks says while a process holds the lock.
+    pub fn lock_line(&self, pid: u32) -> String {
+        use std::os::unix::fs::MetadataExt;
+        let meta = fs::metadata(self.lock_path()).unwrap();
+        let (major, minor, inode) = ((meta.dev() >> 8) & 0xfff, meta.dev() & 0xff, meta.ino());
+        format!("2: FLOCK  ADVISORY  WRITE {pid} {major:02x}:{minor:02x}:{inode} 0 EOF\n")
     }
 
     /// Removes the journal of grants, so that a lost state cannot be rebuilt from it.
@@ -392,6 +402,23 @@ impl Call<'_> {
     pub fn run_in_shell(self, line: &str) -> Outcome {
         let call = self.under(["sh", "-c", line]);
         run(&mut call.command(), &call.stdin)
+    }
+
+    /// Runs it on a terminal, which neither sends input nor closes. Returns what stands there then.
+    pub fn run_on_terminal(self) -> String {
+        const FLAGS: OpenptFlags = OpenptFlags::RDWR.union(OpenptFlags::NOCTTY);
+        let mut controller = File::from(openpt(FLAGS).unwrap());
+        unlockpt(&controller).unwrap();
+        let open = || ioctl_tiocgptpeer(&controller, FLAGS).unwrap();
+        let mut command = self.command();
+        let process = Process::start(command.stdin(open()).stdout(open()).stderr(open()));
+        // Its copies of the terminal are closed with it.
+        drop(command);
+        assert!(process.status().success());
+        let mut text = Vec::new();
+        // The output of a terminal that nobody has open ends with an error.
+        let _ = controller.read_to_end(&mut text);
+        String::from_utf8(text).unwrap()
     }
 }
 

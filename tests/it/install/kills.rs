@@ -5,7 +5,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
-use super::folder::{Found, KEPT, PluginFolder, V4, original, working_original};
+use super::accidents;
+use super::folder::{KEPT, PluginFolder, V4, original, working_original};
 use crate::harness::strace::kill_at_every_system_call;
 use crate::harness::wait::{SetOnDrop, wait_until};
 use crate::harness::{Node, Reply, binary, conf, xml};
@@ -101,22 +102,26 @@ fn a_working_plugin_is_there_whenever_uninstall_is_killed() {
     });
 }
 
-/// A broken copy of the original lies in its place.
+/// What an accident left lies in the place of the original, which is kept.
 #[test]
 #[ignore = "needs strace"]
 fn kept_original_survives_whenever_a_forced_install_is_killed() {
     let folder = PluginFolder::new("kill-forced");
-    let broken = b"#!/bin/sh\nexit 0\n";
-    let reset = || {
-        folder.put(V4, broken);
-        folder.put(KEPT, &original("kept"));
-    };
-    kill(&folder, "install --force", reset, |at| {
-        assert!(folder.is_ours(V4) || folder.read(V4) == broken, "{at}");
-        assert_eq!(folder.read(KEPT), original("kept"), "{at}");
-        folder.node.run_line("uninstall --force").success();
-        assert_eq!(folder.read(V4), original("kept"), "{at}");
-        assert_eq!(folder.found(KEPT), Found::Nothing, "{at}");
-        assert_eq!(folder.names(), [V4], "{at}");
-    });
+    for (kind, put) in accidents() {
+        let reset = || {
+            put(&folder, V4);
+            folder.put(KEPT, &original("kept"));
+        };
+        reset();
+        let broken = folder.found(V4);
+        kill(&folder, "install --force", reset, |at| {
+            let at = format!("over {kind} {at}");
+            assert!(folder.found(V4) == broken || folder.is_ours(V4), "{at}");
+            assert_eq!(folder.read(KEPT), original("kept"), "{at}");
+            folder.node.run_line("uninstall --force").success();
+            assert_eq!(folder.read(V4), original("kept"), "{at}");
+            let _ = fs::remove_file(folder.file("target"));
+            assert_eq!(folder.names(), [V4], "{at}");
+        });
+    }
 }

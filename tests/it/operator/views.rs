@@ -114,13 +114,11 @@ fn events_can_be_limited() {
     // Below the headings.
     assert_eq!(shown("events --since 1h --tail 2").lines().count(), 3);
     assert!(shown("events --address 10.224.0.6").contains("c2"));
-    for (line, words) in [
-        (
-            "events --since soon",
-            "--since \"soon\" is neither a duration such as 90s",
-        ),
-        ("events --address 10.224", "\"10.224\" is not an address"),
+    for (argument, words) in [
+        ("--since soon", "\"soon\" is neither a duration such as 90s"),
+        ("--address 10.224", "\"10.224\" is not an address"),
     ] {
+        let line = &format!("events {argument}");
         let outcome = node.run_line(line);
         assert_eq!((outcome.exit, &*outcome.stdout), (Some(2), ""), "{line}");
         assert!(outcome.stderr.contains(words), "{outcome:?}");
@@ -142,14 +140,21 @@ fn events_fit_80_columns_in_a_pipe_and_show_cuts_nothing_there() {
         .run();
     // The operations keep only the beginning of such a name.
     let pod = &name[..60];
+    // In a pipe as wide as COLUMNS says, or on a terminal.
     for (line, columns, is_whole) in [
-        ("show", "", true),
-        ("show", "80", false),
-        ("show -o wide", "80", true),
-        ("events", "", false),
-        ("events -o wide", "", true),
+        ("show", Some(""), true),
+        ("show", Some("80"), false),
+        ("show", None, false),
+        ("show -o wide", Some("80"), true),
+        ("show -o wide", None, true),
+        ("events", Some(""), false),
+        ("events -o wide", Some(""), true),
     ] {
-        let text = run_with(&node, line, "COLUMNS", columns);
+        let on_terminal = || node.command(line.split(' ')).env("TERM", "dumb");
+        let text = match columns {
+            Some(columns) => run_with(&node, line, "COLUMNS", columns),
+            None => on_terminal().run_on_terminal(),
+        };
         let fits = text.lines().all(|line| line.chars().count() <= 80);
         assert_eq!((text.contains(pod), fits), (is_whole, !is_whole), "{line}");
     }
