@@ -53,22 +53,22 @@ pub mod state;
 mod stdio;
 
 use std::env;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use cni::{Environment, NAME, NAME_V6};
 
-/// Runs the program.
-pub fn main() -> ExitCode {
-    host::ignore_file_size_signal();
-    let mut args = env::args_os();
-    let paths = host::Paths::new(root_folder(), program_name(args.next().as_deref()));
+/// Runs the program with its name and arguments. Returns the exit status.
+pub fn main(args: &[OsString]) -> u8 {
+    host::ignore_write_signals();
+    stdio::open_closed_streams();
+    let paths = host::Paths::new(root_folder(), program_name(args.first().map(AsRef::as_ref)));
+    let args = args.get(1..).unwrap_or_default();
     host::shift_boot_clock(&paths);
     let started = host::boot_now();
     match Environment::read(|name| env::var_os(name)) {
         // A runtime passes no arguments: an operator has CNI_COMMAND in the environment, from trying a call by hand.
-        Some(_) if args.len() > 0 => ops::refuse_arguments(&paths),
+        Some(_) if !args.is_empty() => ops::refuse_arguments(&paths),
         Some(environment) => plugin::main(&environment, &paths, started),
         None => ops::main(args, &paths, started),
     }

@@ -1,10 +1,12 @@
 //! The standard streams. stdout carries one document of the protocol or nothing (promise P3).
 
-use std::io;
+use std::fs::File;
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use std::{io, mem, process};
 
-use rustix::stdio::{stderr, stdout};
+use rustix::stdio::{stderr, stdin, stdout};
 
 use crate::host::{boot_now, write_stream};
 use crate::ipam::Moment;
@@ -15,21 +17,18 @@ static STDOUT_WAS_CLOSED: AtomicBool = AtomicBool::new(false);
 /// Whether anything was printed.
 static HAS_PRINTED: AtomicBool = AtomicBool::new(false);
 
-/// Checks stdout before `main` begins. Rust's start-up opens /dev/null in place of a closed stream, so everything printed
-/// later would seem to reach the caller.
-#[expect(
-    unsafe_code,
-    reason = "nothing else runs before the standard library's start-up; the function only asks for a flag"
-)]
-#[used]
-#[unsafe(link_section = ".init_array")]
-static CHECK_STDOUT: extern "C" fn() = {
-    extern "C" fn check_stdout() {
-        let closed = rustix::io::fcntl_getfd(stdout()).is_err();
-        STDOUT_WAS_CLOSED.store(closed, Ordering::Relaxed);
+/// Opens /dev/null in place of every stream that is closed, as no other file may get its number. What is printed later would seem to
+/// reach the caller, so it is kept in mind that stdout was closed.
+pub fn open_closed_streams() {
+    for stream in [stdin(), stdout(), stderr()] {
+        if rustix::io::fcntl_getfd(stream).is_err() {
+            STDOUT_WAS_CLOSED.fetch_or(stream.as_raw_fd() == 1, Ordering::Relaxed);
+            let null = File::options().read(true).write(true).open("/dev/null");
+            // It gets the lowest number that is free, and keeps it.
+            mem::forget(null.unwrap_or_else(|_| process::abort()));
+        }
     }
-    check_stdout
-};
+}
 
 /// How long a runtime may leave its pipe full.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -42,23 +41,17 @@ pub fn print(text: &str) -> io::Result<()> {
     print_until(text, Some(boot_now().after(TIMEOUT)))
 }
 
-/// Prints a text to stdout without a time limit, because an operator may read it slowly.
+/// Prints a text to stdout, by default without a time limit, because an operator may read it slowly.
 ///
 /// # Errors
-/// stdout was closed from the start, or the write failed.
-pub fn print_without_timeout(text: &str) -> io::Result<()> {
-    print_until(text, None)
-}
-
-fn print_until(text: &str, deadline: Option<Moment>) -> io::Result<()> {
+/// As [`print`].
+pub fn print_until(text: &str, deadline: Option<Moment>) -> io::Result<()> {
     if STDOUT_WAS_CLOSED.load(Ordering::Relaxed) {
         return Err(rustix::io::Errno::BADF.into());
     }
     let printed = write_stream(stdout(), text.as_bytes(), deadline);
     let written = printed.as_ref().map_or_else(|(n, _)| *n, |()| text.len());
-    if written > 0 {
-        HAS_PRINTED.store(true, Ordering::Relaxed);
-    }
+    HAS_PRINTED.fetch_or(written > 0, Ordering::Relaxed);
     printed.map_err(|(_, error)| error)
 }
 

@@ -3,14 +3,16 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// Makes a write beyond RLIMIT_FSIZE fail with EFBIG. By default SIGXFSZ kills the process, also one that has already printed an
-/// address and only writes its log, so that the runtime would take the ADD for failed.
+/// Makes a write beyond RLIMIT_FSIZE fail with EFBIG, and one to a pipe without a reader with EPIPE. By default a signal kills the
+/// process, also one that has already printed an address and only writes its log, so that the runtime would take the ADD for failed.
 #[allow(unsafe_code)]
-pub fn ignore_file_size_signal() {
-    // SAFETY: no handler is installed, so no code can run at a signal; nothing else in the process changes the disposition of it,
-    // and an unknown number would only be refused.
-    unsafe {
-        libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+pub fn ignore_write_signals() {
+    for signal in [libc::SIGXFSZ, libc::SIGPIPE] {
+        // SAFETY: no handler is installed, so no code can run at a signal; nothing else in the process changes the disposition of it,
+        // and an unknown number would only be refused.
+        unsafe {
+            libc::signal(signal, libc::SIG_IGN);
+        }
     }
 }
 

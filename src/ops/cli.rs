@@ -285,7 +285,7 @@ pub fn command(program: &str) -> clap::Command {
 /// A usage error, or a request for help or the version. It holds the text to print.
 pub fn parse(
     program: &'static str,
-    args: impl IntoIterator<Item = OsString>,
+    args: impl IntoIterator<Item = impl Into<OsString> + Clone>,
 ) -> Result<(Command, String), clap::Error> {
     let parser = command(program).no_binary_name(true);
     let parser = parser.name(program).display_name(program).bin_name(program);

@@ -30,7 +30,6 @@ mod version;
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use cli::Command;
 #[doc(hidden)]
@@ -51,18 +50,18 @@ use crate::stdio;
 /// The exit status of a usage error and of a command that failed.
 const FAILED: u8 = 2;
 
-/// Runs the command that the arguments name.
-pub fn main(args: impl IntoIterator<Item = OsString>, paths: &Paths, started: Moment) -> ExitCode {
+/// Runs the command that the arguments name. Returns the exit status.
+#[inline(never)]
+pub fn main(args: &[OsString], paths: &Paths, started: Moment) -> u8 {
     let program = paths.name();
-    let mut args = args.into_iter().peekable();
-    if args.peek().is_none() {
+    if args.is_empty() {
         // As the original does, which a runtime never calls this way.
         let mut text = version_text(program);
         if std::io::stderr().is_terminal() {
             text.push_str(&format!("`{program} help` lists its commands.\n"));
         }
         stdio::eprint(&text);
-        return ExitCode::SUCCESS;
+        return 0;
     }
     let (command, name) = match cli::parse(program, args) {
         Ok(parsed) => parsed,
@@ -72,18 +71,18 @@ pub fn main(args: impl IntoIterator<Item = OsString>, paths: &Paths, started: Mo
         Ok(output) => print(&output.text, output.status),
         Err(CommandError(reason)) => {
             stdio::eprint(&format!("{program} {name}: {reason}\n"));
-            ExitCode::from(FAILED)
+            FAILED
         }
     }
 }
 
 /// Refuses a CNI call that has arguments: it could be meant as a command, also as one that releases an address.
-pub fn refuse_arguments(paths: &Paths) -> ExitCode {
+pub fn refuse_arguments(paths: &Paths) -> u8 {
     let program = paths.name();
     stdio::eprint(&format!(
         "{program}: CNI_COMMAND is set, and a CNI call has no arguments; unset CNI_COMMAND to run commands\n"
     ));
-    ExitCode::from(FAILED)
+    FAILED
 }
 
 /// The report of `check` for a node whose files are all below `root`, for the fuzzer.
@@ -116,11 +115,11 @@ fn run(command: &Command, node: &Node) -> Result<CommandOutput, CommandError> {
 }
 
 /// Prints what clap has to say: help and version to stdout, a usage error to stderr.
-fn print_help_or_usage_error(error: &clap::Error) -> ExitCode {
+fn print_help_or_usage_error(error: &clap::Error) -> u8 {
     let text = error.render().to_string();
     if error.use_stderr() {
         stdio::eprint(&text);
-        return ExitCode::from(FAILED);
+        return FAILED;
     }
     print(&text, 0)
 }
@@ -134,21 +133,20 @@ fn version_text(program: &str) -> String {
     )
 }
 
-fn print(text: &str, status: u8) -> ExitCode {
+fn print(text: &str, status: u8) -> u8 {
     // An empty text needs no reader: stdout may be closed.
     if text.is_empty() {
-        return ExitCode::from(status);
+        return status;
     }
-    match stdio::print_without_timeout(text) {
-        Ok(()) => ExitCode::from(status),
-        // The reader has seen enough, as `head` has.
-        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::from(status),
-        Err(e) => {
+    match stdio::print_until(text, None) {
+        // Otherwise the reader has seen enough, as `head` has.
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
             let reason = io_reason(&e);
             stdio::eprint(&format!(
                 "the command succeeded, but its output cannot be printed: {reason}\n"
             ));
-            ExitCode::from(FAILED)
+            FAILED
         }
+        _ => status,
     }
 }

@@ -21,7 +21,6 @@ mod trial;
 
 use std::io::{self, ErrorKind, IsTerminal};
 use std::panic;
-use std::process::ExitCode;
 use std::time::Duration;
 
 use tracing::{debug, info, warn};
@@ -47,13 +46,11 @@ pub const STDIN_LIMIT: usize = 1 << 20;
 /// How long stdin may take. Runtimes write the configuration at once and close the pipe.
 const STDIN_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Runs a call. Whatever happens, the runtime gets a result, or an error object and a non-zero exit status.
-pub fn main(environment: &Environment, paths: &Paths, started: Moment) -> ExitCode {
+/// Runs a call. Whatever happens, the runtime gets a result and the exit status 0, or an error object and another one.
+pub fn main(environment: &Environment, paths: &Paths, started: Moment) -> u8 {
     if environment.verb() == Some(Verb::Version) {
-        return match stdio::print(&print_versions(&requested_version(started))) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(_) => ExitCode::FAILURE,
-        };
+        let printed = stdio::print(&print_versions(&requested_version(started)));
+        return u8::from(printed.is_err());
     }
     let reporter = CallReporter::new(environment, paths, started);
     let panic_reporter = reporter.clone();
@@ -66,11 +63,11 @@ pub fn main(environment: &Environment, paths: &Paths, started: Moment) -> ExitCo
     match run(environment, paths, started, &reporter, &mut record) {
         Ok(()) => {
             reporter.report_success(record);
-            ExitCode::SUCCESS
+            0
         }
         Err(failure) => {
             reporter.report_failure(&failure, record);
-            ExitCode::FAILURE
+            1
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::harness::{Node, Reply, SUBNET, address, conf, xml};
 
 #[test]
 fn closed_stdout_takes_no_address() {
-    for redirect in [">&-", ">/dev/full"] {
+    for redirect in [">&-", ">&- 2>&-", ">/dev/full"] {
         let (node, _wire) = Node::with_wire("closed", Reply::Xml(xml([5, 6])));
         node.add("c1").success();
         let before = node.state()["IPAM"]["AddressSpaces"].clone();
