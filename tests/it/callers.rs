@@ -306,3 +306,49 @@ fn every_verb_works_through_a_main_plugin() {
     let broken = host.failure(host.cnitool("status", network, "none"));
     assert!(broken.contains("ADDs cannot be served"), "{broken}");
 }
+
+/// The other plugins of the reference set that ask for addresses, and those that are chained behind one.
+#[test]
+#[ignore = "needs root, iproute2, cnitool, a kernel with macvlan and the like, and the reference plugins"]
+fn other_main_plugins_get_addresses() {
+    only_in!(in_private_namespaces);
+    let host = Host::new(5..30);
+    let ipam = json!({ "type": "azure-vnet-ipam" });
+    for plugins in [
+        json!([{ "type": "macvlan", "master": "eth0", "ipam": ipam }]),
+        json!([{ "type": "vlan", "master": "eth0", "vlanId": 5, "ipam": ipam }]),
+        json!([{ "type": "host-device", "device": "device", "ipam": ipam }]),
+        json!([
+            { "type": "ptp", "ipam": ipam },
+            { "type": "tuning", "mtu": 1400, "sysctl": { "net.ipv4.conf.IFNAME.arp_filter": "1" } },
+            { "type": "bandwidth", "ingressRate": 1_000_000, "ingressBurst": 1_000_000 },
+        ]),
+        // A link cannot have both; by now the namespace of macvlan's pod is gone.
+        json!([{ "type": "ipvlan", "master": "eth0", "ipam": ipam }]),
+    ] {
+        let name = plugins[0]["type"].as_str().unwrap().to_owned();
+        for plugin in plugins.as_array().unwrap() {
+            let plugin = plugin["type"].as_str().unwrap();
+            let _ = symlink(tool(plugin), host.folder.join("bin").join(plugin));
+        }
+        let conflist = json!({ "cniVersion": "1.0.0", "name": name, "plugins": plugins });
+        fs::write(
+            host.folder.join("net.d/other.conflist"),
+            conflist.to_string(),
+        )
+        .unwrap();
+        sh("ip link add device type dummy");
+        let address = host.add(&name, &name);
+        let shown = sh(&format!("ip -n {name} -o addr show dev eth0"));
+        assert!(shown.contains(&format!(" {address}/")), "{name}: {shown}");
+        host.verb("check", &name, &name);
+        // Only the node shows who has it.
+        sh("rm /run/azure-vnet-ipam.json /run/.azure-vnet-ipam.journal");
+        sh(&format!("ip netns add {name}-2"));
+        host.failure(host.cnitool("add", "azure-ipam", &format!("{name}-2")));
+        assert_eq!(host.held(), [address.as_str()], "{name}");
+        host.del(&name, &name);
+        assert!(host.held().is_empty(), "{name}");
+        sh("ip link del device 2>/dev/null || true; rm -r /run/azure-vnet* /run/.azure-vnet*");
+    }
+}

@@ -9,20 +9,28 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::callers::{Host, later, tool};
 use crate::harness::wait::{Process, output, wait_until};
-use crate::harness::{conf, held, package, run, sh, sh_with};
+use crate::harness::{Reply, conf, held, package, run, sh, sh_with, xml_of};
 use crate::privileged::{in_private_namespaces_with_all_processes, only_in};
 
 pub const SOCKET: &str = "/run/containerd.sock";
 pub const IMAGE: &str = "docker.io/local/pause:1";
 
-/// Whether the containerd that is found is a version 2.
-fn is_containerd_2() -> bool {
+/// The version of the containerd that is found, such as [1, 6].
+fn containerd_version() -> Vec<u32> {
     let version = output(Command::new(tool("containerd")).arg("--version"));
-    String::from_utf8_lossy(&version.stdout).contains("containerd/v2 ")
+    let text = String::from_utf8(version.stdout).unwrap();
+    let numbers = text.split_whitespace().nth(2).unwrap().split('.').take(2);
+    numbers
+        .map(|n| n.trim_start_matches('v').parse().unwrap())
+        .collect()
+}
+
+fn is_containerd_2() -> bool {
+    containerd_version() >= vec![2]
 }
 
 /// The snapshotter of the pods: in containerd 2 the one that lets them have users of their own, else one that works on every file
@@ -63,8 +71,11 @@ pub fn install_network(host: &Host) {
     sh_with("cp -L \"$1\"/bin/* /opt/cni/bin/", &[&host.folder]);
     let conflist = package().join("testdata/bridge.conflist");
     let conflist = fs::read_to_string(conflist).unwrap();
-    // This containerd does not support CNI 1.1.0.
-    let conflist = conflist.replace("1.1.0", "1.0.0");
+    // containerd 1 does not support CNI 1.1.0.
+    let conflist = match is_containerd_2() {
+        true => conflist,
+        false => conflist.replace("1.1.0", "1.0.0"),
+    };
     fs::write("/etc/cni/net.d/bridge.conflist", conflist).unwrap();
     // Bridged pods are subject to the host's firewall rules.
     sh("sysctl -qw net.bridge.bridge-nf-call-iptables=0 2>/dev/null || true");
@@ -147,15 +158,27 @@ impl Containerd {
 
     /// Creates a pod, and returns whether it runs.
     fn run_pod(&self, n: usize) -> bool {
+        self.run_pod_with(n, json!({}))
+    }
+
+    fn run_pod_with(&self, n: usize, linux: Value) -> bool {
         let path = self.host.folder.join(format!("pod{n}.json"));
         let pod = json!({
             "metadata": { "name": format!("pod{n}"), "namespace": "default", "uid": format!("uid{n}"), "attempt": 1 },
             "log_directory": "/tmp",
-            "linux": {},
+            "linux": linux,
         });
         fs::write(&path, pod.to_string()).unwrap();
         let done = self.crictl(&["runp", path.to_str().unwrap()]);
         done.status.success()
+    }
+
+    /// Whether the network is ready, and if not, why.
+    fn network(&self) -> (bool, String) {
+        let info: Value = serde_json::from_slice(&self.crictl(&["info"]).stdout).unwrap();
+        let mut conditions = info["status"]["conditions"].as_array().unwrap().iter();
+        let network = conditions.find(|c| c["type"] == "NetworkReady").unwrap();
+        (network["status"] == true, network["message"].to_string())
     }
 
     /// Waits until the CRI answers, and removes all pods.
@@ -208,8 +231,8 @@ fn ctr_container_gets_an_address() {
     });
     ctr(&["tasks", "rm", name]);
     ctr(&["containers", "rm", name]);
-    // Version 1 of this client sends no DEL. Then only a reclaim gives the address back.
-    assert_eq!(host.held().is_empty(), is_containerd_2());
+    // Version 1.6 of this client sends no DEL. Then only a reclaim gives the address back.
+    assert_eq!(host.held().is_empty(), containerd_version() > vec![1, 6]);
 }
 
 #[test]
@@ -264,4 +287,63 @@ fn killed_containerd_leaks_no_address() {
         "{holders:?}"
     );
     assert_eq!(holders.len(), 10, "{holders:?}");
+}
+
+/// Leaves the test with containerd 1.
+macro_rules! only_with_containerd_2 {
+    () => {
+        if !is_containerd_2() {
+            println!("skipped: this is containerd 1");
+            return;
+        }
+    };
+}
+
+#[test]
+#[ignore = "needs root, containerd 2, runc, crictl and the plugin bridge"]
+fn status_tells_containerd_2_of_a_node_without_pools() {
+    only_with_containerd_2!();
+    only_in!(in_private_namespaces_with_all_processes);
+    let containerd = Containerd::start([5]);
+    wait_until("a ready network", || containerd.network().0);
+    let wire = &containerd.host.wire;
+    wire.set(Reply::Status(500, String::new()));
+    wait_until("the reason why the network is not ready", || {
+        let (is_ready, why) = containerd.network();
+        !is_ready && why.contains("status 500")
+    });
+    wire.set(Reply::Xml(xml_of(containerd.host.subnets.ipv4, [5])));
+    wait_until("a network that is ready again", || containerd.network().0);
+    assert!(containerd.run_pod(1));
+    // What the state holds needs no source.
+    wire.set(Reply::Status(500, String::new()));
+    // Longer than two of containerd's looks.
+    thread::sleep(Duration::from_secs(11));
+    assert!(containerd.network().0);
+    containerd.remove_pods();
+    assert!(containerd.host.held().is_empty());
+}
+
+#[test]
+#[ignore = "needs root, containerd 2, runc 1.2, crictl and the plugin bridge"]
+fn pod_with_users_of_its_own_is_seen() {
+    only_with_containerd_2!();
+    only_in!(in_private_namespaces_with_all_processes);
+    let containerd = Containerd::start([5, 6]);
+    let ids = json!([{ "host_id": 1_000_000, "container_id": 0, "length": 65536 }]);
+    let users = json!({ "mode": 0, "uids": ids, "gids": ids });
+    let linux = json!({ "security_context": { "namespace_options": { "userns_options": users } } });
+    assert!(containerd.run_pod_with(1, linux));
+    let before = containerd.host.held();
+    let id = String::from_utf8(containerd.crictl(&["pods", "-q"]).stdout).unwrap();
+    let pod = containerd.crictl(&["inspectp", id.trim()]).stdout;
+    let pod: Value = serde_json::from_slice(&pod).unwrap();
+    let map = fs::read_to_string(format!("/proc/{}/uid_map", pod["info"]["pid"])).unwrap();
+    assert!(map.contains(" 1000000 "), "{map}");
+    // Without state and journal, only the node shows that the pod has its address. New ones are not given at once.
+    sh("rm /run/azure-vnet-ipam.json /run/.azure-vnet-ipam.journal");
+    assert!(!containerd.run_pod(2));
+    assert_eq!(containerd.host.held(), before);
+    containerd.remove_pods();
+    assert!(containerd.host.held().is_empty());
 }
