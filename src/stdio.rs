@@ -1,6 +1,5 @@
 //! The standard streams. stdout carries one document of the protocol or nothing (promise P3).
 
-use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -8,7 +7,7 @@ use std::{io, mem, process};
 
 use rustix::stdio::{stderr, stdin, stdout};
 
-use crate::host::{boot_now, write_stream};
+use crate::host::{boot_now, open, write_stream};
 use crate::ipam::Moment;
 
 /// Whether the process was started with stdout closed.
@@ -23,9 +22,8 @@ pub fn open_closed_streams() {
     for stream in [stdin(), stdout(), stderr()] {
         if rustix::io::fcntl_getfd(stream).is_err() {
             STDOUT_WAS_CLOSED.fetch_or(stream.as_raw_fd() == 1, Ordering::Relaxed);
-            let null = File::options().read(true).write(true).open("/dev/null");
             // It gets the lowest number that is free, and keeps it.
-            mem::forget(null.unwrap_or_else(|_| process::abort()));
+            mem::forget(open("/dev/null".as_ref()).unwrap_or_else(|_| process::abort()));
         }
     }
 }
@@ -44,7 +42,7 @@ pub fn print(text: &str) -> io::Result<()> {
 /// Prints a text to stdout, by default without a time limit, because an operator may read it slowly.
 ///
 /// # Errors
-/// As [`print`].
+/// As [`print()`].
 pub fn print_until(text: &str, deadline: Option<Moment>) -> io::Result<()> {
     if STDOUT_WAS_CLOSED.load(Ordering::Relaxed) {
         return Err(rustix::io::Errno::BADF.into());
