@@ -23,6 +23,7 @@ use std::io::{self, ErrorKind, IsTerminal};
 use std::panic;
 use std::time::Duration;
 
+use rustix::stdio::stdin;
 use tracing::{debug, info, warn};
 
 use crate::cni::{Call, CallError, CniVersion, Environment, NAME_V6, Verb, print_versions};
@@ -52,6 +53,12 @@ pub fn main(environment: &Environment, paths: &Paths, started: Moment) -> u8 {
         let printed = stdio::print(&print_versions(&requested_version(started)));
         return u8::from(printed.is_err());
     }
+    call(environment, paths, started)
+}
+
+/// Runs a call other than VERSION. It stands apart, as VERSION would else load its 32 KiB.
+#[inline(never)]
+fn call(environment: &Environment, paths: &Paths, started: Moment) -> u8 {
     let reporter = CallReporter::new(environment, paths, started);
     let panic_reporter = reporter.clone();
     // A defect ends the process at once, in whichever thread: nothing is unwound, and the kernel releases the locks.
@@ -154,9 +161,9 @@ fn log_call(call: &Call) {
 
 fn read_stdin(started: Moment) -> Result<Vec<u8>, CallError> {
     /// Most configurations are shorter.
-    const USUAL_LENGTH: usize = 4096;
+    const USUAL_LENGTH: usize = 2048;
     let deadline = started.after(STDIN_TIMEOUT);
-    let read = read_stream(io::stdin(), USUAL_LENGTH, STDIN_LIMIT, deadline);
+    let read = read_stream(stdin(), USUAL_LENGTH, STDIN_LIMIT, deadline);
     let why = |e: io::Error| match e.kind() {
         ErrorKind::TimedOut => format!("it did not end within {} s", STDIN_TIMEOUT.as_secs()),
         _ => io_reason(&e),
@@ -170,7 +177,7 @@ fn read_stdin(started: Moment) -> Result<Vec<u8>, CallError> {
 
 /// Returns the version that VERSION echoes: the caller's, or the newest when stdin says none. It does not wait for a terminal.
 fn requested_version(started: Moment) -> String {
-    let stdin = match io::stdin().is_terminal() {
+    let stdin = match stdin().is_terminal() {
         true => None,
         false => read_stdin(started).ok(),
     };

@@ -17,6 +17,9 @@ use crate::host::io_reason;
 /// Larger answers than this are refused. 65,536 addresses take 3.6 MB.
 const BODY_LIMIT: u64 = 4 << 20;
 
+/// The longest line of a request, in bytes. ureq fills as many with zeros, one by one.
+const LONGEST_LINE: usize = 1024;
+
 /// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
@@ -66,7 +69,7 @@ pub fn get<T>(
     read: impl FnOnce(&mut dyn Read) -> T,
 ) -> Result<T, FetchError> {
     let agent = Agent::with_parts(
-        config(limit),
+        config(limit, LONGEST_LINE),
         TcpConnector::default(),
         LiteralIpResolver::default(),
     );
@@ -83,8 +86,8 @@ pub fn get<T>(
     Ok(read(&mut body))
 }
 
-/// Returns the HTTP settings for all servers.
-pub fn config(limit: Duration) -> Config {
+/// Returns the HTTP settings for all servers. No line of the request is longer than `longest_line` bytes.
+pub fn config(limit: Duration, longest_line: usize) -> Config {
     Agent::config_builder()
         .proxy(None)
         .max_redirects(0)
@@ -94,7 +97,7 @@ pub fn config(limit: Duration) -> Config {
         .user_agent(concat!("azure-vnet-ipam/", env!("CARGO_PKG_VERSION")))
         .accept_encoding("identity")
         .input_buffer_size(4 * 1024)
-        .output_buffer_size(4 * 1024)
+        .output_buffer_size(longest_line)
         .max_idle_connections(0)
         .build()
 }

@@ -51,7 +51,8 @@ enum Place {
 /// See [`WireError`].
 pub fn read(mut answer: impl Read) -> Result<Listing, WireError> {
     let mut chunk = [0; 4096];
-    let mut text = Vec::new();
+    // As much as 254 addresses take.
+    let mut text = Vec::with_capacity(16 << 10);
     let mut is_tried = false;
     loop {
         match answer.read(&mut chunk) {
