@@ -4,7 +4,7 @@
 use std::fmt::{self, Write};
 use std::net::IpAddr;
 
-use super::{format_v4, plain_length};
+use super::format_v4;
 
 /// Appends a string with its quotes; `<`, `>`, `&` and the two line separators of JavaScript are escaped as in HTML.
 pub fn string(out: &mut Out, text: &str) {
@@ -81,7 +81,8 @@ pub fn reindented(out: &mut Out, json: &str, mut depth: usize) {
 /// that is JSON already has escaped.
 fn escaped(out: &mut Out, text: &str, all: bool) {
     // Nearly every text has nothing to escape. The two separators of JavaScript begin with the byte 0xe2.
-    if plain_length(text.as_bytes(), *b"<>&\"\\\xe2") == text.len() {
+    let is_special = |b| matches!(b, ..b' ' | b'<' | b'>' | b'&' | b'"' | b'\\' | 0xe2);
+    if !text.bytes().any(is_special) {
         out.text(text);
         return;
     }

@@ -15,7 +15,7 @@ mod values;
 pub use address::{
     format_v4, leading_address, leading_v4, leading_v6, named_address, read_address,
 };
-pub use cursor::{Cursor, ParseError, plain_length, strip_literal};
+pub use cursor::{Cursor, ParseError, is_literal, strip_literal};
 pub use go_json::Out;
 pub use members::{Error, Members, Read, compound, document, is, read, text, utf8};
 pub use print::{Layout, Print, PrintMembers};

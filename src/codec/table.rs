@@ -95,7 +95,7 @@ macro_rules! object {
     (@is_line line) => { true };
     (@is_line lines) => { false };
     (@same any_case $found:ident $key:literal) => { $found.eq_ignore_ascii_case($key) };
-    (@same exact $found:ident $key:literal) => { $found == $key };
+    (@same exact $found:ident $key:literal) => { $crate::codec::is_literal($found, $key) };
     (@read $json:ident $value:expr) => { $crate::codec::Read::read(&mut $value, $json) };
     (@read $json:ident $value:expr, $read:path) => { $read(&mut $value, $json) };
     (@member $out:ident $layout:ident $key:literal $value:expr) => {

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
-use super::cursor::{Cursor, ParseError, plain_length};
+use super::cursor::{Cursor, ParseError};
 
 /// Reads the value of a member.
 pub type Member<'m, 'de> = &'m mut dyn FnMut(&str, &mut Cursor<'de>) -> Result<(), ParseError>;
@@ -49,7 +49,9 @@ impl<'de> Cursor<'de> {
                 take(found);
             } else {
                 let key = self.string()?;
-                self.expect(b':', "`:`")?;
+                if !self.literal(": ") {
+                    self.expect(b':', "`:`")?;
+                }
                 take(member(&key, self)?);
             }
             if !self.take(b',') {
@@ -84,13 +86,16 @@ impl<'de> Cursor<'de> {
     /// There is none.
     pub fn string(&mut self) -> Result<Cow<'de, str>, ParseError> {
         self.spaces();
-        if let Some(inside) = self.rest.strip_prefix('"')
-            && let Some((plain, after)) =
-                inside.split_at_checked(plain_length(inside.as_bytes(), *b"\"\\"))
-            && let Some(after) = after.strip_prefix('"')
-        {
-            self.rest = after;
-            return Ok(Cow::Borrowed(plain));
+        let mut inside = *self;
+        if inside.literal("\"") {
+            let is_plain = |b: &u8| *b >= b' ' && !matches!(*b, b'"' | b'\\');
+            let length = inside.rest.bytes().take_while(is_plain).count();
+            let (plain, after) = inside.rest.split_at_checked(length).unwrap_or_default();
+            inside.rest = after;
+            if inside.literal("\"") {
+                *self = inside;
+                return Ok(Cow::Borrowed(plain));
+            }
         }
         self.any::<String>().map(Cow::Owned)
     }
@@ -122,8 +127,7 @@ impl<'de> Cursor<'de> {
 
     /// Skips `null`. Returns whether it was there.
     pub fn null(&mut self) -> bool {
-        self.spaces();
-        self.literal("null")
+        self.peek() == Some(b'n') && self.literal("null")
     }
 
     /// Skips any value.
