@@ -136,12 +136,16 @@ impl Host {
 
     /// The same, with the boot clock `seconds` ahead.
     pub fn cnitool_later(&self, seconds: u64, command: &str, network: &str, pod: &str) -> Output {
+        output(&mut self.command(seconds, command, network, pod))
+    }
+
+    fn command(&self, seconds: u64, command: &str, network: &str, pod: &str) -> Command {
         let mut cnitool = later(seconds, &tool("cnitool"));
         cnitool
             .args([command, network, &format!("/run/netns/{pod}")])
             .env("NETCONFPATH", self.folder.join("net.d"))
             .env("CNI_PATH", self.folder.join("bin"));
-        output(&mut cnitool)
+        cnitool
     }
 
     /// Runs a verb that must succeed, and print nothing unless it is ADD.
@@ -305,6 +309,39 @@ fn every_verb_works_through_a_main_plugin() {
     sh("rm /run/azure-vnet-ipam.* /run/.azure-vnet-ipam.*");
     let broken = host.failure(host.cnitool("status", network, "none"));
     assert!(broken.contains("ADDs cannot be served"), "{broken}");
+}
+
+/// Multus calls once for each network of a pod, with a name for the interface, and with the addresses that the pod asks for.
+#[test]
+#[ignore = "needs root, iproute2, cnitool and the plugins ptp and bridge"]
+fn pod_gets_an_address_in_each_of_its_networks() {
+    only_in!(in_private_namespaces);
+    let host = Host::new(5..10);
+    let second = json!({ "type": "bridge", "capabilities": { "ips": true }, "ipam": { "type": "azure-vnet-ipam" } });
+    let conflist = json!({ "cniVersion": "1.0.0", "name": "second", "plugins": [second] });
+    fs::write(
+        host.folder.join("net.d/second.conflist"),
+        conflist.to_string(),
+    )
+    .unwrap();
+    let (first, asked) = (host.add("azure-ptp", "pod"), host.subnets.ipv4(8));
+    let call = |verb: &str| {
+        let mut cnitool = host.command(0, verb, "second", "pod");
+        let ips = json!({ "ips": [asked] });
+        let asking = cnitool.env("CNI_IFNAME", "net1");
+        let done = output(asking.env("CAP_ARGS", ips.to_string()));
+        assert!(done.status.success(), "{verb}: {done:?}");
+    };
+    call("add");
+    let shown = sh("ip -n pod -o addr show dev net1");
+    assert!(shown.contains(&format!(" {asked}/24 ")), "{shown}");
+    assert_eq!(host.held(), [first.clone(), asked.clone()]);
+    call("check");
+    host.verb("check", "azure-ptp", "pod");
+    call("del");
+    assert_eq!(host.held(), [first]);
+    host.del("azure-ptp", "pod");
+    assert!(host.held().is_empty());
 }
 
 /// The other plugins of the reference set that ask for addresses, and those that are chained behind one.
