@@ -49,6 +49,7 @@ impl<'de> Cursor<'de> {
                 take(found);
             } else {
                 let key = self.string()?;
+                // As nearly every text is spaced.
                 if !self.literal(": ") {
                     self.expect(b':', "`:`")?;
                 }

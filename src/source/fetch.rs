@@ -17,9 +17,6 @@ use crate::host::io_reason;
 /// Larger answers than this are refused. 65,536 addresses take 3.6 MB.
 const BODY_LIMIT: u64 = 4 << 20;
 
-/// The longest line of a request, in bytes. ureq fills as many with zeros, one by one.
-const LONGEST_LINE: usize = 1024;
-
 /// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
@@ -68,8 +65,10 @@ pub fn get<T>(
     limit: Duration,
     read: impl FnOnce(&mut dyn Read) -> T,
 ) -> Result<T, FetchError> {
+    // ureq fills the room for a line with zeros, one by one.
+    let longest_line = url.len() + 512;
     let agent = Agent::with_parts(
-        config(limit, LONGEST_LINE),
+        config(limit, longest_line),
         TcpConnector::default(),
         LiteralIpResolver::default(),
     );
@@ -86,7 +85,7 @@ pub fn get<T>(
     Ok(read(&mut body))
 }
 
-/// Returns the HTTP settings for all servers. No line of the request is longer than `longest_line` bytes.
+/// Returns the HTTP settings for all servers. A request with a line of more than `longest_line` bytes fails.
 pub fn config(limit: Duration, longest_line: usize) -> Config {
     Agent::config_builder()
         .proxy(None)

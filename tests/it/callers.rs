@@ -139,6 +139,7 @@ impl Host {
         output(&mut self.command(seconds, command, network, pod))
     }
 
+    /// The call of cnitool, with the boot clock `seconds` ahead.
     fn command(&self, seconds: u64, command: &str, network: &str, pod: &str) -> Command {
         let mut cnitool = later(seconds, &tool("cnitool"));
         cnitool

@@ -72,7 +72,9 @@ fn query_url_can_be_a_url_or_a_saved_answer() {
             .stdin(by_conf(url))
             .run()
     };
-    assert_eq!(without(&node, "c1", &wire.url()).address(), "10.224.0.7");
+    for url in [format!("{}/?{}", wire.url(), "x".repeat(3000)), wire.url()] {
+        assert_eq!(without(&node, "c1", &url).address(), "10.224.0.7");
+    }
     node.put("/saved.xml", xml([8]));
     let saved = format!("file:{}", node.path("/saved.xml").display());
     assert_eq!(without(&node, "c2", &saved).address(), "10.224.0.8");

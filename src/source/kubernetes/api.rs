@@ -22,9 +22,6 @@ use crate::source::listing::parse_prefix;
 /// Larger answers than this are refused. A node with all its images takes a few dozen KiB.
 const BODY_LIMIT: u64 = 4 << 20;
 
-/// The longest line of a request, in bytes: the token's.
-const LONGEST_LINE: usize = 4096;
-
 /// The used part of a node object.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -98,7 +95,8 @@ pub fn get_node(
 ) -> Result<NodeObject, NodeError> {
     let Access { server, tls, token } = access;
     let left = deadline.saturating_duration_since(Instant::now());
-    let (config, names) = (config(left, LONGEST_LINE), LiteralIpResolver::default());
+    // The longest line has the token.
+    let (config, names) = (config(left, 4096), LiteralIpResolver::default());
     let tcp = TcpConnector::default();
     let agent = match tls {
         None => Agent::with_parts(config, tcp, names),
