@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::process::Command;
+use std::thread;
+use std::time::Instant;
 
 use serde_json::json;
 
 use crate::harness::wait::{Process, output, wait_until};
-use crate::harness::{Node, Outcome, Reply, SUBNET, WireServer, conf, sh, sh_with, xml};
+use crate::harness::{Node, Outcome, Reply, SUBNET, WireServer, conf, is_long, sh, sh_with, xml};
 use crate::privileged::{in_private_namespaces, only_in};
 use crate::verbs::{call_without_container, status};
 
@@ -377,4 +379,62 @@ fn addresses_of_the_host_are_not_allocated() {
         "10.224.0.8",
         "what is held is not looked at"
     );
+}
+
+/// Attachments come and go beside many pods and many threads. With LONG=1 it is the crowd of a large node.
+#[test]
+#[ignore = "needs root, unshare and iproute2"]
+fn attachments_come_and_go_on_a_crowded_node() {
+    only_in!(in_private_namespaces);
+    /// How many of the attachments live at a time.
+    const LIVE: usize = 25;
+    let (crowd, threads, rounds) = match is_long() {
+        true => (500, 5000, 1000),
+        false => (20, 200, 100),
+    };
+    let pods = Pods::in_namespaces(5..2000);
+    let mut holders: BTreeMap<String, String> = (0..crowd)
+        .map(|n| format!("pod{n}"))
+        .map(|pod| (pods.start(&pod), pod))
+        .collect();
+    assert_eq!(holders.len(), crowd, "given twice");
+    make_process_visible(std::process::id());
+    let (over, wait) = std::sync::mpsc::channel::<()>();
+    let wait = std::sync::Mutex::new(wait);
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            let thread = thread::Builder::new().stack_size(64 * 1024);
+            let wait = || wait.lock().unwrap().recv().is_err();
+            thread.spawn_scoped(scope, wait).unwrap();
+        }
+        let start = Instant::now();
+        let mut live = std::collections::VecDeque::new();
+        for n in 0..rounds {
+            let id = format!("c{n}");
+            let address = pods.add(&id).address();
+            let other = holders.insert(address.clone(), id.clone());
+            assert_eq!(other, None, "{address} is given twice");
+            live.push_back((address, id));
+            if live.len() > LIVE {
+                let (address, id) = live.pop_front().unwrap();
+                holders.remove(&address);
+                pods.del(&id);
+            }
+        }
+        let minutes = start.elapsed().as_secs_f64() / 60.0;
+        println!("{:.0} ADDs and DELs a minute", f64::from(rounds) / minutes);
+        assert_eq!(pods.held(), holders, "what the callers were told");
+        let start = Instant::now();
+        let check = pods.node.run_line("check");
+        println!("check took {:?}", start.elapsed());
+        assert!(!check.stdout.contains("leak"), "{}", check.stdout);
+        for (_, id) in live {
+            pods.del(&id);
+        }
+        drop(over);
+    });
+    for n in 0..crowd {
+        pods.del(&format!("pod{n}"));
+    }
+    assert_eq!(pods.held(), BTreeMap::new());
 }

@@ -27,6 +27,11 @@ pub use crate::histories::held;
 pub use wire::request_head;
 pub use wire::{Gate, Reply, WireServer, http};
 
+/// LONG=1 gives the tests that have one their full length.
+pub fn is_long() -> bool {
+    std::env::var_os("LONG").is_some_and(|value| value == "1")
+}
+
 /// The program under test: the one just built, or AZURE_VNET_IPAM_UNDER_TEST.
 pub fn binary() -> PathBuf {
     std::env::var_os("AZURE_VNET_IPAM_UNDER_TEST").map_or_else(

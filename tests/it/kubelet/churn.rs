@@ -6,7 +6,7 @@ use std::fs;
 use std::io::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::lab::Lab;
 use super::observe::Observation;
@@ -20,13 +20,34 @@ pub struct Churn {
     random: u64,
 }
 
+/// How many pods a round replaces.
+const ROUND: usize = 5;
+/// How many pods are replaced at once.
+const BURST: usize = 10;
+
 impl Churn {
-    /// Creates this many pods and waits until they run.
+    /// Creates this many pods and waits until they run. Which of them are replaced later is the same in every run.
     pub fn start(lab: &Lab, pods: usize) -> Churn {
+        Churn::start_from(1, lab, pods)
+    }
+
+    /// The same with other pods to be replaced in every run, or as KUBELET_SEED says.
+    pub fn start_at_random(lab: &Lab, pods: usize) -> Churn {
+        let named = std::env::var("KUBELET_SEED").ok();
+        let nanoseconds = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        let seed = named.map_or_else(
+            || u64::from(nanoseconds().subsec_nanos()),
+            |seed| seed.parse().unwrap(),
+        );
+        println!("KUBELET_SEED={seed} replaces the same pods again");
+        Churn::start_from(seed, lab, pods)
+    }
+
+    fn start_from(seed: u64, lab: &Lab, pods: usize) -> Churn {
         let mut churn = Churn {
             wanted: BTreeSet::new(),
             created: 0,
-            random: 1,
+            random: seed,
         };
         churn.create(lab, pods);
         lab.wait_for_pods(&churn.wanted);
@@ -45,7 +66,7 @@ impl Churn {
     /// Deletes some of the pods, and creates as many.
     pub fn replace(&mut self, lab: &Lab, pods: usize) {
         for _ in 0..pods {
-            // Knuth's MMIX generator: which pod goes is the same in every run.
+            // Knuth's MMIX generator.
             self.random = self.random.wrapping_mul(6_364_136_223_846_793_005);
             self.random = self.random.wrapping_add(1_442_695_040_888_963_407);
             let n = usize::try_from(self.random >> 33).unwrap() % self.wanted.len();
@@ -56,17 +77,21 @@ impl Churn {
         self.create(lab, pods);
     }
 
+    /// Replaces many pods, and does not wait for it.
+    pub fn burst(&mut self, lab: &Lab) {
+        self.replace(lab, BURST);
+    }
+
     /// Replaces pods for some time, and does something else before each round.
     pub fn run(&mut self, lab: &mut Lab, time: Duration, mut before_round: impl FnMut(&mut Lab)) {
-        const ROUND: Duration = Duration::from_secs(2);
-        const PODS: usize = 5;
-        let rounds = time.as_secs().div_ceil(ROUND.as_secs());
+        const TIME: Duration = Duration::from_secs(2);
+        let rounds = time.as_secs().div_ceil(TIME.as_secs());
         for round in 0..rounds {
             let start = Instant::now();
             before_round(lab);
-            self.replace(lab, PODS);
+            self.replace(lab, ROUND);
             if round + 1 < rounds {
-                thread::sleep(ROUND.saturating_sub(start.elapsed()));
+                thread::sleep(TIME.saturating_sub(start.elapsed()));
             }
         }
     }

@@ -1,19 +1,20 @@
 //! Faults on a node while pods are created and deleted.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use super::churn::{Churn, Row, watch};
 use super::lab::Lab;
+use crate::genuine_azure_vnet::host::ENDPOINTS;
 use crate::harness::wait::output;
-use crate::harness::{Node, Reply, binary, sh_with};
+use crate::harness::{Node, Reply, binary, sh, sh_with};
 use crate::install::folder::working_original;
 
+const IPAM: &str = "azure-vnet-ipam";
+const AZURE_VNET: &str = "azure-vnet";
 const PLUGIN: &str = "/opt/cni/bin/azure-vnet-ipam";
-/// The plugin, where a wrapper has taken its place.
-const WRAPPED: &str = "/opt/cni/wrapped/azure-vnet-ipam";
 const KILLS: &str = "/var/lib/killed-calls";
 const STATE: &str = "/run/azure-vnet-ipam.json";
 const OLD_STATE: &str = "/run/old-state.json";
@@ -30,6 +31,8 @@ pub struct Fault {
     remark: fn() -> String,
     /// The plugin must refuse no ADD.
     pub refuses_nothing: bool,
+    /// The short run has it under azure-vnet too.
+    pub under_azure_vnet: bool,
     /// Some addresses may return only by a reclaim: containerd forgets a pod that it was setting up when it was killed.
     pub needs_reclaim: bool,
 }
@@ -42,6 +45,7 @@ const NOTHING: Fault = Fault {
     end: |_| (),
     remark: String::new,
     refuses_nothing: false,
+    under_azure_vnet: false,
     needs_reclaim: false,
 };
 
@@ -69,18 +73,39 @@ pub fn faults(is_long: bool) -> Vec<Fault> {
         },
         Fault {
             name: "every third plugin call killed",
-            start: |_| wrap(KILL_SOME),
-            end: |_| unwrap(),
-            remark: || {
-                let kills = fs::read_to_string(KILLS).unwrap_or_default();
-                format!("{} calls killed", kills.lines().count())
-            },
+            start: |_| wrap(IPAM, KILL_SOME),
+            end: |_| unwrap(IPAM),
+            remark: count_kills,
+            under_azure_vnet: true,
             ..basis()
         },
         Fault {
             name: "state deleted every 2 s",
             before_round: |_| fs::remove_file(STATE).unwrap_or_default(),
             refuses_nothing: true,
+            under_azure_vnet: true,
+            ..basis()
+        },
+        Fault {
+            name: "state and the CNI cache deleted every 2 s",
+            before_round: |_| {
+                fs::remove_file(STATE).unwrap_or_default();
+                sh("rm -rf /var/lib/cni/results");
+            },
+            refuses_nothing: true,
+            ..basis()
+        },
+        Fault {
+            name: "kubelet and containerd killed, state deleted every 2 s",
+            needs_reclaim: true,
+            under_azure_vnet: true,
+            before_round: |lab| {
+                lab.kill_kubelet();
+                lab.kill_containerd();
+                fs::remove_file(STATE).unwrap_or_default();
+                lab.start_containerd();
+                lab.start_kubelet();
+            },
             ..basis()
         },
         Fault {
@@ -147,10 +172,40 @@ pub fn faults(is_long: bool) -> Vec<Fault> {
     ]
 }
 
+/// The faults of the genuine azure-vnet.
+pub fn faults_of_azure_vnet(is_long: bool) -> Vec<Fault> {
+    let time = Duration::from_secs(if is_long { 60 } else { 6 });
+    let own = [
+        Fault {
+            name: "every third call of azure-vnet killed",
+            time,
+            start: |_| wrap(AZURE_VNET, KILL_SOME),
+            end: |_| unwrap(AZURE_VNET),
+            remark: count_kills,
+            needs_reclaim: true,
+            ..NOTHING
+        },
+        // A DEL of azure-vnet without its state releases nothing.
+        Fault {
+            name: "state of azure-vnet deleted every 2 s",
+            time,
+            before_round: |_| fs::remove_file(ENDPOINTS).unwrap_or_default(),
+            refuses_nothing: true,
+            needs_reclaim: true,
+            ..NOTHING
+        },
+    ];
+    let mut all = faults(is_long);
+    all.retain(|fault| is_long || fault.under_azure_vnet);
+    all.extend(own);
+    all
+}
+
 /// Replaces pods under a fault, and waits until exactly the wanted ones run.
 pub fn run(fault: &Fault, lab: &mut Lab, churn: &mut Churn) -> Row {
     println!("fault: {}", fault.name);
     let (created, refused) = (churn.created, lab.refusals().len());
+    churn.burst(lab);
     (fault.start)(lab);
     let (took, seen) = watch(|| {
         churn.run(lab, fault.time, fault.before_round);
@@ -236,7 +291,7 @@ fn change_plugin() -> bool {
     installs
 }
 
-/// Kills one call of three, at a random moment of its first 8 ms.
+/// Kills one call of three, at a random moment of its first 9 ms.
 const KILL_SOME: &str = r#"
 if ((RANDOM % 3)); then exec "$plugin"; fi
 status=0
@@ -254,19 +309,32 @@ DEL) exit 0 ;;
 esac
 "#;
 
-/// Puts a script in the place of the plugin, which is `$plugin` in it.
-pub fn wrap(script: &str) {
-    let text = format!("#!/bin/bash\nplugin={WRAPPED}\n{script}");
-    fs::create_dir_all(Path::new(WRAPPED).parent().unwrap()).unwrap();
-    let new = format!("{PLUGIN}.new");
+/// Returns where a plugin is, and where it is while a wrapper has taken its place.
+fn places(plugin: &str) -> [PathBuf; 2] {
+    ["bin", "wrapped"].map(|folder| Path::new("/opt/cni").join(folder).join(plugin))
+}
+
+/// Puts a script in the place of a plugin, which is `$plugin` in it.
+pub fn wrap(plugin: &str, script: &str) {
+    let [place, wrapped] = places(plugin);
+    let text = format!("#!/bin/bash\nplugin={}\n{script}", wrapped.display());
+    fs::create_dir_all(wrapped.parent().unwrap()).unwrap();
+    let _ = fs::remove_file(KILLS);
+    let new = place.with_extension("new");
     fs::write(&new, text).unwrap();
     sh_with(
         "chmod 755 \"$1\" && cp \"$2\" \"$3\" && mv \"$1\" \"$2\"",
-        &[Path::new(&new), Path::new(PLUGIN), Path::new(WRAPPED)],
+        &[&new, &place, &wrapped],
     );
 }
 
-/// Puts the plugin back in its place.
-pub fn unwrap() {
-    fs::rename(WRAPPED, PLUGIN).unwrap();
+/// Puts a plugin back in its place.
+pub fn unwrap(plugin: &str) {
+    let [place, wrapped] = places(plugin);
+    fs::rename(wrapped, place).unwrap();
+}
+
+fn count_kills() -> String {
+    let kills = fs::read_to_string(KILLS).unwrap_or_default();
+    format!("{} calls killed. ", kills.lines().count())
 }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::observe::{Observation, Pod};
 use crate::apiserver::{ApiServer, As};
-use crate::callers::{Host, later, tool};
+use crate::callers::{Host, examples, later, tool};
 use crate::harness::wait::{Process, output, wait_until};
 use crate::harness::{package, sh, sh_with, xml_of};
 use crate::runtimes::{
@@ -19,6 +19,14 @@ use crate::runtimes::{
 };
 
 pub const NODE: &str = "lab-node";
+/// The plugin that makes the network of pods, and asks this one for their addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MainPlugin {
+    Bridge,
+    /// The genuine azure-vnet, in transparent mode.
+    AzureVnet,
+}
+
 const PODS: &str = "/api/v1/namespaces/default/pods";
 /// The time limit for a change of pods. kubelet retries a failed pod after 10 to 15 s, and restarts a container that ended
 /// several times after up to 80 s.
@@ -40,6 +48,11 @@ impl Lab {
     /// Starts a node with this many addresses for pods, and waits until it is ready. Must be called in the namespaces of
     /// `tests/kubelet/lab`.
     pub fn start(addresses: u16) -> Lab {
+        Lab::start_with(addresses, MainPlugin::Bridge)
+    }
+
+    /// The same with another main plugin.
+    pub fn start_with(addresses: u16, main_plugin: MainPlugin) -> Lab {
         sh(&format!("hostname {NODE}"));
         let pool = 5..5 + addresses;
         let host = Host::new(pool.clone());
@@ -47,10 +60,18 @@ impl Lab {
         sh("mount --make-shared /run");
         // The node's own address, and a default route, by which kube-apiserver finds it. It leads nowhere.
         let own = host.subnets.ipv4(4);
+        // azure-vnet looks for the interface that is in the pool's subnet.
+        let length = match main_plugin {
+            MainPlugin::Bridge => 32,
+            MainPlugin::AzureVnet => 24,
+        };
         sh(&format!(
-            "ip addr add {own}/32 dev eth0 && ip route add default dev eth0"
+            "ip addr add {own}/{length} dev eth0 && ip route add default dev eth0"
         ));
         install_network(&host);
+        if main_plugin == MainPlugin::AzureVnet {
+            install_azure_vnet();
+        }
         let api = ApiServer::start(&[NODE]);
         let mut lab = Lab {
             answer: xml_of(host.subnets.ipv4, pool),
@@ -269,6 +290,18 @@ impl Lab {
     }
 }
 
+/// Puts the genuine azure-vnet and the shipped conflist for it in the place of the bridge. Its other plugin, portmap, is left out.
+fn install_azure_vnet() {
+    let azure_vnet = package().join("target/original/azure-vnet");
+    sh_with(
+        "rm /etc/cni/net.d/* && cp \"$1\" /opt/cni/bin/",
+        &[&azure_vnet],
+    );
+    let (_, mut conflist) = examples().into_iter().find(|e| e.0 == "azure").unwrap();
+    conflist["plugins"].as_array_mut().unwrap().truncate(1);
+    fs::write("/etc/cni/net.d/10-azure.conflist", conflist.to_string()).unwrap();
+}
+
 impl Drop for Lab {
     fn drop(&mut self) {
         drop(self.kubelet.take());
@@ -278,7 +311,7 @@ impl Drop for Lab {
             let kept = std::env::temp_dir().join("azure-vnet-ipam-kubelet-logs");
             let _ = fs::create_dir_all(&kept);
             sh_with(
-                "cp \"$1\"/*.log /var/log/azure-vnet-ipam.log \"$2\" || true",
+                "cp \"$1\"/*.log /var/log/azure-vnet*.log \"$2\" || true",
                 &[&self.host.folder, &kept],
             );
             println!("the logs are in {}", kept.display());

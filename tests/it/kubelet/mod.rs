@@ -20,12 +20,13 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::callers::later;
-use crate::harness::package;
+use crate::genuine_azure_vnet::host::genuine;
 use crate::harness::wait::{output, wait_until};
+use crate::harness::{is_long, package};
 use crate::privileged::run_again;
 
 use churn::{Churn, Row, Seen, report, watch};
-use lab::Lab;
+use lab::{Lab, MainPlugin};
 use reboot::Run;
 
 /// Runs a test again in namespaces of a node. Returns true in the second run.
@@ -36,11 +37,6 @@ fn on_a_node(test: &str, options: &[&str]) -> bool {
     lab.args(["--pdeathsig", "KILL"]);
     lab.arg(package().join("tests/kubelet/lab")).args(options);
     run_again(&format!("kubelet::{test}"), &mut lab)
-}
-
-/// LONG=1 gives every scenario its full length.
-fn is_long() -> bool {
-    std::env::var_os("LONG").is_some_and(|value| value == "1")
 }
 
 /// Replaces pods for some time on a node on which nothing goes wrong.
@@ -106,18 +102,18 @@ fn churn_in_a_pid_namespace_keeps_every_promise() {
     churn(test, scenario, &["--own-pids"], 9);
 }
 
-#[test]
-#[ignore = "needs root, etcd, kube-apiserver, kubelet, containerd, runc and the plugin bridge"]
-fn faults_during_churn_break_no_promise() {
-    if !on_a_node("faults_during_churn_break_no_promise", &[]) {
-        return;
-    }
-    let mut lab = Lab::start(200);
-    let mut churn = Churn::start(&lab, 30);
+/// Replaces pods under one fault after another.
+fn under_faults(main_plugin: MainPlugin, start: fn(&Lab, usize) -> Churn) {
+    let mut lab = Lab::start_with(200, main_plugin);
+    let mut churn = start(&lab, 30);
     let mut rows = Vec::new();
     let mut refused_in_vain = Vec::new();
     let only = std::env::var("KUBELET_FAULT").unwrap_or_default();
-    for fault in faults::faults(is_long()) {
+    let faults = match main_plugin {
+        MainPlugin::Bridge => faults::faults(is_long()),
+        MainPlugin::AzureVnet => faults::faults_of_azure_vnet(is_long()),
+    };
+    for fault in faults {
         if !fault.name.contains(&only) {
             continue;
         }
@@ -136,19 +132,75 @@ fn faults_during_churn_break_no_promise() {
 
 #[test]
 #[ignore = "needs root, etcd, kube-apiserver, kubelet, containerd, runc and the plugin bridge"]
+fn faults_during_churn_break_no_promise() {
+    if on_a_node("faults_during_churn_break_no_promise", &[]) {
+        under_faults(MainPlugin::Bridge, Churn::start);
+    }
+}
+
+#[test]
+#[ignore = "needs root, etcd, kube-apiserver, kubelet, containerd, runc and the plugin bridge"]
+fn faults_in_a_pid_namespace_break_no_promise() {
+    if !is_long() {
+        println!("skipped: the faults in a PID namespace run with LONG=1");
+    } else if on_a_node(
+        "faults_in_a_pid_namespace_break_no_promise",
+        &["--own-pids"],
+    ) {
+        under_faults(MainPlugin::Bridge, Churn::start_at_random);
+    }
+}
+
+#[test]
+#[ignore = "needs root, etcd, kube-apiserver, kubelet, containerd, runc, iptables and azure-vnet"]
+fn faults_under_azure_vnet_break_no_promise() {
+    let test = "faults_under_azure_vnet_break_no_promise";
+    if genuine(test).is_some() && on_a_node(test, &[]) {
+        under_faults(MainPlugin::AzureVnet, Churn::start_at_random);
+    }
+}
+
+#[test]
+#[ignore = "needs root, etcd, kube-apiserver, kubelet, containerd, runc and the plugin bridge"]
 fn many_pods_start_at_once() {
     if !on_a_node("many_pods_start_at_once", &[]) {
         return;
     }
-    const PODS: usize = 110;
-    let lab = Lab::start(120);
+    // kubelet takes at most 250, which is every address of the pool.
+    let (pods, addresses) = if is_long() { (250, 250) } else { (110, 120) };
+    let lab = Lab::start(addresses);
     let ((took, gone), seen) = watch(|| {
         let start = Instant::now();
-        let churn = Churn::start(&lab, PODS);
+        let churn = Churn::start(&lab, pods);
         let took = start.elapsed();
         (took, churn.end(&lab))
     });
-    report_all_well(&lab, format!("{PODS} pods at once"), PODS, took, gone, seen);
+    report_all_well(&lab, format!("{pods} pods at once"), pods, took, gone, seen);
+}
+
+#[test]
+#[ignore = "needs root, etcd, kube-apiserver, kubelet, containerd, runc and the plugin bridge"]
+fn pods_are_replaced_as_fast_as_the_node_can() {
+    if !on_a_node("pods_are_replaced_as_fast_as_the_node_can", &[]) {
+        return;
+    }
+    let time = Duration::from_secs(if is_long() { 300 } else { 10 });
+    let lab = Lab::start(240);
+    let ((created, took, gone), seen) = watch(|| {
+        let mut churn = Churn::start_at_random(&lab, 60);
+        let (start, before) = (Instant::now(), churn.created);
+        let mut took = Duration::ZERO;
+        while start.elapsed() < time {
+            churn.burst(&lab);
+            took = lab.wait_for_pods(&churn.wanted);
+        }
+        let created = churn.created - before;
+        let minutes = start.elapsed().as_secs_f64() / 60.0;
+        println!("{:.0} pods a minute", created as f64 / minutes);
+        (created, took, churn.end(&lab))
+    });
+    let scenario = format!("10 pods replaced again and again, {} s", time.as_secs());
+    report_all_well(&lab, scenario, created, took, gone, seen);
 }
 
 #[test]
@@ -251,7 +303,7 @@ fn broken_plugin_is_found() {
         return;
     }
     let lab = Lab::start(200);
-    faults::wrap(faults::BROKEN);
+    faults::wrap("azure-vnet-ipam", faults::BROKEN);
     let (_, seen) = watch(|| {
         for pod in ["one", "two"] {
             lab.create_pod(pod);
