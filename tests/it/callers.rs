@@ -66,6 +66,40 @@ fn every_example_conflist_works() {
     assert!(expected.iter().all(|e| names.contains(*e)), "{names:?}");
 }
 
+/// The calls of cilium-cni v1.18.2, which needs its agent to run, as its cmd/cmd.go makes them: each has the whole configuration of the
+/// call that the runtime made. CHECK is never passed on.
+#[test]
+fn cilium_delegates_add_del_and_status() {
+    let (_, conflist) = examples().into_iter().find(|e| e.0 == "cilium").unwrap();
+    let mut conf = conflist["plugins"][0].clone();
+    conf["name"] = conflist["name"].clone();
+    // The first that has STATUS.
+    conf["cniVersion"] = "1.1.0".into();
+    let (node, wire) = Node::with_wire("cilium", Reply::Xml(xml([5, 6])));
+    let call = |command: &str, conf: &Value| node.call(command, "c1").stdin(conf.to_string()).run();
+    call("STATUS", &conf).assert_no_output();
+    let add = call("ADD", &conf);
+    // It reads both, and no interfaces.
+    assert_eq!(add.address(), "10.224.0.5");
+    assert_eq!(add.json()["ips"][0]["gateway"], "10.224.0.1");
+    assert_eq!(add.json()["interfaces"], Value::Null);
+    // When the endpoint cannot be made, nothing has a result yet.
+    call("DEL", &conf).assert_no_output();
+    assert!(node.held().is_empty());
+    let mut again = conf.clone();
+    again["prevResult"] = call("ADD", &conf).json();
+    // The runtime's DEL repeats it, and comes again.
+    for _ in 0..2 {
+        call("DEL", &again).assert_no_output();
+        assert!(node.held().is_empty());
+    }
+    // The agent is told why no pod can start.
+    let (fresh, _none) = Node::with_wire("cilium", Reply::Status(500, String::new()));
+    drop(wire);
+    let status = fresh.call("STATUS", "").stdin(conf.to_string()).run();
+    assert_eq!(status.error().0, 50);
+}
+
 /// The path of a program that `.ci/run` installs.
 pub fn tool(name: &str) -> PathBuf {
     let home = std::env::var("HOME").unwrap_or_default();

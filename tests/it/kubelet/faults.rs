@@ -15,6 +15,8 @@ use crate::install::folder::working_original;
 const IPAM: &str = "azure-vnet-ipam";
 const AZURE_VNET: &str = "azure-vnet";
 const PLUGIN: &str = "/opt/cni/bin/azure-vnet-ipam";
+/// The lock on the state of azure-vnet.
+const LOCK_OF_AZURE_VNET: &str = "/var/run/azure-vnet/azure-vnet.lock";
 const KILLS: &str = "/var/lib/killed-calls";
 const STATE: &str = "/run/azure-vnet-ipam.json";
 const OLD_STATE: &str = "/run/old-state.json";
@@ -179,7 +181,8 @@ pub fn faults_of_azure_vnet(is_long: bool) -> Vec<Fault> {
         Fault {
             name: "every third call of azure-vnet killed",
             time,
-            start: |_| wrap(AZURE_VNET, KILL_SOME),
+            // It takes ten times as long.
+            start: |_| wrap(AZURE_VNET, &KILL_SOME.replace("0.00", "0.0")),
             end: |_| unwrap(AZURE_VNET),
             remark: count_kills,
             needs_reclaim: true,
@@ -187,9 +190,13 @@ pub fn faults_of_azure_vnet(is_long: bool) -> Vec<Fault> {
         },
         // A DEL of azure-vnet without its state releases nothing.
         Fault {
-            name: "state of azure-vnet deleted every 2 s",
+            name: "state and lock of azure-vnet deleted every 2 s",
             time,
-            before_round: |_| fs::remove_file(ENDPOINTS).unwrap_or_default(),
+            before_round: |_| {
+                for file in [ENDPOINTS, LOCK_OF_AZURE_VNET] {
+                    fs::remove_file(file).unwrap_or_default();
+                }
+            },
             refuses_nothing: true,
             needs_reclaim: true,
             ..NOTHING
