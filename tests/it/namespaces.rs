@@ -427,6 +427,8 @@ fn attachments_come_and_go_on_a_crowded_node() {
         let start = Instant::now();
         let check = pods.node.run_line("check");
         println!("check took {:?}", start.elapsed());
+        let compared = format!("{} holders compared with the node", holders.len());
+        assert!(check.stdout.contains(&compared), "{}", check.stdout);
         assert!(!check.stdout.contains("leak"), "{}", check.stdout);
         for (_, id) in live {
             pods.del(&id);

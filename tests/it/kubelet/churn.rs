@@ -33,12 +33,11 @@ impl Churn {
 
     /// The same with other pods to be replaced in every run, or as KUBELET_SEED says.
     pub fn start_at_random(lab: &Lab, pods: usize) -> Churn {
-        let named = std::env::var("KUBELET_SEED").ok();
-        let nanoseconds = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-        let seed = named.map_or_else(
-            || u64::from(nanoseconds().subsec_nanos()),
-            |seed| seed.parse().unwrap(),
-        );
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        let seed = match std::env::var("KUBELET_SEED") {
+            Ok(seed) => seed.parse().unwrap(),
+            Err(_) => u64::from(since_1970.subsec_nanos()),
+        };
         println!("KUBELET_SEED={seed} replaces the same pods again");
         Churn::start_from(seed, lab, pods)
     }

@@ -12,7 +12,7 @@ use crate::harness::wait::output;
 use crate::harness::{Node, Reply, binary, sh, sh_with};
 use crate::install::folder::working_original;
 
-const IPAM: &str = "azure-vnet-ipam";
+pub const IPAM: &str = "azure-vnet-ipam";
 const AZURE_VNET: &str = "azure-vnet";
 const PLUGIN: &str = "/opt/cni/bin/azure-vnet-ipam";
 /// The lock on the state of azure-vnet.
@@ -192,6 +192,11 @@ pub fn faults_of_azure_vnet(is_long: bool) -> Vec<Fault> {
         Fault {
             name: "state and lock of azure-vnet deleted every 2 s",
             time,
+            start: |_| {
+                for file in [ENDPOINTS, LOCK_OF_AZURE_VNET] {
+                    assert!(Path::new(file).exists(), "{file}");
+                }
+            },
             before_round: |_| {
                 for file in [ENDPOINTS, LOCK_OF_AZURE_VNET] {
                     fs::remove_file(file).unwrap_or_default();

@@ -303,7 +303,7 @@ fn broken_plugin_is_found() {
         return;
     }
     let lab = Lab::start(200);
-    faults::wrap("azure-vnet-ipam", faults::BROKEN);
+    faults::wrap(faults::IPAM, faults::BROKEN);
     let (_, seen) = watch(|| {
         for pod in ["one", "two"] {
             lab.create_pod(pod);
