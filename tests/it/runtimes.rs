@@ -1,9 +1,11 @@
-//! containerd with real pods on the shipped bridge conflist: `ctr run --cni`, and the CRI while containerd is killed. `kubelet` has
-//! more of the CRI.
+//! Runtimes with real pods on the shipped bridge conflist: `ctr run --cni`, and the CRI of containerd and CRI-O while they are killed.
+//! `kubelet` has more of the CRI.
+
+mod crio;
 
 use std::fmt::Display;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::Duration;
@@ -16,7 +18,7 @@ use crate::harness::wait::{Process, output, wait_until};
 use crate::harness::{Reply, conf, held, package, run, sh, sh_with, xml_of};
 use crate::privileged::{in_private_namespaces_with_all_processes, only_in};
 
-pub const SOCKET: &str = "/run/containerd.sock";
+pub const SOCKET: &str = "/run/cri.sock";
 pub const IMAGE: &str = "docker.io/local/pause:1";
 
 /// The version of the containerd that is found, such as [1, 6].
@@ -29,7 +31,8 @@ fn containerd_version() -> Vec<u32> {
         .collect()
 }
 
-fn is_containerd_2() -> bool {
+/// Only containerd 2 supports CNI 1.1.0.
+pub fn is_containerd_2() -> bool {
     containerd_version() >= vec![2]
 }
 
@@ -66,13 +69,12 @@ state = "/run/containerd"
     )
 }
 
-/// Puts the plugins and the shipped bridge conflist where containerd looks for them.
-pub fn install_network(host: &Host) {
+/// Puts the plugins and the shipped bridge conflist where runtimes look for them.
+pub fn install_network(host: &Host, has_cni_1_1: bool) {
     sh_with("cp -L \"$1\"/bin/* /opt/cni/bin/", &[&host.folder]);
     let conflist = package().join("testdata/bridge.conflist");
     let conflist = fs::read_to_string(conflist).unwrap();
-    // containerd 1 does not support CNI 1.1.0.
-    let conflist = match is_containerd_2() {
+    let conflist = match has_cni_1_1 {
         true => conflist,
         false => conflist.replace("1.1.0", "1.0.0"),
     };
@@ -90,18 +92,17 @@ pub fn ctr(args: &[&str]) -> String {
     String::from_utf8(done.stdout).unwrap()
 }
 
-pub fn wait_for_containerd() {
-    wait_until("containerd to answer", || {
-        let mut ctr = Command::new(tool("ctr"));
-        output(ctr.args(["-a", SOCKET, "version"])).status.success()
-    });
+/// Builds the image of all pods, as an archive.
+fn build_pause_image(folder: &Path) -> PathBuf {
+    let archive = folder.join("pause.tar");
+    let build = package().join("tests/kubelet/pause-image");
+    sh_with("\"$1\" \"$2\"", &[&build, &archive]);
+    archive
 }
 
 /// Builds the image of all pods, and makes containerd have it.
 pub fn import_pause_image(folder: &Path) {
-    let archive = folder.join("pause.tar");
-    let build = package().join("tests/kubelet/pause-image");
-    sh_with("\"$1\" \"$2\"", &[&build, &archive]);
+    let archive = build_pause_image(folder);
     ctr(&["images", "import", archive.to_str().unwrap()]);
 }
 
@@ -113,40 +114,72 @@ pub fn kill_shims() {
     );
 }
 
-/// A containerd with folders of its own, on a node in namespaces of its own.
-struct Containerd {
+/// A runtime with folders of its own, on a node in namespaces of its own.
+struct Runtime {
     host: Host,
+    daemon: &'static str,
     process: Option<Process>,
 }
 
-impl Containerd {
+impl Runtime {
     /// Must be called in private mount and network namespaces.
-    fn start(last: impl IntoIterator<Item = u16>) -> Containerd {
+    fn containerd(last: impl IntoIterator<Item = u16>) -> Runtime {
+        let mut containerd = Runtime::new("containerd", is_containerd_2(), last);
+        let config = containerd_config(&containerd.host.folder.display());
+        fs::write(containerd.config(), config).unwrap();
+        containerd.run();
+        import_pause_image(&containerd.host.folder);
+        containerd
+    }
+
+    fn new(
+        daemon: &'static str,
+        has_cni_1_1: bool,
+        last: impl IntoIterator<Item = u16>,
+    ) -> Runtime {
         let host = Host::new(last);
         for (place, content) in [("/etc/cni", "net.d"), ("/opt/cni", "bin")] {
             sh(&format!(
                 "mkdir -p {place} && mount -t tmpfs none {place} && mkdir {place}/{content}"
             ));
         }
-        install_network(&host);
-        let config = containerd_config(&host.folder.display());
-        fs::write(host.folder.join("config.toml"), config).unwrap();
-        let mut containerd = Containerd {
+        install_network(&host, has_cni_1_1);
+        Runtime {
             host,
+            daemon,
             process: None,
-        };
-        containerd.run();
-        import_pause_image(&containerd.host.folder);
-        containerd
+        }
+    }
+
+    fn config(&self) -> PathBuf {
+        self.host.folder.join("config.toml")
+    }
+
+    fn log(&self) -> PathBuf {
+        self.host.folder.join("daemon.log")
     }
 
     /// Starts the daemon and waits until it answers.
     fn run(&mut self) {
-        let log = fs::File::create(self.host.folder.join("containerd.log")).unwrap();
-        let mut daemon = Command::new(tool("containerd"));
-        daemon.arg("-c").arg(self.host.folder.join("config.toml"));
+        self.run_later(0);
+    }
+
+    /// The same, with the boot clock `seconds` ahead.
+    fn run_later(&mut self, seconds: u64) {
+        let log = fs::File::create(self.log()).unwrap();
+        let mut daemon = match seconds {
+            0 => Command::new(tool(self.daemon)),
+            _ => later(seconds, &tool(self.daemon)),
+        };
+        daemon.arg("-c").arg(self.config());
         self.process = Some(Process::start(daemon.stdout(Stdio::null()).stderr(log)));
-        wait_for_containerd();
+        wait_until("the CRI to answer", || {
+            self.crictl(&["info"]).status.success()
+        });
+    }
+
+    fn kill(&mut self) {
+        self.process.take().unwrap().kill();
     }
 
     fn crictl(&self, args: &[&str]) -> Output {
@@ -156,9 +189,12 @@ impl Containerd {
         output(crictl.args(args))
     }
 
-    /// Creates a pod, and returns whether it runs.
+    /// Creates a pod as kubelet does, whose containers share no processes, and returns whether it runs.
     fn run_pod(&self, n: usize) -> bool {
-        self.run_pod_with(n, json!({}))
+        self.run_pod_with(
+            n,
+            json!({ "security_context": { "namespace_options": { "pid": 1 } } }),
+        )
     }
 
     fn run_pod_with(&self, n: usize, linux: Value) -> bool {
@@ -170,6 +206,7 @@ impl Containerd {
         });
         fs::write(&path, pod.to_string()).unwrap();
         let done = self.crictl(&["runp", path.to_str().unwrap()]);
+        println!("{done:?}");
         done.status.success()
     }
 
@@ -181,11 +218,7 @@ impl Containerd {
         (network["status"] == true, network["message"].to_string())
     }
 
-    /// Waits until the CRI answers, and removes all pods.
     fn remove_pods(&self) {
-        wait_until("the CRI to answer", || {
-            self.crictl(&["info"]).status.success()
-        });
         for verb in ["stopp", "rmp"] {
             let pods = self.crictl(&["pods", "-q"]).stdout;
             for id in str::from_utf8(&pods).unwrap().lines() {
@@ -196,22 +229,26 @@ impl Containerd {
     }
 }
 
-impl Drop for Containerd {
+impl Drop for Runtime {
     fn drop(&mut self) {
         if thread::panicking() {
-            let log = fs::read_to_string(self.host.folder.join("containerd.log"));
-            println!("{}", log.unwrap_or_default());
+            println!("{}", fs::read_to_string(self.log()).unwrap_or_default());
         }
         drop(self.process.take());
         kill_shims();
+        // CRI-O leaves the control groups of the pods that it ran when it was killed.
+        sh(
+            "for id in $(grep -o ' ADD container [^ ]*' /var/log/azure-vnet-ipam.log | cut -d' ' -f4); do \
+            rmdir /sys/fs/cgroup/crio-$id /sys/fs/cgroup/*/crio-$id 2>/dev/null; done; true",
+        );
     }
 }
 
 #[test]
-#[ignore = "needs root, containerd, runc and the plugin bridge"]
+#[ignore = "needs root, containerd, runc, crictl and the plugin bridge"]
 fn ctr_container_gets_an_address() {
     only_in!(in_private_namespaces_with_all_processes);
-    let host = &Containerd::start([5, 6]).host;
+    let host = &Runtime::containerd([5, 6]).host;
     // The name also appears in the machine's control groups.
     let name = &*format!("one-{}", std::process::id());
     let run = ["run", "-d", "--cni", "--snapshotter", snapshotter()];
@@ -239,46 +276,45 @@ fn ctr_container_gets_an_address() {
 #[ignore = "needs root, containerd, runc, crictl and the plugin bridge"]
 fn killed_containerd_leaks_no_address() {
     only_in!(in_private_namespaces_with_all_processes);
-    let mut containerd = Containerd::start(5..15);
+    kill_again_and_again(Runtime::containerd(5..15));
+}
+
+/// Kills a runtime while it creates pods; afterwards each of its ten addresses can be allocated.
+fn kill_again_and_again(mut runtime: Runtime) {
     for (round, delay) in [30, 60, 90, 120, 200, 400].into_iter().enumerate() {
-        containerd.remove_pods();
-        let daemon = containerd.process.as_ref().unwrap().id();
+        runtime.remove_pods();
+        let daemon = runtime.process.as_ref().unwrap().id();
         thread::scope(|scope| {
             for n in 0..6 {
-                let containerd = &containerd;
-                scope.spawn(move || containerd.run_pod(round * 10 + n));
+                let runtime = &runtime;
+                scope.spawn(move || runtime.run_pod(round * 10 + n));
             }
             // Kill at a different moment each time.
             thread::sleep(Duration::from_millis(delay));
             let daemon = Pid::from_raw(daemon.cast_signed()).unwrap();
             kill_process(daemon, Signal::KILL).unwrap();
         });
-        containerd.process.take().unwrap().kill();
-        containerd.run();
+        runtime.kill();
+        runtime.run();
     }
-    containerd.remove_pods();
-    // A containerd that lost its data never sends a DEL for these pods.
+    runtime.remove_pods();
+    // A runtime that lost its data never sends a DEL for these pods.
     for n in 100..104 {
-        assert!(containerd.run_pod(n));
+        // The plugin bridge fails while the kernel removes links from its bridge.
+        wait_until("a pod", || runtime.run_pod(n));
     }
-    assert!(containerd.host.held().len() >= 4);
-    containerd.process.take().unwrap().kill();
+    assert!(runtime.host.held().len() >= 4);
+    runtime.kill();
     kill_shims();
-    sh("for n in /run/netns/cni-*; do umount \"$n\"; rm \"$n\"; done");
+    sh("for n in /run/netns/*; do umount \"$n\"; rm \"$n\"; done");
     // The kernel destroys namespaces, and their links on the host, with a delay.
     wait_until("the end of all links", || {
         sh("ip -o link show type veth master azbr0").is_empty()
     });
     // An hour later every address can be allocated again.
     for n in 0..10 {
-        let mut add = later(3700, &containerd.host.folder.join("bin/azure-vnet-ipam"));
-        add.envs([
-            ("CNI_COMMAND", "ADD"),
-            ("CNI_CONTAINERID", &format!("new{n}")),
-            ("CNI_NETNS", "/run/netns/none"),
-            ("CNI_IFNAME", "eth0"),
-        ]);
-        run(&mut add, &conf("1.0.0", json!({}))).success();
+        let conf = conf("1.0.0", json!({}));
+        add_later(3700, &runtime.host, &format!("new{n}"), &conf);
     }
     let state = fs::read("/run/azure-vnet-ipam.json").unwrap();
     let holders = held(&serde_json::from_slice(&state).unwrap());
@@ -287,6 +323,18 @@ fn killed_containerd_leaks_no_address() {
         "{holders:?}"
     );
     assert_eq!(holders.len(), 10, "{holders:?}");
+}
+
+/// An ADD of a container without a network namespace, with the boot clock `seconds` ahead.
+fn add_later(seconds: u64, host: &Host, id: &str, conf: &str) {
+    let mut add = later(seconds, &host.folder.join("bin/azure-vnet-ipam"));
+    add.envs([
+        ("CNI_COMMAND", "ADD"),
+        ("CNI_CONTAINERID", id),
+        ("CNI_NETNS", "/run/netns/none"),
+        ("CNI_IFNAME", "eth0"),
+    ]);
+    run(&mut add, conf).success();
 }
 
 /// Leaves the test with containerd 1.
@@ -304,7 +352,7 @@ macro_rules! only_with_containerd_2 {
 fn status_tells_containerd_2_of_a_node_without_pools() {
     only_with_containerd_2!();
     only_in!(in_private_namespaces_with_all_processes);
-    let containerd = Containerd::start([5]);
+    let containerd = Runtime::containerd([5]);
     wait_until("a ready network", || containerd.network().0);
     let wire = &containerd.host.wire;
     wire.set(Reply::Status(500, String::new()));
@@ -329,7 +377,7 @@ fn status_tells_containerd_2_of_a_node_without_pools() {
 fn pod_with_users_of_its_own_is_seen() {
     only_with_containerd_2!();
     only_in!(in_private_namespaces_with_all_processes);
-    let containerd = Containerd::start([5, 6]);
+    let containerd = Runtime::containerd([5, 6]);
     let ids = json!([{ "host_id": 1_000_000, "container_id": 0, "length": 65536 }]);
     let users = json!({ "mode": 0, "uids": ids, "gids": ids });
     let linux = json!({ "security_context": { "namespace_options": { "userns_options": users } } });

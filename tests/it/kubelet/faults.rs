@@ -9,7 +9,7 @@ use super::churn::{Churn, Row, watch};
 use super::lab::Lab;
 use crate::genuine_azure_vnet::host::ENDPOINTS;
 use crate::harness::wait::output;
-use crate::harness::{Node, Reply, binary, sh, sh_with};
+use crate::harness::{Node, Reply, binary, package, sh, sh_with};
 use crate::install::folder::working_original;
 
 pub const IPAM: &str = "azure-vnet-ipam";
@@ -206,6 +206,16 @@ pub fn faults_of_azure_vnet(is_long: bool) -> Vec<Fault> {
             needs_reclaim: true,
             ..NOTHING
         },
+        Fault {
+            name: "the original and this plugin swapped every 2 s",
+            time,
+            before_round: |_| {
+                swap_with_original();
+            },
+            end: |_| while !swap_with_original() {},
+            refuses_nothing: true,
+            ..NOTHING
+        },
     ];
     let mut all = faults(is_long);
     all.retain(|fault| is_long || fault.under_azure_vnet);
@@ -286,6 +296,16 @@ pub fn replace_plugin(executable: &Path) {
         "cp \"$1\" \"$2.new\" && mv \"$2.new\" \"$2\"",
         &[executable, place],
     );
+}
+
+/// Puts the genuine original in the place of the plugin, or the plugin back. Returns whether it is the plugin then.
+fn swap_with_original() -> bool {
+    let is_ours = fs::read(PLUGIN).unwrap() == fs::read(binary()).unwrap();
+    replace_plugin(&match is_ours {
+        true => package().join("target/original").join(IPAM),
+        false => binary(),
+    });
+    !is_ours
 }
 
 /// Installs the plugin where the original stands, or else uninstalls it. Returns whether it is installed then.

@@ -15,7 +15,7 @@ use crate::callers::{Host, examples, later, tool};
 use crate::harness::wait::{Process, output, wait_until};
 use crate::harness::{package, sh, sh_with, xml_of};
 use crate::runtimes::{
-    IMAGE, import_pause_image, install_network, kill_shims, wait_for_containerd,
+    IMAGE, SOCKET, import_pause_image, install_network, is_containerd_2, kill_shims,
 };
 
 pub const NODE: &str = "lab-node";
@@ -68,7 +68,7 @@ impl Lab {
         sh(&format!(
             "ip addr add {own}/{length} dev eth0 && ip route add default dev eth0"
         ));
-        install_network(&host);
+        install_network(&host, is_containerd_2());
         if main_plugin == MainPlugin::AzureVnet {
             install_azure_vnet();
         }
@@ -121,7 +121,10 @@ impl Lab {
         let config = self.path("config.toml").display().to_string();
         self.containerd =
             Some(self.daemon("containerd", tool("containerd"), &["-c".into(), config]));
-        wait_for_containerd();
+        wait_until("containerd to answer", || {
+            let mut ctr = Command::new(tool("ctr"));
+            output(ctr.args(["-a", SOCKET, "version"])).status.success()
+        });
     }
 
     pub fn start_kubelet(&mut self) {
@@ -256,7 +259,7 @@ impl Lab {
     /// Counts the network namespaces that containerd forgot, and the addresses that the state holds for nobody.
     pub fn left_over(&self) -> (usize, usize) {
         // The last DEL may still come.
-        const MOMENT: Duration = Duration::from_secs(5);
+        const MOMENT: Duration = Duration::from_secs(15);
         let start = Instant::now();
         loop {
             let seen = self.observe();

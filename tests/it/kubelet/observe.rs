@@ -217,7 +217,12 @@ fn sandboxes() -> BTreeMap<String, Sandbox> {
             return None;
         }
         let pid = fs::read_to_string(folder.join("init.pid")).ok()?;
-        let routes = fs::read_to_string(format!("/proc/{}/net/fib_trie", pid.trim())).ok()?;
+        let process = Path::new("/proc").join(pid.trim());
+        // A containerd that is killed may leave the folder, and the number goes to another process.
+        let groups = fs::read_to_string(process.join("cgroup")).ok()?;
+        let is_own = groups.contains(folder.file_name()?.to_str()?);
+        let routes = is_own.then(|| fs::read_to_string(process.join("net/fib_trie")));
+        let routes = routes?.ok()?;
         let all = config["linux"]["namespaces"].as_array()?;
         let network = all.iter().find(|n| n["type"] == "network")?;
         let path = Path::new(network["path"].as_str()?);
