@@ -18,34 +18,42 @@ const UNKNOWN: &str = "unknown";
 const DIGITS: usize = 7;
 
 fn main() -> ExitCode {
-    let mut lines = vec![
-        // Without a line like this one, cargo runs the script after every change in the package.
-        "rerun-if-changed=src/build.rs".to_owned(),
-        format!("rerun-if-env-changed={VARIABLE}"),
-    ];
+    // Without a line like this one, cargo runs the script after every change in the package.
+    tell_cargo("rerun-if-changed=src/build.rs");
+    tell_cargo(&format!("rerun-if-env-changed={VARIABLE}"));
     let commit = match env::var(VARIABLE) {
         Ok(commit) if !commit.is_empty() => match is_commit(&commit) {
             true => commit,
             false => {
-                print(&[format!(
+                tell_cargo(&format!(
                     "error={VARIABLE} is not a valid commit: {commit:?}; it must have 7 to 64 hexadecimal digits"
-                )]);
+                ));
                 return ExitCode::FAILURE;
             }
         },
         _ => {
             let package = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default());
             let (commit, watched) = commit_of_repository(&package.join(".git"));
-            let watched = watched.iter().filter(|path| path.exists());
-            lines.extend(watched.map(|path| format!("rerun-if-changed={}", path.display())));
+            for path in watched.iter().filter(|path| path.exists()) {
+                tell_cargo(&format!("rerun-if-changed={}", path.display()));
+            }
             commit.unwrap_or_else(|| UNKNOWN.to_owned())
         }
     };
     let short = commit.get(..DIGITS).unwrap_or(&commit);
     let target = env::var("TARGET").unwrap_or_else(|_| UNKNOWN.to_owned());
-    lines.push(format!("rustc-env=AZURE_VNET_IPAM_BUILD_COMMIT={short}"));
-    lines.push(format!("rustc-env=AZURE_VNET_IPAM_BUILD_TARGET={target}"));
-    print(&lines);
+    let tls = env::var("CARGO_FEATURE_TLS").map_or("", |_| ", tls");
+    let version = env!("CARGO_PKG_VERSION");
+    for (name, value) in [
+        ("COMMIT", short),
+        ("TARGET", &target),
+        (
+            "LINE",
+            &format!("{version} (commit {short}, {target}{tls})"),
+        ),
+    ] {
+        tell_cargo(&format!("rustc-env=AZURE_VNET_IPAM_BUILD_{name}={value}"));
+    }
     ExitCode::SUCCESS
 }
 
@@ -53,10 +61,8 @@ fn main() -> ExitCode {
     clippy::print_stdout,
     reason = "it is how a build script speaks to cargo"
 )]
-fn print(lines: &[String]) {
-    for line in lines {
-        println!("cargo::{line}");
-    }
+fn tell_cargo(line: &str) {
+    println!("cargo::{line}");
 }
 
 fn is_commit(text: &str) -> bool {

@@ -31,20 +31,16 @@ const USUAL_LENGTH: usize = 192;
 const FIRST_LINES: usize = 900;
 /// The number of lines kept from the end, which has the result of the call.
 const LAST_LINES: usize = 100;
-/// The length limit of a line.
-const MAX_LINE_LENGTH: usize = 4096;
+/// The length limit of a line, and of a message.
+const LONGEST: usize = 4096;
 
 /// Lines not yet written.
 static LINES: Mutex<LineBuffer> = Mutex::new(LineBuffer::new());
 
 /// The buffered lines, and the prefix for lines of the current second.
 struct LineBuffer {
-    text: Vec<u8>,
-    /// The number of lines in `text`.
-    count: usize,
-    /// The last lines that are not in `text`.
-    last: VecDeque<Vec<u8>>,
-    /// The number of lines dropped between `text` and `last`.
+    lines: VecDeque<String>,
+    /// The number of lines dropped behind the first ones.
     left_out: usize,
     second: Option<i64>,
     prefix: String,
@@ -80,7 +76,7 @@ pub fn flush(path: &Path) {
     let lines = buffer().take();
     if !lines.is_empty() {
         // A failure cannot be reported anywhere.
-        let _ = KEPT.append(path, &lines, Vec::new);
+        let _ = KEPT.append(path, lines.as_bytes(), Vec::new);
     }
 }
 
@@ -104,7 +100,7 @@ impl Subscriber for OriginalFormat {
         line.push_str("] ");
         // Writing to a string cannot fail.
         let _ = DefaultFields::new().format_fields(Writer::new(&mut line), event);
-        buffer().add(wall_now().seconds, &line);
+        buffer().add(wall_now().seconds, line);
     }
 
     fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
@@ -127,9 +123,7 @@ fn buffer() -> MutexGuard<'static, LineBuffer> {
 impl LineBuffer {
     const fn new() -> LineBuffer {
         LineBuffer {
-            text: Vec::new(),
-            count: 0,
-            last: VecDeque::new(),
+            lines: VecDeque::new(),
             left_out: 0,
             second: None,
             prefix: String::new(),
@@ -137,77 +131,43 @@ impl LineBuffer {
     }
 
     /// Buffers a line and adds its prefix.
-    fn add(&mut self, second: i64, line: &str) {
-        self.begin(second);
-        if self.count < FIRST_LINES {
-            self.count += 1;
-            let (prefix, text) = (&self.prefix, &mut self.text);
-            append(text, prefix, line);
-            return;
-        }
-        if self.last.len() == LAST_LINES {
-            self.last.pop_front();
-            self.left_out += 1;
-        }
-        let mut text = Vec::new();
-        append(&mut text, &self.prefix, line);
-        self.last.push_back(text);
-    }
-
-    /// Takes the buffered text.
-    fn take(&mut self) -> Vec<u8> {
-        let mut text = mem::take(&mut self.text);
-        self.count = 0;
-        let left_out = mem::take(&mut self.left_out);
-        if left_out > 0 {
-            let line = format!("cni-ipam] {left_out} lines were dropped here.");
-            append(&mut text, &self.prefix, &line);
-        }
-        text.extend(mem::take(&mut self.last).into_iter().flatten());
-        text
-    }
-
-    /// Makes the prefix for lines of this second.
-    fn begin(&mut self, second: i64) {
+    fn add(&mut self, second: i64, line: String) {
         if self.second != Some(second) {
             self.second = Some(second);
             self.prefix = format!("{} [{}] [", wall_now().format_for_log(), std::process::id());
         }
-    }
-}
-
-/// At most `max` bytes of a text, cut between characters.
-pub fn truncate_bytes(text: &str, max: usize) -> &str {
-    if text.len() <= max {
-        return text;
-    }
-    let end = (0..=max).rev().find(|end| text.is_char_boundary(*end));
-    text.get(..end.unwrap_or(0)).unwrap_or_default()
-}
-
-fn append(text: &mut Vec<u8>, prefix: &str, line: &str) {
-    let shown = truncate_bytes(line, MAX_LINE_LENGTH);
-    text.extend(prefix.as_bytes());
-    let start = text.len();
-    // Callers and servers choose parts of the text: it must not fake lines or control a terminal.
-    if shown.is_ascii() {
-        text.extend(shown.as_bytes());
-        for byte in text.iter_mut().skip(start) {
-            if byte.is_ascii_control() {
-                *byte = b' ';
-            }
+        if self.lines.len() == FIRST_LINES + LAST_LINES {
+            self.lines.remove(FIRST_LINES);
+            self.left_out += 1;
         }
-    } else {
-        let plain: String = shown
-            .chars()
-            .map(|c| if alters_terminal(c) { ' ' } else { c })
-            .collect();
-        text.extend(plain.as_bytes());
+        let mut text = self.prefix.clone();
+        // Callers and servers choose parts of the text: it must not fake lines or control a terminal.
+        text.push_str(&shorten(line).replace(alters_terminal, " "));
+        text.push('\n');
+        self.lines.push_back(text);
     }
-    if shown.len() < line.len() {
-        text.extend(b"...");
+
+    /// Takes the buffered text.
+    fn take(&mut self) -> String {
+        let mut lines = mem::take(&mut self.lines);
+        let left_out = mem::take(&mut self.left_out);
+        if left_out > 0 {
+            let prefix = &self.prefix;
+            let line = format!("{prefix}cni-ipam] {left_out} lines were dropped here.\n");
+            lines.insert(FIRST_LINES, line);
+        }
+        lines.into_iter().collect()
     }
-    text.push(b'\n');
+}
+
+/// Shortens a text that quotes callers and servers, who may send as much as their limits allow. It is cut between characters.
+pub fn shorten(mut text: String) -> String {
+    if text.len() > LONGEST {
+        let end = (0..=LONGEST).rev().find(|end| text.is_char_boundary(*end));
+        text.truncate(end.unwrap_or(0));
+        text.push_str("...");
+    }
+    text
 }
 
 #[cfg(test)]
@@ -231,12 +191,12 @@ mod tests {
             prefix: "2026/11/20 21:09:39 [1] [".to_owned(),
             ..LineBuffer::new()
         };
-        lines.add(7, "ipam] a\nb\x1b[31m");
-        assert_eq!(lines.text, b"2026/11/20 21:09:39 [1] [ipam] a b [31m\n");
-        lines.add(7, "ipam] ä\nb\u{9b}31m\u{202e}c");
-        assert!(lines.text.ends_with("[ipam] ä b 31m c\n".as_bytes()));
-        lines.add(8, "ipam] c");
-        assert!(!lines.text.ends_with(b"2026/11/20 21:09:39 [1] [ipam] c\n"));
+        lines.add(7, "ipam] a\nb\x1b[31m".into());
+        assert_eq!(lines.lines, ["2026/11/20 21:09:39 [1] [ipam] a b [31m\n"]);
+        lines.add(7, "ipam] ä\nb\u{9b}31m\u{202e}c".into());
+        assert!(lines.lines[1].ends_with("[ipam] ä b 31m c\n"));
+        lines.add(8, "ipam] c".into());
+        assert_ne!(lines.lines[2], "2026/11/20 21:09:39 [1] [ipam] c\n");
     }
 
     #[test]
@@ -244,9 +204,9 @@ mod tests {
         let written = |count: usize| {
             let mut lines = LineBuffer::new();
             for n in 0..count {
-                lines.add(7, &format!("ipam] line {n}."));
+                lines.add(7, format!("ipam] line {n}."));
             }
-            let text = String::from_utf8(lines.take()).unwrap();
+            let text = lines.take();
             assert!(lines.take().is_empty());
             text
         };
@@ -271,10 +231,10 @@ mod tests {
     #[test]
     fn a_long_line_is_cut_between_characters() {
         let mut lines = LineBuffer::new();
-        lines.add(7, &format!("ipam] {}", "ä".repeat(1 << 20)));
-        let text = String::from_utf8(lines.take()).unwrap();
+        lines.add(7, format!("ipam] {}", "ä".repeat(1 << 20)));
+        let text = lines.take();
         assert!(
-            text.ends_with("ää...\n") && text.len() < MAX_LINE_LENGTH + 100,
+            text.ends_with("ää...\n") && text.len() < LONGEST + 100,
             "{}",
             text.len()
         );

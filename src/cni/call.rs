@@ -74,7 +74,7 @@ impl Call {
                 return Err(CallError::UnknownArgs(unknown));
             }
         }
-        let conf = raw_config.validate(name.clone(), version, verb, defaults)?;
+        let conf = raw_config.validate(version, verb, defaults)?;
         Ok(Call {
             verb,
             requested: match verb {
@@ -156,7 +156,7 @@ fn check_if_name(name: &str) -> Result<(), CallError> {
 ///
 /// # Errors
 /// One is not an address, a list names one twice, or there are two of a family.
-pub(super) fn collect_requested(
+fn collect_requested(
     environment: &Environment,
     raw_config: &RawNetworkConfig,
     ipam: &IpamConfig,

@@ -4,6 +4,7 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
 use super::Verb;
+use crate::codec::is;
 
 /// Why a call is invalid. The texts begin with the original's (contract section 14).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -65,28 +66,15 @@ pub enum CallError {
     /// `cniVersion` is not a version.
     #[error("failed to convert major version part {0:?}: it is not a number")]
     NoVersion(String),
-    /// A member that this plugin uses has the wrong type.
-    #[error(
-        "Failed to parse network configuration: {key} must be {}: {found}",
-        form(key)
-    )]
-    WrongType {
-        /// Path of the member.
-        key: &'static str,
-        /// What was found, or the decoder's message.
-        found: String,
-    },
+    /// A member that this plugin uses has the wrong type: its path, and what was found, or the decoder's message.
+    #[error("Failed to parse network configuration: {0} must be {form}: {1}", form = form(.0))]
+    WrongType(&'static str, String),
     /// `ipam.environment` is unknown.
     #[error("Failed to parse network configuration: Invalid configuration")]
     UnknownEnvironment(String),
-    /// A member that the original does not have is invalid.
-    #[error("{key} must be {}: {found}", form(key))]
-    Invalid {
-        /// Path of the member.
-        key: &'static str,
-        /// What was found, or the decoder's message.
-        found: String,
-    },
+    /// A member that the original does not have is invalid: its path, and what was found, or the decoder's message.
+    #[error("{0} must be {form}: {1}", form = form(.0))]
+    Invalid(&'static str, String),
     /// A requested address is invalid.
     #[error("invalid requested address {address:?} in {place}: {why}")]
     Requested {
@@ -111,10 +99,7 @@ pub(super) fn parse_string(
     key: &'static str,
 ) -> Result<Option<String>, CallError> {
     let Some(raw) = raw else { return Ok(None) };
-    let wrong = |_| CallError::WrongType {
-        key,
-        found: describe_found(raw),
-    };
+    let wrong = |_| CallError::WrongType(key, describe_found(raw));
     serde_json::from_str(raw.get()).map(Some).map_err(wrong)
 }
 
@@ -123,10 +108,7 @@ pub(super) fn parse_value<T: DeserializeOwned>(
     raw: &RawValue,
     key: &'static str,
 ) -> Result<T, CallError> {
-    serde_json::from_str(raw.get()).map_err(|_| CallError::Invalid {
-        key,
-        found: describe_found(raw),
-    })
+    serde_json::from_str(raw.get()).map_err(|_| CallError::Invalid(key, describe_found(raw)))
 }
 
 /// Quotes the beginning of a value for an error.
@@ -147,12 +129,30 @@ pub(super) fn form(key: &str) -> &'static str {
         .map_or("a string", |(_, form)| form)
 }
 
-/// Each key that can be wrong, with its form.
-const FORMS: [(&str, &str); 26] = [
-    ("cniVersion", "a string, for example \"1.0.0\""),
-    ("name", "a string, for example \"azure\""),
+/// The keys of `ipam` that this plugin uses. Others are ignored, whatever their type (difference D15).
+pub fn ipam_keys() -> impl Iterator<Item = &'static str> {
+    FORMS.iter().filter_map(|(path, _)| ipam_key(path))
+}
+
+/// Returns the key of `ipam` that a path leads to.
+pub(super) fn ipam_key(path: &str) -> Option<&str> {
+    path.strip_prefix("ipam.")
+}
+
+/// Returns the path of a key of `ipam` that this plugin uses, whatever the key's case.
+pub(super) fn ipam_path(key: &str) -> Option<&'static str> {
+    let mut paths = FORMS.iter().map(|(path, _)| *path);
+    paths.find(|path| ipam_key(path).is_some_and(|known| is(key, known)))
+}
+
+/// Returns whether this plugin uses a key of `ipam`.
+pub fn is_ipam_key(key: &str) -> bool {
+    ipam_path(key).is_some()
+}
+
+/// Each member that can be wrong, by its path, with its form.
+const FORMS: [(&str, &str); 22] = [
     ("master", "a string, for example \"eth0\""),
-    ("logLevel", "a string, for example \"info\""),
     (
         "ipam",
         "an object, for example {\"type\": \"azure-vnet-ipam\"}",
@@ -203,13 +203,13 @@ const FORMS: [(&str, &str); 26] = [
         "prevResult",
         "the result of an ADD, for example {\"ips\": [{\"address\": \"10.224.0.9/16\"}]}",
     ),
-    ("cni.dev/valid-attachments", ATTACHMENTS),
-    ("cni.dev/attachments", ATTACHMENTS),
+    (
+        "cni.dev/valid-attachments",
+        "a list of objects, for example [{\"containerID\": \"3f2a91c04d7e\", \"ifname\": \"eth0\"}]",
+    ),
 ];
 
 const IPS: &str = "a list of addresses, for example [\"10.224.0.9\"]";
-const ATTACHMENTS: &str =
-    "a list of objects, for example [{\"containerID\": \"3f2a91c04d7e\", \"ifname\": \"eth0\"}]";
 
 #[cfg(test)]
 mod tests {

@@ -112,10 +112,7 @@ impl Backend {
         Backend::Null,
     ];
 
-    pub(super) fn parse(environment: Option<&str>) -> Result<Backend, CallError> {
-        let Some(name) = environment else {
-            return Ok(Backend::Azure);
-        };
+    pub(super) fn parse(name: &str) -> Result<Backend, CallError> {
         let known = Backend::ALL.into_iter().find(|known| known.name() == name);
         known.ok_or_else(|| CallError::UnknownEnvironment(name.to_owned()))
     }

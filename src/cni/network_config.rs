@@ -30,8 +30,6 @@ pub(super) struct RawNetworkConfig {
 pub struct NetworkConfig {
     /// The version of the result.
     pub version: CniVersion,
-    /// The network's name.
-    pub name: String,
     /// ADD without subnet: the interface whose pools are used.
     pub master: Option<String>,
     /// How much to log; anything but a known level means the default.
@@ -68,15 +66,13 @@ fn push_raw(target: &mut Vec<Box<RawValue>>, json: &mut Cursor<'_>) -> Result<()
 impl RawNetworkConfig {
     /// Reads stdin.
     pub fn read(stdin: &[u8]) -> Result<Self, CallError> {
-        let mut raw_config = RawNetworkConfig::default();
-        codec::read(stdin, &mut raw_config).map_err(|e| {
-            // The one message of the original's decoder that callers meet daily: nothing came on stdin.
-            let end = e
-                .is_eof()
-                .then(|| "unexpected end of JSON input".to_owned());
-            CallError::NotJson(end.unwrap_or_else(|| e.to_string()))
-        })?;
-        Ok(raw_config)
+        codec::parse(stdin).map_err(|e| {
+            CallError::NotJson(match e.is_eof() {
+                // The one message of the original's decoder that callers meet daily: nothing came on stdin.
+                true => "unexpected end of JSON input".to_owned(),
+                false => e.to_string(),
+            })
+        })
     }
 
     /// Returns the network's name; empty when it is missing.
@@ -99,7 +95,6 @@ impl RawNetworkConfig {
     /// missing: a release depends on none of them (promise P4).
     pub fn validate(
         &self,
-        name: String,
         version: CniVersion,
         verb: Verb,
         defaults: &Defaults,
@@ -115,7 +110,6 @@ impl RawNetworkConfig {
         };
         Ok(NetworkConfig {
             version,
-            name,
             master: master.filter(|m| !m.is_empty()),
             log_level: parse_string(self.log_level.as_deref(), "logLevel").unwrap_or_default(),
             ipam: raw_config.validate(verb)?,
@@ -144,7 +138,7 @@ impl RawNetworkConfig {
     /// Returns the addresses of `prevResult`, whatever its version; `None` when there is no `prevResult`.
     pub fn prev_addresses(&self) -> Result<Option<Vec<IpAddr>>, CallError> {
         const KEY: &str = "prevResult";
-        let wrong = |found: String| CallError::Invalid { key: KEY, found };
+        let wrong = |found| CallError::Invalid(KEY, found);
         let member = |of: &RawValue, key| parse_member(of, key).map_err(|e| wrong(e.to_string()));
         let Some(result) = self.prev_result.as_deref() else {
             return Ok(None);
@@ -176,7 +170,7 @@ impl RawNetworkConfig {
         if self.attachments.is_empty() {
             return Err(CallError::NoAttachments);
         }
-        let wrong = |found: String| CallError::Invalid { key: KEY, found };
+        let wrong = |found| CallError::Invalid(KEY, found);
         let name = |of: &RawValue, key: &str| -> Result<String, CallError> {
             let raw = parse_member(of, key).map_err(|e| wrong(e.to_string()))?;
             parse_value(&raw.ok_or_else(|| wrong(format!("no {key}")))?, KEY)
@@ -197,19 +191,14 @@ impl RawNetworkConfig {
 
 /// Parses one member of an object; `null` counts as missing.
 fn parse_member(raw: &RawValue, key: &str) -> Result<Option<Box<RawValue>>, codec::Error> {
-    struct Member<'a>(&'a str, Option<Box<RawValue>>);
-    impl<'de> Members<'de> for Member<'_> {
-        fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<bool, ParseError> {
-            let is_wanted = is(key, self.0);
-            if is_wanted {
-                self.1.read(json)?;
-            }
-            Ok(is_wanted)
-        }
-    }
-    let mut one = Member(key, None);
-    codec::read(raw.get().as_bytes(), &mut one)?;
-    Ok(one.1)
+    let mut found = None;
+    codec::document(raw.get(), |json| {
+        json.object(&mut |name, json| match is(name, key) {
+            true => found.read(json),
+            false => json.skip(),
+        })
+    })?;
+    Ok(found)
 }
 
 #[cfg(test)]
@@ -227,13 +216,10 @@ mod tests {
             r#"{"name":"a","ipam":"x"}"#,
             r#"{"name":"a","master":{}}"#,
         ] {
-            let validate = |verb| {
-                let raw_config = raw_config(json);
-                let name = raw_config.name()?;
-                raw_config.validate(name, CniVersion::V030, verb, &Defaults::default())
-            };
+            let validate =
+                |verb| raw_config(json).validate(CniVersion::V030, verb, &Defaults::default());
             let wrong = validate(Verb::Add);
-            assert!(matches!(wrong, Err(CallError::WrongType { .. })), "{json}");
+            assert!(matches!(wrong, Err(CallError::WrongType(..))), "{json}");
             assert!(validate(Verb::Del).is_ok(), "{json}");
         }
     }
@@ -285,6 +271,6 @@ mod tests {
         assert_eq!(both.valid_attachments(), Ok(expected));
         let no_name = raw_config(r#"{"cni.dev/attachments":[{"containerID":"c1"}]}"#);
         let found = no_name.valid_attachments();
-        assert!(matches!(found, Err(CallError::Invalid { .. })));
+        assert!(matches!(found, Err(CallError::Invalid(..))));
     }
 }

@@ -105,25 +105,18 @@ pub(super) fn routes(raw: &RawValue) -> Result<Vec<Route>, CallError> {
     const KEY: &str = "ipam.routes";
     let all: Vec<Box<RawValue>> = parse_value(raw, KEY)?;
     let read = |raw: &RawValue| -> Result<Route, String> {
-        let mut raw_route = RawRoute::default();
-        codec::read(raw.get().as_bytes(), &mut raw_route).map_err(|e| e.to_string())?;
+        let raw: RawRoute = codec::parse(raw.get().as_bytes()).map_err(|e| e.to_string())?;
         Ok(Route {
-            dst: raw_route.dst.ok_or("a route without dst")?,
-            ..raw_route.route
+            dst: raw.dst.ok_or("a route without dst")?,
+            ..raw.route
         })
     };
-    all.iter()
-        .map(|raw| read(raw).map_err(|e| wrong(KEY, e)))
-        .collect()
+    let routes: Result<_, _> = all.iter().map(|raw| read(raw)).collect();
+    routes.map_err(|e| CallError::Invalid(KEY, e))
 }
 
 /// Reads `ipam.dns`.
 pub(super) fn dns(raw: &RawValue) -> Result<Dns, CallError> {
-    let mut dns = Dns::default();
-    codec::read(raw.get().as_bytes(), &mut dns).map_err(|e| wrong("ipam.dns", e.to_string()))?;
-    Ok(dns)
-}
-
-fn wrong(key: &'static str, found: String) -> CallError {
-    CallError::Invalid { key, found }
+    let dns = codec::parse(raw.get().as_bytes());
+    dns.map_err(|e| CallError::Invalid("ipam.dns", e.to_string()))
 }

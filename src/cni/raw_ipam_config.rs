@@ -6,50 +6,27 @@ use std::time::Duration;
 use ipnet::IpNet;
 use serde_json::value::RawValue;
 
-use super::error::{CallError, describe_found, form, parse_string, parse_value};
+use super::error::{
+    CallError, describe_found, ipam_key, ipam_keys, ipam_path, parse_string, parse_value,
+};
 use super::{Backend, IpamConfig, NAME_V6, QueryUrl, Verb, WhenFull, overrides};
-use crate::codec::{self, Cursor, Members, ParseError, Read, is};
+use crate::codec::{self, Cursor, Members, ParseError, Read};
 use crate::ipam::Family;
-
-/// The keys of `ipam` that this plugin uses. Others are ignored, whatever their type (difference D15).
-pub const IPAM_KEYS: [&str; 16] = [
-    "type",
-    "environment",
-    "ipv6Environment",
-    "families",
-    "addressSpace",
-    "subnet",
-    "ipAddress",
-    "queryInterval",
-    "queryUrl",
-    "kubeconfig",
-    "nodeName",
-    "exclude",
-    "cooldown",
-    "statusWhenFull",
-    "routes",
-    "dns",
-];
 
 /// The keys that cannot be defaults for all pods.
 const NOT_FOR_ALL_PODS: [&str; 5] = ["type", "families", "addressSpace", "subnet", "ipAddress"];
 
-/// Returns the keys of the file of defaults.
-fn settings_keys() -> Vec<&'static str> {
-    let keys = IPAM_KEYS.into_iter();
-    keys.filter(|key| !NOT_FOR_ALL_PODS.contains(key)).collect()
-}
-
-/// Returns whether this plugin uses a key of `ipam`.
-pub fn is_ipam_key(key: &str) -> bool {
-    IPAM_KEYS.into_iter().any(|known| is(key, known))
+/// Lists the keys that can be defaults for all pods.
+fn default_keys() -> String {
+    let keys = ipam_keys().filter(|key| !NOT_FOR_ALL_PODS.contains(key));
+    keys.collect::<Vec<_>>().join(", ")
 }
 
 /// Defaults for the members of `ipam`: the valid part of `/etc/azure-vnet-ipam.json`.
 #[derive(Clone, Debug, Default)]
 pub struct Defaults(RawIpamConfig);
 
-/// The members of `ipam` as they are spelled.
+/// The members of `ipam` as they are spelled, with their paths.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RawIpamConfig {
     members: Vec<(&'static str, Box<RawValue>)>,
@@ -58,15 +35,15 @@ pub(super) struct RawIpamConfig {
 
 impl<'de> Members<'de> for RawIpamConfig {
     fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<bool, ParseError> {
-        let Some(known) = IPAM_KEYS.into_iter().find(|known| is(key, known)) else {
+        let Some(path) = ipam_path(key) else {
             self.unknown.push(key.to_owned());
             return Ok(false);
         };
         let mut found: Option<Box<RawValue>> = None;
         found.read(json)?;
         if let Some(found) = found {
-            self.members.retain(|(key, _)| *key != known);
-            self.members.push((known, found));
+            self.members.retain(|(earlier, _)| *earlier != path);
+            self.members.push((path, found));
         }
         Ok(true)
     }
@@ -75,21 +52,18 @@ impl<'de> Members<'de> for RawIpamConfig {
 impl Defaults {
     /// Parses the file. Returns the valid members, and a message for each of the others.
     pub fn read(json: &[u8]) -> (Defaults, Vec<String>) {
-        let mut raw_config = RawIpamConfig::default();
-        if let Err(e) = codec::read(json, &mut raw_config) {
-            return (
-                Defaults::default(),
-                vec![format!(
+        let mut raw_config: RawIpamConfig = match codec::parse(json) {
+            Ok(raw_config) => raw_config,
+            Err(e) => {
+                let wrong = format!(
                     "it is not a JSON object, for example {{\"exclude\": [\"10.224.0.128/25\"], \"cooldown\": 60}}: {e}"
-                )],
-            );
-        }
-        let unknown = raw_config.unknown.drain(..).map(|k| {
-            format!(
-                "unknown key {k:?}; the keys are {}",
-                settings_keys().join(", ")
-            )
-        });
+                );
+                return (Defaults::default(), vec![wrong]);
+            }
+        };
+        let unknown = raw_config.unknown.drain(..);
+        let unknown =
+            unknown.map(|k| format!("unknown key {k:?}; the keys are {}", default_keys()));
         let mut wrong: Vec<String> = unknown.collect();
         raw_config.members.retain(|member| match fault(member) {
             None => true,
@@ -102,64 +76,49 @@ impl Defaults {
     }
 }
 
-/// Returns why a member cannot be a default for all pods.
+/// Returns why a member cannot be a default for all pods. No message of the original's has to be kept here.
 fn fault(member: &(&'static str, Box<RawValue>)) -> Option<String> {
-    let (key, raw) = member;
-    if NOT_FOR_ALL_PODS.contains(key) {
+    let (path, raw) = member;
+    if let Some(key) = ipam_key(path).filter(|key| NOT_FOR_ALL_PODS.contains(key)) {
         return Some(format!("{key} belongs in a network configuration"));
     }
     let alone = RawIpamConfig {
         members: vec![member.clone()],
         unknown: vec![],
     };
-    match alone.validate(Verb::Add) {
-        Err(e) => Some(describe_setting(&e, key)),
-        Ok(conf) if *key == "queryInterval" && conf.query_interval.is_none() => {
-            let error = CallError::Invalid {
-                key: "ipam.queryInterval",
-                found: describe_found(raw),
-            };
-            Some(error.to_string())
-        }
-        Ok(_) => None,
-    }
-}
-
-/// Describes the error of a setting. No message of the original's has to be kept here.
-fn describe_setting(error: &CallError, key: &str) -> String {
-    let path = format!("ipam.{key}");
-    match error {
-        CallError::WrongType { found, .. } => format!("{path} must be {}: {found}", form(&path)),
-        CallError::QueryUrl(url) => format!("{path} must be {}: found {url:?}", form(&path)),
-        CallError::UnknownEnvironment(name) => {
+    let error = match alone.validate(Verb::Add) {
+        Err(CallError::WrongType(path, found)) => CallError::Invalid(path, found),
+        Err(CallError::QueryUrl(url)) => CallError::Invalid(path, format!("found {url:?}")),
+        Err(CallError::UnknownEnvironment(name)) => {
             let names = Backend::ALL.map(Backend::name).join(", ");
-            format!("{path} must be one of {names}: found {name:?}")
+            return Some(format!("{path} must be one of {names}: found {name:?}"));
         }
-        other => other.to_string(),
-    }
+        Err(other) => other,
+        Ok(conf) if *path == "ipam.queryInterval" && conf.query_interval.is_none() => {
+            CallError::Invalid(path, describe_found(raw))
+        }
+        Ok(_) => return None,
+    };
+    Some(error.to_string())
 }
 
 impl RawIpamConfig {
     /// Reads the key `ipam` on top of the defaults.
     pub fn read(raw: Option<&RawValue>, defaults: &Defaults) -> Result<RawIpamConfig, CallError> {
-        let mut raw_config = RawIpamConfig::default();
-        if let Some(raw) = raw {
-            codec::read(raw.get().as_bytes(), &mut raw_config).map_err(|e| {
-                CallError::WrongType {
-                    key: "ipam",
-                    found: e.to_string(),
-                }
-            })?;
-        }
+        let own = raw
+            .map(|raw| codec::parse(raw.get().as_bytes()))
+            .transpose();
+        let own = own.map_err(|e| CallError::WrongType("ipam", e.to_string()))?;
+        let mut raw_config: RawIpamConfig = own.unwrap_or_default();
         let inherited = defaults.0.members.iter();
-        let inherited = inherited.filter(|(key, _)| raw_config.raw(key).is_none());
+        let inherited = inherited.filter(|(path, _)| raw_config.raw(path).is_none());
         let inherited: Vec<_> = inherited.cloned().collect();
         raw_config.members.extend(inherited);
         Ok(raw_config)
     }
 
-    fn raw(&self, key: &str) -> Option<&RawValue> {
-        let found = self.members.iter().find(|(known, _)| *known == key);
+    fn raw(&self, path: &str) -> Option<&RawValue> {
+        let found = self.members.iter().find(|(known, _)| *known == path);
         found.map(|(_, raw)| &**raw)
     }
 
@@ -167,65 +126,60 @@ impl RawIpamConfig {
     /// that it does not need are not read: a release depends on none of them (promise P4).
     pub fn validate(&self, verb: Verb) -> Result<IpamConfig, CallError> {
         let lenient = !verb.allocates();
-        let text = |key: &str, path: &'static str| match parse_string(self.raw(key), path) {
+        let text = |path: &'static str| match parse_string(self.raw(path), path) {
             Err(_) if lenient => Ok(None),
             other => other.map(|text| text.filter(|text| !text.is_empty())),
         };
         let mut conf = IpamConfig {
-            ipv6: text("type", "ipam.type")?.is_some_and(|t| t == NAME_V6),
-            address_space: text("addressSpace", "ipam.addressSpace")?
-                .unwrap_or_else(|| "local".to_owned()),
-            subnet: text("subnet", "ipam.subnet")?,
-            ip_address: text("ipAddress", "ipam.ipAddress")?,
+            ipv6: text("ipam.type")?.is_some_and(|t| t == NAME_V6),
+            address_space: text("ipam.addressSpace")?.unwrap_or_else(|| "local".to_owned()),
+            subnet: text("ipam.subnet")?,
+            ip_address: text("ipam.ipAddress")?,
             ..IpamConfig::default()
         };
         if lenient {
             return Ok(conf);
         }
-        conf.backend = Backend::parse(text("environment", "ipam.environment")?.as_deref())?;
+        if let Some(name) = text("ipam.environment")? {
+            conf.backend = Backend::parse(&name)?;
+        }
         // That source has IPv6 pools only.
         conf.ipv6 |= conf.backend == Backend::Ipv6NodeIpam;
-        let ipv6 = text("ipv6Environment", "ipam.ipv6Environment")?;
-        conf.ipv6_backend = ipv6.map(|name| Backend::parse(Some(&name))).transpose()?;
-        if let Some(raw) = self.raw("families") {
+        let ipv6 = text("ipam.ipv6Environment")?;
+        conf.ipv6_backend = ipv6.map(|name| Backend::parse(&name)).transpose()?;
+        if let Some(raw) = self.raw("ipam.families") {
             conf.families = parse_families(raw, conf.subnet.as_deref())?;
         }
-        conf.query_interval =
-            text("queryInterval", "ipam.queryInterval")?.and_then(|s| parse_interval(&s));
-        conf.query_url = text("queryUrl", "ipam.queryUrl")?
+        conf.query_interval = text("ipam.queryInterval")?.and_then(|s| parse_interval(&s));
+        conf.query_url = text("ipam.queryUrl")?
             .map(|url| QueryUrl::parse(&url))
             .transpose()?;
-        conf.kubeconfig = text("kubeconfig", "ipam.kubeconfig")?;
-        conf.node_name = text("nodeName", "ipam.nodeName")?;
-        if let Some(raw) = self.raw("exclude") {
+        conf.kubeconfig = text("ipam.kubeconfig")?;
+        conf.node_name = text("ipam.nodeName")?;
+        if let Some(raw) = self.raw("ipam.exclude") {
             let texts: Vec<String> = parse_value(raw, "ipam.exclude")?;
             let nets: Result<_, _> = texts.iter().map(|text| parse_prefix(text)).collect();
             conf.exclude = nets?;
         }
-        if let Some(raw) = self.raw("cooldown") {
+        if let Some(raw) = self.raw("ipam.cooldown") {
             conf.cooldown = parse_cooldown(raw)?;
         }
-        conf.when_full = match text("statusWhenFull", "ipam.statusWhenFull")?.as_deref() {
+        conf.when_full = match text("ipam.statusWhenFull")?.as_deref() {
             None | Some("ready") => WhenFull::Ready,
             Some("error") => WhenFull::Error,
             Some(other) => {
-                return Err(CallError::Invalid {
-                    key: "ipam.statusWhenFull",
-                    found: format!("found {other:?}"),
-                });
+                let found = format!("found {other:?}");
+                return Err(CallError::Invalid("ipam.statusWhenFull", found));
             }
         };
-        conf.routes = self.raw("routes").map(overrides::routes).transpose()?;
-        conf.dns = self.raw("dns").map(overrides::dns).transpose()?;
+        conf.routes = self.raw("ipam.routes").map(overrides::routes).transpose()?;
+        conf.dns = self.raw("ipam.dns").map(overrides::dns).transpose()?;
         Ok(conf)
     }
 }
 
 /// Parses a list of families: each at most once, that of `subnet` among them.
-pub(super) fn parse_families(
-    raw: &RawValue,
-    subnet: Option<&str>,
-) -> Result<Vec<Family>, CallError> {
+fn parse_families(raw: &RawValue, subnet: Option<&str>) -> Result<Vec<Family>, CallError> {
     const KEY: &str = "ipam.families";
     let names: Vec<String> = parse_value(raw, KEY)?;
     let mut families = Vec::new();
@@ -240,35 +194,30 @@ pub(super) fn parse_families(
     let has = |subnet| families.contains(&Family::of_prefix(subnet));
     match families.len() == names.len() && !names.is_empty() && subnet.is_none_or(has) {
         true => Ok(families),
-        false => Err(CallError::Invalid {
-            key: KEY,
-            found: describe_found(raw),
-        }),
+        false => Err(CallError::Invalid(KEY, describe_found(raw))),
     }
 }
 
 /// Parses an address, or a prefix whose host bits are ignored.
-pub(super) fn parse_prefix(text: &str) -> Result<IpNet, CallError> {
+fn parse_prefix(text: &str) -> Result<IpNet, CallError> {
     let net = text.parse::<IpNet>().map(|net| net.trunc());
     net.or_else(|_| text.parse::<IpAddr>().map(IpNet::from))
-        .map_err(|_| CallError::Invalid {
-            key: "ipam.exclude",
-            found: format!("{text:?} is not an address or a prefix"),
+        .map_err(|_| {
+            let found = format!("{text:?} is not an address or a prefix");
+            CallError::Invalid("ipam.exclude", found)
         })
 }
 
 /// Parses whole seconds, as a number or, like `queryInterval`, as a string.
-pub(super) fn parse_cooldown(raw: &RawValue) -> Result<Duration, CallError> {
+fn parse_cooldown(raw: &RawValue) -> Result<Duration, CallError> {
     let digits = raw.get().trim_matches('"');
-    let seconds = digits.parse::<u32>().map_err(|_| CallError::Invalid {
-        key: "ipam.cooldown",
-        found: describe_found(raw),
-    })?;
-    Ok(Duration::from_secs(seconds.into()))
+    let seconds = digits.parse::<u32>();
+    let wrong = |_| CallError::Invalid("ipam.cooldown", describe_found(raw));
+    Ok(Duration::from_secs(seconds.map_err(wrong)?.into()))
 }
 
 /// Parses decimal seconds; `None` where the original also falls back to its default (contract section 6).
-pub(super) fn parse_interval(text: &str) -> Option<Duration> {
+fn parse_interval(text: &str) -> Option<Duration> {
     text.parse::<u64>()
         .ok()
         .filter(|seconds| *seconds > 0)
@@ -371,7 +320,7 @@ mod tests {
 
     #[test]
     fn every_error_names_the_key_and_its_form_with_an_example() {
-        assert_eq!(WRONG.map(|(key, _)| key), IPAM_KEYS);
+        assert!(ipam_keys().eq(WRONG.map(|(key, _)| key)));
         for (key, values) in WRONG {
             let start = format!("ipam.{key} must be ");
             for value in values {

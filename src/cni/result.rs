@@ -1,30 +1,17 @@
 //! Prints the result of ADD in the form of each version (SPEC.md, "Success", abbreviated as IPAM plugins give it; contract
 //! section 13) the error object, and the answer to VERSION.
 
+use std::mem;
 use std::net::IpAddr;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde::Serialize;
 
 use super::{CniVersion, Dns, IpamConfig, Route};
-use crate::ipam::Grant;
+use crate::ipam::{Family, Grant};
 
 /// Azure's name server, which the original gives to every pod.
 const NAME_SERVER: &str = "168.63.129.16";
-
-/// The result of a successful ADD.
-#[derive(Clone, Debug, PartialEq)]
-pub struct AddResult {
-    addresses: Vec<Address>,
-    routes: Option<Vec<Route>>,
-    dns: Dns,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-struct Address {
-    address: IpNet,
-    gateway: Option<IpAddr>,
-}
 
 #[derive(Serialize)]
 struct IpJson {
@@ -59,87 +46,68 @@ struct ResultJson {
     dns: Dns,
 }
 
-impl AddResult {
-    /// Creates the result that hands over these grants, with the routes and name servers of `conf` where it names any.
-    pub fn new<'a>(grants: impl IntoIterator<Item = &'a Grant>, conf: &IpamConfig) -> Self {
-        let addresses = grants.into_iter().map(|g| Address {
-            address: g.address,
-            gateway: g.gateway,
+/// Prints the result of an ADD that hands over these grants, with the routes and name servers of `conf` where it names any: as the
+/// original does, indented by four spaces, without a trailing newline.
+pub fn print_result(grants: &[Grant], conf: &IpamConfig, version: CniVersion) -> String {
+    let azure = || Dns {
+        nameservers: vec![NAME_SERVER.to_owned()],
+        ..Dns::default()
+    };
+    let mut result = ResultJson {
+        cni_version: version.as_str(),
+        ip4: None,
+        ip6: None,
+        ips: Vec::new(),
+        routes: routes(grants, conf, version),
+        dns: conf.dns.clone().unwrap_or_else(azure),
+    };
+    if version <= CniVersion::V020 {
+        let (v6, v4) = mem::take(&mut result.routes)
+            .into_iter()
+            .partition(|route| route.dst.addr().is_ipv6());
+        result.ip4 = legacy_ip(grants, Family::V4, v4);
+        result.ip6 = legacy_ip(grants, Family::V6, v6);
+    } else {
+        let ips = grants.iter().map(|grant| IpJson {
+            version: (version < CniVersion::V100).then_some(match grant.address {
+                IpNet::V4(_) => "4",
+                IpNet::V6(_) => "6",
+            }),
+            address: grant.address,
+            gateway: grant.gateway,
         });
-        let azure = || Dns {
-            nameservers: vec![NAME_SERVER.to_owned()],
-            ..Dns::default()
-        };
-        AddResult {
-            addresses: addresses.collect(),
-            routes: conf.routes.clone(),
-            dns: conf.dns.clone().unwrap_or_else(azure),
-        }
+        result.ips = ips.collect();
     }
-
-    /// Prints the result as the original does: indented by four spaces, without a trailing newline.
-    pub fn print(&self, version: CniVersion) -> String {
-        let old = version <= CniVersion::V020;
-        let first = |v6: bool| {
-            let address = self
-                .addresses
-                .iter()
-                .find(|a| old && a.address.addr().is_ipv6() == v6)?;
-            let routes = self.routes(version).into_iter();
-            Some(LegacyIpJson {
-                ip: address.address,
-                gateway: address.gateway,
-                routes: routes
-                    .filter(|route| route.dst.addr().is_ipv6() == v6)
-                    .collect(),
-            })
-        };
-        let new = if old { &[][..] } else { &self.addresses };
-        to_pretty_json(&ResultJson {
-            cni_version: version.as_str(),
-            ip4: first(false),
-            ip6: first(true),
-            ips: new.iter().map(|a| a.listed(version)).collect(),
-            routes: if old { vec![] } else { self.routes(version) },
-            dns: self.dns.clone(),
-        })
-    }
-
-    /// Returns the routes of the configuration, or the default route of every address.
-    fn routes(&self, version: CniVersion) -> Vec<Route> {
-        let Some(routes) = &self.routes else {
-            return self.addresses.iter().map(Address::route).collect();
-        };
-        let plain = version < CniVersion::V110;
-        let in_version = |route: &Route| match plain {
-            true => route.plain(),
-            false => route.clone(),
-        };
-        routes.iter().map(in_version).collect()
-    }
+    to_pretty_json(&result)
 }
 
-impl Address {
-    fn listed(&self, version: CniVersion) -> IpJson {
-        let family = if self.address.addr().is_ipv6() {
-            "6"
-        } else {
-            "4"
-        };
-        IpJson {
-            version: (version < CniVersion::V100).then_some(family),
-            address: self.address,
-            gateway: self.gateway,
-        }
-    }
+/// Returns the first address of a family, with its routes.
+fn legacy_ip(grants: &[Grant], family: Family, routes: Vec<Route>) -> Option<LegacyIpJson> {
+    let is_of_family = |grant: &&Grant| Family::from_address(grant.address.addr()) == family;
+    let grant = grants.iter().find(is_of_family)?;
+    Some(LegacyIpJson {
+        ip: grant.address,
+        gateway: grant.gateway,
+        routes,
+    })
+}
 
-    /// Returns the default route of its family (difference D16: the original routes 0.0.0.0/0 for IPv6 too).
-    fn route(&self) -> Route {
-        let any = match self.address.addr() {
-            IpAddr::V4(_) => IpNet::from(Ipv4Net::default()),
-            IpAddr::V6(_) => IpNet::from(Ipv6Net::default()),
-        };
-        Route::to(any, self.gateway)
+/// Returns the routes of the configuration, or the default route of every address in its own family (difference D16: the original
+/// routes 0.0.0.0/0 for IPv6 too).
+fn routes(grants: &[Grant], conf: &IpamConfig, version: CniVersion) -> Vec<Route> {
+    match &conf.routes {
+        Some(routes) if version < CniVersion::V110 => routes.iter().map(Route::plain).collect(),
+        Some(routes) => routes.clone(),
+        None => {
+            let default_route = |grant: &Grant| {
+                let any = match grant.address {
+                    IpNet::V4(_) => IpNet::from(Ipv4Net::default()),
+                    IpNet::V6(_) => IpNet::from(Ipv6Net::default()),
+                };
+                Route::to(any, grant.gateway)
+            };
+            grants.iter().map(default_route).collect()
+        }
     }
 }
 
@@ -231,17 +199,19 @@ pub(super) fn to_pretty_json(value: &impl Serialize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ipam::GrantKind;
 
     /// The recorded cases compare what the text says; other programs may compare the text.
     #[test]
     fn the_text_is_that_of_the_original_to_the_byte() {
-        let address = Address {
+        let grant = Grant {
+            space: "local".into(),
+            pool: "10.224.0.0/16".into(),
+            key: "10.224.0.5".parse().unwrap(),
             address: "10.224.0.5/16".parse().unwrap(),
             gateway: "10.224.0.1".parse().ok(),
-        };
-        let result = AddResult {
-            addresses: vec![address],
-            ..AddResult::new([], &IpamConfig::default())
+            kind: GrantKind::Renewed,
+            generation: 1,
         };
         let text = r#"{
     "cniVersion": "0.3.0",
@@ -264,7 +234,8 @@ mod tests {
         ]
     }
 }"#;
-        assert_eq!(result.print(CniVersion::V030), text);
+        let printed = print_result(&[grant], &IpamConfig::default(), CniVersion::V030);
+        assert_eq!(printed, text);
     }
 
     #[test]

@@ -50,12 +50,14 @@ pub trait Members<'de> {
     fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<bool, ParseError>;
 }
 
-/// Reads one JSON document into `target`. Bytes that are not UTF-8 count as U+FFFD, as in the original.
+/// Parses one JSON document. Bytes that are not UTF-8 count as U+FFFD, as in the original.
 ///
 /// # Errors
 /// Text that is not JSON, a document that is neither an object nor `null`, a member of the wrong type.
-pub fn read<T: for<'de> Members<'de>>(json: &[u8], target: &mut T) -> Result<(), Error> {
-    document(&String::from_utf8_lossy(json), |json| target.read(json))
+pub fn parse<T: for<'de> Members<'de> + Default>(json: &[u8]) -> Result<T, Error> {
+    let mut value = T::default();
+    document(&String::from_utf8_lossy(json), |json| value.read(json))?;
+    Ok(value)
 }
 
 /// Reads one JSON document with `read`, which must consume the value.
@@ -207,9 +209,7 @@ mod tests {
     object! { any_case read Inner { "Flag": flag, } }
 
     fn outer(json: &str) -> Result<Outer, String> {
-        let mut target = Outer::default();
-        read(json.as_bytes(), &mut target).map_err(|e| e.to_string())?;
-        Ok(target)
+        parse(json.as_bytes()).map_err(|e| e.to_string())
     }
 
     #[test]

@@ -17,6 +17,6 @@ pub use address::{
 };
 pub use cursor::{Cursor, ParseError, is_literal, strip_literal};
 pub use go_json::Out;
-pub use members::{Error, Members, Read, compound, document, is, read, text, utf8};
+pub use members::{Error, Members, Read, compound, document, is, parse, text, utf8};
 pub use print::{Layout, Print, PrintMembers};
 pub(crate) use table::object;

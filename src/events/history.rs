@@ -60,7 +60,9 @@ fn heading(path: &Path) -> Vec<u8> {
     let (mut totals, _) = read(path).unwrap_or_default();
     let (_, removed) = read(&rotated_path(path, 1)).unwrap_or_default();
     totals.count(&removed);
-    print_heading(totals)
+    let mut line = serde_json::to_vec(&Heading { totals }).unwrap_or_default();
+    line.push(b'\n');
+    line
 }
 
 /// The totals in the first line of a file, and its records. A missing file has none.
@@ -75,7 +77,7 @@ fn read(path: &Path) -> io::Result<(Totals, Vec<OperationRecord>)> {
 }
 
 /// The most bytes of a line, so that a full file holds enough operations.
-pub(super) const MAX_LINE: usize = 1024;
+const MAX_LINE: usize = 1024;
 
 /// The first line of a file that follows another.
 #[derive(Serialize, Deserialize)]
@@ -90,15 +92,8 @@ struct Continuation {
     more: Vec<FreedAddress>,
 }
 
-/// The first line of the next file.
-pub(super) fn print_heading(totals: Totals) -> Vec<u8> {
-    let mut line = serde_json::to_vec(&Heading { totals }).unwrap_or_default();
-    line.push(b'\n');
-    line
-}
-
 /// The lines of a record, whose texts have a bounded length.
-pub(super) fn print_record(mut record: OperationRecord) -> Option<Vec<u8>> {
+fn print_record(mut record: OperationRecord) -> Option<Vec<u8>> {
     let freed = std::mem::take(&mut record.freed);
     let mut lines = serde_json::to_vec(&record).ok()?;
     lines.push(b'\n');
@@ -194,8 +189,10 @@ mod tests {
         assert_eq!(records.len(), MAX_RECORDS);
         assert_eq!(records.first().unwrap(), &record(count - MAX_RECORDS));
         assert_eq!(records.last().unwrap(), &record(count - 1));
-        let counts: Vec<_> = totals.operations().collect();
-        assert_eq!(counts, [("ADD", 0, 3000)]);
+        let [count] = &*totals.operations else {
+            panic!("{totals:?}");
+        };
+        assert_eq!((&*count.verb, count.code, count.count), ("ADD", 0, 3000));
         assert_eq!(totals.reclaimed, 30);
         let sizes = [paths.events(), rotated_path(&paths.events(), 1)]
             .map(|path| fs::metadata(path).unwrap().len());

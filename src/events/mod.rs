@@ -10,4 +10,4 @@ mod totals;
 
 pub use history::{History, MAX_RECORDS, parse};
 pub use record::{FreedAddress, OperationRecord};
-pub use totals::{DURATION_BOUNDS, Durations, Totals};
+pub use totals::{Count, DURATION_BOUNDS, Durations, Totals};

@@ -42,16 +42,16 @@ pub struct OperationRecord {
     /// How long it took.
     pub microseconds: u64,
     /// How much of that it waited for the lock on the state.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_default")]
     pub lock_microseconds: u64,
     /// How many addresses were reclaimed from dead holders.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_default")]
     pub reclaimed: u64,
     /// The addresses that were taken from holders other than the subject, by a reclaim, a GC or a command.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub freed: Vec<FreedAddress>,
     /// Whether a query of the source failed.
-    #[serde(skip_serializing_if = "is_false")]
+    #[serde(skip_serializing_if = "is_default")]
     pub refresh_failed: bool,
     /// The operator who typed the command; `None` for a CNI call.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -101,14 +101,8 @@ const ADDRESSES: usize = 4;
 /// The most holders of a record. A node has 250 pods at most.
 pub(super) const MOST_FREED: usize = 256;
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
-fn is_zero(n: &u64) -> bool {
-    *n == 0
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
-fn is_false(yes: &bool) -> bool {
-    !yes
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// The addresses of a list of strings, without those that are not addresses.

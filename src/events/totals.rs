@@ -18,8 +18,8 @@ const TIMED: [&str; 2] = ["ADD", "DEL"];
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Totals {
-    /// How often each operation ended with each code.
-    operations: Vec<Count>,
+    /// How often each operation ended with each code, in the order of first appearance.
+    pub operations: Vec<Count>,
     /// How long ADDs and DELs took.
     durations: Vec<Durations>,
     /// Addresses reclaimed from dead holders.
@@ -35,11 +35,13 @@ pub struct Totals {
 /// How often an operation ended with a code.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-struct Count {
-    verb: String,
+pub struct Count {
+    /// The operation.
+    pub verb: String,
     /// The error code; 0 for success.
-    code: u32,
-    count: u64,
+    pub code: u32,
+    /// How often.
+    pub count: u64,
 }
 
 /// How long one kind of operation took.
@@ -75,13 +77,10 @@ impl Durations {
     /// The durations of one operation.
     fn one(record: &OperationRecord) -> Durations {
         let bucket = DURATION_BOUNDS.partition_point(|bound| *bound < record.microseconds);
-        let mut buckets = vec![0; DURATION_BOUNDS.len() + 1];
-        if let Some(count) = buckets.get_mut(bucket) {
-            *count = 1;
-        }
+        let buckets = 0..=DURATION_BOUNDS.len();
         Durations {
             verb: record.verb.clone(),
-            buckets,
+            buckets: buckets.map(|n| u64::from(n == bucket)).collect(),
             microseconds: record.microseconds,
         }
     }
@@ -123,14 +122,7 @@ impl Totals {
         let mut known = self.durations.iter_mut();
         match known.find(|known| known.verb == more.verb) {
             Some(known) => known.add(more),
-            None => {
-                let mut first = Durations {
-                    verb: more.verb.clone(),
-                    ..Durations::default()
-                };
-                first.add(more);
-                self.durations.push(first);
-            }
+            None => self.durations.push(more.clone()),
         }
     }
 
@@ -138,9 +130,7 @@ impl Totals {
     pub(super) fn count(&mut self, records: &[OperationRecord]) {
         for record in records {
             self.add(&record.verb, record.code, 1);
-            if TIMED.contains(&record.verb.as_str()) {
-                self.add_durations(&Durations::one(record));
-            }
+            self.add_durations(&Durations::one(record));
             self.reclaimed = self.reclaimed.saturating_add(record.reclaimed);
             let failed = u64::from(record.refresh_failed);
             self.refresh_failures = self.refresh_failures.saturating_add(failed);
@@ -150,12 +140,6 @@ impl Totals {
                 .lock_microseconds
                 .saturating_add(record.lock_microseconds);
         }
-    }
-
-    /// Verb, code (0 for success) and count, in the order of first appearance.
-    pub fn operations(&self) -> impl Iterator<Item = (&str, u32, u64)> {
-        let counts = self.operations.iter();
-        counts.map(|count| (count.verb.as_str(), count.code, count.count))
     }
 
     /// How long ADDs and DELs took, each with zeros before the first one.

@@ -146,8 +146,7 @@ object! { exact read
 /// # Errors
 /// It is not JSON, or something in it has the wrong type.
 pub fn parse(json: &[u8]) -> Result<Vec<Endpoint>, codec::Error> {
-    let mut document = Document::default();
-    codec::read(json, &mut document)?;
+    let document: Document = codec::parse(json)?;
     let interfaces = document.network.interfaces.into_values();
     let networks = interfaces.flat_map(|interface| interface.networks);
     let endpoints = networks.flat_map(|(name, network)| {

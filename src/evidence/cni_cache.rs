@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::reader::{Progress, addresses, find_namespace, named_namespace, not_empty};
-use crate::codec::{self, Members, object};
+use crate::codec::{self, object};
 use crate::host::{Paths, ReadOutcome, boot_now, io_reason, read_bounded, wall_now};
 use crate::ipam::{Entry, EvidenceList, Kernel, Moment, UnreadablePart};
 
@@ -76,10 +76,10 @@ fn last_change(file: &Path) -> Option<Moment> {
 /// Reads one file: what libcni writes today, or the bare result that it wrote before version 0.8, which has addresses only.
 /// `None` when it is neither.
 pub fn parse(bytes: &[u8]) -> Option<Entry> {
-    let mut cached: CacheEntry = from_json(bytes)?;
+    let mut cached: CacheEntry = codec::parse(bytes).ok()?;
     match &*cached.kind {
         "cniCacheV1" => {}
-        "" => cached.result = from_json(bytes).unwrap_or_default(),
+        "" => cached.result = codec::parse(bytes).unwrap_or_default(),
         _ => return None,
     }
     let entry = Entry {
@@ -92,12 +92,6 @@ pub fn parse(bytes: &[u8]) -> Option<Entry> {
         ..Entry::default()
     };
     (!entry.container_id.is_empty() || !entry.addresses.is_empty()).then_some(entry)
-}
-
-fn from_json<T: Default + for<'de> Members<'de>>(json: &[u8]) -> Option<T> {
-    let mut found = T::default();
-    codec::read(json, &mut found).ok()?;
-    Some(found)
 }
 
 object! { exact read

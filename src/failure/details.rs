@@ -58,8 +58,8 @@ pub(super) fn call_error(error: &CallError) -> (Code, String) {
             InvalidNetworkConfig,
             "it must begin with http:// or file:, for example \"file:///etc/interfaces.xml\"",
         ),
-        CallError::Invalid { key, .. } => (InvalidNetworkConfig, who_sets(key)),
-        CallError::WrongType { key, .. } => (Code::Plugin, who_sets(key)),
+        CallError::Invalid(key, _) => (InvalidNetworkConfig, who_sets(key)),
+        CallError::WrongType(key, _) => (Code::Plugin, who_sets(key)),
         CallError::UnknownEnvironment(name) => {
             let [others @ .., last] = Backend::ALL.map(Backend::name);
             let others = others.join(", ");
@@ -187,18 +187,6 @@ pub fn exhausted(pools: &[PoolCount], program: &str) -> String {
             "every address is held: `{program} show` tells by whom, and leaked ones are findings of `{program} check`; delete pods, or assign more secondary addresses to the network interface in Azure"
         )
     }
-}
-
-/// Cuts a text that may quote the caller to a useful length.
-pub(super) fn truncate(mut text: String) -> String {
-    /// Bytes.
-    const MAX: usize = 4096;
-    if text.len() > MAX {
-        let end = (0..=MAX).rev().find(|at| text.is_char_boundary(*at));
-        text.truncate(end.unwrap_or_default());
-        text.push_str("...");
-    }
-    text
 }
 
 /// Joins the first few items of a list.

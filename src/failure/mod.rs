@@ -10,11 +10,12 @@ pub use remedy::{
 };
 
 pub use details::exhausted;
-use details::{join_first, truncate};
+use details::join_first;
 
 use crate::cni::{CallError, CniError, Code};
 use crate::host::io_reason;
 use crate::ipam::{CheckFailure, Judged, Refusal, Violation};
+use crate::log::shorten;
 use crate::state::{FORMAT, LockError, StoreError};
 
 /// The page of errors, in Markdown: their codes, their messages, and what to do about each.
@@ -88,12 +89,6 @@ pub enum Fate {
 impl From<CallError> for Failure {
     fn from(error: CallError) -> Self {
         Failure::Call(error)
-    }
-}
-
-impl From<CheckFailure> for Failure {
-    fn from(failure: CheckFailure) -> Self {
-        Failure::CheckFailure(failure)
     }
 }
 
@@ -208,8 +203,8 @@ impl Failure {
         };
         CniError {
             code,
-            msg: truncate(msg),
-            details: truncate(details),
+            msg: shorten(msg),
+            details: shorten(details),
         }
     }
 }

@@ -1,11 +1,11 @@
 //! What to do about a source that gave no pools, and about missing permissions.
 
-use crate::source::{FetchError, Source, SourceError, WireError};
+use crate::source::{AnswerError, FetchError, Source, SourceError};
 
 /// Describes the error of a source, with the remedy if it does not depend on the source.
 pub fn message_with_remedy(error: &SourceError) -> String {
     match error {
-        SourceError::Node { error: why, .. } => format!("{error}; {}", why.remedy()),
+        SourceError::Node(_, why) => format!("{error}; {}", why.remedy()),
         _ => error.to_string(),
     }
 }
@@ -28,20 +28,17 @@ pub struct Remedy {
 /// What to do about `source`, which failed with `error`. `is_root` is whether this process runs as root.
 pub fn source_remedy(source: &Source, error: &SourceError, is_root: bool) -> Remedy {
     let (text, commands) = match (source, error) {
-        (_, SourceError::Node { error, .. }) => (error.remedy(), vec![]),
-        (_, SourceError::Fetch { .. }) if needs_root(source, error, is_root) => (
+        (_, SourceError::Node(_, error)) => (error.remedy(), vec![]),
+        (_, SourceError::Fetch(..)) if needs_root(source, error, is_root) => (
             "on many nodes only root may ask it: run this with sudo",
             vec![],
         ),
-        (_, SourceError::Fetch { url, source: why }) => fetch_remedy(url, why),
-        (Source::Wire(url), SourceError::Wire { source: why, .. }) => {
-            (answer_remedy(why), vec![show_answer(url)])
-        }
-        (Source::Wire(url), SourceError::TooMany { .. }) => (
-            "an interface of Azure has at most 256 addresses, so something else may answer; look at the answer:",
-            vec![show_answer(url)],
+        (_, SourceError::Fetch(url, why)) => fetch_remedy(url, why),
+        (Source::Wire(url), SourceError::Answer(_, why)) => (
+            answer_remedy(why),
+            vec![format!("curl -s '{url}' | head -c 2000")],
         ),
-        (_, SourceError::File { path, .. } | SourceError::Lock { path, .. })
+        (_, SourceError::File(path, _))
         | (Source::SavedAnswer(path) | Source::InterfacesFile(path), _) => (
             "correct the file, or its mode:",
             vec![format!("sudo ls -l {}", path.display())],
@@ -56,11 +53,6 @@ pub fn source_remedy(source: &Source, error: &SourceError, is_root: bool) -> Rem
         text: text.to_owned(),
         commands,
     }
-}
-
-/// The command that shows the beginning of what a server answers.
-fn show_answer(url: &str) -> String {
-    format!("curl -s '{url}' | head -c 2000")
 }
 
 /// What to do about a server that did not answer with status 200, and the commands to type.
@@ -108,18 +100,21 @@ fn fetch_remedy(url: &str, error: &FetchError) -> (&'static str, Vec<String>) {
 }
 
 /// What to do about an answer that cannot be used.
-fn answer_remedy(error: &WireError) -> &'static str {
+fn answer_remedy(error: &AnswerError) -> &'static str {
     match error {
-        WireError::Cut => {
+        AnswerError::Cut => {
             "the answer ends too early; the next ADD asks again; where it lasts, look at the answer:"
         }
-        WireError::Empty => {
+        AnswerError::Empty => {
             "Azure knows no network interface of this node: look at the virtual machine in Azure; right after a start this ends by itself"
         }
-        WireError::Root(_) | WireError::Xml(_) => {
+        AnswerError::Root(_) | AnswerError::Xml(_) => {
             "the route is right, but something other than the wire server answers, like a proxy or a login page; look at the answer:"
         }
-        WireError::Declaration(_) | WireError::Flag(_) => "the answer is damaged; look at it:",
+        AnswerError::Declaration(_) | AnswerError::Flag(_) => "the answer is damaged; look at it:",
+        AnswerError::TooMany(..) => {
+            "an interface of Azure has at most 256 addresses, so something else may answer; look at the answer:"
+        }
     }
 }
 
@@ -132,5 +127,5 @@ fn host_of(url: &str) -> &str {
 
 /// Whether `source` failed with `error` probably because only root may query it.
 pub fn needs_root(source: &Source, error: &SourceError, is_root: bool) -> bool {
-    !is_root && source.is_wire_server() && matches!(error, SourceError::Fetch { .. })
+    !is_root && source.is_wire_server() && matches!(error, SourceError::Fetch(..))
 }

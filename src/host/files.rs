@@ -12,6 +12,8 @@ use rustix::buffer::spare_capacity;
 use rustix::fs::statvfs;
 use rustix::io::{Errno, retry_on_intr};
 
+use super::libc_calls::use_huge_pages;
+
 /// The mode of new files: only root may read or lock them.
 const PRIVATE: u32 = 0o600;
 
@@ -194,6 +196,7 @@ fn read_until(
     /// Files of the kernel have a length of 0.
     const LEAST: usize = 512;
     let mut bytes = Vec::with_capacity(expected.max(LEAST) + 1);
+    use_huge_pages(bytes.spare_capacity_mut());
     while bytes.len() <= limit && bytes.len() < enough {
         if bytes.len() == bytes.capacity() {
             bytes.reserve(bytes.len());

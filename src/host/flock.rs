@@ -4,14 +4,13 @@ use std::fs::{self, File, Permissions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
-use std::sync::mpsc::{self, RecvTimeoutError};
-use std::thread;
 use std::time::Duration;
 
 use fs2::FileExt;
 
 use super::clock::{block_at_most, boot_now};
 use super::files::{check_regular, lock_options, open, open_in_new_folder};
+use super::libc_calls::Interruptions;
 use crate::ipam::Moment;
 
 /// The outcome of waiting for a lock.
@@ -63,8 +62,8 @@ pub fn lock_folder(folder: &Path, wait: Duration) -> io::Result<LockOutcome> {
     wait_for(opened, boot_now().after(wait))
 }
 
-/// Waits for a lock. flock(2) has no timeout, so a thread waits in the kernel: nothing polls, and the kernel's queue keeps its
-/// order. A thread that is left behind by a timeout releases the lock as soon as it gets it.
+/// Waits for a lock in the kernel, whose queue keeps its order. flock(2) has no timeout, so a timer interrupts it; with a thread for each
+/// wait, a burst of ADDs takes a sixth longer.
 fn wait_for(file: File, deadline: Moment) -> io::Result<LockOutcome> {
     let left = || deadline.since(boot_now());
     match FileExt::try_lock_exclusive(&file) {
@@ -73,25 +72,20 @@ fn wait_for(file: File, deadline: Moment) -> io::Result<LockOutcome> {
         Err(_) if left().is_zero() => return Ok(LockOutcome::TimedOut),
         Err(_) => {}
     }
-    let (sender, receiver) = mpsc::channel();
-    thread::Builder::new()
-        .stack_size(64 * 1024)
-        .spawn(move || {
-            // Fails when nobody waits any more. The file is closed then, which releases the lock.
-            let _ = sender.send(FileExt::lock_exclusive(&file).map(|()| file));
-        })?;
+    let _interruptions = Interruptions::after(block_at_most(left()))?;
     loop {
-        let left = left();
-        match receiver.recv_timeout(block_at_most(left)) {
-            Ok(locked) => return locked.map(LockOutcome::Held),
-            Err(RecvTimeoutError::Timeout) if !left.is_zero() => {}
-            Err(_) => return Ok(LockOutcome::TimedOut),
+        match FileExt::lock_exclusive(&file) {
+            Ok(()) => return Ok(LockOutcome::Held(file)),
+            Err(e) if e.kind() != io::ErrorKind::Interrupted => return Err(e),
+            Err(_) if left().is_zero() => return Ok(LockOutcome::TimedOut),
+            Err(_) => {}
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
     use std::time::Instant;
 
     use super::*;
@@ -140,7 +134,7 @@ mod tests {
         drop(first);
         assert!(
             held(&path, LONG).is_some(),
-            "the threads that timed out gave it back"
+            "who timed out does not wait any more"
         );
         fs::remove_dir_all(folder).unwrap();
     }

@@ -19,7 +19,7 @@ pub use files::{
     write_refusal,
 };
 pub use flock::{LockOutcome, lock, lock_folder};
-pub use libc_calls::{exit_on_termination_signals, ignore_write_signals};
+pub use libc_calls::{exit_on_termination_signals, ignore_write_signals, use_huge_pages};
 pub use links::{Link, links, links_named};
 pub use netns::{CookieLookup, SocketsOfProcess, in_namespace, namespace_id, netns};
 pub use network::{

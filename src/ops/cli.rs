@@ -70,10 +70,7 @@ pub enum Command {
     Uninstall(UninstallArgs),
     /// Print the version, commit, target and features
     #[command(after_help = help::VERSION)]
-    Version {
-        #[command(flatten)]
-        format: OutputFormat,
-    },
+    Version(OutputFormat),
 }
 
 /// The arguments of `show`.
@@ -269,12 +266,9 @@ fn seconds() -> impl TypedValueParser<Value = u64> {
 
 /// Builds the definition of the command line, with the program's name in its help texts.
 pub fn command(program: &str) -> clap::Command {
-    let add_name = |command: clap::Command| match command.get_after_help() {
-        Some(text) => {
-            let text = help::complete(&text.to_string(), program);
-            command.after_help(text)
-        }
-        None => command,
+    let add_name = |command: clap::Command| {
+        let text = command.get_after_help().map(ToString::to_string);
+        command.after_help(help::complete(&text.unwrap_or_default(), program))
     };
     add_name(Cli::command()).mut_subcommands(add_name)
 }
@@ -283,10 +277,7 @@ pub fn command(program: &str) -> clap::Command {
 ///
 /// # Errors
 /// A usage error, or a request for help or the version. It holds the text to print.
-pub fn parse(
-    program: &'static str,
-    args: impl IntoIterator<Item = impl Into<OsString> + Clone>,
-) -> Result<(Command, String), clap::Error> {
+pub fn parse(program: &'static str, args: &[OsString]) -> Result<(Command, String), clap::Error> {
     let parser = command(program).no_binary_name(true);
     let parser = parser.name(program).display_name(program).bin_name(program);
     let matches = parser.try_get_matches_from(args)?;
@@ -299,8 +290,8 @@ mod tests {
     use super::*;
 
     fn parse_line(line: &str) -> Result<Command, clap::Error> {
-        let words = line.split(' ').map(OsString::from);
-        parse(NAME, words).map(|(command, _)| command)
+        let words: Vec<_> = line.split(' ').map(OsString::from).collect();
+        parse(NAME, &words).map(|(command, _)| command)
     }
 
     #[test]

@@ -1,92 +1,79 @@
 //! `events`: the last operations.
 
 use std::collections::BTreeSet;
+use std::iter;
 use std::net::IpAddr;
 use std::time::Duration;
 
 use super::cli::EventsArgs;
 use super::lease::{find_pods, shorten_container_id};
 use super::node::Node;
-use super::outcome::{CommandError, CommandOutput};
-use super::screen::{Screen, Table, Tint, screen_offset, split_time};
-use crate::codec::named_address;
+use super::outcome::{CommandError, CommandOutput, parse_address};
+use super::screen::{Screen, Tint, screen_offset, split_time};
 use crate::events::OperationRecord;
 use crate::host::Timestamp;
 
 /// Runs the command.
 pub fn run(node: &Node, args: &EventsArgs) -> Result<CommandOutput, CommandError> {
-    let filter = Filter::parse(args, node.now.wall)?;
+    let (since, address) = parse_options(args, node.now.wall)?;
     let all = node.history()?.records;
     let was_empty = all.is_empty();
-    let events = filter.apply(all);
+    let events = select(all, args, since, address);
     args.format.output(0, &events, || match &*events {
         [] if !was_empty => "No operation matches.\n".to_owned(),
         events => print_events(events, &args.format.screen(node.screen.bounded())),
     })
 }
 
-/// The operations that are wanted.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Filter {
-    /// Not older than this.
-    since: Option<Timestamp>,
-    /// For pods with this name or prefix.
-    pod: Option<String>,
-    /// On this address.
-    address: Option<IpAddr>,
-    /// The last ones, this many.
-    tail: Option<usize>,
+/// Parses the time of `--since` and the address of `--address`. `now` is in seconds since 1970.
+///
+/// # Errors
+/// One of them has an invalid value.
+fn parse_options(
+    args: &EventsArgs,
+    now: i64,
+) -> Result<(Option<Timestamp>, Option<IpAddr>), CommandError> {
+    let since = args.since.as_deref().map(|text| {
+        parse_since(text, now).ok_or_else(|| {
+            CommandError(format!(
+                "--since {text:?} is neither a duration such as 90s, 15m or 2h30m, nor a time such as 21:00, \"2026-11-20 21:00\" or 2026-11-20T21:00:00Z"
+            ))
+        })
+    });
+    let address = args.address.as_deref().map(parse_address);
+    Ok((since.transpose()?, address.transpose()?))
 }
 
-impl Filter {
-    /// Parses the options. `now` is in seconds since 1970.
-    ///
-    /// # Errors
-    /// An option has an invalid value.
-    pub fn parse(args: &EventsArgs, now: i64) -> Result<Filter, CommandError> {
-        let since = args.since.as_deref().map(|text| {
-            parse_since(text, now).ok_or_else(|| {
-                CommandError(format!(
-                    "--since {text:?} is neither a duration such as 90s, 15m or 2h30m, nor a time such as 21:00, \"2026-11-20 21:00\" or 2026-11-20T21:00:00Z"
-                ))
-            })
-        });
-        let address = args.address.as_deref().map(|text| {
-            named_address(text).ok_or_else(|| CommandError(format!("{text:?} is not an address")))
-        });
-        Ok(Filter {
-            since: since.transpose()?,
-            pod: args.pod.clone(),
-            address: address.transpose()?,
-            tail: args.tail,
-        })
-    }
+/// The operations that the options ask for, of all in the order of their time.
+fn select(
+    mut events: Vec<OperationRecord>,
+    args: &EventsArgs,
+    since: Option<Timestamp>,
+    address: Option<IpAddr>,
+) -> Vec<OperationRecord> {
+    let wanted = args.pod.as_deref();
+    let pods = wanted.map(|wanted| find_pods(wanted, events.iter().flat_map(pods_of)));
+    // An operation whose time cannot be read may be wanted.
+    let is_early = |event: &OperationRecord| {
+        let time = Timestamp::parse(&event.time);
+        time.zip(since).is_some_and(|(at, since)| at < since)
+    };
+    events.retain(|event| {
+        let has_one = |pods: &BTreeSet<String>| pods_of(event).any(|pod| pods.contains(pod));
+        !is_early(event)
+            && address.is_none_or(|address| event.touches(address))
+            && pods.as_ref().is_none_or(has_one)
+    });
+    let surplus = args.tail.map_or(0, |n| events.len().saturating_sub(n));
+    events.drain(..surplus);
+    events
+}
 
-    /// The operations that are wanted, of all in the order of their time.
-    pub fn apply(&self, mut events: Vec<OperationRecord>) -> Vec<OperationRecord> {
-        let own = events.iter().filter_map(|event| event.pod.as_deref());
-        let freed = events.iter().flat_map(|event| &event.freed);
-        let known = own.chain(freed.filter_map(|freed| freed.pod.as_deref()));
-        let pods = self.pod.as_ref().map(|wanted| find_pods(wanted, known));
-        events.retain(|event| self.matches(event, pods.as_ref()));
-        let surplus = self.tail.map_or(0, |n| events.len().saturating_sub(n));
-        events.drain(..surplus);
-        events
-    }
-
-    fn matches(&self, event: &OperationRecord, pods: Option<&BTreeSet<String>>) -> bool {
-        let is_in = |pods: &BTreeSet<String>, pod: &Option<String>| {
-            pod.as_ref().is_some_and(|pod| pods.contains(pod))
-        };
-        // An operation whose time cannot be read may be wanted.
-        let is_early =
-            |since: Timestamp| Timestamp::parse(&event.time).is_some_and(|at| at < since);
-        !self.since.is_some_and(is_early)
-            && self.address.is_none_or(|address| event.touches(address))
-            && pods.is_none_or(|pods| {
-                is_in(pods, &event.pod) || event.freed.iter().any(|freed| is_in(pods, &freed.pod))
-            })
-    }
+/// The pods that the operation was for, or whose addresses it freed.
+fn pods_of(event: &OperationRecord) -> impl Iterator<Item = &str> {
+    let freed = event.freed.iter().map(|freed| &freed.pod);
+    let pods = iter::once(&event.pod).chain(freed);
+    pods.filter_map(|pod| pod.as_deref())
 }
 
 /// Parses a duration before now, or a time.
@@ -150,30 +137,23 @@ pub fn print_events(events: &[OperationRecord], screen: &Screen) -> String {
     let offset = screen_offset(newest);
     let [_, _, zone] = split_time(newest, offset);
     let time = format!("TIME ({zone})");
-    let headings = [&time, "VERB", "RESULT", "MS", "ADDRESS", "WHO"];
-    let mut table = Table::new(&headings, &[4, 5]);
-    for event in events {
-        table.row(cells(event, offset));
-    }
-    let text = table.print(screen, 0);
-    let mut lines = text.lines();
-    let mut out = format!("{}\n", lines.next().unwrap_or_default());
-    for (line, event) in lines.zip(events) {
-        out.push_str(line);
-        out.push('\n');
+    let headings = [&time, "VERB", "RESULT", "MS", "ADDRESS", "WHO"].map(str::to_owned);
+    let rows = events.iter().map(|event| cells(event, offset));
+    let rows = iter::once(headings).chain(rows).map(Vec::from).collect();
+    let mut lines = screen.table(rows, 0);
+    for (line, event) in lines.iter_mut().skip(1).zip(events) {
         let by = event.by.as_ref().map(|by| format!("by {by}"));
         for more in [&event.msg, &by.unwrap_or_default()] {
             if !more.is_empty() {
                 let more = screen.paragraph("", 16, more);
-                out.push_str(&screen.tint(Tint::Faint, more.trim_end()));
-                out.push('\n');
+                *line += &format!("\n{}", screen.tint(Tint::Faint, more.trim_end()));
             }
         }
     }
-    out
+    lines.join("\n") + "\n"
 }
 
-fn cells(event: &OperationRecord, offset: i32) -> Vec<String> {
+fn cells(event: &OperationRecord, offset: i32) -> [String; 6] {
     let result = match event.code {
         0 => "ok".to_owned(),
         code => format!("error {code}"),
@@ -183,7 +163,7 @@ fn cells(event: &OperationRecord, offset: i32) -> Vec<String> {
         [one] => one.to_string(),
         [first, others @ ..] => format!("{first} +{}", others.len()),
     };
-    vec![
+    [
         moment(&event.time, offset),
         event.verb.clone(),
         result,
@@ -292,8 +272,8 @@ mod tests {
             reclaim,
         ];
         let shown = |args: EventsArgs| {
-            let filter = Filter::parse(&args, NOW).unwrap();
-            let found = filter.apply(events.clone());
+            let (since, address) = parse_options(&args, NOW).unwrap();
+            let found = select(events.clone(), &args, since, address);
             let found = found
                 .iter()
                 .map(|event| events.iter().position(|e| e == event));

@@ -100,10 +100,8 @@ fn log(node: &Node) -> Vec<String> {
         return Vec::new();
     };
     let text = String::from_utf8_lossy(&bytes);
-    let lines: Vec<&str> = text.lines().collect();
-    let last = lines.get(lines.len().saturating_sub(LINES)..);
-    let last = last.unwrap_or_default().iter();
-    last.map(|line| (*line).to_owned()).collect()
+    let earlier = text.lines().count().saturating_sub(LINES);
+    text.lines().skip(earlier).map(str::to_owned).collect()
 }
 
 /// The evidence about addresses of the pools.
@@ -150,28 +148,21 @@ fn describe_evidence(ipam: &Ipam, evidence: &Evidence) -> Value {
 /// The network configurations, reduced to what concerns this plugin, as other parts may contain credentials.
 fn configuration(config: &NodeConfig, name: &str) -> Vec<Value> {
     let plugin = |plugin: &Plugin| {
+        let ipam = plugin.netconf.get("ipam");
         let ipam = match plugin.uses_ipam(name) {
-            true => plugin
-                .netconf
-                .get("ipam")
-                // A number may be too large for a value.
-                .and_then(|ipam| to_value(known_keys(ipam)).ok()),
-            false => plugin
-                .ipam_kind
-                .as_ref()
-                .map(|kind| json!({ "type": kind })),
+            // A number may be too large for a value.
+            true => ipam.and_then(|ipam| to_value(known_keys(ipam)).ok()),
+            false => plugin.ipam_kind().map(|kind| json!({ "type": kind })),
         };
-        json!({ "type": plugin.kind, "ipam": ipam })
+        json!({ "type": plugin.kind(), "ipam": ipam })
     };
     let files = config.files.iter().map(|file| {
-        let list = file.conflist.as_ref().ok();
-        let plugins = list.into_iter().flat_map(|list| &list.plugins);
         json!({
             "file": file.path.display().to_string(),
-            "error": file.conflist.as_ref().err(),
-            "name": list.and_then(|list| list.name.as_ref()),
-            "cniVersion": list.and_then(|list| list.cni_version.as_ref()),
-            "plugins": plugins.map(plugin).collect::<Vec<_>>(),
+            "error": file.error,
+            "name": file.name,
+            "cniVersion": file.cni_version,
+            "plugins": file.plugins.iter().map(plugin).collect::<Vec<_>>(),
         })
     });
     files.collect()
@@ -179,10 +170,7 @@ fn configuration(config: &NodeConfig, name: &str) -> Vec<Value> {
 
 /// The keys that this plugin reads, without credentials in URLs.
 fn known_keys(ipam: &Tree) -> Tree {
-    let Tree::Object(members) = ipam else {
-        return Tree::default();
-    };
-    let known = members.iter();
+    let known = ipam.members().iter();
     let known = known.filter(|(key, _)| crate::cni::is_ipam_key(key));
     Tree::Object(known.cloned().collect())
 }

@@ -229,7 +229,7 @@ impl Severity {
 }
 
 /// What this user is allowed to see.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Visibility {
     /// Whether the user is root.
     pub is_root: bool,
@@ -241,15 +241,9 @@ pub struct Visibility {
 impl Visibility {
     /// The visibility of the effective user of this process.
     pub fn of_process() -> Visibility {
-        Visibility::new(rustix::process::geteuid().is_root())
-    }
-
-    /// The visibility of root, or of another user.
-    pub fn new(is_root: bool) -> Visibility {
         Visibility {
-            is_root,
-            not_mounted: None,
-            hidden: Vec::new(),
+            is_root: rustix::process::geteuid().is_root(),
+            ..Visibility::default()
         }
     }
 
@@ -301,13 +295,16 @@ mod tests {
 
     #[test]
     fn what_only_root_sees_is_listed_once() {
-        let mut visibility = Visibility::new(false);
+        let mut visibility = Visibility::default();
         assert!(visibility.hides("the state", "permission denied"));
         assert!(visibility.hides("the state", "operation not permitted"));
         assert!(!visibility.hides("the log", "input/output error"));
         let hidden = visibility.hidden();
         assert_eq!(hidden.as_deref(), Some("the state, write permissions"));
-        let mut root = Visibility::new(true);
+        let mut root = Visibility {
+            is_root: true,
+            ..Visibility::default()
+        };
         assert!(!root.hides("the state", "permission denied"));
         assert_eq!(root.hidden(), None);
     }

@@ -179,11 +179,9 @@ impl Installation {
                 }
             },
         };
-        let replaced = self.replace(node, &folder, is_kept);
-        if replaced.is_err() {
+        self.replace(node, &folder, is_kept).inspect_err(|_| {
             let _ = self.remove_leftovers();
-        }
-        replaced?;
+        })?;
         self.flush(&folder)?;
         note(node, &format!("{LINE} was installed as {path}"));
         let fate = match (kind, is_kept) {

@@ -1,13 +1,14 @@
 //! A lease, as every command reports it: an address and the attachment that holds it.
 
 use std::collections::BTreeSet;
+use std::iter;
 use std::net::IpAddr;
 
 use serde::Serialize;
 
 use super::node::Now;
 use super::outcome::CommandError;
-use super::screen::{Table, first_few, format_age, pluralize};
+use super::screen::{first_few, format_age, pluralize};
 use crate::ipam::{
     Candidate, Entry, Evidence, EvidenceList, Held, Ipam, Place, Pool, Record, Routes,
 };
@@ -98,42 +99,32 @@ impl Lease {
         }
     }
 
-    /// Makes a table of leases with the columns ADDRESS, POD, CONTAINER, NETWORK and SINCE, and NOTE if there are notes. NETWORK is
-    /// left out where [`common_network`] finds one.
-    pub fn table<'a>(leases: impl Iterator<Item = &'a Lease> + Clone, notes: Vec<String>) -> Table {
+    /// Makes the rows of a table of leases with the columns ADDRESS, POD, CONTAINER, NETWORK and SINCE, and NOTE if there are notes.
+    /// NETWORK is left out where [`common_network`] finds one.
+    pub fn table<'a>(
+        leases: impl Iterator<Item = &'a Lease> + Clone,
+        note: fn(&Lease) -> &'static str,
+    ) -> Vec<Vec<String>> {
         let with_network = common_network(leases.clone()).is_none();
-        let with_notes = notes.iter().any(|note| !note.is_empty());
-        let mut headings = vec!["ADDRESS", "POD", "CONTAINER", "SINCE"];
-        if with_network {
-            headings.insert(3, "NETWORK");
-        }
-        if with_notes {
-            headings.push("NOTE");
-        }
-        // The name of the pod is cut last.
-        let elastic: &[usize] = if with_network {
-            &[3, 2, 0, 1]
-        } else {
-            &[2, 0, 1]
+        let with_notes = leases.clone().any(|lease| !note(lease).is_empty());
+        let row = |cells: [String; 6]| {
+            let are_shown = [true, true, true, with_network, true, with_notes];
+            let shown = cells.into_iter().zip(are_shown).filter(|(_, is)| *is);
+            shown.map(|(cell, _)| cell).collect()
         };
-        let mut table = Table::new(&headings, elastic);
-        let notes = notes.into_iter().chain(std::iter::repeat(String::new()));
-        for (lease, note) in leases.zip(notes) {
-            let mut cells = vec![
+        let headings = ["ADDRESS", "POD", "CONTAINER", "NETWORK", "SINCE", "NOTE"];
+        let leases = leases.map(|lease| {
+            [
                 lease.address.to_string(),
                 lease.pod.clone().unwrap_or_else(|| "-".to_owned()),
                 lease.container_text(),
+                lease.network_text(),
                 lease.age_text(),
-            ];
-            if with_network {
-                cells.insert(3, lease.network_text());
-            }
-            if with_notes {
-                cells.push(note);
-            }
-            table.row(cells);
-        }
-        table
+                note(lease).to_owned(),
+            ]
+        });
+        let all = iter::once(headings.map(str::to_owned)).chain(leases);
+        all.map(row).collect()
     }
 
     /// Names the pod and the container, as part of a sentence.
@@ -220,10 +211,10 @@ pub fn find_container<'a>(typed: &str, known: impl IntoIterator<Item = &'a str>)
     if typed.len() < MIN_PREFIX {
         return ContainerMatch::TooShort;
     }
-    let mut found = found.into_iter().map(str::to_owned);
-    match (found.next(), found.len()) {
-        (Some(only), 0) => ContainerMatch::One(only),
-        (first, _) => ContainerMatch::Ambiguous(first.into_iter().chain(found).collect()),
+    let found: Vec<String> = found.into_iter().map(str::to_owned).collect();
+    match <[String; 1]>::try_from(found) {
+        Ok([only]) => ContainerMatch::One(only),
+        Err(several) => ContainerMatch::Ambiguous(several),
     }
 }
 

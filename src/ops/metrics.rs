@@ -13,7 +13,7 @@ use super::outcome::{CommandError, CommandOutput};
 use super::show::{self, PoolReport, ShowReport};
 use super::version;
 use crate::cni::Verb;
-use crate::events::{DURATION_BOUNDS, Durations, Totals};
+use crate::events::{Count, DURATION_BOUNDS, Durations, Totals};
 
 /// The mode of the file. Collectors usually do not run as root.
 pub const MODE: u32 = 0o644;
@@ -187,12 +187,12 @@ fn print_operations(page: &mut Page, totals: &Totals) {
         "operation_errors_total",
         "Failed operations, by error code.",
     );
-    for (verb, code, count) in totals.operations() {
-        let result = if code == 0 { "ok" } else { "error" };
-        let sum = sums.entry((verb, result)).or_default();
-        *sum = sum.saturating_add(count);
-        if code != 0 {
-            page.sample(&[("verb", verb), ("code", &code.to_string())], &count);
+    for Count { verb, code, count } in &totals.operations {
+        let result = if *code == 0 { "ok" } else { "error" };
+        let sum = sums.entry((verb.as_str(), result)).or_default();
+        *sum = sum.saturating_add(*count);
+        if *code != 0 {
+            page.sample(&[("verb", verb), ("code", &code.to_string())], count);
         }
     }
     page.begin(

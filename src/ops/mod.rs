@@ -110,7 +110,7 @@ fn run(command: &Command, node: &Node) -> Result<CommandOutput, CommandError> {
         Command::Errors => Ok(CommandOutput::success(ERROR_PAGE.to_owned())),
         Command::Install(args) => install::run(node, args),
         Command::Uninstall(args) => install::run_uninstall(node, args),
-        Command::Version { format } => version::run(node, *format),
+        Command::Version(format) => version::run(node, *format),
     }
 }
 

@@ -27,8 +27,8 @@ const LIMIT: usize = 1 << 20;
 pub struct NodeConfig {
     /// The network configurations in /etc/cni/net.d, by file name, which is the order of the runtimes.
     pub files: Vec<ConfFile>,
-    /// Why the folder cannot be read, if it cannot.
-    pub unreadable: Option<String>,
+    /// The folder and why it cannot be read, if it cannot.
+    pub unreadable: Option<(PathBuf, String)>,
     /// The errors in /etc/azure-vnet-ipam.json.
     pub wrong_settings: Vec<String>,
     /// The defaults of /etc/azure-vnet-ipam.json.
@@ -37,18 +37,13 @@ pub struct NodeConfig {
     pub conf: IpamConfig,
 }
 
-/// A file in /etc/cni/net.d.
-#[derive(Debug)]
+/// A file in /etc/cni/net.d with a network configuration: a list of plugins, of which a `.conf` has one.
+#[derive(Debug, Default)]
 pub struct ConfFile {
     /// The path.
     pub path: PathBuf,
-    /// The parsed configuration, or why it cannot be parsed.
-    pub conflist: Result<Conflist, String>,
-}
-
-/// A network configuration: a list of plugins, of which a `.conf` has one.
-#[derive(Debug, Default)]
-pub struct Conflist {
+    /// Why the file cannot be parsed, if it cannot.
+    pub error: Option<String>,
     /// The network's name, if it is a string.
     pub name: Option<String>,
     /// The CNI version, if it is a string.
@@ -58,12 +53,8 @@ pub struct Conflist {
 }
 
 /// One plugin of a list.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Plugin {
-    /// Its `type`.
-    pub kind: String,
-    /// The `type` of its `ipam`.
-    pub ipam_kind: Option<String>,
     /// The configuration as a runtime passes it, with `name` and `cniVersion` of the list.
     pub netconf: Tree,
 }
@@ -72,10 +63,11 @@ impl NodeConfig {
     /// Reads all configuration of the node.
     pub fn read(paths: &Paths) -> NodeConfig {
         let (defaults, wrong_settings) = read_settings(&paths.settings());
-        let (files, unreadable) = match conf_files(&paths.conf_folder()) {
+        let folder = paths.conf_folder();
+        let (files, unreadable) = match conf_files(&folder) {
             Ok(files) => (files, None),
             Err(e) if e.kind() == io::ErrorKind::NotFound => (Vec::new(), None),
-            Err(e) => (Vec::new(), Some(io_reason(&e))),
+            Err(e) => (Vec::new(), Some((folder, io_reason(&e)))),
         };
         let mut config = NodeConfig {
             files,
@@ -85,22 +77,16 @@ impl NodeConfig {
             conf: IpamConfig::default(),
         };
         if paths.name() == NAME_V6 {
-            for file in &mut config.files {
-                if let Ok(list) = &mut file.conflist {
-                    list.plugins.iter_mut().for_each(Plugin::apply_ipv6_call);
-                }
-            }
+            let plugins = config.files.iter_mut().flat_map(|file| &mut file.plugins);
+            plugins.for_each(Plugin::apply_ipv6_call);
         }
-        let names_us = config.ours(paths.name());
-        let conf = names_us.filter_map(|(_, plugin)| plugin.parse_call(&config.defaults).ok());
-        let conf = conf.map(|call| call.conf.ipam).next();
         // Without a network configuration, the settings file alone counts.
-        let alone = || {
-            let plugin = without_conflist(paths.name())?;
-            Some(plugin.parse_call(&config.defaults).ok()?.conf.ipam)
-        };
-        if let Some(conf) = conf.or_else(alone) {
-            config.conf = conf;
+        let alone = without_conflist(paths.name());
+        let plugins = config.ours(paths.name()).map(|(_, plugin)| plugin);
+        let parse = |plugin: &Plugin| plugin.parse_call(&config.defaults).ok();
+        let call = plugins.chain(&alone).find_map(parse);
+        if let Some(call) = call {
+            config.conf = call.conf.ipam;
         }
         config
     }
@@ -113,46 +99,58 @@ impl NodeConfig {
 
     /// The plugins that use `name` for IPAM, with their files.
     pub fn ours(&self, name: &str) -> impl Iterator<Item = (&ConfFile, &Plugin)> {
-        let plugins = self.files.iter().flat_map(|file| {
-            let plugins = file.conflist.iter().flat_map(|list| &list.plugins);
-            plugins.map(move |plugin| (file, plugin))
-        });
+        let files = self.files.iter();
+        let plugins = files.flat_map(|file| file.plugins.iter().map(move |plugin| (file, plugin)));
         plugins.filter(move |(_, plugin)| plugin.uses_ipam(name))
+    }
+
+    /// The folder or the files that cannot be read or parsed, and why.
+    pub fn unusable(&self) -> impl Iterator<Item = (&Path, &str)> {
+        let folder = self.unreadable.iter();
+        let folder = folder.map(|(folder, why)| (&**folder, &**why));
+        let files = self.files.iter();
+        folder.chain(files.filter_map(|file| Some((&*file.path, file.error.as_deref()?))))
     }
 }
 
 impl Plugin {
+    /// Its `type`; empty where it has none.
+    pub fn kind(&self) -> &str {
+        self.netconf.text_at("type").unwrap_or_default()
+    }
+
+    /// The `type` of its `ipam`.
+    pub fn ipam_kind(&self) -> Option<&str> {
+        self.netconf.get("ipam")?.text_at("type")
+    }
+
     /// Whether it uses the plugin `name` for IPAM, or is that plugin.
     pub fn uses_ipam(&self, name: &str) -> bool {
-        self.ipam_kind.as_deref() == Some(name) || self.kind == name
+        self.ipam_kind() == Some(name) || self.kind() == name
     }
 
     /// What the main plugin azure-vnet hands to the IPv6 sibling of the plugin that is named, when it is to give pods
     /// addresses of both families (contract section 19).
     fn apply_ipv6_call(&mut self) {
         let mode = self.netconf.text_at("ipv6Mode").unwrap_or_default();
-        if self.kind != "azure-vnet" || mode.is_empty() {
+        if self.kind() != "azure-vnet" || mode.is_empty() {
             return;
         }
-        if let (Tree::Object(members), Some((sibling, ipam))) = (&mut self.netconf, alone(NAME_V6))
-        {
+        let sibling = without_conflist(NAME_V6);
+        let ipam = sibling.and_then(|sibling| sibling.netconf.get("ipam").cloned());
+        if let (Tree::Object(members), Some(ipam)) = (&mut self.netconf, ipam) {
             members.retain(|(key, _)| !is(key, "ipam"));
             members.push(("ipam".to_owned(), ipam));
-            self.ipam_kind = sibling.ipam_kind;
         }
     }
 
     /// The configuration as this plugin gets it: azure-vnet adds the subnet of a network that it knows (contract section 19).
     pub fn as_called(&self, paths: &Paths) -> Plugin {
-        let mut plugin = Plugin {
-            kind: self.kind.clone(),
-            ipam_kind: self.ipam_kind.clone(),
-            netconf: self.netconf.clone(),
-        };
+        let mut plugin = self.clone();
         let network = self.netconf.text_at("name").unwrap_or_default();
-        if self.kind == "azure-vnet"
-            && self.ipam_kind.as_deref() == Some(NAME)
-            && let Some(subnet) = azure_vnet_subnet(&paths.azure_vnet(), &network)
+        if self.kind() == "azure-vnet"
+            && self.ipam_kind() == Some(NAME)
+            && let Some(subnet) = azure_vnet_subnet(&paths.azure_vnet(), network)
             && let Tree::Object(members) = &mut plugin.netconf
             && let Some((_, Tree::Object(ipam))) = members.iter_mut().find(|(k, _)| is(k, "ipam"))
         {
@@ -176,7 +174,7 @@ impl Plugin {
         };
         let stdin = serde_json::to_vec(&self.netconf).unwrap_or_default();
         let mut call = Call::parse(&nobody, &stdin, defaults)?;
-        call.conf.ipam.ipv6 |= self.ipam_kind.as_deref() == Some(NAME_V6);
+        call.conf.ipam.ipv6 |= self.ipam_kind() == Some(NAME_V6);
         Ok(call)
     }
 }
@@ -187,19 +185,15 @@ fn azure_vnet_subnet(path: &Path, network: &str) -> Option<String> {
         return None;
     };
     let whole = Tree::parse(&bytes).ok()?;
-    let Tree::Object(interfaces) = whole.get("Network")?.get("ExternalInterfaces")? else {
-        return None;
-    };
-    let networks = interfaces.iter().filter_map(|(_, i)| i.get("Networks"));
-    let known = networks
-        .filter_map(|networks| networks.get(network))
-        .next()?;
+    let interfaces = whole.get("Network")?.get("ExternalInterfaces")?.members();
+    let mut interfaces = interfaces.iter();
+    let known = interfaces.find_map(|(_, i)| i.get("Networks")?.get(network))?;
     let Tree::List(subnets) = known.get("Subnets")? else {
         return None;
     };
     let prefix = subnets.first()?.get("Prefix")?;
     let address = prefix.text_at("IP")?.parse().ok()?;
-    let length = mask_length(&prefix.text_at("Mask")?)?;
+    let length = mask_length(prefix.text_at("Mask")?)?;
     Some(IpNet::new(address, length).ok()?.to_string())
 }
 
@@ -210,20 +204,13 @@ fn mask_length(mask: &str) -> Option<u8> {
     u8::try_from(bits).ok()
 }
 
-/// The configuration that a node without any stands for.
-pub fn without_conflist(name: &str) -> Option<Plugin> {
-    alone(name).map(|(plugin, _)| plugin)
-}
-
-/// A minimal configuration and its `ipam`.
-fn alone(name: &str) -> Option<(Plugin, Tree)> {
+/// The minimal configuration, which a node without any stands for.
+fn without_conflist(name: &str) -> Option<Plugin> {
     let conf = match name {
         NAME_V6 => ALONE_V6,
         _ => ALONE,
     };
-    let plugin = parse(conf.as_bytes()).ok()?.plugins.pop()?;
-    let ipam = plugin.netconf.get("ipam")?.clone();
-    Some((plugin, ipam))
+    parse(conf.as_bytes()).ok()?.plugins.pop()
 }
 
 const ALONE: &str =
@@ -243,28 +230,36 @@ fn conf_files(folder: &Path) -> io::Result<Vec<ConfFile>> {
     }
     paths.sort_unstable();
     let read = |path: PathBuf| {
-        let conflist = match read_bounded(&path, LIMIT) {
+        let parsed = match read_bounded(&path, LIMIT) {
             Ok(ReadOutcome::Read(bytes)) => parse(&bytes),
             Ok(ReadOutcome::Missing) => Err("it has gone meanwhile".to_owned()),
             Ok(ReadOutcome::TooLarge) => Err(format!("it is larger than {LIMIT} bytes")),
             Err(e) => Err(io_reason(&e)),
         };
-        ConfFile { path, conflist }
+        let unusable = |why| ConfFile {
+            error: Some(why),
+            ..ConfFile::default()
+        };
+        ConfFile {
+            path,
+            ..parsed.unwrap_or_else(unusable)
+        }
     };
     Ok(paths.into_iter().map(read).collect())
 }
 
-/// Parses a network configuration. A `.conf` counts as a list of one plugin.
+/// Parses a network configuration, whose path is left empty. A `.conf` counts as a list of one plugin.
 ///
 /// # Errors
 /// It is not a JSON object.
-pub fn parse(bytes: &[u8]) -> Result<Conflist, String> {
+pub fn parse(bytes: &[u8]) -> Result<ConfFile, String> {
     let whole = Tree::parse(bytes)?;
     if !matches!(whole, Tree::Object(_)) {
         return Err("it is not an object".to_owned());
     }
     let shared = ["name", "cniVersion"].map(|key| (key, whole.get(key).cloned()));
-    let (name, cni_version) = (whole.text_at("name"), whole.text_at("cniVersion"));
+    let text = |key| whole.text_at(key).map(str::to_owned);
+    let (name, cni_version) = (text("name"), text("cniVersion"));
     let plugins = match whole.get("plugins") {
         Some(Tree::List(plugins)) => plugins.clone(),
         Some(_) => return Err("plugins must be a list".to_owned()),
@@ -280,16 +275,13 @@ pub fn parse(bytes: &[u8]) -> Result<Conflist, String> {
             }
         }
         let netconf = Tree::Object(members);
-        Ok(Plugin {
-            kind: netconf.text_at("type").unwrap_or_default(),
-            ipam_kind: netconf.get("ipam").and_then(|ipam| ipam.text_at("type")),
-            netconf,
-        })
+        Ok(Plugin { netconf })
     };
-    Ok(Conflist {
+    Ok(ConfFile {
         name,
         cni_version,
         plugins: plugins.into_iter().map(plugin).collect::<Result<_, _>>()?,
+        ..ConfFile::default()
     })
 }
 
@@ -306,12 +298,6 @@ pub enum Tree {
     Object(Vec<(String, Tree)>),
     /// Anything else.
     Other(Box<RawValue>),
-}
-
-impl Default for Tree {
-    fn default() -> Self {
-        Tree::Object(Vec::new())
-    }
 }
 
 impl Tree {
@@ -356,26 +342,26 @@ impl Tree {
         }
     }
 
-    /// Returns the member of an object, whatever the key's case; the last one of a repeated key.
-    pub fn get(&self, key: &str) -> Option<&Tree> {
-        let Tree::Object(members) = self else {
-            return None;
-        };
-        let mut found = members.iter().rev().filter(|(name, _)| is(name, key));
-        found.next().map(|(_, value)| value)
-    }
-
-    /// Returns the string, if it is one.
-    pub fn text(&self) -> Option<&str> {
+    /// Returns the members of an object; none of anything else.
+    pub fn members(&self) -> &[(String, Tree)] {
         match self {
-            Tree::Text(text) => Some(text),
-            _ => None,
+            Tree::Object(members) => members,
+            _ => &[],
         }
     }
 
+    /// Returns the member of an object, whatever the key's case; the last one of a repeated key.
+    pub fn get(&self, key: &str) -> Option<&Tree> {
+        let found = self.members().iter().rfind(|(name, _)| is(name, key));
+        found.map(|(_, value)| value)
+    }
+
     /// Returns a member of an object that is a string.
-    pub fn text_at(&self, key: &str) -> Option<String> {
-        Some(self.get(key)?.text()?.to_owned())
+    pub fn text_at(&self, key: &str) -> Option<&str> {
+        match self.get(key)? {
+            Tree::Text(text) => Some(text),
+            _ => None,
+        }
     }
 }
 

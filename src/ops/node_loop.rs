@@ -95,7 +95,10 @@ impl<'a> NodeLoop<'a> {
             args,
             plugins: names.into_iter().map(watched).collect(),
             checked_at: None,
-            reported: Reported::new(paths.name()),
+            reported: Reported {
+                program: paths.name(),
+                problems: BTreeMap::new(),
+            },
         }
     }
 
@@ -171,13 +174,6 @@ struct Reported {
 }
 
 impl Reported {
-    fn new(program: &'static str) -> Reported {
-        Reported {
-            program,
-            problems: BTreeMap::new(),
-        }
-    }
-
     /// Reports the problem of a step on stderr if it changed or ended.
     fn step(&mut self, step: &'static str, problem: &Option<String>) {
         if let Some(line) = self.change(step, problem) {
@@ -206,7 +202,10 @@ mod tests {
 
     #[test]
     fn problem_is_reported_once_until_it_changes_or_ends() {
-        let mut reported = Reported::new(NAME);
+        let mut reported = Reported {
+            program: NAME,
+            problems: BTreeMap::new(),
+        };
         let mut change = |problem: &str| {
             let problem = Some(problem.to_owned()).filter(|problem| !problem.is_empty());
             reported.change("metrics", &problem).unwrap_or_default()

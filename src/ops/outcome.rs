@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::IsTerminal;
+use std::net::IpAddr;
 use std::path::Path;
 
 use clap::{Args, ValueEnum};
@@ -9,6 +10,7 @@ use rustix::process::getuid;
 use serde::Serialize;
 
 use super::screen::Screen;
+use crate::codec::named_address;
 use crate::events::OperationRecord;
 use crate::failure::SUDO_REMEDY;
 use crate::host::{Paths, alters_terminal, boot_now, io_reason, replace, wall_now};
@@ -142,20 +144,25 @@ fn with_sudo_hint(text: String, error: &std::io::Error) -> String {
     }
 }
 
+/// Parses an address that was typed.
+///
+/// # Errors
+/// It is not one.
+pub fn parse_address(text: &str) -> Result<IpAddr, CommandError> {
+    named_address(text).ok_or_else(|| CommandError(format!("{text:?} is not an address")))
+}
+
 /// Formats a report as JSON.
 pub fn json(report: &impl Serialize) -> Result<String, CommandError> {
     let text = serde_json::to_string_pretty(report);
-    text.map(|text| escape_control_characters(text) + "\n")
+    text.map(|text| escape_control_characters(&text) + "\n")
         .map_err(|e| CommandError(format!("failed to format JSON: {e}")))
 }
 
 /// Escapes the characters that a terminal obeys. JSON strings escape those below a blank already; elsewhere they are layout.
-fn escape_control_characters(json: String) -> String {
+fn escape_control_characters(json: &str) -> String {
     let is_escaped = |c: char| c > ' ' && alters_terminal(c);
-    if !json.contains(is_escaped) {
-        return json;
-    }
-    let mut out = String::with_capacity(json.len() + 64);
+    let mut out = String::with_capacity(json.len());
     for c in json.chars() {
         match is_escaped(c) {
             true => out.push_str(&format!("\\u{:04x}", u32::from(c))),

@@ -61,13 +61,8 @@ fn ask_within(limit: Duration, paths: &Paths, executable: &Path) -> Result<(), S
         Ok(answer) if status.success() && !answer.supported_versions.is_empty() => Ok(()),
         _ => {
             let answer = String::from_utf8_lossy(&answer);
-            let line: String = answer
-                .lines()
-                .next()
-                .unwrap_or_default()
-                .chars()
-                .take(200)
-                .collect();
+            let line = answer.lines().next().unwrap_or_default();
+            let line: String = line.chars().take(200).collect();
             Err(format!(
                 "does not answer VERSION as a CNI plugin does: {status}, output {line:?}"
             ))

@@ -194,16 +194,13 @@ fn list(all: &[JudgedLease], screen: &Screen) -> String {
     if all.is_empty() {
         return String::new();
     }
-    let table = Lease::table(all.iter().map(|judged| &judged.holder), Vec::new());
-    let rows = table.print(screen, 2);
-    let mut rows = rows.lines();
-    let mut text = format!("{}\n", rows.next().unwrap_or_default());
-    for (row, judged) in rows.zip(all) {
-        text.push_str(row);
-        text.push('\n');
-        text.push_str(&screen.paragraph("", 6, &judged.reasons.join("; ")));
+    let table = Lease::table(all.iter().map(|judged| &judged.holder), |_| "");
+    let mut lines = screen.table(table, 2);
+    for (line, judged) in lines.iter_mut().skip(1).zip(all) {
+        let reasons = screen.paragraph("", 6, &judged.reasons.join("; "));
+        *line += &format!("\n{}", reasons.trim_end());
     }
-    text
+    lines.join("\n") + "\n"
 }
 
 #[cfg(test)]

@@ -9,13 +9,14 @@ use super::lease::{
     ContainerMatch, Lease, ambiguous, describe_too_short, find_container, held_records,
 };
 use super::node::{Node, capture_snapshot};
-use super::outcome::{CommandError, CommandOutput, describe_operator, record_operation};
+use super::outcome::{
+    CommandError, CommandOutput, describe_operator, parse_address, record_operation,
+};
 use super::screen::Screen;
 use super::state_view::StateView;
-use crate::codec::named_address;
 use crate::events::OperationRecord;
 use crate::host::boot_now;
-use crate::ipam::{Candidate, Evidence, EvidenceIndex, Ipam, Moment, Owner, Reason, Verdict};
+use crate::ipam::{Candidate, Evidence, EvidenceIndex, Held, Ipam, Owner, Reason, Verdict};
 use crate::log;
 use crate::state::State;
 use tracing::warn;
@@ -43,8 +44,7 @@ pub struct ReleaseReport {
 
 /// Runs the command.
 pub fn run(node: &Node, args: &ReleaseArgs) -> Result<CommandOutput, CommandError> {
-    let address = named_address(&args.address)
-        .ok_or_else(|| CommandError(format!("{:?} is not an address", args.address)))?;
+    let address = parse_address(&args.address)?;
     log::start(None);
     let mut outcome = ReleaseReport {
         time: node.now.wall_time(node.now.boot),
@@ -108,14 +108,9 @@ fn named(state: &State, address: IpAddr, container: Option<&str>) -> Result<Cand
 }
 
 /// The evidence that the holder is alive or may be. Its age is not evidence.
-fn signs(
-    candidate: &Candidate,
-    address: IpAddr,
-    (ipam, evidence): (&Ipam, &Evidence),
-    now: Moment,
-) -> Vec<String> {
+fn signs(address: IpAddr, held: &Held, ipam: &Ipam, evidence: &Evidence) -> Vec<String> {
     let index = EvidenceIndex::new(evidence, ipam);
-    let judgement = index.judge(address, &candidate.held, now);
+    let judgement = index.judge(address, held, boot_now());
     match judgement.verdict {
         Verdict::Dead | Verdict::Suspect => Vec::new(),
         Verdict::Alive | Verdict::Undecided => {
@@ -145,7 +140,7 @@ impl ReleaseReport {
     fn attempt(
         &mut self,
         node: &Node,
-        container: Option<&str>,
+        typed: Option<&str>,
         force: bool,
     ) -> Result<Option<String>, CommandError> {
         let refused = |why: &str| Ok(Some(why.to_owned()));
@@ -153,10 +148,8 @@ impl ReleaseReport {
         let Some(state) = StateView::load(node).into_writable()? else {
             return refused("there is no state on this node, so nothing is held");
         };
-        let typed = container;
-        let container = typed
-            .map(|typed| complete_id(typed, state.ipam()))
-            .transpose()?;
+        let container = typed.map(|typed| complete_id(typed, state.ipam()));
+        let container = container.transpose()?;
         let candidate = match named(&state, address, container.as_deref()) {
             Ok(candidate) => candidate,
             Err(why) => return Ok(Some(why)),
@@ -177,12 +170,7 @@ impl ReleaseReport {
             ));
         }
         let look = capture_snapshot(vec![candidate.clone()], &node.context);
-        self.signs_of_life = signs(
-            &candidate,
-            address,
-            (state.ipam(), &look.evidence),
-            boot_now(),
-        );
+        self.signs_of_life = signs(address, &candidate.held, state.ipam(), &look.evidence);
         if !self.signs_of_life.is_empty() && !force {
             return refused(
                 "its holder may be alive; if you are certain that it is dead, add --force",
@@ -194,31 +182,24 @@ impl ReleaseReport {
         }
     }
 
-    fn describe_holder(&self) -> String {
-        let holder = self.holder.as_ref();
-        holder.map(Lease::describe_holder).unwrap_or_default()
-    }
-
     /// Writes the log line and the operation record.
     fn tell(&self, node: &Node) {
+        let Some(holder) = &self.holder else {
+            return;
+        };
         let (address, operator) = (self.address, describe_operator());
-        let holder_text = self.describe_holder();
+        let holder_text = holder.describe_holder();
         let signs = match self.signs_of_life.is_empty() {
             true => "no evidence showed its holder".to_owned(),
             false => format!("despite: {}", self.signs_of_life.join("; ")),
         };
         warn!(target: "ipam", "{address} of {holder_text} was released by {operator}; {signs}.");
-        let holder = self.holder.as_ref();
-        let text = |of: fn(&Lease) -> Option<&String>| {
-            let found = holder.and_then(of).cloned();
-            found.unwrap_or_default()
-        };
         let record = OperationRecord {
             verb: "release".to_owned(),
-            network: text(|h| h.network.as_ref()),
-            container_id: text(|h| h.container.as_ref()),
-            if_name: text(|h| h.interface.as_ref()),
-            pod: holder.and_then(|h| h.pod.clone()),
+            network: holder.network.clone().unwrap_or_default(),
+            container_id: holder.container.clone().unwrap_or_default(),
+            if_name: holder.interface.clone().unwrap_or_default(),
+            pod: holder.pod.clone(),
             addresses: vec![address],
             ..OperationRecord::default()
         };
@@ -227,16 +208,15 @@ impl ReleaseReport {
 
     /// Prints the report as text.
     pub fn print(&self, screen: &Screen) -> String {
-        let holder_text = self.describe_holder();
-        let address = self.address;
-        let mut text = match &self.refused {
-            None => screen.paragraph(
-                "",
-                0,
-                &format!("{address} of {holder_text} is released; it is allocated again after a cooldown."),
+        let (address, holder) = (self.address, self.holder.as_ref());
+        let holder = holder.map(Lease::describe_holder).unwrap_or_default();
+        let sentence = match &self.refused {
+            None => format!(
+                "{address} of {holder} is released; it is allocated again after a cooldown."
             ),
-            Some(why) => screen.paragraph("", 0, &format!("Not released: {why}.")),
+            Some(why) => format!("Not released: {why}."),
         };
+        let mut text = screen.paragraph("", 0, &sentence);
         for sign in &self.signs_of_life {
             text.push_str(&screen.paragraph("  -", 4, sign));
         }

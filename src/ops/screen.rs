@@ -102,52 +102,34 @@ impl Screen {
         out.push('\n');
         out
     }
-}
 
-/// A table with headings. Columns are as wide as their longest cell. Of an ID only the end is cut, as its first characters are good
-/// for a command, and an IPv4 address is not cut.
-#[derive(Clone, Debug, Default)]
-pub struct Table {
-    rows: Vec<Vec<String>>,
-    elastic: &'static [usize],
-}
-
-impl Table {
-    /// A table under these headings. The columns `elastic`, counted from 0, give way one after the other where the screen is too
-    /// narrow.
-    pub fn new(headings: &[&str], elastic: &'static [usize]) -> Table {
-        let headings = headings.iter().map(|h| (*h).to_owned());
-        Table {
-            rows: vec![headings.collect()],
-            elastic,
-        }
-    }
-
-    /// Adds a row.
-    pub fn row(&mut self, cells: Vec<String>) {
-        self.rows
-            .push(cells.iter().map(|cell| replace_control(cell)).collect());
-    }
-
-    /// Prints the table, indented by this number of columns.
-    pub fn print(&self, screen: &Screen, indent: usize) -> String {
-        const GAP: usize = 2;
+    /// Lays out a table, indented by this number of columns: a line for each row, of which the first one has the headings. Columns
+    /// are as wide as their longest cell. Of an ID only the end is cut, as its first characters are good for a command, and an
+    /// IPv4 address is not cut.
+    pub fn table(&self, mut rows: Vec<Vec<String>>, indent: usize) -> Vec<String> {
+        const GAP: &str = "  ";
         const ID: &str = "CONTAINER";
-        let headings = self.rows.first().map(Vec::as_slice).unwrap_or_default();
-        let columns = headings.len();
-        let mut widths = vec![0; columns];
-        for row in &self.rows {
+        /// They give way one after the other where the screen is too narrow. The name of the pod is cut last.
+        const ELASTIC: [&str; 5] = ["NETWORK", ID, "ADDRESS", "POD", "WHO"];
+        for cell in rows.iter_mut().flatten() {
+            *cell = replace_control(cell);
+        }
+        let headings = rows.first().cloned().unwrap_or_default();
+        let mut widths = vec![0; headings.len()];
+        for row in &rows {
             for (width, cell) in widths.iter_mut().zip(row) {
                 *width = (*width).max(cell.chars().count());
             }
         }
-        let total = indent + widths.iter().sum::<usize>() + GAP * columns.saturating_sub(1);
-        let mut excess = screen.width.map_or(0, |width| total.saturating_sub(width));
-        for column in self.elastic {
-            if let Some(width) = widths.get_mut(*column) {
-                let least = match headings.get(*column).map(String::as_str) {
-                    Some("ADDRESS") => "255.255.255.255".len(),
-                    Some(ID) => ID.len(),
+        let gaps = GAP.len() * headings.len().saturating_sub(1);
+        let total = indent + widths.iter().sum::<usize>() + gaps;
+        let mut excess = self.width.map_or(0, |width| total.saturating_sub(width));
+        for name in ELASTIC {
+            let mut columns = headings.iter().zip(&mut widths);
+            if let Some((_, width)) = columns.find(|(heading, _)| *heading == name) {
+                let least = match name {
+                    "ADDRESS" => "255.255.255.255".len(),
+                    ID => ID.len(),
                     _ => 8,
                 };
                 let less = (*width).min(width.saturating_sub(excess).max(least));
@@ -155,22 +137,22 @@ impl Table {
                 *width = less;
             }
         }
-        let mut out = String::new();
-        for (n, row) in self.rows.iter().enumerate() {
+        let print = |row: &Vec<String>| {
             let mut line = " ".repeat(indent);
-            for ((cell, width), heading) in row.iter().zip(&widths).zip(headings) {
+            for ((cell, width), heading) in row.iter().zip(&widths).zip(&headings) {
                 let cell = match heading == ID {
                     true => cell.chars().take(*width).collect(),
                     false => elide_middle(cell, *width),
                 };
-                line.push_str(&format!("{cell:width$}  "));
+                line.push_str(&format!("{cell:width$}{GAP}"));
             }
-            let line = line.trim_end();
-            let tint = |text| screen.tint(Tint::Strong, text);
-            out.push_str(&if n == 0 { tint(line) } else { line.to_owned() });
-            out.push('\n');
+            line.trim_end().to_owned()
+        };
+        let mut lines: Vec<String> = rows.iter().map(print).collect();
+        if let Some(headings) = lines.first_mut() {
+            *headings = self.tint(Tint::Strong, headings);
         }
-        out
+        lines
     }
 }
 
@@ -328,13 +310,10 @@ mod tests {
 
     #[test]
     fn the_elastic_column_gives_way() {
-        let mut table = Table::new(&["ADDRESS", "POD", "SINCE"], &[1]);
-        table.row(vec![
-            "10.224.0.5".into(),
-            "kube-system/coredns-7db6d8ff4d-x2x5z".into(),
-            "3h12m".into(),
-        ]);
-        let text = table.print(&NARROW, 0);
+        let pod = "kube-system/coredns-7db6d8ff4d-x2x5z";
+        let rows = [["ADDRESS", "POD", "SINCE"], ["10.224.0.5", pod, "3h12m"]];
+        let rows = rows.map(|row| row.map(str::to_owned).to_vec()).to_vec();
+        let text = NARROW.table(rows.clone(), 0).join("\n");
         assert!(
             text.lines().all(|line| line.chars().count() <= 40),
             "{text}"
@@ -343,15 +322,18 @@ mod tests {
             text.contains("kube-syste..") && text.contains("x2x5z"),
             "{text}"
         );
-        let wide = table.print(&PLAIN, 0);
-        assert!(wide.contains("kube-system/coredns-7db6d8ff4d-x2x5z"));
+        let wide = PLAIN.table(rows, 0).join("\n");
+        assert!(wide.contains(pod));
     }
 
     #[test]
     fn ids_keep_their_first_characters_and_their_heading() {
-        let mut table = Table::new(&["CONTAINER", "POD"], &[0, 1]);
-        table.row(vec!["0123456789abcdef".into(), "x".repeat(26)]);
-        let text = table.print(&NARROW, 0);
+        let headings = ["CONTAINER", "POD"].map(str::to_owned);
+        let rows = vec![
+            headings.to_vec(),
+            vec!["0123456789abcdef".into(), "x".repeat(26)],
+        ];
+        let text = NARROW.table(rows.clone(), 0).join("\n");
         assert!(
             text.starts_with("CONTAINER     POD\n0123456789ab  xxx"),
             "{text}"
@@ -360,7 +342,7 @@ mod tests {
             width: Some(30),
             ..NARROW
         };
-        let text = table.print(&narrower, 0);
+        let text = narrower.table(rows, 0).join("\n");
         assert!(text.starts_with("CONTAINER  POD\n012345678  xxx"), "{text}");
         assert!(
             text.lines().all(|line| line.chars().count() <= 30),

@@ -109,136 +109,7 @@ impl PoolReport {
             holders,
         }
     }
-}
 
-impl ShowReport {
-    /// Makes the report.
-    pub fn new(
-        ipam: &Ipam,
-        counts: Vec<(String, PoolCount)>,
-        state: StateReport,
-        attempts: Attempts,
-        now: &Now,
-    ) -> ShowReport {
-        let pools = ipam.pools().zip(counts);
-        let mut pools: Vec<PoolReport> = pools
-            .map(|((space, _, pool), (_, count))| PoolReport::new(space, pool, count, now))
-            .collect();
-        // The state has them in the order of their texts.
-        fn place(pool: &PoolReport) -> (&str, Option<IpNet>, &str) {
-            let subnet = &pool.count.subnet;
-            (&pool.space, subnet.parse().ok(), subnet)
-        }
-        pools.sort_unstable_by(|a, b| place(a).cmp(&place(b)));
-        ShowReport {
-            time: now.wall_time(now.boot),
-            state,
-            source: SourceReport::new(attempts, now),
-            pools,
-            is_filtered: false,
-        }
-    }
-
-    /// Removes all pools but one.
-    pub fn narrow(&mut self, wanted: &str) -> Result<(), CommandError> {
-        let known = self.pools.iter().map(|pool| pool.count.subnet.clone());
-        let known: Vec<String> = known.collect();
-        self.pools.retain(|pool| pool.count.subnet == wanted);
-        if let (true, Some(sentence)) = (known.is_empty(), self.state.sentences()) {
-            return Err(CommandError(sentence));
-        }
-        if self.pools.is_empty() {
-            return Err(CommandError(match known.is_empty() {
-                true => format!("pool {wanted} not found; there are no pools yet"),
-                false => format!(
-                    "pool {wanted} not found; the pools are {}",
-                    known.join(", ")
-                ),
-            }));
-        }
-        Ok(())
-    }
-
-    /// Keeps only the holders that are pods of this name, or suspect where `suspect` is set.
-    pub fn filter(&mut self, pod: Option<&str>, suspect: bool) {
-        self.is_filtered = true;
-        let known = self.pools.iter().flat_map(|pool| &pool.holders);
-        let known = known.filter_map(|holder| holder.pod.as_deref());
-        let pods = pod.map(|wanted| find_pods(wanted, known));
-        for pool in &mut self.pools {
-            pool.holders.retain(|holder| {
-                let is_in = |pods: &BTreeSet<String>| {
-                    holder.pod.as_ref().is_some_and(|pod| pods.contains(pod))
-                };
-                (!suspect || holder.suspect_seconds.is_some()) && pods.as_ref().is_none_or(is_in)
-            });
-        }
-    }
-}
-
-/// The whole percentage of a part: 0 only for nothing, and 100 only for all.
-fn percent(part: usize, all: usize) -> usize {
-    match (part, all) {
-        (0, _) | (_, 0) => 0,
-        (part, all) if part >= all => 100,
-        (part, all) => (part.saturating_mul(100) / all).clamp(1, 99),
-    }
-}
-
-impl SourceReport {
-    /// Makes it from the stamps of the last queries.
-    pub fn new(attempts: Attempts, now: &Now) -> SourceReport {
-        let ago = |moment| now.since(moment).as_secs();
-        let failed = attempts.failed.filter(|at| attempts.answered < Some(*at));
-        SourceReport {
-            name: Some(attempts.source).filter(|name| !name.is_empty()),
-            answered_seconds: attempts.answered.map(ago),
-            failed_seconds: failed.map(ago),
-        }
-    }
-}
-
-impl ShowReport {
-    /// Prints the report as text, which names the commands of `program`.
-    pub fn print(&self, screen: &Screen, program: &str) -> String {
-        let mut text = String::new();
-        if let Some(sentence) = self.state.sentences() {
-            text.push_str(&screen.paragraph("", 0, &sentence));
-            text.push('\n');
-        }
-        let is_shown = |pool: &&PoolReport| !self.is_filtered || !pool.holders.is_empty();
-        for pool in self.pools.iter().filter(is_shown) {
-            text.push_str(&pool.print(screen));
-            text.push('\n');
-        }
-        if !self.pools.iter().any(|pool| is_shown(&pool)) && self.is_filtered {
-            text.push_str("No holder matches.\n\n");
-        }
-        text.push_str(&screen.paragraph("", 0, &self.source.sentence(program)));
-        text
-    }
-}
-
-impl SourceReport {
-    fn sentence(&self, program: &str) -> String {
-        let ago = |seconds| format_age(Duration::from_secs(seconds));
-        let name = self.name.as_deref().unwrap_or("the source");
-        let mut sentence = match (self.answered_seconds, &self.name) {
-            (Some(seconds), _) => format!("Source: {name}, answered {} ago.", ago(seconds)),
-            (None, Some(_)) => format!("Source: {name}, no answer yet since the node started."),
-            (None, None) => "Source: not queried since the node started.".to_owned(),
-        };
-        if let Some(seconds) = self.failed_seconds {
-            sentence.push_str(&format!(
-                " The last query failed {} ago; `{program} check` shows why.",
-                ago(seconds)
-            ));
-        }
-        sentence
-    }
-}
-
-impl PoolReport {
     fn print(&self, screen: &Screen) -> String {
         let mut heading = replace_control(&self.count.subnet);
         if !self.interface.is_empty() {
@@ -257,9 +128,9 @@ impl PoolReport {
         text.push_str(&screen.paragraph("", 2, &self.counts()));
         if !self.holders.is_empty() {
             text.push('\n');
-            let notes = self.holders.iter().map(note).collect();
-            let table = Lease::table(self.holders.iter(), notes);
-            text.push_str(&table.print(screen, 2));
+            let table = Lease::table(self.holders.iter(), note);
+            text.push_str(&screen.table(table, 2).join("\n"));
+            text.push('\n');
         }
         text
     }
@@ -308,12 +179,132 @@ impl PoolReport {
     }
 }
 
+impl ShowReport {
+    /// Makes the report.
+    pub fn new(
+        ipam: &Ipam,
+        counts: Vec<(String, PoolCount)>,
+        state: StateReport,
+        attempts: Attempts,
+        now: &Now,
+    ) -> ShowReport {
+        let pools = ipam.pools().zip(counts);
+        let mut pools: Vec<PoolReport> = pools
+            .map(|((space, _, pool), (_, count))| PoolReport::new(space, pool, count, now))
+            .collect();
+        // The state has them in the order of their texts.
+        fn place(pool: &PoolReport) -> (&str, Option<IpNet>, &str) {
+            let subnet = &pool.count.subnet;
+            (&pool.space, subnet.parse().ok(), subnet)
+        }
+        pools.sort_unstable_by(|a, b| place(a).cmp(&place(b)));
+        ShowReport {
+            time: now.wall_time(now.boot),
+            state,
+            source: SourceReport::new(attempts, now),
+            pools,
+            is_filtered: false,
+        }
+    }
+
+    /// Removes all pools but one.
+    pub fn narrow(&mut self, wanted: &str) -> Result<(), CommandError> {
+        let known = self.pools.iter().map(|pool| pool.count.subnet.clone());
+        let known: Vec<String> = known.collect();
+        self.pools.retain(|pool| pool.count.subnet == wanted);
+        let reason = match (&*known, self.state.sentences()) {
+            _ if !self.pools.is_empty() => return Ok(()),
+            ([], Some(sentence)) => sentence,
+            ([], None) => format!("pool {wanted} not found; there are no pools yet"),
+            (known, _) => {
+                let known = known.join(", ");
+                format!("pool {wanted} not found; the pools are {known}")
+            }
+        };
+        Err(CommandError(reason))
+    }
+
+    /// Keeps only the holders that are pods of this name, or suspect where `suspect` is set.
+    pub fn filter(&mut self, pod: Option<&str>, suspect: bool) {
+        self.is_filtered = true;
+        let known = self.pools.iter().flat_map(|pool| &pool.holders);
+        let known = known.filter_map(|holder| holder.pod.as_deref());
+        let pods = pod.map(|wanted| find_pods(wanted, known));
+        for pool in &mut self.pools {
+            pool.holders.retain(|holder| {
+                let is_in = |pods: &BTreeSet<String>| {
+                    holder.pod.as_ref().is_some_and(|pod| pods.contains(pod))
+                };
+                (!suspect || holder.suspect_seconds.is_some()) && pods.as_ref().is_none_or(is_in)
+            });
+        }
+    }
+
+    /// Prints the report as text, which names the commands of `program`.
+    pub fn print(&self, screen: &Screen, program: &str) -> String {
+        let mut text = String::new();
+        if let Some(sentence) = self.state.sentences() {
+            text.push_str(&screen.paragraph("", 0, &sentence));
+            text.push('\n');
+        }
+        let is_shown = |pool: &&PoolReport| !self.is_filtered || !pool.holders.is_empty();
+        for pool in self.pools.iter().filter(is_shown) {
+            text.push_str(&pool.print(screen));
+            text.push('\n');
+        }
+        if !self.pools.iter().any(|pool| is_shown(&pool)) && self.is_filtered {
+            text.push_str("No holder matches.\n\n");
+        }
+        text.push_str(&screen.paragraph("", 0, &self.source.sentence(program)));
+        text
+    }
+}
+
+/// The whole percentage of a part: 0 only for nothing, and 100 only for all.
+fn percent(part: usize, all: usize) -> usize {
+    match (part, all) {
+        (0, _) | (_, 0) => 0,
+        (part, all) if part >= all => 100,
+        (part, all) => (part.saturating_mul(100) / all).clamp(1, 99),
+    }
+}
+
+impl SourceReport {
+    /// Makes it from the stamps of the last queries.
+    pub fn new(attempts: Attempts, now: &Now) -> SourceReport {
+        let ago = |moment| now.since(moment).as_secs();
+        let failed = attempts.failed.filter(|at| attempts.answered < Some(*at));
+        SourceReport {
+            name: Some(attempts.source).filter(|name| !name.is_empty()),
+            answered_seconds: attempts.answered.map(ago),
+            failed_seconds: failed.map(ago),
+        }
+    }
+
+    fn sentence(&self, program: &str) -> String {
+        let ago = |seconds| format_age(Duration::from_secs(seconds));
+        let name = self.name.as_deref().unwrap_or("the source");
+        let mut sentence = match (self.answered_seconds, &self.name) {
+            (Some(seconds), _) => format!("Source: {name}, answered {} ago.", ago(seconds)),
+            (None, Some(_)) => format!("Source: {name}, no answer yet since the node started."),
+            (None, None) => "Source: not queried since the node started.".to_owned(),
+        };
+        if let Some(seconds) = self.failed_seconds {
+            sentence.push_str(&format!(
+                " The last query failed {} ago; `{program} check` shows why.",
+                ago(seconds)
+            ));
+        }
+        sentence
+    }
+}
+
 /// The note on an unusual lease.
-fn note(holder: &Lease) -> String {
+fn note(holder: &Lease) -> &'static str {
     match (holder.suspect_seconds, holder.listed) {
-        (Some(_), _) => "suspect".to_owned(),
-        (None, false) => "unlisted".to_owned(),
-        (None, true) => String::new(),
+        (Some(_), _) => "suspect",
+        (None, false) => "unlisted",
+        (None, true) => "",
     }
 }
 
@@ -326,17 +317,13 @@ fn shares(counts: &[usize], cells: usize) -> Vec<usize> {
     let least = |count: &usize| (count * cells / total).max(usize::from(*count > 0));
     let mut shares: Vec<usize> = counts.iter().map(least).collect();
     // Rounding errors go to the largest part.
-    let others = |shares: &[usize], largest: usize| {
-        let parts = shares.iter().enumerate();
-        let parts = parts.filter(|(n, _)| *n != largest).map(|(_, share)| share);
-        parts.sum::<usize>()
-    };
-    let largest = counts.iter().enumerate().max_by_key(|(_, count)| **count);
-    if let Some((largest, _)) = largest {
-        let left = cells.saturating_sub(others(&shares, largest));
-        if let Some(share) = shares.get_mut(largest) {
-            *share = left;
-        }
+    let given: usize = shares.iter().sum();
+    let largest = shares
+        .iter_mut()
+        .zip(counts)
+        .max_by_key(|(_, count)| **count);
+    if let Some((share, _)) = largest {
+        *share = (*share + cells).saturating_sub(given);
     }
     shares
 }

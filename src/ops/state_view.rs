@@ -118,11 +118,6 @@ impl StateReport {
     /// Judges a state that was read.
     pub fn new(path: String, state: &State, now: Moment) -> StateReport {
         use Severity::{Error, Note, Ok, Warning};
-        let rebuilt = format!(
-            "no cleanup is needed, and running pods keep their addresses: the next ADD rebuilds it \
-             from the node and the journal of grants; new pods wait {} s",
-            QUARANTINE.as_secs()
-        );
         let is_corrupt = state.corrupt.is_some() && state.restored.is_none();
         let is_fresh = match &state.condition {
             Condition::Lost(loss) => loss.may_be_fresh,
@@ -140,65 +135,67 @@ impl StateReport {
             Condition::Lost(_) => ("lost", Some("the state was lost")),
             Condition::Newer { .. } => ("newer-format", Some("a newer version wrote the state")),
         };
-        let why = |why: &String| Some(why.clone());
-        let (detail, severity, what, remedy) = match &state.condition {
+        let kept = match is_corrupt {
+            true => "; the corrupt file is kept",
+            false => "",
+        };
+        let rebuilt = format!(
+            "no cleanup is needed, and running pods keep their addresses: the next ADD rebuilds it \
+             from the node and the journal of grants; new pods wait {} s{kept}",
+            QUARANTINE.as_secs()
+        );
+        let say = |detail: &str| Some(detail.to_owned());
+        let (severity, what, detail, remedy) = match &state.condition {
             Condition::Newer { format } => (
+                Error,
+                ":",
                 Some(format!(
                     "state format {format}; this version supports up to {FORMAT}"
                 )),
-                Error,
-                ":",
-                "install the newer version that wrote it".to_owned(),
+                "install the newer version that wrote it",
             ),
             _ if is_fresh => (
-                None,
                 Ok,
                 " has no pools yet; the first ADD creates them",
-                String::new(),
+                None,
+                "",
             ),
-            Condition::Lost(loss) if is_corrupt => (
-                why(&loss.why),
-                Warning,
-                " is corrupt:",
-                format!("{rebuilt}; the corrupt file is kept"),
-            ),
-            Condition::Lost(loss) => (why(&loss.why), Warning, " was lost:", rebuilt),
+            Condition::Lost(loss) if is_corrupt => {
+                (Warning, " is corrupt:", say(&loss.why), rebuilt.as_str())
+            }
+            Condition::Lost(loss) => (Warning, " was lost:", say(&loss.why), rebuilt.as_str()),
             _ if key_unreadable.is_some() => (
-                key_unreadable.map(|why| format!("the key of this plugin cannot be read: {why}")),
                 Note,
                 ":",
-                "no cleanup is needed: the next ADD inspects the node and writes the key again"
-                    .to_owned(),
+                key_unreadable.map(|why| format!("the key of this plugin cannot be read: {why}")),
+                "no cleanup is needed: the next ADD inspects the node and writes the key again",
             ),
             _ if state.restored.is_some() => (
-                state.restored.clone(),
                 Note,
                 " was lost or damaged:",
+                state.restored.clone(),
                 "no action needed: the journal of grants has all of it, and the next ADD restores \
-                 it at once"
-                    .to_owned(),
+                 it at once",
             ),
             Condition::Reconcile => (
-                Some(
-                    "it may lack addresses in use; the next ADD looks for those that it does not \
-                     know"
-                        .to_owned(),
-                ),
                 Ok,
                 ":",
-                String::new(),
+                say(
+                    "it may lack addresses in use; the next ADD looks for those that it does not \
+                     know",
+                ),
+                "",
             ),
             Condition::NewBoot => (
-                Some(
-                    "it is of before the last start of the node; the next ADD frees what the node \
-                     does not show"
-                        .to_owned(),
-                ),
                 Ok,
                 ":",
-                String::new(),
+                say(
+                    "it is of before the last start of the node; the next ADD frees what the node \
+                     does not show",
+                ),
+                "",
             ),
-            Condition::Ready | Condition::Fresh => (None, Ok, "", String::new()),
+            Condition::Ready | Condition::Fresh => (Ok, "", None, ""),
         };
         let because = detail.iter().map(|detail| format!(" {detail}"));
         let text = format!("{path}{what}{}", because.collect::<String>());

@@ -7,6 +7,8 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
+use ipnet::IpNet;
+
 use super::events::print_events;
 use super::explain::{Explanation, Facts, Query};
 use super::finding::{Finding, FindingKind};
@@ -250,12 +252,12 @@ fn answered() -> Attempts {
 }
 
 fn checked(ipam: &Ipam, evidence: &Evidence, more: Vec<Finding>) -> CheckReport {
-    let on_host = |n: usize| (address(n), format!("{}/16 dev eth0", address(n)));
+    let on_host = |n: usize| (IpNet::new(address(n), 16).unwrap(), "eth0".to_owned());
     let configured = &evidence.kernel.configured;
-    let is_on_host = |(address, _): &_| configured.get(address) == Some(&Place::Host);
+    let is_on_host = |(net, _): &(IpNet, _)| configured.get(&net.addr()) == Some(&Place::Host);
     let view = NodeView {
         evidence,
-        host: &(0..60).map(on_host).filter(is_on_host).collect(),
+        host: &(0..60).map(on_host).filter(is_on_host).collect::<Vec<_>>(),
         networks: &BTreeSet::from(["azure".to_owned()]),
         now: &NOW,
         program: NAME,

@@ -10,7 +10,7 @@ use super::context::{Context, NodeSnapshot};
 use super::decide::{Decision, Inputs, decide};
 use super::refresh::{refresh, reject_implausible};
 use super::report::{Action, log_actions};
-use crate::cni::{AddResult, Call};
+use crate::cni::{Call, print_result};
 use crate::events::OperationRecord;
 use crate::failure::{Failure, message_with_remedy};
 use crate::host::{CookieLookup, netns};
@@ -69,7 +69,7 @@ pub fn add(call: &Call, context: &Context, record: &mut OperationRecord) -> Resu
         info!(target: "ipam", "{}.", describe(grant));
         record.addresses.push(grant.address.addr());
     }
-    let result = AddResult::new(&grants, ipam).print(call.conf.version);
+    let result = print_result(&grants, ipam, call.conf.version);
     stdio::print(&result).map_err(|error| Failure::Output {
         error,
         fate: take_back(call, &grants, context),
@@ -146,12 +146,20 @@ impl<'a> Add<'a> {
         reject_implausible(&mut self.outcome, &self.state, record);
         self.drop_older_answer();
         let answer = self.outcome.answer();
+        let matched = answer.and_then(|answer| answer.matched.as_ref());
         if let Some(answer) = answer {
-            self.state.refreshed = Some(answer.started());
+            let digest = answer.digest();
+            if matched.is_none() && self.state.ipam().listing_digest != digest {
+                // Without the answer, which keeps the lock for queries.
+                self.outcome = RefreshOutcome::Answered;
+                return Ok(Decision::Refresh(RefreshReason::Newer));
+            }
+            self.state.refreshed = Some(answer.started);
+            self.state.ipam_mut().listing_digest = digest;
         }
         let inputs = Inputs {
             requests: &self.requests,
-            inventory: answer.map(|answer| &answer.matched.inventory),
+            inventory: matched.map(|matched| &matched.inventory),
             snapshot: self.snapshot.as_ref(),
             retry: self.outcome.retry().filter(|retry| *retry != self.reason),
             now: context.now(),
@@ -178,7 +186,7 @@ impl<'a> Add<'a> {
             && let RefreshOutcome::Fresh(answer) =
                 mem::replace(&mut self.outcome, RefreshOutcome::Answered)
         {
-            answer.confirm_merged();
+            answer.confirm_merged(self.state.ipam().listing_digest);
         }
         Ok(decision)
     }
@@ -189,7 +197,7 @@ impl<'a> Add<'a> {
         let now = self.context.now();
         let refreshed = self.state.refreshed.filter(|at| *at <= now);
         let answer = self.outcome.answer();
-        if answer.is_some_and(|answer| refreshed.is_some_and(|at| answer.started() < at)) {
+        if answer.is_some_and(|answer| refreshed.is_some_and(|at| answer.started < at)) {
             info!(target: "ipam", "a newer answer of the source is in the state already.");
             self.outcome = RefreshOutcome::Answered;
         }

@@ -42,10 +42,10 @@ pub fn reject_implausible(
     let RefreshOutcome::Fresh(answer) = &outcome else {
         return;
     };
-    if !answer.is_doubtful() || state.is_empty() || answer.is_persistent() {
+    let doubtful = answer.matched.as_ref().filter(|m| m.is_doubtful());
+    let Some(matched) = doubtful.filter(|_| !state.is_empty() && !answer.is_persistent()) else {
         return;
-    }
-    let matched = &answer.matched;
+    };
     let pools = matched.inventory.pools.iter();
     let error = SourceError::Implausible {
         subnets: pools.filter(|pool| pool.addresses.is_empty()).count(),
@@ -63,7 +63,10 @@ const MOST_LOGGED: usize = 64;
 
 /// Logs what a source listed.
 fn log_answer(answer: &FreshAnswer) {
-    let matched = &answer.matched;
+    let took = Milliseconds(answer.took);
+    let Some(matched) = &answer.matched else {
+        return info!(target: "ipam", "the source answered in {took}, the same as before.");
+    };
     let unmatched = &matched.unmatched;
     for mac in unmatched.iter().take(MOST_LOGGED) {
         info!(target: "ipam", "Failed to find interface with MAC address:{mac}.");
@@ -80,7 +83,6 @@ fn log_answer(answer: &FreshAnswer) {
         };
         info!(target: "ipam", "got {count} addresses from interface {if_name}, subnet {subnet}.");
     }
-    let took = Milliseconds(answer.took);
     let (primary, skipped) = (matched.primary, matched.skipped);
     info!(target: "ipam", "the source answered in {took}; {primary} addresses are the host's, {skipped} unusable.");
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tracing::{error, info, warn};
 
-use crate::cni::{CniError, CniVersion, Environment, Verb};
+use crate::cni::{CniVersion, Environment, Verb};
 use crate::events::{FreedAddress, OperationRecord};
 use crate::failure::Failure;
 use crate::host::{Paths, boot_now, wall_now};
@@ -81,11 +81,6 @@ impl CallReporter {
     fn print_error(&self, failure: &Failure) -> (u8, String) {
         log::start(None);
         let error = failure.to_cni(self.paths.name());
-        let error = CniError {
-            msg: shorten(error.msg),
-            details: shorten(error.details),
-            ..error
-        };
         let (code, msg, details) = (error.code as u8, &error.msg, &error.details);
         let (command, took) = (&self.environment.command, Milliseconds(self.took()));
         error!(target: "cni-ipam", "{command} failed in {took} with code {code}: {msg} ({details})");
@@ -113,15 +108,6 @@ impl CallReporter {
             ..record
         };
         record.append(&self.paths);
-    }
-}
-
-/// Shortens a text that quotes callers and servers, who may send as much as their limits allow.
-fn shorten(text: String) -> String {
-    const LONGEST: usize = 4096;
-    match log::truncate_bytes(&text, LONGEST) {
-        all if all.len() == text.len() => text,
-        beginning => format!("{beginning}..."),
     }
 }
 

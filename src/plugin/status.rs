@@ -86,7 +86,7 @@ fn try_add(
 /// Asks the source for its pools.
 fn ask(call: &Call, context: &Context) -> Result<Inventory, Failure> {
     let source = Source::from_config(&call.conf.ipam, &context.source_overrides, &context.paths)?;
-    let answer = source.query(LIMIT, &[], &context.paths);
+    let answer = source.query(LIMIT, &context.paths);
     let matched = answer.map_err(|e| {
         Failure::NotReady(format!(
             "there are no pools, and no source: {}",
@@ -110,5 +110,6 @@ pub fn check(call: &Call, context: &Context) -> Result<(), Failure> {
         return Err(Failure::StateGone("it is empty".to_owned()));
     }
     let expected = call.previous.as_deref();
-    Ok(state.ipam().check_attachment(&call.attachment, expected)?)
+    let checked = state.ipam().check_attachment(&call.attachment, expected);
+    checked.map_err(Failure::CheckFailure)
 }

@@ -86,7 +86,9 @@ impl Trial<'_> {
         };
         let inputs = Inputs {
             requests,
-            inventory: refreshed.answer().map(|answer| &answer.matched.inventory),
+            inventory: refreshed
+                .answer()
+                .and_then(|answer| Some(&answer.matched.as_ref()?.inventory)),
             snapshot: Some(&snapshot),
             retry: None,
             now,
@@ -122,7 +124,7 @@ impl Trial<'_> {
                 return (RefreshOutcome::Answered, Some(message_with_remedy(error)));
             }
         };
-        let answer = FreshAnswer::in_memory(matched, now, self.doubtful_since);
+        let answer = FreshAnswer::in_memory(matched, now, self.doubtful_since, None);
         let mut outcome = RefreshOutcome::Fresh(Box::new(answer));
         reject_implausible(&mut outcome, state, &mut OperationRecord::default());
         let why = failure_of(&outcome);

@@ -2,17 +2,18 @@
 //! total time and the size of the body.
 
 use std::io::{self, Read};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, ToSocketAddrs};
+use std::thread;
 use std::time::Duration;
 
 use rustix::io::Errno;
 use ureq::Agent;
 use ureq::config::Config;
 use ureq::http::Uri;
-use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver};
+use ureq::unversioned::resolver::{ResolvedSocketAddrs, Resolver};
 use ureq::unversioned::transport::{NextTimeout, TcpConnector};
 
-use crate::host::io_reason;
+use crate::host::{boot_now, io_reason};
 
 /// Larger answers than this are refused. 65,536 addresses take 3.6 MB.
 const BODY_LIMIT: u64 = 4 << 20;
@@ -70,7 +71,7 @@ pub fn get<T>(
     let agent = Agent::with_parts(
         config(limit, longest_line),
         TcpConnector::default(),
-        LiteralIpResolver::default(),
+        TimedResolver,
     );
     let mut response = agent.get(url).call().map_err(|error| match error {
         ureq::Error::Timeout(_) => FetchError::TimedOut(limit),
@@ -101,40 +102,54 @@ pub fn config(limit: Duration, longest_line: usize) -> Config {
         .build()
 }
 
-/// Resolves literal addresses, such as the wire server's, without ureq's resolver, which starts a thread to limit the time of a
-/// look-up.
+/// Resolves names in the remaining time, for which it starts a thread; literal addresses, such as the wire server's, without one.
+///
+/// ureq's own does it by a channel. With the thread-local variables of those, musl needs a page more for them at every start.
 #[derive(Debug, Default)]
-pub struct LiteralIpResolver {
-    names: DefaultResolver,
-}
+pub struct TimedResolver;
 
-impl Resolver for LiteralIpResolver {
+impl Resolver for TimedResolver {
     fn resolve(
         &self,
         uri: &Uri,
-        config: &Config,
+        _: &Config,
         timeout: NextTimeout,
     ) -> Result<ResolvedSocketAddrs, ureq::Error> {
-        let Some(address) = literal_address(uri) else {
-            return self.names.resolve(uri, config, timeout);
-        };
-        let mut addresses = self.empty();
-        addresses.push(address);
-        Ok(addresses)
+        let (host, port) = host_and_port(uri);
+        let mut found = self.empty();
+        if let Ok(address) = host.parse::<IpAddr>() {
+            found.push((address, port).into());
+            return Ok(found);
+        }
+        let target = (host.to_owned(), port);
+        let deadline = boot_now().after(*timeout.after);
+        let lookup = thread::Builder::new().spawn(move || target.to_socket_addrs())?;
+        while !lookup.is_finished() {
+            if deadline <= boot_now() {
+                return Err(ureq::Error::Timeout(timeout.reason));
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        let addresses = lookup.join().map_err(|_| ureq::Error::HostNotFound)??;
+        // More have no room.
+        addresses.take(16).for_each(|address| found.push(address));
+        match found.is_empty() {
+            true => Err(ureq::Error::HostNotFound),
+            false => Ok(found),
+        }
     }
 }
 
-/// Returns the address and port of a URL whose host is a literal address.
-fn literal_address(uri: &Uri) -> Option<SocketAddr> {
-    let host = uri.host()?;
-    let port = if uri.scheme_str() == Some("https") {
+/// Returns the host of a URL without brackets, and its port.
+fn host_and_port(uri: &Uri) -> (&str, u16) {
+    let host = uri.host().unwrap_or_default();
+    let usual = if uri.scheme_str() == Some("https") {
         443
     } else {
         80
     };
     let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']'));
-    let address: IpAddr = bare.unwrap_or(host).parse().ok()?;
-    Some((address, uri.port_u16().unwrap_or(port)).into())
+    (bare.unwrap_or(host), uri.port_u16().unwrap_or(usual))
 }
 
 #[cfg(test)]
@@ -158,18 +173,26 @@ mod tests {
     }
 
     #[test]
-    fn literal_addresses_need_no_lookup() {
-        for (url, address) in [
-            ("http://168.63.129.16/machine?a=b", Some("168.63.129.16:80")),
-            ("http://127.0.0.1:8080/", Some("127.0.0.1:8080")),
-            ("http://[::1]/", Some("[::1]:80")),
-            ("http://[::1]:8080/", Some("[::1]:8080")),
-            ("https://[::1]/", Some("[::1]:443")),
-            ("https://10.0.0.1:6443/", Some("10.0.0.1:6443")),
-            ("http://wire.example/", None),
+    fn a_url_has_a_host_and_a_port() {
+        for (url, expected) in [
+            ("http://168.63.129.16/machine?a=b", ("168.63.129.16", 80)),
+            ("http://127.0.0.1:8080/", ("127.0.0.1", 8080)),
+            ("http://[::1]/", ("::1", 80)),
+            ("http://[::1]:8080/", ("::1", 8080)),
+            ("https://[::1]/", ("::1", 443)),
+            ("https://10.0.0.1:6443/", ("10.0.0.1", 6443)),
+            ("http://wire.example/", ("wire.example", 80)),
         ] {
-            let found = literal_address(&url.parse().unwrap());
-            assert_eq!(found, address.map(|a| a.parse().unwrap()), "{url}");
+            assert_eq!(host_and_port(&url.parse().unwrap()), expected, "{url}");
         }
+    }
+
+    #[test]
+    fn names_are_looked_up_in_time() {
+        let get = |limit| get("http://localhost:1/", limit, |_| ()).unwrap_err();
+        let refused = get(Duration::from_secs(10));
+        assert!(matches!(refused, FetchError::Refused), "{refused}");
+        let late = get(Duration::ZERO);
+        assert!(matches!(late, FetchError::TimedOut(_)), "{late}");
     }
 }

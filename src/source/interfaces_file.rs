@@ -8,9 +8,7 @@ use crate::codec::{self, Cursor, Members, ParseError, Read, is, object};
 /// # Errors
 /// It is not JSON, or something in it has the wrong type.
 pub fn parse(json: &[u8]) -> Result<Listing, codec::Error> {
-    let mut listing = Listing::default();
-    codec::read(json, &mut listing)?;
-    Ok(listing)
+    codec::parse(json)
 }
 
 object! { any_case read Listing { "Interfaces": interfaces, } }

@@ -42,12 +42,38 @@ const MAX_SUBNETS: usize = 64;
 /// The maximum number of addresses for pods in a document. An Azure interface has 256 at most.
 const MAX_ADDRESSES: usize = 65_536;
 
+/// Why an answer is not accepted.
+#[derive(Debug, thiserror::Error)]
+pub enum AnswerError {
+    /// The answer is not XML, or is cut off.
+    #[error("the answer is not a complete XML document: {0}")]
+    Xml(#[from] quick_xml::Error),
+    /// The document ends before its root element does.
+    #[error("the answer is not a complete XML document: unexpected end")]
+    Cut,
+    /// The XML version or encoding is not supported.
+    #[error("the answer declares {0}; XML 1.0 in UTF-8 is what the wire server speaks")]
+    Declaration(String),
+    /// The root element is not `Interfaces`.
+    #[error("the answer's root element is {0:?}, not Interfaces")]
+    Root(String),
+    /// A flag is neither true nor false.
+    #[error("the answer says IsPrimary={0:?}, which is neither true nor false")]
+    Flag(String),
+    /// The document lists no interface.
+    #[error("the answer lists no interface")]
+    Empty,
+    /// The document lists more of something than a node can have.
+    #[error("the answer lists {1} {0}, more than {2}")]
+    TooMany(&'static str, usize, usize),
+}
+
 impl Listing {
     /// Checks that it lists no more than a node can have, as merging takes time under the lock on the state.
     ///
     /// # Errors
     /// It lists too many subnets or addresses.
-    pub fn check_size(&self) -> Result<(), String> {
+    pub fn check_size(&self) -> Result<(), AnswerError> {
         let subnets = || self.interfaces.iter().flat_map(|i| &i.subnets);
         let addresses = subnets().map(|subnet| subnet.addresses.len()).sum();
         for (what, count, most) in [
@@ -55,7 +81,7 @@ impl Listing {
             ("addresses for pods", addresses, MAX_ADDRESSES),
         ] {
             if count > most {
-                return Err(format!("the answer lists {count} {what}, more than {most}"));
+                return Err(AnswerError::TooMany(what, count, most));
             }
         }
         Ok(())
@@ -127,7 +153,7 @@ mod tests {
                 interfaces: vec![interface],
             }
         };
-        assert_eq!(listing(65_536).check_size(), Ok(()));
+        assert!(listing(65_536).check_size().is_ok());
         assert!(listing(65_537).check_size().is_err());
     }
 

@@ -1,6 +1,6 @@
 //! Matches listed interfaces to the interfaces of the host (contract sections 7 and 8, difference D13).
 
-use std::net::IpAddr;
+use ipnet::IpNet;
 
 use super::listing::{ListedInterface, Listing};
 use crate::host::Link;
@@ -28,6 +28,9 @@ pub struct MatchedListing {
     pub skipped: usize,
     /// Whether one of the sources by family lists no address for pods.
     pub is_partial: bool,
+    /// A hash of the answer's text and of the interfaces of the host, where it depends on nothing else. Another build may hash otherwise,
+    /// so that an equal answer is read once more.
+    pub digest: Option<u64>,
 }
 
 impl MatchedListing {
@@ -61,6 +64,7 @@ impl MatchedListing {
         self.primary += other.primary;
         self.skipped += other.skipped;
         self.is_partial |= other.is_partial;
+        self.digest = None;
         self
     }
 }
@@ -74,33 +78,20 @@ pub fn match_links(listing: Listing, links: &[Link], wildcard: MacWildcard) -> M
             continue;
         };
         let priority = if interface.primary { 0 } else { 1 };
-        for subnet in interface.subnets {
+        for mut subnet in interface.subnets {
             matched.primary += subnet.primary;
             matched.skipped += subnet.malformed;
-            let known = |prefix| {
-                matched
-                    .inventory
-                    .pools
-                    .iter()
-                    .any(|pool| pool.subnet == prefix)
-            };
-            let Some(prefix) = subnet.prefix.filter(|prefix| !known(*prefix)) else {
-                matched.skipped += 1 + subnet.addresses.len();
+            let pools = &mut matched.inventory.pools;
+            let is_new = |prefix: &IpNet| pools.iter().all(|pool| pool.subnet != *prefix);
+            let listed = subnet.addresses.len();
+            let Some(prefix) = subnet.prefix.filter(is_new) else {
+                matched.skipped += 1 + listed;
                 continue;
             };
-            let listed = subnet.addresses.len();
-            let inside: Vec<IpAddr> = subnet
-                .addresses
-                .into_iter()
-                .filter(|a| prefix.contains(a))
-                .collect();
-            matched.skipped += listed - inside.len();
-            matched.inventory.pools.push(ListedPool::new(
-                prefix,
-                link.name.clone(),
-                priority,
-                inside,
-            ));
+            subnet.addresses.retain(|address| prefix.contains(address));
+            matched.skipped += listed - subnet.addresses.len();
+            let if_name = link.name.clone();
+            pools.push(ListedPool::new(prefix, if_name, priority, subnet.addresses));
         }
     }
     matched
@@ -126,15 +117,10 @@ fn find_link<'a>(
         return links.iter().find(|link| !link.loopback);
     }
     let mac = normalize_mac(&interface.mac);
-    let mut twins = links
+    let twins = links
         .iter()
         .filter(|link| !mac.is_empty() && link.mac == mac);
-    let first = twins.next()?;
-    Some(if first.enslaved {
-        twins.find(|link| !link.enslaved).unwrap_or(first)
-    } else {
-        first
-    })
+    twins.min_by_key(|link| link.enslaved)
 }
 
 /// Converts a hardware address to the form of [`Link::mac`].

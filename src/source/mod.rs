@@ -17,12 +17,11 @@ use crate::host::io_reason;
 
 pub use fetch::FetchError;
 pub use kubernetes::{KubernetesNode, NodeError};
-pub use listing::{Listing, parse_address, parse_prefix};
+pub use listing::{AnswerError, Listing, parse_address, parse_prefix};
 pub use matching::{MacWildcard, MatchedListing, match_links};
 pub use query::{Source, SourceOverrides, WIRE_SERVER};
 pub use refresh::{Attempts, FreshAnswer, RefreshOutcome, RefreshReason, Refresher};
 pub use refresh::{last_attempts, time_limit};
-pub use wire::WireError;
 
 #[doc(hidden)]
 pub mod parse {
@@ -38,46 +37,18 @@ pub mod parse {
 /// Why a source gave no pools.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
-    /// The server did not answer with status 200.
-    #[error("{url}: {source}")]
-    Fetch {
-        /// The URL of the request.
-        url: String,
-        /// What went wrong.
-        source: FetchError,
-    },
-    /// The answer of the wire server is malformed.
-    #[error("{name}: {source}")]
-    Wire {
-        /// The name of the source.
-        name: String,
-        /// Why it cannot be used.
-        source: WireError,
-    },
-    /// The answer lists too much.
-    #[error("{name}: {why}")]
-    TooMany {
-        /// The name of the source.
-        name: String,
-        /// What it lists too many of.
-        why: String,
-    },
-    /// The file cannot be read, or is malformed.
-    #[error("{}: {why}", path.display())]
-    File {
-        /// Its path.
-        path: PathBuf,
-        /// The reason.
-        why: String,
-    },
-    /// The Kubernetes API gave no usable node object.
-    #[error("{name}: {error}")]
-    Node {
-        /// The name of the source.
-        name: String,
-        /// What went wrong.
-        error: NodeError,
-    },
+    /// The server at this URL did not answer with status 200.
+    #[error("{0}: {1}")]
+    Fetch(String, FetchError),
+    /// The answer of the source with this name cannot be used.
+    #[error("{0}: {1}")]
+    Answer(String, AnswerError),
+    /// The file at this path cannot be read or locked, or is malformed.
+    #[error("{path}: {1}", path = .0.display())]
+    File(PathBuf, String),
+    /// The Kubernetes API gave the source with this name no usable node object.
+    #[error("{0}: {1}")]
+    Node(String, NodeError),
     /// The network interfaces of this host cannot be listed.
     #[error("cannot list the network interfaces of this host: {}", io_reason(.0))]
     Links(std::io::Error),
@@ -94,25 +65,15 @@ pub enum SourceError {
         /// Interfaces that this node does not have.
         interfaces: usize,
     },
-    /// The lock for queries cannot be taken.
-    #[error("{}: {}", path.display(), io_reason(source))]
-    Lock {
-        /// The lock file.
-        path: PathBuf,
-        /// What went wrong.
-        source: std::io::Error,
-    },
 }
 
 impl SourceError {
     /// Returns the file without which the source gives nothing: one that is missing, or cannot be read or used.
     pub fn file(&self) -> Option<&Path> {
         match self {
-            SourceError::File { path, .. }
-            | SourceError::Node {
-                error: NodeError::Missing { path, .. },
-                ..
-            } => Some(path),
+            SourceError::File(path, _) | SourceError::Node(_, NodeError::Missing { path, .. }) => {
+                Some(path)
+            }
             _ => None,
         }
     }

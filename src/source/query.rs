@@ -1,5 +1,8 @@
 //! The kinds of sources, and how each is queried. To add one, give [`Source`] a variant; the compiler shows the rest.
 
+use std::cell::LazyCell;
+use std::hash::{DefaultHasher, Hash};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -7,9 +10,7 @@ use ipnet::{IpNet, Ipv4Net};
 
 use super::fetch::get;
 use super::kubernetes::KubernetesNode;
-use super::listing::Listing;
 use super::matching::{MacWildcard, MatchedListing, covers_listing, match_links};
-use super::wire::WireError;
 use super::{SourceError, interfaces_file, wire};
 use crate::cni::{Backend, CallError, IpamConfig, QueryUrl};
 use crate::host::{Paths, ReadOutcome, io_reason, links, links_named, read_bounded};
@@ -21,6 +22,15 @@ pub const WIRE_SERVER: &str =
 
 /// Larger files than this are refused.
 const FILE_LIMIT: usize = 4 << 20;
+
+/// What is kept of the last answer.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct LastAnswer<'a> {
+    /// The names of the interfaces that it matched. They are tried first; all are listed only if these do not match.
+    pub links: &'a [String],
+    /// Its [`MatchedListing::digest`], if another one with the same need not be parsed.
+    pub digest: Option<u64>,
+}
 
 /// Where pools come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,7 +81,21 @@ impl Source {
     ) -> Result<Source, CallError> {
         let url = overrides.query_url.as_deref().map(QueryUrl::parse);
         let url = url.transpose()?.or_else(|| conf.query_url.clone());
-        let source = |backend| Source::from_backend(backend, url.clone(), conf, overrides, paths);
+        let kubeconfig = overrides.kubeconfig.as_ref().or(conf.kubeconfig.as_ref());
+        let source = |backend| match backend {
+            Backend::Azure => match url.clone() {
+                None => Source::Wire(WIRE_SERVER.to_owned()),
+                Some(QueryUrl::Http(url)) => Source::Wire(url),
+                Some(QueryUrl::File(path)) => Source::SavedAnswer(path),
+            },
+            Backend::Mas | Backend::FileIpam => Source::InterfacesFile(paths.interfaces_file()),
+            Backend::Ipv6NodeIpam => Source::Node(KubernetesNode {
+                kubeconfig: kubeconfig
+                    .map_or_else(|| paths.kubeconfig(), |path| paths.under_root(path)),
+                node: conf.node_name.clone(),
+            }),
+            Backend::Null => Source::Null,
+        };
         let first = source(conf.backend);
         Ok(match conf.ipv6_backend {
             Some(other) if other != conf.backend => {
@@ -79,32 +103,6 @@ impl Source {
             }
             _ => first,
         })
-    }
-
-    fn from_backend(
-        backend: Backend,
-        url: Option<QueryUrl>,
-        conf: &IpamConfig,
-        overrides: &SourceOverrides,
-        paths: &Paths,
-    ) -> Source {
-        match backend {
-            Backend::Azure => match url {
-                None => Source::Wire(WIRE_SERVER.to_owned()),
-                Some(QueryUrl::Http(url)) => Source::Wire(url),
-                Some(QueryUrl::File(path)) => Source::SavedAnswer(path),
-            },
-            Backend::Mas | Backend::FileIpam => Source::InterfacesFile(paths.interfaces_file()),
-            Backend::Ipv6NodeIpam => {
-                let kubeconfig = overrides.kubeconfig.as_ref().or(conf.kubeconfig.as_ref());
-                Source::Node(KubernetesNode {
-                    kubeconfig: kubeconfig
-                        .map_or_else(|| paths.kubeconfig(), |path| paths.under_root(path)),
-                    node: conf.node_name.clone(),
-                })
-            }
-            Backend::Null => Source::Null,
-        }
     }
 
     /// Whether it is Azure's own wire server.
@@ -118,12 +116,10 @@ impl Source {
             return self;
         };
         let is_second = match (error, &both.1) {
-            (SourceError::Fetch { url, .. }, Source::Wire(second)) => url == second,
-            (SourceError::File { path, .. }, Source::InterfacesFile(second)) => path == second,
-            (SourceError::Wire { name, .. } | SourceError::TooMany { name, .. }, second) => {
-                *name == second.name()
-            }
-            (SourceError::Node { .. }, Source::Node(_)) => true,
+            (SourceError::Fetch(url, _), Source::Wire(second)) => url == second,
+            (SourceError::File(path, _), Source::InterfacesFile(second)) => path == second,
+            (SourceError::Answer(name, _), second) => *name == second.name(),
+            (SourceError::Node(..), Source::Node(_)) => true,
             _ => false,
         };
         if is_second { &both.1 } else { &both.0 }
@@ -142,77 +138,74 @@ impl Source {
         }
     }
 
-    /// Queries the source, and matches the answer to the interfaces of this host. The interfaces that are `known` from the last
-    /// answer are tried first; all are listed only if these do not match.
+    /// Queries the source, and matches the answer to the interfaces of this host.
     ///
     /// # Errors
     /// There is no valid answer within `limit`.
-    pub fn query(
+    pub fn query(&self, limit: Duration, paths: &Paths) -> Result<MatchedListing, SourceError> {
+        let matched = self.query_after(LastAnswer::default(), limit, paths)?;
+        Ok(matched.unwrap_or_default())
+    }
+
+    /// As [`Source::query`], or returns `None` if nothing has changed since the last answer.
+    pub(super) fn query_after(
         &self,
+        last: LastAnswer<'_>,
         limit: Duration,
-        known: &[String],
         paths: &Paths,
-    ) -> Result<MatchedListing, SourceError> {
-        let wire = |listing: Result<Listing, WireError>| {
-            listing.map_err(|source| SourceError::Wire {
-                name: self.name(),
-                source,
-            })
+    ) -> Result<Option<MatchedListing>, SourceError> {
+        // An error here either repeats below, or does not matter.
+        let known_links = LazyCell::new(|| links_named(paths, last.links).unwrap_or_default());
+        let refused = |why| SourceError::Answer(self.name(), why);
+        let mut digest = None;
+        let mut read = |answer: &mut dyn Read| {
+            let mut hasher = DefaultHasher::new();
+            known_links.hash(&mut hasher);
+            let (listing, found) = wire::read(answer, &hasher, last.digest).map_err(refused)?;
+            digest = Some(found);
+            Ok(listing)
+        };
+        let without_interface = |pool| MatchedListing {
+            inventory: Inventory { pools: vec![pool] },
+            ..MatchedListing::default()
         };
         let (listing, wildcard) = match self {
             Source::Wire(url) => {
-                let fetched = get(url, limit, |body| wire::read(body));
-                let listing = fetched.map_err(|source| SourceError::Fetch {
-                    url: url.clone(),
-                    source,
-                })?;
-                (wire(listing)?, MacWildcard::FirstInterface)
+                let fetched = get(url, limit, read);
+                let listing = fetched.map_err(|why| SourceError::Fetch(url.clone(), why))?;
+                (listing?, MacWildcard::FirstInterface)
             }
-            Source::SavedAnswer(path) => (
-                wire(wire::parse(&read_file(path)?))?,
-                MacWildcard::FirstInterface,
-            ),
+            Source::SavedAnswer(path) => {
+                (read(&mut &*read_file(path)?)?, MacWildcard::FirstInterface)
+            }
             Source::InterfacesFile(path) => {
                 let parsed = interfaces_file::parse(&read_file(path)?);
-                let listing = parsed.map_err(|e| SourceError::File {
-                    path: path.clone(),
-                    why: e.to_string(),
-                })?;
-                (listing, MacWildcard::None)
+                let listing = parsed.map_err(|e| SourceError::File(path.clone(), e.to_string()))?;
+                (Some(listing), MacWildcard::None)
             }
             Source::Node(node) => {
-                let inventory = node
-                    .query(limit, paths)
-                    .map_err(|error| SourceError::Node {
-                        name: node.name(),
-                        error,
-                    })?;
-                return Ok(MatchedListing {
-                    inventory,
-                    ..MatchedListing::default()
-                });
+                let pool = node.query(limit, paths);
+                let pool = pool.map_err(|why| SourceError::Node(node.name(), why))?;
+                return Ok(Some(without_interface(pool)));
             }
-            Source::ByFamily(both) => return query_both(both, limit, known, paths),
+            Source::ByFamily(both) => return query_both(both, last, limit, paths).map(Some),
             Source::Null => {
                 let all = IpNet::V4(Ipv4Net::default());
-                let pools = vec![ListedPool::new(all, String::new(), 0, vec![])];
-                return Ok(MatchedListing {
-                    inventory: Inventory { pools },
-                    ..MatchedListing::default()
-                });
+                let pool = ListedPool::new(all, String::new(), 0, vec![]);
+                return Ok(Some(without_interface(pool)));
             }
         };
-        listing.check_size().map_err(|why| SourceError::TooMany {
-            name: self.name(),
-            why,
-        })?;
-        // An error here either repeats below, or does not matter.
-        let known_links = links_named(paths, known).unwrap_or_default();
-        let links = match covers_listing(&listing, &known_links) {
-            true => known_links,
-            false => links(paths).map_err(SourceError::Links)?,
+        let Some(listing) = listing else {
+            return Ok(None);
         };
-        Ok(match_links(listing, &links, wildcard))
+        listing.check_size().map_err(refused)?;
+        if !covers_listing(&listing, &known_links) {
+            let links = links(paths).map_err(SourceError::Links)?;
+            return Ok(Some(match_links(listing, &links, wildcard)));
+        }
+        let mut matched = match_links(listing, &known_links, wildcard);
+        matched.digest = digest.filter(|_| !matched.is_doubtful());
+        Ok(Some(matched))
     }
 }
 
@@ -224,26 +217,24 @@ fn read_file(path: &Path) -> Result<Vec<u8>, SourceError> {
         Ok(ReadOutcome::TooLarge) => format!("it is larger than {FILE_LIMIT} bytes"),
         Err(e) => io_reason(&e),
     };
-    Err(SourceError::File {
-        path: path.to_owned(),
-        why,
-    })
+    Err(SourceError::File(path.to_owned(), why))
 }
 
 /// Queries both sources, the second in the remaining time. If one fails, both fail: an unlisted family would count as removed.
 fn query_both(
     (v4, v6): &(Source, Source),
+    mut last: LastAnswer<'_>,
     limit: Duration,
-    known: &[String],
     paths: &Paths,
 ) -> Result<MatchedListing, SourceError> {
     /// Reserved for the second source; a healthy one answers within this time.
     const RESERVED: Duration = Duration::from_secs(1);
+    last.digest = None;
     let start = Instant::now();
-    let first = v4.query(limit.saturating_sub(RESERVED), known, paths)?;
-    let second = v6.query(limit.saturating_sub(start.elapsed()), known, paths)?;
-    let restrict = |source: &Source, answer: MatchedListing, family| {
-        let mut matched = answer.restrict_to(family);
+    let first = v4.query_after(last, limit.saturating_sub(RESERVED), paths)?;
+    let second = v6.query_after(last, limit.saturating_sub(start.elapsed()), paths)?;
+    let restrict = |source: &Source, answer: Option<MatchedListing>, family| {
+        let mut matched = answer.unwrap_or_default().restrict_to(family);
         // The null source never lists addresses.
         matched.is_partial = matched.is_doubtful() && !matches!(source, Source::Null);
         matched

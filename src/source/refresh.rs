@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use super::query::LastAnswer;
 use super::{MatchedListing, Source, SourceError};
 use crate::host::{
-    LockOutcome, Paths, ReadOutcome, boot_now, lock, overwrite, read_bounded, read_up_to,
+    LockOutcome, Paths, ReadOutcome, boot_now, io_reason, lock, overwrite, read_bounded, read_up_to,
 };
 use crate::ipam::Moment;
 
@@ -62,6 +63,9 @@ pub struct Attempts {
     /// The interfaces of the host that the last answer matched.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<String>,
+    /// The digest of the last answer, where the state says that another one with the same changes nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub digest: Option<u64>,
 }
 
 /// The outcome of a refresh.
@@ -114,11 +118,12 @@ pub struct Refresher<'a> {
 /// An answer, and the lock for queries. No other process queries while it exists.
 #[derive(Debug)]
 pub struct FreshAnswer {
-    /// The answer, matched to the interfaces of this host.
-    pub matched: MatchedListing,
+    /// The answer, matched to the interfaces of this host; `None` where neither has changed since the last one.
+    pub matched: Option<MatchedListing>,
     /// How long the query took.
     pub took: Duration,
-    started: Moment,
+    /// When the query started. The answer is not older than this.
+    pub started: Moment,
     arrived: Moment,
     attempts: Attempts,
     /// The lock file, to which the attempts are written.
@@ -139,20 +144,21 @@ impl Refresher<'_> {
                     "another call held the lock for queries all the time",
                 );
             }
-            Err(source) => return RefreshOutcome::Failed(SourceError::Lock { path, source }),
+            Err(e) => return RefreshOutcome::Failed(SourceError::File(path, io_reason(&e))),
         };
         let attempts = self.attempts(&file);
         match self.decide(&attempts, reason, boot_now()) {
             Some(outcome) => outcome,
-            None => self.query(attempts, file, limit),
+            None => self.query(attempts, file, limit, reason),
         }
     }
 
     /// The attempts in the lock file, if they are of this boot and source.
     fn attempts(&self, file: &File) -> Attempts {
+        let text = read_up_to(file, ATTEMPTS_LENGTH, ATTEMPTS_LIMIT).unwrap_or_default();
+        let found = Attempts::parse(&text, self.boot_id).without_future(boot_now());
         let source = self.source.name();
-        let found = Attempts::read(file).without_future(boot_now());
-        if found.boot_id.as_deref() == self.boot_id && found.source == source {
+        if found.source == source {
             return found;
         }
         Attempts {
@@ -194,9 +200,21 @@ impl Refresher<'_> {
         ))
     }
 
-    fn query(&self, mut attempts: Attempts, lock: File, limit: Duration) -> RefreshOutcome {
+    fn query(
+        &self,
+        mut attempts: Attempts,
+        lock: File,
+        limit: Duration,
+        reason: RefreshReason,
+    ) -> RefreshOutcome {
         let (start, started) = (Instant::now(), boot_now());
-        let answer = self.source.query(limit, &attempts.links, self.paths);
+        let last = LastAnswer {
+            links: &attempts.links,
+            digest: attempts
+                .digest
+                .filter(|_| reason == RefreshReason::Ordinary),
+        };
+        let answer = self.source.query_after(last, limit, self.paths);
         let arrived = boot_now();
         match answer {
             Ok(matched) => RefreshOutcome::Fresh(Box::new(FreshAnswer {
@@ -217,20 +235,24 @@ impl Refresher<'_> {
 }
 
 impl FreshAnswer {
-    /// Creates an answer without a query, for the tests' model of a node. Doubtful answers have come since `doubtful_since`.
+    /// Creates an answer without a query, for the tests' model of a node. Doubtful answers have come since `doubtful_since`, and the `last`
+    /// one had this digest.
     #[doc(hidden)]
     pub fn in_memory(
         matched: MatchedListing,
         at: Moment,
         doubtful_since: Option<Moment>,
+        last: Option<u64>,
     ) -> FreshAnswer {
+        let is_new = last.is_none() || matched.digest != last;
         FreshAnswer {
-            matched,
+            matched: is_new.then_some(matched),
             took: Duration::ZERO,
             started: at,
             arrived: at,
             attempts: Attempts {
                 doubtful_since,
+                digest: last,
                 ..Attempts::default()
             },
             lock: None,
@@ -243,14 +265,12 @@ impl FreshAnswer {
         }
     }
 
-    /// When the query started. The answer is not older than this.
-    pub fn started(&self) -> Moment {
-        self.started
-    }
-
-    /// Whether the answer would remove all addresses, or all of one source.
-    pub fn is_doubtful(&self) -> bool {
-        self.matched.is_doubtful()
+    /// Its [`MatchedListing::digest`], also where it was not read because it is that of the last one.
+    pub fn digest(&self) -> Option<u64> {
+        match &self.matched {
+            Some(matched) => matched.digest,
+            None => self.attempts.digest,
+        }
     }
 
     /// Whether doubtful answers have come for long enough to be accepted.
@@ -260,11 +280,15 @@ impl FreshAnswer {
             .is_some_and(|since| self.arrived.since(since) >= DOUBT_PERIOD)
     }
 
-    /// Records that the answer is in the saved state.
-    pub fn confirm_merged(mut self) {
+    /// Records that the answer is in the saved state, which has this [`Ipam::listing_digest`](crate::ipam::Ipam::listing_digest).
+    pub fn confirm_merged(mut self, digest: Option<u64>) {
         self.attempts.answered = Some(self.arrived);
-        self.attempts.links = self.matched.link_names();
-        if !self.is_doubtful() {
+        self.attempts.digest = digest;
+        if let Some(matched) = &self.matched {
+            self.attempts.links = matched.link_names();
+        }
+        let matched = self.matched.as_ref();
+        if matched.is_none_or(|matched| !matched.is_doubtful()) {
             self.attempts.doubtful_since = None;
         }
         self.write_attempts();
@@ -291,16 +315,13 @@ impl Attempts {
         self
     }
 
-    /// Reads the attempts from the lock file. Unreadable ones count as none.
-    fn read(file: &File) -> Attempts {
-        let text = read_up_to(file, ATTEMPTS_LENGTH, ATTEMPTS_LIMIT).unwrap_or_default();
-        Attempts::parse(&text)
-    }
-
-    /// Parses the first JSON value of a file. The file is overwritten in place, so the end of a longer text may follow it.
-    fn parse(text: &[u8]) -> Attempts {
+    /// Parses the first JSON value of a lock file, which is overwritten in place, so the end of a longer text may follow it. Unreadable
+    /// attempts, and those of another boot, count as none.
+    fn parse(text: &[u8], boot_id: Option<&str>) -> Attempts {
         let mut json = serde_json::Deserializer::from_slice(text);
-        Attempts::deserialize(&mut json).unwrap_or_default()
+        let found = Attempts::deserialize(&mut json).ok();
+        let found = found.filter(|found| found.boot_id.as_deref() == boot_id);
+        found.unwrap_or_default()
     }
 
     /// Writes the attempts to the lock file. A failure only makes the next process query again.
@@ -313,13 +334,9 @@ impl Attempts {
 
 /// Reads when a source was last queried, for reports. Takes no lock; an unreadable file counts as no query.
 pub fn last_attempts(paths: &Paths, boot_id: Option<&str>) -> Attempts {
-    let found = match read_bounded(&paths.fetch_lock(), ATTEMPTS_LIMIT) {
-        Ok(ReadOutcome::Read(text)) => Attempts::parse(&text),
+    match read_bounded(&paths.fetch_lock(), ATTEMPTS_LIMIT) {
+        Ok(ReadOutcome::Read(text)) => Attempts::parse(&text, boot_id),
         _ => Attempts::default(),
-    };
-    match found.boot_id.as_deref() == boot_id {
-        true => found,
-        false => Attempts::default(),
     }
 }
 
@@ -402,10 +419,13 @@ mod tests {
     fn end_of_a_longer_text_is_ignored() {
         let whole = serde_json::to_string(&attempts(Some(1), Some(2))).unwrap();
         for text in [whole.clone(), whole.clone() + "gth0\"]}"] {
-            assert_eq!(Attempts::parse(text.as_bytes()), attempts(Some(1), Some(2)));
+            assert_eq!(
+                Attempts::parse(text.as_bytes(), None),
+                attempts(Some(1), Some(2))
+            );
         }
         let cut = whole.strip_suffix('}').unwrap();
-        assert_eq!(Attempts::parse(cut.as_bytes()), Attempts::default());
+        assert_eq!(Attempts::parse(cut.as_bytes(), None), Attempts::default());
     }
 
     #[test]

@@ -139,15 +139,6 @@ impl Files for Paths {
         replaced
     }
 
-    fn make_state_private(&self) {
-        let path = self.state();
-        if fs::metadata(&path).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o777 != MODE)
-        {
-            // A read-only file system keeps it, which is no reason to fail.
-            let _ = fs::set_permissions(&path, Permissions::from_mode(MODE));
-        }
-    }
-
     fn replace_state(
         &self,
         lock: &dyn HeldLock,
@@ -214,7 +205,11 @@ fn keep_aside(paths: &Paths, time: &str) {
     let path = paths.state();
     let aside = suffixed(&path, &format!(".corrupt-{}", time.replace(':', "")));
     match fs::symlink_metadata(&path) {
-        Ok(meta) if meta.is_file() => drop(fs::hard_link(&path, &aside)),
+        Ok(meta) if meta.is_file() => {
+            let _ = fs::hard_link(&path, &aside);
+            // Others may have been able to read it.
+            let _ = fs::set_permissions(&aside, Permissions::from_mode(MODE));
+        }
         Ok(_) => drop(fs::rename(&path, &aside)),
         Err(_) => {}
     }

@@ -61,9 +61,6 @@ pub trait Files: Debug {
     /// The system refuses; the old journal is in its place then.
     fn replace_journal(&self, text: &[u8]) -> io::Result<()>;
 
-    /// Lets only root read the state.
-    fn make_state_private(&self);
-
     /// Replaces the state: written beside it, flushed to the disk, put in its place if the lock is still the one that others would
     /// take, and the folder flushed too. Before that, a state that cannot be read is linked `aside`, under a name with that time.
     ///

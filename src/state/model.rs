@@ -137,6 +137,7 @@ impl State {
         let refreshed = found.refreshed.filter(|at| is_same_boot && *at <= now.0);
         self.refreshed = refreshed.map(Moment);
         self.boot_id = found.boot_id.take().map(Cow::into_owned);
+        self.ipam_mut().listing_digest = found.listing_digest;
         let trust = Trust {
             same_boot: is_same_boot,
             overtaken: self.other_wrote_last,
@@ -252,6 +253,7 @@ impl State {
             pending: pending.map(Cow::Borrowed),
             loss: self.condition.lost().cloned(),
             refreshed: self.refreshed.map(|at| at.0),
+            listing_digest: ipam.listing_digest,
             quarantine_until: ipam.quarantine.map(|until| until.0),
             tombstones: ipam.tombstones.clone(),
             dropped: dropped.collect(),

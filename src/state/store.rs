@@ -90,12 +90,11 @@ fn read_state(files: &dyn Files, boot_id: Option<&str>) -> Result<StateText, Sto
 }
 
 impl Locked<'_> {
-    /// Reads the state. One that others may read is made private, as it becomes anyway when it is next written.
+    /// Reads the state.
     ///
     /// # Errors
     /// As [`view`].
     pub fn open(&mut self, boot_id: Option<&str>) -> Result<State, StoreError> {
-        self.files.make_state_private();
         self.in_step = None;
         let end = journal::end(self.files);
         let mut state = match read_state(self.files, boot_id)? {
@@ -133,6 +132,11 @@ impl Locked<'_> {
         }
         let generation = ipam.generation;
         let changes = mem::take(&mut ipam.changes);
+        // Only the next merge can tell whether it changes nothing; and it removes empty pools.
+        let has_empty_pool = ipam.pools().any(|(_, _, pool)| pool.records.is_empty());
+        if changes.are_beyond_list || has_empty_pool {
+            ipam.listing_digest = None;
+        }
         if self.in_step.is_none() {
             self.files.remove_leftovers();
         }

@@ -114,7 +114,8 @@ fn parts_of_a_room_do_not_use_each_other_in_a_circle() {
             let (names, rest) = text.split_once(';').filter(|_| n > 0).unwrap_or(("", text));
             own += rest;
             if let Some(part) = part_of.get(names.split("::").next().unwrap()).copied() {
-                part_of.extend(names.split(|c| !is_word(c)).map(|name| (name, part)));
+                let names = names.split(|c| !is_word(c)).filter(|name| !name.is_empty());
+                part_of.extend(names.map(|name| (name, part)));
             }
         }
         let mut uses: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();

@@ -109,12 +109,13 @@ const PLACES: [&str; 2] = [
     "inject=fsync:delay_enter=2000000:when=2",
 ];
 
-/// Starts a call that sleeps there, and returns when it has decided.
+/// Starts a call that sleeps there, and returns when it is about to.
 fn start_slow_call(node: &Node, command: &str, id: &str, place: &str) -> Running {
     let state = node.state_bytes();
     let slow = node.call(command, id).strace(&[place]).start();
-    wait_until("the slow call to have decided", || {
-        new_state(node).exists() || node.state_bytes() != state
+    wait_until("the slow call to sleep", || match place == PLACES[0] {
+        true => new_state(node).exists(),
+        false => node.state_bytes() != state,
     });
     slow
 }

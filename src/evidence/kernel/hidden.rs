@@ -69,8 +69,7 @@ impl Scan<'_> {
                 continue;
             }
             let mounts = list_netns_mounts(&process.join("mountinfo"));
-            self.note_failure(process, mounts.as_ref().err());
-            for mount in mounts.unwrap_or_default() {
+            for mount in self.noted(process, mounts).unwrap_or_default() {
                 let path = mount.path.strip_prefix("/").unwrap_or(&mount.path);
                 let path = process.join("root").join(path);
                 let is_it = || id(&path).is_ok_and(|(_, inode)| inode == mount.inode);
@@ -98,14 +97,13 @@ impl Scan<'_> {
         };
         for folder in folders {
             let files = fs::read_dir(folder.join("fd"));
-            self.note_failure(process, files.as_ref().err());
-            for file in files.into_iter().flatten() {
-                self.note_failure(process, file.as_ref().err());
-                let Ok(file) = file else { continue };
-                let path = file.path();
-                let name = fs::read_link(&path);
-                self.note_failure(process, name.as_ref().err());
-                let Some(name) = name.ok().filter(|_| !self.is_over_time()) else {
+            for file in self.noted(process, files).into_iter().flatten() {
+                let path = file.map(|file| file.path());
+                let Some(path) = self.noted(process, path) else {
+                    continue;
+                };
+                let name = self.noted(process, fs::read_link(&path));
+                let Some(name) = name.filter(|_| !self.is_over_time()) else {
                     continue;
                 };
                 let name = name.to_string_lossy();
@@ -118,26 +116,30 @@ impl Scan<'_> {
                     // It may be another kind of namespace, or gone. One that may not be entered counts as not found.
                     let entered =
                         open(&path).and_then(|file| self.enter(&file, &path, FoundBy::Process));
-                    self.note_failure(process, entered.as_ref().err());
+                    self.noted(process, entered);
                 }
             }
         }
     }
 
-    /// Marks the scan as incomplete when the system fails or runs out of descriptors or memory, or when this process may not inspect
-    /// others, as it lacks CAP_SYS_PTRACE. With it, a refusal is about a single process that a security module protects from everyone,
-    /// container runtimes included, so that it holds no pod.
-    fn note_failure(&mut self, process: &Path, error: Option<&io::Error>) {
-        let Some(error) = error else { return };
+    /// Returns what was read of a process. If that failed, marks the scan as incomplete when the system fails or runs out of
+    /// descriptors or memory, or when this process may not inspect others, as it lacks CAP_SYS_PTRACE. With it, a refusal is about a
+    /// single process that a security module protects from everyone, container runtimes included, so that it holds no pod.
+    fn noted<T>(&mut self, process: &Path, read: io::Result<T>) -> Option<T> {
+        let error = match read {
+            Ok(read) => return Some(read),
+            Err(error) => error,
+        };
         let is_failure = matches!(
             error.raw_os_error(),
             Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::EIO)
         );
         let is_refused = error.kind() == io::ErrorKind::PermissionDenied;
         if is_failure || is_refused && !may_inspect_processes() {
-            let (process, reason) = (process.display(), io_reason(error));
+            let (process, reason) = (process.display(), io_reason(&error));
             self.mark_incomplete(format!("{process} may not be inspected: {reason}"));
         }
+        None
     }
 
     /// Visits the namespaces of sockets.
@@ -146,9 +148,9 @@ impl Scan<'_> {
         for sockets in sockets.chunk_by(|one, next| one.parent() == next.parent()) {
             let path = sockets.first().and_then(|socket| socket.parent()?.parent());
             let Some(path) = path else { continue };
-            let process = SocketsOfProcess::open(path);
-            self.note_failure(path, process.as_ref().err());
-            let Ok(process) = process else { continue };
+            let Some(process) = self.noted(path, SocketsOfProcess::open(path)) else {
+                continue;
+            };
             for socket in sockets {
                 if self.is_over_time() {
                     return;
@@ -157,8 +159,7 @@ impl Scan<'_> {
                 // One that may not be entered counts as not found.
                 let mut enter = |file| self.enter(&file, socket, FoundBy::Process);
                 let entered = namespace.and_then(|found| found.map(&mut enter).transpose());
-                self.note_failure(path, entered.as_ref().err());
-                if let Ok(Some(())) = entered {
+                if let Some(Some(())) = self.noted(path, entered) {
                     known.extend(self.kernel.cookies.values());
                 }
             }
@@ -251,7 +252,8 @@ mod tests {
         ] {
             let mut scan = Scan::start(&paths, &proc, &progress).unwrap();
             scan.kernel.incomplete = None;
-            scan.note_failure(&proc.join("1"), Some(&io::Error::from_raw_os_error(error)));
+            let failed: io::Result<()> = Err(io::Error::from_raw_os_error(error));
+            scan.noted(&proc.join("1"), failed);
             assert_eq!(scan.kernel.incomplete.is_some(), is_incomplete, "{error}");
         }
     }

@@ -75,13 +75,10 @@ pub(super) fn read_addresses(process: &Path) -> io::Result<BTreeSet<IpAddr>> {
     let text = |name: &str| read_list(&process.join("net").join(name));
     let mut found = parse_fib_trie(&text("fib_trie")?);
     // The file is missing where IPv6 is off.
-    let v6 = text("if_inet6").or_else(|e| {
-        if is_gone(&e) {
-            Ok(String::new())
-        } else {
-            Err(e)
-        }
-    })?;
+    let v6 = match text("if_inet6") {
+        Err(e) if is_gone(&e) => String::new(),
+        read => read?,
+    };
     found.extend(v6.lines().filter_map(|line| {
         let bits = u128::from_str_radix(line.split_whitespace().next()?, 16).ok()?;
         Some(IpAddr::from(bits.to_be_bytes()).to_canonical())

@@ -122,14 +122,8 @@ impl<'a> Scan<'a> {
 
     /// Lists the folders of the threads of a process, as [`list_threads`] does.
     pub fn threads(&mut self, process: &Path, in_any_case: bool) -> Vec<PathBuf> {
-        list_threads(process, in_any_case).unwrap_or_else(|e| {
-            self.mark_incomplete(format!(
-                "the threads of {}: {}",
-                process.display(),
-                io_reason(&e)
-            ));
-            Vec::new()
-        })
+        let found = list_threads(process, in_any_case);
+        self.or_incomplete(format_args!("the threads of {}", process.display()), found)
     }
 
     fn visit_process(&mut self, process: &Path) {

@@ -147,17 +147,14 @@ impl AddressExplanation {
             let net = pool.net(key);
             net.is_some_and(|net| net.contains(&address))
         };
-        match pools.find(|(_, key, pool)| is_around(key, pool)) {
+        let why = match pools.find(|(_, key, pool)| is_around(key, pool)) {
             Some((_, key, _)) => {
                 explanation.usage = AddressUse::Unlisted;
-                explanation.next.push(format!(
-                    "it is not allocated: the source does not list it among the addresses of {key} for this node"
-                ));
+                format!("the source does not list it among the addresses of {key} for this node")
             }
-            None => explanation
-                .next
-                .push("it is not allocated: it is in none of the pools".to_owned()),
-        }
+            None => "it is in none of the pools".to_owned(),
+        };
+        explanation.next.push(format!("it is not allocated: {why}"));
         explanation
     }
 
@@ -183,7 +180,7 @@ impl AddressExplanation {
         self.usage = AddressUse::Held;
         self.also_used_by = other_users(self.address, held, evidence);
         // Beside a pod's, the place on the host is not kept.
-        let on_host = OtherUser::configured(&Place::Host);
+        let on_host = OtherUser::new(None, Some(&Place::Host));
         let mut host = facts.host.iter();
         if host.any(|found| found.address == self.address) && !self.also_used_by.contains(&on_host)
         {
@@ -229,23 +226,18 @@ impl AddressExplanation {
         let left = since.and_then(|since| conf.cooldown.checked_sub(since));
         let left = left.filter(|left| *left > Duration::ZERO);
         let excluded = conf.exclude.iter().any(|net| net.contains(&self.address));
-        if let Some(ago) = since {
-            self.reasons
-                .push(format!("it was released {} ago", format_age(ago)));
-        } else {
-            self.reasons.push("no release of it is known".to_owned());
-        }
-        let before = pool.queue_position(record);
-        let turn = match before {
+        self.reasons.push(match since {
+            Some(ago) => format!("it was released {} ago", format_age(ago)),
+            None => "no release of it is known".to_owned(),
+        });
+        let turn = match pool.queue_position(record) {
             0 => "it is next in the queue".to_owned(),
             1 => "one address is before it in the queue".to_owned(),
             n => format!("{n} addresses are before it in the queue"),
         };
         (self.usage, self.next) = if excluded {
-            (
-                AddressUse::Excluded,
-                vec!["it is not allocated: ipam.exclude covers it".to_owned()],
-            )
+            let why = "it is not allocated: ipam.exclude covers it";
+            (AddressUse::Excluded, vec![why.to_owned()])
         } else if free.on_host {
             let why = "it is skipped: the host had it, or a route to it, at the last check";
             (AddressUse::OnHost, vec![why.to_owned()])
@@ -274,60 +266,48 @@ impl AddressExplanation {
         };
         let address = screen.tint(Tint::Strong, &self.address.to_string());
         let mut text = format!("{address}  {usage}\n");
-        let mut fact = |name: &str, fact: &str| {
-            if !fact.is_empty() {
-                text.push_str(&screen.paragraph(&format!("  {name}"), INDENT, fact));
-            }
+        let mut facts = |name: &str, lines: &[String]| {
+            text.push_str(&describe_list(name, lines, screen));
         };
-        fact("pool", self.pool.as_deref().unwrap_or_default());
+        facts("pool", self.pool.as_slice());
         if let Some(holder) = &self.holder {
+            let container = holder.container.as_deref().unwrap_or("unknown");
+            let (network, interface) = (&holder.network, &holder.interface);
+            let network = network.as_deref().filter(|network| !network.is_empty());
+            let interface = interface.as_deref().unwrap_or_default();
+            let network = network.map(|network| format!("{network}, interface {interface}"));
             let since = match holder.first_seen {
                 true => "first seen",
                 false => "since",
             };
-            fact("pod", holder.pod.as_deref().unwrap_or_default());
-            fact(
-                "container",
-                holder.container.as_deref().unwrap_or("unknown"),
-            );
-            let network = holder.network.as_deref().unwrap_or_default();
-            let interface = holder.interface.as_deref().unwrap_or_default();
-            if !network.is_empty() {
-                fact("network", &format!("{network}, interface {interface}"));
-            }
-            fact("netns", holder.netns.as_deref().unwrap_or_default());
-            fact(
+            let age = format_age(Duration::from_secs(holder.age_seconds));
+            facts("pod", holder.pod.as_slice());
+            facts("container", &[container.to_owned()]);
+            facts("network", network.as_slice());
+            facts("netns", holder.netns.as_slice());
+            facts(
                 since,
-                &format!(
-                    "{}, {} ago",
-                    format_time(&holder.since),
-                    format_age(Duration::from_secs(holder.age_seconds))
-                ),
+                &[format!("{}, {age} ago", format_time(&holder.since))],
             );
         }
-        if let Some(verdict) = self.verdict {
-            fact("verdict", verdict);
-        }
-        text.push_str(&describe_list("why", &self.reasons, screen));
-        text.push_str(&describe_list("in use", &self.shown, screen));
+        facts("verdict", self.verdict.map(str::to_owned).as_slice());
+        facts("why", &self.reasons);
+        facts("in use", &self.shown);
         let others: Vec<String> = self.also_used_by.iter().map(OtherUser::describe).collect();
-        text.push_str(&describe_list("conflict", &others, screen));
-        text.push_str(&describe_list("checked", &self.missing, screen));
-        text.push_str(&describe_list("now", &self.next, screen));
+        facts("conflict", &others);
+        facts("checked", &self.missing);
+        facts("now", &self.next);
         text
     }
 }
 
-/// A name, and beside it one line per item.
+/// A name, and beside it one line per item. Empty ones are left out.
 pub fn describe_list(name: &str, lines: &[String], screen: &Screen) -> String {
     let mut text = String::new();
-    for (n, line) in lines.iter().enumerate() {
-        let head = if n == 0 {
-            format!("  {name}")
-        } else {
-            String::new()
-        };
+    let mut head = format!("  {name}");
+    for line in lines.iter().filter(|line| !line.is_empty()) {
         text.push_str(&screen.paragraph(&head, INDENT, line));
+        head.clear();
     }
     text
 }
@@ -387,57 +367,42 @@ pub fn other_users(address: IpAddr, held: &Held, evidence: &Evidence) -> Vec<Oth
     let mut others: Vec<OtherUser> = Vec::new();
     let mut unidentified = Vec::new();
     let mut is_holder_seen = false;
+    let own = held.owner.netns();
+    let is_own = |place| own.is_some_and(|own| is_path(place, &own.path));
     for place in evidence.kernel.places(address) {
         match entry_of_place(place, evidence) {
             Some(entry) if entry.container_id == holder => is_holder_seen = true,
-            Some(entry) => others.push(OtherUser::new(entry, Some(place))),
-            None if is_own_place(place, held) => is_holder_seen = true,
+            Some(entry) => others.push(OtherUser::new(Some(entry), Some(place))),
+            None if is_own(place) => is_holder_seen = true,
             None => unidentified.push(place),
         }
     }
     // The holder's namespace may be known by another path than that of its ADD.
-    let own = held.owner.netns().and_then(|netns| netns.id);
-    let is_inside = |id| {
-        evidence
-            .kernel
-            .addresses_by_namespace
-            .get(&id)
-            .is_some_and(|all| all.contains(&address))
-    };
-    if !is_holder_seen && own.is_some_and(is_inside) && !unidentified.is_empty() {
+    let of_namespace = &evidence.kernel.addresses_by_namespace;
+    let inside = own.and_then(|own| of_namespace.get(&own.id?));
+    let is_inside = inside.is_some_and(|all| all.contains(&address));
+    if !is_holder_seen && is_inside && !unidentified.is_empty() {
         unidentified.remove(0);
     }
-    others.extend(unidentified.into_iter().map(OtherUser::configured));
+    let unidentified = unidentified.into_iter();
+    others.extend(unidentified.map(|place| OtherUser::new(None, Some(place))));
     let lists = evidence.lists();
     let entries = lists.iter().flat_map(|(_, list)| list.entries());
     for entry in entries.filter(|entry| entry.is_live && entry.addresses.contains(&address)) {
         let is_known = |other: &OtherUser| other.container.as_ref() == Some(&entry.container_id);
         if entry.container_id != holder && !others.iter().any(is_known) {
-            others.push(OtherUser::new(entry, None));
+            others.push(OtherUser::new(Some(entry), None));
         }
     }
     others
 }
 
-fn is_own_place(place: &Place, held: &Held) -> bool {
-    let netns = held.owner.netns();
-    netns.is_some_and(|netns| is_path(place, &netns.path))
-}
-
 impl OtherUser {
-    /// One of which only the place is known.
-    fn configured(place: &Place) -> OtherUser {
+    fn new(entry: Option<&Entry>, place: Option<&Place>) -> OtherUser {
+        let container = entry.map(|entry| entry.container_id.clone());
         OtherUser {
-            pod: None,
-            container: None,
-            place: Some(place.to_string()),
-        }
-    }
-
-    fn new(entry: &Entry, place: Option<&Place>) -> OtherUser {
-        OtherUser {
-            pod: entry.pod.clone(),
-            container: Some(entry.container_id.clone()).filter(|id| !id.is_empty()),
+            pod: entry.and_then(|entry| entry.pod.clone()),
+            container: container.filter(|id| !id.is_empty()),
             place: place.map(ToString::to_string),
         }
     }

@@ -24,7 +24,7 @@ use crate::cni::Verb;
 use crate::codec::named_address;
 use crate::events::OperationRecord;
 use crate::host::host_addresses;
-use crate::ipam::{Entry, Evidence, Ipam, Record};
+use crate::ipam::{Entry, Evidence, Held, Ipam, Owner, Record};
 use crate::plugin::note_moved_namespaces;
 
 /// Runs the command.
@@ -84,12 +84,7 @@ impl Explanation {
     ) -> Explanation {
         /// Older ones are in `events`.
         const EVENTS: usize = 8;
-        let Facts {
-            ipam,
-            evidence,
-            now,
-            ..
-        } = *facts;
+        let (ipam, now) = (facts.ipam, facts.now);
         let mut explanation = Explanation {
             subject: subject.text.clone(),
             hint: subject.hint.clone(),
@@ -111,21 +106,20 @@ impl Explanation {
             let addresses = explanation.addresses.iter_mut();
             addresses.for_each(|address| address.mark_unknown(why));
         }
-        for (name, list) in evidence.lists() {
+        for (name, list) in facts.evidence.lists() {
             // Live entries are printed with their address.
-            let told_before = |entry: &&Entry| {
+            let told_before = |entry: &Entry| {
                 let mut addresses = explanation.addresses.iter();
                 entry.is_live && addresses.any(|a| entry.addresses.contains(&a.address))
             };
-            let entries = list.entries().iter().filter(|e| subject.is_entry(e));
-            let entries: Vec<&Entry> = entries.filter(|e| !told_before(e)).collect();
-            explanation
-                .entries
-                .extend(entries.into_iter().map(|entry| describe_entry(name, entry)));
+            let entries = list.entries().iter();
+            let entries = entries.filter(|e| subject.is_entry(e) && !told_before(e));
+            let entries = entries.map(|entry| describe_entry(name, entry));
+            explanation.entries.extend(entries);
         }
         for tombstone in &ipam.tombstones {
             let attachment = &tombstone.attachment;
-            if subject.is_container(&attachment.container_id) {
+            if subject.is_holder((&attachment.container_id, None)) {
                 explanation.early_dels.push(format!(
                     "{} ago, for interface {} on network {}",
                     format_age(now.since(tombstone.at)),
@@ -255,23 +249,21 @@ impl Query {
             return Ok(self);
         }
         let name = &self.text;
-        let holders = ipam.holders().filter_map(|held| held.owner.container_id());
+        let holders = ipam.holders().map(|held| container_and_pod(&held.owner));
         let tombstones = ipam.tombstones.iter();
+        let tombstones = tombstones.map(|dead| (&*dead.attachment.container_id, None));
         let lists = evidence.lists();
         let entries = lists.iter().flat_map(|(_, list)| list.entries());
+        let entries = entries.map(|entry| (&*entry.container_id, entry.pod.as_deref()));
         let freed = events.iter().flat_map(|event| &event.freed);
-        let ids = holders
-            .chain(tombstones.map(|tombstone| tombstone.attachment.container_id.as_str()))
-            .chain(entries.clone().map(|entry| entry.container_id.as_str()))
-            .chain(events.iter().map(|event| event.container_id.as_str()))
-            .chain(freed.clone().map(|freed| freed.container.as_str()));
-        let pods = ipam
-            .holders()
-            .filter_map(|held| held.owner.pod())
-            .chain(entries.filter_map(|entry| entry.pod.as_deref()))
-            .chain(events.iter().filter_map(|event| event.pod.as_deref()))
-            .chain(freed.filter_map(|freed| freed.pod.as_deref()));
-        let pods: Vec<String> = find_pods(name, pods).into_iter().collect();
+        let freed = freed.map(|freed| (&*freed.container, freed.pod.as_deref()));
+        let events = events.iter();
+        let events = events.map(|event| (&*event.container_id, event.pod.as_deref()));
+        let known = holders.chain(tombstones).chain(entries);
+        let known: Vec<(&str, Option<&str>)> = known.chain(events).chain(freed).collect();
+        let pods = find_pods(name, known.iter().filter_map(|(_, pod)| *pod));
+        let pods: Vec<String> = pods.into_iter().collect();
+        let ids = known.iter().map(|(id, _)| *id);
         match (find_container(name, ids), &*pods) {
             (ContainerMatch::One(id), _) => self.container = Some(id),
             (_, [pod]) => self.pod = Some(pod.clone()),
@@ -287,30 +279,23 @@ impl Query {
         Ok(self)
     }
 
-    fn is_container(&self, id: &str) -> bool {
-        self.container.as_deref() == Some(id)
-    }
-
-    fn is_pod(&self, pod: Option<&str>) -> bool {
+    /// Whether it stands for this container or this pod.
+    fn is_holder(&self, (container, pod): (&str, Option<&str>)) -> bool {
         let name = self.pod.as_ref().unwrap_or(&self.text);
-        self.address.is_none() && pod.is_some_and(|pod| is_pod_name(name, pod))
+        let is_pod = |pod| self.address.is_none() && is_pod_name(name, pod);
+        self.container.as_deref() == Some(container) || pod.is_some_and(is_pod)
     }
 
     /// Whether it stands for the address of the record or for its holder.
     fn is_record(&self, record: &Record) -> bool {
-        let owner = record.held().map(|held| &held.owner);
-        self.address == Some(record.address())
-            || owner
-                .and_then(|owner| owner.container_id())
-                .is_some_and(|id| self.is_container(id))
-            || self.is_pod(owner.and_then(|owner| owner.pod()))
+        let is_holder = |held: &Held| self.is_holder(container_and_pod(&held.owner));
+        self.address == Some(record.address()) || record.held().is_some_and(is_holder)
     }
 
     /// Whether an entry of another program's list is about it.
     fn is_entry(&self, entry: &Entry) -> bool {
         entry.addresses.iter().any(|a| self.address == Some(*a))
-            || self.is_container(&entry.container_id)
-            || self.is_pod(entry.pod.as_deref())
+            || self.is_holder((&entry.container_id, entry.pod.as_deref()))
     }
 
     /// Whether the record of an operation names it.
@@ -318,12 +303,12 @@ impl Query {
         let mut freed = event.freed.iter();
         self.address.is_some_and(|address| event.touches(address))
             || self.is_subject(event)
-            || freed.any(|f| self.is_container(&f.container) || self.is_pod(f.pod.as_deref()))
+            || freed.any(|freed| self.is_holder((&freed.container, freed.pod.as_deref())))
     }
 
     /// Whether the operation was for this container or pod.
     fn is_subject(&self, event: &OperationRecord) -> bool {
-        self.is_container(&event.container_id) || self.is_pod(event.pod.as_deref())
+        self.is_holder((&event.container_id, event.pod.as_deref()))
     }
 
     /// Keeps the operations that name the subject, and those of others that touched an address while the subject held it: a reclaim,
@@ -345,6 +330,11 @@ impl Query {
         };
         events.into_iter().filter(|event| concerns(event)).collect()
     }
+}
+
+/// The container, which may be unknown, and the pod of an owner.
+fn container_and_pod(owner: &Owner) -> (&str, Option<&str>) {
+    (owner.container_id().unwrap_or_default(), owner.pod())
 }
 
 /// Whether an operation that failed changed nothing. A GC that kept some addresses fails, but freed those that it lists.

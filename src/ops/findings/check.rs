@@ -160,14 +160,11 @@ impl CheckReport {
         };
         let (mut lines, mut left_out) = (0, 0);
         for group in problems.chunk_by(have_one_cause) {
-            let mut printed = String::new();
-            if lines <= most_lines {
-                printed = print_group(group, screen, program, detail);
-                if lines + printed.lines().count() >= most_lines {
-                    printed = print_group(group, screen, program, Detail::Brief);
-                }
-                lines += printed.lines().count() + 1;
+            let mut printed = print_group(group, screen, program, detail);
+            if lines + printed.lines().count() >= most_lines {
+                printed = print_group(group, screen, program, Detail::Brief);
             }
+            lines += printed.lines().count() + 1;
             match lines <= most_lines {
                 true => text.push_str(&format!("\n{printed}")),
                 false => left_out += group.len(),
@@ -354,11 +351,11 @@ fn namespaces(kernel: &Kernel, visibility: &mut Visibility) -> Option<Finding> {
 /// The findings about records. What the next ADD puts right by itself is only a note. `healed` is what that ADD would leave.
 fn records_now_and_next(node: &Node, inspection: &Inspection, healed: &Ipam) -> Vec<Finding> {
     let ours = inspection.config.ours(node.paths().name());
-    let names = ours.filter_map(|(file, _)| file.conflist.as_ref().ok()?.name.clone());
+    let names = ours.filter_map(|(file, _)| file.name.clone());
     let (before, now) = (&inspection.held_before, inspection.state.ipam());
     let view = records::NodeView {
         evidence: &inspection.evidence,
-        host: &inspection.host(),
+        host: &inspection.configured,
         networks: &names.collect(),
         now: &node.now,
         program: &node.program,
@@ -451,11 +448,7 @@ pub fn predict(node: &Node, inspection: &Inspection, trial: &Trial<'_>) -> Vec<P
     let (config, paths) = (&inspection.config, node.paths());
     let predict = |(file, plugin)| predict_one(node, inspection, trial, file, plugin);
     let adds: Vec<_> = config.ours(paths.name()).map(predict).collect();
-    let broken = config.files.iter();
-    let broken = broken.filter_map(|file| Some((&file.path, file.conflist.as_ref().err()?)));
-    let folder = paths.conf_folder();
-    let unreadable = config.unreadable.iter().map(|why| (&folder, why));
-    match (&*adds, unreadable.chain(broken).next()) {
+    match (&*adds, config.unusable().next()) {
         ([], Some((path, why))) => vec![cannot_be_read(path, why)],
         _ => adds,
     }
@@ -482,50 +475,32 @@ fn predict_one(
     file: &ConfFile,
     plugin: &Plugin,
 ) -> Prediction {
-    let list = file.conflist.as_ref().ok();
-    let prediction = Prediction {
+    let mut add = Prediction {
         conflist: file.path.display().to_string(),
-        network: list.and_then(|list| list.name.clone()).unwrap_or_default(),
+        network: file.name.clone().unwrap_or_default(),
         ..Prediction::default()
     };
-    let plugins = list.into_iter().flat_map(|list| &list.plugins);
-    if let Some(why) = inspection.executables.failure(plugins) {
-        return Prediction {
-            msg: Some(why),
-            hidden_by: inspection.executables.hidden_by,
-            explained_by: &[FindingKind::Executable],
-            ..prediction
-        };
+    if let Some(why) = inspection.executables.failure(file) {
+        add.msg = Some(why);
+        add.hidden_by = inspection.executables.hidden_by;
+        add.explained_by = &[FindingKind::Executable];
+        return add;
     }
     match try_add(node, inspection, trial, plugin) {
-        Ok(addresses) => Prediction {
-            succeeds: true,
-            addresses,
-            ..prediction
-        },
+        Ok(addresses) => (add.succeeds, add.addresses) = (true, addresses),
         Err(failure) => {
             let CniError { code, msg, details } = failure.to_cni(&node.program);
-            Prediction {
-                code: Some(code as u8),
-                msg: Some(msg),
-                details: Some(details),
-                waits: matches!(
-                    &failure,
-                    Failure::Refused {
-                        refusal: Refusal::Quarantined { .. },
-                        ..
-                    }
-                ),
-                hidden_by: matches!(
-                    &failure,
-                    Failure::Store { error, .. } if error.source.kind() == io::ErrorKind::PermissionDenied
-                )
-                .then_some(WITHOUT_ROOT),
-                explained_by: explanations(&failure),
-                ..prediction
+            (add.code, add.msg, add.details) = (Some(code as u8), Some(msg), Some(details));
+            add.explained_by = explanations(&failure);
+            if let Failure::Refused { refusal, .. } = &failure {
+                add.waits = matches!(refusal, Refusal::Quarantined { .. });
+            } else if let Failure::Store { error, .. } = &failure {
+                let is_denied = error.source.kind() == io::ErrorKind::PermissionDenied;
+                add.hidden_by = is_denied.then_some(WITHOUT_ROOT);
             }
         }
     }
+    add
 }
 
 /// Goes through an ADD in its order: the call, the lock, the state, the decision, the disk.

@@ -3,13 +3,12 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
 
 use ipnet::IpNet;
 
 use super::inspection::Inspection;
-use crate::cni::{IPAM_KEYS, NAME, NAME_V6};
-use crate::codec::{is, named_address};
+use crate::cni::{NAME, NAME_V6, ipam_keys, is_ipam_key};
+use crate::codec::named_address;
 use crate::failure::Failure;
 use crate::host::Paths;
 use crate::ipam::Ipam;
@@ -21,7 +20,7 @@ use crate::source::{MatchedListing, parse_prefix};
 /// Examines all of it.
 pub fn examine(node: &Node, inspection: &Inspection, visibility: &mut Visibility) -> Vec<Finding> {
     let (paths, config) = (node.paths(), &inspection.config);
-    let mut found = settings(&paths.settings(), config, &node.program, visibility);
+    let mut found = settings(node, config, visibility);
     found.extend(conflists(paths, config, visibility));
     let subnets = known_subnets(inspection.state.ipam(), inspection.matched());
     found.extend(overlapping(config, paths.name(), &subnets));
@@ -29,22 +28,16 @@ pub fn examine(node: &Node, inspection: &Inspection, visibility: &mut Visibility
 }
 
 /// The settings file.
-fn settings(
-    path: &Path,
-    config: &NodeConfig,
-    program: &str,
-    visibility: &mut Visibility,
-) -> Vec<Finding> {
+fn settings(node: &Node, config: &NodeConfig, visibility: &mut Visibility) -> Vec<Finding> {
+    const KIND: FindingKind = FindingKind::Settings;
+    let (path, program) = (node.paths().settings(), &node.program);
     let shown = path.display().to_string();
     if config.wrong_settings.is_empty() {
         let how = match fs::symlink_metadata(path) {
             Ok(_) => "is valid",
             Err(_) => "does not exist: defaults apply",
         };
-        return vec![Finding::ok(
-            FindingKind::Settings,
-            &format_args!("{shown} {how}"),
-        )];
+        return vec![Finding::ok(KIND, &format_args!("{shown} {how}"))];
     }
     let remedy =
         format_args!("it is ignored until it is corrected; then run `{program} check-settings`");
@@ -52,7 +45,7 @@ fn settings(
     let wrong = wrong.filter(|why| !visibility.hides(&shown, why));
     let finding = |why: &String| {
         let text = format_args!("{shown}: {why}");
-        Finding::warning(FindingKind::Settings, &text, &remedy)
+        Finding::warning(KIND, &text, &remedy)
     };
     wrong.map(finding).collect()
 }
@@ -62,19 +55,15 @@ fn conflists(paths: &Paths, config: &NodeConfig, visibility: &mut Visibility) ->
     const KIND: FindingKind = FindingKind::Conflist;
     let (name, folder) = (paths.name(), paths.conf_folder());
     let mut found = Vec::new();
-    let broken = config.files.iter();
-    let broken = broken.filter_map(|file| Some((&file.path, file.conflist.as_ref().err()?)));
-    let unreadable = config.unreadable.iter().map(|why| (&folder, why));
-    // One that cannot be read may be the one that names this plugin.
-    let mut is_known = true;
-    for (path, why) in unreadable.chain(broken) {
+    for (path, why) in config.unusable() {
         let shown = path.display().to_string();
-        is_known = false;
         if !visibility.hides(&shown, why) {
             let remedy = "runtimes cannot read it either: correct it or remove it";
-            found.push(Finding::error(KIND, why, &remedy).about(shown));
+            found.push(Finding::error(KIND, &why, &remedy).about(shown));
         }
     }
+    // One that cannot be read may be the one that names this plugin.
+    let is_known = config.unusable().next().is_none();
     let ours: Vec<_> = config.ours(name).collect();
     for (file, plugin) in &ours {
         found.extend(conflist(file, plugin, config, paths));
@@ -110,9 +99,10 @@ fn conflists(paths: &Paths, config: &NodeConfig, visibility: &mut Visibility) ->
 fn misspelt_types(config: &NodeConfig, name: &str) -> Vec<Finding> {
     let mut found = Vec::new();
     for file in &config.files {
-        let plugins = file.conflist.iter().flat_map(|list| &list.plugins);
-        let kinds = plugins.flat_map(|plugin| plugin.ipam_kind.iter().chain([&plugin.kind]));
-        let is_known = |kind: &&String| [NAME, NAME_V6].contains(&kind.as_str());
+        let plugins = file.plugins.iter();
+        let kinds =
+            plugins.flat_map(|plugin| plugin.ipam_kind().into_iter().chain([plugin.kind()]));
+        let is_known = |kind: &&str| [NAME, NAME_V6].contains(kind);
         for kind in kinds.filter(|kind| !is_known(kind) && is_near(kind, name)) {
             let shown = file.path.display();
             let text = format_args!("{shown} names the plugin {kind}, which is not this one");
@@ -134,16 +124,13 @@ fn conflist(file: &ConfFile, plugin: &Plugin, config: &NodeConfig, paths: &Paths
         return vec![Finding::error(KIND, &text, &remedy).about(&shown)];
     }
     let mut found = misspelt_keys(plugin, &shown.to_string());
-    let list = file.conflist.as_ref().ok();
-    let name = list.and_then(|list| list.name.as_deref());
-    let version = list.and_then(|list| list.cni_version.as_deref());
-    let kind = match &*plugin.kind {
+    let name = file.name.as_deref().unwrap_or_default();
+    let kind = match plugin.kind() {
         "" => "a plugin without type",
         kind => kind,
     };
-    let name = name.unwrap_or_default();
     let text = format_args!("{shown}: network {name}, plugin {kind}");
-    found.push(match version.unwrap_or_default() {
+    found.push(match file.cni_version.as_deref().unwrap_or_default() {
         "" => {
             let text = format_args!("{text}, without cniVersion, which means 0.2.0");
             let remedy = format_args!("add \"cniVersion\": \"1.0.0\" to {shown}");
@@ -156,16 +143,11 @@ fn conflist(file: &ConfFile, plugin: &Plugin, config: &NodeConfig, paths: &Paths
 
 /// Keys of `ipam` that nobody reads, and that are spelt almost like one that this plugin reads.
 fn misspelt_keys(plugin: &Plugin, shown: &str) -> Vec<Finding> {
-    let Some(Tree::Object(members)) = plugin.netconf.get("ipam") else {
-        return Vec::new();
-    };
-    let is_known = |key: &str| IPAM_KEYS.iter().any(|known| is(key, known));
-    let unknown = members
-        .iter()
-        .map(|(key, _)| key)
-        .filter(|key| !is_known(key));
+    let members = plugin.netconf.get("ipam").map_or(&[][..], Tree::members);
+    let keys = members.iter().map(|(key, _)| key);
+    let unknown = keys.filter(|key| !is_ipam_key(key));
     let findings = unknown.filter_map(|key| {
-        let known = IPAM_KEYS.iter().find(|known| is_near(key, known))?;
+        let known = ipam_keys().find(|known| is_near(key, known))?;
         let text = format!("ipam.{key} is not a key of this plugin, so it has no effect");
         let remedy = format!("if ipam.{known} is meant, correct it in {shown}");
         Some(Finding::warning(FindingKind::Conflist, &text, &remedy).about(shown))
@@ -192,8 +174,7 @@ fn known_subnets(ipam: &Ipam, matched: Option<&MatchedListing>) -> BTreeSet<IpNe
 fn overlapping(config: &NodeConfig, name: &str, known: &BTreeSet<IpNet>) -> Vec<Finding> {
     let mut found = Vec::new();
     for file in &config.files {
-        let plugins = file.conflist.iter().flat_map(|list| &list.plugins);
-        for plugin in plugins.filter(|plugin| !plugin.uses_ipam(name)) {
+        for plugin in file.plugins.iter().filter(|plugin| !plugin.uses_ipam(name)) {
             let mut theirs = Vec::new();
             if let Some(ipam) = plugin.netconf.get("ipam") {
                 subnets(ipam, &mut theirs);
@@ -204,7 +185,7 @@ fn overlapping(config: &NodeConfig, name: &str, known: &BTreeSet<IpNet>) -> Vec<
             });
             if let Some((net, subnet)) = overlap {
                 let path = file.path.display();
-                let kind = plugin.ipam_kind.as_deref().unwrap_or("unknown");
+                let kind = plugin.ipam_kind().unwrap_or("unknown");
                 let text = format_args!(
                     "{path}: the IPAM plugin {kind} allocates from {net}, which overlaps our {subnet}"
                 );
@@ -254,10 +235,7 @@ mod tests {
     fn clash(ipam: &str) -> Vec<Finding> {
         let text = format!(r#"{{"name":"x","type":"bridge","ipam":{ipam}}}"#);
         let config = NodeConfig {
-            files: vec![ConfFile {
-                path: "/x.conf".into(),
-                conflist: parse(text.as_bytes()),
-            }],
+            files: vec![parse(text.as_bytes()).unwrap()],
             ..NodeConfig::default()
         };
         let ours = BTreeSet::from(["10.224.0.0/16".parse().unwrap()]);

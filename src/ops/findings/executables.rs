@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::host::Paths;
 use crate::ops::finding::{Finding, FindingKind};
-use crate::ops::node_config::{NodeConfig, Plugin};
+use crate::ops::node_config::{ConfFile, NodeConfig, Plugin};
 use crate::ops::probe::ask_version;
 
 const KIND: FindingKind = FindingKind::Executable;
@@ -18,16 +18,8 @@ pub struct Executables {
     folder: PathBuf,
     /// Why nothing follows from the folder, where it has none of them, not even a link.
     pub hidden_by: Option<&'static str>,
-    /// The problem of each, by its name.
-    found: BTreeMap<String, Option<Problem>>,
-}
-
-/// Why an executable cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Problem {
-    text: String,
-    remedy: &'static str,
-    command: Option<String>,
+    /// Whether each can be used, by its name.
+    found: BTreeMap<String, Finding>,
 }
 
 impl Executables {
@@ -38,17 +30,13 @@ impl Executables {
             ..Executables::default()
         };
         for (file, plugin) in config.ours(paths.name()) {
-            let ours = our_kind(plugin).to_owned();
-            let others = file.conflist.iter().flat_map(|list| &list.plugins);
-            let kinds = others.map(|plugin| plugin.kind.clone());
-            let is_file_name = |kind: &String| !kind.is_empty() && !kind.contains('/');
-            for kind in kinds.chain([ours.clone()]).filter(is_file_name) {
-                let path = executables.folder.join(&kind);
-                let problem = || find_problem(paths, &path, kind == ours);
-                executables
-                    .found
-                    .entry(kind.clone())
-                    .or_insert_with(problem);
+            let ours = our_kind(plugin);
+            let kinds = file.plugins.iter().map(Plugin::kind).chain([ours]);
+            for kind in kinds.filter(|kind| !kind.is_empty() && !kind.contains('/')) {
+                let path = executables.folder.join(kind);
+                let examined = || examine_one(paths, &path, kind == ours);
+                let entry = executables.found.entry(kind.to_owned());
+                entry.or_insert_with(examined);
             }
         }
         let is_there = |kind| executables.folder.join(kind).symlink_metadata().is_ok();
@@ -58,49 +46,45 @@ impl Executables {
         executables
     }
 
-    /// Why an ADD through these plugins fails, if one of their executables makes it fail.
-    pub fn failure<'a>(&self, plugins: impl Iterator<Item = &'a Plugin>) -> Option<String> {
-        let mut kinds = plugins.flat_map(|plugin| [&*plugin.kind, our_kind(plugin)]);
-        let problem = kinds.find_map(|kind| self.found.get(kind)?.as_ref())?;
+    /// Why an ADD through the plugins of this file fails, if one of their executables makes it fail.
+    pub fn failure(&self, file: &ConfFile) -> Option<String> {
+        let plugins = file.plugins.iter();
+        let kinds = plugins.flat_map(|plugin| [plugin.kind(), our_kind(plugin)]);
+        let mut found = kinds.filter_map(|kind| self.found.get(kind));
+        let problem = found.find(|finding| finding.is_problem())?;
         Some(problem.text.clone())
     }
 }
 
 /// The name of the executable: the type of `ipam`, or the plugin's own type.
 fn our_kind(plugin: &Plugin) -> &str {
-    plugin.ipam_kind.as_deref().unwrap_or(&plugin.kind)
+    plugin.ipam_kind().unwrap_or(plugin.kind())
 }
 
-fn find_problem(paths: &Paths, path: &Path, is_ours: bool) -> Option<Problem> {
+fn examine_one(paths: &Paths, path: &Path, is_ours: bool) -> Finding {
     let shown = path.display();
-    let problem = |text: String, remedy| Problem {
-        text: format!("{shown} {text}"),
-        remedy,
-        command: None,
+    let problem = |why: &str, remedy: &str| {
+        Finding::error(KIND, &format_args!("{shown} {why}"), &remedy).about(&shown)
     };
     let Some(meta) = fs::metadata(path).ok().filter(fs::Metadata::is_file) else {
-        let text = match path.is_symlink() {
+        let why = match path.is_symlink() {
             true => "is a link that leads to no file, so every ADD of its network fails",
             false => "does not exist, so every ADD of its network fails",
         };
         let remedy = "install that plugin, or correct the type in the network configuration";
-        return Some(problem(text.to_owned(), remedy));
+        return problem(why, remedy);
     };
     let mode = meta.permissions().mode() & 0o7777;
     if mode & 0o111 == 0 {
-        return Some(Problem {
-            command: Some(format!("sudo chmod 755 {shown}")),
-            ..problem(
-                format!("is not executable, mode {mode:04o}"),
-                "make it executable:",
-            )
-        });
+        let why = format!("is not executable, mode {mode:04o}");
+        let finding = problem(&why, "make it executable:");
+        return finding.with_commands([format!("sudo chmod 755 {shown}")]);
     }
-    let why = is_ours.then(|| ask_version(paths, path))?.err()?;
-    Some(problem(
-        why,
-        "another program stands there, or it is damaged: install this plugin again",
-    ))
+    if is_ours && let Err(why) = ask_version(paths, path) {
+        let remedy = "another program stands there, or it is damaged: install this plugin again";
+        return problem(&why, remedy);
+    }
+    Finding::ok(KIND, &format_args!("{shown} is there"))
 }
 
 /// Makes the findings about them.
@@ -112,15 +96,5 @@ pub fn examine(executables: &Executables) -> Vec<Finding> {
         let remedy = "install them there, unless the runtime looks for plugins in another folder";
         return vec![Finding::warning(KIND, &text, &remedy).about(&folder)];
     }
-    let findings = executables.found.iter().map(|(name, problem)| {
-        let path = executables.folder.join(name);
-        let path = path.display();
-        match problem {
-            None => Finding::ok(KIND, &format_args!("{path} is there")),
-            Some(problem) => Finding::error(KIND, &problem.text, &problem.remedy)
-                .about(path)
-                .with_commands(problem.command.clone()),
-        }
-    });
-    findings.collect()
+    executables.found.values().cloned().collect()
 }

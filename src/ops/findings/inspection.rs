@@ -1,17 +1,19 @@
 //! The data that a diagnosis is made from.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::thread::sleep;
 use std::time::Duration;
 
+use ipnet::IpNet;
+
 use super::executables::Executables;
+use crate::cni::CallError;
 use crate::host::{HostAddress, boot_now, host_addresses, links, read_text};
 use crate::ipam::{Evidence, Moment};
 use crate::ops::lease::held_records;
 use crate::ops::node::{Node, capture_snapshot};
 use crate::ops::node_config::NodeConfig;
-use crate::ops::outcome::CommandError;
 use crate::ops::state_view::StateView;
 use crate::plugin::{Trial, note_moved_namespaces};
 use crate::source::{MatchedListing, Source, SourceError, last_attempts, time_limit};
@@ -27,23 +29,22 @@ pub struct Inspection {
     /// The state.
     pub state: StateView,
     /// The source and its answer, or why the source is unknown.
-    pub source: Result<(Source, SourceAnswer), CommandError>,
+    pub source: Result<SourceAnswer, CallError>,
     /// The evidence of the node.
     pub evidence: Evidence,
-    /// The addresses of the host itself, each with the name of its link.
-    pub configured: Vec<(HostAddress, String)>,
+    /// The addresses of the host itself with their prefixes, each with the name of its link.
+    pub configured: Vec<(IpNet, String)>,
     /// The executables that the runtime calls.
     pub executables: Executables,
     /// The holder of the lock.
     pub lock_holder: Option<Holder>,
 }
 
-/// The addresses of the host itself, as a command that removes them names them: `10.224.0.5/16 dev eth0`.
-pub type HostAddresses = BTreeMap<IpAddr, String>;
-
-/// The answer of a source.
+/// A source and its answer.
 #[derive(Debug)]
 pub struct SourceAnswer {
+    /// The source.
+    pub source: Source,
     /// The answer, matched with the interfaces of this node.
     pub matched: Result<MatchedListing, SourceError>,
     /// The duration of the query.
@@ -64,9 +65,13 @@ impl Inspection {
         let source = Source::from_config(&config.conf, overrides, node.paths());
         let source = source.map(|source| {
             let began = boot_now();
-            let matched = source.query(limit, &[], node.paths());
+            let matched = source.query(limit, node.paths());
             let took = boot_now().since(began);
-            (source, SourceAnswer { matched, took })
+            SourceAnswer {
+                source,
+                matched,
+                took,
+            }
         });
         let mut evidence = capture_snapshot(Vec::new(), &node.context).evidence;
         // Read last, so that it includes what changed meanwhile.
@@ -76,7 +81,7 @@ impl Inspection {
             held_before: before,
             configured: read_host_addresses(node),
             state,
-            source: source.map_err(|e| CommandError(e.to_string())),
+            source,
             evidence,
             executables,
             lock_holder: holder(node),
@@ -87,7 +92,7 @@ impl Inspection {
     /// The trial of an ADD at this moment. An unknown source counts as one that does not answer.
     pub fn trial<'a>(&'a self, node: &'a Node) -> Trial<'a> {
         let attempts = last_attempts(node.paths(), node.context.boot_id.as_deref());
-        let answer = self.source.as_ref().ok().map(|(_, answer)| answer);
+        let answer = self.source.as_ref().ok();
         Trial {
             context: &node.context,
             answer: answer.map(|answer| answer.matched.as_ref()),
@@ -96,28 +101,20 @@ impl Inspection {
         }
     }
 
-    /// The addresses of the host itself, as commands name them.
-    pub fn host(&self) -> HostAddresses {
-        let named = self.configured.iter().map(|(found, link)| {
-            let (address, length) = (found.address, found.prefix_len);
-            (address, format!("{address}/{length} dev {link}"))
-        });
-        named.collect()
-    }
-
     /// The answer of the source, if there is one.
     pub fn matched(&self) -> Option<&MatchedListing> {
-        self.source.as_ref().ok()?.1.matched.as_ref().ok()
+        self.source.as_ref().ok()?.matched.as_ref().ok()
     }
 }
 
 /// Reads the addresses of the host; none where the kernel does not answer, or the node is not this one.
-fn read_host_addresses(node: &Node) -> Vec<(HostAddress, String)> {
+fn read_host_addresses(node: &Node) -> Vec<(IpNet, String)> {
     let addresses = host_addresses(node.paths()).unwrap_or_default();
     let links = links(node.paths()).unwrap_or_default();
     let with_name = |found: HostAddress| {
         let link = links.iter().find(|link| link.index == found.link)?;
-        Some((found, link.name.clone()))
+        let net = IpNet::new(found.address, found.prefix_len).ok()?;
+        Some((net, link.name.clone()))
     };
     addresses.into_iter().filter_map(with_name).collect()
 }

@@ -1,12 +1,11 @@
 //! Compares the records with the evidence. Pure.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::PathBuf;
 
 use ipnet::IpNet;
 
-use super::inspection::HostAddresses;
 use crate::ipam::{
     AGAIN, Evidence, EvidenceIndex, Existence, Held, Ipam, Judgement, Place, Pool, Reason, Record,
     Verdict,
@@ -21,8 +20,8 @@ use crate::ops::screen::format_age;
 pub struct NodeView<'a> {
     /// The evidence of the node.
     pub evidence: &'a Evidence,
-    /// The addresses of the host itself, as a command that removes them names them.
-    pub host: &'a HostAddresses,
+    /// The addresses of the host itself with their prefixes, each with the name of its link.
+    pub host: &'a [(IpNet, String)],
     /// Networks of this plugin, in addition to those that the records name.
     pub networks: &'a BTreeSet<String>,
     /// Now.
@@ -35,18 +34,22 @@ pub struct NodeView<'a> {
     pub lock: PathBuf,
 }
 
+/// The leases of each held address: several where it is in more than one pool.
+type Holders = BTreeMap<IpAddr, Vec<Lease>>;
+
 /// All findings about addresses, from those held before the evidence was collected, and the state after that.
 pub fn findings((before, ipam): (&BTreeSet<IpAddr>, &Ipam), view: &NodeView<'_>) -> Vec<Finding> {
     let (evidence, now) = (view.evidence, view.now);
     let index = EvidenceIndex::new(evidence, ipam);
     let mut found = Vec::new();
-    let mut holders = Vec::new();
+    let mut holders = Holders::new();
     for (_, pool, record, held) in held_records(ipam) {
         let address = record.address();
         let lease = Lease::new(pool, address, held, now);
         let judgement = index.judge(address, held, now.boot);
         found.extend(leak(held, &lease, &judgement, view));
-        if view.host.contains_key(&address) && judgement.verdict == Verdict::Alive {
+        let is_on_host = view.host.iter().any(|(net, _)| net.addr() == address);
+        if is_on_host && judgement.verdict == Verdict::Alive {
             let holder = Some(lease.clone());
             found.push(Finding {
                 holder,
@@ -56,15 +59,11 @@ pub fn findings((before, ipam): (&BTreeSet<IpAddr>, &Ipam), view: &NodeView<'_>)
         if held.owner.is_unknown() {
             found.push(unknown_owner(&lease, evidence));
         }
-        holders.push(lease);
+        holders.entry(address).or_default().push(lease);
     }
-    holders.sort_unstable_by_key(|holder| holder.address);
     found.extend(duplicates(&holders, ipam, evidence));
     // The evidence may still show what was released meanwhile.
-    let is_taken = |address: IpAddr| {
-        let known = holders.binary_search_by_key(&address, |holder| holder.address);
-        before.contains(&address) || known.is_ok()
-    };
+    let is_taken = |address| before.contains(&address) || holders.contains_key(&address);
     for (_, key, pool) in ipam.pools() {
         let records = records_by_address(pool).into_iter();
         let free = records.filter(|r| r.free().is_some() && !is_taken(r.address()));
@@ -159,14 +158,8 @@ fn unknown_owner(lease: &Lease, evidence: &Evidence) -> Finding {
     }
 }
 
-/// Addresses that more than one attachment claims: in the state, in the kernel, or by the lists of others. `holders` come by
-/// address.
-fn duplicates(holders: &[Lease], ipam: &Ipam, evidence: &Evidence) -> Vec<Finding> {
-    let holders_of = |address: IpAddr| {
-        let first = holders.partition_point(|holder| holder.address < address);
-        let rest = holders.get(first..).unwrap_or_default().iter();
-        rest.take_while(move |holder| holder.address == address)
-    };
+/// Addresses that more than one attachment claims: in the state, in the kernel, or by the lists of others.
+fn duplicates(holders: &Holders, ipam: &Ipam, evidence: &Evidence) -> Vec<Finding> {
     let is_ours = |address: &IpAddr| {
         let mut pools = ipam.pools();
         pools.any(|(_, _, pool)| pool.records.iter().any(|r| r.address() == *address))
@@ -181,23 +174,21 @@ fn duplicates(holders: &[Lease], ipam: &Ipam, evidence: &Evidence) -> Vec<Findin
             let id = holder.container.as_ref();
             id.is_some_and(|id| *id != entry.container_id)
         };
-        let claimed = entry.addresses.iter().filter(|address| {
-            let mut holders = holders_of(**address).peekable();
-            holders.peek().is_some() && holders.all(is_other)
-        });
-        twice.extend(claimed);
+        let are_others = |all: &Vec<Lease>| all.iter().all(is_other);
+        let is_claimed = |address: &&IpAddr| holders.get(*address).is_some_and(are_others);
+        twice.extend(entry.addresses.iter().filter(is_claimed));
     }
-    let pairs = holders.iter().zip(holders.iter().skip(1));
-    let pairs = pairs.filter(|(one, next)| one.address == next.address);
-    twice.extend(pairs.map(|(one, _)| one.address));
+    let several = holders.iter().filter(|(_, all)| all.len() > 1);
+    twice.extend(several.map(|(address, _)| address));
     let finding = |address: IpAddr| {
-        let claims = holders_of(address)
-            .map(|h| format!("held by {} in pool {}", h.describe_holder(), h.pool));
+        let mut all = holders.get(&address).into_iter().flatten();
+        let claim = |h: &Lease| format!("held by {} in pool {}", h.describe_holder(), h.pool);
+        let claims = all.clone().map(claim);
         let text = "more than one attachment has this address";
         let remedy = "find out which pod answers, and delete the others: nothing else ends this; recreated pods get another address";
         Finding {
             evidence: claims.chain(describe_uses(address, evidence)).collect(),
-            holder: holders_of(address).next().cloned(),
+            holder: all.next().cloned(),
             ..Finding::error(FindingKind::Duplicate, &text, &remedy).about(address)
         }
     };
@@ -244,13 +235,12 @@ fn on_host(address: IpAddr, is_held: bool, view: &NodeView<'_>) -> Finding {
             "free, but not given to pods: the host itself has it",
         ),
     };
-    let named = view.host.get(&address);
-    let link = named.and_then(|named| named.rsplit(' ').next());
-    let link = link.unwrap_or("the interface");
+    let named = view.host.iter().rfind(|(net, _)| net.addr() == address);
+    let link = named.map_or("the interface", |(_, link)| link);
     let remedy = format_args!(
         "usually cloud-init configured it: put `network: {{config: disabled}}` into /etc/cloud/cloud.cfg.d/99-disable-network-config.cfg, and leave nothing but DHCP for {link} in /etc/netplan; then remove it:"
     );
-    let command = named.map(|named| format!("sudo ip address del {named}"));
+    let command = named.map(|(net, link)| format!("sudo ip address del {net} dev {link}"));
     let finding = Finding::new(severity, FindingKind::OnHost, &cause, &remedy);
     let finding = finding.about(address).with_commands(command);
     Finding { cause, ..finding }

@@ -24,19 +24,18 @@ pub fn examine(node: &Node, inspection: &Inspection, visibility: &mut Visibility
     let mut found = match &inspection.source {
         Err(why) => vec![Finding::error(
             FindingKind::Source,
-            &why.0,
+            why,
             &ENVIRONMENT_REMEDY,
         )],
-        Ok((Source::Null, _)) => {
-            let text = "ipam.environment is null: there are no pools but those in the state";
-            vec![Finding::ok(FindingKind::Source, &text)]
-        }
-        Ok((source, answer)) => match &answer.matched {
-            Ok(matched) => answered(node, inspection, source, answer, matched),
-            Err(error) => {
-                let file = error
-                    .file()
-                    .filter(|file| is_not_mounted(node.paths(), file));
+        Ok(answer) => match (&answer.source, &answer.matched) {
+            (Source::Null, _) => {
+                let text = "ipam.environment is null: there are no pools but those in the state";
+                vec![Finding::ok(FindingKind::Source, &text)]
+            }
+            (_, Ok(matched)) => answered(node, inspection, answer, matched),
+            (source, Err(error)) => {
+                let file = error.file();
+                let file = file.filter(|file| is_not_mounted(node.paths(), file));
                 visibility.not_mounted = file.map(|file| file.display().to_string());
                 let meanwhile = meanwhile(inspection.state.ipam(), inspection.config.conf.ipv6);
                 vec![unanswered(source, error, visibility.is_root, meanwhile)]
@@ -63,14 +62,13 @@ fn is_not_mounted(paths: &Paths, file: &Path) -> bool {
 fn answered(
     node: &Node,
     inspection: &Inspection,
-    source: &Source,
     answer: &SourceAnswer,
     matched: &MatchedListing,
 ) -> Vec<Finding> {
     let carrying = matched.link_names();
     let text = format_args!(
         "{} answered in {}: {}, {} for pods, {} the host's",
-        source.name(),
+        answer.source.name(),
         Milliseconds(answer.took),
         pluralize(
             carrying.len() + matched.unmatched.len(),
@@ -98,10 +96,7 @@ fn answered(
         found.push(Finding::ok(FindingKind::Interface, &text));
     }
     if !matched.unmatched.is_empty() {
-        let own = links(node.paths()).map_err(|e| io_reason(&e));
-        let stored = inspection.state.ipam().pools();
-        let stored = stored.map(|(_, _, pool)| &*pool.if_name).collect();
-        found.push(unmatched(&matched.unmatched, &carrying, &stored, own));
+        found.push(unmatched(node, inspection, matched));
     }
     // The addresses of a missing interface are unknown.
     let is_matched = matched.unmatched.is_empty() || !carrying.is_empty();
@@ -145,24 +140,21 @@ fn unanswered(source: &Source, error: &SourceError, is_root: bool, meanwhile: &s
     finding.with_evidence(vec![meanwhile.to_owned()])
 }
 
-/// Listed interfaces that this node does not have. `carrying` are the listed interfaces that it has.
-/// `stored` are the interfaces of the stored pools.
-fn unmatched(
-    macs: &[String],
-    carrying: &[String],
-    stored: &BTreeSet<&str>,
-    own: Result<Vec<Link>, String>,
-) -> Finding {
+/// Listed interfaces that this node does not have.
+fn unmatched(node: &Node, inspection: &Inspection, matched: &MatchedListing) -> Finding {
+    let macs = &*matched.unmatched;
     let listed = join_first(macs.iter().map(|mac| format_mac(mac)));
     let mut command = None;
-    let own = match own {
+    let own = match links(node.paths()) {
         Ok(mut links) => {
             // The host's ends of pod links are many, and never the listed interface.
             links.retain(|link| !link.mac.is_empty() && link.peer_namespace.is_none());
             // The pools tell which of several it was; without pools, the operator must choose.
+            let stored = inspection.state.ipam().pools();
+            let stored: BTreeSet<&str> = stored.map(|(_, _, pool)| &*pool.if_name).collect();
             let was_it = |link: &&Link| stored.contains(&*link.name) || links.len() == 1;
             let candidates: Vec<&Link> = links.iter().filter(was_it).collect();
-            if let ([_], [only], []) = (macs, &*candidates, carrying)
+            if let ([_], [only], []) = (macs, &*candidates, &*matched.link_names())
                 && !listed.starts_with('"')
             {
                 let link = &only.name;
@@ -174,7 +166,7 @@ fn unmatched(
                 false => format!("it has {}", join_first(links.iter().map(shown))),
             }
         }
-        Err(why) => format!("its interfaces cannot be listed: {why}"),
+        Err(error) => format!("its interfaces cannot be listed: {}", io_reason(&error)),
     };
     let text =
         format_args!("the source lists {listed}, which no interface of this node has; {own}");
@@ -202,17 +194,15 @@ fn format_mac(mac: &str) -> String {
 
 /// The pools of the state: their usage, and whether the source still lists them.
 fn pools(node: &Node, inspection: &Inspection) -> Vec<Finding> {
-    let (ipam, conf) = (
-        with_present_marks(node, inspection),
-        &inspection.config.conf,
-    );
+    let conf = &inspection.config.conf;
+    let ipam = with_present_marks(node, inspection);
     let counts = ipam.counts(conf.cooldown, &conf.exclude, node.now.boot);
-    let pools = ipam.pools().zip(counts);
-    let finding = |((_, key, pool), (_, count)): ((&str, &str, &Pool), (String, PoolCount))| {
+    let mut found = Vec::new();
+    for ((_, key, pool), (_, count)) in ipam.pools().zip(counts) {
         let is_gone = inspection.matched().is_some_and(|m| !lists(m, key, pool));
-        usage(key, &count, is_gone, &node.program)
-    };
-    pools.map(finding).collect()
+        found.push(usage(key, &count, is_gone, &node.program));
+    }
+    found
 }
 
 /// Whether the source lists the pool. One that lists all addresses has no pools of its own.
@@ -238,20 +228,18 @@ fn behind_two_links(paths: &Paths, inspection: &Inspection) -> Vec<Finding> {
     let listed = listed.flat_map(|matched| &matched.inventory.pools);
     let listed = listed.map(|pool| (pool.subnet, (pool.gateway, &*pool.if_name)));
     let pools: BTreeMap<IpNet, (IpAddr, &str)> = stored.chain(listed).collect();
-    let configured = inspection.configured.iter().filter_map(|(found, link)| {
-        let net = IpNet::new(found.address, found.prefix_len).ok()?;
-        Some((net, &**link)).filter(|_| net.prefix_len() < net.max_prefix_len())
-    });
-    let configured: Vec<(IpNet, &str)> = configured.collect();
+    let configured = inspection.configured.iter();
+    let is_prefix = |(net, _): &&(IpNet, String)| net.prefix_len() < net.max_prefix_len();
+    let configured: Vec<&(IpNet, String)> = configured.filter(is_prefix).collect();
     let mut found = Vec::new();
     // A range of the node is on no interface in particular, and its gateway may be here.
     for (subnet, (gateway, own)) in pools.into_iter().filter(|pool| !pool.1.1.is_empty()) {
         let connected = configured.iter().filter(|(net, _)| net.trunc() == subnet);
-        let mut links = connected.map(|(_, link)| *link);
-        let first = links.clone().find(|link| *link == own).or(links.next());
+        let mut links = connected.map(|(_, link)| link);
+        let first = links.clone().find(|link| **link == own).or(links.next());
         for (net, link) in &configured {
             // Azure may have attached two network interfaces to one subnet.
-            let is_second = || Some(*link) != first && !paths.device_of_link(link).exists();
+            let is_second = || Some(link) != first && !paths.device_of_link(link).exists();
             let cause = if net.addr() == gateway {
                 GATEWAY
             } else if net.trunc() == subnet && is_second() {
@@ -343,10 +331,7 @@ mod tests {
         for source in failures {
             // An answer proves that the route works.
             let is_answered = matches!(source, FetchError::Status(_));
-            let error = SourceError::Fetch {
-                url: url.clone(),
-                source,
-            };
+            let error = SourceError::Fetch(url.clone(), source);
             let found = unanswered(&Source::Wire(url.clone()), &error, true, "");
             assert!(
                 !is_answered || !found.commands[0].contains("ip route"),

@@ -11,21 +11,17 @@ use crate::ops::finding::{Finding, FindingKind as Kind, Visibility};
 use crate::ops::install::{Kind as Installed, look};
 use crate::ops::node::Node;
 use crate::ops::screen::{format_age, join_first};
-use crate::ops::state_view::StateReport;
 use crate::plugin::check_disk;
-use crate::state::{Condition, MODE, State, WAIT, set_aside_before};
+use crate::state::{Condition, MODE, State, StoreError, WAIT, set_aside_before};
 
 /// Examines all of it.
 pub fn examine(node: &Node, inspection: &Inspection, visibility: &mut Visibility) -> Vec<Finding> {
     let mut found = state(node, inspection, visibility);
-    let writable = check_disk(&node.context).map_err(|error| error.source);
-    found.extend(state_folder(
-        &folder_of(&node.paths().state()),
-        writable,
-        visibility,
-    ));
+    found.extend(state_folder(node, visibility));
     found.extend(lock(node, inspection.lock_holder.as_ref()));
-    found.extend(log(&node.paths().log(), visibility));
+    let log = node.paths().log();
+    found.push(log_file(&log, visibility.is_root));
+    found.extend(log_folder(&folder_of(&log), visibility));
     found
 }
 
@@ -44,7 +40,9 @@ fn state(node: &Node, inspection: &Inspection, visibility: &mut Visibility) -> V
     {
         found.push(state_file(&path, meta.permissions().mode(), meta.size()));
     }
-    found.extend(health(report, visibility));
+    let why = report.detail.as_deref().unwrap_or_default();
+    let is_hidden = report.condition == "unreadable" && visibility.hides(&report.path, why);
+    found.extend(report.finding.clone().filter(|_| !is_hidden));
     let plugin = node.paths().plugin_folder().join(node.paths().name());
     let is_ours = || {
         let looked = look(&plugin, &node.paths().own_executable());
@@ -64,13 +62,6 @@ fn state(node: &Node, inspection: &Inspection, visibility: &mut Visibility) -> V
     found
 }
 
-/// The health of the state, unless there is nothing to say.
-fn health(report: &StateReport, visibility: &mut Visibility) -> Option<Finding> {
-    let why = report.detail.as_deref().unwrap_or_default();
-    let is_hidden = report.condition == "unreadable" && visibility.hides(&report.path, why);
-    report.finding.clone().filter(|_| !is_hidden)
-}
-
 /// The mode and size of the file; `mode` may include the file type.
 fn state_file(path: &Path, mode: u32, bytes: u64) -> Finding {
     let mode = mode & 0o7777;
@@ -78,19 +69,19 @@ fn state_file(path: &Path, mode: u32, bytes: u64) -> Finding {
     if mode == MODE {
         return Finding::ok(Kind::State, &text);
     }
-    let remedy = format_args!("no action needed: the next call makes it {MODE:04o}");
+    let remedy = format_args!("no action needed: the next ADD makes it {MODE:04o}");
     Finding::note(Kind::State, &text, &remedy)
 }
 
-fn is_refused(path: &Path, why: io::ErrorKind) -> bool {
-    write_refusal(path).is_some_and(|error| error.kind() == why)
+/// Why root may not write the file. A folder that cannot be written either is a matter of its disk.
+fn refusal(path: &Path, is_root: bool) -> Option<io::Error> {
+    let is_judged = is_root && write_refusal(&folder_of(path)).is_none();
+    write_refusal(path).filter(|_| is_judged)
 }
 
 /// The journal, if it cannot be written.
 fn journal(path: &Path, is_root: bool) -> Option<Finding> {
-    // A folder that cannot be written is a matter of its disk.
-    let is_judged = is_root && write_refusal(&folder_of(path)).is_none();
-    let refusal = write_refusal(path).filter(|_| is_judged);
+    let refusal = refusal(path, is_root);
     if refusal.is_none() && !is_other_kind(path, Metadata::is_file) {
         return None;
     }
@@ -145,13 +136,10 @@ fn set_aside(aside: &str, path: &Path) -> Finding {
 }
 
 /// The folder of the state: whether a new state can be written.
-fn state_folder(
-    folder: &Path,
-    result: io::Result<()>,
-    visibility: &mut Visibility,
-) -> Option<Finding> {
+fn state_folder(node: &Node, visibility: &mut Visibility) -> Option<Finding> {
+    let folder = folder_of(&node.paths().state());
     let shown = folder.display().to_string();
-    let Err(error) = result else {
+    let Err(StoreError { source: error, .. }) = check_disk(&node.context) else {
         let text = format_args!("{shown} has room for a new state");
         return Some(Finding::ok(Kind::Disk, &text));
     };
@@ -162,9 +150,9 @@ fn state_folder(
     let effect = "every ADD and DEL fails with code 5; running pods and the state are not affected";
     let mut evidence = vec![effect.to_owned()];
     let finding = match error.kind() {
-        io::ErrorKind::ReadOnlyFilesystem => Finding::read_only(Kind::Disk, folder),
+        io::ErrorKind::ReadOnlyFilesystem => Finding::read_only(Kind::Disk, &folder),
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            evidence.extend(describe_room(folder));
+            evidence.extend(describe_room(&folder));
             let text = format_args!("{shown} is full: a new state cannot be written");
             let remedy = "remove what filled it; this lists the largest files:";
             let finding = Finding::error(Kind::Disk, &text, &remedy);
@@ -196,6 +184,7 @@ fn is_other_kind(path: &Path, is_kind: fn(&Metadata) -> bool) -> bool {
 /// The lock and its folder. The lock is judged from the kernel's list, and never taken.
 fn lock(node: &Node, holder: Option<&Holder>) -> Vec<Finding> {
     let (folder, file) = (node.paths().lock_folder(), node.paths().lock_file());
+    let is_read_only = |error: io::Error| error.kind() == io::ErrorKind::ReadOnlyFilesystem;
     let mut found = Vec::new();
     if is_other_kind(&folder, Metadata::is_dir) {
         let folder = folder.display();
@@ -203,7 +192,7 @@ fn lock(node: &Node, holder: Option<&Holder>) -> Vec<Finding> {
         let remedy = "remove it; the next call creates the folder:";
         let finding = Finding::error(Kind::Lock, &text, &remedy).about(&folder);
         found.push(finding.with_commands([format!("sudo rm {folder}")]));
-    } else if is_refused(&folder, io::ErrorKind::ReadOnlyFilesystem) {
+    } else if write_refusal(&folder).is_some_and(is_read_only) {
         found.push(Finding::read_only(Kind::Lock, &folder));
     }
     if is_other_kind(&file, Metadata::is_file) {
@@ -247,21 +236,9 @@ fn held(holder: &Holder, file: &Path) -> Finding {
     Finding::error(Kind::Lock, &text, &remedy).with_commands(commands)
 }
 
-/// The log and its folder.
-fn log(path: &Path, visibility: &mut Visibility) -> Vec<Finding> {
-    let folder = folder_of(path);
-    // A folder that cannot be written is a matter of its disk.
-    let is_refused = |path| write_refusal(path).is_some();
-    let refuses = visibility.is_root && !is_refused(&folder) && is_refused(path);
-    let meta = fs::symlink_metadata(path).ok();
-    let mut found = vec![log_file(path, meta.as_ref(), refuses)];
-    found.extend(log_folder(&folder, check_room(&folder, 4096), visibility));
-    found
-}
-
-fn log_file(path: &Path, meta: Option<&Metadata>, refuses: bool) -> Finding {
+fn log_file(path: &Path, is_root: bool) -> Finding {
     let shown = path.display();
-    let Some(meta) = meta else {
+    let Ok(meta) = fs::symlink_metadata(path) else {
         let text = format_args!("{shown} does not exist yet");
         return Finding::ok(Kind::Log, &text);
     };
@@ -269,7 +246,7 @@ fn log_file(path: &Path, meta: Option<&Metadata>, refuses: bool) -> Finding {
         "is a link, which is not followed"
     } else if !meta.is_file() {
         "is not a file"
-    } else if refuses {
+    } else if refusal(path, is_root).is_some() {
         "cannot be written"
     } else {
         let text = format_args!("{shown}, {} KiB", meta.len().div_ceil(1024));
@@ -281,12 +258,8 @@ fn log_file(path: &Path, meta: Option<&Metadata>, refuses: bool) -> Finding {
     finding.with_commands([format!("sudo mv {shown} {shown}.old")])
 }
 
-fn log_folder(
-    folder: &Path,
-    result: io::Result<()>,
-    visibility: &mut Visibility,
-) -> Option<Finding> {
-    let error = result.err()?;
+fn log_folder(folder: &Path, visibility: &mut Visibility) -> Option<Finding> {
+    let error = check_room(folder, 4096).err()?;
     let (shown, why) = (folder.display().to_string(), io_reason(&error));
     if error.kind() == io::ErrorKind::NotFound || visibility.hides(&shown, &why) {
         return None;

@@ -148,7 +148,7 @@ fn found(ipam: &Ipam) -> Vec<Finding> {
     let evidence = evidence();
     let view = NodeView {
         evidence: &evidence,
-        host: &Default::default(),
+        host: &[],
         networks: &Default::default(),
         now: &NOW,
         program: "azure-vnet-ipam",

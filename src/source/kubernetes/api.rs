@@ -2,7 +2,6 @@
 
 use std::io::Read;
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ipnet::{IpNet, Ipv6Net};
@@ -13,10 +12,9 @@ use ureq::unversioned::transport::{Connector, TcpConnector};
 
 use super::error::{NodeError, bounded};
 use super::kubeconfig::Access;
-use super::tls::TlsConnector;
 use crate::host::{Paths, Timestamp, io_reason, read_text};
 use crate::ipam::ListedPool;
-use crate::source::fetch::{LiteralIpResolver, config};
+use crate::source::fetch::{TimedResolver, config};
 use crate::source::listing::parse_prefix;
 
 /// Larger answers than this are refused. A node with all its images takes a few dozen KiB.
@@ -96,18 +94,11 @@ pub fn get_node(
     let Access { server, tls, token } = access;
     let left = deadline.saturating_duration_since(Instant::now());
     // The longest line has the token.
-    let (config, names) = (config(left, 4096), LiteralIpResolver::default());
+    let (config, names) = (config(left, 4096), TimedResolver);
     let tcp = TcpConnector::default();
     let agent = match tls {
         None => Agent::with_parts(config, tcp, names),
-        Some((tls, name)) => {
-            let config_of_tls = Arc::new(tls);
-            let tls = TlsConnector {
-                config: config_of_tls,
-                name,
-            };
-            Agent::with_parts(config, Connector::<()>::chain(tcp, tls), names)
-        }
+        Some(tls) => Agent::with_parts(config, Connector::<()>::chain(tcp, tls), names),
     };
     let request = agent.get(format!("{server}/api/v1/nodes/{node}"));
     let mut request = request.header("Accept", "application/json");

@@ -14,6 +14,7 @@ use serde::de::IgnoredAny;
 use ureq::http::Uri;
 
 use super::error::{NodeError, bounded};
+use super::tls::TlsConnector;
 use crate::host::{Paths, ReadOutcome, io_reason, read_bounded};
 
 /// Larger files than this are refused.
@@ -23,8 +24,8 @@ const FILE_LIMIT: usize = 1 << 20;
 pub struct Access {
     /// The URL, without a slash at its end: `https://10.0.0.1:443`.
     pub server: String,
-    /// The settings of TLS, and the name that the server's certificate must be for; `None` for plain HTTP.
-    pub tls: Option<(ClientConfig, ServerName<'static>)>,
+    /// `None` for plain HTTP.
+    pub tls: Option<TlsConnector>,
     /// The token for the header `Authorization`.
     pub token: Option<String>,
 }
@@ -288,14 +289,14 @@ impl Access {
         };
         let tls = match kubeconfig.is_plain() {
             true => None,
-            false => Some((kubeconfig.tls(&files)?, kubeconfig.server_name()?)),
+            false => Some(TlsConnector {
+                config: Arc::new(kubeconfig.tls(&files)?),
+                name: kubeconfig.server_name()?,
+            }),
         };
+        let server = kubeconfig.server.to_string();
         Ok(Access {
-            server: kubeconfig
-                .server
-                .to_string()
-                .trim_end_matches('/')
-                .to_owned(),
+            server: server.trim_end_matches('/').to_owned(),
             tls,
             token: kubeconfig.token(&files)?,
         })

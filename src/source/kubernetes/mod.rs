@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::host::Paths;
-use crate::ipam::Inventory;
+use crate::ipam::ListedPool;
 
 /// The node object of the Kubernetes API.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,12 +40,11 @@ impl KubernetesNode {
     /// # Errors
     /// There is no valid answer within `limit`.
     #[cfg(feature = "tls")]
-    pub fn query(&self, limit: Duration, paths: &Paths) -> Result<Inventory, NodeError> {
+    pub fn query(&self, limit: Duration, paths: &Paths) -> Result<ListedPool, NodeError> {
         let deadline = std::time::Instant::now() + limit;
         let node = api::node_name(self.node.as_deref(), paths)?;
         let access = kubeconfig::Access::read(&self.kubeconfig, paths)?;
-        let pool = api::get_node(access, &node, limit, deadline)?.pool(&node)?;
-        Ok(Inventory { pools: vec![pool] })
+        api::get_node(access, &node, limit, deadline)?.pool(&node)
     }
 
     /// Always fails, as this build has no TLS.
@@ -53,7 +52,7 @@ impl KubernetesNode {
     /// # Errors
     /// Always.
     #[cfg(not(feature = "tls"))]
-    pub fn query(&self, _: Duration, _: &Paths) -> Result<Inventory, NodeError> {
+    pub fn query(&self, _: Duration, _: &Paths) -> Result<ListedPool, NodeError> {
         Err(NodeError::NoTls)
     }
 }

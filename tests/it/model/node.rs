@@ -339,8 +339,6 @@ impl Files for MemoryNode {
         written
     }
 
-    fn make_state_private(&self) {}
-
     fn replace_state(
         &self,
         lock: &dyn HeldLock,
