@@ -7,7 +7,8 @@ use std::rc::Rc;
 use super::original::Original;
 use super::ours::{Facts, Ours, PoolFacts, QUARANTINE, RawNetNs};
 use crate::ipam::{
-    Claim, Dropped, Free, Held, Moment, NetNs, NetNsId, Owner, Record, TEARDOWN, Usage, by_text,
+    Claim, Dropped, Free, Held, Ipam, Moment, NetNs, NetNsId, Owner, Record, TEARDOWN, Usage,
+    by_text,
 };
 
 /// How many records are compared one by one before a binary search.
@@ -38,7 +39,7 @@ impl Trust {
 }
 
 impl Ours<'_, PoolFacts<'_>> {
-    /// Adds the facts to the records that they fit. An entry whose container ID does not fit its record is void. An entry that says
+    /// Adds the other facts to the records that they fit. An entry whose container ID does not fit its record is void. An entry that says
     /// held over a free record means that the original released it, which counts as now.
     pub fn apply(self, original: &mut Original, trust: Trust) {
         let ipam = &mut original.ipam;
@@ -67,53 +68,53 @@ impl Ours<'_, PoolFacts<'_>> {
         }
         let generation = ipam.generation;
         let mut names = Names::default();
-        for (space, pools) in self.pools {
-            let Some(space) = ipam.spaces.get_mut(&space) else {
+        for (space, pool, facts) in self.pools.facts {
+            let space = ipam.spaces.get_mut(&space);
+            let Some(pool) = space.and_then(|space| space.pools.get_mut(&pool)) else {
                 continue;
             };
-            for (pool, facts) in pools {
-                let Some(pool) = space.pools.get_mut(&pool) else {
+            let mut records = InOrder::new(&mut pool.records);
+            for (address, facts) in facts {
+                let Some(record) = records.find(&address) else {
                     continue;
                 };
-                let mut records = InOrder::new(&mut pool.records);
-                for (address, at, netns) in facts.released {
-                    if let Some(record) = records.find(&address)
-                        && let Usage::Free(free) = &mut record.usage
-                    {
-                        free.released = trust.clock(Some(at));
-                        free.released_in = recent(free.released, netns, trust);
-                    }
-                }
-                let mut records = InOrder::new(&mut pool.records);
-                for (address, facts) in facts.facts {
-                    let Some(record) = records.find(&address) else {
-                        continue;
-                    };
-                    match &mut record.usage {
-                        Usage::Held(held) => {
-                            facts.apply_to_held(held, trust, generation, &mut names)
-                        }
-                        Usage::Free(free) => facts.apply_to_free(free, trust),
-                    }
+                match &mut record.usage {
+                    Usage::Held(held) => facts.apply_to_held(held, trust, generation, &mut names),
+                    Usage::Free(free) => facts.apply_to_free(free, trust),
                 }
             }
         }
     }
 }
 
+/// Judges the moments of all records as they were read, before [`Ours::apply`]: a holder was first seen now, and a release counts as
+/// far as our key can be trusted, if at all.
+pub(super) fn settle_moments(ipam: &mut Ipam, now: Moment, trust: Option<Trust>) {
+    for record in ipam.pools_mut().flat_map(|pool| &mut pool.records) {
+        match (&mut record.usage, trust) {
+            (Usage::Held(held), _) => held.since = now,
+            (Usage::Free(free), Some(trust)) => {
+                free.released = trust.clock(free.released.map(|at| at.0));
+                free.released_in = recent(free.released, free.released_in, trust);
+            }
+            (Usage::Free(free), None) => (free.released, free.released_in) = (None, None),
+        }
+    }
+}
+
 /// Finds records by keys that come in order.
-struct InOrder<'a> {
+pub(super) struct InOrder<'a> {
     records: &'a mut [Record],
     /// The position after the last record found.
     next: usize,
 }
 
 impl<'a> InOrder<'a> {
-    fn new(records: &'a mut [Record]) -> Self {
+    pub fn new(records: &'a mut [Record]) -> Self {
         InOrder { records, next: 0 }
     }
 
-    fn find(&mut self, key: &IpAddr) -> Option<&mut Record> {
+    pub fn find(&mut self, key: &IpAddr) -> Option<&mut Record> {
         let rest = self.records.get(self.next..)?;
         let place = match rest.iter().take(NEAR).position(|r| r.key == *key) {
             Some(further) => self.next + further,

@@ -6,7 +6,7 @@ use std::mem;
 
 use serde_json::value::RawValue;
 
-use super::apply::Trust;
+use super::apply::{Trust, settle_moments};
 use super::lock::is_same_boot;
 use super::original::Original;
 use super::ours::{FORMAT, KEY, Loss, NEW_BOOT, Ours, PoolFacts, PoolRecords, RawDropped};
@@ -71,25 +71,23 @@ impl State {
     pub fn parse(json: &[u8], boot_id: Option<&str>, now: Moment) -> Result<State, codec::Error> {
         let mut raw = RawDocument::default();
         codec::document(codec::utf8(json)?, |json| {
-            json.object(&mut |key, json| raw.member(key, json))
+            json.object(&mut |key, json| raw.member(key, json))?;
+            raw.finish()
         })?;
         let mut state = State {
             original: raw.original,
             others: raw.others,
             read: Some(now),
+            condition: Condition::Reconcile,
+            other_wrote_last: true,
             ..State::default()
         };
-        for pool in state.ipam_mut().pools_mut() {
-            for record in &mut pool.records {
-                if let Usage::Held(held) = &mut record.usage {
-                    held.since = now;
-                }
-            }
-        }
-        state.other_wrote_last = true;
-        match raw.ours {
-            Some(ours) => state.apply_own_key(ours, boot_id, now),
-            None => state.condition = Condition::Reconcile,
+        let ours = raw.ours;
+        let trusted = ours.and_then(|ours| state.judge_own_key(ours, boot_id, now));
+        let trust = trusted.as_ref().map(|(_, trust)| *trust);
+        settle_moments(state.ipam_mut(), now, trust);
+        if let Some((facts, trust)) = trusted {
+            facts.apply(&mut state.original, trust);
         }
         if state.is_empty() && state.condition == Condition::Reconcile {
             state.condition = Condition::Ready;
@@ -97,7 +95,13 @@ impl State {
         Ok(state)
     }
 
-    fn apply_own_key(&mut self, ours: RawOurs<'_>, boot_id: Option<&str>, now: Moment) {
+    /// Takes everything but the facts about addresses from our key. Returns these, if they are of use.
+    fn judge_own_key<'de>(
+        &mut self,
+        ours: RawOurs<'de>,
+        boot_id: Option<&str>,
+        now: Moment,
+    ) -> Option<(Ours<'de, PoolFacts<'de>>, Trust)> {
         let RawOurs {
             facts: mut found,
             read,
@@ -108,16 +112,15 @@ impl State {
                 format: found.format,
             };
             self.newer_key = Some(text.to_owned());
-            return;
+            return None;
         }
-        self.condition = Condition::Reconcile;
         // A key of an older format is as good as none: the records count, and the rest is found on the node.
         if read.is_ok() && (1..FORMAT).contains(&found.format) {
-            return;
+            return None;
         }
         if let Err(why) = read.and_then(|()| found.check()) {
             self.key_unreadable = Some(why);
-            return;
+            return None;
         }
         let is_same_boot = is_same_boot(found.boot_id.as_deref(), boot_id);
         self.other_wrote_last = found.time_stamp != self.original.time_stamp;
@@ -143,7 +146,7 @@ impl State {
             overtaken: self.other_wrote_last,
             now,
         };
-        found.apply(&mut self.original, trust);
+        Some((found, trust))
     }
 
     /// Keeps the buffer that the state was read from for the text to write. That needs no new pages, and few bytes change.
@@ -228,7 +231,10 @@ impl State {
     }
 
     /// Returns what to print under our key.
-    fn own_key<'a>(&'a self, boot_id: Option<&'a str>) -> Ours<'a, PoolRecords<'a>> {
+    fn own_key<'a>(
+        &'a self,
+        boot_id: Option<&'a str>,
+    ) -> Ours<'a, BTreeMap<String, BTreeMap<String, PoolRecords<'a>>>> {
         let ipam = self.ipam();
         let pools = ipam.spaces.iter().map(|(name, space)| {
             let pools = space.pools.iter();
@@ -300,6 +306,10 @@ pub const IPAM: &str = "IPAM";
 #[derive(Default)]
 pub struct RawDocument<'de> {
     pub original: Original,
+    /// Whether there was a key `IPAM` so far.
+    has_original: bool,
+    /// Where our key stands, and what is there.
+    place: Option<Cursor<'de>>,
     pub ours: Option<RawOurs<'de>>,
     pub others: BTreeMap<String, Box<RawValue>>,
 }
@@ -312,31 +322,51 @@ pub struct RawOurs<'de> {
 }
 
 impl<'de> RawDocument<'de> {
+    /// Reads our key where `IPAM`, which it is about, came behind it.
+    fn finish(&mut self) -> Result<(), ParseError> {
+        match (&self.ours, self.place) {
+            (None, Some(mut place)) => self.read_ours(&mut place),
+            _ => Ok(()),
+        }
+    }
+
+    fn read_ours(&mut self, json: &mut Cursor<'de>) -> Result<(), ParseError> {
+        let start = *json;
+        let mut facts = Ours::<PoolFacts<'_>>::default();
+        let ipam = &mut self.original.ipam;
+        mem::swap(&mut facts.pools.ipam, ipam);
+        let read = facts.read(json);
+        mem::swap(&mut facts.pools.ipam, ipam);
+        if read.is_err() {
+            *json = start;
+            json.skip()?;
+            // A newer format may have other types, but its number is there.
+            let _ = Cursor::new(json.since(start)).object(&mut |key, json| match key {
+                "format" => facts.format.read(json),
+                _ => json.skip(),
+            });
+        }
+        self.ours = Some(RawOurs {
+            facts,
+            read,
+            text: json.since(start),
+        });
+        Ok(())
+    }
+
     pub fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
         match key {
             IPAM => {
-                self.original = Original::default();
+                (self.original, self.has_original) = (Original::default(), true);
+                self.ours = None;
                 self.original.read(json)
             }
             KEY => {
-                let start = *json;
-                let mut facts = Ours::default();
-                let read = facts.read(json);
-                if read.is_err() {
-                    *json = start;
-                    json.skip()?;
-                    // A newer format may have other types, but its number is there.
-                    let _ = Cursor::new(json.since(start)).object(&mut |key, json| match key {
-                        "format" => facts.format.read(json),
-                        _ => json.skip(),
-                    });
+                self.place = Some(*json);
+                match self.has_original {
+                    true => self.read_ours(json),
+                    false => json.skip(),
                 }
-                self.ours = Some(RawOurs {
-                    facts,
-                    read,
-                    text: json.since(start),
-                });
-                Ok(())
             }
             _ => {
                 self.others.insert(key.to_owned(), json.raw()?);
@@ -419,6 +449,24 @@ mod tests {
         assert_eq!(again.ipam(), state.ipam());
         assert!(again.saved.is_some() && !again.other_wrote_last);
         assert_eq!(print(&mut again), text, "and is written the same");
+    }
+
+    #[test]
+    fn releases_count_wherever_our_key_stands_and_never_without_it() {
+        let text = String::from_utf8(print(&mut used())).unwrap();
+        let released = |text: &str| {
+            let mut state = parse(text.as_bytes());
+            let free = record(state.ipam_mut(), "10.1.0.6").free().cloned();
+            free.unwrap().released
+        };
+        assert_eq!(released(&text), Some(Moment(2_000)));
+        let document: BTreeMap<String, Box<RawValue>> = serde_json::from_str(&text).unwrap();
+        let (original, ours) = (&document[IPAM], &document[KEY]);
+        let first = format!("{{\"{KEY}\":{ours},\"{IPAM}\":{original}}}");
+        assert_eq!(released(&first), Some(Moment(2_000)), "before the records");
+        let damaged = text.replace("\"records\"", "\"format\": 1, \"records\"");
+        assert_eq!(released(&damaged), None, "the key is void");
+        assert_eq!(released(&text.replace("boot-1", "boot-2")), None);
     }
 
     /// The owner of the address that `c1` holds.

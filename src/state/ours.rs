@@ -2,10 +2,10 @@
 //! may be older than the records under `IPAM`, which are the authority on who holds what.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use super::apply::InOrder;
 use super::lock::MOST_COUNTED;
 use super::original::{print_address, read_address};
 use super::record;
@@ -30,7 +30,7 @@ pub(super) const ENTRY: &str = "\n\t\t\t\t\t\"";
 pub(super) const RELEASED: &str = "\": {\"released\": ";
 
 object! { exact lines
-    /// What stands under the key. `P` is what stands for a pool: [`PoolFacts`] when it was read, [`PoolRecords`] to be printed.
+    /// What stands under the key. `P` is what stands for the pools: [`PoolFacts`] to be read, maps of [`PoolRecords`] to be printed.
     ///
     /// [`PoolRecords`]: super::ours::PoolRecords
     #[derive(Debug, Default)]
@@ -53,7 +53,7 @@ object! { exact lines
         "tombstones": tombstones: Vec<Tombstone>,
         "dropped": dropped: Vec<RawDropped>,
         /// By space and pool.
-        "records": pools: BTreeMap<String, BTreeMap<String, P>>,
+        "records": pools: P,
     }
 }
 
@@ -97,13 +97,17 @@ object! { exact line
     }
 }
 
-/// What was read of a pool, by address.
+/// The entries of a pool.
+type AddressFacts<'de> = Vec<(IpAddr, Facts<'de>)>;
+
+/// What is read of the pools.
 #[derive(Debug, Default)]
 pub(super) struct PoolFacts<'de> {
-    /// Free addresses with nothing but the moment of their release, and where its holder was: the most common entry.
-    pub released: Vec<(IpAddr, u64, Option<NetNsId>)>,
-    /// Of the others.
-    pub facts: Vec<(IpAddr, Facts<'de>)>,
+    /// The addresses. The most common entry, which tells nothing but when a free address was released and where its holder was, goes
+    /// into its record at once, as it was found; [`settle_moments`](super::apply::settle_moments) judges it.
+    pub ipam: Ipam,
+    /// The other entries, by space and pool.
+    pub facts: Vec<(String, String, AddressFacts<'de>)>,
 }
 
 object! { exact line
@@ -163,24 +167,50 @@ impl<P> Ours<'_, P> {
 
 impl<'de> Read<'de> for PoolFacts<'de> {
     fn read(&mut self, json: &mut Cursor<'de>) -> Result<(), ParseError> {
-        json.object_with_fast_path(
-            |json| {
-                self.released.push(only_released(json)?);
-                Some(())
-            },
-            |key, json| {
-                let address =
-                    codec::read_address(key).ok_or_else(|| format!("{key:?} is not an address"))?;
-                // They are large, and so are filled in their place.
-                self.facts.push((address, Facts::default()));
-                match self.facts.last_mut() {
-                    Some((_, found)) => found.read(json),
-                    None => json.skip(),
-                }
-            },
-            |()| (),
-        )
+        json.object(&mut |space_name, json| {
+            let mut space = self.ipam.spaces.get_mut(space_name);
+            json.object(&mut |name, json| {
+                let pool = space.as_mut().and_then(|space| space.pools.get_mut(name));
+                let records = pool.map(|pool| &mut *pool.records).unwrap_or_default();
+                let facts = read_pool(records, json)?;
+                self.facts
+                    .push((space_name.to_owned(), name.to_owned(), facts));
+                Ok(())
+            })
+        })
     }
+}
+
+/// Reads the entries of a pool. Returns those that tell more than a release.
+fn read_pool<'de>(
+    records: &mut [Record],
+    json: &mut Cursor<'de>,
+) -> Result<AddressFacts<'de>, ParseError> {
+    let mut records = InOrder::new(records);
+    let mut facts = Vec::new();
+    json.object_with_fast_path(
+        |json| {
+            let (address, at, netns) = only_released(json)?;
+            if let Some(record) = records.find(&address)
+                && let Usage::Free(free) = &mut record.usage
+            {
+                (free.released, free.released_in) = (Some(Moment(at)), netns);
+            }
+            Some(())
+        },
+        |key, json| {
+            let address =
+                codec::read_address(key).ok_or_else(|| format!("{key:?} is not an address"))?;
+            // They are large, and so are filled in their place.
+            facts.push((address, Facts::default()));
+            match facts.last_mut() {
+                Some((_, found)) => found.read(json),
+                None => json.skip(),
+            }
+        },
+        |()| (),
+    )?;
+    Ok(facts)
 }
 
 /// Reads an entry that tells nothing but a release, if it is laid out as usual.
