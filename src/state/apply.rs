@@ -1,18 +1,13 @@
 //! Applies the facts of our own key to the original's records.
 
 use std::mem;
-use std::net::IpAddr;
 use std::rc::Rc;
 
 use super::original::Original;
-use super::ours::{Facts, Ours, PoolFacts, QUARANTINE, RawNetNs};
+use super::ours::{Facts, InOrder, Ours, PoolFacts, QUARANTINE, RawNetNs};
 use crate::ipam::{
-    Claim, Dropped, Free, Held, Ipam, Moment, NetNs, NetNsId, Owner, Record, TEARDOWN, Usage,
-    by_text,
+    Claim, Dropped, Free, Held, Ipam, Moment, NetNs, NetNsId, Owner, TEARDOWN, Usage,
 };
-
-/// How many records are compared one by one before a binary search.
-const NEAR: usize = 4;
 
 /// How far the moments in our key can be trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,32 +94,6 @@ pub(super) fn settle_moments(ipam: &mut Ipam, now: Moment, trust: Option<Trust>)
             }
             (Usage::Free(free), None) => (free.released, free.released_in) = (None, None),
         }
-    }
-}
-
-/// Finds records by keys that come in order.
-pub(super) struct InOrder<'a> {
-    records: &'a mut [Record],
-    /// The position after the last record found.
-    next: usize,
-}
-
-impl<'a> InOrder<'a> {
-    pub fn new(records: &'a mut [Record]) -> Self {
-        InOrder { records, next: 0 }
-    }
-
-    pub fn find(&mut self, key: &IpAddr) -> Option<&mut Record> {
-        let rest = self.records.get(self.next..)?;
-        let place = match rest.iter().take(NEAR).position(|r| r.key == *key) {
-            Some(further) => self.next + further,
-            None => self
-                .records
-                .binary_search_by(|r| by_text(&r.key, key))
-                .ok()?,
-        };
-        self.next = place + 1;
-        self.records.get_mut(place)
     }
 }
 

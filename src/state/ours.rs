@@ -5,13 +5,12 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::apply::InOrder;
 use super::lock::MOST_COUNTED;
 use super::original::{print_address, read_address};
 use super::record;
 use crate::codec::{self, Cursor, Layout, Out, ParseError, Print, Read, go_json, object};
 use crate::ipam::{
-    Change, Free, Held, Ipam, Moment, NetNs, NetNsId, Owner, Record, Tombstone, Usage,
+    Change, Free, Held, Ipam, Moment, NetNs, NetNsId, Owner, Record, Tombstone, Usage, by_text,
 };
 
 /// The key.
@@ -211,6 +210,35 @@ fn read_pool<'de>(
         |()| (),
     )?;
     Ok(facts)
+}
+
+/// How many records are compared one by one before a binary search.
+const NEAR: usize = 4;
+
+/// Finds records by keys that come in order.
+pub(super) struct InOrder<'a> {
+    records: &'a mut [Record],
+    /// The position after the last record found.
+    next: usize,
+}
+
+impl<'a> InOrder<'a> {
+    pub fn new(records: &'a mut [Record]) -> Self {
+        InOrder { records, next: 0 }
+    }
+
+    pub fn find(&mut self, key: &IpAddr) -> Option<&mut Record> {
+        let rest = self.records.get(self.next..)?;
+        let place = match rest.iter().take(NEAR).position(|r| r.key == *key) {
+            Some(further) => self.next + further,
+            None => self
+                .records
+                .binary_search_by(|r| by_text(&r.key, key))
+                .ok()?,
+        };
+        self.next = place + 1;
+        self.records.get_mut(place)
+    }
 }
 
 /// Reads an entry that tells nothing but a release, if it is laid out as usual.
