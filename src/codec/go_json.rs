@@ -2,7 +2,7 @@
 //! (contract section 5).
 
 use std::fmt::{self, Write};
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 
 use super::format_v4;
 
@@ -27,19 +27,14 @@ pub fn address(out: &mut Out, address: IpAddr) {
 pub fn bare_address(out: &mut Out, address: IpAddr) {
     match address {
         IpAddr::V4(v4) => {
-            let ((start, start_length), (end, end_length)) = format_v4(v4);
-            out.start_of(start, start_length);
-            out.start_of(end, end_length);
+            let (text, length) = format_v4(v4);
+            out.start_of(text, length);
         }
-        IpAddr::V6(v6) => print_v6(out, v6),
+        IpAddr::V6(v6) => {
+            // An output never fails.
+            let _ = write!(out, "{v6}");
+        }
     }
-}
-
-// Separate, so that the common path saves fewer registers.
-#[cold]
-fn print_v6(out: &mut Out, v6: Ipv6Addr) {
-    // An output never fails.
-    let _ = write!(out, "{v6}");
 }
 
 /// Appends a number.

@@ -123,12 +123,6 @@ impl<'de> Cursor<'de> {
             self.rest = after;
             return Ok(number);
         }
-        self.other_number()
-    }
-
-    /// Separate, so that the common path saves fewer registers.
-    #[cold]
-    fn other_number(&mut self) -> Result<u64, ParseError> {
         self.any()
     }
 

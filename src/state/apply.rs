@@ -34,8 +34,8 @@ impl Trust {
 }
 
 impl Ours<'_, PoolFacts<'_>> {
-    /// Adds the other facts to the records that they fit. An entry whose container ID does not fit its record is void. An entry that says
-    /// held over a free record means that the original released it, which counts as now.
+    /// Adds the facts that are not in the records yet to those that they fit. An entry whose container ID does not fit its record is
+    /// void. An entry that says held over a free record means that the original released it, which counts as now.
     pub fn apply(self, original: &mut Original, trust: Trust) {
         let ipam = &mut original.ipam;
         if trust.same_boot {
@@ -84,7 +84,7 @@ impl Ours<'_, PoolFacts<'_>> {
 
 /// Judges the moments of all records as they were read, before [`Ours::apply`]: a holder was first seen now, and a release counts as
 /// far as our key can be trusted, if at all.
-pub(super) fn settle_moments(ipam: &mut Ipam, now: Moment, trust: Option<Trust>) {
+pub(super) fn judge_moments(ipam: &mut Ipam, now: Moment, trust: Option<Trust>) {
     for record in ipam.pools_mut().flat_map(|pool| &mut pool.records) {
         match (&mut record.usage, trust) {
             (Usage::Held(held), _) => held.since = now,

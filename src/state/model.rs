@@ -6,7 +6,7 @@ use std::mem;
 
 use serde_json::value::RawValue;
 
-use super::apply::{Trust, settle_moments};
+use super::apply::{Trust, judge_moments};
 use super::lock::is_same_boot;
 use super::original::Original;
 use super::ours::{FORMAT, KEY, Loss, NEW_BOOT, Ours, PoolFacts, PoolRecords, RawDropped};
@@ -71,8 +71,7 @@ impl State {
     pub fn parse(json: &[u8], boot_id: Option<&str>, now: Moment) -> Result<State, codec::Error> {
         let mut raw = RawDocument::default();
         codec::document(codec::utf8(json)?, |json| {
-            json.object(&mut |key, json| raw.member(key, json))?;
-            raw.finish()
+            json.object(&mut |key, json| raw.member(key, json))
         })?;
         let mut state = State {
             original: raw.original,
@@ -85,7 +84,7 @@ impl State {
         let ours = raw.ours;
         let trusted = ours.and_then(|ours| state.judge_own_key(ours, boot_id, now));
         let trust = trusted.as_ref().map(|(_, trust)| *trust);
-        settle_moments(state.ipam_mut(), now, trust);
+        judge_moments(state.ipam_mut(), now, trust);
         if let Some((facts, trust)) = trusted {
             facts.apply(&mut state.original, trust);
         }
@@ -231,15 +230,12 @@ impl State {
     }
 
     /// Returns what to print under our key.
-    fn own_key<'a>(
-        &'a self,
-        boot_id: Option<&'a str>,
-    ) -> Ours<'a, BTreeMap<String, BTreeMap<String, PoolRecords<'a>>>> {
+    fn own_key<'a>(&'a self, boot_id: Option<&'a str>) -> Ours<'a, impl Print> {
         let ipam = self.ipam();
         let pools = ipam.spaces.iter().map(|(name, space)| {
             let pools = space.pools.iter();
             let pools = pools.map(|(name, pool)| (name.clone(), PoolRecords(&pool.records)));
-            (name.clone(), pools.collect())
+            (name.clone(), pools.collect::<BTreeMap<_, _>>())
         });
         let pending = match &self.condition {
             Condition::Reconcile => Some("reconcile"),
@@ -263,7 +259,7 @@ impl State {
             quarantine_until: ipam.quarantine.map(|until| until.0),
             tombstones: ipam.tombstones.clone(),
             dropped: dropped.collect(),
-            pools: pools.collect(),
+            pools: pools.collect::<BTreeMap<_, _>>(),
         }
     }
 }
@@ -306,10 +302,6 @@ pub const IPAM: &str = "IPAM";
 #[derive(Default)]
 pub struct RawDocument<'de> {
     pub original: Original,
-    /// Whether there was a key `IPAM` so far.
-    has_original: bool,
-    /// Where our key stands, and what is there.
-    place: Option<Cursor<'de>>,
     pub ours: Option<RawOurs<'de>>,
     pub others: BTreeMap<String, Box<RawValue>>,
 }
@@ -322,14 +314,7 @@ pub struct RawOurs<'de> {
 }
 
 impl<'de> RawDocument<'de> {
-    /// Reads our key where `IPAM`, which it is about, came behind it.
-    fn finish(&mut self) -> Result<(), ParseError> {
-        match (&self.ours, self.place) {
-            (None, Some(mut place)) => self.read_ours(&mut place),
-            _ => Ok(()),
-        }
-    }
-
+    /// Reads our key, which is about the records of `IPAM`.
     fn read_ours(&mut self, json: &mut Cursor<'de>) -> Result<(), ParseError> {
         let start = *json;
         let mut facts = Ours::<PoolFacts<'_>>::default();
@@ -357,17 +342,14 @@ impl<'de> RawDocument<'de> {
     pub fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
         match key {
             IPAM => {
-                (self.original, self.has_original) = (Original::default(), true);
-                self.ours = None;
-                self.original.read(json)
-            }
-            KEY => {
-                self.place = Some(*json);
-                match self.has_original {
-                    true => self.read_ours(json),
-                    false => json.skip(),
+                self.original = Original::default();
+                self.original.read(json)?;
+                match self.ours.take() {
+                    Some(early) => self.read_ours(&mut Cursor::new(early.text)),
+                    None => Ok(()),
                 }
             }
+            KEY => self.read_ours(json),
             _ => {
                 self.others.insert(key.to_owned(), json.raw()?);
                 Ok(())
@@ -464,8 +446,11 @@ mod tests {
         let (original, ours) = (&document[IPAM], &document[KEY]);
         let first = format!("{{\"{KEY}\":{ours},\"{IPAM}\":{original}}}");
         assert_eq!(released(&first), Some(Moment(2_000)), "before the records");
-        let damaged = text.replace("\"records\"", "\"format\": 1, \"records\"");
-        assert_eq!(released(&damaged), None, "the key is void");
+        let start = text.strip_suffix("\n\t}\n}").unwrap();
+        for (format, why) in [("1", "older"), ("true", "unreadable")] {
+            let void = format!("{start}, \"format\": {format}}}}}");
+            assert_eq!(released(&void), None, "{why}");
+        }
         assert_eq!(released(&text.replace("boot-1", "boot-2")), None);
     }
 

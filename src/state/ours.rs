@@ -103,7 +103,7 @@ type AddressFacts<'de> = Vec<(IpAddr, Facts<'de>)>;
 #[derive(Debug, Default)]
 pub(super) struct PoolFacts<'de> {
     /// The addresses. The most common entry, which tells nothing but when a free address was released and where its holder was, goes
-    /// into its record at once, as it was found; [`settle_moments`](super::apply::settle_moments) judges it.
+    /// into its record at once, as it was found; [`judge_moments`](super::apply::judge_moments) judges it.
     pub ipam: Ipam,
     /// The other entries, by space and pool.
     pub facts: Vec<(String, String, AddressFacts<'de>)>,
