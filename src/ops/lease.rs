@@ -55,7 +55,9 @@ impl Lease {
             pool: pool.to_owned(),
             pod: claim.and_then(|c| c.pod.as_deref()).map(str::to_owned),
             container: held.owner.container_id().map(str::to_owned),
-            network: claim.map(|c| c.network.to_string()),
+            network: claim
+                .map(|c| c.network.to_string())
+                .filter(|n| !n.is_empty()),
             interface: claim.map(|c| c.if_name.to_string()),
             netns: claim
                 .and_then(|c| c.netns.as_ref())

@@ -48,7 +48,7 @@ pub struct ConfFile {
     pub name: Option<String>,
     /// The CNI version, if it is a string.
     pub cni_version: Option<String>,
-    /// The plugins in their order.
+    /// The plugins in their order, then those that Multus among them calls.
     pub plugins: Vec<Plugin>,
 }
 
@@ -113,10 +113,27 @@ impl NodeConfig {
     }
 }
 
+impl ConfFile {
+    /// Whether one of its plugins is Multus, and calls those of another file.
+    pub fn leads_to(&self, other: &ConfFile) -> bool {
+        let plugins = self.plugins.iter();
+        let mut named = plugins.filter_map(|plugin| plugin.netconf.text_at("clusterNetwork"));
+        named.any(|named| {
+            Path::new(named).file_name() == other.path.file_name()
+                || other.name.as_deref() == Some(named)
+        })
+    }
+}
+
 impl Plugin {
     /// Its `type`; empty where it has none.
     pub fn kind(&self) -> &str {
         self.netconf.text_at("type").unwrap_or_default()
+    }
+
+    /// The name of its network; empty where it has none.
+    pub fn network(&self) -> &str {
+        self.netconf.text_at("name").unwrap_or_default()
     }
 
     /// The `type` of its `ipam`.
@@ -147,10 +164,9 @@ impl Plugin {
     /// The configuration as this plugin gets it: azure-vnet adds the subnet of a network that it knows (contract section 19).
     pub fn as_called(&self, paths: &Paths) -> Plugin {
         let mut plugin = self.clone();
-        let network = self.netconf.text_at("name").unwrap_or_default();
         if self.kind() == "azure-vnet"
             && self.ipam_kind() == Some(NAME)
-            && let Some(subnet) = azure_vnet_subnet(&paths.azure_vnet(), network)
+            && let Some(subnet) = azure_vnet_subnet(&paths.azure_vnet(), self.network())
             && let Tree::Object(members) = &mut plugin.netconf
             && let Some((_, Tree::Object(ipam))) = members.iter_mut().find(|(k, _)| is(k, "ipam"))
         {
@@ -188,10 +204,7 @@ fn azure_vnet_subnet(path: &Path, network: &str) -> Option<String> {
     let interfaces = whole.get("Network")?.get("ExternalInterfaces")?.members();
     let mut interfaces = interfaces.iter();
     let known = interfaces.find_map(|(_, i)| i.get("Networks")?.get(network))?;
-    let Tree::List(subnets) = known.get("Subnets")? else {
-        return None;
-    };
-    let prefix = subnets.first()?.get("Prefix")?;
+    let prefix = known.get("Subnets")?.items().first()?.get("Prefix")?;
     let address = prefix.text_at("IP")?.parse().ok()?;
     let length = mask_length(prefix.text_at("Mask")?)?;
     Some(IpNet::new(address, length).ok()?.to_string())
@@ -253,7 +266,10 @@ fn conf_files(folder: &Path) -> io::Result<Vec<ConfFile>> {
 /// # Errors
 /// It is not a JSON object.
 pub fn parse(bytes: &[u8]) -> Result<ConfFile, String> {
-    let whole = Tree::parse(bytes)?;
+    conf_file(Tree::parse(bytes)?)
+}
+
+fn conf_file(whole: Tree) -> Result<ConfFile, String> {
     if !matches!(whole, Tree::Object(_)) {
         return Err("it is not an object".to_owned());
     }
@@ -277,10 +293,17 @@ pub fn parse(bytes: &[u8]) -> Result<ConfFile, String> {
         let netconf = Tree::Object(members);
         Ok(Plugin { netconf })
     };
+    let mut plugins: Vec<_> = plugins.into_iter().map(plugin).collect::<Result<_, _>>()?;
+    // Each delegate is a configuration of its own.
+    let delegates = plugins.iter().flat_map(|p| p.netconf.get("delegates"));
+    let delegates = delegates.flat_map(Tree::items).cloned().map(conf_file);
+    for file in delegates.collect::<Result<Vec<_>, _>>()? {
+        plugins.extend(file.plugins);
+    }
     Ok(ConfFile {
         name,
         cni_version,
-        plugins: plugins.into_iter().map(plugin).collect::<Result<_, _>>()?,
+        plugins,
         ..ConfFile::default()
     })
 }
@@ -346,6 +369,14 @@ impl Tree {
     pub fn members(&self) -> &[(String, Tree)] {
         match self {
             Tree::Object(members) => members,
+            _ => &[],
+        }
+    }
+
+    /// The items of a list.
+    fn items(&self) -> &[Tree] {
+        match self {
+            Tree::List(items) => items,
             _ => &[],
         }
     }

@@ -148,7 +148,7 @@ fn evidence_of_pods(pods: usize, gone: &[usize]) -> Evidence {
             netns: Some(netns(n)),
             addresses: vec![address(n)],
             is_live: true,
-            of_this_boot: false,
+            ..Entry::default()
         });
     }
     evidence.cache = EvidenceList::Read {

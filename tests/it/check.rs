@@ -108,6 +108,33 @@ fn fresh_node_reports_only_missing_files() {
     assert!(!node.path("/var").exists(), "nothing is made");
 }
 
+#[test]
+fn multus_may_lead_to_this_plugin() {
+    let (node, _wire) = healthy("check");
+    let ours = fs::read_to_string(node.path(CONFLIST)).unwrap();
+    let name = CONFLIST.rsplit('/').next().unwrap();
+    let told = || {
+        let told = findings(&node).into_iter();
+        told.filter(|finding| finding["kind"] == "conflist")
+            .map(|finding| finding["severity"].as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
+    };
+    let put = |members: &str| {
+        let conf = format!(r#"{{"cniVersion":"1.0.0","name":"m","type":"multus",{members}}}"#);
+        node.put("/etc/cni/net.d/00-multus.conf", conf);
+    };
+    put(&format!(r#""clusterNetwork":"/host/etc/cni/net.d/{name}""#));
+    assert_eq!(told(), ["ok"]);
+    put(r#""clusterNetwork":"other""#);
+    assert_eq!(told(), ["warning", "ok"]);
+    put(&format!(r#""delegates":[{ours}]"#));
+    assert_eq!(told(), ["ok", "ok"]);
+    fs::remove_file(node.path(CONFLIST)).unwrap();
+    assert_eq!(told(), ["ok"]);
+    put(r#""delegates":[1]"#);
+    assert_eq!(told(), ["error"]);
+}
+
 /// What `broken_nodes.rs` does not show.
 #[test]
 fn small_trouble_is_reported() {

@@ -351,7 +351,7 @@ fn namespaces(kernel: &Kernel, visibility: &mut Visibility) -> Option<Finding> {
 /// The findings about records. What the next ADD puts right by itself is only a note. `healed` is what that ADD would leave.
 fn records_now_and_next(node: &Node, inspection: &Inspection, healed: &Ipam) -> Vec<Finding> {
     let ours = inspection.config.ours(node.paths().name());
-    let names = ours.filter_map(|(file, _)| file.name.clone());
+    let names = ours.map(|(_, plugin)| plugin.network().to_owned());
     let (before, now) = (&inspection.held_before, inspection.state.ipam());
     let view = records::NodeView {
         evidence: &inspection.evidence,
@@ -477,7 +477,7 @@ fn predict_one(
 ) -> Prediction {
     let mut add = Prediction {
         conflist: file.path.display().to_string(),
-        network: file.name.clone().unwrap_or_default(),
+        network: plugin.network().to_owned(),
         ..Prediction::default()
     };
     if let Some(why) = inspection.executables.failure(file) {

@@ -80,7 +80,7 @@ fn conflists(paths: &Paths, config: &NodeConfig, visibility: &mut Visibility) ->
             found.push(Finding::warning(KIND, &text, &remedy).about(&folder));
         }
         // Runtimes such as containerd only use the first configuration.
-        (Some(first), Some((file, _))) if !is_ours(first) => {
+        (Some(first), Some((file, _))) if !is_ours(first) && !first.leads_to(file) => {
             let (shown, first) = (file.path.display(), first.path.display());
             let text = format_args!(
                 "{shown} is not the first by name, {first} is: many runtimes use that alone"
@@ -124,13 +124,14 @@ fn conflist(file: &ConfFile, plugin: &Plugin, config: &NodeConfig, paths: &Paths
         return vec![Finding::error(KIND, &text, &remedy).about(&shown)];
     }
     let mut found = misspelt_keys(plugin, &shown.to_string());
-    let name = file.name.as_deref().unwrap_or_default();
+    let name = plugin.network();
     let kind = match plugin.kind() {
         "" => "a plugin without type",
         kind => kind,
     };
     let text = format_args!("{shown}: network {name}, plugin {kind}");
-    found.push(match file.cni_version.as_deref().unwrap_or_default() {
+    let version = plugin.netconf.text_at("cniVersion");
+    found.push(match version.unwrap_or_default() {
         "" => {
             let text = format_args!("{text}, without cniVersion, which means 0.2.0");
             let remedy = format_args!("add \"cniVersion\": \"1.0.0\" to {shown}");
