@@ -165,6 +165,7 @@ impl RawNetworkConfig {
     }
 
     /// Returns the valid attachments of a GC, from both lists. A runtime that has none may send `null`.
+    #[inline(never)]
     pub fn valid_attachments(&self) -> Result<Attachments, CallError> {
         const KEY: &str = "cni.dev/valid-attachments";
         if self.attachments.is_empty() {

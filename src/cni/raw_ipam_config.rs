@@ -137,9 +137,19 @@ impl RawIpamConfig {
             ip_address: text("ipam.ipAddress")?,
             ..IpamConfig::default()
         };
-        if lenient {
-            return Ok(conf);
+        if !lenient {
+            self.validate_allocation(&mut conf)?;
         }
+        Ok(conf)
+    }
+
+    /// Validates what only verbs that allocate look at.
+    #[inline(never)]
+    fn validate_allocation(&self, conf: &mut IpamConfig) -> Result<(), CallError> {
+        let text = |path: &'static str| {
+            let text = parse_string(self.raw(path), path)?;
+            Ok(text.filter(|text| !text.is_empty()))
+        };
         if let Some(name) = text("ipam.environment")? {
             conf.backend = Backend::parse(&name)?;
         }
@@ -174,7 +184,7 @@ impl RawIpamConfig {
         };
         conf.routes = self.raw("ipam.routes").map(overrides::routes).transpose()?;
         conf.dns = self.raw("ipam.dns").map(overrides::dns).transpose()?;
-        Ok(conf)
+        Ok(())
     }
 }
 

@@ -5,13 +5,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
 
-/// The text of an address and its length.
+/// Writes the text of an address. Returns its length.
 #[inline(always)]
 #[expect(
     clippy::indexing_slicing,
     reason = "an octet is an index of 256 places, and four texts take at most sixteen bytes"
 )]
-pub fn format_v4(address: Ipv4Addr) -> ([u8; 16], usize) {
+pub fn format_v4(address: Ipv4Addr, text: &mut [u8; 16]) -> usize {
     /// The text of every octet, each with a dot behind it.
     static DOTTED: [[u8; 4]; 256] = {
         let mut texts = [[0; 4]; 256];
@@ -31,13 +31,13 @@ pub fn format_v4(address: Ipv4Addr) -> ([u8; 16], usize) {
             octet += 1;
         }
     };
-    let (mut text, mut length) = ([0; 16], 0);
+    let mut length = 0;
     for octet in address.octets() {
         text[length..length + 4].copy_from_slice(&DOTTED[usize::from(octet)]);
         length += 2 + usize::from(octet >= 10) + usize::from(octet >= 100);
     }
     // No dot at the end.
-    (text, length - 1)
+    length - 1
 }
 
 /// Reads an address. Leading zeros and zones are refused, as the standard library does.
@@ -79,6 +79,7 @@ pub fn leading_v6(text: &[u8]) -> Option<(Ipv6Addr, &[u8])> {
 }
 
 /// Reads the IPv4 address at the start of a text, and tells what follows it.
+#[inline(always)]
 pub fn leading_v4(text: &[u8]) -> Option<(Ipv4Addr, &[u8])> {
     let (a, rest) = read_octet(text)?;
     let (b, rest) = read_octet(rest.strip_prefix(b".")?)?;
@@ -148,7 +149,8 @@ mod tests {
         #[test]
         fn every_address_is_written_and_read_as_the_standard_library_does(v4: u32, v6: u128) {
             let v4 = Ipv4Addr::from(v4);
-            let (text, length) = format_v4(v4);
+            let mut text = [0; 16];
+            let length = format_v4(v4, &mut text);
             prop_assert_eq!(str::from_utf8(&text[..length]).unwrap(), v4.to_string());
             for address in [IpAddr::from(v4), IpAddr::V6(v6.into())] {
                 prop_assert_eq!(read_address(&address.to_string()), Some(address));

@@ -26,10 +26,7 @@ pub fn address(out: &mut Out, address: IpAddr) {
 /// Appends an address.
 pub fn bare_address(out: &mut Out, address: IpAddr) {
     match address {
-        IpAddr::V4(v4) => {
-            let (text, length) = format_v4(v4);
-            out.start_of(text, length);
-        }
+        IpAddr::V4(v4) => out.write(|place| format_v4(v4, place)),
         IpAddr::V6(v6) => {
             // An output never fails.
             let _ = write!(out, "{v6}");
@@ -126,14 +123,12 @@ impl Out {
         self.used
     }
 
-    /// Appends `length` bytes, at most those of an address, that stand at `start` already.
+    /// Appends what `write` writes at the start of a place that is long enough. In its own place a text of pieces would be read again
+    /// before the processor has stored them, which took 1 % of a DEL.
     #[inline(always)]
-    pub fn again(&mut self, start: usize, length: usize) {
-        const LONGEST: usize = 40;
-        self.place(LONGEST);
-        let standing = self.bytes.get(start..).and_then(|b| b.first_chunk());
-        let piece: [u8; LONGEST] = standing.copied().unwrap_or([0; LONGEST]);
-        self.start_of(piece, length);
+    fn write<const N: usize>(&mut self, write: impl FnOnce(&mut [u8; N]) -> usize) {
+        let length = self.place(N).first_chunk_mut().map_or(0, write);
+        self.used += length.min(N);
     }
 
     /// Appends a literal.
@@ -163,8 +158,16 @@ impl Out {
 
     /// Appends a text.
     pub fn text(&mut self, text: &str) {
-        self.place(text.len()).copy_from_slice(text.as_bytes());
-        self.used += text.len();
+        let bytes = text.as_bytes();
+        // Most are numbers. Two copies of eight bytes, which may overlap, instead of memcpy save 0.7 % of a DEL.
+        if let (Some(first), Some(last), ..=16) =
+            (bytes.first_chunk::<8>(), bytes.last_chunk(), bytes.len())
+        {
+            self.start_of(*first, bytes.len() - 8);
+            return self.start_of::<8>(*last, 8);
+        }
+        self.place(bytes.len()).copy_from_slice(bytes);
+        self.used += bytes.len();
     }
 
     /// The next so many bytes.
@@ -259,15 +262,9 @@ mod tests {
             out.text(text);
             out.literal("a literal that is longer than sixteen bytes, and than thirty-two");
             out.start_of(*b"leading", 4);
-            let start = out.used() - 4;
-            out.again(start, 4);
-            out.again(start - 40, 40);
             out.byte(b'!');
             expected += text;
-            expected += "a literal that is longer than sixteen bytes, and than thirty-twoleadlead";
-            let before = expected.len() - 48;
-            expected.extend_from_within(before..before + 40);
-            expected += "!";
+            expected += "a literal that is longer than sixteen bytes, and than thirty-twolead!";
         }
         assert_eq!(String::from_utf8(out.into_bytes()).unwrap(), expected);
         assert!(Out::default().into_bytes().is_empty());

@@ -133,14 +133,24 @@ impl<T: Print> Print for Vec<T> {
 
 impl<T: Print> Print for BTreeMap<String, T> {
     fn print(&self, out: &mut Out, layout: Layout) {
-        layout.enclose(out, *b"{}", |out| {
-            for (key, value) in self {
-                layout.item(out, |out, inside| {
-                    go_json::string(out, key);
-                    out.literal(": ");
-                    value.print(out, inside);
-                });
-            }
-        });
+        print_map(self, out, layout, T::print);
     }
+}
+
+/// Appends an object whose values `print` appends.
+pub fn print_map<T>(
+    map: &BTreeMap<String, T>,
+    out: &mut Out,
+    layout: Layout,
+    print: impl Fn(&T, &mut Out, Layout),
+) {
+    layout.enclose(out, *b"{}", |out| {
+        for (key, value) in map {
+            layout.item(out, |out, inside| {
+                go_json::string(out, key);
+                out.literal(": ");
+                print(value, out, inside);
+            });
+        }
+    });
 }

@@ -82,8 +82,16 @@ fn to_entries(
         // The name is derived from the pod's, so a recreated pod has the link name of its predecessor.
         let link = links.iter().find(|link| link.name == endpoint.host_if_name);
         let id = link.and_then(|link| kernel.numbers.get(&link.peer_namespace?));
-        entry.is_live |=
-            id.is_some_and(|id| !named.contains(id) && kernel.may_be_of(*id, &entry.addresses));
+        entry.may_be_hidden |= link.is_some();
+        let id = id.filter(|id| !named.contains(id) && kernel.may_be_of(**id, &entry.addresses));
+        let Some(id) = id else { continue };
+        entry.is_live = true;
+        // Its path may be gone already.
+        if let Some(netns) = &mut entry.netns
+            && netns.id.is_none()
+        {
+            (netns.id, netns.cookie) = (Some(*id), kernel.cookies.get(id).copied());
+        }
     }
     entries
 }
@@ -263,16 +271,20 @@ mod tests {
         let is_standing = |kernel: &Kernel, link: &Link, successor| {
             entry(&paths, kernel, std::slice::from_ref(link), successor).is_live
         };
-        assert!(is_standing(&kernel(&[]), &peer, false));
+        let found = entry(&paths, &kernel(&[]), std::slice::from_ref(&peer), false);
+        assert!(found.is_live);
+        assert_eq!(found.netns.unwrap().id, Some(id));
         assert!(is_standing(&kernel(&["10.224.0.5"]), &peer, false));
         assert!(!is_standing(&kernel(&["10.224.0.6"]), &peer, false));
         assert!(!is_standing(&kernel(&[]), &peer, true), "its successor's");
-        for other in [
-            link("azv0123456789a", None),
-            link("azv0123456789a", Some(8)),
-            link("azv0123456789a2", Some(7)),
+        for (other, may_be_hidden) in [
+            (link("azv0123456789a", None), true),
+            (link("azv0123456789a", Some(8)), true),
+            (link("azv0123456789a2", Some(7)), false),
         ] {
-            assert!(!is_standing(&kernel(&[]), &other, false), "{other:?}");
+            let found = entry(&paths, &kernel(&[]), std::slice::from_ref(&other), false);
+            let told = (found.is_live, found.may_be_hidden);
+            assert_eq!(told, (false, may_be_hidden), "{other:?}");
         }
         std::fs::remove_dir_all(root).unwrap();
     }

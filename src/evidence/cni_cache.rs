@@ -7,8 +7,13 @@ use std::io;
 use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::slice;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::Value;
 
 use super::reader::{Progress, addresses, find_namespace, named_namespace, not_empty};
 use crate::codec::{self, object};
@@ -85,7 +90,7 @@ pub fn parse(bytes: &[u8]) -> Option<Entry> {
     let entry = Entry {
         pod: cached.pod(),
         container_id: cached.container_id,
-        network: not_empty(cached.network_name),
+        network: not_empty(cached.network_name).filter(|_| !delegates(&cached.config)),
         if_name: not_empty(cached.if_name),
         netns: named_namespace(cached.netns),
         addresses: cached.result.addresses(),
@@ -94,10 +99,22 @@ pub fn parse(bytes: &[u8]) -> Option<Entry> {
     (!entry.container_id.is_empty() || !entry.addresses.is_empty()).then_some(entry)
 }
 
+/// Whether the plugins of a configuration, in base64, leave the addresses to plugins that they call, as Multus does. These get another
+/// network's name.
+fn delegates(config: &str) -> bool {
+    let config = STANDARD.decode(config).unwrap_or_default();
+    let config: Value = serde_json::from_slice(&config).unwrap_or_default();
+    let plugins = config.get("plugins").and_then(Value::as_array);
+    let plugins = plugins.map_or(slice::from_ref(&config), Vec::as_slice);
+    plugins.iter().any(|plugin| plugin.get("type").is_some())
+        && plugins.iter().all(|plugin| plugin.get("ipam").is_none())
+}
+
 object! { exact read
     #[derive(Default)]
     struct CacheEntry {
         "kind": kind: String,
+        "config": config: String,
         "containerId": container_id: String,
         "networkName": network_name: String,
         "ifName": if_name: String,
@@ -169,6 +186,36 @@ mod tests {
             entry.addresses,
             ["10.1.0.5", "fd00::5"].map(|a| a.parse::<IpAddr>().unwrap())
         );
+    }
+
+    #[test]
+    fn network_of_the_call_is_unknown_where_the_plugins_delegate() {
+        for (config, is_known) in [
+            (
+                r#"{"type":"bridge","ipam":{"type":"azure-vnet-ipam"}}"#,
+                true,
+            ),
+            (
+                r#"{"plugins":[{"type":"ptp","ipam":{}},{"type":"portmap"}]}"#,
+                true,
+            ),
+            (
+                r#"{"type":"multus","delegates":[{"type":"ptp","ipam":{}}]}"#,
+                false,
+            ),
+            (
+                r#"{"plugins":[{"type":"multus"},{"type":"tuning"}]}"#,
+                false,
+            ),
+            ("not JSON", true),
+        ] {
+            let config = STANDARD.encode(config);
+            let json = format!(
+                r#"{{"kind":"cniCacheV1","containerId":"c1","config":"{config}","ifName":"eth0","networkName":"a"}}"#
+            );
+            let entry = parse(json.as_bytes()).unwrap();
+            assert_eq!(entry.network.is_some(), is_known, "{config}");
+        }
     }
 
     #[test]

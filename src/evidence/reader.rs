@@ -1,11 +1,14 @@
 //! What the readers of evidence share: how far a look at the node has come, and the values of the entries in lists.
 
+use std::fs;
 use std::net::IpAddr;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::codec::read_address;
-use crate::host::{Paths, namespace_id};
+use crate::host::{CookieLookup, Paths, namespace_id};
 use crate::ipam::{Entry, Kernel, NetNs};
 
 /// How long a look at the node may take, and how far it has come: counters that another thread may read meanwhile.
@@ -73,11 +76,66 @@ pub(super) fn find_namespace(paths: &Paths, kernel: &Kernel, entry: &mut Entry) 
     let Some(netns) = &mut entry.netns else {
         return false;
     };
-    netns.id = namespace_id(paths, &netns.path).filter(|id| kernel.host != Some(*id));
+    // Between its unmount and its removal, a path leads to an ordinary file.
+    let id = namespace_id(paths, &netns.path).filter(|(dev, _)| kernel.is_of_namespaces(*dev));
+    entry.may_be_hidden = id.is_none() && !has_namespaces_beside(paths, kernel, &netns.path);
+    netns.id = id.filter(|id| kernel.host != Some(*id));
+    // The scan may have met an earlier namespace with this inode.
+    netns.cookie = netns
+        .id
+        .and_then(|_| CookieLookup::start(paths, &netns.path).finish());
     netns
         .id
         .is_some_and(|id| match netns.path.starts_with("/proc/") {
             true => kernel.may_be_of(id, &entry.addresses),
             false => kernel.is_of_a_pod(id),
         })
+}
+
+/// Returns whether a network namespace is in the folder of a path.
+fn has_namespaces_beside(paths: &Paths, kernel: &Kernel, path: &str) -> bool {
+    let folder = Path::new(path).parent().and_then(Path::to_str);
+    let files = folder.and_then(|folder| fs::read_dir(paths.under_root(folder)).ok());
+    let found = files.into_iter().flatten().flatten();
+    let mut found = found.filter_map(|file| fs::metadata(file.path()).ok());
+    found.any(|found| kernel.is_of_namespaces(found.dev()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pod_may_be_hidden_only_where_its_folder_has_no_namespace() {
+        let paths = Paths::new(None, "azure-vnet-ipam");
+        let own = namespace_id(&paths, "/proc/self/ns/net").unwrap();
+        let kernel = Kernel {
+            // Another than this one.
+            host: Some((own.0, 0)),
+            ..Kernel::default()
+        };
+        let file = std::env::temp_dir().join(format!("no-namespace-{}", std::process::id()));
+        fs::create_dir(&file).unwrap();
+        let file = file.join("file");
+        fs::write(&file, "").unwrap();
+        let file = file.to_string_lossy();
+        let cookie = CookieLookup::start(&paths, "/proc/self/ns/net").finish();
+        for (path, is_found, may_be_hidden) in [
+            ("/proc/self/ns/net", true, false),
+            ("/proc/self/ns/gone", false, false),
+            (&*file, false, true),
+            ("/nonexistent/folder/file", false, true),
+        ] {
+            let mut entry = Entry {
+                netns: named_namespace(path.to_owned()),
+                ..Entry::default()
+            };
+            find_namespace(&paths, &kernel, &mut entry);
+            let netns = entry.netns.unwrap();
+            assert_eq!(netns.id, is_found.then_some(own), "{path}");
+            assert_eq!(netns.cookie, cookie.filter(|_| is_found), "{path}");
+            assert_eq!(entry.may_be_hidden, may_be_hidden, "{path}");
+        }
+        fs::remove_dir_all(Path::new(&*file).parent().unwrap()).unwrap();
+    }
 }

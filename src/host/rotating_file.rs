@@ -49,6 +49,7 @@ impl RotatingFile {
 
     /// Renames every file to the next number; the oldest is overwritten. The caller holds a lock on the full file, so one call
     /// rotates, and later ones find that the path no longer leads to the file that they opened.
+    #[inline(never)]
     fn rotate(self, path: &Path, full: &File, heading: impl FnOnce() -> Vec<u8>) -> io::Result<()> {
         let (ours, there) = (full.metadata()?, fs::symlink_metadata(path)?);
         if (ours.dev(), ours.ino()) != (there.dev(), there.ino()) {

@@ -73,6 +73,11 @@ impl Kernel {
         }
     }
 
+    /// Whether files on this device are network namespaces, as the host's own is one. An unknown host excludes none.
+    pub fn is_of_namespaces(&self, device: u64) -> bool {
+        self.host.is_none_or(|(nsfs, _)| device == nsfs)
+    }
+
     /// Whether the namespace may belong to an attachment with these addresses: it has one of them, or no address at all, like that
     /// of a virtual machine. A link's name or a process ID may lead to the namespace of a successor, which has another address.
     pub fn may_be_of(&self, id: (u64, u64), addresses: &[IpAddr]) -> bool {
@@ -176,6 +181,9 @@ pub struct Entry {
     pub is_live: bool,
     /// Whether an entry without a namespace was written since the machine started.
     pub of_this_boot: bool,
+    /// Whether an incomplete look may have missed its pod, though its path leads nowhere: the folder has no network namespace at all, as
+    /// in another mount namespace, or a link of its name is on the host. It tells no owner, as the pod may be another's by now.
+    pub may_be_hidden: bool,
 }
 
 impl Entry {
@@ -188,18 +196,25 @@ impl Entry {
             }
     }
 
+    /// Whether it shows its addresses in use. After a look that is not complete, it need not be live.
+    pub(super) fn counts(&self, is_complete: bool) -> bool {
+        self.is_live || !is_complete && (self.may_be_live() || self.may_be_hidden)
+    }
+
     /// Whether it names no other network or interface than the claim.
     pub(super) fn agrees_with(&self, claim: &Claim) -> bool {
-        let agrees =
-            |named: &Option<String>, claimed: &str| named.as_deref().is_none_or(|n| n == claimed);
+        let agrees = |named: &Option<String>, claimed: &str| {
+            let named = named.as_deref();
+            named.is_none_or(|named| claimed.is_empty() || named == claimed)
+        };
         agrees(&self.network, &claim.network) && agrees(&self.if_name, &claim.if_name)
     }
 
-    /// The claim of the entry, if it has the whole identity.
+    /// The claim of the entry, if it names the interface.
     pub(super) fn claim(&self, generation: u64) -> Option<Claim> {
         Some(Claim {
             container_id: self.container_id.as_str().into(),
-            network: self.network.as_deref()?.into(),
+            network: self.network.as_deref().unwrap_or_default().into(),
             if_name: self.if_name.as_deref()?.into(),
             pod: self.pod.as_deref().map(Into::into),
             netns: self.netns.clone(),

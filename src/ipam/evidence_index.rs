@@ -180,7 +180,7 @@ impl<'a> EvidenceIndex<'a> {
         }
     }
 
-    /// The claim of this container on an address, if one of its entries has the whole identity and the others agree. The entries of
+    /// The claim of this container on an address, if one of its entries names the interface and the others agree. The entries of
     /// other containers do not count: the teardown of an earlier holder may still go on.
     pub(super) fn claim_of(
         &self,
@@ -191,23 +191,17 @@ impl<'a> EvidenceIndex<'a> {
         let mut entries = self.owner_entries(address);
         entries.retain(|entry| *entry.container_id == *container_id);
         let claims = entries.iter().filter_map(|entry| entry.claim(generation));
-        let mut claim = claims.max_by_key(|claim| claim.netns.is_some())?;
-        if let Some(netns) = &mut claim.netns
-            && let Some(id) = netns.id
-        {
-            // The path was followed in this very look.
-            let cookie = self.evidence.kernel.cookies.get(&id).copied();
-            netns.cookie = cookie.or(netns.cookie);
-        }
+        let claim =
+            claims.max_by_key(|claim| (!claim.network.is_empty(), claim.netns.is_some()))?;
         let agree = entries.iter().all(|entry| entry.agrees_with(&claim));
         agree.then_some(claim)
     }
 
     /// Who uses an address by the kernel and the lists.
     pub(super) fn user_of(&self, address: IpAddr) -> AddressUser {
-        // After an incomplete look every entry counts.
-        let all = self.evidence.kernel.incomplete.is_some();
-        let is_listed = self.is_listed(address) || all && !self.naming(address).is_empty();
+        let is_complete = self.evidence.kernel.incomplete.is_none();
+        let mut entries = self.naming(address).iter();
+        let is_listed = entries.any(|(_, entry)| entry.counts(is_complete));
         match (is_listed, self.place(address)) {
             (false, None | Some(Place::OfUser(_))) => AddressUser::None,
             (false, Some(Place::Host)) => AddressUser::Host,
@@ -215,29 +209,28 @@ impl<'a> EvidenceIndex<'a> {
         }
     }
 
-    /// Whether a free address is only being torn down: it was released less than [`TEARDOWN`] ago, and nothing but the network namespace
-    /// of the holder that released it shows it.
+    /// Whether a free address is only being torn down: it was released less than [`TEARDOWN`] ago, no network namespace but its releaser's
+    /// has it, and no entry but its releaser's names it.
     pub fn is_torn_down(&self, address: IpAddr, free: &Free, now: Moment) -> bool {
-        let Some((at, own)) = free.released.zip(free.released_in) else {
+        let Some((at, own)) = free.released.zip(free.releaser) else {
             return false;
         };
         let kernel = &self.evidence.kernel;
-        let all = kernel.incomplete.is_some();
-        let is_own = |id: (u64, u64)| match (own.cookie, kernel.cookies.get(&id)) {
-            (Some(then), Some(now)) => id == own.id && then == *now,
-            _ => id == own.id,
-        };
+        let is_complete = kernel.incomplete.is_none();
         let having = kernel.addresses_by_namespace.iter();
         let mut having = having.filter(|(_, addresses)| addresses.contains(&address));
         let is_configured = having.clone().next().is_some();
         let mut entries = self.naming(address).iter();
         now.since(at) < TEARDOWN
-            && having.all(|(id, _)| is_own(*id))
+            && having.all(|(id, _)| own.is_in(*id, kernel.cookies.get(id).copied()))
             // Loopback and single links are not among those.
             && (is_configured || kernel.places(address).next().is_none())
             && entries.all(|(_, entry)| {
-                let theirs = entry.netns.as_ref().and_then(|netns| netns.id);
-                !entry.is_live && !all || theirs.is_some_and(is_own)
+                !entry.counts(is_complete)
+                    || match entry.netns.as_ref().and_then(|n| Some((n.id?, n.cookie))) {
+                        Some((id, cookie)) => own.is_in(id, cookie),
+                        None => own.is_container(&entry.container_id),
+                    }
             })
     }
 
@@ -291,7 +284,7 @@ mod tests {
     const V6: &str = "fd00::5";
 
     /// What an entry tells of its namespace.
-    #[derive(Clone, Copy)]
+    #[derive(Clone, Copy, Debug)]
     enum Netns {
         Exists,
         MayExist,
@@ -363,6 +356,33 @@ mod tests {
     }
 
     #[test]
+    fn an_entry_shows_a_user_while_its_pod_may_live() {
+        use Netns::{Exists, Gone, MayExist, Old, Untold};
+        for (netns, may_be_hidden, complete, incomplete) in [
+            (Exists, false, true, true),
+            (MayExist, false, false, true),
+            (Gone, false, false, false),
+            (Gone, true, false, true),
+            (Untold, false, false, true),
+            (Old, false, false, false),
+        ] {
+            for (is_complete, expected) in [(true, complete), (false, incomplete)] {
+                let mut evidence = evidence(is_complete, &[("c1", netns)]);
+                evidence.kernel.configured.clear();
+                if let EvidenceList::Read { entries, .. } = &mut evidence.cache {
+                    entries[0].may_be_hidden = may_be_hidden;
+                }
+                let user = EvidenceIndex::new(&evidence, &Ipam::default()).user_of(ip(V4));
+                assert_eq!(
+                    user == AddressUser::Pod,
+                    expected,
+                    "{netns:?} {is_complete}"
+                );
+            }
+        }
+    }
+
+    #[test]
     fn entries_that_tell_different_networks_make_no_claim() {
         let mut evidence = evidence(true, &[("c1", Netns::Exists), ("c1", Netns::Exists)]);
         assert_eq!(owner(&evidence).claim().unwrap().generation, 7);
@@ -370,6 +390,21 @@ mod tests {
             entries.last_mut().unwrap().network = Some("other".into());
         }
         assert_eq!(owner(&evidence), Owner::from_container_id("c1"));
+    }
+
+    #[test]
+    fn an_entry_without_network_agrees_with_every_network() {
+        let claim = |without: &[usize]| {
+            let mut evidence = evidence(true, &[("c1", Netns::Exists), ("c1", Netns::Exists)]);
+            if let EvidenceList::Read { entries, .. } = &mut evidence.cache {
+                without.iter().for_each(|n| entries[*n].network = None);
+            }
+            owner(&evidence).claim().unwrap().clone()
+        };
+        let networks = [&[0][..], &[1], &[0, 1]].map(|without| claim(without).network);
+        assert_eq!(networks.each_ref().map(|n| &**n), ["azure", "azure", ""]);
+        let named = evidence(true, &[("c1", Netns::Exists)]);
+        assert!(named.cache.entries()[0].agrees_with(&claim(&[0, 1])));
     }
 
     #[test]

@@ -75,7 +75,7 @@ impl Ipam {
                         && free.released.is_none()
                     {
                         free.released = Some(dropped.at);
-                        free.released_in = dropped.netns;
+                        free.releaser = dropped.releaser;
                     }
                 }
                 None => self.dropped.push(dropped),
@@ -135,8 +135,12 @@ impl Pool {
             match &mut record.usage {
                 Usage::Free(free) if !is_listed => {
                     report.removed += 1;
-                    if let (Some(at), netns @ Some(_)) = (free.released, free.released_in) {
-                        dropped.push(Dropped { address, at, netns });
+                    if let (Some(at), releaser @ Some(_)) = (free.released, free.releaser) {
+                        dropped.push(Dropped {
+                            address,
+                            at,
+                            releaser,
+                        });
                     }
                     continue;
                 }

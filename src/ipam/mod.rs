@@ -31,7 +31,7 @@ pub use liveness::{AGAIN, GRACE, Judgement, OLD, Reason, Verdict};
 pub use merge::{Inventory, ListedPool, Merged};
 pub use model::{Family, Ipam, Pool, Space, Subnet};
 pub use order::{are_in_order, by_text};
-pub use owner::{Attachment, Claim, NetNs, NetNsId, Owner};
+pub use owner::{Attachment, Claim, NetNs, Owner, Releaser};
 pub use reclaim::{Candidate, Judged, Stale};
 pub use record::{
     Change, Changes, Dropped, Free, Held, Moment, Record, TEARDOWN, Tombstone, Usage,

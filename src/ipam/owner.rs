@@ -2,6 +2,8 @@
 
 use std::rc::Rc;
 
+use crate::codec::{BASIS, checksum};
+
 /// The owner of an address in use.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Owner {
@@ -19,7 +21,7 @@ pub enum Owner {
 pub struct Claim {
     /// CNI_CONTAINERID.
     pub container_id: Box<str>,
-    /// The network's name.
+    /// The network's name; empty where it is not known.
     pub network: Rc<str>,
     /// The interface within the container.
     pub if_name: Rc<str>,
@@ -43,30 +45,43 @@ pub struct NetNs {
     pub cookie: Option<u64>,
 }
 
-/// What identifies a network namespace within this boot, as far as the kernel allows.
+/// Who released an address, within this boot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct NetNsId {
-    /// Device and inode numbers.
+pub struct Releaser {
+    /// Device and inode numbers of its network namespace.
     pub id: (u64, u64),
-    /// The kernel's number, where it has one.
+    /// The kernel's number of the namespace, where it has one.
     pub cookie: Option<u64>,
+    /// The [checksum](Releaser::checksum) of the container's ID.
+    pub container: u64,
 }
 
-impl NetNsId {
-    /// From device, inode, and the kernel's number or 0.
-    pub fn from_numbers([dev, ino, cookie]: [u64; 3]) -> NetNsId {
-        NetNsId {
-            id: (dev, ino),
-            cookie: (cookie > 0).then_some(cookie),
-        }
+impl Releaser {
+    /// The upper half, as the numbers of JSON are exact up to 2^53 for most readers.
+    pub fn checksum(container_id: &str) -> u64 {
+        checksum(BASIS, container_id.as_bytes()) >> 32
+    }
+
+    /// Whether it is this container.
+    pub fn is_container(&self, id: &str) -> bool {
+        self.container == Releaser::checksum(id)
+    }
+
+    /// Whether its network namespace is the one with these numbers.
+    pub fn is_in(&self, id: (u64, u64), cookie: Option<u64>) -> bool {
+        let cookies = self.cookie.zip(cookie);
+        id == self.id && cookies.is_none_or(|(then, now)| then == now)
     }
 }
 
 impl NetNs {
-    /// Its identity, where the path could be looked at.
-    pub fn identity(&self) -> Option<NetNsId> {
-        let cookie = self.cookie;
-        self.id.map(|id| NetNsId { id, cookie })
+    /// The container as a releaser, where the path could be looked at.
+    pub fn releaser(&self, container_id: &str) -> Option<Releaser> {
+        self.id.map(|id| Releaser {
+            id,
+            cookie: self.cookie,
+            container: Releaser::checksum(container_id),
+        })
     }
 }
 
@@ -136,6 +151,11 @@ impl Owner {
         self.claim()?.netns.as_ref()
     }
 
+    /// It as the releaser of its address, where its network namespace is known.
+    pub fn releaser(&self) -> Option<Releaser> {
+        self.netns()?.releaser(self.container_id()?)
+    }
+
     /// `namespace/name` of the pod, where it is known.
     pub fn pod(&self) -> Option<&str> {
         self.claim()?.pod.as_deref()
@@ -166,14 +186,15 @@ impl Owner {
         self.container_id() == Some(id)
     }
 
-    /// Whether it is `attachment`. A record that has only a container ID belongs to every attachment of the container.
+    /// Whether it is `attachment`. A record that has only a container ID belongs to every attachment of the container; one whose network
+    /// is not known belongs to every network, as a container has an interface only once.
     pub fn is_attachment(&self, attachment: &Attachment) -> bool {
         match self {
             Owner::Unknown => false,
             Owner::Container(id) => **id == *attachment.container_id,
             Owner::Attachment(claim) => {
                 *claim.container_id == *attachment.container_id
-                    && *claim.network == *attachment.network
+                    && (claim.network.is_empty() || *claim.network == *attachment.network)
                     && *claim.if_name == *attachment.if_name
             }
         }
@@ -202,6 +223,13 @@ mod tests {
         let eth0 = Owner::Attachment(Box::new(Claim::new(&attachment("eth0"), 0)));
         assert!(eth0.is_attachment(&attachment("eth0")));
         assert!(!eth0.is_attachment(&attachment("net1")));
+        let of_any_network = Claim {
+            network: "".into(),
+            ..Claim::new(&attachment("eth0"), 0)
+        };
+        let of_any_network = Owner::Attachment(Box::new(of_any_network));
+        assert!(of_any_network.is_attachment(&attachment("eth0")));
+        assert!(!of_any_network.is_attachment(&attachment("net1")));
         let other = Attachment {
             container_id: "c2".into(),
             ..attachment("eth0")

@@ -106,7 +106,7 @@ impl Ipam {
 mod tests {
     use super::*;
     use crate::ipam::testing::{holders, ip, listed, record, shows, with_pools};
-    use crate::ipam::{Entry, EvidenceList, Free, Inventory, NetNs, NetNsId, Place};
+    use crate::ipam::{Entry, EvidenceList, Free, Inventory, NetNs, Place, Releaser};
 
     const NOW: Moment = Moment(77);
 
@@ -143,9 +143,10 @@ mod tests {
     #[test]
     fn a_released_address_is_free_only_in_the_namespace_that_released_it() {
         let at = |seconds: u64| Moment(1_000_000_000 * seconds);
-        let id = |ino, cookie| NetNsId {
+        let id = |ino, cookie| Releaser {
             id: (4, ino),
             cookie,
+            container: Releaser::checksum("c1"),
         };
         let own = Some(id(77, None));
         let shown = || {
@@ -156,21 +157,48 @@ mod tests {
             evidence
         };
         let listed_in = |inode| with_entries(vec![entry("c2", "10.1.0.5", inode)]);
-        for (name, released_in, age, look, is_held) in [
+        // As libcni before version 1.2 writes it; after a look that is not complete, it counts.
+        let untold = |container: &str| {
+            let mut look = with_entries(vec![Entry {
+                netns: None,
+                is_live: false,
+                of_this_boot: true,
+                ..entry(container, "10.1.0.5", 0)
+            }]);
+            look.kernel.incomplete = Some("hidden".to_owned());
+            look
+        };
+        let elsewhere = || with_entries(vec![entry("c1", "10.1.0.5", 78)]);
+        // The scan met an earlier namespace with its inode.
+        let listed_later = |cookie| {
+            let mut look = listed_in(77);
+            look.kernel.cookies.insert((4, 77), 7);
+            if let EvidenceList::Read { entries, .. } = &mut look.cache {
+                entries[0].netns.as_mut().unwrap().cookie = Some(cookie);
+            }
+            look
+        };
+        let numbered = Some(id(77, Some(8)));
+        for (name, releaser, age, look, is_held) in [
             ("its own", own, 29, shown(), false),
             ("by number", Some(id(77, Some(9))), 29, shown(), false),
-            ("reused", Some(id(77, Some(8))), 29, shown(), true),
+            ("reused", numbered, 29, shown(), true),
             ("long ago", own, 30, shown(), true),
             ("unknown", None, 1, shown(), true),
             ("another", Some(id(78, None)), 1, shown(), true),
             ("anywhere", own, 1, shows(&["10.1.0.5"]), true),
             ("listed there", own, 1, listed_in(77), false),
             ("listed elsewhere", own, 1, listed_in(78), true),
+            ("listed later", numbered, 1, listed_later(8), false),
+            ("its successor's", numbered, 1, listed_later(9), true),
+            ("its container elsewhere", own, 1, elsewhere(), true),
+            ("its entry", own, 1, untold("c1"), false),
+            ("another's entry", own, 1, untold("c2"), true),
         ] {
             let mut ipam = state();
             record(&mut ipam, "10.1.0.5").usage = Usage::Free(Free {
                 released: Some(at(100)),
-                released_in,
+                releaser,
                 ..Free::default()
             });
             ipam.hold_evident(&look, at(100 + age));

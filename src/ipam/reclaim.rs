@@ -188,7 +188,7 @@ impl Ipam {
         let freed = self.free_where(is_gone, None);
         for (_, usage) in self.usages_mut() {
             match usage {
-                Usage::Free(free) => (free.released, free.released_in) = (None, None),
+                Usage::Free(free) => (free.released, free.releaser) = (None, None),
                 Usage::Held(held) => (held.since, held.suspect) = (now, None),
             }
         }
@@ -201,7 +201,8 @@ impl Ipam {
 
     /// The records of `network` whose attachments, as container ID and interface name, are not among the `valid`.
     ///
-    /// A record of the original names only the container. It counts as one of `network` if records name this network and no other.
+    /// A record of the original names only the container. It counts as one of `network` if records name this network and no other. One
+    /// of an attachment whose network is not known counts as another network's.
     pub fn stale(&self, network: &str, valid: &BTreeSet<(String, String)>, now: Moment) -> Stale {
         let claims = self.holders().filter_map(|held| held.owner.claim());
         let networks: BTreeSet<_> = claims.map(|claim| &*claim.network).collect();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Attachment, NetNsId, Owner};
+use super::{Attachment, Owner, Releaser};
 
 /// How long the node may go on showing a released address: its DEL comes before the main plugin and the runtime take the pod's network
 /// namespace down.
@@ -56,8 +56,8 @@ pub struct Free {
     pub left_over_id: Option<Box<str>>,
     /// When it was last released, if that was since this boot.
     pub released: Option<Moment>,
-    /// The network namespace of the holder that released it, where it is known. Its teardown follows the DEL.
-    pub released_in: Option<NetNsId>,
+    /// The holder that released it, where its network namespace is known. Its teardown follows the DEL.
+    pub releaser: Option<Releaser>,
     /// The host or one of its routes had it at the last look (difference D19).
     pub on_host: bool,
 }
@@ -83,8 +83,8 @@ pub struct Dropped {
     pub address: IpAddr,
     /// When it was released.
     pub at: Moment,
-    /// The network namespace of its holder, where it is known.
-    pub netns: Option<NetNsId>,
+    /// Its holder, where the network namespace is known.
+    pub releaser: Option<Releaser>,
 }
 
 /// A DEL that found nothing.

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use super::evidence_index::EvidenceIndex;
 use super::{
-    Attachment, Dropped, Evidence, Free, Grant, GrantKind, Held, Ipam, Moment, NetNs, NetNsId,
-    Record, TEARDOWN, Tombstone, Usage,
+    Attachment, Dropped, Evidence, Free, Grant, GrantKind, Held, Ipam, Moment, Record, Releaser,
+    TEARDOWN, Tombstone, Usage,
 };
 use crate::codec::named_address;
 
@@ -126,6 +126,7 @@ impl Ipam {
     }
 
     /// Releases the addresses that the hint names and that have no known owner, unless evidence shows them in use.
+    #[inline(never)]
     pub fn release_ownerless(
         &mut self,
         attachment: &Attachment,
@@ -185,10 +186,10 @@ impl Ipam {
                     let names = (space_name.as_str(), pool_name.as_str());
                     let held = record.held().filter(|held| select(names, record, held));
                     let Some(held) = held else { return true };
-                    let netns = released.and(held.owner.netns());
+                    let releaser = released.and(held.owner.releaser());
                     let free = Usage::Free(Free {
                         released,
-                        released_in: netns.and_then(NetNs::identity),
+                        releaser,
                         ..Free::default()
                     });
                     let Usage::Held(held) = mem::replace(&mut record.usage, free) else {
@@ -207,13 +208,13 @@ impl Ipam {
         freed
     }
 
-    /// Notes the network namespace of freed addresses whose records named none.
-    pub fn note_teardown(&mut self, freed: &[Freed], netns: NetNsId) {
+    /// Notes who released the freed addresses whose records named no network namespace.
+    pub fn note_teardown(&mut self, freed: &[Freed], releaser: Releaser) {
         for (address, usage) in self.usages_mut() {
             if let Usage::Free(free) = usage
                 && freed.iter().any(|freed| freed.address == address)
             {
-                free.released_in = free.released_in.or(Some(netns));
+                free.releaser = free.releaser.or(Some(releaser));
             }
         }
     }
@@ -226,7 +227,7 @@ impl Ipam {
         self.dropped.extend(unlisted.map(|freed| Dropped {
             address: freed.address,
             at,
-            netns: freed.held.owner.netns().and_then(NetNs::identity),
+            releaser: freed.held.owner.releaser(),
         }));
     }
 }

@@ -72,7 +72,7 @@ impl Ipam {
                             && here.released < free.released
                         {
                             here.released = free.released;
-                            here.released_in = free.released_in;
+                            here.releaser = free.releaser;
                         }
                         continue;
                     }

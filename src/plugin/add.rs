@@ -23,6 +23,7 @@ use crate::stdio;
 ///
 /// # Errors
 /// Nothing could be allocated, or the result could not be printed; then the addresses are released again.
+#[inline(never)]
 pub fn add(call: &Call, context: &Context, record: &mut OperationRecord) -> Result<(), Failure> {
     let ipam = &call.conf.ipam;
     let mut netns = netns(&context.paths, &call.netns);

@@ -80,9 +80,10 @@ pub fn release_all(
             }
             // The original's records name no network namespace. It is the one of this DEL, which is torn down next.
             if freed.iter().any(|freed| freed.held.owner.netns().is_none())
-                && let Some(netns) = netns(&context.paths, &call.netns).and_then(|n| n.identity())
+                && let Some(netns) = netns(&context.paths, &call.netns)
+                && let Some(releaser) = netns.releaser(&call.attachment.container_id)
             {
-                state.ipam_mut().note_teardown(&freed, netns);
+                state.ipam_mut().note_teardown(&freed, releaser);
             }
             context.commit(&mut locked, state).map_err(store)?;
             freed

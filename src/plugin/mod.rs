@@ -56,7 +56,7 @@ pub fn main(environment: &Environment, paths: &Paths, started: Moment) -> u8 {
     call(environment, paths, started)
 }
 
-/// Runs a call other than VERSION. It stands apart, as VERSION would else load its 32 KiB.
+/// Runs a call other than VERSION.
 #[inline(never)]
 fn call(environment: &Environment, paths: &Paths, started: Moment) -> u8 {
     let reporter = CallReporter::new(environment, paths, started);
@@ -120,6 +120,7 @@ fn run(
 }
 
 /// Logs the invalid members of the file of defaults.
+#[inline(never)]
 fn log_problems(problems: &[String], paths: &Paths) {
     const MOST: usize = 8;
     let path = paths.settings();

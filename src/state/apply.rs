@@ -6,7 +6,7 @@ use std::rc::Rc;
 use super::original::Original;
 use super::ours::{Facts, InOrder, Ours, PoolFacts, QUARANTINE, RawNetNs};
 use crate::ipam::{
-    Claim, Dropped, Free, Held, Ipam, Moment, NetNs, NetNsId, Owner, TEARDOWN, Usage,
+    Claim, Dropped, Free, Held, Ipam, Moment, NetNs, Owner, Releaser, TEARDOWN, Usage,
 };
 
 /// How far the moments in our key can be trusted.
@@ -55,7 +55,7 @@ impl Ours<'_, PoolFacts<'_>> {
                 Some(Dropped {
                     address: d.address?,
                     at: Moment(d.at.min(trust.now.0)),
-                    netns: d.netns,
+                    releaser: d.releaser,
                 })
             });
             let dropped = dropped.filter(|d| trust.now.since(d.at) < TEARDOWN);
@@ -90,9 +90,9 @@ pub(super) fn judge_moments(ipam: &mut Ipam, now: Moment, trust: Option<Trust>) 
             (Usage::Held(held), _) => held.since = now,
             (Usage::Free(free), Some(trust)) => {
                 free.released = trust.clock(free.released.map(|at| at.0));
-                free.released_in = recent(free.released, free.released_in, trust);
+                free.releaser = recent(free.released, free.releaser, trust);
             }
-            (Usage::Free(free), None) => (free.released, free.released_in) = (None, None),
+            (Usage::Free(free), None) => (free.released, free.releaser) = (None, None),
         }
     }
 }
@@ -148,20 +148,20 @@ impl Facts<'_> {
             true => Some(trust.now),
             false => trust.clock(self.released),
         };
-        let netns = match was_held {
-            true => self
-                .owner
-                .netns
-                .and_then(|n| n.into_netns(trust.same_boot).identity()),
-            false => self.released_in,
+        let releaser = match was_held {
+            true => self.owner.netns.and_then(|netns| {
+                let netns = netns.into_netns(trust.same_boot);
+                netns.releaser(self.owner.id.as_deref().unwrap_or_default())
+            }),
+            false => self.releaser,
         };
-        free.released_in = recent(free.released, netns, trust);
+        free.releaser = recent(free.released, releaser, trust);
     }
 }
 
-/// The network namespace of a release, as long as that counts.
-fn recent(released: Option<Moment>, netns: Option<NetNsId>, trust: Trust) -> Option<NetNsId> {
-    netns.filter(|_| released.is_some_and(|at| trust.now.since(at) < TEARDOWN))
+/// Who made a release, as long as that counts.
+fn recent(released: Option<Moment>, by: Option<Releaser>, trust: Trust) -> Option<Releaser> {
+    by.filter(|_| released.is_some_and(|at| trust.now.since(at) < TEARDOWN))
 }
 
 impl RawNetNs<'_> {

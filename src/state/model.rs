@@ -230,13 +230,8 @@ impl State {
     }
 
     /// Returns what to print under our key.
-    fn own_key<'a>(&'a self, boot_id: Option<&'a str>) -> Ours<'a, impl Print> {
+    fn own_key<'a>(&'a self, boot_id: Option<&'a str>) -> Ours<'a, PoolRecords<'a>> {
         let ipam = self.ipam();
-        let pools = ipam.spaces.iter().map(|(name, space)| {
-            let pools = space.pools.iter();
-            let pools = pools.map(|(name, pool)| (name.clone(), PoolRecords(&pool.records)));
-            (name.clone(), pools.collect::<BTreeMap<_, _>>())
-        });
         let pending = match &self.condition {
             Condition::Reconcile => Some("reconcile"),
             Condition::NewBoot => Some(NEW_BOOT),
@@ -245,7 +240,7 @@ impl State {
         let dropped = ipam.dropped.iter().map(|dropped| RawDropped {
             address: Some(dropped.address),
             at: dropped.at.0,
-            netns: dropped.netns,
+            releaser: dropped.releaser,
         });
         Ours {
             format: FORMAT,
@@ -259,7 +254,7 @@ impl State {
             quarantine_until: ipam.quarantine.map(|until| until.0),
             tombstones: ipam.tombstones.clone(),
             dropped: dropped.collect(),
-            pools: pools.collect::<BTreeMap<_, _>>(),
+            pools: PoolRecords(&ipam.spaces),
         }
     }
 }
@@ -418,7 +413,7 @@ mod tests {
         ipam.dropped.push(Dropped {
             address: "10.1.0.99".parse().unwrap(),
             at: Moment(4_000),
-            netns: None,
+            releaser: None,
         });
         for address in ["10.1.0.5", "10.1.0.6", "10.1.0.7"] {
             match &mut record(ipam, address).usage {

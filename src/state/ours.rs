@@ -2,15 +2,19 @@
 //! may be older than the records under `IPAM`, which are the authority on who holds what.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
 use super::lock::MOST_COUNTED;
 use super::original::{print_address, read_address};
 use super::record;
-use crate::codec::{self, Cursor, Layout, Out, ParseError, Print, Read, go_json, object};
+use crate::codec::{
+    self, Cursor, Layout, Out, ParseError, Print, Read, go_json, object, print_map,
+};
 use crate::ipam::{
-    Change, Free, Held, Ipam, Moment, NetNs, NetNsId, Owner, Record, Tombstone, Usage, by_text,
+    Change, Free, Held, Ipam, Moment, NetNs, Owner, Record, Releaser, Space, Tombstone, Usage,
+    by_text,
 };
 
 /// The key.
@@ -27,9 +31,11 @@ pub(super) const ENTRY: &str = "\n\t\t\t\t\t\"";
 
 /// What stands between the address and the moment where that is all there is.
 pub(super) const RELEASED: &str = "\": {\"released\": ";
+/// What stands between that and who released it.
+const BY: &str = ", \"by\": ";
 
 object! { exact lines
-    /// What stands under the key. `P` is what stands for the pools: [`PoolFacts`] to be read, maps of [`PoolRecords`] to be printed.
+    /// What stands under the key. `P` is what stands for the pools: [`PoolFacts`] to be read, [`PoolRecords`] to be printed.
     ///
     /// [`PoolRecords`]: super::ours::PoolRecords
     #[derive(Debug, Default)]
@@ -92,7 +98,7 @@ object! { exact line
     pub(super) struct RawDropped {
         "address" with(read_address, print_address): address: Option<IpAddr>,
         "at": at: u64,
-        "in": netns: Option<NetNsId>,
+        "by": releaser: Option<Releaser>,
     }
 }
 
@@ -118,9 +124,9 @@ object! { exact line
         "since": since: Option<u64>,
         "suspect": suspect: Option<u64>,
         "unlisted": unlisted: bool,
-        /// When a free address was released, and by a holder in which network namespace.
+        /// When a free address was released, and by whom.
         "released": released: Option<u64>,
-        "in": released_in: Option<NetNsId>,
+        "by": releaser: Option<Releaser>,
         "onHost": on_host: bool,
     }
 }
@@ -189,11 +195,11 @@ fn read_pool<'de>(
     let mut facts = Vec::new();
     json.object_with_fast_path(
         |json| {
-            let (address, at, netns) = only_released(json)?;
+            let (address, at, releaser) = only_released(json)?;
             if let Some(record) = records.find(&address)
                 && let Usage::Free(free) = &mut record.usage
             {
-                (free.released, free.released_in) = (Some(Moment(at)), netns);
+                (free.released, free.releaser) = (Some(Moment(at)), releaser);
             }
             Some(())
         },
@@ -242,49 +248,60 @@ impl<'a> InOrder<'a> {
 }
 
 /// Reads an entry that tells nothing but a release, if it is laid out as usual.
-fn only_released(json: &mut Cursor<'_>) -> Option<(IpAddr, u64, Option<NetNsId>)> {
+fn only_released(json: &mut Cursor<'_>) -> Option<(IpAddr, u64, Option<Releaser>)> {
     json.literal(ENTRY).then_some(())?;
     let address = record::leading(json)?;
     json.literal(RELEASED).then_some(())?;
     let at = json.unsigned().ok()?;
-    let mut netns = None;
-    if json.literal(", \"in\": ") {
-        netns.read(json).ok()?;
+    let mut releaser = None;
+    if json.literal(BY) {
+        releaser.read(json).ok()?;
     }
-    json.literal("}").then_some((address, at, netns))
+    json.literal("}").then_some((address, at, releaser))
 }
 
-/// As `[4, 4026532198, 77]`: device, inode, and the kernel's number or 0.
-impl Read<'_> for NetNsId {
+/// As `[4, 4026532198, 77, 1234]`: device, inode, the kernel's number or 0, and the checksum of the container's ID.
+impl Read<'_> for Releaser {
     fn read(&mut self, json: &mut Cursor<'_>) -> Result<(), ParseError> {
         let mut numbers: Vec<u64> = Vec::new();
         numbers.read(json)?;
         let numbers = numbers.try_into();
-        *self = NetNsId::from_numbers(numbers.map_err(|_| "a namespace has three numbers")?);
+        let [dev, ino, cookie, container] = numbers.map_err(|_| "a releaser has four numbers")?;
+        *self = Releaser {
+            id: (dev, ino),
+            cookie: (cookie > 0).then_some(cookie),
+            container,
+        };
         Ok(())
     }
 }
 
-impl Print for NetNsId {
+impl Print for Releaser {
     fn print(&self, out: &mut Out, _: Layout) {
         let cookie = self.cookie.unwrap_or(0);
-        for (before, number) in [("[", self.id.0), (", ", self.id.1), (", ", cookie)] {
+        let mut before = "[";
+        for number in [self.id.0, self.id.1, cookie, self.container] {
             out.literal(before);
             go_json::number(out, number);
+            before = ", ";
         }
         out.literal("]");
     }
 }
 
-/// The records of a pool, as far as there is something to say about them.
-pub(super) struct PoolRecords<'a>(pub &'a [Record]);
+/// The records of all pools, as far as there is something to say about them.
+pub(super) struct PoolRecords<'a>(pub &'a BTreeMap<String, Space>);
 
 impl Print for PoolRecords<'_> {
     fn print(&self, out: &mut Out, layout: Layout) {
-        layout.enclose(out, *b"{}", |out| {
-            for record in self.0 {
-                print_entry(out, record);
-            }
+        print_map(self.0, out, layout, |space, out, layout| {
+            print_map(&space.pools, out, layout, |pool, out, layout| {
+                layout.enclose(out, *b"{}", |out| {
+                    for record in &pool.records {
+                        print_entry(out, record);
+                    }
+                });
+            });
         });
     }
 }
@@ -303,16 +320,16 @@ fn print_entry(out: &mut Out, record: &Record) {
         // The most common entry.
         Usage::Free(Free {
             released: Some(at),
-            released_in,
+            releaser,
             on_host: false,
             ..
         }) => {
             key(out);
             out.literal(RELEASED);
             go_json::number(out, at.0);
-            if let Some(netns) = released_in {
-                out.literal(", \"in\": ");
-                netns.print(out, Layout::Line);
+            if let Some(releaser) = releaser {
+                out.literal(BY);
+                releaser.print(out, Layout::Line);
             }
             return out.literal("},");
         }
@@ -327,7 +344,7 @@ fn print_entry(out: &mut Out, record: &Record) {
 
 fn free_facts(free: &Free) -> Facts<'_> {
     Facts {
-        released_in: free.released_in,
+        releaser: free.releaser,
         released: free.released.map(|at| at.0),
         on_host: free.on_host,
         ..Facts::default()

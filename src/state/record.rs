@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::net::IpAddr;
 
-use crate::codec::{Cursor, Out, ParseError, go_json, leading_v4, leading_v6, read_address};
+use crate::codec::{Cursor, Out, ParseError, go_json, leading_v6, read_address};
 use crate::ipam::{Free, Held, Owner, Record, Usage};
 
 // What stands between the values of a record, which lies seven deep.
@@ -37,10 +37,10 @@ pub(super) fn parse_canonical(json: &mut Cursor<'_>) -> Option<Record> {
     is_whole.then(|| record(key, Some(addr), &id, in_use))
 }
 
-/// Skips an address.
+/// Reads an address.
 #[inline(always)]
 pub(super) fn leading(json: &mut Cursor<'_>) -> Option<IpAddr> {
-    match json.read_leading(leading_v4) {
+    match json.v4() {
         Some(address) => Some(IpAddr::V4(address)),
         None => leading_other(json),
     }
@@ -53,6 +53,7 @@ fn leading_other(json: &mut Cursor<'_>) -> Option<IpAddr> {
 }
 
 /// Creates a record from its parts.
+#[inline(always)]
 pub(super) fn record(key: IpAddr, addr: Option<IpAddr>, id: &str, in_use: bool) -> Record {
     let usage = if in_use {
         Usage::Held(Held {
@@ -75,9 +76,7 @@ pub(super) fn print(out: &mut Out, record: &Record) {
         Usage::Free(free) => (free.left_over_id.as_deref().unwrap_or_default(), false),
     };
     out.literal(KEY);
-    let key = out.used();
     go_json::bare_address(out, record.key);
-    let key_length = out.used() - key;
     if id.is_empty() {
         out.literal(NO_ID);
     } else {
@@ -85,10 +84,8 @@ pub(super) fn print(out: &mut Out, record: &Record) {
         go_json::string(out, id);
         out.literal(ADDR);
     }
-    match record.addr {
-        Some(address) if address == record.key => out.again(key, key_length),
-        Some(address) => go_json::bare_address(out, address),
-        None => {}
+    if let Some(address) = record.addr {
+        go_json::bare_address(out, address);
     }
     // In two, as the lengths are known then.
     if in_use {

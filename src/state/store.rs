@@ -217,6 +217,7 @@ impl Locked<'_> {
     ///
     /// # Errors
     /// The journal cannot be written, or the lock was lost.
+    #[inline(never)]
     pub fn append_release(
         &mut self,
         attachment: &Attachment,

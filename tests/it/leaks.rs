@@ -2,13 +2,15 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::process::Command;
 
 use serde_json::{Value, json};
 
 use crate::harness::wait::{Process, output, wait_until};
 use crate::harness::{Node, SUBNET, conf, sh};
-use crate::namespaces::{Pods, make_process_visible};
+use crate::namespaces::{Pods, hide_a_namespace, make_process_visible};
+use crate::never_twice::{inode_of, start_in_reused_inode};
 use crate::privileged::{in_private_namespaces, only_in};
 
 const HOUR: u64 = 3600 + 1;
@@ -184,4 +186,86 @@ fn address_of_the_originals_pod_is_free_while_that_is_torn_down() {
     pods.del("old");
     pods.add("new").success();
     assert!(!pods.held().contains_key(&*address), "{:?}", pods.held());
+}
+
+fn remove_lock_folder(pods: &Pods) {
+    fs::remove_dir_all(pods.node.path("/var/run/azure-vnet")).unwrap();
+}
+
+/// Runs an ADD during which something happens, as soon as the ADD has opened a file for the nth time. Its look at the node may be over
+/// before that on an emulated processor.
+fn during_an_add(pods: &Pods, file: &Path, nth: usize, happens: impl FnOnce()) {
+    // So that the ADD compares the state with the node.
+    remove_lock_folder(pods);
+    let trace = pods.node.path("/trace");
+    let _ = fs::remove_file(&trace);
+    let inject = format!("inject=openat:delay_exit=1500000:when={nth}");
+    let words = ["strace", "-f", "-qq", "-e", &inject, "-P"].map(Path::new);
+    let words = words.into_iter().chain([file, "-o".as_ref(), &trace]);
+    let mut adding = pods.call("ADD", "new").under(words).start();
+    wait_until("the ADD to open the file", || {
+        let calls = fs::read_to_string(&trace).unwrap_or_default();
+        calls.matches("openat(").count() >= nth || !adding.is_running()
+    });
+    happens();
+    // Whoever saves the state leaves a lock folder.
+    remove_lock_folder(pods);
+    adding.finish().success();
+    pods.del("new");
+}
+
+/// A node of which no look is complete, as long as the second value lives.
+fn node_with_something_hidden() -> (Pods, impl Drop) {
+    let pods = Pods::in_namespaces(5..9);
+    sh("ip netns add new");
+    (pods, hide_a_namespace())
+}
+
+/// The look reads the entry of the cache before the DEL of its pod, and follows the path in it after that.
+#[test]
+#[ignore = "needs root, unshare, iproute2 and strace"]
+fn pod_whose_namespace_ends_during_a_look_leaves_nothing() {
+    only_in!(in_private_namespaces);
+    let (pods, _hidden) = node_with_something_hidden();
+    // Between both commands, the path leads to an ordinary file.
+    for (pod, end) in [
+        ("one", "ip netns del one"),
+        ("two", "umount /run/netns/two"),
+    ] {
+        let address = pods.start(pod);
+        pods.write_cache_entry(pod, &address);
+        let entry = format!("/var/lib/cni/results/azure-{pod}-eth0");
+        let entry = pods.node.path(&entry);
+        during_an_add(&pods, &entry, 1, || {
+            pods.del(pod);
+            fs::remove_file(&entry).unwrap();
+            sh(end);
+        });
+        assert_eq!(pods.held().get(&address), None, "{end}");
+    }
+}
+
+/// Kernels since 6.18 tell the look, which meets two network namespaces with the same inode.
+#[test]
+#[ignore = "needs root, unshare, iproute2 and strace"]
+fn pod_whose_inode_is_reused_during_a_look_leaves_nothing() {
+    only_in!(in_private_namespaces);
+    let (pods, _hidden) = node_with_something_hidden();
+    // The second round of the look finds the successor of the pod's namespace.
+    let mounts = pods.node.path("/proc/self/mountinfo");
+    let is_reused = (0..20).map(|n| format!("old{n}")).any(|pod| {
+        let address = pods.start(&pod);
+        let inode = inode_of(&pod);
+        // The look stays in the last namespace while it waits.
+        sh(&format!("ip netns add last{pod}"));
+        let mut successor = None;
+        during_an_add(&pods, &mounts, 2, || {
+            pods.del(&pod);
+            pods.remove_without_del(&pod);
+            successor = start_in_reused_inode(inode, &pod);
+        });
+        assert_eq!(pods.held().get(&address), None);
+        successor.is_some()
+    });
+    assert!(is_reused);
 }

@@ -218,8 +218,7 @@ impl Scan<'_> {
         let found = statx(CWD, descriptor, flags, StatxFlags::INO);
         found.is_ok_and(|found| {
             let device = makedev(found.stx_dev_major, found.stx_dev_minor);
-            let is_namespace = self.kernel.host.is_some_and(|(nsfs, _)| nsfs == device);
-            is_namespace && !self.has_seen(found.stx_ino)
+            self.kernel.is_of_namespaces(device) && !self.has_seen(found.stx_ino)
         })
     }
 
@@ -239,6 +238,19 @@ mod tests {
     use super::*;
     use crate::evidence::Progress;
     use crate::host::Paths;
+
+    #[test]
+    fn path_that_is_unmounted_and_not_removed_is_no_namespace() {
+        let paths = Paths::new(None, "azure-vnet-ipam");
+        let (proc, progress) = (paths.processes(), Progress::of_command());
+        let mut scan = Scan::start(&paths, &proc, &progress).unwrap();
+        scan.kernel.incomplete = None;
+        let file = std::env::temp_dir().join(format!("unmounted-{}", std::process::id()));
+        fs::write(&file, "").unwrap();
+        scan.visit(&file, FoundBy::Mount);
+        assert_eq!(scan.kernel.incomplete, None);
+        fs::remove_file(file).unwrap();
+    }
 
     #[test]
     fn search_that_runs_out_of_descriptors_is_incomplete() {

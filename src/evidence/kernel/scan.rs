@@ -1,6 +1,6 @@
 //! Visits network namespaces, and records the addresses configured in each.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::fs::File;
 use std::io;
@@ -25,6 +25,8 @@ pub(super) struct Scan<'a> {
     pub proc: &'a Path,
     progress: &'a Progress,
     pub kernel: Kernel,
+    /// What each namespace has, by device and inode, until the scan is over.
+    inside: BTreeMap<(u64, u64), (Place, BTreeSet<IpAddr>)>,
     pub scanner: NetnsScanner,
     /// The numbers by which the host knows other namespaces (netnsid), also those of links that were removed.
     pub numbers: BTreeSet<u32>,
@@ -48,6 +50,7 @@ impl<'a> Scan<'a> {
             proc,
             progress,
             kernel,
+            inside: BTreeMap::new(),
             scanner: NetnsScanner::new(paths)?,
             numbers: BTreeSet::new(),
             links: Vec::new(),
@@ -75,6 +78,9 @@ impl<'a> Scan<'a> {
         self.reject_covered(&mounts);
         if let Some(why) = self.missing() {
             self.mark_incomplete(why);
+        }
+        for (place, addresses) in mem::take(&mut self.inside).into_values() {
+            self.take(place, addresses);
         }
         self.kernel
     }
@@ -161,8 +167,13 @@ impl<'a> Scan<'a> {
             true => Ok(()),
             false => self.enter(&open(path)?, path, found_by),
         });
+        let is_ended = || match id(path) {
+            // Between its unmount and its removal, a path leads to an ordinary file.
+            Ok((dev, _)) => !self.kernel.is_of_namespaces(dev),
+            Err(e) => is_gone(&e),
+        };
         match visited {
-            Err(e) if is_gone(&e) || id(path).is_err_and(|e| is_gone(&e)) => {}
+            Err(e) if is_gone(&e) || is_ended() => {}
             visited => self.or_incomplete(path.display(), visited),
         }
     }
@@ -194,7 +205,7 @@ impl<'a> Scan<'a> {
         self.kernel.user_namespaces.remove(&id);
         let of_users = is_of_users.then_some(id);
         self.kernel.user_namespaces.extend(of_users);
-        self.take(place, inside.addresses);
+        self.inside.insert(id, (place, inside.addresses));
         Ok(())
     }
 

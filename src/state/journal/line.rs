@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use crate::codec::{self, Layout, Out, Print, Read, object};
+use crate::codec::{self, BASIS, Layout, Out, Print, Read, checksum, object};
 use crate::ipam::{Change, Claim, Moment, Owner};
 use crate::state::lock::DIGITS;
 use crate::state::original::{print_address, read_address};
@@ -71,16 +71,6 @@ pub fn parse_end(end: &[u8]) -> Option<u64> {
 fn line_checksum(generation: u64, before: u64, json: &[u8]) -> u64 {
     let numbers = checksum(BASIS, &generation.to_le_bytes());
     checksum(checksum(numbers, &before.to_le_bytes()), json)
-}
-
-/// What a checksum begins with.
-pub const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
-
-/// Continues an FNV-1a checksum. It detects torn and damaged text, and protects against nobody who can write the file.
-pub fn checksum(sum: u64, bytes: &[u8]) -> u64 {
-    bytes.iter().fold(sum, |sum, byte| {
-        (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-    })
 }
 
 object! { exact line

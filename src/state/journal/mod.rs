@@ -9,11 +9,12 @@ mod line;
 
 pub(super) use line::print_line;
 
-use line::{BASIS, END, Line, checksum, parse_end, print_end};
+use line::{END, Line, parse_end, print_end};
 
 use super::State;
 use super::files::{Files, StateFile};
 use super::lock::is_same_boot;
+use crate::codec::{BASIS, checksum};
 use crate::host::ReadOutcome;
 use crate::ipam::{Change, Ipam, Moment};
 

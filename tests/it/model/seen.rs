@@ -99,6 +99,7 @@ impl World {
                 addresses: addresses.to_vec(),
                 is_live: there.is_some(),
                 of_this_boot: !has_namespace,
+                may_be_hidden: false,
             }
         };
         let strangers = &self.strangers;
