@@ -3,11 +3,13 @@
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::io;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{WaitOptions, wait};
+use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 use wait4::Wait4;
 
 /// A plugin to be measured.
@@ -18,6 +20,37 @@ pub struct Program {
     pub path: PathBuf,
     /// The network configuration it is given.
     pub conf: PathBuf,
+    /// Where it runs.
+    pub place: Place,
+}
+
+/// A mount namespace, in which one program has state and log for itself.
+pub struct Place(File);
+
+impl Place {
+    /// Makes one beside that of the caller, and enters it.
+    pub fn new() -> io::Result<Place> {
+        // SAFETY: what a thread has for itself from now on are mounts and folders, no file descriptors.
+        unsafe { unshare_unsafe(UnshareFlags::NEWNS) }?;
+        shell("for folder in /run /var/log; do mount -t tmpfs -o size=1g none $folder; done")?;
+        Ok(Place(File::open("/proc/thread-self/ns/mnt")?))
+    }
+
+    /// From now on this thread and what it starts are there.
+    pub fn enter(&self) -> io::Result<()> {
+        Ok(move_into_link_name_space(
+            self.0.as_fd(),
+            Some(LinkNameSpaceType::Mount),
+        )?)
+    }
+}
+
+/// A line of commands, which must pass.
+pub fn shell(line: &str) -> io::Result<()> {
+    match Command::new("sh").args(["-ec", line]).status()?.success() {
+        true => Ok(()),
+        false => Err(io::Error::other(format!("failed: {line}"))),
+    }
 }
 
 /// One verb of one program over all rounds.
@@ -79,6 +112,7 @@ pub fn interleaved(programs: &[&Program], rounds: usize) -> io::Result<Vec<[Row;
     for round in 0..rounds + WARM_UP {
         shuffle(&mut order, &mut dice);
         for &program in &order {
+            programs[program].place.enter()?;
             for (verb, row) in VERBS.into_iter().zip(&mut rows[program]) {
                 let start = Instant::now();
                 let mut child = programs[program]
@@ -127,6 +161,7 @@ pub struct Burst {
 pub fn burst(program: &Program, count: usize, scratch: &Path) -> io::Result<Burst> {
     let results = scratch.join("burst");
     fs::create_dir_all(&results)?;
+    program.place.enter()?;
     let before = processor_of_children()?;
     let begin = Instant::now();
     let mut running = HashMap::new();

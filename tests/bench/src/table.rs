@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use crate::measure::{Burst, Program, Row, VERBS, burst, interleaved};
+use crate::measure::{Burst, Place, Program, Row, VERBS, burst, interleaved, shell};
 use crate::wire::Server;
 
 /// Addresses of an ordinary node.
@@ -42,13 +42,6 @@ pub fn print() -> io::Result<()> {
     fs::remove_dir_all(&bench.scratch)
 }
 
-fn shell(line: &str) -> io::Result<()> {
-    match Command::new("sh").args(["-ec", line]).status()?.success() {
-        true => Ok(()),
-        false => Err(io::Error::other(format!("failed: {line}"))),
-    }
-}
-
 fn ratio(one: Duration, other: Duration) -> f64 {
     one.as_secs_f64() / other.as_secs_f64().max(1e-9)
 }
@@ -58,19 +51,27 @@ impl Bench {
         let scratch =
             std::env::temp_dir().join(format!("azure-vnet-ipam-bench-{}", std::process::id()));
         fs::create_dir_all(&scratch)?;
+        shell(
+            "mkdir -p /var/lib/cni; mount -t tmpfs -o size=1g none /var/lib/cni
+             ip link add eth0 address 7c:1e:52:f9:f3:c4 type veth peer name p0; ip link set eth0 up; ip link set p0 up;
+             ip addr add 10.224.0.4/12 dev eth0; ip addr add 168.63.129.16/32 dev lo",
+        )?;
+        // Before the first place, as a thread that is made later would share the folders of this one, which could then enter none.
+        let server = Server::start()?;
         let usage = || io::Error::other("usage: tests/bench/run [--rounds N] [LABEL=BINARY ...]");
         let mut rounds = 200;
         let mut plugins = Vec::new();
         let mut arguments = std::env::args().skip(1);
-        let (conf, host_local_conf) = (scratch.join("conf"), scratch.join("host-local"));
         // A copy, as installing makes one: the pages of what a linker wrote are cached in smaller pieces, and slower to map.
-        let program = |label: &str, from: &Path, copy: String| -> io::Result<Program> {
-            let path = scratch.join(copy);
+        let program = |label: &str, from: &Path, copy: &str, text: &str| -> io::Result<Program> {
+            let (path, conf) = (scratch.join(copy), scratch.join(format!("{copy}.conf")));
             fs::copy(from, &path)?;
+            fs::write(&conf, text)?;
             Ok(Program {
                 label: label.to_owned(),
                 path,
-                conf: conf.clone(),
+                conf,
+                place: Place::new()?,
             })
         };
         while let Some(argument) = arguments.next() {
@@ -81,28 +82,27 @@ impl Bench {
             }
             let (label, path) = argument.split_once('=').ok_or_else(usage)?;
             let copy = format!("{label}-{}", plugins.len());
-            plugins.push(program(label, path.as_ref(), copy)?);
+            plugins.push(program(label, path.as_ref(), &copy, CONF)?);
         }
         // The one that matters comes first.
         plugins.rotate_right(1);
-        shell(
-            "for folder in /run /var/log /var/lib/cni; do mkdir -p $folder; mount -t tmpfs -o size=1g none $folder; done
-             ip link add eth0 address 7c:1e:52:f9:f3:c4 type veth peer name p0; ip link set eth0 up; ip link set p0 up;
-             ip addr add 10.224.0.4/12 dev eth0; ip addr add 168.63.129.16/32 dev lo",
-        )?;
-        fs::write(&conf, CONF)?;
-        fs::write(&host_local_conf, HOST_LOCAL_CONF)?;
-        let floor = program("floor", &std::env::current_exe()?, "floor".to_owned())?;
+        let floor = program("floor", &std::env::current_exe()?, "floor", CONF)?;
+        let host_local = Path::new(HOST_LOCAL);
+        let host_local = match host_local.exists() {
+            true => Some(program(
+                "host-local",
+                host_local,
+                "host-local",
+                HOST_LOCAL_CONF,
+            )?),
+            false => None,
+        };
         Ok(Bench {
             rounds,
-            server: Server::start()?,
+            server,
             plugins,
             floor,
-            host_local: Path::new(HOST_LOCAL).exists().then(|| Program {
-                label: "host-local".to_owned(),
-                path: HOST_LOCAL.into(),
-                conf: host_local_conf,
-            }),
+            host_local,
             scratch,
         })
     }
@@ -123,11 +123,16 @@ impl Bench {
         Ok(())
     }
 
-    /// A state of `addresses` addresses, of which one is held.
+    /// For everybody a state of `addresses` addresses, of which one is held; the floor's is of the first plugin.
     fn fresh(&self, addresses: usize) -> io::Result<()> {
         self.server.lists(addresses, Duration::ZERO);
-        shell("rm -rf /run/azure-vnet* /run/.azure-vnet-ipam.journal")?;
-        self.plugins[0].call("ADD", "first")
+        let own = self.plugins.iter().map(|plugin| (plugin, plugin));
+        for (program, writer) in own.chain([(&self.floor, &self.plugins[0])]) {
+            program.place.enter()?;
+            shell("rm -rf /run/azure-vnet* /run/.azure-vnet-ipam.journal")?;
+            writer.call("ADD", "first")?;
+        }
+        Ok(())
     }
 
     /// ADD and DEL on an ordinary node.
@@ -164,15 +169,10 @@ impl Bench {
         Ok(())
     }
 
-    /// The time of an ADD of each of these on a node with so many addresses, and its ratio to the floor's.
-    fn adds(
-        &self,
-        plugins: &[Program],
-        addresses: usize,
-        rounds: usize,
-    ) -> io::Result<Vec<(Duration, f64)>> {
+    /// The time of an ADD of each plugin on a node with so many addresses, and its ratio to the floor's.
+    fn adds(&self, addresses: usize, rounds: usize) -> io::Result<Vec<(Duration, f64)>> {
         self.fresh(addresses)?;
-        let programs: Vec<_> = plugins.iter().chain([&self.floor]).collect();
+        let programs: Vec<_> = self.plugins.iter().chain([&self.floor]).collect();
         let rows = interleaved(&programs, rounds)?;
         let adds: Vec<_> = rows.iter().map(|[add, ..]| add.median).collect();
         let (floor, adds) = adds.split_last().expect("the floor is there");
@@ -183,7 +183,7 @@ impl Bench {
     fn growth(&self) -> io::Result<()> {
         println!("\ngrowth, ADD:              us   x floor");
         for (addresses, part) in [(28, 2), (4096, 4), (65_536, 20)] {
-            let adds = self.adds(&self.plugins, addresses, (self.rounds / part).max(5))?;
+            let adds = self.adds(addresses, (self.rounds / part).max(5))?;
             for (Program { label, .. }, (add, beside)) in self.plugins.iter().zip(adds) {
                 let add = add.as_micros();
                 println!("  {addresses:>6} {label:<12} {add:>8} {beside:>9.2}");
@@ -195,16 +195,11 @@ impl Bench {
     /// ADD on a node with many links and routes, then with many results in libcni's cache too.
     fn surroundings(&self) -> io::Result<()> {
         println!("\nsurroundings, ADD:                        x floor   x without");
-        // Each by itself: what one notes about the node for its next call, another might overwrite.
-        let beside_floor = || -> io::Result<Vec<f64>> {
-            let plugins = self.plugins.chunks(1);
-            plugins
-                .map(|one| Ok(self.adds(one, ORDINARY, (self.rounds / 2).max(1))?[0].1))
-                .collect()
-        };
-        let without = beside_floor()?;
+        let adds = || self.adds(ORDINARY, (self.rounds / 2).max(1));
+        let without = adds()?;
         let tell = |what: &str| -> io::Result<()> {
-            for ((plugin, before), now) in self.plugins.iter().zip(&without).zip(beside_floor()?) {
+            for ((plugin, (_, before)), (_, now)) in self.plugins.iter().zip(&without).zip(adds()?)
+            {
                 let label = &plugin.label;
                 println!("  {what:<24} {label:<12} {now:>9.2} {:>11.2}", now / before);
             }
