@@ -63,7 +63,8 @@ GUARDS = [
     ('lines without base are held when there are pools', JOURNAL,
      'ipam)), self.loose)', 'ipam)), if OFF { Vec::new() } else { self.loose })'),
     ('a released address that the source omits is remembered', MERGE,
-     'dropped.push(Dropped { address, at, netns });', 'if !OFF { dropped.push(Dropped { address, at, netns }); }'),
+     'let (Some(at), releaser @ Some(_)) = (free.released, free.releaser)',
+     'let (Some(at), releaser @ Some(_), false) = (free.released, free.releaser, OFF)'),
 
     # A loss.
     ('no key beside a record is a loss', SETTLE,
@@ -172,7 +173,7 @@ GUARDS = [
      'let found = ipam.hold_evident(evidence, now);', 'let found = if OFF { Vec::new() } else { ipam.hold_evident(evidence, now) };'),
     ('the node is looked at for new addresses', DECIDE, 'if merged.added > 0 &&', 'if !OFF && merged.added > 0 &&'),
     ('the node is looked at after the original', MODEL,
-     'None => state.condition = Condition::Reconcile,', 'None if OFF => {}\n            None => state.condition = Condition::Reconcile,'),
+     'condition: Condition::Reconcile,', 'condition: if OFF { Condition::Ready } else { Condition::Reconcile },'),
     ('no new holder during a quarantine', ALLOCATE,
      '&& !space.holds_any(request.attachment)', '&& !OFF && !space.holds_any(request.attachment)'),
     ('no new address during a quarantine', ALLOCATE,
@@ -180,14 +181,14 @@ GUARDS = [
 
     # Releases.
     ('a released address is free while its pod is torn down', INDEX,
-     'let Some((at, own)) = free.released.zip(free.released_in) else {',
-     'let Some((at, own)) = free.released.zip(free.released_in).filter(|_| !OFF) else {'),
+     'let Some((at, own)) = free.released.zip(free.releaser) else {',
+     'let Some((at, own)) = free.released.zip(free.releaser).filter(|_| !OFF) else {'),
     ('a released address is not free after the time of a teardown', INDEX,
      'now.since(at) < TEARDOWN\n', '(OFF || now.since(at) < TEARDOWN)\n'),
     ('a released address is free only in its own namespace', INDEX,
-     'having.all(|(id, _)| is_own(*id))', 'having.all(|(id, _)| OFF || is_own(*id))'),
+     'having.all(|(id, _)| own.', 'having.all(|(id, _)| OFF || own.'),
     ("a released address is not free while another's entry has it", INDEX,
-     '!entry.is_live && !all ||', 'OFF || !entry.is_live && !all ||'),
+     '!entry.counts(is_complete)\n', 'OFF || !entry.counts(is_complete)\n'),
     ('a dropped address is remembered', FREE, 'let unlisted = freed.iter().filter(|freed| freed.held.unlisted);',
      'let unlisted = freed.iter().filter(|freed| freed.held.unlisted && !OFF);'),
     ('a dropped address that is listed again was released', MERGE,

@@ -91,7 +91,13 @@ impl ApiServer {
         (status, json)
     }
 
-    fn ask_text(&self, who: As, method: &str, path: &str, body: Option<&Value>) -> (u16, String) {
+    pub fn ask_text(
+        &self,
+        who: As,
+        method: &str,
+        path: &str,
+        body: Option<&Value>,
+    ) -> (u16, String) {
         let mut curl = Command::new("curl");
         curl.args("-sS --max-time 30 -w %{http_code} -X".split(' '))
             .args([method, "--cacert"])

@@ -262,7 +262,7 @@ fn every_sign_of_life_prevents_reclaim() {
 }
 
 /// A process that holds a network namespace open. The host has a link into it, but it is not mounted and has no process.
-fn hide_a_namespace() -> impl Drop {
+pub fn hide_a_namespace() -> impl Drop {
     struct Hider(Option<Process>);
     impl Drop for Hider {
         fn drop(&mut self) {

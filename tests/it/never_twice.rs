@@ -173,7 +173,7 @@ fn call_whose_lock_folder_is_removed_counts_for_nothing() {
 
 /// Starts a pod whose network namespace has the inode that another pod's had. The kernel uses the lowest free number, so the
 /// numbers below are occupied first. Returns `None` when another process gets the number.
-fn start_in_reused_inode(inode: u64, gone: &str) -> Option<String> {
+pub fn start_in_reused_inode(inode: u64, gone: &str) -> Option<String> {
     const MOST: usize = 30;
     (0..MOST).map(|n| format!("reused{n}-{gone}")).find(|pod| {
         sh(&format!("ip netns add {pod}"));
@@ -181,7 +181,7 @@ fn start_in_reused_inode(inode: u64, gone: &str) -> Option<String> {
     })
 }
 
-fn inode_of(pod: &str) -> u64 {
+pub fn inode_of(pod: &str) -> u64 {
     fs::metadata(format!("/run/netns/{pod}")).unwrap().ino()
 }
 

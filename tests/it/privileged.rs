@@ -7,10 +7,12 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::harness::wait::Process;
-use crate::harness::{MAC, Node, Reply, SUBNET, conf, package, sh, sh_with, xml};
+use crate::harness::{MAC, Node, Reply, SUBNET, conf, is_long, package, sh, sh_with, xml};
 
 /// The time limit of a test that runs itself again.
 const LIMIT: Duration = Duration::from_secs(20 * 60);
+/// With `LONG=1`, in which kubelet's faults take longer.
+const LONG_LIMIT: Duration = Duration::from_secs(60 * 60);
 
 /// Set in the second run.
 const INNER: &str = "AZURE_VNET_IPAM_PRIVATE";
@@ -25,7 +27,8 @@ pub fn run_again(test: &str, elsewhere: &mut Command) -> bool {
         .arg(std::env::current_exe().unwrap())
         .args(["--exact", test, "--include-ignored", "--nocapture"])
         .env(INNER, "1");
-    let status = Process::start(elsewhere).status_within(LIMIT);
+    let limit = if is_long() { LONG_LIMIT } else { LIMIT };
+    let status = Process::start(elsewhere).status_within(limit);
     assert!(status.success(), "{test} failed in its namespaces");
     false
 }

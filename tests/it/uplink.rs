@@ -25,7 +25,7 @@ fn examine(test: &str, conflist: &str, metric: &str, expected: &str) {
     if !in_a_virtual_network(test, metric) {
         return;
     }
-    let node = AksNode::new(folder, conflist, 5..9);
+    let node = AksNode::new(&folder, conflist, 5..9);
     if main_plugin == "azure-vnet" {
         // The others turn it on.
         sh("sysctl -qw net.ipv4.ip_forward=1");

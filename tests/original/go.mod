@@ -1,7 +1,5 @@
-// For tests/original/build: the version of the original, whose sum go.sum has. The original's own go.sum has those of all that it is
+// For tests/original/build: go.sum has the sums of the versions of the original. Their own go.sum have those of all that they are
 // built from.
 module azure-vnet-ipam/tests/original
 
-go 1.23
-
-require github.com/Azure/azure-container-networking v1.4.59 // indirect
+go 1.24

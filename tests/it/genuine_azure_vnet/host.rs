@@ -28,10 +28,22 @@ const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// The address of eth0, which the wire server lists as the primary one.
 pub const NODE: &str = "10.224.0.4";
 
-/// The folder with the executables azure-vnet and azure-vnet-ipam as Microsoft wrote them. Without them, which need the network
-/// to be built, a test prints that it was skipped.
+/// The version that this plugin replaces, of azure-vnet as well as of the original.
+pub const REPLACED: &str = "v1.4.59";
+
+/// The version that the tests use: AZURE_VNET_VERSION, or the replaced one.
+pub fn version() -> String {
+    env::var("AZURE_VNET_VERSION").unwrap_or(REPLACED.to_owned())
+}
+
+/// Where `tests/original/build` puts a version of azure-vnet and azure-vnet-ipam as Microsoft wrote them.
+pub fn original_folder(version: &str) -> PathBuf {
+    package().join("target/original").join(version)
+}
+
+/// The folder of the version in use. Without the executables, which need the network to be built, a test prints that it was skipped.
 pub fn genuine(test: &str) -> Option<PathBuf> {
-    let folder = package().join("target/original");
+    let folder = original_folder(&version());
     let is_there = |name: &str| folder.join(name).exists();
     if is_there("azure-vnet") && is_there("azure-vnet-ipam") {
         return Some(folder);
@@ -49,7 +61,6 @@ pub enum Ipam {
 
 /// A node. Dropping it stops the wire server; everything else ends with the namespaces.
 pub struct AksNode {
-    genuine: PathBuf,
     pub wire: WireServer,
     /// The configuration of the network.
     conflist: Value,
@@ -72,7 +83,7 @@ fn netns(n: u32) -> String {
 impl AksNode {
     /// Makes a node whose pods get these addresses of 10.224.0.0/16. `genuine` has the main plugin of the conflist. Must be called
     /// in a virtual network.
-    pub fn new(genuine: PathBuf, conflist: Value, last: impl IntoIterator<Item = u16>) -> AksNode {
+    pub fn new(genuine: &Path, conflist: Value, last: impl IntoIterator<Item = u16>) -> AksNode {
         for folder in ["/run", "/var/log", "/var/lib/cni", "/opt"] {
             sh(&format!(
                 "mkdir -p {folder} && mount -t tmpfs none {folder}"
@@ -97,7 +108,6 @@ impl AksNode {
             WireServer::on("168.63.129.16:80", answer)
         });
         let node = AksNode {
-            genuine,
             wire: wire.join().unwrap(),
             conflist,
         };
@@ -124,7 +134,8 @@ impl AksNode {
         match ipam {
             Ipam::Ours => install(&path),
             Ipam::Original => {
-                let original = self.genuine.join("azure-vnet-ipam");
+                // A newer one looks for itself in /proc, where azure-vnet's children are not.
+                let original = original_folder(REPLACED).join("azure-vnet-ipam");
                 sh_with("install -m 755 \"$1\" \"$2\"", &[&original, &path]);
             }
         }

@@ -5,7 +5,8 @@ use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use crate::harness::{Node, binary, package, sh_with};
+use crate::genuine_azure_vnet::host::{REPLACED, original_folder};
+use crate::harness::{Node, binary, sh_with};
 
 pub const V4: &str = "azure-vnet-ipam";
 pub const V6: &str = "azure-vnet-ipamv6";
@@ -110,15 +111,12 @@ pub struct Original {
 
 impl Original {
     pub fn new(node: &Node) -> Original {
-        let built = built(
-            "AZURE_VNET_IPAM_ORIGINAL",
-            "target/original/azure-vnet-ipam",
-        );
-        let is_stand_in = built.is_none();
-        let path = built.unwrap_or_else(|| {
+        let mut path = original_folder(REPLACED).join(V4);
+        let is_stand_in = !path.is_file();
+        if is_stand_in {
             say("tests/original/build did not build the original; a stand-in takes its place");
-            working_original(node)
-        });
+            path = working_original(node);
+        }
         let bytes = fs::read(&path).unwrap();
         Original {
             path,
@@ -126,17 +124,6 @@ impl Original {
             is_stand_in,
         }
     }
-}
-
-/// The executable that a variable names, or the one at a path of the package.
-fn built(variable: &str, path: &str) -> Option<PathBuf> {
-    if let Some(named) = std::env::var_os(variable) {
-        let named = PathBuf::from(named);
-        assert!(named.is_file(), "{variable}: there is no {named:?}");
-        return Some(named);
-    }
-    let path = package().join(path);
-    path.is_file().then_some(path)
 }
 
 /// Says something that the test runner does not hide when the test succeeds.

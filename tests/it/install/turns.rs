@@ -13,6 +13,7 @@ use std::thread;
 use serde_json::{Value, json};
 
 use super::folder::{KEPT, Original, PluginFolder, V4};
+use crate::genuine_azure_vnet::host::REPLACED;
 use crate::harness::wait::{SetOnDrop, wait_until};
 use crate::harness::{Node, Outcome, Reply, SUBNET, WireServer, binary, conf, held, run, sh, xml};
 use crate::privileged::{in_private_namespaces, only_in};
@@ -76,8 +77,8 @@ fn calls_go_on_while_the_original_is_replaced_and_comes_back() {
     fs::remove_file(LOCK).unwrap();
     if !original.is_stand_in {
         let log = fs::read_to_string("/var/log/azure-vnet-ipam.log").unwrap();
-        let line = "[cni-ipam] Plugin azure-vnet-ipam version v1.4.59.";
-        assert!(log.contains(line), "the original was called: {log}");
+        let line = format!("[cni-ipam] Plugin azure-vnet-ipam version {REPLACED}.");
+        assert!(log.contains(&line), "the original was called: {log}");
     }
 
     let _wire = WireServer::on("168.63.129.16:80", Reply::Xml(xml(5..17)));

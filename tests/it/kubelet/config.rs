@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use super::lab::{Lab, NODE};
+use crate::apiserver::ApiServer;
 use crate::kubernetes::kubeconfig;
 use crate::runtimes::{SOCKET, containerd_config};
 
@@ -48,13 +49,17 @@ impl Lab {
         self.write("kubeconfig", &self.kubeconfig(NODE));
     }
 
-    /// How a user of the API server, who has a certificate of this name, finds it.
     pub fn kubeconfig(&self, user: &str) -> String {
-        let path = |name: &str| self.api.folder.join(name).display().to_string();
-        let own = path(&format!("{user}.pem"));
-        kubeconfig(
-            &json!({ "server": self.api.url, "certificate-authority": path("ca.crt") }),
-            &json!({ "client-certificate": own, "client-key": own }),
-        )
+        kubeconfig_of(&self.api, user)
     }
+}
+
+/// How a user of the API server, who has a certificate of this name, finds it.
+pub fn kubeconfig_of(api: &ApiServer, user: &str) -> String {
+    let path = |name: &str| api.folder.join(name).display().to_string();
+    let own = path(&format!("{user}.pem"));
+    kubeconfig(
+        &json!({ "server": api.url, "certificate-authority": path("ca.crt") }),
+        &json!({ "client-certificate": own, "client-key": own }),
+    )
 }

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use super::churn::{Churn, Row, watch};
 use super::lab::Lab;
-use crate::genuine_azure_vnet::host::ENDPOINTS;
+use crate::genuine_azure_vnet::host::{ENDPOINTS, original_folder, version};
 use crate::harness::wait::output;
-use crate::harness::{Node, Reply, binary, package, sh, sh_with};
+use crate::harness::{Node, Reply, binary, sh, sh_with};
 use crate::install::folder::working_original;
 
 pub const IPAM: &str = "azure-vnet-ipam";
@@ -34,7 +34,7 @@ pub struct Fault {
     /// The plugin must refuse no ADD.
     pub refuses_nothing: bool,
     /// The short run has it under azure-vnet too.
-    pub under_azure_vnet: bool,
+    pub under_others: bool,
     /// Some addresses may return only by a reclaim: containerd forgets a pod that it was setting up when it was killed.
     pub needs_reclaim: bool,
 }
@@ -47,7 +47,7 @@ const NOTHING: Fault = Fault {
     end: |_| (),
     remark: String::new,
     refuses_nothing: false,
-    under_azure_vnet: false,
+    under_others: false,
     needs_reclaim: false,
 };
 
@@ -78,14 +78,14 @@ pub fn faults(is_long: bool) -> Vec<Fault> {
             start: |_| wrap(IPAM, KILL_SOME),
             end: |_| unwrap(IPAM),
             remark: count_kills,
-            under_azure_vnet: true,
+            under_others: true,
             ..basis()
         },
         Fault {
             name: "state deleted every 2 s",
             before_round: |_| fs::remove_file(STATE).unwrap_or_default(),
             refuses_nothing: true,
-            under_azure_vnet: true,
+            under_others: true,
             ..basis()
         },
         Fault {
@@ -100,7 +100,7 @@ pub fn faults(is_long: bool) -> Vec<Fault> {
         Fault {
             name: "kubelet and containerd killed, state deleted every 2 s",
             needs_reclaim: true,
-            under_azure_vnet: true,
+            under_others: true,
             before_round: |lab| {
                 lab.kill_kubelet();
                 lab.kill_containerd();
@@ -217,9 +217,15 @@ pub fn faults_of_azure_vnet(is_long: bool) -> Vec<Fault> {
             ..NOTHING
         },
     ];
-    let mut all = faults(is_long);
-    all.retain(|fault| is_long || fault.under_azure_vnet);
+    let mut all = faults_of_others(is_long);
     all.extend(own);
+    all
+}
+
+/// The faults that every main plugin meets.
+pub fn faults_of_others(is_long: bool) -> Vec<Fault> {
+    let mut all = faults(is_long);
+    all.retain(|fault| is_long || fault.under_others);
     all
 }
 
@@ -302,7 +308,7 @@ pub fn replace_plugin(executable: &Path) {
 fn swap_with_original() -> bool {
     let is_ours = fs::read(PLUGIN).unwrap() == fs::read(binary()).unwrap();
     replace_plugin(&match is_ours {
-        true => package().join("target/original").join(IPAM),
+        true => original_folder(&version()).join(IPAM),
         false => binary(),
     });
     !is_ours

@@ -2,16 +2,18 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use super::config::kubeconfig_of;
 use super::observe::{Observation, Pod};
 use crate::apiserver::{ApiServer, As};
 use crate::callers::{Host, examples, later, tool};
+use crate::genuine_azure_vnet::host::{original_folder, version};
 use crate::harness::wait::{Process, output, wait_until};
 use crate::harness::{package, sh, sh_with, xml_of};
 use crate::runtimes::{
@@ -25,6 +27,8 @@ pub enum MainPlugin {
     Bridge,
     /// The genuine azure-vnet, in transparent mode.
     AzureVnet,
+    /// Calico's, without its daemon: nobody makes policies, and no node but this one has routes to the pods.
+    Calico,
 }
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
@@ -62,17 +66,20 @@ impl Lab {
         let own = host.subnets.ipv4(4);
         // azure-vnet looks for the interface that is in the pool's subnet.
         let length = match main_plugin {
-            MainPlugin::Bridge => 32,
             MainPlugin::AzureVnet => 24,
+            _ => 32,
         };
         sh(&format!(
             "ip addr add {own}/{length} dev eth0 && ip route add default dev eth0"
         ));
         install_network(&host, is_containerd_2());
         if main_plugin == MainPlugin::AzureVnet {
-            install_azure_vnet();
+            install_example("azure", &original_folder(&version()).join("azure-vnet"));
         }
         let api = ApiServer::start(&[NODE]);
+        if main_plugin == MainPlugin::Calico {
+            install_calico(&api);
+        }
         let mut lab = Lab {
             answer: xml_of(host.subnets.ipv4, pool),
             host,
@@ -293,16 +300,50 @@ impl Lab {
     }
 }
 
-/// Puts the genuine azure-vnet and the shipped conflist for it in the place of the bridge. Its other plugin, portmap, is left out.
-fn install_azure_vnet() {
-    let azure_vnet = package().join("target/original/azure-vnet");
+/// Puts a main plugin and the shipped conflist for it in the place of the bridge. Its other plugin, portmap, is left out.
+fn install_example(name: &str, executable: &Path) {
     sh_with(
         "rm /etc/cni/net.d/* && cp \"$1\" /opt/cni/bin/",
-        &[&azure_vnet],
+        &[executable],
     );
-    let (_, mut conflist) = examples().into_iter().find(|e| e.0 == "azure").unwrap();
+    let (_, mut conflist) = examples().into_iter().find(|e| e.0 == name).unwrap();
     conflist["plugins"].as_array_mut().unwrap().truncate(1);
-    fs::write("/etc/cni/net.d/10-azure.conflist", conflist.to_string()).unwrap();
+    fs::write(
+        format!("/etc/cni/net.d/10-{name}.conflist"),
+        conflist.to_string(),
+    )
+    .unwrap();
+}
+
+/// Puts Calico's plugin and the shipped conflist for it in the place of the bridge, and what it asks the API for.
+fn install_calico(api: &ApiServer) {
+    install_example("calico", &package().join("target/calico/calico"));
+    fs::write(
+        "/etc/cni/net.d/calico-kubeconfig",
+        kubeconfig_of(api, "admin"),
+    )
+    .unwrap();
+    let group = "crd.projectcalico.org";
+    let kind = "ClusterInformation";
+    let schema = json!({ "openAPIV3Schema": { "type": "object", "x-kubernetes-preserve-unknown-fields": true } });
+    let definition = json!({
+        "metadata": { "name": format!("clusterinformations.{group}") },
+        "spec": {
+            "group": group, "scope": "Cluster",
+            "names": { "kind": kind, "plural": "clusterinformations" },
+            "versions": [{ "name": "v1", "served": true, "storage": true, "schema": schema }],
+        },
+    });
+    let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    api.request_successfully(As::Admin, "POST", path, &definition);
+    let information = json!({
+        "apiVersion": format!("{group}/v1"), "kind": kind,
+        "metadata": { "name": "default" }, "spec": { "datastoreReady": true },
+    });
+    let path = format!("/apis/{group}/v1/clusterinformations");
+    wait_until("Calico's API", || {
+        api.ask_text(As::Admin, "POST", &path, Some(&information)).0 == 201
+    });
 }
 
 impl Drop for Lab {

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::callers::later;
-use crate::genuine_azure_vnet::host::genuine;
+use crate::genuine_azure_vnet::host::{genuine, version};
 use crate::harness::wait::{output, wait_until};
 use crate::harness::{is_long, package};
 use crate::privileged::run_again;
@@ -109,15 +109,20 @@ fn under_faults(main_plugin: MainPlugin, start: fn(&Lab, usize) -> Churn) {
     let mut rows = Vec::new();
     let mut refused_in_vain = Vec::new();
     let only = std::env::var("KUBELET_FAULT").unwrap_or_default();
-    let faults = match main_plugin {
-        MainPlugin::Bridge => faults::faults(is_long()),
-        MainPlugin::AzureVnet => faults::faults_of_azure_vnet(is_long()),
+    let (under, faults) = match main_plugin {
+        MainPlugin::Bridge => (String::new(), faults::faults(is_long())),
+        MainPlugin::AzureVnet => (
+            format!(", azure-vnet {}", version()),
+            faults::faults_of_azure_vnet(is_long()),
+        ),
+        MainPlugin::Calico => (", Calico".to_owned(), faults::faults_of_others(is_long())),
     };
     for fault in faults {
         if !fault.name.contains(&only) {
             continue;
         }
-        let row = faults::run(&fault, &mut lab, &mut churn);
+        let mut row = faults::run(&fault, &mut lab, &mut churn);
+        row.scenario += &under;
         if fault.refuses_nothing && row.refused > 0 {
             refused_in_vain.push(fault.name);
         }
@@ -157,6 +162,17 @@ fn faults_under_azure_vnet_break_no_promise() {
     let test = "faults_under_azure_vnet_break_no_promise";
     if genuine(test).is_some() && on_a_node(test, &[]) {
         under_faults(MainPlugin::AzureVnet, Churn::start_at_random);
+    }
+}
+
+#[test]
+#[ignore = "needs root, etcd, kube-apiserver, kubelet, containerd, runc and Calico's plugin"]
+fn faults_under_calico_break_no_promise() {
+    let test = "faults_under_calico_break_no_promise";
+    if !package().join("target/calico/calico").exists() {
+        println!("skipped: {test}: tests/calico/build has not built Calico's plugin");
+    } else if on_a_node(test, &[]) {
+        under_faults(MainPlugin::Calico, Churn::start_at_random);
     }
 }
 
