@@ -100,27 +100,16 @@ impl Kernel {
     }
 }
 
-/// Where an address is configured.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Where an address is configured. For an address that is in two places, the first of them is kept.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
-    /// On the host itself.
-    Host,
     /// In another network namespace, which this path leads to.
     Namespace(String),
+    /// On the host itself.
+    Host,
     /// In a network namespace that this path leads to, that belongs to another user namespace and that nothing mounts. Any user can
     /// make one: it holds a reclaim back, but reserves nothing.
     OfUser(String),
-}
-
-impl Place {
-    /// The place with the higher precedence is kept for an address that is in two.
-    pub fn precedence(&self) -> u8 {
-        match self {
-            Place::OfUser(_) => 0,
-            Place::Host => 1,
-            Place::Namespace(_) => 2,
-        }
-    }
 }
 
 impl fmt::Display for Place {

@@ -1,5 +1,6 @@
 //! Visits network namespaces, and records the addresses configured in each.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::fs::File;
@@ -79,7 +80,9 @@ impl<'a> Scan<'a> {
         if let Some(why) = self.missing() {
             self.mark_incomplete(why);
         }
-        for (place, addresses) in mem::take(&mut self.inside).into_values() {
+        let inside = mem::take(&mut self.inside).into_values();
+        // In the order of their paths, whatever the kernel's inodes are.
+        for (place, addresses) in inside.collect::<BTreeSet<_>>() {
             self.take(place, addresses);
         }
         self.kernel
@@ -214,20 +217,16 @@ impl<'a> Scan<'a> {
         self.kernel.namespaces.contains(&id) && !NetnsScanner::is_another(path, cookie)
     }
 
-    /// Records addresses. An address that both the host and a pod have counts as the pod's.
+    /// Records addresses. The places come in their order, so that an address that both the host and a pod have counts as the pod's.
     fn take(&mut self, place: Place, addresses: BTreeSet<IpAddr>) {
         for address in addresses {
-            let Some(there) = self.kernel.configured.get_mut(&address) else {
-                self.kernel.configured.insert(address, place.clone());
-                continue;
-            };
-            let mut lesser = place.clone();
-            if there.precedence() < lesser.precedence() {
-                mem::swap(there, &mut lesser);
-            }
-            // Every namespace has local addresses of its own.
-            if lesser != Place::Host && !is_local(address) {
-                self.kernel.more_places.push((address, lesser));
+            match self.kernel.configured.entry(address) {
+                Entry::Vacant(entry) => drop(entry.insert(place.clone())),
+                // Every namespace has local addresses of its own.
+                Entry::Occupied(_) if place != Place::Host && !is_local(address) => {
+                    self.kernel.more_places.push((address, place.clone()));
+                }
+                Entry::Occupied(_) => {}
             }
         }
     }
