@@ -475,6 +475,10 @@ pub(super) fn histories() -> Vec<History> {
         row("a record of another boot does not make the state an old one", [
             Add(A, X), Reboot, Remove(&[Journal]), Add(B, X),
         ]).with_look(Complete),
+        row("a copy of a state of another boot with the number of the record", [
+            Reboot, Add(A, X), Keep(1, &[State, Journal]), Reboot, Remove(&[State, Journal]), Add(B, X), PutBack(1, &[State, Journal]),
+            Refused(C, Quarantined),
+        ]),
         row("a loss that is pending ends with its boot", [
             Add(A, X), Remove(&[State, Journal]), Answers(Answer::None), Refused(B, NoPools), Reboot,
             Answers(Answer::Good), Add(D, X),
