@@ -241,22 +241,22 @@ broken_nodes! {
     }
     a_pod_has_a_free_address {
         screen: true,
-        broken_by: "ip netns add stray; ip link add s0 type veth peer name eth0 netns stray; ip -n stray addr add 10.224.0.20/16 dev eth0; ip -n stray link set eth0 up",
+        broken_by: "ip netns add stray; wire_up stray 10.224.0.20/16",
         findings: &["stray"],
         by_hand: "add x; true",
         heals_after: 61,
     }
     two_pods_have_one_address {
         screen: true,
-        broken_by: "ip netns add other; ip link add s0 type veth peer name eth0 netns other; ip -n other addr add 10.224.0.5/16 dev eth0; ip -n other link set eth0 up",
+        broken_by: "ip netns add other; wire_up other 10.224.0.5/16",
         findings: &["duplicate"],
-        by_hand: "ip netns del other; sleep 1",
+        by_hand: "vanish other",
     }
     a_pod_has_an_address_that_azure_does_not_list {
         screen: true,
-        broken_by: "ip netns add other; ip link add s0 type veth peer name eth0 netns other; ip -n other addr add 10.224.9.9/16 dev eth0; ip -n other link set eth0 up",
+        broken_by: "ip netns add other; wire_up other 10.224.9.9/16",
         findings: &["foreign"],
-        by_hand: "ip netns del other; sleep 1",
+        by_hand: "vanish other",
     }
     the_host_has_all_addresses {
         screen: true,
@@ -281,9 +281,9 @@ broken_nodes! {
         by_hand: "until [[ -e /run/netns/web-1 ]]; do umount /run/netns || exit; done",
     }
     namespaces_are_covered_and_a_route_leads_to_a_free_address {
-        broken_by: "ip netns add stray; ip link add s0 type veth peer name eth0 netns stray; ip -n stray addr add 10.224.0.20/16 dev eth0; ip -n stray link set eth0 up; ip link set s0 up; ip route add 10.224.0.20/32 dev s0; mount -t tmpfs none /run/netns",
+        broken_by: "ip netns add stray; wire_up stray 10.224.0.20/16; ip route add 10.224.0.20/32 dev azbr0; mount -t tmpfs none /run/netns",
         findings: &["on-host"],
-        by_hand: "until [[ -e /run/netns/web-1 ]]; do umount /run/netns || exit; done; ip netns del stray; sleep 1",
+        by_hand: "until [[ -e /run/netns/web-1 ]]; do umount /run/netns || exit; done; ip route del 10.224.0.20; vanish stray",
     }
     a_route_to_a_free_address_is_left_over {
         broken_by: "ip route add 10.224.0.9/32 dev eth0",
