@@ -1,13 +1,15 @@
 //! Full disks, read-only folders and real interfaces, in private mount and network namespaces of each test.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{self, Seek};
 use std::process::Command;
 use std::time::Duration;
 
+use rustix::fs::{MemfdFlags, memfd_create};
 use serde_json::json;
 
 use crate::harness::wait::Process;
-use crate::harness::{MAC, Node, Reply, SUBNET, conf, is_long, package, sh, sh_with, xml};
+use crate::harness::{MAC, Node, Reply, SUBNET, conf, is_long, package, sh, sh_with, skip, xml};
 
 /// The time limit of a test that runs itself again.
 const LIMIT: Duration = Duration::from_secs(20 * 60);
@@ -27,10 +29,31 @@ pub fn run_again(test: &str, elsewhere: &mut Command) -> bool {
         .arg(std::env::current_exe().unwrap())
         .args(["--exact", test, "--include-ignored", "--nocapture"])
         .env(INNER, "1");
+    let output = File::from(memfd_create(test, MemfdFlags::CLOEXEC).unwrap());
+    let output = Captured(output);
+    if !std::env::args().any(|argument| argument == "--nocapture") {
+        let stream = || output.0.try_clone().unwrap();
+        elsewhere.stdout(stream()).stderr(stream());
+    }
     let limit = if is_long() { LONG_LIMIT } else { LIMIT };
     let status = Process::start(elsewhere).status_within(limit);
     assert!(status.success(), "{test} failed in its namespaces");
     false
+}
+
+/// The output of a second run. It is told where the test runner tells that of the first, at the end if the test fails, and not between
+/// other tests.
+struct Captured(File);
+
+impl Drop for Captured {
+    fn drop(&mut self) {
+        let _ = self.0.rewind();
+        let text = io::read_to_string(&self.0).unwrap_or_default();
+        for reason in text.lines().filter_map(|l| l.strip_prefix("skipped: ")) {
+            skip(reason);
+        }
+        print!("{text}");
+    }
 }
 
 /// Runs a test again in private namespaces that hide the machine's other processes. Returns true in the second run.

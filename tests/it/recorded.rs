@@ -14,7 +14,7 @@ use std::thread;
 
 use serde_json::Value;
 
-use crate::harness::package;
+use crate::harness::{package, skip};
 use crate::privileged::in_private_namespaces;
 use world::World;
 
@@ -110,7 +110,7 @@ fn run_case(
 ) {
     let name = case["name"].as_str().unwrap();
     if let Some(why) = world.cannot(case) {
-        println!("skipped  {name}: {why}");
+        skip(format_args!("{name}: {why}"));
         report.lock().unwrap().skipped += 1;
         return;
     }

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::callers::{Host, later, tool};
 use crate::harness::wait::{Process, output, wait_until};
-use crate::harness::{Reply, conf, held, package, run, sh, sh_with, xml_of};
+use crate::harness::{Reply, conf, held, package, run, sh, sh_with, skip, xml_of};
 use crate::privileged::{in_private_namespaces_with_all_processes, only_in};
 
 pub const SOCKET: &str = "/run/cri.sock";
@@ -341,7 +341,7 @@ fn add_later(seconds: u64, host: &Host, id: &str, conf: &str) {
 macro_rules! only_with_containerd_2 {
     () => {
         if !is_containerd_2() {
-            println!("skipped: this is containerd 1");
+            skip("this is containerd 1");
             return;
         }
     };

@@ -16,7 +16,7 @@ use crate::callers::examples;
 use crate::callers::later;
 use crate::harness::wait::{output, wait_until};
 use crate::harness::{
-    Outcome, Reply, WireServer, binary, held, install, package, run, sh, sh_with, xml,
+    Outcome, Reply, WireServer, binary, held, install, package, run, sh, sh_with, skip, xml,
 };
 
 pub const STATE: &str = "/var/run/azure-vnet-ipam.json";
@@ -41,14 +41,16 @@ pub fn original_folder(version: &str) -> PathBuf {
     package().join("target/original").join(version)
 }
 
-/// The folder of the version in use. Without the executables, which need the network to be built, a test prints that it was skipped.
+/// The folder of the version in use. Without the executables, which need the network to be built, a test tells that it was skipped.
 pub fn genuine(test: &str) -> Option<PathBuf> {
     let folder = original_folder(&version());
     let is_there = |name: &str| folder.join(name).exists();
     if is_there("azure-vnet") && is_there("azure-vnet-ipam") {
         return Some(folder);
     }
-    println!("skipped: {test}: tests/original/build has not built azure-vnet");
+    skip(format_args!(
+        "{test}: tests/original/build has not built azure-vnet"
+    ));
     None
 }
 

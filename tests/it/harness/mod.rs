@@ -6,8 +6,9 @@ mod wire;
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
+use std::fmt::Display;
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{self, Read, Write as _};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -30,6 +31,11 @@ pub use wire::{Gate, Reply, WireServer, http};
 /// LONG=1 gives the tests that have one their full length.
 pub fn is_long() -> bool {
     std::env::var_os("LONG").is_some_and(|value| value == "1")
+}
+
+/// Tells what is left out, past the capture of the test runner.
+pub fn skip(reason: impl Display) {
+    let _ = writeln!(io::stderr(), "skipped: {reason}");
 }
 
 /// The program under test: the one just built, or AZURE_VNET_IPAM_UNDER_TEST.

@@ -13,6 +13,7 @@ use crate::harness::{Node, Reply, binary, sh, sh_with};
 use crate::install::folder::working_original;
 
 pub const IPAM: &str = "azure-vnet-ipam";
+const KILLED_CALLS: &str = "every third plugin call killed";
 const AZURE_VNET: &str = "azure-vnet";
 const PLUGIN: &str = "/opt/cni/bin/azure-vnet-ipam";
 /// The lock on the state of azure-vnet.
@@ -35,7 +36,7 @@ pub struct Fault {
     pub refuses_nothing: bool,
     /// The short run has it under azure-vnet too.
     pub under_others: bool,
-    /// Some addresses may return only by a reclaim: containerd forgets a pod that it was setting up when it was killed.
+    /// Some addresses may return only by a reclaim: a caller that was killed, or got no answer, forgets its pod.
     pub needs_reclaim: bool,
 }
 
@@ -74,7 +75,7 @@ pub fn faults(is_long: bool) -> Vec<Fault> {
             ..basis()
         },
         Fault {
-            name: "every third plugin call killed",
+            name: KILLED_CALLS,
             start: |_| wrap(IPAM, KILL_SOME),
             end: |_| unwrap(IPAM),
             remark: count_kills,
@@ -223,9 +224,18 @@ pub fn faults_of_azure_vnet(is_long: bool) -> Vec<Fault> {
 }
 
 /// The faults that every main plugin meets.
-pub fn faults_of_others(is_long: bool) -> Vec<Fault> {
+fn faults_of_others(is_long: bool) -> Vec<Fault> {
     let mut all = faults(is_long);
     all.retain(|fault| is_long || fault.under_others);
+    all
+}
+
+/// The faults under Calico, whose DEL does not call ours where its ADD got no answer from ours.
+pub fn faults_of_calico(is_long: bool) -> Vec<Fault> {
+    let mut all = faults_of_others(is_long);
+    for fault in &mut all {
+        fault.needs_reclaim |= fault.name == KILLED_CALLS;
+    }
     all
 }
 
@@ -247,7 +257,9 @@ pub fn run(fault: &Fault, lab: &mut Lab, churn: &mut Churn) -> Row {
         let reason = first.split(" with ").nth(1).unwrap_or(first);
         remark += &format!("first refusal: {}", reason.split(" (").next().unwrap());
     }
-    let (forgotten, to_reclaim) = lab.left_over();
+    // The last DEL may still come, a killed one once more. containerd forgets for good.
+    let patience = Duration::from_secs(if fault.needs_reclaim { 15 } else { 60 });
+    let (forgotten, to_reclaim) = lab.left_over(patience);
     if fault.needs_reclaim && forgotten > 0 {
         remark += &format!("containerd forgot {forgotten} network namespaces");
     }

@@ -263,15 +263,14 @@ impl Lab {
         lines.map(str::to_owned).collect()
     }
 
-    /// Counts the network namespaces that containerd forgot, and the addresses that the state holds for nobody.
-    pub fn left_over(&self) -> (usize, usize) {
-        // The last DEL may still come.
-        const MOMENT: Duration = Duration::from_secs(15);
+    /// Counts the network namespaces that containerd forgot, and the addresses that the state holds for nobody, when there are none or so
+    /// much time has passed.
+    pub fn left_over(&self, patience: Duration) -> (usize, usize) {
         let start = Instant::now();
         loop {
             let seen = self.observe();
             let left = (seen.forgotten().len(), seen.lost().len());
-            if left == (0, 0) || start.elapsed() > MOMENT {
+            if left == (0, 0) || start.elapsed() > patience {
                 return left;
             }
             thread::sleep(Duration::from_millis(100));

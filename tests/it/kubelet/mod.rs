@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 use crate::callers::later;
 use crate::genuine_azure_vnet::host::{genuine, version};
 use crate::harness::wait::{output, wait_until};
-use crate::harness::{is_long, package};
+use crate::harness::{is_long, package, skip};
 use crate::privileged::run_again;
 
 use churn::{Churn, Row, Seen, report, watch};
@@ -115,7 +115,7 @@ fn under_faults(main_plugin: MainPlugin, start: fn(&Lab, usize) -> Churn) {
             format!(", azure-vnet {}", version()),
             faults::faults_of_azure_vnet(is_long()),
         ),
-        MainPlugin::Calico => (", Calico".to_owned(), faults::faults_of_others(is_long())),
+        MainPlugin::Calico => (", Calico".to_owned(), faults::faults_of_calico(is_long())),
     };
     for fault in faults {
         if !fault.name.contains(&only) {
@@ -147,7 +147,7 @@ fn faults_during_churn_break_no_promise() {
 #[ignore = "needs root, etcd, kube-apiserver, kubelet, containerd, runc and the plugin bridge"]
 fn faults_in_a_pid_namespace_break_no_promise() {
     if !is_long() {
-        println!("skipped: the faults in a PID namespace run with LONG=1");
+        skip("the faults in a PID namespace run with LONG=1");
     } else if on_a_node(
         "faults_in_a_pid_namespace_break_no_promise",
         &["--own-pids"],
@@ -170,7 +170,7 @@ fn faults_under_azure_vnet_break_no_promise() {
 fn faults_under_calico_break_no_promise() {
     let test = "faults_under_calico_break_no_promise";
     if !package().join("target/calico/calico").exists() {
-        println!("skipped: {test}: tests/calico/build has not built Calico's plugin");
+        skip("tests/calico/build has not built Calico's plugin");
     } else if on_a_node(test, &[]) {
         under_faults(MainPlugin::Calico, Churn::start_at_random);
     }
@@ -274,7 +274,7 @@ fn pods_with_users_of_their_own_keep_their_addresses() {
     }
     let lab = Lab::start(20);
     if !lab.has_user_namespaces() {
-        println!("skipped: this container runtime has no user namespaces for pods");
+        skip("this container runtime has no user namespaces for pods");
         return;
     }
     let mut wanted: BTreeSet<_> = ["one", "two", "three"].map(str::to_owned).into();

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::{IMAGE, Runtime, SOCKET, add_later, build_pause_image, kill_again_and_again};
 use crate::callers::{examples, tool};
 use crate::harness::wait::{output, wait_until};
-use crate::harness::{Reply, sh, sh_with, xml_of};
+use crate::harness::{Reply, sh, sh_with, skip, xml_of};
 use crate::privileged::{in_private_namespaces_with_all_processes, only_in};
 
 /// Images and pods of CRI-O, which end with the mount namespace.
@@ -18,7 +18,7 @@ const STORAGE: &str = "/run/storage";
 macro_rules! only_with_crio {
     () => {
         if sh("command -v crio || true").is_empty() {
-            println!("skipped: no crio on PATH; .ci/run runtimes builds it");
+            skip("no crio on PATH; .ci/run runtimes builds it");
             return;
         }
     };
