@@ -29,8 +29,8 @@ pub fn run_again(test: &str, elsewhere: &mut Command) -> bool {
         .arg(std::env::current_exe().unwrap())
         .args(["--exact", test, "--include-ignored", "--nocapture"])
         .env(INNER, "1");
-    let output = File::from(memfd_create(test, MemfdFlags::CLOEXEC).unwrap());
-    let output = Captured(output);
+    // A pipe would stay open for as long as anything that the test leaves behind.
+    let output = Captured(memfd_create(test, MemfdFlags::CLOEXEC).unwrap().into());
     if !std::env::args().any(|argument| argument == "--nocapture") {
         let stream = || output.0.try_clone().unwrap();
         elsewhere.stdout(stream()).stderr(stream());
@@ -41,8 +41,8 @@ pub fn run_again(test: &str, elsewhere: &mut Command) -> bool {
     false
 }
 
-/// The output of a second run. It is told where the test runner tells that of the first, at the end if the test fails, and not between
-/// other tests.
+/// The output of a second run, which becomes that of the test: the runner prints it at the end if the test fails, and not between other
+/// tests.
 struct Captured(File);
 
 impl Drop for Captured {

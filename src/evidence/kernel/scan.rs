@@ -80,8 +80,8 @@ impl<'a> Scan<'a> {
         if let Some(why) = self.missing() {
             self.mark_incomplete(why);
         }
+        // In the order of the places, so that the same node is told in the same way whatever its inodes are.
         let inside = mem::take(&mut self.inside).into_values();
-        // In the order of their paths, whatever the kernel's inodes are.
         for (place, addresses) in inside.collect::<BTreeSet<_>>() {
             self.take(place, addresses);
         }
@@ -217,7 +217,7 @@ impl<'a> Scan<'a> {
         self.kernel.namespaces.contains(&id) && !NetnsScanner::is_another(path, cookie)
     }
 
-    /// Records addresses. The places come in their order, so that an address that both the host and a pod have counts as the pod's.
+    /// Records addresses. Namespaces come before the host, so that an address that both have counts as a pod's.
     fn take(&mut self, place: Place, addresses: BTreeSet<IpAddr>) {
         for address in addresses {
             match self.kernel.configured.entry(address) {

@@ -34,7 +34,7 @@ pub struct Fault {
     remark: fn() -> String,
     /// The plugin must refuse no ADD.
     pub refuses_nothing: bool,
-    /// The short run has it under azure-vnet too.
+    /// The short run has it under other main plugins too.
     pub under_others: bool,
     /// Some addresses may return only by a reclaim: a caller that was killed, or got no answer, forgets its pod.
     pub needs_reclaim: bool,
