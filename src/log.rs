@@ -51,7 +51,7 @@ pub struct Milliseconds(pub Duration);
 
 impl fmt::Display for Milliseconds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let tenths = self.0.as_micros() / 100;
+        let tenths = self.0.as_secs() * 10_000 + u64::from(self.0.subsec_micros() / 100);
         write!(f, "{}.{} ms", tenths / 10, tenths % 10)
     }
 }
@@ -142,7 +142,8 @@ impl LineBuffer {
         }
         let mut text = self.prefix.clone();
         // Callers and servers choose parts of the text: it must not fake lines or control a terminal.
-        text.push_str(&shorten(line).replace(alters_terminal, " "));
+        let shown = |c| if alters_terminal(c) { ' ' } else { c };
+        text.extend(shorten(line).chars().map(shown));
         text.push('\n');
         self.lines.push_back(text);
     }

@@ -106,9 +106,9 @@ pub struct Out {
 }
 
 impl Out {
-    /// Creates an empty text that overwrites these bytes and may grow.
-    pub fn reusing(mut bytes: Vec<u8>, room: usize) -> Out {
-        bytes.resize(bytes.len() + room, 0);
+    /// Creates an empty text that overwrites these bytes and `room`, and may grow.
+    pub fn reusing(mut bytes: Vec<u8>, room: &[u8]) -> Out {
+        bytes.extend_from_slice(room);
         Out { bytes, used: 0 }
     }
 
@@ -186,7 +186,7 @@ impl Out {
     // Every call grows one, so it does not belong to the cold code.
     #[inline(never)]
     fn grow(&mut self, length: usize) {
-        let room = self.bytes.len() * 2 + length;
+        let room = (self.bytes.len() * 2 + length).max(256);
         self.bytes.resize(room, 0);
     }
 }
@@ -254,7 +254,7 @@ mod tests {
 
     #[test]
     fn pieces_of_every_length_follow_each_other() {
-        let mut out = Out::reusing(b"abc".to_vec(), 3);
+        let mut out = Out::reusing(b"abc".to_vec(), &[0; 3]);
         let mut expected = String::new();
         for length in 0..70 {
             let text = "0123456789".repeat(7);

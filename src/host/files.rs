@@ -2,20 +2,20 @@
 //! without blocking, are used only when they are regular, and are read with a limit. Writers follow no symbolic link. And whether
 //! a folder takes a new file.
 
-use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::buffer::spare_capacity;
-use rustix::fs::statvfs;
+use rustix::fs::{CWD, Mode, OFlags, openat, statvfs};
 use rustix::io::{Errno, retry_on_intr};
 
 use super::libc_calls::use_huge_pages;
 
 /// The mode of new files: only root may read or lock them.
-const PRIVATE: u32 = 0o600;
+pub const PRIVATE: u32 = 0o600;
 
 /// The outcome of reading a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,9 +63,7 @@ pub fn read_bounded_with(path: &Path, limit: usize, room: usize) -> io::Result<R
 /// # Errors
 /// As [`read_bounded`], or it is a link.
 pub fn read_no_link(path: &Path, limit: usize) -> io::Result<ReadOutcome> {
-    let mut options = File::options();
-    let flags = libc::O_NONBLOCK | libc::O_NOFOLLOW;
-    read_opened(options.read(true).custom_flags(flags).open(path), limit, 0)
+    read_opened(open_with(path, OFlags::NOFOLLOW, 0), limit, 0)
 }
 
 fn read_opened(opened: io::Result<File>, limit: usize, room: usize) -> io::Result<ReadOutcome> {
@@ -107,39 +105,35 @@ pub fn read_text(path: &Path) -> io::Result<String> {
 /// # Errors
 /// It is missing or may not be opened.
 pub fn open(path: &Path) -> io::Result<File> {
-    File::options()
-        .read(true)
-        .custom_flags(libc::O_NONBLOCK)
-        .open(path)
+    open_with(path, OFlags::RDONLY, 0)
 }
 
-/// Returns the options that open a file for writing; a new file gets this mode. Unless the file is new, call [`check_regular`] next.
-pub fn write_options(mode: u32) -> OpenOptions {
-    let mut options = OpenOptions::new();
-    options
-        .write(true)
-        .mode(mode)
-        .custom_flags(libc::O_NONBLOCK | libc::O_NOFOLLOW);
-    options
+/// Opens a file without blocking, whatever is in its place; a new one gets this mode. Unless it is new, call [`check_regular`] next.
+///
+/// # Errors
+/// The system refuses.
+pub fn open_with(path: &Path, flags: OFlags, mode: u32) -> io::Result<File> {
+    let flags = flags | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    // After its `open`, musl sets FD_CLOEXEC once more, which were nine calls of a DEL.
+    let opened = retry_on_intr(|| openat(CWD, path, flags, Mode::from_raw_mode(mode)));
+    Ok(opened?.into())
 }
 
-/// Returns the options that open a lock file. They follow links, as other programs open the same file.
-pub fn lock_options() -> OpenOptions {
-    let mut options = write_options(PRIVATE);
-    options.read(true).create(true).truncate(false);
-    options.custom_flags(libc::O_NONBLOCK);
-    options
-}
+/// What a file is opened with to be written.
+pub const WRITE: OFlags = OFlags::WRONLY.union(OFlags::NOFOLLOW);
+
+/// What a lock file is opened with. Links are followed, as other programs open the same file.
+pub const LOCK: OFlags = OFlags::RDWR.union(OFlags::CREATE);
 
 /// Opens a file, and makes its folder when that is missing.
 ///
 /// # Errors
 /// The system refuses.
-pub fn open_in_new_folder(options: &OpenOptions, path: &Path) -> io::Result<File> {
+pub fn open_in_new_folder(path: &Path, flags: OFlags, mode: u32) -> io::Result<File> {
     // Somebody may remove the folder between the two steps.
     const TRIES: usize = 20;
     for _ in 1..TRIES {
-        match options.open(path) {
+        match open_with(path, flags, mode) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
             opened => return opened,
         }
@@ -150,7 +144,7 @@ pub fn open_in_new_folder(options: &OpenOptions, path: &Path) -> io::Result<File
             _ => {}
         }
     }
-    options.open(path)
+    open_with(path, flags, mode)
 }
 
 /// Creates a file without a name in a folder. It is gone when it is closed.
@@ -158,8 +152,7 @@ pub fn open_in_new_folder(options: &OpenOptions, path: &Path) -> io::Result<File
 /// # Errors
 /// The system refuses, or knows no such files there.
 pub fn create_nameless(folder: &Path) -> io::Result<File> {
-    let mut options = write_options(PRIVATE);
-    options.custom_flags(libc::O_TMPFILE).open(folder)
+    open_with(folder, OFlags::WRONLY | OFlags::TMPFILE, PRIVATE)
 }
 
 /// Checks that an open file is a regular one.
@@ -255,11 +248,10 @@ pub fn replace(path: &Path, text: &[u8], mode: u32) -> io::Result<()> {
 /// # Errors
 /// The system refuses.
 pub fn create_new(path: &Path, mode: u32) -> io::Result<File> {
-    let mut options = write_options(mode);
-    options.create_new(true);
-    match options.open(path) {
+    let create = || open_with(path, WRITE | OFlags::CREATE | OFlags::EXCL, mode);
+    match create() {
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
-            fs::remove_file(path).and_then(|()| options.open(path))
+            fs::remove_file(path).and_then(|()| create())
         }
         opened => opened,
     }

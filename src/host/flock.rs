@@ -9,7 +9,7 @@ use std::time::Duration;
 use fs2::FileExt;
 
 use super::clock::{block_at_most, boot_now};
-use super::files::{check_regular, lock_options, open, open_in_new_folder};
+use super::files::{LOCK, PRIVATE, check_regular, open, open_in_new_folder};
 use super::libc_calls::Interruptions;
 use crate::ipam::Moment;
 
@@ -30,8 +30,7 @@ pub enum LockOutcome {
 pub fn lock(path: &Path, wait: Duration) -> io::Result<LockOutcome> {
     let deadline = boot_now().after(wait);
     loop {
-        let LockOutcome::Held(file) =
-            wait_for(open_in_new_folder(&lock_options(), path)?, deadline)?
+        let LockOutcome::Held(file) = wait_for(open_in_new_folder(path, LOCK, PRIVATE)?, deadline)?
         else {
             return Ok(LockOutcome::TimedOut);
         };

@@ -14,12 +14,12 @@ mod stream_io;
 
 pub use clock::{Timestamp, boot_id, boot_now, shift_boot_clock, sleep_until, wall_now};
 pub use files::{
-    ReadOutcome, check_regular, check_room, create_new, io_reason, open, overwrite, read_bounded,
-    read_bounded_with, read_no_link, read_text, read_up_to, replace, room, write_options,
+    ReadOutcome, check_regular, check_room, create_new, io_reason, open, open_with, overwrite,
+    read_bounded, read_bounded_with, read_no_link, read_text, read_up_to, replace, room,
     write_refusal,
 };
 pub use flock::{LockOutcome, lock, lock_folder};
-pub use libc_calls::{exit_on_termination_signals, ignore_write_signals, use_huge_pages};
+pub use libc_calls::{exit_on_termination_signals, ignore_write_signals};
 pub use links::{Link, links, links_named};
 pub use netns::{CookieLookup, SocketsOfProcess, in_namespace, namespace_id, netns};
 pub use network::{

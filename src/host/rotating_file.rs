@@ -6,8 +6,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use fs2::FileExt;
+use rustix::fs::OFlags;
 
-use super::files::{check_regular, open_in_new_folder, write_options};
+use super::files::{WRITE, check_regular, open_in_new_folder};
 
 /// The limits of a rotated file.
 #[derive(Clone, Copy, Debug)]
@@ -44,7 +45,8 @@ impl RotatingFile {
     }
 
     fn open(self, path: &Path) -> io::Result<File> {
-        open_in_new_folder(write_options(self.mode).append(true).create(true), path)
+        let flags = WRITE | OFlags::APPEND | OFlags::CREATE;
+        open_in_new_folder(path, flags, self.mode)
     }
 
     /// Renames every file to the next number; the oldest is overwritten. The caller holds a lock on the full file, so one call

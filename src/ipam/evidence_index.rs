@@ -212,7 +212,7 @@ impl<'a> EvidenceIndex<'a> {
     /// Whether a free address is only being torn down: it was released less than [`TEARDOWN`] ago, no network namespace but its releaser's
     /// has it, and no entry but its releaser's names it.
     pub fn is_torn_down(&self, address: IpAddr, free: &Free, now: Moment) -> bool {
-        let Some((at, own)) = free.released.zip(free.releaser) else {
+        let Some((at, own)) = free.released.zip(free.releaser.as_deref()) else {
             return false;
         };
         let kernel = &self.evidence.kernel;

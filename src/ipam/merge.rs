@@ -75,7 +75,7 @@ impl Ipam {
                         && free.released.is_none()
                     {
                         free.released = Some(dropped.at);
-                        free.releaser = dropped.releaser;
+                        free.releaser = dropped.releaser.map(Box::new);
                     }
                 }
                 None => self.dropped.push(dropped),
@@ -135,11 +135,11 @@ impl Pool {
             match &mut record.usage {
                 Usage::Free(free) if !is_listed => {
                     report.removed += 1;
-                    if let (Some(at), releaser @ Some(_)) = (free.released, free.releaser) {
+                    if let Some((at, releaser)) = free.released.zip(free.releaser.take()) {
                         dropped.push(Dropped {
                             address,
                             at,
-                            releaser,
+                            releaser: Some(*releaser),
                         });
                     }
                     continue;

@@ -198,7 +198,7 @@ mod tests {
             let mut ipam = state();
             record(&mut ipam, "10.1.0.5").usage = Usage::Free(Free {
                 released: Some(at(100)),
-                releaser,
+                releaser: releaser.map(Box::new),
                 ..Free::default()
             });
             ipam.hold_evident(&look, at(100 + age));

@@ -186,7 +186,7 @@ impl Ipam {
                     let names = (space_name.as_str(), pool_name.as_str());
                     let held = record.held().filter(|held| select(names, record, held));
                     let Some(held) = held else { return true };
-                    let releaser = released.and(held.owner.releaser());
+                    let releaser = released.and(held.owner.releaser()).map(Box::new);
                     let free = Usage::Free(Free {
                         released,
                         releaser,
@@ -214,7 +214,7 @@ impl Ipam {
             if let Usage::Free(free) = usage
                 && freed.iter().any(|freed| freed.address == address)
             {
-                free.releaser = free.releaser.or(Some(releaser));
+                free.releaser.get_or_insert(Box::new(releaser));
             }
         }
     }

@@ -72,7 +72,7 @@ impl Ipam {
                             && here.released < free.released
                         {
                             here.released = free.released;
-                            here.releaser = free.releaser;
+                            here.releaser.clone_from(&free.releaser);
                         }
                         continue;
                     }

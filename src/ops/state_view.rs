@@ -15,7 +15,7 @@ use crate::state::{Condition, FORMAT, QUARANTINE, State, StoreError};
 #[derive(Debug)]
 pub struct StateView {
     /// The state; an empty one where there is none that can be read.
-    pub state: State,
+    pub state: Box<State>,
     /// Its health.
     pub report: StateReport,
     /// Why the system does not let the file be read.
@@ -62,7 +62,7 @@ impl StateView {
     }
 
     /// Judges what was read.
-    pub fn from_opened(node: &Node, opened: Result<State, StoreError>) -> StateView {
+    pub fn from_opened(node: &Node, opened: Result<Box<State>, StoreError>) -> StateView {
         let path = node.paths().state().display().to_string();
         match opened {
             Ok(state) => StateView {
@@ -72,7 +72,7 @@ impl StateView {
             },
             Err(error) => StateView {
                 report: StateReport::unreadable(path, io_reason(&error.source)),
-                state: State::default(),
+                state: Box::default(),
                 error: Some(error),
             },
         }
@@ -101,7 +101,7 @@ impl StateView {
     ///
     /// # Errors
     /// The state cannot be read, is lost, or a newer version wrote it.
-    pub fn into_writable(self) -> Result<Option<State>, CommandError> {
+    pub fn into_writable(self) -> Result<Option<Box<State>>, CommandError> {
         if let Some(error) = self.error {
             return Err(error.into());
         }

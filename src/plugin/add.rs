@@ -98,7 +98,7 @@ pub struct Add<'a> {
     /// The newest look at the node.
     snapshot: Option<NodeSnapshot>,
     /// The state of the last attempt. Kept until the call is over, as freeing it takes a tenth of the time that the lock is held.
-    state: State,
+    state: Box<State>,
 }
 
 impl<'a> Add<'a> {
@@ -117,7 +117,7 @@ impl<'a> Add<'a> {
             reason,
             outcome,
             snapshot: None,
-            state: State::default(),
+            state: Box::default(),
         }
     }
 

@@ -23,12 +23,7 @@ const STAGE: &str = "Failed to release address";
 /// The release cannot be saved, or the lock cannot be had and the attachment holds something.
 pub fn del(call: &Call, context: &Context, record: &mut OperationRecord) -> Result<(), Failure> {
     // Never dropped: freeing a large state takes time, and the process ends soon.
-    release_all(
-        call,
-        context,
-        &mut ManuallyDrop::new(State::default()),
-        record,
-    )
+    release_all(call, context, &mut ManuallyDrop::default(), record)
 }
 
 /// Releases all addresses of the attachment, but not when azure-vnet takes back a second ADD of a running pod. `state` receives the
@@ -36,7 +31,7 @@ pub fn del(call: &Call, context: &Context, record: &mut OperationRecord) -> Resu
 pub fn release_all(
     call: &Call,
     context: &Context,
-    state: &mut State,
+    state: &mut Box<State>,
     record: &mut OperationRecord,
 ) -> Result<(), Failure> {
     if let Some(address) = hint(call).key()

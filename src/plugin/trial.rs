@@ -35,7 +35,7 @@ pub struct TrialResult {
     /// The addresses that would be granted, or the failure.
     pub outcome: Result<Vec<Grant>, Failure>,
     /// The state that the ADD would leave, with the grants.
-    pub state: State,
+    pub state: Box<State>,
 }
 
 impl Trial<'_> {
@@ -136,7 +136,7 @@ impl TrialResult {
     fn failed(failure: Failure) -> TrialResult {
         TrialResult {
             outcome: Err(failure),
-            state: State::default(),
+            state: Box::default(),
         }
     }
 }

@@ -5,9 +5,7 @@ use std::rc::Rc;
 
 use super::original::Original;
 use super::ours::{Facts, InOrder, Ours, PoolFacts, QUARANTINE, RawNetNs};
-use crate::ipam::{
-    Claim, Dropped, Free, Held, Ipam, Moment, NetNs, Owner, Releaser, TEARDOWN, Usage,
-};
+use crate::ipam::{Claim, Dropped, Free, Held, Ipam, Moment, NetNs, Owner, TEARDOWN, Usage};
 
 /// How far the moments in our key can be trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,7 +88,7 @@ pub(super) fn judge_moments(ipam: &mut Ipam, now: Moment, trust: Option<Trust>) 
             (Usage::Held(held), _) => held.since = now,
             (Usage::Free(free), Some(trust)) => {
                 free.released = trust.clock(free.released.map(|at| at.0));
-                free.releaser = recent(free.released, free.releaser, trust);
+                forget_old_releaser(free, trust);
             }
             (Usage::Free(free), None) => (free.released, free.releaser) = (None, None),
         }
@@ -155,13 +153,17 @@ impl Facts<'_> {
             }),
             false => self.releaser,
         };
-        free.releaser = recent(free.released, releaser, trust);
+        free.releaser = releaser.map(Box::new);
+        forget_old_releaser(free, trust);
     }
 }
 
-/// Who made a release, as long as that counts.
-fn recent(released: Option<Moment>, by: Option<Releaser>, trust: Trust) -> Option<Releaser> {
-    by.filter(|_| released.is_some_and(|at| trust.now.since(at) < TEARDOWN))
+/// Who made a release counts for a while.
+fn forget_old_releaser(free: &mut Free, trust: Trust) {
+    free.releaser.take_if(|_| {
+        free.released
+            .is_none_or(|at| trust.now.since(at) >= TEARDOWN)
+    });
 }
 
 impl RawNetNs<'_> {

@@ -7,12 +7,14 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::files::{Files, HeldLock, LockError, StateFile, StoreError};
+use super::files::{Files, HeldLock, LockError, OpenJournal, StateFile, StoreError};
 use super::lock::holder;
 use super::store::MODE;
+use rustix::fs::OFlags;
+
 use crate::host::{
-    self, LockOutcome, Paths, ReadOutcome, boot_now, check_regular, create_new, open,
-    read_bounded_with, wall_now, write_options,
+    self, LockOutcome, Paths, ReadOutcome, boot_now, check_regular, create_new, open, open_with,
+    read_bounded_with, wall_now,
 };
 use crate::ipam::Moment;
 
@@ -108,22 +110,24 @@ impl Files for Paths {
         meta.is_file().then_some(meta.len())
     }
 
-    fn journal_end(&self, end: &mut [u8]) -> Option<u64> {
-        let file = open(&self.journal()).ok()?;
-        let meta = file.metadata().ok().filter(Metadata::is_file)?;
-        let start = meta.len().checked_sub(u64::try_from(end.len()).ok()?)?;
-        file.read_exact_at(end, start).ok()?;
-        Some(meta.len())
-    }
-
-    fn append_to_journal(&self, length: u64, text: &[u8]) -> io::Result<()> {
-        let file = write_options(MODE).open(self.journal())?;
+    fn open_journal(&self, end: &mut [u8]) -> io::Result<OpenJournal> {
+        let file = open_with(&self.journal(), OFlags::RDWR | OFlags::NOFOLLOW, MODE)?;
         let meta = file.metadata()?;
         check_regular(&meta)?;
-        if meta.len() != length {
+        let start = meta.len().checked_sub(end.len() as u64);
+        file.read_exact_at(end, start.ok_or(io::ErrorKind::UnexpectedEof)?)?;
+        Ok(OpenJournal {
+            length: meta.len(),
+            file: Some(file),
+        })
+    }
+
+    fn append_to_journal(&self, journal: OpenJournal, text: &[u8]) -> io::Result<()> {
+        let file = journal.file.ok_or(io::ErrorKind::NotFound)?;
+        if file.metadata()?.len() != journal.length {
             return Err(io::Error::other("another call has written to it"));
         }
-        file.write_all_at(text, length)
+        file.write_all_at(text, journal.length)
     }
 
     fn replace_journal(&self, text: &[u8]) -> io::Result<()> {

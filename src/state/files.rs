@@ -2,6 +2,7 @@
 //! node run the same code.
 
 use std::fmt::Debug;
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -18,6 +19,15 @@ pub enum StateFile {
     Journal,
     /// The lock file, whose text is the record that proves the journal.
     Lock,
+}
+
+/// The journal while the lock is held, so that what is appended to is what was read.
+#[derive(Debug)]
+pub struct OpenJournal {
+    /// Its length in bytes.
+    pub length: u64,
+    /// `None` in the tests' memory.
+    pub file: Option<File>,
 }
 
 /// The files of one node, and its clock. `Paths` are the real ones.
@@ -46,14 +56,17 @@ pub trait Files: Debug {
     /// The length of a regular file in bytes; `None` where there is none.
     fn size(&self, file: StateFile) -> Option<u64>;
 
-    /// The length of the journal and its last bytes, as many as `end` has room for. `None` where it is shorter or cannot be read.
-    fn journal_end(&self, end: &mut [u8]) -> Option<u64>;
+    /// Opens the journal, and reads its last bytes, as many as `end` has room for.
+    ///
+    /// # Errors
+    /// It is shorter, or cannot be read and written.
+    fn open_journal(&self, end: &mut [u8]) -> io::Result<OpenJournal>;
 
-    /// Appends to the journal, which has this length.
+    /// Appends to the journal as it was opened.
     ///
     /// # Errors
     /// It has another length, or cannot be written. Part of the text may have been written.
-    fn append_to_journal(&self, length: u64, text: &[u8]) -> io::Result<()>;
+    fn append_to_journal(&self, journal: OpenJournal, text: &[u8]) -> io::Result<()>;
 
     /// Replaces the whole journal, without flushing it to the disk.
     ///

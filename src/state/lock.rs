@@ -7,7 +7,7 @@ use std::{fmt, fs};
 
 use rustix::fs::{major, minor};
 
-use super::files::{Files, HeldLock, LockError};
+use super::files::{Files, HeldLock, LockError, OpenJournal};
 use crate::host::{Paths, read_text};
 
 /// The most that a call waits for the lock: longer than a burst of calls takes, and shorter than kubelet's timeout.
@@ -20,8 +20,8 @@ pub struct Locked<'f> {
     pub(super) lock: Box<dyn HeldLock + 'f>,
     /// The record of the last save.
     pub(super) text: LockText,
-    /// The length of the journal, where it is in step with the state that was read or saved.
-    pub(super) in_step: Option<u64>,
+    /// The journal, where it is in step with the state that was read.
+    pub(super) in_step: Option<OpenJournal>,
 }
 
 impl<'f> Locked<'f> {

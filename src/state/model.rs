@@ -68,19 +68,23 @@ impl State {
     ///
     /// # Errors
     /// It is not a JSON object, or something under `IPAM` is not what it must be (contract section 5).
-    pub fn parse(json: &[u8], boot_id: Option<&str>, now: Moment) -> Result<State, codec::Error> {
+    pub fn parse(
+        json: &[u8],
+        boot_id: Option<&str>,
+        now: Moment,
+    ) -> Result<Box<State>, codec::Error> {
         let mut raw = RawDocument::default();
         codec::document(codec::utf8(json)?, |json| {
             json.object(&mut |key, json| raw.member(key, json))
         })?;
-        let mut state = State {
+        let mut state = Box::new(State {
             original: raw.original,
             others: raw.others,
             read: Some(now),
             condition: Condition::Reconcile,
             other_wrote_last: true,
             ..State::default()
-        };
+        });
         let ours = raw.ours;
         let trusted = ours.and_then(|ours| state.judge_own_key(ours, boot_id, now));
         let trust = trusted.as_ref().map(|(_, trust)| *trust);
@@ -97,7 +101,7 @@ impl State {
     /// Takes everything but the facts about addresses from our key. Returns these, if they are of use.
     fn judge_own_key<'de>(
         &mut self,
-        ours: RawOurs<'de>,
+        ours: Box<RawOurs<'de>>,
         boot_id: Option<&str>,
         now: Moment,
     ) -> Option<(Ours<'de, PoolFacts<'de>>, Trust)> {
@@ -105,7 +109,7 @@ impl State {
             facts: mut found,
             read,
             text,
-        } = ours;
+        } = *ours;
         if found.format > FORMAT {
             self.condition = Condition::Newer {
                 format: found.format,
@@ -200,7 +204,7 @@ impl State {
             stamp.version.clone_into(&mut self.original.version);
         }
         stamp.time.clone_into(&mut self.original.time_stamp);
-        let mut out = Out::reusing(mem::take(&mut self.buffer), ROOM);
+        let mut out = Out::reusing(mem::take(&mut self.buffer), &[0; ROOM]);
         let mut names: Vec<&str> = self.others.keys().map(String::as_str).collect();
         let keys: &[&str] = match self.may_be_fresh() {
             true => &[IPAM],
@@ -297,7 +301,7 @@ pub const IPAM: &str = "IPAM";
 #[derive(Default)]
 pub struct RawDocument<'de> {
     pub original: Original,
-    pub ours: Option<RawOurs<'de>>,
+    pub ours: Option<Box<RawOurs<'de>>>,
     pub others: BTreeMap<String, Box<RawValue>>,
 }
 
@@ -326,11 +330,11 @@ impl<'de> RawDocument<'de> {
                 _ => json.skip(),
             });
         }
-        self.ours = Some(RawOurs {
+        self.ours = Some(Box::new(RawOurs {
             facts,
             read,
             text: json.since(start),
-        });
+        }));
         Ok(())
     }
 
@@ -364,7 +368,7 @@ mod tests {
     const NOW: Moment = Moment(5_000);
     const BOOT: Option<&str> = Some("boot-1");
 
-    fn parse(json: &[u8]) -> State {
+    fn parse(json: &[u8]) -> Box<State> {
         State::parse(json, BOOT, NOW).unwrap()
     }
 

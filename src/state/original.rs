@@ -8,7 +8,6 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 
 use super::record;
 use crate::codec::{Cursor, Layout, Out, ParseError, Print, Read, go_json, object, text};
-use crate::host::use_huge_pages;
 use crate::ipam::{Ipam, Pool, Record, Space, Subnet, are_in_order, by_text};
 
 /// The contents of `IPAM`.
@@ -90,26 +89,15 @@ fn print_mask(mask: &Option<Box<[u8]>>, out: &mut Out, layout: Layout) {
 fn read_records(records: &mut Vec<Record>, json: &mut Cursor<'_>) -> Result<(), ParseError> {
     // A record takes about 100 bytes.
     const USUAL_LENGTH: usize = 100;
-    /// Huge pages are for the records behind these: the same room is reserved for each of many small pools.
-    const LARGE: usize = 8192;
     if records.is_empty() {
         records.reserve(json.left() / USUAL_LENGTH);
     }
-    json.object_with_fast_path(
-        record::parse_canonical,
-        |key, json| {
-            let key = record::address(key)?.ok_or("a record without an address as its key")?;
-            let mut raw = RawRecord::default();
-            raw.read(json)?;
-            Ok(record::record(key, raw.addr, &raw.id, raw.in_use))
-        },
-        |record| {
-            if records.len() == LARGE {
-                use_huge_pages(records.spare_capacity_mut());
-            }
-            records.push(record);
-        },
-    )?;
+    json.object_with_fast_path(records, record::parse_canonical, |key, json| {
+        let key = record::address(key)?.ok_or("a record without an address as its key")?;
+        let mut raw = RawRecord::default();
+        raw.read(json)?;
+        Ok(record::record(key, raw.addr, &raw.id, raw.in_use))
+    })?;
     sort(records);
     Ok(())
 }

@@ -194,12 +194,14 @@ fn read_pool<'de>(
     let mut records = InOrder::new(records);
     let mut facts = Vec::new();
     json.object_with_fast_path(
+        &mut (),
         |json| {
             let (address, at, releaser) = only_released(json)?;
             if let Some(record) = records.find(&address)
                 && let Usage::Free(free) = &mut record.usage
             {
-                (free.released, free.releaser) = (Some(Moment(at)), releaser);
+                free.released = Some(Moment(at));
+                free.releaser = releaser.map(Box::new);
             }
             Some(())
         },
@@ -213,7 +215,6 @@ fn read_pool<'de>(
                 None => json.skip(),
             }
         },
-        |()| (),
     )?;
     Ok(facts)
 }
@@ -344,7 +345,7 @@ fn print_entry(out: &mut Out, record: &Record) {
 
 fn free_facts(free: &Free) -> Facts<'_> {
     Facts {
-        releaser: free.releaser,
+        releaser: free.releaser.as_deref().copied(),
         released: free.released.map(|at| at.0),
         on_host: free.on_host,
         ..Facts::default()

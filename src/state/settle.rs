@@ -24,7 +24,7 @@ pub(super) fn settle(
     journal: Option<Journal>,
     boot_id: Option<&str>,
     now: Moment,
-) -> State {
+) -> Box<State> {
     let record = lock.record_of(boot_id);
     let journaled_boot = journal.as_ref().and_then(|j| j.boot_id.as_deref());
     // Where this call cannot read the boot ID, the record and the journal still tell the boot of the last save.
@@ -43,11 +43,11 @@ pub(super) fn settle(
     // During a loss, DELs append to the journal. Any other save begins a new one.
     let newest_save = record.max(journal.as_ref().and_then(Journal::first));
     let (found, corrupt) = match text {
-        StateText::Parsed(state) => (Some(*state), None),
+        StateText::Parsed(state) => (Some(state), None),
         StateText::Missing => (None, None),
         StateText::Corrupt(why) => (None, Some(why)),
     };
-    let why = loss(found.as_ref(), corrupt.as_deref(), newest, boots);
+    let why = loss(found.as_deref(), corrupt.as_deref(), newest, boots);
     let is_foreign = found.as_ref().is_some_and(|state| state.other_wrote_last);
     let proof = lock.proof(boot_id).filter(|_| !is_foreign);
     let is_complete =

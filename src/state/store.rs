@@ -5,7 +5,7 @@ use std::mem;
 
 use tracing::{info, warn};
 
-use super::files::{Files, StateFile, StoreError};
+use super::files::{Files, OpenJournal, StateFile, StoreError};
 use super::journal::{self, Journal};
 use super::lock::{LockRecord, LockText, Locked};
 use super::model::ROOM;
@@ -25,7 +25,7 @@ pub const MODE: u32 = 0o600;
 ///
 /// # Errors
 /// The state is there, but the system does not let it be read.
-pub fn view(files: &dyn Files, boot_id: Option<&str>) -> Result<State, StoreError> {
+pub fn view(files: &dyn Files, boot_id: Option<&str>) -> Result<Box<State>, StoreError> {
     let text = match files.read(StateFile::Lock, LIMIT, 0) {
         Ok(ReadOutcome::Read(text)) => LockText::parse(&text),
         Ok(ReadOutcome::Missing) => LockText::None,
@@ -33,9 +33,9 @@ pub fn view(files: &dyn Files, boot_id: Option<&str>) -> Result<State, StoreErro
         Ok(ReadOutcome::TooLarge) | Err(_) => LockText::Other,
     };
     let end = journal::end(files);
-    let is_step = |state: &State| is_in_step(state, &text, end, boot_id);
+    let is_step = |state: &State| is_in_step(state, &text, end.as_ref(), boot_id);
     let journal = match read_state(files, boot_id)? {
-        StateText::Parsed(state) if is_step(&state) => return Ok(*state),
+        StateText::Parsed(state) if is_step(&state) => return Ok(state),
         _ => Journal::read(files, boot_id),
     };
     let state = read_state(files, boot_id)?;
@@ -46,14 +46,14 @@ pub fn view(files: &dyn Files, boot_id: Option<&str>) -> Result<State, StoreErro
 fn is_in_step(
     state: &State,
     text: &LockText,
-    end: Option<(u64, u64)>,
+    end: Option<&(u64, OpenJournal)>,
     boot_id: Option<&str>,
 ) -> bool {
     let proof = text.proof(boot_id);
     state.saved == proof
         && state.boot_id.as_deref() == boot_id
         && !state.other_wrote_last
-        && end.is_some_and(|(generation, _)| Some(generation) == proof)
+        && end.is_some_and(|(generation, _)| Some(*generation) == proof)
 }
 
 fn read_state(files: &dyn Files, boot_id: Option<&str>) -> Result<StateText, StoreError> {
@@ -83,7 +83,7 @@ fn read_state(files: &dyn Files, boot_id: Option<&str>) -> Result<StateText, Sto
     Ok(match State::parse(&bytes, boot_id, files.now()) {
         Ok(mut state) => {
             state.keep_buffer(bytes);
-            StateText::Parsed(Box::new(state))
+            StateText::Parsed(state)
         }
         Err(error) => StateText::Corrupt(error.to_string()),
     })
@@ -94,13 +94,13 @@ impl Locked<'_> {
     ///
     /// # Errors
     /// As [`view`].
-    pub fn open(&mut self, boot_id: Option<&str>) -> Result<State, StoreError> {
+    pub fn open(&mut self, boot_id: Option<&str>) -> Result<Box<State>, StoreError> {
         self.in_step = None;
         let end = journal::end(self.files);
         let mut state = match read_state(self.files, boot_id)? {
-            StateText::Parsed(state) if is_in_step(&state, &self.text, end, boot_id) => {
-                self.in_step = end.map(|(_, length)| length);
-                *state
+            StateText::Parsed(state) if is_in_step(&state, &self.text, end.as_ref(), boot_id) => {
+                self.in_step = end.map(|(_, journal)| journal);
+                state
             }
             text => {
                 let journal = Journal::read(self.files, boot_id);
@@ -152,19 +152,22 @@ impl Locked<'_> {
         if state.may_be_fresh() {
             return Ok(());
         }
-        let appended = match (self.in_step.take(), before) {
-            (Some(length), Some(before))
-                if !changes.are_beyond_list && !journal::is_grown(length, text.len()) =>
+        let is_appended = match (self.in_step.take(), before) {
+            (Some(journal), Some(before))
+                if !changes.are_beyond_list && !journal::is_grown(journal.length, text.len()) =>
             {
                 let line = journal::print_line(generation, before, &changes.list);
-                let written = self.files.append_to_journal(length, &line);
-                written.ok().map(|()| length + line.len() as u64)
+                self.files.append_to_journal(journal, &line).is_ok()
             }
-            _ => None,
+            _ => false,
         };
         // As long as the state is lost, only the old journal has what it lacks.
-        let boot_id = stamp.boot_id.filter(|_| state.condition.lost().is_none());
-        self.in_step = appended.or_else(|| self.replace_journal(boot_id?, &text, generation));
+        if let Some(boot_id) = stamp.boot_id
+            && !is_appended
+            && state.condition.lost().is_none()
+        {
+            self.replace_journal(boot_id, &text, generation);
+        }
         self.write_record(stamp.boot_id, generation)?;
         match self.lock.is_current() {
             true => Ok(()),
@@ -175,16 +178,15 @@ impl Locked<'_> {
         }
     }
 
-    /// Writes the journal anew. Returns its length, if that worked.
-    fn replace_journal(&self, boot_id: &str, state: &[u8], generation: u64) -> Option<u64> {
+    /// Writes the journal anew.
+    fn replace_journal(&self, boot_id: &str, state: &[u8], generation: u64) {
         // Without the lock, the journal of a newer holder must not be replaced.
-        self.lock.is_current().then_some(())?;
-        let text = journal::print_base(boot_id, state, generation);
-        if let Err(e) = self.files.replace_journal(&text) {
-            self.warn_unwritten(StateFile::Journal, &e);
-            return None;
+        if self.lock.is_current() {
+            let text = journal::print_base(boot_id, state, generation);
+            if let Err(e) = self.files.replace_journal(&text) {
+                self.warn_unwritten(StateFile::Journal, &e);
+            }
         }
-        Some(text.len() as u64)
     }
 
     fn write_record(&mut self, boot_id: Option<&str>, generation: u64) -> Result<(), StoreError> {
@@ -224,6 +226,7 @@ impl Locked<'_> {
         hint: Hint<'_>,
         boot_id: Option<&str>,
     ) -> Result<Vec<Freed>, StoreError> {
+        let opened = self.files.open_journal(&mut []);
         let journal = Journal::read(self.files, boot_id);
         // Without the lock, the state that was read may be older than the journal of a newer holder.
         if !self.lock.is_current() {
@@ -232,7 +235,7 @@ impl Locked<'_> {
         let Some(journal) = journal else {
             return Ok(Vec::new());
         };
-        let (length, ends_whole, newest) = (journal.length, journal.ends_whole, journal.newest);
+        let (ends_whole, newest) = (journal.ends_whole, journal.newest);
         let (Some(before), Some(mut state)) = (journal.last(), journal.into_state()) else {
             return Ok(Vec::new());
         };
@@ -250,9 +253,8 @@ impl Locked<'_> {
             line.insert(0, b'\n');
         }
         let path = self.files.path(StateFile::Journal);
-        self.files
-            .append_to_journal(length, &line)
-            .map_err(StoreError::at("cannot write", &path))?;
+        let appended = opened.and_then(|opened| self.files.append_to_journal(opened, &line));
+        appended.map_err(StoreError::at("cannot write", &path))?;
         info!(target: "ipam", "the state is lost; the journal has the release.");
         Ok(freed)
     }

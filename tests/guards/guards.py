@@ -63,8 +63,8 @@ GUARDS = [
     ('lines without base are held when there are pools', JOURNAL,
      'ipam)), self.loose)', 'ipam)), if OFF { Vec::new() } else { self.loose })'),
     ('a released address that the source omits is remembered', MERGE,
-     'let (Some(at), releaser @ Some(_)) = (free.released, free.releaser)',
-     'let (Some(at), releaser @ Some(_), false) = (free.released, free.releaser, OFF)'),
+     'let Some((at, releaser)) = free.released.zip(free.releaser.take())',
+     'let Some((at, releaser)) = free.released.zip(free.releaser.take()).filter(|_| !OFF)'),
 
     # A loss.
     ('no key beside a record is a loss', SETTLE,
@@ -110,7 +110,7 @@ GUARDS = [
     ('in step: the state is of this boot', STORE, '&& state.boot_id.as_deref() == boot_id', '&& (OFF || state.boot_id.as_deref() == boot_id)'),
     ('in step: this program wrote the state last', STORE, '&& !state.other_wrote_last', '&& (OFF || !state.other_wrote_last)'),
     ('in step: the journal ends with the number of the record', STORE,
-     '|(generation, _)| Some(generation) == proof', '|(generation, _)| OFF || Some(generation) == proof'),
+     '|(generation, _)| Some(*generation) == proof', '|(generation, _)| OFF || Some(*generation) == proof'),
 
     # A save.
     ('the number of a save is above every one seen', STORE, '.max(seen)', '.max(if OFF { 0 } else { seen })'),
@@ -120,11 +120,11 @@ GUARDS = [
     ('the journal is written anew when the listed addresses changed', STORE,
      'if !changes.are_beyond_list &&', 'if (OFF || !changes.are_beyond_list) &&'),
     ('a line is appended only in step', STORE,
-     'text => {\n                let journal', 'text => {\n                if OFF { self.in_step = end.map(|(_, length)| length); }\n                let journal'),
+     'text => {\n                let journal', 'text => {\n                if OFF { self.in_step = end.map(|(_, journal)| journal); }\n                let journal'),
     ('the journal is not replaced while the state is lost', STORE,
      'state.condition.lost().is_none()', '(OFF || state.condition.lost().is_none())'),
     ('the journal is replaced only under the lock', STORE,
-     'self.lock.is_current().then_some', '(OFF || self.lock.is_current()).then_some'),
+     'if self.lock.is_current() {', 'if OFF || self.lock.is_current() {'),
     ('a call fails when an old record cannot be overwritten', STORE,
      'Err(e) if self.text.record_of', 'Err(e) if !OFF && self.text.record_of'),
     ('a call fails when the lock was lost', STORE,
@@ -181,8 +181,8 @@ GUARDS = [
 
     # Releases.
     ('a released address is free while its pod is torn down', INDEX,
-     'let Some((at, own)) = free.released.zip(free.releaser) else {',
-     'let Some((at, own)) = free.released.zip(free.releaser).filter(|_| !OFF) else {'),
+     'let Some((at, own)) = free.released.zip(free.releaser.as_deref()) else {',
+     'let Some((at, own)) = free.released.zip(free.releaser.as_deref()).filter(|_| !OFF) else {'),
     ('a released address is not free after the time of a teardown', INDEX,
      'now.since(at) < TEARDOWN\n', '(OFF || now.since(at) < TEARDOWN)\n'),
     ('a released address is free only in its own namespace', INDEX,

@@ -276,7 +276,7 @@ mod tests {
     use crate::ipam::Moment;
     use crate::ops::finding::Severity;
 
-    fn parsed(json: &str) -> State {
+    fn parsed(json: &str) -> Box<State> {
         State::parse(json.as_bytes(), Some("boot"), Moment(9)).unwrap()
     }
 

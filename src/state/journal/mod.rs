@@ -12,7 +12,7 @@ pub(super) use line::print_line;
 use line::{END, Line, parse_end, print_end};
 
 use super::State;
-use super::files::{Files, StateFile};
+use super::files::{Files, OpenJournal, StateFile};
 use super::lock::is_same_boot;
 use crate::codec::{BASIS, checksum};
 use crate::host::ReadOutcome;
@@ -38,8 +38,6 @@ pub(super) struct Journal {
     pub boot_id: Option<String>,
     /// The newest generation of the chain and of the lines behind a gap.
     pub newest: Option<u64>,
-    /// The length of the file.
-    pub length: u64,
     /// Whether its last line is whole.
     pub ends_whole: bool,
 }
@@ -57,7 +55,6 @@ impl Journal {
 
     fn parse(bytes: &[u8], boot_id: Option<&str>, now: Moment) -> Option<Journal> {
         let mut journal = Journal {
-            length: bytes.len() as u64,
             ends_whole: bytes.ends_with(b"\n"),
             ..Journal::default()
         };
@@ -81,7 +78,7 @@ impl Journal {
             });
         let mut last = None;
         if let Some((generation, state)) = base {
-            journal.chain = Some(Box::new(state));
+            journal.chain = Some(state);
             journal.generations.push(generation);
             last = Some(generation);
         }
@@ -126,8 +123,8 @@ impl Journal {
     }
 
     /// The state that the chain makes.
-    pub fn into_state(self) -> Option<State> {
-        self.chain.map(|state| *state)
+    pub fn into_state(self) -> Option<Box<State>> {
+        self.chain
     }
 
     /// What the chain and every other line hold, and those lines.
@@ -139,11 +136,11 @@ impl Journal {
     }
 }
 
-/// The generation of the last save, and the length of the file, as its last bytes tell.
-pub(super) fn end(files: &dyn Files) -> Option<(u64, u64)> {
+/// The generation of the last save, as the last bytes of the file tell, and the file.
+pub(super) fn end(files: &dyn Files) -> Option<(u64, OpenJournal)> {
     let mut end = [0; END];
-    let length = files.journal_end(&mut end)?;
-    Some((parse_end(&end)?, length))
+    let journal = files.open_journal(&mut end).ok()?;
+    Some((parse_end(&end)?, journal))
 }
 
 /// Whether a journal of this length is to be written anew, beside a state of `state` bytes.

@@ -330,7 +330,7 @@ impl World {
     }
 
     /// The files as a call of this boot finds them.
-    fn view_of_boot(&self, disk: &Disk) -> State {
+    fn view_of_boot(&self, disk: &Disk) -> Box<State> {
         let files = MemoryNode::new(disk.clone(), self.now(), Evidence::default());
         view(&files, Some(&format!("boot-{}", self.boot))).unwrap()
     }

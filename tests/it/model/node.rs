@@ -13,7 +13,9 @@ use std::time::Duration;
 use azure_vnet_ipam::evidence::Progress;
 use azure_vnet_ipam::ipam::{Candidate, Evidence, Moment};
 use azure_vnet_ipam::plugin::{Host, Node};
-use azure_vnet_ipam::state::{Files, HeldLock, LockError, ReadOutcome, StateFile, StoreError};
+use azure_vnet_ipam::state::{
+    Files, HeldLock, LockError, OpenJournal, ReadOutcome, StateFile, StoreError,
+};
 
 /// The files on the disk.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -301,22 +303,26 @@ impl Files for MemoryNode {
         self.0.disk.borrow().text(file).map(length)
     }
 
-    fn journal_end(&self, end: &mut [u8]) -> Option<u64> {
-        self.step().ok()?;
+    fn open_journal(&self, end: &mut [u8]) -> io::Result<OpenJournal> {
+        self.step()?;
         let disk = self.0.disk.borrow();
-        let text = disk.text(StateFile::Journal)?;
-        end.copy_from_slice(&text[text.len().checked_sub(end.len())?..]);
-        Some(length(text))
+        let text = disk.text(StateFile::Journal).unwrap_or_default();
+        let start = text.len().checked_sub(end.len());
+        end.copy_from_slice(&text[start.ok_or(io::ErrorKind::UnexpectedEof)?..]);
+        Ok(OpenJournal {
+            length: length(text),
+            file: None,
+        })
     }
 
-    fn append_to_journal(&self, old_length: u64, text: &[u8]) -> io::Result<()> {
+    fn append_to_journal(&self, journal: OpenJournal, text: &[u8]) -> io::Result<()> {
         let appended = |disk: &mut Disk, part: &[u8]| {
             let mut all = disk.text(StateFile::Journal).unwrap_or_default().to_vec();
             all.extend(part);
             disk.put(StateFile::Journal, &all);
         };
         match self.0.disk.borrow().text(StateFile::Journal) {
-            Some(there) if length(there) == old_length => {}
+            Some(there) if length(there) == journal.length => {}
             _ => return Err(refused("another length")),
         }
         self.refuse(StateFile::Journal, false)?;

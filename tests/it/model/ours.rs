@@ -21,7 +21,7 @@ use azure_vnet_ipam::plugin::{Context, NodeSnapshot};
 use azure_vnet_ipam::source::{
     FreshAnswer, MatchedListing, RefreshOutcome, RefreshReason, SourceError,
 };
-use azure_vnet_ipam::state::{LockError, Locked, State, StateFile, WAIT};
+use azure_vnet_ipam::state::{LockError, Locked, StateFile, WAIT};
 use serde_json::json;
 
 use super::events::{Blindness, Event, Who};
@@ -163,7 +163,7 @@ fn allocate(
 
 /// Runs a DEL.
 fn release_all_of(call: &Call, context: &Context) -> Result<(), Failure> {
-    let (mut state, mut record) = (State::default(), OperationRecord::default());
+    let (mut state, mut record) = (Box::default(), OperationRecord::default());
     release_all(call, context, &mut state, &mut record)
 }
 

@@ -39,13 +39,13 @@ impl World {
     }
 
     /// The state file, if it is one.
-    pub(super) fn state(&self) -> Option<State> {
+    pub(super) fn state(&self) -> Option<Box<State>> {
         let text = self.disk.text(StateFile::State).filter(|t| !t.is_empty())?;
         State::parse(text, self.boot_id().as_deref(), self.now()).ok()
     }
 
     /// The state as the plugin finds it, with all that stands beside it.
-    pub(super) fn view(&self) -> State {
+    pub(super) fn view(&self) -> Box<State> {
         view(&self.files(), self.boot_id().as_deref()).unwrap()
     }
 
