@@ -148,6 +148,8 @@ impl Host {
         sh(
             "ip link add eth0 address 7c:1e:52:f9:f3:c4 type veth peer name peer0 && ip link set eth0 up && ip link set peer0 up",
         );
+        // A killed test leaves its own, and in a PID namespace its number comes again.
+        let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(folder.join("net.d")).unwrap();
         install(&folder.join("bin/azure-vnet-ipam"));
         for name in ["bridge", "ptp", "loopback"] {
