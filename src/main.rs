@@ -14,7 +14,7 @@ static HEAP: Heap = Heap {
     first: UnsafeCell::new(First([0; FIRST])),
 };
 
-/// Most calls need less.
+/// In bytes. With a quarter of it, an ADD on a node with 250 pods used it up and took a quarter longer.
 const FIRST: usize = 1 << 20;
 
 /// Gives the first memory of a process out piece by piece, and takes only the last piece back; with dlmalloc instead, a DEL took 2 %

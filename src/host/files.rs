@@ -114,7 +114,7 @@ pub fn open(path: &Path) -> io::Result<File> {
 /// The system refuses.
 pub fn open_with(path: &Path, flags: OFlags, mode: u32) -> io::Result<File> {
     let flags = flags | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    // After its `open`, musl sets FD_CLOEXEC once more, which were nine calls of a DEL.
+    // Not `open`, behind which musl sets FD_CLOEXEC once more: nine system calls of a DEL.
     let opened = retry_on_intr(|| openat(CWD, path, flags, Mode::from_raw_mode(mode)));
     Ok(opened?.into())
 }

@@ -56,8 +56,8 @@ pub struct Free {
     pub left_over_id: Option<Box<str>>,
     /// When it was last released, if that was since this boot.
     pub released: Option<Moment>,
-    /// The holder that released it, where its network namespace is known. Its teardown follows the DEL. Few records have one, and without
-    /// it a record takes 96 bytes instead of 120.
+    /// The holder that released it, where its network namespace is known. Its teardown follows the DEL. In a box, as few
+    /// records have one: a record takes 96 bytes instead of 120.
     pub releaser: Option<Box<Releaser>>,
     /// The host or one of its routes had it at the last look (difference D19).
     pub on_host: bool,

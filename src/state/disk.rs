@@ -7,11 +7,11 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::fs::OFlags;
+
 use super::files::{Files, HeldLock, LockError, OpenJournal, StateFile, StoreError};
 use super::lock::holder;
 use super::store::MODE;
-use rustix::fs::OFlags;
-
 use crate::host::{
     self, LockOutcome, Paths, ReadOutcome, boot_now, check_regular, create_new, open, open_with,
     read_bounded_with, wall_now,

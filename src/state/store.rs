@@ -226,6 +226,7 @@ impl Locked<'_> {
         hint: Hint<'_>,
         boot_id: Option<&str>,
     ) -> Result<Vec<Freed>, StoreError> {
+        // Before the lock is looked at, so that this is not the journal of a newer holder.
         let opened = self.files.open_journal(&mut []);
         let journal = Journal::read(self.files, boot_id);
         // Without the lock, the state that was read may be older than the journal of a newer holder.
