@@ -112,6 +112,47 @@ fn files_named_for_contributors_exist() {
     assert!(count > 40, "only {count} files are named");
 }
 
+/// The stages of a line such as `readonly GATE=(lint unit)` or `stage: [lint, unit]`.
+fn stages(file: &str, before: &str, after: char) -> Vec<String> {
+    let text = page(file);
+    let list = text
+        .split_once(before)
+        .unwrap_or_else(|| panic!("{file}: {before} not found"))
+        .1;
+    list.split(after)
+        .next()
+        .unwrap()
+        .split([' ', ','])
+        .filter(|stage| !stage.is_empty())
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn workflows_run_every_stage() {
+    for (workflow, array) in [("ci", "GATE"), ("nightly", "LONG_STAGES")] {
+        assert_eq!(
+            stages(
+                &format!(".github/workflows/{workflow}.yml"),
+                "stage: [",
+                ']'
+            ),
+            stages(".ci/run", &format!("readonly {array}=("), ')'),
+            "{workflow}"
+        );
+    }
+}
+
+#[test]
+fn every_stage_is_described() {
+    let described = page(TESTS);
+    for array in ["GATE", "LONG_STAGES"] {
+        for stage in stages(".ci/run", &format!("readonly {array}=("), ')') {
+            assert!(described.contains(&format!("\n| `{stage}` |")), "{stage}");
+        }
+    }
+}
+
 /// The numbers that a text cites after `word`: "sections 5, 9-12" cites 5, 9 and 12, "differences D4 and D5" 4 and 5.
 fn cited(text: &str, word: &str, letter: &str) -> Vec<u32> {
     let mut numbers = Vec::new();

@@ -57,5 +57,4 @@ mod strange_files;
 mod trouble;
 mod uplink;
 mod verbs;
-#[cfg(not(feature = "tls"))]
 mod without_tls;

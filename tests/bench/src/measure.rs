@@ -47,9 +47,10 @@ impl Place {
 
 /// A line of commands, which must pass.
 pub fn shell(line: &str) -> io::Result<()> {
-    match Command::new("sh").args(["-ec", line]).status()?.success() {
-        true => Ok(()),
-        false => Err(io::Error::other(format!("failed: {line}"))),
+    if Command::new("sh").args(["-ec", line]).status()?.success() {
+        Ok(())
+    } else {
+        Err(io::Error::other(format!("failed: {line}")))
     }
 }
 
@@ -85,13 +86,14 @@ impl Program {
     /// One call whose time does not matter.
     pub fn call(&self, verb: &str, container: &str) -> io::Result<()> {
         let output = self.command(verb, container, Stdio::piped())?.output()?;
-        match output.status.success() {
-            true => Ok(()),
-            false => Err(io::Error::other(format!(
+        if output.status.success() {
+            Ok(())
+        } else {
+            Err(io::Error::other(format!(
                 "{}: {verb} failed: {}",
                 self.label,
                 String::from_utf8_lossy(&output.stdout)
-            ))),
+            )))
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What is measured, in which order, and how it is told.
+//! What is measured, in which order, and how it is printed.
 
 use std::fs;
 use std::io;
@@ -31,7 +31,8 @@ struct Bench {
 pub fn print() -> io::Result<()> {
     let bench = Bench::set_up()?;
     bench.head()?;
-    bench.verbs()?;
+    bench.verbs(1)?;
+    bench.verbs(CROWD)?;
     println!("\nexecutable:");
     for Program { label, path, .. } in &bench.plugins {
         println!("  {label:<12} {:>9} bytes", fs::metadata(path)?.len());
@@ -88,14 +89,15 @@ impl Bench {
         plugins.rotate_right(1);
         let floor = program("floor", &std::env::current_exe()?, "floor", CONF)?;
         let host_local = Path::new(HOST_LOCAL);
-        let host_local = match host_local.exists() {
-            true => Some(program(
+        let host_local = if host_local.exists() {
+            Some(program(
                 "host-local",
                 host_local,
                 "host-local",
                 HOST_LOCAL_CONF,
-            )?),
-            false => None,
+            )?)
+        } else {
+            None
         };
         Ok(Bench {
             rounds,
@@ -123,29 +125,36 @@ impl Bench {
         Ok(())
     }
 
-    /// For everybody a state of `addresses` addresses, of which one is held; the floor's is of the first plugin.
-    fn fresh(&self, addresses: usize) -> io::Result<()> {
+    /// Gives every program a state with `addresses` addresses, of which `held` are held. The first plugin writes the floor's.
+    fn fresh(&self, addresses: usize, held: usize) -> io::Result<()> {
         self.server.lists(addresses, Duration::ZERO);
         let own = self.plugins.iter().map(|plugin| (plugin, plugin));
         for (program, writer) in own.chain([(&self.floor, &self.plugins[0])]) {
             program.place.enter()?;
-            shell("rm -rf /run/azure-vnet* /run/.azure-vnet-ipam.journal")?;
-            writer.call("ADD", "first")?;
+            shell("rm -rf /run/azure-vnet* /run/.azure-vnet-ipam.*")?;
+            for pod in 0..held {
+                writer.call("ADD", &format!("pod{pod:03}"))?;
+            }
         }
         Ok(())
     }
 
-    /// ADD and DEL on an ordinary node.
-    fn verbs(&self) -> io::Result<()> {
-        self.fresh(ORDINARY)?;
-        let programs = self.plugins.iter().chain([&self.floor]);
-        let programs: Vec<_> = programs.chain(&self.host_local).collect();
+    /// The verbs on an ordinary node on which `held` addresses are held.
+    fn verbs(&self, held: usize) -> io::Result<()> {
+        self.fresh(ORDINARY, held)?;
+        let programs: Vec<_> = self
+            .plugins
+            .iter()
+            .chain([&self.floor])
+            .chain(&self.host_local)
+            .collect();
         let rows = interleaved(&programs, self.rounds)?;
-        println!("\n{ORDINARY} addresses:");
+        println!("\n{ORDINARY} addresses, {held} held:");
         println!("                        us   x floor   x host-local    KiB   failed");
         for (verb, name) in VERBS.into_iter().enumerate() {
-            let of = |program: usize| rows.get(program).map(|rows| rows[verb].median);
-            let (floor, host_local) = (of(self.plugins.len()), of(self.plugins.len() + 1));
+            let median_of = |program: usize| rows.get(program).map(|rows| rows[verb].median);
+            let floor = median_of(self.plugins.len());
+            let host_local = median_of(self.plugins.len() + 1);
             for (Program { label, .. }, rows) in programs.iter().zip(&rows) {
                 let Row {
                     median,
@@ -171,7 +180,7 @@ impl Bench {
 
     /// The time of an ADD of each plugin on a node with so many addresses, and its ratio to the floor's.
     fn adds(&self, addresses: usize, rounds: usize) -> io::Result<Vec<(Duration, f64)>> {
-        self.fresh(addresses)?;
+        self.fresh(addresses, 1)?;
         let programs: Vec<_> = self.plugins.iter().chain([&self.floor]).collect();
         let rows = interleaved(&programs, rounds)?;
         let adds: Vec<_> = rows.iter().map(|[add, ..]| add.median).collect();
@@ -233,20 +242,19 @@ impl Bench {
             let what = format!("after {delay} ms");
             let mut floor = None;
             for program in [&self.floor].into_iter().chain(&self.plugins) {
-                self.fresh(ORDINARY)?;
+                self.fresh(ORDINARY, 1)?;
                 self.server.lists(ORDINARY, Duration::from_millis(delay));
                 let total = self.crowd(program, &what, floor)?;
                 floor.get_or_insert(total);
             }
         }
         for plugin in &self.plugins {
-            self.fresh(ORDINARY)?;
+            self.fresh(ORDINARY, 1)?;
             self.dead(|| self.crowd(plugin, "dead", None))?;
         }
         println!("\n{CROWD} addresses held, wire server dead:       us   x alive");
         for plugin in &self.plugins {
-            self.fresh(ORDINARY)?;
-            burst(plugin, CROWD, &self.scratch)?;
+            self.fresh(ORDINARY, CROWD)?;
             let rows = || interleaved(&[plugin], (self.rounds / 4).max(1));
             let alive = rows()?.remove(0);
             let dead = self.dead(rows)?.remove(0);
