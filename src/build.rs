@@ -1,8 +1,10 @@
-//! The build script: puts the commit and the target into the executable, for `--version` and the metrics.
+//! The build script: puts the commit and the target into the executable, for `--version` and the
+//! metrics.
 //!
-//! The commit is AZURE_VNET_IPAM_COMMIT or that of the repository; without both it is "unknown". Nothing else about the machine
-//! or the time goes into the executable, so that builds are reproducible. Cargo runs the script again only when the variable or
-//! the checked out commit changes. No git is needed.
+//! The commit is AZURE_VNET_IPAM_COMMIT or that of the repository; without both it is "unknown".
+//! Nothing else about the machine or the time goes into the executable, so that builds are
+//! reproducible. Cargo runs the script again only when the variable or the checked out commit
+//! changes. No git is needed.
 
 use std::env;
 use std::fs;
@@ -21,37 +23,28 @@ fn main() -> ExitCode {
     // Without a line like this one, cargo runs the script after every change in the package.
     tell_cargo("rerun-if-changed=src/build.rs");
     tell_cargo(&format!("rerun-if-env-changed={VARIABLE}"));
-    let commit = match env::var(VARIABLE) {
-        Ok(commit) if !commit.is_empty() => match is_commit(&commit) {
-            true => commit,
-            false => {
-                tell_cargo(&format!(
-                    "error={VARIABLE} is not a valid commit: {commit:?}; it must have 7 to 64 hexadecimal digits"
-                ));
-                return ExitCode::FAILURE;
-            }
-        },
-        _ => {
-            let package = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default());
-            let (commit, watched) = commit_of_repository(&package.join(".git"));
-            for path in watched.iter().filter(|path| path.exists()) {
-                tell_cargo(&format!("rerun-if-changed={}", path.display()));
-            }
-            commit.unwrap_or_else(|| UNKNOWN.to_owned())
+    let given = env::var(VARIABLE).unwrap_or_default();
+    let commit = if given.is_empty() {
+        let package = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default());
+        let (checked_out, watched) = commit_of_repository(&package.join(".git"));
+        for path in watched.iter().filter(|path| path.exists()) {
+            tell_cargo(&format!("rerun-if-changed={}", path.display()));
         }
+        checked_out.unwrap_or_else(|| UNKNOWN.to_owned())
+    } else if is_commit(&given) {
+        given
+    } else {
+        tell_cargo(&format!(
+            "error={VARIABLE} is not a valid commit: {given:?}; it must have 7 to 64 hexadecimal digits"
+        ));
+        return ExitCode::FAILURE;
     };
     let short = commit.get(..DIGITS).unwrap_or(&commit);
     let target = env::var("TARGET").unwrap_or_else(|_| UNKNOWN.to_owned());
     let tls = env::var("CARGO_FEATURE_TLS").map_or("", |_| ", tls");
     let version = env!("CARGO_PKG_VERSION");
-    for (name, value) in [
-        ("COMMIT", short),
-        ("TARGET", &target),
-        (
-            "LINE",
-            &format!("{version} (commit {short}, {target}{tls})"),
-        ),
-    ] {
+    let line = format!("{version} (commit {short}, {target}{tls})");
+    for (name, value) in [("COMMIT", short), ("TARGET", &target), ("LINE", &line)] {
         tell_cargo(&format!("rustc-env=AZURE_VNET_IPAM_BUILD_{name}={value}"));
     }
     ExitCode::SUCCESS
@@ -69,14 +62,13 @@ fn is_commit(text: &str) -> bool {
     (DIGITS..=64).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_hexdigit())
 }
 
-/// Returns the commit that is checked out, and the files that change when another one is. `git` is the folder `.git`, or the file
-/// that names the folder of a worktree.
+/// Returns the commit that is checked out, and the files that change when another one is. `git` is
+/// the folder `.git`, or the file that names the folder of a worktree.
 fn commit_of_repository(git: &Path) -> (Option<String>, Vec<PathBuf>) {
-    // Reading a folder fails.
-    let of_worktree =
-        read_line(git).and_then(|line| Some(line.strip_prefix("gitdir: ")?.to_owned()));
-    let folder = match of_worktree {
-        Some(folder) => git.with_file_name("").join(folder),
+    // Only a worktree has a file here. Where `.git` is a folder, reading it fails.
+    let first_line = read_line(git).unwrap_or_default();
+    let folder = match first_line.strip_prefix("gitdir: ") {
+        Some(folder_of_worktree) => git.with_file_name("").join(folder_of_worktree),
         None => git.to_owned(),
     };
     let head = folder.join("HEAD");
@@ -91,9 +83,11 @@ fn commit_of_repository(git: &Path) -> (Option<String>, Vec<PathBuf>) {
         Some(common) => folder.join(common),
         None => folder,
     };
-    let (branch, packed) = (common.join(name), common.join("packed-refs"));
+    let branch = common.join(name);
+    let packed = common.join("packed-refs");
     let commit = read_line(&branch).or_else(|| packed_commit(&packed, name));
-    // A branch that is only in packed-refs gets its file with the next commit, which its folder shows.
+    // A branch that is only in packed-refs gets a file of its own with the next commit. Until then,
+    // the nearest folder is watched.
     let nearest = branch.ancestors().find(|path| path.exists());
     let watched = vec![head, packed, nearest.unwrap_or(&common).to_owned()];
     (commit.filter(|text| is_commit(text)), watched)

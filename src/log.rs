@@ -1,7 +1,9 @@
-//! The log file, shared with the original and in its format: `2026/11/20 21:09:39 [28145] [ipam] text` (contract section 15).
+//! The log file, shared with the original and in its format: `2026/11/20 21:09:39 [28145] [ipam]
+//! text` (contract section 15).
 //!
-//! Lines are buffered in memory and written at the end of the call, as writing each would cost more than the rest of
-//! a DEL. Failures to write the log never fail a call (difference D18).
+//! Lines are buffered in memory and written together at the end of the call, because a write for
+//! each line would take longer than the rest of a DEL. A call never fails because of its log
+//! (difference D18).
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -27,7 +29,8 @@ const KEPT: RotatingFile = RotatingFile {
 /// The capacity of a line; most lines are shorter.
 const USUAL_LENGTH: usize = 192;
 
-/// The number of lines kept from the start of a call (promise P9). A call on a node with 250 pods needs fewer.
+/// The number of lines kept from the start of a call (promise P9). A call on a node with 250 pods
+/// needs fewer.
 const FIRST_LINES: usize = 900;
 /// The number of lines kept from the end, which has the result of the call.
 const LAST_LINES: usize = 100;
@@ -46,7 +49,7 @@ struct LineBuffer {
     prefix: String,
 }
 
-/// Displays a duration in milliseconds with one decimal, without floating point, which would enlarge the executable.
+/// Displays a duration in milliseconds with one decimal.
 pub struct Milliseconds(pub Duration);
 
 impl fmt::Display for Milliseconds {
@@ -58,7 +61,7 @@ impl fmt::Display for Milliseconds {
 
 /// Starts buffering lines of `level` (`ipam.logLevel`) and above; unknown levels mean `info`.
 pub fn start(level: Option<&str>) {
-    let level = match level.map(str::to_ascii_lowercase).as_deref() {
+    let max_level = match level.map(str::to_ascii_lowercase).as_deref() {
         Some("trace") => LevelFilter::TRACE,
         Some("debug") => LevelFilter::DEBUG,
         Some("warn" | "warning") => LevelFilter::WARN,
@@ -66,9 +69,8 @@ pub fn start(level: Option<&str>) {
         Some("off" | "none") => LevelFilter::OFF,
         _ => LevelFilter::INFO,
     };
-    let subscriber = OriginalFormat { max_level: level };
-    // Fails if logging has started already, which is fine.
-    let _ = tracing::subscriber::set_global_default(subscriber);
+    // Fails if logging has started already. The first level stays then.
+    let _ = tracing::subscriber::set_global_default(OriginalFormat { max_level });
 }
 
 /// Writes the buffered lines.
@@ -141,9 +143,11 @@ impl LineBuffer {
             self.left_out += 1;
         }
         let mut text = self.prefix.clone();
-        // Callers and servers choose parts of the text: it must not fake lines or control a terminal.
-        let shown = |c| if alters_terminal(c) { ' ' } else { c };
-        text.extend(shorten(line).chars().map(shown));
+        // Callers and servers choose parts of the text, which must not fake lines or control a
+        // terminal.
+        for c in shorten(line).chars() {
+            text.push(if alters_terminal(c) { ' ' } else { c });
+        }
         text.push('\n');
         self.lines.push_back(text);
     }
@@ -161,7 +165,8 @@ impl LineBuffer {
     }
 }
 
-/// Shortens a text that quotes callers and servers, who may send as much as their limits allow. It is cut between characters.
+/// Shortens a text that may quote callers and servers, whose texts may be long. Cuts it between two
+/// characters.
 pub fn shorten(mut text: String) -> String {
     if text.len() > LONGEST {
         let end = (0..=LONGEST).rev().find(|end| text.is_char_boundary(*end));

@@ -16,14 +16,17 @@ static STDOUT_WAS_CLOSED: AtomicBool = AtomicBool::new(false);
 /// Whether anything was printed.
 static HAS_PRINTED: AtomicBool = AtomicBool::new(false);
 
-/// Opens /dev/null in place of every stream that is closed, as no other file may get its number. What is printed later would seem to
-/// reach the caller, so it is kept in mind that stdout was closed.
+/// Opens /dev/null in place of every closed standard stream, so that no other file gets its number.
+///
+/// Remembers whether stdout was closed. A later print would seem to succeed otherwise.
 pub fn open_closed_streams() {
     for stream in [stdin(), stdout(), stderr()] {
         if rustix::io::fcntl_getfd(stream).is_err() {
             STDOUT_WAS_CLOSED.fetch_or(stream.as_raw_fd() == 1, Ordering::Relaxed);
-            // It gets the lowest number that is free, and keeps it.
-            mem::forget(open("/dev/null".as_ref()).unwrap_or_else(|_| process::abort()));
+            // The kernel gives it the lowest free number, which is that of the closed stream.
+            let null = open("/dev/null".as_ref()).unwrap_or_else(|_| process::abort());
+            // Stays open until the process ends.
+            mem::forget(null);
         }
     }
 }
@@ -39,7 +42,8 @@ pub fn print(text: &str) -> io::Result<()> {
     print_until(text, Some(boot_now().after(TIMEOUT)))
 }
 
-/// Prints a text to stdout, by default without a time limit, because an operator may read it slowly.
+/// Prints a text to stdout. Without a deadline it waits for as long as the reader takes, because an
+/// operator may read slowly.
 ///
 /// # Errors
 /// As [`print()`].
@@ -47,18 +51,21 @@ pub fn print_until(text: &str, deadline: Option<Moment>) -> io::Result<()> {
     if STDOUT_WAS_CLOSED.load(Ordering::Relaxed) {
         return Err(rustix::io::Errno::BADF.into());
     }
-    let printed = write_stream(stdout(), text.as_bytes(), deadline);
-    let written = printed.as_ref().map_or_else(|(n, _)| *n, |()| text.len());
+    let (written, result) = match write_stream(stdout(), text.as_bytes(), deadline) {
+        Ok(()) => (text.len(), Ok(())),
+        Err((written, error)) => (written, Err(error)),
+    };
     HAS_PRINTED.fetch_or(written > 0, Ordering::Relaxed);
-    printed.map_err(|(_, error)| error)
+    result
 }
 
-/// Whether anything was printed to stdout, even the beginning of a document. Nothing may follow it.
+/// Returns whether anything was printed to stdout, even a part of a document. Nothing may follow
+/// it.
 pub fn has_printed() -> bool {
     HAS_PRINTED.load(Ordering::Relaxed)
 }
 
-/// Prints a text to stderr. Errors are ignored: nobody may be there to read it.
+/// Prints a text to stderr. Errors are ignored, because there may be no reader.
 pub fn eprint(text: &str) {
     let _ = write_stream(stderr(), text.as_bytes(), None);
 }

@@ -1,4 +1,4 @@
-//! The files of the history, and their lines.
+//! Reads and writes the files of the history.
 
 use std::io;
 use std::path::Path;
@@ -55,19 +55,20 @@ impl OperationRecord {
     }
 }
 
-/// The first line of the next file, made before the rotation: the counts of all files but the one that is full now.
+/// Returns the first line of the next file: the counts of all files but the one that is full now.
+/// Called before the rotation, which removes the oldest file.
 fn heading(path: &Path) -> Vec<u8> {
     let (mut totals, _) = read(path).unwrap_or_default();
-    let (_, removed) = read(&rotated_path(path, 1)).unwrap_or_default();
-    totals.count(&removed);
+    let (_, oldest) = read(&rotated_path(path, 1)).unwrap_or_default();
+    totals.count(&oldest);
     let mut line = serde_json::to_vec(&Heading { totals }).unwrap_or_default();
     line.push(b'\n');
     line
 }
 
-/// The totals in the first line of a file, and its records. A missing file has none.
+/// Reads the totals in the first line of a file, and its records. A missing file has none.
 fn read(path: &Path) -> io::Result<(Totals, Vec<OperationRecord>)> {
-    /// Larger than a full file, as concurrent writers may exceed its limit a little.
+    /// Larger than a full file, because concurrent writers may exceed its limit a little.
     const LIMIT: usize = 4 << 20;
     match read_bounded(path, LIMIT) {
         Ok(ReadOutcome::Read(bytes)) => Ok(parse(&bytes)),
@@ -92,27 +93,28 @@ struct Continuation {
     more: Vec<FreedAddress>,
 }
 
-/// The lines of a record, whose texts have a bounded length.
+/// Prints the lines of a record: the record itself, and continuations with the freed addresses,
+/// each at most [`MAX_LINE`] long.
 fn print_record(mut record: OperationRecord) -> Option<Vec<u8>> {
     let freed = std::mem::take(&mut record.freed);
     let mut lines = serde_json::to_vec(&record).ok()?;
     lines.push(b'\n');
     let mut more = Vec::new();
     let mut length = 0;
-    for freed in freed {
-        let text = serde_json::to_vec(&freed).ok()?;
+    for address in freed {
+        let text = serde_json::to_vec(&address).ok()?;
         if length + text.len() + 1 > MAX_LINE - r#"{"more":[]}"#.len() - 1 {
-            print_more(&mut lines, std::mem::take(&mut more));
+            print_continuation(&mut lines, std::mem::take(&mut more));
             length = 0;
         }
         length += text.len() + 1;
-        more.push(freed);
+        more.push(address);
     }
-    print_more(&mut lines, more);
+    print_continuation(&mut lines, more);
     Some(lines)
 }
 
-fn print_more(lines: &mut Vec<u8>, more: Vec<FreedAddress>) {
+fn print_continuation(lines: &mut Vec<u8>, more: Vec<FreedAddress>) {
     if more.is_empty() {
         return;
     }
@@ -134,17 +136,16 @@ pub fn parse(text: &[u8]) -> (Totals, Vec<OperationRecord>) {
                 record.freed.extend(more);
                 records.push(record.truncated());
             }
-        } else if let Ok(record) = serde_json::from_str::<OperationRecord>(line)
-            && !record.verb.is_empty()
+        } else if let Ok(parsed) = serde_json::from_str::<OperationRecord>(line)
+            && !parsed.verb.is_empty()
         {
             // Another program may have written longer texts.
-            let record = record.truncated();
-            let time = Timestamp::parse(&record.time);
-            // The file has local times, of which summer and winter may differ.
-            records.push(OperationRecord {
-                time: time.map_or(record.time, |time| time.format(0)),
-                ..record
-            });
+            let mut record = parsed.truncated();
+            // The file has local times, whose offset may differ between summer and winter.
+            if let Some(time) = Timestamp::parse(&record.time) {
+                record.time = time.format(0);
+            }
+            records.push(record);
         }
     }
     (totals, records)

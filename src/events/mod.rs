@@ -1,8 +1,9 @@
-//! The last operations: which call or command, for whom, with what result, and how long it took. The file is for people and
-//! metrics: nothing depends on it, so it is not flushed to disk.
+//! Records the last operations: which call or command, for whom, with what result, and how long it
+//! took. The file is for people and metrics. No allocation depends on it, so it is not flushed to
+//! disk.
 //!
-//! Writers append without a lock, and the file is rotated when it is full. Its first line carries the counts of the files that
-//! are gone, so that counters never go back.
+//! Writers append without a lock, and a full file is rotated. The first line of the next file has
+//! the counts of the files before it, so that counters never go back.
 
 mod history;
 mod record;

@@ -1,4 +1,4 @@
-//! The record of one operation.
+//! Defines the record of one operation.
 
 use std::net::IpAddr;
 
@@ -47,7 +47,8 @@ pub struct OperationRecord {
     /// How many addresses were reclaimed from dead holders.
     #[serde(skip_serializing_if = "is_default")]
     pub reclaimed: u64,
-    /// The addresses that were taken from holders other than the subject, by a reclaim, a GC or a command.
+    /// The addresses that a reclaim, a GC or a command took from other holders than the container
+    /// of this record.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub freed: Vec<FreedAddress>,
     /// Whether a query of the source failed.
@@ -96,9 +97,9 @@ impl FreedAddress {
 const NAME: usize = 64;
 /// The most bytes of a pod's name and of a message.
 const SENTENCE: usize = 128;
-/// The most addresses of a record that has no holders with them.
+/// The most addresses in [`OperationRecord::addresses`].
 const ADDRESSES: usize = 4;
-/// The most holders of a record. A node has 250 pods at most.
+/// The most addresses in [`OperationRecord::freed`]. A node has 250 pods at most.
 pub(super) const MOST_FREED: usize = 256;
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -119,15 +120,17 @@ fn valid_address<'de, D: Deserializer<'de>>(json: D) -> Result<Option<IpAddr>, D
 impl OperationRecord {
     /// Whether it allocated, released or freed the address.
     pub fn touches(&self, address: IpAddr) -> bool {
-        let mut freed = self.freed.iter();
-        self.addresses.contains(&address) || freed.any(|f| f.address == Some(address))
+        self.addresses.contains(&address)
+            || self
+                .freed
+                .iter()
+                .any(|freed| freed.address == Some(address))
     }
 
     /// Every address that it allocated, released or freed, each once, in the order of the record.
     pub fn all_addresses(&self) -> Vec<IpAddr> {
         let mut all = self.addresses.clone();
-        let freed = self.freed.iter().filter_map(|freed| freed.address);
-        for address in freed {
+        for address in self.freed.iter().filter_map(|freed| freed.address) {
             if !all.contains(&address) {
                 all.push(address);
             }
@@ -140,7 +143,7 @@ impl OperationRecord {
         let count = u64::try_from(freed.len()).unwrap_or(u64::MAX);
         self.reclaimed = self.reclaimed.saturating_add(count);
         self.freed.extend(freed);
-        self.freed.sort_unstable_by_key(|freed| freed.address);
+        self.freed.sort_unstable_by_key(|entry| entry.address);
     }
 
     /// The record with texts and lists of bounded length, so that a full file holds enough records.
@@ -165,7 +168,8 @@ impl OperationRecord {
     }
 }
 
-/// At most `max` bytes of a text, without characters that JSON escapes or a terminal obeys.
+/// Returns at most `max` bytes of a text. Replaces the characters that JSON escapes, and those that
+/// alter what a terminal shows.
 fn truncate(text: String, max: usize) -> String {
     let is_plain = |b: u8| matches!(b, b' '..=b'~') && !matches!(b, b'"' | b'\\');
     if text.len() <= max && text.bytes().all(is_plain) {
@@ -178,8 +182,8 @@ fn truncate(text: String, max: usize) -> String {
         }
         short.push(match c {
             '"' | '\\' => '\'',
-            c if alters_terminal(c) => ' ',
-            c => c,
+            _ if alters_terminal(c) => ' ',
+            _ => c,
         });
     }
     short

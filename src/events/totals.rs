@@ -4,14 +4,14 @@ use serde::{Deserialize, Serialize};
 
 use super::record::OperationRecord;
 
-/// The upper bounds of the buckets of durations, in microseconds. A file may be older than this program: to change the bounds,
-/// give the counts another key.
+/// The upper bounds of the buckets of durations, in microseconds. A file may be older than this
+/// program, so a change of the bounds needs another key for the counts.
 pub const DURATION_BOUNDS: [u64; 13] = [
     1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000,
     10_000_000, 30_000_000,
 ];
 
-/// The operations whose durations are counted: a pod waits for these.
+/// The operations whose durations are counted, because a pod waits for them.
 const TIMED: [&str; 2] = ["ADD", "DEL"];
 
 /// The counts of all operations.
@@ -50,7 +50,8 @@ pub struct Count {
 pub struct Durations {
     /// The operation.
     pub verb: String,
-    /// How many took longer than the bound before and no longer than that of [`DURATION_BOUNDS`]; the last count is of longer ones.
+    /// How many took longer than the previous bound, and no longer than the bound of the same
+    /// number in [`DURATION_BOUNDS`]. The last count is of those that took longer than every bound.
     buckets: Vec<u64>,
     /// All durations together, in microseconds.
     pub microseconds: u64,
@@ -59,13 +60,13 @@ pub struct Durations {
 impl Durations {
     fn add(&mut self, more: &Durations) {
         self.buckets.resize(DURATION_BOUNDS.len() + 1, 0);
-        for (count, more) in self.buckets.iter_mut().zip(&more.buckets) {
-            *count = count.saturating_add(*more);
+        for (count, added) in self.buckets.iter_mut().zip(&more.buckets) {
+            *count = count.saturating_add(*added);
         }
         self.microseconds = self.microseconds.saturating_add(more.microseconds);
     }
 
-    /// How many took at most as long as each bound. The last count is that of all.
+    /// Returns how many took at most as long as each bound. The last count is of all.
     pub fn cumulative(&self) -> [u64; DURATION_BOUNDS.len() + 1] {
         let mut sum: u64 = 0;
         std::array::from_fn(|n| {
@@ -77,17 +78,19 @@ impl Durations {
     /// The durations of one operation.
     fn one(record: &OperationRecord) -> Durations {
         let bucket = DURATION_BOUNDS.partition_point(|bound| *bound < record.microseconds);
-        let buckets = 0..=DURATION_BOUNDS.len();
         Durations {
             verb: record.verb.clone(),
-            buckets: buckets.map(|n| u64::from(n == bucket)).collect(),
+            buckets: (0..=DURATION_BOUNDS.len())
+                .map(|n| u64::from(n == bucket))
+                .collect(),
             microseconds: record.microseconds,
         }
     }
 }
 
 impl Totals {
-    /// The totals with each operation and code once, whatever the file has.
+    /// Adds up repeated rows, so that each operation and code is there once. A file that another
+    /// program wrote may repeat them.
     pub(super) fn merged(self) -> Totals {
         let mut merged = Totals {
             operations: Vec::new(),
@@ -104,9 +107,12 @@ impl Totals {
     }
 
     fn add(&mut self, verb: &str, code: u32, more: u64) {
-        let same = |count: &&mut Count| count.verb == verb && count.code == code;
-        match self.operations.iter_mut().find(same) {
-            Some(count) => count.count = count.count.saturating_add(more),
+        let same_operation = self
+            .operations
+            .iter_mut()
+            .find(|known| known.verb == verb && known.code == code);
+        match same_operation {
+            Some(known) => known.count = known.count.saturating_add(more),
             None => self.operations.push(Count {
                 verb: verb.to_owned(),
                 code,
@@ -119,8 +125,11 @@ impl Totals {
         if !TIMED.contains(&more.verb.as_str()) {
             return;
         }
-        let mut known = self.durations.iter_mut();
-        match known.find(|known| known.verb == more.verb) {
+        let same_verb = self
+            .durations
+            .iter_mut()
+            .find(|known| known.verb == more.verb);
+        match same_verb {
             Some(known) => known.add(more),
             None => self.durations.push(more.clone()),
         }
@@ -142,14 +151,17 @@ impl Totals {
         }
     }
 
-    /// How long ADDs and DELs took, each with zeros before the first one.
+    /// Returns how long ADDs and DELs took. The counts are zeros before the first one.
     pub fn durations(&self) -> [Durations; TIMED.len()] {
         TIMED.map(|verb| {
-            let known = self.durations.iter().find(|known| known.verb == verb);
-            known.cloned().unwrap_or_else(|| Durations {
-                verb: verb.to_owned(),
-                ..Durations::default()
-            })
+            self.durations
+                .iter()
+                .find(|known| known.verb == verb)
+                .cloned()
+                .unwrap_or_else(|| Durations {
+                    verb: verb.to_owned(),
+                    ..Durations::default()
+                })
         })
     }
 }

@@ -1,4 +1,5 @@
-//! The codes and the `details` of errors: what to do about each, and names that do not belong in the message.
+//! The codes and the `details` of errors: what to do about each, and names that do not belong in
+//! the message.
 
 use crate::cni::{Backend, CallError, CniVersion, Code};
 use crate::ipam::{AGAIN, Holder, PoolCount, Refusal};
@@ -12,16 +13,11 @@ pub(super) fn call_error(error: &CallError) -> (Code, String) {
             "a container runtime sets them for every call",
         ),
         CallError::NoContainerId => (Code::UnknownContainer, "CNI_CONTAINERID is empty"),
-        // As the original: the name itself.
-        CallError::BadContainerId(name) => (InvalidEnvironment, &**name),
-        CallError::BadName(name) => (InvalidNetworkConfig, &**name),
-        CallError::TooLongName(what) => {
-            let code = match *what {
-                "containerID" => InvalidEnvironment,
-                _ => InvalidNetworkConfig,
-            };
-            (code, "names of networks and containers may have 1024 bytes")
-        }
+        // The details are the name itself, like those of the original.
+        CallError::BadContainerId(name) => (InvalidEnvironment, name.as_str()),
+        CallError::BadName(name) => (InvalidNetworkConfig, name.as_str()),
+        CallError::TooLongName("containerID") => (InvalidEnvironment, NAME_LIMIT),
+        CallError::TooLongName(_) => (InvalidNetworkConfig, NAME_LIMIT),
         CallError::NoIfName
         | CallError::IfNameTooLong
         | CallError::IfNameDots
@@ -61,14 +57,12 @@ pub(super) fn call_error(error: &CallError) -> (Code, String) {
         CallError::Invalid(key, _) => (InvalidNetworkConfig, who_sets(key)),
         CallError::WrongType(key, _) => (Code::Plugin, who_sets(key)),
         CallError::UnknownEnvironment(name) => {
-            let [others @ .., last] = Backend::ALL.map(Backend::name);
-            let others = others.join(", ");
-            return (
-                Code::Plugin,
-                format!(
-                    "ipam.environment is {name:?}; it may be {others} or {last}, for example \"azure\""
-                ),
+            let [all_but_last @ .., last] = Backend::ALL.map(Backend::name);
+            let others = all_but_last.join(", ");
+            let details = format!(
+                "ipam.environment is {name:?}; it may be {others} or {last}, for example \"azure\""
             );
+            return (Code::Plugin, details);
         }
         CallError::VersionType | CallError::NoVersion(_) => {
             let supported = supported_versions();
@@ -81,8 +75,10 @@ pub(super) fn call_error(error: &CallError) -> (Code, String) {
         }
         CallError::TooOldFor(verb) => {
             let since = verb.since().unwrap_or(CniVersion::NEWEST);
-            let verb = verb.as_str();
-            let details = format!("{verb} came with version {since} of the specification");
+            let details = format!(
+                "{} came with version {since} of the specification",
+                verb.as_str()
+            );
             return (Code::IncompatibleVersion, details);
         }
     };
@@ -93,10 +89,15 @@ fn supported_versions() -> String {
     CniVersion::texts().map(|v| format!("{v:?}")).join(" ")
 }
 
+/// The details of a name that is too long.
+const NAME_LIMIT: &str = "names of networks and containers may have 1024 bytes";
+
+/// Returns where the value of a key comes from.
 fn who_sets(key: &str) -> &'static str {
-    match key.starts_with("ipam") || key == "master" {
-        true => "correct it in the network configuration",
-        false => "a container runtime sets it",
+    if key.starts_with("ipam") || key == "master" {
+        "correct it in the network configuration"
+    } else {
+        "a container runtime sets it"
     }
 }
 
@@ -131,19 +132,19 @@ pub(super) fn refusal(refusal: &Refusal, program: &str) -> (Code, String) {
             format!("{place} has {family} addresses; the pools are {pools}")
         }
         Refusal::NoPool { known, .. } => {
-            let known = join_first(known);
-            format!("the pools are [{known}]; `{program} show` tells how full each is")
+            let pools = join_first(known);
+            format!("the pools are [{pools}]; `{program} show` tells how full each is")
         }
         Refusal::AddressNotFound { address } => {
             format!("{address:?} is in none of the pools that will do; `{program} show` lists them")
         }
         Refusal::AddressInUse { address, holder } => {
-            let holder = match holder {
-                Holder::Container(id) => &format!("container {id} holds it"),
-                Holder::TheHost => "the host itself has it, or a route to it",
-                Holder::Unknown => "its holder is not known",
+            let who = match holder {
+                Holder::Container(id) => format!("container {id} holds it"),
+                Holder::TheHost => "the host itself has it, or a route to it".to_owned(),
+                Holder::Unknown => "its holder is not known".to_owned(),
             };
-            format!("{holder}; `{program} explain {address}` tells all about it")
+            format!("{who}; `{program} explain {address}` tells all about it")
         }
         Refusal::AddressInCooldown { .. } => format!(
             "its last pod may still be on its way out; ask again then, for another address, or set ipam.cooldown to 0; `{program} explain` with the address tells when it was released"
@@ -162,7 +163,7 @@ pub(super) fn refusal(refusal: &Refusal, program: &str) -> (Code, String) {
     (code, details)
 }
 
-/// What to do where no address is free, by what keeps the addresses.
+/// Returns what to do when no address is free. The advice depends on what keeps the addresses.
 pub fn exhausted(pools: &[PoolCount], program: &str) -> String {
     let sum = |count: fn(&PoolCount) -> usize| pools.iter().map(count).sum::<usize>();
     if sum(|p| p.held + p.free + p.cooldown + p.excluded + p.on_host) == 0 {

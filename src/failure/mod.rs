@@ -99,11 +99,13 @@ impl From<LockError> for Failure {
 }
 
 impl Failure {
-    /// The failure for an error of the state's files; `stage` is what the original's message begins with.
+    /// The failure for an error of the state's files; `stage` is what the original's message begins
+    /// with.
     pub fn from_store(stage: &'static str, error: StoreError) -> Failure {
-        match error.lock_was_lost {
-            true => Failure::Lock(LockError::Removed { path: error.path }),
-            false => Failure::Store { stage, error },
+        if error.lock_was_lost {
+            Failure::Lock(LockError::Removed { path: error.path })
+        } else {
+            Failure::Store { stage, error }
         }
     }
 
@@ -117,9 +119,10 @@ impl Failure {
             Failure::Lock(error) => lock_error(error, program),
             Failure::Store { stage, error } => {
                 let path = error.path.display();
-                let changed = match error.is_in_place {
-                    true => "the new state is in place, but a power cut might take it back",
-                    false => "nothing was changed",
+                let changed = if error.is_in_place {
+                    "the new state is in place, but a power cut might take it back"
+                } else {
+                    "nothing was changed"
                 };
                 let details = format!(
                     "{path} must be readable and its folder writable, with room for a new copy; {changed}; `{program} check` looks at both"
@@ -128,8 +131,9 @@ impl Failure {
             }
             Failure::Refused { refusal, source } => {
                 let (code, mut details) = details::refusal(refusal, program);
-                if let Some(source) = source {
-                    details = format!("{details}. The list of addresses is not fresh: {source}");
+                if let Some(why) = source {
+                    details.push_str(". The list of addresses is not fresh: ");
+                    details.push_str(why);
                 }
                 (code, refusal.to_string(), details)
             }
@@ -151,13 +155,15 @@ impl Failure {
                 (Code::Plugin, msg, details)
             }
             Failure::CheckFailure(failure) => {
-                let code = match failure {
-                    CheckFailure::Nothing => Code::UnknownContainer,
-                    _ => Code::Plugin,
+                let code = if matches!(failure, CheckFailure::Nothing) {
+                    Code::UnknownContainer
+                } else {
+                    Code::Plugin
                 };
-                let details = match failure {
-                    CheckFailure::Others { holder, .. } => format!("container {holder} holds it"),
-                    _ => "recreate the pod to get an address".to_owned(),
+                let details = if let CheckFailure::Others { holder, .. } = failure {
+                    format!("container {holder} holds it")
+                } else {
+                    "recreate the pod to get an address".to_owned()
                 };
                 (code, format!("Check failed: {failure}"), details)
             }
@@ -184,14 +190,14 @@ impl Failure {
             ),
             Failure::Output { error, fate } => {
                 let msg = format!("cannot write the result to stdout: {}", io_reason(error));
-                let fate = match fate {
+                let details = match fate {
                     Fate::Released => "the address was given back",
                     Fate::HeldBefore => "the attachment holds what it held before",
                     Fate::StillHeld => {
                         "the address could not be given back, and is held until the DEL"
                     }
                 };
-                (Code::Io, msg, fate.to_owned())
+                (Code::Io, msg, details.to_owned())
             }
             Failure::Panic(what) => {
                 let version = env!("CARGO_PKG_VERSION");
@@ -209,21 +215,21 @@ impl Failure {
     }
 }
 
-/// The code, message and details of a lock that was not taken.
+/// Returns the code, message and details for a lock that was not acquired, or was lost.
 fn lock_error(error: &LockError, program: &str) -> (Code, String, String) {
     match error {
         LockError::Busy { path, holder, .. } => {
-            let path = path.display();
             let details = format!(
-                "{holder} holds {path}; the call may be repeated, and `{program} check` tells whether that takes too long"
+                "{holder} holds {}; the call may be repeated, and `{program} check` tells whether that takes too long",
+                path.display()
             );
             let msg = format!("{error}: {holder} holds it");
             (Code::TryAgain, msg, details)
         }
         LockError::Io { path, .. } => {
-            let path = path.display();
             let details = format!(
-                "{path} must be a file in a folder that can be written; the plugin makes both when they are missing"
+                "{} must be a file in a folder that can be written; the plugin makes both when they are missing",
+                path.display()
             );
             (Code::Io, error.to_string(), details)
         }
@@ -234,13 +240,21 @@ fn lock_error(error: &LockError, program: &str) -> (Code, String, String) {
     }
 }
 
-/// Why GC keeps a stale address.
+/// Returns why GC keeps a stale address.
 fn reason_to_keep(kept: &Judged) -> String {
-    let reasons = kept.judgement.reasons.iter();
-    let reasons: Vec<String> = reasons.map(ToString::to_string).collect();
-    let (key, owner) = (&kept.candidate.key, &kept.candidate.held.owner);
-    let container = owner.container_id().unwrap_or_default();
-    format!("{key} of container {container}: {}", reasons.join(", "))
+    let candidate = &kept.candidate;
+    let container = candidate.held.owner.container_id().unwrap_or_default();
+    let reasons: Vec<String> = kept
+        .judgement
+        .reasons
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    format!(
+        "{} of container {container}: {}",
+        candidate.key,
+        reasons.join(", ")
+    )
 }
 
 #[cfg(test)]

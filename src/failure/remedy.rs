@@ -25,10 +25,11 @@ pub struct Remedy {
     pub commands: Vec<String>,
 }
 
-/// What to do about `source`, which failed with `error`. `is_root` is whether this process runs as root.
+/// What to do about `source`, which failed with `error`. `is_root` is whether this process runs as
+/// root.
 pub fn source_remedy(source: &Source, error: &SourceError, is_root: bool) -> Remedy {
     let (text, commands) = match (source, error) {
-        (_, SourceError::Node(_, error)) => (error.remedy(), vec![]),
+        (_, SourceError::Node(_, why)) => (why.remedy(), vec![]),
         (_, SourceError::Fetch(..)) if needs_root(source, error, is_root) => (
             "on many nodes only root may ask it: run this with sudo",
             vec![],
@@ -58,44 +59,44 @@ pub fn source_remedy(source: &Source, error: &SourceError, is_root: bool) -> Rem
 /// What to do about a server that did not answer with status 200, and the commands to type.
 fn fetch_remedy(url: &str, error: &FetchError) -> (&'static str, Vec<String>) {
     let host = host_of(url);
-    let ask = vec![format!("curl -i '{url}'")];
-    let path_of_packets = vec![
+    let show_answer = vec![format!("curl -i '{url}'")];
+    let show_path_of_packets = vec![
         format!("ip route get {host}"),
         format!("sudo iptables -S | grep -w {host}"),
     ];
-    let routes = vec![format!(
+    let show_routes = vec![format!(
         "ip route show table all | grep -E '{host}|default|blackhole|unreachable|prohibit'"
     )];
     match error {
         FetchError::Status(401 | 403) => (
             "the route is right, as something answers, but it refuses the request: it answers only requests of root on the node itself; where this is root, a proxy or a rule of the cloud stands in between; look at the answer:",
-            ask,
+            show_answer,
         ),
         FetchError::Status(300..=399) => (
             "the route is right, but something other than the wire server answers, which never redirects: a proxy or a login page; find out what, and let requests to this address through:",
-            ask,
+            show_answer,
         ),
         FetchError::Status(429 | 500..) => (
             "the route is right, but the server is in trouble; the next ADD asks again; where it lasts, Azure's side is broken: redeploy the node",
-            ask,
+            show_answer,
         ),
         FetchError::Status(_) => (
             "the route is right, but what answers does not know this request: is ipam.queryUrl or AZURE_VNET_IPAM_QUERY_URL set to another server? Look at the answer:",
-            ask,
+            show_answer,
         ),
         FetchError::TimedOut(_) => (
             "packets get lost: a route to a wrong device, a firewall rule that drops them, or Azure's side. The first command must name the device that leads out of the node, the second must print nothing; where both are right, redeploy the node:",
-            path_of_packets,
+            show_path_of_packets,
         ),
         FetchError::Refused => (
             "its address is reached, but nothing listens: a route may lead to another machine, or a firewall rule reject it:",
-            path_of_packets,
+            show_path_of_packets,
         ),
         FetchError::NoRoute(_) => (
             "remove the route that blocks it, or restore the default route; these commands show both:",
-            routes,
+            show_routes,
         ),
-        FetchError::Transport(_) => ("look at what answers:", ask),
+        FetchError::Transport(_) => ("look at what answers:", show_answer),
     }
 }
 
@@ -118,14 +119,16 @@ fn answer_remedy(error: &AnswerError) -> &'static str {
     }
 }
 
-/// The host of a URL.
+/// Returns the host of a URL.
 fn host_of(url: &str) -> &str {
-    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
-    let end = rest.find(['/', ':', '?']).unwrap_or(rest.len());
-    rest.get(..end).unwrap_or(rest)
+    let without_scheme = url.split_once("://").map_or(url, |(_, rest)| rest);
+    without_scheme
+        .split(['/', ':', '?'])
+        .next()
+        .unwrap_or_default()
 }
 
-/// Whether `source` failed with `error` probably because only root may query it.
+/// Returns whether `source` probably failed with `error` because only root may query it.
 pub fn needs_root(source: &Source, error: &SourceError, is_root: bool) -> bool {
     !is_root && source.is_wire_server() && matches!(error, SourceError::Fetch(..))
 }

@@ -11,14 +11,16 @@ use tz::{LocalTimeType, TimeZone, TimeZoneSettings, UtcDateTime};
 use super::{Paths, read_bounded, read_text};
 use crate::ipam::Moment;
 
-/// The file that shifts this process's boot clock; unset in every process but those that [`shift_boot_clock`] found one for.
+/// The file that shifts the boot clock of this process. Unset unless [`shift_boot_clock`] found
+/// one.
 static OFFSET_FILE: OnceLock<PathBuf> = OnceLock::new();
 
-/// How often a wait reads a shifted clock, which may jump meanwhile.
+/// How often a wait reads a shifted clock, which may jump during the wait.
 const SHIFTED_CLOCK_POLL: Duration = Duration::from_millis(10);
 
-/// Shifts the boot clock of this process by the seconds in [`Paths::boot_clock_offset`], if that file exists. Only below
-/// `AZURE_VNET_IPAM_ROOT` can it exist: tests let hours pass with it, also while a call waits.
+/// Shifts the boot clock of this process by the seconds in [`Paths::boot_clock_offset`], if that
+/// file exists. It can exist only below `AZURE_VNET_IPAM_ROOT`. Tests let hours pass with it, even
+/// while a call waits.
 pub fn shift_boot_clock(paths: &Paths) {
     if let Some(file) = paths.boot_clock_offset().filter(|file| file.exists()) {
         // Fails only when it is set already.
@@ -29,23 +31,25 @@ pub fn shift_boot_clock(paths: &Paths) {
 /// Returns the time on the boot clock.
 pub fn boot_now() -> Moment {
     let Timespec { tv_sec, tv_nsec } = clock_gettime(ClockId::Boottime);
-    let part = |n: i64| u64::try_from(n).unwrap_or(0);
-    let now = part(tv_sec)
-        .saturating_mul(1_000_000_000)
-        .saturating_add(part(tv_nsec));
-    Moment(match OFFSET_FILE.get() {
-        None => now,
-        Some(file) => now.saturating_add(read_offset(file).saturating_mul(1_000_000_000)),
-    })
+    let seconds = u64::try_from(tv_sec).unwrap_or(0);
+    let nanoseconds = u64::try_from(tv_nsec).unwrap_or(0);
+    let offset = OFFSET_FILE.get().map_or(0, |file| read_offset(file));
+    Moment(
+        seconds
+            .saturating_add(offset)
+            .saturating_mul(1_000_000_000)
+            .saturating_add(nanoseconds),
+    )
 }
 
-/// Reads the whole seconds in that file; 0 when there are none.
+/// Reads the whole seconds in the offset file; 0 when it has none.
 fn read_offset(file: &Path) -> u64 {
     let text = read_text(file).unwrap_or_default();
     text.trim().parse().unwrap_or(0)
 }
 
-/// Returns how long a wait that ends after `left` of boot time may block at once: all of it, unless the clock is shifted.
+/// Returns how long a wait may block at once when `left` of boot time remains. That is all of it,
+/// unless the clock is shifted.
 pub fn block_at_most(left: Duration) -> Duration {
     match OFFSET_FILE.get() {
         None => left,
@@ -80,7 +84,8 @@ pub fn wall_now() -> Timestamp {
     }
 }
 
-/// A time on the wall clock, for people: seconds since 1970, and nanoseconds. It is displayed in the local time zone.
+/// A time on the wall clock, for people: seconds since 1970, and nanoseconds. It is displayed in
+/// the local time zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Timestamp {
     /// The seconds since 1970.
@@ -91,17 +96,26 @@ pub struct Timestamp {
 impl Timestamp {
     /// Parses `2026-11-20T21:09:39.123+01:00`.
     pub fn parse(text: &str) -> Option<Timestamp> {
-        let (date, time) = text.split_once(['T', 't', ' '])?;
-        let (clock, zone) = time.split_at(time.find(['Z', 'z', '+', '-'])?);
-        let (clock, fraction) = clock.split_once('.').unwrap_or((clock, ""));
+        let (date, time_and_zone) = text.split_once(['T', 't', ' '])?;
+        let (year, month_and_day) = date.split_once('-')?;
+        let (month, day) = month_and_day.split_once('-')?;
+
+        let (time, zone) = time_and_zone.split_at(time_and_zone.find(['Z', 'z', '+', '-'])?);
+        let (clock, fraction) = time.split_once('.').unwrap_or((time, ""));
+        let (hour_and_minute, second) = clock.rsplit_once(':')?;
+        let (hour, minute) = two_numbers(hour_and_minute)?;
         let nanoseconds = format!("{fraction:0<9.9}").parse().ok()?;
-        let (year, date) = date.split_once('-')?;
-        let (month, day) = date.split_once('-')?;
-        let (clock, second) = clock.rsplit_once(':')?;
-        let (hour, minute) = two_numbers(clock)?;
-        let (day, second) = (day.parse().ok()?, second.parse().ok()?);
-        let (year, month) = (year.parse().ok()?, month.parse().ok()?);
-        let local = UtcDateTime::new(year, month, day, hour, minute, second, nanoseconds).ok()?;
+
+        let local = UtcDateTime::new(
+            year.parse().ok()?,
+            month.parse().ok()?,
+            day.parse().ok()?,
+            hour,
+            minute,
+            second.parse().ok()?,
+            nanoseconds,
+        )
+        .ok()?;
         Some(Timestamp {
             seconds: local.unix_time().checked_sub(parse_offset(zone)?)?,
             nanoseconds,
@@ -116,23 +130,24 @@ impl Timestamp {
         }
     }
 
-    /// Returns the seconds east of UTC at this time, from `TZ` or /etc/localtime; 0 when they cannot be read.
+    /// Returns the seconds east of UTC at this time, from `TZ` or /etc/localtime; 0 when neither
+    /// can be read.
     pub fn local_offset(self) -> i32 {
         static ZONE: OnceLock<Option<TimeZone>> = OnceLock::new();
         let zone = ZONE.get_or_init(|| match std::env::var("TZ") {
             Ok(tz) => ZONES.parse_posix_tz(&tz).ok(),
-            // Most nodes run on UTC: they have no such file, or a link, which is read faster than a zone file.
+            // Most nodes run on UTC. They have no such file, or a link, which is read faster than a
+            // zone file.
             Err(_) if local_time_is_utc(Path::new("/etc/localtime")) => None,
             Err(_) => ZONES.parse_local().ok(),
         });
-        let found = zone
-            .as_ref()
-            .and_then(|zone| zone.find_local_time_type(self.seconds).ok());
-        found.map_or(0, LocalTimeType::ut_offset)
+        zone.as_ref()
+            .and_then(|rules| rules.find_local_time_type(self.seconds).ok())
+            .map_or(0, LocalTimeType::ut_offset)
     }
 
-    /// Formats it as RFC 3339, `offset` seconds east of UTC, with up to nine decimals, trailing zeros cut, as the original's TimeStamp
-    /// (contract section 5).
+    /// Formats it as RFC 3339, `offset` seconds east of UTC, like the original's TimeStamp
+    /// (contract section 5): with up to nine decimals, and without trailing zeros.
     pub fn format(self, offset: i32) -> String {
         let seconds = self.seconds.saturating_add(i64::from(offset));
         // Fails only for years that do not fit into 32 bits.

@@ -1,6 +1,9 @@
-//! The one place where files are opened (promise P9). A pipe or device in a file's place must not block a call: files are opened
-//! without blocking, are used only when they are regular, and are read with a limit. Writers follow no symbolic link. And whether
-//! a folder takes a new file.
+//! The one place where files are opened (promise P9).
+//!
+//! A pipe or device in a file's place must not block a call. So files are opened without blocking,
+//! are used only when they are regular, and are read with a limit. Writers follow no symbolic link.
+//!
+//! This file also finds out whether a folder can take a new file.
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Write};
@@ -9,10 +12,9 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::buffer::spare_capacity;
-use rustix::fs::{CWD, Mode, OFlags, openat, statvfs};
+use rustix::fs::{Access, CWD, Mode, OFlags, StatVfs, StatVfsMountFlags, access, openat, statvfs};
 use rustix::io::{Errno, retry_on_intr};
-
-use super::libc_calls::use_huge_pages;
+use rustix::process::geteuid;
 
 /// The mode of new files: only root may read or lock them.
 pub const PRIVATE: u32 = 0o600;
@@ -58,10 +60,11 @@ pub fn read_bounded_with(path: &Path, limit: usize, room: usize) -> io::Result<R
     read_opened(open(path), limit, room)
 }
 
-/// Like [`read_bounded`], for a file in a folder that others may write to, where a link could lead to any file.
+/// Like [`read_bounded`], but follows no link. Meant for folders that others may write to, where a
+/// link could lead to any file.
 ///
 /// # Errors
-/// As [`read_bounded`], or it is a link.
+/// As [`read_bounded`], or the file is a link.
 pub fn read_no_link(path: &Path, limit: usize) -> io::Result<ReadOutcome> {
     read_opened(open_with(path, OFlags::NOFOLLOW, 0), limit, 0)
 }
@@ -80,7 +83,7 @@ fn read_opened(opened: io::Result<File>, limit: usize, room: usize) -> io::Resul
     if meta.is_file() && length > limit {
         return Ok(ReadOutcome::TooLarge);
     }
-    // Files of the kernel have a length of 0, and tell their end only by an empty read.
+    // The kernel reports a length of 0 for its own files. Only an empty read shows their end.
     let enough = if length > 0 { length } else { usize::MAX };
     let bytes = read_until(&file, length + room, limit, enough)?;
     Ok(if bytes.len() > limit {
@@ -100,7 +103,7 @@ pub fn read_text(path: &Path) -> io::Result<String> {
     String::from_utf8(bytes).map_err(|_| io::ErrorKind::InvalidData.into())
 }
 
-/// Opens a folder or a network namespace without blocking, whatever is in its place.
+/// Opens a folder or a network namespace for reading, without blocking, whatever is in its place.
 ///
 /// # Errors
 /// It is missing or may not be opened.
@@ -108,29 +111,32 @@ pub fn open(path: &Path) -> io::Result<File> {
     open_with(path, OFlags::RDONLY, 0)
 }
 
-/// Opens a file without blocking, whatever is in its place; a new one gets this mode. Unless it is new, call [`check_regular`] next.
+/// Opens a file without blocking, whatever is in its place. A new file gets this mode. For a file
+/// that may have existed before, call [`check_regular`] next.
 ///
 /// # Errors
 /// The system refuses.
 pub fn open_with(path: &Path, flags: OFlags, mode: u32) -> io::Result<File> {
-    let flags = flags | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    // Not `open`, behind which musl sets FD_CLOEXEC once more: nine system calls of a DEL.
-    let opened = retry_on_intr(|| openat(CWD, path, flags, Mode::from_raw_mode(mode)));
-    Ok(opened?.into())
+    let always = OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let permissions = Mode::from_raw_mode(mode);
+    // After `open`, musl would set FD_CLOEXEC again, which is a second system call for each file.
+    let file = retry_on_intr(|| openat(CWD, path, flags | always, permissions))?;
+    Ok(file.into())
 }
 
-/// What a file is opened with to be written.
+/// The flags to open a file for writing.
 pub const WRITE: OFlags = OFlags::WRONLY.union(OFlags::NOFOLLOW);
 
-/// What a lock file is opened with. Links are followed, as other programs open the same file.
+/// The flags to open a lock file. Links are followed, because other programs follow them too, and
+/// all must lock the same file.
 pub const LOCK: OFlags = OFlags::RDWR.union(OFlags::CREATE);
 
-/// Opens a file, and makes its folder when that is missing.
+/// Opens a file, and creates its folder when that is missing.
 ///
 /// # Errors
 /// The system refuses.
 pub fn open_in_new_folder(path: &Path, flags: OFlags, mode: u32) -> io::Result<File> {
-    // Somebody may remove the folder between the two steps.
+    // Another process may remove the folder after it was created and before the file is opened.
     const TRIES: usize = 20;
     for _ in 1..TRIES {
         match open_with(path, flags, mode) {
@@ -138,21 +144,14 @@ pub fn open_in_new_folder(path: &Path, flags: OFlags, mode: u32) -> io::Result<F
             opened => return opened,
         }
         let folder = path.parent().unwrap_or(path);
-        let made = DirBuilder::new().recursive(true).mode(0o755).create(folder);
-        match made {
-            Err(e) if e.kind() != io::ErrorKind::NotFound && !folder.is_dir() => return Err(e),
-            _ => {}
+        if let Err(e) = DirBuilder::new().recursive(true).mode(0o755).create(folder)
+            && e.kind() != io::ErrorKind::NotFound
+            && !folder.is_dir()
+        {
+            return Err(e);
         }
     }
     open_with(path, flags, mode)
-}
-
-/// Creates a file without a name in a folder. It is gone when it is closed.
-///
-/// # Errors
-/// The system refuses, or knows no such files there.
-pub fn create_nameless(folder: &Path) -> io::Result<File> {
-    open_with(folder, OFlags::WRONLY | OFlags::TMPFILE, PRIVATE)
 }
 
 /// Checks that an open file is a regular one.
@@ -160,9 +159,10 @@ pub fn create_nameless(folder: &Path) -> io::Result<File> {
 /// # Errors
 /// It is not a regular file.
 pub fn check_regular(meta: &fs::Metadata) -> io::Result<()> {
-    match meta.is_file() {
-        true => Ok(()),
-        false => Err(not_regular()),
+    if meta.is_file() {
+        Ok(())
+    } else {
+        Err(not_regular())
     }
 }
 
@@ -170,8 +170,8 @@ fn not_regular() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file")
 }
 
-/// Reads a file from its current position to its end, or until there are more than `limit` bytes. With the `expected` length this
-/// takes two system calls; the standard library takes six.
+/// Reads a file from its current position to its end, or until there are more than `limit` bytes.
+/// The buffer begins with room for `expected` bytes.
 ///
 /// # Errors
 /// It cannot be read.
@@ -179,7 +179,7 @@ pub fn read_up_to(file: impl AsFd, expected: usize, limit: usize) -> io::Result<
     read_until(file, expected, limit, usize::MAX)
 }
 
-/// As [`read_up_to`], but does not ask whether there is more when it has `enough` bytes.
+/// Like [`read_up_to`], but stops at `enough` bytes without checking whether there are more.
 fn read_until(
     file: impl AsFd,
     expected: usize,
@@ -189,7 +189,6 @@ fn read_until(
     /// Files of the kernel have a length of 0.
     const LEAST: usize = 512;
     let mut bytes = Vec::with_capacity(expected.max(LEAST) + 1);
-    use_huge_pages(bytes.spare_capacity_mut());
     while bytes.len() <= limit && bytes.len() < enough {
         if bytes.len() == bytes.capacity() {
             bytes.reserve(bytes.len());
@@ -202,8 +201,8 @@ fn read_until(
     Ok(bytes)
 }
 
-/// Replaces the contents of a small file in place, by one write and, if it was longer, a truncation. A kill in between leaves
-/// the end of the old text behind the new one.
+/// Replaces the contents of a small file in place: writes the text, and then cuts off what is left
+/// of a longer old text. When the process is killed in between, that rest stays.
 ///
 /// # Errors
 /// It is not a regular file, or cannot be written.
@@ -218,20 +217,22 @@ pub fn overwrite(file: &File, text: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Replaces the file at `path` atomically, with these permission bits whatever the umask. The text is written to
-/// `<path>.<pid>.new`, which is then renamed. It is not flushed to the disk: after a power cut the file may be empty.
+/// Replaces the file at `path` atomically, with these permission bits whatever the umask.
+///
+/// The text is written to `<path>.<pid>.new`, which is then renamed. It is not flushed to the disk,
+/// so after a power cut the file may be empty.
 ///
 /// # Errors
-/// The system refuses, or `path` is not a regular file. Links are not followed, as in a folder that everybody may write to they
-/// could lead to any file. The old file stays then, and the new one is removed.
+/// The system refuses, or `path` is not a regular file. A link is not followed, because in a folder
+/// that everybody may write to it could lead to any file. After an error the old file is in place,
+/// and the new one is removed.
 pub fn replace(path: &Path, text: &[u8], mode: u32) -> io::Result<()> {
     if fs::symlink_metadata(path).is_ok_and(|there| !there.is_file()) {
         return Err(not_regular());
     }
-    let mut new = path.as_os_str().to_owned();
-    new.push(format!(".{}.new", std::process::id()));
-    let new = PathBuf::from(new);
-    // A killed process with the same ID may have left one.
+    let mut new_name = path.as_os_str().to_owned();
+    new_name.push(format!(".{}.new", std::process::id()));
+    let new = PathBuf::from(new_name);
     let mut file = create_new(&new, mode)?;
     let replaced = file
         .write_all(text)
@@ -243,7 +244,7 @@ pub fn replace(path: &Path, text: &[u8], mode: u32) -> io::Result<()> {
     replaced
 }
 
-/// Creates a new file, and removes one that a killed call left.
+/// Creates a new file. Replaces a file of the same name, which a killed process may have left.
 ///
 /// # Errors
 /// The system refuses.
@@ -257,23 +258,26 @@ pub fn create_new(path: &Path, mode: u32) -> io::Result<File> {
     }
 }
 
-/// Returns why a file or folder that exists may not be written, if so. For root, "permission denied" means that it is immutable, or
-/// that a security module forbids it.
+/// Returns why this user may not write a file or folder; `None` when it may, or when nothing is
+/// there. For root, "permission denied" means that it is immutable, or that a security module
+/// forbids the access.
 pub fn write_refusal(path: &Path) -> Option<io::Error> {
-    let error = rustix::fs::access(path, rustix::fs::Access::WRITE_OK).err()?;
-    (error != rustix::io::Errno::NOENT).then(|| error.into())
+    match access(path, Access::WRITE_OK) {
+        Ok(()) | Err(Errno::NOENT) => None,
+        Err(error) => Some(error.into()),
+    }
 }
 
 /// Returns the system's words for an error, without the number that Rust appends.
 pub fn io_reason(error: &io::Error) -> String {
     let text = error.to_string();
     match text.split_once(" (os error") {
-        Some((io_reason, _)) => io_reason.to_lowercase(),
+        Some((reason, _)) => reason.to_lowercase(),
         None => text,
     }
 }
 
-/// The space of a file system.
+/// The free space of a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
     /// The free space in bytes.
@@ -282,36 +286,26 @@ pub struct Room {
     pub files: Option<u64>,
 }
 
-/// Checks that a file of this length could be written into a folder: writes one without a name, which is gone when this returns.
+/// Checks that a new file of this length could be written into a folder. Writes nothing, so it does
+/// not see limits that the file system does not report, such as the quota of a user.
 ///
 /// # Errors
-/// The system refuses: the file system is full or read-only, or this user may not write there.
+/// The file system is full or read-only, this user may not write there, or it is not a folder.
 pub fn check_room(folder: &Path, length: usize) -> io::Result<()> {
-    const PIECE: [u8; 4096] = [b' '; 4096];
-    let mut file = match create_nameless(folder) {
-        Ok(file) => file,
-        // The file system, or the kernel, knows no files without a name.
-        Err(e) if matches!(e.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EISDIR)) => {
-            return check_numbers(folder, length);
-        }
-        Err(e) => return Err(e),
-    };
-    let mut left = length;
-    while left > 0 {
-        let piece = PIECE.get(..left.min(PIECE.len())).unwrap_or(&PIECE);
-        file.write_all(piece)?;
-        left -= piece.len();
+    access(folder, Access::WRITE_OK | Access::EXEC_OK)?;
+    if !fs::metadata(folder)?.is_dir() {
+        return Err(io::ErrorKind::NotADirectory.into());
+    }
+    let found = statvfs(folder)?;
+    if found.f_flag.contains(StatVfsMountFlags::RDONLY) {
+        return Err(Errno::ROFS.into());
+    }
+    let room = room_for(&found, geteuid().is_root());
+    let needed = u64::try_from(length).unwrap_or(u64::MAX);
+    if room.bytes < needed || room.files == Some(0) {
+        return Err(Errno::NOSPC.into());
     }
     Ok(())
-}
-
-/// Checks the numbers of the file system, which a quota may make too good.
-fn check_numbers(folder: &Path, length: usize) -> io::Result<()> {
-    let room = room(folder)?;
-    match room.bytes < length as u64 || room.files == Some(0) {
-        true => Err(Errno::NOSPC.into()),
-        false => Ok(()),
-    }
 }
 
 /// Returns the space that the file system of a folder has left for this user.
@@ -319,11 +313,22 @@ fn check_numbers(folder: &Path, length: usize) -> io::Result<()> {
 /// # Errors
 /// The system refuses.
 pub fn room(folder: &Path) -> io::Result<Room> {
-    let found = statvfs(folder)?;
-    Ok(Room {
-        bytes: found.f_bavail.saturating_mul(found.f_frsize),
-        files: (found.f_files > 0).then_some(found.f_favail),
-    })
+    Ok(room_for(&statvfs(folder)?, geteuid().is_root()))
+}
+
+/// Returns the space that a file system has left for root or for other users. Some file systems
+/// reserve blocks that only root may fill.
+fn room_for(found: &StatVfs, is_root: bool) -> Room {
+    let blocks = if is_root {
+        found.f_bfree
+    } else {
+        found.f_bavail
+    };
+    let has_limited_files = found.f_files > 0;
+    Room {
+        bytes: blocks.saturating_mul(found.f_frsize),
+        files: has_limited_files.then_some(found.f_favail),
+    }
 }
 
 #[cfg(test)]
@@ -401,16 +406,42 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_takes_a_file_and_keeps_none() {
-        let folder = std::env::temp_dir().join(format!("room-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
+    fn check_room_writes_nothing_and_refuses_what_does_not_fit() {
+        let (folder, names) = folder("room");
         check_room(&folder, 10_000).unwrap();
-        check_numbers(&folder, 10_000).unwrap();
-        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
+        assert!(names().is_empty());
         assert!(room(&folder).unwrap().bytes > 10_000);
-        assert!(check_numbers(&folder, usize::MAX).is_err());
-        std::fs::remove_dir(&folder).unwrap();
-        let gone = check_room(&folder, 1).unwrap_err();
-        assert_eq!(gone.kind(), io::ErrorKind::NotFound);
+        let too_long = check_room(&folder, usize::MAX).unwrap_err();
+        assert_eq!(too_long.kind(), io::ErrorKind::StorageFull);
+        let file = folder.join("file");
+        fs::write(&file, "").unwrap();
+        fs::set_permissions(&file, Permissions::from_mode(0o700)).unwrap();
+        let not_a_folder = check_room(&file, 1).unwrap_err();
+        assert_eq!(not_a_folder.kind(), io::ErrorKind::NotADirectory);
+        fs::remove_dir_all(&folder).unwrap();
+        let missing = check_room(&folder, 1).unwrap_err();
+        assert_eq!(missing.kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn room_depends_on_user_and_has_no_limit_of_files_without_inodes() {
+        let mut found = statvfs("/").unwrap();
+        found.f_frsize = 4096;
+        found.f_bfree = 7;
+        found.f_bavail = 3;
+        found.f_files = 100;
+        found.f_favail = 5;
+        let of_root = Room {
+            bytes: 7 * 4096,
+            files: Some(5),
+        };
+        let of_others = Room {
+            bytes: 3 * 4096,
+            files: Some(5),
+        };
+        assert_eq!(room_for(&found, true), of_root);
+        assert_eq!(room_for(&found, false), of_others);
+        found.f_files = 0;
+        assert_eq!(room_for(&found, true).files, None);
     }
 }

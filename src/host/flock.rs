@@ -22,25 +22,29 @@ pub enum LockOutcome {
     TimedOut,
 }
 
-/// Locks a file exclusively, and creates it when it is missing. This program never replaces or removes a lock file. If somebody else
-/// does so during the wait, the new file is locked instead, as later processes will lock that one.
+/// Locks a file exclusively, and creates it when it is missing.
+///
+/// This program never replaces or removes a lock file. If somebody else does so during the wait,
+/// the new file is locked instead, because later processes will lock that one.
 ///
 /// # Errors
 /// The file or its folder cannot be created or opened; the kernel refuses to lock.
 pub fn lock(path: &Path, wait: Duration) -> io::Result<LockOutcome> {
     let deadline = boot_now().after(wait);
     loop {
-        let LockOutcome::Held(file) = wait_for(open_in_new_folder(path, LOCK, PRIVATE)?, deadline)?
-        else {
+        let opened = open_in_new_folder(path, LOCK, PRIVATE)?;
+        let LockOutcome::Held(file) = wait_for(opened, deadline)? else {
             return Ok(LockOutcome::TimedOut);
         };
-        let (held, there) = (file.metadata()?, fs::metadata(path));
+        let held = file.metadata()?;
+        let at_path = fs::metadata(path);
         check_regular(&held)?;
         if held.mode() & 0o077 != 0 {
-            // The original leaves it readable, and whoever may read it may lock it. Fails on a read-only file system.
-            let _ = file.set_permissions(Permissions::from_mode(0o600));
+            // The original leaves the file readable, and whoever may read it may lock it. This
+            // fails on a read-only file system, where the lock still works.
+            let _ = file.set_permissions(Permissions::from_mode(PRIVATE));
         }
-        if there.is_ok_and(|there| (there.dev(), there.ino()) == (held.dev(), held.ino())) {
+        if at_path.is_ok_and(|meta| (meta.dev(), meta.ino()) == (held.dev(), held.ino())) {
             return Ok(LockOutcome::Held(file));
         }
         if deadline.since(boot_now()).is_zero() && !wait.is_zero() {
@@ -49,7 +53,7 @@ pub fn lock(path: &Path, wait: Duration) -> io::Result<LockOutcome> {
     }
 }
 
-/// Locks a folder exclusively, by itself and not by a file in it. It must exist.
+/// Locks a folder exclusively. The lock is on the folder itself, which must exist.
 ///
 /// # Errors
 /// It cannot be opened, or is not a folder; the kernel refuses to lock.
@@ -61,8 +65,8 @@ pub fn lock_folder(folder: &Path, wait: Duration) -> io::Result<LockOutcome> {
     wait_for(opened, boot_now().after(wait))
 }
 
-/// Waits for a lock in the kernel, whose queue keeps its order. flock(2) has no timeout, so a timer interrupts it; with a thread for each
-/// wait, a burst of ADDs takes a sixth longer.
+/// Waits for a lock in the kernel, which serves the waiting processes in their order. flock(2) has
+/// no timeout, so a timer interrupts it.
 fn wait_for(file: File, deadline: Moment) -> io::Result<LockOutcome> {
     let left = || deadline.since(boot_now());
     match FileExt::try_lock_exclusive(&file) {
@@ -103,7 +107,8 @@ mod tests {
     const SHORT: Duration = Duration::from_millis(30);
     const LONG: Duration = Duration::from_secs(60);
 
-    /// Returns when somebody is blocked in flock(2) on this file; in the kernel's list such a line has an arrow.
+    /// Returns when a process is blocked in flock(2) on this file. In the kernel's list the line of
+    /// such a process has an arrow.
     fn wait_until_contended(path: &Path) {
         let inode = fs::metadata(path).unwrap().ino();
         let file = format!(":{inode} 0 EOF");
@@ -133,7 +138,7 @@ mod tests {
         drop(first);
         assert!(
             held(&path, LONG).is_some(),
-            "who timed out does not wait any more"
+            "a process that timed out no longer waits"
         );
         fs::remove_dir_all(folder).unwrap();
     }

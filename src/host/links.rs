@@ -19,8 +19,8 @@ pub struct Link {
     pub mac: String,
     /// Whether it is the loopback interface.
     pub loopback: bool,
-    /// Whether another interface uses it (IFF_SLAVE), as with the virtual function of accelerated networking. A port of a
-    /// bridge does not count.
+    /// Whether another interface uses it (IFF_SLAVE), like the virtual function of accelerated
+    /// networking. A port of a bridge does not count.
     pub enslaved: bool,
     /// The number (netnsid) of the network namespace of its other end, where that is another one.
     pub peer_namespace: Option<u32>,
@@ -29,11 +29,11 @@ pub struct Link {
 const IFF_LOOPBACK: u32 = 0x8;
 const IFF_SLAVE: u32 = 0x800;
 
-/// Lists all interfaces in the order of their index: those of the caller's network namespace, or those in the folder
-/// `sys/class/net` below the root.
+/// Lists all interfaces in the order of their index: those of the caller's network namespace, or
+/// those in the folder `sys/class/net` below the root.
 ///
 /// # Errors
-/// The kernel does not answer; the folder cannot be read.
+/// The kernel does not answer, or the folder cannot be read.
 pub fn links(paths: &Paths) -> io::Result<Vec<Link>> {
     let mut links = match paths.links() {
         Some(folder) => from_folder(&folder)?,
@@ -47,8 +47,8 @@ fn sort(links: &mut [Link]) {
     links.sort_unstable_by(|a, b| (a.index, &a.name).cmp(&(b.index, &b.name)));
 }
 
-/// Lists the interfaces of these names that exist, in the order of their index. Unlike [`links`], its cost does not grow with
-/// the number of other interfaces.
+/// Lists the interfaces of these names that exist, in the order of their index. Unlike [`links`],
+/// its cost does not grow with the number of other interfaces.
 ///
 /// # Errors
 /// As [`links`].
@@ -67,7 +67,7 @@ pub fn links_named(paths: &Paths, names: &[String]) -> io::Result<Vec<Link>> {
         let mut request = link_request();
         request.extend(attribute(IFLA_IFNAME, &[name.as_bytes(), &[0]].concat()));
         let answer = netlink.ask(netlink::GET_LINK, &request)?;
-        found.extend(answer.as_deref().and_then(link));
+        found.extend(answer.as_deref().and_then(parse_link));
     }
     sort(&mut found);
     Ok(found)
@@ -80,11 +80,11 @@ const IFLA_EXT_MASK: u16 = 29;
 const IFLA_LINK_NETNSID: u16 = 37;
 
 fn from_kernel() -> io::Result<Vec<Link>> {
-    Netlink::open()?.dump(netlink::GET_LINK, &link_request(), link)
+    Netlink::open()?.dump(netlink::GET_LINK, &link_request(), parse_link)
 }
 
 fn link_request() -> Vec<u8> {
-    /// Leave the counters out, which are most of the answer.
+    /// Leaves out the counters, which are most of the answer.
     const RTEXT_FILTER_SKIP_STATS: u32 = 1 << 3;
     let mut request = vec![0u8; INTERFACE_MESSAGE];
     let mask = RTEXT_FILTER_SKIP_STATS.to_ne_bytes();
@@ -93,29 +93,26 @@ fn link_request() -> Vec<u8> {
 }
 
 /// Parses the interface in a message.
-fn link(message: &[u8]) -> Option<Link> {
+fn parse_link(message: &[u8]) -> Option<Link> {
     const ARPHRD_LOOPBACK: u16 = 772;
-    let (kind, index, flags) = (
-        u16_at(message, 2)?,
-        u32_at(message, 4)?,
-        u32_at(message, 8)?,
-    );
-    let loopback = kind == ARPHRD_LOOPBACK || flags & IFF_LOOPBACK != 0;
+    let device_type = u16_at(message, 2)?;
+    let flags = u32_at(message, 8)?;
+    let loopback = device_type == ARPHRD_LOOPBACK || flags & IFF_LOOPBACK != 0;
     let mut link = Link {
-        index,
+        index: u32_at(message, 4)?,
         loopback,
         enslaved: flags & IFF_SLAVE != 0,
         ..Link::default()
     };
     for (kind, value) in attributes(message.get(INTERFACE_MESSAGE..)?) {
         match kind {
-            // The original sees no address on the loopback interface; the kernel reports six zeros.
+            // The kernel reports six zeros for the loopback interface; the original, no address.
             IFLA_ADDRESS if !loopback => {
                 link.mac = value.iter().map(|b| format!("{b:02x}")).collect();
             }
             IFLA_IFNAME => {
-                let name = value.strip_suffix(&[0]).unwrap_or(value);
-                link.name = String::from_utf8_lossy(name).into_owned();
+                let without_nul = value.strip_suffix(&[0]).unwrap_or(value);
+                link.name = String::from_utf8_lossy(without_nul).into_owned();
             }
             IFLA_LINK_NETNSID => {
                 link.peer_namespace = u32_at(value, 0).filter(|id| *id != u32::MAX);
@@ -129,22 +126,27 @@ fn link(message: &[u8]) -> Option<Link> {
 fn from_folder(folder: &Path) -> io::Result<Vec<Link>> {
     let mut links = Vec::new();
     for entry in fs::read_dir(folder)? {
-        let entry = entry?;
-        let attribute_text = |name: &str| {
-            let text = read_text(&entry.path().join(name)).unwrap_or_default();
+        let link_folder = entry?.path();
+        let attribute_text = |attribute: &str| {
+            let text = read_text(&link_folder.join(attribute)).unwrap_or_default();
             text.trim().to_owned()
         };
-        let name = entry.file_name().to_string_lossy().into_owned();
-        let flags =
-            u32::from_str_radix(attribute_text("flags").trim_start_matches("0x"), 16).unwrap_or(0);
+        let name = link_folder
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        let flags_text = attribute_text("flags");
+        let flags = u32::from_str_radix(flags_text.trim_start_matches("0x"), 16).unwrap_or(0);
         let loopback = flags & IFF_LOOPBACK != 0 || name == "lo";
+        let mac = if loopback {
+            String::new()
+        } else {
+            attribute_text("address").replace(':', "").to_lowercase()
+        };
         links.push(Link {
             index: attribute_text("ifindex").parse().unwrap_or(u32::MAX),
-            mac: if loopback {
-                String::new()
-            } else {
-                attribute_text("address").replace(':', "").to_lowercase()
-            },
+            mac,
             loopback,
             enslaved: flags & IFF_SLAVE != 0,
             peer_namespace: None,

@@ -1,4 +1,5 @@
-//! Reads facts from the kernel, and files of the host. Every path of the program is built in [`Paths`].
+//! Reads facts from the kernel, and opens files of the host. [`Paths`] builds every path of the
+//! program.
 
 mod clock;
 mod files;

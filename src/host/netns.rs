@@ -1,4 +1,4 @@
-//! Identifies network namespaces, and runs questions in them.
+//! Identifies network namespaces, and runs functions inside them.
 
 use std::fs::File;
 use std::io;
@@ -34,31 +34,33 @@ pub enum CookieLookup {
 }
 
 impl CookieLookup {
-    /// Starts the lookup. Before Linux 6.18 the kernel answers only from inside the namespace. A thread enters it then, because a thread
-    /// cannot be brought back.
+    /// Starts the lookup.
+    ///
+    /// Before Linux 6.18 the kernel answers only from inside the namespace. A thread that enters a
+    /// namespace cannot return, so a new thread does.
     pub fn start(paths: &Paths, path: &str) -> CookieLookup {
-        let path = paths.under_root(path);
-        let Some(file) = open(path.as_ref()).ok().filter(is_namespace) else {
+        let Some(file) = open(&paths.under_root(path)).ok().filter(is_namespace) else {
             return CookieLookup::Known(None);
         };
         if let Some(cookie) = namespace_cookie(&file) {
             return CookieLookup::Known(Some(cookie));
         }
-        let entering = thread::Builder::new().stack_size(64 * 1024).spawn(move || {
+        let ask_from_inside = move || {
             move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).ok()?;
             Netlink::open().ok()?.namespace_cookie()
-        });
-        match entering {
-            Ok(entering) => CookieLookup::Entering(entering),
+        };
+        let builder = thread::Builder::new().stack_size(64 * 1024);
+        match builder.spawn(ask_from_inside) {
+            Ok(thread) => CookieLookup::Entering(thread),
             Err(_) => CookieLookup::Known(None),
         }
     }
 
-    /// Waits for the cookie; `None` if the kernel does not tell it.
+    /// Waits for the cookie; `None` if the kernel does not report it.
     pub fn finish(self) -> Option<u64> {
         match self {
             CookieLookup::Known(cookie) => cookie,
-            CookieLookup::Entering(entering) => entering.join().ok()?,
+            CookieLookup::Entering(thread) => thread.join().ok()?,
         }
     }
 }
@@ -72,36 +74,38 @@ pub fn in_namespace<T: Send>(
     netns: &str,
     ask: impl FnOnce() -> io::Result<T> + Send,
 ) -> io::Result<T> {
-    let namespace = open(paths.under_root(netns).as_ref())?;
-    // A thread cannot be brought back.
+    let namespace = open(&paths.under_root(netns))?;
+    // A thread that enters a namespace cannot return, so a new thread does.
     thread::scope(|scope| {
-        let ask = || {
+        let ask_from_inside = || {
             move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
             ask()
         };
-        let asking = thread::Builder::new().spawn_scoped(scope, ask)?;
-        asking.join().map_err(|_| io::ErrorKind::Other)?
+        let thread = thread::Builder::new().spawn_scoped(scope, ask_from_inside)?;
+        thread.join().map_err(|_| io::ErrorKind::Other)?
     })
 }
 
 fn is_namespace(file: &File) -> bool {
     const NSFS_MAGIC: i128 = 0x6e73_6673;
-    // The field has another type on every C library.
+    // The type of the field depends on the C library.
     fstatfs(file).is_ok_and(|found| i128::from(found.f_type) == NSFS_MAGIC)
 }
 
-/// Returns the cookie of the namespace that this file is; `None` before Linux 6.18 and for other files.
+/// Returns the cookie of the namespace that this file is; `None` before Linux 6.18, and for files
+/// that are no namespaces.
 pub(super) fn namespace_cookie(file: &File) -> Option<u64> {
     read_cookie(file.as_fd(), CookieSource::Namespace)
 }
 
-/// Returns whether the network namespace that this file is belongs to a user namespace below `own` (device and inode): any user may
-/// create those. False where the kernel does not tell.
+/// Returns whether the network namespace that this file is belongs to a user namespace below `own`
+/// (device and inode). Any user may create such a namespace. False where the kernel does not report
+/// it.
 pub(super) fn is_of_another_user_namespace(file: &File, own: (u64, u64)) -> bool {
-    let owner = open_related_namespace(file.as_fd(), RelatedNamespace::OwningUserNamespace);
-    let owner = owner.and_then(|owner| Ok(fstat(owner)?));
-    // The kernel refuses to name a user namespace above our own.
-    owner.is_ok_and(|owner| (owner.st_dev, owner.st_ino) != own)
+    // The kernel refuses this for a user namespace above our own.
+    open_related_namespace(file.as_fd(), RelatedNamespace::OwningUserNamespace)
+        .and_then(|owner| Ok(fstat(owner)?))
+        .is_ok_and(|owner| (owner.st_dev, owner.st_ino) != own)
 }
 
 /// The sockets of another process.
@@ -116,11 +120,13 @@ impl SocketsOfProcess {
     /// It has ended, or may not be opened.
     pub fn open(process: &Path) -> io::Result<SocketsOfProcess> {
         let pid = Pid::from_raw(number_in(process)?).ok_or(io::ErrorKind::NotFound)?;
-        let process = pidfd_open(pid, PidfdFlags::empty())?;
-        Ok(SocketsOfProcess { process })
+        Ok(SocketsOfProcess {
+            process: pidfd_open(pid, PidfdFlags::empty())?,
+        })
     }
 
-    /// Opens the network namespace of the socket at a path like /proc/7/fd/3, unless its cookie is unknown or `is_known`.
+    /// Opens the network namespace of the socket at a path like /proc/7/fd/3. Returns `None` if the
+    /// kernel does not report its cookie, or the caller knows that cookie.
     ///
     /// # Errors
     /// The socket is closed, or may not be taken.
@@ -129,25 +135,24 @@ impl SocketsOfProcess {
         socket: &Path,
         is_known: impl Fn(u64) -> bool,
     ) -> io::Result<Option<File>> {
-        let flags = PidfdGetfdFlags::empty();
-        let socket = pidfd_getfd(&self.process, number_in(socket)?, flags)?;
-        if read_cookie(socket.as_fd(), CookieSource::Socket).is_none_or(is_known) {
+        let descriptor = number_in(socket)?;
+        let copy = pidfd_getfd(&self.process, descriptor, PidfdGetfdFlags::empty())?;
+        if read_cookie(copy.as_fd(), CookieSource::Socket).is_none_or(is_known) {
             return Ok(None);
         }
-        open_related_namespace(socket.as_fd(), RelatedNamespace::NetworkOfSocket)
-            .map(|namespace| Some(namespace.into()))
+        let namespace = open_related_namespace(copy.as_fd(), RelatedNamespace::NetworkOfSocket)?;
+        Ok(Some(namespace.into()))
     }
 }
 
 /// Parses the file name of a path as a number.
 fn number_in(path: &Path) -> io::Result<i32> {
-    let number = path
-        .file_name()
-        .and_then(|name| name.to_str()?.parse().ok());
-    number.ok_or_else(|| io::ErrorKind::NotFound.into())
+    path.file_name()
+        .and_then(|name| name.to_str()?.parse().ok())
+        .ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 
-/// Returns device and inode of what `path` leads to; `None` when it leads nowhere.
+/// Returns the device and inode of what `path` leads to; `None` when nothing is there.
 pub fn namespace_id(paths: &Paths, path: &str) -> Option<(u64, u64)> {
     let found = stat(paths.under_root(path)).ok()?;
     Some((found.st_dev, found.st_ino))

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 use std::thread;
@@ -19,9 +19,9 @@ use super::netns::{is_of_another_user_namespace, namespace_cookie, namespace_id}
 const AF_UNSPEC: u8 = 0;
 const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;
-/// A destination of the host itself.
+/// A route to an address of the host itself.
 const RTN_LOCAL: u8 = 2;
-/// An ordinary destination.
+/// A route to another host.
 const RTN_UNICAST: u8 = 1;
 const RTA_DST: u16 = 1;
 const ROUTE_MESSAGE: usize = 12;
@@ -37,7 +37,8 @@ pub struct HostAddress {
     pub link: u32,
 }
 
-/// Lists the addresses of the host, with their interfaces; none where a list below a root replaces the kernel's interfaces.
+/// Lists the addresses of the host, with their interfaces. The list is empty when a list below a
+/// root replaces the kernel's interfaces.
 ///
 /// # Errors
 /// The kernel does not answer.
@@ -50,18 +51,19 @@ pub fn host_addresses(paths: &Paths) -> io::Result<Vec<HostAddress>> {
 
 /// Lists the addresses configured in the network namespace of the socket.
 fn addresses(netlink: &Netlink) -> io::Result<Vec<HostAddress>> {
-    let of_all_families = [AF_UNSPEC, 0, 0, 0, 0, 0, 0, 0];
-    netlink.dump(netlink::GET_ADDRESS, &of_all_families, address)
+    let all_families = [AF_UNSPEC, 0, 0, 0, 0, 0, 0, 0];
+    netlink.dump(netlink::GET_ADDRESS, &all_families, parse_address)
 }
 
-/// Reads an address message.
-fn address(message: &[u8]) -> Option<HostAddress> {
+/// Parses an address message.
+fn parse_address(message: &[u8]) -> Option<HostAddress> {
     const IFA_ADDRESS: u16 = 1;
     const IFA_LOCAL: u16 = 2;
     const INDEX: usize = 4;
     const LENGTH: usize = 8;
-    // Of a point-to-point link IFA_ADDRESS is the other end.
-    let (mut local, mut address) = (None, None);
+    // On a point-to-point link, IFA_ADDRESS is the address of the other end.
+    let mut local = None;
+    let mut address = None;
     for (kind, value) in attributes(message.get(LENGTH..)?) {
         match kind {
             IFA_LOCAL => local = ip(value),
@@ -76,8 +78,8 @@ fn address(message: &[u8]) -> Option<HostAddress> {
     })
 }
 
-/// Lists the addresses to which this host has a route of their own (/32, /128), and the host's own addresses; none where a list below a
-/// root replaces the kernel's interfaces.
+/// Lists the host's own addresses, and the addresses to which it has a route to that address alone
+/// (/32, /128). The list is empty when a list below a root replaces the kernel's interfaces.
 ///
 /// # Errors
 /// The kernel does not answer.
@@ -95,13 +97,13 @@ pub fn host_routes(paths: &Paths) -> io::Result<BTreeSet<IpAddr>> {
     Ok(all)
 }
 
-/// Returns whether the host itself has the address, or a route to this address alone: one of [`host_routes`], at a cost that does not
-/// grow with their number.
+/// Returns whether the host itself has the address, or a route to this address alone. Such an
+/// address is one of [`host_routes`], but the cost of this call does not grow with their number.
 ///
 /// # Errors
 /// The kernel does not answer.
 pub fn host_has(paths: &Paths, address: IpAddr) -> io::Result<bool> {
-    /// Answer with the matching entry of the table, not with the resolved route.
+    /// Requests the matching entry of the table instead of the resolved route.
     const RTM_F_FIB_MATCH: u32 = 0x2000;
     if !paths.is_this_host() {
         return Ok(false);
@@ -110,7 +112,8 @@ pub fn host_has(paths: &Paths, address: IpAddr) -> io::Result<bool> {
     Ok(answer.is_some_and(|message| single_destination(&message) == Some(address)))
 }
 
-/// Asks for the route to an address, from the network namespace of the caller; `None` where there is none.
+/// Asks for the route to an address from the network namespace of the caller; `None` if it has
+/// none.
 fn ask_route(address: IpAddr, flags: u32) -> io::Result<Option<Vec<u8>>> {
     let (family, bytes) = match address {
         IpAddr::V4(v4) => (AF_INET, v4.octets().to_vec()),
@@ -123,18 +126,22 @@ fn ask_route(address: IpAddr, flags: u32) -> io::Result<Option<Vec<u8>>> {
     Netlink::open()?.ask(netlink::GET_ROUTE, &request)
 }
 
-/// Returns the destination of a route message, if it is a single address that is reached directly or is the host's own.
+/// Returns the destination of a route message, if it is a single address of another host or of this
+/// host.
 fn single_destination(message: &[u8]) -> Option<IpAddr> {
-    let (family, bits, kind) = (*message.first()?, *message.get(1)?, *message.get(7)?);
-    let single = matches!((family, bits), (AF_INET, 32) | (AF_INET6, 128));
-    if !single || !matches!(kind, RTN_UNICAST | RTN_LOCAL) {
+    let family = *message.first()?;
+    let prefix_len = *message.get(1)?;
+    let route_type = *message.get(7)?;
+    let is_single = matches!((family, prefix_len), (AF_INET, 32) | (AF_INET6, 128));
+    if !is_single || !matches!(route_type, RTN_UNICAST | RTN_LOCAL) {
         return None;
     }
-    let destination = attributes(message.get(ROUTE_MESSAGE..)?).find(|(kind, _)| *kind == RTA_DST);
-    destination.and_then(|(_, value)| ip(value))
+    let (_, destination) =
+        attributes(message.get(ROUTE_MESSAGE..)?).find(|(kind, _)| *kind == RTA_DST)?;
+    ip(destination)
 }
 
-/// What the kernel would send with.
+/// The route that the kernel would use to an address.
 pub struct Route {
     /// The gateway, unless the link leads there directly.
     pub gateway: Option<IpAddr>,
@@ -145,7 +152,8 @@ pub struct Route {
 }
 
 impl Route {
-    /// The route of the calling thread's namespace to an outside address of the same family as `like`, if it has one.
+    /// Returns the route from the calling thread's namespace to an outside address of the same
+    /// family as `like`, if it has one.
     ///
     /// # Errors
     /// The kernel does not answer.
@@ -153,31 +161,39 @@ impl Route {
         const RTA_OIF: u16 = 4;
         const RTA_GATEWAY: u16 = 5;
         const RTA_PREFSRC: u16 = 7;
-        // For documentation, so they belong to nobody.
+        // These addresses are reserved for documentation, so no host has them.
         let outside = match like {
             IpAddr::V4(_) => IpAddr::from([192, 0, 2, 1]),
             IpAddr::V6(_) => IpAddr::from([0x2001, 0xdb8, 0xffff, 0, 0, 0, 0, 1]),
         };
-        let route = ask_route(outside, 0)?.map(|message| {
-            let all = message.get(ROUTE_MESSAGE..).unwrap_or_default();
-            let value = |kind| Some(attributes(all).find(|found| found.0 == kind)?.1);
-            Route {
-                gateway: value(RTA_GATEWAY).and_then(ip),
-                link: value(RTA_OIF).and_then(|v| u32_at(v, 0)).unwrap_or(0),
-                source: value(RTA_PREFSRC).and_then(ip),
+        let Some(message) = ask_route(outside, 0)? else {
+            return Ok(None);
+        };
+        let mut route = Route {
+            gateway: None,
+            link: 0,
+            source: None,
+        };
+        for (kind, value) in attributes(message.get(ROUTE_MESSAGE..).unwrap_or_default()) {
+            match kind {
+                RTA_GATEWAY => route.gateway = ip(value),
+                RTA_OIF => route.link = u32_at(value, 0).unwrap_or(0),
+                RTA_PREFSRC => route.source = ip(value),
+                _ => {}
             }
-        });
-        Ok(route)
+        }
+        Ok(Some(route))
     }
 }
 
-/// Whether the kernel knows the hardware address of a neighbour on a link (by the kernel's number), or learns it within the time, by
-/// ARP or neighbour discovery. For the namespace of the calling thread.
+/// Returns whether the kernel knows the hardware address of a neighbour, or learns it within `wait`
+/// by ARP or neighbour discovery. `link` is the kernel's number of the link. Asks in the namespace
+/// of the calling thread.
 ///
 /// # Errors
 /// The kernel does not answer.
 pub fn is_resolved(neighbour: IpAddr, link: u32, wait: Duration) -> io::Result<bool> {
-    /// The port of the discard protocol: whatever arrives there has no effect.
+    /// The port of the discard protocol, where a datagram has no effect.
     const DISCARD: u16 = 9;
     /// NUD_INCOMPLETE, NUD_FAILED
     const UNKNOWN: u16 = 0x01 | 0x20;
@@ -185,25 +201,33 @@ pub fn is_resolved(neighbour: IpAddr, link: u32, wait: Duration) -> io::Result<b
     const LINK: usize = 4;
     const STATE: usize = 8;
     const LENGTH: usize = 12;
-    let mut to = SocketAddr::new(neighbour, DISCARD);
-    if let SocketAddr::V6(to) = &mut to {
-        to.set_scope_id(link);
+    let mut destination = SocketAddr::new(neighbour, DISCARD);
+    if let SocketAddr::V6(v6) = &mut destination {
+        v6.set_scope_id(link);
     }
-    let from = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
-    // A datagram makes the kernel ask; whether it can be sent is what is asked here.
-    let _ = UdpSocket::bind(from)?.send_to(&[], to);
-    let netlink = Netlink::open()?;
-    let is_known = |message: &[u8]| {
-        let mut found = attributes(message.get(LENGTH..)?);
-        let is_it = found.any(|(kind, value)| kind == NDA_DST && ip(value) == Some(neighbour));
-        let is_there = u32_at(message, LINK)? == link && u16_at(message, STATE)? & UNKNOWN == 0;
-        (is_it && is_there).then_some(())
+    let local = if destination.is_ipv4() {
+        "0.0.0.0:0"
+    } else {
+        "[::]:0"
     };
-    let until = Instant::now() + wait;
+    // A datagram makes the kernel look for the neighbour, even one that cannot be sent.
+    let _ = UdpSocket::bind(local)?.send_to(&[], destination);
+    let netlink = Netlink::open()?;
+    let parse_resolved = |message: &[u8]| {
+        let is_neighbour = attributes(message.get(LENGTH..)?)
+            .any(|(kind, value)| kind == NDA_DST && ip(value) == Some(neighbour));
+        let is_on_link = u32_at(message, LINK)? == link;
+        let is_resolved = u16_at(message, STATE)? & UNKNOWN == 0;
+        (is_neighbour && is_on_link && is_resolved).then_some(())
+    };
+    let deadline = Instant::now() + wait;
     loop {
-        let known = netlink.dump(netlink::GET_NEIGHBOUR, &[0; LENGTH], is_known)?;
-        if !known.is_empty() || Instant::now() > until {
-            return Ok(!known.is_empty());
+        let resolved = netlink.dump(netlink::GET_NEIGHBOUR, &[0; LENGTH], parse_resolved)?;
+        if !resolved.is_empty() {
+            return Ok(true);
+        }
+        if Instant::now() > deadline {
+            return Ok(false);
         }
         thread::sleep(Duration::from_millis(20));
     }
@@ -217,15 +241,15 @@ pub struct NetnsScanner {
     users: Option<(u64, u64)>,
 }
 
-/// What a network namespace holds.
+/// The contents of a network namespace.
 pub struct NamespaceContents {
-    /// The number (netnsid) by which the host knows it; links name their other end by it.
+    /// The number (netnsid) by which the host knows it. A link names its other end by this number.
     pub number: Option<u32>,
-    /// The kernel's cookie of it, unique within a boot; `None` where the kernel does not tell.
+    /// The kernel's cookie of it, unique within a boot; `None` where the kernel does not report it.
     pub cookie: Option<u64>,
     /// The addresses configured in it.
     pub addresses: BTreeSet<IpAddr>,
-    /// Whether it belongs to another user namespace than the scanner's: any user may create those.
+    /// Whether it belongs to another user namespace than the scanner's. Any user may create one.
     pub is_of_other_users: bool,
 }
 
@@ -241,11 +265,11 @@ impl NetnsScanner {
         })
     }
 
-    /// Enters the network namespace that `file` is, and lists its contents. The calling thread stays there, and should do nothing
-    /// else.
+    /// Enters the network namespace that `file` is, and lists its contents. The calling thread
+    /// stays there, so it should do nothing else.
     ///
     /// # Errors
-    /// It is not a network namespace, or may not be entered; the kernel does not answer.
+    /// It is not a network namespace, it may not be entered, or the kernel does not answer.
     pub fn scan(&self, file: &File) -> io::Result<NamespaceContents> {
         const NETNSA_FD: u16 = 3;
         let mut request = vec![0u8; GENERIC_MESSAGE];
@@ -254,6 +278,7 @@ impl NetnsScanner {
             .home
             .ask(netlink::GET_NAMESPACE_ID, &request)?
             .unwrap_or_default();
+        // Must be known before this thread moves: the number depends on the namespace that asks.
         let number = namespace_number(&answer);
         move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))?;
         let inside = Netlink::open()?;
@@ -267,7 +292,8 @@ impl NetnsScanner {
         })
     }
 
-    /// Lists the numbers of all namespaces that the host knows, for example because a link was moved there.
+    /// Lists the numbers of all namespaces that the host knows. It knows a namespace, for example,
+    /// after a link was moved there.
     ///
     /// # Errors
     /// The kernel does not list them.
@@ -283,14 +309,22 @@ impl NetnsScanner {
     pub fn is_live(&self, number: u32) -> bool {
         let mut request = vec![0u8; GENERIC_MESSAGE];
         request.extend(attribute(NETNSA_NSID, &number.to_ne_bytes()));
-        let answer = self.home.ask(netlink::GET_NAMESPACE_ID, &request);
-        answer.is_ok_and(|answer| answer.is_some())
+        matches!(
+            self.home.ask(netlink::GET_NAMESPACE_ID, &request),
+            Ok(Some(_))
+        )
     }
 
-    /// Returns whether `path` leads to a namespace with another cookie, as inodes are reused. False where the kernel does not tell.
+    /// Returns whether `path` leads to a namespace with another cookie. An inode alone does not
+    /// show that, because inodes are reused. False where the kernel does not report cookies.
     pub fn is_another(path: &Path, cookie: Option<u64>) -> bool {
-        let now = || namespace_cookie(&open(path).ok()?);
-        cookie.is_some_and(|then| now().is_some_and(|now| now != then))
+        let Some(expected) = cookie else {
+            return false;
+        };
+        open(path)
+            .ok()
+            .and_then(|file| namespace_cookie(&file))
+            .is_some_and(|found| found != expected)
     }
 }
 
@@ -299,18 +333,17 @@ const GENERIC_MESSAGE: usize = 4;
 
 /// Parses the number of a namespace in a message; `None` where it has none.
 fn namespace_number(message: &[u8]) -> Option<u32> {
-    let mut found = attributes(message.get(GENERIC_MESSAGE..)?);
-    let (_, number) = found.find(|(kind, _)| *kind == NETNSA_NSID)?;
-    u32_at(number, 0).filter(|number| *number != u32::MAX)
+    let (_, value) =
+        attributes(message.get(GENERIC_MESSAGE..)?).find(|(kind, _)| *kind == NETNSA_NSID)?;
+    u32_at(value, 0).filter(|number| *number != u32::MAX)
 }
 
 fn ip(bytes: &[u8]) -> Option<IpAddr> {
     if let Ok(v4) = <[u8; 4]>::try_from(bytes) {
-        return Some(Ipv4Addr::from(v4).into());
+        return Some(IpAddr::from(v4));
     }
-    <[u8; 16]>::try_from(bytes)
-        .ok()
-        .map(|v6| IpAddr::from(Ipv6Addr::from(v6)).to_canonical())
+    let v6 = <[u8; 16]>::try_from(bytes).ok()?;
+    Some(IpAddr::from(v6).to_canonical())
 }
 
 #[cfg(test)]

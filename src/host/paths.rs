@@ -10,7 +10,7 @@ pub struct Paths {
 }
 
 impl Paths {
-    /// The paths of the plugin `name`; with a `root`, every one of them lies below that folder.
+    /// Creates the paths of the plugin `name`. With a `root`, all of them are below that folder.
     pub fn new(root: Option<PathBuf>, name: &'static str) -> Self {
         Paths { root, name }
     }
@@ -20,7 +20,7 @@ impl Paths {
         self.name
     }
 
-    /// The paths of the plugin with another name on the same node.
+    /// Returns the paths of the plugin with another name on the same node.
     pub fn of_plugin(&self, name: &'static str) -> Paths {
         Paths {
             root: self.root.clone(),
@@ -43,22 +43,29 @@ impl Paths {
         self.lock_folder().join(format!("{}.lock", self.name))
     }
 
-    /// The lock held while a source is queried; contains the stamps of attempts.
+    /// The lock that a call holds while it queries the source. The file has the times of the last
+    /// attempts.
     pub fn fetch_lock(&self) -> PathBuf {
         self.lock_folder().join(format!("{}.fetch", self.name))
     }
 
-    /// The journal of grants and releases in this boot. It is outside the lock's folder, so that it survives the loss of that.
+    /// The journal of grants and releases in this boot. It is not in the folder of locks, so that
+    /// it survives the loss of that folder.
     pub fn journal(&self) -> PathBuf {
         self.under_root(&format!("/var/run/.{}.journal", self.name))
     }
 
     /// The journal and the markers of version 0.2.0.
     pub fn of_version_0_2_0(&self) -> [PathBuf; 5] {
-        let marker = |suffix: &str| self.lock_folder().join(format!("{}.{suffix}", self.name));
-        let [journal, used, other, rebuild] = ["journal", "used", "other", "rebuild"].map(marker);
-        let boot = self.under_root(&format!("/var/run/.{}.boot", self.name));
-        [journal, used, other, rebuild, boot]
+        let in_lock_folder =
+            |suffix: &str| self.lock_folder().join(format!("{}.{suffix}", self.name));
+        [
+            in_lock_folder("journal"),
+            in_lock_folder("used"),
+            in_lock_folder("other"),
+            in_lock_folder("rebuild"),
+            self.under_root(&format!("/var/run/.{}.boot", self.name)),
+        ]
     }
 
     /// The last operations.
@@ -81,8 +88,8 @@ impl Paths {
         self.under_root("/proc")
     }
 
-    /// Returns whether the kernel's interfaces, addresses and routes are this node's. Not so where a list of interfaces below a root
-    /// replaces them.
+    /// Returns whether the kernel's interfaces, addresses and routes are this node's. They are not
+    /// when a list of interfaces below a root replaces them.
     pub fn is_this_host(&self) -> bool {
         self.links().is_none()
     }
@@ -128,7 +135,8 @@ impl Paths {
         self.under_root("/proc/sys/kernel/random/boot_id")
     }
 
-    /// Seconds by which the boot clock is ahead of the kernel's, below a root only.
+    /// The file with the seconds by which the boot clock is ahead of the kernel's, below a root
+    /// only.
     pub fn boot_clock_offset(&self) -> Option<PathBuf> {
         Some(self.root.as_ref()?.join("boottime-offset"))
     }
@@ -139,7 +147,7 @@ impl Paths {
         folder.is_dir().then_some(folder)
     }
 
-    /// Where the kernel shows the device behind a network interface; absent for one that software made.
+    /// The kernel's folder of the device behind a network interface. A virtual interface has none.
     pub fn device_of_link(&self, link: &str) -> PathBuf {
         self.under_root(&format!("/sys/class/net/{link}/device"))
     }
@@ -149,18 +157,18 @@ impl Paths {
         self.under_root("/opt/cni/bin")
     }
 
-    /// The executable of this process, also when it was removed meanwhile. It has no root in front: the kernel's list of processes
-    /// below a root is not this machine's.
+    /// The executable of this process, even if it was removed since. It is never below the root,
+    /// where the list of processes is not this machine's.
     pub fn own_executable(&self) -> PathBuf {
         PathBuf::from("/proc/self/exe")
     }
 
-    /// A standard stream of this process, which has no root in front either.
+    /// A standard stream of this process, which is never below the root either.
     pub fn own_stream(stream: usize) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{stream}"))
     }
 
-    /// The locks of the whole node.
+    /// The kernel's list of file locks on the whole node.
     pub fn locks(&self) -> PathBuf {
         self.under_root("/proc/locks")
     }
@@ -170,7 +178,7 @@ impl Paths {
         self.under_root(&format!("/proc/{pid}"))
     }
 
-    /// Prepends the root to `path`, where there is one.
+    /// Prepends the root to `path`, if there is a root.
     pub fn under_root(&self, path: &str) -> PathBuf {
         match &self.root {
             Some(root) => root.join(path.trim_start_matches('/')),

@@ -22,8 +22,8 @@ pub struct RotatingFile {
 }
 
 impl RotatingFile {
-    /// Appends `text` in one write. When the file is full, the next file begins with `heading`, which is called before any file is
-    /// renamed.
+    /// Appends `text` in one write. When the file is full, rotates the files first. The new file
+    /// begins with what `heading` returns, which is called before any file is renamed.
     ///
     /// # Errors
     /// A file cannot be created, renamed or written.
@@ -34,9 +34,10 @@ impl RotatingFile {
         heading: impl FnOnce() -> Vec<u8>,
     ) -> io::Result<()> {
         let mut file = self.open(path)?;
-        // A call that cannot get the lock at once writes into the full file, as no call waits for a rotation.
         let meta = file.metadata()?;
         check_regular(&meta)?;
+        // No call waits for another one's rotation. A call that does not get the lock at once
+        // appends to the full file.
         if meta.len() >= self.full_at && FileExt::try_lock_exclusive(&file).is_ok() {
             self.rotate(path, &file, heading)?;
             file = self.open(path)?;
@@ -49,29 +50,32 @@ impl RotatingFile {
         open_in_new_folder(path, flags, self.mode)
     }
 
-    /// Renames every file to the next number; the oldest is overwritten. The caller holds a lock on the full file, so one call
-    /// rotates, and later ones find that the path no longer leads to the file that they opened.
-    #[inline(never)]
+    /// Renames every file to the next number. The oldest file is overwritten.
+    ///
+    /// The caller holds a lock on the full file, so only one call rotates it. For later calls the
+    /// path no longer leads to the file that they opened, and they do nothing.
     fn rotate(self, path: &Path, full: &File, heading: impl FnOnce() -> Vec<u8>) -> io::Result<()> {
-        let (ours, there) = (full.metadata()?, fs::symlink_metadata(path)?);
-        if (ours.dev(), ours.ino()) != (there.dev(), there.ino()) {
+        let opened = full.metadata()?;
+        let at_path = fs::symlink_metadata(path)?;
+        if (opened.dev(), opened.ino()) != (at_path.dev(), at_path.ino()) {
             return Ok(());
         }
-        let heading = heading();
+        let first_text = heading();
         for n in (0..self.files.saturating_sub(1)).rev() {
-            match fs::rename(rotated_path(path, n), rotated_path(path, n + 1)) {
-                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-                _ => {}
+            if let Err(e) = fs::rename(rotated_path(path, n), rotated_path(path, n + 1))
+                && e.kind() != io::ErrorKind::NotFound
+            {
+                return Err(e);
             }
         }
-        if heading.is_empty() {
+        if first_text.is_empty() {
             return Ok(());
         }
-        self.open(path)?.write_all(&heading)
+        self.open(path)?.write_all(&first_text)
     }
 }
 
-/// Returns the path of the `n`th file before the current one.
+/// Returns the path of the `n`th file before the current one; for 0, the current one's.
 pub fn rotated_path(path: &Path, n: u32) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     if n > 0 {
@@ -108,7 +112,7 @@ mod tests {
         assert_eq!(fs::read_to_string(&path).unwrap(), "new\n");
         assert_eq!(fs::metadata(rotated_path(1)).unwrap().len(), KEPT.full_at);
         assert_eq!(fs::read_to_string(rotated_path(2)).unwrap(), "one");
-        assert!(!rotated_path(8).exists(), "there are eight files at most");
+        assert!(!rotated_path(8).exists(), "at most eight files are kept");
         File::create(&path)
             .unwrap()
             .set_len(KEPT.full_at - 1)
@@ -139,7 +143,7 @@ mod tests {
         File::create(&path).unwrap().set_len(KEPT.full_at).unwrap();
         let locked = File::open(&path).unwrap();
         FileExt::lock_exclusive(&locked).unwrap();
-        KEPT.append(&path, b"late\n", || panic!("it is not put away"))
+        KEPT.append(&path, b"late\n", || panic!("it is not rotated"))
             .unwrap();
         assert_eq!(fs::metadata(&path).unwrap().len(), KEPT.full_at + 5);
         drop(locked);

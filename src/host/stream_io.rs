@@ -1,8 +1,9 @@
-//! Reads and writes stdin and stdout with a deadline. The other end may be slow, may have made the stream non-blocking, and
-//! may be a terminal.
+//! Reads and writes stdin and stdout with a deadline. The other end may be slow, may have made the
+//! stream non-blocking, and may be a terminal.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
 
 use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -14,10 +15,11 @@ use crate::ipam::Moment;
 /// How many bytes a pipe that is ready takes without blocking (PIPE_BUF).
 const CHUNK: usize = 4096;
 
-/// Writes all of a text.
+/// Writes a whole text.
 ///
 /// # Errors
-/// The stream cannot be written, or not before `deadline`. The number is how many bytes were written all the same.
+/// The stream cannot be written, or not before `deadline`. The number says how many bytes were
+/// written before the error.
 pub fn write_stream(
     stream: BorrowedFd<'_>,
     text: &[u8],
@@ -38,7 +40,8 @@ pub fn write_stream(
     Ok(())
 }
 
-/// Reads a stream to its end, or until there are more than `limit` bytes. The buffer begins with room for `expected` bytes.
+/// Reads a stream to its end, or until there are more than `limit` bytes. The buffer begins with
+/// room for `expected` bytes.
 ///
 /// # Errors
 /// It cannot be read, or does not end before `deadline`.
@@ -63,19 +66,20 @@ pub fn read_stream(
     Ok(bytes)
 }
 
-/// Waits until a stream can be read or written. Errors of the stream are left to the read or write that follows.
+/// Waits until a stream can be read or written. The read or write that follows reports errors of
+/// the stream.
 fn wait_until_ready(
     stream: BorrowedFd<'_>,
     flags: PollFlags,
     deadline: Option<Moment>,
 ) -> io::Result<()> {
     loop {
-        let left = deadline.map(|deadline| deadline.since(boot_now()));
-        // A duration that does not fit is no limit.
-        let timeout = left.and_then(|left| Timespec::try_from(block_at_most(left)).ok());
+        let left = deadline.map(|time| time.since(boot_now()));
+        // A duration that does not fit into a `Timespec` means no limit.
+        let timeout = left.and_then(|duration| Timespec::try_from(block_at_most(duration)).ok());
         let mut streams = [PollFd::from_borrowed_fd(stream, flags)];
         match poll(&mut streams, timeout.as_ref()) {
-            Ok(0) if left.is_some_and(|left| left.is_zero()) => {
+            Ok(0) if left == Some(Duration::ZERO) => {
                 return Err(io::ErrorKind::TimedOut.into());
             }
             Ok(0) | Err(Errno::INTR) => {}
@@ -85,8 +89,8 @@ fn wait_until_ready(
     }
 }
 
-/// Returns whether a character changes what a terminal shows instead of being shown: control characters, marks of text direction, and
-/// line separators.
+/// Returns whether a character alters what a terminal shows instead of being shown. These are
+/// control characters, marks of text direction, and line separators.
 pub fn alters_terminal(c: char) -> bool {
     c.is_control()
         || matches!(
@@ -99,7 +103,6 @@ pub fn alters_terminal(c: char) -> bool {
 mod tests {
     use std::io::{Read, Write};
     use std::thread;
-    use std::time::Duration;
 
     use rustix::fs::{OFlags, fcntl_setfl};
 

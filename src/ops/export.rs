@@ -132,7 +132,7 @@ fn describe_evidence(ipam: &Ipam, evidence: &Evidence) -> Value {
             "name": name,
             "unreadable": unreadable,
             "entries": entries.len(),
-            "standing": entries.iter().filter(|e| e.is_live).count(),
+            "live": entries.iter().filter(|e| e.is_live).count(),
             "doubtful": doubtful,
         }))
     });

@@ -10,16 +10,13 @@ use std::time::Duration;
 use rustix::fs::OFlags;
 
 use super::files::{Files, HeldLock, LockError, OpenJournal, StateFile, StoreError};
-use super::lock::holder;
+use super::lock::{LOCK_TEXT_LIMIT, holder};
 use super::store::MODE;
 use crate::host::{
     self, LockOutcome, Paths, ReadOutcome, boot_now, check_regular, create_new, open, open_with,
     read_bounded_with, wall_now,
 };
 use crate::ipam::Moment;
-
-/// The bytes of the lock file that are looked at: more than a record has.
-const LOCK_TEXT: usize = 128;
 
 /// How many set-aside states are kept.
 const SET_ASIDE: usize = 3;
@@ -45,7 +42,7 @@ impl HeldLock for LockFile {
     }
 
     fn text(&self) -> io::Result<Vec<u8>> {
-        let mut text = vec![0; LOCK_TEXT];
+        let mut text = vec![0; LOCK_TEXT_LIMIT];
         let length = self.file.read_at(&mut text, 0)?;
         text.truncate(length);
         self.text_length.set(length);
@@ -110,14 +107,17 @@ impl Files for Paths {
         meta.is_file().then_some(meta.len())
     }
 
+    fn read_journal_end(&self, end: &mut [u8]) -> io::Result<()> {
+        let file = open_with(&self.journal(), OFlags::RDONLY | OFlags::NOFOLLOW, MODE)?;
+        read_end(&file, end)?;
+        Ok(())
+    }
+
     fn open_journal(&self, end: &mut [u8]) -> io::Result<OpenJournal> {
         let file = open_with(&self.journal(), OFlags::RDWR | OFlags::NOFOLLOW, MODE)?;
-        let meta = file.metadata()?;
-        check_regular(&meta)?;
-        let start = meta.len().checked_sub(end.len() as u64);
-        file.read_exact_at(end, start.ok_or(io::ErrorKind::UnexpectedEof)?)?;
+        let length = read_end(&file, end)?;
         Ok(OpenJournal {
-            length: meta.len(),
+            length,
             file: Some(file),
         })
     }
@@ -203,6 +203,15 @@ impl Files for Paths {
     }
 }
 
+/// Reads the last bytes of a regular file, as many as `end` has room for. Returns its length.
+fn read_end(file: &File, end: &mut [u8]) -> io::Result<u64> {
+    let meta = file.metadata()?;
+    check_regular(&meta)?;
+    let start = meta.len().checked_sub(end.len() as u64);
+    file.read_exact_at(end, start.ok_or(io::ErrorKind::UnexpectedEof)?)?;
+    Ok(meta.len())
+}
+
 /// Links a state that cannot be read to a name of its own, so that the path is never without a state; a folder, which cannot be linked,
 /// is renamed. Where neither works it is lost, as nothing in it could be read.
 fn keep_aside(paths: &Paths, time: &str) {
@@ -271,4 +280,29 @@ fn siblings(path: &Path, wanted: impl Fn(&str) -> bool) -> Vec<PathBuf> {
         .filter(|n| n.strip_prefix(name).is_some_and(&wanted))
         .map(|n| folder.join(n))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn journal_that_may_only_be_read_shows_its_end() {
+        let root = std::env::temp_dir().join(format!("journal-end-{}", std::process::id()));
+        let paths = Paths::new(Some(root.clone()), "azure-vnet-ipam");
+        let journal = paths.journal();
+        fs::create_dir_all(journal.parent().unwrap()).unwrap();
+        fs::write(&journal, "base and end").unwrap();
+        fs::set_permissions(&journal, Permissions::from_mode(0o400)).unwrap();
+        let mut end = [0; 3];
+        paths.read_journal_end(&mut end).unwrap();
+        assert_eq!(&end, b"end");
+        let too_short = paths.read_journal_end(&mut [0; 13]).unwrap_err();
+        assert_eq!(too_short.kind(), io::ErrorKind::UnexpectedEof);
+        if !rustix::process::geteuid().is_root() {
+            let refused = paths.open_journal(&mut end).unwrap_err();
+            assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
+        }
+        fs::remove_dir_all(root).unwrap();
+    }
 }

@@ -56,7 +56,14 @@ pub trait Files: Debug {
     /// The length of a regular file in bytes; `None` where there is none.
     fn size(&self, file: StateFile) -> Option<u64>;
 
-    /// Opens the journal, and reads its last bytes, as many as `end` has room for.
+    /// Reads the last bytes of the journal, as many as `end` has room for. Needs no permission to
+    /// write.
+    ///
+    /// # Errors
+    /// It is shorter, or cannot be read.
+    fn read_journal_end(&self, end: &mut [u8]) -> io::Result<()>;
+
+    /// Opens the journal to append to it, and reads its last bytes as [`Self::read_journal_end`].
     ///
     /// # Errors
     /// It is shorter, or cannot be read and written.

@@ -94,6 +94,8 @@ const BOOT: usize = 36;
 pub(super) const MOST_COUNTED: u64 = 1 << 53;
 /// The digits of a generation, wherever its text has a fixed length.
 pub(super) const DIGITS: usize = 18;
+/// The most bytes of the lock file that are read: more than a record or a process ID has.
+pub(super) const LOCK_TEXT_LIMIT: usize = 128;
 /// The length of every record in bytes. Nothing need be truncated, and no space is needed, when one replaces another.
 pub(super) const LENGTH: usize = MARK.len() + BOOT + 1 + DIGITS + 1;
 

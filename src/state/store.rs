@@ -5,9 +5,9 @@ use std::mem;
 
 use tracing::{info, warn};
 
-use super::files::{Files, OpenJournal, StateFile, StoreError};
+use super::files::{Files, StateFile, StoreError};
 use super::journal::{self, Journal};
-use super::lock::{LockRecord, LockText, Locked};
+use super::lock::{LOCK_TEXT_LIMIT, LockRecord, LockText, Locked};
 use super::model::ROOM;
 use super::settle::{StateText, settle};
 use super::{State, WriteStamp};
@@ -26,16 +26,17 @@ pub const MODE: u32 = 0o600;
 /// # Errors
 /// The state is there, but the system does not let it be read.
 pub fn view(files: &dyn Files, boot_id: Option<&str>) -> Result<Box<State>, StoreError> {
-    let text = match files.read(StateFile::Lock, LIMIT, 0) {
+    let text = match files.read(StateFile::Lock, LOCK_TEXT_LIMIT, 0) {
         Ok(ReadOutcome::Read(text)) => LockText::parse(&text),
         Ok(ReadOutcome::Missing) => LockText::None,
         // Whatever it is, it is no record.
         Ok(ReadOutcome::TooLarge) | Err(_) => LockText::Other,
     };
-    let end = journal::end(files);
-    let is_step = |state: &State| is_in_step(state, &text, end.as_ref(), boot_id);
+    let last = journal::last_generation(files);
     let journal = match read_state(files, boot_id)? {
-        StateText::Parsed(state) if is_step(&state) => return Ok(state),
+        StateText::Parsed(state) if is_in_step(&state, &text, last, boot_id) => {
+            return Ok(state);
+        }
         _ => Journal::read(files, boot_id),
     };
     let state = read_state(files, boot_id)?;
@@ -46,14 +47,14 @@ pub fn view(files: &dyn Files, boot_id: Option<&str>) -> Result<Box<State>, Stor
 fn is_in_step(
     state: &State,
     text: &LockText,
-    end: Option<&(u64, OpenJournal)>,
+    last_in_journal: Option<u64>,
     boot_id: Option<&str>,
 ) -> bool {
     let proof = text.proof(boot_id);
     state.saved == proof
         && state.boot_id.as_deref() == boot_id
         && !state.other_wrote_last
-        && end.is_some_and(|(generation, _)| Some(*generation) == proof)
+        && last_in_journal.is_some_and(|generation| Some(generation) == proof)
 }
 
 fn read_state(files: &dyn Files, boot_id: Option<&str>) -> Result<StateText, StoreError> {
@@ -97,8 +98,9 @@ impl Locked<'_> {
     pub fn open(&mut self, boot_id: Option<&str>) -> Result<Box<State>, StoreError> {
         self.in_step = None;
         let end = journal::end(self.files);
+        let last = end.as_ref().map(|(generation, _)| *generation);
         let mut state = match read_state(self.files, boot_id)? {
-            StateText::Parsed(state) if is_in_step(&state, &self.text, end.as_ref(), boot_id) => {
+            StateText::Parsed(state) if is_in_step(&state, &self.text, last, boot_id) => {
                 self.in_step = end.map(|(_, journal)| journal);
                 state
             }

@@ -110,7 +110,7 @@ GUARDS = [
     ('in step: the state is of this boot', STORE, '&& state.boot_id.as_deref() == boot_id', '&& (OFF || state.boot_id.as_deref() == boot_id)'),
     ('in step: this program wrote the state last', STORE, '&& !state.other_wrote_last', '&& (OFF || !state.other_wrote_last)'),
     ('in step: the journal ends with the number of the record', STORE,
-     '|(generation, _)| Some(*generation) == proof', '|(generation, _)| OFF || Some(*generation) == proof'),
+     '|generation| Some(generation) == proof', '|generation| OFF || Some(generation) == proof'),
 
     # A save.
     ('the number of a save is above every one seen', STORE, '.max(seen)', '.max(if OFF { 0 } else { seen })'),

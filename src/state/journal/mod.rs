@@ -143,6 +143,13 @@ pub(super) fn end(files: &dyn Files) -> Option<(u64, OpenJournal)> {
     Some((parse_end(&end)?, journal))
 }
 
+/// The generation of the last save, for a caller that does not write.
+pub(super) fn last_generation(files: &dyn Files) -> Option<u64> {
+    let mut end = [0; END];
+    files.read_journal_end(&mut end).ok()?;
+    parse_end(&end)
+}
+
 /// Whether a journal of this length is to be written anew, beside a state of `state` bytes.
 pub(super) fn is_grown(length: u64, state: usize) -> bool {
     length > SMALL.max((state as u64).saturating_mul(2))
