@@ -1,5 +1,5 @@
-//! `azure-vnet-ipam`: a CNI IPAM plugin that assigns an address to every pod on an Azure node. It replaces the original plugin
-//! of the same name.
+//! `azure-vnet-ipam`: a CNI IPAM plugin that assigns an address to every pod on an Azure node. It
+//! replaces the original plugin of the same name.
 //!
 //! One call is one short process. Each module uses only the modules above it in this list:
 //!
@@ -54,40 +54,43 @@ mod stdio;
 
 use std::env;
 use std::ffi::{OsStr, OsString};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use cni::{Environment, NAME, NAME_V6};
 
-/// Runs the program with its name and arguments. Returns the exit status.
+/// Runs the program with its name and its arguments. Returns the exit status.
 pub fn main(args: &[OsString]) -> u8 {
-    host::ignore_write_signals();
-    stdio::open_closed_streams();
-    let paths = host::Paths::new(root_folder(), program_name(args.first().map(AsRef::as_ref)));
-    let args = args.get(1..).unwrap_or_default();
+    host::ignore_file_size_signal();
+    let (called, args) = args.split_first().map_or((None, args), |(called, args)| {
+        (Some(called.as_os_str()), args)
+    });
+    let paths = host::Paths::new(root_folder(), program_name(called));
     host::shift_boot_clock(&paths);
     let started = host::boot_now();
     match Environment::read(|name| env::var_os(name)) {
-        // A runtime passes no arguments: an operator has CNI_COMMAND in the environment, from trying a call by hand.
+        // A runtime passes no arguments. An operator still has CNI_COMMAND in the environment, from
+        // trying a call by hand.
         Some(_) if !args.is_empty() => ops::refuse_arguments(&paths),
         Some(environment) => plugin::main(&environment, &paths, started),
         None => ops::main(args, &paths, started),
     }
 }
 
-/// Returns the name for the state, the lock and the log: that of the executable, which a suffix such as a version may follow.
+/// Returns the name for the state, the lock and the log: that of the executable, which a suffix such
+/// as a version may follow.
 fn program_name(called: Option<&OsStr>) -> &'static str {
-    let path = called.map(OsStr::as_encoded_bytes).unwrap_or_default();
-    let file = path.rsplit(|byte| *byte == b'/').next();
-    match file.is_some_and(|file| file.starts_with(NAME_V6.as_bytes())) {
-        true => NAME_V6,
-        false => NAME,
-    }
+    let is_v6 = called
+        .map(Path::new)
+        .and_then(Path::file_name)
+        .is_some_and(|file| file.as_encoded_bytes().starts_with(NAME_V6.as_bytes()));
+    if is_v6 { NAME_V6 } else { NAME }
 }
 
 /// Returns the folder to put in front of every path, if any.
 fn root_folder() -> Option<PathBuf> {
-    let root = env::var_os("AZURE_VNET_IPAM_ROOT").filter(|root| !root.is_empty());
-    root.map(PathBuf::from)
+    env::var_os("AZURE_VNET_IPAM_ROOT")
+        .filter(|root| !root.is_empty())
+        .map(PathBuf::from)
 }
 
 #[cfg(test)]

@@ -1,35 +1,16 @@
 //! The standard streams. stdout carries one document of the protocol or nothing (promise P3).
 
-use std::os::fd::AsRawFd;
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use std::{io, mem, process};
 
-use rustix::stdio::{stderr, stdin, stdout};
+use rustix::stdio::{stderr, stdout};
 
-use crate::host::{boot_now, open, write_stream};
+use crate::host::{boot_now, stdout_was_closed, write_stream};
 use crate::ipam::Moment;
-
-/// Whether the process was started with stdout closed.
-static STDOUT_WAS_CLOSED: AtomicBool = AtomicBool::new(false);
 
 /// Whether anything was printed.
 static HAS_PRINTED: AtomicBool = AtomicBool::new(false);
-
-/// Opens /dev/null in place of every closed standard stream, so that no other file gets its number.
-///
-/// Remembers whether stdout was closed. A later print would seem to succeed otherwise.
-pub fn open_closed_streams() {
-    for stream in [stdin(), stdout(), stderr()] {
-        if rustix::io::fcntl_getfd(stream).is_err() {
-            STDOUT_WAS_CLOSED.fetch_or(stream.as_raw_fd() == 1, Ordering::Relaxed);
-            // The kernel gives it the lowest free number, which is that of the closed stream.
-            let null = open("/dev/null".as_ref()).unwrap_or_else(|_| process::abort());
-            // Stays open until the process ends.
-            mem::forget(null);
-        }
-    }
-}
 
 /// How long a runtime may leave its pipe full.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -48,7 +29,7 @@ pub fn print(text: &str) -> io::Result<()> {
 /// # Errors
 /// As [`print()`].
 pub fn print_until(text: &str, deadline: Option<Moment>) -> io::Result<()> {
-    if STDOUT_WAS_CLOSED.load(Ordering::Relaxed) {
+    if stdout_was_closed() {
         return Err(rustix::io::Errno::BADF.into());
     }
     let (written, result) = match write_stream(stdout(), text.as_bytes(), deadline) {

@@ -1,24 +1,44 @@
-//! Calls of libc that no crate wraps safely: dispositions of signals, timers, and namespaces.
+//! Calls of libc that no crate wraps safely: the start of the process, dispositions of signals,
+//! timers, and namespaces.
 
 use std::io;
 use std::mem;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Makes a write beyond RLIMIT_FSIZE fail with EFBIG, and a write to a pipe without a reader fail
-/// with EPIPE.
+/// Whether stdout was closed when the process was started.
+static STDOUT_WAS_CLOSED: AtomicBool = AtomicBool::new(false);
+
+/// Checks stdout before Rust's own start-up, which opens /dev/null in place of a closed stream. A
+/// result that is printed there would seem to reach the caller.
+#[used]
+#[unsafe(link_section = ".init_array")]
+#[allow(unsafe_code)]
+static CHECK_STDOUT: extern "C" fn() = {
+    extern "C" fn check_stdout() {
+        let is_closed = rustix::io::fcntl_getfd(rustix::stdio::stdout()).is_err();
+        STDOUT_WAS_CLOSED.store(is_closed, Ordering::Relaxed);
+    }
+    check_stdout
+};
+
+/// Returns whether stdout was closed when the process was started.
+pub fn stdout_was_closed() -> bool {
+    STDOUT_WAS_CLOSED.load(Ordering::Relaxed)
+}
+
+/// Makes a write beyond RLIMIT_FSIZE fail with EFBIG.
 ///
-/// By default both raise a signal that kills the process. A call that has printed its address may
+/// By default it raises a signal that kills the process. A call that has printed its address may
 /// still write its log then, and the runtime would take the ADD for failed.
 #[allow(unsafe_code)]
-pub fn ignore_write_signals() {
-    for signal in [libc::SIGXFSZ, libc::SIGPIPE] {
-        // SAFETY: no handler is installed, so no code runs when the signal arrives. Nothing else in
-        // the process changes its disposition. The kernel refuses an unknown number.
-        unsafe {
-            libc::signal(signal, libc::SIG_IGN);
-        }
+pub fn ignore_file_size_signal() {
+    // SAFETY: no handler is installed, so no code runs when the signal arrives. Nothing else in the
+    // process changes its disposition.
+    unsafe {
+        libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
     }
 }
 

@@ -20,7 +20,7 @@ pub use files::{
     write_refusal,
 };
 pub use flock::{LockOutcome, lock, lock_folder};
-pub use libc_calls::{exit_on_termination_signals, ignore_write_signals};
+pub use libc_calls::{exit_on_termination_signals, ignore_file_size_signal, stdout_was_closed};
 pub use links::{Link, links, links_named};
 pub use netns::{CookieLookup, SocketsOfProcess, in_namespace, namespace_id, netns};
 pub use network::{
