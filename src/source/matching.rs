@@ -28,9 +28,6 @@ pub struct MatchedListing {
     pub skipped: usize,
     /// Whether one of the sources by family lists no address for pods.
     pub is_partial: bool,
-    /// A hash of the answer's text and of the interfaces of the host, where it depends on nothing else. Another build may hash otherwise,
-    /// so that an equal answer is read once more.
-    pub digest: Option<u64>,
 }
 
 impl MatchedListing {
@@ -64,7 +61,6 @@ impl MatchedListing {
         self.primary += other.primary;
         self.skipped += other.skipped;
         self.is_partial |= other.is_partial;
-        self.digest = None;
         self
     }
 }

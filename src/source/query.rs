@@ -1,7 +1,5 @@
 //! The kinds of sources, and how each is queried. To add one, give [`Source`] a variant; the compiler shows the rest.
 
-use std::cell::LazyCell;
-use std::hash::{DefaultHasher, Hash};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -22,15 +20,6 @@ pub const WIRE_SERVER: &str =
 
 /// Larger files than this are refused.
 const FILE_LIMIT: usize = 4 << 20;
-
-/// What is kept of the last answer.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct LastAnswer<'a> {
-    /// The names of the interfaces that it matched. They are tried first; all are listed only if these do not match.
-    pub links: &'a [String],
-    /// Its [`MatchedListing::digest`], if another one with the same need not be parsed.
-    pub digest: Option<u64>,
-}
 
 /// Where pools come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -143,28 +132,19 @@ impl Source {
     /// # Errors
     /// There is no valid answer within `limit`.
     pub fn query(&self, limit: Duration, paths: &Paths) -> Result<MatchedListing, SourceError> {
-        let matched = self.query_after(LastAnswer::default(), limit, paths)?;
-        Ok(matched.unwrap_or_default())
+        self.query_with_links(&[], limit, paths)
     }
 
-    /// As [`Source::query`], or returns `None` if nothing has changed since the last answer.
-    pub(super) fn query_after(
+    /// Queries the source as [`Source::query`] does, but tries the interfaces named `known_links`
+    /// first: all interfaces are listed only if these do not match the answer.
+    pub(super) fn query_with_links(
         &self,
-        last: LastAnswer<'_>,
+        known_links: &[String],
         limit: Duration,
         paths: &Paths,
-    ) -> Result<Option<MatchedListing>, SourceError> {
-        // An error here either repeats below, or does not matter.
-        let known_links = LazyCell::new(|| links_named(paths, last.links).unwrap_or_default());
+    ) -> Result<MatchedListing, SourceError> {
         let refused = |why| SourceError::Answer(self.name(), why);
-        let mut digest = None;
-        let mut read = |answer: &mut dyn Read| {
-            let mut hasher = DefaultHasher::new();
-            known_links.hash(&mut hasher);
-            let (listing, found) = wire::read(answer, &hasher, last.digest).map_err(refused)?;
-            digest = Some(found);
-            Ok(listing)
-        };
+        let read = |answer: &mut dyn Read| wire::read(answer).map_err(refused);
         let without_interface = |pool| MatchedListing {
             inventory: Inventory { pools: vec![pool] },
             ..MatchedListing::default()
@@ -181,31 +161,28 @@ impl Source {
             Source::InterfacesFile(path) => {
                 let parsed = interfaces_file::parse(&read_file(path)?);
                 let listing = parsed.map_err(|e| SourceError::File(path.clone(), e.to_string()))?;
-                (Some(listing), MacWildcard::None)
+                (listing, MacWildcard::None)
             }
             Source::Node(node) => {
                 let pool = node.query(limit, paths);
                 let pool = pool.map_err(|why| SourceError::Node(node.name(), why))?;
-                return Ok(Some(without_interface(pool)));
+                return Ok(without_interface(pool));
             }
-            Source::ByFamily(both) => return query_both(both, last, limit, paths).map(Some),
+            Source::ByFamily(both) => return query_both(both, known_links, limit, paths),
             Source::Null => {
                 let all = IpNet::V4(Ipv4Net::default());
                 let pool = ListedPool::new(all, String::new(), 0, vec![]);
-                return Ok(Some(without_interface(pool)));
+                return Ok(without_interface(pool));
             }
         };
-        let Some(listing) = listing else {
-            return Ok(None);
-        };
         listing.check_size().map_err(refused)?;
-        if !covers_listing(&listing, &known_links) {
-            let links = links(paths).map_err(SourceError::Links)?;
-            return Ok(Some(match_links(listing, &links, wildcard)));
+        // An error here either repeats below, or does not matter.
+        let known = links_named(paths, known_links).unwrap_or_default();
+        if covers_listing(&listing, &known) {
+            return Ok(match_links(listing, &known, wildcard));
         }
-        let mut matched = match_links(listing, &known_links, wildcard);
-        matched.digest = digest.filter(|_| !matched.is_doubtful());
-        Ok(Some(matched))
+        let all = links(paths).map_err(SourceError::Links)?;
+        Ok(match_links(listing, &all, wildcard))
     }
 }
 
@@ -223,18 +200,17 @@ fn read_file(path: &Path) -> Result<Vec<u8>, SourceError> {
 /// Queries both sources, the second in the remaining time. If one fails, both fail: an unlisted family would count as removed.
 fn query_both(
     (v4, v6): &(Source, Source),
-    mut last: LastAnswer<'_>,
+    known_links: &[String],
     limit: Duration,
     paths: &Paths,
 ) -> Result<MatchedListing, SourceError> {
     /// Reserved for the second source; a healthy one answers within this time.
     const RESERVED: Duration = Duration::from_secs(1);
-    last.digest = None;
     let start = Instant::now();
-    let first = v4.query_after(last, limit.saturating_sub(RESERVED), paths)?;
-    let second = v6.query_after(last, limit.saturating_sub(start.elapsed()), paths)?;
-    let restrict = |source: &Source, answer: Option<MatchedListing>, family| {
-        let mut matched = answer.unwrap_or_default().restrict_to(family);
+    let first = v4.query_with_links(known_links, limit.saturating_sub(RESERVED), paths)?;
+    let second = v6.query_with_links(known_links, limit.saturating_sub(start.elapsed()), paths)?;
+    let restrict = |source: &Source, answer: MatchedListing, family| {
+        let mut matched = answer.restrict_to(family);
         // The null source never lists addresses.
         matched.is_partial = matched.is_doubtful() && !matches!(source, Source::Null);
         matched

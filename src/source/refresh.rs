@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::query::LastAnswer;
 use super::{MatchedListing, Source, SourceError};
 use crate::host::{
     LockOutcome, Paths, ReadOutcome, boot_now, io_reason, lock, overwrite, read_bounded, read_up_to,
@@ -63,9 +62,6 @@ pub struct Attempts {
     /// The interfaces of the host that the last answer matched.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<String>,
-    /// The digest of the last answer, where the state says that another one with the same changes nothing.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub digest: Option<u64>,
 }
 
 /// The outcome of a refresh.
@@ -118,8 +114,8 @@ pub struct Refresher<'a> {
 /// An answer, and the lock for queries. No other process queries while it exists.
 #[derive(Debug)]
 pub struct FreshAnswer {
-    /// The answer, matched to the interfaces of this host; `None` where neither has changed since the last one.
-    pub matched: Option<MatchedListing>,
+    /// The answer, matched to the interfaces of this host.
+    pub matched: MatchedListing,
     /// How long the query took.
     pub took: Duration,
     /// When the query started. The answer is not older than this.
@@ -149,7 +145,7 @@ impl Refresher<'_> {
         let attempts = self.attempts(&file);
         match self.decide(&attempts, reason, boot_now()) {
             Some(outcome) => outcome,
-            None => self.query(attempts, file, limit, reason),
+            None => self.query(attempts, file, limit),
         }
     }
 
@@ -200,21 +196,11 @@ impl Refresher<'_> {
         ))
     }
 
-    fn query(
-        &self,
-        mut attempts: Attempts,
-        lock: File,
-        limit: Duration,
-        reason: RefreshReason,
-    ) -> RefreshOutcome {
+    fn query(&self, mut attempts: Attempts, lock: File, limit: Duration) -> RefreshOutcome {
         let (start, started) = (Instant::now(), boot_now());
-        let last = LastAnswer {
-            links: &attempts.links,
-            digest: attempts
-                .digest
-                .filter(|_| reason == RefreshReason::Ordinary),
-        };
-        let answer = self.source.query_after(last, limit, self.paths);
+        let answer = self
+            .source
+            .query_with_links(&attempts.links, limit, self.paths);
         let arrived = boot_now();
         match answer {
             Ok(matched) => RefreshOutcome::Fresh(Box::new(FreshAnswer {
@@ -235,24 +221,21 @@ impl Refresher<'_> {
 }
 
 impl FreshAnswer {
-    /// Creates an answer without a query, for the tests' model of a node. Doubtful answers have come since `doubtful_since`, and the `last`
-    /// one had this digest.
+    /// Creates an answer without a query, for the tests' model of a node. Doubtful answers have come
+    /// since `doubtful_since`.
     #[doc(hidden)]
     pub fn in_memory(
         matched: MatchedListing,
         at: Moment,
         doubtful_since: Option<Moment>,
-        last: Option<u64>,
     ) -> FreshAnswer {
-        let is_new = last.is_none() || matched.digest != last;
         FreshAnswer {
-            matched: is_new.then_some(matched),
+            matched,
             took: Duration::ZERO,
             started: at,
             arrived: at,
             attempts: Attempts {
                 doubtful_since,
-                digest: last,
                 ..Attempts::default()
             },
             lock: None,
@@ -265,14 +248,6 @@ impl FreshAnswer {
         }
     }
 
-    /// Its [`MatchedListing::digest`], also where it was not read because it is that of the last one.
-    pub fn digest(&self) -> Option<u64> {
-        match &self.matched {
-            Some(matched) => matched.digest,
-            None => self.attempts.digest,
-        }
-    }
-
     /// Whether doubtful answers have come for long enough to be accepted.
     pub fn is_persistent(&self) -> bool {
         self.attempts
@@ -280,15 +255,11 @@ impl FreshAnswer {
             .is_some_and(|since| self.arrived.since(since) >= DOUBT_PERIOD)
     }
 
-    /// Records that the answer is in the saved state, which has this [`Ipam::listing_digest`](crate::ipam::Ipam::listing_digest).
-    pub fn confirm_merged(mut self, digest: Option<u64>) {
+    /// Records that the state agrees with the answer.
+    pub fn confirm_merged(mut self) {
         self.attempts.answered = Some(self.arrived);
-        self.attempts.digest = digest;
-        if let Some(matched) = &self.matched {
-            self.attempts.links = matched.link_names();
-        }
-        let matched = self.matched.as_ref();
-        if matched.is_none_or(|matched| !matched.is_doubtful()) {
+        self.attempts.links = self.matched.link_names();
+        if !self.matched.is_doubtful() {
             self.attempts.doubtful_since = None;
         }
         self.write_attempts();
@@ -426,6 +397,15 @@ mod tests {
         }
         let cut = whole.strip_suffix('}').unwrap();
         assert_eq!(Attempts::parse(cut.as_bytes(), None), Attempts::default());
+    }
+
+    #[test]
+    fn members_of_former_versions_are_ignored() {
+        let json = r#"{"bootId":null,"source":"","answered":1000000000,"digest":7}"#;
+        assert_eq!(
+            Attempts::parse(json.as_bytes(), None),
+            attempts(Some(1), None)
+        );
     }
 
     #[test]

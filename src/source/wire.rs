@@ -2,7 +2,6 @@
 //!
 //! The document is accepted or refused as a whole, and what follows the root element means nothing.
 
-use std::hash::{DefaultHasher, Hasher};
 use std::io::{ErrorKind, Read};
 use std::net::IpAddr;
 
@@ -25,31 +24,19 @@ enum Place {
     Unknown,
 }
 
-/// Reads an answer up to the end of its root element, as some servers keep the connection open after it. Returns what it lists, and
-/// what `hasher` makes of its text. Where that is `known`, the text is not parsed, which saves a tenth of an ADD.
+/// Reads an answer up to the end of its root element, as some servers keep the connection open
+/// after it.
 ///
 /// # Errors
 /// See [`AnswerError`].
-pub fn read(
-    mut answer: impl Read,
-    hasher: &DefaultHasher,
-    known: Option<u64>,
-) -> Result<(Option<Listing>, u64), AnswerError> {
-    let finish = |text: &[u8]| {
-        let mut hasher = hasher.clone();
-        hasher.write(text.trim_ascii_end());
-        let digest = hasher.finish();
-        let is_known = known == Some(digest);
-        let listing = (!is_known).then(|| parse(text)).transpose()?;
-        Ok((listing, digest))
-    };
+pub fn read(mut answer: impl Read) -> Result<Listing, AnswerError> {
     let mut chunk = [0; 4096];
     // As much as 254 addresses take.
     let mut text = Vec::with_capacity(16 << 10);
     let mut is_tried = false;
     loop {
         match answer.read(&mut chunk) {
-            Ok(0) => return finish(&text),
+            Ok(0) => return parse(&text),
             Ok(read) => text.extend_from_slice(chunk.get(..read).unwrap_or_default()),
             Err(e) if e.kind() == ErrorKind::Interrupted => continue,
             Err(e) => return Err(quick_xml::Error::from(e).into()),
@@ -57,8 +44,8 @@ pub fn read(
         // Only once: it may be the end of a comment.
         if !is_tried && ends_like_the_root(&text) {
             is_tried = true;
-            if let Ok(finished) = finish(&text) {
-                return Ok(finished);
+            if let Ok(listing) = parse(&text) {
+                return Ok(listing);
             }
         }
     }
@@ -302,27 +289,24 @@ mod tests {
     #[test]
     fn reading_ends_with_the_root_element() {
         let good = answer(ADDRESS);
-        let read = |answer: &mut dyn Read, known| super::read(answer, &DefaultHasher::new(), known);
         for text in [&good, &format!("{good} \r\n")] {
             for size in [1, 7, 10_000] {
                 let mut slow = SlowReader(text.as_bytes().chunks(size));
-                let (listing, digest) = read(&mut slow, None).unwrap();
-                assert_eq!(listing.unwrap().interfaces.len(), 1, "{size}");
-                let mut again = SlowReader(text.as_bytes().chunks(size));
-                assert_eq!(read(&mut again, Some(digest)).unwrap(), (None, digest));
+                let listing = read(&mut slow).unwrap();
+                assert_eq!(listing.interfaces.len(), 1, "{size}");
             }
         }
         let commented = answer(&format!("<!-- </Interfaces>-->{ADDRESS}"));
         let comment_end = commented.find("-->").unwrap();
         for text in [commented, format!("{good}<!-- more")] {
             let (first, second) = text.as_bytes().split_at(comment_end);
-            let (listing, _) = read(&mut first.chain(second), None).unwrap();
-            assert_eq!(listing.unwrap().interfaces.len(), 1, "{text}");
+            let listing = read(&mut first.chain(second)).unwrap();
+            assert_eq!(listing.interfaces.len(), 1, "{text}");
         }
         let mut cut = SlowReader(good.as_bytes()[..good.len() - 1].chunks(7));
-        assert!(read(&mut cut, None).is_err());
+        assert!(read(&mut cut).is_err());
         let mut cut = good.strip_suffix("</Interfaces>").unwrap().as_bytes();
-        assert!(matches!(read(&mut cut, None), Err(AnswerError::Cut)));
+        assert!(matches!(read(&mut cut), Err(AnswerError::Cut)));
     }
 
     #[test]
