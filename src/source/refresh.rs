@@ -1,7 +1,9 @@
-//! Queries the source on behalf of one process, unless another process has done so since this one started.
+//! Queries the source on behalf of one process, unless another process has done so since this one
+//! started.
 //!
-//! Only one process queries at a time, under a separate lock, so that a slow server does not block the lock on the state. The
-//! others wait for that lock, read in its file when the source was last queried, and rarely need to query themselves.
+//! Only one process queries at a time, under a separate lock, so that a slow server does not block
+//! the lock on the state. The others wait for that lock and then read in its file when the source
+//! was last queried. They rarely need to query themselves.
 
 use std::fs::File;
 use std::time::{Duration, Instant};
@@ -18,12 +20,13 @@ use crate::ipam::Moment;
 const PAUSE: Duration = Duration::from_secs(10);
 /// The maximum length of the attempts in the lock file, in bytes.
 const ATTEMPTS_LIMIT: usize = 4096;
-/// Their usual length, in bytes.
+/// The usual length of the attempts in the lock file, in bytes.
 const ATTEMPTS_LENGTH: usize = 256;
 /// How long answers must list no address before they are accepted.
 const DOUBT_PERIOD: Duration = Duration::from_secs(60);
 
-/// Returns the time limit for a query. Without usable pools, nothing can be allocated before an answer.
+/// Returns the time limit for a query. It is longer without usable pools, because then nothing can
+/// be allocated before an answer.
 pub const fn time_limit(has_pools: bool) -> Duration {
     Duration::from_secs(if has_pools { 3 } else { 10 })
 }
@@ -33,7 +36,7 @@ pub const fn time_limit(has_pools: bool) -> Duration {
 pub enum RefreshReason {
     /// The state has pools; they may be out of date.
     Ordinary,
-    /// The state had no pools when it was looked at.
+    /// The state seemed to have no pools before it was locked.
     First,
     /// The pools cannot satisfy the request, so an older answer is not enough.
     Newer,
@@ -41,8 +44,9 @@ pub enum RefreshReason {
     Lost,
 }
 
-/// When a source was last queried, as recorded in the lock file for queries. The times mean nothing after a reboot, or for another
-/// source.
+/// When a source was last queried, as recorded in the lock file for queries.
+///
+/// The times mean nothing after a reboot, or for another source.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Attempts {
@@ -73,7 +77,8 @@ pub enum RefreshOutcome {
     Answered,
     /// The query failed, here or in another process after this one started.
     Failed(SourceError),
-    /// The source was not queried, for this reason; [`RefreshReason::Newer`] may still query it.
+    /// The source was not queried, for this reason. A refresh for [`RefreshReason::Newer`] may
+    /// still query it.
     Skipped(&'static str),
 }
 
@@ -132,7 +137,8 @@ impl Refresher<'_> {
         let has_pools = matches!(reason, RefreshReason::Ordinary | RefreshReason::Newer);
         let limit = time_limit(has_pools);
         let path = self.paths.fetch_lock();
-        // The kernel grants the lock in the order of arrival, and all but the first find fresh attempts.
+        // The kernel grants the lock in the order of arrival. Every process but the first one finds
+        // recent attempts in the file.
         let file = match lock(&path, limit) {
             Ok(LockOutcome::Held(file)) => file,
             Ok(LockOutcome::TimedOut) => {
@@ -149,7 +155,7 @@ impl Refresher<'_> {
         }
     }
 
-    /// The attempts in the lock file, if they are of this boot and source.
+    /// Reads the attempts in the lock file. Those from another boot or source count as none.
     fn attempts(&self, file: &File) -> Attempts {
         let text = read_up_to(file, ATTEMPTS_LENGTH, ATTEMPTS_LIMIT).unwrap_or_default();
         let found = Attempts::parse(&text, self.boot_id).without_future(boot_now());
@@ -171,33 +177,39 @@ impl Refresher<'_> {
         reason: RefreshReason,
         now: Moment,
     ) -> Option<RefreshOutcome> {
-        let Attempts {
-            answered, failed, ..
-        } = *attempts;
-        let started = Some(self.started);
-        let age = |at: Option<Moment>| at.map(|at| now.since(at));
-        if answered > started && reason != RefreshReason::Lost {
+        let has_happened_since_start = |at: Option<Moment>| at > Some(self.started);
+        if has_happened_since_start(attempts.answered) && reason != RefreshReason::Lost {
             return Some(RefreshOutcome::Answered);
         }
-        if failed > started {
+        if has_happened_since_start(attempts.failed) {
             return Some(RefreshOutcome::Failed(SourceError::FailedByPeer));
         }
         if reason != RefreshReason::Ordinary {
             return None;
         }
-        if age(answered).is_some_and(|age| self.interval.is_some_and(|interval| age <= interval)) {
+        if let Some(answered) = attempts.answered
+            && let Some(interval) = self.interval
+            && now.since(answered) <= interval
+        {
             return Some(RefreshOutcome::Skipped(
                 "the last answer is younger than queryInterval",
             ));
         }
-        let pauses = failed > answered && age(failed).is_some_and(|age| age < PAUSE);
-        pauses.then_some(RefreshOutcome::Skipped(
-            "the last attempt failed a moment ago",
-        ))
+        if let Some(failed) = attempts.failed
+            && attempts.failed > attempts.answered
+            && now.since(failed) < PAUSE
+        {
+            return Some(RefreshOutcome::Skipped(
+                "the last attempt failed a moment ago",
+            ));
+        }
+        None
     }
 
+    /// Queries the source, and records a failure in the lock file.
     fn query(&self, mut attempts: Attempts, lock: File, limit: Duration) -> RefreshOutcome {
-        let (start, started) = (Instant::now(), boot_now());
+        let start = Instant::now();
+        let started = boot_now();
         let answer = self
             .source
             .query_with_links(&attempts.links, limit, self.paths);
@@ -221,8 +233,8 @@ impl Refresher<'_> {
 }
 
 impl FreshAnswer {
-    /// Creates an answer without a query, for the tests' model of a node. Doubtful answers have come
-    /// since `doubtful_since`.
+    /// Creates an answer without a query, for the tests' model of a node. Doubtful answers have
+    /// come since `doubtful_since`.
     #[doc(hidden)]
     pub fn in_memory(
         matched: MatchedListing,
@@ -276,23 +288,22 @@ impl FreshAnswer {
 impl Attempts {
     /// Drops times in the future, which no process of this boot can have written.
     fn without_future(mut self, now: Moment) -> Attempts {
-        for at in [
-            &mut self.answered,
-            &mut self.failed,
-            &mut self.doubtful_since,
-        ] {
-            at.take_if(|at| *at > now);
-        }
+        let is_future = |at: &mut Moment| *at > now;
+        self.answered.take_if(is_future);
+        self.failed.take_if(is_future);
+        self.doubtful_since.take_if(is_future);
         self
     }
 
-    /// Parses the first JSON value of a lock file, which is overwritten in place, so the end of a longer text may follow it. Unreadable
-    /// attempts, and those of another boot, count as none.
+    /// Parses the first JSON value of a lock file. The end of a longer text may follow it, as the
+    /// file is overwritten in place. Unreadable attempts, and those from another boot, count as
+    /// none.
     fn parse(text: &[u8], boot_id: Option<&str>) -> Attempts {
         let mut json = serde_json::Deserializer::from_slice(text);
-        let found = Attempts::deserialize(&mut json).ok();
-        let found = found.filter(|found| found.boot_id.as_deref() == boot_id);
-        found.unwrap_or_default()
+        match Attempts::deserialize(&mut json) {
+            Ok(attempts) if attempts.boot_id.as_deref() == boot_id => attempts,
+            _ => Attempts::default(),
+        }
     }
 
     /// Writes the attempts to the lock file. A failure only makes the next process query again.
@@ -303,7 +314,8 @@ impl Attempts {
     }
 }
 
-/// Reads when a source was last queried, for reports. Takes no lock; an unreadable file counts as no query.
+/// Reads when a source was last queried, for reports. It takes no lock. An unreadable file counts
+/// as no query.
 pub fn last_attempts(paths: &Paths, boot_id: Option<&str>) -> Attempts {
     match read_bounded(&paths.fetch_lock(), ATTEMPTS_LIMIT) {
         Ok(ReadOutcome::Read(text)) => Attempts::parse(&text, boot_id),
@@ -327,10 +339,9 @@ mod tests {
     ];
 
     fn attempts(answered: Option<u64>, failed: Option<u64>) -> Attempts {
-        let at = |s: Option<u64>| s.map(|s| Moment(s * SECOND));
         Attempts {
-            answered: at(answered),
-            failed: at(failed),
+            answered: answered.map(|seconds| Moment(seconds * SECOND)),
+            failed: failed.map(|seconds| Moment(seconds * SECOND)),
             ..Attempts::default()
         }
     }
@@ -358,18 +369,18 @@ mod tests {
         let always = ["query"; 4];
         let skipped = ["skip", "query", "query", "query"];
         let after_start = Some(Moment(STARTED.0 + 1));
-        let answered = Attempts {
+        let just_answered = Attempts {
             answered: after_start,
             ..Attempts::default()
         };
         // With the reason `Lost` its answer is not in the state.
         let fresh = ["answered", "answered", "answered", "query"];
-        assert_eq!(decide(&answered, None), fresh);
-        let failed = Attempts {
+        assert_eq!(decide(&just_answered, None), fresh);
+        let just_failed = Attempts {
             failed: after_start,
             ..Attempts::default()
         };
-        assert_eq!(decide(&failed, None), ["failed"; 4]);
+        assert_eq!(decide(&just_failed, None), ["failed"; 4]);
         for (answered, failed, interval, wanted) in [
             (Some(1000), None, None, always),
             (Some(900), Some(992), None, skipped),
