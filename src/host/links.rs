@@ -9,7 +9,7 @@ use super::files::read_text;
 use super::netlink::{self, Netlink, attribute, attributes, u16_at, u32_at};
 
 /// A network interface.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Link {
     /// The kernel's number for it.
     pub index: u32,

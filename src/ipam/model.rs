@@ -16,8 +16,6 @@ pub struct Ipam {
     /// The number of the save: the boot clock in microseconds, raised above every number that was seen. Each claim has the number of its
     /// grant, which tells "still the same grant" from "granted again".
     pub generation: u64,
-    /// The digest of the source's answer whose merge would change nothing, if that is known.
-    pub listing_digest: Option<u64>,
     /// The end of the quarantine after a lost state. Until then an ADD gets only what it holds, because another ADD may be about to
     /// configure an address of which no record is left.
     pub quarantine: Option<Moment>,

@@ -147,20 +147,12 @@ impl<'a> Add<'a> {
         reject_implausible(&mut self.outcome, &self.state, record);
         self.drop_older_answer();
         let answer = self.outcome.answer();
-        let matched = answer.and_then(|answer| answer.matched.as_ref());
         if let Some(answer) = answer {
-            let digest = answer.digest();
-            if matched.is_none() && self.state.ipam().listing_digest != digest {
-                // Without the answer, which keeps the lock for queries.
-                self.outcome = RefreshOutcome::Answered;
-                return Ok(Decision::Refresh(RefreshReason::Newer));
-            }
             self.state.refreshed = Some(answer.started);
-            self.state.ipam_mut().listing_digest = digest;
         }
         let inputs = Inputs {
             requests: &self.requests,
-            inventory: matched.map(|matched| &matched.inventory),
+            inventory: answer.map(|answer| &answer.matched.inventory),
             snapshot: self.snapshot.as_ref(),
             retry: self.outcome.retry().filter(|retry| *retry != self.reason),
             now: context.now(),
@@ -187,7 +179,7 @@ impl<'a> Add<'a> {
             && let RefreshOutcome::Fresh(answer) =
                 mem::replace(&mut self.outcome, RefreshOutcome::Answered)
         {
-            answer.confirm_merged(self.state.ipam().listing_digest);
+            answer.confirm_merged();
         }
         Ok(decision)
     }

@@ -57,7 +57,7 @@ pub fn decide(
             state.condition = Condition::Reconcile;
         }
         actions.push(Action::Merged(merged));
-        state.must_save = true;
+        state.must_save |= merged.changed;
     }
     if let Condition::Lost(loss) = &mut state.condition
         && loss.may_be_fresh

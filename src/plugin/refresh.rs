@@ -42,10 +42,10 @@ pub fn reject_implausible(
     let RefreshOutcome::Fresh(answer) = &outcome else {
         return;
     };
-    let doubtful = answer.matched.as_ref().filter(|m| m.is_doubtful());
-    let Some(matched) = doubtful.filter(|_| !state.is_empty() && !answer.is_persistent()) else {
+    let matched = &answer.matched;
+    if !matched.is_doubtful() || state.is_empty() || answer.is_persistent() {
         return;
-    };
+    }
     let pools = matched.inventory.pools.iter();
     let error = SourceError::Implausible {
         subnets: pools.filter(|pool| pool.addresses.is_empty()).count(),
@@ -63,10 +63,7 @@ const MOST_LOGGED: usize = 64;
 
 /// Logs what a source listed.
 fn log_answer(answer: &FreshAnswer) {
-    let took = Milliseconds(answer.took);
-    let Some(matched) = &answer.matched else {
-        return info!(target: "ipam", "the source answered in {took}, the same as before.");
-    };
+    let matched = &answer.matched;
     let unmatched = &matched.unmatched;
     for mac in unmatched.iter().take(MOST_LOGGED) {
         info!(target: "ipam", "Failed to find interface with MAC address:{mac}.");
@@ -83,6 +80,7 @@ fn log_answer(answer: &FreshAnswer) {
         };
         info!(target: "ipam", "got {count} addresses from interface {if_name}, subnet {subnet}.");
     }
+    let took = Milliseconds(answer.took);
     let (primary, skipped) = (matched.primary, matched.skipped);
     info!(target: "ipam", "the source answered in {took}; {primary} addresses are the host's, {skipped} unusable.");
 }

@@ -86,9 +86,7 @@ impl Trial<'_> {
         };
         let inputs = Inputs {
             requests,
-            inventory: refreshed
-                .answer()
-                .and_then(|answer| Some(&answer.matched.as_ref()?.inventory)),
+            inventory: refreshed.answer().map(|answer| &answer.matched.inventory),
             snapshot: Some(&snapshot),
             retry: None,
             now,
@@ -124,7 +122,7 @@ impl Trial<'_> {
                 return (RefreshOutcome::Answered, Some(message_with_remedy(error)));
             }
         };
-        let answer = FreshAnswer::in_memory(matched, now, self.doubtful_since, None);
+        let answer = FreshAnswer::in_memory(matched, now, self.doubtful_since);
         let mut outcome = RefreshOutcome::Fresh(Box::new(answer));
         reject_implausible(&mut outcome, state, &mut OperationRecord::default());
         let why = failure_of(&outcome);

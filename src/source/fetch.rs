@@ -1,5 +1,5 @@
-//! One GET request to the wire server (contract section 6, difference D12): plain HTTP, no proxy, no redirects, with limits on the
-//! total time and the size of the body.
+//! One GET request to the wire server (contract section 6, difference D12): plain HTTP, no proxy,
+//! no redirects, with limits on the total time and the size of the body.
 
 use std::io::{self, Read};
 use std::net::{IpAddr, ToSocketAddrs};
@@ -30,7 +30,7 @@ pub enum FetchError {
     /// The host is there, but nothing listens.
     #[error("connection refused")]
     Refused,
-    /// No route of this node leads to it, or one that blocks it.
+    /// No route of this node leads to it, or a route or rule blocks it.
     #[error("no route leads to it ({0})")]
     NoRoute(String),
     /// The connection broke, or something else went wrong.
@@ -39,12 +39,12 @@ pub enum FetchError {
 }
 
 impl FetchError {
-    /// Tells what an error of the connection means.
+    /// Converts an error of the connection.
     fn from_io(error: &io::Error) -> FetchError {
         let reason = io_reason(error);
         match error.raw_os_error().map(Errno::from_raw_os_error) {
             Some(Errno::CONNREFUSED) => FetchError::Refused,
-            // The kernel's answer to connect(2) where the route is of the type blackhole.
+            // connect(2) fails with this error if the route has the type blackhole.
             Some(Errno::INVAL) => {
                 FetchError::NoRoute("a blackhole route discards the packets".to_owned())
             }
@@ -66,7 +66,7 @@ pub fn get<T>(
     limit: Duration,
     read: impl FnOnce(&mut dyn Read) -> T,
 ) -> Result<T, FetchError> {
-    // ureq fills the room for a line with zeros, one by one.
+    // ureq clears a buffer of this size, so it is not larger than needed.
     let longest_line = url.len() + 512;
     let agent = Agent::with_parts(
         config(limit, longest_line),
@@ -78,15 +78,16 @@ pub fn get<T>(
         ureq::Error::Io(e) => FetchError::from_io(&e),
         other => FetchError::Transport(other.to_string()),
     })?;
-    match response.status().as_u16() {
-        200 => {}
-        other => return Err(FetchError::Status(other)),
+    let status = response.status().as_u16();
+    if status != 200 {
+        return Err(FetchError::Status(status));
     }
     let mut body = response.body_mut().with_config().limit(BODY_LIMIT).reader();
     Ok(read(&mut body))
 }
 
-/// Returns the HTTP settings for all servers. A request with a line of more than `longest_line` bytes fails.
+/// Returns the HTTP settings for all servers. A request with a line of more than `longest_line`
+/// bytes fails.
 pub fn config(limit: Duration, longest_line: usize) -> Config {
     Agent::config_builder()
         .proxy(None)
@@ -102,9 +103,10 @@ pub fn config(limit: Duration, longest_line: usize) -> Config {
         .build()
 }
 
-/// Resolves names in the remaining time, for which it starts a thread; literal addresses, such as the wire server's, without one.
+/// Resolves names in a thread, within the remaining time of the request. Literal addresses, such as
+/// that of the wire server, need no thread.
 ///
-/// ureq's own does it by a channel. With the thread-local variables of those, musl needs a page more for them at every start.
+/// ureq's own resolver uses a channel, whose thread-local variables take a page at every start.
 #[derive(Debug, Default)]
 pub struct TimedResolver;
 
@@ -115,6 +117,8 @@ impl Resolver for TimedResolver {
         _: &Config,
         timeout: NextTimeout,
     ) -> Result<ResolvedSocketAddrs, ureq::Error> {
+        /// ureq has room for so many addresses.
+        const MOST: usize = 16;
         let (host, port) = host_and_port(uri);
         let mut found = self.empty();
         if let Ok(address) = host.parse::<IpAddr>() {
@@ -131,25 +135,28 @@ impl Resolver for TimedResolver {
             thread::sleep(Duration::from_millis(1));
         }
         let addresses = lookup.join().map_err(|_| ureq::Error::HostNotFound)??;
-        // More have no room.
-        addresses.take(16).for_each(|address| found.push(address));
-        match found.is_empty() {
-            true => Err(ureq::Error::HostNotFound),
-            false => Ok(found),
+        for address in addresses.take(MOST) {
+            found.push(address);
         }
+        if found.is_empty() {
+            return Err(ureq::Error::HostNotFound);
+        }
+        Ok(found)
     }
 }
 
 /// Returns the host of a URL without brackets, and its port.
 fn host_and_port(uri: &Uri) -> (&str, u16) {
     let host = uri.host().unwrap_or_default();
-    let usual = if uri.scheme_str() == Some("https") {
-        443
-    } else {
-        80
+    let bare_host = host
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'))
+        .unwrap_or(host);
+    let default_port = match uri.scheme_str() {
+        Some("https") => 443,
+        _ => 80,
     };
-    let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']'));
-    (bare.unwrap_or(host), uri.port_u16().unwrap_or(usual))
+    (bare_host, uri.port_u16().unwrap_or(default_port))
 }
 
 #[cfg(test)]
@@ -157,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_of_the_connection_name_their_cause() {
+    fn connection_errors_name_their_cause() {
         let text = |errno: Errno| FetchError::from_io(&errno.into()).to_string();
         assert_eq!(text(Errno::CONNREFUSED), "connection refused");
         assert_eq!(
@@ -173,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_has_a_host_and_a_port() {
+    fn host_and_port_of_a_url_are_found() {
         for (url, expected) in [
             ("http://168.63.129.16/machine?a=b", ("168.63.129.16", 80)),
             ("http://127.0.0.1:8080/", ("127.0.0.1", 8080)),
@@ -188,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_looked_up_in_time() {
+    fn name_lookup_obeys_the_time_limit() {
         let get = |limit| get("http://localhost:1/", limit, |_| ()).unwrap_err();
         let refused = get(Duration::from_secs(10));
         assert!(matches!(refused, FetchError::Refused), "{refused}");

@@ -1,4 +1,5 @@
-//! `/etc/kubernetes/interfaces.json`, the source of the environments `mas` and `fileIpam` (contract section 18).
+//! `/etc/kubernetes/interfaces.json`, the source of the environments `mas` and `fileIpam` (contract
+//! section 18).
 
 use super::listing::{ListedInterface, ListedSubnet, Listing, parse_address, parse_prefix};
 use crate::codec::{self, Cursor, Members, ParseError, Read, is, object};
@@ -48,11 +49,19 @@ object! { any_case read
 mod tests {
     use super::*;
 
-    /// What the recorded cases of the original do not have.
+    /// The recorded cases of the original lack these.
     #[test]
-    fn null_and_malformed_elements_are_passed_over() {
-        let json = r#"{"interfaces":[{"x":[{}],"IPSubnets":[
-            {"prefix":"10.224.0.0/16","ipAddresses":[{"address":"10.224.0.5"},{"Address":"x"},null]}, {"Prefix":"nonsense"}]}, null]}"#;
+    fn null_and_malformed_elements_are_skipped() {
+        let json = r#"{"interfaces": [
+            {"x": [{}], "IPSubnets": [
+                {
+                    "prefix": "10.224.0.0/16",
+                    "ipAddresses": [{"address": "10.224.0.5"}, {"Address": "x"}, null]
+                },
+                {"Prefix": "nonsense"}
+            ]},
+            null
+        ]}"#;
         let listing = parse(json.as_bytes()).unwrap();
         assert_eq!(listing.interfaces.len(), 2);
         let [subnet, nonsense] = &listing.interfaces[0].subnets[..] else {

@@ -37,7 +37,8 @@ pub struct ListedSubnet {
     pub malformed: usize,
 }
 
-/// The maximum number of subnets in a document. An Azure node has a few on each of up to eight interfaces.
+/// The maximum number of subnets in a document. An Azure node has a few on each of up to eight
+/// interfaces.
 const MAX_SUBNETS: usize = 64;
 /// The maximum number of addresses for pods in a document. An Azure interface has 256 at most.
 const MAX_ADDRESSES: usize = 65_536;
@@ -69,28 +70,39 @@ pub enum AnswerError {
 }
 
 impl Listing {
-    /// Checks that it lists no more than a node can have, as merging takes time under the lock on the state.
+    /// Checks that it lists no more than a node can have, because merging takes time under the lock
+    /// on the state.
     ///
     /// # Errors
     /// It lists too many subnets or addresses.
     pub fn check_size(&self) -> Result<(), AnswerError> {
-        let subnets = || self.interfaces.iter().flat_map(|i| &i.subnets);
-        let addresses = subnets().map(|subnet| subnet.addresses.len()).sum();
-        for (what, count, most) in [
-            ("subnets", subnets().count(), MAX_SUBNETS),
-            ("addresses for pods", addresses, MAX_ADDRESSES),
-        ] {
-            if count > most {
-                return Err(AnswerError::TooMany(what, count, most));
-            }
+        let subnets = self.subnets().count();
+        if subnets > MAX_SUBNETS {
+            return Err(AnswerError::TooMany("subnets", subnets, MAX_SUBNETS));
+        }
+        let addresses = self.subnets().map(|subnet| subnet.addresses.len()).sum();
+        if addresses > MAX_ADDRESSES {
+            return Err(AnswerError::TooMany(
+                "addresses for pods",
+                addresses,
+                MAX_ADDRESSES,
+            ));
         }
         Ok(())
     }
 
+    /// The subnets of all interfaces.
+    fn subnets(&self) -> impl Iterator<Item = &ListedSubnet> {
+        self.interfaces
+            .iter()
+            .flat_map(|interface| &interface.subnets)
+    }
+
     /// Adds an address to the last subnet; `None` is a malformed one.
     pub fn add(&mut self, address: Option<IpAddr>, is_primary: bool) {
-        let last = self.interfaces.last_mut();
-        if let Some(subnet) = last.and_then(|i| i.subnets.last_mut()) {
+        if let Some(interface) = self.interfaces.last_mut()
+            && let Some(subnet) = interface.subnets.last_mut()
+        {
             subnet.add(address, is_primary);
         }
     }
@@ -99,36 +111,38 @@ impl Listing {
 impl ListedSubnet {
     /// Adds an address; `None` is a malformed one.
     pub fn add(&mut self, address: Option<IpAddr>, is_primary: bool) {
-        match address {
-            _ if is_primary => self.primary += 1,
-            Some(address) => self.addresses.push(address),
-            None => self.malformed += 1,
+        if is_primary {
+            self.primary += 1;
+        } else if let Some(address) = address {
+            self.addresses.push(address);
+        } else {
+            self.malformed += 1;
         }
     }
 }
 
-/// Parses an address. An IPv4-mapped IPv6 address becomes IPv4; leading zeros and zones are refused.
+/// Parses an address. An IPv4-mapped IPv6 address becomes IPv4. Leading zeros and zones are
+/// refused.
 pub fn parse_address(text: &str) -> Option<IpAddr> {
     read_address(text).map(|address| address.to_canonical())
 }
 
 /// Parses a prefix and clears its host bits. Its length may have leading zeros, as in the original.
 pub fn parse_prefix(text: &str) -> Option<IpNet> {
-    let (address, length) = text.split_once('/')?;
-    if length.is_empty() || !length.bytes().all(|b| b.is_ascii_digit()) {
+    let (address_text, length_text) = text.split_once('/')?;
+    // The parser of integers accepts a sign, which is refused here.
+    if !length_text.bytes().all(|b| b.is_ascii_digit()) {
         return None;
     }
-    let length: u32 = length.parse().ok()?;
-    let address: IpAddr = address.parse().ok()?;
-    let mapped = address.is_ipv6() && address.to_canonical().is_ipv4();
-    let length = if mapped {
-        length.checked_sub(96)?
-    } else {
-        length
-    };
-    IpNet::new(address.to_canonical(), u8::try_from(length).ok()?)
-        .ok()
-        .map(|net| net.trunc())
+    let listed: IpAddr = address_text.parse().ok()?;
+    let address = listed.to_canonical();
+    let mut length: u32 = length_text.parse().ok()?;
+    let is_mapped = listed.is_ipv6() && address.is_ipv4();
+    if is_mapped {
+        length = length.checked_sub(96)?;
+    }
+    let net = IpNet::new(address, u8::try_from(length).ok()?).ok()?;
+    Some(net.trunc())
 }
 
 #[cfg(test)]
@@ -168,8 +182,18 @@ mod tests {
         ] {
             assert_eq!(parse_prefix(text), net.parse().ok(), "{text}");
         }
-        let bad = ",10.0.0.0,10.0.0.0/,10.0.0.0/33,010.0.0.0/8,10.0.0.0/+8,10.0/8,x/8,fe80::%a/64, 10.0.0.0/8";
-        for bad in bad.split(',') {
+        for bad in [
+            "",
+            "10.0.0.0",
+            "10.0.0.0/",
+            "10.0.0.0/33",
+            "010.0.0.0/8",
+            "10.0.0.0/+8",
+            "10.0/8",
+            "x/8",
+            "fe80::%a/64",
+            " 10.0.0.0/8",
+        ] {
             assert_eq!(parse_prefix(bad), None, "{bad}");
         }
     }

@@ -1,8 +1,9 @@
-//! Matches listed interfaces to the interfaces of the host (contract sections 7 and 8, difference D13).
+//! Matches listed interfaces to the interfaces of the host (contract sections 7 and 8, difference
+//! D13).
 
 use ipnet::IpNet;
 
-use super::listing::{ListedInterface, Listing};
+use super::listing::{ListedInterface, ListedSubnet, Listing};
 use crate::host::Link;
 use crate::ipam::{Family, Inventory, ListedPool};
 
@@ -24,17 +25,16 @@ pub struct MatchedListing {
     pub unmatched: Vec<String>,
     /// The number of addresses of the host itself, which are never allocated.
     pub primary: usize,
-    /// The number of unusable addresses and prefixes: malformed, outside their subnet, or in a subnet that is listed twice.
+    /// The number of unusable addresses and prefixes: malformed, outside their subnet, or in a
+    /// subnet that is listed twice.
     pub skipped: usize,
     /// Whether one of the sources by family lists no address for pods.
     pub is_partial: bool,
-    /// A hash of the answer's text and of the interfaces of the host, where it depends on nothing else. Another build may hash otherwise,
-    /// so that an equal answer is read once more.
-    pub digest: Option<u64>,
 }
 
 impl MatchedListing {
-    /// Whether it would remove all addresses of a source: no interface matches, or no address is for pods.
+    /// Whether it would remove all addresses of a source: no interface matches, or no address is
+    /// for pods.
     pub fn is_doubtful(&self) -> bool {
         self.is_partial || self.inventory.addresses() == 0
     }
@@ -52,8 +52,9 @@ impl MatchedListing {
 
     /// Keeps only the pools of one family.
     pub fn restrict_to(mut self, family: Family) -> MatchedListing {
-        let pools = &mut self.inventory.pools;
-        pools.retain(|pool| Family::from_address(pool.subnet.addr()) == family);
+        self.inventory
+            .pools
+            .retain(|pool| Family::from_address(pool.subnet.addr()) == family);
         self
     }
 
@@ -64,12 +65,13 @@ impl MatchedListing {
         self.primary += other.primary;
         self.skipped += other.skipped;
         self.is_partial |= other.is_partial;
-        self.digest = None;
         self
     }
 }
 
-/// Matches a listing to the interfaces of the host. If a subnet is listed twice, the first one is used.
+/// Matches a listing to the interfaces of the host.
+///
+/// If a subnet is listed twice, the first one is used.
 pub fn match_links(listing: Listing, links: &[Link], wildcard: MacWildcard) -> MatchedListing {
     let mut matched = MatchedListing::default();
     for interface in listing.interfaces {
@@ -78,36 +80,49 @@ pub fn match_links(listing: Listing, links: &[Link], wildcard: MacWildcard) -> M
             continue;
         };
         let priority = if interface.primary { 0 } else { 1 };
-        for mut subnet in interface.subnets {
-            matched.primary += subnet.primary;
-            matched.skipped += subnet.malformed;
-            let pools = &mut matched.inventory.pools;
-            let is_new = |prefix: &IpNet| pools.iter().all(|pool| pool.subnet != *prefix);
-            let listed = subnet.addresses.len();
-            let Some(prefix) = subnet.prefix.filter(is_new) else {
-                matched.skipped += 1 + listed;
-                continue;
-            };
-            subnet.addresses.retain(|address| prefix.contains(address));
-            matched.skipped += listed - subnet.addresses.len();
-            let if_name = link.name.clone();
-            pools.push(ListedPool::new(prefix, if_name, priority, subnet.addresses));
+        for subnet in interface.subnets {
+            add_subnet(&mut matched, subnet, link, priority);
         }
     }
     matched
 }
 
-/// Whether `links`, the interfaces that matched the last listing, match every interface of this listing too. Then the others need
-/// not be listed.
-pub fn covers_listing(listing: &Listing, links: &[Link]) -> bool {
-    // `*` means the first of all interfaces, which `links` may not include.
-    let find = |interface| find_link(interface, links, MacWildcard::None);
-    let mut found = listing.interfaces.iter().map(find);
-    found.all(|link| link.is_some_and(|link| !link.enslaved))
+/// Adds a subnet of a listed interface that matches `link`.
+fn add_subnet(matched: &mut MatchedListing, subnet: ListedSubnet, link: &Link, priority: i64) {
+    matched.primary += subnet.primary;
+    matched.skipped += subnet.malformed;
+    let pools = &mut matched.inventory.pools;
+    let is_new = |prefix: &IpNet| pools.iter().all(|pool| pool.subnet != *prefix);
+    let Some(prefix) = subnet.prefix.filter(is_new) else {
+        // The prefix itself, and its addresses.
+        matched.skipped += 1 + subnet.addresses.len();
+        return;
+    };
+    let mut addresses = subnet.addresses;
+    let listed = addresses.len();
+    addresses.retain(|address| prefix.contains(address));
+    matched.skipped += listed - addresses.len();
+    pools.push(ListedPool::new(
+        prefix,
+        link.name.clone(),
+        priority,
+        addresses,
+    ));
 }
 
-/// Finds the first interface, by index, with the listed hardware address. With accelerated networking two interfaces share one;
-/// the one that is not enslaved is used.
+/// Whether `links`, the interfaces that matched the last listing, also match every interface of
+/// this one. If they do, the other interfaces of the host need not be listed.
+pub fn covers_listing(listing: &Listing, links: &[Link]) -> bool {
+    listing.interfaces.iter().all(|interface| {
+        // `*` means the first of all interfaces, which `links` may not include.
+        find_link(interface, links, MacWildcard::None).is_some_and(|link| !link.enslaved)
+    })
+}
+
+/// Finds the first interface, by index, with the listed hardware address.
+///
+/// With accelerated networking, two interfaces share one address. The one that is not enslaved is
+/// used.
 fn find_link<'a>(
     interface: &ListedInterface,
     links: &'a [Link],
@@ -117,10 +132,13 @@ fn find_link<'a>(
         return links.iter().find(|link| !link.loopback);
     }
     let mac = normalize_mac(&interface.mac);
-    let twins = links
+    if mac.is_empty() {
+        return None;
+    }
+    links
         .iter()
-        .filter(|link| !mac.is_empty() && link.mac == mac);
-    twins.min_by_key(|link| link.enslaved)
+        .filter(|link| link.mac == mac)
+        .min_by_key(|link| link.enslaved)
 }
 
 /// Converts a hardware address to the form of [`Link::mac`].
@@ -171,28 +189,29 @@ mod tests {
     }
 
     #[test]
-    fn a_star_is_the_first_interface_that_is_not_loopback() {
+    fn wildcard_matches_the_first_interface_that_is_not_loopback() {
         let lo = Link {
             loopback: true,
             ..link(1, "lo", "")
         };
         let links = [lo, link(2, "eth0", MAC), link(3, "eth1", "7c1e52f9f3c5")];
-        let star = |links, wildcard| find_link(&interface("*"), links, wildcard).map(|l| l.index);
-        assert_eq!(star(&links, MacWildcard::FirstInterface), Some(2));
-        assert_eq!(star(&links[..1], MacWildcard::FirstInterface), None);
-        assert_eq!(star(&links, MacWildcard::None), None);
+        let find_star =
+            |links, wildcard| find_link(&interface("*"), links, wildcard).map(|link| link.index);
+        assert_eq!(find_star(&links, MacWildcard::FirstInterface), Some(2));
+        assert_eq!(find_star(&links[..1], MacWildcard::FirstInterface), None);
+        assert_eq!(find_star(&links, MacWildcard::None), None);
     }
 
     #[test]
-    fn of_twins_the_one_that_is_not_enslaved_wins() {
+    fn interface_that_is_not_enslaved_is_preferred() {
         for (enslaved, expected) in [
             ([false, false], "vf0"),
             ([true, false], "eth0"),
             ([true, true], "vf0"),
         ] {
             let mut links = [link(2, "vf0", MAC), link(3, "eth0", MAC)];
-            for (link, enslaved) in links.iter_mut().zip(enslaved) {
-                link.enslaved = enslaved;
+            for (link, is_enslaved) in links.iter_mut().zip(enslaved) {
+                link.enslaved = is_enslaved;
             }
             let found = find_link(&interface(MAC), &links, MacWildcard::FirstInterface);
             assert_eq!(found.unwrap().name, expected);
@@ -200,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn known_links_do_only_where_each_listed_interface_is_one_of_them() {
+    fn known_links_suffice_only_if_they_match_every_listed_interface() {
         let known = || vec![link(2, "eth0", MAC)];
         let enslaved = Link {
             enslaved: true,

@@ -1,6 +1,7 @@
 //! Where pools come from: the wire server, the file of Azure Stack, or the Kubernetes node object.
 //!
-//! Each source is queried, its answer parsed into a [`Listing`], and that matched to the interfaces of the host.
+//! Each source is queried. Its answer is parsed into a [`Listing`], which is then matched to the
+//! interfaces of the host.
 
 mod fetch;
 mod interfaces_file;
@@ -57,7 +58,8 @@ pub enum SourceError {
     FailedByPeer,
     /// The answer would remove all pools, and such answers have not come for long enough.
     #[error(
-        "the source lists {subnets} subnets with no address for pods, and {interfaces} interfaces that this node does not have"
+        "the source lists {subnets} subnets with no address for pods, \
+         and {interfaces} interfaces that this node does not have"
     )]
     Implausible {
         /// Subnets without addresses.
@@ -68,7 +70,7 @@ pub enum SourceError {
 }
 
 impl SourceError {
-    /// Returns the file without which the source gives nothing: one that is missing, or cannot be read or used.
+    /// Returns the file that the source needs and that is missing, or cannot be read or used.
     pub fn file(&self) -> Option<&Path> {
         match self {
             SourceError::File(path, _) | SourceError::Node(_, NodeError::Missing { path, .. }) => {

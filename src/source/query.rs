@@ -1,8 +1,6 @@
-//! The kinds of sources, and how each is queried. To add one, give [`Source`] a variant; the compiler shows the rest.
+//! The kinds of sources, and how each is queried. To add a kind, add a variant to [`Source`]. The
+//! compiler then reports what else is needed.
 
-use std::cell::LazyCell;
-use std::hash::{DefaultHasher, Hash};
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -10,6 +8,7 @@ use ipnet::{IpNet, Ipv4Net};
 
 use super::fetch::get;
 use super::kubernetes::KubernetesNode;
+use super::listing::Listing;
 use super::matching::{MacWildcard, MatchedListing, covers_listing, match_links};
 use super::{SourceError, interfaces_file, wire};
 use crate::cni::{Backend, CallError, IpamConfig, QueryUrl};
@@ -22,15 +21,6 @@ pub const WIRE_SERVER: &str =
 
 /// Larger files than this are refused.
 const FILE_LIMIT: usize = 4 << 20;
-
-/// What is kept of the last answer.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct LastAnswer<'a> {
-    /// The names of the interfaces that it matched. They are tried first; all are listed only if these do not match.
-    pub links: &'a [String],
-    /// Its [`MatchedListing::digest`], if another one with the same need not be parsed.
-    pub digest: Option<u64>,
-}
 
 /// Where pools come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,11 +69,13 @@ impl Source {
         overrides: &SourceOverrides,
         paths: &Paths,
     ) -> Result<Source, CallError> {
-        let url = overrides.query_url.as_deref().map(QueryUrl::parse);
-        let url = url.transpose()?.or_else(|| conf.query_url.clone());
+        let query_url = match &overrides.query_url {
+            Some(text) => Some(QueryUrl::parse(text)?),
+            None => conf.query_url.clone(),
+        };
         let kubeconfig = overrides.kubeconfig.as_ref().or(conf.kubeconfig.as_ref());
-        let source = |backend| match backend {
-            Backend::Azure => match url.clone() {
+        let to_source = |backend| match backend {
+            Backend::Azure => match query_url.clone() {
                 None => Source::Wire(WIRE_SERVER.to_owned()),
                 Some(QueryUrl::Http(url)) => Source::Wire(url),
                 Some(QueryUrl::File(path)) => Source::SavedAnswer(path),
@@ -96,13 +88,13 @@ impl Source {
             }),
             Backend::Null => Source::Null,
         };
-        let first = source(conf.backend);
-        Ok(match conf.ipv6_backend {
+        let main = to_source(conf.backend);
+        match conf.ipv6_backend {
             Some(other) if other != conf.backend => {
-                Source::ByFamily(Box::new((first, source(other))))
+                Ok(Source::ByFamily(Box::new((main, to_source(other)))))
             }
-            _ => first,
-        })
+            _ => Ok(main),
+        }
     }
 
     /// Whether it is Azure's own wire server.
@@ -110,7 +102,7 @@ impl Source {
         matches!(self, Source::Wire(url) if url == WIRE_SERVER)
     }
 
-    /// Returns the source that `error` is from, which matters for [`Source::ByFamily`].
+    /// Returns the source that `error` is from. Of [`Source::ByFamily`] it is one of the two.
     pub fn failed_part(&self, error: &SourceError) -> &Source {
         let Source::ByFamily(both) = self else {
             return self;
@@ -125,7 +117,7 @@ impl Source {
         if is_second { &both.1 } else { &both.0 }
     }
 
-    /// Returns a name that identifies the source, for messages and for the stamps of queries.
+    /// Returns a name that identifies the source, for messages and for the recorded attempts.
     pub fn name(&self) -> String {
         match self {
             Source::Wire(_) if self.is_wire_server() => "wire server".to_owned(),
@@ -143,70 +135,75 @@ impl Source {
     /// # Errors
     /// There is no valid answer within `limit`.
     pub fn query(&self, limit: Duration, paths: &Paths) -> Result<MatchedListing, SourceError> {
-        let matched = self.query_after(LastAnswer::default(), limit, paths)?;
-        Ok(matched.unwrap_or_default())
+        self.query_with_links(&[], limit, paths)
     }
 
-    /// As [`Source::query`], or returns `None` if nothing has changed since the last answer.
-    pub(super) fn query_after(
+    /// Queries the source as [`Source::query`] does, but first tries the interfaces that
+    /// `known_links` names. All interfaces are listed only if these do not match the answer.
+    pub(super) fn query_with_links(
         &self,
-        last: LastAnswer<'_>,
+        known_links: &[String],
         limit: Duration,
         paths: &Paths,
-    ) -> Result<Option<MatchedListing>, SourceError> {
-        // An error here either repeats below, or does not matter.
-        let known_links = LazyCell::new(|| links_named(paths, last.links).unwrap_or_default());
+    ) -> Result<MatchedListing, SourceError> {
         let refused = |why| SourceError::Answer(self.name(), why);
-        let mut digest = None;
-        let mut read = |answer: &mut dyn Read| {
-            let mut hasher = DefaultHasher::new();
-            known_links.hash(&mut hasher);
-            let (listing, found) = wire::read(answer, &hasher, last.digest).map_err(refused)?;
-            digest = Some(found);
-            Ok(listing)
-        };
-        let without_interface = |pool| MatchedListing {
-            inventory: Inventory { pools: vec![pool] },
-            ..MatchedListing::default()
-        };
         let (listing, wildcard) = match self {
             Source::Wire(url) => {
-                let fetched = get(url, limit, read);
-                let listing = fetched.map_err(|why| SourceError::Fetch(url.clone(), why))?;
-                (listing?, MacWildcard::FirstInterface)
+                let listing = get(url, limit, |body| wire::read(body))
+                    .map_err(|why| SourceError::Fetch(url.clone(), why))?
+                    .map_err(refused)?;
+                (listing, MacWildcard::FirstInterface)
             }
             Source::SavedAnswer(path) => {
-                (read(&mut &*read_file(path)?)?, MacWildcard::FirstInterface)
+                let answer = read_file(path)?;
+                let listing = wire::read(&*answer).map_err(refused)?;
+                (listing, MacWildcard::FirstInterface)
             }
             Source::InterfacesFile(path) => {
-                let parsed = interfaces_file::parse(&read_file(path)?);
-                let listing = parsed.map_err(|e| SourceError::File(path.clone(), e.to_string()))?;
-                (Some(listing), MacWildcard::None)
+                let listing = interfaces_file::parse(&read_file(path)?)
+                    .map_err(|why| SourceError::File(path.clone(), why.to_string()))?;
+                (listing, MacWildcard::None)
             }
             Source::Node(node) => {
-                let pool = node.query(limit, paths);
-                let pool = pool.map_err(|why| SourceError::Node(node.name(), why))?;
-                return Ok(Some(without_interface(pool)));
+                let pool = node
+                    .query(limit, paths)
+                    .map_err(|why| SourceError::Node(node.name(), why))?;
+                return Ok(without_interface(pool));
             }
-            Source::ByFamily(both) => return query_both(both, last, limit, paths).map(Some),
+            Source::ByFamily(both) => return query_both(both, known_links, limit, paths),
             Source::Null => {
                 let all = IpNet::V4(Ipv4Net::default());
-                let pool = ListedPool::new(all, String::new(), 0, vec![]);
-                return Ok(Some(without_interface(pool)));
+                let pool = ListedPool::new(all, String::new(), 0, Vec::new());
+                return Ok(without_interface(pool));
             }
         };
-        let Some(listing) = listing else {
-            return Ok(None);
-        };
         listing.check_size().map_err(refused)?;
-        if !covers_listing(&listing, &known_links) {
-            let links = links(paths).map_err(SourceError::Links)?;
-            return Ok(Some(match_links(listing, &links, wildcard)));
-        }
-        let mut matched = match_links(listing, &known_links, wildcard);
-        matched.digest = digest.filter(|_| !matched.is_doubtful());
-        Ok(Some(matched))
+        match_to_host(listing, wildcard, known_links, paths)
     }
+}
+
+/// Makes an answer of one pool that is on no interface.
+fn without_interface(pool: ListedPool) -> MatchedListing {
+    MatchedListing {
+        inventory: Inventory { pools: vec![pool] },
+        ..MatchedListing::default()
+    }
+}
+
+/// Matches a listing to the interfaces that `known_links` names, or to all interfaces of the host.
+fn match_to_host(
+    listing: Listing,
+    wildcard: MacWildcard,
+    known_links: &[String],
+    paths: &Paths,
+) -> Result<MatchedListing, SourceError> {
+    // After an error all interfaces are listed. That reports the error if it persists.
+    let known = links_named(paths, known_links).unwrap_or_default();
+    if covers_listing(&listing, &known) {
+        return Ok(match_links(listing, &known, wildcard));
+    }
+    let all = links(paths).map_err(SourceError::Links)?;
+    Ok(match_links(listing, &all, wildcard))
 }
 
 /// Reads a file that holds an answer.
@@ -220,24 +217,31 @@ fn read_file(path: &Path) -> Result<Vec<u8>, SourceError> {
     Err(SourceError::File(path.to_owned(), why))
 }
 
-/// Queries both sources, the second in the remaining time. If one fails, both fail: an unlisted family would count as removed.
+/// Queries both sources, the second one in the remaining time. If one fails, both fail: a family
+/// that is not listed would count as removed.
 fn query_both(
     (v4, v6): &(Source, Source),
-    mut last: LastAnswer<'_>,
+    known_links: &[String],
     limit: Duration,
     paths: &Paths,
 ) -> Result<MatchedListing, SourceError> {
-    /// Reserved for the second source; a healthy one answers within this time.
+    /// Reserved for the second source. A healthy one answers within this time.
     const RESERVED: Duration = Duration::from_secs(1);
-    last.digest = None;
     let start = Instant::now();
-    let first = v4.query_after(last, limit.saturating_sub(RESERVED), paths)?;
-    let second = v6.query_after(last, limit.saturating_sub(start.elapsed()), paths)?;
-    let restrict = |source: &Source, answer: Option<MatchedListing>, family| {
-        let mut matched = answer.unwrap_or_default().restrict_to(family);
-        // The null source never lists addresses.
-        matched.is_partial = matched.is_doubtful() && !matches!(source, Source::Null);
-        matched
-    };
-    Ok(restrict(v4, first, Family::V4).combine(restrict(v6, second, Family::V6)))
+    let v4_limit = limit.saturating_sub(RESERVED);
+    let v4_answer = v4.query_with_links(known_links, v4_limit, paths)?;
+    let v6_limit = limit.saturating_sub(start.elapsed());
+    let v6_answer = v6.query_with_links(known_links, v6_limit, paths)?;
+    let v4_pools = restrict_to_family(v4_answer, v4, Family::V4);
+    let v6_pools = restrict_to_family(v6_answer, v6, Family::V6);
+    Ok(v4_pools.combine(v6_pools))
+}
+
+/// Keeps the pools of one family, which `source` is asked for. The answer is partial if none of
+/// them has an address.
+fn restrict_to_family(answer: MatchedListing, source: &Source, family: Family) -> MatchedListing {
+    let mut restricted = answer.restrict_to(family);
+    // The null source never lists addresses.
+    restricted.is_partial = restricted.is_doubtful() && !matches!(source, Source::Null);
+    restricted
 }

@@ -1,14 +1,15 @@
-//! Queries the source on behalf of one process, unless another process has done so since this one started.
+//! Queries the source on behalf of one process, unless another process has done so since this one
+//! started.
 //!
-//! Only one process queries at a time, under a separate lock, so that a slow server does not block the lock on the state. The
-//! others wait for that lock, read in its file when the source was last queried, and rarely need to query themselves.
+//! Only one process queries at a time, under a separate lock, so that a slow server does not block
+//! the lock on the state. The others wait for that lock and then read in its file when the source
+//! was last queried. They rarely need to query themselves.
 
 use std::fs::File;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::query::LastAnswer;
 use super::{MatchedListing, Source, SourceError};
 use crate::host::{
     LockOutcome, Paths, ReadOutcome, boot_now, io_reason, lock, overwrite, read_bounded, read_up_to,
@@ -19,12 +20,13 @@ use crate::ipam::Moment;
 const PAUSE: Duration = Duration::from_secs(10);
 /// The maximum length of the attempts in the lock file, in bytes.
 const ATTEMPTS_LIMIT: usize = 4096;
-/// Their usual length, in bytes.
+/// The usual length of the attempts in the lock file, in bytes.
 const ATTEMPTS_LENGTH: usize = 256;
 /// How long answers must list no address before they are accepted.
 const DOUBT_PERIOD: Duration = Duration::from_secs(60);
 
-/// Returns the time limit for a query. Without usable pools, nothing can be allocated before an answer.
+/// Returns the time limit for a query. It is longer without usable pools, because then nothing can
+/// be allocated before an answer.
 pub const fn time_limit(has_pools: bool) -> Duration {
     Duration::from_secs(if has_pools { 3 } else { 10 })
 }
@@ -34,7 +36,7 @@ pub const fn time_limit(has_pools: bool) -> Duration {
 pub enum RefreshReason {
     /// The state has pools; they may be out of date.
     Ordinary,
-    /// The state had no pools when it was looked at.
+    /// The state seemed to have no pools before it was locked.
     First,
     /// The pools cannot satisfy the request, so an older answer is not enough.
     Newer,
@@ -42,8 +44,9 @@ pub enum RefreshReason {
     Lost,
 }
 
-/// When a source was last queried, as recorded in the lock file for queries. The times mean nothing after a reboot, or for another
-/// source.
+/// When a source was last queried, as recorded in the lock file for queries.
+///
+/// The times mean nothing after a reboot, or for another source.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Attempts {
@@ -63,9 +66,6 @@ pub struct Attempts {
     /// The interfaces of the host that the last answer matched.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<String>,
-    /// The digest of the last answer, where the state says that another one with the same changes nothing.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub digest: Option<u64>,
 }
 
 /// The outcome of a refresh.
@@ -77,7 +77,8 @@ pub enum RefreshOutcome {
     Answered,
     /// The query failed, here or in another process after this one started.
     Failed(SourceError),
-    /// The source was not queried, for this reason; [`RefreshReason::Newer`] may still query it.
+    /// The source was not queried, for this reason. A refresh for [`RefreshReason::Newer`] may
+    /// still query it.
     Skipped(&'static str),
 }
 
@@ -118,8 +119,8 @@ pub struct Refresher<'a> {
 /// An answer, and the lock for queries. No other process queries while it exists.
 #[derive(Debug)]
 pub struct FreshAnswer {
-    /// The answer, matched to the interfaces of this host; `None` where neither has changed since the last one.
-    pub matched: Option<MatchedListing>,
+    /// The answer, matched to the interfaces of this host.
+    pub matched: MatchedListing,
     /// How long the query took.
     pub took: Duration,
     /// When the query started. The answer is not older than this.
@@ -136,7 +137,8 @@ impl Refresher<'_> {
         let has_pools = matches!(reason, RefreshReason::Ordinary | RefreshReason::Newer);
         let limit = time_limit(has_pools);
         let path = self.paths.fetch_lock();
-        // The kernel grants the lock in the order of arrival, and all but the first find fresh attempts.
+        // The kernel grants the lock in the order of arrival. Every process but the first one finds
+        // recent attempts in the file.
         let file = match lock(&path, limit) {
             Ok(LockOutcome::Held(file)) => file,
             Ok(LockOutcome::TimedOut) => {
@@ -149,11 +151,11 @@ impl Refresher<'_> {
         let attempts = self.attempts(&file);
         match self.decide(&attempts, reason, boot_now()) {
             Some(outcome) => outcome,
-            None => self.query(attempts, file, limit, reason),
+            None => self.query(attempts, file, limit),
         }
     }
 
-    /// The attempts in the lock file, if they are of this boot and source.
+    /// Reads the attempts in the lock file. Those from another boot or source count as none.
     fn attempts(&self, file: &File) -> Attempts {
         let text = read_up_to(file, ATTEMPTS_LENGTH, ATTEMPTS_LIMIT).unwrap_or_default();
         let found = Attempts::parse(&text, self.boot_id).without_future(boot_now());
@@ -175,46 +177,42 @@ impl Refresher<'_> {
         reason: RefreshReason,
         now: Moment,
     ) -> Option<RefreshOutcome> {
-        let Attempts {
-            answered, failed, ..
-        } = *attempts;
-        let started = Some(self.started);
-        let age = |at: Option<Moment>| at.map(|at| now.since(at));
-        if answered > started && reason != RefreshReason::Lost {
+        let has_happened_since_start = |at: Option<Moment>| at > Some(self.started);
+        if has_happened_since_start(attempts.answered) && reason != RefreshReason::Lost {
             return Some(RefreshOutcome::Answered);
         }
-        if failed > started {
+        if has_happened_since_start(attempts.failed) {
             return Some(RefreshOutcome::Failed(SourceError::FailedByPeer));
         }
         if reason != RefreshReason::Ordinary {
             return None;
         }
-        if age(answered).is_some_and(|age| self.interval.is_some_and(|interval| age <= interval)) {
+        if let Some(answered) = attempts.answered
+            && let Some(interval) = self.interval
+            && now.since(answered) <= interval
+        {
             return Some(RefreshOutcome::Skipped(
                 "the last answer is younger than queryInterval",
             ));
         }
-        let pauses = failed > answered && age(failed).is_some_and(|age| age < PAUSE);
-        pauses.then_some(RefreshOutcome::Skipped(
-            "the last attempt failed a moment ago",
-        ))
+        if let Some(failed) = attempts.failed
+            && attempts.failed > attempts.answered
+            && now.since(failed) < PAUSE
+        {
+            return Some(RefreshOutcome::Skipped(
+                "the last attempt failed a moment ago",
+            ));
+        }
+        None
     }
 
-    fn query(
-        &self,
-        mut attempts: Attempts,
-        lock: File,
-        limit: Duration,
-        reason: RefreshReason,
-    ) -> RefreshOutcome {
-        let (start, started) = (Instant::now(), boot_now());
-        let last = LastAnswer {
-            links: &attempts.links,
-            digest: attempts
-                .digest
-                .filter(|_| reason == RefreshReason::Ordinary),
-        };
-        let answer = self.source.query_after(last, limit, self.paths);
+    /// Queries the source, and records a failure in the lock file.
+    fn query(&self, mut attempts: Attempts, lock: File, limit: Duration) -> RefreshOutcome {
+        let start = Instant::now();
+        let started = boot_now();
+        let answer = self
+            .source
+            .query_with_links(&attempts.links, limit, self.paths);
         let arrived = boot_now();
         match answer {
             Ok(matched) => RefreshOutcome::Fresh(Box::new(FreshAnswer {
@@ -235,24 +233,21 @@ impl Refresher<'_> {
 }
 
 impl FreshAnswer {
-    /// Creates an answer without a query, for the tests' model of a node. Doubtful answers have come since `doubtful_since`, and the `last`
-    /// one had this digest.
+    /// Creates an answer without a query, for the tests' model of a node. Doubtful answers have
+    /// come since `doubtful_since`.
     #[doc(hidden)]
     pub fn in_memory(
         matched: MatchedListing,
         at: Moment,
         doubtful_since: Option<Moment>,
-        last: Option<u64>,
     ) -> FreshAnswer {
-        let is_new = last.is_none() || matched.digest != last;
         FreshAnswer {
-            matched: is_new.then_some(matched),
+            matched,
             took: Duration::ZERO,
             started: at,
             arrived: at,
             attempts: Attempts {
                 doubtful_since,
-                digest: last,
                 ..Attempts::default()
             },
             lock: None,
@@ -265,14 +260,6 @@ impl FreshAnswer {
         }
     }
 
-    /// Its [`MatchedListing::digest`], also where it was not read because it is that of the last one.
-    pub fn digest(&self) -> Option<u64> {
-        match &self.matched {
-            Some(matched) => matched.digest,
-            None => self.attempts.digest,
-        }
-    }
-
     /// Whether doubtful answers have come for long enough to be accepted.
     pub fn is_persistent(&self) -> bool {
         self.attempts
@@ -280,15 +267,11 @@ impl FreshAnswer {
             .is_some_and(|since| self.arrived.since(since) >= DOUBT_PERIOD)
     }
 
-    /// Records that the answer is in the saved state, which has this [`Ipam::listing_digest`](crate::ipam::Ipam::listing_digest).
-    pub fn confirm_merged(mut self, digest: Option<u64>) {
+    /// Records that the state agrees with the answer.
+    pub fn confirm_merged(mut self) {
         self.attempts.answered = Some(self.arrived);
-        self.attempts.digest = digest;
-        if let Some(matched) = &self.matched {
-            self.attempts.links = matched.link_names();
-        }
-        let matched = self.matched.as_ref();
-        if matched.is_none_or(|matched| !matched.is_doubtful()) {
+        self.attempts.links = self.matched.link_names();
+        if !self.matched.is_doubtful() {
             self.attempts.doubtful_since = None;
         }
         self.write_attempts();
@@ -305,23 +288,22 @@ impl FreshAnswer {
 impl Attempts {
     /// Drops times in the future, which no process of this boot can have written.
     fn without_future(mut self, now: Moment) -> Attempts {
-        for at in [
-            &mut self.answered,
-            &mut self.failed,
-            &mut self.doubtful_since,
-        ] {
-            at.take_if(|at| *at > now);
-        }
+        let is_future = |at: &mut Moment| *at > now;
+        self.answered.take_if(is_future);
+        self.failed.take_if(is_future);
+        self.doubtful_since.take_if(is_future);
         self
     }
 
-    /// Parses the first JSON value of a lock file, which is overwritten in place, so the end of a longer text may follow it. Unreadable
-    /// attempts, and those of another boot, count as none.
+    /// Parses the first JSON value of a lock file. The end of a longer text may follow it, as the
+    /// file is overwritten in place. Unreadable attempts, and those from another boot, count as
+    /// none.
     fn parse(text: &[u8], boot_id: Option<&str>) -> Attempts {
         let mut json = serde_json::Deserializer::from_slice(text);
-        let found = Attempts::deserialize(&mut json).ok();
-        let found = found.filter(|found| found.boot_id.as_deref() == boot_id);
-        found.unwrap_or_default()
+        match Attempts::deserialize(&mut json) {
+            Ok(attempts) if attempts.boot_id.as_deref() == boot_id => attempts,
+            _ => Attempts::default(),
+        }
     }
 
     /// Writes the attempts to the lock file. A failure only makes the next process query again.
@@ -332,7 +314,8 @@ impl Attempts {
     }
 }
 
-/// Reads when a source was last queried, for reports. Takes no lock; an unreadable file counts as no query.
+/// Reads when a source was last queried, for reports. It takes no lock. An unreadable file counts
+/// as no query.
 pub fn last_attempts(paths: &Paths, boot_id: Option<&str>) -> Attempts {
     match read_bounded(&paths.fetch_lock(), ATTEMPTS_LIMIT) {
         Ok(ReadOutcome::Read(text)) => Attempts::parse(&text, boot_id),
@@ -356,10 +339,9 @@ mod tests {
     ];
 
     fn attempts(answered: Option<u64>, failed: Option<u64>) -> Attempts {
-        let at = |s: Option<u64>| s.map(|s| Moment(s * SECOND));
         Attempts {
-            answered: at(answered),
-            failed: at(failed),
+            answered: answered.map(|seconds| Moment(seconds * SECOND)),
+            failed: failed.map(|seconds| Moment(seconds * SECOND)),
             ..Attempts::default()
         }
     }
@@ -387,18 +369,18 @@ mod tests {
         let always = ["query"; 4];
         let skipped = ["skip", "query", "query", "query"];
         let after_start = Some(Moment(STARTED.0 + 1));
-        let answered = Attempts {
+        let just_answered = Attempts {
             answered: after_start,
             ..Attempts::default()
         };
         // With the reason `Lost` its answer is not in the state.
         let fresh = ["answered", "answered", "answered", "query"];
-        assert_eq!(decide(&answered, None), fresh);
-        let failed = Attempts {
+        assert_eq!(decide(&just_answered, None), fresh);
+        let just_failed = Attempts {
             failed: after_start,
             ..Attempts::default()
         };
-        assert_eq!(decide(&failed, None), ["failed"; 4]);
+        assert_eq!(decide(&just_failed, None), ["failed"; 4]);
         for (answered, failed, interval, wanted) in [
             (Some(1000), None, None, always),
             (Some(900), Some(992), None, skipped),
@@ -426,6 +408,15 @@ mod tests {
         }
         let cut = whole.strip_suffix('}').unwrap();
         assert_eq!(Attempts::parse(cut.as_bytes(), None), Attempts::default());
+    }
+
+    #[test]
+    fn members_of_former_versions_are_ignored() {
+        let json = r#"{"bootId":null,"source":"","answered":1000000000,"digest":7}"#;
+        assert_eq!(
+            Attempts::parse(json.as_bytes(), None),
+            attempts(Some(1), None)
+        );
     }
 
     #[test]

@@ -1,12 +1,11 @@
 //! The wire server's answer to `getinterfaceinfov1` (contract section 7).
 //!
-//! The document is accepted or refused as a whole, and what follows the root element means nothing.
+//! The document is accepted or refused as a whole. What follows the root element is ignored.
 
-use std::hash::{DefaultHasher, Hasher};
 use std::io::{ErrorKind, Read};
 use std::net::IpAddr;
 
-use quick_xml::events::{BytesStart, Event};
+use quick_xml::events::{BytesDecl, BytesRef, BytesStart, Event};
 use quick_xml::{Reader, XmlVersion};
 
 use super::listing::{
@@ -14,9 +13,9 @@ use super::listing::{
 };
 use crate::codec::{leading_address, strip_literal};
 
-/// The kind of an element, by its position in the document.
+/// The kind of an element, which its name and its parent decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum ElementKind {
     Interfaces,
     Interface,
     Subnet,
@@ -25,86 +24,67 @@ enum Place {
     Unknown,
 }
 
-/// Reads an answer up to the end of its root element, as some servers keep the connection open after it. Returns what it lists, and
-/// what `hasher` makes of its text. Where that is `known`, the text is not parsed, which saves a tenth of an ADD.
+/// Reads an answer up to the end of its root element, as some servers keep the connection open
+/// after it.
 ///
 /// # Errors
 /// See [`AnswerError`].
-pub fn read(
-    mut answer: impl Read,
-    hasher: &DefaultHasher,
-    known: Option<u64>,
-) -> Result<(Option<Listing>, u64), AnswerError> {
-    let finish = |text: &[u8]| {
-        let mut hasher = hasher.clone();
-        hasher.write(text.trim_ascii_end());
-        let digest = hasher.finish();
-        let is_known = known == Some(digest);
-        let listing = (!is_known).then(|| parse(text)).transpose()?;
-        Ok((listing, digest))
-    };
+pub fn read(mut answer: impl Read) -> Result<Listing, AnswerError> {
     let mut chunk = [0; 4096];
-    // As much as 254 addresses take.
+    // An answer with 254 addresses is about this long.
     let mut text = Vec::with_capacity(16 << 10);
-    let mut is_tried = false;
+    let mut was_parsed = false;
     loop {
         match answer.read(&mut chunk) {
-            Ok(0) => return finish(&text),
+            Ok(0) => return parse(&text),
             Ok(read) => text.extend_from_slice(chunk.get(..read).unwrap_or_default()),
             Err(e) if e.kind() == ErrorKind::Interrupted => continue,
             Err(e) => return Err(quick_xml::Error::from(e).into()),
         }
-        // Only once: it may be the end of a comment.
-        if !is_tried && ends_like_the_root(&text) {
-            is_tried = true;
-            if let Ok(finished) = finish(&text) {
-                return Ok(finished);
+        // What looks like the end may be in a comment. It is tried once only, so that many such
+        // comments do not take quadratic time.
+        if !was_parsed && ends_like_the_root(&text) {
+            was_parsed = true;
+            if let Ok(listing) = parse(&text) {
+                return Ok(listing);
             }
         }
     }
 }
 
+/// Whether a text ends with what may be the end tag of the root element.
 fn ends_like_the_root(text: &[u8]) -> bool {
-    let text = text.trim_ascii_end();
-    let tag = text.rsplit(|b| *b == b'<').next().unwrap_or_default();
-    tag.starts_with(b"/") && tag.ends_with(b"Interfaces>")
+    let trimmed = text.trim_ascii_end();
+    let last_tag = trimmed
+        .rsplit(|byte| *byte == b'<')
+        .next()
+        .unwrap_or_default();
+    last_tag.starts_with(b"/") && last_tag.ends_with(b"Interfaces>")
 }
 
-/// Reads a whole answer.
+/// Parses a whole answer.
 ///
 /// # Errors
 /// See [`AnswerError`].
 pub fn parse(answer: &[u8]) -> Result<Listing, AnswerError> {
     let mut reader = Reader::from_reader(answer);
     let mut listing = Listing::default();
-    let mut path: Vec<Place> = Vec::with_capacity(8);
+    let mut path: Vec<ElementKind> = Vec::with_capacity(8);
     loop {
-        // Behind an element and in front of whatever follows it.
-        let mut is_between = false;
+        let mut is_behind_tag = false;
         match reader.read_event()? {
-            Event::Decl(declaration) => {
-                let version = declaration.version()?.into_owned();
-                let encoding = declaration
-                    .encoding()
-                    .transpose()
-                    .map_err(quick_xml::Error::from)?;
-                if version != "1.0" {
-                    return Err(AnswerError::Declaration(format!("version {version}")));
-                }
-                if let Some(other) = encoding.filter(|e| !e.eq_ignore_ascii_case("utf-8")) {
-                    return Err(AnswerError::Declaration(format!("encoding {other}")));
-                }
-            }
+            Event::Decl(declaration) => check_declaration(&declaration)?,
             Event::Start(element) => {
-                let place = add_element(&mut listing, path.last().copied(), &element)?;
-                path.push(place);
-                is_between = true;
+                let kind = add_element(&mut listing, path.last().copied(), &element)?;
+                path.push(kind);
+                is_behind_tag = true;
             }
             Event::Empty(element) => {
-                if add_element(&mut listing, path.last().copied(), &element)? == Place::Interfaces {
+                let kind = add_element(&mut listing, path.last().copied(), &element)?;
+                if kind == ElementKind::Interfaces {
                     break;
                 }
-                is_between = true;
+                is_behind_tag = true;
             }
             Event::End(_) => {
                 path.pop();
@@ -112,15 +92,7 @@ pub fn parse(answer: &[u8]) -> Result<Listing, AnswerError> {
                     break;
                 }
             }
-            Event::GeneralRef(entity) => {
-                let known = ["lt", "gt", "amp", "apos", "quot"].contains(&&*entity);
-                if !known && entity.resolve_char_ref()?.is_none() {
-                    return Err(AnswerError::Declaration(format!(
-                        "an unknown entity &{};",
-                        &*entity
-                    )));
-                }
-            }
+            Event::GeneralRef(entity) => check_entity(&entity)?,
             Event::Eof => return Err(AnswerError::Cut),
             Event::Text(_)
             | Event::CData(_)
@@ -128,7 +100,7 @@ pub fn parse(answer: &[u8]) -> Result<Listing, AnswerError> {
             | Event::PI(_)
             | Event::DocType(_) => {}
         }
-        if is_between && path.last() == Some(&Place::Subnet) {
+        if is_behind_tag && path.last() == Some(&ElementKind::Subnet) {
             let rest = add_canonical_addresses(reader.get_ref(), &mut listing);
             *reader.get_mut() = rest;
         }
@@ -140,45 +112,77 @@ pub fn parse(answer: &[u8]) -> Result<Listing, AnswerError> {
     }
 }
 
+/// Checks that the document is XML 1.0 in UTF-8.
+fn check_declaration(declaration: &BytesDecl<'_>) -> Result<(), AnswerError> {
+    let version = declaration.version()?;
+    let encoding = declaration
+        .encoding()
+        .transpose()
+        .map_err(quick_xml::Error::from)?;
+    if version != "1.0" {
+        return Err(AnswerError::Declaration(format!("version {version}")));
+    }
+    match encoding {
+        Some(other) if !other.eq_ignore_ascii_case("utf-8") => {
+            Err(AnswerError::Declaration(format!("encoding {other}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Checks that an entity is a character or one of the five that XML defines.
+fn check_entity(entity: &BytesRef<'_>) -> Result<(), AnswerError> {
+    let is_predefined = ["lt", "gt", "amp", "apos", "quot"].contains(&&**entity);
+    if is_predefined || entity.resolve_char_ref()?.is_some() {
+        return Ok(());
+    }
+    let name: &str = entity;
+    Err(AnswerError::Declaration(format!(
+        "an unknown entity &{name};"
+    )))
+}
+
 /// Adds an element to the listing, and returns its kind.
 fn add_element(
     listing: &mut Listing,
-    parent: Option<Place>,
+    parent: Option<ElementKind>,
     element: &BytesStart<'_>,
-) -> Result<Place, AnswerError> {
+) -> Result<ElementKind, AnswerError> {
     let name = element.local_name();
-    let place = match (parent, name.as_ref()) {
-        (None, "Interfaces") => Place::Interfaces,
+    let kind = match (parent, name.as_ref()) {
+        (None, "Interfaces") => ElementKind::Interfaces,
         (None, other) => return Err(AnswerError::Root(other.to_owned())),
-        (Some(Place::Interfaces), "Interface") => Place::Interface,
-        (Some(Place::Interface), "IPSubnet") => Place::Subnet,
-        (Some(Place::Subnet), "IPAddress") => Place::Address,
-        _ => Place::Unknown,
+        (Some(ElementKind::Interfaces), "Interface") => ElementKind::Interface,
+        (Some(ElementKind::Interface), "IPSubnet") => ElementKind::Subnet,
+        (Some(ElementKind::Subnet), "IPAddress") => ElementKind::Address,
+        _ => ElementKind::Unknown,
     };
     let mut mac = String::new();
     let mut primary = false;
     let mut prefix = None;
     let mut address = String::new();
     // Namespace prefixes are ignored. The last of repeated attributes is used.
-    for attribute in element.attributes().with_checks(false) {
-        let attribute = attribute.map_err(quick_xml::Error::from)?;
+    for parsed in element.attributes().with_checks(false) {
+        let attribute = parsed.map_err(quick_xml::Error::from)?;
         let value = attribute.normalized_value(XmlVersion::Implicit1_0)?;
-        match (place, attribute.key.local_name().as_ref()) {
-            (Place::Interface, "MacAddress") => mac = value.into_owned(),
-            (Place::Interface | Place::Address, "IsPrimary") => primary = parse_flag(&value)?,
-            (Place::Subnet, "Prefix") => prefix = parse_prefix(&value),
-            (Place::Address, "Address") => address = value.into_owned(),
+        match (kind, attribute.key.local_name().as_ref()) {
+            (ElementKind::Interface, "MacAddress") => mac = value.into_owned(),
+            (ElementKind::Interface | ElementKind::Address, "IsPrimary") => {
+                primary = parse_flag(&value)?
+            }
+            (ElementKind::Subnet, "Prefix") => prefix = parse_prefix(&value),
+            (ElementKind::Address, "Address") => address = value.into_owned(),
             _ => {}
         }
     }
     let interfaces = &mut listing.interfaces;
-    match place {
-        Place::Interface => interfaces.push(ListedInterface {
+    match kind {
+        ElementKind::Interface => interfaces.push(ListedInterface {
             mac,
             primary,
             subnets: Vec::new(),
         }),
-        Place::Subnet => {
+        ElementKind::Subnet => {
             if let Some(interface) = interfaces.last_mut() {
                 interface.subnets.push(ListedSubnet {
                     prefix,
@@ -186,32 +190,36 @@ fn add_element(
                 });
             }
         }
-        Place::Address => listing.add(parse_address(&address), primary),
-        Place::Interfaces | Place::Unknown => {}
+        ElementKind::Address => listing.add(parse_address(&address), primary),
+        ElementKind::Interfaces | ElementKind::Unknown => {}
     }
-    Ok(place)
+    Ok(kind)
 }
 
-/// Adds the addresses that follow in the exact form that the wire server writes, and returns the remaining text. Nearly the whole
-/// answer has this form, and this is faster than quick-xml, which parses everything else.
-fn add_canonical_addresses<'a>(mut text: &'a [u8], listing: &mut Listing) -> &'a [u8] {
-    let parse_canonical = |text: &'a [u8]| -> Option<(IpAddr, bool, &'a [u8])> {
-        let text = text.trim_ascii_start();
-        let (address, rest) = leading_address(strip_literal(text, b"<IPAddress Address=\"")?)?;
-        match strip_literal(rest, b"\" IsPrimary=\"false\"/>") {
-            Some(rest) => Some((address.to_canonical(), false, rest)),
-            None => Some((
-                address.to_canonical(),
-                true,
-                strip_literal(rest, b"\" IsPrimary=\"true\"/>")?,
-            )),
-        }
-    };
-    while let Some((address, primary, rest)) = parse_canonical(text) {
-        listing.add(Some(address), primary);
-        text = rest;
+/// Adds the addresses at the beginning of a text that have the exact form that the wire server
+/// writes. Returns the remaining text.
+///
+/// Nearly the whole answer has this form. This is faster than quick-xml, which parses everything
+/// else.
+fn add_canonical_addresses<'a>(text: &'a [u8], listing: &mut Listing) -> &'a [u8] {
+    let mut remaining = text;
+    while let Some((address, is_primary, rest)) = parse_canonical_address(remaining) {
+        listing.add(Some(address), is_primary);
+        remaining = rest;
     }
-    text
+    remaining
+}
+
+/// Parses an address in the exact form that the wire server writes. Returns the address, whether it
+/// is primary, and the text behind its element.
+fn parse_canonical_address(text: &[u8]) -> Option<(IpAddr, bool, &[u8])> {
+    let start = strip_literal(text.trim_ascii_start(), b"<IPAddress Address=\"")?;
+    let (address, end) = leading_address(start)?;
+    if let Some(rest) = strip_literal(end, b"\" IsPrimary=\"false\"/>") {
+        return Some((address.to_canonical(), false, rest));
+    }
+    let rest = strip_literal(end, b"\" IsPrimary=\"true\"/>")?;
+    Some((address.to_canonical(), true, rest))
 }
 
 /// Parses a flag in the spellings that the original accepts; an empty text is false.
@@ -235,15 +243,24 @@ mod tests {
     /// An answer with one subnet that holds `inside`.
     fn answer(inside: &str) -> String {
         format!(
-            r#"<Interfaces><Interface MacAddress="7C1E52F9F3C4" IsPrimary="true"><IPSubnet Prefix="10.224.0.0/16">{inside}</IPSubnet></Interface></Interfaces>"#
+            concat!(
+                r#"<Interfaces><Interface MacAddress="7C1E52F9F3C4" IsPrimary="true">"#,
+                r#"<IPSubnet Prefix="10.224.0.0/16">{inside}</IPSubnet></Interface></Interfaces>"#,
+            ),
+            inside = inside
         )
     }
 
     fn addresses(xml: &str) -> Option<Vec<String>> {
-        let interfaces = parse(xml.as_bytes()).ok()?.interfaces;
-        let subnets = interfaces.into_iter().flat_map(|i| i.subnets);
-        let addresses = subnets.flat_map(|s| s.addresses);
-        Some(addresses.map(|a| a.to_string()).collect())
+        let listing = parse(xml.as_bytes()).ok()?;
+        let addresses = listing
+            .interfaces
+            .iter()
+            .flat_map(|interface| &interface.subnets)
+            .flat_map(|subnet| &subnet.addresses)
+            .map(ToString::to_string)
+            .collect();
+        Some(addresses)
     }
 
     #[test]
@@ -261,7 +278,7 @@ mod tests {
         }
     }
 
-    /// What the recorded cases of the original do not have.
+    /// The recorded cases of the original lack these.
     #[test]
     fn text_around_and_between_the_elements_is_ignored() {
         let answer = answer(ADDRESS);
@@ -302,27 +319,23 @@ mod tests {
     #[test]
     fn reading_ends_with_the_root_element() {
         let good = answer(ADDRESS);
-        let read = |answer: &mut dyn Read, known| super::read(answer, &DefaultHasher::new(), known);
         for text in [&good, &format!("{good} \r\n")] {
             for size in [1, 7, 10_000] {
-                let mut slow = SlowReader(text.as_bytes().chunks(size));
-                let (listing, digest) = read(&mut slow, None).unwrap();
-                assert_eq!(listing.unwrap().interfaces.len(), 1, "{size}");
-                let mut again = SlowReader(text.as_bytes().chunks(size));
-                assert_eq!(read(&mut again, Some(digest)).unwrap(), (None, digest));
+                let listing = read(SlowReader(text.as_bytes().chunks(size))).unwrap();
+                assert_eq!(listing.interfaces.len(), 1, "{size}");
             }
         }
         let commented = answer(&format!("<!-- </Interfaces>-->{ADDRESS}"));
         let comment_end = commented.find("-->").unwrap();
         for text in [commented, format!("{good}<!-- more")] {
             let (first, second) = text.as_bytes().split_at(comment_end);
-            let (listing, _) = read(&mut first.chain(second), None).unwrap();
-            assert_eq!(listing.unwrap().interfaces.len(), 1, "{text}");
+            let listing = read(first.chain(second)).unwrap();
+            assert_eq!(listing.interfaces.len(), 1, "{text}");
         }
-        let mut cut = SlowReader(good.as_bytes()[..good.len() - 1].chunks(7));
-        assert!(read(&mut cut, None).is_err());
-        let mut cut = good.strip_suffix("</Interfaces>").unwrap().as_bytes();
-        assert!(matches!(read(&mut cut, None), Err(AnswerError::Cut)));
+        let timed_out = SlowReader(good.as_bytes()[..good.len() - 1].chunks(7));
+        assert!(read(timed_out).is_err());
+        let cut = good.strip_suffix("</Interfaces>").unwrap().as_bytes();
+        assert!(matches!(read(cut), Err(AnswerError::Cut)));
     }
 
     #[test]
@@ -357,7 +370,7 @@ mod tests {
         assert_eq!(addresses(&between).unwrap().len(), 2);
     }
 
-    /// What the recorded cases of the original do not have.
+    /// The recorded cases of the original lack these.
     #[test]
     fn malformed_answers_are_refused_as_a_whole() {
         let good = answer(ADDRESS);

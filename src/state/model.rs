@@ -143,7 +143,6 @@ impl State {
         let refreshed = found.refreshed.filter(|at| is_same_boot && *at <= now.0);
         self.refreshed = refreshed.map(Moment);
         self.boot_id = found.boot_id.take().map(Cow::into_owned);
-        self.ipam_mut().listing_digest = found.listing_digest;
         let trust = Trust {
             same_boot: is_same_boot,
             overtaken: self.other_wrote_last,
@@ -254,7 +253,6 @@ impl State {
             pending: pending.map(Cow::Borrowed),
             loss: self.condition.lost().cloned(),
             refreshed: self.refreshed.map(|at| at.0),
-            listing_digest: ipam.listing_digest,
             quarantine_until: ipam.quarantine.map(|until| until.0),
             tombstones: ipam.tombstones.clone(),
             dropped: dropped.collect(),
@@ -488,6 +486,16 @@ mod tests {
         pool["Addresses"]["10.1.0.5"]["ID"] = "c9".into();
         let mut state = parse(value.to_string().as_bytes());
         assert_eq!(owner(&mut state), Owner::from_container_id("c9"));
+    }
+
+    #[test]
+    fn members_of_former_versions_are_ignored() {
+        let mut former = printed();
+        former[KEY]["listingDigest"] = 7.into();
+        let mut state = parse(former.to_string().as_bytes());
+        assert_eq!(state.key_unreadable, None);
+        let again: Value = serde_json::from_slice(&print(&mut state)).unwrap();
+        assert_eq!(again[KEY].get("listingDigest"), None);
     }
 
     #[test]

@@ -52,8 +52,6 @@ object! { exact lines
         "lost": loss: Option<Loss>,
         /// When the query began whose answer was merged last.
         "refreshed": refreshed: Option<u64>,
-        /// [`Ipam::listing_digest`].
-        "listingDigest": listing_digest: Option<u64>,
         "quarantineUntil": quarantine_until: Option<u64>,
         "tombstones": tombstones: Vec<Tombstone>,
         "dropped": dropped: Vec<RawDropped>,

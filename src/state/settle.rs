@@ -102,8 +102,6 @@ pub(super) fn settle(
         }
     };
     state.seen = newest.unwrap_or(0);
-    // Another program may have changed the pools, or the journal brought addresses back.
-    state.ipam_mut().listing_digest = None;
     state.corrupt = corrupt;
     state
 }

@@ -134,11 +134,6 @@ impl Locked<'_> {
         }
         let generation = ipam.generation;
         let changes = mem::take(&mut ipam.changes);
-        // Only the next merge can tell whether it changes nothing; and it removes empty pools.
-        let has_empty_pool = ipam.pools().any(|(_, _, pool)| pool.records.is_empty());
-        if changes.are_beyond_list || has_empty_pool {
-            ipam.listing_digest = None;
-        }
         if self.in_step.is_none() {
             self.files.remove_leftovers();
         }

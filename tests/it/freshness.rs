@@ -53,35 +53,6 @@ fn query_interval_allows_old_data_until_pool_is_exhausted() {
 }
 
 #[test]
-fn unchanged_answer_is_merged_only_where_that_may_change_the_pools() {
-    let (node, wire) = Node::with_wire("unchanged", Reply::Xml(xml(5..10)));
-    let parsed = || node.log().matches("got ").count();
-    let is_merged = |id: &str| {
-        let before = parsed();
-        node.add(id).success();
-        parsed() > before
-    };
-    assert!(is_merged("c1"), "the first one");
-    assert!(is_merged("c2"), "it shows that nothing changes");
-    assert!(!is_merged("c3"));
-    node.del("c1").assert_no_output();
-    assert!(!is_merged("c4"));
-    wire.set(Reply::Xml(xml(6..11)));
-    assert!(is_merged("c1") && is_merged("c1") && !is_merged("c1"));
-    node.make_state_the_originals();
-    assert!(
-        is_merged("c1"),
-        "another program may have changed the pools"
-    );
-    assert!(is_merged("c1") && !is_merged("c1"));
-    let interface = "sys/class/net/eth0";
-    std::fs::rename(node.path(interface), node.path("sys/class/net/eth9")).unwrap();
-    assert!(is_merged("c1"), "it is on another interface");
-    // Every ADD has asked, and once more where only the state showed that it could not do without the answer.
-    assert_eq!(wire.count(), 12);
-}
-
-#[test]
 fn failed_fetch_pauses_fetching_while_pools_serve() {
     let (node, wire) = Node::with_wire("pause", Reply::Xml(xml([5, 6, 7])));
     node.add("c1").success();

@@ -13,14 +13,13 @@ use serde_json::{Value, json};
 use crate::harness::{Node, Reply, SUBNET, WireServer, binary, conf, install, package, xml};
 use crate::install::folder::{PluginFolder, V4, original};
 
-/// Keys whose values are boot clock times in nanoseconds, counts that vary, or a digest.
-const MOMENTS: [&str; 7] = [
+/// Keys whose values are boot clock times in nanoseconds, or counts that vary.
+const MOMENTS: [&str; 6] = [
     "since",
     "suspect",
     "released",
     "at",
     "refreshed",
-    "listingDigest",
     "generation",
 ];
 

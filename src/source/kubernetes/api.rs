@@ -1,4 +1,4 @@
-//! The request for a node object, and the pool that its IPv6 range makes.
+//! The request for a node object, and the pool that is made from its IPv6 range.
 
 use std::io::Read;
 use std::net::{IpAddr, Ipv6Addr};
@@ -49,34 +49,37 @@ struct Spec {
 pub fn node_name(configured: Option<&str>, paths: &Paths) -> Result<String, NodeError> {
     let name = match configured {
         Some(name) => name.to_owned(),
-        None => {
-            let own = read_text(&paths.host_name()).map_err(|e| {
-                let why = io_reason(&e);
-                NodeError::Node(format!("the name of this host cannot be read: {why}"))
-            })?;
-            own.trim().to_lowercase()
-        }
+        None => host_name(paths)?,
     };
-    match is_subdomain(&name) {
-        true => Ok(name),
-        false => {
-            let name = bounded(&name);
-            Err(NodeError::Node(format!(
-                "{name:?} is not a valid node name"
-            )))
-        }
+    if !is_subdomain(&name) {
+        let quoted = bounded(&name);
+        return Err(NodeError::Node(format!(
+            "{quoted:?} is not a valid node name"
+        )));
+    }
+    Ok(name)
+}
+
+/// Reads the name of the host, in lower case.
+fn host_name(paths: &Paths) -> Result<String, NodeError> {
+    match read_text(&paths.host_name()) {
+        Ok(text) => Ok(text.trim().to_lowercase()),
+        Err(error) => Err(NodeError::Node(format!(
+            "the name of this host cannot be read: {}",
+            io_reason(&error)
+        ))),
     }
 }
 
 /// Whether a name is a DNS subdomain (RFC 1123), as names of nodes are.
 fn is_subdomain(name: &str) -> bool {
     const LONGEST: usize = 253;
-    let is_known = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    let is_allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
     let is_label = |label: &str| {
         !label.is_empty()
             && !label.starts_with('-')
             && !label.ends_with('-')
-            && label.bytes().all(is_known)
+            && label.bytes().all(is_allowed)
     };
     name.len() <= LONGEST && name.split('.').all(is_label)
 }
@@ -84,62 +87,78 @@ fn is_subdomain(name: &str) -> bool {
 /// Requests a node object. `limit` is the time limit of the whole query, for messages.
 ///
 /// # Errors
-/// The server cannot be reached or trusted, refuses, or is too slow, or the answer is not a node object.
+/// The server cannot be reached or trusted, refuses, or is too slow, or the answer is not a node
+/// object.
 pub fn get_node(
     access: Access,
     node: &str,
     limit: Duration,
     deadline: Instant,
 ) -> Result<NodeObject, NodeError> {
+    /// The line with the token is the longest one.
+    const LONGEST_LINE: usize = 4096;
     let Access { server, tls, token } = access;
-    let left = deadline.saturating_duration_since(Instant::now());
-    // The longest line has the token.
-    let (config, names) = (config(left, 4096), TimedResolver);
+    let remaining = deadline.saturating_duration_since(Instant::now());
+    let settings = config(remaining, LONGEST_LINE);
     let tcp = TcpConnector::default();
     let agent = match tls {
-        None => Agent::with_parts(config, tcp, names),
-        Some(tls) => Agent::with_parts(config, Connector::<()>::chain(tcp, tls), names),
+        None => Agent::with_parts(settings, tcp, TimedResolver),
+        Some(tls) => {
+            let connector = Connector::<()>::chain(tcp, tls);
+            Agent::with_parts(settings, connector, TimedResolver)
+        }
     };
-    let request = agent.get(format!("{server}/api/v1/nodes/{node}"));
-    let mut request = request.header("Accept", "application/json");
+    let mut request = agent
+        .get(format!("{server}/api/v1/nodes/{node}"))
+        .header("Accept", "application/json");
     if let Some(token) = token {
         request = request.header("Authorization", format!("Bearer {token}"));
     }
-    let failed = |error| describe(error, &server, limit);
-    let mut response = request.call().map_err(failed)?;
+    let to_node_error = |error| describe(error, &server, limit);
+    let mut response = request.call().map_err(to_node_error)?;
     let mut body = Vec::new();
-    let mut reader = response.body_mut().with_config().limit(BODY_LIMIT).reader();
-    let read = reader.read_to_end(&mut body);
+    let read = response
+        .body_mut()
+        .with_config()
+        .limit(BODY_LIMIT)
+        .reader()
+        .read_to_end(&mut body);
     let status = response.status().as_u16();
-    if status == 200 {
-        read.map_err(|e| failed(e.into()))?;
-        return parse(&body)
-            .map_err(|e| NodeError::Node(format!("the answer of {server} is not a node: {e}")));
+    if status != 200 {
+        // The reason of a refusal may be in an incomplete body, so errors of reading are ignored.
+        return Err(refusal(status, &body, &server));
     }
-    // A partial body is enough.
-    let reason = parse_refusal(&body);
+    read.map_err(|error| to_node_error(error.into()))?;
+    parse(&body)
+        .map_err(|why| NodeError::Node(format!("the answer of {server} is not a node: {why}")))
+}
+
+/// Returns the error for an answer with another status than 200.
+fn refusal(status: u16, body: &[u8], server: &str) -> NodeError {
+    let reason = parse_refusal(body);
     let message = format!("{server} answered with status {status}: {reason}");
-    Err(match status {
+    match status {
         401 | 403 => NodeError::Refused(message),
         404 => NodeError::Node(message),
         _ => NodeError::Unreachable(message),
-    })
+    }
 }
 
-/// Converts the error of a request without an answer.
+/// Converts the error of a request that got no complete answer.
 fn describe(error: ureq::Error, server: &str, limit: Duration) -> NodeError {
     let why = match error {
         ureq::Error::Timeout(_) => format!("it did not answer within {} s", limit.as_secs()),
         ureq::Error::BodyExceedsLimit(most) => format!("its answer is larger than {most} bytes"),
-        ureq::Error::Io(e) => match e.get_ref().and_then(|inner| inner.downcast_ref()) {
+        ureq::Error::Io(io) => match io.get_ref().and_then(|inner| inner.downcast_ref()) {
             Some(tls) => return describe_tls(tls, server),
-            None => io_reason(&e),
+            None => io_reason(&io),
         },
         other => bounded(&other.to_string()),
     };
     NodeError::Unreachable(format!("{server} cannot be reached: {why}"))
 }
 
+/// Converts an error of TLS.
 fn describe_tls(error: &rustls::Error, server: &str) -> NodeError {
     let untrusted = |why| NodeError::Untrusted(format!("the certificate of {server} {why}"));
     match error {
@@ -175,7 +194,8 @@ pub fn parse(json: &[u8]) -> Result<NodeObject, serde_json::Error> {
     serde_json::from_slice(json)
 }
 
-/// Parses the answer to a refused request: the message of its `Status` object, or the beginning of the body.
+/// Parses the answer to a refused request. Returns the message of its `Status` object, or the
+/// beginning of the body.
 pub fn parse_refusal(body: &[u8]) -> String {
     #[derive(Deserialize)]
     struct Status {
@@ -188,34 +208,33 @@ pub fn parse_refusal(body: &[u8]) -> String {
 }
 
 impl NodeObject {
-    /// Creates the pool of `node`: the first /120 of its first IPv6 range, without its first two addresses.
+    /// Creates the pool of `node`: the first /120 of its first IPv6 range, without its first two
+    /// addresses.
     ///
     /// # Errors
     /// It is another object, or has no such range.
     pub fn pool(&self, node: &str) -> Result<ListedPool, NodeError> {
-        let (kind, name) = (&self.kind, &self.metadata.name);
-        if kind != "Node" || name != node {
-            let (kind, name) = (bounded(kind), bounded(name));
+        if self.kind != "Node" || self.metadata.name != node {
+            let kind = bounded(&self.kind);
+            let name = bounded(&self.metadata.name);
             return Err(NodeError::Node(format!(
                 "the answer is of kind {kind:?} and name {name:?}, not the node {node:?}"
             )));
         }
         let ranges = self.spec.ranges.as_deref().unwrap_or_default();
-        let no_range = || {
-            let ranges = bounded(&ranges.join(", "));
-            NodeError::Node(format!(
-                "node {node:?} has no IPv6 range with addresses for pods; its ranges are [{ranges}]"
-            ))
-        };
-        let parsed = ranges.iter().filter_map(|range| parse_prefix(range));
-        let mut ipv6 = parsed.filter_map(|range| match range {
-            IpNet::V6(range) => Some(range),
-            IpNet::V4(_) => None,
+        let first_ipv6_range = ranges.iter().find_map(|text| match parse_prefix(text) {
+            Some(IpNet::V6(range)) => Some(range),
+            _ => None,
         });
-        let pool = first_block(ipv6.next().ok_or_else(no_range)?);
-        match pool.addresses.is_empty() {
-            true => Err(no_range()),
-            false => Ok(pool),
+        match first_ipv6_range.map(first_block) {
+            Some(pool) if !pool.addresses.is_empty() => Ok(pool),
+            _ => {
+                let listed = bounded(&ranges.join(", "));
+                Err(NodeError::Node(format!(
+                    "node {node:?} has no IPv6 range with addresses for pods; \
+                     its ranges are [{listed}]"
+                )))
+            }
         }
     }
 }
@@ -225,13 +244,17 @@ fn first_block(range: Ipv6Net) -> ListedPool {
     const LENGTH: u8 = 120;
     /// The addresses of the network and the gateway, which are never allocated.
     const RESERVED: u128 = 2;
-    let (network, length) = (range.network(), range.prefix_len().max(LENGTH));
+    let network = range.network();
+    let length = range.prefix_len().max(LENGTH);
     let block = Ipv6Net::new(network, length).unwrap_or(range);
-    let (first, last) = (u128::from(network), u128::from(block.broadcast()));
-    let given = first.checked_add(RESERVED).map(|start| start..=last);
-    let addresses = given.into_iter().flatten();
-    let addresses = addresses.map(|a| IpAddr::V6(Ipv6Addr::from(a)));
-    ListedPool::new(block.into(), String::new(), 0, addresses.collect())
+    let last = u128::from(block.broadcast());
+    let addresses = match u128::from(network).checked_add(RESERVED) {
+        Some(first) => (first..=last)
+            .map(|number| IpAddr::V6(Ipv6Addr::from(number)))
+            .collect(),
+        None => Vec::new(),
+    };
+    ListedPool::new(block.into(), String::new(), 0, addresses)
 }
 
 #[cfg(test)]
@@ -248,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_block_of_the_first_ipv6_range_is_the_pool() {
+    fn pool_is_the_first_block_of_the_first_ipv6_range() {
         let several = r#"["10.244.3.0/24", "fd00:3::/64", "fd00:4::/64"]"#;
         for (ranges, expected) in [
             (several, "fd00:3::/120 fd00:3::2 fd00:3::ff 254"),
@@ -282,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_without_a_usable_range_is_refused() {
+    fn node_without_a_usable_range_is_refused() {
         for (ranges, listed) in [
             ("null", "[]"),
             (r#"["10.1.0.0/24", "fd00::"]"#, "[10.1.0.0/24, fd00::]"),
@@ -300,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_are_told_in_the_servers_words_as_far_as_these_go() {
+    fn refusals_quote_the_server_up_to_a_limit() {
         assert_eq!(parse_refusal(b"\x1b[31m<html>\r\n"), "[31m<html>");
         assert_eq!(parse_refusal(&[b'x'; 5000]).len(), 323);
         assert_eq!(parse_refusal(b""), "");

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-/// Why the node object gave no pools: one variant for each thing that an operator can do about it.
+/// Why the node object gave no pools. There is one variant for each remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
     /// The kubeconfig is missing, malformed, or needs something that is not supported.
@@ -28,7 +28,8 @@ pub enum NodeError {
     /// The server refuses the credentials.
     #[error("{0}")]
     Refused(String),
-    /// The node has an invalid name, does not exist, or has no IPv6 range that a pool can be made of.
+    /// The node has an invalid name, does not exist, or has no IPv6 range that a pool can be made
+    /// of.
     #[error("{0}")]
     Node(String),
     /// This build cannot ask the Kubernetes API.
@@ -44,35 +45,57 @@ impl NodeError {
         match self {
             NodeError::Missing { error, .. } => error.remedy(),
             NodeError::Kubeconfig(_) => {
-                "correct it, or set ipam.kubeconfig to that of the kubelet, which `ps -o args= -C kubelet` names and only root may read; `kubectl config view --minify --kubeconfig FILE` must show a cluster with a server https://HOST:PORT and certificate-authority, and a user with client-certificate and client-key, token or tokenFile"
+                "correct it, or set ipam.kubeconfig to that of the kubelet, which `ps -o args= -C \
+                 kubelet` names and only root may read; `kubectl config view --minify --kubeconfig \
+                 FILE` must show a cluster with a server https://HOST:PORT and \
+                 certificate-authority, and a user with client-certificate and client-key, token \
+                 or tokenFile"
             }
             NodeError::Credentials(_) => {
-                "put the file back, or correct it: certificates and a private key without password in PEM, where one file may hold both, or a token on one line; `openssl x509 -noout -pubkey` of client-certificate and `openssl pkey -pubout` of client-key print the same"
+                "put the file back, or correct it: certificates and a private key without password \
+                 in PEM, where one file may hold both, or a token on one line; `openssl x509 \
+                 -noout -pubkey` of client-certificate and `openssl pkey -pubout` of client-key \
+                 print the same"
             }
             NodeError::Unreachable(_) => {
-                "`curl -k SERVER/readyz` must answer from this node: is the kubeconfig's server right and up, can `getent hosts` find it, and does a firewall let this node reach it?"
+                "`curl -k SERVER/readyz` must answer from this node: is the kubeconfig's server \
+                 right and up, can `getent hosts` find it, and does a firewall let this node reach \
+                 it?"
             }
             NodeError::Untrusted(_) => {
-                "the server or tls-server-name in the kubeconfig must be one of the certificate's names, and certificate-authority that of this very cluster; `kubeadm certs check-expiration` on the control plane shows what is expired; `date` must be right on this node"
+                "the server or tls-server-name in the kubeconfig must be one of the certificate's \
+                 names, and certificate-authority that of this very cluster; `kubeadm certs \
+                 check-expiration` on the control plane shows what is expired; `date` must be \
+                 right on this node"
             }
             NodeError::Refused(_) => {
-                "the client-certificate or token may be expired, revoked, or of another cluster: restart the kubelet to get new ones, and look at `journalctl -u kubelet`; a kubelet may read its own node only, so ipam.nodeName must be what its user has behind system:node:"
+                "the client-certificate or token may be expired, revoked, or of another cluster: \
+                 restart the kubelet to get new ones, and look at `journalctl -u kubelet`; a \
+                 kubelet may read its own node only, so ipam.nodeName must be what its user has \
+                 behind system:node:"
             }
             NodeError::Node(_) => {
-                "`kubectl get node NAME -o jsonpath='{.spec.podCIDRs}'` must show an IPv6 prefix, /120 or shorter: where the node has another name than the host, set ipam.nodeName; where it has no such range, the cluster must give its nodes one (--node-cidr-mask-size-ipv6 of the kube-controller-manager), which only new node objects get"
+                "`kubectl get node NAME -o jsonpath='{.spec.podCIDRs}'` must show an IPv6 prefix, \
+                 /120 or shorter: where the node has another name than the host, set \
+                 ipam.nodeName; where it has no such range, the cluster must give its nodes one \
+                 (--node-cidr-mask-size-ipv6 of the kube-controller-manager), which only new node \
+                 objects get"
             }
             NodeError::NoTls => "install one that was built with it, as the default one is",
         }
     }
 }
 
-/// Cuts what a server says to a useful length, on one line.
+/// Limits the length of a text from outside, and puts it on one line.
 #[cfg(feature = "tls")]
 pub(super) fn bounded(reason: &str) -> String {
-    /// Characters.
+    /// The maximum number of characters.
     const MOST: usize = 320;
-    let plain = reason.chars().map(|c| if c.is_control() { ' ' } else { c });
-    let mut text: String = plain.take(MOST).collect();
+    let mut text: String = reason
+        .chars()
+        .take(MOST)
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect();
     if reason.chars().nth(MOST).is_some() {
         text.push_str("...");
     }

@@ -1,6 +1,6 @@
-//! A kubeconfig, with the certificates, the key and the token that the user of its current context has.
+//! A kubeconfig, with the certificates, the key and the token of the user of its current context.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use base64::Engine;
@@ -101,25 +101,26 @@ pub fn parse(text: &[u8]) -> Result<Kubeconfig, NodeError> {
         return bad("has no current-context");
     };
     let context = find("context", document.contexts, current)?;
-    let cluster = given(&context.cluster).unwrap_or_default();
-    let cluster = find("cluster", document.clusters, cluster)?;
+    let cluster_name = given(&context.cluster).unwrap_or_default();
+    let cluster = find("cluster", document.clusters, cluster_name)?;
     let user = match given(&context.user) {
         Some(name) => find("user", document.users, name)?,
         None => User::default(),
     };
-    let skips = given(&cluster.insecure_skip_tls_verify).unwrap_or("false");
-    if !["false", "no", "off", "n"].contains(&&*skips.to_ascii_lowercase()) {
-        return bad(
-            "sets insecure-skip-tls-verify, which is refused: whoever answers could list any addresses",
-        );
+    if let Some(skip) = given(&cluster.insecure_skip_tls_verify)
+        && !["false", "no", "off", "n"].contains(&&*skip.to_ascii_lowercase())
+    {
+        return bad("sets insecure-skip-tls-verify, which is refused: \
+             whoever answers could list any addresses");
     }
-    let has_password = given(&user.username).or(given(&user.password)).is_some();
+    let has_password = given(&user.username).is_some() || given(&user.password).is_some();
     if user.exec.is_some() || user.auth_provider.is_some() || has_password {
         return bad(
-            "has a user with exec, auth-provider or a password, which is not supported: no other program is started here, and no password is sent",
+            "has a user with exec, auth-provider or a password, which is not supported: \
+             no other program is started here, and no password is sent",
         );
     }
-    // What is not a URL may hold a password, so it is not quoted.
+    // A text that is not a URL may hold a password, so it is not quoted.
     let Some(server) = given(&cluster.server).and_then(parse_url) else {
         return bad("has a cluster whose server is not a URL like https://HOST:PORT");
     };
@@ -134,18 +135,20 @@ pub fn parse(text: &[u8]) -> Result<Kubeconfig, NodeError> {
     Ok(kubeconfig)
 }
 
-/// Parses the first document of a text, as kubectl does. Errors quote no values, which may be secrets.
+/// Parses the first document of a text, as kubectl does. Errors quote no values, because these may
+/// be secrets.
 fn parse_yaml(text: &str) -> Result<Document, NodeError> {
-    let text = text.trim_start_matches('\u{feff}');
-    let mut documents = yaml_serde::Deserializer::from_str(text);
+    let without_mark = text.trim_start_matches('\u{feff}');
+    let mut documents = yaml_serde::Deserializer::from_str(without_mark);
     let location = match documents.next().map(Option::deserialize) {
         Some(Ok(Some(document))) => return Ok(document),
         Some(Err(error)) => error.location(),
         Some(Ok(None)) | None => None,
     };
-    let place = location.map_or(String::new(), |at| {
-        format!(" at line {} column {}", at.line(), at.column())
-    });
+    let place = match location {
+        Some(at) => format!(" at line {} column {}", at.line(), at.column()),
+        None => String::new(),
+    };
     Err(NodeError::Kubeconfig(format!(
         "is not a YAML object, or has deep nesting or values of the wrong type{place}"
     )))
@@ -153,11 +156,17 @@ fn parse_yaml(text: &str) -> Result<Document, NodeError> {
 
 /// Finds an element of `clusters`, `contexts` or `users` by name.
 fn find<T: Default>(kind: &str, list: Option<Vec<Named<T>>>, name: &str) -> Result<T, NodeError> {
-    let mut list = list.unwrap_or_default().into_iter();
-    let found = list.find(|element| element.name.as_deref() == Some(name));
-    let name = bounded(name);
-    let found = found.ok_or_else(|| NodeError::Kubeconfig(format!("has no {kind} {name:?}")));
-    Ok(found?.value.unwrap_or_default())
+    let found = list
+        .unwrap_or_default()
+        .into_iter()
+        .find(|element| element.name.as_deref() == Some(name));
+    match found {
+        Some(element) => Ok(element.value.unwrap_or_default()),
+        None => {
+            let quoted = bounded(name);
+            Err(NodeError::Kubeconfig(format!("has no {kind} {quoted:?}")))
+        }
+    }
 }
 
 /// Returns a text that is present and not empty.
@@ -165,19 +174,22 @@ fn given(text: &Option<String>) -> Option<&str> {
     text.as_deref().filter(|text| !text.is_empty())
 }
 
-/// Parses the URL of a server. The default scheme is https. `None` if it is not a URL, or has a user or a query.
+/// Parses the URL of a server. The default scheme is https. Returns `None` if it is not a URL, or
+/// has a user or a query.
 fn parse_url(text: &str) -> Option<Uri> {
-    let (scheme, rest) = text.split_once("://").unwrap_or(("https", text));
-    let scheme = scheme.to_ascii_lowercase();
+    let (listed_scheme, rest) = text.split_once("://").unwrap_or(("https", text));
+    let scheme = listed_scheme.to_ascii_lowercase();
+    if !["http", "https"].contains(&&*scheme) || rest.contains(['?', '#']) {
+        return None;
+    }
     let uri: Uri = format!("{scheme}://{}", rest.trim_end_matches('/'))
         .parse()
         .ok()?;
     let host = uri.host().filter(|host| !host.is_empty())?;
+    // A user would stand before the host.
     let port = uri.authority()?.as_str().strip_prefix(host)?;
-    let is_url = ["http", "https"].contains(&&*scheme)
-        && !rest.contains(['?', '#'])
-        && (port.is_empty() || uri.port_u16().is_some());
-    is_url.then_some(uri)
+    let is_port_valid = port.is_empty() || uri.port_u16().is_some();
+    is_port_valid.then_some(uri)
 }
 
 impl User {
@@ -204,21 +216,21 @@ impl Kubeconfig {
         let host = self.server.host().unwrap_or_default();
         let name = given(&self.cluster.tls_server_name).unwrap_or(host.trim_matches(['[', ']']));
         ServerName::try_from(name.to_owned()).map_err(|_| {
-            let name = bounded(name);
+            let quoted = bounded(name);
             NodeError::Kubeconfig(format!(
-                "names the server {name:?}, which is not a host name"
+                "names the server {quoted:?}, which is not a host name"
             ))
         })
     }
 
     /// Creates the settings of TLS, with the certificates to trust and the client certificate.
     fn tls(&self, files: &Files<'_>) -> Result<ClientConfig, NodeError> {
-        let Cluster {
-            certificate_authority_data: data,
-            certificate_authority: file,
-            ..
-        } = &self.cluster;
-        let Some(authority) = files.pem("certificate-authority", data, file)? else {
+        let authority = files.pem(
+            "certificate-authority",
+            &self.cluster.certificate_authority_data,
+            &self.cluster.certificate_authority,
+        )?;
+        let Some(authority) = authority else {
             let why = "has no certificate-authority to verify the server with";
             return Err(NodeError::Kubeconfig(why.to_owned()));
         };
@@ -245,20 +257,22 @@ impl Kubeconfig {
             (Some(certificate), Some(key)) => {
                 let private = PrivateKeyDer::from_pem_slice(&key.bytes)
                     .map_err(|_| key.bad("holds no private key"))?;
-                let built = builder.with_client_auth_cert(certificate.certificates()?, private);
-                built.map_err(|e| match e {
-                    rustls::Error::InvalidCertificate(_) => {
-                        certificate.bad("holds a malformed certificate")
-                    }
-                    _ => key.bad("is malformed, or does not belong to the client-certificate"),
-                })
+                let chain = certificate.certificates()?;
+                builder
+                    .with_client_auth_cert(chain, private)
+                    .map_err(|error| match error {
+                        rustls::Error::InvalidCertificate(_) => {
+                            certificate.bad("holds a malformed certificate")
+                        }
+                        _ => key.bad("is malformed, or does not belong to the client-certificate"),
+                    })
             }
         }
     }
 
-    /// Reads the token. The file takes precedence, as its token is renewed.
+    /// Reads the token. The file takes precedence, because its token is renewed.
     fn token(&self, files: &Files<'_>) -> Result<Option<String>, NodeError> {
-        let found = match (given(&self.user.token_file), given(&self.user.token)) {
+        let credential = match (given(&self.user.token_file), given(&self.user.token)) {
             (Some(file), _) => files.read("tokenFile", file)?,
             (None, Some(token)) => Credential {
                 name: "token of the kubeconfig".to_owned(),
@@ -266,12 +280,11 @@ impl Kubeconfig {
             },
             (None, None) => return Ok(None),
         };
-        let token = str::from_utf8(found.bytes.trim_ascii()).unwrap_or_default();
-        let is_token = !token.is_empty() && token.bytes().all(|b| b.is_ascii_graphic());
-        match is_token {
-            true => Ok(Some(token.to_owned())),
-            false => Err(found.bad("is not one line of visible ASCII characters")),
+        let token = str::from_utf8(credential.bytes.trim_ascii()).unwrap_or_default();
+        if token.is_empty() || !token.bytes().all(|b| b.is_ascii_graphic()) {
+            return Err(credential.bad("is not one line of visible ASCII characters"));
         }
+        Ok(Some(token.to_owned()))
     }
 }
 
@@ -287,12 +300,13 @@ impl Access {
             folder: path.parent().unwrap_or(path),
             paths,
         };
-        let tls = match kubeconfig.is_plain() {
-            true => None,
-            false => Some(TlsConnector {
+        let tls = if kubeconfig.is_plain() {
+            None
+        } else {
+            Some(TlsConnector {
                 config: Arc::new(kubeconfig.tls(&files)?),
                 name: kubeconfig.server_name()?,
-            }),
+            })
         };
         let server = kubeconfig.server.to_string();
         Ok(Access {
@@ -318,7 +332,7 @@ struct Credential {
 }
 
 impl Files<'_> {
-    /// Reads certificates or a key. Data in the kubeconfig itself take precedence over a file.
+    /// Reads certificates or a key. Data in the kubeconfig itself takes precedence over a file.
     fn pem(
         &self,
         key: &str,
@@ -326,7 +340,7 @@ impl Files<'_> {
         file: &Option<String>,
     ) -> Result<Option<Credential>, NodeError> {
         let Some(data) = given(data) else {
-            return given(file).map(|file| self.read(key, file)).transpose();
+            return given(file).map(|path| self.read(key, path)).transpose();
         };
         let base64: String = data.split_ascii_whitespace().collect();
         let name = format!("{key}-data");
@@ -336,10 +350,12 @@ impl Files<'_> {
         }
     }
 
-    fn read(&self, key: &str, path: &str) -> Result<Credential, NodeError> {
-        let path: PathBuf = match path.starts_with('/') {
-            true => self.paths.under_root(path),
-            false => self.folder.join(path),
+    /// Reads the file that the kubeconfig names under `key`.
+    fn read(&self, key: &str, listed_path: &str) -> Result<Credential, NodeError> {
+        let path = if listed_path.starts_with('/') {
+            self.paths.under_root(listed_path)
+        } else {
+            self.folder.join(listed_path)
         };
         let name = format!("{key} {}", path.display());
         let bytes = read(&path, &name, NodeError::Credentials)?;
@@ -362,7 +378,7 @@ impl Credential {
     }
 }
 
-/// Reads a file, which errors call `name`.
+/// Reads a file. Errors call it `name`, and are of this `kind`.
 fn read(path: &Path, name: &str, kind: fn(String) -> NodeError) -> Result<Vec<u8>, NodeError> {
     let error = |why: &str| kind(format!("{name} {why}"));
     match read_bounded(path, FILE_LIMIT) {
@@ -421,7 +437,10 @@ current-context: ";
     /// A kubeconfig whose cluster and user have these members.
     fn of(cluster: &str, user: &str) -> Result<Kubeconfig, String> {
         read(&format!(
-            "{{current-context: d, contexts: [{{name: d, context: {{cluster: k, user: u}}}}], clusters: [{{name: k, cluster: {{{cluster}}}}}], users: [{{name: u, user: {{{user}}}}}]}}"
+            "{{current-context: d, \
+             contexts: [{{name: d, context: {{cluster: k, user: u}}}}], \
+             clusters: [{{name: k, cluster: {{{cluster}}}}}], \
+             users: [{{name: u, user: {{{user}}}}}]}}"
         ))
     }
 
@@ -444,12 +463,19 @@ current-context: ";
         assert!(read(json).ok().unwrap().is_plain());
     }
 
-    /// Only the first document is used, and every spelling of a value is text.
+    /// kubectl uses only the first document. Every spelling of a name is text.
     #[test]
     fn yaml_is_read_as_kubectl_reads_it() {
         let config = |context: &str, name: &str| {
             format!(
-                "current-context: {context}\ncontexts:\n- {{name: {name}, context: {{cluster: 7}}}}\nclusters:\n- {{name: 7, cluster: {{server: h, tls-server-name: '', certificate-authority: ~}}}}\n<<: {{users: x}}\nusers: ~\n"
+                "current-context: {context}\n\
+                 contexts:\n\
+                 - {{name: {name}, context: {{cluster: 7}}}}\n\
+                 clusters:\n\
+                 - name: 7\n  \
+                 cluster: {{server: h, tls-server-name: '', certificate-authority: ~}}\n\
+                 <<: {{users: x}}\n\
+                 users: ~\n"
             )
         };
         let one = config("d", "d");
@@ -504,8 +530,10 @@ current-context: ";
     }
 
     #[test]
-    fn what_is_missing_is_named() {
-        let no_user = "{current-context: d, contexts: [{name: d, context: {cluster: k, user: v}}], clusters: [{name: k}]}";
+    fn missing_elements_are_named() {
+        let no_user = "{current-context: d, \
+            contexts: [{name: d, context: {cluster: k, user: v}}], \
+            clusters: [{name: k}]}";
         for (text, words) in [
             (FULL, "has no current-context"),
             (&format!("{FULL}d"), "has no context \"d\""),

@@ -1,4 +1,5 @@
-//! The node's range of IPv6 addresses, read from its node object in the Kubernetes API (contract section 18).
+//! The node's range of IPv6 addresses, read from its node object in the Kubernetes API (contract
+//! section 18).
 
 #[cfg(feature = "tls")]
 pub mod api;

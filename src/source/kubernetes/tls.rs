@@ -1,5 +1,8 @@
-//! TLS between ureq and its socket. ureq's own connector verifies the name of the URL only, where a kubeconfig may set
-//! `tls-server-name`, and loses the alert by which a server refuses the client certificate.
+//! TLS between ureq and its socket.
+//!
+//! ureq's own connector has two defects here. It verifies only the name in the URL, although a
+//! kubeconfig may set `tls-server-name`. It also loses the alert by which a server refuses the
+//! client certificate.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -38,7 +41,7 @@ impl<T: Transport> Connector<T> for TlsConnector {
         };
         let mut connection = ClientConnection::new(Arc::clone(&self.config), self.name.clone())
             .map_err(io::Error::other)?;
-        // The adapter measures one time limit over all reads and writes of the handshake.
+        // The adapter applies one time limit to all reads and writes of the handshake.
         let mut socket = TransportAdapter::new(transport, Arc::clone(&details.current_time));
         socket.set_timeout(details.timeout);
         connection.complete_io(&mut socket)?;
@@ -59,9 +62,11 @@ impl<T: Transport> Transport for TlsTransport<T> {
     fn transmit_output(&mut self, amount: usize, timeout: NextTimeout) -> Result<(), ureq::Error> {
         self.stream.sock.set_timeout(timeout);
         let output = self.buffers.output().get(..amount).unwrap_or_default();
-        let sent = self.stream.write_all(output);
-        let sent = sent.and_then(|()| self.stream.flush());
-        sent.map_err(|e| self.pending_alert().unwrap_or(e).into())
+        let sent = self
+            .stream
+            .write_all(output)
+            .and_then(|()| self.stream.flush());
+        sent.map_err(|error| self.pending_alert().unwrap_or(error).into())
     }
 
     fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, ureq::Error> {
@@ -81,8 +86,10 @@ impl<T: Transport> Transport for TlsTransport<T> {
 }
 
 impl<T: Transport> TlsTransport<T> {
-    /// The alert with which the server closed the connection, if it sent one. With TLS 1.3 it verifies the client certificate when
-    /// the client has completed the handshake and is sending its request.
+    /// Returns the alert with which the server closed the connection, if it sent one.
+    ///
+    /// With TLS 1.3, the server verifies the client certificate only after the client has completed
+    /// the handshake. The alert therefore arrives while the request is sent.
     fn pending_alert(&mut self) -> Option<io::Error> {
         let StreamOwned { conn, sock } = &mut self.stream;
         conn.read_tls(sock).ok()?;

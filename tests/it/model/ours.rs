@@ -2,7 +2,6 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
@@ -68,25 +67,6 @@ enum Outcome {
     Failed(Failure),
 }
 
-thread_local! {
-    /// By their digests.
-    static INVENTORIES: RefCell<BTreeMap<u64, Inventory>> = RefCell::default();
-}
-
-/// A digest that the fingerprint of a world does not take for a moment.
-fn digest(inventory: &Inventory) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    format!("{inventory:?}").hash(&mut hasher);
-    let digest = hasher.finish() % 1_000_000;
-    INVENTORIES.with_borrow_mut(|all| all.insert(digest, inventory.clone()));
-    digest
-}
-
-/// The inventory that was merged into a state.
-pub(super) fn inventory_of(digest: u64) -> Inventory {
-    INVENTORIES.with_borrow(|all| all[&digest].clone())
-}
-
 /// Runs an ADD on a node. With `may_rest` it returns as soon as it has scanned the node.
 fn allocate(
     world: &World,
@@ -108,19 +88,14 @@ fn allocate(
         request.netns = Some(&netns);
     }
     let was_doubted = RefCell::new(false);
-    // Every other ADD believes first that the answer is the last one again.
-    let refresh = |add: &InFlight, reason| match &add.inventory {
+    let refresh = |add: &InFlight| match &add.inventory {
         Some(inventory) => {
-            let mut matched = MatchedListing {
+            let matched = MatchedListing {
                 inventory: inventory.clone(),
                 ..MatchedListing::default()
             };
-            let is_doubtful = matched.is_doubtful();
-            matched.digest = (!is_doubtful).then(|| digest(inventory));
-            *was_doubted.borrow_mut() = is_doubtful;
-            let believes = reason == RefreshReason::Ordinary && add.id.container.is_multiple_of(2);
-            let last = matched.digest.filter(|_| believes);
-            let answer = FreshAnswer::in_memory(matched, add.began, world.doubtful_since, last);
+            *was_doubted.borrow_mut() = matched.is_doubtful();
+            let answer = FreshAnswer::in_memory(matched, add.began, world.doubtful_since);
             RefreshOutcome::Fresh(Box::new(answer))
         }
         None => RefreshOutcome::Failed(SourceError::FailedByPeer),
@@ -130,7 +105,7 @@ fn allocate(
         &context,
         requests,
         RefreshReason::Ordinary,
-        refresh(add, RefreshReason::Ordinary),
+        refresh(add),
     );
     if let Some(look) = &add.look {
         attempts.set_snapshot(NodeSnapshot::clone(look));
@@ -148,7 +123,7 @@ fn allocate(
             }
             Ok(Decision::Refresh(reason)) => {
                 (add.inventory, add.began) = (world.inventory(), world.now());
-                attempts.set_refresh(reason, refresh(add, reason));
+                attempts.set_refresh(reason, refresh(add));
                 continue;
             }
             Ok(Decision::Granted(grants)) => Outcome::Granted(grants),

@@ -6,7 +6,6 @@ use std::net::IpAddr;
 use azure_vnet_ipam::ipam::Held;
 
 use super::events::{Answer, Blindness, Event};
-use super::ours::inventory_of;
 use super::world::{Id, World, listed};
 
 impl World {
@@ -28,11 +27,6 @@ impl World {
             return;
         };
         assert_eq!(state.ipam().check(), []);
-        let mut found = self.view();
-        if let Some(listing) = found.ipam().listing_digest {
-            let merged = found.ipam_mut().merge(&inventory_of(listing));
-            assert!(!merged.changed, "{merged:?}, though it is merged");
-        }
         // A state that is whole and of this boot knows of every pod, but for addresses that were not listed since the state was lost.
         // When they are listed again, they are new, and looked for before any is given.
         if is_whole {
