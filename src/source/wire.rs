@@ -12,7 +12,7 @@ use quick_xml::{Reader, XmlVersion};
 use super::listing::{
     AnswerError, ListedInterface, ListedSubnet, Listing, parse_address, parse_prefix,
 };
-use crate::codec::{leading_address, strip_literal};
+use crate::codec::leading_address;
 
 /// The kind of an element, by its position in the document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -197,13 +197,13 @@ fn add_element(
 fn add_canonical_addresses<'a>(mut text: &'a [u8], listing: &mut Listing) -> &'a [u8] {
     let parse_canonical = |text: &'a [u8]| -> Option<(IpAddr, bool, &'a [u8])> {
         let text = text.trim_ascii_start();
-        let (address, rest) = leading_address(strip_literal(text, b"<IPAddress Address=\"")?)?;
-        match strip_literal(rest, b"\" IsPrimary=\"false\"/>") {
+        let (address, rest) = leading_address(text.strip_prefix(b"<IPAddress Address=\"")?)?;
+        match rest.strip_prefix(b"\" IsPrimary=\"false\"/>") {
             Some(rest) => Some((address.to_canonical(), false, rest)),
             None => Some((
                 address.to_canonical(),
                 true,
-                strip_literal(rest, b"\" IsPrimary=\"true\"/>")?,
+                rest.strip_prefix(b"\" IsPrimary=\"true\"/>")?,
             )),
         }
     };
