@@ -35,7 +35,8 @@ impl Call {
         RawNetworkConfig::read(stdin).ok()?.cni_version().ok()?
     }
 
-    /// Parses and checks a call, in the original's order.
+    /// Parses and checks a call, in the original's order. `program` is the name under which the
+    /// plugin was called.
     ///
     /// # Errors
     /// The first check that fails.
@@ -43,6 +44,7 @@ impl Call {
         environment: &Environment,
         stdin: &[u8],
         defaults: &Defaults,
+        program: &str,
     ) -> Result<Call, CallError> {
         let raw_config = RawNetworkConfig::read(stdin)?;
         let network = raw_config.name()?;
@@ -62,7 +64,7 @@ impl Call {
                 return Err(CallError::UnknownArgs(unknown));
             }
         }
-        let conf = raw_config.validate(version, verb, defaults)?;
+        let conf = raw_config.validate(version, verb, defaults, program)?;
         let requested = match verb {
             Verb::Add => collect_requested(environment, &raw_config, &conf.ipam)?,
             _ => Vec::new(),
@@ -222,6 +224,7 @@ fn collect_requested(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cni::NAME;
 
     #[test]
     fn first_failed_check_is_reported() {
@@ -245,7 +248,7 @@ mod tests {
                 if_name: "eth0".into(),
                 args: String::new(),
             };
-            let parsed = Call::parse(&environment, stdin.as_bytes(), &Defaults::default());
+            let parsed = Call::parse(&environment, stdin.as_bytes(), &Defaults::default(), NAME);
             assert_eq!(parsed, Err(expected), "{stdin} {command}");
         }
     }

@@ -93,7 +93,7 @@ impl RawNetworkConfig {
         Ok(version.filter(|v| !v.is_empty()))
     }
 
-    /// Validates the configuration for a call of `verb`. For a verb
+    /// Validates the configuration for a call of `verb` to the plugin named `program`. For a verb
     /// that does not allocate, members of the wrong type count as missing, because a release
     /// depends on none of them (promise P4).
     pub fn validate(
@@ -101,6 +101,7 @@ impl RawNetworkConfig {
         version: CniVersion,
         verb: Verb,
         defaults: &Defaults,
+        program: &str,
     ) -> Result<NetworkConfig, CallError> {
         let lenient = !verb.allocates();
         let raw_config = match RawIpamConfig::read(self.ipam.as_deref(), defaults) {
@@ -115,7 +116,7 @@ impl RawNetworkConfig {
             version,
             master: master.filter(|m| !m.is_empty()),
             log_level: parse_string(self.log_level.as_deref(), "logLevel").unwrap_or_default(),
-            ipam: raw_config.validate(verb)?,
+            ipam: raw_config.validate(verb, program)?,
         })
     }
 
@@ -217,6 +218,7 @@ fn parse_member(raw: &RawValue, key: &str) -> Result<Option<Box<RawValue>>, code
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cni::NAME;
 
     fn raw_config(json: &str) -> RawNetworkConfig {
         RawNetworkConfig::read(json.as_bytes()).unwrap()
@@ -229,8 +231,9 @@ mod tests {
             r#"{"name":"a","ipam":"x"}"#,
             r#"{"name":"a","master":{}}"#,
         ] {
-            let validate =
-                |verb| raw_config(json).validate(CniVersion::V030, verb, &Defaults::default());
+            let validate = |verb| {
+                raw_config(json).validate(CniVersion::V030, verb, &Defaults::default(), NAME)
+            };
             let wrong = validate(Verb::Add);
             assert!(matches!(wrong, Err(CallError::WrongType(..))), "{json}");
             assert!(validate(Verb::Del).is_ok(), "{json}");

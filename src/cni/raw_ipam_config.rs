@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use super::error::{
     CallError, describe_found, ipam_key, ipam_keys, ipam_path, parse_string, parse_value,
 };
-use super::{Backend, IpamConfig, NAME_V6, QueryUrl, Verb, WhenFull, overrides};
+use super::{Backend, IpamConfig, NAME, NAME_V6, QueryUrl, Verb, WhenFull, overrides};
 use crate::codec::{self, Cursor, Members, ParseError, Read};
 use crate::ipam::Family;
 
@@ -90,7 +90,7 @@ fn default_problem(member: &(&'static str, Box<RawValue>)) -> Option<String> {
         members: vec![member.clone()],
         unknown: vec![],
     };
-    let error = match alone.validate(Verb::Add) {
+    let error = match alone.validate(Verb::Add, NAME) {
         Err(CallError::WrongType(wrong, found)) => CallError::Invalid(wrong, found),
         Err(CallError::QueryUrl(url)) => CallError::Invalid(path, format!("found {url:?}")),
         Err(CallError::UnknownEnvironment(name)) => {
@@ -134,10 +134,10 @@ impl RawIpamConfig {
         Ok(text.filter(|t| !t.is_empty()))
     }
 
-    /// Validates the members for a call of `verb`. For a verb that
+    /// Validates the members for a call of `verb` to the plugin named `program`. For a verb that
     /// does not allocate, members that it does not need are not read, and invalid ones count as
     /// missing, because a release depends on none of them (promise P4).
-    pub fn validate(&self, verb: Verb) -> Result<IpamConfig, CallError> {
+    pub fn validate(&self, verb: Verb, program: &str) -> Result<IpamConfig, CallError> {
         let lenient = !verb.allocates();
         let text = |path| match self.text(path) {
             Err(_) if lenient => Ok(None),
@@ -145,7 +145,7 @@ impl RawIpamConfig {
         };
         let plugin_type = text("ipam.type")?;
         let mut conf = IpamConfig {
-            ipv6: plugin_type.as_deref() == Some(NAME_V6),
+            ipv6: program == NAME_V6 || plugin_type.as_deref() == Some(NAME_V6),
             address_space: text("ipam.addressSpace")?.unwrap_or_else(|| "local".to_owned()),
             subnet: text("ipam.subnet")?,
             ip_address: text("ipam.ipAddress")?,
@@ -271,7 +271,7 @@ mod tests {
 
     fn validate(ipam: &str, defaults: &Defaults, verb: Verb) -> Result<IpamConfig, CallError> {
         let raw = RawValue::from_string(ipam.to_owned()).unwrap();
-        RawIpamConfig::read(Some(&raw), defaults)?.validate(verb)
+        RawIpamConfig::read(Some(&raw), defaults)?.validate(verb, NAME)
     }
 
     fn alone(ipam: &str) -> Result<IpamConfig, CallError> {
